@@ -1,0 +1,114 @@
+//! The contract every device keeps: positional reads, a queue of writes, one flush.
+//!
+//! Invariants:
+//! - A write is *completed* when its completion is reaped; it is *durable* only after a [`Device::flush`]
+//!   that began after that. Nothing is promised about completed, unflushed writes: they may be lost,
+//!   torn at 512 B, or land in any order.
+//! - A failed flush latches: every later write and flush of that device fails with
+//!   [`DeviceError::Latched`]. Retrying a failed fsync can report success for lost data.
+//! - Offsets, lengths and buffer addresses are multiples of [`BLOCK_BYTES`]; a breach is our own mistake
+//!   and asserted.
+
+use std::io;
+
+/// Alignment of every offset, length and buffer address, bytes.
+pub const BLOCK_BYTES: u64 = 4096;
+
+/// What a device says when it cannot do as asked. Facts only; the caller knows which file it meant.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// The operating system refused.
+    #[error("{op} of {len_bytes} bytes at offset {offset_bytes} failed: {source}")]
+    Io {
+        /// `read`, `write`, `flush`, `grow`, …
+        op: &'static str,
+        /// Where, from the start of the device.
+        offset_bytes: u64,
+        /// How much.
+        len_bytes: u64,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+    /// No space left for a write or for growing.
+    #[error("no space left: {op} of {len_bytes} bytes at offset {offset_bytes}")]
+    NoSpace {
+        /// The operation refused.
+        op: &'static str,
+        /// Where.
+        offset_bytes: u64,
+        /// How much.
+        len_bytes: u64,
+    },
+    /// The access reaches beyond the end of the device.
+    #[error("access of {len_bytes} bytes at offset {offset_bytes} is beyond the device's {capacity_bytes} bytes")]
+    OutOfRange {
+        /// Where.
+        offset_bytes: u64,
+        /// How much.
+        len_bytes: u64,
+        /// The device's size.
+        capacity_bytes: u64,
+    },
+    /// An earlier flush or write failed; nothing more is accepted.
+    #[error("the device failed earlier ({first}) and accepts no more writes")]
+    Latched {
+        /// The first failure, as text.
+        first: String,
+    },
+    /// A simulated power cut: nothing happens any more.
+    #[error("power is off (simulated)")]
+    PowerLost,
+}
+
+/// One finished write.
+#[derive(Debug)]
+pub struct Completion {
+    /// The token given at submission.
+    pub token: u64,
+    /// How it ended.
+    pub result: Result<(), DeviceError>,
+}
+
+/// A block device. Shared between threads; each thread that writes asynchronously takes its own queue.
+pub trait Device: Send + Sync {
+    /// Size in bytes.
+    fn capacity_bytes(&self) -> u64;
+    /// Makes the device at least `capacity_bytes` large, space reserved; durable after the next flush.
+    fn grow(&self, capacity_bytes: u64) -> Result<(), DeviceError>;
+    /// Fills `buf` from `offset_bytes`, or fails.
+    fn read_at(&self, offset_bytes: u64, buf: &mut [u8]) -> Result<(), DeviceError>;
+    /// Writes all of `buf` and returns when the write is completed (not durable).
+    fn write_at(&self, offset_bytes: u64, buf: &[u8]) -> Result<(), DeviceError>;
+    /// Makes every write completed before this call durable.
+    fn flush(&self) -> Result<(), DeviceError>;
+    /// A queue of at most `depth` outstanding writes.
+    fn queue(&self, depth: usize) -> Result<Box<dyn WriteQueue>, DeviceError>;
+    /// How it works, for banners: for example `io_uring + O_DIRECT`.
+    fn describe(&self) -> String;
+}
+
+/// Outstanding writes of one owner.
+pub trait WriteQueue: Send {
+    /// Starts a write.
+    ///
+    /// # Errors
+    /// The device is latched or off; the buffer is then not referenced any more.
+    ///
+    /// # Safety
+    /// `ptr..ptr+len` must stay valid, and its bytes unchanged, until the completion with `token` has
+    /// been returned by [`WriteQueue::wait`] or the queue has been dropped (drop waits).
+    unsafe fn submit(
+        &mut self,
+        token: u64,
+        offset_bytes: u64,
+        ptr: *const u8,
+        len_bytes: usize,
+    ) -> Result<(), DeviceError>;
+    /// Waits until at least `at_least` writes (or all outstanding, if fewer) have completed and
+    /// appends them to `out`. `0` polls.
+    fn wait(&mut self, at_least: usize, out: &mut Vec<Completion>) -> Result<(), DeviceError>;
+    /// Writes submitted and not yet returned by `wait`.
+    fn outstanding(&self) -> usize;
+}

@@ -1,0 +1,1 @@
+//! Perdura room: server.
