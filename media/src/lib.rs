@@ -1,6 +1,14 @@
 //! The physical world: bytes, joules, seconds. Devices, clocks and units; everything above takes them
 //! as parameters, so that the same code runs on real, simulated and faulty media.
 
+pub mod clock;
 pub mod device;
+pub mod energy;
+pub mod units;
 
+pub use clock::{Clock, RealClock, SimClock};
 pub use device::{BLOCK_BYTES, Completion, Device, DeviceError, WriteQueue};
+pub use energy::{Energy, EnergyError};
+pub use units::{
+    Bytes, BytesPerSecond, Joules, ParseError, Percent, Watts, format_duration, parse_duration,
+};
