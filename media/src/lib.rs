@@ -4,11 +4,15 @@
 pub mod clock;
 pub mod device;
 pub mod energy;
+pub mod sim;
+mod sys;
 pub mod units;
 
 pub use clock::{Clock, RealClock, SimClock};
-pub use device::{BLOCK_BYTES, Completion, Device, DeviceError, WriteQueue};
+pub use device::{BLOCK_BYTES, Completion, Device, DeviceError, QUEUE_DEPTH_MAX, WriteQueue};
 pub use energy::{Energy, EnergyError};
+pub use sim::{SimDevice, Timing};
+pub use sys::BlockBuf;
 pub use units::{
     Bytes, BytesPerSecond, Joules, ParseError, Percent, Watts, format_duration, parse_duration,
 };
