@@ -4,6 +4,8 @@
 pub mod clock;
 pub mod device;
 pub mod energy;
+pub mod file;
+mod latch;
 pub mod sim;
 mod sys;
 pub mod units;
@@ -11,6 +13,7 @@ pub mod units;
 pub use clock::{Clock, RealClock, SimClock};
 pub use device::{BLOCK_BYTES, Completion, Device, DeviceError, QUEUE_DEPTH_MAX, WriteQueue};
 pub use energy::{Energy, EnergyError};
+pub use file::{Direct, Engine, FileDevice, OpenMode};
 pub use sim::{SimDevice, Timing};
 pub use sys::BlockBuf;
 pub use units::{

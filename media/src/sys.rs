@@ -4,7 +4,9 @@
 //! decided by the callers.
 
 mod buffer;
+pub(crate) mod file;
 mod source;
+pub(crate) mod uring;
 
 pub use buffer::BlockBuf;
 pub(crate) use source::Source;
