@@ -4,6 +4,7 @@
 pub mod clock;
 pub mod device;
 pub mod energy;
+pub mod faulty;
 pub mod file;
 mod latch;
 pub mod sim;
@@ -13,6 +14,7 @@ pub mod units;
 pub use clock::{Clock, RealClock, SimClock};
 pub use device::{BLOCK_BYTES, Completion, Device, DeviceError, QUEUE_DEPTH_MAX, WriteQueue};
 pub use energy::{Energy, EnergyError};
+pub use faulty::{FaultPlan, FaultyDevice, Slowdown};
 pub use file::{Direct, Engine, FileDevice, OpenMode};
 pub use sim::{SimDevice, Timing};
 pub use sys::BlockBuf;
