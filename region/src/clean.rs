@@ -242,6 +242,12 @@ impl Cleaner {
         self.completions.clear();
     }
 
+    /// A flush has written and freed all buffers behind the cleaner's back.
+    pub fn forget_written(&mut self) {
+        self.written.clear();
+        self.written_bytes = 0;
+    }
+
     fn plan(&mut self, core: &Core, want_bytes: u64) -> Floor {
         self.round = self.round.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut floor = Floor {

@@ -168,6 +168,12 @@ pub enum RegionError {
         /// Reserved segments.
         reserve_segments: u32,
     },
+    /// The device has no room for a larger log.
+    #[error("no room for a larger log: {cause}; nothing changed")]
+    Space {
+        /// What the device said.
+        cause: String,
+    },
     /// A budget that cannot be set.
     #[error("budget of {asked_bytes} bytes refused: {why}")]
     Budget {

@@ -169,8 +169,12 @@ impl Reader<'_> {
     /// Frames of this life written after the commit, wherever they are.
     fn tail_frames(&mut self, slot: &Slot) -> Result<Vec<Frame>, OpenError> {
         let mut tail = Vec::new();
-        for segment in 0..slot.header.segments.get() {
-            let mut at = u64::from(slot.segments[segment as usize].used_bytes.get());
+        // The log may have grown since the commit.
+        let room_bytes = self.device.capacity_bytes().saturating_sub(self.layout.segment_at(0));
+        let on_device = (room_bytes / self.geometry.segment_bytes) as u32;
+        for segment in 0..on_device.clamp(slot.header.segments.get(), self.geometry.segments_max) {
+            let named = slot.segments.get(segment as usize);
+            let mut at = named.map_or(0, |named| u64::from(named.used_bytes.get()));
             let mut seq = 0;
             while let Some(frame) = self.header(segment, at)? {
                 if frame.seq() <= seq || frame.header.life.get() != slot.header.life.get() {

@@ -4,7 +4,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::*;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -187,7 +187,12 @@ impl Region {
         )?;
         let image_id =
             config.seed ^ clock.unix_ms().rotate_left(32) ^ u64::from(std::process::id());
-        let segments = segments_wanted(&geometry, &config)?;
+        let segments = segments_wanted(
+            &geometry,
+            config.log_percent,
+            config.region_bytes,
+            config.budget_bytes,
+        );
         device.grow(Layout::of(&geometry).segment_at(segments))?;
         let ledger = Ledger::create(geometry, image_id, config.region_bytes)?;
         ledger.segments().store(u64::from(segments), Release);
@@ -211,7 +216,13 @@ impl Region {
         drop(map);
         let header = &found.slot.header;
         config.region_bytes = config.region_bytes.max(header.region_bytes.get());
-        let segments = segments_wanted(&geometry, &config)?.max(header.segments.get());
+        let segments = segments_wanted(
+            &geometry,
+            config.log_percent,
+            config.region_bytes,
+            config.budget_bytes,
+        )
+        .max(header.segments.get());
         device.grow(Layout::of(&geometry).segment_at(segments))?;
         ledger.region_bytes().store(config.region_bytes, Release);
         ledger.segments().store(u64::from(segments), Release);
@@ -251,7 +262,12 @@ impl Region {
         count_live(&ledger);
         let in_use = ledger.region_bytes().load(Acquire);
         config.region_bytes = config.region_bytes.max(in_use);
-        let segments = segments_wanted(ledger.geometry(), &config)?;
+        let segments = segments_wanted(
+            ledger.geometry(),
+            config.log_percent,
+            config.region_bytes,
+            config.budget_bytes,
+        );
         let segments = u64::from(segments).max(ledger.segments().load(Acquire));
         device.grow(layout.segment_at(segments as u32))?;
         ledger.segments().store(segments, Release);
@@ -271,7 +287,8 @@ impl Region {
         let geometry = *ledger.geometry();
         let (recent, marks) = hint_tables(&ledger)?;
         let used = ledger.budget_used().load(Acquire);
-        let limit = config.budget_bytes.max(used);
+        // The budget proper is put in force at the end, when the log has room for its flush.
+        let limit = BUDGET_MIN_BYTES.max(used);
         ledger.budget_limit().store(limit, Release);
         ledger.budget_high().store(used, Release);
         let summary = |parity| {
@@ -290,16 +307,16 @@ impl Region {
         let queue = device.queue(QUEUE_DEPTH)?;
         let core = Arc::new(Core {
             layout: Layout::of(&geometry),
-            appender: Mutex::new(appender(&ledger, config.budget_bytes.max(used))),
+            appender: Mutex::new(appender(&ledger, limit)),
             cleaner: Mutex::new(Cleaner::new(queue, config.seed)),
             lanes: Lanes::new(config.lanes, geometry.blocks()),
             tracking: Tracking::Barrier,
             budget: Budget::new(),
             stats: Default::default(),
             tick: AtomicU32::new(1),
-            has_thread: AtomicBool::new(config.thread),
             failure: OnceLock::new(),
             policy: config.policy,
+            log_percent: config.log_percent,
             planted: config.planted,
             memory,
             map,
@@ -316,10 +333,12 @@ impl Region {
         }
         let thread = config.thread.then(|| spawn_cleaner(&core, &config)).transpose()?;
         let region = Self { core, thread, origin };
-        if limit > config.budget_bytes {
-            region.set_budget(config.budget_bytes)?;
-        }
+        region.set_budget(config.budget_bytes)?;
         Ok(region)
+    }
+
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
     }
 
     /// How the region came to its contents.
@@ -420,14 +439,7 @@ impl Region {
             });
         }
         let _cleaner = core.cleaner.lock();
-        let before = core.ledger.segments().load(Acquire) as u32;
-        let budget = core.ledger.budget_limit().load(Acquire);
-        let mut config = Config::new(region_bytes.max(core.region_bytes()), budget);
-        config.log_percent = 200;
-        let segments = segments_wanted(geometry, &config)?.max(before);
-        core.device.grow(core.layout.segment_at(segments))?;
-        core.ledger.segments().store(u64::from(segments), Release);
-        core.appender.lock().free_segments.extend(before..segments);
+        core.fit_log(region_bytes.max(core.region_bytes()), self.budget_bytes())?;
         core.ledger.region_bytes().fetch_max(region_bytes, AcqRel);
         Ok(())
     }
@@ -542,19 +554,57 @@ fn checked(mut config: Config) -> Result<Config, OpenError> {
     Ok(config)
 }
 
-/// Segments for the region, a whole drain, and the emergency reserve.
-fn segments_wanted(geometry: &Geometry, config: &Config) -> Result<u32, OpenError> {
-    let data = config.region_bytes / 100 * config.log_percent / geometry.segment_bytes + 1;
-    let reserve = u64::from(geometry.reserve_segments(config.budget_bytes));
+/// Segments for the region, a whole drain, and the emergency reserve; as many as the image can have, at most.
+fn segments_wanted(
+    geometry: &Geometry,
+    log_percent: u64,
+    region_bytes: u64,
+    budget_bytes: u64,
+) -> u32 {
+    let data = region_bytes / 100 * log_percent / geometry.segment_bytes + 1;
+    let reserve = u64::from(geometry.reserve_segments(budget_bytes));
     let wanted = data + 2 * reserve + u64::from(geometry.buffers);
-    if wanted > u64::from(geometry.segments_max) {
-        return Err(OpenError::Setting {
-            name: "budget",
-            value: format!("{} bytes", config.budget_bytes),
-            expected: "a log that fits the size reserved at creation; choose a larger reserve",
-        });
+    wanted.min(u64::from(geometry.segments_max)) as u32
+}
+
+impl Core {
+    /// Makes the log large enough for this region and budget, and sizes reserve and frames for the budget.
+    fn fit_log(&self, region_bytes: u64, budget_bytes: u64) -> Result<(), RegionError> {
+        let geometry = self.ledger.geometry();
+        let before = self.ledger.segments().load(Acquire) as u32;
+        let wanted = segments_wanted(geometry, self.log_percent, region_bytes, budget_bytes);
+        let mut appender = self.appender.lock();
+        if wanted > before {
+            let refused =
+                |error: perdura_media::DeviceError| RegionError::Space { cause: error.to_string() };
+            self.device.grow(self.layout.segment_at(wanted)).map_err(refused)?;
+            self.device.flush().map_err(|error| self.latch(&error))?;
+            self.ledger.segments().store(u64::from(wanted), Release);
+            (before..wanted).for_each(|number| appender.free_segments.push_front(number));
+        }
+        appender.set_budget(
+            geometry.reserve_segments(budget_bytes),
+            frame_bytes_max(geometry, budget_bytes),
+        );
+        Ok(())
     }
-    Ok(wanted as u32)
+
+    /// Largest budget whose emergency flush fits the segments that are free now.
+    pub fn coverable_bytes(&self) -> u64 {
+        let free = self.appender.lock().free_segments.len() as u32;
+        let geometry = self.ledger.geometry();
+        let (mut fits, mut beyond) = (0, u64::from(free) * geometry.segment_bytes + 1);
+        while beyond - fits > 4096 {
+            let middle = fits + (beyond - fits) / 2;
+            if geometry.reserve_segments(middle) <= free { fits = middle } else { beyond = middle }
+        }
+        fits
+    }
+
+    /// Makes the appender anew from the ledger, after a flush has used free segments behind its back.
+    pub fn rebuild_appender(&self) {
+        *self.appender.lock() = appender(&self.ledger, self.ledger.budget_limit().load(Acquire));
+    }
 }
 
 fn new_memory(geometry: &Geometry) -> Result<SharedMemory, OpenError> {
@@ -574,7 +624,10 @@ fn frame_bytes_max(geometry: &Geometry, budget_bytes: u64) -> u64 {
 fn appender(ledger: &Ledger, budget_bytes: u64) -> Appender {
     let geometry = ledger.geometry();
     let segments = ledger.segments().load(Acquire) as u32;
+    // From the end: cleaning takes segments that were never written, which are slower to write, and leaves
+    // those that a drill has written to the emergency flush, which takes them from the beginning.
     let free = (0..segments)
+        .rev()
         .filter(|number| ledger.segment(*number).state().load(Acquire) == SEGMENT_FREE)
         .collect();
     Appender::new(

@@ -1,0 +1,125 @@
+//! A flush for real, timed, with the budget filled by scattered records first.
+//!
+//! Filling needs no scratch memory: entering clean grains in the ledger makes the flush write them without
+//! changing a byte. The flush is the emergency flush itself, not a model of it; afterwards the region goes on.
+
+use std::sync::atomic::Ordering::*;
+
+use crate::core::Core;
+use crate::error::RegionError;
+use crate::flush::{FlushOptions, FlushReport, flush_all};
+use crate::geometry::{BLOCK_BYTES, WORD_GRAINS};
+use crate::lanes::LaneId;
+use crate::region::Region;
+
+/// Bytes of a scattered record.
+pub const RECORD_BYTES: u64 = 1024;
+
+/// What a drill did and how long it took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DrillReport {
+    /// Budget in force, bytes.
+    pub budget_bytes: u64,
+    /// Bytes that were charged when the flush began; below the budget if the region is too small to fill it.
+    pub used_bytes: u64,
+    /// What the flush wrote.
+    pub flush: FlushReport,
+    /// From the decision to the durable commit, nanoseconds.
+    pub elapsed_ns: u64,
+}
+
+impl DrillReport {
+    /// Whether the budget was full (98 % or more), so that the time says what the promise needs.
+    pub fn was_full(&self) -> bool {
+        self.used_bytes >= self.budget_bytes / 100 * 98
+    }
+
+    /// Bytes reaching the device per second, metadata and commit included.
+    pub fn bytes_per_second(&self) -> u64 {
+        (u128::from(self.flush.device_bytes) * 1_000_000_000 / u128::from(self.elapsed_ns.max(1)))
+            as u64
+    }
+}
+
+impl Region {
+    /// Fills the budget with scattered 1 KiB records, flushes for real, and goes on. Writers wait meanwhile.
+    ///
+    /// `fill`: without it only what happens to be dirty is flushed.
+    pub fn drill(&self, fill: bool, threads: usize) -> Result<DrillReport, RegionError> {
+        let core = self.core();
+        core.check_open()?;
+        core.check()?;
+        let mut cleaner = core.cleaner.lock();
+        cleaner.ensure_space(core)?;
+        if fill {
+            core.reclaim_credit();
+            fill_budget(core);
+        }
+        let lanes: Vec<_> =
+            (0..core.lanes.count()).map(|lane| core.lanes.lock(LaneId(lane)).lock()).collect();
+        let credit_bytes: u64 = lanes.iter().map(|lane| lane.credit_bytes).sum();
+        let used_bytes = core.ledger.budget_used().load(Acquire);
+        let began_ns = core.clock.now_ns();
+        core.appender.lock().close_frame(&core.ledger, 0);
+        cleaner.quiesce();
+        let options = FlushOptions { threads, unix_ms: core.clock.unix_ms() };
+        let flush = flush_all(&core.ledger, &core.map, &core.layout, &*core.device, options);
+        let elapsed_ns = core.clock.now_ns().saturating_sub(began_ns);
+        let flush = flush.inspect_err(|error| {
+            let _ = core.failure.set(error.to_string());
+        })?;
+        cleaner.forget_written();
+        core.ledger.budget_used().store(credit_bytes, Release);
+        core.rebuild_appender();
+        drop(lanes);
+        // The image is in use again, and the reserve that the flush used is made free before writers go on.
+        let budget_bytes = core.ledger.budget_limit().load(Acquire);
+        core.budget.begin_shrink(core.coverable_bytes());
+        let restored = cleaner.checkpoint(core, false).and_then(|()| cleaner.ensure_space(core));
+        drop(cleaner);
+        restored?;
+        self.set_budget(budget_bytes)?;
+        Ok(DrillReport { budget_bytes, used_bytes, flush, elapsed_ns })
+    }
+}
+
+/// Enters scattered records in the ledger until the budget is full or no clean grain is left.
+fn fill_budget(core: &Core) {
+    let records = core.region_bytes() / RECORD_BYTES;
+    // A stride that shares no factor with the record count visits every record once, far apart.
+    let mut stride = (records as f64 * 0.618_033_988_75) as u64 | 1;
+    while gcd(stride, records) != 1 {
+        stride += 2;
+    }
+    let shift = core.ledger.geometry().grain_shift;
+    let parity = core.parity();
+    let (mut record, mut refused) = (0, 0);
+    for _ in 0..records {
+        record = (record + stride) % records;
+        let offset = record * RECORD_BYTES;
+        let grain = offset >> shift;
+        let grains = (RECORD_BYTES >> shift).max(1);
+        let word = (grain / WORD_GRAINS) as usize;
+        let mask = crate::announce::mask(grain % WORD_GRAINS, grains);
+        let _lane = core.lanes.lock(core.lanes.of(offset / BLOCK_BYTES * BLOCK_BYTES)).lock();
+        let bits = &core.ledger.bitmap(parity)[word];
+        let new = mask & !bits.load(Acquire);
+        let cost_bytes = u64::from(new.count_ones()) << shift;
+        if new == 0 {
+            continue;
+        }
+        if !core.budget.try_take(&core.ledger, cost_bytes) {
+            refused += 1;
+            if refused > 64 {
+                return;
+            }
+            continue;
+        }
+        bits.fetch_or(new, AcqRel);
+        core.summarize(parity, word);
+    }
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}

@@ -1,0 +1,216 @@
+//! The server's side: start a holder, or take over what one holds.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, socketpair,
+};
+
+use super::SOCKET_NAME;
+use super::wire::{Message, receive, send};
+
+/// A holder answers within this time, or is taken for hung.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// Why no holder could be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LinkError {
+    /// A system call failed.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+    /// Another server uses the directory.
+    #[error("process {pid} is using this directory")]
+    Busy {
+        /// That server.
+        pid: i32,
+    },
+    /// The holder said something else than expected, or nothing.
+    #[error("the holder gave no usable answer: {0}")]
+    Answer(String),
+}
+
+/// What a holder keeps.
+#[derive(Debug)]
+pub struct Held {
+    /// The region's memory.
+    pub memory: OwnedFd,
+    /// Its ledger.
+    pub ledger: OwnedFd,
+    /// Its image: the same open file, with its lock.
+    pub image: OwnedFd,
+    /// Budget in force, bytes.
+    pub budget_bytes: u64,
+    /// Dirty bytes.
+    pub used_bytes: u64,
+    /// The connection to the holder.
+    pub link: Link,
+}
+
+/// The connection between a server and its holder. The holder notices when it breaks.
+#[derive(Debug)]
+pub struct Link {
+    socket: OwnedFd,
+    /// The holder's process, if we started it.
+    child: Option<Child>,
+}
+
+/// What was found in a directory.
+#[derive(Debug)]
+pub enum TakeOver {
+    /// No holder: whatever the image says is all there is.
+    Nobody,
+    /// A holder whose server is gone.
+    Held(Held),
+}
+
+fn io_error(what: impl Into<String>) -> impl FnOnce(rustix::io::Errno) -> LinkError {
+    move |errno| LinkError::Io { what: what.into(), source: errno.into() }
+}
+
+pub(super) fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
+/// The address of a directory's holder. Long paths do not fit a socket address: the directory is opened and
+/// named through /proc.
+pub(super) fn address(dir: &Path) -> Result<(SocketAddrUnix, OwnedFd), LinkError> {
+    let fd = rustix::fs::open(
+        dir,
+        rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC,
+        rustix::fs::Mode::empty(),
+    )
+    .map_err(io_error(format!("open {}", dir.display())))?;
+    use std::os::fd::AsRawFd;
+    let path = PathBuf::from(format!("/proc/self/fd/{}/{SOCKET_NAME}", fd.as_raw_fd()));
+    let address = SocketAddrUnix::new(path).map_err(io_error("socket address"))?;
+    Ok((address, fd))
+}
+
+fn dial(dir: &Path) -> Result<Option<OwnedFd>, LinkError> {
+    let (address, _dir) = address(dir)?;
+    let socket =
+        socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+            .map_err(io_error("socket"))?;
+    match connect(&socket, &address) {
+        Ok(()) => Ok(Some(socket)),
+        // A socket file whose holder is gone, or none at all.
+        Err(rustix::io::Errno::CONNREFUSED | rustix::io::Errno::NOENT) => Ok(None),
+        Err(errno) => {
+            Err(io_error(format!("connect to {}", dir.join(SOCKET_NAME).display()))(errno))
+        }
+    }
+}
+
+fn answer(socket: &OwnedFd, within: Duration) -> Result<(Message, Vec<OwnedFd>), LinkError> {
+    let timeout = rustix::event::Timespec {
+        tv_sec: within.as_secs() as i64,
+        tv_nsec: i64::from(within.subsec_nanos()),
+    };
+    let mut ready = [PollFd::new(socket, PollFlags::IN)];
+    let count = poll(&mut ready, Some(&timeout)).map_err(io_error("wait for the holder"))?;
+    if count == 0 {
+        return Err(LinkError::Answer(format!("nothing within {within:?}")));
+    }
+    receive(socket)
+        .map_err(|source| LinkError::Io { what: "read from the holder".into(), source })?
+        .ok_or_else(|| LinkError::Answer("it closed the connection".into()))
+}
+
+/// Asks the directory's holder, if there is one, for what it holds.
+pub fn take_over(dir: &Path) -> Result<TakeOver, LinkError> {
+    let Some(socket) = dial(dir)? else { return Ok(TakeOver::Nobody) };
+    send(&socket, &Message::TakeOver, &[])
+        .map_err(|source| LinkError::Io { what: "write to the holder".into(), source })?;
+    match answer(&socket, ANSWER)? {
+        (Message::Held { budget_bytes, used_bytes }, fds) => {
+            let [memory, ledger, image] = <[OwnedFd; 3]>::try_from(fds).map_err(|fds| {
+                LinkError::Answer(format!("{} descriptors, expected 3", fds.len()))
+            })?;
+            let link = Link { socket, child: None };
+            Ok(TakeOver::Held(Held { memory, ledger, image, budget_bytes, used_bytes, link }))
+        }
+        (Message::Busy { pid }, _) => Err(LinkError::Busy { pid }),
+        (other, _) => Err(LinkError::Answer(format!("{other:?}"))),
+    }
+}
+
+/// Tells the directory's holder to flush now. `None`: there is no holder.
+pub fn flush(dir: &Path) -> Result<Option<(u64, u64, Duration)>, LinkError> {
+    let Some(socket) = dial(dir)? else { return Ok(None) };
+    send(&socket, &Message::Flush, &[])
+        .map_err(|source| LinkError::Io { what: "write to the holder".into(), source })?;
+    match answer(&socket, Duration::from_secs(24 * 3600))?.0 {
+        Message::Flushed { dirty_bytes, device_bytes, elapsed_ns } => {
+            Ok(Some((dirty_bytes, device_bytes, Duration::from_nanos(elapsed_ns))))
+        }
+        Message::Busy { pid } => Err(LinkError::Busy { pid }),
+        other => Err(LinkError::Answer(format!("{other:?}"))),
+    }
+}
+
+impl Link {
+    /// Starts `program` as a holder (its standard input is the link) and hands it the descriptors.
+    ///
+    /// `program` must call [`super::serve`]; `perdura holder` does.
+    pub fn start(
+        mut program: Command,
+        fds: [BorrowedFd<'_>; 3],
+        grace: Duration,
+        unix_ms: u64,
+    ) -> Result<Self, LinkError> {
+        let failed = |what: &str| {
+            let what = what.to_owned();
+            move |source| LinkError::Io { what, source }
+        };
+        let (ours, theirs) = socket_pair().map_err(failed("socket pair"))?;
+        program.stdin(Stdio::from(theirs));
+        let child = program.spawn().map_err(failed("start the holder"))?;
+        // Our copy of its end must go, or a holder that dies would not be noticed.
+        drop(program);
+        let grace_ms = grace.as_millis() as u64;
+        send(&ours, &Message::Hold { grace_ms, unix_ms }, &fds)
+            .map_err(failed("hand memory to the holder"))?;
+        match answer(&ours, ANSWER)?.0 {
+            Message::Ready => Ok(Self { socket: ours, child: Some(child) }),
+            Message::Failed { why } => Err(LinkError::Answer(why)),
+            other => Err(LinkError::Answer(format!("{other:?}"))),
+        }
+    }
+
+    /// Everything is on the SSD: the holder may go, and does before this returns.
+    pub fn goodbye(self) -> Result<(), LinkError> {
+        send(&self.socket, &Message::Goodbye, &[])
+            .map_err(|source| LinkError::Io { what: "say goodbye to the holder".into(), source })?;
+        match answer(&self.socket, ANSWER) {
+            Err(LinkError::Answer(_)) | Ok(_) => {}
+            Err(error) => return Err(error),
+        }
+        self.reap();
+        Ok(())
+    }
+
+    /// Collects a holder of ours that has ended, so that it leaves no zombie.
+    pub fn reap(self) {
+        if let Some(mut child) = self.child {
+            // It has closed its end of the link and ends by itself; its status says nothing new.
+            let _ = child.wait();
+        }
+    }
+
+    /// The link, to be watched: it becomes readable when the holder is gone.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

@@ -1,0 +1,339 @@
+//! The holder's own life: wait for a message, a broken link or a warning.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use perdura_media::{Clock, FileDevice, file::Engine};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{
+    AddressFamily, SocketFlags, SocketType, accept_with, bind, listen, socket_with, sockopt,
+};
+
+use super::SOCKET_NAME;
+use super::link::address;
+use super::wire::{Message, receive, send};
+use crate::flush::FlushOptions;
+use crate::region::Attachment;
+
+/// How the holder behaves.
+#[derive(Debug, Clone)]
+pub struct HolderOptions {
+    /// The region's directory: where the socket goes.
+    pub dir: PathBuf,
+    /// Threads of an emergency flush.
+    pub threads: usize,
+}
+
+/// Why the holder could not hold, or could not flush.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HolderError {
+    /// A system call failed.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+    /// The first message was not "hold this".
+    #[error("expected memory to hold on standard input, got {0}")]
+    NothingToHold(String),
+    /// Memory or ledger cannot be used.
+    #[error(transparent)]
+    Open(#[from] crate::OpenError),
+    /// The flush failed; dirty data are still in memory and this process goes on holding them.
+    #[error("flush failed with {used_bytes} bytes at risk: {source}")]
+    Flush {
+        /// Dirty bytes.
+        used_bytes: u64,
+        /// Why.
+        source: crate::RegionError,
+    },
+}
+
+fn failed(what: impl Into<String>) -> impl FnOnce(rustix::io::Errno) -> HolderError {
+    move |errno| HolderError::Io { what: what.into(), source: errno.into() }
+}
+
+/// What woke the holder.
+enum Event {
+    Link,
+    Visitor,
+    Warning,
+}
+
+struct Holder {
+    options: HolderOptions,
+    memory: OwnedFd,
+    ledger: OwnedFd,
+    image: OwnedFd,
+    attachment: Attachment,
+    link: Option<OwnedFd>,
+    server_pid: i32,
+    grace: Duration,
+    listener: OwnedFd,
+    warning: OwnedFd,
+}
+
+/// Holds what arrives on `link` until it is flushed or a server says goodbye. `warning` becomes readable
+/// when the machine is about to lose power (a signal descriptor).
+pub fn serve(
+    link: OwnedFd,
+    warning: OwnedFd,
+    clock: &dyn Clock,
+    options: HolderOptions,
+) -> Result<(), HolderError> {
+    let first = receive(&link)
+        .map_err(|source| HolderError::Io { what: "read from the server".into(), source })?;
+    let Some((Message::Hold { grace_ms, .. }, fds)) = first else {
+        return Err(HolderError::NothingToHold(format!("{first:?}")));
+    };
+    let [memory, ledger, image] = <[OwnedFd; 3]>::try_from(fds)
+        .map_err(|fds| HolderError::NothingToHold(format!("{} descriptors", fds.len())))?;
+    let copy = |fd: &OwnedFd| {
+        fd.try_clone()
+            .map_err(|source| HolderError::Io { what: "copy a descriptor".into(), source })
+    };
+    let attachment = Attachment::new(copy(&memory)?, copy(&ledger)?)?;
+    let isolation = super::isolate::isolate();
+    tracing::info!(%isolation, "holding memory");
+    let listener = listen_in(&options.dir)?;
+    let server_pid = peer_pid(&link);
+    send(&link, &Message::Ready, &[])
+        .map_err(|source| HolderError::Io { what: "answer the server".into(), source })?;
+    Holder {
+        options,
+        memory,
+        ledger,
+        image,
+        attachment,
+        link: Some(link),
+        server_pid,
+        grace: Duration::from_millis(grace_ms),
+        listener,
+        warning,
+    }
+    .run(clock)
+}
+
+fn listen_in(dir: &Path) -> Result<OwnedFd, HolderError> {
+    let path = dir.join(SOCKET_NAME);
+    // Whoever starts a holder has the image's lock, so a socket found here is a dead holder's.
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(HolderError::Io {
+                what: format!("remove {}", path.display()),
+                source: error,
+            });
+        }
+        _ => {}
+    }
+    let (address, _dir) = address(dir).map_err(|error| HolderError::Io {
+        what: error.to_string(),
+        source: io::ErrorKind::Other.into(),
+    })?;
+    let socket =
+        socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+            .map_err(failed("socket"))?;
+    bind(&socket, &address).map_err(failed(format!("bind {}", path.display())))?;
+    rustix::fs::chmod(&path, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)
+        .map_err(failed(format!("chmod {}", path.display())))?;
+    listen(&socket, 8).map_err(failed("listen"))?;
+    Ok(socket)
+}
+
+fn peer_pid(socket: &OwnedFd) -> i32 {
+    sockopt::socket_peercred(socket).map_or(0, |peer| peer.pid.as_raw_nonzero().get())
+}
+
+impl Holder {
+    fn run(mut self, clock: &dyn Clock) -> Result<(), HolderError> {
+        loop {
+            match self.next_event()? {
+                Event::Link => {
+                    let link = self.link.take();
+                    let message = link.as_ref().map(receive);
+                    match message {
+                        Some(Ok(Some((Message::Goodbye, _)))) => return self.leave(),
+                        Some(Ok(Some((other, _)))) => {
+                            tracing::warn!(?other, "unexpected message from the server");
+                            self.link = link;
+                        }
+                        _ => tracing::warn!(
+                            pid = self.server_pid,
+                            used_bytes = self.attachment.used_bytes(),
+                            "the server is gone; holding its memory"
+                        ),
+                    }
+                }
+                Event::Visitor => {
+                    if self.meet_visitor(clock)? {
+                        return self.leave();
+                    }
+                }
+                Event::Warning => return self.heed_warning(clock),
+            }
+        }
+    }
+
+    fn next_event(&self) -> Result<Event, HolderError> {
+        loop {
+            let mut fds = vec![
+                PollFd::new(&self.warning, PollFlags::IN),
+                PollFd::new(&self.listener, PollFlags::IN),
+            ];
+            if let Some(link) = &self.link {
+                fds.push(PollFd::new(link, PollFlags::IN));
+            }
+            match poll(&mut fds, None) {
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(errno) => return Err(failed("poll")(errno)),
+                Ok(_) => {}
+            }
+            let ready = |index: usize| fds.get(index).is_some_and(|fd| !fd.revents().is_empty());
+            if ready(2) {
+                return Ok(Event::Link);
+            }
+            if ready(0) {
+                return Ok(Event::Warning);
+            }
+            if ready(1) {
+                return Ok(Event::Visitor);
+            }
+        }
+    }
+
+    /// True: everything is on the SSD and there is nothing left to hold.
+    fn meet_visitor(&mut self, clock: &dyn Clock) -> Result<bool, HolderError> {
+        let Ok(visitor) = accept_with(&self.listener, SocketFlags::CLOEXEC) else {
+            return Ok(false);
+        };
+        let allowed = sockopt::socket_peercred(&visitor)
+            .is_ok_and(|peer| peer.uid == rustix::process::geteuid() || peer.uid.is_root());
+        // A visitor that connects and says nothing must not hold up the holder.
+        let patience = Some(Duration::from_millis(500));
+        let _ = sockopt::set_socket_timeout(&visitor, sockopt::Timeout::Recv, patience);
+        if !allowed {
+            return Ok(false);
+        }
+        let Ok(Some((message, _))) = receive(&visitor) else { return Ok(false) };
+        if let Some(link) = &self.link {
+            let pid = if self.server_pid > 0 { self.server_pid } else { peer_pid(link) };
+            let _ = send(&visitor, &Message::Busy { pid }, &[]);
+            return Ok(false);
+        }
+        match message {
+            Message::TakeOver => {
+                let held = Message::Held {
+                    budget_bytes: self.attachment.budget_bytes(),
+                    used_bytes: self.attachment.used_bytes(),
+                };
+                let fds = [self.memory.as_fd(), self.ledger.as_fd(), self.image.as_fd()];
+                if send(&visitor, &held, &fds).is_ok() {
+                    self.server_pid = peer_pid(&visitor);
+                    let _ = sockopt::set_socket_timeout(&visitor, sockopt::Timeout::Recv, None);
+                    self.link = Some(visitor);
+                }
+                Ok(false)
+            }
+            Message::Flush => match self.flush(clock) {
+                Ok(flushed) => {
+                    let _ = send(&visitor, &flushed, &[]);
+                    Ok(true)
+                }
+                Err(error) => {
+                    let _ = send(&visitor, &Message::Failed { why: error.to_string() }, &[]);
+                    tracing::error!(%error, "still holding");
+                    Ok(false)
+                }
+            },
+            other => {
+                let _ = send(
+                    &visitor,
+                    &Message::Failed { why: format!("not for a holder: {other:?}") },
+                    &[],
+                );
+                Ok(false)
+            }
+        }
+    }
+
+    /// A linked server flushes itself, and says goodbye; half the grace is left to do it without it.
+    fn heed_warning(mut self, clock: &dyn Clock) -> Result<(), HolderError> {
+        if let Some(link) = self.link.take() {
+            let until_ns = clock.now_ns() + self.grace.as_nanos() as u64 / 2;
+            loop {
+                let left_ns = until_ns.saturating_sub(clock.now_ns());
+                let timeout = rustix::event::Timespec {
+                    tv_sec: (left_ns / 1_000_000_000) as i64,
+                    tv_nsec: (left_ns % 1_000_000_000) as i64,
+                };
+                let mut fds = [PollFd::new(&link, PollFlags::IN)];
+                match poll(&mut fds, Some(&timeout)) {
+                    Err(rustix::io::Errno::INTR) => continue,
+                    Ok(0) => {
+                        tracing::error!(
+                            pid = self.server_pid,
+                            "the server does not stop; flushing without it"
+                        );
+                        if let Some(pid) = rustix::process::Pid::from_raw(self.server_pid) {
+                            // Its memory is ours too; as long as it runs it could change it.
+                            let _ =
+                                rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+                        }
+                        // The kernel closes its end of the link when it is gone.
+                        let _ = receive(&link);
+                        break;
+                    }
+                    Err(errno) => return Err(failed("poll")(errno)),
+                    Ok(_) => match receive(&link) {
+                        Ok(Some((Message::Goodbye, _))) => return self.leave(),
+                        Ok(Some(_)) => {}
+                        _ => break,
+                    },
+                }
+            }
+        }
+        self.flush(clock)?;
+        self.leave()
+    }
+
+    fn flush(&self, clock: &dyn Clock) -> Result<Message, HolderError> {
+        let used_bytes = self.attachment.used_bytes();
+        let began_ns = clock.now_ns();
+        let image = self
+            .image
+            .try_clone()
+            .map_err(|source| HolderError::Io { what: "copy a descriptor".into(), source })?;
+        let options = FlushOptions { threads: self.options.threads, unix_ms: clock.unix_ms() };
+        let report = FileDevice::from_fd(image, Engine::Auto)
+            .map_err(|error| crate::RegionError::Latched { cause: error.to_string() })
+            .and_then(|device| self.attachment.flush(&device, options))
+            .map_err(|source| HolderError::Flush { used_bytes, source })?;
+        let elapsed_ns = clock.now_ns().saturating_sub(began_ns);
+        tracing::info!(
+            dirty_bytes = report.dirty_bytes,
+            elapsed_ms = elapsed_ns / 1_000_000,
+            "flushed without the server"
+        );
+        Ok(Message::Flushed {
+            dirty_bytes: report.dirty_bytes,
+            device_bytes: report.device_bytes,
+            elapsed_ns,
+        })
+    }
+
+    fn leave(self) -> Result<(), HolderError> {
+        let path = self.options.dir.join(SOCKET_NAME);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(HolderError::Io { what: format!("remove {}", path.display()), source: error })
+            }
+            _ => Ok(()),
+        }
+    }
+}

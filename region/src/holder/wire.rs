@@ -1,0 +1,162 @@
+//! Messages between server and holder: one line of text, sometimes with three descriptors.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+
+/// Longest message, bytes; a longer one is refused.
+const MESSAGE_MAX_BYTES: usize = 512;
+/// Most descriptors a message carries: memory, ledger, image.
+const FDS_MAX: usize = 3;
+
+/// What server and holder say to each other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Message {
+    /// Server to new holder, with descriptors: keep these.
+    Hold { grace_ms: u64, unix_ms: u64 },
+    /// Starting server to holder: give me what you hold.
+    TakeOver,
+    /// Holder's answer, with descriptors; this connection is the link now.
+    Held { budget_bytes: u64, used_bytes: u64 },
+    /// Holder's answer: another server is linked.
+    Busy { pid: i32 },
+    /// Server to holder: everything is on the SSD, you may go.
+    Goodbye,
+    /// Operator to holder: flush now.
+    Flush,
+    /// Holder's answer.
+    Flushed { dirty_bytes: u64, device_bytes: u64, elapsed_ns: u64 },
+    /// Holder's answer.
+    Failed { why: String },
+    /// Holder to new server: ready.
+    Ready,
+}
+
+impl Message {
+    fn encode(&self) -> String {
+        match self {
+            Self::Hold { grace_ms, unix_ms } => format!("hold {grace_ms} {unix_ms}"),
+            Self::TakeOver => "take-over".into(),
+            Self::Held { budget_bytes, used_bytes } => format!("held {budget_bytes} {used_bytes}"),
+            Self::Busy { pid } => format!("busy {pid}"),
+            Self::Goodbye => "goodbye".into(),
+            Self::Flush => "flush".into(),
+            Self::Flushed { dirty_bytes, device_bytes, elapsed_ns } => {
+                format!("flushed {dirty_bytes} {device_bytes} {elapsed_ns}")
+            }
+            Self::Failed { why } => format!("failed {}", why.replace('\n', " ")),
+            Self::Ready => "ready".into(),
+        }
+    }
+
+    fn decode(text: &str) -> Option<Self> {
+        let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
+        let mut numbers = rest.split(' ').map(str::parse::<u64>);
+        let mut next = || numbers.next().and_then(Result::ok);
+        Some(match word {
+            "hold" => Self::Hold { grace_ms: next()?, unix_ms: next()? },
+            "take-over" => Self::TakeOver,
+            "held" => Self::Held { budget_bytes: next()?, used_bytes: next()? },
+            "busy" => Self::Busy { pid: rest.parse().ok()? },
+            "goodbye" => Self::Goodbye,
+            "flush" => Self::Flush,
+            "flushed" => {
+                Self::Flushed { dirty_bytes: next()?, device_bytes: next()?, elapsed_ns: next()? }
+            }
+            "failed" => Self::Failed { why: rest.to_owned() },
+            "ready" => Self::Ready,
+            _ => return None,
+        })
+    }
+}
+
+/// Sends one message in one piece (the sockets keep message boundaries).
+pub(super) fn send(socket: impl AsFd, message: &Message, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let text = message.encode();
+    let bytes = &text.as_bytes()[..text.len().min(MESSAGE_MAX_BYTES)];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() {
+        assert!(
+            control.push(SendAncillaryMessage::ScmRights(fds)),
+            "too many descriptors in a message"
+        );
+    }
+    loop {
+        match sendmsg(&socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL) {
+            Err(rustix::io::Errno::INTR) => {}
+            outcome => return outcome.map(drop).map_err(io::Error::from),
+        }
+    }
+}
+
+/// Receives one message. `None`: the other side is gone.
+pub(super) fn receive(socket: impl AsFd) -> io::Result<Option<(Message, Vec<OwnedFd>)>> {
+    let mut bytes = [0; MESSAGE_MAX_BYTES];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = loop {
+        let mut slices = [IoSliceMut::new(&mut bytes)];
+        match recvmsg(&socket, &mut slices, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(rustix::io::Errno::INTR) => {}
+            outcome => break outcome?.bytes,
+        }
+    };
+    let fds = control
+        .drain()
+        .filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    if received == 0 {
+        return Ok(None);
+    }
+    let text = String::from_utf8_lossy(&bytes[..received]);
+    match Message::decode(&text) {
+        Some(message) => Ok(Some((message, fds))),
+        None => {
+            Err(io::Error::new(io::ErrorKind::InvalidData, format!("unknown message {text:?}")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_message_survives_the_wire() {
+        let (a, b) = pair().unwrap();
+        let messages = [
+            Message::Hold { grace_ms: 30_000, unix_ms: 5 },
+            Message::TakeOver,
+            Message::Held { budget_bytes: 1, used_bytes: 2 },
+            Message::Busy { pid: 77 },
+            Message::Goodbye,
+            Message::Flush,
+            Message::Flushed { dirty_bytes: 1, device_bytes: 2, elapsed_ns: 3 },
+            Message::Failed { why: "no space left: write".into() },
+            Message::Ready,
+        ];
+        for message in messages {
+            let fd = a.as_fd();
+            send(&a, &message, &[fd]).unwrap();
+            let (back, fds) = receive(&b).unwrap().unwrap();
+            assert_eq!(back, message);
+            assert_eq!(fds.len(), 1);
+        }
+        drop(a);
+        assert!(receive(&b).unwrap().is_none());
+    }
+
+    fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+        super::super::link::socket_pair()
+    }
+}

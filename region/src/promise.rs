@@ -1,0 +1,198 @@
+//! The arithmetic of the promise: how much may be dirty so that the flush fits the warning.
+//!
+//! `flush_bytes(budget) <= proven rate x (warning - reserve)` (Viyojit, section 5.1). The reserve is time for
+//! what does not grow with the budget: stopping writers, commit records, the last device flush.
+
+use std::time::Duration;
+
+use crate::geometry::Geometry;
+use crate::region::BUDGET_MIN_BYTES;
+
+/// Where a budget comes from.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum BudgetWish {
+    /// As much as the warning allows.
+    Derived,
+    /// This many bytes.
+    Bytes(u64),
+    /// A share of the region, percent.
+    Percent(f64),
+}
+
+/// What is given.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Terms {
+    /// Time between the warning and the cut.
+    pub warning: Duration,
+    /// Part of it kept for what does not grow with the budget.
+    pub reserve: Duration,
+    /// Proven flush rate, bytes per second.
+    pub rate_bytes_per_s: u64,
+    /// Region size, bytes.
+    pub region_bytes: u64,
+}
+
+/// The budget and what it means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Promise {
+    /// Dirty bytes allowed.
+    pub budget_bytes: u64,
+    /// Seconds a flush of all of it takes at the proven rate, reserve included.
+    pub flush_time: Duration,
+    /// The warning would allow more than the region has.
+    pub covers_whole_region: bool,
+}
+
+/// Why a budget cannot be promised.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PromiseError {
+    /// The reserve eats the warning.
+    #[error("a warning of {warning:?} leaves nothing after the reserve of {reserve:?}")]
+    NoTime {
+        /// Given warning.
+        warning: Duration,
+        /// Given reserve.
+        reserve: Duration,
+    },
+    /// Asked for more than the warning allows.
+    #[error(
+        "a budget of {budget_bytes} bytes takes {needed:?} to flush at the proven {rate_bytes_per_s} bytes/s, the warning is {warning:?}; the largest budget it allows is {largest_bytes} bytes"
+    )]
+    TooLarge {
+        /// Asked for.
+        budget_bytes: u64,
+        /// Time it would take, reserve included.
+        needed: Duration,
+        /// Given warning.
+        warning: Duration,
+        /// Proven rate.
+        rate_bytes_per_s: u64,
+        /// What would fit.
+        largest_bytes: u64,
+    },
+    /// Below one unit.
+    #[error("a budget of {budget_bytes} bytes is below the smallest, {smallest_bytes} bytes")]
+    TooSmall {
+        /// Asked for or derived.
+        budget_bytes: u64,
+        /// Smallest that lets one operation proceed.
+        smallest_bytes: u64,
+    },
+    /// Not a share.
+    #[error("{percent} % is not a share of the region: expected more than 0 and at most 100")]
+    NotAShare {
+        /// Asked for.
+        percent: f64,
+    },
+}
+
+/// The reserve taken if none is given: a tenth of the warning, from 50 ms to 2 s.
+pub fn default_reserve(warning: Duration) -> Duration {
+    (warning / 10).clamp(Duration::from_millis(50), Duration::from_secs(2))
+}
+
+/// Turns a wish into a promise that can be kept, or says why not.
+pub fn promise(
+    geometry: &Geometry,
+    terms: &Terms,
+    wish: BudgetWish,
+) -> Result<Promise, PromiseError> {
+    let (warning, reserve) = (terms.warning, terms.reserve);
+    let Some(time) = warning.checked_sub(reserve).filter(|time| !time.is_zero()) else {
+        return Err(PromiseError::NoTime { warning, reserve });
+    };
+    let largest_bytes = largest_budget(geometry, terms.rate_bytes_per_s, time);
+    let budget_bytes = match wish {
+        BudgetWish::Derived => largest_bytes.min(terms.region_bytes),
+        BudgetWish::Bytes(bytes) => bytes,
+        BudgetWish::Percent(percent) if percent > 0.0 && percent <= 100.0 => {
+            (terms.region_bytes as f64 * percent / 100.0) as u64
+        }
+        BudgetWish::Percent(percent) => return Err(PromiseError::NotAShare { percent }),
+    };
+    if budget_bytes < BUDGET_MIN_BYTES {
+        return Err(PromiseError::TooSmall { budget_bytes, smallest_bytes: BUDGET_MIN_BYTES });
+    }
+    let flush_time = flush_time(geometry, terms.rate_bytes_per_s, budget_bytes) + reserve;
+    if flush_time > warning {
+        return Err(PromiseError::TooLarge {
+            budget_bytes,
+            needed: flush_time,
+            warning,
+            rate_bytes_per_s: terms.rate_bytes_per_s,
+            largest_bytes,
+        });
+    }
+    let covers_whole_region = budget_bytes >= terms.region_bytes;
+    Ok(Promise { budget_bytes, flush_time, covers_whole_region })
+}
+
+/// Time to flush `budget_bytes` at the proven rate, without reserve.
+pub fn flush_time(geometry: &Geometry, rate_bytes_per_s: u64, budget_bytes: u64) -> Duration {
+    Duration::from_secs_f64(
+        geometry.flush_bytes(budget_bytes) as f64 / rate_bytes_per_s.max(1) as f64,
+    )
+}
+
+fn largest_budget(geometry: &Geometry, rate_bytes_per_s: u64, time: Duration) -> u64 {
+    let affordable = (rate_bytes_per_s as f64 * time.as_secs_f64()).min(1e18) as u64;
+    let (mut fits, mut beyond) = (0u64, affordable + 1);
+    while beyond - fits > 4096 {
+        let middle = fits + (beyond - fits) / 2;
+        if geometry.flush_bytes(middle) <= affordable { fits = middle } else { beyond = middle }
+    }
+    fits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn geometry() -> Geometry {
+        Geometry::new(4 << 30, 6, None, 20).unwrap()
+    }
+
+    fn terms() -> Terms {
+        Terms {
+            warning: Duration::from_secs(10),
+            reserve: Duration::from_secs(1),
+            rate_bytes_per_s: 100_000_000,
+            region_bytes: 1 << 30,
+        }
+    }
+
+    #[test]
+    fn a_derived_budget_fits_its_own_promise() {
+        let found = promise(&geometry(), &terms(), BudgetWish::Derived).unwrap();
+        assert!(geometry().flush_bytes(found.budget_bytes) <= 900_000_000);
+        assert!(found.flush_time <= Duration::from_secs(10));
+        assert!(!found.covers_whole_region);
+        let rich = Terms { rate_bytes_per_s: 10_000_000_000, ..terms() };
+        let found = promise(&geometry(), &rich, BudgetWish::Derived).unwrap();
+        assert_eq!(found.budget_bytes, 1 << 30);
+        assert!(found.covers_whole_region);
+    }
+
+    #[test]
+    fn an_explicit_budget_beyond_the_warning_is_refused_with_what_would_fit() {
+        let error = promise(&geometry(), &terms(), BudgetWish::Bytes(1 << 30)).unwrap_err();
+        let PromiseError::TooLarge { largest_bytes, .. } = error else { panic!("{error}") };
+        promise(&geometry(), &terms(), BudgetWish::Bytes(largest_bytes)).unwrap();
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let wishes = [
+            BudgetWish::Bytes(1),
+            BudgetWish::Percent(0.0),
+            BudgetWish::Percent(101.0),
+            BudgetWish::Percent(f64::NAN),
+        ];
+        for wish in wishes {
+            promise(&geometry(), &terms(), wish).unwrap_err();
+        }
+        let late = Terms { reserve: Duration::from_secs(10), ..terms() };
+        promise(&geometry(), &late, BudgetWish::Derived).unwrap_err();
+    }
+}
