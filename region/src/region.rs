@@ -426,6 +426,14 @@ impl Region {
         }
     }
 
+    /// Makes room in the log for the emergency flush of `budget_bytes`, without changing the budget.
+    pub(crate) fn fit_log_for(&self, budget_bytes: u64) -> Result<(), RegionError> {
+        let core = &self.core;
+        let _cleaner = core.cleaner.lock();
+        core.fit_log(core.region_bytes(), budget_bytes)?;
+        core.fit_log(core.region_bytes(), self.budget_bytes())
+    }
+
     /// Enlarges the region online, and its log with it.
     pub fn grow(&self, region_bytes: u64) -> Result<(), OpenError> {
         let core = &self.core;

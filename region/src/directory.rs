@@ -1,0 +1,305 @@
+//! A region in a directory: its image, its proven rate, its holder. What a program opens.
+//!
+//! ```text
+//! DIR/image.perdura   the image, locked while somebody uses or holds it
+//! DIR/rate.toml       the proven flush rate, and how it was measured
+//! DIR/holder.sock     the holder, while there is one
+//! ```
+
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use perdura_media::file::{Direct, Engine, OpenMode};
+use perdura_media::{Clock, Device, DeviceError, FileDevice};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{OpenError, RegionError};
+use crate::holder::{Link, LinkError, TakeOver, take_over};
+use crate::promise::{BudgetWish, Promise, PromiseError, Terms, default_reserve, promise};
+use crate::prove::Proof;
+use crate::region::{BUDGET_MIN_BYTES, Config, Region};
+
+const IMAGE_NAME: &str = "image.perdura";
+const RATE_NAME: &str = "rate.toml";
+/// Bytes of the first proof when the budget is not known before the rate is.
+const FIRST_PROOF_BYTES: u64 = 256 << 20;
+
+/// What to open and what to promise.
+#[derive(Debug)]
+pub struct Settings {
+    /// The directory; created if missing.
+    pub dir: PathBuf,
+    /// Region, log and tracking; its budget is set here.
+    pub config: Config,
+    /// Where the budget comes from.
+    pub wish: BudgetWish,
+    /// Time between warning and cut.
+    pub warning: Duration,
+    /// Part of the warning kept back; `None`: [`default_reserve`].
+    pub reserve: Option<Duration>,
+    /// How the image is written.
+    pub engine: Engine,
+    /// Whether the page cache is bypassed.
+    pub direct: Direct,
+    /// Threads of a flush.
+    pub threads: usize,
+    /// The program to run as a holder; `None`: memory dies with this process.
+    pub holder: Option<fn() -> Command>,
+    /// Measure the rate again even if one is on record.
+    pub prove_again: bool,
+}
+
+/// Why the directory could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DirectoryError {
+    /// Somebody else uses it.
+    #[error("{} is in use{}", dir.display(), pid.map(|pid| format!(" by process {pid}")).unwrap_or_default())]
+    InUse {
+        /// The directory.
+        dir: PathBuf,
+        /// Who, if known.
+        pid: Option<i32>,
+    },
+    /// A file or folder could not be used.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+    /// The image could not be used.
+    #[error("{}: {source}", path.display())]
+    Image {
+        /// The image.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: OpenError,
+    },
+    /// The rate on record is not readable.
+    #[error("{}: {why}; delete it to measure again", path.display())]
+    Rate {
+        /// The record.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// The holder could not be started or asked.
+    #[error(transparent)]
+    Holder(#[from] LinkError),
+    /// The promise asked for cannot be kept.
+    #[error(transparent)]
+    Promise(#[from] PromiseError),
+    /// The region refused while it was being set up.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+}
+
+/// What is on record about the rate.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RateRecord {
+    /// Conservative rate, bytes per second.
+    pub rate_bytes_per_s: u64,
+    /// Rate of the whole pass, bytes per second.
+    pub mean_bytes_per_s: u64,
+    /// Bytes written to measure it.
+    pub bytes: u64,
+    /// When, milliseconds since 1970.
+    pub unix_ms: u64,
+    /// How the device was driven.
+    pub device: String,
+    /// Threads.
+    pub threads: usize,
+}
+
+/// An opened directory.
+pub struct Directory {
+    /// The region.
+    pub region: Region,
+    /// What is promised.
+    pub promise: Promise,
+    /// The terms it rests on.
+    pub terms: Terms,
+    /// The rate on record.
+    pub rate: RateRecord,
+    /// The holder, if one was asked for.
+    pub holder: Option<Link>,
+    image: FileDevice,
+}
+
+impl Directory {
+    /// Opens or creates; measures the rate if none is on record. `progress` is told (done, of) bytes of a
+    /// measurement.
+    pub fn open(
+        settings: Settings,
+        clock: Arc<dyn Clock>,
+        progress: &(dyn Fn(u64, u64) + Sync),
+    ) -> Result<Self, DirectoryError> {
+        let dir = &settings.dir;
+        create_dir(dir)?;
+        let found = take_over(dir).map_err(|error| match error {
+            LinkError::Busy { pid } => DirectoryError::InUse { dir: dir.clone(), pid: Some(pid) },
+            other => other.into(),
+        })?;
+        let path = dir.join(IMAGE_NAME);
+        let wrong = |source: OpenError| DirectoryError::Image { path: path.clone(), source };
+        let mut config = settings.config.clone();
+        config.budget_bytes = BUDGET_MIN_BYTES;
+        let (region, image, holder) = match found {
+            TakeOver::Held(held) => {
+                let image =
+                    FileDevice::from_fd(held.image, settings.engine).map_err(|e| wrong(e.into()))?;
+                config.budget_bytes = held.used_bytes.max(BUDGET_MIN_BYTES);
+                let device = Arc::new(image.clone());
+                let region = Region::attach(held.memory, held.ledger, device, clock.clone(), config);
+                (region.map_err(wrong)?, image, Some(held.link))
+            }
+            TakeOver::Nobody => {
+                let image = open_image(&path, &settings)?;
+                let region = Region::open(Arc::new(image.clone()), clock.clone(), config);
+                (region.map_err(wrong)?, image, None)
+            }
+        };
+        let rate = proven_rate(&settings, &region, &image, &*clock, progress)?;
+        let (terms, promise) = make_promise(&settings, &region, &rate)?;
+        region.set_budget(promise.budget_bytes)?;
+        let mut directory = Self { region, promise, terms, rate, holder, image };
+        if directory.holder.is_none()
+            && let Some(program) = settings.holder
+        {
+            directory.start_holder(program(), settings.warning, clock.unix_ms())?;
+        }
+        Ok(directory)
+    }
+
+    /// Starts a holder: at first, or in place of one that died.
+    pub fn start_holder(
+        &mut self,
+        program: Command,
+        warning: Duration,
+        unix_ms: u64,
+    ) -> Result<(), LinkError> {
+        let (memory, ledger) = self.region.fds();
+        self.holder =
+            Some(Link::start(program, [memory, ledger, self.image.as_fd()], warning, unix_ms)?);
+        Ok(())
+    }
+}
+
+fn create_dir(dir: &Path) -> Result<(), DirectoryError> {
+    use std::os::unix::fs::DirBuilderExt;
+    if dir.is_dir() {
+        return Ok(());
+    }
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .map_err(|source| DirectoryError::File { path: dir.to_owned(), source })
+}
+
+fn open_image(path: &Path, settings: &Settings) -> Result<FileDevice, DirectoryError> {
+    let wrong =
+        |source: DeviceError| DirectoryError::Image { path: path.to_owned(), source: source.into() };
+    let mode = match path.try_exists() {
+        Ok(true) => OpenMode::Existing,
+        Ok(false) => OpenMode::Create { capacity_bytes: 0 },
+        Err(source) => return Err(DirectoryError::File { path: path.to_owned(), source }),
+    };
+    let image = FileDevice::open(path, mode, settings.engine, settings.direct).map_err(wrong)?;
+    if !image.try_lock().map_err(wrong)? {
+        return Err(DirectoryError::InUse { dir: settings.dir.clone(), pid: None });
+    }
+    Ok(image)
+}
+
+fn proven_rate(
+    settings: &Settings,
+    region: &Region,
+    image: &FileDevice,
+    clock: &dyn Clock,
+    progress: &(dyn Fn(u64, u64) + Sync),
+) -> Result<RateRecord, DirectoryError> {
+    let path = settings.dir.join(RATE_NAME);
+    let device = image.describe();
+    let mut record = match (settings.prove_again, read_record(&path)?) {
+        (false, Some(record)) if record.device == device && record.threads == settings.threads => {
+            record
+        }
+        _ => prove(settings, region, &device, FIRST_PROOF_BYTES.min(region.len_bytes()), clock, progress)?,
+    };
+    // The budget follows from the rate, and the rate must have been measured with the budget's bytes: once
+    // more with those, if they are more than the first measurement took.
+    let (_, wanted) = make_promise(settings, region, &record)?;
+    if wanted.budget_bytes > record.bytes {
+        let larger = prove(settings, region, &device, wanted.budget_bytes, clock, progress)?;
+        let slower = larger.rate_bytes_per_s.min(record.rate_bytes_per_s);
+        record = RateRecord { rate_bytes_per_s: slower, ..larger };
+    }
+    write_record(&path, &record)?;
+    Ok(record)
+}
+
+fn prove(
+    settings: &Settings,
+    region: &Region,
+    device: &str,
+    bytes: u64,
+    clock: &dyn Clock,
+    progress: &(dyn Fn(u64, u64) + Sync),
+) -> Result<RateRecord, DirectoryError> {
+    region.fit_log_for(bytes)?;
+    let Proof { rate_bytes_per_s, mean_bytes_per_s, bytes, .. } =
+        region.prove(bytes, settings.threads, &|done| progress(done, 2 * bytes))?;
+    Ok(RateRecord {
+        rate_bytes_per_s,
+        mean_bytes_per_s,
+        bytes,
+        unix_ms: clock.unix_ms(),
+        device: device.to_owned(),
+        threads: settings.threads,
+    })
+}
+
+fn make_promise(
+    settings: &Settings,
+    region: &Region,
+    rate: &RateRecord,
+) -> Result<(Terms, Promise), PromiseError> {
+    let terms = Terms {
+        warning: settings.warning,
+        reserve: settings.reserve.unwrap_or_else(|| default_reserve(settings.warning)),
+        rate_bytes_per_s: rate.rate_bytes_per_s,
+        region_bytes: region.len_bytes(),
+    };
+    promise(region.geometry(), &terms, settings.wish).map(|promise| (terms, promise))
+}
+
+fn read_record(path: &Path) -> Result<Option<RateRecord>, DirectoryError> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => toml::from_str(&text).map(Some).map_err(|error| DirectoryError::Rate {
+            path: path.to_owned(),
+            why: error.message().to_owned(),
+        }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(DirectoryError::File { path: path.to_owned(), source }),
+    }
+}
+
+fn write_record(path: &Path, record: &RateRecord) -> Result<(), DirectoryError> {
+    let file = |source| DirectoryError::File { path: path.to_owned(), source };
+    let text = toml::to_string(record)
+        .map_err(|error| DirectoryError::Rate { path: path.to_owned(), why: error.to_string() })?;
+    // Not durable on purpose: a lost record is measured again.
+    let new = path.with_extension("toml.new");
+    std::fs::write(&new, text).map_err(file)?;
+    std::fs::rename(&new, path).map_err(file)
+}
