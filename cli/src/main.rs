@@ -1,1 +1,58 @@
-fn main() {}
+//! The one binary: parse, resolve, call.
+
+mod args;
+mod drill;
+mod file;
+mod flush;
+mod holder;
+mod progress;
+mod serve;
+mod settings;
+mod sim;
+mod sys;
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+
+use args::{Cli, Command};
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("perdura: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<ExitCode> {
+    let cli = with_settings_file(Cli::parse())?;
+    tracing_subscriber::fmt()
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_env("PERDURA_LOG")
+                .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info")),
+        )
+        .with_writer(std::io::stderr)
+        .init();
+    let warning = sys::warning_descriptor().context("signals")?;
+    match cli.command {
+        Command::Serve(args) => serve::run(&args, warning),
+        Command::Drill(args) => drill::run(&args),
+        Command::Flush(args) => flush::run(&args),
+        Command::Sim(args) => sim::run(&args),
+        Command::Holder(args) => holder::run(args, warning).map(|()| ExitCode::SUCCESS),
+    }
+}
+
+/// Puts the words of `serve --config FILE` before those of the command line.
+fn with_settings_file(cli: Cli) -> Result<Cli> {
+    let Command::Serve(args) = &cli.command else { return Ok(cli) };
+    let Some(path) = &args.config else { return Ok(cli) };
+    let mut words: Vec<std::ffi::OsString> = std::env::args_os().take(2).collect();
+    words.extend(file::words(path, "serve")?);
+    words.extend(std::env::args_os().skip(2));
+    Ok(Cli::try_parse_from(words).unwrap_or_else(|error| error.exit()))
+}

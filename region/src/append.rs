@@ -333,6 +333,7 @@ impl Core {
         bits: u64,
     ) -> (u64, Option<Refusal>) {
         let bitmap = &self.ledger.bitmap(parity)[word];
+        let spare_before = appender.spare_segments();
         let mut done = 0;
         for mut run in runs(word, bits) {
             while run.len > 0 {
@@ -347,6 +348,9 @@ impl Core {
                     Err(refusal) => return (done, Some(refusal)),
                 }
             }
+        }
+        if appender.spare_segments() != spare_before {
+            self.note_space(appender);
         }
         self.unsummarize_if_clean(parity, word);
         (done, None)

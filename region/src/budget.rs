@@ -19,6 +19,8 @@ use crate::ledger::Ledger;
 pub struct Budget {
     /// Limit a shrinking budget must reach first; `u64::MAX` when none is pending.
     pending_limit: AtomicU64,
+    /// What a drain into the log's spare segments could take: binds only while the log is nearly full.
+    space_limit: AtomicU64,
     version: AtomicU32,
     waiters: AtomicU32,
     /// The cleaner's thread sleeps on a word of its own: writers that give bytes back do not wake it.
@@ -31,6 +33,7 @@ impl Budget {
     pub fn new() -> Self {
         Self {
             pending_limit: AtomicU64::new(u64::MAX),
+            space_limit: AtomicU64::new(u64::MAX),
             version: AtomicU32::new(0),
             waiters: AtomicU32::new(0),
             cleaner_version: AtomicU32::new(0),
@@ -117,8 +120,19 @@ impl Budget {
         self.pending_limit.store(limit, SeqCst);
     }
 
-    /// Limit that new takes are held to: the one in force, or the smaller one being reached.
+    /// Nothing new fits above what the log's spare space could take.
+    pub fn limit_by_space(&self, bytes: u64) {
+        self.space_limit.store(bytes, Relaxed);
+    }
+
+    /// Limit that new takes are held to: the one in force, the smaller one being reached, or what the log
+    /// has space for.
     pub fn effective_limit(&self, ledger: &Ledger) -> u64 {
+        self.wanted_limit(ledger).min(self.space_limit.load(Relaxed))
+    }
+
+    /// As [`Budget::effective_limit`], regardless of space.
+    pub fn wanted_limit(&self, ledger: &Ledger) -> u64 {
         ledger.budget_limit().load(Relaxed).min(self.pending_limit.load(Relaxed))
     }
 

@@ -20,6 +20,16 @@ use crate::tracking::Tracking;
 impl Cleaner {
     /// Makes the state of this moment durable and lets go of segments only older states needed.
     pub fn checkpoint(&mut self, core: &Core, is_final: bool) -> Result<(), RegionError> {
+        self.ensure_space(core)?;
+        self.commit_checkpoint(core, is_final)
+    }
+
+    /// The checkpoint itself; the caller has made sure of space for a drain.
+    pub(crate) fn commit_checkpoint(
+        &mut self,
+        core: &Core,
+        is_final: bool,
+    ) -> Result<(), RegionError> {
         core.check()?;
         let began_ns = core.clock.now_ns();
         self.write_closing_epoch(core, 0)?;
@@ -29,6 +39,7 @@ impl Cleaner {
             free_segment(&core.ledger, segment);
             appender.free_segments.push_back(segment);
         }
+        core.note_space(&appender);
         drop(appender);
         Counters::add(&core.stats.checkpoints, 1);
         Counters::add(&core.stats.checkpoint_ns, core.clock.now_ns().saturating_sub(began_ns));
@@ -46,7 +57,10 @@ impl Cleaner {
     }
 
     fn write_closing_epoch(&mut self, core: &Core, flags: u16) -> Result<(), RegionError> {
-        cut(core);
+        // A drain that failed for want of space is gone on with, not cut anew.
+        if core.ledger.closing().load(Acquire) == 0 {
+            cut(core);
+        }
         self.drain(core)?;
         loop {
             let mut appender = core.appender.lock();

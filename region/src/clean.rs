@@ -108,6 +108,11 @@ impl Cleaner {
         let mut words_left = core.words_in_use() * 2;
         let floor = self.plan(core, want_bytes);
         while copied < want_bytes && words_left > 0 {
+            let spare = core.appender.lock().spare_segments();
+            if spare <= core.spare_wanted() && copied > 0 {
+                // The next call begins by making space.
+                break;
+            }
             let from = if self.hand < core.words_in_use() { self.hand } else { 0 };
             let to = core.words_in_use().min(from + words_left);
             let parity = core.parity();
@@ -439,8 +444,7 @@ impl Core {
             });
             drop(cleaner);
             if let Err(error) = outcome {
-                tracing::error!(%error, "the cleaner stopped");
-                return;
+                tracing::error!(%error, "cleaning failed");
             }
             if self.budget.has_waiters() {
                 continue;

@@ -5,44 +5,49 @@
 
 use std::sync::atomic::Ordering::*;
 
-use crate::append::Refusal;
+use crate::append::{Appender, Refusal, free_segment};
 use crate::clean::{Cleaner, Pump};
 use crate::core::Core;
 use crate::error::RegionError;
 use crate::format::Extent;
 use crate::geometry::WORD_GRAINS;
 use crate::ledger::SEGMENT_USED;
+use crate::planted::Planted;
 use crate::recover::read_tables;
 use crate::stats::Counters;
 use crate::tracking::Tracking;
 
 impl Cleaner {
-    /// Keeps enough spare segments for a whole drain, compacting and committing if need be.
+    /// Keeps enough spare segments for a whole drain, committing and compacting if need be.
+    ///
+    /// At every moment a drain of all that is dirty fits the spare segments (the budget is held to that, see
+    /// [`Core::note_space`]), so a commit can always be made, and a commit is what frees segments.
     pub fn ensure_space(&mut self, core: &Core) -> Result<(), RegionError> {
-        loop {
-            let (low, spare) = {
-                let appender = core.appender.lock();
-                let frames_in_flight = core.ledger.geometry().buffers;
-                (appender.reserve_segments + frames_in_flight.min(8), appender.spare_segments())
-            };
-            if spare >= low {
+        let mut fruitless = 0;
+        while fruitless < 4 {
+            let spare = core.appender.lock().spare_segments();
+            let clean = core.spare_wanted();
+            if spare > clean {
+                return Ok(());
+            }
+            if core.planted == Planted::FreeBeforeCommit {
+                free_dead_now(core);
                 return Ok(());
             }
             let dead = count_dead(core);
-            // A commit is worth its two flushes once it frees what a drain takes, or nothing else helps.
-            if dead < low - spare && spare > low / 2 + 1 && self.compact_one(core)? {
+            let worth_a_commit = dead + spare > clean + clean / 4;
+            let used_bytes = core.ledger.budget_used().load(Relaxed);
+            if !worth_a_commit
+                && core.drainable_bytes(spare.saturating_sub(2)) > used_bytes
+                && self.compact_one(core)?
+            {
                 continue;
             }
-            let dead = count_dead(core);
-            if dead == 0 && !self.compact_one(core)? {
-                return Ok(());
-            }
-            self.checkpoint(core, false)?;
-            let now = core.appender.lock().spare_segments();
-            if now <= spare && count_dead(core) == 0 {
-                return Ok(());
-            }
+            self.commit_checkpoint(core, false)?;
+            let gained = core.appender.lock().spare_segments() > spare;
+            fruitless = if gained { 0 } else { fruitless + 1 };
         }
+        Ok(())
     }
 
     /// Empties the segment with the fewest live bytes. False: none is worth it.
@@ -110,8 +115,8 @@ impl Cleaner {
         let parity = core.parity();
         let shift = core.ledger.geometry().grain_shift;
         let offset = word as u64 * core.ledger.geometry().word_bytes();
-        let _lane = matches!(core.tracking, Tracking::Barrier)
-            .then(|| core.lanes.lock(core.lanes.of(offset)).lock());
+        let _lane =
+            matches!(core.tracking, Tracking::Barrier).then(|| core.lanes.lock_owner_of(offset));
         let bits = lives_there();
         if let Tracking::Pages(tracker) = &core.tracking {
             let closed = tracker.close(core, word, bits);
@@ -132,6 +137,7 @@ impl Cleaner {
                 }
             }
         }
+        core.note_space(&appender);
         drop(appender);
         if let Tracking::Pages(tracker) = &core.tracking {
             let still_dirty = core.ledger.bitmap(parity)[word].load(Acquire) & bits;
@@ -145,17 +151,51 @@ impl Cleaner {
     }
 }
 
+impl Core {
+    /// Spare segments below which cleaning makes space first: a full drain, and some to compact into.
+    pub fn spare_wanted(&self) -> u32 {
+        let geometry = self.ledger.geometry();
+        let budget = self.ledger.budget_limit().load(Relaxed);
+        let segments = self.ledger.segments().load(Relaxed) as u32;
+        let drain = budget.div_ceil(geometry.segment_bytes / 16 * 11) as u32 + 3;
+        drain + (segments / 32).max(4)
+    }
+
+    /// Dirty bytes that surely fit so many segments: isolated grains, and ends too short for a frame.
+    pub fn drainable_bytes(&self, segments: u32) -> u64 {
+        u64::from(segments.saturating_sub(2)) * (self.ledger.geometry().segment_bytes / 16 * 11)
+    }
+
+    /// Holds the budget to what a drain into the spare segments could take.
+    pub fn note_space(&self, appender: &Appender) {
+        self.budget.limit_by_space(self.drainable_bytes(appender.spare_segments()));
+    }
+}
+
 fn count_dead(core: &Core) -> u32 {
+    dead_segments(core).count() as u32
+}
+
+fn dead_segments(core: &Core) -> impl Iterator<Item = u32> {
     let current = core.appender.lock().current_segment();
     let segments = core.ledger.segments().load(Relaxed) as u32;
-    (0..segments)
-        .filter(|&segment| {
-            let entry = core.ledger.segment(segment);
-            entry.state().load(Relaxed) == SEGMENT_USED
-                && entry.live_bytes().load(Relaxed) == 0
-                && current != Some(segment)
-        })
-        .count() as u32
+    (0..segments).filter(move |&segment| {
+        let entry = core.ledger.segment(segment);
+        entry.state().load(Relaxed) == SEGMENT_USED
+            && entry.live_bytes().load(Relaxed) == 0
+            && current != Some(segment)
+    })
+}
+
+/// The planted bug: what the last commit still needs is overwritten.
+fn free_dead_now(core: &Core) {
+    let dead: Vec<u32> = dead_segments(core).collect();
+    let mut appender = core.appender.lock();
+    for segment in dead {
+        free_segment(&core.ledger, segment);
+        appender.free_segments.push_front(segment);
+    }
+    core.note_space(&appender);
 }
 
 /// The used segment with the fewest live bytes, if moving them gains at least an eighth of a segment.

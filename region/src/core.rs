@@ -167,7 +167,7 @@ impl Core {
             }
             match need {
                 Need::Room { bytes } => {
-                    let budget_bytes = self.budget.effective_limit(&self.ledger);
+                    let budget_bytes = self.budget.wanted_limit(&self.ledger);
                     if bytes > budget_bytes {
                         return Err(RegionError::BeyondBudget { asked_bytes: bytes, budget_bytes });
                     }
@@ -195,6 +195,9 @@ impl Core {
                 fruitless += 1;
                 if fruitless > 2 {
                     self.budget.wait(seen, Duration::from_millis(1));
+                }
+                if fruitless > 1_000 && self.budget.effective_limit(&self.ledger) < wanted {
+                    return Err(self.log_full());
                 }
             }
         }

@@ -18,7 +18,7 @@ use perdura_media::{Clock, Device, DeviceError, FileDevice};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{OpenError, RegionError};
-use crate::holder::{Link, LinkError, TakeOver, take_over};
+use crate::holder::{Keeper, Link, LinkError, TakeOver, take_over};
 use crate::promise::{BudgetWish, Promise, PromiseError, Terms, default_reserve, promise};
 use crate::prove::Proof;
 use crate::region::{BUDGET_MIN_BYTES, Config, Region};
@@ -47,7 +47,7 @@ pub struct Settings {
     pub direct: Direct,
     /// Threads of a flush.
     pub threads: usize,
-    /// The program to run as a holder; `None`: memory dies with this process.
+    /// The program to run as a holder; it is given `--dir` and `--threads`. `None`: memory dies with this process.
     pub holder: Option<fn() -> Command>,
     /// Measure the rate again even if one is on record.
     pub prove_again: bool,
@@ -130,9 +130,8 @@ pub struct Directory {
     pub terms: Terms,
     /// The rate on record.
     pub rate: RateRecord,
-    /// The holder, if one was asked for.
-    pub holder: Option<Link>,
-    image: FileDevice,
+    /// The holder's keeper, if a holder was asked for.
+    pub keeper: Option<Keeper>,
 }
 
 impl Directory {
@@ -155,11 +154,12 @@ impl Directory {
         config.budget_bytes = BUDGET_MIN_BYTES;
         let (region, image, holder) = match found {
             TakeOver::Held(held) => {
-                let image =
-                    FileDevice::from_fd(held.image, settings.engine).map_err(|e| wrong(e.into()))?;
+                let image = FileDevice::from_fd(held.image, settings.engine)
+                    .map_err(|e| wrong(e.into()))?;
                 config.budget_bytes = held.used_bytes.max(BUDGET_MIN_BYTES);
                 let device = Arc::new(image.clone());
-                let region = Region::attach(held.memory, held.ledger, device, clock.clone(), config);
+                let region =
+                    Region::attach(held.memory, held.ledger, device, clock.clone(), config);
                 (region.map_err(wrong)?, image, Some(held.link))
             }
             TakeOver::Nobody => {
@@ -171,27 +171,41 @@ impl Directory {
         let rate = proven_rate(&settings, &region, &image, &*clock, progress)?;
         let (terms, promise) = make_promise(&settings, &region, &rate)?;
         region.set_budget(promise.budget_bytes)?;
-        let mut directory = Self { region, promise, terms, rate, holder, image };
-        if directory.holder.is_none()
-            && let Some(program) = settings.holder
-        {
-            directory.start_holder(program(), settings.warning, clock.unix_ms())?;
-        }
-        Ok(directory)
+        let keeper = settings
+            .holder
+            .map(|program| keep(&region, &image, &settings, program, holder, &*clock))
+            .transpose()?;
+        Ok(Self { region, promise, terms, rate, keeper })
     }
+}
 
-    /// Starts a holder: at first, or in place of one that died.
-    pub fn start_holder(
-        &mut self,
-        program: Command,
-        warning: Duration,
-        unix_ms: u64,
-    ) -> Result<(), LinkError> {
-        let (memory, ledger) = self.region.fds();
-        self.holder =
-            Some(Link::start(program, [memory, ledger, self.image.as_fd()], warning, unix_ms)?);
-        Ok(())
-    }
+fn keep(
+    region: &Region,
+    image: &FileDevice,
+    settings: &Settings,
+    program: fn() -> Command,
+    link: Option<Link>,
+    clock: &dyn Clock,
+) -> Result<Keeper, LinkError> {
+    let copied = |source| LinkError::Io { what: "copy a descriptor".into(), source };
+    let (memory, ledger) = region.fds();
+    let mut keeper = Keeper {
+        memory: memory.try_clone_to_owned().map_err(copied)?,
+        ledger: ledger.try_clone_to_owned().map_err(copied)?,
+        image: image.as_fd().try_clone_to_owned().map_err(copied)?,
+        program,
+        dir: settings.dir.clone(),
+        threads: settings.threads,
+        warning: settings.warning,
+        link,
+    };
+    keeper.start(clock)?;
+    Ok(keeper)
+}
+
+/// Whether the directory holds an image.
+pub fn has_image(dir: &Path) -> bool {
+    dir.join(IMAGE_NAME).exists()
 }
 
 fn create_dir(dir: &Path) -> Result<(), DirectoryError> {
@@ -207,8 +221,10 @@ fn create_dir(dir: &Path) -> Result<(), DirectoryError> {
 }
 
 fn open_image(path: &Path, settings: &Settings) -> Result<FileDevice, DirectoryError> {
-    let wrong =
-        |source: DeviceError| DirectoryError::Image { path: path.to_owned(), source: source.into() };
+    let wrong = |source: DeviceError| DirectoryError::Image {
+        path: path.to_owned(),
+        source: source.into(),
+    };
     let mode = match path.try_exists() {
         Ok(true) => OpenMode::Existing,
         Ok(false) => OpenMode::Create { capacity_bytes: 0 },
@@ -234,7 +250,14 @@ fn proven_rate(
         (false, Some(record)) if record.device == device && record.threads == settings.threads => {
             record
         }
-        _ => prove(settings, region, &device, FIRST_PROOF_BYTES.min(region.len_bytes()), clock, progress)?,
+        _ => prove(
+            settings,
+            region,
+            &device,
+            FIRST_PROOF_BYTES.min(region.len_bytes()),
+            clock,
+            progress,
+        )?,
     };
     // The budget follows from the rate, and the rate must have been measured with the budget's bytes: once
     // more with those, if they are more than the first measurement took.

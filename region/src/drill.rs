@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::*;
 use crate::core::Core;
 use crate::error::RegionError;
 use crate::flush::{FlushOptions, FlushReport, flush_all};
-use crate::geometry::{BLOCK_BYTES, WORD_GRAINS};
+use crate::geometry::WORD_GRAINS;
 use crate::lanes::LaneId;
 use crate::region::Region;
 
@@ -101,7 +101,7 @@ fn fill_budget(core: &Core) {
         let grains = (RECORD_BYTES >> shift).max(1);
         let word = (grain / WORD_GRAINS) as usize;
         let mask = crate::announce::mask(grain % WORD_GRAINS, grains);
-        let _lane = core.lanes.lock(core.lanes.of(offset / BLOCK_BYTES * BLOCK_BYTES)).lock();
+        let _lane = core.lanes.lock_owner_of(offset);
         let bits = &core.ledger.bitmap(parity)[word];
         let new = mask & !bits.load(Acquire);
         let cost_bytes = u64::from(new.count_ones()) << shift;

@@ -6,7 +6,7 @@
 use std::any::Any;
 use std::sync::atomic::{AtomicU16, Ordering::*};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::geometry::BLOCK_BYTES;
 
@@ -51,6 +51,17 @@ impl Lanes {
     /// The lane of the block at `offset`.
     pub fn of(&self, offset: u64) -> LaneId {
         LaneId(self.owner[(offset / BLOCK_BYTES) as usize].load(Relaxed))
+    }
+
+    /// Locks the lane of the block at `offset`. The block may change hands before its lane is ours; not after.
+    pub fn lock_owner_of(&self, offset: u64) -> (LaneId, MutexGuard<'_, LaneState>) {
+        loop {
+            let lane = self.of(offset);
+            let held = self.lock(lane).lock();
+            if self.of(offset) == lane {
+                return (lane, held);
+            }
+        }
     }
 
     /// Gives a block to a lane. The caller holds the lane that owned it, or the block is not in use.

@@ -91,11 +91,14 @@ impl Pass<'_> {
         let window = filled_window()?;
         let began_ns = self.core.clock.now_ns();
         std::thread::scope(|scope| {
-            let workers: Vec<_> =
-                (0..self.threads).map(|index| scope.spawn({
-                    let (pass, window) = (&self, &window);
-                    move || pass.write(window.as_slice(), index)
-                })).collect();
+            let workers: Vec<_> = (0..self.threads)
+                .map(|index| {
+                    scope.spawn({
+                        let (pass, window) = (&self, &window);
+                        move || pass.write(window.as_slice(), index)
+                    })
+                })
+                .collect();
             workers.into_iter().try_for_each(|worker| match worker.join() {
                 Ok(outcome) => outcome,
                 Err(panic) => std::panic::resume_unwind(panic),
@@ -118,12 +121,7 @@ impl Pass<'_> {
         eighths.sort_unstable();
         // With eight parts the 10th percentile is the slowest; short passes have no parts worth counting.
         let slowest = eighths.first().copied().filter(|_| bytes >= 64 << 20).unwrap_or(mean);
-        Ok(Proof {
-            rate_bytes_per_s: mean.min(slowest),
-            mean_bytes_per_s: mean,
-            bytes,
-            elapsed_ns,
-        })
+        Ok(Proof { rate_bytes_per_s: mean.min(slowest), mean_bytes_per_s: mean, bytes, elapsed_ns })
     }
 
     fn write(&self, window: &[u8], index: usize) -> Result<(), DeviceError> {
@@ -212,7 +210,9 @@ fn fill_frame(frame: &mut [u8], window: &[u8], position: &mut usize) {
     head.fill(0);
     let (payload, tail) = rest.split_at_mut(records * RECORD_BYTES);
     for record in payload.chunks_exact_mut(RECORD_BYTES) {
-        *position = position.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        *position = position
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         let from = (*position >> 20) % slots * RECORD_BYTES;
         record.copy_from_slice(&window[from..from + RECORD_BYTES]);
     }

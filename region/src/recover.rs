@@ -54,6 +54,15 @@ struct Reader<'d> {
     bytes: AlignedBytes,
 }
 
+/// Which frames after the last commit count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tail {
+    /// Those up to the last group commit, if all are there and whole.
+    Committed,
+    /// Every whole one (for inspection only).
+    EveryWholeFrame,
+}
+
 /// What recovery found, besides memory.
 pub(crate) struct Recovered {
     /// The commit that was loaded.
@@ -71,6 +80,7 @@ pub(crate) fn recover(
     image_id: u64,
     ledger: &Ledger,
     map: &Mapping,
+    tail_rule: Tail,
     planted: Planted,
 ) -> Result<Recovered, OpenError> {
     let slot = read_slots(device, geometry, image_id)?;
@@ -98,7 +108,10 @@ pub(crate) fn recover(
     if slot.header.is_final.get() == 0 {
         let tail = reader.tail_frames(&slot)?;
         seq_max = tail.iter().map(Frame::seq).max().unwrap_or(0).max(seq_max);
-        let committed = reader.committed_tail(tail, last_seq)?;
+        let committed = match tail_rule {
+            Tail::Committed => reader.committed_tail(tail, last_seq)?,
+            Tail::EveryWholeFrame => reader.whole_tail(tail)?,
+        };
         tail_frames = committed.len() as u64;
         frames.extend(committed);
     }
@@ -211,14 +224,23 @@ impl Reader<'_> {
         Ok(tail)
     }
 
+    fn whole_tail(&mut self, tail: Vec<Frame>) -> Result<Vec<Frame>, OpenError> {
+        let mut whole = Vec::new();
+        for frame in tail {
+            if self.is_whole(&frame)? {
+                whole.push(frame);
+            }
+        }
+        Ok(whole)
+    }
+
     fn is_whole(&mut self, frame: &Frame) -> Result<bool, OpenError> {
         self.read_frame(frame)?;
         let bytes = self.bytes.as_slice();
-        let (table, sums) = tail_of(frame, bytes);
+        let (_, sums) = tail_of(frame, bytes);
         if checksum_of_tail(frame, bytes) != frame.header.tail_checksum.get() {
             return Ok(false);
         }
-        let _ = table;
         let payload = &bytes[FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + frame.payload()];
         Ok(payload
             .chunks(CHECK_BYTES)

@@ -25,13 +25,16 @@ use crate::lanes::{LaneId, Lanes};
 use crate::ledger::{Ledger, NO_HOME, SEGMENT_FREE, SEGMENT_USED};
 use crate::planted::Planted;
 use crate::policy::PolicyKind;
-use crate::recover::recover;
+use crate::recover::{Tail, recover};
 use crate::stats::Stats;
 use crate::sys::{Mapping, SharedMemory};
 use crate::tracking::Tracking;
 
 /// Smallest budget: below it one operation could not proceed.
 pub const BUDGET_MIN_BYTES: u64 = 128 * 1024;
+
+/// Smallest region.
+pub const REGION_MIN_BYTES: u64 = 4 * BLOCK_BYTES;
 
 /// Settings of a region.
 #[derive(Debug, Clone)]
@@ -212,7 +215,8 @@ impl Region {
         let ledger = Ledger::create(geometry, image_id, 0)?;
         let memory = new_memory(&geometry)?;
         let map = map_region(&memory)?;
-        let found = recover(&*device, &geometry, image_id, &ledger, &map, config.planted)?;
+        let found =
+            recover(&*device, &geometry, image_id, &ledger, &map, Tail::Committed, config.planted)?;
         drop(map);
         let header = &found.slot.header;
         config.region_bytes = config.region_bytes.max(header.region_bytes.get());
@@ -329,7 +333,7 @@ impl Region {
         });
         // From here on the image is in use: the commit says so, and lets go of what recovery did not need.
         if origin != Origin::Attached {
-            core.cleaner.lock().checkpoint(&core, false)?;
+            core.cleaner.lock().commit_checkpoint(&core, false)?;
         }
         let thread = config.thread.then(|| spawn_cleaner(&core, &config)).transpose()?;
         let region = Self { core, thread, origin };
@@ -539,7 +543,7 @@ fn checked(mut config: Config) -> Result<Config, OpenError> {
     let refused = |name, value: u64, expected| {
         Err(OpenError::Setting { name, value: format!("{value} bytes"), expected })
     };
-    if config.region_bytes < 4 * BLOCK_BYTES {
+    if config.region_bytes < REGION_MIN_BYTES {
         return refused("memory", config.region_bytes, "at least 256 KiB");
     }
     if config.budget_bytes < BUDGET_MIN_BYTES {
@@ -571,7 +575,8 @@ fn segments_wanted(
 ) -> u32 {
     let data = region_bytes / 100 * log_percent / geometry.segment_bytes + 1;
     let reserve = u64::from(geometry.reserve_segments(budget_bytes));
-    let wanted = data + 2 * reserve + u64::from(geometry.buffers);
+    // The emergency reserve, a whole drain, what compaction works with, and frames on their way.
+    let wanted = (data + 2 * reserve + u64::from(geometry.buffers)) * 34 / 32;
     wanted.min(u64::from(geometry.segments_max)) as u32
 }
 
@@ -594,6 +599,7 @@ impl Core {
             geometry.reserve_segments(budget_bytes),
             frame_bytes_max(geometry, budget_bytes),
         );
+        self.note_space(&appender);
         Ok(())
     }
 
@@ -611,7 +617,9 @@ impl Core {
 
     /// Makes the appender anew from the ledger, after a flush has used free segments behind its back.
     pub fn rebuild_appender(&self) {
-        *self.appender.lock() = appender(&self.ledger, self.ledger.budget_limit().load(Acquire));
+        let mut current = self.appender.lock();
+        *current = appender(&self.ledger, self.ledger.budget_limit().load(Acquire));
+        self.note_space(&current);
     }
 }
 

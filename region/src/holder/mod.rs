@@ -6,10 +6,12 @@
 //! that starts again takes the descriptors over. Nothing here writes the region.
 
 mod isolate;
+mod keeper;
 mod link;
 mod serve;
 mod wire;
 
+pub use keeper::{Keeper, Watch};
 pub use link::{Held, Link, LinkError, TakeOver, flush, take_over};
 pub use serve::{HolderError, HolderOptions, serve};
 

@@ -1,0 +1,174 @@
+//! The command line as typed: words to plain values, nothing decided yet (see `settings`).
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Durable memory for ordinary servers.
+///
+/// Data live in DRAM; what is not yet on the SSD is kept small enough to be flushed within the warning the
+/// machine gets. Sizes are like 512MiB or 2GiB, times like 30s or 500ms, shares like 11%.
+#[derive(Debug, Parser)]
+#[command(name = "perdura", version, max_term_width = 100, args_override_self = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve a Redis-compatible store whose memory survives crashes and power cuts.
+    Serve(Box<ServeArgs>),
+    /// Flush for real with a full budget, and say whether the promise holds. Exits 1 if it does not.
+    Drill(DrillArgs),
+    /// Flush what a holder keeps after its server died, then let it go. The same as sending it SIGTERM.
+    Flush(FlushArgs),
+    /// Explore failures by simulation, deterministically by seed.
+    Sim(SimArgs),
+    /// Keep a server's memory (started by `serve`, not by hand).
+    #[command(hide = true)]
+    Holder(HolderArgs),
+}
+
+/// Options of `serve`; each can also stand in the file given with --config, under the same name.
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// TOML file with any of these options; the command line wins.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+    /// Address to listen on; one that is not loopback needs a password [default: 127.0.0.1:6379].
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Option<String>,
+    /// Also listen on a Unix socket.
+    #[arg(long, value_name = "PATH")]
+    pub unix_socket: Option<PathBuf>,
+    /// File whose first line is the password clients must give; or set PERDURA_PASSWORD.
+    #[arg(long, value_name = "FILE")]
+    pub password_file: Option<PathBuf>,
+    /// When a write is acknowledged: `warned` (in memory, covered by the warning), `fsync` (on the SSD),
+    /// `none` (like warned, and no checkpoints) [default: warned].
+    #[arg(long, value_name = "MODE")]
+    pub durability: Option<String>,
+    /// Clients at once [default: 10000].
+    #[arg(long, value_name = "N")]
+    pub max_clients: Option<usize>,
+    /// Disconnect clients silent for so long; 0s: never [default: 0s].
+    #[arg(long, value_name = "TIME")]
+    pub client_timeout: Option<String>,
+    /// Do not start a holder: memory then dies with this process.
+    #[arg(long)]
+    pub no_holder: bool,
+}
+
+/// Where the data are and what is promised for them.
+#[derive(Debug, Args)]
+pub struct PlaceArgs {
+    /// Directory of the image; created if missing [default: ./perdura-data].
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Size of the memory; an existing image may only grow [default: 1GiB, or the image's].
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<String>,
+    /// Most the memory may ever grow to; fixed when the image is made [default: 4 x memory].
+    #[arg(long, value_name = "SIZE")]
+    pub reserve_memory: Option<String>,
+    /// What may be dirty: a size, or a share of the memory; by default as much as the warning allows.
+    #[arg(long, value_name = "SIZE|PERCENT")]
+    pub budget: Option<String>,
+    /// The warning: time from SIGTERM (or the holder's) to the cut [default: 30s].
+    #[arg(long, value_name = "TIME")]
+    pub grace: Option<String>,
+    /// The warning as energy, with --watts.
+    #[arg(long, value_name = "JOULES", requires = "watts", conflicts_with = "grace")]
+    pub joules: Option<String>,
+    /// Power the machine draws while it flushes.
+    #[arg(long, value_name = "WATTS", requires = "joules")]
+    pub watts: Option<String>,
+    /// Part of the warning kept back for all but the writing [default: a tenth, 50ms to 2s].
+    #[arg(long, value_name = "TIME")]
+    pub reserve: Option<String>,
+    /// Time between checkpoints, or `off` [default: 1s].
+    #[arg(long, value_name = "TIME")]
+    pub checkpoint: Option<String>,
+    /// Which dirty data are cleaned first: second-chance, fifo, segmented, least-recently-updated, random.
+    #[arg(long, value_name = "NAME")]
+    pub policy: Option<String>,
+    /// Space of the log as a share of the memory [default: 200%].
+    #[arg(long, value_name = "PERCENT")]
+    pub log: Option<String>,
+    /// How the image is written: auto, uring or pwrite [default: auto].
+    #[arg(long, value_name = "ENGINE")]
+    pub io: Option<String>,
+    /// Bypass the page cache: auto, on or off [default: auto].
+    #[arg(long, value_name = "MODE")]
+    pub direct: Option<String>,
+    /// Threads of a flush [default: the machine's processors, at most 4].
+    #[arg(long, value_name = "N")]
+    pub flush_threads: Option<usize>,
+    /// Measure the flush rate again though one is on record.
+    #[arg(long)]
+    pub prove_again: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct DrillArgs {
+    #[command(flatten)]
+    pub place: PlaceArgs,
+    /// Drill the store that is running at this address, instead of opening a stopped one.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub connect: Option<String>,
+    /// File with the running store's password; or set PERDURA_PASSWORD.
+    #[arg(long, value_name = "FILE")]
+    pub password_file: Option<PathBuf>,
+    /// Flush only what happens to be dirty. Such a drill cannot PASS.
+    #[arg(long)]
+    pub no_fill: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct FlushArgs {
+    /// Directory whose holder is to flush.
+    #[arg(long, value_name = "DIR", default_value = "perdura-data")]
+    pub dir: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct SimArgs {
+    #[command(subcommand)]
+    pub what: SimCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum SimCommand {
+    /// Cut the power after durable operations of seeded runs and check every promise afterwards.
+    Cut(CutArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct CutArgs {
+    /// First seed.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Cuts to make.
+    #[arg(long, default_value_t = 1000)]
+    pub cuts: u64,
+    /// Make only this cut of the seed's run: how a failure is replayed.
+    #[arg(long, value_name = "N")]
+    pub only: Option<u64>,
+    /// Plant a bug that must be caught: skip-flush, drop-checksum, open-before-accounting, clean-at-copy,
+    /// acknowledge-before-commit, free-before-commit.
+    #[arg(long, value_name = "BUG")]
+    pub plant: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct HolderArgs {
+    /// The directory whose memory arrives on standard input.
+    #[arg(long)]
+    pub dir: PathBuf,
+    /// Threads of a flush.
+    #[arg(long, default_value_t = 2)]
+    pub threads: usize,
+}

@@ -1,0 +1,127 @@
+//! `perdura drill`: the flush for real, against the promise.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use perdura_media::{Bytes, BytesPerSecond, RealClock, format_duration};
+use perdura_region::directory::Directory;
+
+use crate::args::DrillArgs;
+use crate::progress::LateBar;
+use crate::settings;
+
+/// What a drill found, wherever it ran.
+struct Outcome {
+    budget_bytes: u64,
+    used_bytes: u64,
+    device_bytes: u64,
+    elapsed: Duration,
+    promised: Duration,
+}
+
+pub fn run(args: &DrillArgs) -> Result<ExitCode> {
+    let outcome = match &args.connect {
+        Some(address) => drill_running(address, args)?,
+        None => drill_stopped(args)?,
+    };
+    Ok(judge(&outcome))
+}
+
+fn judge(outcome: &Outcome) -> ExitCode {
+    let seconds = outcome.elapsed.as_secs_f64().max(1e-9);
+    println!(
+        "flushed {} of a budget of {} ({} written) in {} at {}; promised {}",
+        Bytes(outcome.used_bytes),
+        Bytes(outcome.budget_bytes),
+        Bytes(outcome.device_bytes),
+        format_duration(outcome.elapsed),
+        BytesPerSecond((outcome.device_bytes as f64 / seconds) as u64),
+        format_duration(outcome.promised),
+    );
+    if outcome.elapsed > outcome.promised {
+        println!("BROKEN: the flush took longer than promised");
+        ExitCode::FAILURE
+    } else if outcome.used_bytes < outcome.budget_bytes / 100 * 98 {
+        println!("kept, but the budget was not full: this drill proves less than the promise");
+        ExitCode::SUCCESS
+    } else {
+        println!("PASS");
+        ExitCode::SUCCESS
+    }
+}
+
+fn drill_stopped(args: &DrillArgs) -> Result<Outcome> {
+    let place = settings::place(&args.place, None)?;
+    let threads = place.threads;
+    let bar = LateBar::new("proving the flush rate");
+    let directory = Directory::open(place, Arc::new(RealClock), &|done, of| bar.bytes(done, of));
+    bar.finish();
+    let Directory { region, promise, .. } = directory?;
+    let report = region.drill(!args.no_fill, threads)?;
+    region.close(threads)?;
+    Ok(Outcome {
+        budget_bytes: report.budget_bytes,
+        used_bytes: report.used_bytes,
+        device_bytes: report.flush.device_bytes,
+        elapsed: Duration::from_nanos(report.elapsed_ns),
+        promised: promise.flush_time,
+    })
+}
+
+/// A running server drills itself: it alone may touch its region.
+fn drill_running(address: &str, args: &DrillArgs) -> Result<Outcome> {
+    let stream = TcpStream::connect(address).with_context(|| format!("--connect {address}"))?;
+    let mut stream = BufReader::new(stream);
+    if let Some(password) = settings::password(&args.password_file)? {
+        let reply = ask(&mut stream, &["AUTH", &password])?;
+        if reply != "OK" {
+            bail!("{address}: {reply}");
+        }
+    }
+    let words: &[&str] =
+        if args.no_fill { &["PERDURA", "DRILL", "NOFILL"] } else { &["PERDURA", "DRILL"] };
+    let text = ask(&mut stream, words)?;
+    let field = |name: &str| -> Result<u64> {
+        text.lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+            .and_then(|value| value.trim().parse().ok())
+            .with_context(|| format!("{address} answered without {name}: {text:?}"))
+    };
+    Ok(Outcome {
+        budget_bytes: field("budget_bytes")?,
+        used_bytes: field("used_bytes")?,
+        device_bytes: field("device_bytes")?,
+        elapsed: Duration::from_nanos(field("elapsed_ns")?),
+        promised: Duration::from_nanos(field("promised_ns")?),
+    })
+}
+
+/// One command, one simple or bulk reply; an error reply is an error.
+fn ask(stream: &mut BufReader<TcpStream>, words: &[&str]) -> Result<String> {
+    let mut request = format!("*{}\r\n", words.len());
+    for word in words {
+        request += &format!("${}\r\n{word}\r\n", word.len());
+    }
+    stream.get_mut().write_all(request.as_bytes())?;
+    let mut head = String::new();
+    stream.read_line(&mut head)?;
+    let head = head.trim_end();
+    match head.split_at_checked(1) {
+        Some(("+", text)) => Ok(text.to_owned()),
+        Some(("-", text)) => bail!("the server refused: {text}"),
+        Some(("$" | "=", length)) => {
+            let length: usize = length.parse().with_context(|| format!("reply {head:?}"))?;
+            if length > 1 << 20 {
+                bail!("reply of {length} bytes: this is no Perdura server");
+            }
+            let mut bytes = vec![0; length + 2];
+            std::io::Read::read_exact(stream, &mut bytes)?;
+            Ok(String::from_utf8_lossy(&bytes[..length]).into_owned())
+        }
+        _ => bail!("unexpected reply {head:?}: is this a Perdura server?"),
+    }
+}

@@ -1,0 +1,40 @@
+//! A bar for what takes longer than two seconds.
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// A bar that shows itself only once the work has lasted.
+pub struct LateBar {
+    what: &'static str,
+    began: Instant,
+    bar: OnceLock<ProgressBar>,
+}
+
+impl LateBar {
+    pub fn new(what: &'static str) -> Self {
+        Self { what, began: Instant::now(), bar: OnceLock::new() }
+    }
+
+    /// `done` of `total` bytes.
+    pub fn bytes(&self, done: u64, total: u64) {
+        if self.began.elapsed() < Duration::from_secs(1) {
+            return;
+        }
+        let bar = self.bar.get_or_init(|| {
+            let template = "{msg} [{wide_bar}] {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}";
+            let style = ProgressStyle::with_template(template)
+                .unwrap_or_else(|_| ProgressStyle::default_bar());
+            ProgressBar::new(total).with_style(style).with_message(self.what)
+        });
+        bar.set_length(total);
+        bar.set_position(done);
+    }
+
+    pub fn finish(&self) {
+        if let Some(bar) = self.bar.get() {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! `perdura serve`: open, promise, serve, flush.
+
+use std::os::fd::OwnedFd;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use perdura_heap::Heap;
+use perdura_media::{Bytes, BytesPerSecond, Clock, RealClock, format_duration};
+use perdura_region::Region;
+use perdura_region::directory::Directory;
+use perdura_region::holder::Watch;
+use perdura_region::region::Origin;
+use perdura_server::{Durability, Listener, ServerConfig, StopFlag};
+use perdura_store::{Store, StoreOptions};
+
+use crate::args::ServeArgs;
+use crate::progress::LateBar;
+use crate::{holder, settings};
+
+pub fn run(args: &ServeArgs, warning: OwnedFd) -> Result<ExitCode> {
+    let program = (!args.no_holder).then_some(holder::program as fn() -> _);
+    let mut place = settings::place(&args.place, program)?;
+    let server = settings::server(args, place.warning)?;
+    if server.durability == Durability::None {
+        place.config.checkpoint_every = None;
+    }
+    // Before anything is opened: an address that cannot be had must change nothing.
+    let listener = Listener::bind(&server)?;
+    let clock: Arc<dyn Clock> = Arc::new(RealClock);
+    let (grace, threads) = (place.warning, place.threads);
+    let bar = LateBar::new("proving the flush rate");
+    let directory = Directory::open(place, Arc::clone(&clock), &|done, of| bar.bytes(done, of));
+    bar.finish();
+    let directory = directory?;
+    let banner = banner(&directory, &server, grace);
+    let Directory { region, keeper, .. } = directory;
+    let heap = Heap::open(region).context("the heap")?;
+    let store =
+        Store::open(heap, Arc::clone(&clock), StoreOptions::default()).context("the store")?;
+    let watch = keeper.map(|keeper| keeper.watch(Arc::clone(&clock))).transpose()?;
+    println!("{banner}");
+    tell_service_manager("READY=1");
+
+    let stop = Arc::new(StopFlag::new().context("stop flag")?);
+    watch_for_warning(warning, Arc::clone(&stop))?;
+    let report = perdura_server::run(listener, &store, &server, &*clock, &stop)?;
+    let began = Instant::now();
+    tell_service_manager("STOPPING=1");
+    tracing::info!(commands = report.commands, "intake stopped; flushing");
+    finish(store.region(), watch, threads, grace, began)
+}
+
+/// Flushes within the grace, or says what is at risk.
+fn finish(
+    region: &Region,
+    watch: Option<Watch>,
+    threads: usize,
+    grace: Duration,
+    began: Instant,
+) -> Result<ExitCode> {
+    let at_risk = Bytes(region.used_bytes());
+    match region.close(threads) {
+        Ok(report) => {
+            let took = began.elapsed();
+            if let Some(watch) = watch {
+                watch.goodbye().context("everything is on the SSD, but the holder did not go")?;
+            }
+            let late = took > grace;
+            println!(
+                "flushed {} in {}{}",
+                Bytes(report.dirty_bytes),
+                format_duration(took),
+                if late { ": later than promised, but safe" } else { "" }
+            );
+            Ok(if late { ExitCode::from(3) } else { ExitCode::SUCCESS })
+        }
+        Err(error) => {
+            eprintln!("perdura: the flush failed: {error}");
+            eprintln!(
+                "perdura: {at_risk} at risk; the SSD holds the last checkpoint{}",
+                if watch.is_some() {
+                    ", the holder still has the memory: repair the device and run `perdura flush`"
+                } else {
+                    ", and no holder keeps the memory"
+                }
+            );
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
+fn banner(directory: &Directory, server: &ServerConfig, grace: Duration) -> String {
+    let (region, promise) = (&directory.region, &directory.promise);
+    let origin = match region.origin() {
+        Origin::Created => "new image".to_owned(),
+        Origin::Attached => "memory kept by the holder; nothing was read".to_owned(),
+        Origin::Recovered { was_final: true, .. } => "loaded after a complete flush".to_owned(),
+        Origin::Recovered { tail_frames, .. } => format!(
+            "loaded from the last checkpoint{} (the last run did not end with a flush)",
+            if tail_frames > 0 { " and later group commits" } else { "" }
+        ),
+    };
+    let covered = match server.durability {
+        Durability::Fsync => "every acknowledged write is on the SSD before its reply",
+        Durability::Warned | Durability::None => "every acknowledged write, if the warning comes",
+    };
+    let unwarned = match server.durability {
+        Durability::Fsync => "covered",
+        Durability::Warned => "back to the last checkpoint",
+        Durability::None => "back to the last complete flush or space-making checkpoint",
+    };
+    let held = if directory.keeper.is_some() {
+        "covered: a holder keeps the memory"
+    } else {
+        "NOT covered: started without a holder"
+    };
+    let addresses: Vec<_> = server.bind.iter().map(ToString::to_string).collect();
+    format!(
+        "perdura {version}: {memory} of durable memory on {addresses}\n\
+         image            {origin}; {device}\n\
+         promise          at most {budget} dirty{cap}, flushed in {time} (warning {grace})\n\
+         proven rate      {rate} (slowest part of {proof} written in the flush's own layout)\n\
+         covered          {covered}\n\
+         process crash    {held}\n\
+         unwarned loss    {unwarned}\n\
+         not covered      loss of the SSD itself; a machine that dies within the warning",
+        version = env!("CARGO_PKG_VERSION"),
+        memory = Bytes(region.len_bytes()),
+        addresses = addresses.join(", "),
+        device = region.describe_device(),
+        budget = Bytes(promise.budget_bytes),
+        cap = if promise.covers_whole_region { " (all of the memory)" } else { "" },
+        time = format_duration(promise.flush_time),
+        grace = format_duration(grace),
+        rate = BytesPerSecond(directory.rate.rate_bytes_per_s),
+        proof = Bytes(directory.rate.bytes),
+    )
+}
+
+/// A thread of its own: it shares nothing with writers, so that a stalled writer cannot delay a warning.
+fn watch_for_warning(warning: OwnedFd, stop: Arc<StopFlag>) -> Result<()> {
+    std::thread::Builder::new()
+        .name("perdura-warning".into())
+        .spawn(move || {
+            let mut record = [0u8; 128];
+            // An interrupted read is repeated; anything else means that no warning can be seen any more,
+            // and stopping is the safe answer.
+            while rustix::io::read(&warning, &mut record) == Err(rustix::io::Errno::INTR) {}
+            stop.trigger();
+        })
+        .context("start a thread")?;
+    Ok(())
+}
+
+/// Tells systemd, if it started us; its absence is no error.
+fn tell_service_manager(state: &str) {
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let sent = std::os::unix::net::UnixDatagram::unbound()
+        .and_then(|socket| socket.send_to(state.as_bytes(), path));
+    if let Err(error) = sent {
+        tracing::warn!(%error, "the service manager could not be told {state}");
+    }
+}

@@ -1,0 +1,43 @@
+//! Looking at an image without opening it: what it holds, committed or not.
+
+use perdura_media::Device;
+
+use crate::error::{ImageError, OpenError};
+use crate::image;
+use crate::ledger::Ledger;
+use crate::planted::Planted;
+use crate::recover::{Tail, recover};
+use crate::sys::SharedMemory;
+
+/// Which frames to believe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Believe {
+    /// What recovery would believe: the last commit and later group commits.
+    Committed,
+    /// Every whole frame, whether or not a commit covers it: what a final flush could still build on.
+    EveryFrame,
+}
+
+/// The region's bytes as the image has them. Needs as much memory as the region has bytes in use.
+pub fn image_bytes(device: &dyn Device, believe: Believe) -> Result<Vec<u8>, OpenError> {
+    let Some((geometry, image_id)) = image::read_superblock(device)? else {
+        return Err(ImageError::NotAnImage { found: 0 }.into());
+    };
+    let refused = |source| OpenError::Memory {
+        what: "image's contents",
+        len_bytes: geometry.reserved_bytes,
+        source,
+    };
+    let ledger = Ledger::create(geometry, image_id, 0)?;
+    let memory =
+        SharedMemory::create("perdura-inspect", geometry.reserved_bytes).map_err(refused)?;
+    let map = memory.map().map_err(refused)?;
+    let tail = match believe {
+        Believe::Committed => Tail::Committed,
+        Believe::EveryFrame => Tail::EveryWholeFrame,
+    };
+    let found = recover(device, &geometry, image_id, &ledger, &map, tail, Planted::None)?;
+    let len = found.slot.header.region_bytes.get() as usize;
+    // SAFETY: the mapping was made here and nobody else has it.
+    Ok(unsafe { map.bytes(0, len) }.to_vec())
+}
