@@ -383,13 +383,21 @@ impl<'c> Sweep<'c> {
         if !matches!(self.core.tracking, Tracking::Barrier) {
             return;
         }
-        let lane = self.core.lanes.of(word as u64 * self.core.ledger.geometry().word_bytes());
+        let lanes = &self.core.lanes;
+        let offset = word as u64 * self.core.ledger.geometry().word_bytes();
+        let mut lane = lanes.of(offset);
         match &mut self.held {
             Some((held, _, words)) if *held == lane && *words < WORDS_PER_HOLD => *words += 1,
-            _ => {
+            _ => loop {
                 self.held = None;
-                self.held = Some((lane, self.core.lanes.lock(lane).lock(), 1));
-            }
+                self.held = Some((lane, lanes.lock(lane).lock(), 1));
+                // The block may have changed hands before its lane was ours; it cannot any more.
+                let owner = lanes.of(offset);
+                if owner == lane {
+                    break;
+                }
+                lane = owner;
+            },
         }
     }
 }
