@@ -108,7 +108,8 @@ pub enum Step {
 }
 
 fn key(random: &mut Random) -> (u8, Vec<u8>) {
-    let number = random.random_range(0..if random.random_bool(0.5) { 30 } else { 600 });
+    let keys = if random.random_bool(0.5) { 30 } else { 600 };
+    let number = random.random_range(0..keys);
     (u8::from(random.random_bool(0.1)), format!("key:{number}").into_bytes())
 }
 
@@ -146,19 +147,21 @@ pub fn draw(random: &mut Random, now_ms: u64) -> Step {
             Step::Expire(db, name, at)
         }
         560..680 => Step::Append(db, name, bytes(random, 40_000)),
-        680..740 => let offset = random.random_range(0..2_000);
-            Step::Patch(db, name, offset, bytes(random, 30_000)),
+        680..740 => {
+            let offset = random.random_range(0..2_000);
+            Step::Patch(db, name, offset, bytes(random, 30_000))
+        }
         740..800 => {
             let (to_db, to) = key(random);
             Step::Move(db, name, to_db, to, random.random_bool(0.5))
         }
         800..910 => {
             let count = if random.random_bool(0.9) { 3 } else { 150 };
-            let fields = (0..count).map(|_| {
+            let field = |random: &mut Random| {
                 let field = format!("f{}", random.random_range(0..300)).into_bytes();
                 (field, bytes(random, 300))
-            });
-            Step::HashSet(db, name, fields.collect())
+            };
+            Step::HashSet(db, name, (0..count).map(|_| field(random)).collect())
         }
         910..970 => {
             let count = if random.random_bool(0.8) { 3 } else { 300 };
