@@ -92,7 +92,7 @@ pub fn live(model: &Model, now_ms: u64) -> Model {
 }
 
 /// One operation, drawn before it is run, so that it can be run on store and oracle alike.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub enum Step {
     Put(Vec<(u8, Vec<u8>)>, Vec<u8>, Expiry),
     Delete(u8, Vec<u8>),
@@ -105,6 +105,40 @@ pub enum Step {
     Aborted(u8, Vec<u8>, Vec<u8>),
     FlushDb(u8),
     FlushAll,
+}
+
+impl std::fmt::Debug for Step {
+    /// Enough to tell which it is: values are long.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        match self {
+            Self::Put(keys, value, expiry) => {
+                let keys: Vec<_> = keys.iter().map(|(db, key)| (db, text(key))).collect();
+                write!(f, "Put({keys:?}, {} bytes, {expiry:?})", value.len())
+            }
+            Self::Delete(db, key) => write!(f, "Delete({db}, {})", text(key)),
+            Self::Expire(db, key, at) => write!(f, "Expire({db}, {}, {at:?})", text(key)),
+            Self::Append(db, key, tail) => {
+                write!(f, "Append({db}, {}, {} bytes)", text(key), tail.len())
+            }
+            Self::Patch(db, key, offset, bytes) => {
+                write!(f, "Patch({db}, {}, {offset}, {} bytes)", text(key), bytes.len())
+            }
+            Self::Move(db, from, to_db, to, is_copy) => {
+                let (from, to) = (text(from), text(to));
+                write!(f, "Move({db}, {from}, {to_db}, {to}, copy {is_copy})")
+            }
+            Self::HashSet(db, key, fields) => {
+                write!(f, "HashSet({db}, {}, {} fields)", text(key), fields.len())
+            }
+            Self::HashDelete(db, key, fields) => {
+                write!(f, "HashDelete({db}, {}, {} fields)", text(key), fields.len())
+            }
+            Self::Aborted(db, key, _) => write!(f, "Aborted({db}, {})", text(key)),
+            Self::FlushDb(db) => write!(f, "FlushDb({db})"),
+            Self::FlushAll => write!(f, "FlushAll"),
+        }
+    }
 }
 
 fn key(random: &mut Random) -> (u8, Vec<u8>) {
