@@ -4,6 +4,7 @@
 //! first, then the ledger's bit, then the byte. A grain that the closing epoch still has to write is
 //! captured (copied into a frame buffer) before it changes.
 
+use std::any::Any;
 use std::sync::atomic::Ordering::*;
 use std::sync::atomic::{AtomicU64, fence};
 
@@ -59,9 +60,16 @@ impl<'r> LaneGuard<'r> {
         self.lane
     }
 
-    /// Adds budget bytes obtained by [`crate::Region::satisfy`].
-    pub(crate) fn deposit(&mut self, bytes: u64) {
+    /// Adds budget bytes obtained by [`crate::Region::satisfy`] or [`LaneGuard::withdraw`].
+    pub fn deposit(&mut self, bytes: u64) {
         self.state.credit_bytes += bytes;
+    }
+
+    /// Takes the lane's unspent budget bytes out, to be deposited in another held lane: an operation over
+    /// several lanes pays from one purse.
+    #[must_use = "bytes that are not deposited again are lost to the budget"]
+    pub fn withdraw(&mut self) -> u64 {
+        std::mem::take(&mut self.state.credit_bytes)
     }
 
     /// The lane user's volatile state, put there by [`LaneGuard::set_user`].
@@ -72,6 +80,17 @@ impl<'r> LaneGuard<'r> {
     /// Replaces the lane user's volatile state.
     pub fn set_user<T: Send + 'static>(&mut self, user: T) {
         self.state.user = Some(Box::new(user));
+    }
+
+    /// Takes the user's state out while the lane is held, so that it can be changed beside the lane's
+    /// memory; [`LaneGuard::restore_user`] puts it back before the lane is released.
+    pub fn take_user(&mut self) -> Option<Box<dyn Any + Send>> {
+        self.state.user.take()
+    }
+
+    /// Puts back what [`LaneGuard::take_user`] took.
+    pub fn restore_user(&mut self, user: Box<dyn Any + Send>) {
+        self.state.user = Some(user);
     }
 
     /// The lane user's state together with reading rights; see [`LaneGuard::split`].

@@ -394,12 +394,17 @@ impl<'c> Sweep<'c> {
         if !matches!(self.core.tracking, Tracking::Barrier) {
             return;
         }
-        let lane = self.core.lanes.of(word as u64 * self.core.ledger.geometry().word_bytes());
+        let lanes = &self.core.lanes;
+        let offset = word as u64 * self.core.ledger.geometry().word_bytes();
         match &mut self.held {
-            Some((held, _, words)) if *held == lane && *words < WORDS_PER_HOLD => *words += 1,
+            Some((held, _, words)) if *held == lanes.of(offset) && *words < WORDS_PER_HOLD => {
+                *words += 1;
+            }
             _ => {
+                // Released first: never two lanes at once.
                 self.held = None;
-                self.held = Some((lane, self.core.lanes.lock(lane).lock(), 1));
+                let (lane, guard) = lanes.lock_owner_of(offset);
+                self.held = Some((lane, guard, 1));
             }
         }
     }

@@ -64,7 +64,8 @@ impl Lanes {
         }
     }
 
-    /// Gives a block to a lane. The caller holds the lane that owned it, or the block is not in use.
+    /// Gives a block to a lane. The caller holds the lane that owned it, so that the cleaner, which holds
+    /// it too while it copies, never loses it under its feet; or nothing runs yet.
     pub fn assign(&self, block: u64, lane: LaneId) {
         assert!(lane.0 < self.count(), "lane {} does not exist", lane.0);
         self.owner[block as usize].store(lane.0, Release);
