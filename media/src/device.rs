@@ -10,9 +10,13 @@
 //!   and asserted.
 
 use std::io;
+use std::sync::Arc;
 
 /// Alignment of every offset, length and buffer address, bytes.
 pub const BLOCK_BYTES: u64 = 4096;
+
+/// The deepest queue a device gives.
+pub const QUEUE_DEPTH_MAX: usize = 4096;
 
 /// What a device says when it cannot do as asked. Facts only; the caller knows which file it meant.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +46,9 @@ pub enum DeviceError {
         len_bytes: u64,
     },
     /// The access reaches beyond the end of the device.
-    #[error("access of {len_bytes} bytes at offset {offset_bytes} is beyond the device's {capacity_bytes} bytes")]
+    #[error(
+        "access of {len_bytes} bytes at offset {offset_bytes} is beyond the device's {capacity_bytes} bytes"
+    )]
     OutOfRange {
         /// Where.
         offset_bytes: u64,
@@ -75,7 +81,8 @@ pub struct Completion {
 pub trait Device: Send + Sync {
     /// Size in bytes.
     fn capacity_bytes(&self) -> u64;
-    /// Makes the device at least `capacity_bytes` large, space reserved; durable after the next flush.
+    /// Makes the device at least `capacity_bytes` large (rounded up to whole blocks), space reserved;
+    /// durable after the next flush. Never shrinks; a refused growth leaves the capacity as it was.
     fn grow(&self, capacity_bytes: u64) -> Result<(), DeviceError>;
     /// Fills `buf` from `offset_bytes`, or fails.
     fn read_at(&self, offset_bytes: u64, buf: &mut [u8]) -> Result<(), DeviceError>;
@@ -83,7 +90,8 @@ pub trait Device: Send + Sync {
     fn write_at(&self, offset_bytes: u64, buf: &[u8]) -> Result<(), DeviceError>;
     /// Makes every write completed before this call durable.
     fn flush(&self) -> Result<(), DeviceError>;
-    /// A queue of at most `depth` outstanding writes.
+    /// A queue of at most `depth` outstanding writes, `1..=QUEUE_DEPTH_MAX`. It shares the device, and
+    /// its latch, beyond the life of this handle.
     fn queue(&self, depth: usize) -> Result<Box<dyn WriteQueue>, DeviceError>;
     /// How it works, for banners: for example `io_uring + O_DIRECT`.
     fn describe(&self) -> String;
@@ -94,7 +102,11 @@ pub trait WriteQueue: Send {
     /// Starts a write.
     ///
     /// # Errors
-    /// The device is latched or off; the buffer is then not referenced any more.
+    /// The device is latched or off, or the write reaches beyond its end; the buffer is then not
+    /// referenced any more. Everything else is reported by the completion.
+    ///
+    /// # Panics
+    /// When `depth` writes are outstanding already: the caller waits before it submits more.
     ///
     /// # Safety
     /// `ptr..ptr+len` must stay valid, and its bytes unchanged, until the completion with `token` has
@@ -107,8 +119,80 @@ pub trait WriteQueue: Send {
         len_bytes: usize,
     ) -> Result<(), DeviceError>;
     /// Waits until at least `at_least` writes (or all outstanding, if fewer) have completed and
-    /// appends them to `out`. `0` polls.
+    /// appends them to `out`. `0` polls. A write that failed is a completion, not an error here.
+    ///
+    /// # Errors
+    /// The queue itself could not be asked; its writes stay outstanding.
     fn wait(&mut self, at_least: usize, out: &mut Vec<Completion>) -> Result<(), DeviceError>;
     /// Writes submitted and not yet returned by `wait`.
     fn outstanding(&self) -> usize;
+}
+
+impl<D: Device + ?Sized> Device for Arc<D> {
+    fn capacity_bytes(&self) -> u64 {
+        (**self).capacity_bytes()
+    }
+    fn grow(&self, capacity_bytes: u64) -> Result<(), DeviceError> {
+        (**self).grow(capacity_bytes)
+    }
+    fn read_at(&self, offset_bytes: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        (**self).read_at(offset_bytes, buf)
+    }
+    fn write_at(&self, offset_bytes: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        (**self).write_at(offset_bytes, buf)
+    }
+    fn flush(&self) -> Result<(), DeviceError> {
+        (**self).flush()
+    }
+    fn queue(&self, depth: usize) -> Result<Box<dyn WriteQueue>, DeviceError> {
+        (**self).queue(depth)
+    }
+    fn describe(&self) -> String {
+        (**self).describe()
+    }
+}
+
+/// Asserts what the contract demands of every access.
+pub(crate) fn assert_aligned(offset_bytes: u64, ptr: *const u8, len_bytes: usize) {
+    assert!(
+        offset_bytes.is_multiple_of(BLOCK_BYTES),
+        "offset {offset_bytes} is not a multiple of {BLOCK_BYTES}"
+    );
+    assert!(
+        (len_bytes as u64).is_multiple_of(BLOCK_BYTES),
+        "length {len_bytes} is not a multiple of {BLOCK_BYTES}"
+    );
+    assert!(
+        (ptr.addr() as u64).is_multiple_of(BLOCK_BYTES) || len_bytes == 0,
+        "buffer address {ptr:p} is not a multiple of {BLOCK_BYTES}"
+    );
+}
+
+/// Asserts what a queue may be asked to take.
+pub(crate) fn assert_submittable(
+    offset_bytes: u64,
+    ptr: *const u8,
+    len_bytes: usize,
+    outstanding: usize,
+    depth: usize,
+) {
+    assert_aligned(offset_bytes, ptr, len_bytes);
+    assert!(len_bytes > 0, "a queued write of no bytes");
+    assert!(outstanding < depth, "more than {depth} writes outstanding");
+}
+
+pub(crate) fn check_range(
+    offset_bytes: u64,
+    len_bytes: u64,
+    capacity_bytes: u64,
+) -> Result<(), DeviceError> {
+    match offset_bytes.checked_add(len_bytes) {
+        Some(end_bytes) if end_bytes <= capacity_bytes => Ok(()),
+        _ => Err(DeviceError::OutOfRange { offset_bytes, len_bytes, capacity_bytes }),
+    }
+}
+
+/// `capacity_bytes` in whole blocks, rounded up; saturates at the last whole block.
+pub(crate) fn whole_blocks_up(capacity_bytes: u64) -> u64 {
+    capacity_bytes.checked_next_multiple_of(BLOCK_BYTES).unwrap_or(u64::MAX - (BLOCK_BYTES - 1))
 }

@@ -1,6 +1,23 @@
 //! The physical world: bytes, joules, seconds. Devices, clocks and units; everything above takes them
 //! as parameters, so that the same code runs on real, simulated and faulty media.
 
+pub mod clock;
 pub mod device;
+pub mod energy;
+pub mod faulty;
+pub mod file;
+mod latch;
+pub mod sim;
+mod sys;
+pub mod units;
 
-pub use device::{BLOCK_BYTES, Completion, Device, DeviceError, WriteQueue};
+pub use clock::{Clock, RealClock, SimClock};
+pub use device::{BLOCK_BYTES, Completion, Device, DeviceError, QUEUE_DEPTH_MAX, WriteQueue};
+pub use energy::{Energy, EnergyError};
+pub use faulty::{FaultPlan, FaultyDevice, Slowdown};
+pub use file::{Direct, Engine, FileDevice, OpenMode};
+pub use sim::{SimDevice, Timing};
+pub use sys::BlockBuf;
+pub use units::{
+    Bytes, BytesPerSecond, Joules, ParseError, Percent, Watts, format_duration, parse_duration,
+};

@@ -1,0 +1,123 @@
+//! Time as a parameter. Nothing below the command line asks the system for it directly.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Where time comes from, and how one waits for it to pass.
+pub trait Clock: Send + Sync {
+    /// Monotonic nanoseconds since an arbitrary start.
+    fn now_ns(&self) -> u64;
+    /// Milliseconds since the Unix epoch; may jump when the machine's time is set.
+    fn unix_ms(&self) -> u64;
+    /// Returns when at least `duration_ns` nanoseconds of this clock have passed.
+    fn sleep_ns(&self, duration_ns: u64);
+}
+
+/// The machine's clocks. `now_ns` is `CLOCK_MONOTONIC`, so two processes of one boot agree on it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealClock;
+
+impl Clock for RealClock {
+    fn now_ns(&self) -> u64 {
+        let now = clock_gettime(ClockId::Monotonic);
+        now.tv_sec as u64 * NS_PER_S + now.tv_nsec as u64
+    }
+
+    fn unix_ms(&self) -> u64 {
+        let now = clock_gettime(ClockId::Realtime);
+        // A machine set to a time before 1970 reads as 1970.
+        u64::try_from(now.tv_sec).unwrap_or(0) * 1000 + now.tv_nsec as u64 / NS_PER_MS
+    }
+
+    fn sleep_ns(&self, duration_ns: u64) {
+        std::thread::sleep(Duration::from_nanos(duration_ns));
+    }
+}
+
+/// A clock that moves only when told to; sleeping advances it at once. Starts at 0 ns. Time saturates at
+/// `u64::MAX` ns.
+#[derive(Debug, Default)]
+pub struct SimClock {
+    now_ns: AtomicU64,
+    /// Unix milliseconds at `now_ns == 0`, modulo 2^64.
+    unix_base_ms: AtomicU64,
+}
+
+impl SimClock {
+    /// A clock at 0 ns and `unix_ms`.
+    #[must_use]
+    pub fn new(unix_ms: u64) -> Self {
+        Self { now_ns: AtomicU64::new(0), unix_base_ms: AtomicU64::new(unix_ms) }
+    }
+
+    /// Lets `duration_ns` pass, in both notions of time.
+    pub fn advance_ns(&self, duration_ns: u64) {
+        let _before = self.now_ns.fetch_update(Ordering::AcqRel, Ordering::Acquire, |now_ns| {
+            Some(now_ns.saturating_add(duration_ns))
+        });
+    }
+
+    /// Lets time pass until `now_ns`; nothing happens if that is over already.
+    pub fn advance_to_ns(&self, now_ns: u64) {
+        self.now_ns.fetch_max(now_ns, Ordering::AcqRel);
+    }
+
+    /// Sets the wall clock, leaving the monotonic one alone.
+    pub fn set_unix_ms(&self, unix_ms: u64) {
+        let passed_ms = self.now_ns() / NS_PER_MS;
+        self.unix_base_ms.store(unix_ms.wrapping_sub(passed_ms), Ordering::Release);
+    }
+}
+
+impl Clock for SimClock {
+    fn now_ns(&self) -> u64 {
+        self.now_ns.load(Ordering::Acquire)
+    }
+
+    fn unix_ms(&self) -> u64 {
+        self.unix_base_ms.load(Ordering::Acquire).wrapping_add(self.now_ns() / NS_PER_MS)
+    }
+
+    fn sleep_ns(&self, duration_ns: u64) {
+        self.advance_ns(duration_ns);
+    }
+}
+
+const NS_PER_S: u64 = 1_000_000_000;
+const NS_PER_MS: u64 = 1_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_real_clock_never_goes_back_and_knows_the_century() {
+        let first_ns = RealClock.now_ns();
+        RealClock.sleep_ns(0);
+        assert!(RealClock.now_ns() >= first_ns);
+        assert!(RealClock.unix_ms() > 1_700_000_000_000);
+    }
+
+    #[test]
+    fn simulated_time_moves_only_when_told() {
+        let clock = SimClock::new(5_000);
+        assert_eq!((clock.now_ns(), clock.unix_ms()), (0, 5_000));
+        clock.advance_ns(3_000_000);
+        clock.sleep_ns(1_000_000);
+        assert_eq!((clock.now_ns(), clock.unix_ms()), (4_000_000, 5_004));
+        clock.advance_to_ns(1);
+        assert_eq!(clock.now_ns(), 4_000_000);
+    }
+
+    #[test]
+    fn setting_the_wall_clock_leaves_the_monotonic_one_alone() {
+        let clock = SimClock::new(0);
+        clock.advance_ns(7_000_000);
+        clock.set_unix_ms(3);
+        assert_eq!((clock.now_ns(), clock.unix_ms()), (7_000_000, 3));
+        clock.advance_ns(1_000_000);
+        assert_eq!(clock.unix_ms(), 4);
+    }
+}

@@ -1,0 +1,300 @@
+//! A device on a file or a block device, with `O_DIRECT` and `io_uring` where the system grants them.
+//!
+//! - Clones share one open file description, one capacity and one latch; so do the queues.
+//! - Another process that was handed the descriptor ([`AsFd`], [`FileDevice::from_fd`]) shares the
+//!   description, its `flock` and its `O_DIRECT` flag, but not the latch: Linux reports a write-back
+//!   failure once per description. Whoever takes over therefore writes again what was not durable.
+//! - A failed write is returned and changes nothing else; a failed flush latches.
+//! - A growth that fails may leave reserved space behind. It is not truncated away: another holder may
+//!   have grown the file meanwhile.
+
+mod progress;
+mod pwrite;
+mod shared;
+#[cfg(test)]
+mod tests;
+mod uring;
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+
+use crate::device::{
+    BLOCK_BYTES, Device, DeviceError, QUEUE_DEPTH_MAX, WriteQueue, assert_aligned, whole_blocks_up,
+};
+use crate::latch::Latch;
+use crate::sys::file::{self as sys_file, FileKind};
+use crate::sys::uring::Ring;
+use crate::sys::{BlockBuf, Source};
+use pwrite::PwriteQueue;
+use shared::{Buffering, Shared, io_error, refusal};
+use uring::UringQueue;
+
+/// Whether the file must be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenMode {
+    /// Creates a new file, private to its owner, with space for `capacity_bytes` (rounded up to whole
+    /// blocks). An existing file is refused and not touched; a file that gets no space is removed.
+    Create {
+        /// Size in bytes.
+        capacity_bytes: u64,
+    },
+    /// Opens what is there; the capacity is its size, rounded down to whole blocks.
+    Existing,
+}
+
+/// How queued writes reach the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Engine {
+    /// `io_uring` where the system grants it, else `pwrite`.
+    #[default]
+    Auto,
+    /// `io_uring` or an error.
+    Uring,
+    /// One `pwrite` after the other.
+    Pwrite,
+}
+
+/// Whether writes pass the page cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Direct {
+    /// `O_DIRECT` where the file system grants it, else buffered.
+    #[default]
+    Auto,
+    /// `O_DIRECT` or an error.
+    On,
+    /// Buffered.
+    Off,
+}
+
+/// A file (or block device) as a [`Device`]. Cloning is cheap and shares everything.
+#[derive(Clone, Debug)]
+pub struct FileDevice {
+    shared: Arc<Shared>,
+}
+
+impl FileDevice {
+    /// Opens `path`. No lock is taken: see [`FileDevice::try_lock`].
+    ///
+    /// # Errors
+    /// [`DeviceError::Io`] with `op` `open`, `O_DIRECT` or `io_uring_setup`; [`DeviceError::NoSpace`]
+    /// when a new file gets no space.
+    pub fn open(
+        path: &Path,
+        mode: OpenMode,
+        engine: Engine,
+        direct: Direct,
+    ) -> Result<Self, DeviceError> {
+        match mode {
+            OpenMode::Existing => {
+                let fd = sys_file::open(path, false).map_err(|errno| refusal("open", errno))?;
+                Self::over(fd, engine, direct)
+            }
+            OpenMode::Create { capacity_bytes } => {
+                let fd = sys_file::open(path, true).map_err(|errno| refusal("open", errno))?;
+                Self::create(fd, path, capacity_bytes, engine, direct).inspect_err(|_| {
+                    // Best effort: the error that is returned matters more than a left-over file.
+                    let _removed = std::fs::remove_file(path);
+                })
+            }
+        }
+    }
+
+    /// Takes over a descriptor opened for reading and writing, for example one inherited by a holder
+    /// process. `O_DIRECT` stays as the open file description has it.
+    ///
+    /// # Errors
+    /// [`DeviceError::Io`] when the descriptor is no file or block device, or `io_uring` is demanded and
+    /// refused.
+    pub fn from_fd(fd: OwnedFd, engine: Engine) -> Result<Self, DeviceError> {
+        let direct = sys_file::is_direct(fd.as_fd()).map_err(|errno| refusal("fcntl", errno))?;
+        Self::over(fd, engine, if direct { Direct::On } else { Direct::Off })
+    }
+
+    /// Takes the exclusive advisory lock (`flock`) of the file without waiting; `false` when another open
+    /// file description holds it. It is released when the last descriptor of this description, in any
+    /// process, is closed: a holder process keeps it.
+    ///
+    /// # Errors
+    /// [`DeviceError::Io`] when the file system cannot lock.
+    pub fn try_lock(&self) -> Result<bool, DeviceError> {
+        sys_file::try_lock(self.as_fd()).map_err(|errno| refusal("lock", errno))
+    }
+
+    /// Whether reads and writes pass the page cache by.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        matches!(self.shared.buffering, Buffering::Direct)
+    }
+
+    fn create(
+        fd: OwnedFd,
+        path: &Path,
+        capacity_bytes: u64,
+        engine: Engine,
+        direct: Direct,
+    ) -> Result<Self, DeviceError> {
+        // Space first, so that the trial read of `O_DIRECT` has something to read.
+        let dir = sys_file::sync_parent(path);
+        dir.map_err(|errno| refusal("directory sync", errno))?;
+        let buffered = Self::over(fd, Engine::Pwrite, Direct::Off)?;
+        buffered.grow(capacity_bytes)?;
+        let fd = buffered.as_fd().try_clone_to_owned();
+        let fd = fd.map_err(|source| io_error("dup", 0, 0, source))?;
+        Self::over(fd, engine, direct)
+    }
+
+    fn over(fd: OwnedFd, engine: Engine, direct: Direct) -> Result<Self, DeviceError> {
+        let kind = sys_file::kind(fd.as_fd()).map_err(|errno| refusal("open", errno))?;
+        if kind == FileKind::Other {
+            return Err(refusal("open", Errno::NOTBLK));
+        }
+        let size_bytes = sys_file::end_bytes(fd.as_fd()).map_err(|errno| refusal("open", errno))?;
+        let capacity_bytes = size_bytes - size_bytes % BLOCK_BYTES;
+        let buffering = choose_buffering(fd.as_fd(), direct, capacity_bytes)?;
+        let uring_refused = probe_uring(engine)?;
+        Ok(Self {
+            shared: Arc::new(Shared {
+                fd,
+                kind,
+                capacity_bytes: AtomicU64::new(capacity_bytes),
+                latch: Latch::default(),
+                growing: Mutex::new(()),
+                engine,
+                uring_refused: AtomicI32::new(uring_refused),
+                buffering,
+            }),
+        })
+    }
+}
+
+impl AsFd for FileDevice {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shared.fd()
+    }
+}
+
+impl Device for FileDevice {
+    fn capacity_bytes(&self) -> u64 {
+        self.shared.capacity_bytes.load(Ordering::Acquire)
+    }
+
+    fn grow(&self, capacity_bytes: u64) -> Result<(), DeviceError> {
+        self.shared.grow(whole_blocks_up(capacity_bytes))
+    }
+
+    fn read_at(&self, offset_bytes: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        assert_aligned(offset_bytes, buf.as_ptr(), buf.len());
+        self.shared.check_range(offset_bytes, buf.len() as u64)?;
+        read_all(self.as_fd(), offset_bytes, buf)
+            .map_err(|source| io_error("read", offset_bytes, buf.len() as u64, source))
+    }
+
+    fn write_at(&self, offset_bytes: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        assert_aligned(offset_bytes, buf.as_ptr(), buf.len());
+        self.shared.admit_write(offset_bytes, buf.len() as u64)?;
+        pwrite::write_all(self.as_fd(), offset_bytes, Source::borrowed(buf))
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.shared.latch.check()?;
+        sys_file::sync_data(self.as_fd())
+            .map_err(|errno| self.shared.latch.set(refusal("flush", errno)))
+    }
+
+    fn queue(&self, depth: usize) -> Result<Box<dyn WriteQueue>, DeviceError> {
+        assert!((1..=QUEUE_DEPTH_MAX).contains(&depth), "a queue of depth {depth}");
+        let shared = Arc::clone(&self.shared);
+        if shared.engine == Engine::Pwrite || shared.uring_refused.load(Ordering::Relaxed) != 0 {
+            return Ok(Box::new(PwriteQueue::new(shared, depth)));
+        }
+        match UringQueue::new(Arc::clone(&shared), depth) {
+            Ok(queue) => Ok(Box::new(queue)),
+            Err(errno) if shared.engine == Engine::Auto => {
+                shared.uring_refused.store(errno.raw_os_error(), Ordering::Relaxed);
+                Ok(Box::new(PwriteQueue::new(shared, depth)))
+            }
+            Err(errno) => Err(refusal("io_uring_setup", errno)),
+        }
+    }
+
+    fn describe(&self) -> String {
+        let engine = match (self.shared.engine, self.shared.uring_refused.load(Ordering::Relaxed)) {
+            (Engine::Pwrite, _) => "pwrite".to_owned(),
+            (_, 0) => "io_uring".to_owned(),
+            (_, raw) => {
+                let errno = Errno::from_raw_os_error(raw);
+                format!("pwrite (io_uring refused: {})", sys_file::errno_name(errno))
+            }
+        };
+        match self.shared.buffering {
+            Buffering::Direct => format!("{engine} + O_DIRECT"),
+            Buffering::Buffered { refused: None } => format!("{engine}, buffered"),
+            Buffering::Buffered { refused: Some(errno) } => {
+                format!("{engine}, buffered (O_DIRECT refused: {})", sys_file::errno_name(errno))
+            }
+        }
+    }
+}
+
+fn choose_buffering(
+    fd: BorrowedFd<'_>,
+    direct: Direct,
+    capacity_bytes: u64,
+) -> Result<Buffering, DeviceError> {
+    if direct == Direct::Off {
+        return Ok(Buffering::Buffered { refused: None });
+    }
+    let Err(errno) = try_direct(fd, capacity_bytes) else { return Ok(Buffering::Direct) };
+    if direct == Direct::On {
+        return Err(refusal("O_DIRECT", errno));
+    }
+    sys_file::set_direct(fd, false).map_err(|errno| refusal("fcntl", errno))?;
+    Ok(Buffering::Buffered { refused: Some(errno) })
+}
+
+/// Some file systems accept the flag and refuse the transfer (a sector larger than a block); a read tells.
+fn try_direct(fd: BorrowedFd<'_>, capacity_bytes: u64) -> Result<(), Errno> {
+    sys_file::set_direct(fd, true)?;
+    if capacity_bytes == 0 {
+        return Ok(());
+    }
+    let mut block = BlockBuf::zeroed(BLOCK_BYTES as usize);
+    rustix::io::retry_on_intr(|| sys_file::read(fd, 0, &mut block)).map(drop)
+}
+
+/// 0 or the errno of a refusal that [`Engine::Auto`] tolerates.
+fn probe_uring(engine: Engine) -> Result<i32, DeviceError> {
+    if engine == Engine::Pwrite {
+        return Ok(0);
+    }
+    match Ring::new(1) {
+        Ok(_) => Ok(0),
+        Err(errno) if engine == Engine::Auto => Ok(errno.raw_os_error()),
+        Err(errno) => Err(refusal("io_uring_setup", errno)),
+    }
+}
+
+fn read_all(fd: BorrowedFd<'_>, offset_bytes: u64, buf: &mut [u8]) -> io::Result<()> {
+    let mut done = 0;
+    while done < buf.len() {
+        match sys_file::read(fd, offset_bytes + done as u64, &mut buf[done..]) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(taken) => {
+                done += taken;
+                // An aligned rest, for `O_DIRECT`; a stub of a block is read again.
+                if done < buf.len() && taken >= BLOCK_BYTES as usize {
+                    done -= done % BLOCK_BYTES as usize;
+                }
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
+}

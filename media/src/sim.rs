@@ -1,0 +1,229 @@
+//! A device whose power can be cut at every step: the world in which the rooms above are tested.
+//!
+//! - Content is durable only after a flush. Until then a write, completed or in flight, is *pending*:
+//!   reads see it, a power cut may lose it, keep it or tear it at [`SECTOR_BYTES`], in any order.
+//! - Every completed write and every flush is one *durable operation*. [`SimDevice::cut_after`] cuts at
+//!   each of them in turn; so a test that counts the operations of a run can crash it everywhere.
+//! - The same seed and the same calls give the same device: no threads, no clocks, no hash order.
+//! - Bytes of a write in flight that change before it completes are a breach of the queue's contract and
+//!   asserted.
+
+mod blocks;
+mod queue;
+mod state;
+#[cfg(test)]
+mod tests;
+mod timing;
+
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::clock::SimClock;
+use crate::device::{
+    BLOCK_BYTES, Device, DeviceError, QUEUE_DEPTH_MAX, WriteQueue, assert_aligned, check_range,
+    whole_blocks_up,
+};
+use queue::SimQueue;
+use state::State;
+use timing::Schedule;
+pub use timing::Timing;
+
+/// The unit a power cut leaves whole, bytes.
+pub const SECTOR_BYTES: usize = 512;
+
+/// A simulated device. Clones are handles to the same device.
+#[derive(Clone)]
+pub struct SimDevice {
+    state: Arc<Mutex<State>>,
+}
+
+impl SimDevice {
+    /// A device of `capacity_bytes` (rounded up to whole blocks) of zeros. `seed` decides the order in
+    /// which queued writes complete.
+    #[must_use]
+    pub fn new(capacity_bytes: u64, seed: u64) -> Self {
+        Self::over(State::new(whole_blocks_up(capacity_bytes), seed))
+    }
+
+    /// Durable operations done so far: completed writes and flushes.
+    #[must_use]
+    pub fn ops(&self) -> u64 {
+        self.state.lock().ops
+    }
+
+    /// Lets `ops` durable operations (counted from the start) happen and cuts the power when the next one
+    /// is due: it and every later call fail with [`DeviceError::PowerLost`]. The write that was due
+    /// remains pending, so it may survive the cut.
+    pub fn cut_after(&self, ops: u64) {
+        self.state.lock().cut_after = Some(ops);
+    }
+
+    /// Cuts the power now.
+    pub fn power_off(&self) {
+        self.state.lock().off = true;
+    }
+
+    /// Whether the power is on.
+    #[must_use]
+    pub fn is_powered(&self) -> bool {
+        !self.state.lock().off
+    }
+
+    /// Runs on a battery that lasts for so many written bytes, or on mains (`None`). The write that
+    /// exceeds it cuts the power, and may survive torn like every pending write.
+    pub fn set_energy_bytes(&self, energy_bytes: Option<u64>) {
+        self.state.lock().energy_bytes = energy_bytes;
+    }
+
+    /// What the battery still lasts for; `None` on mains.
+    #[must_use]
+    pub fn energy_bytes(&self) -> Option<u64> {
+        self.state.lock().energy_bytes
+    }
+
+    /// Cuts the power and returns the device as it comes up again: durable content, and of the pending
+    /// writes, in an order drawn from `seed`, each lost, whole or torn; an unflushed growth may be
+    /// undone. Mains power, no cut planned, operations counted from 0; flaws and timing are kept.
+    ///
+    /// This handle stays off, but keeps what it had: another seed shows another outcome of the same cut.
+    #[must_use]
+    pub fn power_cycle(&self, seed: u64) -> SimDevice {
+        let mut state = self.state.lock();
+        state.off = true;
+        Self::over(state.survivors(seed))
+    }
+
+    /// Corrupts one bit (0 the lowest) of one byte, wherever it is at present: durable, pending or both.
+    ///
+    /// # Panics
+    /// When the byte is beyond the capacity or the bit beyond 7.
+    pub fn flip_bit(&self, offset_bytes: u64, bit: u8) {
+        let mut state = self.state.lock();
+        assert!(offset_bytes < state.capacity_bytes && bit < 8, "no bit {bit} at {offset_bytes}");
+        state.flip_bit(offset_bytes, bit);
+    }
+
+    /// Everything as reads would see it, also without power.
+    #[must_use]
+    pub fn snapshot(&self) -> Vec<u8> {
+        let state = self.state.lock();
+        let mut bytes = vec![0; state.capacity_bytes as usize];
+        state.current.read(0, &mut bytes);
+        bytes
+    }
+
+    /// Everything that is certain to survive a power cut.
+    #[must_use]
+    pub fn snapshot_durable(&self) -> Vec<u8> {
+        let state = self.state.lock();
+        let mut bytes = vec![0; state.capacity_bytes as usize];
+        state.durable.read(0, &mut bytes);
+        bytes
+    }
+
+    /// Bytes of completed writes so far.
+    #[must_use]
+    pub fn written_bytes(&self) -> u64 {
+        self.state.lock().written_bytes
+    }
+
+    /// Bytes of pending writes, completed or in flight.
+    #[must_use]
+    pub fn unflushed_bytes(&self) -> u64 {
+        self.state.lock().unflushed_bytes()
+    }
+
+    /// Plants a flaw: flushes report success and make nothing durable. For tests that must notice it.
+    pub fn ignore_flushes(&self, ignore: bool) {
+        self.state.lock().ignore_flushes = ignore;
+    }
+
+    /// Models time: from now on operations advance `clock`, and queued writes complete in the order of
+    /// their modelled ends instead of a random one. May be called again to change the speed.
+    pub fn set_timing(&self, clock: Arc<SimClock>, timing: Timing) {
+        let mut state = self.state.lock();
+        let busy_until_ns = state.schedule.as_ref().map_or(0, |schedule| schedule.busy_until_ns);
+        state.schedule = Some(Schedule { clock, timing, busy_until_ns });
+    }
+
+    fn over(state: State) -> Self {
+        Self { state: Arc::new(Mutex::new(state)) }
+    }
+}
+
+impl Device for SimDevice {
+    fn capacity_bytes(&self) -> u64 {
+        self.state.lock().capacity_bytes
+    }
+
+    fn grow(&self, capacity_bytes: u64) -> Result<(), DeviceError> {
+        let mut state = self.state.lock();
+        state.powered()?;
+        state.capacity_bytes = state.capacity_bytes.max(whole_blocks_up(capacity_bytes));
+        Ok(())
+    }
+
+    fn read_at(&self, offset_bytes: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        assert_aligned(offset_bytes, buf.as_ptr(), buf.len());
+        let mut state = self.state.lock();
+        state.powered()?;
+        check_range(offset_bytes, buf.len() as u64, state.capacity_bytes)?;
+        if let Some(schedule) = &mut state.schedule {
+            let due_ns = schedule.transfer(buf.len(), schedule.timing.read_latency_ns);
+            schedule.clock.advance_to_ns(due_ns);
+        }
+        state.current.read(offset_bytes, buf);
+        Ok(())
+    }
+
+    fn write_at(&self, offset_bytes: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        assert_aligned(offset_bytes, buf.as_ptr(), buf.len());
+        let mut state = self.state.lock();
+        state.powered()?;
+        check_range(offset_bytes, buf.len() as u64, state.capacity_bytes)?;
+        if let Some(schedule) = &mut state.schedule {
+            let due_ns = schedule.transfer(buf.len(), schedule.timing.write_latency_ns);
+            schedule.clock.advance_to_ns(due_ns);
+        }
+        let number = state.submit(offset_bytes, buf.to_vec());
+        state.complete(number)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        let mut state = self.state.lock();
+        state.powered()?;
+        if let Some(schedule) = &state.schedule {
+            schedule.clock.advance_to_ns(schedule.flush());
+        }
+        state.flush()
+    }
+
+    fn queue(&self, depth: usize) -> Result<Box<dyn WriteQueue>, DeviceError> {
+        assert!((1..=QUEUE_DEPTH_MAX).contains(&depth), "a queue of depth {depth}");
+        self.state.lock().powered()?;
+        Ok(Box::new(SimQueue { device: self.clone(), depth, in_flight: Vec::new() }))
+    }
+
+    fn describe(&self) -> String {
+        match &self.state.lock().schedule {
+            None => "simulated".to_owned(),
+            Some(schedule) => format!("simulated, modelled {}", schedule.timing.bandwidth),
+        }
+    }
+}
+
+impl fmt::Debug for SimDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state.lock();
+        f.debug_struct("SimDevice")
+            .field("capacity_bytes", &state.capacity_bytes)
+            .field("ops", &state.ops)
+            .field("unflushed_bytes", &state.unflushed_bytes())
+            .field("off", &state.off)
+            .finish()
+    }
+}
+
+const _: () = assert!(BLOCK_BYTES.is_multiple_of(SECTOR_BYTES as u64));

@@ -1,0 +1,60 @@
+//! Sparse content: what was never written reads as zeros. A copy of the whole is cheap (blocks are
+//! shared until one side writes).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::device::BLOCK_BYTES;
+
+#[derive(Clone, Default)]
+pub(super) struct Blocks {
+    blocks: BTreeMap<u64, Arc<Block>>,
+}
+
+type Block = [u8; BLOCK_BYTES as usize];
+
+impl Blocks {
+    pub(super) fn read(&self, offset_bytes: u64, buf: &mut [u8]) {
+        for (number, within, part) in pieces(offset_bytes, buf.len()) {
+            let target = &mut buf[part.clone()];
+            match self.blocks.get(&number) {
+                Some(block) => target.copy_from_slice(&block[within..within + part.len()]),
+                None => target.fill(0),
+            }
+        }
+    }
+
+    pub(super) fn write(&mut self, offset_bytes: u64, bytes: &[u8]) {
+        for (number, within, part) in pieces(offset_bytes, bytes.len()) {
+            let block = self.blocks.entry(number).or_insert_with(|| Arc::new(ZEROS));
+            Arc::make_mut(block)[within..within + part.len()].copy_from_slice(&bytes[part]);
+        }
+    }
+
+    pub(super) fn flip_bit(&mut self, offset_bytes: u64, bit: u8) {
+        let mut byte = [0];
+        self.read(offset_bytes, &mut byte);
+        self.write(offset_bytes, &[byte[0] ^ (1 << bit)]);
+    }
+}
+
+/// Cuts a range at block borders: block number, offset within the block, range within the buffer.
+fn pieces(
+    offset_bytes: u64,
+    len_bytes: usize,
+) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        if done == len_bytes {
+            return None;
+        }
+        let at_bytes = offset_bytes + done as u64;
+        let within = (at_bytes % BLOCK_BYTES) as usize;
+        let end = len_bytes.min(done + BLOCK_BYTES as usize - within);
+        let part = done..end;
+        done = end;
+        Some((at_bytes / BLOCK_BYTES, within, part))
+    })
+}
+
+const ZEROS: Block = [0; BLOCK_BYTES as usize];

@@ -1,0 +1,236 @@
+//! The whole device as one value: what is durable, what is not yet, and when the power goes.
+
+use std::collections::BTreeMap;
+
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::SECTOR_BYTES;
+use super::blocks::Blocks;
+use super::timing::Schedule;
+use crate::device::DeviceError;
+
+#[derive(Clone)]
+pub(super) struct State {
+    pub(super) capacity_bytes: u64,
+    /// The capacity as of the last flush; a power cut may undo a later growth.
+    durable_capacity_bytes: u64,
+    pub(super) durable: Blocks,
+    /// What reads see: `durable` with every pending write on top.
+    pub(super) current: Blocks,
+    /// Unflushed writes by number, in order of submission.
+    pending: BTreeMap<u64, Pending>,
+    next_number: u64,
+    pub(super) ops: u64,
+    pub(super) written_bytes: u64,
+    pub(super) cut_after: Option<u64>,
+    pub(super) energy_bytes: Option<u64>,
+    pub(super) off: bool,
+    pub(super) ignore_flushes: bool,
+    pub(super) schedule: Option<Schedule>,
+    pub(super) rng: Xoshiro256PlusPlus,
+}
+
+#[derive(Clone)]
+struct Pending {
+    offset_bytes: u64,
+    bytes: Vec<u8>,
+    /// Numbered in order of completion; `None` while in flight.
+    completed: Option<u64>,
+}
+
+impl State {
+    pub(super) fn new(capacity_bytes: u64, seed: u64) -> Self {
+        Self {
+            capacity_bytes,
+            durable_capacity_bytes: capacity_bytes,
+            durable: Blocks::default(),
+            current: Blocks::default(),
+            pending: BTreeMap::new(),
+            next_number: 0,
+            ops: 0,
+            written_bytes: 0,
+            cut_after: None,
+            energy_bytes: None,
+            off: false,
+            ignore_flushes: false,
+            schedule: None,
+            rng: Xoshiro256PlusPlus::seed_from_u64(seed),
+        }
+    }
+
+    pub(super) fn powered(&self) -> Result<(), DeviceError> {
+        if self.off { Err(DeviceError::PowerLost) } else { Ok(()) }
+    }
+
+    /// Takes a write in flight; returns its number.
+    pub(super) fn submit(&mut self, offset_bytes: u64, bytes: Vec<u8>) -> u64 {
+        self.current.write(offset_bytes, &bytes);
+        let number = self.number();
+        self.pending.insert(number, Pending { offset_bytes, bytes, completed: None });
+        number
+    }
+
+    /// The bytes of a write in flight, as they were at submission.
+    pub(super) fn submitted_bytes(&self, number: u64) -> &[u8] {
+        self.pending.get(&number).map_or(&[], |write| &write.bytes)
+    }
+
+    /// One durable operation: the write `number` has reached the device's cache.
+    pub(super) fn complete(&mut self, number: u64) -> Result<(), DeviceError> {
+        self.start_op()?;
+        let order = self.number();
+        let Some(write) = self.pending.get_mut(&number) else { unreachable!("a write in flight") };
+        let len_bytes = write.bytes.len() as u64;
+        if let Some(left_bytes) = &mut self.energy_bytes {
+            if len_bytes > *left_bytes {
+                *left_bytes = 0;
+                self.off = true;
+                return Err(DeviceError::PowerLost);
+            }
+            *left_bytes -= len_bytes;
+        }
+        write.completed = Some(order);
+        // Of two overlapping writes in flight the one that completes last wins.
+        self.current.write(write.offset_bytes, &write.bytes);
+        self.ops += 1;
+        self.written_bytes += len_bytes;
+        Ok(())
+    }
+
+    /// One durable operation: what has completed survives from now on.
+    pub(super) fn flush(&mut self) -> Result<(), DeviceError> {
+        self.start_op()?;
+        self.ops += 1;
+        if self.ignore_flushes {
+            return Ok(());
+        }
+        let mut completed = Vec::new();
+        self.pending.retain(|_, write| match write.completed {
+            Some(order) => {
+                completed.push((order, write.offset_bytes, std::mem::take(&mut write.bytes)));
+                false
+            }
+            None => true,
+        });
+        completed.sort_unstable_by_key(|(order, ..)| *order);
+        for (_, offset_bytes, bytes) in completed {
+            self.durable.write(offset_bytes, &bytes);
+        }
+        self.durable_capacity_bytes = self.capacity_bytes;
+        Ok(())
+    }
+
+    pub(super) fn unflushed_bytes(&self) -> u64 {
+        self.pending.values().map(|write| write.bytes.len() as u64).sum()
+    }
+
+    pub(super) fn flip_bit(&mut self, offset_bytes: u64, bit: u8) {
+        self.durable.flip_bit(offset_bytes, bit);
+        self.current.flip_bit(offset_bytes, bit);
+        for write in self.pending.values_mut() {
+            let within = offset_bytes.checked_sub(write.offset_bytes);
+            if let Some(byte) = within.and_then(|within| write.bytes.get_mut(within as usize)) {
+                *byte ^= 1 << bit;
+            }
+        }
+    }
+
+    /// What a cut of the power now leaves, powered on again.
+    pub(super) fn survivors(&self, seed: u64) -> Self {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let grown = rng.random_bool(0.5);
+        let capacity_bytes = if grown { self.capacity_bytes } else { self.durable_capacity_bytes };
+        let mut durable = self.durable.clone();
+        let mut unflushed: Vec<&Pending> = self.pending.values().collect();
+        unflushed.shuffle(&mut rng);
+        let style = Style::draw(&mut rng);
+        for write in unflushed {
+            let fate = style.fate(&mut rng);
+            land(&mut durable, capacity_bytes, write, fate, &mut rng);
+        }
+        Self {
+            current: durable.clone(),
+            durable,
+            ignore_flushes: self.ignore_flushes,
+            schedule: self.schedule.clone(),
+            rng,
+            ..Self::new(capacity_bytes, seed)
+        }
+    }
+
+    /// Cuts the power when the next durable operation is the one at which it was to be cut.
+    fn start_op(&mut self) -> Result<(), DeviceError> {
+        if self.cut_after.is_some_and(|ops| self.ops >= ops) {
+            self.off = true;
+        }
+        self.powered()
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+}
+
+/// How kind one power cut is. Among many writes, independent fates alone would practically never lose or
+/// keep all of them, and those are cases of their own.
+#[derive(Clone, Copy)]
+enum Style {
+    AllLost,
+    AllWhole,
+    Mixed,
+}
+
+#[derive(Clone, Copy)]
+enum Fate {
+    Lost,
+    Whole,
+    /// The first sectors, as many as drawn.
+    TornPrefix,
+    /// Each sector by itself.
+    TornScattered,
+}
+
+impl Style {
+    fn draw(rng: &mut impl Rng) -> Self {
+        match rng.random_range(0..8) {
+            0 => Style::AllLost,
+            1 => Style::AllWhole,
+            _ => Style::Mixed,
+        }
+    }
+
+    fn fate(self, rng: &mut impl Rng) -> Fate {
+        match (self, rng.random_range(0..6)) {
+            (Style::AllLost, _) | (Style::Mixed, 0 | 1) => Fate::Lost,
+            (Style::AllWhole, _) | (Style::Mixed, 2 | 3) => Fate::Whole,
+            (Style::Mixed, 4) => Fate::TornPrefix,
+            (Style::Mixed, _) => Fate::TornScattered,
+        }
+    }
+}
+
+fn land(
+    durable: &mut Blocks,
+    capacity_bytes: u64,
+    write: &Pending,
+    fate: Fate,
+    rng: &mut impl Rng,
+) {
+    let sectors = write.bytes.len() / SECTOR_BYTES;
+    let prefix = rng.random_range(0..=sectors);
+    for (index, sector) in write.bytes.chunks(SECTOR_BYTES).enumerate() {
+        let offset_bytes = write.offset_bytes + (index * SECTOR_BYTES) as u64;
+        let landed = match fate {
+            Fate::Lost => false,
+            Fate::Whole => true,
+            Fate::TornPrefix => index < prefix,
+            Fate::TornScattered => rng.random_bool(0.5),
+        };
+        if landed && offset_bytes < capacity_bytes {
+            durable.write(offset_bytes, sector);
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! The one unsafe seam of this crate: system calls, raw buffers, the submission ring.
+//!
+//! Everything here is a thin leaf that returns the system's errno; which device error that means is
+//! decided by the callers.
+
+mod buffer;
+pub(crate) mod file;
+mod source;
+pub(crate) mod uring;
+
+pub use buffer::BlockBuf;
+pub(crate) use source::Source;

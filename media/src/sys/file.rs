@@ -1,0 +1,123 @@
+//! System calls on the file behind a device. Positional only: the offset of an open file description is
+//! shared by every process that holds it.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{self, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom};
+use rustix::io::{Errno, retry_on_intr};
+
+use super::Source;
+
+/// What stands behind a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileKind {
+    Regular,
+    BlockDevice,
+    Other,
+}
+
+/// Opens for reading and writing; a file created is private to its owner (0600).
+pub(crate) fn open(path: &Path, create_new: bool) -> Result<OwnedFd, Errno> {
+    let mut flags = OFlags::RDWR | OFlags::CLOEXEC;
+    if create_new {
+        flags |= OFlags::CREATE | OFlags::EXCL;
+    }
+    retry_on_intr(|| fs::open(path, flags, Mode::RUSR | Mode::WUSR))
+}
+
+/// Makes the directory entry of a file just created durable.
+pub(crate) fn sync_parent(path: &Path) -> Result<(), Errno> {
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = retry_on_intr(|| fs::open(parent, flags, Mode::empty()))?;
+    retry_on_intr(|| fs::fsync(&dir))
+}
+
+pub(crate) fn kind(fd: BorrowedFd<'_>) -> Result<FileKind, Errno> {
+    let stat = fs::fstat(fd)?;
+    Ok(match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => FileKind::Regular,
+        FileType::BlockDevice => FileKind::BlockDevice,
+        _ => FileKind::Other,
+    })
+}
+
+/// Size of a file or of a block device (whose `st_size` is 0). Moves the shared file offset, which
+/// nobody here uses.
+pub(crate) fn end_bytes(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
+    fs::seek(fd, SeekFrom::End(0))
+}
+
+pub(crate) fn is_direct(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
+    Ok(fs::fcntl_getfl(fd)?.contains(OFlags::DIRECT))
+}
+
+/// Switches `O_DIRECT` for the open file description, so for everyone who shares it. Set after the
+/// open because `open(O_CREAT | O_DIRECT)` that is refused leaves the file behind.
+pub(crate) fn set_direct(fd: BorrowedFd<'_>, direct: bool) -> Result<(), Errno> {
+    let mut flags = fs::fcntl_getfl(fd)?;
+    flags.set(OFlags::DIRECT, direct);
+    fs::fcntl_setfl(fd, flags)
+}
+
+/// Reserves space for the first `capacity_bytes` and makes the file at least that long.
+pub(crate) fn reserve(fd: BorrowedFd<'_>, capacity_bytes: u64) -> Result<(), Errno> {
+    retry_on_intr(|| fs::fallocate(fd, FallocateFlags::empty(), 0, capacity_bytes))
+}
+
+/// Makes completed writes durable. EINTR means that the wait was cut short before a verdict, not that
+/// write-back failed, so asking again cannot swallow an error.
+pub(crate) fn sync_data(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    retry_on_intr(|| fs::fdatasync(fd))
+}
+
+/// `false`: another open file description holds the lock.
+pub(crate) fn try_lock(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
+    match retry_on_intr(|| fs::flock(fd, FlockOperation::NonBlockingLockExclusive)) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}
+
+pub(crate) fn read(fd: BorrowedFd<'_>, offset_bytes: u64, buf: &mut [u8]) -> Result<usize, Errno> {
+    rustix::io::pread(fd, buf, offset_bytes)
+}
+
+pub(crate) fn write(
+    fd: BorrowedFd<'_>,
+    offset_bytes: u64,
+    source: Source<'_>,
+) -> Result<usize, Errno> {
+    let offset = libc::off_t::try_from(offset_bytes).map_err(|_| Errno::FBIG)?;
+    // SAFETY: the kernel reads `source`, valid and unchanged by its promise, only during the call; the
+    // borrow keeps the descriptor open.
+    let written = unsafe {
+        libc::pwrite(fd.as_fd().as_raw_fd(), source.ptr().cast(), source.len_bytes(), offset)
+    };
+    usize::try_from(written).map_err(|_| last_errno())
+}
+
+fn last_errno() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
+/// An errno as people search for it.
+pub(crate) fn errno_name(errno: Errno) -> String {
+    let name = match errno {
+        Errno::INVAL => "EINVAL",
+        Errno::OPNOTSUPP => "EOPNOTSUPP",
+        Errno::NOSYS => "ENOSYS",
+        Errno::PERM => "EPERM",
+        Errno::ACCESS => "EACCES",
+        Errno::NOMEM => "ENOMEM",
+        Errno::MFILE => "EMFILE",
+        Errno::NFILE => "ENFILE",
+        other => return format!("errno {}", other.raw_os_error()),
+    };
+    name.to_owned()
+}
