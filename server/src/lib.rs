@@ -4,6 +4,14 @@
 //! command; `net` the event loop; `config` what a server is told.
 #![forbid(unsafe_code)]
 
+pub mod config;
 pub mod glob;
 pub mod number;
 pub mod resp;
+
+mod commands;
+mod net;
+mod session;
+
+pub use config::{Durability, ServeError, ServerConfig, StartError, StopFlag};
+pub use net::{Ended, Listener, Report, run};

@@ -31,6 +31,15 @@ pub(crate) enum Peer {
     Unix,
 }
 
+impl std::fmt::Display for Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Tcp { addr, .. } => addr.fmt(f),
+            Self::Unix => f.write_str("unix:0"),
+        }
+    }
+}
+
 /// One client.
 #[derive(Debug)]
 pub(crate) struct Session {

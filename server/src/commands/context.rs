@@ -27,6 +27,8 @@ pub(crate) struct Server<'a> {
     pub facts: Facts,
     /// SHUTDOWN was accepted.
     pub shutdown: bool,
+    /// Some client was marked as killed and must be looked for.
+    pub kills: bool,
     /// The first failure of a group commit: writes are refused from then on.
     pub latched: Option<String>,
     /// A write since the last group commit.
@@ -55,6 +57,7 @@ impl<'a> Server<'a> {
             pause: Pause::default(),
             facts: Facts::default(),
             shutdown: false,
+            kills: false,
             latched: None,
             uncommitted: false,
             now_ns,
@@ -101,6 +104,14 @@ impl<'a> Server<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     pub keys: [u64; DATABASES as usize],
+    pub used_bytes: u64,
+    pub capacity_bytes: u64,
+    pub budget_bytes: u64,
+    pub dirty_bytes: u64,
+    pub dirty_bytes_max: u64,
+    pub stalls: u64,
+    pub stalled_us: u64,
+    pub checkpoints: u64,
 }
 
 /// Counters of this run (CONFIG RESETSTAT clears them).
@@ -191,6 +202,6 @@ impl Pause {
 pub(crate) struct Context<'c, 'a, 'o> {
     pub server: &'c mut Server<'a>,
     pub session: &'c mut Session,
-    pub peers: &'c mut Peers<'c>,
+    pub peers: Peers<'c>,
     pub reply: &'c mut Reply<'o>,
 }

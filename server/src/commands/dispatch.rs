@@ -22,10 +22,10 @@ pub(crate) enum Flow {
 }
 
 /// Carries out one command and appends its reply to `out`.
-pub(crate) fn execute<'a>(
-    server: &mut Server<'a>,
+pub(crate) fn execute(
+    server: &mut Server<'_>,
     session: &mut Session,
-    mut peers: Peers<'_>,
+    peers: Peers<'_>,
     args: Args<'_>,
     out: &mut Vec<u8>,
 ) -> Flow {
@@ -47,7 +47,7 @@ pub(crate) fn execute<'a>(
         _ => false,
     };
     let mut reply = Reply::new(out, session.resp3, server.config.output_max_bytes);
-    let mut ctx = Context { server, session, peers: &mut peers, reply: &mut reply };
+    let mut ctx = Context { server, session, peers, reply: &mut reply };
     let wrote = match resolved {
         Ok((row, spec)) => attempt(&mut ctx, row, spec, args),
         Err(error) => {

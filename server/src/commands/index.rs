@@ -1,7 +1,7 @@
 //! From a name on the wire to its line in the table: open addressing over the lower-cased name.
 
 use super::error::CommandError;
-use super::spec::{Handler, Spec};
+use super::spec::{Spec, flag};
 use super::table::TABLE;
 use crate::resp::Args;
 
@@ -30,7 +30,7 @@ impl Index {
     /// The command `args` ask for, its number of arguments checked; its row in the table.
     pub fn resolve(&self, args: Args<'_>) -> Result<(usize, &'static Spec), CommandError> {
         let (row, spec) = self.find(args.get(0), None).ok_or_else(|| unknown(args))?;
-        if !matches!(spec.handler, Handler::Container) || args.len() == 1 {
+        if !spec.has(flag::SUBS) || args.len() == 1 {
             return checked(row, spec, args);
         }
         let (row, sub) = self.find(args.get(0), Some(args.get(1))).ok_or_else(|| {
@@ -97,6 +97,7 @@ fn slot(name: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::spec::Handler;
 
     #[test]
     fn every_line_is_found_and_consistent() {
@@ -113,7 +114,7 @@ mod tests {
             assert_eq!(found, Some(row), "{}", spec.name);
             if let Some((container, _)) = spec.name.split_once('|') {
                 let (_, parent) = index.find(container.as_bytes(), None).unwrap();
-                assert!(matches!(parent.handler, Handler::Container), "{}", spec.name);
+                assert!(parent.has(flag::SUBS), "{}", spec.name);
             }
             let keyed = matches!(spec.handler, Handler::Read(_) | Handler::Field(_) | Handler::Data(_));
             assert_eq!(keyed, spec.keys.first != 0, "{}", spec.name);

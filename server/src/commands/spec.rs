@@ -69,6 +69,8 @@ pub(crate) mod flag {
     pub const FACTS: u32 = 1 << 17;
     /// Carried out at once between MULTI and EXEC.
     pub const UNQUEUED: u32 = 1 << 18;
+    /// Has subcommands, each with its own line.
+    pub const SUBS: u32 = 1 << 19;
 
     /// Those COMMAND INFO shows.
     pub const SHOWN: [(u32, &str); 10] = [

@@ -123,6 +123,11 @@ impl<'a> Args<'a> {
         spans.iter().map(move |s| &self.buf[s.start as usize..(s.start + s.len) as usize])
     }
 
+    /// Without the first `count`.
+    pub fn skip(self, count: usize) -> Self {
+        Self { buf: self.buf, spans: self.spans.get(count..).unwrap_or(&[]) }
+    }
+
     /// An owned copy, for the queue of a transaction: the bytes and the spans into them.
     pub fn to_owned(self) -> (Box<[u8]>, Box<[Span]>) {
         let mut bytes = Vec::with_capacity(self.from(0).map(<[u8]>::len).sum());
