@@ -57,7 +57,7 @@ pub enum DeviceError {
         /// The device's size.
         capacity_bytes: u64,
     },
-    /// An earlier flush or write failed; nothing more is accepted.
+    /// An earlier flush failed; no write, flush or growth is accepted any more.
     #[error("the device failed earlier ({first}) and accepts no more writes")]
     Latched {
         /// The first failure, as text.

@@ -7,6 +7,8 @@
 //! - A failed write is returned and changes nothing else; a failed flush latches.
 //! - A growth that fails may leave reserved space behind. It is not truncated away: another holder may
 //!   have grown the file meanwhile.
+//! - Space reserved by growing is unwritten: on ext4 the first write to it ran at half to two thirds of
+//!   the speed of an overwrite (64 KiB and larger, measured). Whoever proves a flush rate measures on the kind it will flush to.
 
 mod progress;
 mod pwrite;

@@ -141,6 +141,29 @@ fn a_queue_outlives_the_handle_it_came_from() {
 }
 
 #[test]
+fn a_queue_may_be_finished_by_another_thread() {
+    each_combination(|device, _| {
+        let buf = filled(4, 16);
+        let mut queue = std::thread::scope(|scope| {
+            let submitter = scope.spawn(|| {
+                let mut queue = device.queue(16).unwrap();
+                for index in 0..16 {
+                    submit(&mut queue, index, index * 16 * BLOCK_BYTES, &buf).unwrap();
+                }
+                queue
+            });
+            submitter.join().unwrap()
+        });
+        let mut out = Vec::new();
+        queue.wait(16, &mut out).unwrap();
+        assert!(out.iter().all(|completion| completion.result.is_ok()), "{out:?}");
+        let mut back = filled(0, 256);
+        device.read_at(0, &mut back).unwrap();
+        assert!(back.iter().all(|byte| *byte == 4), "{}", device.describe());
+    });
+}
+
+#[test]
 fn growing_reserves_and_never_shrinks() {
     each_combination(|device, path| {
         device.grow(2 * MIB + 1).unwrap();
