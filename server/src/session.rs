@@ -13,7 +13,6 @@ pub(crate) enum ReplyMode {
     Off,
     /// The command after this one is not answered.
     SkipNext,
-    Skip,
 }
 
 /// What a client says about itself.

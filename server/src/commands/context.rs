@@ -38,7 +38,6 @@ pub(crate) struct Server<'a> {
     /// `(monotonic ns, unix ms)` at the turn's beginning.
     pub turn: (u64, u64),
     pub started_ns: u64,
-    pub started_unix_ms: u64,
     pub saved_unix_s: u64,
     pub save_failed: bool,
     pub tcp_port: u16,
@@ -63,7 +62,6 @@ impl<'a> Server<'a> {
             now_ns,
             turn: (now_ns, unix_ms),
             started_ns: now_ns,
-            started_unix_ms: unix_ms,
             saved_unix_s: unix_ms / 1000,
             save_failed: false,
             tcp_port: 0,

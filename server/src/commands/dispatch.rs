@@ -50,6 +50,13 @@ pub(crate) fn execute(
     let mut ctx = Context { server, session, peers, reply: &mut reply };
     let wrote = match resolved {
         Ok((row, spec)) => attempt(&mut ctx, row, spec, args),
+        Err(CommandError::Arity("exec")) => {
+            // The transaction ends here, as if it had been discarded.
+            ctx.session.multi = None;
+            ctx.session.unwatch();
+            reject(&mut ctx, None, &CommandError::ExecArity);
+            false
+        }
         Err(error) => {
             reject(&mut ctx, None, &error);
             false

@@ -18,8 +18,6 @@ pub(crate) enum CommandError {
     Syntax,
     #[error("ERR value is not an integer or out of range")]
     NotInteger,
-    #[error("ERR value is out of range, must be positive")]
-    NotPositive,
     #[error("ERR value is out of range")]
     OutOfRange,
     #[error("ERR value is not a valid float")]
@@ -46,12 +44,6 @@ pub(crate) enum CommandError {
     Cursor,
     #[error("ERR DB index is out of range")]
     DbIndex,
-    #[error("ERR invalid DB index")]
-    DbInvalid,
-    #[error("ERR invalid first DB index")]
-    DbFirst,
-    #[error("ERR invalid second DB index")]
-    DbSecond,
     #[error("ERR source and destination objects are the same")]
     SameObject,
     #[error("ERR NX and XX, GT or LT options at the same time are not compatible")]
@@ -90,6 +82,8 @@ pub(crate) enum CommandError {
     WatchInMulti,
     #[error("EXECABORT Transaction discarded because of previous errors.")]
     ExecAbort,
+    #[error("EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command")]
+    ExecArity,
     #[error("ERR Command not allowed inside a transaction")]
     NotInMulti,
     #[error("ERR the transaction's commands are larger than {0} bytes")]

@@ -136,7 +136,7 @@ pub(crate) static TABLE: &[Spec] = &[
     c("command", -1, SUBS | LOADING | STALE, NONE, Server, "2.8.13", Control(introspect::info), "Get details about all commands"),
     c("command|count", 2, LOADING | STALE, NONE, Server, "2.8.13", Control(introspect::count), "Get total number of commands"),
     c("command|docs", -2, LOADING | STALE, NONE, Server, "7.0.0", Control(introspect::docs), "Get the documentation of commands"),
-    c("command|getkeys", -3, LOADING | STALE, NONE, Server, "2.8.13", Control(introspect::getkeys), "Extract keys given a full command"),
+    c("command|getkeys", -4, LOADING | STALE, NONE, Server, "2.8.13", Control(introspect::getkeys), "Extract keys given a full command"),
     c("command|help", 2, LOADING | STALE, NONE, Server, "5.0.0", Control(introspect::command_help), "Show helpful text about the different subcommands"),
     c("command|info", -2, LOADING | STALE, NONE, Server, "2.8.13", Control(introspect::info), "Get details of the given commands, or of all"),
     c("command|list", -2, LOADING | STALE, NONE, Server, "7.0.0", Control(introspect::list), "Get an array of command names"),

@@ -15,7 +15,7 @@ use super::context::Context;
 use super::dispatch::run_in_tx;
 use super::error::CommandError;
 use super::keyspace;
-use super::options::database;
+use super::options::{DATABASES, database};
 use super::spec::{Handler, Outcome, flag};
 use crate::resp::Args;
 use crate::session::{Multi, Queued, Watched};
@@ -140,18 +140,21 @@ fn run_all(
 
 /// Adds the keys the queue names, following SELECT; false when a command needs every shard.
 fn collect_keys<'q>(mut db: u8, multi: &'q Multi, keys: &mut Vec<Key<'q>>) -> bool {
+    let mut named = true;
     for queued in &multi.queue {
         let args = queued.args();
-        if queued.spec.has(flag::ALL_SHARDS) {
-            return false;
-        }
         if queued.spec.name == "select" {
-            db = database(args.get(1), CommandError::DbInvalid).unwrap_or(db);
+            db = database(args.get(1), CommandError::NotInteger).unwrap_or(db);
         }
-        let indices = queued.spec.keys.indices(args.len());
-        keys.extend(indices.map(|at| Key { db, bytes: args.get(at) }));
+        // COPY and MOVE may name a key of any database.
+        let elsewhere = queued.spec.has(flag::ALL_SHARDS);
+        named &= !elsewhere;
+        let dbs = if elsewhere { 0..DATABASES } else { db..db + 1 };
+        for at in queued.spec.keys.indices(args.len()) {
+            keys.extend(dbs.clone().map(|db| Key { db, bytes: args.get(at) }));
+        }
     }
-    true
+    named
 }
 
 /// What a key holds: kind, value and expiry. 0 for no such key.
