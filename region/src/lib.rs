@@ -1,1 +1,38 @@
-//! Perdura room: region.
+//! Memory with a bounded dirty set (Viyojit, section 5, on a stock kernel).
+//!
+//! A region is a range of DRAM of which at most the *budget* is not yet on the SSD, at every instant.
+//! Reads never trap. Writers either announce ranges (`barrier`) or just store (`trap`); both mark
+//! *grains* in a ledger in shared memory before the bytes change. See `docs/architecture.md`.
+//!
+//! Lock order: cleaner, then lanes in ascending order, then appender. Waiting for budget happens with
+//! none of them held.
+
+pub mod announce;
+mod append;
+pub mod budget;
+mod checkpoint;
+mod clean;
+mod compact;
+mod core;
+pub mod error;
+pub mod flush;
+pub mod format;
+pub mod geometry;
+mod image;
+mod lanes;
+mod ledger;
+pub mod planted;
+pub mod policy;
+mod recover;
+pub mod region;
+pub mod stats;
+mod sys;
+mod tracking;
+
+pub use announce::{LaneGuard, Need};
+pub use error::{ImageError, OpenError, RegionError};
+pub use geometry::{BLOCK_BYTES, Geometry};
+pub use lanes::LaneId;
+pub use policy::PolicyKind;
+pub use region::{Config, Region};
+pub use stats::Stats;

@@ -1,0 +1,362 @@
+//! Writing in barrier mode: say which bytes change, while holding their lane, before they change.
+//!
+//! Order, for a process that may be killed at any instruction and a power cut that may follow: budget
+//! first, then the ledger's bit, then the byte. A grain that the closing epoch still has to write is
+//! captured (copied into a frame buffer) before it changes.
+
+use std::any::Any;
+use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{AtomicU64, fence};
+
+use parking_lot::MutexGuard;
+
+use crate::core::{Core, unit_shift};
+use crate::error::RegionError;
+use crate::geometry::{BLOCK_BYTES, WORD_GRAINS};
+use crate::lanes::{LaneId, LaneState};
+use crate::planted::Planted;
+use crate::stats::Counters;
+
+/// Credit taken from the budget at a time, at most, so that most writes touch only their lane.
+const CREDIT_CHUNK_BYTES: u64 = 4096;
+
+/// What a writer must wait for, with no lane held (see [`crate::Region::satisfy`]), before it tries again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Need {
+    /// Budget for this many bytes.
+    Room {
+        /// Bytes.
+        bytes: u64,
+    },
+    /// A frame buffer, to capture bytes of a closing epoch.
+    Buffer,
+}
+
+/// A held lane: the right to change its blocks.
+pub struct LaneGuard<'r> {
+    core: &'r Core,
+    lane: LaneId,
+    state: MutexGuard<'r, LaneState>,
+    /// Cannot change while a lane is held: a cut holds all lanes.
+    parity: u64,
+    closing: bool,
+}
+
+impl<'r> LaneGuard<'r> {
+    pub(crate) fn new(core: &'r Core, lane: LaneId) -> Self {
+        let state = core.lanes.lock(lane).lock();
+        Self::adopt(core, lane, state)
+    }
+
+    pub(crate) fn adopt(core: &'r Core, lane: LaneId, state: MutexGuard<'r, LaneState>) -> Self {
+        let parity = core.parity();
+        let closing = core.ledger.closing().load(Acquire) != 0;
+        Self { core, lane, state, parity, closing }
+    }
+
+    /// Which lane.
+    pub fn lane(&self) -> LaneId {
+        self.lane
+    }
+
+    /// Adds budget bytes obtained by [`crate::Region::satisfy`] or [`LaneGuard::withdraw`].
+    pub fn deposit(&mut self, bytes: u64) {
+        self.state.credit_bytes += bytes;
+    }
+
+    /// Takes the lane's unspent budget bytes out, to be deposited in another held lane: an operation over
+    /// several lanes pays from one purse.
+    #[must_use = "bytes that are not deposited again are lost to the budget"]
+    pub fn withdraw(&mut self) -> u64 {
+        std::mem::take(&mut self.state.credit_bytes)
+    }
+
+    /// The lane user's volatile state, put there by [`LaneGuard::set_user`].
+    pub fn user<T: 'static>(&mut self) -> Option<&mut T> {
+        self.state.user.as_mut()?.downcast_mut()
+    }
+
+    /// Replaces the lane user's volatile state.
+    pub fn set_user<T: Send + 'static>(&mut self, user: T) {
+        self.state.user = Some(Box::new(user));
+    }
+
+    /// Takes the user's state out while the lane is held, so that it can be changed beside the lane's
+    /// memory; [`LaneGuard::restore_user`] puts it back before the lane is released.
+    pub fn take_user(&mut self) -> Option<Box<dyn Any + Send>> {
+        self.state.user.take()
+    }
+
+    /// Puts back what [`LaneGuard::take_user`] took.
+    pub fn restore_user(&mut self, user: Box<dyn Any + Send>) {
+        self.state.user = Some(user);
+    }
+
+    /// The lane user's state together with reading rights; see [`LaneGuard::split`].
+    pub fn split<T: 'static>(&mut self) -> (Option<&mut T>, LaneMemory<'_>) {
+        let user = self.state.user.as_mut().and_then(|user| user.downcast_mut());
+        (user, LaneMemory { core: self.core, lane: self.lane })
+    }
+
+    /// Gives an unused block to this lane.
+    pub fn adopt_block(&mut self, block: u64) {
+        self.core.lanes.assign(block, self.lane);
+    }
+
+    /// Bytes of the region that belong to this lane.
+    pub fn bytes(&self, offset: u64, len: usize) -> &[u8] {
+        LaneMemory { core: self.core, lane: self.lane }.bytes(offset, len)
+    }
+
+    /// The 8-byte word at `offset` (aligned).
+    pub fn load(&self, offset: u64) -> u64 {
+        self.own(offset, 8);
+        self.core.map.words(offset, 1)[0].load(Acquire)
+    }
+
+    /// Changes the 8-byte word at `offset` (aligned) in one store: it is whole or absent after a kill.
+    pub fn store(&mut self, offset: u64, value: u64) -> Result<(), Need> {
+        self.announce(offset, 8)?;
+        self.core.map.words(offset, 1)[0].store(value, Release);
+        Ok(())
+    }
+
+    /// Changes bytes in place. Not atomic: a kill may leave a mixture, so what is reachable must be
+    /// covered by an undo log.
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Need> {
+        self.announced_mut(offset, bytes.len(), false)?.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Announces a range and returns it to be filled. `again`: the data it holds replace data that were
+    /// still dirty, so they are likely to be written again.
+    pub fn announced_mut(
+        &mut self,
+        offset: u64,
+        len: usize,
+        again: bool,
+    ) -> Result<&mut [u8], Need> {
+        self.announce_as(offset, len as u64, again)?;
+        // SAFETY: the range belongs to this lane (asserted by `announce_as`), whose lock we hold
+        // exclusively (`&mut self`); the cleaner only reads it, under the same lock.
+        Ok(unsafe { self.core.map.bytes_mut(offset, len) })
+    }
+
+    /// Enters `len` bytes at `offset` in the ledger, so that they may be changed while this lane is held.
+    ///
+    /// # Errors
+    /// The budget or the frame buffers are used up: release every lane, [`crate::Region::satisfy`] the
+    /// need, and try again. Nothing is lost; some of the range may be entered already.
+    pub fn announce(&mut self, offset: u64, len: u64) -> Result<(), Need> {
+        self.announce_as(offset, len, false)
+    }
+
+    fn announce_as(&mut self, offset: u64, len: u64, again: bool) -> Result<(), Need> {
+        if len == 0 {
+            return Ok(());
+        }
+        self.own(offset, len);
+        let shift = self.core.ledger.geometry().grain_shift;
+        let (first, last) = (offset >> shift, (offset + len - 1) >> shift);
+        let mut grain = first;
+        while grain <= last {
+            let word = (grain / WORD_GRAINS) as usize;
+            let end = last.min(grain | (WORD_GRAINS - 1));
+            let mask = mask(grain % WORD_GRAINS, end - grain + 1);
+            self.open_word(word, mask, again)?;
+            grain = end + 1;
+        }
+        // The ledger's bits are visible to any process before the bytes they cover change.
+        fence(Release);
+        Ok(())
+    }
+
+    fn open_word(&mut self, word: usize, mask: u64, again: bool) -> Result<(), Need> {
+        let core = self.core;
+        if self.closing {
+            let owed = core.ledger.bitmap(self.parity ^ 1)[word].load(Relaxed) & mask;
+            if owed != 0 {
+                core.capture(self.parity ^ 1, word, owed)?;
+            }
+        }
+        let bits = &core.ledger.bitmap(self.parity)[word];
+        let dirty = bits.load(Relaxed);
+        let new = mask & !dirty;
+        if new != 0 {
+            let cost_bytes = u64::from(new.count_ones()) << core.ledger.geometry().grain_shift;
+            if core.planted == Planted::OpenBeforeAccounting && word % 7 == 3 {
+                return Ok(());
+            }
+            self.spend(cost_bytes)?;
+            bits.store(dirty | new, Release);
+            if dirty == 0 {
+                core.summarize(self.parity, word);
+            }
+            Counters::add(&core.stats.dirtied_bytes, cost_bytes);
+        }
+        let again_bits = if again { mask } else { mask & dirty };
+        if again_bits != 0 {
+            set_bits(&core.recent()[word], again_bits);
+        }
+        if core.policy.needs_marks() {
+            self.mark_units(word, mask, dirty);
+        }
+        Ok(())
+    }
+
+    fn spend(&mut self, cost_bytes: u64) -> Result<(), Need> {
+        let state = &mut self.state;
+        if state.credit_bytes < cost_bytes {
+            let core = self.core;
+            let short = cost_bytes - state.credit_bytes;
+            let chunk = short.max(CREDIT_CHUNK_BYTES.min(core.credit_keep_bytes()));
+            if core.budget.try_take(&core.ledger, chunk) {
+                state.credit_bytes += chunk;
+            } else if core.budget.try_take(&core.ledger, short) {
+                state.credit_bytes += short;
+            } else {
+                return Err(Need::Room { bytes: cost_bytes.max(CREDIT_CHUNK_BYTES) });
+            }
+        }
+        state.credit_bytes -= cost_bytes;
+        Ok(())
+    }
+
+    fn mark_units(&self, word: usize, mask: u64, dirty: u64) {
+        let shift = self.core.ledger.geometry().grain_shift;
+        let per_unit = 1u64 << (unit_shift(shift) - shift);
+        let tick = self.core.tick.load(Relaxed);
+        let marks = self.core.marks();
+        let mut at = 0;
+        while at < WORD_GRAINS {
+            let bits = crate::announce::mask(at, per_unit);
+            if mask & bits != 0 {
+                let unit = (word as u64 * WORD_GRAINS + at) / per_unit;
+                let mark = &marks[unit as usize];
+                let was_dirty = dirty & bits != 0;
+                mark.store(self.core.policy.mark(mark.load(Relaxed), was_dirty, tick), Relaxed);
+            }
+            at += per_unit;
+        }
+    }
+
+    /// Says that the contents of whole grains inside the range no longer matter to the newest state, so
+    /// that they need not be written. A cut taken earlier still gets what it holds.
+    pub fn drop_dirty(&mut self, offset: u64, len: u64) {
+        self.own(offset, len);
+        let geometry = self.core.ledger.geometry();
+        let first = offset.div_ceil(geometry.grain_bytes());
+        let last = (offset + len) >> geometry.grain_shift;
+        let mut grain = first;
+        while grain < last {
+            let word = (grain / WORD_GRAINS) as usize;
+            let end = (last - 1).min(grain | (WORD_GRAINS - 1));
+            let mask = mask(grain % WORD_GRAINS, end - grain + 1);
+            let bits = &self.core.ledger.bitmap(self.parity)[word];
+            let dropped = bits.load(Relaxed) & mask;
+            if dropped != 0 {
+                bits.store(bits.load(Relaxed) & !dropped, Release);
+                let bytes = u64::from(dropped.count_ones()) << geometry.grain_shift;
+                self.state.credit_bytes += bytes;
+                Counters::add(&self.core.stats.dropped_bytes, bytes);
+            }
+            grain = end + 1;
+        }
+    }
+
+    /// Whether any grain of the range is dirty in the current epoch.
+    pub fn is_dirty(&self, offset: u64, len: u64) -> bool {
+        let shift = self.core.ledger.geometry().grain_shift;
+        let (mut grain, last) = (offset >> shift, (offset + len.max(1) - 1) >> shift);
+        let bitmap = self.core.ledger.bitmap(self.parity);
+        while grain <= last {
+            let end = last.min(grain | (WORD_GRAINS - 1));
+            let bits = mask(grain % WORD_GRAINS, end - grain + 1);
+            if bitmap[(grain / WORD_GRAINS) as usize].load(Relaxed) & bits != 0 {
+                return true;
+            }
+            grain = end + 1;
+        }
+        false
+    }
+
+    fn own(&self, offset: u64, len: u64) {
+        LaneMemory { core: self.core, lane: self.lane }.own(offset, len);
+    }
+}
+
+impl Drop for LaneGuard<'_> {
+    fn drop(&mut self) {
+        let keep = self.core.credit_keep_bytes();
+        if self.state.credit_bytes > keep {
+            let surplus = self.state.credit_bytes - keep;
+            self.state.credit_bytes = keep;
+            self.core.budget.give_back(&self.core.ledger, surplus);
+        }
+    }
+}
+
+/// Reading rights to a lane's blocks.
+#[derive(Clone, Copy)]
+pub struct LaneMemory<'g> {
+    core: &'g Core,
+    lane: LaneId,
+}
+
+impl<'g> LaneMemory<'g> {
+    /// Bytes of the region that belong to this lane.
+    pub fn bytes(&self, offset: u64, len: usize) -> &'g [u8] {
+        self.own(offset, len as u64);
+        // SAFETY: the range belongs to a lane whose guard is borrowed for `'g`, so no one changes it.
+        unsafe { self.core.map.bytes(offset, len) }
+    }
+
+    /// The 8-byte word at `offset` (aligned).
+    pub fn load(&self, offset: u64) -> u64 {
+        self.own(offset, 8);
+        self.core.map.words(offset, 1)[0].load(Acquire)
+    }
+
+    /// A write outside the own lane would race with the cleaner and be lost: that is our own mistake.
+    fn own(&self, offset: u64, len: u64) {
+        let mut block = offset / BLOCK_BYTES;
+        let last = (offset + len.max(1) - 1) / BLOCK_BYTES;
+        while block <= last {
+            let owner = self.core.lanes.of(block * BLOCK_BYTES);
+            assert!(owner == self.lane, "block {block} belongs to {owner:?}, not {:?}", self.lane);
+            block += 1;
+        }
+    }
+}
+
+impl Core {
+    /// Credit a lane may keep between operations, bytes.
+    pub fn credit_keep_bytes(&self) -> u64 {
+        let fair = self.ledger.budget_limit().load(Relaxed) / 32 / u64::from(self.lanes.count());
+        if fair < 256 { 0 } else { fair.min(CREDIT_CHUNK_BYTES) }
+    }
+
+    /// Locks a lane with `credit_bytes` that [`Core::satisfy`] obtained.
+    pub fn lock_with(&self, lane: LaneId, credit_bytes: u64) -> LaneGuard<'_> {
+        let mut guard = LaneGuard::new(self, lane);
+        guard.deposit(credit_bytes);
+        guard
+    }
+
+    /// Refuses writers once the final flush has begun.
+    pub fn check_open(&self) -> Result<(), RegionError> {
+        if self.budget.is_closed() { Err(RegionError::Closed) } else { Ok(()) }
+    }
+}
+
+/// `len` bits from bit `from`.
+pub(crate) fn mask(from: u64, len: u64) -> u64 {
+    debug_assert!(from + len <= 64 && len > 0);
+    (u64::MAX >> (64 - len)) << from
+}
+
+/// Hints are shared between lanes only through neighbouring words, never the same word.
+fn set_bits(word: &AtomicU64, bits: u64) {
+    word.store(word.load(Relaxed) | bits, Relaxed);
+}

@@ -1,0 +1,379 @@
+//! Appending extents to the log: the open frame, the buffers, the free segments.
+//!
+//! Invariants: an extent's bytes and table entry are complete before the fill word publishes them, and the
+//! dirty bits are cleared after that; a frame's place and number are set before it takes its first extent.
+//! So whoever finds the ledger after a kill can finish every frame.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering::*;
+
+use crate::announce::Need;
+use crate::core::Core;
+use crate::format::{
+    CHECK_BYTES, Extent, FORMAT_VERSION, FRAME_HEADER_BYTES, FRAME_MAGIC, FrameHeader, checksum,
+    frame_body_bytes,
+};
+use crate::geometry::WORD_GRAINS;
+use crate::ledger::{
+    BUFFER_FILLING, BUFFER_FREE, BUFFER_SEALED, FrameBuffer, Ledger, NO_HOME, SEGMENT_FREE,
+    SEGMENT_USED,
+};
+use crate::stats::Counters;
+use crate::sys::Mapping;
+use zerocopy::IntoBytes;
+
+/// A frame is not begun in a segment's rest smaller than this.
+const FRAME_MIN_BYTES: u64 = 16 * 1024;
+
+/// Why nothing could be appended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// Every buffer is on its way to the device.
+    NoBuffer,
+    /// Only the emergency reserve is left.
+    NoSegment,
+}
+
+/// The place extents go to. Private to a process, apart from what it writes into the ledger.
+#[derive(Debug)]
+pub(crate) struct Appender {
+    open: Option<OpenFrame>,
+    /// Buffers ready for a new frame.
+    pub free_buffers: Vec<u32>,
+    /// Frames complete but for header and checksums, in order of their numbers.
+    pub closed: VecDeque<u32>,
+    /// Free segments, in the order they will be used.
+    pub free_segments: VecDeque<u32>,
+    /// Free segments that ordinary appends must leave.
+    pub reserve_segments: u32,
+    /// Most bytes of a frame: smaller than a segment when the budget is small.
+    pub frame_bytes_max: u64,
+    current: Option<(u32, u64)>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct OpenFrame {
+    buffer: u32,
+    segment: u32,
+    payload: usize,
+    extents: usize,
+    limit: usize,
+    last: Extent,
+}
+
+impl Appender {
+    /// An appender over these buffers and free segments, with no frame open.
+    pub fn new(
+        free_buffers: Vec<u32>,
+        free_segments: VecDeque<u32>,
+        reserve_segments: u32,
+        frame_bytes_max: u64,
+    ) -> Self {
+        Self {
+            open: None,
+            free_buffers,
+            closed: VecDeque::new(),
+            free_segments,
+            reserve_segments,
+            frame_bytes_max,
+            current: None,
+        }
+    }
+
+    /// Sizes the reserve and the frames for a budget.
+    pub fn set_budget(&mut self, reserve_segments: u32, frame_bytes_max: u64) {
+        self.reserve_segments = reserve_segments;
+        self.frame_bytes_max = frame_bytes_max;
+    }
+
+    /// Free segments beyond the reserve.
+    pub fn spare_segments(&self) -> u32 {
+        (self.free_segments.len() as u32).saturating_sub(self.reserve_segments)
+    }
+
+    /// Whether one more grain could be appended now.
+    pub fn can_take(&self, core: &Core) -> bool {
+        self.open.is_some() || (!self.free_buffers.is_empty() && self.has_place(core))
+    }
+
+    fn has_place(&self, core: &Core) -> bool {
+        self.place_in_current(core.ledger.geometry().segment_bytes) || self.spare_segments() > 0
+    }
+
+    fn place_in_current(&self, segment_bytes: u64) -> bool {
+        self.current.is_some_and(|(_, at)| segment_bytes - at >= FRAME_MIN_BYTES)
+    }
+
+    /// The segment that later frames may still go to.
+    pub fn current_segment(&self) -> Option<u32> {
+        self.current.map(|(segment, _)| segment)
+    }
+
+    /// Appends the run's grains from memory; the caller excludes their writers. Returns how many fit the
+    /// frame that is open (at least one). `charged`: their bytes go on counting until durable.
+    pub fn append(
+        &mut self,
+        ledger: &Ledger,
+        map: &Mapping,
+        run: Extent,
+        charged: bool,
+    ) -> Result<u64, Refusal> {
+        let grain_bytes = ledger.geometry().grain_bytes() as usize;
+        let mut open = match self.open {
+            Some(open) => open,
+            None => self.begin_frame(ledger)?,
+        };
+        let merges = open.extents > 0
+            && open.last.grain + open.last.len == run.grain
+            && open.last.len + run.len <= Extent::LEN_MAX;
+        let extents = open.extents + usize::from(!merges);
+        let room = room_for_payload(open.limit, open.payload, extents) / grain_bytes;
+        if room == 0 {
+            self.open = Some(open);
+            self.close_frame(ledger, 0);
+            return self.append(ledger, map, run, charged);
+        }
+        let len = run.len.min(room as u64);
+        let bytes = len as usize * grain_bytes;
+        let buffer = ledger.buffer(open.buffer);
+        // SAFETY: the appender's lock is held (`&mut self`), so the buffer is ours; the source is excluded
+        // from writers by the caller.
+        unsafe {
+            let source = map.bytes(run.grain * grain_bytes as u64, bytes);
+            buffer
+                .bytes_mut((FRAME_HEADER_BYTES + open.payload) as u64, bytes)
+                .copy_from_slice(source);
+        }
+        open.last = if merges {
+            Extent { grain: open.last.grain, len: open.last.len + len }
+        } else {
+            Extent { grain: run.grain, len }
+        };
+        buffer.table()[extents - 1].store(open.last.pack(), Relaxed);
+        open.payload += bytes;
+        open.extents = extents;
+        if charged {
+            buffer.charged_bytes().fetch_add(bytes as u64, Relaxed);
+        }
+        buffer.fill().store((extents as u64) << 32 | open.payload as u64, Release);
+        move_homes(ledger, Extent { grain: run.grain, len }, open.segment);
+        self.open = Some(open);
+        Ok(len)
+    }
+
+    fn begin_frame(&mut self, ledger: &Ledger) -> Result<OpenFrame, Refusal> {
+        let segment_bytes = ledger.geometry().segment_bytes;
+        let Some(&buffer_number) = self.free_buffers.last() else {
+            return Err(Refusal::NoBuffer);
+        };
+        if !self.place_in_current(segment_bytes) {
+            if self.spare_segments() == 0 {
+                return Err(Refusal::NoSegment);
+            }
+            let Some(segment) = self.free_segments.pop_front() else {
+                return Err(Refusal::NoSegment);
+            };
+            let entry = ledger.segment(segment);
+            entry.used_bytes().store(0, Relaxed);
+            entry.live_bytes().store(0, Relaxed);
+            entry.first_seq().store(ledger.next_seq().load(Relaxed), Relaxed);
+            entry.state().store(SEGMENT_USED, Release);
+            self.current = Some((segment, 0));
+        }
+        let Some((segment, at)) = self.current else { return Err(Refusal::NoSegment) };
+        self.free_buffers.pop();
+        let buffer = ledger.buffer(buffer_number);
+        let limit = (segment_bytes - at).min(self.frame_bytes_max.max(FRAME_MIN_BYTES));
+        buffer.segment().store(u64::from(segment), Relaxed);
+        buffer.segment_offset().store(at, Relaxed);
+        buffer.fill().store(0, Relaxed);
+        buffer.charged_bytes().store(0, Relaxed);
+        buffer.flags().store(0, Relaxed);
+        buffer.limit_bytes().store(limit, Relaxed);
+        buffer.seq().store(ledger.next_seq().fetch_add(1, AcqRel), Relaxed);
+        buffer.state().store(BUFFER_FILLING, Release);
+        let open = OpenFrame {
+            buffer: buffer_number,
+            segment,
+            payload: 0,
+            extents: 0,
+            limit: limit as usize,
+            last: Extent { grain: 0, len: 0 },
+        };
+        self.open = Some(open);
+        Ok(open)
+    }
+
+    /// Ends the open frame, if there is one; it then waits in `closed` for its checksums.
+    pub fn close_frame(&mut self, ledger: &Ledger, flags: u16) {
+        let Some(open) = self.open.take() else { return };
+        let buffer = ledger.buffer(open.buffer);
+        buffer.flags().store(u64::from(flags), Relaxed);
+        let end = buffer.segment_offset().load(Relaxed) + frame_bytes(&buffer);
+        let entry = ledger.segment(open.segment);
+        entry.used_bytes().store(end, Release);
+        buffer.state().store(BUFFER_SEALED, Release);
+        self.closed.push_back(open.buffer);
+        self.current = Some((open.segment, end));
+    }
+
+    /// Ends the open frame with `flags`, beginning an empty one if none is open.
+    pub fn close_frame_with(&mut self, ledger: &Ledger, flags: u16) -> Result<(), Refusal> {
+        if self.open.is_none() {
+            self.begin_frame(ledger)?;
+        }
+        self.close_frame(ledger, flags);
+        Ok(())
+    }
+}
+
+/// Bytes of the frame in this buffer, on the device.
+pub(crate) fn frame_bytes(buffer: &FrameBuffer<'_>) -> u64 {
+    let (payload, extents) = fill(buffer);
+    frame_body_bytes(payload, extents).next_multiple_of(4096) as u64
+}
+
+fn fill(buffer: &FrameBuffer<'_>) -> (usize, usize) {
+    let fill = buffer.fill().load(Acquire);
+    ((fill & 0xffff_ffff) as usize, (fill >> 32) as usize)
+}
+
+/// Writes table, checksums and header of a closed frame. Repeatable: whatever a killed process did of it
+/// is done again with the same result.
+pub(crate) fn seal(ledger: &Ledger, buffer: &FrameBuffer<'_>, image_id: u64, epoch: u64) {
+    let (payload, extents) = fill(buffer);
+    let total = frame_bytes(buffer) as usize;
+    // SAFETY: a closed buffer belongs to the one who writes it: the cleaner (whose lock is held), or the
+    // only process left.
+    let bytes = unsafe { buffer.bytes_mut(0, total) };
+    let (head, tail) = bytes.split_at_mut(FRAME_HEADER_BYTES + payload);
+    let (table, rest) = tail.split_at_mut(extents * 8);
+    for (place, word) in table.chunks_exact_mut(8).zip(buffer.table()) {
+        place.copy_from_slice(&word.load(Relaxed).to_le_bytes());
+    }
+    let sums_bytes = payload.div_ceil(CHECK_BYTES) * 8;
+    let (sums, padding) = rest.split_at_mut(sums_bytes);
+    let payload_bytes = &head[FRAME_HEADER_BYTES..];
+    for (place, block) in sums.chunks_exact_mut(8).zip(payload_bytes.chunks(CHECK_BYTES)) {
+        place.copy_from_slice(&checksum(block).to_le_bytes());
+    }
+    padding.fill(0);
+    let tail_bytes = extents * 8 + sums_bytes;
+    let mut header = FrameHeader {
+        magic: FRAME_MAGIC.into(),
+        version: (FORMAT_VERSION as u16).into(),
+        flags: (buffer.flags().load(Relaxed) as u16).into(),
+        image_id: image_id.into(),
+        seq: buffer.seq().load(Relaxed).into(),
+        epoch: epoch.into(),
+        payload_bytes: (payload as u32).into(),
+        extents: (extents as u32).into(),
+        total_bytes: (total as u32).into(),
+        life: (ledger.life().load(Relaxed) as u32).into(),
+        tail_checksum: checksum(&tail[..tail_bytes]).into(),
+        checksum: 0.into(),
+    };
+    let covered = size_of::<FrameHeader>() - 8;
+    header.checksum = checksum(&header.as_bytes()[..covered]).into();
+    head[..FRAME_HEADER_BYTES].copy_from_slice(header.as_bytes());
+    debug_assert!(ledger.geometry().segment_bytes >= total as u64);
+}
+
+/// Payload bytes that still fit a frame of `limit` bytes which will have `extents` extents.
+fn room_for_payload(limit: usize, payload: usize, extents: usize) -> usize {
+    let fixed = FRAME_HEADER_BYTES + extents * 8;
+    // Each started 4 KiB of payload costs 8 bytes of checksum.
+    let most = limit.saturating_sub(fixed);
+    let most = most - (most.div_ceil(CHECK_BYTES + 8) * 8).min(most);
+    most.saturating_sub(payload)
+}
+
+/// The grains' newest copies now lie in `segment`.
+fn move_homes(ledger: &Ledger, run: Extent, segment: u32) {
+    let homes = &ledger.homes()[run.grain as usize..(run.grain + run.len) as usize];
+    let grain_bytes = ledger.geometry().grain_bytes();
+    let mut at = 0;
+    while at < homes.len() {
+        let old = homes[at].load(Relaxed);
+        let same = homes[at..].iter().take_while(|home| home.load(Relaxed) == old).count();
+        for home in &homes[at..at + same] {
+            home.store(segment + 1, Relaxed);
+        }
+        if old != NO_HOME {
+            let live = ledger.segment(old - 1);
+            let before = live.live_bytes().fetch_sub(same as u64 * grain_bytes, AcqRel);
+            assert!(before >= same as u64 * grain_bytes, "segment {} lost count", old - 1);
+        }
+        at += same;
+    }
+    ledger.segment(segment).live_bytes().fetch_add(run.len * grain_bytes, AcqRel);
+}
+
+/// The runs of set bits in a bitmap word.
+pub(crate) fn runs(word: usize, mut bits: u64) -> impl Iterator<Item = Extent> {
+    std::iter::from_fn(move || {
+        if bits == 0 {
+            return None;
+        }
+        let from = bits.trailing_zeros();
+        let len = (bits >> from).trailing_ones();
+        bits &= !crate::announce::mask(u64::from(from), u64::from(len));
+        Some(Extent { grain: word as u64 * WORD_GRAINS + u64::from(from), len: u64::from(len) })
+    })
+}
+
+impl Core {
+    /// Copies grains of a bitmap word to the log and clears their bits there. The caller excludes their
+    /// writers. Returns the bits done; the rest met `Refusal`.
+    pub fn append_bits(
+        &self,
+        appender: &mut Appender,
+        parity: u64,
+        word: usize,
+        bits: u64,
+    ) -> (u64, Option<Refusal>) {
+        let bitmap = &self.ledger.bitmap(parity)[word];
+        let mut done = 0;
+        for mut run in runs(word, bits) {
+            while run.len > 0 {
+                match appender.append(&self.ledger, &self.map, run, true) {
+                    Ok(len) => {
+                        let bits = crate::announce::mask(run.grain % WORD_GRAINS, len);
+                        // Other bits of the word may be set by fault handlers at this moment (trap mode).
+                        bitmap.fetch_and(!bits, AcqRel);
+                        done |= bits;
+                        run = Extent { grain: run.grain + len, len: run.len - len };
+                    }
+                    Err(refusal) => return (done, Some(refusal)),
+                }
+            }
+        }
+        self.unsummarize_if_clean(parity, word);
+        (done, None)
+    }
+
+    /// A writer is about to change grains that the closing epoch still owes: copy them now.
+    pub fn capture(&self, parity: u64, word: usize, bits: u64) -> Result<(), Need> {
+        let mut appender = self.appender.lock();
+        let (done, refusal) = self.append_bits(&mut appender, parity, word, bits);
+        let bytes = u64::from(done.count_ones()) << self.ledger.geometry().grain_shift;
+        Counters::add(&self.stats.captured_bytes, bytes);
+        match refusal {
+            None => Ok(()),
+            Some(_) => Err(Need::Buffer),
+        }
+    }
+}
+
+/// The buffer may take a new frame.
+pub(crate) fn free_buffer(ledger: &Ledger, number: u32) {
+    ledger.buffer(number).state().store(BUFFER_FREE, Release);
+}
+
+/// The segment may be filled anew.
+pub(crate) fn free_segment(ledger: &Ledger, number: u32) {
+    let entry = ledger.segment(number);
+    entry.used_bytes().store(0, Relaxed);
+    entry.live_bytes().store(0, Relaxed);
+    entry.state().store(SEGMENT_FREE, Release);
+}

@@ -1,0 +1,155 @@
+//! The account: bytes that would be lost without a flush may never exceed the budget.
+//!
+//! `used` counts credit handed out, dirty grains, and bytes copied but not yet durable. It rises only by
+//! compare-and-swap against the limit, so it never overshoots, and falls only when bytes are durable,
+//! were never dirtied, or ceased to matter (freed memory). Limit, used and high-water mark lie in the
+//! ledger, so that a test or a holder can look on.
+//!
+//! Waiting is a futex on a version word: a fault handler may call everything here.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
+use std::time::Duration;
+
+use rustix::thread::futex;
+
+use crate::ledger::Ledger;
+
+/// The account of one region; what others must see lies in the ledger.
+#[derive(Debug)]
+pub struct Budget {
+    /// Limit a shrinking budget must reach first; `u64::MAX` when none is pending.
+    pending_limit: AtomicU64,
+    version: AtomicU32,
+    waiters: AtomicU32,
+    /// The cleaner's thread sleeps on a word of its own: writers that give bytes back do not wake it.
+    cleaner_version: AtomicU32,
+    closed: AtomicBool,
+}
+
+impl Budget {
+    /// An account without a pending change.
+    pub fn new() -> Self {
+        Self {
+            pending_limit: AtomicU64::new(u64::MAX),
+            version: AtomicU32::new(0),
+            waiters: AtomicU32::new(0),
+            cleaner_version: AtomicU32::new(0),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    /// Takes `bytes` from the budget if they fit now.
+    pub fn try_take(&self, ledger: &Ledger, bytes: u64) -> bool {
+        let used = ledger.budget_used();
+        let mut seen = used.load(Relaxed);
+        loop {
+            let limit = self.effective_limit(ledger);
+            let Some(next) = seen.checked_add(bytes).filter(|next| *next <= limit) else {
+                return false;
+            };
+            match used.compare_exchange_weak(seen, next, AcqRel, Relaxed) {
+                Ok(_) => {
+                    if next > ledger.budget_high().load(Relaxed) {
+                        ledger.budget_high().fetch_max(next, Relaxed);
+                    }
+                    return true;
+                }
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Gives `bytes` back.
+    pub fn give_back(&self, ledger: &Ledger, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        let before = ledger.budget_used().fetch_sub(bytes, AcqRel);
+        assert!(before >= bytes, "budget account fell below zero: {before} - {bytes}");
+        self.notify();
+    }
+
+    /// A number that changes with every notification: read it before checking what you would wait for.
+    pub fn version(&self) -> u32 {
+        self.version.load(SeqCst)
+    }
+
+    /// Wakes everyone who waits for a change of any kind.
+    pub fn notify(&self) {
+        self.version.fetch_add(1, SeqCst);
+        if self.waiters.load(SeqCst) > 0 {
+            // A wake can only fail for a bad address, which a field of `self` is not.
+            let _ = futex::wake(&self.version, futex::Flags::PRIVATE, i32::MAX as u32);
+        }
+    }
+
+    /// Sleeps until a notification after `seen`, at most `longest`.
+    pub fn wait(&self, seen: u32, longest: Duration) {
+        self.waiters.fetch_add(1, SeqCst);
+        sleep_on(&self.version, seen, longest);
+        self.waiters.fetch_sub(1, SeqCst);
+    }
+
+    /// As [`Budget::version`], for the cleaner's thread.
+    pub fn cleaner_version(&self) -> u32 {
+        self.cleaner_version.load(SeqCst)
+    }
+
+    /// The cleaner's thread sleeps until called, at most `longest`.
+    pub fn wait_as_cleaner(&self, seen: u32, longest: Duration) {
+        sleep_on(&self.cleaner_version, seen, longest);
+    }
+
+    /// Wakes the cleaner's thread.
+    pub fn call_cleaner(&self) {
+        self.cleaner_version.fetch_add(1, SeqCst);
+        // As in `notify`.
+        let _ = futex::wake(&self.cleaner_version, futex::Flags::PRIVATE, 1);
+    }
+
+    /// Whether somebody waits.
+    pub fn has_waiters(&self) -> bool {
+        self.waiters.load(Relaxed) > 0
+    }
+
+    /// Announces a smaller limit: from now on nothing new fits above it.
+    pub fn begin_shrink(&self, limit: u64) {
+        self.pending_limit.store(limit, SeqCst);
+    }
+
+    /// Limit that new takes are held to: the one in force, or the smaller one being reached.
+    pub fn effective_limit(&self, ledger: &Ledger) -> u64 {
+        ledger.budget_limit().load(Relaxed).min(self.pending_limit.load(Relaxed))
+    }
+
+    /// Puts `limit` in force; a shrink must have been reached (`used <= limit`).
+    pub fn commit_limit(&self, ledger: &Ledger, limit: u64) {
+        let used = ledger.budget_used().load(SeqCst);
+        assert!(used <= limit, "budget of {limit} bytes put in force with {used} bytes used");
+        ledger.budget_limit().store(limit, SeqCst);
+        ledger.budget_high().store(used, SeqCst);
+        self.pending_limit.store(u64::MAX, SeqCst);
+        self.notify();
+    }
+
+    /// No more waiting: the region's final flush has begun.
+    pub fn close(&self) {
+        self.closed.store(true, SeqCst);
+        self.notify();
+        self.call_cleaner();
+    }
+
+    /// Whether the final flush has begun.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Acquire)
+    }
+}
+
+/// Every outcome (woken, timed out, interrupted, word already changed) means: look again.
+fn sleep_on(word: &AtomicU32, seen: u32, longest: Duration) {
+    let timeout = futex::Timespec {
+        tv_sec: longest.as_secs() as i64,
+        tv_nsec: i64::from(longest.subsec_nanos()),
+    };
+    let _ = futex::wait(word, futex::Flags::PRIVATE, seen, Some(&timeout));
+}

@@ -1,0 +1,125 @@
+//! Cutting an epoch, writing all it owes, and committing it.
+//!
+//! The cut is an instant: every lane is held while the bitmaps change roles (barrier), or every open page
+//! is protected again while faults are held (trap). What was dirty then belongs to the closing epoch and is
+//! written as it was then: by the drain, or by writers that capture it before they change it.
+
+use std::sync::atomic::Ordering::*;
+
+use crate::append::free_segment;
+use crate::clean::{Cleaner, Pump};
+use crate::core::Core;
+use crate::error::RegionError;
+use crate::format::FRAME_COMMIT;
+use crate::image::{SlotContents, write_slot};
+use crate::ledger::SEGMENT_USED;
+use crate::planted::Planted;
+use crate::stats::Counters;
+use crate::tracking::Tracking;
+
+impl Cleaner {
+    /// Makes the state of this moment durable and lets go of segments only older states needed.
+    pub fn checkpoint(&mut self, core: &Core, is_final: bool) -> Result<(), RegionError> {
+        core.check()?;
+        let began_ns = core.clock.now_ns();
+        self.write_closing_epoch(core, 0)?;
+        let freed = self.commit_slot(core, is_final)?;
+        let mut appender = core.appender.lock();
+        for segment in freed {
+            free_segment(&core.ledger, segment);
+            appender.free_segments.push_back(segment);
+        }
+        drop(appender);
+        Counters::add(&core.stats.checkpoints, 1);
+        Counters::add(&core.stats.checkpoint_ns, core.clock.now_ns().saturating_sub(began_ns));
+        core.budget.notify();
+        Ok(())
+    }
+
+    /// Makes the state of this moment durable by a flagged frame only: `durability = "fsync"`.
+    pub fn group_commit(&mut self, core: &Core) -> Result<(), RegionError> {
+        core.check()?;
+        self.ensure_space(core)?;
+        self.write_closing_epoch(core, FRAME_COMMIT)?;
+        Counters::add(&core.stats.group_commits, 1);
+        Ok(())
+    }
+
+    fn write_closing_epoch(&mut self, core: &Core, flags: u16) -> Result<(), RegionError> {
+        cut(core);
+        self.drain(core)?;
+        loop {
+            let mut appender = core.appender.lock();
+            let closed = if flags == 0 {
+                appender.close_frame(&core.ledger, 0);
+                Ok(())
+            } else {
+                appender.close_frame_with(&core.ledger, flags)
+            };
+            drop(appender);
+            match closed {
+                Ok(()) => break,
+                Err(crate::append::Refusal::NoBuffer) => self.pump(core, Pump::One).map(drop)?,
+                Err(crate::append::Refusal::NoSegment) => return Err(core.log_full()),
+            }
+        }
+        core.ledger.closing().store(0, Release);
+        if core.planted == Planted::AcknowledgeBeforeCommit && flags != 0 {
+            self.pump(core, Pump::Poll)?;
+            return Ok(());
+        }
+        self.pump(core, Pump::Durable)?;
+        Ok(())
+    }
+
+    /// Writes the commit slot. Returns the segments that no committed state needs any more.
+    fn commit_slot(&mut self, core: &Core, is_final: bool) -> Result<Vec<u32>, RegionError> {
+        let ledger = &core.ledger;
+        let current = core.appender.lock().current_segment();
+        let segments = ledger.segments().load(Relaxed) as u32;
+        let (mut needed, mut freed) = (vec![false; segments as usize], Vec::new());
+        for segment in 0..segments {
+            let entry = ledger.segment(segment);
+            if entry.state().load(Acquire) != SEGMENT_USED {
+                continue;
+            }
+            if entry.live_bytes().load(Acquire) > 0 {
+                needed[segment as usize] = true;
+            } else if current != Some(segment) {
+                freed.push(segment);
+            }
+        }
+        let last_seq = ledger.next_seq().load(Acquire) - 1;
+        let slot =
+            SlotContents { needed: &needed, last_seq, is_final, unix_ms: core.clock.unix_ms() };
+        let skip_flush = core.planted == Planted::SkipFlush;
+        let written = write_slot(ledger, &core.layout, &*core.device, &slot, skip_flush)
+            .map_err(|error| core.latch(&error))?;
+        Counters::add(&core.stats.device_bytes, written);
+        Counters::add(&core.stats.device_flushes, 1);
+        Ok(freed)
+    }
+}
+
+/// The instant between two epochs.
+fn cut(core: &Core) {
+    let ledger = &core.ledger;
+    assert_eq!(ledger.closing().load(Acquire), 0, "an epoch is still closing");
+    let began_ns = core.clock.now_ns();
+    match &core.tracking {
+        Tracking::Barrier => {
+            let held: Vec<_> =
+                (0..core.lanes.count()).map(|n| core.lanes.lock(crate::LaneId(n)).lock()).collect();
+            flip(core);
+            drop(held);
+        }
+        Tracking::Pages(tracker) => tracker.cut(core, || flip(core)),
+    }
+    let held_ns = core.clock.now_ns().saturating_sub(began_ns);
+    core.stats.cut_ns_max.fetch_max(held_ns, Relaxed);
+}
+
+fn flip(core: &Core) {
+    core.ledger.closing().store(1, Release);
+    core.ledger.epoch().fetch_add(1, AcqRel);
+}

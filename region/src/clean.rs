@@ -1,0 +1,456 @@
+//! The cleaner: copies victims to frames, writes frames, and gives their bytes back once they are durable.
+//!
+//! One cleaner per region, behind a lock; it is driven by the region's thread, by writers that need room,
+//! or step by step by a simulation. At most [`QUEUE_DEPTH`] writes are outstanding (Viyojit, section 6.1).
+
+use std::sync::atomic::Ordering::*;
+use std::time::Duration;
+
+use parking_lot::MutexGuard;
+use perdura_media::{Completion, WriteQueue};
+
+use crate::append::{Refusal, frame_bytes, free_buffer, seal};
+use crate::core::{Core, unit_shift};
+use crate::error::RegionError;
+use crate::geometry::{BLOCK_BYTES, WORD_GRAINS};
+use crate::lanes::{LaneId, LaneState};
+use crate::planted::Planted;
+use crate::policy::{self, PolicyKind, View};
+use crate::stats::Counters;
+use crate::tracking::Tracking;
+
+/// Writes outstanding at most.
+pub(crate) const QUEUE_DEPTH: usize = 16;
+/// Words copied under one hold of a lane: bounds how long a writer may wait for the cleaner.
+const WORDS_PER_HOLD: usize = 16;
+/// Completed bytes that are worth a device flush of their own, at most.
+const FLUSH_BATCH_BYTES: u64 = 4 << 20;
+
+/// How far [`Cleaner::pump`] goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pump {
+    /// Submit what is closed and take what has completed; wait for nothing.
+    Poll,
+    /// Wait for one write, if any is outstanding.
+    One,
+    /// Wait for all writes and flush the device.
+    Durable,
+}
+
+pub(crate) struct Cleaner {
+    queue: Box<dyn WriteQueue>,
+    completions: Vec<Completion>,
+    written: Vec<u32>,
+    written_bytes: u64,
+    /// Where the next sweep begins: a bitmap word.
+    hand: usize,
+    round: u64,
+    pressure_bytes: u64,
+    dirtied_before: u64,
+}
+
+impl Cleaner {
+    pub fn new(queue: Box<dyn WriteQueue>, seed: u64) -> Self {
+        Self {
+            queue,
+            completions: Vec::new(),
+            written: Vec::new(),
+            written_bytes: 0,
+            hand: 0,
+            round: seed,
+            pressure_bytes: 0,
+            dirtied_before: 0,
+        }
+    }
+
+    /// Frees at least `bytes` of budget or one frame buffer if that can be done. Returns the bytes freed.
+    pub fn make_room(&mut self, core: &Core, bytes: u64) -> Result<u64, RegionError> {
+        let freed = self.pump(core, Pump::Poll)?;
+        if freed >= bytes.max(1) {
+            return Ok(freed);
+        }
+        if bytes > 0 {
+            let batch = (core.budget.effective_limit(&core.ledger) / 16).min(1 << 20);
+            self.clean(core, bytes.max(batch))?;
+        }
+        Ok(freed + self.pump(core, Pump::Durable)?)
+    }
+
+    /// One epoch's work of the region's thread: the paper's proactive rule.
+    pub fn tick(&mut self, core: &Core) -> Result<(), RegionError> {
+        core.tick.fetch_add(1, Relaxed);
+        let dirtied = core.stats.dirtied_bytes.load(Relaxed);
+        let new_bytes = dirtied - self.dirtied_before;
+        self.dirtied_before = dirtied;
+        self.pressure_bytes = policy::pressure(new_bytes, self.pressure_bytes);
+        let limit = core.budget.effective_limit(&core.ledger);
+        let threshold = policy::threshold(limit, self.pressure_bytes.min(limit / 2));
+        let used = core.ledger.budget_used().load(Relaxed);
+        if used > threshold {
+            self.clean(core, used - threshold)?;
+            self.pump(core, if core.budget.has_waiters() { Pump::Durable } else { Pump::Poll })?;
+        } else {
+            let pump = if self.queue.outstanding() > 0 || !self.written.is_empty() {
+                Pump::Durable
+            } else {
+                Pump::Poll
+            };
+            self.pump(core, pump)?;
+        }
+        Ok(())
+    }
+
+    /// Copies victims worth about `want_bytes` into frames and submits them. Returns the bytes copied.
+    pub fn clean(&mut self, core: &Core, want_bytes: u64) -> Result<u64, RegionError> {
+        self.ensure_space(core)?;
+        let mut copied = 0;
+        // Two revolutions: the first may spare everything once.
+        let mut words_left = core.words_in_use() * 2;
+        let floor = self.plan(core, want_bytes);
+        while copied < want_bytes && words_left > 0 {
+            let from = if self.hand < core.words_in_use() { self.hand } else { 0 };
+            let to = core.words_in_use().min(from + words_left);
+            let parity = core.parity();
+            let left = want_bytes - copied;
+            let mut sweep = Sweep { want_bytes: left, ..Sweep::new(core, parity) };
+            let refusal = sweep.run(from, to, |word, dirty| floor.victims(core, word, dirty));
+            let (bytes, next) = (sweep.copied_bytes, sweep.next);
+            drop(sweep);
+            Counters::add(&core.stats.cleaned_bytes, bytes);
+            copied += bytes;
+            words_left -= (next - from).min(words_left);
+            self.hand = next;
+            match refusal {
+                None => {}
+                Some(Refusal::NoBuffer) => {
+                    self.pump(core, Pump::One)?;
+                }
+                Some(Refusal::NoSegment) => {
+                    self.ensure_space(core)?;
+                    if core.appender.lock().spare_segments() == 0 {
+                        return Err(core.log_full());
+                    }
+                }
+            }
+        }
+        core.appender.lock().close_frame(&core.ledger, 0);
+        self.pump(core, Pump::Poll)?;
+        Ok(copied)
+    }
+
+    /// Copies every grain the closing epoch still owes.
+    pub fn drain(&mut self, core: &Core) -> Result<(), RegionError> {
+        let closing = core.parity() ^ 1;
+        let mut from = 0;
+        loop {
+            let mut sweep = Sweep { want_bytes: u64::MAX, ..Sweep::new(core, closing) };
+            let refusal = sweep.run(from, core.ledger.geometry().words(), |_, dirty| dirty);
+            let (bytes, next) = (sweep.copied_bytes, sweep.next);
+            drop(sweep);
+            Counters::add(&core.stats.drained_bytes, bytes);
+            match refusal {
+                None => return Ok(()),
+                Some(Refusal::NoBuffer) => self.pump(core, Pump::One).map(drop)?,
+                Some(Refusal::NoSegment) => return Err(core.log_full()),
+            }
+            from = next;
+        }
+    }
+
+    /// Moves closed frames to the device and completed ones out of the account. Returns bytes given back.
+    pub fn pump(&mut self, core: &Core, how: Pump) -> Result<u64, RegionError> {
+        let mut freed = 0;
+        loop {
+            self.submit_closed(core)?;
+            let wait = match how {
+                Pump::Poll => 0,
+                Pump::One => usize::from(self.written.is_empty()),
+                Pump::Durable => self.queue.outstanding(),
+            };
+            self.reap(core, wait)?;
+            let idle = self.queue.outstanding() == 0 && core.appender.lock().closed.is_empty();
+            let batch = FLUSH_BATCH_BYTES.min(core.budget.effective_limit(&core.ledger) / 8);
+            let due = match how {
+                Pump::Poll => self.written_bytes >= batch,
+                Pump::One => true,
+                Pump::Durable => idle,
+            };
+            if due && !self.written.is_empty() {
+                freed += self.flush_written(core)?;
+            }
+            if how != Pump::Durable || idle {
+                return Ok(freed);
+            }
+        }
+    }
+
+    fn submit_closed(&mut self, core: &Core) -> Result<(), RegionError> {
+        while self.queue.outstanding() < QUEUE_DEPTH {
+            let Some(number) = core.appender.lock().closed.pop_front() else { break };
+            let buffer = core.ledger.buffer(number);
+            let epoch = core.ledger.epoch().load(Relaxed);
+            seal(&core.ledger, &buffer, core.ledger.image_id().load(Relaxed), epoch);
+            if core.planted == Planted::CleanAtCopy {
+                core.budget.give_back(&core.ledger, buffer.charged_bytes().swap(0, AcqRel));
+            }
+            let at = core.layout.segment_at(buffer.segment().load(Relaxed) as u32)
+                + buffer.segment_offset().load(Relaxed);
+            let len = frame_bytes(&buffer);
+            Counters::add(&core.stats.frames, 1);
+            Counters::add(&core.stats.device_bytes, len);
+            // SAFETY: the buffer lies in the ledger's mapping, which outlives the queue (both belong to
+            // `core`), and is not touched until it is free again: after this write has completed.
+            unsafe {
+                self.queue.submit(u64::from(number), at, buffer.device_bytes(), len as usize)
+            }
+            .map_err(|error| core.latch(&error))?;
+        }
+        Ok(())
+    }
+
+    fn reap(&mut self, core: &Core, at_least: usize) -> Result<(), RegionError> {
+        self.queue.wait(at_least, &mut self.completions).map_err(|error| core.latch(&error))?;
+        for completion in self.completions.drain(..) {
+            completion.result.map_err(|error| core.latch(&error))?;
+            let number = completion.token as u32;
+            self.written_bytes += frame_bytes(&core.ledger.buffer(number));
+            self.written.push(number);
+        }
+        Ok(())
+    }
+
+    fn flush_written(&mut self, core: &Core) -> Result<u64, RegionError> {
+        Counters::add(&core.stats.device_flushes, 1);
+        core.device.flush().map_err(|error| core.latch(&error))?;
+        let mut freed = 0;
+        for &number in &self.written {
+            freed += core.ledger.buffer(number).charged_bytes().swap(0, AcqRel);
+            free_buffer(&core.ledger, number);
+        }
+        core.appender.lock().free_buffers.append(&mut self.written);
+        self.written_bytes = 0;
+        core.budget.give_back(&core.ledger, freed);
+        core.budget.notify();
+        Ok(freed)
+    }
+
+    /// Everything the queue holds has ended when this returns, whatever its outcome.
+    pub fn quiesce(&mut self) {
+        let outstanding = self.queue.outstanding();
+        // An error here has been latched by the device; the final flush writes these frames again.
+        let _ = self.queue.wait(outstanding, &mut self.completions);
+        self.completions.clear();
+    }
+
+    fn plan(&mut self, core: &Core, want_bytes: u64) -> Floor {
+        self.round = self.round.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut floor = Floor {
+            view: View { epoch: core.tick.load(Relaxed), round: self.round, ..View::default() },
+            class: 0,
+        };
+        if core.policy == PolicyKind::SecondChance {
+            return floor;
+        }
+        let (mut oldest, mut units, mut again) = (0u64, 0u64, 0u64);
+        for_dirty_units(core, |_, mark, _| {
+            oldest = oldest.max(u64::from(floor.view.epoch.wrapping_sub(mark as u32)));
+            units += 1;
+            again += u64::from(mark >> 32 != 0);
+        });
+        floor.view.oldest_age = oldest;
+        floor.view.protected_is_over = again * 10 > units * 3;
+        let mut bytes_of_class = [0u64; 256];
+        for_dirty_units(core, |unit, mark, bytes| {
+            bytes_of_class[usize::from(core.policy.class(unit, mark, &floor.view))] += bytes;
+        });
+        let mut sum = 0;
+        for class in (0..=255u8).rev() {
+            sum += bytes_of_class[usize::from(class)];
+            if sum >= want_bytes {
+                floor.class = class;
+                break;
+            }
+        }
+        floor
+    }
+}
+
+/// Victims are the units of this class and above.
+struct Floor {
+    view: View,
+    class: u8,
+}
+
+impl Floor {
+    fn victims(&self, core: &Core, word: usize, dirty: u64) -> u64 {
+        if core.policy == PolicyKind::SecondChance {
+            let recent = &core.recent()[word];
+            let spared = recent.load(Relaxed);
+            recent.store(0, Relaxed);
+            return dirty & !spared;
+        }
+        let mut victims = 0;
+        for_units_of_word(core, word, dirty, |unit, mark, bits| {
+            if core.policy.class(unit, mark, &self.view) >= self.class {
+                victims |= bits;
+            }
+        });
+        victims
+    }
+}
+
+fn for_dirty_units(core: &Core, mut f: impl FnMut(u64, u64, u64)) {
+    let parity = core.parity();
+    let shift = core.ledger.geometry().grain_shift;
+    core.for_dirty_words(parity, 0, core.words_in_use(), |word| {
+        let dirty = core.ledger.bitmap(parity)[word].load(Relaxed);
+        for_units_of_word(core, word, dirty, |unit, mark, bits| {
+            f(unit, mark, u64::from(bits.count_ones()) << shift);
+        });
+        true
+    });
+}
+
+fn for_units_of_word(core: &Core, word: usize, dirty: u64, mut f: impl FnMut(u64, u64, u64)) {
+    let shift = core.ledger.geometry().grain_shift;
+    let per_unit = 1u64 << (unit_shift(shift) - shift);
+    let marks = core.marks();
+    let mut at = 0;
+    while at < WORD_GRAINS {
+        let bits = dirty & crate::announce::mask(at, per_unit);
+        if bits != 0 {
+            let unit = (word as u64 * WORD_GRAINS + at) / per_unit;
+            f(unit, marks[unit as usize].load(Relaxed), bits);
+        }
+        at += per_unit;
+    }
+}
+
+/// One pass over a bitmap, copying what `select` picks while its writers are excluded.
+struct Sweep<'c> {
+    core: &'c Core,
+    parity: u64,
+    want_bytes: u64,
+    copied_bytes: u64,
+    next: usize,
+    held: Option<(LaneId, MutexGuard<'c, LaneState>, usize)>,
+}
+
+impl<'c> Sweep<'c> {
+    fn new(core: &'c Core, parity: u64) -> Self {
+        Self { core, parity, want_bytes: 0, copied_bytes: 0, next: 0, held: None }
+    }
+
+    /// Sweeps words `from..to`; afterwards `next` is where to go on.
+    fn run(
+        &mut self,
+        from: usize,
+        to: usize,
+        select: impl Fn(usize, u64) -> u64,
+    ) -> Option<Refusal> {
+        let (core, parity) = (self.core, self.parity);
+        let shift = core.ledger.geometry().grain_shift;
+        let mut refusal = None;
+        self.next = to;
+        core.for_dirty_words(parity, from, to, |word| {
+            self.exclude(word);
+            let dirty = core.ledger.bitmap(parity)[word].load(Acquire);
+            let mut victims = select(word, dirty);
+            if let Tracking::Pages(tracker) = &core.tracking {
+                victims = tracker.close(core, word, victims);
+            }
+            let mut appender = core.appender.lock();
+            let (done, refused) = core.append_bits(&mut appender, parity, word, victims);
+            drop(appender);
+            if let Tracking::Pages(tracker) = &core.tracking {
+                tracker.release(core, word, victims, victims & !done);
+            }
+            self.copied_bytes += u64::from(done.count_ones()) << shift;
+            refusal = refused;
+            let go_on = refusal.is_none() && self.copied_bytes < self.want_bytes;
+            if !go_on {
+                // After a refusal the same word is taken up again.
+                self.next = if refusal.is_some() { word } else { word + 1 };
+            }
+            go_on
+        });
+        self.held = None;
+        refusal
+    }
+
+    /// Holds the lane of the word's block; several words under one hold, but not too many.
+    fn exclude(&mut self, word: usize) {
+        if !matches!(self.core.tracking, Tracking::Barrier) {
+            return;
+        }
+        let lanes = &self.core.lanes;
+        let offset = word as u64 * self.core.ledger.geometry().word_bytes();
+        let mut lane = lanes.of(offset);
+        match &mut self.held {
+            Some((held, _, words)) if *held == lane && *words < WORDS_PER_HOLD => *words += 1,
+            _ => loop {
+                self.held = None;
+                self.held = Some((lane, lanes.lock(lane).lock(), 1));
+                // The block may have changed hands before its lane was ours; it cannot any more.
+                let owner = lanes.of(offset);
+                if owner == lane {
+                    break;
+                }
+                lane = owner;
+            },
+        }
+    }
+}
+const _: () = assert!(BLOCK_BYTES == WORD_GRAINS * 64 * WORDS_PER_HOLD as u64);
+
+impl Core {
+    /// Nothing is dirty and no frame was written since the last commit.
+    fn is_committed(&self) -> bool {
+        self.ledger.budget_used().load(Relaxed) == 0
+            && self.ledger.next_seq().load(Relaxed) == self.ledger.commit_seq().load(Relaxed) + 1
+    }
+
+    pub fn log_full(&self) -> RegionError {
+        let appender = self.appender.lock();
+        RegionError::LogFull {
+            free_segments: appender.free_segments.len() as u32,
+            reserve_segments: appender.reserve_segments,
+        }
+    }
+
+    /// Body of the region's thread: an epoch's work, then sleep until the next or until somebody waits.
+    pub fn run_cleaner(&self, epoch: Duration, checkpoint_every: Option<Duration>) {
+        let mut last_checkpoint_ns = self.clock.now_ns();
+        let mut epoch_now = epoch;
+        while !self.budget.is_closed() && self.failure.get().is_none() {
+            let seen = self.budget.cleaner_version();
+            let dirtied = self.stats.dirtied_bytes.load(Relaxed);
+            let mut cleaner = self.cleaner.lock();
+            if self.budget.is_closed() {
+                return;
+            }
+            let began_ns = self.clock.now_ns();
+            let due = checkpoint_every
+                .is_some_and(|every| began_ns - last_checkpoint_ns >= every.as_nanos() as u64);
+            let outcome = cleaner.tick(self).and_then(|()| {
+                if due && !self.is_committed() {
+                    last_checkpoint_ns = began_ns;
+                    cleaner.checkpoint(self, false)?;
+                }
+                Ok(())
+            });
+            drop(cleaner);
+            if let Err(error) = outcome {
+                tracing::error!(%error, "the cleaner stopped");
+                return;
+            }
+            if self.budget.has_waiters() {
+                continue;
+            }
+            // Idle regions are looked at less often; a waiting writer wakes the thread at once.
+            let quiet = self.stats.dirtied_bytes.load(Relaxed) == dirtied;
+            epoch_now = if quiet { (epoch_now * 2).min(epoch * 64) } else { epoch };
+            self.budget.wait_as_cleaner(seen, epoch_now);
+        }
+    }
+}

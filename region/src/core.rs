@@ -1,0 +1,216 @@
+//! What every part of a region shares: memory, ledger, account, lanes, device.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use perdura_media::{Clock, Device, DeviceError};
+
+use crate::announce::Need;
+use crate::append::Appender;
+use crate::budget::Budget;
+use crate::clean::Cleaner;
+use crate::error::{OpenError, RegionError};
+use crate::format::Layout;
+use crate::geometry::WORD_GRAINS;
+use crate::lanes::Lanes;
+use crate::ledger::Ledger;
+use crate::planted::Planted;
+use crate::policy::PolicyKind;
+use crate::stats::Counters;
+use crate::sys::{Mapping, SharedMemory};
+use crate::tracking::Tracking;
+
+/// Bytes of a policy unit as a power of two, barrier mode: 1 KiB.
+const UNIT_SHIFT_BARRIER: u32 = 10;
+
+pub(crate) struct Core {
+    pub memory: SharedMemory,
+    pub map: Mapping,
+    pub ledger: Ledger,
+    pub layout: Layout,
+    pub budget: Budget,
+    pub lanes: Lanes,
+    pub tracking: Tracking,
+    pub device: Arc<dyn Device>,
+    pub clock: Arc<dyn Clock>,
+    pub policy: PolicyKind,
+    pub planted: Planted,
+    pub stats: Counters,
+    /// Grains written again while dirty; private, only a hint.
+    pub recent: Mapping,
+    /// Policy marks, a word per unit; private, only a hint.
+    pub marks: Mapping,
+    /// For each bitmap, a bit per word that may be non-zero. Private; rebuilt on attach.
+    pub summary: [Box<[AtomicU64]>; 2],
+    /// Policy epoch (1 ms by default).
+    pub tick: AtomicU32,
+    pub appender: Mutex<Appender>,
+    pub cleaner: Mutex<Cleaner>,
+    pub has_thread: AtomicBool,
+    pub failure: OnceLock<String>,
+}
+
+/// The private hint tables: recency bits and policy marks.
+pub(crate) fn hint_tables(ledger: &Ledger) -> Result<(Mapping, Mapping), OpenError> {
+    let geometry = ledger.geometry();
+    let map = |what, len_bytes| {
+        Mapping::anonymous(len_bytes).map_err(|source| OpenError::Memory {
+            what,
+            len_bytes,
+            source,
+        })
+    };
+    let recent = map("recency table", geometry.words() as u64 * 8)?;
+    let units = geometry.reserved_bytes >> unit_shift(geometry.grain_shift);
+    Ok((recent, map("policy table", (units + 1) * 8)?))
+}
+
+/// Log2 of a policy unit's bytes.
+pub(crate) fn unit_shift(grain_shift: u32) -> u32 {
+    UNIT_SHIFT_BARRIER.max(grain_shift)
+}
+
+impl Core {
+    pub fn grain_bytes(&self) -> u64 {
+        self.ledger.geometry().grain_bytes()
+    }
+
+    pub fn region_bytes(&self) -> u64 {
+        self.ledger.region_bytes().load(Acquire)
+    }
+
+    /// Parity of the current epoch's bitmap.
+    pub fn parity(&self) -> u64 {
+        self.ledger.epoch().load(Acquire) & 1
+    }
+
+    pub fn marks(&self) -> &[AtomicU64] {
+        self.marks.words(0, (self.marks.len_bytes() / 8) as usize)
+    }
+
+    pub fn recent(&self) -> &[AtomicU64] {
+        self.recent.words(0, self.ledger.geometry().words())
+    }
+
+    /// Notes that a bitmap word has become non-zero.
+    pub fn summarize(&self, parity: u64, word: usize) {
+        self.summary[(parity & 1) as usize][word / 64].fetch_or(1 << (word % 64), Relaxed);
+    }
+
+    /// Calls `f` with each word of a bitmap that may be non-zero, from word `from` up to `to`; stops when
+    /// `f` returns false.
+    pub fn for_dirty_words(
+        &self,
+        parity: u64,
+        from: usize,
+        to: usize,
+        mut f: impl FnMut(usize) -> bool,
+    ) {
+        let summary = &self.summary[(parity & 1) as usize];
+        let mut at = from;
+        while at < to {
+            let bits = summary[at / 64].load(Relaxed) >> (at % 64);
+            if bits == 0 {
+                at = (at / 64 + 1) * 64;
+                continue;
+            }
+            at += bits.trailing_zeros() as usize;
+            if at >= to || !f(at) {
+                return;
+            }
+            at += 1;
+        }
+    }
+
+    /// The caller excludes writers of this word. Forgets it in the summary if it is zero.
+    pub fn unsummarize_if_clean(&self, parity: u64, word: usize) {
+        if self.ledger.bitmap(parity)[word].load(Relaxed) == 0 {
+            self.summary[(parity & 1) as usize][word / 64].fetch_and(!(1 << (word % 64)), Relaxed);
+        }
+    }
+
+    /// Bitmap words of the region in use.
+    pub fn words_in_use(&self) -> usize {
+        (self.region_bytes() >> self.ledger.geometry().grain_shift).div_ceil(WORD_GRAINS) as usize
+    }
+
+    /// Remembers the first failure for good; the device keeps its own latch.
+    pub fn latch(&self, error: &DeviceError) -> RegionError {
+        let cause = self.failure.get_or_init(|| error.to_string()).clone();
+        tracing::error!(%cause, "the device failed: dirty data stay in memory");
+        self.budget.notify();
+        RegionError::Latched { cause }
+    }
+
+    /// The latched failure, if any.
+    pub fn check(&self) -> Result<(), RegionError> {
+        match self.failure.get() {
+            Some(cause) => Err(RegionError::Latched { cause: cause.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Blocks until what a writer needed may be there. Room is taken: the caller passes it to
+    /// [`crate::Region::lock_with`]. Must be called with no lane held.
+    pub fn satisfy(&self, need: Need) -> Result<u64, RegionError> {
+        Counters::add(&self.stats.stalls, 1);
+        let began_ns = self.clock.now_ns();
+        let outcome = self.satisfy_now(need);
+        Counters::add(&self.stats.stall_ns, self.clock.now_ns().saturating_sub(began_ns));
+        outcome
+    }
+
+    fn satisfy_now(&self, need: Need) -> Result<u64, RegionError> {
+        let mut fruitless = 0;
+        loop {
+            let seen = self.budget.version();
+            if self.budget.is_closed() {
+                return Err(RegionError::Closed);
+            }
+            match need {
+                Need::Room { bytes } => {
+                    let budget_bytes = self.budget.effective_limit(&self.ledger);
+                    if bytes > budget_bytes {
+                        return Err(RegionError::BeyondBudget { asked_bytes: bytes, budget_bytes });
+                    }
+                    if self.budget.try_take(&self.ledger, bytes) {
+                        return Ok(bytes);
+                    }
+                }
+                Need::Buffer if self.appender.lock().can_take(self) => return Ok(0),
+                Need::Buffer => {}
+            }
+            self.check()?;
+            let Some(mut cleaner) = self.cleaner.try_lock() else {
+                self.budget.wait(seen, Duration::from_millis(20));
+                continue;
+            };
+            let wanted = match need {
+                Need::Room { bytes } => bytes,
+                Need::Buffer => 0,
+            };
+            let gained = cleaner.make_room(self, wanted)?;
+            drop(cleaner);
+            if gained == 0 {
+                // Nothing dirty that could be cleaned: the budget is held by other writers' credit.
+                self.reclaim_credit();
+                fruitless += 1;
+                if fruitless > 2 {
+                    self.budget.wait(seen, Duration::from_millis(1));
+                }
+            }
+        }
+    }
+
+    /// Gives back the credit that idle lanes keep.
+    pub fn reclaim_credit(&self) {
+        for lane in 0..self.lanes.count() {
+            let Some(mut state) = self.lanes.lock(crate::LaneId(lane)).try_lock() else { continue };
+            let credit = std::mem::take(&mut state.credit_bytes);
+            drop(state);
+            self.budget.give_back(&self.ledger, credit);
+        }
+    }
+}

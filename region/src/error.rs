@@ -1,0 +1,182 @@
+//! What can go wrong, by operation family: opening, running, reading an image.
+
+use perdura_media::DeviceError;
+use rustix::io::Errno;
+
+/// An image that cannot be used as it is.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ImageError {
+    /// Not an image of ours.
+    #[error("not a Perdura image: found magic {found:#018x} at offset 0")]
+    NotAnImage {
+        /// The eight bytes found.
+        found: u64,
+    },
+    /// Written by another version.
+    #[error("image format version {found}, this program reads {supported}")]
+    Version {
+        /// Version in the image.
+        found: u32,
+        /// Version understood.
+        supported: u32,
+    },
+    /// Both copies of a fixed structure are damaged.
+    #[error(
+        "{what} is damaged (checksum expected {expected:#018x}, found {found:#018x}) at offset {offset_bytes}"
+    )]
+    Damaged {
+        /// `superblock`, `commit slot`, `frame header`, `frame table`, …
+        what: &'static str,
+        /// Where on the device.
+        offset_bytes: u64,
+        /// Checksum stored.
+        expected: u64,
+        /// Checksum of the bytes found.
+        found: u64,
+    },
+    /// No commit slot is valid: nothing was ever committed, or both were damaged.
+    #[error("no valid commit slot (at offsets {first_offset_bytes} and {second_offset_bytes})")]
+    NoCommit {
+        /// Where the first slot lies.
+        first_offset_bytes: u64,
+        /// Where the second slot lies.
+        second_offset_bytes: u64,
+    },
+    /// A page's only durable copy fails its checksum.
+    #[error(
+        "page {page} (region offset {region_offset}) is damaged in segment {segment}, device offset {offset_bytes}: checksum expected {expected:#018x}, found {found:#018x}"
+    )]
+    DamagedPage {
+        /// 4 KiB page number in the region.
+        page: u64,
+        /// First damaged byte in the region.
+        region_offset: u64,
+        /// Log segment.
+        segment: u32,
+        /// Where on the device.
+        offset_bytes: u64,
+        /// Checksum stored.
+        expected: u64,
+        /// Checksum found.
+        found: u64,
+    },
+    /// A segment that the commit slot names is not what the slot says.
+    #[error(
+        "segment {segment} at device offset {offset_bytes}: expected frame {expected_seq}, found {found_seq}"
+    )]
+    LostFrame {
+        /// Log segment.
+        segment: u32,
+        /// Where on the device.
+        offset_bytes: u64,
+        /// Sequence number expected.
+        expected_seq: u64,
+        /// Sequence number found (0: none).
+        found_seq: u64,
+    },
+    /// The image is shorter than its superblock says.
+    #[error("image is truncated: {found_bytes} bytes, its superblock says {expected_bytes}")]
+    Truncated {
+        /// Bytes expected.
+        expected_bytes: u64,
+        /// Bytes found.
+        found_bytes: u64,
+    },
+    /// A value in a checked structure makes no sense: written by a faulty program.
+    #[error("{what} holds the impossible value {value} at offset {offset_bytes}")]
+    Impossible {
+        /// Which field.
+        what: &'static str,
+        /// Its value.
+        value: u64,
+        /// Where on the device.
+        offset_bytes: u64,
+    },
+}
+
+/// Why a region could not be opened, created or attached.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// A setting cannot work.
+    #[error("{name} = {value}: expected {expected}")]
+    Setting {
+        /// Which setting.
+        name: &'static str,
+        /// Its value, with unit.
+        value: String,
+        /// What would work.
+        expected: &'static str,
+    },
+    /// The image cannot be used.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// Memory could not be had.
+    #[error("{len_bytes} bytes of memory for the {what} refused: {source}")]
+    Memory {
+        /// `region`, `ledger`, …
+        what: &'static str,
+        /// How much.
+        len_bytes: u64,
+        /// The system's error.
+        source: Errno,
+    },
+    /// Live memory of another layout version: another build left it.
+    #[error("memory held by another version: live layout {found}, this program uses {supported}")]
+    LiveLayout {
+        /// Version found.
+        found: u64,
+        /// Version understood.
+        supported: u64,
+    },
+    /// The device failed while settling what a killed process left.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+}
+
+/// Why a running region refuses.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegionError {
+    /// The device failed; what is dirty stays in memory, and nothing beyond the budget is accepted.
+    #[error(
+        "the device failed ({cause}); dirty data stay in memory and writes beyond the budget are refused"
+    )]
+    Latched {
+        /// First failure, as text.
+        cause: String,
+    },
+    /// More room asked for at once than the budget will ever have.
+    #[error("{asked_bytes} bytes asked for at once, the budget is {budget_bytes} bytes")]
+    BeyondBudget {
+        /// Asked for.
+        asked_bytes: u64,
+        /// Budget in force.
+        budget_bytes: u64,
+    },
+    /// The log has no segment left outside the emergency reserve.
+    #[error(
+        "the log is full: {free_segments} segments free, {reserve_segments} kept for the emergency flush"
+    )]
+    LogFull {
+        /// Free segments.
+        free_segments: u32,
+        /// Reserved segments.
+        reserve_segments: u32,
+    },
+    /// A budget that cannot be set.
+    #[error("budget of {asked_bytes} bytes refused: {why}")]
+    Budget {
+        /// Asked for.
+        asked_bytes: u64,
+        /// Why not.
+        why: &'static str,
+    },
+    /// Intake was stopped by a flush; no more writes.
+    #[error("the region is closed: its final flush has begun")]
+    Closed,
+}

@@ -1,0 +1,206 @@
+//! The image on the SSD, byte for byte. Drawn in `docs/format.md`; little-endian throughout.
+//!
+//! ```text
+//! 0        superblock          4 KiB, second copy at 4 KiB
+//! 8 KiB    commit slot 0       header 128 B + 16 B per segment, rounded up to 4 KiB
+//! ...      commit slot 1       the same
+//! 1 MiB..  segments            each holds frames, one after another, from its start
+//! ```
+//! A frame: 64 B header, payload, extent table (8 B an extent), a checksum for each 4 KiB of payload.
+
+use xxhash_rust::xxh3::xxh3_64;
+use zerocopy::byteorder::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::geometry::Geometry;
+
+/// Version of this format.
+pub const FORMAT_VERSION: u32 = 1;
+/// First bytes of a superblock.
+pub const SUPERBLOCK_MAGIC: u64 = 0x3156_4152_5544_5250;
+/// First bytes of a commit slot.
+pub const SLOT_MAGIC: u64 = 0x3154_4f4c_5344_5250;
+/// First bytes of a frame.
+pub const FRAME_MAGIC: u32 = 0x4d46_5250;
+/// Where the second superblock lies.
+pub const SUPERBLOCK_COPY: u64 = 4096;
+/// Where the first slot lies.
+pub const SLOTS_AT: u64 = 8192;
+/// Payload bytes under one checksum.
+pub const CHECK_BYTES: usize = 4096;
+/// Bytes of a frame header.
+pub const FRAME_HEADER_BYTES: usize = 64;
+
+/// Frame flag: everything up to and including this frame is a consistent state (group commit).
+pub const FRAME_COMMIT: u16 = 1;
+
+/// Identity and sizes of an image.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct Superblock {
+    /// [`SUPERBLOCK_MAGIC`].
+    pub magic: U64,
+    /// [`FORMAT_VERSION`].
+    pub version: U32,
+    /// log2 of the grain's bytes.
+    pub grain_shift: U32,
+    /// Random identity.
+    pub image_id: U64,
+    /// Largest region, bytes.
+    pub reserved_bytes: U64,
+    /// Bytes of a segment.
+    pub segment_bytes: U64,
+    /// Most segments.
+    pub segments_max: U32,
+    /// Zero.
+    pub reserved: U32,
+    /// XXH3 of the bytes before.
+    pub checksum: U64,
+}
+const _: () = assert!(size_of::<Superblock>() == 56);
+
+/// Head of a commit slot.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct SlotHeader {
+    /// [`SLOT_MAGIC`].
+    pub magic: U64,
+    /// Image it belongs to.
+    pub image_id: U64,
+    /// Commits are numbered; the higher one counts.
+    pub commit: U64,
+    /// Last frame the commit covers; later frames without a COMMIT flag after them do not exist.
+    pub last_seq: U64,
+    /// Epoch closed by it.
+    pub epoch: U64,
+    /// Region size, bytes.
+    pub region_bytes: U64,
+    /// Segments of the log.
+    pub segments: U32,
+    /// 1 after an emergency flush or a clean stop.
+    pub is_final: U32,
+    /// Milliseconds since 1970, for people.
+    pub unix_ms: U64,
+    /// How often the image has been opened.
+    pub life: U32,
+    /// Zero.
+    pub reserved: [U32; 11],
+    /// XXH3 of the table that follows.
+    pub table_checksum: U64,
+    /// XXH3 of the bytes before.
+    pub checksum: U64,
+}
+const _: () = assert!(size_of::<SlotHeader>() == 128);
+
+/// One segment in a commit slot; `used_bytes == 0` means not needed.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Default)]
+#[repr(C)]
+pub struct SlotSegment {
+    /// Sequence number of the first frame.
+    pub first_seq: U64,
+    /// Bytes of frames in it.
+    pub used_bytes: U32,
+    /// Zero.
+    pub reserved: U32,
+}
+const _: () = assert!(size_of::<SlotSegment>() == 16);
+
+/// Head of a frame.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct FrameHeader {
+    /// [`FRAME_MAGIC`].
+    pub magic: U32,
+    /// [`FORMAT_VERSION`].
+    pub version: U16,
+    /// [`FRAME_COMMIT`] or 0.
+    pub flags: U16,
+    /// Image it belongs to.
+    pub image_id: U64,
+    /// Contiguous number of this frame.
+    pub seq: U64,
+    /// Epoch in which it was sealed.
+    pub epoch: U64,
+    /// Bytes of payload.
+    pub payload_bytes: U32,
+    /// Extents in the table.
+    pub extents: U32,
+    /// Bytes of the whole frame, a multiple of 4 KiB.
+    pub total_bytes: U32,
+    /// Life of the image in which it was written.
+    pub life: U32,
+    /// XXH3 of extent table and payload checksums.
+    pub tail_checksum: U64,
+    /// XXH3 of the bytes before.
+    pub checksum: U64,
+}
+const _: () = assert!(size_of::<FrameHeader>() == FRAME_HEADER_BYTES);
+
+/// A run of grains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// First grain.
+    pub grain: u64,
+    /// Grains.
+    pub len: u64,
+}
+
+impl Extent {
+    /// Most grains one extent can hold.
+    pub const LEN_MAX: u64 = (1 << 24) - 1;
+
+    /// 40 bits of grain number, 24 bits of length.
+    pub fn pack(self) -> u64 {
+        debug_assert!(self.grain < 1 << 40 && self.len <= Self::LEN_MAX);
+        self.grain << 24 | self.len
+    }
+
+    /// The inverse of [`Extent::pack`].
+    pub fn unpack(word: u64) -> Self {
+        Self { grain: word >> 24, len: word & Self::LEN_MAX }
+    }
+}
+
+/// XXH3 with 64 bits: fast, and not meant against forgery.
+pub fn checksum(bytes: &[u8]) -> u64 {
+    xxh3_64(bytes)
+}
+
+/// Where things lie on the device.
+#[derive(Debug, Clone, Copy)]
+pub struct Layout {
+    segment_bytes: u64,
+    slot_bytes: u64,
+}
+
+impl Layout {
+    /// The layout of an image with this geometry.
+    pub fn of(geometry: &Geometry) -> Self {
+        let table = u64::from(geometry.segments_max) * size_of::<SlotSegment>() as u64;
+        Self {
+            segment_bytes: geometry.segment_bytes,
+            slot_bytes: (size_of::<SlotHeader>() as u64 + table).next_multiple_of(4096),
+        }
+    }
+
+    /// Offset of a commit slot.
+    pub fn slot_at(&self, slot: u64) -> u64 {
+        SLOTS_AT + (slot & 1) * self.slot_bytes
+    }
+
+    /// Bytes of a commit slot.
+    pub fn slot_bytes(&self) -> u64 {
+        self.slot_bytes
+    }
+
+    /// Offset of a segment; `segments` itself is the end of the image.
+    pub fn segment_at(&self, segment: u32) -> u64 {
+        (SLOTS_AT + 2 * self.slot_bytes).next_multiple_of(1 << 20)
+            + u64::from(segment) * self.segment_bytes
+    }
+}
+
+/// Bytes a frame takes on the device, without the last round-up.
+pub fn frame_body_bytes(payload: usize, extents: usize) -> usize {
+    FRAME_HEADER_BYTES + payload + extents * 8 + payload.div_ceil(CHECK_BYTES) * 8
+}

@@ -1,0 +1,111 @@
+//! Sizes of one region and its image: fixed at creation, except that it may grow up to its reserve.
+
+use crate::error::OpenError;
+
+/// Bytes of a block: the unit that belongs to one lane and has one kind.
+pub const BLOCK_BYTES: u64 = 64 * 1024;
+/// Smallest grain (barrier mode) as a power of two: 64 B, a cache line.
+pub const GRAIN_SHIFT_BARRIER: u32 = 6;
+/// Grain of trap mode as a power of two: 4 KiB, a page.
+pub const GRAIN_SHIFT_TRAP: u32 = 12;
+/// Grains covered by one bitmap word.
+pub const WORD_GRAINS: u64 = 64;
+
+/// The fixed sizes of a region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Geometry {
+    /// Largest size the region may grow to, bytes; a multiple of [`BLOCK_BYTES`].
+    pub reserved_bytes: u64,
+    /// Bytes of one grain as a power of two.
+    pub grain_shift: u32,
+    /// Bytes of a log segment; a power of two.
+    pub segment_bytes: u64,
+    /// Most segments the log may have.
+    pub segments_max: u32,
+    /// Frame buffers in shared memory, each of one segment's size.
+    pub buffers: u32,
+}
+
+impl Geometry {
+    /// Geometry for a region of up to `reserved_bytes`.
+    ///
+    /// `segment_bytes` of `None` chooses 1 MiB, or more where that would need over 16,384 segments.
+    pub fn new(
+        reserved_bytes: u64,
+        grain_shift: u32,
+        segment_bytes: Option<u64>,
+        buffers: u32,
+    ) -> Result<Self, OpenError> {
+        let reserved_bytes = reserved_bytes.next_multiple_of(BLOCK_BYTES);
+        if !(GRAIN_SHIFT_BARRIER..=GRAIN_SHIFT_TRAP).contains(&grain_shift) {
+            return Err(OpenError::Setting {
+                name: "grain",
+                value: format!("2^{grain_shift} bytes"),
+                expected: "64 B to 4 KiB",
+            });
+        }
+        let log_max_bytes = reserved_bytes.saturating_mul(5).max(64 << 20);
+        let segment_bytes = match segment_bytes {
+            Some(bytes) => bytes,
+            None => (log_max_bytes / 16_384).next_power_of_two().max(1 << 20),
+        };
+        if !segment_bytes.is_power_of_two() || !(64 << 10..=64 << 20).contains(&segment_bytes) {
+            return Err(OpenError::Setting {
+                name: "segment",
+                value: format!("{segment_bytes} bytes"),
+                expected: "a power of two from 64 KiB to 64 MiB",
+            });
+        }
+        let segments_max = log_max_bytes.div_ceil(segment_bytes).max(64);
+        Ok(Self {
+            reserved_bytes,
+            grain_shift,
+            segment_bytes,
+            segments_max: u32::try_from(segments_max).map_err(|_| OpenError::Setting {
+                name: "reserve",
+                value: format!("{reserved_bytes} bytes"),
+                expected: "a log of fewer than 2^32 segments",
+            })?,
+            buffers,
+        })
+    }
+
+    /// Bytes of one grain.
+    pub fn grain_bytes(&self) -> u64 {
+        1 << self.grain_shift
+    }
+
+    /// Bytes covered by one bitmap word.
+    pub fn word_bytes(&self) -> u64 {
+        WORD_GRAINS << self.grain_shift
+    }
+
+    /// Grains in the reserved range.
+    pub fn grains(&self) -> u64 {
+        self.reserved_bytes >> self.grain_shift
+    }
+
+    /// Bitmap words for the reserved range.
+    pub fn words(&self) -> usize {
+        self.grains().div_ceil(WORD_GRAINS) as usize
+    }
+
+    /// Blocks in the reserved range.
+    pub fn blocks(&self) -> usize {
+        (self.reserved_bytes / BLOCK_BYTES) as usize
+    }
+
+    /// Worst-case bytes on the device for `dirty_bytes` of dirty grains that are all isolated: every
+    /// extent costs 8 B of table, every 4 KiB of payload 8 B of checksum, every frame one 4 KiB round-up.
+    pub fn flush_bytes(&self, dirty_bytes: u64) -> u64 {
+        let table = (dirty_bytes >> self.grain_shift) * 8;
+        let sums = dirty_bytes.div_ceil(4096) * 8;
+        let body = dirty_bytes + table + sums;
+        body + body.div_ceil(self.segment_bytes / 2) * 8192
+    }
+
+    /// Segments that must stay free so that `dirty_bytes` can always be flushed, by up to four writers.
+    pub fn reserve_segments(&self, dirty_bytes: u64) -> u32 {
+        (self.flush_bytes(dirty_bytes).div_ceil(self.segment_bytes * 7 / 8) + 4) as u32
+    }
+}

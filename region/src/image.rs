@@ -1,0 +1,290 @@
+//! The fixed structures of an image: superblock and commit slots, created, read, written.
+
+use std::sync::atomic::Ordering::*;
+
+use perdura_media::{Device, DeviceError};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::error::{ImageError, OpenError};
+use crate::format::{
+    FORMAT_VERSION, Layout, SLOT_MAGIC, SUPERBLOCK_COPY, SUPERBLOCK_MAGIC, SlotHeader, SlotSegment,
+    Superblock, checksum,
+};
+use crate::geometry::{BLOCK_BYTES, GRAIN_SHIFT_BARRIER, GRAIN_SHIFT_TRAP, Geometry};
+use crate::ledger::Ledger;
+use crate::sys::AlignedBytes;
+
+/// Frame buffers of a region; not part of the format.
+pub(crate) const BUFFERS: u32 = 20;
+
+/// Aligned memory for I/O, or a typed error.
+pub(crate) fn aligned(len: usize) -> Result<AlignedBytes, OpenError> {
+    AlignedBytes::zeroed(len).map_err(|source| OpenError::Memory {
+        what: "I/O buffer",
+        len_bytes: len as u64,
+        source,
+    })
+}
+
+/// Writes both copies of the superblock and empties both slots; durable on return.
+pub(crate) fn create(
+    device: &dyn Device,
+    geometry: &Geometry,
+    image_id: u64,
+) -> Result<(), OpenError> {
+    let layout = Layout::of(geometry);
+    let mut head = aligned(layout.slot_at(1) as usize + 4096)?;
+    let mut superblock = Superblock {
+        magic: SUPERBLOCK_MAGIC.into(),
+        version: FORMAT_VERSION.into(),
+        grain_shift: geometry.grain_shift.into(),
+        image_id: image_id.into(),
+        reserved_bytes: geometry.reserved_bytes.into(),
+        segment_bytes: geometry.segment_bytes.into(),
+        segments_max: geometry.segments_max.into(),
+        reserved: 0.into(),
+        checksum: 0.into(),
+    };
+    let covered = size_of::<Superblock>() - 8;
+    superblock.checksum = checksum(&superblock.as_bytes()[..covered]).into();
+    for at in [0, SUPERBLOCK_COPY as usize] {
+        head.as_mut()[at..at + size_of::<Superblock>()].copy_from_slice(superblock.as_bytes());
+    }
+    device.write_at(0, head.as_slice())?;
+    device.flush()?;
+    Ok(())
+}
+
+/// Reads the superblock: identity and sizes. `None`: the device begins with zeros and was never an image.
+pub(crate) fn read_superblock(device: &dyn Device) -> Result<Option<(Geometry, u64)>, OpenError> {
+    let found_bytes = device.capacity_bytes();
+    if found_bytes < 2 * SUPERBLOCK_COPY {
+        return match found_bytes {
+            0 => Ok(None),
+            _ => {
+                Err(ImageError::Truncated { expected_bytes: 2 * SUPERBLOCK_COPY, found_bytes }
+                    .into())
+            }
+        };
+    }
+    let mut head = aligned(2 * SUPERBLOCK_COPY as usize)?;
+    device.read_at(0, head.as_mut())?;
+    if head.as_slice().iter().all(|byte| *byte == 0) {
+        return Ok(None);
+    }
+    let first = parse_superblock(head.as_slice(), 0);
+    let superblock = match first {
+        Err(first) => {
+            parse_superblock(head.as_slice(), SUPERBLOCK_COPY as usize).map_err(|_| first)?
+        }
+        Ok(superblock) => superblock,
+    };
+    let geometry = Geometry {
+        reserved_bytes: superblock.reserved_bytes.get(),
+        grain_shift: superblock.grain_shift.get(),
+        segment_bytes: superblock.segment_bytes.get(),
+        segments_max: superblock.segments_max.get(),
+        buffers: BUFFERS,
+    };
+    check_geometry(&geometry)?;
+    let expected_bytes = Layout::of(&geometry).segment_at(1);
+    if found_bytes < expected_bytes {
+        return Err(ImageError::Truncated { expected_bytes, found_bytes }.into());
+    }
+    Ok(Some((geometry, superblock.image_id.get())))
+}
+
+fn check_geometry(geometry: &Geometry) -> Result<(), ImageError> {
+    let impossible = |what, value| Err(ImageError::Impossible { what, value, offset_bytes: 0 });
+    if !(GRAIN_SHIFT_BARRIER..=GRAIN_SHIFT_TRAP).contains(&geometry.grain_shift) {
+        return impossible("grain size", u64::from(geometry.grain_shift));
+    }
+    if !geometry.segment_bytes.is_power_of_two()
+        || !(64 << 10..=64 << 20).contains(&geometry.segment_bytes)
+    {
+        return impossible("segment size", geometry.segment_bytes);
+    }
+    if geometry.reserved_bytes % BLOCK_BYTES != 0
+        || geometry.reserved_bytes == 0
+        || geometry.reserved_bytes > 1 << 46
+    {
+        return impossible("reserved size", geometry.reserved_bytes);
+    }
+    if geometry.segments_max == 0 || geometry.segments_max > 1 << 24 {
+        return impossible("segment count", u64::from(geometry.segments_max));
+    }
+    Ok(())
+}
+
+fn parse_superblock(head: &[u8], at: usize) -> Result<Superblock, ImageError> {
+    let bytes = &head[at..at + size_of::<Superblock>()];
+    let Ok(superblock) = Superblock::read_from_bytes(bytes) else {
+        return Err(ImageError::NotAnImage { found: 0 });
+    };
+    if superblock.magic.get() != SUPERBLOCK_MAGIC {
+        return Err(ImageError::NotAnImage { found: superblock.magic.get() });
+    }
+    let (expected, found) = (superblock.checksum.get(), checksum(&bytes[..bytes.len() - 8]));
+    if superblock.version.get() != FORMAT_VERSION {
+        return Err(ImageError::Version {
+            found: superblock.version.get(),
+            supported: FORMAT_VERSION,
+        });
+    }
+    if expected != found {
+        return Err(ImageError::Damaged {
+            what: "superblock",
+            offset_bytes: at as u64,
+            expected,
+            found,
+        });
+    }
+    Ok(superblock)
+}
+
+/// What a commit says.
+pub(crate) struct SlotContents<'a> {
+    /// For each segment, whether the committed state needs it.
+    pub needed: &'a [bool],
+    /// Last frame covered.
+    pub last_seq: u64,
+    /// The region is closed with it: written to both slots.
+    pub is_final: bool,
+    /// For people.
+    pub unix_ms: u64,
+}
+
+/// Flushes what came before, writes a slot at its turn, and flushes it; the other slot stays valid until this
+/// one is. A final commit goes to both, so that a flaw in one cannot bring an older state back. Returns
+/// the bytes written.
+pub(crate) fn write_slot(
+    ledger: &Ledger,
+    layout: &Layout,
+    device: &dyn Device,
+    contents: &SlotContents<'_>,
+    skip_flush: bool,
+) -> Result<u64, DeviceError> {
+    let copies = if contents.is_final { 2 } else { 1 };
+    for _ in 0..copies {
+        let commit = ledger.commits().load(Acquire) + 1;
+        let turn = ledger.slot_turn().load(Acquire);
+        let bytes = slot_bytes(ledger, contents, commit)?;
+        device.write_at(layout.slot_at(turn), bytes.as_slice())?;
+        if !skip_flush {
+            device.flush()?;
+        }
+        ledger.commits().store(commit, Release);
+        ledger.slot_turn().store(turn ^ 1, Release);
+    }
+    ledger.commit_seq().store(contents.last_seq, Release);
+    Ok(copies * layout.slot_bytes())
+}
+
+fn slot_bytes(
+    ledger: &Ledger,
+    contents: &SlotContents<'_>,
+    commit: u64,
+) -> Result<AlignedBytes, DeviceError> {
+    let table_bytes = contents.needed.len() * size_of::<SlotSegment>();
+    let head_bytes = size_of::<SlotHeader>();
+    let mut out =
+        AlignedBytes::zeroed(head_bytes + table_bytes).map_err(|source| DeviceError::Io {
+            op: "buffer for a commit slot",
+            offset_bytes: 0,
+            len_bytes: table_bytes as u64,
+            source: source.into(),
+        })?;
+    let (head, table) = out.as_mut().split_at_mut(head_bytes);
+    for ((number, needed), place) in
+        contents.needed.iter().enumerate().zip(table.chunks_exact_mut(size_of::<SlotSegment>()))
+    {
+        if *needed {
+            let entry = ledger.segment(number as u32);
+            let segment = SlotSegment {
+                first_seq: entry.first_seq().load(Acquire).into(),
+                used_bytes: (entry.used_bytes().load(Acquire) as u32).into(),
+                reserved: 0.into(),
+            };
+            place.copy_from_slice(segment.as_bytes());
+        }
+    }
+    let mut header = SlotHeader {
+        magic: SLOT_MAGIC.into(),
+        image_id: ledger.image_id().load(Relaxed).into(),
+        commit: commit.into(),
+        last_seq: contents.last_seq.into(),
+        epoch: ledger.epoch().load(Relaxed).into(),
+        region_bytes: ledger.region_bytes().load(Relaxed).into(),
+        segments: (contents.needed.len() as u32).into(),
+        is_final: u32::from(contents.is_final).into(),
+        unix_ms: contents.unix_ms.into(),
+        life: (ledger.life().load(Relaxed) as u32).into(),
+        reserved: [0.into(); 11],
+        table_checksum: checksum(&table[..table_bytes]).into(),
+        checksum: 0.into(),
+    };
+    header.checksum = checksum(&header.as_bytes()[..head_bytes - 8]).into();
+    head.copy_from_slice(header.as_bytes());
+    Ok(out)
+}
+
+/// A commit found on the device.
+pub(crate) struct Slot {
+    pub header: SlotHeader,
+    pub segments: Vec<SlotSegment>,
+    /// Which of the two places.
+    pub turn: u64,
+}
+
+/// The newest valid commit.
+pub(crate) fn read_slots(
+    device: &dyn Device,
+    geometry: &Geometry,
+    image_id: u64,
+) -> Result<Slot, OpenError> {
+    let layout = Layout::of(geometry);
+    let mut newest: Option<Slot> = None;
+    for turn in 0..2 {
+        let mut bytes = aligned(layout.slot_bytes() as usize)?;
+        device.read_at(layout.slot_at(turn), bytes.as_mut())?;
+        if let Some(slot) = parse_slot(bytes.as_slice(), geometry, image_id, turn) {
+            let newer = newest
+                .as_ref()
+                .is_none_or(|best| slot.header.commit.get() > best.header.commit.get());
+            if newer {
+                newest = Some(slot);
+            }
+        }
+    }
+    newest.ok_or_else(|| {
+        ImageError::NoCommit {
+            first_offset_bytes: layout.slot_at(0),
+            second_offset_bytes: layout.slot_at(1),
+        }
+        .into()
+    })
+}
+
+fn parse_slot(bytes: &[u8], geometry: &Geometry, image_id: u64, turn: u64) -> Option<Slot> {
+    let head_bytes = size_of::<SlotHeader>();
+    let header = SlotHeader::read_from_bytes(&bytes[..head_bytes]).ok()?;
+    let segments = header.segments.get();
+    let plausible = header.magic.get() == SLOT_MAGIC
+        && header.image_id.get() == image_id
+        && header.checksum.get() == checksum(&bytes[..head_bytes - 8])
+        && segments <= geometry.segments_max
+        && header.region_bytes.get() <= geometry.reserved_bytes;
+    if !plausible {
+        return None;
+    }
+    let table = bytes.get(head_bytes..)?.get(..segments as usize * size_of::<SlotSegment>())?;
+    if checksum(table) != header.table_checksum.get() {
+        return None;
+    }
+    let segments = table
+        .chunks_exact(size_of::<SlotSegment>())
+        .map(SlotSegment::read_from_bytes)
+        .collect::<Result<Vec<_>, _>>()
+        .ok()?;
+    Some(Slot { header, segments, turn })
+}

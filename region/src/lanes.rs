@@ -1,0 +1,62 @@
+//! Lanes: the locks that keep a writer and the cleaner apart in barrier mode.
+//!
+//! A block of the region belongs to one lane. A store's shard *is* a lane, and keeps its volatile state
+//! in it, so an operation takes one lock only.
+
+use std::any::Any;
+use std::sync::atomic::{AtomicU16, Ordering::*};
+
+use parking_lot::Mutex;
+
+use crate::geometry::BLOCK_BYTES;
+
+/// Number of a lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LaneId(pub u16);
+
+/// What a lane protects besides its blocks.
+#[derive(Default)]
+pub(crate) struct LaneState {
+    /// Budget bytes taken and not yet spent on dirty grains.
+    pub credit_bytes: u64,
+    /// Volatile state of the lane's user: a shard.
+    pub user: Option<Box<dyn Any + Send>>,
+}
+
+#[repr(align(128))]
+struct Padded(Mutex<LaneState>);
+
+/// All lanes of a region, and which block belongs to which.
+pub(crate) struct Lanes {
+    locks: Box<[Padded]>,
+    owner: Box<[AtomicU16]>,
+}
+
+impl Lanes {
+    pub fn new(lanes: u16, blocks: usize) -> Self {
+        Self {
+            locks: (0..lanes).map(|_| Padded(Mutex::default())).collect(),
+            owner: (0..blocks).map(|_| AtomicU16::new(0)).collect(),
+        }
+    }
+
+    pub fn count(&self) -> u16 {
+        self.locks.len() as u16
+    }
+
+    pub fn lock(&self, lane: LaneId) -> &Mutex<LaneState> {
+        &self.locks[usize::from(lane.0)].0
+    }
+
+    /// The lane of the block at `offset`.
+    pub fn of(&self, offset: u64) -> LaneId {
+        LaneId(self.owner[(offset / BLOCK_BYTES) as usize].load(Relaxed))
+    }
+
+    /// Gives a block to a lane. The caller holds the lane that owned it, so that the cleaner, which holds
+    /// it too while it copies, never loses it under its feet; or nothing runs yet.
+    pub fn assign(&self, block: u64, lane: LaneId) {
+        assert!(lane.0 < self.count(), "lane {} does not exist", lane.0);
+        self.owner[block as usize].store(lane.0, Release);
+    }
+}

@@ -1,0 +1,332 @@
+//! The dirty ledger: what is not yet on the SSD, in shared memory beside the data.
+//!
+//! Any process that has the memory, this ledger and the image can flush: nothing that a flush needs is
+//! private to the process that writes. Invariants:
+//! - a grain's bit is set before its bytes change, and cleared only after its bytes are in a frame buffer;
+//! - a frame buffer is free only when its frame is durable;
+//! - `epoch & 1` names the current bitmap; the other one is the closing epoch's and empty unless
+//!   `closing` is set.
+//!
+//! The layout carries a version: a newer program attaches or refuses, never guesses.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+
+use rustix::io::Errno;
+
+use crate::error::OpenError;
+use crate::geometry::Geometry;
+use crate::sys::{Mapping, SharedMemory};
+
+const MAGIC: u64 = 0x5045_5244_4c47_5231;
+/// Version of this layout; raised with every change.
+pub const LIVE_LAYOUT: u64 = 1;
+/// `home` of a grain that no segment holds; otherwise the segment's number plus one, so that untouched
+/// (zero) memory means "nowhere".
+pub const NO_HOME: u32 = 0;
+
+const HEADER_BYTES: u64 = 4096;
+const SEGMENT_ENTRY_BYTES: u64 = 32;
+const BUFFER_CONTROL_BYTES: u64 = 64;
+
+/// Words of the header.
+#[derive(Clone, Copy)]
+#[repr(usize)]
+enum Word {
+    Magic,
+    Layout,
+    Reserved,
+    GrainShift,
+    SegmentBytes,
+    SegmentsMax,
+    Buffers,
+    ImageId,
+    RegionBytes,
+    Epoch,
+    Closing,
+    NextSeq,
+    Segments,
+    CommitSeq,
+    Commits,
+    Life,
+    SlotTurn,
+    BudgetLimit,
+    BudgetUsed,
+    BudgetHigh,
+    Mode,
+}
+
+/// State of a log segment.
+pub const SEGMENT_FREE: u64 = 0;
+/// Holds frames, or is being filled.
+pub const SEGMENT_USED: u64 = 1;
+
+/// State of a frame buffer.
+pub const BUFFER_FREE: u64 = 0;
+/// Extents are being appended.
+pub const BUFFER_FILLING: u64 = 1;
+/// Header, table and checksums are in place; written or to be written.
+pub const BUFFER_SEALED: u64 = 2;
+
+/// The mapped ledger.
+#[derive(Debug)]
+pub struct Ledger {
+    memory: SharedMemory,
+    map: Mapping,
+    geometry: Geometry,
+    offsets: Offsets,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Offsets {
+    bitmaps: [u64; 2],
+    home: u64,
+    segments: u64,
+    controls: u64,
+    tables: u64,
+    table_bytes: u64,
+    buffers: u64,
+    total: u64,
+}
+
+impl Offsets {
+    fn of(g: &Geometry) -> Self {
+        let page = |bytes: u64| bytes.next_multiple_of(4096);
+        let bitmap = page(g.words() as u64 * 8);
+        let bitmaps = [HEADER_BYTES, HEADER_BYTES + bitmap];
+        let home = bitmaps[1] + bitmap;
+        let segments = home + page(g.grains() * 4);
+        let controls = segments + page(u64::from(g.segments_max) * SEGMENT_ENTRY_BYTES);
+        let tables = controls + page(u64::from(g.buffers) * BUFFER_CONTROL_BYTES);
+        let table_bytes = page(g.segment_bytes / (g.grain_bytes() + 8) * 8 + 8);
+        let buffers = tables + table_bytes * u64::from(g.buffers);
+        let total = buffers + g.segment_bytes * u64::from(g.buffers);
+        Self { bitmaps, home, segments, controls, tables, table_bytes, buffers, total }
+    }
+}
+
+impl Ledger {
+    /// A new, empty ledger.
+    pub fn create(geometry: Geometry, image_id: u64, region_bytes: u64) -> Result<Self, OpenError> {
+        let offsets = Offsets::of(&geometry);
+        let refused =
+            |source| OpenError::Memory { what: "ledger", len_bytes: offsets.total, source };
+        let memory = SharedMemory::create("perdura-ledger", offsets.total).map_err(refused)?;
+        let map = memory.map().map_err(refused)?;
+        let ledger = Self { memory, map, geometry, offsets };
+        ledger.set(Word::Layout, LIVE_LAYOUT);
+        ledger.set(Word::Reserved, geometry.reserved_bytes);
+        ledger.set(Word::GrainShift, u64::from(geometry.grain_shift));
+        ledger.set(Word::SegmentBytes, geometry.segment_bytes);
+        ledger.set(Word::SegmentsMax, u64::from(geometry.segments_max));
+        ledger.set(Word::Buffers, u64::from(geometry.buffers));
+        ledger.set(Word::ImageId, image_id);
+        ledger.set(Word::RegionBytes, region_bytes);
+        ledger.set(Word::NextSeq, 1);
+        ledger.set(Word::Magic, MAGIC);
+        Ok(ledger)
+    }
+
+    /// Attaches to the ledger another process made.
+    pub fn attach(memory: SharedMemory) -> Result<Self, OpenError> {
+        let len_bytes = memory.len_bytes();
+        let refused = |source| OpenError::Memory { what: "ledger", len_bytes, source };
+        if len_bytes < HEADER_BYTES {
+            return Err(refused(Errno::INVAL));
+        }
+        let map = memory.map().map_err(refused)?;
+        let word = |w: Word| map.words(0, 64)[w as usize].load(Acquire);
+        if word(Word::Magic) != MAGIC || word(Word::Layout) != LIVE_LAYOUT {
+            return Err(OpenError::LiveLayout {
+                found: word(Word::Layout),
+                supported: LIVE_LAYOUT,
+            });
+        }
+        let geometry = Geometry {
+            reserved_bytes: word(Word::Reserved),
+            grain_shift: word(Word::GrainShift) as u32,
+            segment_bytes: word(Word::SegmentBytes),
+            segments_max: word(Word::SegmentsMax) as u32,
+            buffers: word(Word::Buffers) as u32,
+        };
+        let offsets = Offsets::of(&geometry);
+        if offsets.total != len_bytes {
+            return Err(refused(Errno::INVAL));
+        }
+        Ok(Self { memory, map, geometry, offsets })
+    }
+
+    /// The sizes the ledger was made for.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// The memory file, to be handed to a holder.
+    pub fn memory(&self) -> &SharedMemory {
+        &self.memory
+    }
+
+    /// One epoch's dirty bitmap: `epoch & 1`.
+    pub fn bitmap(&self, parity: u64) -> &[AtomicU64] {
+        self.map.words(self.offsets.bitmaps[(parity & 1) as usize], self.geometry.words())
+    }
+
+    /// Log segment of each grain's newest copy.
+    pub fn homes(&self) -> &[AtomicU32] {
+        self.map.half_words(self.offsets.home, self.geometry.grains() as usize)
+    }
+
+    /// One segment's entry.
+    pub fn segment(&self, number: u32) -> SegmentEntry<'_> {
+        assert!(number < self.geometry.segments_max, "segment {number} does not exist");
+        let at = self.offsets.segments + u64::from(number) * SEGMENT_ENTRY_BYTES;
+        SegmentEntry { words: self.map.words(at, 4) }
+    }
+
+    /// One frame buffer.
+    pub fn buffer(&self, number: u32) -> FrameBuffer<'_> {
+        assert!(number < self.geometry.buffers, "buffer {number} does not exist");
+        let n = u64::from(number);
+        FrameBuffer {
+            map: &self.map,
+            words: self.map.words(self.offsets.controls + n * BUFFER_CONTROL_BYTES, 8),
+            table_at: self.offsets.tables + n * self.offsets.table_bytes,
+            table_capacity: (self.offsets.table_bytes / 8) as usize,
+            bytes_at: self.offsets.buffers + n * self.geometry.segment_bytes,
+            len_bytes: self.geometry.segment_bytes,
+        }
+    }
+
+    fn word(&self, word: Word) -> &AtomicU64 {
+        &self.map.words(0, 64)[word as usize]
+    }
+
+    fn set(&self, word: Word, value: u64) {
+        self.word(word).store(value, Release);
+    }
+}
+
+macro_rules! header_words {
+    ($($(#[$doc:meta])* $name:ident => $word:ident;)*) => {
+        impl Ledger {
+            $($(#[$doc])* pub fn $name(&self) -> &AtomicU64 { self.word(Word::$word) })*
+        }
+    };
+}
+
+header_words! {
+    /// Identity of the image these data belong to.
+    image_id => ImageId;
+    /// Bytes of the region in use (it grows online).
+    region_bytes => RegionBytes;
+    /// Number of the current epoch.
+    epoch => Epoch;
+    /// 1 while the closing epoch's bitmap may hold bits.
+    closing => Closing;
+    /// Sequence number of the next frame.
+    next_seq => NextSeq;
+    /// Segments the log has now.
+    segments => Segments;
+    /// Sequence number covered by the last committed slot.
+    commit_seq => CommitSeq;
+    /// Commits so far; the higher one counts.
+    commits => Commits;
+    /// How often the image has been opened: frames of an earlier life never count as tail frames.
+    life => Life;
+    /// Which commit slot is written next: 0 or 1.
+    slot_turn => SlotTurn;
+    /// Budget in force, bytes.
+    budget_limit => BudgetLimit;
+    /// Credit + dirty + copied and not yet durable, bytes.
+    budget_used => BudgetUsed;
+    /// Largest `budget_used` since the limit was last set, bytes.
+    budget_high => BudgetHigh;
+    /// Tracking mode that wrote last (see `tracking`).
+    mode => Mode;
+}
+
+/// One log segment, as the ledger knows it.
+pub struct SegmentEntry<'l> {
+    words: &'l [AtomicU64],
+}
+
+impl<'l> SegmentEntry<'l> {
+    /// [`SEGMENT_FREE`] or [`SEGMENT_USED`].
+    pub fn state(&self) -> &'l AtomicU64 {
+        &self.words[0]
+    }
+    /// Bytes of frames in it, from its start.
+    pub fn used_bytes(&self) -> &'l AtomicU64 {
+        &self.words[1]
+    }
+    /// Sequence number of its first frame.
+    pub fn first_seq(&self) -> &'l AtomicU64 {
+        &self.words[2]
+    }
+    /// Bytes of grains whose newest copy it holds.
+    pub fn live_bytes(&self) -> &'l AtomicU64 {
+        &self.words[3]
+    }
+}
+
+/// One frame buffer: control words, an extent table, and room for one frame.
+pub struct FrameBuffer<'l> {
+    map: &'l Mapping,
+    words: &'l [AtomicU64],
+    table_at: u64,
+    table_capacity: usize,
+    bytes_at: u64,
+    len_bytes: u64,
+}
+
+impl<'l> FrameBuffer<'l> {
+    /// [`BUFFER_FREE`], [`BUFFER_FILLING`] or [`BUFFER_SEALED`].
+    pub fn state(&self) -> &'l AtomicU64 {
+        &self.words[0]
+    }
+    /// Segment the frame goes to.
+    pub fn segment(&self) -> &'l AtomicU64 {
+        &self.words[1]
+    }
+    /// Where in the segment, bytes.
+    pub fn segment_offset(&self) -> &'l AtomicU64 {
+        &self.words[2]
+    }
+    /// Sequence number of the frame.
+    pub fn seq(&self) -> &'l AtomicU64 {
+        &self.words[3]
+    }
+    /// Payload bytes (low 32 bits) and extents (high 32 bits), published together.
+    pub fn fill(&self) -> &'l AtomicU64 {
+        &self.words[4]
+    }
+    /// Budget bytes that its durability gives back.
+    pub fn charged_bytes(&self) -> &'l AtomicU64 {
+        &self.words[5]
+    }
+    /// Frame flags.
+    pub fn flags(&self) -> &'l AtomicU64 {
+        &self.words[6]
+    }
+    /// Most bytes the frame may take.
+    pub fn limit_bytes(&self) -> &'l AtomicU64 {
+        &self.words[7]
+    }
+    /// The extent table.
+    pub fn table(&self) -> &'l [AtomicU64] {
+        self.map.words(self.table_at, self.table_capacity)
+    }
+    /// Where the frame's bytes begin, for the device.
+    pub fn device_bytes(&self) -> *const u8 {
+        self.map.base().wrapping_add(self.bytes_at as usize)
+    }
+    /// The frame's bytes.
+    ///
+    /// # Safety
+    /// The caller is the only one to use this buffer's bytes: it holds the appender lock, or the buffer
+    /// is sealed and owned by the cleaner.
+    pub unsafe fn bytes_mut(&self, offset: u64, len: usize) -> &'l mut [u8] {
+        assert!(offset + len as u64 <= self.len_bytes, "a frame outgrew its buffer");
+        // SAFETY: in bounds of this buffer; exclusivity is the caller's promise.
+        unsafe { self.map.bytes_mut(self.bytes_at + offset, len) }
+    }
+}

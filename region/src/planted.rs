@@ -1,0 +1,49 @@
+//! Bugs that can be planted, so that the tests prove they would be caught.
+//!
+//! Each is one wrong turn at one place, off unless a [`crate::Config`] names it. They stay in the product
+//! because a replay command must be able to plant them; none is reachable from a configuration file.
+
+/// One wrong turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Planted {
+    /// The right program.
+    #[default]
+    None,
+    /// The device flush before the commit slot is left out.
+    SkipFlush,
+    /// Payload checksums are not compared on recovery.
+    DropChecksum,
+    /// A grain is opened for writing without being entered in the ledger.
+    OpenBeforeAccounting,
+    /// Bytes leave the budget when copied, not when durable.
+    CleanAtCopy,
+    /// A group commit reports success before its device flush.
+    AcknowledgeBeforeCommit,
+    /// Segments are reused before the checkpoint that lets them go has committed.
+    FreeBeforeCommit,
+}
+
+impl Planted {
+    /// All bugs, for tests that must catch each.
+    pub const ALL: [Self; 6] = [
+        Self::SkipFlush,
+        Self::DropChecksum,
+        Self::OpenBeforeAccounting,
+        Self::CleanAtCopy,
+        Self::AcknowledgeBeforeCommit,
+        Self::FreeBeforeCommit,
+    ];
+
+    /// Name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::SkipFlush => "skip-flush",
+            Self::DropChecksum => "drop-checksum",
+            Self::OpenBeforeAccounting => "open-before-accounting",
+            Self::CleanAtCopy => "clean-at-copy",
+            Self::AcknowledgeBeforeCommit => "acknowledge-before-commit",
+            Self::FreeBeforeCommit => "free-before-commit",
+        }
+    }
+}

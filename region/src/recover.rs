@@ -1,0 +1,391 @@
+//! From an image to memory: the newest commit's segments, newest frame first.
+//!
+//! A grain is taken from the newest frame that holds it and never looked at again, so superseded payload is
+//! not read. Everything the commit names must be there and whole; what follows it counts only as far as a
+//! contiguous run of whole frames that ends in a group commit.
+
+use std::sync::atomic::Ordering::*;
+
+use perdura_media::Device;
+use zerocopy::FromBytes;
+
+use crate::core::Core;
+use crate::error::{ImageError, OpenError};
+use crate::format::{
+    CHECK_BYTES, Extent, FORMAT_VERSION, FRAME_COMMIT, FRAME_HEADER_BYTES, FRAME_MAGIC,
+    FrameHeader, Layout, checksum, frame_body_bytes,
+};
+use crate::geometry::Geometry;
+use crate::image::{Slot, aligned, read_slots};
+use crate::ledger::{Ledger, NO_HOME, SEGMENT_USED};
+use crate::planted::Planted;
+use crate::sys::{AlignedBytes, Mapping};
+
+/// A frame found on the device.
+#[derive(Debug, Clone, Copy)]
+struct Frame {
+    segment: u32,
+    at: u64,
+    header: FrameHeader,
+}
+
+impl Frame {
+    fn seq(&self) -> u64 {
+        self.header.seq.get()
+    }
+    fn payload(&self) -> usize {
+        self.header.payload_bytes.get() as usize
+    }
+    fn extents(&self) -> usize {
+        self.header.extents.get() as usize
+    }
+    fn total(&self) -> u64 {
+        u64::from(self.header.total_bytes.get())
+    }
+}
+
+/// Reads the frames of one image.
+struct Reader<'d> {
+    device: &'d dyn Device,
+    geometry: Geometry,
+    layout: Layout,
+    image_id: u64,
+    page: AlignedBytes,
+    bytes: AlignedBytes,
+}
+
+/// What recovery found, besides memory.
+pub(crate) struct Recovered {
+    /// The commit that was loaded.
+    pub slot: Slot,
+    /// Highest sequence number seen anywhere; later frames must be numbered above it.
+    pub seq_max: u64,
+    /// Group commits applied after the slot.
+    pub tail_frames: u64,
+}
+
+/// Fills `map` and `ledger` from the image.
+pub(crate) fn recover(
+    device: &dyn Device,
+    geometry: &Geometry,
+    image_id: u64,
+    ledger: &Ledger,
+    map: &Mapping,
+    planted: Planted,
+) -> Result<Recovered, OpenError> {
+    let slot = read_slots(device, geometry, image_id)?;
+    let layout = Layout::of(geometry);
+    let segments = slot.header.segments.get();
+    let (expected_bytes, found_bytes) = (layout.segment_at(segments), device.capacity_bytes());
+    if found_bytes < expected_bytes {
+        return Err(ImageError::Truncated { expected_bytes, found_bytes }.into());
+    }
+    let mut reader = Reader {
+        device,
+        geometry: *geometry,
+        layout,
+        image_id,
+        page: aligned(4096)?,
+        bytes: aligned(geometry.segment_bytes as usize)?,
+    };
+    let mut frames = Vec::new();
+    for (number, named) in (0..segments).zip(&slot.segments) {
+        reader.named_frames(number, named.first_seq.get(), named.used_bytes.get(), &mut frames)?;
+    }
+    let last_seq = slot.header.last_seq.get();
+    let mut seq_max = last_seq;
+    let mut tail_frames = 0;
+    if slot.header.is_final.get() == 0 {
+        let tail = reader.tail_frames(&slot)?;
+        seq_max = tail.iter().map(Frame::seq).max().unwrap_or(0).max(seq_max);
+        let committed = reader.committed_tail(tail, last_seq)?;
+        tail_frames = committed.len() as u64;
+        frames.extend(committed);
+    }
+    frames.sort_unstable_by_key(|frame| std::cmp::Reverse(frame.seq()));
+    let region_bytes = slot.header.region_bytes.get();
+    for frame in &frames {
+        reader.load(frame, region_bytes, ledger, map, planted)?;
+    }
+    for frame in &frames {
+        let entry = ledger.segment(frame.segment);
+        if entry.live_bytes().load(Relaxed) > 0 {
+            entry.state().store(SEGMENT_USED, Release);
+            entry.used_bytes().fetch_max(frame.at + frame.total(), AcqRel);
+            let first = entry.first_seq().load(Relaxed);
+            if first == 0 || frame.seq() < first {
+                entry.first_seq().store(frame.seq(), Relaxed);
+            }
+        }
+    }
+    Ok(Recovered { slot, seq_max, tail_frames })
+}
+
+impl Reader<'_> {
+    /// The frame that begins at `at`, if there is a whole header.
+    fn header(&mut self, segment: u32, at: u64) -> Result<Option<Frame>, OpenError> {
+        if at + 4096 > self.geometry.segment_bytes {
+            return Ok(None);
+        }
+        let offset = self.layout.segment_at(segment) + at;
+        self.device.read_at(offset, self.page.as_mut())?;
+        let bytes = &self.page.as_slice()[..FRAME_HEADER_BYTES];
+        Ok(parse_header(bytes, self.image_id, self.geometry.segment_bytes - at)
+            .map(|header| Frame { segment, at, header }))
+    }
+
+    /// The frames a commit names in a segment: all of them must be there.
+    fn named_frames(
+        &mut self,
+        segment: u32,
+        first_seq: u64,
+        used_bytes: u32,
+        out: &mut Vec<Frame>,
+    ) -> Result<(), OpenError> {
+        let (mut at, mut expected_seq) = (0, first_seq);
+        while at < u64::from(used_bytes) {
+            let found = self.header(segment, at)?;
+            let whole = found.filter(|frame| {
+                let in_order =
+                    if at == 0 { frame.seq() == expected_seq } else { frame.seq() >= expected_seq };
+                in_order && at + frame.total() <= u64::from(used_bytes)
+            });
+            let Some(frame) = whole else {
+                return Err(ImageError::LostFrame {
+                    segment,
+                    offset_bytes: self.layout.segment_at(segment) + at,
+                    expected_seq,
+                    found_seq: found.map_or(0, |frame| frame.seq()),
+                }
+                .into());
+            };
+            out.push(frame);
+            at += frame.total();
+            expected_seq = frame.seq() + 1;
+        }
+        Ok(())
+    }
+
+    /// Frames of this life written after the commit, wherever they are.
+    fn tail_frames(&mut self, slot: &Slot) -> Result<Vec<Frame>, OpenError> {
+        let mut tail = Vec::new();
+        for segment in 0..slot.header.segments.get() {
+            let mut at = u64::from(slot.segments[segment as usize].used_bytes.get());
+            let mut seq = 0;
+            while let Some(frame) = self.header(segment, at)? {
+                if frame.seq() <= seq || frame.header.life.get() != slot.header.life.get() {
+                    break;
+                }
+                seq = frame.seq();
+                at += frame.total();
+                if seq > slot.header.last_seq.get() {
+                    tail.push(frame);
+                }
+            }
+        }
+        Ok(tail)
+    }
+
+    /// The contiguous run of whole frames after `last_seq`, up to its last group commit.
+    fn committed_tail(
+        &mut self,
+        mut tail: Vec<Frame>,
+        last_seq: u64,
+    ) -> Result<Vec<Frame>, OpenError> {
+        tail.sort_unstable_by_key(Frame::seq);
+        let (mut run, mut committed) = (0, 0);
+        for (frame, expected_seq) in tail.iter().zip(last_seq + 1..) {
+            if frame.seq() != expected_seq || !self.is_whole(frame)? {
+                break;
+            }
+            run += 1;
+            if frame.header.flags.get() & FRAME_COMMIT != 0 {
+                committed = run;
+            }
+        }
+        tail.truncate(committed);
+        Ok(tail)
+    }
+
+    fn is_whole(&mut self, frame: &Frame) -> Result<bool, OpenError> {
+        self.read_frame(frame)?;
+        let bytes = self.bytes.as_slice();
+        let (table, sums) = tail_of(frame, bytes);
+        if checksum_of_tail(frame, bytes) != frame.header.tail_checksum.get() {
+            return Ok(false);
+        }
+        let _ = table;
+        let payload = &bytes[FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + frame.payload()];
+        Ok(payload
+            .chunks(CHECK_BYTES)
+            .zip(sums.chunks_exact(8))
+            .all(|(block, sum)| checksum(block).to_le_bytes() == *sum))
+    }
+
+    fn read_frame(&mut self, frame: &Frame) -> Result<(), OpenError> {
+        let offset = self.layout.segment_at(frame.segment) + frame.at;
+        self.device.read_at(offset, &mut self.bytes.as_mut()[..frame.total() as usize])?;
+        Ok(())
+    }
+
+    /// The frame's extents; reads only the pages that hold its table.
+    fn table(&mut self, frame: &Frame) -> Result<(Vec<Extent>, u64), OpenError> {
+        let from = (FRAME_HEADER_BYTES + frame.payload()) / 4096 * 4096;
+        let offset = self.layout.segment_at(frame.segment) + frame.at;
+        let range = from..frame.total() as usize;
+        let len = range.len() as u64;
+        self.device.read_at(offset + from as u64, &mut self.bytes.as_mut()[range])?;
+        let bytes = self.bytes.as_slice();
+        let (expected, found) = (frame.header.tail_checksum.get(), checksum_of_tail(frame, bytes));
+        if expected != found {
+            let offset_bytes = offset + from as u64;
+            let what = "frame table";
+            return Err(ImageError::Damaged { what, offset_bytes, expected, found }.into());
+        }
+        let (table, _) = tail_of(frame, bytes);
+        Ok((extents_of(table), len))
+    }
+
+    /// Copies the grains of a frame that no newer frame held.
+    fn load(
+        &mut self,
+        frame: &Frame,
+        region_bytes: u64,
+        ledger: &Ledger,
+        map: &Mapping,
+        planted: Planted,
+    ) -> Result<(), OpenError> {
+        let (extents, _) = self.table(frame)?;
+        let homes = ledger.homes();
+        let grain_bytes = self.geometry.grain_bytes();
+        let frame_at = self.layout.segment_at(frame.segment) + frame.at;
+        let impossible = |what, value| {
+            OpenError::from(ImageError::Impossible { what, value, offset_bytes: frame_at })
+        };
+        let mut payload_at = 0usize;
+        let mut payload_read = false;
+        let mut last_checked = None;
+        for extent in extents {
+            let end_bytes = (extent.grain + extent.len).checked_mul(grain_bytes);
+            if extent.len == 0 || end_bytes.is_none_or(|end| end > region_bytes) {
+                return Err(impossible("extent", extent.pack()));
+            }
+            let extent_bytes = (extent.len * grain_bytes) as usize;
+            if payload_at + extent_bytes > frame.payload() {
+                return Err(impossible("extent length", extent.len));
+            }
+            for index in 0..extent.len {
+                let grain = extent.grain + index;
+                let home = &homes[grain as usize];
+                if home.load(Relaxed) != NO_HOME {
+                    continue;
+                }
+                if !payload_read {
+                    self.read_frame(frame)?;
+                    payload_read = true;
+                }
+                let from = payload_at + (index * grain_bytes) as usize;
+                let to = from + grain_bytes as usize;
+                for block in from / CHECK_BYTES..=(to - 1) / CHECK_BYTES {
+                    if last_checked != Some(block) && planted != Planted::DropChecksum {
+                        self.check_block(frame, block, grain * grain_bytes)?;
+                        last_checked = Some(block);
+                    }
+                }
+                let bytes =
+                    &self.bytes.as_slice()[FRAME_HEADER_BYTES + from..FRAME_HEADER_BYTES + to];
+                // SAFETY: recovery is the only user of the memory it fills.
+                unsafe { map.bytes_mut(grain * grain_bytes, bytes.len()) }.copy_from_slice(bytes);
+                home.store(frame.segment + 1, Relaxed);
+                ledger.segment(frame.segment).live_bytes().fetch_add(grain_bytes, Relaxed);
+            }
+            payload_at += extent_bytes;
+        }
+        Ok(())
+    }
+
+    fn check_block(
+        &self,
+        frame: &Frame,
+        block: usize,
+        region_offset: u64,
+    ) -> Result<(), ImageError> {
+        let bytes = self.bytes.as_slice();
+        let (_, sums) = tail_of(frame, bytes);
+        let payload = &bytes[FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + frame.payload()];
+        let from = block * CHECK_BYTES;
+        let found = checksum(&payload[from..(from + CHECK_BYTES).min(payload.len())]);
+        let expected = word_at(sums, block);
+        if found == expected {
+            return Ok(());
+        }
+        Err(ImageError::DamagedPage {
+            page: region_offset / 4096,
+            region_offset,
+            segment: frame.segment,
+            offset_bytes: self.layout.segment_at(frame.segment)
+                + frame.at
+                + (FRAME_HEADER_BYTES + from) as u64,
+            expected,
+            found,
+        })
+    }
+}
+
+fn parse_header(bytes: &[u8], image_id: u64, room_bytes: u64) -> Option<FrameHeader> {
+    let header = FrameHeader::read_from_bytes(bytes).ok()?;
+    let body =
+        frame_body_bytes(header.payload_bytes.get() as usize, header.extents.get() as usize) as u64;
+    let valid = header.magic.get() == FRAME_MAGIC
+        && u32::from(header.version.get()) == FORMAT_VERSION
+        && header.image_id.get() == image_id
+        && header.checksum.get() == checksum(&bytes[..FRAME_HEADER_BYTES - 8])
+        && u64::from(header.total_bytes.get()) == body.next_multiple_of(4096)
+        && u64::from(header.total_bytes.get()) <= room_bytes;
+    valid.then_some(header)
+}
+
+/// Extent table and payload checksums of a frame whose bytes are in `bytes`.
+fn tail_of<'b>(frame: &Frame, bytes: &'b [u8]) -> (&'b [u8], &'b [u8]) {
+    let at = FRAME_HEADER_BYTES + frame.payload();
+    let (table_bytes, sum_bytes) = (frame.extents() * 8, frame.payload().div_ceil(CHECK_BYTES) * 8);
+    bytes[at..at + table_bytes + sum_bytes].split_at(table_bytes)
+}
+
+fn checksum_of_tail(frame: &Frame, bytes: &[u8]) -> u64 {
+    let (table, sums) = tail_of(frame, bytes);
+    let at = FRAME_HEADER_BYTES + frame.payload();
+    checksum(&bytes[at..at + table.len() + sums.len()])
+}
+
+fn extents_of(table: &[u8]) -> Vec<Extent> {
+    (0..table.len() / 8).map(|index| Extent::unpack(word_at(table, index))).collect()
+}
+
+fn word_at(bytes: &[u8], index: usize) -> u64 {
+    bytes[index * 8..index * 8 + 8].iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
+}
+
+/// The extents of all frames in a segment, and the bytes read to know them.
+pub(crate) fn read_tables(core: &Core, segment: u32) -> Result<(Vec<Extent>, u64), OpenError> {
+    let geometry = *core.ledger.geometry();
+    let mut reader = Reader {
+        device: &*core.device,
+        geometry,
+        layout: core.layout,
+        image_id: core.ledger.image_id().load(Relaxed),
+        page: aligned(4096)?,
+        bytes: aligned(geometry.segment_bytes as usize)?,
+    };
+    let entry = core.ledger.segment(segment);
+    let (first_seq, used) = (entry.first_seq().load(Acquire), entry.used_bytes().load(Acquire));
+    let mut frames = Vec::new();
+    reader.named_frames(segment, first_seq, used as u32, &mut frames)?;
+    let (mut extents, mut bytes_read) = (Vec::new(), 0);
+    for frame in &frames {
+        let (table, len) = reader.table(frame)?;
+        extents.extend(table);
+        bytes_read += len + 4096;
+    }
+    Ok((extents, bytes_read))
+}

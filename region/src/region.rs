@@ -1,0 +1,620 @@
+//! The public face: create or open a region, attach to one that a holder kept, write it, flush it.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use perdura_media::{Clock, Device};
+
+use crate::announce::{LaneGuard, Need};
+use crate::append::Appender;
+use crate::budget::Budget;
+use crate::clean::{Cleaner, QUEUE_DEPTH};
+use crate::core::{Core, hint_tables};
+use crate::error::{OpenError, RegionError};
+use crate::flush::{FlushOptions, FlushReport, flush_all, settle};
+use crate::format::Layout;
+use crate::geometry::{BLOCK_BYTES, GRAIN_SHIFT_BARRIER, Geometry};
+use crate::image;
+use crate::lanes::{LaneId, Lanes};
+use crate::ledger::{Ledger, NO_HOME, SEGMENT_FREE, SEGMENT_USED};
+use crate::planted::Planted;
+use crate::policy::PolicyKind;
+use crate::recover::recover;
+use crate::stats::Stats;
+use crate::sys::{Mapping, SharedMemory};
+use crate::tracking::Tracking;
+
+/// Smallest budget: below it one operation could not proceed.
+pub const BUDGET_MIN_BYTES: u64 = 128 * 1024;
+
+/// Settings of a region.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Size of the region, bytes; rounded up to 64 KiB. An existing image may only grow.
+    pub region_bytes: u64,
+    /// Size it may grow to; fixed at creation. `None`: four times `region_bytes`.
+    pub reserved_bytes: Option<u64>,
+    /// Dirty bytes allowed.
+    pub budget_bytes: u64,
+    /// Bytes of a log segment, at creation. `None`: chosen.
+    pub segment_bytes: Option<u64>,
+    /// Log capacity as a multiple of the region, in percent: at least 125.
+    pub log_percent: u64,
+    /// Lanes (locks) of barrier mode.
+    pub lanes: u16,
+    /// Victim policy.
+    pub policy: PolicyKind,
+    /// Time between checkpoints; `None`: only when space or a caller asks.
+    pub checkpoint_every: Option<Duration>,
+    /// The cleaner's epoch (Viyojit: 1 ms).
+    pub epoch: Duration,
+    /// Whether a thread cleans ahead and makes checkpoints. Without it writers do all work themselves,
+    /// deterministically.
+    pub thread: bool,
+    /// Seeds the `random` policy and the image's identity.
+    pub seed: u64,
+    /// A planted bug, for tests that must catch it.
+    pub planted: Planted,
+}
+
+impl Config {
+    /// Settings for a region of `region_bytes` with `budget_bytes`.
+    pub fn new(region_bytes: u64, budget_bytes: u64) -> Self {
+        Self {
+            region_bytes,
+            reserved_bytes: None,
+            budget_bytes,
+            segment_bytes: None,
+            log_percent: 200,
+            lanes: 65,
+            policy: PolicyKind::default(),
+            checkpoint_every: Some(Duration::from_secs(1)),
+            epoch: Duration::from_millis(1),
+            thread: true,
+            seed: 0,
+            planted: Planted::None,
+        }
+    }
+}
+
+/// How an opened region came to its contents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// A new image, all zeros.
+    Created,
+    /// Loaded from the image.
+    Recovered {
+        /// The last run ended with a completed flush.
+        was_final: bool,
+        /// When that commit was made, milliseconds since 1970.
+        commit_unix_ms: u64,
+        /// Group commits applied after it.
+        tail_frames: u64,
+    },
+    /// Memory kept by a holder; nothing was read.
+    Attached,
+}
+
+/// A range of memory, all of it durable, with at most the budget not yet on the SSD.
+///
+/// Cheap to share by reference; dropping it stops its thread without flushing (memory held elsewhere stays
+/// as it is). Call [`Region::close`] for a final flush.
+pub struct Region {
+    core: Arc<Core>,
+    thread: Option<JoinHandle<()>>,
+    origin: Origin,
+}
+
+/// The three things any holder needs to flush: memory, ledger, image.
+pub struct Attachment {
+    map: Mapping,
+    ledger: Ledger,
+}
+
+impl Attachment {
+    /// Adopts the memory and ledger descriptors of a region.
+    pub fn new(memory: OwnedFd, ledger: OwnedFd) -> Result<Self, OpenError> {
+        let adopt = |what, fd| {
+            SharedMemory::from_fd(fd).map_err(|source| OpenError::Memory {
+                what,
+                len_bytes: 0,
+                source,
+            })
+        };
+        let ledger = Ledger::attach(adopt("ledger", ledger)?)?;
+        let memory = adopt("region", memory)?;
+        let map = map_region(&memory)?;
+        Ok(Self { map, ledger })
+    }
+
+    /// Dirty bytes now: what a flush has to write.
+    pub fn used_bytes(&self) -> u64 {
+        self.ledger.budget_used().load(Acquire)
+    }
+
+    /// The budget in force, bytes.
+    pub fn budget_bytes(&self) -> u64 {
+        self.ledger.budget_limit().load(Acquire)
+    }
+
+    /// Flushes everything; nobody may write the region any more.
+    pub fn flush(
+        &self,
+        device: &dyn Device,
+        options: FlushOptions,
+    ) -> Result<FlushReport, RegionError> {
+        let layout = Layout::of(self.ledger.geometry());
+        flush_all(&self.ledger, &self.map, &layout, device, options)
+    }
+}
+
+fn map_region(memory: &SharedMemory) -> Result<Mapping, OpenError> {
+    let len_bytes = memory.len_bytes();
+    memory.map().map_err(|source| OpenError::Memory { what: "region", len_bytes, source })
+}
+
+impl Region {
+    /// Opens the image on `device`, or creates one if the device is empty.
+    pub fn open(
+        device: Arc<dyn Device>,
+        clock: Arc<dyn Clock>,
+        config: Config,
+    ) -> Result<Self, OpenError> {
+        let config = checked(config)?;
+        match image::read_superblock(&*device)? {
+            None => Self::create(device, clock, config),
+            Some((geometry, image_id)) => Self::load(device, clock, config, geometry, image_id),
+        }
+    }
+
+    fn create(
+        device: Arc<dyn Device>,
+        clock: Arc<dyn Clock>,
+        config: Config,
+    ) -> Result<Self, OpenError> {
+        let reserved = config.reserved_bytes.unwrap_or(config.region_bytes.saturating_mul(4));
+        let geometry = Geometry::new(
+            reserved.max(config.region_bytes),
+            GRAIN_SHIFT_BARRIER,
+            config.segment_bytes,
+            image::BUFFERS,
+        )?;
+        let image_id =
+            config.seed ^ clock.unix_ms().rotate_left(32) ^ u64::from(std::process::id());
+        let segments = segments_wanted(&geometry, &config)?;
+        device.grow(Layout::of(&geometry).segment_at(segments))?;
+        let ledger = Ledger::create(geometry, image_id, config.region_bytes)?;
+        ledger.segments().store(u64::from(segments), Release);
+        ledger.life().store(1, Release);
+        let memory = new_memory(&geometry)?;
+        image::create(&*device, &geometry, image_id)?;
+        Self::start(device, clock, config, memory, ledger, Origin::Created)
+    }
+
+    fn load(
+        device: Arc<dyn Device>,
+        clock: Arc<dyn Clock>,
+        mut config: Config,
+        geometry: Geometry,
+        image_id: u64,
+    ) -> Result<Self, OpenError> {
+        let ledger = Ledger::create(geometry, image_id, 0)?;
+        let memory = new_memory(&geometry)?;
+        let map = map_region(&memory)?;
+        let found = recover(&*device, &geometry, image_id, &ledger, &map, config.planted)?;
+        drop(map);
+        let header = &found.slot.header;
+        config.region_bytes = config.region_bytes.max(header.region_bytes.get());
+        let segments = segments_wanted(&geometry, &config)?.max(header.segments.get());
+        device.grow(Layout::of(&geometry).segment_at(segments))?;
+        ledger.region_bytes().store(config.region_bytes, Release);
+        ledger.segments().store(u64::from(segments), Release);
+        ledger.epoch().store(header.epoch.get() + 1, Release);
+        ledger.next_seq().store(found.seq_max + 1, Release);
+        ledger.commits().store(header.commit.get(), Release);
+        ledger.slot_turn().store(found.slot.turn ^ 1, Release);
+        ledger.life().store(u64::from(header.life.get()) + 1, Release);
+        let origin = Origin::Recovered {
+            was_final: header.is_final.get() != 0,
+            commit_unix_ms: header.unix_ms.get(),
+            tail_frames: found.tail_frames,
+        };
+        Self::start(device, clock, config, memory, ledger, origin)
+    }
+
+    /// Goes on with memory and ledger that another process left behind.
+    pub fn attach(
+        memory: OwnedFd,
+        ledger: OwnedFd,
+        device: Arc<dyn Device>,
+        clock: Arc<dyn Clock>,
+        config: Config,
+    ) -> Result<Self, OpenError> {
+        let mut config = checked(config)?;
+        let adopt = |what, fd| {
+            SharedMemory::from_fd(fd).map_err(|source| OpenError::Memory {
+                what,
+                len_bytes: 0,
+                source,
+            })
+        };
+        let ledger = Ledger::attach(adopt("ledger", ledger)?)?;
+        let memory = adopt("region", memory)?;
+        let layout = Layout::of(ledger.geometry());
+        settle(&ledger, &layout, &*device)?;
+        count_live(&ledger);
+        let in_use = ledger.region_bytes().load(Acquire);
+        config.region_bytes = config.region_bytes.max(in_use);
+        let segments = segments_wanted(ledger.geometry(), &config)?;
+        let segments = u64::from(segments).max(ledger.segments().load(Acquire));
+        device.grow(layout.segment_at(segments as u32))?;
+        ledger.segments().store(segments, Release);
+        ledger.region_bytes().store(config.region_bytes, Release);
+        Self::start(device, clock, config, memory, ledger, Origin::Attached)
+    }
+
+    fn start(
+        device: Arc<dyn Device>,
+        clock: Arc<dyn Clock>,
+        config: Config,
+        memory: SharedMemory,
+        ledger: Ledger,
+        origin: Origin,
+    ) -> Result<Self, OpenError> {
+        let map = map_region(&memory)?;
+        let geometry = *ledger.geometry();
+        let (recent, marks) = hint_tables(&ledger)?;
+        let used = ledger.budget_used().load(Acquire);
+        let limit = config.budget_bytes.max(used);
+        ledger.budget_limit().store(limit, Release);
+        ledger.budget_high().store(used, Release);
+        let summary = |parity| {
+            let bitmap = ledger.bitmap(parity);
+            bitmap
+                .chunks(64)
+                .map(|words| {
+                    let bits = words.iter().enumerate().fold(0u64, |bits, (index, word)| {
+                        bits | u64::from(word.load(Relaxed) != 0) << index
+                    });
+                    AtomicU64::new(bits)
+                })
+                .collect::<Box<[_]>>()
+        };
+        let summary = [summary(0), summary(1)];
+        let queue = device.queue(QUEUE_DEPTH)?;
+        let core = Arc::new(Core {
+            layout: Layout::of(&geometry),
+            appender: Mutex::new(appender(&ledger, config.budget_bytes.max(used))),
+            cleaner: Mutex::new(Cleaner::new(queue, config.seed)),
+            lanes: Lanes::new(config.lanes, geometry.blocks()),
+            tracking: Tracking::Barrier,
+            budget: Budget::new(),
+            stats: Default::default(),
+            tick: AtomicU32::new(1),
+            has_thread: AtomicBool::new(config.thread),
+            failure: OnceLock::new(),
+            policy: config.policy,
+            planted: config.planted,
+            memory,
+            map,
+            ledger,
+            device,
+            clock,
+            recent,
+            marks,
+            summary,
+        });
+        // From here on the image is in use: the commit says so, and lets go of what recovery did not need.
+        if origin != Origin::Attached {
+            core.cleaner.lock().checkpoint(&core, false)?;
+        }
+        let thread = config.thread.then(|| spawn_cleaner(&core, &config)).transpose()?;
+        let region = Self { core, thread, origin };
+        if limit > config.budget_bytes {
+            region.set_budget(config.budget_bytes)?;
+        }
+        Ok(region)
+    }
+
+    /// How the region came to its contents.
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// Bytes in use.
+    pub fn len_bytes(&self) -> u64 {
+        self.core.region_bytes()
+    }
+
+    /// Lanes there are.
+    pub fn lanes(&self) -> u16 {
+        self.core.lanes.count()
+    }
+
+    /// Locks a lane.
+    pub fn lock(&self, lane: LaneId) -> LaneGuard<'_> {
+        LaneGuard::new(&self.core, lane)
+    }
+
+    /// Locks a lane with budget bytes obtained by [`Region::satisfy`].
+    pub fn lock_with(&self, lane: LaneId, credit_bytes: u64) -> LaneGuard<'_> {
+        self.core.lock_with(lane, credit_bytes)
+    }
+
+    /// Blocks until what a writer needs is there; call it with no lane held. Returns budget bytes taken, to
+    /// be passed to [`Region::lock_with`].
+    pub fn satisfy(&self, need: Need) -> Result<u64, RegionError> {
+        self.core.satisfy(need)
+    }
+
+    /// Refuses once the final flush has begun.
+    pub fn check_open(&self) -> Result<(), RegionError> {
+        self.core.check_open()
+    }
+
+    /// Gives a block that is not in use to a lane.
+    pub fn assign_block(&self, block: u64, lane: LaneId) {
+        self.core.lanes.assign(block, lane);
+    }
+
+    /// Makes the state of this moment durable: a consistent checkpoint.
+    pub fn checkpoint(&self) -> Result<(), RegionError> {
+        self.core.check_open()?;
+        self.core.cleaner.lock().checkpoint(&self.core, false)
+    }
+
+    /// Makes everything done so far durable before it returns; cheaper than a checkpoint, does not free
+    /// segments.
+    pub fn commit_group(&self) -> Result<(), RegionError> {
+        self.core.check_open()?;
+        self.core.cleaner.lock().group_commit(&self.core)
+    }
+
+    /// Sets the budget. A smaller one makes writers wait; returns once the dirty set fits it.
+    pub fn set_budget(&self, bytes: u64) -> Result<(), RegionError> {
+        if bytes < BUDGET_MIN_BYTES {
+            return Err(RegionError::Budget {
+                asked_bytes: bytes,
+                why: "below 128 KiB nothing can proceed",
+            });
+        }
+        let core = &self.core;
+        core.budget.begin_shrink(bytes);
+        loop {
+            let mut cleaner = core.cleaner.lock();
+            core.check()?;
+            let used = core.ledger.budget_used().load(Acquire);
+            if used <= bytes {
+                let needed = core.ledger.geometry().reserve_segments(bytes);
+                core.appender
+                    .lock()
+                    .set_budget(needed, frame_bytes_max(core.ledger.geometry(), bytes));
+                cleaner.ensure_space(core)?;
+                core.budget.commit_limit(&core.ledger, bytes);
+                return Ok(());
+            }
+            let gained = cleaner.make_room(core, used - bytes)?;
+            drop(cleaner);
+            if gained == 0 {
+                core.reclaim_credit();
+            }
+        }
+    }
+
+    /// Enlarges the region online, and its log with it.
+    pub fn grow(&self, region_bytes: u64) -> Result<(), OpenError> {
+        let core = &self.core;
+        let geometry = core.ledger.geometry();
+        let region_bytes = region_bytes.next_multiple_of(BLOCK_BYTES);
+        if region_bytes > geometry.reserved_bytes {
+            return Err(OpenError::Setting {
+                name: "memory",
+                value: format!("{region_bytes} bytes"),
+                expected: "at most the size reserved when the image was created",
+            });
+        }
+        let _cleaner = core.cleaner.lock();
+        let before = core.ledger.segments().load(Acquire) as u32;
+        let budget = core.ledger.budget_limit().load(Acquire);
+        let mut config = Config::new(region_bytes.max(core.region_bytes()), budget);
+        config.log_percent = 200;
+        let segments = segments_wanted(geometry, &config)?.max(before);
+        core.device.grow(core.layout.segment_at(segments))?;
+        core.ledger.segments().store(u64::from(segments), Release);
+        core.appender.lock().free_segments.extend(before..segments);
+        core.ledger.region_bytes().fetch_max(region_bytes, AcqRel);
+        Ok(())
+    }
+
+    /// Budget in force, bytes.
+    pub fn budget_bytes(&self) -> u64 {
+        self.core.ledger.budget_limit().load(Acquire)
+    }
+
+    /// Bytes that a loss without flush would take now: dirty, on their way, or promised to writers.
+    pub fn used_bytes(&self) -> u64 {
+        self.core.ledger.budget_used().load(Acquire)
+    }
+
+    /// Largest [`Region::used_bytes`] since the budget was set.
+    pub fn used_bytes_max(&self) -> u64 {
+        self.core.ledger.budget_high().load(Acquire)
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> Stats {
+        self.core.stats.read()
+    }
+
+    /// First failure of the device, if it failed.
+    pub fn failure(&self) -> Option<&str> {
+        self.core.failure.get().map(String::as_str)
+    }
+
+    /// How the device works.
+    pub fn describe_device(&self) -> String {
+        self.core.device.describe()
+    }
+
+    /// Bytes the log may take on the device.
+    pub fn log_bytes(&self) -> u64 {
+        self.core.ledger.segments().load(Acquire) * self.core.ledger.geometry().segment_bytes
+    }
+
+    /// Descriptors of memory and ledger, to be handed to a holder.
+    pub fn fds(&self) -> (BorrowedFd<'_>, BorrowedFd<'_>) {
+        (self.core.memory.fd(), self.core.ledger.memory().fd())
+    }
+
+    /// The sizes the image was made with.
+    pub fn geometry(&self) -> &Geometry {
+        self.core.ledger.geometry()
+    }
+
+    /// Stops intake for good, flushes everything, commits it as final.
+    ///
+    /// Lanes are taken one by one and never given back: a writer that holds one ends its operation first,
+    /// one that waits for budget gets [`RegionError::Closed`].
+    pub fn close(&self, threads: usize) -> Result<FlushReport, RegionError> {
+        let core = &self.core;
+        core.budget.close();
+        let mut cleaner = core.cleaner.lock();
+        let lanes: Vec<_> =
+            (0..core.lanes.count()).map(|lane| core.lanes.lock(LaneId(lane)).lock()).collect();
+        core.appender.lock().close_frame(&core.ledger, 0);
+        cleaner.quiesce();
+        let options = FlushOptions { threads, unix_ms: core.clock.unix_ms() };
+        let report = flush_all(&core.ledger, &core.map, &core.layout, &*core.device, options);
+        // The lanes stay locked: nothing may change any more.
+        lanes.into_iter().for_each(std::mem::forget);
+        if let Err(RegionError::Latched { cause }) = &report {
+            let _ = core.failure.set(cause.clone());
+        }
+        report
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        self.core.budget.close();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the cleaner's thread panicked");
+        }
+        if let Some(mut cleaner) = self.core.cleaner.try_lock() {
+            cleaner.quiesce();
+        }
+    }
+}
+
+fn checked(mut config: Config) -> Result<Config, OpenError> {
+    config.region_bytes = config.region_bytes.next_multiple_of(BLOCK_BYTES);
+    let refused = |name, value: u64, expected| {
+        Err(OpenError::Setting { name, value: format!("{value} bytes"), expected })
+    };
+    if config.region_bytes < 4 * BLOCK_BYTES {
+        return refused("memory", config.region_bytes, "at least 256 KiB");
+    }
+    if config.budget_bytes < BUDGET_MIN_BYTES {
+        return refused("budget", config.budget_bytes, "at least 128 KiB");
+    }
+    if config.log_percent < 125 {
+        return Err(OpenError::Setting {
+            name: "log",
+            value: format!("{} %", config.log_percent),
+            expected: "at least 125 % of the region",
+        });
+    }
+    if config.lanes == 0 || config.lanes > 1024 {
+        return Err(OpenError::Setting {
+            name: "lanes",
+            value: config.lanes.to_string(),
+            expected: "1 to 1024",
+        });
+    }
+    Ok(config)
+}
+
+/// Segments for the region, a whole drain, and the emergency reserve.
+fn segments_wanted(geometry: &Geometry, config: &Config) -> Result<u32, OpenError> {
+    let data = config.region_bytes / 100 * config.log_percent / geometry.segment_bytes + 1;
+    let reserve = u64::from(geometry.reserve_segments(config.budget_bytes));
+    let wanted = data + 2 * reserve + u64::from(geometry.buffers);
+    if wanted > u64::from(geometry.segments_max) {
+        return Err(OpenError::Setting {
+            name: "budget",
+            value: format!("{} bytes", config.budget_bytes),
+            expected: "a log that fits the size reserved at creation; choose a larger reserve",
+        });
+    }
+    Ok(wanted as u32)
+}
+
+fn new_memory(geometry: &Geometry) -> Result<SharedMemory, OpenError> {
+    let len_bytes = geometry.reserved_bytes;
+    SharedMemory::create("perdura-region", len_bytes).map_err(|source| OpenError::Memory {
+        what: "region",
+        len_bytes,
+        source,
+    })
+}
+
+/// Frames small enough that a few of them in flight leave most of a small budget to writers.
+fn frame_bytes_max(geometry: &Geometry, budget_bytes: u64) -> u64 {
+    (budget_bytes / 8).next_power_of_two().clamp(16 << 10, geometry.segment_bytes)
+}
+
+fn appender(ledger: &Ledger, budget_bytes: u64) -> Appender {
+    let geometry = ledger.geometry();
+    let segments = ledger.segments().load(Acquire) as u32;
+    let free = (0..segments)
+        .filter(|number| ledger.segment(*number).state().load(Acquire) == SEGMENT_FREE)
+        .collect();
+    Appender::new(
+        (0..geometry.buffers).rev().collect(),
+        free,
+        geometry.reserve_segments(budget_bytes),
+        frame_bytes_max(geometry, budget_bytes),
+    )
+}
+
+/// Counts live bytes anew from the homes of all grains: a kill may have come between two counters.
+fn count_live(ledger: &Ledger) {
+    let segments = ledger.segments().load(Acquire) as u32;
+    for number in 0..segments {
+        ledger.segment(number).live_bytes().store(0, Relaxed);
+    }
+    let grain_bytes = ledger.geometry().grain_bytes();
+    let grains = ledger.region_bytes().load(Acquire) / grain_bytes;
+    for homes in
+        ledger.homes()[..grains as usize].chunk_by(|a, b| a.load(Relaxed) == b.load(Relaxed))
+    {
+        let home = homes[0].load(Relaxed);
+        if home != NO_HOME {
+            let entry = ledger.segment(home - 1);
+            entry.live_bytes().fetch_add(homes.len() as u64 * grain_bytes, Relaxed);
+            entry.state().store(SEGMENT_USED, Relaxed);
+        }
+    }
+    // A segment without live bytes may still be needed by the last commit: the next one frees it.
+}
+
+fn spawn_cleaner(core: &Arc<Core>, config: &Config) -> Result<JoinHandle<()>, OpenError> {
+    let core = Arc::clone(core);
+    let (epoch, every) = (config.epoch, config.checkpoint_every);
+    std::thread::Builder::new()
+        .name("perdura-cleaner".into())
+        .spawn(move || core.run_cleaner(epoch, every))
+        .map_err(|error| OpenError::Setting {
+            name: "cleaner thread",
+            value: error.to_string(),
+            expected: "a machine that can start one more thread",
+        })
+}

@@ -1,0 +1,66 @@
+//! Counters of one region since it was opened. Relaxed: they inform, they decide nothing.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// Live counters.
+        #[derive(Debug, Default)]
+        pub(crate) struct Counters { $($(#[$doc])* pub $name: AtomicU64,)* }
+        /// A reading of the counters.
+        #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+        pub struct Stats { $($(#[$doc])* pub $name: u64,)* }
+        impl Counters {
+            pub fn read(&self) -> Stats { Stats { $($name: self.$name.load(Relaxed),)* } }
+        }
+        impl Stats {
+            /// Name and value of every counter, in declaration order.
+            pub fn fields(&self) -> Vec<(&'static str, u64)> { vec![$((stringify!($name), self.$name),)*] }
+        }
+    };
+}
+
+counters! {
+    /// Bytes of grains that became dirty.
+    dirtied_bytes,
+    /// Dirty bytes dropped because their memory was freed before it was cleaned.
+    dropped_bytes,
+    /// Bytes copied by proactive or demanded cleaning.
+    cleaned_bytes,
+    /// Bytes copied while draining a closing epoch.
+    drained_bytes,
+    /// Bytes copied by writers about to change a grain of a closing epoch.
+    captured_bytes,
+    /// Clean bytes copied to free segments.
+    compacted_bytes,
+    /// Bytes read back from the device by compaction (extent tables only).
+    compaction_read_bytes,
+    /// Bytes written to the device, frames and commit slots.
+    device_bytes,
+    /// Frames written.
+    frames,
+    /// Device flushes.
+    device_flushes,
+    /// Checkpoints committed.
+    checkpoints,
+    /// Group commits.
+    group_commits,
+    /// Nanoseconds spent in checkpoints.
+    checkpoint_ns,
+    /// Longest time that one cut held all lanes, nanoseconds.
+    cut_ns_max,
+    /// Times a writer had to wait for budget or a frame buffer.
+    stalls,
+    /// Nanoseconds writers waited.
+    stall_ns,
+    /// Write faults taken (trap modes).
+    faults,
+    /// Pages protected again.
+    reprotections,
+}
+
+impl Counters {
+    pub fn add(counter: &AtomicU64, n: u64) {
+        counter.fetch_add(n, Relaxed);
+    }
+}

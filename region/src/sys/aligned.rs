@@ -1,0 +1,32 @@
+//! Page-aligned bytes for direct I/O.
+
+use rustix::io::Errno;
+
+use super::Mapping;
+
+/// A zeroed, page-aligned, exclusively owned buffer.
+#[derive(Debug)]
+pub struct AlignedBytes {
+    map: Mapping,
+    len: usize,
+}
+
+impl AlignedBytes {
+    /// `len` zero bytes, rounded up to 4 KiB.
+    pub fn zeroed(len: usize) -> Result<Self, Errno> {
+        let len = len.next_multiple_of(4096);
+        Ok(Self { map: Mapping::anonymous(len as u64)?, len })
+    }
+
+    /// The bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        // SAFETY: the mapping is private to this value, and `&self` excludes writers.
+        unsafe { self.map.bytes(0, self.len) }
+    }
+
+    /// The bytes, to be changed.
+    pub fn as_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, with `&mut self`.
+        unsafe { self.map.bytes_mut(0, self.len) }
+    }
+}

@@ -1,0 +1,168 @@
+//! Shared mappings of memory files.
+//!
+//! Invariants: a [`Mapping`] stays valid and at one address until dropped; every access is bounds
+//! checked against its length. Bytes may be changed by other threads (under a lane) and are therefore
+//! reached through atomics, through copies, or through slices whose exclusion the caller argues.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+
+/// A memory file: lives as long as any process holds a descriptor of it.
+#[derive(Debug)]
+pub struct SharedMemory {
+    fd: OwnedFd,
+    len_bytes: u64,
+}
+
+impl SharedMemory {
+    /// A new, zeroed, sparse memory file.
+    pub fn create(name: &str, len_bytes: u64) -> Result<Self, Errno> {
+        let fd = memfd_create(name, MemfdFlags::CLOEXEC)?;
+        ftruncate(&fd, len_bytes)?;
+        Ok(Self { fd, len_bytes })
+    }
+
+    /// Adopts a descriptor handed over by another process.
+    pub fn from_fd(fd: OwnedFd) -> Result<Self, Errno> {
+        let len_bytes = rustix::fs::fstat(&fd)?.st_size as u64;
+        Ok(Self { fd, len_bytes })
+    }
+
+    /// Size of the file, bytes.
+    pub fn len_bytes(&self) -> u64 {
+        self.len_bytes
+    }
+
+    /// The descriptor, to be handed to a holder.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Maps the whole file, shared.
+    pub fn map(&self) -> Result<Mapping, Errno> {
+        let len = self.len_bytes as usize;
+        // SAFETY: a fresh mapping at an address the kernel chooses; nothing else refers to it, and the
+        // file is never shrunk, so no access inside `len` can fault for being beyond its end.
+        let ptr = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED | MapFlags::NORESERVE,
+                &self.fd,
+                0,
+            )?
+        };
+        Ok(Mapping { ptr: ptr.cast(), len })
+    }
+}
+
+/// A mapped range of bytes.
+#[derive(Debug)]
+pub struct Mapping {
+    ptr: *mut u8,
+    len: usize,
+}
+
+// SAFETY: the mapping is plain memory owned by this value; it is reached through atomics or through
+// ranges whose exclusion the callers argue, so moving or sharing the handle adds no new access.
+unsafe impl Send for Mapping {}
+// SAFETY: as for Send.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Private zeroed memory, touched lazily; for tables that are large and mostly unused.
+    pub fn anonymous(len_bytes: u64) -> Result<Self, Errno> {
+        let len = (len_bytes as usize).max(4096);
+        // SAFETY: as in `SharedMemory::map`.
+        let ptr = unsafe {
+            mmap_anonymous(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )?
+        };
+        Ok(Self { ptr: ptr.cast(), len })
+    }
+
+    /// First byte of the mapping.
+    pub fn base(&self) -> *mut u8 {
+        self.ptr
+    }
+
+    /// Mapped length, bytes.
+    pub fn len_bytes(&self) -> u64 {
+        self.len as u64
+    }
+
+    fn check(&self, offset: u64, len: usize) -> *mut u8 {
+        let end = offset.checked_add(len as u64);
+        assert!(
+            end.is_some_and(|end| end <= self.len as u64),
+            "access of {len} bytes at {offset} leaves a mapping of {} bytes",
+            self.len
+        );
+        // SAFETY: the offset was just checked to lie inside the mapping.
+        unsafe { self.ptr.add(offset as usize) }
+    }
+
+    /// `count` 64-bit words at `offset`.
+    pub fn words(&self, offset: u64, count: usize) -> &[AtomicU64] {
+        assert_eq!(offset % 8, 0);
+        // SAFETY: in bounds and aligned; atomics accept any bit pattern and shared mutation.
+        unsafe { std::slice::from_raw_parts(self.check(offset, count * 8).cast(), count) }
+    }
+
+    /// `count` 32-bit words at `offset`.
+    pub fn half_words(&self, offset: u64, count: usize) -> &[AtomicU32] {
+        assert_eq!(offset % 4, 0);
+        // SAFETY: as in `words`.
+        unsafe { std::slice::from_raw_parts(self.check(offset, count * 4).cast(), count) }
+    }
+
+    /// `count` single bytes at `offset`.
+    pub fn octets(&self, offset: u64, count: usize) -> &[AtomicU8] {
+        // SAFETY: as in `words`; bytes need no alignment.
+        unsafe { std::slice::from_raw_parts(self.check(offset, count).cast(), count) }
+    }
+
+    /// The bytes at `offset`.
+    ///
+    /// # Safety
+    /// No thread may change them while the slice lives.
+    pub unsafe fn bytes(&self, offset: u64, len: usize) -> &[u8] {
+        // SAFETY: in bounds; stability is the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.check(offset, len), len) }
+    }
+
+    /// The bytes at `offset`, to be changed.
+    ///
+    /// # Safety
+    /// No other reference to them, in any thread, may be used while the slice lives.
+    #[allow(clippy::mut_from_ref)]
+    pub unsafe fn bytes_mut(&self, offset: u64, len: usize) -> &mut [u8] {
+        // SAFETY: in bounds; exclusivity is the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.check(offset, len), len) }
+    }
+
+    /// Gives the physical pages of a range back; it then reads as zeros.
+    pub fn punch(&self, offset: u64, len: usize) -> Result<(), Errno> {
+        let ptr = self.check(offset, len);
+        // SAFETY: the range is inside this mapping and the caller gave up its contents; other
+        // references to it see zeros, which is a valid byte pattern.
+        unsafe { rustix::mm::madvise(ptr.cast(), len, rustix::mm::Advice::LinuxRemove) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped by this value and is not used after drop. A failure leaves the
+        // range mapped, which harms nobody.
+        let _ = unsafe { munmap(self.ptr.cast(), self.len) };
+    }
+}

@@ -1,0 +1,210 @@
+//! Power cuts against a bare region: after any of them, memory is what it was at a commit.
+
+use std::sync::Arc;
+
+use perdura_media::sim::SimDevice;
+use perdura_media::{Device, SimClock};
+use perdura_region::planted::Planted;
+use perdura_region::region::Origin;
+use perdura_region::{BLOCK_BYTES, Config, LaneId, Need, Region, RegionError};
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus as Random;
+
+const REGION_BYTES: u64 = 32 * BLOCK_BYTES;
+const LANES: u16 = 4;
+
+fn config(planted: Planted) -> Config {
+    Config {
+        segment_bytes: Some(64 << 10),
+        reserved_bytes: Some(REGION_BYTES),
+        lanes: LANES,
+        thread: false,
+        checkpoint_every: None,
+        planted,
+        ..Config::new(REGION_BYTES, 256 << 10)
+    }
+}
+
+fn open(device: &SimDevice, planted: Planted) -> Region {
+    let clock = Arc::new(SimClock::new(1_000));
+    let region = Region::open(Arc::new(device.clone()), clock, config(planted)).unwrap();
+    for block in 0..REGION_BYTES / BLOCK_BYTES {
+        region.assign_block(block, LaneId((block % u64::from(LANES)) as u16));
+    }
+    region
+}
+
+/// Writes bytes the way every user must: announce under the lane, wait without it.
+fn write(region: &Region, offset: u64, bytes: &[u8]) -> Result<(), RegionError> {
+    let mut credit = 0;
+    loop {
+        let lane = LaneId((offset / BLOCK_BYTES % u64::from(LANES)) as u16);
+        let need: Need = match region.lock_with(lane, credit).write(offset, bytes) {
+            Ok(()) => return Ok(()),
+            Err(need) => need,
+        };
+        credit = region.satisfy(need)?;
+    }
+}
+
+fn memory(region: &Region) -> Vec<u8> {
+    (0..REGION_BYTES / BLOCK_BYTES)
+        .flat_map(|block| {
+            let lane = region.lock(LaneId((block % u64::from(LANES)) as u16));
+            lane.bytes(block * BLOCK_BYTES, BLOCK_BYTES as usize).to_vec()
+        })
+        .collect()
+}
+
+/// One run: writes, checkpoints and group commits until the power fails. Returns the states that may be
+/// found afterwards, the newest last.
+fn run(region: &Region, random: &mut Random, steps: usize, start: Vec<u8>) -> Vec<Vec<u8>> {
+    let mut now = start.clone();
+    let mut allowed = vec![start];
+    for _ in 0..steps {
+        let choice = random.random_range(0..100);
+        if choice < 94 {
+            let block = random.random_range(0..REGION_BYTES / BLOCK_BYTES);
+            let len = [8usize, 64, 200, 1088, 5000][random.random_range(0..5)];
+            let offset = block * BLOCK_BYTES + random.random_range(0..BLOCK_BYTES - len as u64);
+            let bytes: Vec<u8> = (0..len).map(|_| random.random()).collect();
+            if write(region, offset, &bytes).is_err() {
+                return allowed;
+            }
+            now[offset as usize..offset as usize + len].copy_from_slice(&bytes);
+        } else {
+            allowed.push(now.clone());
+            let committed = if choice < 97 { region.commit_group() } else { region.checkpoint() };
+            if committed.is_err() {
+                return allowed;
+            }
+            allowed = vec![now.clone()];
+        }
+        assert!(region.used_bytes_max() <= region.budget_bytes());
+    }
+    allowed
+}
+
+/// Cuts the power at durable operation `cut` of a run seeded with `seed`; the reason if the promise broke.
+fn cut_once(seed: u64, cut: u64, planted: Planted) -> Result<u64, String> {
+    let device = SimDevice::new(0, seed);
+    let mut random = Random::seed_from_u64(seed);
+    let mut state = vec![0; REGION_BYTES as usize];
+    let region = open(&device, planted);
+    device.cut_after(device.ops() + cut);
+    let allowed = run(&region, &mut random, 400, state.clone());
+    let ops = device.ops();
+    drop(region);
+    let device = device.power_cycle(seed ^ cut);
+    let clock = Arc::new(SimClock::new(2_000));
+    let region = Region::open(Arc::new(device.clone()), clock, config(planted))
+        .map_err(|error| format!("does not open: {error}"))?;
+    drop(region);
+    let region = open(&device, planted);
+    state = memory(&region);
+    if !allowed.contains(&state) {
+        return Err(format!("memory after the cut is none of {} allowed states", allowed.len()));
+    }
+    // The image goes on working: a second life, a clean end, and all of it is there.
+    let mut later = run(&region, &mut random, 50, state);
+    let last = memory(&region);
+    later.push(last.clone());
+    region.close(1).map_err(|error| format!("final flush: {error}"))?;
+    drop(region);
+    let region = open(&device, planted);
+    if !matches!(region.origin(), Origin::Recovered { was_final: true, .. }) {
+        return Err("the final commit was not found".into());
+    }
+    if memory(&region) != last {
+        return Err("memory differs after a clean end".into());
+    }
+    Ok(ops)
+}
+
+fn replay(seed: u64, cut: u64) -> String {
+    format!(
+        "replay: PERDURA_SEED={seed} PERDURA_CUT={cut} cargo test -p perdura-region --test recovery replay"
+    )
+}
+
+#[test]
+fn every_cut_leaves_a_committed_state() {
+    for seed in 0..4 {
+        let ops = cut_once(seed, u64::MAX / 2, Planted::None).unwrap();
+        for cut in 0..ops.min(120) {
+            if let Err(why) = cut_once(seed, cut, Planted::None) {
+                panic!("seed {seed}, cut {cut}: {why}\n{}", replay(seed, cut));
+            }
+        }
+    }
+}
+
+#[test]
+fn replay_one_cut_from_the_environment() {
+    let read = |name| std::env::var(name).ok().and_then(|value| value.parse().ok());
+    if let (Some(seed), Some(cut)) = (read("PERDURA_SEED"), read("PERDURA_CUT")) {
+        cut_once(seed, cut, Planted::None).unwrap();
+    }
+}
+
+#[test]
+fn a_skipped_flush_is_caught() {
+    let caught =
+        (0..8).any(|seed| (0..60).any(|cut| cut_once(seed, cut, Planted::SkipFlush).is_err()));
+    assert!(caught);
+}
+
+#[test]
+fn memory_left_by_a_killed_process_is_taken_up_again() {
+    for seed in 0..20 {
+        let device = SimDevice::new(0, seed);
+        let region = open(&device, Planted::None);
+        let mut random = Random::seed_from_u64(seed);
+        run(&region, &mut random, 300, vec![0; REGION_BYTES as usize]);
+        let before = memory(&region);
+        let (memory_fd, ledger_fd) = region.fds();
+        let fds =
+            (memory_fd.try_clone_to_owned().unwrap(), ledger_fd.try_clone_to_owned().unwrap());
+        drop(region);
+        let clock = Arc::new(SimClock::new(3_000));
+        let attached =
+            Region::attach(fds.0, fds.1, Arc::new(device.clone()), clock, config(Planted::None))
+                .unwrap();
+        for block in 0..REGION_BYTES / BLOCK_BYTES {
+            attached.assign_block(block, LaneId((block % u64::from(LANES)) as u16));
+        }
+        assert_eq!(memory(&attached), before);
+        run(&attached, &mut random, 100, before);
+        let last = memory(&attached);
+        attached.close(2).unwrap();
+        drop(attached);
+        let device = device.power_cycle(seed);
+        assert!(memory(&open(&device, Planted::None)) == last, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_flipped_bit_is_an_error_or_harmless_never_wrong_data() {
+    let mut found = 0;
+    for seed in 0..60 {
+        let device = SimDevice::new(0, seed);
+        let region = open(&device, Planted::None);
+        let mut random = Random::seed_from_u64(seed);
+        run(&region, &mut random, 200, vec![0; REGION_BYTES as usize]);
+        let last = memory(&region);
+        region.close(1).unwrap();
+        drop(region);
+        device.flip_bit(random.random_range(0..device.capacity_bytes()), random.random_range(0..8));
+        let clock = Arc::new(SimClock::new(3_000));
+        match Region::open(Arc::new(device.clone()), clock, config(Planted::None)) {
+            Err(_) => found += 1,
+            Ok(region) => {
+                for block in 0..REGION_BYTES / BLOCK_BYTES {
+                    region.assign_block(block, LaneId((block % u64::from(LANES)) as u16));
+                }
+                assert!(memory(&region) == last, "seed {seed}");
+            }
+        }
+    }
+    assert!(found > 0, "no flip hit anything that counts");
+}
