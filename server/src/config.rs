@@ -125,7 +125,9 @@ fn is_loopback(ip: IpAddr) -> bool {
 #[non_exhaustive]
 pub enum StartError {
     /// Anyone who reaches the address could read and delete everything.
-    #[error("refusing to listen on {addr} without a password: set requirepass or bind a loopback address")]
+    #[error(
+        "refusing to listen on {addr} without a password: set requirepass or bind a loopback address"
+    )]
     Unprotected {
         /// The address asked for.
         addr: SocketAddr,

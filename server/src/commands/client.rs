@@ -70,9 +70,9 @@ pub(super) fn list(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
         if is(args.get(2), "TYPE") && args.len() == 4 {
             none = !is_normal(args.get(3))?;
         } else if is(args.get(2), "ID") && args.len() > 3 {
-            let parsed = args.from(3).map(|arg| {
-                parse_i64(arg).and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0)
-            });
+            let parsed = args
+                .from(3)
+                .map(|arg| parse_i64(arg).and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0));
             ids = Some(parsed.collect::<Option<_>>().ok_or(CommandError::ClientId)?);
         } else {
             return Err(CommandError::Syntax);

@@ -95,6 +95,15 @@ impl<'a> Server<'a> {
         for (db, keys) in (0..DATABASES).zip(&mut self.facts.keys) {
             *keys = self.store.len(db);
         }
+        let region = self.store.region();
+        let stats = region.stats();
+        self.facts.capacity_bytes = region.len_bytes();
+        self.facts.budget_bytes = region.budget_bytes();
+        self.facts.dirty_bytes = region.used_bytes();
+        self.facts.dirty_bytes_max = region.used_bytes_max();
+        self.facts.stalls = stats.stalls;
+        self.facts.stalled_us = stats.stall_ns / 1000;
+        self.facts.checkpoints = stats.checkpoints;
     }
 }
 
@@ -190,9 +199,7 @@ pub(crate) struct Pause {
 impl Pause {
     pub fn holds(&self, spec: &Spec, now_ns: u64) -> bool {
         now_ns < self.until_ns
-            && (!self.writes_only
-                || spec.has(super::spec::flag::WRITE)
-                || spec.name == "exec")
+            && (!self.writes_only || spec.has(super::spec::flag::WRITE) || spec.name == "exec")
     }
 }
 

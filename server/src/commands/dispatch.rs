@@ -64,6 +64,8 @@ pub(crate) fn execute(
     };
     if reply.overflowed() {
         server.stats.output_limit_disconnections += 1;
+        // What was cut off is not sent at all.
+        out.truncate(mark);
         return Flow::Close;
     }
     if was_skipping || matches!(session.reply_mode, ReplyMode::Off | ReplyMode::SkipNext) {
@@ -78,12 +80,7 @@ fn is_http(name: &[u8]) -> bool {
 }
 
 /// Checks, then queues or runs. True if data may have changed.
-fn attempt(
-    ctx: &mut Context<'_, '_, '_>,
-    row: usize,
-    spec: &'static Spec,
-    args: Args<'_>,
-) -> bool {
+fn attempt(ctx: &mut Context<'_, '_, '_>, row: usize, spec: &'static Spec, args: Args<'_>) -> bool {
     if let Err(error) = check(ctx, spec) {
         reject(ctx, Some(row), &error);
         return false;
@@ -231,8 +228,7 @@ pub(super) fn run_in_tx(
         return handler(ctx, args);
     }
     let key = Key { db, bytes: args.get(spec.keys.first.max(0) as usize) };
-    let mut call =
-        Call { args, db, now_ms, reply: &mut *ctx.reply, random: &ctx.server.random };
+    let mut call = Call { args, db, now_ms, reply: &mut *ctx.reply, random: &ctx.server.random };
     match spec.handler {
         Handler::Read(handler) => handler(&mut call, tx.get(key).as_ref()),
         Handler::Field(handler) => handler(&mut call, tx.hash_get(key, args.get(2))?),

@@ -60,11 +60,15 @@ pub(crate) enum CommandError {
     UnknownSubcommand { container: &'static str, sub: String },
     #[error("NOAUTH Authentication required.")]
     NoAuth,
-    #[error("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time")]
+    #[error(
+        "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time"
+    )]
     HelloNoAuth,
     #[error("WRONGPASS invalid username-password pair or user is disabled.")]
     WrongPass,
-    #[error("ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?")]
+    #[error(
+        "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?"
+    )]
     NoPassword,
     #[error("NOPROTO unsupported protocol version")]
     NoProto,
@@ -82,7 +86,9 @@ pub(crate) enum CommandError {
     WatchInMulti,
     #[error("EXECABORT Transaction discarded because of previous errors.")]
     ExecAbort,
-    #[error("EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command")]
+    #[error(
+        "EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command"
+    )]
     ExecArity,
     #[error("ERR Command not allowed inside a transaction")]
     NotInMulti,
@@ -122,13 +128,19 @@ pub(crate) enum CommandError {
     NoKeyArguments,
     #[error("ERR Invalid number of arguments specified for command")]
     InvalidArity,
-    #[error("ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust.")]
+    #[error(
+        "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust."
+    )]
     NoLfu,
     #[error("ERR idle times are not tracked")]
     NoIdleTime,
-    #[error("ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a local connection, otherwise you need to set this option in the configuration file, and then restart the server.")]
+    #[error(
+        "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a local connection, otherwise you need to set this option in the configuration file, and then restart the server."
+    )]
     DebugDisabled,
-    #[error("ERR SHUTDOWN NOSAVE is refused: a stop of this server always flushes; kill the process to test a crash")]
+    #[error(
+        "ERR SHUTDOWN NOSAVE is refused: a stop of this server always flushes; kill the process to test a crash"
+    )]
     ShutdownNoSave,
     #[error("ERR No shutdown in progress.")]
     NoShutdown,

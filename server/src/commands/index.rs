@@ -116,7 +116,8 @@ mod tests {
                 let (_, parent) = index.find(container.as_bytes(), None).unwrap();
                 assert!(parent.has(flag::SUBS), "{}", spec.name);
             }
-            let keyed = matches!(spec.handler, Handler::Read(_) | Handler::Field(_) | Handler::Data(_));
+            let keyed =
+                matches!(spec.handler, Handler::Read(_) | Handler::Field(_) | Handler::Data(_));
             assert!(!keyed || spec.keys.first != 0, "{}", spec.name);
         }
         assert!(index.find(b"object|encoding", None).is_none());

@@ -26,9 +26,14 @@ pub(super) enum Time {
 impl Time {
     /// The option letters of SET and GETEX.
     pub fn option(arg: &[u8]) -> Option<Self> {
-        [("EX", Self::InSeconds), ("PX", Self::InMs), ("EXAT", Self::AtSeconds), ("PXAT", Self::AtMs)]
-            .into_iter()
-            .find_map(|(name, time)| is(arg, name).then_some(time))
+        [
+            ("EX", Self::InSeconds),
+            ("PX", Self::InMs),
+            ("EXAT", Self::AtSeconds),
+            ("PXAT", Self::AtMs),
+        ]
+        .into_iter()
+        .find_map(|(name, time)| is(arg, name).then_some(time))
     }
 
     /// As unix milliseconds, none if out of range.
@@ -83,7 +88,8 @@ impl<'a> ScanOptions<'a> {
             let value = call.args.get(at + 1);
             if is(name, "COUNT") && has_value {
                 let count = call.int(at + 1)?;
-                options.count = usize::try_from(count).ok().filter(|n| *n > 0).ok_or(CommandError::Syntax)?;
+                options.count =
+                    usize::try_from(count).ok().filter(|n| *n > 0).ok_or(CommandError::Syntax)?;
             } else if is(name, "MATCH") && has_value {
                 options.pattern = Some(value).filter(|p| *p != b"*");
             } else if typed && is(name, "TYPE") && has_value {
@@ -119,7 +125,10 @@ pub(super) fn kind_name(kind: Kind) -> &'static str {
 }
 
 /// The string at `key`, none if there is no such key.
-pub(super) fn string_at<'t>(tx: &'t Tx<'_>, key: Key<'_>) -> Result<Option<&'t [u8]>, CommandError> {
+pub(super) fn string_at<'t>(
+    tx: &'t Tx<'_>,
+    key: Key<'_>,
+) -> Result<Option<&'t [u8]>, CommandError> {
     match tx.get(key) {
         None => Ok(None),
         Some(entry) => string_of(&entry).map(Some),

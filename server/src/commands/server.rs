@@ -118,7 +118,8 @@ pub(super) fn memory_doctor(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> O
     if ctx.server.latched.is_some() {
         advice.push("the device has failed: nothing written since is durable");
     }
-    let text = if advice.is_empty() { "No memory problem found.".into() } else { advice.join("\n") };
+    let text =
+        if advice.is_empty() { "No memory problem found.".into() } else { advice.join("\n") };
     ctx.reply.verbatim(text.as_bytes());
     Ok(())
 }

@@ -13,9 +13,8 @@ use crate::resp::Args;
 /// CONFIG GET pattern [pattern ...]
 pub(super) fn get(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     let all = values(ctx.server);
-    let fits = |name: &&str| {
-        args.from(2).any(|p| crate::glob::matches_ignoring_case(p, name.as_bytes()))
-    };
+    let fits =
+        |name: &&str| args.from(2).any(|p| crate::glob::matches_ignoring_case(p, name.as_bytes()));
     let found: Vec<_> = all.iter().filter(|(name, _)| fits(name)).collect();
     ctx.reply.map(found.len());
     for (name, value) in found {
@@ -71,9 +70,14 @@ pub(super) fn set(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
         }
         seen.push(name.as_bytes());
         let number = |min: i64, max: i64| {
-            let number = parse_i64(value).ok_or(refused("argument couldn't be parsed into an integer"))?;
+            let number =
+                parse_i64(value).ok_or(refused("argument couldn't be parsed into an integer"))?;
             let fits = (min..=max).contains(&number);
-            if fits { Ok(number) } else { Err(refused("argument must be between the setting's bounds")) }
+            if fits {
+                Ok(number)
+            } else {
+                Err(refused("argument must be between the setting's bounds"))
+            }
         };
         match *name {
             "maxclients" => changed.clients_max = number(1, 1 << 20)? as usize,
@@ -88,7 +92,9 @@ pub(super) fn set(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
                 let password = std::str::from_utf8(value).map_err(|_| refused("not UTF-8"))?;
                 changed.requirepass = Some(password.to_owned()).filter(|p| !p.is_empty());
                 if changed.check().is_err() {
-                    return Err(refused("the server listens on an open address and needs a password"));
+                    return Err(refused(
+                        "the server listens on an open address and needs a password",
+                    ));
                 }
             }
             _ => return Err(refused("can't set immutable config")),

@@ -64,7 +64,8 @@ pub(super) fn msetnx(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     if call.args.len() % 2 == 0 {
         return Err(CommandError::Arity("msetnx"));
     }
-    let taken = call.args.from(1).step_by(2).any(|bytes| tx.get(Key { db: call.db, bytes }).is_some());
+    let taken =
+        call.args.from(1).step_by(2).any(|bytes| tx.get(Key { db: call.db, bytes }).is_some());
     if !taken {
         put_pairs(call, tx, "msetnx")?;
     }

@@ -23,8 +23,14 @@ const GROW: u32 = WRITE | DENYOOM;
 
 #[allow(clippy::too_many_arguments)] // one line of the table
 const fn c(
-    name: &'static str, arity: i32, flags: u32, keys: Keys, group: Group, since: &'static str,
-    handler: Handler, summary: &'static str,
+    name: &'static str,
+    arity: i32,
+    flags: u32,
+    keys: Keys,
+    group: Group,
+    since: &'static str,
+    handler: Handler,
+    summary: &'static str,
 ) -> Spec {
     Spec { name, arity, flags, keys, group, since, summary, handler }
 }

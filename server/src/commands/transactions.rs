@@ -99,8 +99,7 @@ fn run_all(
     watched: &[Watched],
 ) -> Result<bool, StoreError> {
     let store = ctx.server.store;
-    let mut keys: Vec<Key<'_>> =
-        watched.iter().map(|w| Key { db: w.db, bytes: &w.key }).collect();
+    let mut keys: Vec<Key<'_>> = watched.iter().map(|w| Key { db: w.db, bytes: &w.key }).collect();
     let named = collect_keys(ctx.session.db, multi, &mut keys);
     let walks = multi.queue.iter().any(|q| matches!(q.spec.handler, Handler::Keyspace(_)));
     let names = if walks { keyspace::names(store, &keys) } else { Vec::new() };

@@ -186,3 +186,14 @@ impl Peers<'_> {
         self.connected
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_connection_is_small() {
+        // Plus its place in the table; no buffers.
+        assert!(size_of::<Conn>() + size_of::<Option<Box<Conn>>>() < 512, "{}", size_of::<Conn>());
+    }
+}

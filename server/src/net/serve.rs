@@ -296,7 +296,13 @@ impl<'a> Serve<'a> {
 
     /// Executes the whole commands of `buf`; returns the bytes used. Sets `stalled` when it stopped
     /// before a whole command.
-    fn execute_all(&mut self, slot: u32, conn: &mut Conn, parser: &mut Parser, buf: &[u8]) -> usize {
+    fn execute_all(
+        &mut self,
+        slot: u32,
+        conn: &mut Conn,
+        parser: &mut Parser,
+        buf: &[u8],
+    ) -> usize {
         let mut at = 0;
         conn.stalled = false;
         conn.take_buffer(&mut self.spare);
@@ -312,8 +318,7 @@ impl<'a> Serve<'a> {
                 }
             }
             let mut limits = self.server.config.limits;
-            limits.unauthenticated =
-                !conn.session.authenticated && self.server.needs_password();
+            limits.unauthenticated = !conn.session.authenticated && self.server.needs_password();
             let consumed = match parser.step(&buf[at..], &limits) {
                 Ok(Step::Incomplete) => return at,
                 Ok(Step::Empty { consumed }) => {

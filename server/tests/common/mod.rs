@@ -136,6 +136,13 @@ impl Client {
         }
     }
 
+    /// One reply, or nothing if the server has closed already.
+    pub fn rest_of_one(&mut self) -> String {
+        let mut line = String::new();
+        let _ = self.reader.read_line(&mut line);
+        line
+    }
+
     /// Everything until the server closes.
     pub fn rest(&mut self) -> String {
         let mut rest = Vec::new();
