@@ -1,4 +1,5 @@
 //! What commands do beyond what the differential test can compare.
+#![allow(clippy::unwrap_used)] // tests, though not every helper is inside one
 
 mod common;
 
@@ -53,7 +54,12 @@ fn watch_sees_the_changes_of_others() {
     for change in changes {
         check(
             &mut a,
-            &[("FLUSHALL", "+OK"), ("SET k 1", "+OK"), ("HSET h f 1 g 1", ":2"), ("WATCH k h absent", "+OK")],
+            &[
+                ("FLUSHALL", "+OK"),
+                ("SET k 1", "+OK"),
+                ("HSET h f 1 g 1", ":2"),
+                ("WATCH k h absent", "+OK"),
+            ],
         );
         b.call(change);
         check(&mut a, &[("MULTI", "+OK"), ("SET k 3", "+QUEUED"), ("EXEC", "*-1")]);
@@ -182,10 +188,16 @@ fn settings_change_all_or_none() {
                 "CONFIG SET maxclients 60 port 1",
                 "-ERR CONFIG SET failed (possibly related to argument 'port') - can't set immutable config",
             ),
-            ("CONFIG SET nosuch 1", "-ERR Unknown option or number of arguments for CONFIG SET - 'nosuch'"),
+            (
+                "CONFIG SET nosuch 1",
+                "-ERR Unknown option or number of arguments for CONFIG SET - 'nosuch'",
+            ),
             ("CONFIG GET maxclients", "*2 $10 maxclients $2 50"),
             ("CONFIG REWRITE", "-ERR The server is running without a config file"),
-            ("DEBUG SLEEP 0", "-ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a local connection, otherwise you need to set this option in the configuration file, and then restart the server."),
+            (
+                "DEBUG SLEEP 0",
+                "-ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a local connection, otherwise you need to set this option in the configuration file, and then restart the server.",
+            ),
         ],
     );
 }
@@ -211,9 +223,23 @@ fn info_has_every_section() {
     client.call("GET a");
     let info = client.call("INFO everything");
     for text in [
-        "# Server", "# Clients", "# Memory", "# Persistence", "# Stats", "# CPU", "# Commandstats",
-        "# Keyspace", "# Perdura", "db0:keys=1", "cmdstat_get:calls=1", "keyspace_hits:1",
-        "connected_clients:1", "durability:warned", "budget_bytes:", "dirty_bytes:", "stalls:",
+        "# Server",
+        "# Clients",
+        "# Memory",
+        "# Persistence",
+        "# Stats",
+        "# CPU",
+        "# Commandstats",
+        "# Keyspace",
+        "# Perdura",
+        "db0:keys=1",
+        "cmdstat_get:calls=1",
+        "keyspace_hits:1",
+        "connected_clients:1",
+        "durability:warned",
+        "budget_bytes:",
+        "dirty_bytes:",
+        "stalls:",
     ] {
         assert!(info.contains(text), "{text} in {info}");
     }

@@ -1,4 +1,5 @@
 //! Connections: how bytes arrive, how they leave, and how connections end.
+#![allow(clippy::unwrap_used)] // tests, though not every helper is inside one
 
 mod common;
 
@@ -22,7 +23,8 @@ fn eventually(what: &str, mut check: impl FnMut() -> bool) {
 fn commands_may_arrive_in_any_pieces() {
     let server = start(config());
     let mut client = server.client();
-    let input = [frame(&[b"SET", b"k", b"v\r\n*1"]), b"GET k\r\n\r\n".to_vec(), frame(&[b"PING"])].concat();
+    let input =
+        [frame(&[b"SET", b"k", b"v\r\n*1"]), b"GET k\r\n\r\n".to_vec(), frame(&[b"PING"])].concat();
     for byte in input.chunks(1) {
         client.stream.write_all(byte).unwrap();
     }
@@ -225,7 +227,10 @@ fn replies_can_be_switched_off() {
     let mut client = server.client();
     client.stream.write_all(b"CLIENT REPLY SKIP\r\nSET a 1\r\nGET a\r\n").unwrap();
     assert_eq!(client.reply_text(), "$1 1");
-    client.stream.write_all(b"CLIENT REPLY OFF\r\nSET a 2\r\nbogus\r\nCLIENT REPLY ON\r\n").unwrap();
+    client
+        .stream
+        .write_all(b"CLIENT REPLY OFF\r\nSET a 2\r\nbogus\r\nCLIENT REPLY ON\r\n")
+        .unwrap();
     assert_eq!(client.reply_text(), "+OK");
     assert_eq!(client.call("GET a"), "$1 2");
 }

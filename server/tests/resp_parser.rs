@@ -1,4 +1,5 @@
 //! The parser against a naive one, and against itself with the input cut everywhere.
+#![allow(clippy::unwrap_used)] // tests, though not every helper is inside one
 
 use perdura_server::resp::{Limits, Parser, ProtocolError, Step};
 use proptest::prelude::*;

@@ -61,7 +61,7 @@ pub(super) fn mset(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
 
 /// MSETNX key value [key value ...]
 pub(super) fn msetnx(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
-    if call.args.len() % 2 == 0 {
+    if call.args.len().is_multiple_of(2) {
         return Err(CommandError::Arity("msetnx"));
     }
     let taken =
@@ -74,7 +74,7 @@ pub(super) fn msetnx(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
 }
 
 fn put_pairs(call: &mut Call<'_, '_>, tx: &mut Tx<'_>, name: &'static str) -> Outcome {
-    if call.args.len() % 2 == 0 {
+    if call.args.len().is_multiple_of(2) {
         return Err(CommandError::Arity(name));
     }
     for index in (1..call.args.len()).step_by(2) {

@@ -7,8 +7,7 @@
 //! executed any further (its requests stay in the socket), so its memory is bounded as well.
 //! A stop is seen at the next turn; nothing is waited for then.
 
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use perdura_media::Clock;
 use perdura_store::Store;
@@ -16,13 +15,12 @@ use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 
-use super::conn::{Conn, Peers, Pending};
+use super::conn::Conn;
 use super::group::Group;
 use super::listen::{Listener, Socket};
-use crate::commands::{Flow, Server, execute};
+use crate::commands::Server;
 use crate::config::{ServeError, ServerConfig, StopFlag};
-use crate::resp::{Parser, Reply, Step};
-use crate::session::Session;
+use crate::resp::Parser;
 
 /// Why a server ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,25 +68,26 @@ pub fn run(
     })
 }
 
-struct Serve<'a> {
-    server: Server<'a>,
-    epoll: OwnedFd,
-    sockets: Vec<Socket>,
+/// The loop's state.
+pub(super) struct Serve<'a> {
+    pub(super) server: Server<'a>,
+    pub(super) epoll: OwnedFd,
+    pub(super) sockets: Vec<Socket>,
     /// Accepting failed for want of descriptors: tried again at the next tick.
-    deaf: bool,
-    conns: Vec<Option<Box<Conn>>>,
-    free: Vec<u32>,
-    connected: usize,
-    next_id: u64,
+    pub(super) deaf: bool,
+    pub(super) conns: Vec<Option<Box<Conn>>>,
+    pub(super) free: Vec<u32>,
+    pub(super) connected: usize,
+    pub(super) next_id: u64,
     /// The one read buffer.
-    arena: Vec<u8>,
+    pub(super) arena: Vec<u8>,
     /// The parser of connections without pending input.
-    parser: Parser,
-    spare: Vec<Vec<u8>>,
-    group: Group,
-    stalled: Vec<u32>,
-    finished: Vec<u32>,
-    next_tick_ns: u64,
+    pub(super) parser: Parser,
+    pub(super) spare: Vec<Vec<u8>>,
+    pub(super) group: Group,
+    pub(super) stalled: Vec<u32>,
+    pub(super) finished: Vec<u32>,
+    pub(super) next_tick_ns: u64,
 }
 
 impl<'a> Serve<'a> {
@@ -192,200 +191,8 @@ impl<'a> Serve<'a> {
         }
     }
 
-    fn accept(&mut self, at: usize) {
-        for _ in 0..ACCEPTS_MAX {
-            match self.sockets[at].accept(self.server.config.tcp_keepalive_s) {
-                Ok((stream, peer)) => {
-                    self.server.stats.connections += 1;
-                    if self.connected >= self.server.config.clients_max {
-                        self.server.stats.rejected_connections += 1;
-                        // If even this does not fit the socket, the peer sees the close alone.
-                        let _ = stream.write(b"-ERR max number of clients reached\r\n");
-                        continue;
-                    }
-                    let authenticated = !self.server.needs_password();
-                    let fd = stream.as_fd().as_raw_fd();
-                    let now_ns = self.server.now_ns;
-                    let session = Session::new(self.next_id, fd, peer, authenticated, now_ns);
-                    self.next_id += 1;
-                    self.add(Box::new(Conn::new(stream, session)));
-                }
-                Err(error) => match error.kind() {
-                    io::ErrorKind::WouldBlock => return,
-                    io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted => {}
-                    _ => {
-                        // No descriptors: being told again and again would only burn time.
-                        tracing::warn!(%error, "cannot accept connections for now");
-                        return self.listen(false);
-                    }
-                },
-            }
-        }
-    }
-
-    fn listen(&mut self, on: bool) {
-        self.deaf = !on;
-        let interest = if on { EventFlags::IN } else { EventFlags::empty() };
-        for (at, socket) in self.sockets.iter().enumerate() {
-            let data = EventData::new_u64(LISTENERS + at as u64);
-            if let Err(error) = epoll::modify(&self.epoll, socket, data, interest) {
-                tracing::error!(%error, "cannot change what is listened for");
-            }
-        }
-    }
-
-    fn add(&mut self, conn: Box<Conn>) {
-        let slot = self.free.last().copied().unwrap_or(self.conns.len() as u32);
-        let data = EventData::new_u64(u64::from(slot));
-        if let Err(error) = epoll::add(&self.epoll, &conn.stream, data, conn.interest) {
-            tracing::warn!(%error, "cannot watch a connection; it is closed");
-            return;
-        }
-        match self.free.pop() {
-            Some(slot) => self.conns[slot as usize] = Some(conn),
-            None => self.conns.push(Some(conn)),
-        }
-        self.connected += 1;
-        let seen = &mut self.server.stats.clients_max_seen;
-        *seen = (*seen).max(self.connected as u64);
-    }
-
-    /// One bounded read, and everything it completes.
-    fn receive(&mut self, slot: u32, conn: &mut Conn) {
-        let mut arena = std::mem::take(&mut self.arena);
-        match conn.stream.read(&mut arena) {
-            Ok(0) => conn.input_closed = true,
-            Ok(n) => {
-                self.server.stats.net_input_bytes += n as u64;
-                match conn.pending.take() {
-                    None => {
-                        let mut parser = std::mem::take(&mut self.parser);
-                        let used = self.execute_all(slot, conn, &mut parser, &arena[..n]);
-                        if used < n {
-                            let bytes = arena[used..n].to_vec();
-                            conn.pending = Some(Box::new(Pending { bytes, parser }));
-                        } else {
-                            self.parser = parser;
-                        }
-                    }
-                    Some(mut pending) => {
-                        pending.bytes.extend_from_slice(&arena[..n]);
-                        self.execute_pending(slot, conn, pending);
-                    }
-                }
-            }
-            Err(error) => match error.kind() {
-                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => {}
-                _ => conn.session.killed = true,
-            },
-        }
-        self.arena = arena;
-    }
-
-    fn execute_pending(&mut self, slot: u32, conn: &mut Conn, mut pending: Box<Pending>) {
-        let Pending { bytes, parser } = &mut *pending;
-        let used = self.execute_all(slot, conn, parser, bytes);
-        if used < bytes.len() {
-            bytes.drain(..used);
-            if bytes.capacity() > 4 * bytes.len() + PENDING_SLACK {
-                bytes.shrink_to_fit();
-            }
-            conn.pending = Some(pending);
-        }
-    }
-
-    /// Executes the whole commands of `buf`; returns the bytes used. Sets `stalled` when it stopped
-    /// before a whole command.
-    fn execute_all(
-        &mut self,
-        slot: u32,
-        conn: &mut Conn,
-        parser: &mut Parser,
-        buf: &[u8],
-    ) -> usize {
-        let mut at = 0;
-        conn.stalled = false;
-        conn.take_buffer(&mut self.spare);
-        loop {
-            if conn.session.closing || conn.session.killed || self.server.shutdown {
-                // What follows QUIT is never looked at.
-                return buf.len();
-            }
-            if conn.unsent() > self.server.config.output_pause_bytes {
-                self.send_unless_held(conn);
-                if conn.unsent() > self.server.config.output_pause_bytes {
-                    return self.stall(slot, conn, at);
-                }
-            }
-            let mut limits = self.server.config.limits;
-            limits.unauthenticated = !conn.session.authenticated && self.server.needs_password();
-            let consumed = match parser.step(&buf[at..], &limits) {
-                Ok(Step::Incomplete) => return at,
-                Ok(Step::Empty { consumed }) => {
-                    at += consumed;
-                    continue;
-                }
-                Ok(Step::Command { consumed }) => consumed,
-                Err(error) => {
-                    let limit = self.server.config.output_max_bytes;
-                    let resp3 = conn.session.resp3;
-                    let text = format!("ERR {error}");
-                    Reply::new(conn.output_mut(), resp3, limit).error(&text);
-                    conn.session.closing = true;
-                    *parser = Parser::default();
-                    return buf.len();
-                }
-            };
-            conn.session.active_ns = self.server.now_ns;
-            let args = parser.args(&buf[at..]);
-            let start = conn.output_mut().len();
-            let peers = Peers { conns: &mut self.conns, connected: self.connected };
-            let (session, out) = conn.session_and_output();
-            match execute(&mut self.server, session, peers, args, out) {
-                Flow::Next { wrote } => {
-                    at += consumed;
-                    if wrote && self.server.holds_replies() {
-                        self.server.uncommitted = true;
-                        self.group.note_write(slot, start, conn.output_mut().len());
-                    }
-                }
-                Flow::Paused => return self.stall(slot, conn, at),
-                Flow::Close => conn.session.killed = true,
-            }
-        }
-    }
-
-    fn stall(&mut self, slot: u32, conn: &mut Conn, at: usize) -> usize {
-        conn.stalled = true;
-        self.stalled.push(slot);
-        at
-    }
-
-    fn may_resume(&self, conn: &Conn) -> bool {
-        conn.unsent() <= self.server.config.output_pause_bytes
-            && self.server.clock.now_ns() >= self.server.pause.until_ns
-    }
-
-    fn resume_stalled(&mut self) {
-        let mut waiting = std::mem::take(&mut self.stalled);
-        waiting.retain(|slot| {
-            let Some(mut conn) = self.conns[*slot as usize].take() else { return false };
-            let resume = conn.stalled && self.may_resume(&conn);
-            let keep = conn.stalled && !resume;
-            if resume {
-                if let Some(pending) = conn.pending.take() {
-                    self.execute_pending(*slot, &mut conn, pending);
-                }
-                conn.stalled &= conn.pending.is_some();
-            }
-            self.put_back(*slot, conn);
-            keep
-        });
-        self.stalled.append(&mut waiting);
-    }
-
     /// Ends a connection's part of a turn: sends or holds its output, watches for what it needs.
-    fn put_back(&mut self, slot: u32, mut conn: Box<Conn>) {
+    pub(super) fn put_back(&mut self, slot: u32, mut conn: Box<Conn>) {
         if self.server.uncommitted && conn.unsent() > 0 {
             if !conn.held {
                 conn.held = true;
@@ -398,7 +205,7 @@ impl<'a> Serve<'a> {
         self.conns[slot as usize] = Some(conn);
     }
 
-    fn watch(&mut self, slot: u32, conn: &mut Conn) {
+    pub(super) fn watch(&mut self, slot: u32, conn: &mut Conn) {
         if conn.is_finished() && !conn.held {
             self.finished.push(slot);
             return;
@@ -414,13 +221,13 @@ impl<'a> Serve<'a> {
         }
     }
 
-    fn send_unless_held(&mut self, conn: &mut Conn) {
+    pub(super) fn send_unless_held(&mut self, conn: &mut Conn) {
         if !conn.held && !self.server.uncommitted {
             self.send(conn);
         }
     }
 
-    fn send(&mut self, conn: &mut Conn) {
+    pub(super) fn send(&mut self, conn: &mut Conn) {
         self.server.stats.net_output_bytes += conn.send(&mut self.spare) as u64;
     }
 
@@ -456,22 +263,6 @@ impl<'a> Serve<'a> {
         self.group.clear_writes();
     }
 
-    fn close_finished(&mut self) {
-        if std::mem::take(&mut self.server.kills) {
-            let killed = |conn: &Option<Box<Conn>>| conn.as_ref().is_some_and(|c| c.session.killed);
-            let slots = (0..self.conns.len()).filter(|slot| killed(&self.conns[*slot]));
-            self.finished.extend(slots.map(|slot| slot as u32));
-        }
-        for slot in std::mem::take(&mut self.finished) {
-            // Dropping the socket also takes it out of the event queue.
-            if self.conns[slot as usize].take_if(|conn| conn.is_finished()).is_some() {
-                self.connected -= 1;
-                self.free.push(slot);
-                self.stalled.retain(|other| *other != slot);
-            }
-        }
-    }
-
     /// About ten times a second: expired keys, silent clients.
     fn tick(&mut self) {
         if self.deaf {
@@ -503,13 +294,10 @@ fn failed(op: &'static str) -> impl Fn(rustix::io::Errno) -> ServeError {
 }
 
 /// Event data: below `LISTENERS` a connection's slot.
-const LISTENERS: u64 = 1 << 32;
+pub(super) const LISTENERS: u64 = 1 << 32;
 const STOP: u64 = u64::MAX;
 
 const EVENTS_MAX: usize = 1024;
-const ACCEPTS_MAX: usize = 64;
 const TICK_NS: u64 = 100_000_000;
 const EXPIRE_WORK: usize = 256;
 const EXPIRE_ROUNDS_MAX: usize = 16;
-/// Pending input may hold so many bytes of unused capacity.
-const PENDING_SLACK: usize = 16 << 10;

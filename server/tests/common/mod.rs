@@ -1,4 +1,5 @@
 //! A server in this process, and a client that reads whole replies.
+#![allow(clippy::unwrap_used)]
 #![allow(dead_code)] // each test file uses its own part
 
 mod open;
