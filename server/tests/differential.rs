@@ -147,7 +147,7 @@ impl Generator {
             // Inside EXEC replies without an order could not be told apart.
             // A watched key that is written without being changed counts as changed in Redis alone.
             let watches = template.starts_with("watch") && !self.in_multi;
-            if !(self.in_multi && is_unordered(template)) && !watches {
+            if !(watches || self.in_multi && is_unordered(template)) {
                 break template;
             }
         };
