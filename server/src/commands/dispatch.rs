@@ -95,7 +95,7 @@ fn attempt(ctx: &mut Context<'_, '_, '_>, row: usize, spec: &'static Spec, args:
     }
     let (mark, errors, start_ns) = (ctx.reply.mark(), ctx.reply.errors(), ctx.server.now_ns);
     let outcome = run(ctx, spec, args);
-    let wrote = spec.has(flag::WRITE) && outcome.is_ok() || spec.name == "exec";
+    let wrote = outcome.is_ok() && (spec.has(flag::WRITE) || spec.name == "exec");
     if let Err(error) = outcome {
         ctx.reply.rewind(mark);
         ctx.reply.error(&error);

@@ -195,7 +195,7 @@ pub(super) fn hrandfield(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let with_values = call.args.len() > 3;
     let bound = if with_values { i64::MAX / 2 } else { i64::MAX };
     let count = call.int(2)?;
-    if count < -bound || count > bound {
+    if count < -bound || count > bound || (count < 0 && count.unsigned_abs() > PICKS_MAX) {
         return Err(CommandError::OutOfRange);
     }
     if call.args.len() > 4 || (with_values && !is(call.args.get(3), "WITHVALUES")) {
@@ -218,7 +218,7 @@ pub(super) fn hrandfield(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     Ok(())
 }
 
-/// More random fields with repetition than this are not made: the reply would only be cut off.
+/// More random fields with repetition are refused: the reply would pass the output limit anyway.
 const PICKS_MAX: u64 = 1 << 24;
 
 /// Positions: distinct for a positive count, with repetition for a negative one.
@@ -227,8 +227,7 @@ fn choose(call: &Call<'_, '_>, len: u64, count: i64) -> Vec<u64> {
         return Vec::new();
     }
     if count < 0 {
-        let count = count.unsigned_abs().min(PICKS_MAX);
-        return (0..count).map(|_| call.random.below(len)).collect();
+        return (0..count.unsigned_abs()).map(|_| call.random.below(len)).collect();
     }
     // The first `count` steps of a shuffle.
     let mut all: Vec<u64> = (0..len).collect();

@@ -88,10 +88,9 @@ fn memory_section(server: &Server<'_>, _: usize, out: &mut String) -> std::fmt::
 fn persistence_section(server: &Server<'_>, _: usize, out: &mut String) -> std::fmt::Result {
     write!(
         out,
-        "loading:0\r\nrdb_changes_since_last_save:{}\r\nrdb_bgsave_in_progress:0\r\n\
+        "loading:0\r\nrdb_bgsave_in_progress:0\r\n\
          rdb_last_save_time:{}\r\nrdb_last_bgsave_status:{}\r\naof_enabled:{}\r\n\
          aof_last_write_status:{}\r\n",
-        server.facts.dirty_bytes,
         server.saved_unix_s,
         if server.save_failed { "err" } else { "ok" },
         u8::from(server.holds_replies()),

@@ -30,14 +30,14 @@ fn values(server: &Server<'_>) -> BTreeMap<&'static str, String> {
     let socket = config.unix_socket.as_ref().map(|p| p.display().to_string());
     BTreeMap::from([
         ("appendfsync", if server.holds_replies() { "always" } else { "no" }.to_owned()),
-        // What Redis calls the append-only file is always on here: acknowledged writes survive.
+        // The nearest thing to an append-only file: acknowledged writes are on the device.
         ("appendonly", if server.holds_replies() { "yes" } else { "no" }.to_owned()),
         ("bind", bind.join(" ")),
         ("client-output-buffer-limit", format!("normal {} 0 0", config.output_max_bytes)),
         ("databases", super::options::DATABASES.to_string()),
         ("durability", config.durability.name().to_owned()),
         ("maxclients", config.clients_max.to_string()),
-        ("maxmemory", "0".to_owned()),
+        ("maxmemory", server.store.region().len_bytes().to_string()),
         ("maxmemory-policy", "noeviction".to_owned()),
         ("port", server.tcp_port.to_string()),
         ("proto-max-bulk-len", config.limits.bulk_max_bytes.to_string()),
