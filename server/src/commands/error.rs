@@ -153,7 +153,7 @@ pub(crate) enum CommandError {
 impl From<TxError> for CommandError {
     fn from(error: TxError) -> Self {
         match error {
-            TxError::WrongType => Self::WrongType,
+            TxError::WrongType { .. } => Self::WrongType,
             other => Self::Tx(other),
         }
     }
@@ -162,7 +162,7 @@ impl From<TxError> for CommandError {
 impl From<StoreError> for CommandError {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::WrongType => Self::WrongType,
+            StoreError::WrongType { .. } => Self::WrongType,
             other => Self::Store(other),
         }
     }

@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use perdura_server::{Listener, Report, ServeError, ServerConfig, StopFlag, run};
 
-pub use open::{Opened, open};
+pub use open::{Opened, open, open_on};
 
 /// A running server; stopped when dropped.
 pub struct Running {
     pub addr: SocketAddr,
+    pub store: Arc<perdura_store::Store>,
     stop: Arc<StopFlag>,
     thread: Option<JoinHandle<Result<Report, ServeError>>>,
 }
@@ -35,9 +36,10 @@ pub fn start_with(config: ServerConfig, opened: Opened) -> Running {
     let addr = listener.local_addr().unwrap();
     let stop = Arc::new(StopFlag::new().unwrap());
     let flag = Arc::clone(&stop);
+    let store = Arc::clone(&opened.store);
     let thread =
         std::thread::spawn(move || run(listener, &opened.store, &config, &*opened.clock, &flag));
-    Running { addr, stop, thread: Some(thread) }
+    Running { addr, store, stop, thread: Some(thread) }
 }
 
 impl Running {
