@@ -46,6 +46,9 @@ pub struct Report {
 
 /// Serves until `stop` is set or a client says SHUTDOWN. Does not flush: the caller does.
 ///
+/// A write may wait inside the store for its budget; `store.region().close(..)` from the thread that
+/// sets `stop` ends that wait with an error, so a stop depends on no writer either.
+///
 /// # Errors
 /// The event queue cannot be made or waited on.
 pub fn run(
