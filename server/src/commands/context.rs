@@ -3,10 +3,9 @@
 use std::collections::VecDeque;
 
 use perdura_media::Clock;
-use perdura_store::Store;
+use perdura_store::{DATABASES, Store};
 
 use super::index::Index;
-use super::options::DATABASES;
 use super::spec::{Random, Spec};
 use super::table::TABLE;
 use crate::config::{Durability, ServerConfig};
@@ -92,9 +91,12 @@ impl<'a> Server<'a> {
 
     /// Looks at the store as a whole; not from inside a transaction, which holds its locks.
     pub fn refresh_facts(&mut self) {
-        for (db, keys) in (0..DATABASES).zip(&mut self.facts.keys) {
-            *keys = self.store.len(db);
+        for db in 0..DATABASES {
+            self.facts.keys[usize::from(db)] = self.store.len(db);
+            self.facts.keys_with_expiry[usize::from(db)] = self.store.keys_with_expiry(db);
         }
+        let store = self.store.stats();
+        self.facts.used_bytes = store.region_bytes.saturating_sub(store.free_bytes);
         let region = self.store.region();
         let stats = region.stats();
         self.facts.capacity_bytes = region.len_bytes();
@@ -111,6 +113,7 @@ impl<'a> Server<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     pub keys: [u64; DATABASES as usize],
+    pub keys_with_expiry: [u64; DATABASES as usize],
     pub used_bytes: u64,
     pub capacity_bytes: u64,
     pub budget_bytes: u64,

@@ -2,9 +2,11 @@
 
 use std::fmt::Write;
 
+use perdura_store::DATABASES;
+
 use super::connection::REDIS_VERSION;
 use super::context::{Context, Server};
-use super::options::{DATABASES, is};
+use super::options::is;
 use super::spec::Outcome;
 use super::table::TABLE;
 use crate::resp::Args;
@@ -143,10 +145,12 @@ fn commandstats_section(server: &Server<'_>, _: usize, out: &mut String) -> std:
 }
 
 fn keyspace_section(server: &Server<'_>, _: usize, out: &mut String) -> std::fmt::Result {
-    for (db, keys) in (0..DATABASES).zip(server.facts.keys) {
+    for db in 0..DATABASES {
+        let keys = server.facts.keys[usize::from(db)];
+        let expires = server.facts.keys_with_expiry[usize::from(db)];
         if keys > 0 {
-            // How many keys end, and when, would take a walk over all of them.
-            write!(out, "db{db}:keys={keys},expires=0,avg_ttl=0\r\n")?;
+            // The mean time to live would take a walk over all of them.
+            write!(out, "db{db}:keys={keys},expires={expires},avg_ttl=0\r\n")?;
         }
     }
     Ok(())

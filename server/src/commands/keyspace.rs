@@ -4,10 +4,9 @@
 //! names are taken just before it begins, the transaction's own keys added, and each is looked up in
 //! the transaction: what EXEC did so far is seen.
 
-use perdura_store::{Entry, Key, Store, Tx};
+use perdura_store::{DATABASES, Entry, Key, Store, Tx};
 
 use super::error::CommandError;
-use super::options::DATABASES;
 use super::spec::Random;
 
 /// Names per database, sorted and unique.

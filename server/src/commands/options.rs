@@ -1,6 +1,6 @@
 //! Arguments that several commands share: times, cursors, ranges.
 
-use perdura_store::{Entry, Key, Kind, Tx};
+use perdura_store::{DATABASES, Entry, Key, Kind, Tx};
 
 use super::error::CommandError;
 use super::spec::Call;
@@ -112,9 +112,6 @@ pub(super) fn database(arg: &[u8], invalid: CommandError) -> Result<u8, CommandE
     let number = parse_i64(arg).filter(|n| i32::try_from(*n).is_ok()).ok_or(invalid)?;
     u8::try_from(number).ok().filter(|db| *db < DATABASES).ok_or(CommandError::DbIndex)
 }
-
-/// How many databases a store has.
-pub(crate) const DATABASES: u8 = 16;
 
 /// The kind's name in TYPE.
 pub(super) fn kind_name(kind: Kind) -> &'static str {

@@ -9,13 +9,13 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use perdura_store::{Access, Key, Kind, StoreError, Tx, TxError};
+use perdura_store::{Access, DATABASES, Key, Kind, StoreError, Tx, TxError};
 
 use super::context::Context;
 use super::dispatch::run_in_tx;
 use super::error::CommandError;
 use super::keyspace;
-use super::options::{DATABASES, database};
+use super::options::database;
 use super::spec::{Handler, Outcome, flag};
 use crate::resp::Args;
 use crate::session::{Multi, Queued, Watched};

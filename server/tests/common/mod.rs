@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use perdura_server::{Listener, Report, ServeError, ServerConfig, StopFlag, run};
 
+#[allow(unused_imports)] // as above
 pub use open::{Opened, open, open_on};
 
 /// A running server; stopped when dropped.
