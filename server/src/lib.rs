@@ -1,1 +1,17 @@
-//! Perdura room: server.
+//! A Redis-protocol server over [`perdura_store::Store`].
+//!
+//! Where is…? `resp` bytes to arguments and values to bytes; `commands` one table and a function per
+//! command; `net` the event loop; `config` what a server is told.
+#![forbid(unsafe_code)]
+
+pub mod config;
+pub mod glob;
+pub mod number;
+pub mod resp;
+
+mod commands;
+mod net;
+mod session;
+
+pub use config::{Durability, ServeError, ServerConfig, StartError, StopFlag};
+pub use net::{Ended, Listener, Report, run};

@@ -1,0 +1,262 @@
+//! CLIENT: who is connected, what they call themselves, and ending them.
+
+use super::context::Context;
+use super::error::CommandError;
+use super::index::text;
+use super::options::is;
+use super::spec::Outcome;
+use crate::number::parse_i64;
+use crate::resp::Args;
+use crate::session::{Peer, ReplyMode, Session};
+
+/// CLIENT ID
+pub(super) fn id(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
+    ctx.reply.len(ctx.session.id);
+    Ok(())
+}
+
+/// CLIENT GETNAME
+pub(super) fn getname(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
+    let name = ctx.session.about.as_ref().map(|a| a.name.as_slice());
+    ctx.reply.bulk_or_null(name.filter(|n| !n.is_empty()));
+    Ok(())
+}
+
+/// CLIENT SETNAME name
+pub(super) fn setname(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
+    check_name(args.get(2))?;
+    ctx.session.about_mut().name = args.get(2).to_vec();
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// CLIENT SETINFO LIB-NAME name | LIB-VER version
+pub(super) fn setinfo(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
+    let (option, value) = (args.get(2), args.get(3));
+    let lib_name = is(option, "LIB-NAME");
+    if !lib_name && !is(option, "LIB-VER") {
+        return Err(CommandError::ClientInfoOption(text(option, 128)));
+    }
+    if !is_plain(value) {
+        return Err(CommandError::ClientInfo(if lib_name { "lib-name" } else { "lib-ver" }));
+    }
+    let about = ctx.session.about_mut();
+    *(if lib_name { &mut about.lib_name } else { &mut about.lib_ver }) = value.to_vec();
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// Names appear in lists separated by blanks, so they have none.
+pub(super) fn check_name(name: &[u8]) -> Outcome {
+    if is_plain(name) { Ok(()) } else { Err(CommandError::ClientName) }
+}
+
+fn is_plain(name: &[u8]) -> bool {
+    name.iter().all(|b| (b'!'..=b'~').contains(b))
+}
+
+/// CLIENT INFO
+pub(super) fn info(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
+    let line = ctx.session.describe(ctx.server.now_ns, 0, 0);
+    ctx.reply.verbatim(format!("{line}\n").as_bytes());
+    Ok(())
+}
+
+/// CLIENT LIST [TYPE type] [ID id [id ...]]
+pub(super) fn list(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
+    let mut ids: Option<Vec<u64>> = None;
+    let mut none = false;
+    if args.len() > 2 {
+        if is(args.get(2), "TYPE") && args.len() == 4 {
+            none = !is_normal(args.get(3))?;
+        } else if is(args.get(2), "ID") && args.len() > 3 {
+            let parsed = args
+                .from(3)
+                .map(|arg| parse_i64(arg).and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0));
+            ids = Some(parsed.collect::<Option<_>>().ok_or(CommandError::ClientId)?);
+        } else {
+            return Err(CommandError::Syntax);
+        }
+    }
+    let wanted = |s: &Session| !none && ids.as_ref().is_none_or(|ids| ids.contains(&s.id));
+    let now_ns = ctx.server.now_ns;
+    let mut lines = Vec::new();
+    if wanted(ctx.session) {
+        lines.push((ctx.session.id, ctx.session.describe(now_ns, 0, 0)));
+    }
+    ctx.peers.each(&mut |session, unsent, pending| {
+        if wanted(session) {
+            lines.push((session.id, session.describe(now_ns, unsent, pending)));
+        }
+    });
+    lines.sort_unstable();
+    let text: String = lines.iter().map(|(_, line)| format!("{line}\n")).collect();
+    ctx.reply.verbatim(text.as_bytes());
+    Ok(())
+}
+
+/// There are only normal clients here; Redis's other types exist and are empty.
+fn is_normal(kind: &[u8]) -> Result<bool, CommandError> {
+    let others = ["MASTER", "REPLICA", "SLAVE", "PUBSUB"];
+    match () {
+        () if is(kind, "NORMAL") => Ok(true),
+        () if others.iter().any(|other| is(kind, other)) => Ok(false),
+        () => Err(CommandError::ClientType(text(kind, 128))),
+    }
+}
+
+/// What CLIENT KILL asks for.
+#[derive(Default)]
+struct Filter {
+    id: Option<u64>,
+    addr: Option<String>,
+    laddr: Option<String>,
+    other_type: bool,
+    other_user: bool,
+    skip_me: bool,
+}
+
+impl Filter {
+    fn parse(args: Args<'_>) -> Result<Self, CommandError> {
+        let mut filter = Self { skip_me: true, ..Self::default() };
+        let mut at = 2;
+        while at < args.len() {
+            let (option, value) = (args.get(at), args.get(at + 1));
+            if at + 1 == args.len() {
+                return Err(CommandError::Syntax);
+            } else if is(option, "ID") {
+                let id = parse_i64(value).filter(|id| *id > 0).ok_or(CommandError::ClientIdZero)?;
+                filter.id = Some(id as u64);
+            } else if is(option, "ADDR") {
+                filter.addr = Some(text(value, 128));
+            } else if is(option, "LADDR") {
+                filter.laddr = Some(text(value, 128));
+            } else if is(option, "TYPE") {
+                filter.other_type = !is_normal(value)?;
+            } else if is(option, "USER") {
+                filter.other_user = value != b"default";
+            } else if is(option, "SKIPME") && (is(value, "YES") || is(value, "NO")) {
+                filter.skip_me = is(value, "YES");
+            } else {
+                return Err(CommandError::Syntax);
+            }
+            at += 2;
+        }
+        Ok(filter)
+    }
+
+    fn fits(&self, session: &Session) -> bool {
+        let (addr, laddr) = match session.peer {
+            Peer::Tcp { addr, local } => (addr.to_string(), local.to_string()),
+            Peer::Unix => ("unix:0".to_owned(), "unix:0".to_owned()),
+        };
+        !self.other_type
+            && !self.other_user
+            && self.id.is_none_or(|id| id == session.id)
+            && self.addr.as_ref().is_none_or(|wanted| *wanted == addr)
+            && self.laddr.as_ref().is_none_or(|wanted| *wanted == laddr)
+    }
+}
+
+/// CLIENT KILL addr | option value [option value ...]
+pub(super) fn kill(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
+    let old_form = args.len() == 3;
+    let filter = if old_form {
+        Filter { addr: Some(text(args.get(2), 128)), ..Filter::default() }
+    } else {
+        Filter::parse(args)?
+    };
+    let mut killed = 0;
+    ctx.peers.each(&mut |session, _, _| {
+        if !session.killed && filter.fits(session) {
+            session.killed = true;
+            killed += 1;
+        }
+    });
+    ctx.server.kills |= killed > 0;
+    if !filter.skip_me && filter.fits(ctx.session) {
+        // Itself: the reply is still sent.
+        ctx.session.closing = true;
+        killed += 1;
+    }
+    match (old_form, killed) {
+        (true, 0) => return Err(CommandError::NoSuchClient),
+        (true, _) => ctx.reply.ok(),
+        (false, _) => ctx.reply.int(killed),
+    }
+    Ok(())
+}
+
+/// CLIENT NO-EVICT ON | OFF (clients are never evicted here; only shown in CLIENT LIST)
+pub(super) fn no_evict(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
+    ctx.session.no_evict = on_off(args.get(2))?;
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// CLIENT NO-TOUCH ON | OFF (idle times are not tracked; only shown in CLIENT LIST)
+pub(super) fn no_touch(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
+    ctx.session.no_touch = on_off(args.get(2))?;
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn on_off(arg: &[u8]) -> Result<bool, CommandError> {
+    match () {
+        () if is(arg, "ON") => Ok(true),
+        () if is(arg, "OFF") => Ok(false),
+        () => Err(CommandError::Syntax),
+    }
+}
+
+/// CLIENT REPLY ON | OFF | SKIP
+pub(super) fn reply(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
+    let mode = args.get(2);
+    if is(mode, "ON") {
+        ctx.session.reply_mode = ReplyMode::On;
+        ctx.reply.ok();
+    } else if is(mode, "OFF") {
+        ctx.session.reply_mode = ReplyMode::Off;
+    } else if is(mode, "SKIP") {
+        if ctx.session.reply_mode == ReplyMode::On {
+            ctx.session.reply_mode = ReplyMode::SkipNext;
+        }
+    } else {
+        return Err(CommandError::Syntax);
+    }
+    Ok(())
+}
+
+/// CLIENT PAUSE timeout-ms [WRITE | ALL]
+pub(super) fn pause(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
+    let writes_only = match args.len() {
+        3 => false,
+        4 if is(args.get(3), "WRITE") => true,
+        4 if is(args.get(3), "ALL") => false,
+        4 => return Err(CommandError::PauseMode),
+        _ => return Err(CommandError::Syntax),
+    };
+    let ms = parse_i64(args.get(2)).ok_or(CommandError::TimeoutNotInteger)?;
+    let ms = u64::try_from(ms).map_err(|_| CommandError::TimeoutNegative)?;
+    let until_ns = ctx.server.now_ns.saturating_add(ms.saturating_mul(1_000_000));
+    let pause = &mut ctx.server.pause;
+    // A longer or stricter pause that is still running is kept.
+    let running = pause.until_ns > ctx.server.now_ns;
+    pause.writes_only = writes_only && (pause.writes_only || !running);
+    pause.until_ns = pause.until_ns.max(until_ns);
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// CLIENT UNPAUSE
+pub(super) fn unpause(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
+    ctx.server.pause.until_ns = 0;
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// CLIENT HELP
+pub(super) fn help(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
+    super::introspect::help(ctx, "client");
+    Ok(())
+}

@@ -1,0 +1,137 @@
+//! The connection itself: greeting, password, database, PING.
+
+use super::context::Context;
+use super::error::CommandError;
+use super::index::text;
+use super::options::{database, is};
+use super::spec::Outcome;
+use crate::number::parse_i64;
+use crate::resp::Args;
+
+/// The Redis version whose behaviour is offered; clients decide by it what they may send.
+pub(super) const REDIS_VERSION: &str = "7.0.15";
+
+/// PING [message]
+pub(super) fn ping(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
+    match args.len() {
+        1 => ctx.reply.simple("PONG"),
+        2 => ctx.reply.bulk(args.get(1)),
+        _ => return Err(CommandError::Arity("ping")),
+    }
+    Ok(())
+}
+
+/// ECHO message
+pub(super) fn echo(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
+    ctx.reply.bulk(args.get(1));
+    Ok(())
+}
+
+/// QUIT
+pub(super) fn quit(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
+    ctx.session.closing = true;
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// RESET
+pub(super) fn reset(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
+    let authenticated = !ctx.server.needs_password();
+    ctx.session.reset(authenticated);
+    ctx.reply.set_resp3(false);
+    ctx.reply.simple("RESET");
+    Ok(())
+}
+
+/// SELECT index
+pub(super) fn select(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
+    ctx.session.db = database(args.get(1), CommandError::NotInteger)?;
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// AUTH [username] password
+pub(super) fn auth(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
+    match args.len() {
+        2 if !ctx.server.needs_password() => return Err(CommandError::NoPassword),
+        2 => authenticate(ctx, b"default", args.get(1))?,
+        3 => authenticate(ctx, args.get(1), args.get(2))?,
+        _ => return Err(CommandError::Syntax),
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn authenticate(ctx: &mut Context<'_, '_, '_>, user: &[u8], password: &[u8]) -> Outcome {
+    let expected = ctx.server.config.requirepass.as_deref().unwrap_or("");
+    let right = expected.is_empty() || same_in_constant_time(expected.as_bytes(), password);
+    if user != b"default" || !right {
+        return Err(CommandError::WrongPass);
+    }
+    ctx.session.authenticated = true;
+    Ok(())
+}
+
+/// The time taken tells nothing about how much of the password was right.
+fn same_in_constant_time(expected: &[u8], given: &[u8]) -> bool {
+    let mut different = expected.len() ^ given.len();
+    for (at, byte) in given.iter().enumerate() {
+        different |= usize::from(byte ^ expected[at % expected.len().max(1)]);
+    }
+    different == 0
+}
+
+/// HELLO [protover [AUTH username password] [SETNAME clientname]]
+pub(super) fn hello(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
+    let mut resp3 = ctx.session.resp3;
+    if args.len() > 1 {
+        resp3 = match parse_i64(args.get(1)) {
+            Some(2) => false,
+            Some(3) => true,
+            Some(_) => return Err(CommandError::NoProto),
+            None => return Err(CommandError::ProtoNotInteger),
+        };
+    }
+    let (mut credentials, mut name, mut at) = (None, None, 2);
+    while at < args.len() {
+        let left = args.len() - at - 1;
+        if is(args.get(at), "AUTH") && left >= 2 {
+            credentials = Some((args.get(at + 1), args.get(at + 2)));
+            at += 3;
+        } else if is(args.get(at), "SETNAME") && left >= 1 {
+            name = Some(args.get(at + 1));
+            super::client::check_name(args.get(at + 1))?;
+            at += 2;
+        } else {
+            return Err(CommandError::HelloOption(text(args.get(at), 128)));
+        }
+    }
+    if let Some((user, password)) = credentials {
+        authenticate(ctx, user, password)?;
+    }
+    if !ctx.session.authenticated && ctx.server.needs_password() {
+        return Err(CommandError::HelloNoAuth);
+    }
+    if let Some(name) = name {
+        ctx.session.about_mut().name = name.to_vec();
+    }
+    ctx.session.resp3 = resp3;
+    ctx.reply.set_resp3(resp3);
+    let (id, reply) = (ctx.session.id, &mut *ctx.reply);
+    reply.map(7);
+    for (name, value) in [("server", "redis"), ("version", REDIS_VERSION)] {
+        reply.bulk(name.as_bytes());
+        reply.bulk(value.as_bytes());
+    }
+    reply.bulk(b"proto");
+    reply.int(if resp3 { 3 } else { 2 });
+    reply.bulk(b"id");
+    reply.len(id);
+    for (name, value) in [("mode", "standalone"), ("role", "master")] {
+        reply.bulk(name.as_bytes());
+        reply.bulk(value.as_bytes());
+    }
+    reply.bulk(b"modules");
+    reply.array(0);
+    Ok(())
+}

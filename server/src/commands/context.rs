@@ -1,0 +1,215 @@
+//! The server's own state, and what a control command may touch.
+
+use std::collections::VecDeque;
+
+use perdura_media::Clock;
+use perdura_store::{DATABASES, Store};
+
+use super::index::Index;
+use super::spec::{Random, Spec};
+use super::table::TABLE;
+use crate::config::{Durability, ServerConfig};
+use crate::net::Peers;
+use crate::resp::Reply;
+use crate::session::Session;
+
+/// Everything that belongs to no single client.
+pub(crate) struct Server<'a> {
+    pub store: &'a Store,
+    pub clock: &'a dyn Clock,
+    pub config: ServerConfig,
+    pub index: Index,
+    pub random: Random,
+    pub stats: Stats,
+    pub slowlog: Slowlog,
+    pub pause: Pause,
+    pub facts: Facts,
+    /// SHUTDOWN was accepted.
+    pub shutdown: bool,
+    /// Some client was marked as killed and must be looked for.
+    pub kills: bool,
+    /// The first failure of a group commit: writes are refused from then on.
+    pub latched: Option<String>,
+    /// A write since the last group commit.
+    pub uncommitted: bool,
+    /// Monotonic time after the last command; read once a command.
+    pub now_ns: u64,
+    /// `(monotonic ns, unix ms)` at the turn's beginning.
+    pub turn: (u64, u64),
+    pub started_ns: u64,
+    pub saved_unix_s: u64,
+    pub save_failed: bool,
+    pub tcp_port: u16,
+}
+
+impl<'a> Server<'a> {
+    pub fn new(store: &'a Store, clock: &'a dyn Clock, config: ServerConfig) -> Self {
+        let (now_ns, unix_ms) = (clock.now_ns(), clock.unix_ms());
+        Self {
+            store,
+            clock,
+            index: Index::new(),
+            random: Random::new(config.seed),
+            stats: Stats::new(),
+            slowlog: Slowlog::default(),
+            pause: Pause::default(),
+            facts: Facts::default(),
+            shutdown: false,
+            kills: false,
+            latched: None,
+            uncommitted: false,
+            now_ns,
+            turn: (now_ns, unix_ms),
+            started_ns: now_ns,
+            saved_unix_s: unix_ms / 1000,
+            save_failed: false,
+            tcp_port: 0,
+            config,
+        }
+    }
+
+    /// A turn of the loop begins.
+    pub fn begin_turn(&mut self) {
+        self.now_ns = self.clock.now_ns();
+        self.turn = (self.now_ns, self.clock.unix_ms());
+    }
+
+    /// Unix time of the command at hand.
+    pub fn unix_ms(&self) -> u64 {
+        self.turn.1 + self.now_ns.saturating_sub(self.turn.0) / 1_000_000
+    }
+
+    /// Must clients give a password?
+    pub fn needs_password(&self) -> bool {
+        self.config.requirepass.as_ref().is_some_and(|p| !p.is_empty())
+    }
+
+    /// Replies to writes wait for a group commit.
+    pub fn holds_replies(&self) -> bool {
+        self.config.durability == Durability::Fsync
+    }
+
+    /// Looks at the store as a whole; not from inside a transaction, which holds its locks.
+    pub fn refresh_facts(&mut self) {
+        for db in 0..DATABASES {
+            self.facts.keys[usize::from(db)] = self.store.len(db);
+            self.facts.keys_with_expiry[usize::from(db)] = self.store.keys_with_expiry(db);
+        }
+        let store = self.store.stats();
+        self.facts.used_bytes = store.region_bytes.saturating_sub(store.free_bytes);
+        let region = self.store.region();
+        let stats = region.stats();
+        self.facts.capacity_bytes = region.len_bytes();
+        self.facts.budget_bytes = region.budget_bytes();
+        self.facts.dirty_bytes = region.used_bytes();
+        self.facts.dirty_bytes_max = region.used_bytes_max();
+        self.facts.stalls = stats.stalls;
+        self.facts.stalled_us = stats.stall_ns / 1000;
+        self.facts.checkpoints = stats.checkpoints;
+    }
+}
+
+/// What INFO says about the store; inside EXEC as of EXEC's beginning.
+#[derive(Debug, Default)]
+pub(crate) struct Facts {
+    pub keys: [u64; DATABASES as usize],
+    pub keys_with_expiry: [u64; DATABASES as usize],
+    pub used_bytes: u64,
+    pub capacity_bytes: u64,
+    pub budget_bytes: u64,
+    pub dirty_bytes: u64,
+    pub dirty_bytes_max: u64,
+    pub stalls: u64,
+    pub stalled_us: u64,
+    pub checkpoints: u64,
+}
+
+/// Counters of this run (CONFIG RESETSTAT clears them).
+#[derive(Debug)]
+pub(crate) struct Stats {
+    pub connections: u64,
+    pub rejected_connections: u64,
+    pub commands: u64,
+    pub errors: u64,
+    pub expired_keys: u64,
+    pub keyspace_hits: u64,
+    pub keyspace_misses: u64,
+    pub net_input_bytes: u64,
+    pub net_output_bytes: u64,
+    pub output_limit_disconnections: u64,
+    pub group_commits: u64,
+    pub group_writes: u64,
+    pub clients_max_seen: u64,
+    /// By row of the table.
+    pub by_command: Vec<CommandStats>,
+}
+
+/// One command's counters.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct CommandStats {
+    pub calls: u64,
+    pub time_ns: u64,
+    pub rejected: u64,
+    pub failed: u64,
+}
+
+impl Stats {
+    pub fn new() -> Self {
+        Self {
+            connections: 0,
+            rejected_connections: 0,
+            commands: 0,
+            errors: 0,
+            expired_keys: 0,
+            keyspace_hits: 0,
+            keyspace_misses: 0,
+            net_input_bytes: 0,
+            net_output_bytes: 0,
+            output_limit_disconnections: 0,
+            group_commits: 0,
+            group_writes: 0,
+            clients_max_seen: 0,
+            by_command: vec![CommandStats::default(); TABLE.len()],
+        }
+    }
+}
+
+/// The slowest commands of late.
+#[derive(Debug, Default)]
+pub(crate) struct Slowlog {
+    pub entries: VecDeque<SlowEntry>,
+    pub next_id: u64,
+}
+
+/// One slow command.
+#[derive(Debug)]
+pub(crate) struct SlowEntry {
+    pub id: u64,
+    pub unix_s: u64,
+    pub time_us: u64,
+    pub args: Vec<Vec<u8>>,
+    pub client: String,
+    pub client_name: Vec<u8>,
+}
+
+/// CLIENT PAUSE.
+#[derive(Debug, Default)]
+pub(crate) struct Pause {
+    pub until_ns: u64,
+    pub writes_only: bool,
+}
+
+impl Pause {
+    pub fn holds(&self, spec: &Spec, now_ns: u64) -> bool {
+        now_ns < self.until_ns
+            && (!self.writes_only || spec.has(super::spec::flag::WRITE) || spec.name == "exec")
+    }
+}
+
+/// What a control command works on.
+pub(crate) struct Context<'c, 'a, 'o> {
+    pub server: &'c mut Server<'a>,
+    pub session: &'c mut Session,
+    pub peers: Peers<'c>,
+    pub reply: &'c mut Reply<'o>,
+}

@@ -1,0 +1,277 @@
+//! From arguments to a carried-out command: the checks in Redis's order, then the handler.
+
+use perdura_store::{Access, Key, Tx};
+
+use super::context::{Context, Server, SlowEntry};
+use super::error::CommandError;
+use super::keyspace::{Keyspace, Names};
+use super::spec::{Call, Handler, Outcome, Spec, flag};
+use crate::net::Peers;
+use crate::resp::{Args, Reply};
+use crate::session::{Queued, ReplyMode, Session};
+
+/// What the connection does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flow {
+    /// Goes on; a write's reply may have to wait for the group commit.
+    Next { wrote: bool },
+    /// CLIENT PAUSE holds this command: nothing was done.
+    Paused,
+    /// Closes at once.
+    Close,
+}
+
+/// Carries out one command and appends its reply to `out`.
+pub(crate) fn execute(
+    server: &mut Server<'_>,
+    session: &mut Session,
+    peers: Peers<'_>,
+    args: Args<'_>,
+    out: &mut Vec<u8>,
+) -> Flow {
+    let mark = out.len();
+    let resolved = server.index.resolve(args);
+    if let Ok((_, spec)) = resolved
+        && server.pause.holds(spec, server.now_ns)
+    {
+        return Flow::Paused;
+    }
+    if resolved.is_err() && is_http(args.get(0)) {
+        return Flow::Close;
+    }
+    let was_skipping = match session.reply_mode {
+        ReplyMode::SkipNext => {
+            session.reply_mode = ReplyMode::On;
+            true
+        }
+        _ => false,
+    };
+    let mut reply = Reply::new(out, session.resp3, server.config.output_max_bytes);
+    let mut ctx = Context { server, session, peers, reply: &mut reply };
+    let wrote = match resolved {
+        Ok((row, spec)) => attempt(&mut ctx, row, spec, args),
+        Err(CommandError::Arity("exec")) => {
+            // The transaction ends here, as if it had been discarded.
+            ctx.session.multi = None;
+            ctx.session.unwatch();
+            reject(&mut ctx, None, &CommandError::ExecArity);
+            false
+        }
+        Err(error) => {
+            reject(&mut ctx, None, &error);
+            false
+        }
+    };
+    if reply.overflowed() {
+        server.stats.output_limit_disconnections += 1;
+        // What was cut off is not sent at all.
+        out.truncate(mark);
+        return Flow::Close;
+    }
+    if was_skipping || matches!(session.reply_mode, ReplyMode::Off | ReplyMode::SkipNext) {
+        out.truncate(mark);
+    }
+    Flow::Next { wrote }
+}
+
+/// A browser sends these to any port a page names; what follows must not be executed.
+fn is_http(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
+}
+
+/// Checks, then queues or runs. True if data may have changed.
+fn attempt(ctx: &mut Context<'_, '_, '_>, row: usize, spec: &'static Spec, args: Args<'_>) -> bool {
+    if let Err(error) = check(ctx, spec) {
+        reject(ctx, Some(row), &error);
+        return false;
+    }
+    ctx.session.last = Some(spec);
+    if ctx.session.multi.is_some() && !spec.has(flag::UNQUEUED) {
+        match queue(ctx, spec, args) {
+            Ok(()) => ctx.reply.simple("QUEUED"),
+            Err(error) => reject(ctx, Some(row), &error),
+        }
+        return false;
+    }
+    let (mark, errors, start_ns) = (ctx.reply.mark(), ctx.reply.errors(), ctx.server.now_ns);
+    let outcome = run(ctx, spec, args);
+    let wrote = outcome.is_ok() && (spec.has(flag::WRITE) || spec.name == "exec");
+    if let Err(error) = outcome {
+        ctx.reply.rewind(mark);
+        ctx.reply.error(&error);
+    }
+    ctx.server.now_ns = ctx.server.clock.now_ns();
+    let time_ns = ctx.server.now_ns.saturating_sub(start_ns);
+    let failed = u64::from(ctx.reply.errors() != errors);
+    let stats = &mut ctx.server.stats;
+    stats.commands += 1;
+    stats.errors += failed;
+    let command = &mut stats.by_command[row];
+    command.calls += 1;
+    command.time_ns += time_ns;
+    command.failed += failed;
+    log_if_slow(ctx, args, time_ns / 1000);
+    wrote
+}
+
+fn check(ctx: &Context<'_, '_, '_>, spec: &Spec) -> Outcome {
+    if !ctx.session.authenticated && !spec.has(flag::NOAUTH) && ctx.server.needs_password() {
+        return Err(CommandError::NoAuth);
+    }
+    if spec.has(flag::WRITE)
+        && let Some(why) = &ctx.server.latched
+    {
+        return Err(CommandError::Latched(why.clone()));
+    }
+    if ctx.session.multi.is_some() && spec.has(flag::NOMULTI) {
+        return Err(CommandError::NotInMulti);
+    }
+    Ok(())
+}
+
+/// Answers a command that was not tried; a transaction it belongs to is lost.
+fn reject(ctx: &mut Context<'_, '_, '_>, row: Option<usize>, error: &CommandError) {
+    if let Some(multi) = &mut ctx.session.multi {
+        multi.failed = true;
+    }
+    ctx.server.stats.errors += 1;
+    if let Some(row) = row {
+        ctx.server.stats.by_command[row].rejected += 1;
+    }
+    ctx.reply.error(error);
+}
+
+fn queue(ctx: &mut Context<'_, '_, '_>, spec: &'static Spec, args: Args<'_>) -> Outcome {
+    let max = ctx.server.config.multi_max_bytes;
+    let Some(multi) = &mut ctx.session.multi else { return Ok(()) };
+    let queued = Queued::new(spec, args);
+    if multi.bytes + queued.memory_bytes() > max {
+        return Err(CommandError::MultiTooLarge(max));
+    }
+    multi.bytes += queued.memory_bytes();
+    multi.queue.push(queued);
+    Ok(())
+}
+
+/// Runs a command by itself.
+fn run(ctx: &mut Context<'_, '_, '_>, spec: &'static Spec, args: Args<'_>) -> Outcome {
+    if spec.has(flag::FACTS) {
+        ctx.server.refresh_facts();
+    }
+    let (store, db, now_ms) = (ctx.server.store, ctx.session.db, ctx.server.unix_ms());
+    let random = &ctx.server.random;
+    let key = Key { db, bytes: args.get(spec.keys.first.max(0) as usize) };
+    match spec.handler {
+        Handler::Control(handler) => handler(ctx, args),
+        Handler::Container => Err(CommandError::Arity(spec.name)),
+        Handler::Read(handler) => {
+            let mut call = Call { args, db, now_ms, reply: &mut *ctx.reply, random };
+            let (hit, outcome) = store.read(key, |entry| {
+                let hit = entry.is_some();
+                (hit, handler(&mut call, entry.as_ref()))
+            });
+            ctx.server.stats.keyspace_hits += u64::from(hit);
+            ctx.server.stats.keyspace_misses += u64::from(!hit);
+            outcome
+        }
+        Handler::Field(handler) => {
+            let mut call = Call { args, db, now_ms, reply: &mut *ctx.reply, random };
+            match store.hash_get(key, args.get(2), |value| handler(&mut call, value)) {
+                Ok(outcome) => outcome,
+                Err(_wrong_type) => Err(CommandError::WrongType),
+            }
+        }
+        Handler::Keyspace(handler) => {
+            let mut call = Call { args, db, now_ms, reply: &mut *ctx.reply, random };
+            handler(&mut call, &mut Keyspace::Store(store))
+        }
+        Handler::Data(handler) => {
+            let mark = ctx.reply.mark();
+            let reply = &mut *ctx.reply;
+            let mut outcome = Ok(());
+            let run = |tx: &mut Tx<'_>| {
+                reply.rewind(mark);
+                outcome = Ok(());
+                match handler(&mut Call { args, db, now_ms, reply: &mut *reply, random }, tx) {
+                    Err(CommandError::Tx(error)) => return Err(error),
+                    Err(other) => outcome = Err(other),
+                    Ok(()) => {}
+                }
+                Ok(())
+            };
+            let keys: Vec<Key<'_>>;
+            let access = if spec.has(flag::ALL_SHARDS) {
+                Access::Everything
+            } else if spec.keys.first == spec.keys.last {
+                Access::Key(key)
+            } else {
+                let indices = spec.keys.indices(args.len());
+                keys = indices.map(|at| Key { db, bytes: args.get(at) }).collect();
+                Access::Keys(&keys)
+            };
+            store.run(access, run)?;
+            outcome
+        }
+    }
+}
+
+/// Runs a queued command inside EXEC's transaction.
+pub(super) fn run_in_tx(
+    ctx: &mut Context<'_, '_, '_>,
+    spec: &'static Spec,
+    args: Args<'_>,
+    tx: &mut Tx<'_>,
+    names: &Names,
+) -> Outcome {
+    let (db, now_ms) = (ctx.session.db, ctx.server.unix_ms());
+    if let Handler::Control(handler) = spec.handler {
+        return handler(ctx, args);
+    }
+    let key = Key { db, bytes: args.get(spec.keys.first.max(0) as usize) };
+    let mut call = Call { args, db, now_ms, reply: &mut *ctx.reply, random: &ctx.server.random };
+    match spec.handler {
+        Handler::Read(handler) => handler(&mut call, tx.get(key).as_ref()),
+        Handler::Field(handler) => handler(&mut call, tx.hash_get(key, args.get(2))?),
+        Handler::Data(handler) => handler(&mut call, tx),
+        Handler::Keyspace(handler) => handler(&mut call, &mut Keyspace::Tx { tx, names }),
+        Handler::Control(_) | Handler::Container => Err(CommandError::Arity(spec.name)),
+    }
+}
+
+/// Arguments shown of a slow command, and bytes shown of each: Redis's own bounds.
+const SLOW_ARGS_MAX: usize = 32;
+const SLOW_ARG_BYTES_MAX: usize = 128;
+
+fn log_if_slow(ctx: &mut Context<'_, '_, '_>, args: Args<'_>, time_us: u64) {
+    let threshold_us = ctx.server.config.slowlog_slower_than_us;
+    if threshold_us < 0 || time_us < threshold_us as u64 || ctx.server.config.slowlog_len_max == 0 {
+        return;
+    }
+    let mut shown: Vec<Vec<u8>> = args
+        .from(0)
+        .take(SLOW_ARGS_MAX)
+        .map(|arg| match arg.get(..SLOW_ARG_BYTES_MAX) {
+            Some(head) if arg.len() > SLOW_ARG_BYTES_MAX => {
+                let more = format!("... ({} more bytes)", arg.len() - SLOW_ARG_BYTES_MAX);
+                [head, more.as_bytes()].concat()
+            }
+            _ => arg.to_vec(),
+        })
+        .collect();
+    if args.len() > SLOW_ARGS_MAX {
+        let more = format!("... ({} more arguments)", args.len() - SLOW_ARGS_MAX + 1);
+        shown[SLOW_ARGS_MAX - 1] = more.into_bytes();
+    }
+    let unix_s = ctx.server.unix_ms() / 1000;
+    let slowlog = &mut ctx.server.slowlog;
+    slowlog.entries.push_front(SlowEntry {
+        id: slowlog.next_id,
+        unix_s,
+        time_us,
+        args: shown,
+        client: ctx.session.peer.to_string(),
+        client_name: ctx.session.about.as_ref().map_or(Vec::new(), |a| a.name.clone()),
+    });
+    slowlog.next_id += 1;
+    slowlog.entries.truncate(ctx.server.config.slowlog_len_max);
+}

@@ -1,0 +1,183 @@
+//! Errors a command answers with; `Display` is the line on the wire, in Redis's words.
+
+use perdura_store::{StoreError, TxError};
+
+/// Why a command was not carried out.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CommandError {
+    /// From inside a transaction: everything it did is rolled back.
+    #[error("{}", tx_text(.0))]
+    Tx(TxError),
+    #[error("{}", store_text(.0))]
+    Store(StoreError),
+    #[error("EXECABORT Transaction discarded because of: {}", store_text(.0))]
+    ExecStore(StoreError),
+    #[error("WRONGTYPE Operation against a key holding the wrong kind of value")]
+    WrongType,
+    #[error("ERR syntax error")]
+    Syntax,
+    #[error("ERR value is not an integer or out of range")]
+    NotInteger,
+    #[error("ERR value is out of range")]
+    OutOfRange,
+    #[error("ERR value is not a valid float")]
+    NotFloat,
+    #[error("ERR hash value is not an integer")]
+    HashNotInteger,
+    #[error("ERR hash value is not a float")]
+    HashNotFloat,
+    #[error("ERR increment or decrement would overflow")]
+    Overflow,
+    #[error("ERR decrement would overflow")]
+    DecrementOverflow,
+    #[error("ERR increment would produce NaN or Infinity")]
+    NotFinite,
+    #[error("ERR offset is out of range")]
+    Offset,
+    #[error("ERR string exceeds maximum allowed size (proto-max-bulk-len)")]
+    StringTooLong,
+    #[error("ERR invalid expire time in '{0}' command")]
+    ExpireTime(&'static str),
+    #[error("ERR no such key")]
+    NoSuchKey,
+    #[error("ERR invalid cursor")]
+    Cursor,
+    #[error("ERR DB index is out of range")]
+    DbIndex,
+    #[error("ERR source and destination objects are the same")]
+    SameObject,
+    #[error("ERR NX and XX, GT or LT options at the same time are not compatible")]
+    ExpireNx,
+    #[error("ERR GT and LT options at the same time are not compatible")]
+    ExpireGtLt,
+    #[error("ERR Unsupported option {0}")]
+    ExpireOption(String),
+    #[error("ERR wrong number of arguments for '{0}' command")]
+    Arity(&'static str),
+    #[error("ERR unknown command '{name}', with args beginning with: {args}")]
+    UnknownCommand { name: String, args: String },
+    #[error("ERR unknown subcommand '{sub}'. Try {} HELP.", container.to_ascii_uppercase())]
+    UnknownSubcommand { container: &'static str, sub: String },
+    #[error("NOAUTH Authentication required.")]
+    NoAuth,
+    #[error(
+        "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time"
+    )]
+    HelloNoAuth,
+    #[error("WRONGPASS invalid username-password pair or user is disabled.")]
+    WrongPass,
+    #[error(
+        "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?"
+    )]
+    NoPassword,
+    #[error("NOPROTO unsupported protocol version")]
+    NoProto,
+    #[error("ERR Protocol version is not an integer or out of range")]
+    ProtoNotInteger,
+    #[error("ERR Syntax error in HELLO option '{0}'")]
+    HelloOption(String),
+    #[error("ERR MULTI calls can not be nested")]
+    MultiNested,
+    #[error("ERR EXEC without MULTI")]
+    ExecWithoutMulti,
+    #[error("ERR DISCARD without MULTI")]
+    DiscardWithoutMulti,
+    #[error("ERR WATCH inside MULTI is not allowed")]
+    WatchInMulti,
+    #[error("EXECABORT Transaction discarded because of previous errors.")]
+    ExecAbort,
+    #[error(
+        "EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command"
+    )]
+    ExecArity,
+    #[error("ERR Command not allowed inside a transaction")]
+    NotInMulti,
+    #[error("ERR the transaction's commands are larger than {0} bytes")]
+    MultiTooLarge(usize),
+    #[error("MISCONF the log on the device has failed and accepts no more writes: {0}")]
+    Latched(String),
+    #[error("ERR Client names cannot contain spaces, newlines or special characters.")]
+    ClientName,
+    #[error("ERR {0} cannot contain spaces, newlines or special characters.")]
+    ClientInfo(&'static str),
+    #[error("ERR Unrecognized option '{0}'")]
+    ClientInfoOption(String),
+    #[error("ERR No such client")]
+    NoSuchClient,
+    #[error("ERR Invalid client ID")]
+    ClientId,
+    #[error("ERR client-id should be greater than 0")]
+    ClientIdZero,
+    #[error("ERR Unknown client type '{0}'")]
+    ClientType(String),
+    #[error("ERR timeout is not an integer or out of range")]
+    TimeoutNotInteger,
+    #[error("ERR timeout is negative")]
+    TimeoutNegative,
+    #[error("ERR CLIENT PAUSE mode must be WRITE or ALL")]
+    PauseMode,
+    #[error("ERR Unknown option or number of arguments for CONFIG SET - '{0}'")]
+    ConfigUnknown(String),
+    #[error("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}")]
+    ConfigSet { name: String, why: &'static str },
+    #[error("ERR The server is running without a config file")]
+    NoConfigFile,
+    #[error("ERR Invalid command specified")]
+    InvalidCommand,
+    #[error("ERR The command has no key arguments")]
+    NoKeyArguments,
+    #[error("ERR Invalid number of arguments specified for command")]
+    InvalidArity,
+    #[error(
+        "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust."
+    )]
+    NoLfu,
+    #[error("ERR idle times are not tracked")]
+    NoIdleTime,
+    #[error(
+        "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a local connection, otherwise you need to set this option in the configuration file, and then restart the server."
+    )]
+    DebugDisabled,
+    #[error(
+        "ERR SHUTDOWN NOSAVE is refused: a stop of this server always flushes; kill the process to test a crash"
+    )]
+    ShutdownNoSave,
+    #[error("ERR No shutdown in progress.")]
+    NoShutdown,
+    #[error("ERR checkpoint failed: {0}")]
+    Checkpoint(String),
+    #[error("ERR count should be greater than or equal to 0")]
+    SlowlogCount,
+}
+
+impl From<TxError> for CommandError {
+    fn from(error: TxError) -> Self {
+        match error {
+            TxError::WrongType { .. } => Self::WrongType,
+            other => Self::Tx(other),
+        }
+    }
+}
+
+impl From<StoreError> for CommandError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::WrongType { .. } => Self::WrongType,
+            other => Self::Store(other),
+        }
+    }
+}
+
+fn store_text(error: &StoreError) -> String {
+    match error {
+        StoreError::OutOfMemory { .. } => {
+            format!("OOM command not allowed when used memory > 'maxmemory'. {error}")
+        }
+        StoreError::NotDurable { .. } => format!("MISCONF {error}"),
+        other => format!("ERR {other}"),
+    }
+}
+
+fn tx_text(error: &TxError) -> String {
+    format!("ERR {error}")
+}

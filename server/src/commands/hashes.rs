@@ -1,0 +1,269 @@
+//! Hashes: fields and their values.
+
+use perdura_store::{Entry, Kind, Tx};
+
+use super::error::CommandError;
+use super::options::{ScanOptions, cursor, is};
+use super::spec::{Call, Outcome};
+use crate::number::{Float, parse_i64};
+
+/// HGET key field
+pub(super) fn hget(call: &mut Call<'_, '_>, value: Option<&[u8]>) -> Outcome {
+    call.reply.bulk_or_null(value);
+    Ok(())
+}
+
+/// HEXISTS key field
+pub(super) fn hexists(call: &mut Call<'_, '_>, value: Option<&[u8]>) -> Outcome {
+    call.reply.int(i64::from(value.is_some()));
+    Ok(())
+}
+
+/// HSTRLEN key field
+pub(super) fn hstrlen(call: &mut Call<'_, '_>, value: Option<&[u8]>) -> Outcome {
+    call.reply.len(value.map_or(0, <[u8]>::len) as u64);
+    Ok(())
+}
+
+/// HLEN key
+pub(super) fn hlen(call: &mut Call<'_, '_>, entry: Option<&Entry<'_>>) -> Outcome {
+    let len = match entry {
+        Some(entry) => entry.hash_len().ok_or(CommandError::WrongType)?,
+        None => 0,
+    };
+    call.reply.len(len);
+    Ok(())
+}
+
+/// HSET key field value [field value ...]
+pub(super) fn hset(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
+    let added = set_pairs(call, tx, "hset")?;
+    call.reply.int(added);
+    Ok(())
+}
+
+/// HMSET key field value [field value ...]
+pub(super) fn hmset(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
+    set_pairs(call, tx, "hmset")?;
+    call.reply.ok();
+    Ok(())
+}
+
+fn set_pairs(
+    call: &mut Call<'_, '_>,
+    tx: &mut Tx<'_>,
+    name: &'static str,
+) -> Result<i64, CommandError> {
+    if call.args.len() % 2 == 1 {
+        return Err(CommandError::Arity(name));
+    }
+    let key = call.key(1);
+    let mut added = 0;
+    for index in (2..call.args.len()).step_by(2) {
+        added += i64::from(tx.hash_set(key, call.args.get(index), call.args.get(index + 1))?);
+    }
+    Ok(added)
+}
+
+/// HSETNX key field value
+pub(super) fn hsetnx(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
+    let (key, field) = (call.key(1), call.args.get(2));
+    let absent = tx.hash_get(key, field)?.is_none();
+    if absent {
+        tx.hash_set(key, field, call.args.get(3))?;
+    }
+    call.reply.int(i64::from(absent));
+    Ok(())
+}
+
+/// HMGET key field [field ...]
+pub(super) fn hmget(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
+    let key = call.key(1);
+    check_hash(call, tx)?;
+    call.reply.array(call.args.len() - 2);
+    for field in call.args.from(2) {
+        call.reply.bulk_or_null(tx.hash_get(key, field)?);
+    }
+    Ok(())
+}
+
+/// HDEL key field [field ...]
+pub(super) fn hdel(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
+    let key = call.key(1);
+    let mut deleted = 0;
+    for field in call.args.from(2) {
+        deleted += i64::from(tx.hash_delete(key, field)?);
+    }
+    call.reply.int(deleted);
+    Ok(())
+}
+
+/// HKEYS key
+pub(super) fn hkeys(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
+    let len = tx.hash_len(call.key(1))?;
+    call.reply.array(len as usize);
+    tx.hash_for_each(call.key(1), &mut |field, _| call.reply.bulk(field))?;
+    Ok(())
+}
+
+/// HVALS key
+pub(super) fn hvals(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
+    let len = tx.hash_len(call.key(1))?;
+    call.reply.array(len as usize);
+    tx.hash_for_each(call.key(1), &mut |_, value| call.reply.bulk(value))?;
+    Ok(())
+}
+
+/// HGETALL key
+pub(super) fn hgetall(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
+    let len = tx.hash_len(call.key(1))?;
+    call.reply.map(len as usize);
+    tx.hash_for_each(call.key(1), &mut |field, value| {
+        call.reply.bulk(field);
+        call.reply.bulk(value);
+    })?;
+    Ok(())
+}
+
+/// HINCRBY key field increment
+pub(super) fn hincrby(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
+    let by = call.int(3)?;
+    let (key, field) = (call.key(1), call.args.get(2));
+    let old = match tx.hash_get(key, field)? {
+        Some(text) => parse_i64(text).ok_or(CommandError::HashNotInteger)?,
+        None => 0,
+    };
+    let new = old.checked_add(by).ok_or(CommandError::Overflow)?;
+    tx.hash_set(key, field, new.to_string().as_bytes())?;
+    call.reply.int(new);
+    Ok(())
+}
+
+/// HINCRBYFLOAT key field increment
+pub(super) fn hincrbyfloat(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
+    let by = Float::parse(call.args.get(3)).ok_or(CommandError::NotFloat)?;
+    let (key, field) = (call.key(1), call.args.get(2));
+    let old = match tx.hash_get(key, field)? {
+        Some(text) => Float::parse(text).ok_or(CommandError::HashNotFloat)?,
+        None => Float::Decimal(0),
+    };
+    let text = old.plus(by).ok_or(CommandError::NotFinite)?.text();
+    tx.hash_set(key, field, text.as_bytes())?;
+    call.reply.bulk(text.as_bytes());
+    Ok(())
+}
+
+/// HSCAN key cursor [MATCH pattern] [COUNT count]
+pub(super) fn hscan(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
+    let from = cursor(call.args.get(2))?;
+    let key = call.key(1);
+    check_hash(call, tx)?;
+    let present = tx.get(key).is_some();
+    let mut found: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+    let mut next = 0;
+    if present {
+        let options = ScanOptions::parse(call, 3, false)?;
+        next = tx.hash_scan(key, from, options.count, &mut |field, value| {
+            if options.accepts(field) {
+                found.push((field.to_vec(), value.to_vec()));
+            }
+        })?;
+    }
+    call.reply.array(2);
+    call.reply.bulk(next.to_string().as_bytes());
+    call.reply.array(found.len() * 2);
+    for (field, value) in &found {
+        call.reply.bulk(field);
+        call.reply.bulk(value);
+    }
+    Ok(())
+}
+
+/// HRANDFIELD key [count [WITHVALUES]]
+pub(super) fn hrandfield(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
+    let key = call.key(1);
+    if call.args.len() == 2 {
+        let len = tx.hash_len(key)?;
+        if len == 0 {
+            call.reply.null();
+            return Ok(());
+        }
+        let picked = pick(call, tx, &[call.random.below(len)], len)?;
+        call.reply.bulk(&picked[0].0);
+        return Ok(());
+    }
+    let with_values = call.args.len() > 3;
+    let bound = if with_values { i64::MAX / 2 } else { i64::MAX };
+    let count = call.int(2)?;
+    if count < -bound || count > bound || (count < 0 && count.unsigned_abs() > PICKS_MAX) {
+        return Err(CommandError::OutOfRange);
+    }
+    if call.args.len() > 4 || (with_values && !is(call.args.get(3), "WITHVALUES")) {
+        return Err(CommandError::Syntax);
+    }
+    let len = tx.hash_len(key)?;
+    let wanted = choose(call, len, count);
+    let picked = pick(call, tx, &wanted, len)?;
+    let nested = with_values && call.reply.resp3();
+    call.reply.array(if with_values && !nested { picked.len() * 2 } else { picked.len() });
+    for (field, value) in &picked {
+        if nested {
+            call.reply.array(2);
+        }
+        call.reply.bulk(field);
+        if with_values {
+            call.reply.bulk(value);
+        }
+    }
+    Ok(())
+}
+
+/// More random fields with repetition are refused: the reply would pass the output limit anyway.
+const PICKS_MAX: u64 = 1 << 24;
+
+/// Positions: distinct for a positive count, with repetition for a negative one.
+fn choose(call: &Call<'_, '_>, len: u64, count: i64) -> Vec<u64> {
+    if len == 0 {
+        return Vec::new();
+    }
+    if count < 0 {
+        return (0..count.unsigned_abs()).map(|_| call.random.below(len)).collect();
+    }
+    // The first `count` steps of a shuffle.
+    let mut all: Vec<u64> = (0..len).collect();
+    let count = (count as u64).min(len);
+    for at in 0..count {
+        let other = at + call.random.below(len - at);
+        all.swap(at as usize, other as usize);
+    }
+    all.truncate(count as usize);
+    all
+}
+
+type Fields = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// The fields at these positions of one walk, in the order asked for.
+fn pick(
+    call: &Call<'_, '_>,
+    tx: &Tx<'_>,
+    wanted: &[u64],
+    len: u64,
+) -> Result<Fields, CommandError> {
+    let mut needed = vec![false; len as usize];
+    for at in wanted {
+        needed[*at as usize] = true;
+    }
+    let mut fields: Vec<Option<(Vec<u8>, Vec<u8>)>> = Vec::with_capacity(len as usize);
+    tx.hash_for_each(call.key(1), &mut |field, value| {
+        let needed = needed.get(fields.len()).copied().unwrap_or(false);
+        fields.push(needed.then(|| (field.to_vec(), value.to_vec())));
+    })?;
+    Ok(wanted.iter().filter_map(|at| fields.get(*at as usize)?.clone()).collect())
+}
+
+fn check_hash(call: &Call<'_, '_>, tx: &Tx<'_>) -> Outcome {
+    match tx.get(call.key(1)) {
+        Some(entry) if entry.kind != Kind::Hash => Err(CommandError::WrongType),
+        _ => Ok(()),
+    }
+}

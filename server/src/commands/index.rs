@@ -1,0 +1,126 @@
+//! From a name on the wire to its line in the table: open addressing over the lower-cased name.
+
+use super::error::CommandError;
+use super::spec::{Spec, flag};
+use super::table::TABLE;
+use crate::resp::Args;
+
+const SLOTS: usize = 512;
+/// No command's name, with its container's, is longer.
+const NAME_MAX: usize = 32;
+
+/// Built once at start.
+pub(crate) struct Index {
+    slots: Box<[u16; SLOTS]>,
+}
+
+impl Index {
+    pub fn new() -> Self {
+        let mut slots = Box::new([u16::MAX; SLOTS]);
+        for (row, spec) in TABLE.iter().enumerate() {
+            let mut at = slot(spec.name.as_bytes());
+            while slots[at] != u16::MAX {
+                at = (at + 1) % SLOTS;
+            }
+            slots[at] = row as u16;
+        }
+        Self { slots }
+    }
+
+    /// The command `args` ask for, its number of arguments checked; its row in the table.
+    pub fn resolve(&self, args: Args<'_>) -> Result<(usize, &'static Spec), CommandError> {
+        let (row, spec) = self.find(args.get(0), None).ok_or_else(|| unknown(args))?;
+        if !spec.has(flag::SUBS) || args.len() == 1 {
+            return checked(row, spec, args);
+        }
+        let (row, sub) = self.find(args.get(0), Some(args.get(1))).ok_or_else(|| {
+            CommandError::UnknownSubcommand { container: spec.name, sub: text(args.get(1), 128) }
+        })?;
+        checked(row, sub, args)
+    }
+
+    /// Looks up a name, or a container's subcommand.
+    pub fn find(&self, name: &[u8], sub: Option<&[u8]>) -> Option<(usize, &'static Spec)> {
+        let mut lower = [0u8; NAME_MAX];
+        let len = name.len() + sub.map_or(0, |s| s.len() + 1);
+        let lower = lower.get_mut(..len)?;
+        lower[..name.len()].copy_from_slice(name);
+        if let Some(sub) = sub {
+            lower[name.len()] = b'|';
+            lower[name.len() + 1..].copy_from_slice(sub);
+        } else if name.contains(&b'|') {
+            return None;
+        }
+        lower.make_ascii_lowercase();
+        let mut at = slot(lower);
+        while let Some(spec) = TABLE.get(usize::from(self.slots[at])) {
+            if spec.name.as_bytes() == lower {
+                return Some((usize::from(self.slots[at]), spec));
+            }
+            at = (at + 1) % SLOTS;
+        }
+        None
+    }
+}
+
+fn checked(
+    row: usize,
+    spec: &'static Spec,
+    args: Args<'_>,
+) -> Result<(usize, &'static Spec), CommandError> {
+    if spec.accepts(args.len()) { Ok((row, spec)) } else { Err(CommandError::Arity(spec.name)) }
+}
+
+fn unknown(args: Args<'_>) -> CommandError {
+    let mut shown = String::new();
+    for arg in args.from(1) {
+        if shown.len() >= 128 {
+            break;
+        }
+        shown.push_str(&format!("'{}' ", text(arg, 128 - shown.len())));
+    }
+    CommandError::UnknownCommand { name: text(args.get(0), 128), args: shown }
+}
+
+pub(crate) fn text(bytes: &[u8], max: usize) -> String {
+    String::from_utf8_lossy(&bytes[..bytes.len().min(max)]).into_owned()
+}
+
+/// FNV-1a, folded.
+fn slot(name: &[u8]) -> usize {
+    let hash = name
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3));
+    (hash ^ (hash >> 32)) as usize % SLOTS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::spec::Handler;
+
+    #[test]
+    fn every_line_is_found_and_consistent() {
+        let index = Index::new();
+        assert!(TABLE.len() < SLOTS / 2, "enlarge SLOTS");
+        for (row, spec) in TABLE.iter().enumerate() {
+            assert!(spec.name.len() <= NAME_MAX && spec.name == spec.name.to_ascii_lowercase());
+            let upper = spec.name.to_ascii_uppercase();
+            let (name, sub) = match upper.split_once('|') {
+                Some((name, sub)) => (name, Some(sub.as_bytes())),
+                None => (upper.as_str(), None),
+            };
+            let found = index.find(name.as_bytes(), sub).map(|(row, _)| row);
+            assert_eq!(found, Some(row), "{}", spec.name);
+            if let Some((container, _)) = spec.name.split_once('|') {
+                let (_, parent) = index.find(container.as_bytes(), None).unwrap();
+                assert!(parent.has(flag::SUBS), "{}", spec.name);
+            }
+            let keyed =
+                matches!(spec.handler, Handler::Read(_) | Handler::Field(_) | Handler::Data(_));
+            assert!(!keyed || spec.keys.first != 0, "{}", spec.name);
+        }
+        assert!(index.find(b"object|encoding", None).is_none());
+        assert!(index.find(&[b'x'; 100], None).is_none());
+    }
+}

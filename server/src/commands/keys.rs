@@ -1,0 +1,259 @@
+//! Keys of any kind: existence, names, copies, and walks over all of them.
+
+use perdura_store::{Entry, Key, Kind, Tx};
+
+use super::error::CommandError;
+use super::keyspace::Keyspace;
+use super::options::{ScanOptions, cursor, database, is, kind_name};
+use super::spec::{Call, Outcome};
+use crate::number::parse_i64;
+
+/// DEL key [key ...], and UNLINK
+pub(super) fn del(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
+    let mut deleted = 0;
+    for bytes in call.args.from(1) {
+        deleted += i64::from(tx.delete(Key { db: call.db, bytes })?);
+    }
+    call.reply.int(deleted);
+    Ok(())
+}
+
+/// EXISTS key [key ...], and TOUCH: a key named twice counts twice
+pub(super) fn exists(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
+    let found = call.args.from(1).filter(|bytes| tx.get(Key { db: call.db, bytes }).is_some());
+    call.reply.len(found.count() as u64);
+    Ok(())
+}
+
+/// TYPE key
+pub(super) fn kind(call: &mut Call<'_, '_>, entry: Option<&Entry<'_>>) -> Outcome {
+    call.reply.simple(entry.map_or("none", |entry| kind_name(entry.kind)));
+    Ok(())
+}
+
+/// RENAME key newkey
+pub(super) fn rename(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
+    let (from, to) = (call.key(1), call.key(2));
+    if tx.get(from).is_none() {
+        return Err(CommandError::NoSuchKey);
+    }
+    if from.bytes != to.bytes {
+        tx.rename(from, to)?;
+    }
+    call.reply.ok();
+    Ok(())
+}
+
+/// RENAMENX key newkey
+pub(super) fn renamenx(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
+    let (from, to) = (call.key(1), call.key(2));
+    if tx.get(from).is_none() {
+        return Err(CommandError::NoSuchKey);
+    }
+    // Also when both are the same name.
+    let free = tx.get(to).is_none();
+    if free {
+        tx.rename(from, to)?;
+    }
+    call.reply.int(i64::from(free));
+    Ok(())
+}
+
+/// COPY source destination [DB index] [REPLACE]
+pub(super) fn copy(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
+    let (mut db, mut replace, mut at) = (call.db, false, 3);
+    while at < call.args.len() {
+        if is(call.args.get(at), "REPLACE") {
+            replace = true;
+        } else if is(call.args.get(at), "DB") && at + 1 < call.args.len() {
+            at += 1;
+            db = database(call.args.get(at), CommandError::NotInteger)?;
+        } else {
+            return Err(CommandError::Syntax);
+        }
+        at += 1;
+    }
+    let (from, to) = (call.key(1), Key { db, bytes: call.args.get(2) });
+    if from.db == to.db && from.bytes == to.bytes {
+        return Err(CommandError::SameObject);
+    }
+    let possible = tx.get(from).is_some() && (replace || tx.get(to).is_none());
+    if possible {
+        tx.copy(from, to)?;
+    }
+    call.reply.int(i64::from(possible));
+    Ok(())
+}
+
+/// MOVE key db
+pub(super) fn move_key(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
+    let db = database(call.args.get(2), CommandError::NotInteger)?;
+    let (from, to) = (call.key(1), Key { db, bytes: call.args.get(1) });
+    if from.db == to.db {
+        return Err(CommandError::SameObject);
+    }
+    let possible = tx.get(from).is_some() && tx.get(to).is_none();
+    if possible {
+        tx.rename(from, to)?;
+    }
+    call.reply.int(i64::from(possible));
+    Ok(())
+}
+
+/// KEYS pattern
+pub(super) fn keys(call: &mut Call<'_, '_>, keyspace: &mut Keyspace<'_, '_>) -> Outcome {
+    let pattern = call.args.get(1);
+    let (mut found, mut cursor) = (Vec::new(), 0);
+    loop {
+        cursor = keyspace.scan(call.db, cursor, 1024, &mut |name, _| {
+            if crate::glob::matches(pattern, name) {
+                found.push(name.to_vec());
+            }
+        });
+        if cursor == 0 {
+            break;
+        }
+    }
+    // A walk may meet a key twice; KEYS names each once.
+    found.sort_unstable();
+    found.dedup();
+    call.reply.array(found.len());
+    for name in &found {
+        call.reply.bulk(name);
+    }
+    Ok(())
+}
+
+/// SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]
+pub(super) fn scan(call: &mut Call<'_, '_>, keyspace: &mut Keyspace<'_, '_>) -> Outcome {
+    let from = cursor(call.args.get(1))?;
+    let options = ScanOptions::parse(call, 2, true)?;
+    let mut found: Vec<Vec<u8>> = Vec::new();
+    let next = keyspace.scan(call.db, from, options.count, &mut |name, entry| {
+        let kind = kind_name(entry.kind).as_bytes();
+        let kind_fits = options.kind.is_none_or(|wanted| wanted.eq_ignore_ascii_case(kind));
+        if kind_fits && options.accepts(name) {
+            found.push(name.to_vec());
+        }
+    });
+    call.reply.array(2);
+    call.reply.bulk(next.to_string().as_bytes());
+    call.reply.array(found.len());
+    for name in &found {
+        call.reply.bulk(name);
+    }
+    Ok(())
+}
+
+/// RANDOMKEY
+pub(super) fn randomkey(call: &mut Call<'_, '_>, keyspace: &mut Keyspace<'_, '_>) -> Outcome {
+    let name = keyspace.random(call.db, call.random);
+    call.reply.bulk_or_null(name.as_deref());
+    Ok(())
+}
+
+/// DBSIZE
+pub(super) fn dbsize(call: &mut Call<'_, '_>, keyspace: &mut Keyspace<'_, '_>) -> Outcome {
+    let len = keyspace.len(call.db);
+    call.reply.len(len);
+    Ok(())
+}
+
+/// FLUSHDB [ASYNC | SYNC]
+pub(super) fn flushdb(call: &mut Call<'_, '_>, keyspace: &mut Keyspace<'_, '_>) -> Outcome {
+    check_flush(call)?;
+    keyspace.flush(Some(call.db))?;
+    call.reply.ok();
+    Ok(())
+}
+
+/// FLUSHALL [ASYNC | SYNC]
+pub(super) fn flushall(call: &mut Call<'_, '_>, keyspace: &mut Keyspace<'_, '_>) -> Outcome {
+    check_flush(call)?;
+    keyspace.flush(None)?;
+    call.reply.ok();
+    Ok(())
+}
+
+/// Both words are accepted; emptying is always done before the reply.
+fn check_flush(call: &Call<'_, '_>) -> Outcome {
+    let word = call.args.get(1);
+    match call.args.len() {
+        1 => Ok(()),
+        2 if is(word, "ASYNC") || is(word, "SYNC") => Ok(()),
+        _ => Err(CommandError::Syntax),
+    }
+}
+
+/// OBJECT ENCODING key: the name Redis 7 would give a value just written, by the same thresholds
+pub(super) fn encoding(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
+    let key = call.key(2);
+    let (kind, int, len) = match tx.get(key) {
+        None => {
+            call.reply.null();
+            return Ok(());
+        }
+        Some(entry) => {
+            let value = entry.string().unwrap_or(&[]);
+            (entry.kind, parse_i64(value).is_some(), value.len())
+        }
+    };
+    let name = match kind {
+        Kind::String if int => "int",
+        Kind::String if len <= 44 => "embstr",
+        Kind::String => "raw",
+        Kind::Hash => {
+            let mut small = tx.hash_len(key)? <= 512;
+            tx.hash_for_each(key, &mut |field, value| {
+                small &= field.len() <= 64 && value.len() <= 64;
+            })?;
+            if small { "listpack" } else { "hashtable" }
+        }
+    };
+    call.reply.bulk(name.as_bytes());
+    Ok(())
+}
+
+/// OBJECT REFCOUNT key
+pub(super) fn refcount(call: &mut Call<'_, '_>, entry: Option<&Entry<'_>>) -> Outcome {
+    match entry {
+        Some(_) => call.reply.int(1),
+        None => call.reply.null(),
+    }
+    Ok(())
+}
+
+/// OBJECT FREQ key
+pub(super) fn freq(call: &mut Call<'_, '_>, entry: Option<&Entry<'_>>) -> Outcome {
+    untracked(call, entry, CommandError::NoLfu)
+}
+
+/// OBJECT IDLETIME key
+pub(super) fn idletime(call: &mut Call<'_, '_>, entry: Option<&Entry<'_>>) -> Outcome {
+    untracked(call, entry, CommandError::NoIdleTime)
+}
+
+fn untracked(call: &mut Call<'_, '_>, entry: Option<&Entry<'_>>, why: CommandError) -> Outcome {
+    match entry {
+        Some(_) => Err(why),
+        None => {
+            call.reply.null();
+            Ok(())
+        }
+    }
+}
+
+/// MEMORY USAGE key [SAMPLES count]
+pub(super) fn memory_usage(call: &mut Call<'_, '_>, entry: Option<&Entry<'_>>) -> Outcome {
+    let samples = call.args.len() == 5 && is(call.args.get(3), "SAMPLES");
+    if samples {
+        call.int(4)?;
+    } else if call.args.len() > 3 {
+        return Err(CommandError::Syntax);
+    }
+    match entry {
+        Some(entry) => call.reply.len(entry.memory_bytes()),
+        None => call.reply.null(),
+    }
+    Ok(())
+}

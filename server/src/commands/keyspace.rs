@@ -1,0 +1,106 @@
+//! Walks over keys no argument names, alone and inside EXEC.
+//!
+//! Alone they go to the store. Inside EXEC every shard is locked by the transaction itself, so the
+//! names are taken just before it begins, the transaction's own keys added, and each is looked up in
+//! the transaction: what EXEC did so far is seen.
+
+use perdura_store::{DATABASES, Entry, Key, Store, Tx};
+
+use super::error::CommandError;
+use super::spec::Random;
+
+/// Names per database, sorted and unique.
+pub(crate) type Names = Vec<Vec<Vec<u8>>>;
+
+/// The keys of the store as a command sees them.
+pub(crate) enum Keyspace<'s, 't> {
+    Store(&'s Store),
+    Tx { tx: &'s mut Tx<'t>, names: &'s Names },
+}
+
+impl Keyspace<'_, '_> {
+    /// Keys in a database.
+    pub fn len(&self, db: u8) -> u64 {
+        match self {
+            Self::Store(store) => store.len(db),
+            Self::Tx { tx, names } => {
+                let present = |bytes: &&Vec<u8>| tx.get(Key { db, bytes }).is_some();
+                names[usize::from(db)].iter().filter(present).count() as u64
+            }
+        }
+    }
+
+    /// One step of SCAN. Inside EXEC a cursor is a position in the names.
+    pub fn scan(
+        &self,
+        db: u8,
+        cursor: u64,
+        count: usize,
+        f: &mut dyn FnMut(&[u8], &Entry<'_>),
+    ) -> u64 {
+        match self {
+            Self::Store(store) => store.scan(db, cursor, count, f),
+            Self::Tx { tx, names } => {
+                let names = &names[usize::from(db)];
+                let from = usize::try_from(cursor).unwrap_or(usize::MAX).min(names.len());
+                let end = from.saturating_add(count).min(names.len());
+                for bytes in &names[from..end] {
+                    if let Some(entry) = tx.get(Key { db, bytes }) {
+                        f(bytes, &entry);
+                    }
+                }
+                if end == names.len() { 0 } else { end as u64 }
+            }
+        }
+    }
+
+    /// Any key.
+    pub fn random(&self, db: u8, random: &Random) -> Option<Vec<u8>> {
+        match self {
+            Self::Store(store) => store.random_key(db),
+            Self::Tx { tx, names } => {
+                let names = &names[usize::from(db)];
+                let start = random.below(names.len().max(1) as u64) as usize;
+                let (before, after) = names.split_at(start.min(names.len()));
+                let mut turned = after.iter().chain(before);
+                turned.find(|bytes| tx.get(Key { db, bytes }).is_some()).cloned()
+            }
+        }
+    }
+
+    /// Empties one database, or all.
+    pub fn flush(&mut self, db: Option<u8>) -> Result<(), CommandError> {
+        match self {
+            Self::Store(store) => match db {
+                Some(db) => Ok(store.flush_db(db)?),
+                None => Ok(store.flush_all()?),
+            },
+            Self::Tx { tx, names } => {
+                for (at, names) in (0..DATABASES).zip(names.iter()) {
+                    for bytes in names.iter().filter(|_| db.is_none_or(|db| db == at)) {
+                        tx.delete(Key { db: at, bytes })?;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The names of every key now, and those of `keys`.
+pub(super) fn names(store: &Store, keys: &[Key<'_>]) -> Names {
+    let mut all: Names = vec![Vec::new(); usize::from(DATABASES)];
+    for (db, names) in (0..DATABASES).zip(&mut all) {
+        let mut cursor = 0;
+        loop {
+            cursor = store.scan(db, cursor, 4096, |name, _| names.push(name.to_vec()));
+            if cursor == 0 {
+                break;
+            }
+        }
+        names.extend(keys.iter().filter(|k| k.db == db).map(|k| k.bytes.to_vec()));
+        names.sort_unstable();
+        names.dedup();
+    }
+    all
+}

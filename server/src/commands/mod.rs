@@ -1,0 +1,27 @@
+//! Commands: one table ([`table`]), one function each, one way to run them ([`dispatch`]).
+
+mod client;
+mod connection;
+mod context;
+mod dispatch;
+mod error;
+mod expiry;
+mod hashes;
+mod index;
+mod info;
+mod introspect;
+mod keys;
+mod keyspace;
+mod options;
+mod server;
+mod settings;
+mod spec;
+mod strings;
+mod strings_set;
+mod table;
+mod transactions;
+
+pub(crate) use context::Server;
+pub(crate) use dispatch::{Flow, execute};
+pub(crate) use error::CommandError;
+pub(crate) use spec::Spec;

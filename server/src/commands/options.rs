@@ -1,0 +1,138 @@
+//! Arguments that several commands share: times, cursors, ranges.
+
+use perdura_store::{DATABASES, Entry, Key, Kind, Tx};
+
+use super::error::CommandError;
+use super::spec::Call;
+use crate::number::parse_i64;
+
+/// Longest string value, bytes (Redis's proto-max-bulk-len).
+pub(super) const STRING_MAX_BYTES: u64 = 512 << 20;
+
+/// Does `arg` spell `name` (upper case), in any case?
+pub(super) fn is(arg: &[u8], name: &str) -> bool {
+    arg.eq_ignore_ascii_case(name.as_bytes())
+}
+
+/// How a time argument counts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Time {
+    InSeconds,
+    InMs,
+    AtSeconds,
+    AtMs,
+}
+
+impl Time {
+    /// The option letters of SET and GETEX.
+    pub fn option(arg: &[u8]) -> Option<Self> {
+        [
+            ("EX", Self::InSeconds),
+            ("PX", Self::InMs),
+            ("EXAT", Self::AtSeconds),
+            ("PXAT", Self::AtMs),
+        ]
+        .into_iter()
+        .find_map(|(name, time)| is(arg, name).then_some(time))
+    }
+
+    /// As unix milliseconds, none if out of range.
+    pub fn at_ms(self, value: i64, now_ms: u64) -> Option<i64> {
+        let ms = match self {
+            Self::InSeconds | Self::AtSeconds => value.checked_mul(1000)?,
+            Self::InMs | Self::AtMs => value,
+        };
+        match self {
+            Self::InSeconds | Self::InMs => ms.checked_add(i64::try_from(now_ms).ok()?),
+            Self::AtSeconds | Self::AtMs => Some(ms),
+        }
+    }
+}
+
+/// A time that must be positive, as SET, GETEX and SETEX take it.
+pub(super) fn expire_ms(
+    call: &Call<'_, '_>,
+    (time, index): (Time, usize),
+    command: &'static str,
+) -> Result<u64, CommandError> {
+    let value = call.int(index)?;
+    let invalid = CommandError::ExpireTime(command);
+    if value <= 0 {
+        return Err(invalid);
+    }
+    let at_ms = time.at_ms(value, call.now_ms).ok_or(invalid)?;
+    Ok(at_ms as u64)
+}
+
+/// A SCAN cursor.
+pub(super) fn cursor(arg: &[u8]) -> Result<u64, CommandError> {
+    let digits = !arg.is_empty() && arg.iter().all(u8::is_ascii_digit);
+    let text = std::str::from_utf8(arg).ok().filter(|_| digits);
+    text.and_then(|t| t.parse().ok()).ok_or(CommandError::Cursor)
+}
+
+/// The options of SCAN and HSCAN.
+pub(super) struct ScanOptions<'a> {
+    pub pattern: Option<&'a [u8]>,
+    pub count: usize,
+    pub kind: Option<&'a [u8]>,
+}
+
+impl<'a> ScanOptions<'a> {
+    /// Reads them from argument `first` on; TYPE only where `typed`.
+    pub fn parse(call: &Call<'a, '_>, first: usize, typed: bool) -> Result<Self, CommandError> {
+        let mut options = Self { pattern: None, count: 10, kind: None };
+        let mut at = first;
+        while at < call.args.len() {
+            let (name, has_value) = (call.args.get(at), at + 1 < call.args.len());
+            let value = call.args.get(at + 1);
+            if is(name, "COUNT") && has_value {
+                let count = call.int(at + 1)?;
+                options.count =
+                    usize::try_from(count).ok().filter(|n| *n > 0).ok_or(CommandError::Syntax)?;
+            } else if is(name, "MATCH") && has_value {
+                options.pattern = Some(value).filter(|p| *p != b"*");
+            } else if typed && is(name, "TYPE") && has_value {
+                options.kind = Some(value);
+            } else {
+                return Err(CommandError::Syntax);
+            }
+            at += 2;
+        }
+        Ok(options)
+    }
+
+    pub fn accepts(&self, name: &[u8]) -> bool {
+        self.pattern.is_none_or(|pattern| crate::glob::matches(pattern, name))
+    }
+}
+
+/// A database number for a command that names one.
+pub(super) fn database(arg: &[u8], invalid: CommandError) -> Result<u8, CommandError> {
+    let number = parse_i64(arg).filter(|n| i32::try_from(*n).is_ok()).ok_or(invalid)?;
+    u8::try_from(number).ok().filter(|db| *db < DATABASES).ok_or(CommandError::DbIndex)
+}
+
+/// The kind's name in TYPE.
+pub(super) fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::String => "string",
+        Kind::Hash => "hash",
+    }
+}
+
+/// The string at `key`, none if there is no such key.
+pub(super) fn string_at<'t>(
+    tx: &'t Tx<'_>,
+    key: Key<'_>,
+) -> Result<Option<&'t [u8]>, CommandError> {
+    match tx.get(key) {
+        None => Ok(None),
+        Some(entry) => string_of(&entry).map(Some),
+    }
+}
+
+/// The entry's string.
+pub(super) fn string_of<'e>(entry: &Entry<'e>) -> Result<&'e [u8], CommandError> {
+    entry.string().ok_or(CommandError::WrongType)
+}

@@ -1,0 +1,224 @@
+//! The server as a whole: saving, stopping, time, slow commands, memory.
+
+use super::context::Context;
+use super::error::CommandError;
+use super::index::text;
+use super::options::is;
+use super::spec::Outcome;
+use crate::number::parse_i64;
+use crate::resp::Args;
+
+/// TIME
+pub(super) fn time(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
+    // The clock has milliseconds; the microseconds of the turn are added.
+    let us = ctx.server.turn.1 * 1000 + (ctx.server.now_ns - ctx.server.turn.0) / 1000;
+    ctx.reply.array(2);
+    ctx.reply.bulk((us / 1_000_000).to_string().as_bytes());
+    ctx.reply.bulk((us % 1_000_000).to_string().as_bytes());
+    Ok(())
+}
+
+/// LASTSAVE
+pub(super) fn lastsave(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
+    ctx.reply.len(ctx.server.saved_unix_s);
+    Ok(())
+}
+
+/// SAVE: a checkpoint, before the reply
+pub(super) fn save(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
+    checkpoint(ctx)?;
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// BGSAVE [SCHEDULE]: the same checkpoint; a checkpoint writes only what is dirty, so it is not
+/// worth a second thread that a stop would have to wait for
+pub(super) fn bgsave(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
+    if args.len() > 2 || (args.len() == 2 && !is(args.get(1), "SCHEDULE")) {
+        return Err(CommandError::Syntax);
+    }
+    checkpoint(ctx)?;
+    ctx.reply.simple("Background saving started");
+    Ok(())
+}
+
+fn checkpoint(ctx: &mut Context<'_, '_, '_>) -> Outcome {
+    match ctx.server.store.region().checkpoint() {
+        Ok(_) => {
+            ctx.server.saved_unix_s = ctx.server.clock.unix_ms() / 1000;
+            ctx.server.save_failed = false;
+            Ok(())
+        }
+        Err(error) => {
+            ctx.server.save_failed = true;
+            Err(CommandError::Checkpoint(error.to_string()))
+        }
+    }
+}
+
+/// SHUTDOWN [NOSAVE | SAVE] [NOW] [FORCE] [ABORT]: every stop flushes
+pub(super) fn shutdown(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
+    let (mut save, mut nosave, mut abort) = (false, false, false);
+    for arg in args.from(1) {
+        match () {
+            () if is(arg, "SAVE") => save = true,
+            () if is(arg, "NOSAVE") => nosave = true,
+            () if is(arg, "ABORT") => abort = true,
+            () if is(arg, "NOW") || is(arg, "FORCE") => {}
+            () => return Err(CommandError::Syntax),
+        }
+    }
+    if (save && nosave) || (abort && args.len() > 2) {
+        return Err(CommandError::Syntax);
+    }
+    if abort {
+        return Err(CommandError::NoShutdown);
+    }
+    if nosave {
+        return Err(CommandError::ShutdownNoSave);
+    }
+    // As in Redis there is no reply: the connection ends.
+    ctx.server.shutdown = true;
+    Ok(())
+}
+
+/// WAIT numreplicas timeout: there are no replicas, so it does not wait
+pub(super) fn wait(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
+    parse_i64(args.get(1)).ok_or(CommandError::NotInteger)?;
+    let timeout = parse_i64(args.get(2)).ok_or(CommandError::TimeoutNotInteger)?;
+    if timeout < 0 {
+        return Err(CommandError::TimeoutNegative);
+    }
+    ctx.reply.int(0);
+    Ok(())
+}
+
+/// DEBUG SLEEP seconds, where allowed
+pub(super) fn debug_sleep(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
+    if !ctx.server.config.debug_enabled {
+        return Err(CommandError::DebugDisabled);
+    }
+    let seconds = text(args.get(2), 32).parse::<f64>().ok().filter(|s| (0.0..=3600.0).contains(s));
+    let seconds = seconds.ok_or(CommandError::NotFloat)?;
+    ctx.server.clock.sleep_ns((seconds * 1e9) as u64);
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// MEMORY DOCTOR
+pub(super) fn memory_doctor(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
+    let f = &ctx.server.facts;
+    let mut advice = Vec::new();
+    if f.capacity_bytes > 0 && f.used_bytes > f.capacity_bytes / 10 * 9 {
+        advice.push("more than 90 % of the region is used: writes will soon be refused");
+    }
+    if f.stalls > 0 {
+        advice.push("writers have waited for the cleaner: the budget or the device is too small");
+    }
+    if ctx.server.latched.is_some() {
+        advice.push("the device has failed: nothing written since is durable");
+    }
+    let text =
+        if advice.is_empty() { "No memory problem found.".into() } else { advice.join("\n") };
+    ctx.reply.verbatim(text.as_bytes());
+    Ok(())
+}
+
+/// MEMORY STATS
+pub(super) fn memory_stats(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
+    let f = &ctx.server.facts;
+    let keys: u64 = f.keys.iter().sum();
+    let facts = [
+        ("total.allocated", f.used_bytes),
+        ("capacity.bytes", f.capacity_bytes),
+        ("keys.count", keys),
+        ("keys.bytes-per-key", f.used_bytes.checked_div(keys).unwrap_or(0)),
+        ("dirty.bytes", f.dirty_bytes),
+        ("dirty.budget-bytes", f.budget_bytes),
+    ];
+    ctx.reply.map(facts.len());
+    for (name, value) in facts {
+        ctx.reply.bulk(name.as_bytes());
+        ctx.reply.len(value);
+    }
+    Ok(())
+}
+
+/// MEMORY HELP
+pub(super) fn memory_help(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
+    super::introspect::help(ctx, "memory");
+    Ok(())
+}
+
+/// SLOWLOG GET [count]
+pub(super) fn slowlog_get(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
+    let entries = &ctx.server.slowlog.entries;
+    let count = match args.len() {
+        2 => 10,
+        3 => match parse_i64(args.get(2)) {
+            Some(-1) => entries.len(),
+            Some(count @ 0..) => count as usize,
+            Some(_) => return Err(CommandError::SlowlogCount),
+            None => return Err(CommandError::NotInteger),
+        },
+        _ => return Err(CommandError::Arity("slowlog|get")),
+    };
+    let count = count.min(entries.len());
+    ctx.reply.array(count);
+    for entry in entries.iter().take(count) {
+        ctx.reply.array(6);
+        ctx.reply.len(entry.id);
+        ctx.reply.len(entry.unix_s);
+        ctx.reply.len(entry.time_us);
+        ctx.reply.array(entry.args.len());
+        entry.args.iter().for_each(|arg| ctx.reply.bulk(arg));
+        ctx.reply.bulk(entry.client.as_bytes());
+        ctx.reply.bulk(&entry.client_name);
+    }
+    Ok(())
+}
+
+/// SLOWLOG LEN
+pub(super) fn slowlog_len(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
+    ctx.reply.len(ctx.server.slowlog.entries.len() as u64);
+    Ok(())
+}
+
+/// SLOWLOG RESET
+pub(super) fn slowlog_reset(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
+    ctx.server.slowlog.entries.clear();
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// SLOWLOG HELP
+pub(super) fn slowlog_help(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
+    super::introspect::help(ctx, "slowlog");
+    Ok(())
+}
+
+/// LATENCY LATEST, LATENCY HISTORY event: latency events are not recorded
+pub(super) fn latency_none(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
+    ctx.reply.array(0);
+    Ok(())
+}
+
+/// LATENCY RESET [event ...]
+pub(super) fn latency_reset(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
+    ctx.reply.int(0);
+    Ok(())
+}
+
+/// LATENCY DOCTOR
+pub(super) fn latency_doctor(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
+    let text = "Latency events are not recorded; see SLOWLOG GET, INFO commandstats and, for writers \
+                that waited for the cleaner, INFO perdura.";
+    ctx.reply.verbatim(text.as_bytes());
+    Ok(())
+}
+
+/// LATENCY HELP
+pub(super) fn latency_help(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
+    super::introspect::help(ctx, "latency");
+    Ok(())
+}

@@ -1,0 +1,124 @@
+//! CONFIG: settings by their Redis names.
+
+use std::collections::BTreeMap;
+
+use super::context::{Context, Server, Stats};
+use super::error::CommandError;
+use super::index::text;
+use super::options::is;
+use super::spec::Outcome;
+use crate::number::parse_i64;
+use crate::resp::Args;
+
+/// CONFIG GET pattern [pattern ...]
+pub(super) fn get(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
+    let all = values(ctx.server);
+    let fits =
+        |name: &&str| args.from(2).any(|p| crate::glob::matches_ignoring_case(p, name.as_bytes()));
+    let found: Vec<_> = all.iter().filter(|(name, _)| fits(name)).collect();
+    ctx.reply.map(found.len());
+    for (name, value) in found {
+        ctx.reply.bulk(name.as_bytes());
+        ctx.reply.bulk(value.as_bytes());
+    }
+    Ok(())
+}
+
+fn values(server: &Server<'_>) -> BTreeMap<&'static str, String> {
+    let config = &server.config;
+    let bind: Vec<String> = config.bind.iter().map(|addr| addr.ip().to_string()).collect();
+    let socket = config.unix_socket.as_ref().map(|p| p.display().to_string());
+    BTreeMap::from([
+        ("appendfsync", if server.holds_replies() { "always" } else { "no" }.to_owned()),
+        // The nearest thing to an append-only file: acknowledged writes are on the device.
+        ("appendonly", if server.holds_replies() { "yes" } else { "no" }.to_owned()),
+        ("bind", bind.join(" ")),
+        ("client-output-buffer-limit", format!("normal {} 0 0", config.output_max_bytes)),
+        ("databases", perdura_store::DATABASES.to_string()),
+        ("durability", config.durability.name().to_owned()),
+        ("maxclients", config.clients_max.to_string()),
+        ("maxmemory", server.store.region().len_bytes().to_string()),
+        ("maxmemory-policy", "noeviction".to_owned()),
+        ("port", server.tcp_port.to_string()),
+        ("proto-max-bulk-len", config.limits.bulk_max_bytes.to_string()),
+        ("requirepass", config.requirepass.clone().unwrap_or_default()),
+        ("save", String::new()),
+        ("slowlog-log-slower-than", config.slowlog_slower_than_us.to_string()),
+        ("slowlog-max-len", config.slowlog_len_max.to_string()),
+        ("tcp-keepalive", config.tcp_keepalive_s.to_string()),
+        ("timeout", config.timeout_s.to_string()),
+        ("unixsocket", socket.unwrap_or_default()),
+    ])
+}
+
+/// CONFIG SET parameter value [parameter value ...]: all or none
+pub(super) fn set(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
+    if args.len() % 2 == 1 {
+        return Err(CommandError::Arity("config|set"));
+    }
+    let known = values(ctx.server);
+    let mut changed = ctx.server.config.clone();
+    let mut seen: Vec<&[u8]> = Vec::new();
+    for at in (2..args.len()).step_by(2) {
+        let (name, value) = (args.get(at), args.get(at + 1));
+        let Some(name) = known.keys().find(|known| is(name, known)) else {
+            return Err(CommandError::ConfigUnknown(text(name, 128)));
+        };
+        let refused = |why| CommandError::ConfigSet { name: (*name).to_owned(), why };
+        if seen.contains(&name.as_bytes()) {
+            return Err(refused("duplicate parameter"));
+        }
+        seen.push(name.as_bytes());
+        let number = |min: i64, max: i64| {
+            let number =
+                parse_i64(value).ok_or(refused("argument couldn't be parsed into an integer"))?;
+            let fits = (min..=max).contains(&number);
+            if fits {
+                Ok(number)
+            } else {
+                Err(refused("argument must be between the setting's bounds"))
+            }
+        };
+        match *name {
+            "maxclients" => changed.clients_max = number(1, 1 << 20)? as usize,
+            "timeout" => changed.timeout_s = number(0, i64::from(i32::MAX))? as u64,
+            "tcp-keepalive" => changed.tcp_keepalive_s = number(0, i64::from(i32::MAX))? as u64,
+            "slowlog-log-slower-than" => changed.slowlog_slower_than_us = number(-1, i64::MAX)?,
+            "slowlog-max-len" => changed.slowlog_len_max = number(0, 1 << 20)? as usize,
+            "proto-max-bulk-len" => {
+                changed.limits.bulk_max_bytes = number(1 << 20, 512 << 20)? as usize;
+            }
+            "requirepass" => {
+                let password = std::str::from_utf8(value).map_err(|_| refused("not UTF-8"))?;
+                changed.requirepass = Some(password.to_owned()).filter(|p| !p.is_empty());
+                if changed.check().is_err() {
+                    return Err(refused(
+                        "the server listens on an open address and needs a password",
+                    ));
+                }
+            }
+            _ => return Err(refused("can't set immutable config")),
+        }
+    }
+    ctx.server.config = changed;
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// CONFIG RESETSTAT
+pub(super) fn resetstat(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
+    ctx.server.stats = Stats::new();
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// CONFIG REWRITE
+pub(super) fn rewrite(_ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
+    Err(CommandError::NoConfigFile)
+}
+
+/// CONFIG HELP
+pub(super) fn help(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
+    super::introspect::help(ctx, "config");
+    Ok(())
+}

@@ -1,0 +1,157 @@
+//! Strings: the SET family and reads that also write.
+
+use perdura_store::{Expiry, Tx};
+
+use super::error::CommandError;
+use super::options::{Time, expire_ms, is, string_at};
+use super::spec::{Call, Outcome};
+
+/// The options of SET.
+#[derive(Default)]
+struct SetOptions {
+    if_absent: bool,
+    if_present: bool,
+    get: bool,
+    keep_expiry: bool,
+    expire: Option<(Time, usize)>,
+}
+
+impl SetOptions {
+    fn parse(call: &Call<'_, '_>) -> Result<Self, CommandError> {
+        let mut options = Self::default();
+        let mut at = 3;
+        while at < call.args.len() {
+            let arg = call.args.get(at);
+            let timeless = !options.keep_expiry && options.expire.is_none();
+            if is(arg, "NX") && !options.if_present {
+                options.if_absent = true;
+            } else if is(arg, "XX") && !options.if_absent {
+                options.if_present = true;
+            } else if is(arg, "GET") {
+                options.get = true;
+            } else if is(arg, "KEEPTTL") && options.expire.is_none() {
+                options.keep_expiry = true;
+            } else if let Some(time) = Time::option(arg)
+                && timeless
+                && at + 1 < call.args.len()
+            {
+                at += 1;
+                options.expire = Some((time, at));
+            } else {
+                return Err(CommandError::Syntax);
+            }
+            at += 1;
+        }
+        Ok(options)
+    }
+}
+
+/// SET key value [NX | XX] [GET] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]
+pub(super) fn set(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
+    if call.args.len() == 3 {
+        tx.put(call.key(1), call.args.get(2), Expiry::None)?;
+        call.reply.ok();
+        return Ok(());
+    }
+    let options = SetOptions::parse(call)?;
+    let expiry = match options.expire {
+        Some(expire) => Expiry::AtMs(expire_ms(call, expire, "set")?),
+        None if options.keep_expiry => Expiry::Keep,
+        None => Expiry::None,
+    };
+    let key = call.key(1);
+    if options.get {
+        call.reply.bulk_or_null(string_at(tx, key)?);
+    }
+    let present = tx.get(key).is_some();
+    if (options.if_absent && present) || (options.if_present && !present) {
+        if !options.get {
+            call.reply.null();
+        }
+        return Ok(());
+    }
+    tx.put(key, call.args.get(2), expiry)?;
+    if !options.get {
+        call.reply.ok();
+    }
+    Ok(())
+}
+
+/// SETNX key value
+pub(super) fn setnx(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
+    let key = call.key(1);
+    let absent = tx.get(key).is_none();
+    if absent {
+        tx.put(key, call.args.get(2), Expiry::None)?;
+    }
+    call.reply.int(i64::from(absent));
+    Ok(())
+}
+
+/// SETEX key seconds value
+pub(super) fn setex(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
+    set_for(call, tx, Time::InSeconds, "setex")
+}
+
+/// PSETEX key milliseconds value
+pub(super) fn psetex(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
+    set_for(call, tx, Time::InMs, "psetex")
+}
+
+fn set_for(call: &mut Call<'_, '_>, tx: &mut Tx<'_>, time: Time, name: &'static str) -> Outcome {
+    let at_ms = expire_ms(call, (time, 2), name)?;
+    tx.put(call.key(1), call.args.get(3), Expiry::AtMs(at_ms))?;
+    call.reply.ok();
+    Ok(())
+}
+
+/// GETSET key value
+pub(super) fn getset(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
+    let key = call.key(1);
+    call.reply.bulk_or_null(string_at(tx, key)?);
+    tx.put(key, call.args.get(2), Expiry::None)?;
+    Ok(())
+}
+
+/// GETDEL key
+pub(super) fn getdel(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
+    let key = call.key(1);
+    call.reply.bulk_or_null(string_at(tx, key)?);
+    tx.delete(key)?;
+    Ok(())
+}
+
+/// GETEX key [EX s | PX ms | EXAT s | PXAT ms | PERSIST]
+pub(super) fn getex(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
+    let (mut expire, mut persist, mut at) = (None, false, 2);
+    while at < call.args.len() {
+        let arg = call.args.get(at);
+        let first = expire.is_none() && !persist;
+        if is(arg, "PERSIST") && expire.is_none() {
+            persist = true;
+        } else if let Some(time) = Time::option(arg)
+            && first
+            && at + 1 < call.args.len()
+        {
+            at += 1;
+            expire = Some((time, at));
+        } else {
+            return Err(CommandError::Syntax);
+        }
+        at += 1;
+    }
+    let key = call.key(1);
+    let Some(value) = string_at(tx, key)? else {
+        call.reply.null();
+        return Ok(());
+    };
+    let expire_at_ms = expire.map(|expire| expire_ms(call, expire, "getex")).transpose()?;
+    call.reply.bulk(value);
+    match expire_at_ms {
+        Some(at_ms) if at_ms <= call.now_ms => drop(tx.delete(key)?),
+        Some(at_ms) => drop(tx.set_expiry(key, Some(at_ms))?),
+        None if persist => drop(tx.set_expiry(key, None)?),
+        None => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,181 @@
+//! MULTI, EXEC, DISCARD, WATCH, UNWATCH.
+//!
+//! EXEC is one store transaction over every key its commands name (or over every shard, when one of
+//! them names none): all of it happens or nothing does, also after a crash. As in Redis, a command
+//! that fails on its own (wrong type, not a number) does not undo the others; when the *store* fails
+//! (no memory, device latched), everything is rolled back and EXEC says so.
+//!
+//! WATCH compares what a key holds, not how often it was written: see [`Watched`].
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use perdura_store::{Access, DATABASES, Key, Kind, StoreError, Tx, TxError};
+
+use super::context::Context;
+use super::dispatch::run_in_tx;
+use super::error::CommandError;
+use super::keyspace;
+use super::options::database;
+use super::spec::{Handler, Outcome, flag};
+use crate::resp::Args;
+use crate::session::{Multi, Queued, Watched};
+
+/// MULTI
+pub(super) fn multi(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
+    if ctx.session.multi.is_some() {
+        return Err(CommandError::MultiNested);
+    }
+    ctx.session.multi = Some(Box::default());
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// DISCARD
+pub(super) fn discard(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
+    ctx.session.multi.take().ok_or(CommandError::DiscardWithoutMulti)?;
+    ctx.session.unwatch();
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// UNWATCH
+pub(super) fn unwatch(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
+    ctx.session.unwatch();
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// WATCH key [key ...]
+pub(super) fn watch(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
+    if ctx.session.multi.is_some() {
+        return Err(CommandError::WatchInMulti);
+    }
+    let db = ctx.session.db;
+    for bytes in args.from(1) {
+        if ctx.session.watched.iter().any(|w| w.db == db && *w.key == *bytes) {
+            continue;
+        }
+        let key = Key { db, bytes };
+        let fingerprint = ctx.server.store.run(Access::Key(key), |tx| fingerprint(tx, key))?;
+        ctx.session.watched.push(Watched { db, key: bytes.into(), fingerprint });
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// EXEC
+pub(super) fn exec(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
+    let multi = ctx.session.multi.take().ok_or(CommandError::ExecWithoutMulti)?;
+    let watched = std::mem::take(&mut ctx.session.watched);
+    if multi.failed {
+        return Err(CommandError::ExecAbort);
+    }
+    if let Some(why) = &ctx.server.latched
+        && multi.queue.iter().any(|q| q.spec.has(flag::WRITE))
+    {
+        return Err(CommandError::Latched(why.clone()));
+    }
+    let unchanged = run_all(ctx, &multi, &watched).map_err(CommandError::ExecStore)?;
+    if !unchanged {
+        ctx.reply.null_array();
+        return Ok(());
+    }
+    for queued in &multi.queue {
+        if let Some((row, _)) = row_of(ctx, queued) {
+            ctx.server.stats.by_command[row].calls += 1;
+        }
+    }
+    Ok(())
+}
+
+fn row_of(ctx: &Context<'_, '_, '_>, queued: &Queued) -> Option<(usize, &'static super::Spec)> {
+    ctx.server.index.resolve(queued.args()).ok()
+}
+
+/// Runs the queue in one transaction; false when a watched key has changed.
+fn run_all(
+    ctx: &mut Context<'_, '_, '_>,
+    multi: &Multi,
+    watched: &[Watched],
+) -> Result<bool, StoreError> {
+    let store = ctx.server.store;
+    let mut keys: Vec<Key<'_>> = watched.iter().map(|w| Key { db: w.db, bytes: &w.key }).collect();
+    let named = collect_keys(ctx.session.db, multi, &mut keys);
+    let walks = multi.queue.iter().any(|q| matches!(q.spec.handler, Handler::Keyspace(_)));
+    let names = if walks { keyspace::names(store, &keys) } else { Vec::new() };
+    if multi.queue.iter().any(|q| q.spec.has(flag::FACTS)) {
+        ctx.server.refresh_facts();
+    }
+    let access = if walks || !named { Access::Everything } else { Access::Keys(&keys) };
+
+    let (mark, db) = (ctx.reply.mark(), ctx.session.db);
+    let result = store.run(access, |tx| {
+        ctx.reply.rewind(mark);
+        ctx.session.db = db;
+        for w in watched {
+            if fingerprint(tx, Key { db: w.db, bytes: &w.key })? != w.fingerprint {
+                return Ok(false);
+            }
+        }
+        ctx.reply.array(multi.queue.len());
+        for queued in &multi.queue {
+            let before = ctx.reply.mark();
+            match run_in_tx(ctx, queued.spec, queued.args(), tx, &names) {
+                Ok(()) => {}
+                Err(CommandError::Tx(error)) => return Err(error),
+                Err(error) => {
+                    ctx.reply.rewind(before);
+                    ctx.reply.error(&error);
+                }
+            }
+        }
+        Ok(true)
+    });
+    if result.is_err() {
+        ctx.session.db = db;
+    }
+    result
+}
+
+/// Adds the keys the queue names, following SELECT; false when a command needs every shard.
+fn collect_keys<'q>(mut db: u8, multi: &'q Multi, keys: &mut Vec<Key<'q>>) -> bool {
+    let mut named = true;
+    for queued in &multi.queue {
+        let args = queued.args();
+        if queued.spec.name == "select" {
+            db = database(args.get(1), CommandError::NotInteger).unwrap_or(db);
+        }
+        // COPY and MOVE may name a key of any database.
+        let elsewhere = queued.spec.has(flag::ALL_SHARDS);
+        named &= !elsewhere;
+        let dbs = if elsewhere { 0..DATABASES } else { db..db + 1 };
+        for at in queued.spec.keys.indices(args.len()) {
+            keys.extend(dbs.clone().map(|db| Key { db, bytes: args.get(at) }));
+        }
+    }
+    named
+}
+
+/// What a key holds: kind, value and expiry. 0 for no such key.
+fn fingerprint(tx: &Tx<'_>, key: Key<'_>) -> Result<u64, TxError> {
+    let mut hasher = DefaultHasher::new();
+    match tx.get(key) {
+        None => return Ok(0),
+        Some(entry) => {
+            entry.expire_at_ms.hash(&mut hasher);
+            entry.string().hash(&mut hasher);
+            if entry.kind == Kind::String {
+                return Ok(hasher.finish().max(1));
+            }
+        }
+    }
+    // The order of fields may change without the hash having changed: add, do not chain.
+    let mut fields = 0u64;
+    tx.hash_for_each(key, &mut |field, value| {
+        let mut one = DefaultHasher::new();
+        (field, value).hash(&mut one);
+        fields = fields.wrapping_add(one.finish());
+    })?;
+    fields.hash(&mut hasher);
+    Ok(hasher.finish().max(1))
+}

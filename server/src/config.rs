@@ -1,0 +1,230 @@
+//! What a server is told, and the stop flag that ends it.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::resp::Limits;
+
+/// When a write is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// At memory speed: the warning before a loss is long enough to flush what is dirty.
+    #[default]
+    Warned,
+    /// After one group commit for all writes of a loop turn.
+    Fsync,
+    /// At memory speed; nothing is promised beyond checkpoints.
+    None,
+}
+
+impl Durability {
+    /// The setting's spelling.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Warned => "warned",
+            Self::Fsync => "fsync",
+            Self::None => "none",
+        }
+    }
+}
+
+/// Everything a server is told. `Default` listens on 127.0.0.1:6379.
+#[derive(Debug, Clone)]
+pub struct ServerConfig {
+    /// TCP addresses. Other than loopback ones need `requirepass`.
+    pub bind: Vec<SocketAddr>,
+    /// A Unix socket's path; it must not exist.
+    pub unix_socket: Option<PathBuf>,
+    /// The password clients must give first.
+    pub requirepass: Option<String>,
+    /// When writes are acknowledged.
+    pub durability: Durability,
+    /// Connections at once; more are told so and closed.
+    pub clients_max: usize,
+    /// A client silent for so long is disconnected; 0: never.
+    pub timeout_s: u64,
+    /// Silent connections are probed after so long; 0: never.
+    pub tcp_keepalive_s: u64,
+    /// What one request may cost.
+    pub limits: Limits,
+    /// Bytes read from one connection in one turn, so that none starves the others.
+    pub turn_bytes_max: usize,
+    /// Unsent reply bytes above which no further command of that client is executed.
+    pub output_pause_bytes: usize,
+    /// Unsent reply bytes above which a client is disconnected.
+    pub output_max_bytes: usize,
+    /// Bytes of commands one MULTI may queue.
+    pub multi_max_bytes: usize,
+    /// Held write replies above which a group is committed before the turn ends.
+    pub group_writes_max: usize,
+    /// Commands at least this slow are logged, microseconds; negative: none.
+    pub slowlog_slower_than_us: i64,
+    /// Entries the slow log keeps.
+    pub slowlog_len_max: usize,
+    /// DEBUG is allowed (it can stop the server for a while).
+    pub debug_enabled: bool,
+    /// Seed of every random choice (HRANDFIELD).
+    pub seed: u64,
+    /// The warning the budget was computed for, seconds; for INFO only.
+    pub warning_s: f64,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            bind: vec![SocketAddr::from(([127, 0, 0, 1], 6379))],
+            unix_socket: None,
+            requirepass: None,
+            durability: Durability::Warned,
+            clients_max: 10_000,
+            timeout_s: 0,
+            tcp_keepalive_s: 300,
+            limits: Limits::default(),
+            turn_bytes_max: 64 << 10,
+            output_pause_bytes: 1 << 20,
+            output_max_bytes: 1 << 30,
+            multi_max_bytes: 64 << 20,
+            group_writes_max: 4096,
+            slowlog_slower_than_us: 10_000,
+            slowlog_len_max: 128,
+            debug_enabled: false,
+            seed: 0,
+            warning_s: 0.0,
+        }
+    }
+}
+
+impl ServerConfig {
+    /// Checks what can be checked before anything is bound.
+    ///
+    /// # Errors
+    /// An address would be open to everyone, or there is nothing to listen on.
+    pub fn check(&self) -> Result<(), StartError> {
+        if self.bind.is_empty() && self.unix_socket.is_none() {
+            return Err(StartError::NoListener);
+        }
+        let password = self.requirepass.as_ref().is_some_and(|p| !p.is_empty());
+        match self.bind.iter().find(|a| !is_loopback(a.ip())) {
+            Some(addr) if !password => Err(StartError::Unprotected { addr: *addr }),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn is_loopback(ip: IpAddr) -> bool {
+    ip.to_canonical().is_loopback()
+}
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// Anyone who reaches the address could read and delete everything.
+    #[error(
+        "refusing to listen on {addr} without a password: set requirepass or bind a loopback address"
+    )]
+    Unprotected {
+        /// The address asked for.
+        addr: SocketAddr,
+    },
+    /// Neither an address nor a Unix socket.
+    #[error("nothing to listen on: give an address or a Unix socket")]
+    NoListener,
+    /// The system refused a TCP address.
+    #[error("cannot listen on {addr}: {source}")]
+    Bind {
+        /// The address.
+        addr: SocketAddr,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+    /// The system refused the Unix socket.
+    #[error("cannot listen on {}: {source}", path.display())]
+    BindUnix {
+        /// The path.
+        path: PathBuf,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Why a running server ended by itself.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// The event queue failed; nothing can be served without it.
+    #[error("the event loop failed at {op}: {source}")]
+    Events {
+        /// The call.
+        op: &'static str,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Ends a running server from any thread. Set once; never cleared.
+#[derive(Debug)]
+pub struct StopFlag {
+    set: AtomicBool,
+    event: OwnedFd,
+}
+
+impl StopFlag {
+    /// A flag that is not set.
+    ///
+    /// # Errors
+    /// The system has no event file descriptor left.
+    pub fn new() -> io::Result<Self> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { set: AtomicBool::new(false), event })
+    }
+
+    /// Sets the flag and wakes the loop. Safe to call again.
+    pub fn trigger(&self) {
+        self.set.store(true, Ordering::Release);
+        // Fails only when the counter is full: then the loop is awake already.
+        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+    }
+
+    /// Has been set.
+    pub fn is_set(&self) -> bool {
+        self.set.load(Ordering::Acquire)
+    }
+}
+
+impl AsFd for StopFlag {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_open_address_needs_a_password() {
+        let with = |addr: &str, requirepass: Option<&str>| {
+            ServerConfig {
+                bind: vec![addr.parse().unwrap()],
+                requirepass: requirepass.map(str::to_owned),
+                ..ServerConfig::default()
+            }
+            .check()
+        };
+        assert!(matches!(with("0.0.0.0:0", None), Err(StartError::Unprotected { .. })));
+        assert!(matches!(with("0.0.0.0:0", Some("")), Err(StartError::Unprotected { .. })));
+        assert!(with("0.0.0.0:0", Some("secret")).is_ok());
+        assert!(with("127.0.0.1:0", None).is_ok());
+        assert!(with("[::1]:0", None).is_ok());
+        assert!(with("[::ffff:127.0.0.1]:0", None).is_ok());
+    }
+}

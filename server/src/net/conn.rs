@@ -1,0 +1,199 @@
+//! One connection: its socket, what is partly received and what is not yet sent.
+//!
+//! Invariant: an idle connection owns no buffer. Input is kept only while a command is incomplete or
+//! waits, output only while the peer has not taken it.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+
+use rustix::event::epoll::EventFlags;
+
+use crate::resp::Parser;
+use crate::session::Session;
+
+/// A connected socket.
+#[derive(Debug)]
+pub(crate) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    pub fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => (&*stream).read(buf),
+            Self::Unix(stream) => (&*stream).read(buf),
+        }
+    }
+
+    pub fn write(&self, buf: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => (&*stream).write(buf),
+            Self::Unix(stream) => (&*stream).write(buf),
+        }
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(stream) => stream.as_fd(),
+            Self::Unix(stream) => stream.as_fd(),
+        }
+    }
+}
+
+/// Received bytes that are not executed yet.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub bytes: Vec<u8>,
+    pub parser: Parser,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Conn {
+    pub(super) stream: Stream,
+    pub session: Session,
+    pub(super) pending: Option<Box<Pending>>,
+    out: Vec<u8>,
+    sent: usize,
+    /// What the event queue watches for.
+    pub(super) interest: EventFlags,
+    /// The peer sends no more.
+    pub(super) input_closed: bool,
+    /// Whole commands wait in `pending`: for the peer to read, or for CLIENT UNPAUSE.
+    pub(super) stalled: bool,
+    /// Output waits for the group commit.
+    pub(super) held: bool,
+}
+
+impl Conn {
+    pub fn new(stream: Stream, session: Session) -> Self {
+        Self {
+            stream,
+            session,
+            pending: None,
+            out: Vec::new(),
+            sent: 0,
+            interest: EventFlags::IN,
+            input_closed: false,
+            stalled: false,
+            held: false,
+        }
+    }
+
+    pub fn unsent(&self) -> usize {
+        self.out.len() - self.sent
+    }
+
+    pub fn pending_bytes(&self) -> usize {
+        self.pending.as_ref().map_or(0, |p| p.bytes.len())
+    }
+
+    /// Takes an output buffer from the stock, if it has none of its own.
+    pub(super) fn take_buffer(&mut self, spare: &mut Vec<Vec<u8>>) {
+        if self.out.capacity() == 0
+            && let Some(buffer) = spare.pop()
+        {
+            self.out = buffer;
+        }
+    }
+
+    pub(super) fn output_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.out
+    }
+
+    /// The two halves a command works on.
+    pub(super) fn session_and_output(&mut self) -> (&mut Session, &mut Vec<u8>) {
+        (&mut self.session, &mut self.out)
+    }
+
+    /// Sends what the peer takes; returns the bytes sent. A failure ends the connection.
+    pub(super) fn send(&mut self, spare: &mut Vec<Vec<u8>>) -> usize {
+        let before = self.sent;
+        while self.sent < self.out.len() {
+            match self.stream.write(&self.out[self.sent..]) {
+                Ok(0) => self.session.killed = true,
+                Ok(n) => self.sent += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(_) => self.session.killed = true,
+            }
+            if self.session.killed {
+                break;
+            }
+        }
+        let count = self.sent - before;
+        if self.sent == self.out.len() {
+            let mut buffer = std::mem::take(&mut self.out);
+            self.sent = 0;
+            if spare.len() < SPARE_MAX && (1..=SPARE_BYTES_MAX).contains(&buffer.capacity()) {
+                buffer.clear();
+                spare.push(buffer);
+            }
+        } else if self.sent >= COMPACT_BYTES {
+            // The peer reads slowly: what it has taken must not stay for as long as it goes on.
+            self.out.drain(..self.sent);
+            self.sent = 0;
+        }
+        count
+    }
+
+    /// Nothing is left to do for this peer.
+    pub(super) fn is_finished(&self) -> bool {
+        let done = self.session.closing || (self.input_closed && !self.stalled);
+        self.session.killed || (done && self.unsent() == 0)
+    }
+
+    /// What the event queue should watch for now.
+    pub(super) fn wanted_interest(&self) -> EventFlags {
+        let mut wanted = EventFlags::empty();
+        if !self.stalled && !self.input_closed && !self.session.closing {
+            wanted |= EventFlags::IN;
+        }
+        if self.unsent() > 0 && !self.held {
+            wanted |= EventFlags::OUT;
+        }
+        wanted
+    }
+}
+
+/// Output buffers kept for the next connection that needs one.
+const SPARE_MAX: usize = 64;
+const SPARE_BYTES_MAX: usize = 64 << 10;
+const COMPACT_BYTES: usize = 64 << 10;
+
+/// The other connections, as a command sees them. The one at hand is taken out of its place.
+pub(crate) struct Peers<'p> {
+    pub(super) conns: &'p mut [Option<Box<Conn>>],
+    pub(super) connected: usize,
+}
+
+impl Peers<'_> {
+    /// Calls `f` with each other client, its unsent reply bytes and its pending request bytes.
+    pub fn each(&mut self, f: &mut dyn FnMut(&mut Session, usize, usize)) {
+        for conn in self.conns.iter_mut().flatten() {
+            let (unsent, pending) = (conn.unsent(), conn.pending_bytes());
+            f(&mut conn.session, unsent, pending);
+        }
+    }
+
+    /// Connected clients, the one at hand included.
+    pub fn connected(&self) -> usize {
+        self.connected
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_connection_is_small() {
+        // Plus its place in the table; no buffers.
+        assert!(size_of::<Conn>() + size_of::<Option<Box<Conn>>>() < 512, "{}", size_of::<Conn>());
+    }
+}

@@ -1,0 +1,106 @@
+//! The listening sockets.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixListener;
+
+use super::conn::Stream;
+use crate::config::{ServerConfig, StartError};
+use crate::session::Peer;
+
+/// Sockets that are bound and listening. A Unix socket's file is removed when it is dropped.
+#[derive(Debug)]
+pub struct Listener {
+    pub(super) sockets: Vec<Socket>,
+}
+
+#[derive(Debug)]
+pub(super) enum Socket {
+    Tcp(TcpListener),
+    Unix(UnixListener, std::path::PathBuf),
+}
+
+impl Listener {
+    /// Checks the configuration, then binds everything it names.
+    ///
+    /// # Errors
+    /// An address would be open to everyone (nothing is bound then), or the system refuses one.
+    pub fn bind(config: &ServerConfig) -> Result<Self, StartError> {
+        config.check()?;
+        let mut sockets = Vec::new();
+        for addr in &config.bind {
+            let socket = TcpListener::bind(addr)
+                .and_then(|s| s.set_nonblocking(true).map(|()| s))
+                .map_err(|source| StartError::Bind { addr: *addr, source })?;
+            sockets.push(Socket::Tcp(socket));
+        }
+        if let Some(path) = &config.unix_socket {
+            let socket = UnixListener::bind(path)
+                .and_then(|s| s.set_nonblocking(true).map(|()| s))
+                .map_err(|source| StartError::BindUnix { path: path.clone(), source })?;
+            sockets.push(Socket::Unix(socket, path.clone()));
+        }
+        Ok(Self { sockets })
+    }
+
+    /// The first TCP address, with the port the system chose where 0 was asked for.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.sockets.iter().find_map(|socket| match socket {
+            Socket::Tcp(tcp) => tcp.local_addr().ok(),
+            Socket::Unix(..) => None,
+        })
+    }
+}
+
+impl Socket {
+    /// The next connection, ready for the loop.
+    pub fn accept(&self, tcp_keepalive_s: u64) -> io::Result<(Stream, Peer)> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, addr) = listener.accept()?;
+                stream.set_nonblocking(true)?;
+                stream.set_nodelay(true)?;
+                if tcp_keepalive_s > 0 {
+                    keep_alive(&stream, tcp_keepalive_s)?;
+                }
+                let local = stream.local_addr()?;
+                Ok((Stream::Tcp(stream), Peer::Tcp { addr, local }))
+            }
+            Self::Unix(listener, _) => {
+                let (stream, _) = listener.accept()?;
+                stream.set_nonblocking(true)?;
+                Ok((Stream::Unix(stream), Peer::Unix))
+            }
+        }
+    }
+}
+
+/// Three probes, a third of the interval apart: Redis's choice.
+fn keep_alive(stream: &impl AsFd, interval_s: u64) -> io::Result<()> {
+    use rustix::net::sockopt;
+    let seconds = std::time::Duration::from_secs;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, seconds(interval_s))?;
+    sockopt::set_tcp_keepintvl(stream, seconds((interval_s / 3).max(1)))?;
+    sockopt::set_tcp_keepcnt(stream, 3)?;
+    Ok(())
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(socket) => socket.as_fd(),
+            Self::Unix(socket, _) => socket.as_fd(),
+        }
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if let Self::Unix(_, path) = self {
+            // Someone else may have removed it; nothing depends on it any more.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}

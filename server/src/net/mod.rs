@@ -1,0 +1,15 @@
+//! Sockets and the event loop.
+//!
+//! `listen` opens sockets, `conn` is one connection's bytes, `serve` the loop, `turn` one connection's
+//! part of it, `clients` their coming and going, `group` the replies that wait for a group commit.
+
+mod clients;
+mod conn;
+mod group;
+mod listen;
+mod serve;
+mod turn;
+
+pub(crate) use conn::Peers;
+pub use listen::Listener;
+pub use serve::{Ended, Report, run};

@@ -1,0 +1,152 @@
+//! One connection's part of a turn: read, execute what is whole, keep the rest.
+
+use std::io;
+
+use super::conn::{Conn, Peers, Pending};
+use super::serve::Serve;
+use crate::commands::{Flow, execute};
+use crate::resp::{Parser, Reply, Step};
+
+impl Serve<'_> {
+    /// One bounded read, and everything it completes.
+    pub(super) fn receive(&mut self, slot: u32, conn: &mut Conn) {
+        let mut arena = std::mem::take(&mut self.arena);
+        match conn.stream.read(&mut arena) {
+            Ok(0) => conn.input_closed = true,
+            Ok(n) => {
+                self.server.stats.net_input_bytes += n as u64;
+                match conn.pending.take() {
+                    None => {
+                        let mut parser = std::mem::take(&mut self.parser);
+                        let used = self.execute_all(slot, conn, &mut parser, &arena[..n]);
+                        if used < n {
+                            let bytes = arena[used..n].to_vec();
+                            conn.pending = Some(Box::new(Pending { bytes, parser }));
+                        } else {
+                            self.parser = parser;
+                        }
+                    }
+                    Some(mut pending) => {
+                        pending.bytes.extend_from_slice(&arena[..n]);
+                        self.execute_pending(slot, conn, pending);
+                    }
+                }
+            }
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => {}
+                _ => conn.session.killed = true,
+            },
+        }
+        self.arena = arena;
+    }
+
+    pub(super) fn execute_pending(
+        &mut self,
+        slot: u32,
+        conn: &mut Conn,
+        mut pending: Box<Pending>,
+    ) {
+        let Pending { bytes, parser } = &mut *pending;
+        let used = self.execute_all(slot, conn, parser, bytes);
+        if used < bytes.len() {
+            bytes.drain(..used);
+            if bytes.capacity() > 4 * bytes.len() + PENDING_SLACK {
+                bytes.shrink_to_fit();
+            }
+            conn.pending = Some(pending);
+        }
+    }
+
+    /// Executes the whole commands of `buf`; returns the bytes used. Sets `stalled` when it stopped
+    /// before a whole command.
+    pub(super) fn execute_all(
+        &mut self,
+        slot: u32,
+        conn: &mut Conn,
+        parser: &mut Parser,
+        buf: &[u8],
+    ) -> usize {
+        let mut at = 0;
+        conn.stalled = false;
+        conn.take_buffer(&mut self.spare);
+        loop {
+            if conn.session.closing || conn.session.killed || self.server.shutdown {
+                // What follows QUIT is never looked at.
+                return buf.len();
+            }
+            if conn.unsent() > self.server.config.output_pause_bytes {
+                self.send_unless_held(conn);
+                if conn.unsent() > self.server.config.output_pause_bytes {
+                    return self.stall(slot, conn, at);
+                }
+            }
+            let mut limits = self.server.config.limits;
+            limits.unauthenticated = !conn.session.authenticated && self.server.needs_password();
+            let consumed = match parser.step(&buf[at..], &limits) {
+                Ok(Step::Incomplete) => return at,
+                Ok(Step::Empty { consumed }) => {
+                    at += consumed;
+                    continue;
+                }
+                Ok(Step::Command { consumed }) => consumed,
+                Err(error) => {
+                    let limit = self.server.config.output_max_bytes;
+                    let resp3 = conn.session.resp3;
+                    let text = format!("ERR {error}");
+                    Reply::new(conn.output_mut(), resp3, limit).error(&text);
+                    conn.session.closing = true;
+                    *parser = Parser::default();
+                    return buf.len();
+                }
+            };
+            conn.session.active_ns = self.server.now_ns;
+            let args = parser.args(&buf[at..]);
+            let start = conn.output_mut().len();
+            let peers = Peers { conns: &mut self.conns, connected: self.connected };
+            let (session, out) = conn.session_and_output();
+            match execute(&mut self.server, session, peers, args, out) {
+                Flow::Next { wrote } => {
+                    at += consumed;
+                    if wrote && self.server.holds_replies() {
+                        self.server.uncommitted = true;
+                        self.group.note_write(slot, start, conn.output_mut().len());
+                    }
+                }
+                Flow::Paused => return self.stall(slot, conn, at),
+                Flow::Close => conn.session.killed = true,
+            }
+        }
+    }
+
+    pub(super) fn stall(&mut self, slot: u32, conn: &mut Conn, at: usize) -> usize {
+        conn.stalled = true;
+        self.stalled.push(slot);
+        at
+    }
+
+    pub(super) fn may_resume(&self, conn: &Conn) -> bool {
+        conn.unsent() <= self.server.config.output_pause_bytes
+            && self.server.clock.now_ns() >= self.server.pause.until_ns
+    }
+
+    pub(super) fn resume_stalled(&mut self) {
+        let mut waiting = std::mem::take(&mut self.stalled);
+        waiting.retain(|slot| {
+            let Some(mut conn) = self.conns[*slot as usize].take() else { return false };
+            let resume = conn.stalled && self.may_resume(&conn);
+            let keep = conn.stalled && !resume;
+            if resume {
+                if let Some(pending) = conn.pending.take() {
+                    self.execute_pending(*slot, &mut conn, pending);
+                }
+                conn.stalled &= conn.pending.is_some();
+            }
+            self.put_back(*slot, conn);
+            keep
+        });
+        self.stalled.append(&mut waiting);
+    }
+}
+
+/// Pending input may hold so many bytes of unused capacity.
+const PENDING_SLACK: usize = 16 << 10;

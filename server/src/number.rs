@@ -1,0 +1,170 @@
+//! Numbers as Redis reads and writes them.
+//!
+//! Redis adds floats as 80-bit `long double` and prints 17 decimals. Here decimal numbers of up to 17
+//! decimals are added exactly, which prints the same wherever Redis's own rounding does not show
+//! (`0.1 + 0.2` is `0.3` in both); larger or finer numbers fall back to `f64`.
+
+/// An integer in its one canonical form: optional minus, no plus, no leading zeros, no blanks.
+pub fn parse_i64(text: &[u8]) -> Option<i64> {
+    let (negative, digits) = match text {
+        [b'-', rest @ ..] => (true, rest),
+        _ => (false, text),
+    };
+    match digits {
+        [b'0'] if !negative => return Some(0),
+        [b'1'..=b'9', ..] if digits.len() <= 19 => {}
+        _ => return None,
+    }
+    let mut value: u64 = 0;
+    for digit in digits {
+        if !digit.is_ascii_digit() {
+            return None;
+        }
+        value = value.checked_mul(10)?.checked_add(u64::from(digit - b'0'))?;
+    }
+    if negative { 0i64.checked_sub_unsigned(value) } else { i64::try_from(value).ok() }
+}
+
+/// A number with a fraction.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Float {
+    /// Exact: units of 10^-17.
+    Decimal(i128),
+    /// Everything else finite, and infinities.
+    Binary(f64),
+}
+
+const DECIMALS: u32 = 17;
+const ONE: i128 = 10i128.pow(DECIMALS);
+/// Beyond 10^19 an exact sum could overflow the units; `f64` takes over.
+const DECIMAL_MAX: i128 = ONE * 10i128.pow(19);
+
+impl Float {
+    /// Reads a number; none for blanks, NaN or anything else that is not one.
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        if let Some(units) = parse_decimal(text) {
+            return Some(Self::Decimal(units));
+        }
+        let text = std::str::from_utf8(text).ok()?;
+        let value: f64 = text.parse().ok()?;
+        let spelled = text.trim_start_matches(['+', '-']).as_bytes().first();
+        let overflow = value.is_infinite() && spelled.is_some_and(u8::is_ascii_digit);
+        (!value.is_nan() && !overflow).then_some(Self::Binary(value))
+    }
+
+    /// The sum; none when it is not a finite number.
+    pub fn plus(self, other: Self) -> Option<Self> {
+        if let (Self::Decimal(a), Self::Decimal(b)) = (self, other) {
+            let sum = a + b;
+            if sum.abs() <= DECIMAL_MAX {
+                return Some(Self::Decimal(sum));
+            }
+        }
+        let sum = self.value() + other.value();
+        sum.is_finite().then_some(Self::Binary(sum))
+    }
+
+    /// The nearest `f64`.
+    pub fn value(self) -> f64 {
+        match self {
+            Self::Decimal(units) => units as f64 / ONE as f64,
+            Self::Binary(value) => value,
+        }
+    }
+
+    /// Digits without an exponent and without trailing zeros.
+    pub fn text(self) -> String {
+        match self {
+            Self::Decimal(units) => {
+                let sign = if units < 0 { "-" } else { "" };
+                let (whole, part) = (units.abs() / ONE, units.abs() % ONE);
+                let text = format!("{sign}{whole}.{part:017}");
+                text.trim_end_matches('0').trim_end_matches('.').to_owned()
+            }
+            Self::Binary(value) => {
+                let text = format!("{value:.17}");
+                let text = text.trim_end_matches('0').trim_end_matches('.');
+                if text == "-0" { "0".to_owned() } else { text.to_owned() }
+            }
+        }
+    }
+}
+
+/// A `double` reply: shortest digits that read back the same.
+pub fn format_double(value: f64) -> String {
+    if value.is_infinite() {
+        return if value > 0.0 { "inf".to_owned() } else { "-inf".to_owned() };
+    }
+    format!("{value}")
+}
+
+/// `[+-]digits[.digits]` with at most 17 decimals and 19 digits before the point.
+fn parse_decimal(text: &[u8]) -> Option<i128> {
+    let (negative, body) = match text {
+        [b'-', rest @ ..] => (true, rest),
+        [b'+', rest @ ..] => (false, rest),
+        _ => (false, text),
+    };
+    let point = body.iter().position(|b| *b == b'.').unwrap_or(body.len());
+    let (whole, part) = (&body[..point], body.get(point + 1..).unwrap_or(&[]));
+    let plain = whole.iter().chain(part).all(u8::is_ascii_digit);
+    if !plain || whole.len() + part.len() == 0 || whole.len() > 19 || part.len() > 17 {
+        return None;
+    }
+    let digits = |text: &[u8]| text.iter().fold(0i128, |n, b| n * 10 + i128::from(b - b'0'));
+    let units = digits(whole) * ONE + digits(part) * 10i128.pow(DECIMALS - part.len() as u32);
+    Some(if negative { -units } else { units })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_have_one_form() {
+        for (text, value) in [
+            ("0", Some(0)),
+            ("-1", Some(-1)),
+            ("9223372036854775807", Some(i64::MAX)),
+            ("-9223372036854775808", Some(i64::MIN)),
+            ("9223372036854775808", None),
+            ("-9223372036854775809", None),
+            ("+1", None),
+            ("01", None),
+            ("-0", None),
+            ("", None),
+            ("-", None),
+            (" 1", None),
+            ("1 ", None),
+            ("1a", None),
+            ("99999999999999999999", None),
+        ] {
+            assert_eq!(parse_i64(text.as_bytes()), value, "{text}");
+        }
+    }
+
+    #[test]
+    fn floats_add_without_binary_noise() {
+        for (a, b, sum) in [
+            ("0.1", "0.2", "0.3"),
+            ("10.50", "0.1", "10.6"),
+            ("5.0e3", "2.0e2", "5200"),
+            ("-5", "5", "0"),
+            ("3", "-1.5", "1.5"),
+            ("0", "-0.25", "-0.25"),
+        ] {
+            let sum_of =
+                Float::parse(a.as_bytes()).unwrap().plus(Float::parse(b.as_bytes()).unwrap());
+            assert_eq!(sum_of.unwrap().text(), sum);
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_number_is_refused() {
+        for text in ["", " 1", "1 ", "nan", "abc", "1e999", ".", "0x"] {
+            assert_eq!(Float::parse(text.as_bytes()), None, "{text}");
+        }
+        assert_eq!(Float::parse(b"inf"), Some(Float::Binary(f64::INFINITY)));
+        assert!(Float::parse(b"inf").unwrap().plus(Float::Decimal(0)).is_none());
+    }
+}

@@ -1,0 +1,350 @@
+//! The request parser: multibulk and inline commands, incremental, zero-copy.
+//!
+//! Owns: where in the frame at hand it stands, and the spans of the arguments found so far.
+//! Invariants:
+//! - The caller always passes the bytes from the start of the frame; while [`Step::Incomplete`] is
+//!   returned they may only grow at the end. So no byte is looked at twice.
+//! - The outcome depends on the bytes alone, never on how they were split over calls. Limits are
+//!   therefore checked on lengths, not on what happens to have arrived.
+//! - A span takes 8 bytes and needs 6 received ones (inline: 2, of at most 64 KiB): memory follows
+//!   what has arrived; a declared count or length reserves nothing.
+//!
+//! Failure rule: after a [`ProtocolError`] the stream is out of step; the connection must be closed.
+
+use super::inline;
+
+/// What one request may cost. All limits are inclusive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Arguments of one command.
+    pub args_max: usize,
+    /// Bytes of one argument.
+    pub bulk_max_bytes: usize,
+    /// Bytes of an inline command or of a header line.
+    pub inline_max_bytes: usize,
+    /// Bytes of one whole command; at most 4 GiB - 1, more is taken as that.
+    pub frame_max_bytes: usize,
+    /// A peer that has not authenticated: at most 10 arguments of 16 KiB, as in Redis.
+    pub unauthenticated: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            args_max: 1 << 20,
+            bulk_max_bytes: 512 << 20,
+            inline_max_bytes: 64 << 10,
+            frame_max_bytes: 1 << 30,
+            unauthenticated: false,
+        }
+    }
+}
+
+/// Why a byte stream is not a request; the texts are Redis's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ProtocolError {
+    /// `*` was not followed by a number within the limit.
+    #[error("Protocol error: invalid multibulk length")]
+    MultibulkLength,
+    /// Too many arguments before authentication.
+    #[error("Protocol error: unauthenticated multibulk length")]
+    MultibulkUnauthenticated,
+    /// The line after `*` does not end.
+    #[error("Protocol error: too big mbulk count string")]
+    MultibulkLine,
+    /// An argument does not begin with `$`.
+    #[error("Protocol error: expected '$', got '{}'", *.0 as char)]
+    ExpectedBulk(u8),
+    /// `$` was not followed by a number within the limit.
+    #[error("Protocol error: invalid bulk length")]
+    BulkLength,
+    /// Too long an argument before authentication.
+    #[error("Protocol error: unauthenticated bulk length")]
+    BulkUnauthenticated,
+    /// The line after `$` does not end.
+    #[error("Protocol error: too big bulk count string")]
+    BulkLine,
+    /// A line or an argument is not followed by CR LF. Redis does not look; a stream that is out of
+    /// step is better stopped than executed.
+    #[error("Protocol error: expected CRLF")]
+    ExpectedCrlf,
+    /// An inline command is longer than the limit.
+    #[error("Protocol error: too big inline request")]
+    InlineTooBig,
+    /// A quote of an inline command is not closed.
+    #[error("Protocol error: unbalanced quotes in request")]
+    UnbalancedQuotes,
+    /// The command as a whole is longer than the limit.
+    #[error("Protocol error: too big request")]
+    FrameTooBig,
+}
+
+/// An argument's place in its buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    start: u32,
+    len: u32,
+}
+
+/// The arguments of one command, the command's name first.
+#[derive(Debug, Clone, Copy)]
+pub struct Args<'a> {
+    buf: &'a [u8],
+    spans: &'a [Span],
+}
+
+impl<'a> Args<'a> {
+    /// Spans made by a [`Parser`] together with the bytes they point into.
+    pub fn new(buf: &'a [u8], spans: &'a [Span]) -> Self {
+        Self { buf, spans }
+    }
+
+    /// How many, the name included.
+    pub fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    /// No arguments, not even a name.
+    pub fn is_empty(&self) -> bool {
+        self.spans.is_empty()
+    }
+
+    /// One argument; empty beyond the end (arity has been checked before any handler runs).
+    pub fn get(&self, index: usize) -> &'a [u8] {
+        match self.spans.get(index) {
+            Some(span) => &self.buf[span.start as usize..(span.start + span.len) as usize],
+            None => &[],
+        }
+    }
+
+    /// The arguments from `first` on.
+    pub fn from(self, first: usize) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone {
+        let spans = self.spans.get(first..).unwrap_or(&[]);
+        spans.iter().map(move |s| &self.buf[s.start as usize..(s.start + s.len) as usize])
+    }
+
+    /// Without the first `count`.
+    pub fn skip(self, count: usize) -> Self {
+        Self { buf: self.buf, spans: self.spans.get(count..).unwrap_or(&[]) }
+    }
+
+    /// An owned copy, for the queue of a transaction: the bytes and the spans into them.
+    pub fn to_owned(self) -> (Box<[u8]>, Box<[Span]>) {
+        let mut bytes = Vec::with_capacity(self.from(0).map(<[u8]>::len).sum());
+        let mut spans = Vec::with_capacity(self.len());
+        for arg in self.from(0) {
+            spans.push(span(bytes.len(), arg.len()));
+            bytes.extend_from_slice(arg);
+        }
+        (bytes.into_boxed_slice(), spans.into_boxed_slice())
+    }
+}
+
+/// What a call to [`Parser::step`] found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// A command of `consumed` bytes; its arguments are in [`Parser::args`] until the next step.
+    Command {
+        /// Bytes of the frame.
+        consumed: usize,
+    },
+    /// An empty line or an empty array: skip `consumed` bytes.
+    Empty {
+        /// Bytes of the frame.
+        consumed: usize,
+    },
+    /// More bytes are needed.
+    Incomplete,
+}
+
+/// The state of one partly received command.
+#[derive(Debug, Default)]
+pub struct Parser {
+    spans: Vec<Span>,
+    /// Arguments of an inline command, quotes and escapes resolved. Empty for multibulk.
+    scratch: Vec<u8>,
+    inline: bool,
+    /// Everything before `pos` has been understood.
+    pos: usize,
+    /// No line end before here (only while a line is being looked for).
+    scanned: usize,
+    /// Arguments still to come; none: the frame has not begun.
+    args_left: Option<usize>,
+    /// The length of the argument whose bytes come next.
+    bulk_len: Option<usize>,
+}
+
+impl Parser {
+    /// Goes on with the frame that begins at `buf[0]`.
+    ///
+    /// # Errors
+    /// The bytes are not a request within `limits`.
+    pub fn step(&mut self, buf: &[u8], limits: &Limits) -> Result<Step, ProtocolError> {
+        if self.args_left.is_none() && self.pos != 0 {
+            self.reset();
+        }
+        if self.args_left.is_none() {
+            match buf.first() {
+                None => return Ok(Step::Incomplete),
+                Some(b'*') => match self.count_line(buf, limits)? {
+                    None => return Ok(Step::Incomplete),
+                    Some(0) => return Ok(Step::Empty { consumed: self.pos }),
+                    Some(count) => self.args_left = Some(count),
+                },
+                Some(_) => return self.inline_line(buf, limits),
+            }
+        }
+        while let Some(left @ 1..) = self.args_left {
+            if !self.argument(buf, limits)? {
+                return Ok(Step::Incomplete);
+            }
+            self.args_left = Some(left - 1);
+        }
+        self.args_left = None;
+        Ok(Step::Command { consumed: self.pos })
+    }
+
+    /// The arguments of the command just found in `buf`.
+    pub fn args<'a>(&'a self, buf: &'a [u8]) -> Args<'a> {
+        Args::new(if self.inline { &self.scratch } else { buf }, &self.spans)
+    }
+
+    /// A frame has begun and is not complete.
+    pub fn is_partial(&self) -> bool {
+        self.args_left.is_some()
+    }
+
+    /// Bytes of memory held by the parser itself.
+    pub fn memory_bytes(&self) -> usize {
+        self.spans.capacity() * size_of::<Span>() + self.scratch.capacity()
+    }
+
+    fn reset(&mut self) {
+        self.spans.clear();
+        self.scratch.clear();
+        // One huge command must not be paid for by every later one.
+        self.spans.shrink_to(1024);
+        self.scratch.shrink_to(4096);
+        self.inline = false;
+        self.pos = 0;
+        self.scanned = 0;
+        self.bulk_len = None;
+    }
+
+    fn count_line(&mut self, buf: &[u8], lim: &Limits) -> Result<Option<usize>, ProtocolError> {
+        let Some(line) = self.header(buf, lim, ProtocolError::MultibulkLine)? else {
+            return Ok(None);
+        };
+        let count = length(line).ok_or(ProtocolError::MultibulkLength)?;
+        if count > lim.args_max as i64 {
+            return Err(ProtocolError::MultibulkLength);
+        }
+        if lim.unauthenticated && count > 10 {
+            return Err(ProtocolError::MultibulkUnauthenticated);
+        }
+        Ok(Some(usize::try_from(count).unwrap_or(0)))
+    }
+
+    /// Reads one `$len CRLF bytes CRLF`; false when more bytes are needed.
+    fn argument(&mut self, buf: &[u8], lim: &Limits) -> Result<bool, ProtocolError> {
+        let len = match self.bulk_len {
+            Some(len) => len,
+            None => {
+                match buf.get(self.pos) {
+                    None => return Ok(false),
+                    Some(b'$') => {}
+                    Some(other) => return Err(ProtocolError::ExpectedBulk(*other)),
+                }
+                let Some(line) = self.header(buf, lim, ProtocolError::BulkLine)? else {
+                    return Ok(false);
+                };
+                let len = length(line)
+                    .and_then(|n| usize::try_from(n).ok())
+                    .filter(|n| *n <= lim.bulk_max_bytes)
+                    .ok_or(ProtocolError::BulkLength)?;
+                if lim.unauthenticated && len > 16 << 10 {
+                    return Err(ProtocolError::BulkUnauthenticated);
+                }
+                if self.pos + len + 2 > lim.frame_max_bytes.min(u32::MAX as usize) {
+                    return Err(ProtocolError::FrameTooBig);
+                }
+                self.bulk_len = Some(len);
+                len
+            }
+        };
+        let end = self.pos + len;
+        // The first byte that breaks the frame decides, however late the second one comes.
+        match (buf.get(end), buf.get(end + 1)) {
+            (Some(b'\r'), Some(b'\n')) => {}
+            (Some(b'\r') | None, None) => return Ok(false),
+            _ => return Err(ProtocolError::ExpectedCrlf),
+        }
+        self.spans.push(span(self.pos, len));
+        self.pos = end + 2;
+        self.scanned = self.pos;
+        self.bulk_len = None;
+        Ok(true)
+    }
+
+    /// The text between the marker at `pos` and CR LF, `pos` moved behind it.
+    fn header<'b>(
+        &mut self,
+        buf: &'b [u8],
+        lim: &Limits,
+        too_long: ProtocolError,
+    ) -> Result<Option<&'b [u8]>, ProtocolError> {
+        let text = self.pos + 1;
+        let from = self.scanned.max(text);
+        let found = buf.get(from..).unwrap_or(&[]).iter().position(|b| *b == b'\r');
+        let end = from + found.unwrap_or(buf.len().saturating_sub(from));
+        if end.saturating_sub(text) > lim.inline_max_bytes {
+            return Err(too_long);
+        }
+        self.scanned = end;
+        if found.is_none() {
+            return Ok(None);
+        }
+        match buf.get(end + 1) {
+            None => Ok(None),
+            Some(b'\n') => {
+                self.pos = end + 2;
+                self.scanned = self.pos;
+                Ok(Some(&buf[text..end]))
+            }
+            Some(_) => Err(ProtocolError::ExpectedCrlf),
+        }
+    }
+
+    fn inline_line(&mut self, buf: &[u8], lim: &Limits) -> Result<Step, ProtocolError> {
+        let from = self.scanned;
+        let found = buf[from..].iter().position(|b| *b == b'\n');
+        let end = from + found.unwrap_or(buf.len() - from);
+        if end > lim.inline_max_bytes {
+            return Err(ProtocolError::InlineTooBig);
+        }
+        self.scanned = end;
+        if found.is_none() {
+            return Ok(Step::Incomplete);
+        }
+        let line = buf[..end].strip_suffix(b"\r").unwrap_or(&buf[..end]);
+        self.inline = true;
+        self.pos = end + 1;
+        let (scratch, spans) = (&mut self.scratch, &mut self.spans);
+        inline::split(line, scratch, |start, len| spans.push(span(start, len)))?;
+        let consumed = end + 1;
+        Ok(if spans.is_empty() { Step::Empty { consumed } } else { Step::Command { consumed } })
+    }
+}
+
+/// Frames are at most `u32::MAX` bytes (checked where a length is declared), so both fit.
+fn span(start: usize, len: usize) -> Span {
+    Span { start: start as u32, len: len as u32 }
+}
+
+/// A decimal number as Redis reads one: an optional minus, no plus, no leading zeros, no blanks.
+fn length(text: &[u8]) -> Option<i64> {
+    if let [b'0'..=b'9'] = text {
+        return Some(i64::from(text[0] - b'0'));
+    }
+    crate::number::parse_i64(text)
+}

@@ -1,0 +1,284 @@
+//! The reply writer: one value at a time, in the protocol version the client asked for.
+//!
+//! Owns nothing: it appends to the connection's output. At `limit` bytes it stops appending and says
+//! so ([`Reply::overflowed`]); the connection is then closed, so a torn reply is never read as whole.
+
+use std::fmt::Display;
+use std::io::Write;
+
+/// Appends replies to an output buffer.
+pub struct Reply<'a> {
+    out: &'a mut Vec<u8>,
+    resp3: bool,
+    limit: usize,
+    overflowed: bool,
+    errors: u32,
+}
+
+impl<'a> Reply<'a> {
+    /// A writer that never lets `out` grow beyond `limit` bytes.
+    pub fn new(out: &'a mut Vec<u8>, resp3: bool, limit: usize) -> Self {
+        Self { out, resp3, limit, overflowed: false, errors: 0 }
+    }
+
+    /// The client speaks RESP3.
+    pub fn resp3(&self) -> bool {
+        self.resp3
+    }
+
+    /// HELLO has changed the protocol.
+    pub fn set_resp3(&mut self, resp3: bool) {
+        self.resp3 = resp3;
+    }
+
+    /// The limit was hit; the connection must be closed.
+    pub fn overflowed(&self) -> bool {
+        self.overflowed
+    }
+
+    /// Errors written so far.
+    pub fn errors(&self) -> u32 {
+        self.errors
+    }
+
+    /// A place to come back to with [`Reply::rewind`].
+    pub fn mark(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Takes back everything after `mark`.
+    pub fn rewind(&mut self, mark: usize) {
+        self.out.truncate(mark);
+    }
+
+    /// The bytes written since `mark`.
+    pub fn since(&self, mark: usize) -> &[u8] {
+        &self.out[mark..]
+    }
+
+    /// `+OK`
+    pub fn ok(&mut self) {
+        self.raw(b"+OK\r\n");
+    }
+
+    /// A simple string without line breaks.
+    pub fn simple(&mut self, text: &str) {
+        self.raw(b"+");
+        self.raw(text.as_bytes());
+        self.raw(b"\r\n");
+    }
+
+    /// An error; line breaks in the text become blanks.
+    pub fn error(&mut self, text: &dyn Display) {
+        self.errors += 1;
+        self.raw(b"-");
+        let from = self.out.len();
+        let line = text.to_string();
+        self.raw(line.as_bytes());
+        for byte in &mut self.out[from..] {
+            if matches!(byte, b'\r' | b'\n') {
+                *byte = b' ';
+            }
+        }
+        self.raw(b"\r\n");
+    }
+
+    /// An integer.
+    pub fn int(&mut self, value: i64) {
+        match value {
+            0 => self.raw(b":0\r\n"),
+            1 => self.raw(b":1\r\n"),
+            _ => self.header(b':', value),
+        }
+    }
+
+    /// An integer that is never negative.
+    pub fn len(&mut self, value: u64) {
+        self.int(i64::try_from(value).unwrap_or(i64::MAX));
+    }
+
+    /// A bulk string.
+    pub fn bulk(&mut self, bytes: &[u8]) {
+        if self.out.len() + bytes.len() + 32 > self.limit {
+            self.overflowed = true;
+            return;
+        }
+        self.out.reserve(bytes.len() + 32);
+        self.header(b'$', bytes.len() as i64);
+        self.out.extend_from_slice(bytes);
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    /// A bulk string, or null.
+    pub fn bulk_or_null(&mut self, bytes: Option<&[u8]>) {
+        match bytes {
+            Some(bytes) => self.bulk(bytes),
+            None => self.null(),
+        }
+    }
+
+    /// Null (in RESP2 the null bulk string).
+    pub fn null(&mut self) {
+        self.raw(if self.resp3 { b"_\r\n" } else { b"$-1\r\n" });
+    }
+
+    /// Null where RESP2 has the null array.
+    pub fn null_array(&mut self) {
+        self.raw(if self.resp3 { b"_\r\n" } else { b"*-1\r\n" });
+    }
+
+    /// The head of an array; `len` values must follow.
+    pub fn array(&mut self, len: usize) {
+        self.header(b'*', len as i64);
+    }
+
+    /// The head of a map; `pairs` keys and values must follow.
+    pub fn map(&mut self, pairs: usize) {
+        if self.resp3 {
+            self.header(b'%', pairs as i64);
+        } else {
+            self.header(b'*', pairs as i64 * 2);
+        }
+    }
+
+    /// The head of a set; `len` values must follow.
+    pub fn set(&mut self, len: usize) {
+        self.header(if self.resp3 { b'~' } else { b'*' }, len as i64);
+    }
+
+    /// A floating point number; in RESP2 a bulk string.
+    pub fn double(&mut self, value: f64) {
+        let text = crate::number::format_double(value);
+        if self.resp3 {
+            self.raw(b",");
+            self.raw(text.as_bytes());
+            self.raw(b"\r\n");
+        } else {
+            self.bulk(text.as_bytes());
+        }
+    }
+
+    /// A boolean; in RESP2 1 or 0.
+    pub fn boolean(&mut self, value: bool) {
+        match (self.resp3, value) {
+            (true, true) => self.raw(b"#t\r\n"),
+            (true, false) => self.raw(b"#f\r\n"),
+            (false, value) => self.int(i64::from(value)),
+        }
+    }
+
+    /// Text for people; in RESP2 a bulk string.
+    pub fn verbatim(&mut self, text: &[u8]) {
+        if !self.resp3 {
+            return self.bulk(text);
+        }
+        if self.out.len() + text.len() + 40 > self.limit {
+            self.overflowed = true;
+            return;
+        }
+        self.header(b'=', text.len() as i64 + 4);
+        self.out.extend_from_slice(b"txt:");
+        self.out.extend_from_slice(text);
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    /// An array of simple strings: the form of every HELP.
+    pub fn lines(&mut self, lines: &[&str]) {
+        self.array(lines.len());
+        for line in lines {
+            self.simple(line);
+        }
+    }
+
+    /// `marker`, a number, CR LF.
+    fn header(&mut self, marker: u8, value: i64) {
+        let mut text = [0u8; 24];
+        let mut at = text.len() - 2;
+        text[at..].copy_from_slice(b"\r\n");
+        let mut rest = value.unsigned_abs();
+        loop {
+            at -= 1;
+            text[at] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        if value < 0 {
+            at -= 1;
+            text[at] = b'-';
+        }
+        at -= 1;
+        text[at] = marker;
+        self.raw(&text[at..]);
+    }
+
+    fn raw(&mut self, bytes: &[u8]) {
+        if self.out.len() + bytes.len() > self.limit {
+            self.overflowed = true;
+        } else {
+            self.out.extend_from_slice(bytes);
+        }
+    }
+}
+
+impl Write for Reply<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.raw(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(resp3: bool, f: impl FnOnce(&mut Reply)) -> String {
+        let mut out = Vec::new();
+        f(&mut Reply::new(&mut out, resp3, 1 << 20));
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn both_protocols_write_redis_forms() {
+        let all = |r: &mut Reply| {
+            r.map(1);
+            r.null();
+            r.null_array();
+            r.boolean(true);
+            r.double(1.5);
+            r.verbatim(b"a");
+            r.set(2);
+            r.int(i64::MIN);
+        };
+        assert_eq!(
+            written(false, all),
+            "*2\r\n$-1\r\n*-1\r\n:1\r\n$3\r\n1.5\r\n$1\r\na\r\n*2\r\n:-9223372036854775808\r\n"
+        );
+        assert_eq!(
+            written(true, all),
+            "%1\r\n_\r\n_\r\n#t\r\n,1.5\r\n=5\r\ntxt:a\r\n~2\r\n:-9223372036854775808\r\n"
+        );
+    }
+
+    #[test]
+    fn an_error_stays_on_one_line() {
+        assert_eq!(written(false, |r| r.error(&"ERR a\r\nb")), "-ERR a  b\r\n");
+    }
+
+    #[test]
+    fn the_limit_is_never_passed() {
+        let mut out = Vec::new();
+        let mut reply = Reply::new(&mut out, false, 100);
+        reply.bulk(&[0; 200]);
+        assert!(reply.overflowed());
+        for _ in 0..100 {
+            reply.ok();
+        }
+        assert!(out.len() <= 100);
+    }
+}

@@ -1,0 +1,192 @@
+//! One client's state between commands. Idle clients are many: keep it small.
+
+use std::net::SocketAddr;
+
+use crate::commands::Spec;
+use crate::resp::{Args, Span};
+
+/// What CLIENT REPLY has asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum ReplyMode {
+    #[default]
+    On,
+    Off,
+    /// The command after this one is not answered.
+    SkipNext,
+}
+
+/// What a client says about itself.
+#[derive(Debug, Default)]
+pub(crate) struct About {
+    pub name: Vec<u8>,
+    pub lib_name: Vec<u8>,
+    pub lib_ver: Vec<u8>,
+}
+
+/// Where a connection comes from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Peer {
+    Tcp { addr: SocketAddr, local: SocketAddr },
+    Unix,
+}
+
+impl std::fmt::Display for Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Tcp { addr, .. } => addr.fmt(f),
+            Self::Unix => f.write_str("unix:0"),
+        }
+    }
+}
+
+/// One client.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub id: u64,
+    pub fd: i32,
+    pub db: u8,
+    pub resp3: bool,
+    pub authenticated: bool,
+    pub no_evict: bool,
+    pub no_touch: bool,
+    /// Replies are sent, then the connection is closed.
+    pub closing: bool,
+    /// Closed at the end of the turn, whatever is unsent.
+    pub killed: bool,
+    pub reply_mode: ReplyMode,
+    pub peer: Peer,
+    pub about: Option<Box<About>>,
+    pub multi: Option<Box<Multi>>,
+    pub watched: Vec<Watched>,
+    pub created_ns: u64,
+    pub active_ns: u64,
+    pub last: Option<&'static Spec>,
+}
+
+impl Session {
+    pub fn new(id: u64, fd: i32, peer: Peer, authenticated: bool, now_ns: u64) -> Self {
+        Self {
+            id,
+            fd,
+            db: 0,
+            resp3: false,
+            authenticated,
+            no_evict: false,
+            no_touch: false,
+            closing: false,
+            killed: false,
+            reply_mode: ReplyMode::On,
+            peer,
+            about: None,
+            multi: None,
+            watched: Vec::new(),
+            created_ns: now_ns,
+            active_ns: now_ns,
+            last: None,
+        }
+    }
+
+    pub fn about_mut(&mut self) -> &mut About {
+        self.about.get_or_insert_default()
+    }
+
+    pub fn unwatch(&mut self) {
+        self.watched = Vec::new();
+    }
+
+    /// RESET: everything but the connection itself as after connecting.
+    pub fn reset(&mut self, authenticated: bool) {
+        *self = Self {
+            created_ns: self.created_ns,
+            last: self.last,
+            ..Self::new(self.id, self.fd, self.peer, authenticated, self.active_ns)
+        };
+    }
+
+    /// The line of CLIENT LIST and CLIENT INFO.
+    pub fn describe(&self, now_ns: u64, unsent_bytes: usize, pending_bytes: usize) -> String {
+        let (addr, local) = match self.peer {
+            Peer::Tcp { addr, local } => (addr.to_string(), local.to_string()),
+            Peer::Unix => ("unix:0".to_owned(), "unix:0".to_owned()),
+        };
+        let mut flags = String::new();
+        for (set, flag) in [
+            (self.multi.is_some(), 'x'),
+            (self.closing || self.killed, 'c'),
+            (matches!(self.peer, Peer::Unix), 'U'),
+            (self.no_evict, 'e'),
+            (self.no_touch, 'T'),
+        ] {
+            if set {
+                flags.push(flag);
+            }
+        }
+        if flags.is_empty() {
+            flags.push('N');
+        }
+        let text = |of: fn(&About) -> &Vec<u8>| {
+            self.about.as_deref().map_or(String::new(), |a| String::from_utf8_lossy(of(a)).into())
+        };
+        let seconds = |since: u64| now_ns.saturating_sub(since) / 1_000_000_000;
+        let (queued, queued_bytes) =
+            self.multi.as_ref().map_or((-1, 0), |m| (m.queue.len() as i64, m.bytes));
+        format!(
+            "id={} addr={addr} laddr={local} fd={} name={} age={} idle={} flags={flags} db={} sub=0 psub=0 \
+             ssub=0 multi={queued} qbuf={pending_bytes} qbuf-free=0 argv-mem=0 multi-mem={queued_bytes} \
+             rbs=0 rbp=0 obl={unsent_bytes} oll=0 omem={unsent_bytes} tot-mem={} events=r cmd={} \
+             user=default redir=-1 resp={} lib-name={} lib-ver={}",
+            self.id,
+            self.fd,
+            text(|a| &a.name),
+            seconds(self.created_ns),
+            seconds(self.active_ns),
+            self.db,
+            size_of::<Self>() + unsent_bytes + pending_bytes + queued_bytes,
+            self.last.map_or("NULL", |spec| spec.name),
+            if self.resp3 { 3 } else { 2 },
+            text(|a| &a.lib_name),
+            text(|a| &a.lib_ver),
+        )
+    }
+}
+
+/// Commands between MULTI and EXEC.
+#[derive(Debug, Default)]
+pub(crate) struct Multi {
+    pub queue: Vec<Queued>,
+    /// A command could not be queued: EXEC will refuse.
+    pub failed: bool,
+    pub bytes: usize,
+}
+
+/// One queued command: an owned copy of its arguments.
+#[derive(Debug)]
+pub(crate) struct Queued {
+    pub spec: &'static Spec,
+    bytes: Box<[u8]>,
+    spans: Box<[Span]>,
+}
+
+impl Queued {
+    pub fn new(spec: &'static Spec, args: Args<'_>) -> Self {
+        let (bytes, spans) = args.to_owned();
+        Self { spec, bytes, spans }
+    }
+
+    pub fn args(&self) -> Args<'_> {
+        Args::new(&self.bytes, &self.spans)
+    }
+
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + self.bytes.len() + size_of_val(&*self.spans)
+    }
+}
+
+/// A key WATCH has seen, by what it held: kind, value and expiry. A key that was changed and changed
+/// back counts as unchanged, which Redis's own marking would not say.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    pub db: u8,
+    pub key: Box<[u8]>,
+    pub fingerprint: u64,
+}

@@ -1,0 +1,287 @@
+//! What commands do beyond what the differential test can compare.
+#![allow(clippy::unwrap_used)] // tests, though not every helper is inside one
+
+mod common;
+
+use common::{Client, config, start};
+use perdura_server::ServerConfig;
+
+/// Calls each line and compares its reply, CR LF shown as a blank.
+fn check(client: &mut Client, lines: &[(&str, &str)]) {
+    for (line, reply) in lines {
+        assert_eq!(client.call(line), *reply, "{line}");
+    }
+}
+
+#[test]
+fn resp3_has_its_own_forms() {
+    let server = start(config());
+    let mut client = server.client();
+    assert!(client.call("HELLO 3").starts_with("%7 $6 server $5 redis"));
+    check(
+        &mut client,
+        &[
+            ("GET nothing", "_"),
+            ("HSET h a 1", ":1"),
+            ("HGETALL h", "%1 $1 a $1 1"),
+            ("HKEYS h", "*1 $1 a"),
+            ("HRANDFIELD h 1 WITHVALUES", "*1 *2 $1 a $1 1"),
+            ("CONFIG GET timeout", "%1 $7 timeout $1 0"),
+            ("MULTI", "+OK"),
+            ("EXEC", "*0"),
+            ("HELLO 9", "-NOPROTO unsupported protocol version"),
+        ],
+    );
+    assert!(client.call("INFO server").starts_with('='));
+    assert!(client.call("HELLO 2").starts_with("*14"));
+    assert_eq!(client.call("GET nothing"), "$-1");
+}
+
+#[test]
+fn watch_sees_the_changes_of_others() {
+    let server = start(config());
+    let (mut a, mut b) = (server.client(), server.client());
+    let changes = [
+        "SET k 2",
+        "DEL k",
+        "EXPIRE k 100",
+        "APPEND k x",
+        "RENAME k other",
+        "HSET h f 2",
+        "HDEL h f",
+        "SET absent 1",
+    ];
+    for change in changes {
+        check(
+            &mut a,
+            &[
+                ("FLUSHALL", "+OK"),
+                ("SET k 1", "+OK"),
+                ("HSET h f 1 g 1", ":2"),
+                ("WATCH k h absent", "+OK"),
+            ],
+        );
+        b.call(change);
+        check(&mut a, &[("MULTI", "+OK"), ("SET k 3", "+QUEUED"), ("EXEC", "*-1")]);
+        // Once only: EXEC has forgotten what was watched.
+        check(&mut a, &[("MULTI", "+OK"), ("SET k 3", "+QUEUED"), ("EXEC", "*1 +OK")]);
+    }
+    check(
+        &mut a,
+        &[
+            ("WATCH k h", "+OK"),
+            ("MULTI", "+OK"),
+            ("INCR k", "+QUEUED"),
+            ("EXEC", "*1 :4"),
+            ("WATCH k", "+OK"),
+            ("INCR k", ":5"),
+            ("UNWATCH", "+OK"),
+            ("MULTI", "+OK"),
+            ("WATCH k", "-ERR WATCH inside MULTI is not allowed"),
+            ("INCR k", "+QUEUED"),
+            ("EXEC", "*1 :6"),
+        ],
+    );
+}
+
+#[test]
+fn a_transaction_works_across_databases_and_walks() {
+    let server = start(config());
+    let mut client = server.client();
+    check(
+        &mut client,
+        &[
+            ("SET a 1", "+OK"),
+            ("SET b 2", "+OK"),
+            ("MULTI", "+OK"),
+            ("SELECT 3", "+QUEUED"),
+            ("SET c 3", "+QUEUED"),
+            ("SELECT 0", "+QUEUED"),
+            ("MOVE a 3", "+QUEUED"),
+            ("DBSIZE", "+QUEUED"),
+            ("SELECT 3", "+QUEUED"),
+            ("DBSIZE", "+QUEUED"),
+            ("INCR a", "+QUEUED"),
+            ("HGET a f", "+QUEUED"),
+            ("FLUSHDB", "+QUEUED"),
+            ("DBSIZE", "+QUEUED"),
+            ("SAVE", "-ERR Command not allowed inside a transaction"),
+            ("DISCARD", "+OK"),
+            ("MULTI", "+OK"),
+            ("SELECT 3", "+QUEUED"),
+            ("SET c 3", "+QUEUED"),
+            ("SELECT 0", "+QUEUED"),
+            ("MOVE a 3", "+QUEUED"),
+            ("DBSIZE", "+QUEUED"),
+            ("SELECT 3", "+QUEUED"),
+            ("DBSIZE", "+QUEUED"),
+            ("INCR a", "+QUEUED"),
+            ("HGET a f", "+QUEUED"),
+            ("FLUSHDB", "+QUEUED"),
+            ("RANDOMKEY", "+QUEUED"),
+            ("INFO keyspace", "+QUEUED"),
+        ],
+    );
+    let reply = client.call("EXEC");
+    let wrong = "-WRONGTYPE Operation against a key holding the wrong kind of value";
+    let begin = format!("*12 +OK +OK +OK :1 :1 +OK :2 :2 {wrong} +OK $-1 $");
+    assert!(reply.starts_with(&begin), "{reply}");
+    // The connection stays in the database the transaction selected.
+    check(&mut client, &[("EXISTS a c", ":0"), ("SELECT 0", "+OK"), ("GET b", "$1 2")]);
+}
+
+#[test]
+fn the_table_describes_itself() {
+    let server = start(config());
+    let mut client = server.client();
+    check(
+        &mut client,
+        &[
+            ("COMMAND GETKEYS MSET a 1 b 2", "*2 $1 a $1 b"),
+            ("COMMAND INFO nosuch", "*1 *-1"),
+            ("COMMAND LIST FILTERBY PATTERN h*len", "*2 $4 hlen $7 hstrlen"),
+            ("OBJECT ENCODING", "-ERR wrong number of arguments for 'object|encoding' command"),
+        ],
+    );
+    let info = client.call("COMMAND INFO get");
+    let expected = "*1 *10 $3 get :2 *2 +readonly +fast :1 :1 :1 *3 +@read +@string +@fast *0 *1";
+    assert!(info.starts_with(expected), "{info}");
+    assert!(client.call("COMMAND DOCS get").contains("Get the value of a key"));
+    let count: usize = client.call("COMMAND COUNT")[1..].parse().unwrap();
+    assert!(count > 80 && client.call("COMMAND").starts_with(&format!("*{count} ")));
+    assert!(client.call("OBJECT HELP").contains("ENCODING"));
+}
+
+#[test]
+fn encodings_are_named_as_redis_would() {
+    let server = start(config());
+    let mut client = server.client();
+    let long = "x".repeat(45);
+    check(
+        &mut client,
+        &[
+            ("SET s 12", "+OK"),
+            ("OBJECT ENCODING s", "$3 int"),
+            ("SET s abc", "+OK"),
+            ("OBJECT ENCODING s", "$6 embstr"),
+            (&format!("SET s {long}"), "+OK"),
+            ("OBJECT ENCODING s", "$3 raw"),
+            ("HSET h f v", ":1"),
+            ("OBJECT ENCODING h", "$8 listpack"),
+            (&format!("HSET h f {long}{long}"), ":0"),
+            ("OBJECT ENCODING h", "$9 hashtable"),
+        ],
+    );
+}
+
+#[test]
+fn settings_change_all_or_none() {
+    let server = start(config());
+    let mut client = server.client();
+    check(
+        &mut client,
+        &[
+            ("CONFIG GET maxclients", "*2 $10 maxclients $5 10000"),
+            ("CONFIG SET maxclients 50 timeout 7", "+OK"),
+            ("CONFIG GET timeout maxclients", "*4 $10 maxclients $2 50 $7 timeout $1 7"),
+            (
+                "CONFIG SET maxclients 60 port 1",
+                "-ERR CONFIG SET failed (possibly related to argument 'port') - can't set immutable config",
+            ),
+            (
+                "CONFIG SET nosuch 1",
+                "-ERR Unknown option or number of arguments for CONFIG SET - 'nosuch'",
+            ),
+            ("CONFIG GET maxclients", "*2 $10 maxclients $2 50"),
+            ("CONFIG REWRITE", "-ERR The server is running without a config file"),
+            (
+                "DEBUG SLEEP 0",
+                "-ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a local connection, otherwise you need to set this option in the configuration file, and then restart the server.",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn slow_commands_are_logged() {
+    let server = start(ServerConfig { slowlog_slower_than_us: 0, slowlog_len_max: 3, ..config() });
+    let mut client = server.client();
+    for _ in 0..5 {
+        client.call("PING");
+    }
+    assert_eq!(client.call("SLOWLOG LEN"), ":3");
+    let log = client.call("SLOWLOG GET 1");
+    assert!(log.contains("SLOWLOG $3 LEN"), "{log}");
+    assert_eq!(client.call("SLOWLOG RESET"), "+OK");
+}
+
+#[test]
+fn info_has_every_section() {
+    let server = start(config());
+    let mut client = server.client();
+    client.call("SET a 1");
+    client.call("GET a");
+    let info = client.call("INFO everything");
+    for text in [
+        "# Server",
+        "# Clients",
+        "# Memory",
+        "# Persistence",
+        "# Stats",
+        "# CPU",
+        "# Commandstats",
+        "# Keyspace",
+        "# Perdura",
+        "db0:keys=1",
+        "cmdstat_get:calls=1",
+        "keyspace_hits:1",
+        "connected_clients:1",
+        "durability:warned",
+        "budget_bytes:",
+        "dirty_bytes:",
+        "stalls:",
+    ] {
+        assert!(info.contains(text), "{text} in {info}");
+    }
+    assert!(!client.call("INFO").contains("# Commandstats"));
+    assert!(client.call("INFO keyspace").ends_with("db0:keys=1,expires=0,avg_ttl=0"));
+}
+
+#[test]
+fn keys_end_by_themselves() {
+    let server = start(config());
+    let mut client = server.client();
+    check(&mut client, &[("SET a 1 PX 30", "+OK"), ("SET b 1", "+OK")]);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while client.call("DBSIZE") != ":1" {
+        assert!(std::time::Instant::now() < deadline);
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    check(&mut client, &[("GET a", "$-1"), ("GET b", "$1 1"), ("TTL a", ":-2")]);
+}
+
+#[test]
+fn scan_walks_everything_once() {
+    let server = start(config());
+    let mut client = server.client();
+    for n in 0..1000 {
+        client.call(&format!("SET key:{n} v"));
+        client.call(&format!("HSET hash f{n} v"));
+    }
+    for (command, expected) in [("SCAN", 1001), ("HSCAN hash", 2000)] {
+        let (mut cursor, mut seen) = ("0".to_owned(), std::collections::BTreeSet::new());
+        loop {
+            let reply = client.call(&format!("{command} {cursor} COUNT 17"));
+            let words: Vec<&str> = reply.split(' ').collect();
+            cursor = words[2].to_owned();
+            let step = if command == "SCAN" { 1 } else { 2 };
+            let found: Vec<&&str> = words[4..].iter().skip(1).step_by(2).collect();
+            seen.extend(found.iter().step_by(step).map(|w| (**w).to_owned()));
+            if cursor == "0" {
+                break;
+            }
+        }
+        let expected = if command == "SCAN" { expected } else { expected / 2 };
+        assert_eq!(seen.len(), expected, "{command}");
+    }
+}

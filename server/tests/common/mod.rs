@@ -1,0 +1,167 @@
+//! A server in this process, and a client that reads whole replies.
+#![allow(clippy::unwrap_used)]
+#![allow(dead_code)] // each test file uses its own part
+
+mod open;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use perdura_server::{Listener, Report, ServeError, ServerConfig, StopFlag, run};
+
+#[allow(unused_imports)] // as above
+pub use open::{Opened, open, open_on};
+
+/// A running server; stopped when dropped.
+pub struct Running {
+    pub addr: SocketAddr,
+    pub store: Arc<perdura_store::Store>,
+    stop: Arc<StopFlag>,
+    thread: Option<JoinHandle<Result<Report, ServeError>>>,
+}
+
+/// `ServerConfig` for tests: any free port.
+pub fn config() -> ServerConfig {
+    ServerConfig { bind: vec!["127.0.0.1:0".parse().unwrap()], ..ServerConfig::default() }
+}
+
+pub fn start(config: ServerConfig) -> Running {
+    start_with(config, open())
+}
+
+pub fn start_with(config: ServerConfig, opened: Opened) -> Running {
+    let listener = Listener::bind(&config).unwrap();
+    let addr = listener.local_addr().unwrap();
+    let stop = Arc::new(StopFlag::new().unwrap());
+    let flag = Arc::clone(&stop);
+    let store = Arc::clone(&opened.store);
+    let thread =
+        std::thread::spawn(move || run(listener, &opened.store, &config, &*opened.clock, &flag));
+    Running { addr, store, stop, thread: Some(thread) }
+}
+
+impl Running {
+    pub fn client(&self) -> Client {
+        Client::connect(self.addr)
+    }
+
+    pub fn stop(mut self) -> Report {
+        self.stop.trigger();
+        self.thread.take().unwrap().join().unwrap().unwrap()
+    }
+
+    /// Waits for a server that ends by itself.
+    pub fn join(mut self) -> Report {
+        self.thread.take().unwrap().join().unwrap().unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.trigger();
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            if !std::thread::panicking() {
+                ended.unwrap().unwrap();
+            }
+        }
+    }
+}
+
+/// A blocking client.
+pub struct Client {
+    pub stream: TcpStream,
+    reader: BufReader<TcpStream>,
+}
+
+impl Client {
+    pub fn connect(addr: SocketAddr) -> Self {
+        let stream = TcpStream::connect(addr).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_nodelay(true).unwrap();
+        let reader = BufReader::new(stream.try_clone().unwrap());
+        Self { stream, reader }
+    }
+
+    pub fn send(&mut self, args: &[&[u8]]) {
+        self.stream.write_all(&frame(args)).unwrap();
+    }
+
+    /// The reply to a command given as words, as text.
+    pub fn call(&mut self, line: &str) -> String {
+        let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        self.send(&words);
+        self.reply_text()
+    }
+
+    pub fn call_bytes(&mut self, args: &[&[u8]]) -> Vec<u8> {
+        self.send(args);
+        self.reply()
+    }
+
+    pub fn reply_text(&mut self) -> String {
+        String::from_utf8_lossy(&self.reply()).replace("\r\n", " ").trim_end().to_owned()
+    }
+
+    /// The bytes of one whole reply; empty at the end of the stream.
+    pub fn reply(&mut self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.read_value(&mut out);
+        out
+    }
+
+    fn read_value(&mut self, out: &mut Vec<u8>) {
+        let from = out.len();
+        self.reader.read_until(b'\n', out).unwrap();
+        let Some(marker) = out.get(from).copied() else { return };
+        let number = || -> i64 {
+            std::str::from_utf8(&out[from + 1..]).unwrap().trim_end().parse().unwrap()
+        };
+        match marker {
+            b'$' | b'=' => {
+                let len = number();
+                if len >= 0 {
+                    let at = out.len();
+                    out.resize(at + len as usize + 2, 0);
+                    self.reader.read_exact(&mut out[at..]).unwrap();
+                }
+            }
+            b'*' | b'~' | b'%' => {
+                let len = number() * if marker == b'%' { 2 } else { 1 };
+                for _ in 0..len {
+                    self.read_value(out);
+                }
+            }
+            b'+' | b'-' | b':' | b',' | b'_' | b'#' => {}
+            other => panic!("not a reply: {:?} in {out:?}", other as char),
+        }
+    }
+
+    /// One reply, or nothing if the server has closed already.
+    pub fn rest_of_one(&mut self) -> String {
+        let mut line = String::new();
+        let _ = self.reader.read_line(&mut line);
+        line
+    }
+
+    /// Everything until the server closes.
+    pub fn rest(&mut self) -> String {
+        let mut rest = Vec::new();
+        // A reset instead of an orderly end is an end as well.
+        let _ = self.reader.read_to_end(&mut rest);
+        String::from_utf8_lossy(&rest).into_owned()
+    }
+}
+
+pub fn frame(args: &[&[u8]]) -> Vec<u8> {
+    let mut out = format!("*{}\r\n", args.len()).into_bytes();
+    for arg in args {
+        out.extend_from_slice(format!("${}\r\n", arg.len()).as_bytes());
+        out.extend_from_slice(arg);
+        out.extend_from_slice(b"\r\n");
+    }
+    out
+}

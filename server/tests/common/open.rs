@@ -1,0 +1,32 @@
+//! A store for tests: on a simulated device unless told otherwise.
+
+use std::sync::Arc;
+
+use perdura_media::device::Device;
+use perdura_media::sim::SimDevice;
+use perdura_media::{Clock, RealClock};
+use perdura_region::{Config, Region};
+use perdura_store::{Heap, Store, StoreOptions};
+
+/// An open store and its clock.
+pub struct Opened {
+    pub store: Arc<Store>,
+    pub clock: Arc<dyn Clock>,
+}
+
+/// A new store of 64 MiB with a budget of 16 MiB.
+pub fn open() -> Opened {
+    open_on(Arc::new(SimDevice::new(0, 1)), true)
+}
+
+/// The store on `device`, made there if the device is empty. Without a thread nothing is written
+/// before somebody asks for it.
+pub fn open_on(device: Arc<dyn Device>, thread: bool) -> Opened {
+    let clock: Arc<dyn Clock> = Arc::new(RealClock);
+    let mut config = Config::new(64 << 20, 16 << 20);
+    config.thread = thread;
+    let region = Region::open(device, Arc::clone(&clock), config).unwrap();
+    let heap = Heap::open(region).unwrap();
+    let store = Store::open(heap, Arc::clone(&clock), StoreOptions::default()).unwrap();
+    Opened { store: Arc::new(store), clock }
+}

@@ -1,0 +1,143 @@
+//! What an acknowledgement is worth, for each row of the fault model that the server has a part in.
+
+#![allow(clippy::unwrap_used)] // tests, though not every helper is inside one
+
+mod common;
+
+use std::io::Write;
+use std::sync::Arc;
+
+use common::{config, frame, open_on, start_with};
+use perdura_media::RealClock;
+use perdura_media::faulty::{FaultPlan, FaultyDevice};
+use perdura_media::sim::SimDevice;
+use perdura_server::{Durability, ServerConfig};
+use perdura_store::Key;
+
+fn fsync() -> ServerConfig {
+    ServerConfig { durability: Durability::Fsync, ..config() }
+}
+
+#[test]
+fn with_fsync_every_acknowledged_write_survives_an_unwarned_loss() {
+    for seed in 0..5 {
+        let device = SimDevice::new(0, seed);
+        let server = start_with(fsync(), open_on(Arc::new(device.clone()), true));
+        let mut clients: Vec<_> = (0..4).map(|_| server.client()).collect();
+        for round in 0..50 {
+            for (at, client) in clients.iter_mut().enumerate() {
+                client.stream.write_all(&frame(&[b"SET", name(at, round).as_bytes(), b"v"])).unwrap();
+                client.stream.write_all(b"INCR count\r\nMULTI\r\nINCR in\r\nINCR in\r\nEXEC\r\n").unwrap();
+            }
+            for client in &mut clients {
+                assert_eq!(client.reply_text(), "+OK");
+                assert!(client.reply_text().starts_with(':'));
+                for _ in 0..3 {
+                    client.reply_text();
+                }
+                assert!(client.reply_text().starts_with("*2 :"));
+            }
+        }
+        // The power goes while the server runs: nothing is flushed.
+        let after = device.power_cycle(seed);
+        drop((clients, server));
+        let opened = open_on(Arc::new(after), true);
+        for (at, round) in (0..4).flat_map(|at| (0..50).map(move |round| (at, round))) {
+            let name = name(at, round);
+            assert!(opened.store.get(key(&name)).is_some(), "seed {seed}: {name}");
+        }
+        assert_eq!(opened.store.get(key("count")).as_deref(), Some(&b"200"[..]));
+        assert_eq!(opened.store.get(key("in")).as_deref(), Some(&b"400"[..]));
+    }
+}
+
+fn name(client: usize, round: usize) -> String {
+    format!("key:{client}:{round}")
+}
+
+fn key(name: &str) -> Key<'_> {
+    Key { db: 0, bytes: name.as_bytes() }
+}
+
+#[test]
+fn a_failed_commit_answers_writes_with_an_error_and_latches() {
+    let plan = Arc::new(FaultPlan::new());
+    let device = FaultyDevice::new(SimDevice::new(0, 1), Arc::clone(&plan), Arc::new(RealClock));
+    let server = start_with(fsync(), open_on(Arc::new(device), false));
+    let mut client = server.client();
+    assert_eq!(client.call("SET a 1"), "+OK");
+    plan.fail_flush(1);
+    client.stream.write_all(b"GET a\r\nSET a 2\r\nPING\r\nINCR a\r\nGET a\r\n").unwrap();
+    assert_eq!(client.reply_text(), "$1 1");
+    assert!(client.reply_text().starts_with("-MISCONF "));
+    assert_eq!(client.reply_text(), "+PONG");
+    assert!(client.reply_text().starts_with("-MISCONF "));
+    // Done in memory, as the error says, and not durable.
+    assert_eq!(client.reply_text(), "$1 3");
+    assert!(client.call("SET b 1").starts_with("-MISCONF "));
+    assert_eq!(client.call("EXISTS b"), ":0");
+    assert_eq!(client.call("MULTI"), "+OK");
+    assert!(client.call("SET b 1").starts_with("-MISCONF "));
+    assert!(client.call("EXEC").starts_with("-EXECABORT "));
+    assert!(client.call("INFO perdura").contains("latched:1"));
+    assert!(server.stop().latched.is_some());
+}
+
+#[test]
+fn after_a_stop_and_a_flush_everything_is_there() {
+    let device = SimDevice::new(0, 1);
+    let server = start_with(config(), open_on(Arc::new(device.clone()), true));
+    let mut client = server.client();
+    for n in 0..500 {
+        assert_eq!(client.call(&format!("SET key:{n} {n}")), "+OK");
+    }
+    let store = Arc::clone(&server.store);
+    server.stop();
+    store.region().close(1).unwrap();
+    let after = device.power_cycle(1);
+    let opened = open_on(Arc::new(after), true);
+    for n in 0..500 {
+        let value = opened.store.get(key(&format!("key:{n}")));
+        assert_eq!(value, Some(n.to_string().into_bytes()));
+    }
+}
+
+#[test]
+fn save_makes_a_checkpoint() {
+    let device = SimDevice::new(0, 1);
+    let server = start_with(config(), open_on(Arc::new(device.clone()), false));
+    let mut client = server.client();
+    assert_eq!(client.call("SET a 1"), "+OK");
+    assert_eq!(client.call("SAVE"), "+OK");
+    assert_eq!(client.call("SET b 1"), "+OK");
+    let opened = open_on(Arc::new(device.power_cycle(3)), true);
+    assert!(opened.store.get(key("a")).is_some());
+    assert!(opened.store.get(key("b")).is_none());
+}
+
+#[test]
+fn a_full_store_refuses_writes_and_stays_usable() {
+    let server = start_with(config(), open_on(Arc::new(SimDevice::new(0, 1)), true));
+    let mut client = server.client();
+    let value = vec![b'x'; 1 << 20];
+    let mut refused = None;
+    for n in 0..200 {
+        let reply = client.call_bytes(&[b"SET", format!("k{n}").as_bytes(), &value]);
+        if reply != b"+OK\r\n" {
+            refused = Some(String::from_utf8(reply).unwrap());
+            break;
+        }
+    }
+    assert!(refused.is_some_and(|text| text.starts_with("-OOM ")));
+    assert_eq!(client.call("STRLEN k0"), ":1048576");
+    assert_eq!(client.call("MULTI"), "+OK");
+    assert_eq!(client.call("DEL k0"), "+QUEUED");
+    for n in 0..3 {
+        client.send(&[b"SET", format!("new{n}").as_bytes(), &value]);
+        assert_eq!(client.reply_text(), "+QUEUED");
+    }
+    assert!(client.call("EXEC").starts_with("-EXECABORT "));
+    assert_eq!(client.call("EXISTS k0 new0 new1 new2"), ":1");
+    assert_eq!(client.call("DEL k0 k1 k2"), ":3");
+    assert_eq!(client.call_bytes(&[b"SET", b"again", &value]), b"+OK\r\n");
+}
