@@ -8,7 +8,6 @@ mod holder;
 mod progress;
 mod serve;
 mod settings;
-mod sim;
 mod sys;
 
 use std::process::ExitCode;
@@ -42,7 +41,6 @@ fn run() -> Result<ExitCode> {
         Command::Serve(args) => serve::run(&args, warning),
         Command::Drill(args) => drill::run(&args),
         Command::Flush(args) => flush::run(&args),
-        Command::Sim(args) => sim::run(&args),
         Command::Holder(args) => holder::run(args, warning).map(|()| ExitCode::SUCCESS),
     }
 }
