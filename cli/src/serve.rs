@@ -22,7 +22,7 @@ use crate::{holder, settings};
 pub fn run(args: &ServeArgs, warning: OwnedFd) -> Result<ExitCode> {
     let program = (!args.no_holder).then_some(holder::program as fn() -> _);
     let mut place = settings::place(&args.place, program)?;
-    let server = settings::server(args, place.warning)?;
+    let mut server = settings::server(args, place.warning)?;
     if server.durability == Durability::None {
         place.config.checkpoint_every = None;
     }
@@ -34,6 +34,8 @@ pub fn run(args: &ServeArgs, warning: OwnedFd) -> Result<ExitCode> {
     let directory = Directory::open(place, Arc::clone(&clock), &|done, of| bar.bytes(done, of));
     bar.finish();
     let directory = directory?;
+    server.terms = Some(directory.terms);
+    server.flush_threads = threads;
     let banner = banner(&directory, &server, grace);
     let Directory { region, keeper, .. } = directory;
     let heap = Heap::open(region).context("the heap")?;

@@ -66,8 +66,11 @@ pub fn place(args: &PlaceArgs, holder: Option<fn() -> Command>) -> Result<Settin
         None => Some(Duration::from_secs(1)),
         Some(value) => Some(named("checkpoint", value, parse_duration(value))?),
     };
-    if let Some(Percent(percent)) = optional("log", &args.log)? {
-        config.log_percent = percent as u64;
+    if let Some(log) = &args.log {
+        let percent = log.trim().strip_suffix('%').and_then(|number| number.trim().parse().ok());
+        config.log_percent = percent.with_context(|| {
+            format!("--log {log}: expected whole percent of the memory, such as 200%")
+        })?;
     }
     config.policy = match &args.policy {
         None => PolicyKind::default(),

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
 
+use perdura_region::promise::Terms;
+
 use crate::resp::Limits;
 
 /// When a write is acknowledged.
@@ -72,6 +74,10 @@ pub struct ServerConfig {
     pub seed: u64,
     /// The warning the budget was computed for, seconds; for INFO only.
     pub warning_s: f64,
+    /// What the promise rests on; a budget set at run time is held to it.
+    pub terms: Option<Terms>,
+    /// Threads of a flush.
+    pub flush_threads: usize,
 }
 
 impl Default for ServerConfig {
@@ -95,6 +101,8 @@ impl Default for ServerConfig {
             debug_enabled: false,
             seed: 0,
             warning_s: 0.0,
+            terms: None,
+            flush_threads: 2,
         }
     }
 }

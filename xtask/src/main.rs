@@ -1,1 +1,48 @@
-fn main() {}
+//! The one place for developer commands: `cargo xtask help` lists them.
+
+mod deps;
+mod steps;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+const HELP: &str = "\
+cargo xtask COMMAND
+
+  test          everything CI runs: format, lints, tests, doc tests, a short simulation, whole-process tests
+  lint          format and lints only
+  deps          install the Debian packages that the whole-process tests compare with (as root), or name them
+  fuzz [SECONDS]  run each fuzz target (default 600 s each; needs nightly and cargo-fuzz)
+";
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match run(&words) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(words: &[&str]) -> Result<()> {
+    match words {
+        ["test"] => {
+            deps::install()?;
+            steps::lint()?;
+            steps::test()
+        }
+        ["lint"] => steps::lint(),
+        ["deps"] => deps::install(),
+        ["fuzz"] => steps::fuzz(600),
+        ["fuzz", seconds] => steps::fuzz(seconds.parse()?),
+        [] | ["help" | "--help" | "-h"] => {
+            print!("{HELP}");
+            Ok(())
+        }
+        other => bail!("unknown command {:?}\n\n{HELP}", other.join(" ")),
+    }
+}

@@ -96,6 +96,8 @@ pub(crate) enum CommandError {
     MultiTooLarge(usize),
     #[error("MISCONF the log on the device has failed and accepts no more writes: {0}")]
     Latched(String),
+    #[error("ERR {0}")]
+    Budget(String),
     #[error("ERR Client names cannot contain spaces, newlines or special characters.")]
     ClientName,
     #[error("ERR {0} cannot contain spaces, newlines or special characters.")]

@@ -13,6 +13,7 @@ mod introspect;
 mod keys;
 mod keyspace;
 mod options;
+mod perdura;
 mod server;
 mod settings;
 mod spec;

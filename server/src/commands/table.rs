@@ -3,7 +3,7 @@
 use super::spec::flag::*;
 use super::spec::{Group, Handler, Keys, Spec};
 use super::{
-    client, connection, expiry, hashes, info, introspect, keys, server, settings, strings,
+    client, connection, expiry, hashes, info, introspect, keys, perdura, server, settings, strings,
     strings_set, transactions,
 };
 use Group::{Connection, Generic, Hash, Server, Transactions};
@@ -167,6 +167,10 @@ pub(crate) static TABLE: &[Spec] = &[
     c("memory|help", 2, LOADING | STALE, NONE, Server, "4.0.0", Control(server::memory_help), "Show helpful text about the different subcommands"),
     c("memory|stats", 2, FACTS, NONE, Server, "4.0.0", Control(server::memory_stats), "Show memory usage details"),
     c("memory|usage", -3, READ, SECOND, Server, "4.0.0", Read(keys::memory_usage), "Estimate the memory usage of a key"),
+    c("perdura", -2, SUBS, NONE, Server, "0.1.0", Container, "A container for the promise's commands"),
+    c("perdura|budget", -2, ADMIN | NOSCRIPT | NOMULTI, NONE, Server, "0.1.0", Control(perdura::budget), "Return or change the bytes that may be dirty"),
+    c("perdura|drill", -2, ADMIN | NOSCRIPT | NOMULTI, NONE, Server, "0.1.0", Control(perdura::drill), "Flush a full budget for real and report its time"),
+    c("perdura|help", 2, LOADING | STALE, NONE, Server, "0.1.0", Control(perdura::help), "Show helpful text about the different subcommands"),
     c("save", 1, ADMIN | NOSCRIPT | NOMULTI, NONE, Server, "1.0.0", Control(server::save), "Make a checkpoint"),
     c("shutdown", -1, CONN | ADMIN | NOMULTI, NONE, Server, "1.0.0", Control(server::shutdown), "Flush everything and stop the server"),
     c("slowlog", -2, SUBS, NONE, Server, "2.2.12", Container, "A container for slow log commands"),

@@ -1,0 +1,45 @@
+//! The steps of the commands, each a program run to its end.
+
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+pub fn lint() -> Result<()> {
+    cargo(&["fmt", "--all", "--check"])?;
+    cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])
+}
+
+pub fn test() -> Result<()> {
+    // The whole-process tests start this binary.
+    cargo(&["build", "--release", "--quiet"])?;
+    cargo(&["test", "--workspace", "--quiet"])?;
+    cargo(&["run", "--release", "--quiet", "--", "sim", "cut", "--seed", "1", "--cuts", "300"])
+}
+
+/// Each fuzz target in turn, on the nightly toolchain.
+pub fn fuzz(seconds: u64) -> Result<()> {
+    let listed = Command::new("cargo")
+        .args(["+nightly", "fuzz", "list"])
+        .output()
+        .context("cargo +nightly fuzz list (install cargo-fuzz and a nightly toolchain)")?;
+    if !listed.status.success() {
+        bail!("cargo fuzz list: {}", String::from_utf8_lossy(&listed.stderr));
+    }
+    for target in String::from_utf8_lossy(&listed.stdout).lines() {
+        let time = format!("-max_total_time={seconds}");
+        cargo(&["+nightly", "fuzz", "run", target, "--", &time, "-rss_limit_mb=4096"])?;
+    }
+    Ok(())
+}
+
+fn cargo(words: &[&str]) -> Result<()> {
+    eprintln!("+ cargo {}", words.join(" "));
+    let began = Instant::now();
+    let status = Command::new("cargo").args(words).status().context("cargo")?;
+    eprintln!("  {:.0} s", began.elapsed().as_secs_f64());
+    if !status.success() {
+        bail!("cargo {} ended with {status}", words.join(" "));
+    }
+    Ok(())
+}
