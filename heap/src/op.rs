@@ -1,0 +1,269 @@
+//! One operation over one or more lanes: all of it or none.
+
+use perdura_region::{LaneId, Need};
+
+use crate::error::Stop;
+use crate::heap::Heap;
+use crate::lane::Lane;
+use crate::layout::GRAIN_BYTES;
+use crate::log::{Log, RECORD_BYTES_MAX, Undo};
+
+/// Which lanes an operation works on.
+#[derive(Debug, Clone, Copy)]
+pub enum LaneSet<'l> {
+    /// One.
+    One(LaneId),
+    /// Several, ascending, none twice.
+    Many(&'l [LaneId]),
+}
+
+/// An operation in progress. Dropping it without [`Op::commit`] rolls it back.
+pub struct Op<'h> {
+    heap: &'h Heap,
+    /// The lowest lane: its undo log serves the operation, and its credit is the operation's purse.
+    lead: Lane<'h>,
+    rest: Vec<Lane<'h>>,
+    has_purse: bool,
+    log: Log,
+    fresh: Vec<u64>,
+    doomed: Vec<u64>,
+    done: bool,
+}
+
+impl Heap {
+    /// Locks the lanes and begins an operation. `credit_bytes` came from [`crate::Region::satisfy`].
+    pub fn begin(&self, lanes: LaneSet<'_>, credit_bytes: u64) -> Op<'_> {
+        let (lead, others) = match lanes {
+            LaneSet::One(lane) => (lane, &[][..]),
+            LaneSet::Many([lead, others @ ..]) => (*lead, others),
+            LaneSet::Many([]) => panic!("an operation without lanes"),
+        };
+        assert!(others.first().is_none_or(|lane| *lane > lead));
+        assert!(others.is_sorted_by(|a, b| a < b), "lanes are locked in ascending order");
+        let mut lead = self.lock_with(lead, credit_bytes);
+        let rest = others.iter().map(|lane| self.lock(*lane)).collect();
+        let [fresh, doomed] = std::mem::take(&mut lead.state_mut().scratch);
+        let log = Log::at(self.layout.lane_block(lead.id()));
+        let has_purse = credit_bytes > 0;
+        Op { heap: self, lead, rest, has_purse, log, fresh, doomed, done: false }
+    }
+}
+
+impl<'h> Op<'h> {
+    /// A held lane. Panics if the operation does not hold it.
+    pub fn lane(&self, id: LaneId) -> &Lane<'h> {
+        if self.lead.id() == id {
+            return &self.lead;
+        }
+        match self.rest.binary_search_by_key(&id, Lane::id) {
+            Ok(index) => &self.rest[index],
+            Err(_) => panic!("the operation does not hold lane {}", id.0),
+        }
+    }
+
+    /// As [`Op::lane`], for the user's volatile state.
+    pub fn lane_mut(&mut self, id: LaneId) -> &mut Lane<'h> {
+        if self.lead.id() == id {
+            return &mut self.lead;
+        }
+        match self.rest.binary_search_by_key(&id, Lane::id) {
+            Ok(index) => &mut self.rest[index],
+            Err(_) => panic!("the operation does not hold lane {}", id.0),
+        }
+    }
+
+    /// The lowest lane.
+    pub fn lead_mut(&mut self) -> &mut Lane<'h> {
+        &mut self.lead
+    }
+
+    /// All held lanes, ascending.
+    pub fn lanes(&self) -> impl Iterator<Item = &Lane<'h>> {
+        std::iter::once(&self.lead).chain(&self.rest)
+    }
+
+    /// Changes a word that is reachable, undone if the operation is.
+    ///
+    /// # Errors
+    /// [`Stop`]: the operation must end without commit.
+    pub fn store(&mut self, id: LaneId, offset: u64, value: u64) -> Result<(), Stop> {
+        let old = self.lane(id).load(offset);
+        if old == value {
+            return Ok(());
+        }
+        self.log.word(self.heap, &mut self.lead, [offset, old])?;
+        self.heap.burn()?;
+        self.pay(id, |lane| lane.guard.announce(offset, 8).map_err(Stop::Need))?;
+        self.lane_mut(id).guard.store(offset, value).map_err(Stop::Need)
+    }
+
+    /// Changes bytes that are reachable, undone if the operation is.
+    ///
+    /// # Errors
+    /// As [`Op::store`].
+    pub fn overwrite(&mut self, id: LaneId, offset: u64, bytes: &[u8]) -> Result<(), Stop> {
+        let mut at = offset;
+        for piece in bytes.chunks(RECORD_BYTES_MAX) {
+            let old = self.lane(id).bytes(at, piece.len()).to_vec();
+            self.log.bytes(self.heap, &mut self.lead, at, &old)?;
+            self.heap.burn()?;
+            self.fill(id, at, piece.len(), false)?.copy_from_slice(piece);
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Takes memory for an object; given back if the operation is rolled back. Its contents are arbitrary.
+    ///
+    /// # Errors
+    /// As [`Op::store`], or memory is used up.
+    pub fn alloc(&mut self, id: LaneId, bytes: u64) -> Result<u64, Stop> {
+        let mut taken = 0;
+        self.pay(id, |lane| {
+            taken = lane.alloc(bytes)?;
+            Ok(())
+        })?;
+        self.fresh.push(taken);
+        Ok(taken)
+    }
+
+    /// Frees an object once the operation has committed.
+    pub fn free(&mut self, offset: u64) {
+        self.doomed.push(offset);
+    }
+
+    /// Takes objects out of the operation: if it is rolled back, they stay and belong to the caller, who
+    /// frees them with [`Lane::free_unreached`].
+    pub fn disown(&mut self, objects: impl IntoIterator<Item = u64>) {
+        let mut objects: Vec<u64> = objects.into_iter().collect();
+        objects.sort_unstable();
+        self.fresh.retain(|fresh| objects.binary_search(fresh).is_err());
+    }
+
+    /// Announces bytes that nothing reaches (of a fresh object, or behind an object's end) to be filled.
+    /// `again`: they replace data that were still dirty, so they are likely to be replaced soon, too.
+    ///
+    /// # Errors
+    /// As [`Op::store`].
+    pub fn fill(
+        &mut self,
+        id: LaneId,
+        offset: u64,
+        len: usize,
+        again: bool,
+    ) -> Result<&mut [u8], Stop> {
+        self.heap.burn()?;
+        if self.has_purse {
+            // Paid here; the second announcement below finds everything entered.
+            self.pay(id, |lane| {
+                lane.guard.announce(offset, len as u64).map_err(|need| whole(need, len as u64))
+            })?;
+        }
+        let announced = self.lane_mut(id).guard.announced_mut(offset, len, again);
+        announced.map_err(|need| whole(need, len as u64))
+    }
+
+    /// Makes all changes final, in one store.
+    ///
+    /// # Errors
+    /// [`Stop::Killed`] only.
+    pub fn commit(mut self) -> Result<(), Stop> {
+        self.heap.burn()?;
+        self.log.void(&mut self.lead);
+        self.done = true;
+        if self.heap.burn().is_ok() {
+            self.fresh.clear();
+            self.release_all();
+        }
+        Ok(())
+    }
+
+    fn release_all(&mut self) {
+        let mut doomed = std::mem::take(&mut self.doomed);
+        doomed.append(&mut self.log.more);
+        for &object in &doomed {
+            let id = self.owner(object);
+            self.lane_mut(id).release(object);
+        }
+        doomed.clear();
+        self.doomed = doomed;
+    }
+
+    fn owner(&self, object: u64) -> LaneId {
+        match self.heap.run_of(object).1 {
+            crate::layout::SpanWord::Small { lane, .. }
+            | crate::layout::SpanWord::Large { lane, .. } => lane,
+            crate::layout::SpanWord::Free => panic!("object {object:#x} is freed twice"),
+        }
+    }
+
+    /// Runs `f` on a lane with the operation's purse in it.
+    fn pay(
+        &mut self,
+        id: LaneId,
+        f: impl FnOnce(&mut Lane<'h>) -> Result<(), Stop>,
+    ) -> Result<(), Stop> {
+        if !self.has_purse || self.lead.id() == id {
+            return f(self.lane_mut(id));
+        }
+        let purse = self.lead.guard.withdraw();
+        let lane = self.lane_mut(id);
+        lane.guard.deposit(purse);
+        let outcome = f(lane);
+        let rest = lane.guard.withdraw();
+        self.lead.guard.deposit(rest);
+        outcome
+    }
+
+    fn roll_back(&mut self) {
+        if !self.log.is_empty() {
+            for undo in self.log.entries(&self.lead).into_iter().rev() {
+                let (offset, stored) = match undo {
+                    Undo::Word { offset, old } => {
+                        (offset, self.holder(offset).guard.store(offset, old))
+                    }
+                    Undo::Bytes { offset, old } => {
+                        (offset, self.holder(offset).guard.write(offset, &old))
+                    }
+                };
+                // The change was announced by this operation, or never made.
+                assert!(stored.is_ok() || !self.holder(offset).is_dirty(offset));
+            }
+            self.log.void(&mut self.lead);
+        }
+        let mut fresh = std::mem::take(&mut self.fresh);
+        self.doomed.clear();
+        self.doomed.append(&mut fresh);
+        self.fresh = fresh;
+        self.release_all();
+    }
+
+    /// The held lane that owns `offset`.
+    fn holder(&mut self, offset: u64) -> &mut Lane<'h> {
+        match self.heap.lane_at(offset) {
+            Some(id) => self.lane_mut(id),
+            None => panic!("offset {offset:#x} belongs to no lane"),
+        }
+    }
+}
+
+impl Drop for Op<'_> {
+    fn drop(&mut self) {
+        if self.heap.is_killed() {
+            return;
+        }
+        if !self.done {
+            self.roll_back();
+        }
+        let lists = [std::mem::take(&mut self.fresh), std::mem::take(&mut self.doomed)];
+        self.lead.state_mut().scratch = lists;
+    }
+}
+
+/// A need is met word by word; ask for the whole range at once.
+fn whole(need: Need, len: u64) -> Stop {
+    Stop::Need(match need {
+        Need::Room { bytes } => Need::Room { bytes: bytes.max(len + 2 * GRAIN_BYTES) },
+        Need::Buffer => Need::Buffer,
+    })
+}

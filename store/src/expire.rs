@@ -1,0 +1,104 @@
+//! Expiry: keys that have expired are absent; this removes those that nobody asks for any more.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use perdura_heap::{Lane, LaneId};
+
+use crate::DATABASES;
+use crate::api::{Access, Entry, Key};
+use crate::error::StoreError;
+use crate::record::Header;
+use crate::shard::{PARTS_PER_HOLD, Shard, reap};
+use crate::store::Store;
+use crate::table;
+
+/// Buckets looked at under one hold of a shard.
+const BUCKETS_PER_HOLD: u64 = 64;
+
+/// Where the sweep goes on.
+#[derive(Debug, Default)]
+pub(crate) struct Sweep {
+    lane: u16,
+    db: u8,
+    bucket: u64,
+}
+
+impl Store {
+    /// Deletes some expired keys; at most `work` index buckets are looked at, none of databases without
+    /// expiring keys. Returns how many were deleted. Frees a piece of detached tables, too.
+    ///
+    /// # Errors
+    /// As [`Store::run`]; keys deleted before stay deleted.
+    pub fn expire_some(&self, work: usize) -> Result<u64, StoreError> {
+        // A second caller would look at the same buckets.
+        let Some(mut sweep) = self.sweep.try_lock() else { return Ok(0) };
+        let parts = u64::from(self.heap.shards()) * u64::from(DATABASES);
+        let (mut left, mut deleted) = (work as u64, 0);
+        for _ in 0..=parts {
+            loop {
+                let (lane, db) = (LaneId(sweep.lane), sweep.db);
+                let mut held = self.heap.lock(lane);
+                if db == 0 && sweep.bucket == 0 {
+                    reap(&mut held, PARTS_PER_HOLD);
+                }
+                let (looked, keys) = self.expired_in(&held, db, sweep.bucket, left);
+                drop(held);
+                sweep.bucket += looked;
+                left -= looked;
+                for bytes in keys {
+                    deleted += u64::from(self.delete_expired(Key { db, bytes: &bytes })?);
+                }
+                if looked == 0 {
+                    break;
+                }
+            }
+            if left == 0 {
+                break;
+            }
+            sweep.bucket = 0;
+            sweep.db = (sweep.db + 1) % DATABASES;
+            if sweep.db == 0 {
+                sweep.lane = (sweep.lane + 1) % self.heap.shards();
+            }
+        }
+        Ok(deleted)
+    }
+
+    /// Keys that have expired in the next few buckets, and how many buckets those were: 0 at the end.
+    fn expired_in(&self, lane: &Lane<'_>, db: u8, from: u64, work: u64) -> (u64, Vec<Box<[u8]>>) {
+        let shard = lane.user::<Shard>();
+        let expiring = shard.map_or(0, |shard| shard.dbs[usize::from(db)].keys_with_expiry);
+        let root = self.root_of(lane.id(), db);
+        let buckets = table::buckets(lane, root);
+        let to = buckets.min(from + work.min(BUCKETS_PER_HOLD));
+        let mut keys = Vec::new();
+        if expiring == 0 || from >= to {
+            return (0, keys);
+        }
+        let now_ms = self.clock.unix_ms();
+        for bucket in from..to {
+            table::for_each(lane, root, bucket, |found| {
+                // Entries without the flag are judged without a look at their records.
+                let at = found.record();
+                if found.expires() && lane.load(at + Header::AT_EXPIRY) <= now_ms {
+                    keys.push(Box::from(Entry::new(lane, at).key()));
+                }
+            });
+        }
+        (to - from, keys)
+    }
+
+    fn delete_expired(&self, key: Key<'_>) -> Result<bool, StoreError> {
+        let deleted = self.run(Access::Key(key), |tx| {
+            let place = tx.store.place(key);
+            match tx.find(&place, key) {
+                Some(found) if !tx.is_live(&place, &found) => {
+                    tx.remove(&place, key, found).map(|()| true)
+                }
+                _ => Ok(false),
+            }
+        })?;
+        self.expired_keys.fetch_add(u64::from(deleted), Relaxed);
+        Ok(deleted)
+    }
+}

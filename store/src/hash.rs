@@ -1,0 +1,264 @@
+//! Hashes: packed in one record while small, a table of their own above.
+
+use crate::api::{Entry, Expiry, Key, Kind};
+use crate::error::{TxError, WrongType};
+use crate::packed;
+use crate::record::{Header, RecordKind, hash_field, is_of};
+use crate::store::{Place, Store};
+use crate::table::{self, Found};
+use crate::tx::{Tx, check_key, check_value};
+
+/// Database number in the records of fields: they belong to a key, not to a database.
+const FIELD_DB: u8 = 0;
+
+impl Store {
+    /// Reads one field under its shard's lock.
+    ///
+    /// # Errors
+    /// The key holds a string.
+    pub fn hash_get<R>(
+        &self,
+        key: Key<'_>,
+        field: &[u8],
+        f: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Result<R, WrongType> {
+        self.read(key, |entry| match entry {
+            None => Ok(f(None)),
+            Some(entry) if entry.kind != Kind::Hash => Err(WrongType),
+            Some(entry) => Ok(f(field_of(&entry, field))),
+        })
+    }
+}
+
+impl Tx<'_> {
+    /// Value of a field; `None` if there is no such field or key.
+    ///
+    /// # Errors
+    /// The key holds a string.
+    pub fn hash_get(&self, key: Key<'_>, field: &[u8]) -> Result<Option<&[u8]>, TxError> {
+        Ok(self.hash(key)?.and_then(|entry| field_of(&entry, field)))
+    }
+
+    /// Number of fields; 0 if there is no such key.
+    ///
+    /// # Errors
+    /// The key holds a string.
+    pub fn hash_len(&self, key: Key<'_>) -> Result<u64, TxError> {
+        Ok(self.hash(key)?.and_then(|entry| entry.hash_len()).unwrap_or(0))
+    }
+
+    /// Calls `f` with every field and its value.
+    ///
+    /// # Errors
+    /// The key holds a string.
+    pub fn hash_for_each(
+        &self,
+        key: Key<'_>,
+        f: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<(), TxError> {
+        let mut cursor = 0;
+        loop {
+            cursor = self.hash_scan(key, cursor, usize::MAX, f)?;
+            if cursor == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Calls `f` with about `count` fields; cursors as in [`Store::scan`]. A small hash is met whole.
+    ///
+    /// # Errors
+    /// The key holds a string.
+    pub fn hash_scan(
+        &self,
+        key: Key<'_>,
+        cursor: u64,
+        count: usize,
+        f: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<u64, TxError> {
+        let Some(entry) = self.hash(key)? else { return Ok(0) };
+        if entry.header.kind == RecordKind::PackedHash {
+            packed::iter(entry.value()).for_each(|(field, value)| f(field, value));
+            return Ok(0);
+        }
+        let root = entry.table_root();
+        let (mut bucket, mut met) = (cursor, 0);
+        while bucket < table::buckets(entry.lane, root) {
+            if met >= count.max(1) {
+                return Ok(bucket);
+            }
+            table::for_each(entry.lane, root, bucket, |found| {
+                let record = Entry::new(entry.lane, found.record());
+                f(record.key(), record.value());
+                met += 1;
+            });
+            bucket += 1;
+        }
+        Ok(0)
+    }
+
+    /// Sets a field. Returns whether it is new.
+    ///
+    /// # Errors
+    /// The key holds a string; field or value too long; the attempt is over.
+    pub fn hash_set(&mut self, key: Key<'_>, field: &[u8], value: &[u8]) -> Result<bool, TxError> {
+        check_key(key.bytes)?;
+        check_key(field)?;
+        check_value(value.len() as u64)?;
+        let place = self.store.place(key);
+        let (old, root) = match self.hash(key)? {
+            None => (Vec::new(), None),
+            Some(entry) if entry.header.kind == RecordKind::TableHash => {
+                (Vec::new(), Some(entry.table_root()))
+            }
+            Some(entry) => (entry.value().to_vec(), None),
+        };
+        if let Some(root) = root {
+            return self.set_in_table(&place, root, field, value);
+        }
+        let is_new = packed::get(&old, field).is_none();
+        if let Some(new) = packed::with(&old, field, Some(value)) {
+            self.put_record(&place, key, RecordKind::PackedHash, &[&new], Expiry::Keep, 0)?;
+            return Ok(is_new);
+        }
+        let root = table::new_root(&mut self.op, place.lane).map_err(|stop| self.stop(stop))?;
+        for (name, old) in packed::iter(&old) {
+            self.set_in_table(&place, root, name, old)?;
+        }
+        self.set_in_table(&place, root, field, value)?;
+        self.put_table(&place, key, root, Expiry::Keep)?;
+        Ok(is_new)
+    }
+
+    /// Removes a field; the last one takes the key with it. Returns whether it was there.
+    ///
+    /// # Errors
+    /// The key holds a string; the attempt is over.
+    pub fn hash_delete(&mut self, key: Key<'_>, field: &[u8]) -> Result<bool, TxError> {
+        let place = self.store.place(key);
+        let Some(entry) = self.hash(key)? else { return Ok(false) };
+        if entry.header.kind == RecordKind::TableHash {
+            let root = entry.table_root();
+            return self.delete_from_table(&place, key, root, field);
+        }
+        let old = entry.value();
+        if packed::get(old, field).is_none() {
+            return Ok(false);
+        }
+        match packed::with(old, field, None) {
+            Some(new) if !new.is_empty() => {
+                self.put_record(&place, key, RecordKind::PackedHash, &[&new], Expiry::Keep, 0)?;
+            }
+            _ => {
+                self.delete(key)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Copies a hash that has a table, field by field.
+    pub(crate) fn copy_table(
+        &mut self,
+        from: Key<'_>,
+        target: &Place,
+        to: Key<'_>,
+        expiry: Expiry,
+    ) -> Result<bool, TxError> {
+        let mut fields = Vec::new();
+        self.hash_for_each(from, &mut |field, value| {
+            fields.push((field.to_vec(), value.to_vec()));
+        })?;
+        let root = table::new_root(&mut self.op, target.lane).map_err(|stop| self.stop(stop))?;
+        for (field, value) in fields {
+            self.set_in_table(target, root, &field, &value)?;
+        }
+        self.put_table(target, to, root, expiry)?;
+        Ok(true)
+    }
+
+    /// Makes the key a hash whose fields are the table at `root`.
+    fn put_table(
+        &mut self,
+        place: &Place,
+        key: Key<'_>,
+        root: u64,
+        expiry: Expiry,
+    ) -> Result<(), TxError> {
+        let value_at = Header::BYTES as usize + key.bytes.len();
+        let padding = &[0; 8][..value_at.next_multiple_of(8) - value_at];
+        let value = [padding, &root.to_le_bytes()];
+        self.put_record(place, key, RecordKind::TableHash, &value, expiry, 0)
+    }
+
+    fn set_in_table(
+        &mut self,
+        place: &Place,
+        root: u64,
+        field: &[u8],
+        value: &[u8],
+    ) -> Result<bool, TxError> {
+        let lane = self.op.lane(place.lane);
+        let hash = hash_field(field);
+        let found = find_field(lane, root, field);
+        let again = found.is_some_and(|found| lane.is_dirty(found.record()));
+        let len = table::stored_len(lane, root);
+        let header = Header {
+            value_len: value.len() as u32,
+            key_len: field.len() as u16,
+            db: FIELD_DB,
+            kind: RecordKind::Field,
+            expire_at_ms: 0,
+        };
+        let record = self.write(place.lane, header, field, &[value], 0, again)?;
+        if let Some(found) = found {
+            self.store_word(place.lane, found.at, found.replaced(false, record))?;
+            self.op.free(found.record());
+            return Ok(false);
+        }
+        let entry = table::entry(hash, false, record);
+        table::insert(&mut self.op, place.lane, root, hash, entry)
+            .and_then(|()| table::store_len(&mut self.op, place.lane, root, len + 1))
+            .map_err(|stop| self.stop(stop))?;
+        Ok(true)
+    }
+
+    fn delete_from_table(
+        &mut self,
+        place: &Place,
+        key: Key<'_>,
+        root: u64,
+        field: &[u8],
+    ) -> Result<bool, TxError> {
+        let lane = self.op.lane(place.lane);
+        let Some(found) = find_field(lane, root, field) else { return Ok(false) };
+        let len = table::stored_len(lane, root);
+        if len == 1 {
+            return self.delete(key);
+        }
+        self.store_word(place.lane, found.at, 0)?;
+        self.op.free(found.record());
+        table::store_len(&mut self.op, place.lane, root, len - 1)
+            .map_err(|stop| self.stop(stop))?;
+        Ok(true)
+    }
+
+    /// The key's hash, if it has one.
+    fn hash(&self, key: Key<'_>) -> Result<Option<Entry<'_>>, TxError> {
+        match self.get(key) {
+            Some(entry) if entry.kind != Kind::Hash => Err(WrongType.into()),
+            other => Ok(other),
+        }
+    }
+}
+
+fn field_of<'a>(entry: &Entry<'a>, field: &[u8]) -> Option<&'a [u8]> {
+    if entry.header.kind == RecordKind::PackedHash {
+        return packed::get(entry.value(), field);
+    }
+    let found = find_field(entry.lane, entry.table_root(), field)?;
+    Some(Entry::new(entry.lane, found.record()).value())
+}
+
+fn find_field(lane: &perdura_heap::Lane<'_>, root: u64, field: &[u8]) -> Option<Found> {
+    table::find(lane, root, hash_field(field), |record| is_of(lane, record, FIELD_DB, field))
+}

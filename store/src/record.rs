@@ -1,0 +1,118 @@
+//! A record: header, key, value, in one slot of the heap.
+//!
+//! ```text
+//! 0   value length u32    4  key length u16    6  database u8    7  kind u8
+//! 8   expire_at_ms u64 (0: never)
+//! 16  key, then value; what follows the value in the slot is slack
+//! ```
+//! The first word changes in one store, so an append becomes visible at once. A hash that outgrew its
+//! record keeps its root's offset as the value, at the next multiple of 8 behind the key.
+
+use perdura_heap::Lane;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// What a record holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum RecordKind {
+    String = 0,
+    /// Fields packed in the value.
+    PackedHash = 1,
+    /// A table of [`RecordKind::Field`] records.
+    TableHash = 2,
+    /// A field of a hash; the key is its name.
+    Field = 3,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub value_len: u32,
+    pub key_len: u16,
+    pub db: u8,
+    pub kind: RecordKind,
+    pub expire_at_ms: u64,
+}
+
+/// Seed of field hashes: no database's number.
+const FIELD_SEED: u64 = 0x4649_454c;
+
+impl Header {
+    /// Bytes of a header.
+    pub const BYTES: u64 = 16;
+    /// Where the expiry word lies.
+    pub const AT_EXPIRY: u64 = 8;
+
+    pub fn load(lane: &Lane<'_>, at: u64) -> Self {
+        let (words, _) = lane.bytes(at, 16).as_chunks::<8>();
+        Self::decode([u64::from_le_bytes(words[0]), u64::from_le_bytes(words[1])])
+    }
+
+    fn decode([first, expire_at_ms]: [u64; 2]) -> Self {
+        let kind = match first >> 56 {
+            0 => RecordKind::String,
+            1 => RecordKind::PackedHash,
+            2 => RecordKind::TableHash,
+            _ => RecordKind::Field,
+        };
+        Self {
+            value_len: first as u32,
+            key_len: (first >> 32) as u16,
+            db: (first >> 48) as u8,
+            kind,
+            expire_at_ms,
+        }
+    }
+
+    /// The word that a change of length stores.
+    pub fn first_word(&self) -> u64 {
+        u64::from(self.value_len)
+            | u64::from(self.key_len) << 32
+            | u64::from(self.db) << 48
+            | (self.kind as u64) << 56
+    }
+
+    pub fn encode(&self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.first_word().to_le_bytes());
+        bytes[8..].copy_from_slice(&self.expire_at_ms.to_le_bytes());
+        bytes
+    }
+
+    /// Where the value begins, from the record's start.
+    pub fn value_at(&self) -> u64 {
+        Self::BYTES + u64::from(self.key_len)
+    }
+
+    /// Bytes in use.
+    pub fn len_bytes(&self) -> u64 {
+        self.value_at() + u64::from(self.value_len)
+    }
+}
+
+/// Hash of a key.
+pub(crate) fn hash_key(db: u8, key: &[u8]) -> u64 {
+    xxh3_64_with_seed(key, u64::from(db))
+}
+
+/// Hash of a hash's field.
+pub(crate) fn hash_field(field: &[u8]) -> u64 {
+    xxh3_64_with_seed(field, FIELD_SEED)
+}
+
+/// Hash of what a record is found by.
+pub(crate) fn hash_record(lane: &Lane<'_>, at: u64) -> u64 {
+    let header = Header::load(lane, at);
+    let key = lane.bytes(at + Header::BYTES, usize::from(header.key_len));
+    match header.kind {
+        RecordKind::Field => hash_field(key),
+        _ => hash_key(header.db, key),
+    }
+}
+
+/// Whether the record at `at` is `key`'s.
+pub(crate) fn is_of(lane: &Lane<'_>, at: u64, db: u8, key: &[u8]) -> bool {
+    let header = Header::load(lane, at);
+    header.db == db
+        && usize::from(header.key_len) == key.len()
+        && lane.bytes(at + Header::BYTES, key.len()) == key
+}

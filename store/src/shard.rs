@@ -1,0 +1,94 @@
+//! What a shard remembers between operations, besides its region memory; and detached tables.
+
+use std::collections::BTreeSet;
+
+use perdura_heap::Lane;
+
+use crate::DATABASES;
+use crate::api::Entry;
+use crate::record::RecordKind;
+use crate::table::{self, Part, ROOT_WORDS};
+
+/// Parts of a detached table freed under one hold of its shard.
+pub(crate) const PARTS_PER_HOLD: u64 = 4096;
+
+/// Volatile state of a shard.
+pub(crate) struct Shard {
+    pub dbs: [ShardDb; DATABASES as usize],
+    /// Tables that nothing reaches any more, to be freed piece by piece.
+    pub detached: Vec<Detached>,
+}
+
+/// Volatile state of one database's part of a shard.
+#[derive(Default)]
+pub(crate) struct ShardDb {
+    pub keys: u64,
+    pub keys_with_expiry: u64,
+    /// All keys in order, once somebody asked for a range.
+    pub ordered: Option<BTreeSet<Box<[u8]>>>,
+}
+
+impl Shard {
+    pub fn new() -> Self {
+        Self { dbs: std::array::from_fn(|_| ShardDb::default()), detached: Vec::new() }
+    }
+}
+
+/// A table cut off by an operation that has committed.
+pub(crate) struct Detached {
+    root: [u64; ROOT_WORDS],
+    /// The root itself, where it is an object.
+    root_at: Option<u64>,
+    next_bucket: u64,
+}
+
+impl Detached {
+    /// The table at `root`; `owned` if the root is an object of its own.
+    pub fn new(lane: &Lane<'_>, root: u64, owned: bool) -> Self {
+        let words = table::root_words(lane, root);
+        Self { root: words, root_at: owned.then_some(root), next_bucket: 0 }
+    }
+}
+
+/// Frees about `parts` parts of the shard's detached tables. Returns whether any are left.
+pub(crate) fn reap(lane: &mut Lane<'_>, parts: u64) -> bool {
+    let mut done = 0;
+    while done < parts {
+        let Some(shard) = lane.user_mut::<Shard>() else { return false };
+        let Some(mut table) = shard.detached.pop() else { return false };
+        let (mut doomed, mut nested) = (Vec::new(), Vec::new());
+        while done < parts && table.next_bucket < table.root[0] {
+            let before = doomed.len();
+            let walked =
+                table::parts_of_bucket::<()>(lane, &table.root, table.next_bucket, &mut |part| {
+                    match part {
+                        Part::Overflow(at) => doomed.push(at),
+                        Part::Entry(entry) => {
+                            let record = Entry::new(lane, table::record_of(entry));
+                            if record.header.kind == RecordKind::TableHash {
+                                nested.push(Detached::new(lane, record.table_root(), true));
+                            }
+                            doomed.push(record.at);
+                        }
+                    }
+                    Ok(())
+                });
+            debug_assert!(walked.is_ok());
+            table.next_bucket += 1;
+            done += 1 + (doomed.len() - before) as u64;
+        }
+        let finished = table.next_bucket >= table.root[0];
+        if finished {
+            doomed.extend(table::segments(&table.root));
+            doomed.extend(table.root_at);
+        }
+        doomed.into_iter().for_each(|object| lane.free_unreached(object));
+        if let Some(shard) = lane.user_mut::<Shard>() {
+            if !finished {
+                shard.detached.push(table);
+            }
+            shard.detached.append(&mut nested);
+        }
+    }
+    lane.user::<Shard>().is_some_and(|shard| !shard.detached.is_empty())
+}

@@ -1,0 +1,183 @@
+//! Between the attempts of one operation: what was written already, what has to be waited for.
+//!
+//! A value larger than a fraction of the budget is never written under one hold of its shard. The attempt
+//! that meets it ends; the record is written piece by piece into an object that nothing reaches; the next
+//! attempt finds it by its bytes and only links it. Records of attempts that ended for want of budget are
+//! kept the same way.
+
+use perdura_heap::{Lane, LaneId, LaneSet, Need, Stop};
+
+use crate::error::StoreError;
+use crate::record::Header;
+use crate::store::Store;
+
+/// Bytes written under one hold of a shard.
+const PIECE_BYTES: u64 = 64 << 10;
+/// Attempts before an operation whose large values keep changing is given up.
+const ATTEMPTS_MAX: u32 = 64;
+
+/// A record that nothing reaches yet.
+pub(crate) struct Staged {
+    pub lane: LaneId,
+    pub offset: u64,
+    pub capacity: u64,
+    /// Linked by the present attempt.
+    pub used: bool,
+}
+
+/// A record to be written outside of the attempt.
+pub(crate) struct Stash {
+    pub lane: LaneId,
+    pub capacity: u64,
+    pub bytes: Vec<u8>,
+}
+
+/// Why an attempt ended.
+pub(crate) enum Halt {
+    Stop(Stop),
+    Stage(Stash),
+}
+
+/// What lasts from attempt to attempt.
+#[derive(Default)]
+pub(crate) struct Session {
+    pub staged: Vec<Staged>,
+    /// Where the search for a staged record begins: they are asked for in the order they were made.
+    pub hand: usize,
+    /// One time for all attempts, so that they do the same.
+    pub now_ms: Option<u64>,
+    attempts: u32,
+    asked_bytes: u64,
+    reclaimed: bool,
+}
+
+impl Session {
+    /// A staged record equal to `header` and the bytes behind it; its expiry may differ.
+    pub fn take(
+        &mut self,
+        lane: &Lane<'_>,
+        capacity: u64,
+        header: &Header,
+        parts: &[&[u8]],
+    ) -> Option<u64> {
+        let count = self.staged.len();
+        for step in 0..count {
+            let index = (self.hand + step) % count;
+            let staged = &mut self.staged[index];
+            let fits = staged.lane == lane.id() && !staged.used && staged.capacity == capacity;
+            if fits && is_equal(lane, staged.offset, header, parts) {
+                staged.used = true;
+                self.hand = index + 1;
+                return Some(staged.offset);
+            }
+        }
+        None
+    }
+
+    /// The next attempt begins.
+    pub fn rewind(&mut self) {
+        self.hand = 0;
+        self.staged.iter_mut().for_each(|staged| staged.used = false);
+    }
+}
+
+fn is_equal(lane: &Lane<'_>, at: u64, header: &Header, parts: &[&[u8]]) -> bool {
+    if Header::load(lane, at).first_word() != header.first_word() {
+        return false;
+    }
+    let mut at = at + Header::BYTES;
+    parts.iter().all(|part| {
+        let here = at;
+        at += part.len() as u64;
+        lane.bytes(here, part.len()) == *part
+    })
+}
+
+impl Store {
+    /// Records longer than this are staged, bytes.
+    pub(crate) fn stage_above_bytes(&self) -> u64 {
+        (self.region().budget_bytes() / 8).min(256 << 10)
+    }
+
+    /// Does what a halted attempt needs, with no shard held. Returns the next attempt's credit.
+    pub(crate) fn relieve(&self, halt: Halt, session: &mut Session) -> Result<u64, StoreError> {
+        session.attempts += 1;
+        match halt {
+            Halt::Stage(_) if session.attempts > ATTEMPTS_MAX => {
+                Err(StoreError::Contended { attempts: session.attempts })
+            }
+            Halt::Stage(stash) => {
+                session.asked_bytes = 0;
+                self.stage(stash, session).map(|()| 0)
+            }
+            Halt::Stop(Stop::Killed) => Err(StoreError::Killed),
+            Halt::Stop(Stop::Need(Need::Buffer)) => Ok(self.region().satisfy(Need::Buffer)?),
+            Halt::Stop(Stop::Need(Need::Room { bytes })) => {
+                let budget_bytes = self.region().budget_bytes();
+                let wanted = bytes.max(session.asked_bytes.saturating_mul(2));
+                if bytes > budget_bytes || session.asked_bytes >= budget_bytes {
+                    let needed_bytes = bytes.max(session.asked_bytes);
+                    return Err(StoreError::TransactionTooLarge { needed_bytes, budget_bytes });
+                }
+                session.asked_bytes = wanted.min(budget_bytes);
+                Ok(self.region().satisfy(Need::Room { bytes: session.asked_bytes })?)
+            }
+            Halt::Stop(Stop::OutOfMemory { needed_bytes, free_bytes }) => {
+                // What other shards hold free, and tables on their way out, may be enough.
+                if session.reclaimed || self.reclaim() == 0 {
+                    return Err(StoreError::OutOfMemory { needed_bytes, free_bytes });
+                }
+                session.reclaimed = true;
+                Ok(0)
+            }
+        }
+    }
+
+    fn stage(&self, stash: Stash, session: &mut Session) -> Result<(), StoreError> {
+        let Stash { lane, capacity, bytes } = stash;
+        let mut inner = Session::default();
+        let offset = self.attempt(&mut inner, |credit| {
+            let mut op = self.heap.begin(LaneSet::One(lane), credit);
+            let offset = op.alloc(lane, capacity)?;
+            op.disown([offset]);
+            op.commit().map(|()| offset)
+        })?;
+        // Entered first, so that it is freed whatever happens next.
+        session.staged.push(Staged { lane, offset, capacity, used: false });
+        let piece_bytes = PIECE_BYTES.min(self.stage_above_bytes()) as usize;
+        let mut at = offset;
+        for piece in bytes.chunks(piece_bytes) {
+            let mut inner = Session { asked_bytes: piece.len() as u64 / 2, ..Session::default() };
+            self.attempt(&mut inner, |credit| {
+                self.heap.lock_with(lane, credit).write_unreached(at, piece)
+            })?;
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Tries until nothing is needed.
+    fn attempt<R>(
+        &self,
+        session: &mut Session,
+        mut f: impl FnMut(u64) -> Result<R, Stop>,
+    ) -> Result<R, StoreError> {
+        let mut credit = 0;
+        loop {
+            match f(credit) {
+                Ok(done) => return Ok(done),
+                Err(stop) => credit = self.relieve(Halt::Stop(stop), session)?,
+            }
+        }
+    }
+
+    /// Frees what no attempt linked.
+    pub(crate) fn free_staged(&self, session: &mut Session) {
+        if self.heap.is_killed() {
+            return;
+        }
+        for staged in session.staged.drain(..).filter(|staged| !staged.used) {
+            self.heap.lock(staged.lane).free_unreached(staged.offset);
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! The store: opening, reading, conveniences, counts.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use parking_lot::Mutex;
+use perdura_heap::{Heap, LANE_ROOT_BYTES, Lane, LaneId, Marks, Region};
+use perdura_media::Clock;
+
+use crate::DATABASES;
+use crate::api::{Access, Entry, Expiry, Key};
+use crate::error::{OpenError, StoreError};
+use crate::expire::Sweep;
+use crate::record::{Header, RecordKind, hash_key};
+use crate::shard::Shard;
+use crate::table::{self, Part, ROOT_BYTES};
+use crate::tx::find;
+
+const VERSION: u64 = 1;
+const ROOT_NAME: &str = "store";
+const _: () = assert!(DATABASES as u64 * ROOT_BYTES <= LANE_ROOT_BYTES);
+
+/// Settings of a store.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct StoreOptions {
+    /// Seeds [`Store::random_key`].
+    pub seed: u64,
+}
+
+/// A reading of a store's counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StoreStats {
+    /// Keys in all databases, with those that have expired and were not met yet.
+    pub keys: u64,
+    /// Keys with an expiry.
+    pub keys_with_expiry: u64,
+    /// Expired keys removed since open.
+    pub expired_keys: u64,
+    /// Shards.
+    pub shards: u64,
+    /// Bytes of the region.
+    pub region_bytes: u64,
+    /// Bytes in 64 KiB spans that no shard has.
+    pub free_bytes: u64,
+}
+
+/// A key-value store on a heap. Shared by reference between threads.
+pub struct Store {
+    pub(crate) heap: Heap,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) random: AtomicU64,
+    pub(crate) sweep: Mutex<Sweep>,
+    pub(crate) expired_keys: AtomicU64,
+}
+
+/// Where a key belongs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    pub lane: LaneId,
+    pub db: u8,
+    /// Root of the table.
+    pub root: u64,
+    pub hash: u64,
+}
+
+impl Store {
+    /// Opens the store in `heap`, or makes one if the heap is new. Looks at every record once.
+    ///
+    /// # Errors
+    /// Another version wrote it, or the index leads to what is no record.
+    pub fn open(
+        heap: Heap,
+        clock: Arc<dyn Clock>,
+        options: StoreOptions,
+    ) -> Result<Self, OpenError> {
+        match heap.root(ROOT_NAME) {
+            Some(VERSION) => {}
+            None => heap.set_root(ROOT_NAME, VERSION)?,
+            Some(found) => return Err(OpenError::Version { found, supported: VERSION }),
+        }
+        let lane_roots: Vec<u64> = heap.lanes().map(|lane| heap.lane_roots(lane)).collect();
+        heap.rebuild(|lane, marks| {
+            let mut shard = Shard::new();
+            let roots = lane_roots[usize::from(lane.id().0)];
+            for db in 0..DATABASES {
+                let root = roots + u64::from(db) * ROOT_BYTES;
+                trace(lane, marks, root, Some((&mut shard, db)))?;
+            }
+            lane.set_user(shard);
+            Ok::<(), OpenError>(())
+        })?;
+        Ok(Self {
+            heap,
+            clock,
+            random: AtomicU64::new(options.seed),
+            sweep: Mutex::default(),
+            expired_keys: AtomicU64::new(0),
+        })
+    }
+
+    /// The region below: budget, dirty bytes, checkpoints, flush.
+    pub fn region(&self) -> &Region {
+        self.heap.region()
+    }
+
+    /// The heap below.
+    pub fn heap(&self) -> &Heap {
+        &self.heap
+    }
+
+    /// Reads one key under its shard's lock; an expired key is `None`.
+    pub fn read<R>(&self, key: Key<'_>, f: impl FnOnce(Option<Entry<'_>>) -> R) -> R {
+        let place = self.place(key);
+        let lane = self.heap.lock(place.lane);
+        f(self.live(&lane, &place, key))
+    }
+
+    /// Copy of a string's value.
+    pub fn get(&self, key: Key<'_>) -> Option<Vec<u8>> {
+        self.read(key, |entry| entry.and_then(|entry| entry.string().map(<[u8]>::to_vec)))
+    }
+
+    /// Sets a key to a string that does not expire.
+    ///
+    /// # Errors
+    /// As [`Store::run`].
+    pub fn put(&self, key: Key<'_>, value: &[u8]) -> Result<(), StoreError> {
+        self.run(Access::Key(key), |tx| tx.put(key, value, Expiry::None))
+    }
+
+    /// Removes a key. Returns whether it was there.
+    ///
+    /// # Errors
+    /// As [`Store::run`].
+    pub fn delete(&self, key: Key<'_>) -> Result<bool, StoreError> {
+        self.run(Access::Key(key), |tx| tx.delete(key))
+    }
+
+    /// Replaces a string by what `f` makes of it, keeping its expiry; `None` removes it.
+    ///
+    /// # Errors
+    /// As [`Store::run`]; [`StoreError::WrongType`] if the key holds a hash.
+    pub fn update(
+        &self,
+        key: Key<'_>,
+        mut f: impl FnMut(Option<&[u8]>) -> Option<Vec<u8>>,
+    ) -> Result<(), StoreError> {
+        self.run(Access::Key(key), |tx| {
+            let new = match tx.get(key) {
+                None => f(None),
+                Some(entry) => f(Some(entry.string().ok_or(crate::WrongType)?)),
+            };
+            match new {
+                Some(value) => tx.put(key, &value, Expiry::Keep),
+                None => tx.delete(key).map(drop),
+            }
+        })
+    }
+
+    /// Keys of a database, with those that have expired and were not met yet.
+    pub fn len(&self, db: u8) -> u64 {
+        self.sum(|shard| shard.dbs[usize::from(db)].keys)
+    }
+
+    /// Whether a database has no keys.
+    pub fn is_empty(&self, db: u8) -> bool {
+        self.len(db) == 0
+    }
+
+    /// Removes all keys of a database, in one step; their memory comes back before this returns.
+    ///
+    /// # Errors
+    /// As [`Store::run`].
+    pub fn flush_db(&self, db: u8) -> Result<(), StoreError> {
+        self.run(Access::Everything, |tx| tx.clear(db))?;
+        self.reap_all();
+        Ok(())
+    }
+
+    /// Removes all keys of all databases, in one step; their memory comes back before this returns.
+    ///
+    /// # Errors
+    /// As [`Store::run`].
+    pub fn flush_all(&self) -> Result<(), StoreError> {
+        self.run(Access::Everything, |tx| (0..DATABASES).try_for_each(|db| tx.clear(db)))?;
+        self.reap_all();
+        Ok(())
+    }
+
+    /// Counts.
+    pub fn stats(&self) -> StoreStats {
+        let heap = self.heap.stats();
+        StoreStats {
+            keys: self.sum(|shard| shard.dbs.iter().map(|db| db.keys).sum()),
+            keys_with_expiry: self
+                .sum(|shard| shard.dbs.iter().map(|db| db.keys_with_expiry).sum()),
+            expired_keys: self.expired_keys.load(std::sync::atomic::Ordering::Relaxed),
+            shards: u64::from(self.heap.shards()),
+            region_bytes: heap.region_bytes,
+            free_bytes: heap.free_bytes,
+        }
+    }
+
+    /// Keys with an expiry in a database.
+    pub fn keys_with_expiry(&self, db: u8) -> u64 {
+        self.sum(|shard| shard.dbs[usize::from(db)].keys_with_expiry)
+    }
+
+    fn sum(&self, f: impl Fn(&Shard) -> u64) -> u64 {
+        self.heap.lanes().map(|lane| self.heap.lock(lane).user::<Shard>().map_or(0, &f)).sum()
+    }
+
+    /// Where a key belongs: the upper half of its hash picks the shard, the lower the bucket.
+    pub(crate) fn place(&self, key: Key<'_>) -> Place {
+        assert!(key.db < DATABASES, "database {} of {DATABASES}", key.db);
+        let hash = hash_key(key.db, key.bytes);
+        let lane = LaneId(((hash >> 32) * u64::from(self.heap.shards()) >> 32) as u16);
+        Place { lane, db: key.db, root: self.root_of(lane, key.db), hash }
+    }
+
+    /// Root of a database's table in a shard.
+    pub(crate) fn root_of(&self, lane: LaneId, db: u8) -> u64 {
+        self.heap.lane_roots(lane) + u64::from(db) * ROOT_BYTES
+    }
+
+    /// The key's entry, unless it has expired.
+    pub(crate) fn live<'l>(
+        &self,
+        lane: &'l Lane<'l>,
+        place: &Place,
+        key: Key<'_>,
+    ) -> Option<Entry<'l>> {
+        let found = find(lane, place, key)?;
+        let is_live = !found.expires()
+            || lane.load(found.record() + Header::AT_EXPIRY) > self.clock.unix_ms();
+        is_live.then(|| Entry::new(lane, found.record()))
+    }
+}
+
+/// Marks all that a table reaches. With a shard: counts its keys.
+fn trace(
+    lane: &Lane<'_>,
+    marks: &mut Marks<'_>,
+    root: u64,
+    mut shard: Option<(&mut Shard, u8)>,
+) -> Result<(), OpenError> {
+    let words = table::root_words(lane, root);
+    for segment in table::segments(&words) {
+        marks.mark(segment)?;
+    }
+    for bucket in 0..words[0] {
+        table::parts_of_bucket(lane, &words, bucket, &mut |part| {
+            let entry = match part {
+                Part::Overflow(at) => return Ok(marks.mark(at)?),
+                Part::Entry(entry) => entry,
+            };
+            let at = table::record_of(entry);
+            marks.mark(at)?;
+            let record = Entry::new(lane, at);
+            if record.header.len_bytes() > lane.usable_bytes(at) {
+                let value = record.header.len_bytes();
+                return Err(OpenError::Corrupt { what: "record length", offset: at, value });
+            }
+            if let Some((shard, db)) = &mut shard {
+                let counts = &mut shard.dbs[usize::from(*db)];
+                counts.keys += 1;
+                counts.keys_with_expiry += u64::from(table::expires(entry));
+            }
+            if record.header.kind == RecordKind::TableHash {
+                marks.mark(record.table_root())?;
+                trace(lane, marks, record.table_root(), None)?;
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,350 @@
+//! The index: linear hashing in region memory.
+//!
+//! A root (256 B): bucket count, then a pointer per segment; a table that is a hash's own ends with its
+//! number of fields. Segment 0 holds 8 buckets, segment k twice as many as all before it, so growth never
+//! moves a bucket. A bucket is a cache line: seven entries and a link to an overflow bucket.
+//! ```text
+//! entry: tag (21 bits of the hash, from bit 6) | expires (1 bit) | offset / 64 (42 bits);  0: empty
+//! ```
+//! One bucket is split whenever an insert overflows one. An entry moves only to a bucket with a higher
+//! number, which is what lets a scan in bucket order miss nothing. The tag holds the hash bits that splits
+//! go by, so that splitting reads no record (but in the smallest tables). Tables do not shrink.
+
+use perdura_heap::{Lane, LaneId, OBJECT_BYTES_MAX, Op, Stop};
+
+use crate::record::hash_record;
+
+/// Bytes of a root.
+pub(crate) const ROOT_BYTES: u64 = 256;
+/// Words of a root.
+pub(crate) const ROOT_WORDS: usize = 32;
+const SEGMENTS: usize = 30;
+const AT_LEN: u64 = ROOT_BYTES - 8;
+const _: () = assert!(8 + 8 * SEGMENTS as u64 <= AT_LEN);
+
+const BUCKET_BYTES: u64 = 64;
+const ENTRIES: usize = 7;
+const AT_LINK: u64 = 56;
+const FIRST_BUCKETS: u64 = 8;
+
+const TAG_FROM: u32 = 6;
+const TAG_BITS: u32 = 21;
+const OFFSET_BITS: u32 = 42;
+const TTL_BIT: u64 = 1 << OFFSET_BITS;
+
+/// Where an entry was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// Offset of the entry's word.
+    pub at: u64,
+    /// The entry.
+    pub entry: u64,
+}
+
+impl Found {
+    /// The record.
+    pub fn record(&self) -> u64 {
+        record_of(self.entry)
+    }
+
+    pub fn expires(&self) -> bool {
+        expires(self.entry)
+    }
+
+    /// The same key with another record or expiry.
+    pub fn replaced(&self, expires: bool, record: u64) -> u64 {
+        let tag = self.entry >> (OFFSET_BITS + 1) << (OFFSET_BITS + 1);
+        tag | if expires { TTL_BIT } else { 0 } | record >> 6
+    }
+}
+
+pub(crate) fn entry(hash: u64, expires: bool, record: u64) -> u64 {
+    tag(hash) << (OFFSET_BITS + 1) | if expires { TTL_BIT } else { 0 } | record >> 6
+}
+
+pub(crate) fn record_of(entry: u64) -> u64 {
+    (entry & (TTL_BIT - 1)) << 6
+}
+
+pub(crate) fn expires(entry: u64) -> bool {
+    entry & TTL_BIT != 0
+}
+
+fn tag(hash: u64) -> u64 {
+    hash >> TAG_FROM & ((1 << TAG_BITS) - 1)
+}
+
+/// Segment of a bucket, and the bucket's place in it.
+fn place(bucket: u64) -> (usize, u64) {
+    if bucket < FIRST_BUCKETS {
+        return (0, bucket);
+    }
+    let log = 63 - bucket.leading_zeros();
+    ((log - 2) as usize, bucket - (1 << log))
+}
+
+fn bucket_of(hash: u64, buckets: u64) -> u64 {
+    let mask = u64::MAX >> (buckets.leading_zeros());
+    let bucket = hash & mask;
+    if bucket < buckets { bucket } else { hash & mask >> 1 }
+}
+
+/// Buckets of the table.
+pub(crate) fn buckets(lane: &Lane<'_>, root: u64) -> u64 {
+    lane.load(root)
+}
+
+/// Fields of a hash's table.
+pub(crate) fn stored_len(lane: &Lane<'_>, root: u64) -> u64 {
+    lane.load(root + AT_LEN)
+}
+
+/// Notes the fields of a hash's table.
+pub(crate) fn store_len(op: &mut Op<'_>, id: LaneId, root: u64, len: u64) -> Result<(), Stop> {
+    op.store(id, root + AT_LEN, len)
+}
+
+fn bucket_at(word: impl Fn(u64) -> u64, bucket: u64) -> u64 {
+    let (segment, index) = place(bucket);
+    word(1 + segment as u64) + index * BUCKET_BYTES
+}
+
+fn words(lane: &Lane<'_>, bucket_at: u64) -> [u64; 8] {
+    let (chunks, _) = lane.bytes(bucket_at, BUCKET_BYTES as usize).as_chunks::<8>();
+    std::array::from_fn(|index| u64::from_le_bytes(chunks[index]))
+}
+
+/// Finds the entry whose tag fits and whose record `is_it`.
+pub(crate) fn find(
+    lane: &Lane<'_>,
+    root: u64,
+    hash: u64,
+    is_it: impl Fn(u64) -> bool,
+) -> Option<Found> {
+    let buckets = buckets(lane, root);
+    if buckets == 0 {
+        return None;
+    }
+    let tag = tag(hash);
+    let mut at = bucket_at(|word| lane.load(root + word * 8), bucket_of(hash, buckets));
+    while at != 0 {
+        let words = words(lane, at);
+        for (index, &entry) in words[..ENTRIES].iter().enumerate() {
+            if entry >> (OFFSET_BITS + 1) == tag && entry != 0 && is_it(record_of(entry)) {
+                return Some(Found { at: at + index as u64 * 8, entry });
+            }
+        }
+        at = words[ENTRIES];
+    }
+    None
+}
+
+/// Makes an empty table's first buckets.
+fn create(op: &mut Op<'_>, id: LaneId, root: u64) -> Result<(), Stop> {
+    let len = FIRST_BUCKETS * BUCKET_BYTES;
+    let segment = op.alloc(id, len)?;
+    op.fill(id, segment, len as usize, false)?.fill(0);
+    op.store(id, root + 8, segment)?;
+    op.store(id, root, FIRST_BUCKETS)
+}
+
+/// A root of its own, for a hash. Nothing reaches it yet.
+pub(crate) fn new_root(op: &mut Op<'_>, id: LaneId) -> Result<u64, Stop> {
+    let root = op.alloc(id, ROOT_BYTES)?;
+    op.fill(id, root, ROOT_BYTES as usize, false)?.fill(0);
+    Ok(root)
+}
+
+/// Adds an entry for a key that the table does not have.
+pub(crate) fn insert(
+    op: &mut Op<'_>,
+    id: LaneId,
+    root: u64,
+    hash: u64,
+    entry: u64,
+) -> Result<(), Stop> {
+    if buckets(op.lane(id), root) == 0 {
+        create(op, id, root)?;
+    }
+    let lane = op.lane(id);
+    let mut at = bucket_at(|word| lane.load(root + word * 8), bucket_of(hash, buckets(lane, root)));
+    loop {
+        let words = words(op.lane(id), at);
+        if let Some(free) = words[..ENTRIES].iter().position(|entry| *entry == 0) {
+            return op.store(id, at + free as u64 * 8, entry);
+        }
+        if words[ENTRIES] == 0 {
+            break;
+        }
+        at = words[ENTRIES];
+    }
+    let more = write_chain(op, id, &[entry])?;
+    op.store(id, at + AT_LINK, more)?;
+    split(op, id, root)
+}
+
+/// Writes entries into a new chain of buckets that nothing reaches yet; returns its first.
+fn write_chain(op: &mut Op<'_>, id: LaneId, entries: &[u64]) -> Result<u64, Stop> {
+    let mut link = 0;
+    for entries in entries.chunks(ENTRIES).rev() {
+        let bucket = op.alloc(id, BUCKET_BYTES)?;
+        write_bucket(op, id, bucket, entries, link)?;
+        link = bucket;
+    }
+    Ok(link)
+}
+
+fn write_bucket(
+    op: &mut Op<'_>,
+    id: LaneId,
+    at: u64,
+    entries: &[u64],
+    link: u64,
+) -> Result<(), Stop> {
+    let bytes = op.fill(id, at, BUCKET_BYTES as usize, false)?;
+    bytes.fill(0);
+    for (word, entry) in bytes.chunks_exact_mut(8).zip(entries) {
+        word.copy_from_slice(&entry.to_le_bytes());
+    }
+    bytes[AT_LINK as usize..].copy_from_slice(&link.to_le_bytes());
+    Ok(())
+}
+
+/// Adds one bucket: the next in turn is split in two.
+fn split(op: &mut Op<'_>, id: LaneId, root: u64) -> Result<(), Stop> {
+    let lane = op.lane(id);
+    let count = buckets(lane, root);
+    let level = 63 - count.leading_zeros();
+    let (segment, index) = place(count);
+    let segment_bytes = count * BUCKET_BYTES;
+    if segment >= SEGMENTS || (index == 0 && segment_bytes > OBJECT_BYTES_MAX) {
+        // As large as it gets: chains grow longer from here.
+        return Ok(());
+    }
+    let source = bucket_at(|word| lane.load(root + word * 8), count - (1 << level));
+    let (mut chain, mut stay, mut go) =
+        (Vec::new(), Vec::with_capacity(16), Vec::with_capacity(16));
+    let mut at = source;
+    while at != 0 {
+        let words = words(lane, at);
+        for &entry in words[..ENTRIES].iter().filter(|entry| **entry != 0) {
+            if split_bit(lane, entry, level) { go.push(entry) } else { stay.push(entry) }
+        }
+        chain.push(at);
+        at = words[ENTRIES];
+    }
+    let segment_at = if index == 0 {
+        let at = match op.alloc(id, segment_bytes) {
+            Ok(at) => at,
+            // Growth can wait: the entry itself found its place.
+            Err(Stop::OutOfMemory { .. }) => return Ok(()),
+            Err(stop) => return Err(stop),
+        };
+        op.store(id, root + 8 * (1 + segment as u64), at)?;
+        at
+    } else {
+        lane.load(root + 8 * (1 + segment as u64))
+    };
+    let (first, more) = go.split_at(go.len().min(ENTRIES));
+    let link = write_chain(op, id, more)?;
+    write_bucket(op, id, segment_at + index * BUCKET_BYTES, first, link)?;
+    keep_in_chain(op, id, &chain, &stay)?;
+    op.store(id, root, count + 1)
+}
+
+/// The hash bit that decides where an entry goes.
+fn split_bit(lane: &Lane<'_>, entry: u64, level: u32) -> bool {
+    if (TAG_FROM..TAG_FROM + TAG_BITS).contains(&level) {
+        return entry >> (OFFSET_BITS + 1 + level - TAG_FROM) & 1 != 0;
+    }
+    hash_record(lane, record_of(entry)) >> level & 1 != 0
+}
+
+/// Leaves `entries`, all of which are in the chain, in as few of its buckets as they need.
+fn keep_in_chain(op: &mut Op<'_>, id: LaneId, chain: &[u64], entries: &[u64]) -> Result<(), Stop> {
+    let keep = entries.len().div_ceil(ENTRIES).max(1);
+    for (number, &at) in chain[..keep].iter().enumerate() {
+        let from = (number * ENTRIES).min(entries.len());
+        let part = &entries[from..entries.len().min(from + ENTRIES)];
+        for index in 0..ENTRIES {
+            let value = part.get(index).copied().unwrap_or(0);
+            op.store(id, at + index as u64 * 8, value)?;
+        }
+    }
+    if keep < chain.len() {
+        op.store(id, chain[keep - 1] + AT_LINK, 0)?;
+        chain[keep..].iter().for_each(|bucket| op.free(*bucket));
+    }
+    Ok(())
+}
+
+/// Calls `f` with every entry of a bucket.
+pub(crate) fn for_each(lane: &Lane<'_>, root: u64, bucket: u64, mut f: impl FnMut(Found)) {
+    let mut at = bucket_at(|word| lane.load(root + word * 8), bucket);
+    while at != 0 {
+        let words = words(lane, at);
+        for (index, &entry) in words[..ENTRIES].iter().enumerate().filter(|(_, e)| **e != 0) {
+            f(Found { at: at + index as u64 * 8, entry });
+        }
+        at = words[ENTRIES];
+    }
+}
+
+/// A root's words: a table that was unlinked is walked by them.
+pub(crate) fn root_words(lane: &Lane<'_>, root: u64) -> [u64; ROOT_WORDS] {
+    std::array::from_fn(|word| lane.load(root + word as u64 * 8))
+}
+
+/// What a table is made of.
+pub(crate) enum Part {
+    /// An overflow bucket.
+    Overflow(u64),
+    /// An entry.
+    Entry(u64),
+}
+
+/// Calls `f` with all that hangs from one bucket.
+pub(crate) fn parts_of_bucket<E>(
+    lane: &Lane<'_>,
+    root: &[u64; ROOT_WORDS],
+    bucket: u64,
+    f: &mut impl FnMut(Part) -> Result<(), E>,
+) -> Result<(), E> {
+    let first = bucket_at(|word| root[word as usize], bucket);
+    let mut at = first;
+    while at != 0 {
+        if at != first {
+            f(Part::Overflow(at))?;
+        }
+        let words = words(lane, at);
+        for &entry in words[..ENTRIES].iter().filter(|entry| **entry != 0) {
+            f(Part::Entry(entry))?;
+        }
+        at = words[ENTRIES];
+    }
+    Ok(())
+}
+
+/// The blocks of buckets of a table.
+pub(crate) fn segments(root: &[u64; ROOT_WORDS]) -> impl Iterator<Item = u64> + '_ {
+    let count = if root[0] == 0 { 0 } else { place(root[0] - 1).0 + 1 };
+    root[1..=count].iter().copied()
+}
+
+/// Bytes of memory of a hash's table, fields included.
+pub(crate) fn memory_bytes(lane: &Lane<'_>, root: u64) -> u64 {
+    let words = root_words(lane, root);
+    let mut sum = lane.usable_bytes(root);
+    sum += segments(&words).map(|segment| lane.usable_bytes(segment)).sum::<u64>();
+    for bucket in 0..words[0] {
+        let walked = parts_of_bucket::<()>(lane, &words, bucket, &mut |part| {
+            sum += match part {
+                Part::Overflow(at) => lane.usable_bytes(at),
+                Part::Entry(entry) => lane.usable_bytes(record_of(entry)),
+            };
+            Ok(())
+        });
+        debug_assert!(walked.is_ok());
+    }
+    sum
+}

@@ -1,0 +1,127 @@
+//! Changing strings in part, and moving keys.
+
+use crate::api::{Expiry, Key, Kind};
+use crate::error::{TxError, WrongType};
+use crate::record::{Header, RecordKind};
+use crate::store::Place;
+use crate::table::Found;
+use crate::tx::{Tx, check_value};
+
+impl Tx<'_> {
+    /// Appends to a string, or makes one. Returns its new length in bytes.
+    ///
+    /// # Errors
+    /// The key holds a hash; the value would be too long; the attempt is over.
+    pub fn append(&mut self, key: Key<'_>, tail: &[u8]) -> Result<u64, TxError> {
+        let place = self.store.place(key);
+        let Some((found, header)) = self.string_at(&place, key)? else {
+            self.put_record(&place, key, RecordKind::String, &[tail], Expiry::None, 0)?;
+            return Ok(tail.len() as u64);
+        };
+        let new_len = u64::from(header.value_len) + tail.len() as u64;
+        check_value(new_len)?;
+        if tail.is_empty() {
+            return Ok(new_len);
+        }
+        let record = found.record();
+        let slot_bytes = self.op.lane(place.lane).usable_bytes(record);
+        let fits = header.value_at() + new_len <= slot_bytes;
+        if fits && tail.len() as u64 <= self.store.stage_above_bytes() {
+            // First the bytes, which nobody can see; then the length, in one store.
+            let filled = self.op.fill(place.lane, record + header.len_bytes(), tail.len(), false);
+            match filled {
+                Ok(bytes) => bytes.copy_from_slice(tail),
+                Err(stop) => return Err(self.stop(stop)),
+            }
+            let longer = Header { value_len: new_len as u32, ..header };
+            self.store_word(place.lane, record, longer.first_word())?;
+            return Ok(new_len);
+        }
+        let old = self.entry(&place, &found).value().to_vec();
+        // Room for as much again, so that many appends cost as much as one copy each of a doubling.
+        let slack = new_len.min((crate::VALUE_BYTES_MAX as u64).saturating_sub(new_len));
+        self.put_record(&place, key, RecordKind::String, &[&old, tail], Expiry::Keep, slack)?;
+        Ok(new_len)
+    }
+
+    /// Overwrites a string from `offset` on; a gap is filled with zeros. Returns its new length in bytes.
+    /// Empty `bytes` change nothing.
+    ///
+    /// # Errors
+    /// The key holds a hash; the value would be too long; the attempt is over.
+    pub fn patch(&mut self, key: Key<'_>, offset: u64, bytes: &[u8]) -> Result<u64, TxError> {
+        let place = self.store.place(key);
+        let at = self.string_at(&place, key)?;
+        let old_len = at.map_or(0, |(_, header)| u64::from(header.value_len));
+        if bytes.is_empty() {
+            return Ok(old_len);
+        }
+        let end = offset.saturating_add(bytes.len() as u64);
+        check_value(end)?;
+        let in_place_max = (self.store.region().budget_bytes() / 16).min(64 << 10);
+        if let Some((found, header)) = at
+            && end <= old_len
+            && bytes.len() as u64 <= in_place_max
+        {
+            let from = found.record() + header.value_at() + offset;
+            let done = self.op.overwrite(place.lane, from, bytes);
+            done.map_err(|stop| self.stop(stop))?;
+            return Ok(old_len);
+        }
+        let mut value = match &at {
+            Some((found, _)) => self.entry(&place, found).value().to_vec(),
+            None => Vec::new(),
+        };
+        value.resize(old_len.max(end) as usize, 0);
+        value[offset as usize..end as usize].copy_from_slice(bytes);
+        self.put_record(&place, key, RecordKind::String, &[&value], Expiry::Keep, 0)?;
+        Ok(value.len() as u64)
+    }
+
+    /// Gives a key another name; its expiry goes with it, and what `to` held is gone. Returns whether there
+    /// was such a key.
+    ///
+    /// # Errors
+    /// The attempt is over; memory is used up.
+    pub fn rename(&mut self, from: Key<'_>, to: Key<'_>) -> Result<bool, TxError> {
+        if from == to {
+            return Ok(self.get(from).is_some());
+        }
+        if !self.copy(from, to)? {
+            return Ok(false);
+        }
+        self.delete(from)
+    }
+
+    /// Copies a key with its expiry; what `to` held is gone. Returns whether there was such a key.
+    ///
+    /// # Errors
+    /// The attempt is over; memory is used up.
+    pub fn copy(&mut self, from: Key<'_>, to: Key<'_>) -> Result<bool, TxError> {
+        let source = self.store.place(from);
+        let Some(found) = self.find_live(&source, from) else { return Ok(false) };
+        if from == to {
+            return Ok(true);
+        }
+        let entry = self.entry(&source, &found);
+        let expiry = entry.expire_at_ms.map_or(Expiry::None, Expiry::AtMs);
+        let kind = entry.header.kind;
+        let target = self.store.place(to);
+        if kind == RecordKind::TableHash {
+            return self.copy_table(from, &target, to, expiry);
+        }
+        let value = entry.value().to_vec();
+        self.put_record(&target, to, kind, &[&value], expiry, 0)?;
+        Ok(true)
+    }
+
+    /// The record of a live string.
+    fn string_at(&self, place: &Place, key: Key<'_>) -> Result<Option<(Found, Header)>, TxError> {
+        let Some(found) = self.find_live(place, key) else { return Ok(None) };
+        let entry = self.entry(place, &found);
+        if entry.kind != Kind::String {
+            return Err(WrongType.into());
+        }
+        Ok(Some((found, entry.header)))
+    }
+}

@@ -1,0 +1,363 @@
+//! A store on a simulated device, an oracle beside it, and operations drawn from a seed.
+#![allow(dead_code)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use perdura_media::SimClock;
+use perdura_media::sim::SimDevice;
+use perdura_region::{Config, Region};
+use perdura_store::{
+    Access, Entry, Expiry, Heap, Key, Kind, Store, StoreError, StoreOptions, Tx, TxError,
+};
+use rand::{Rng, SeedableRng};
+pub use rand_xoshiro::Xoshiro256PlusPlus as Random;
+
+pub const REGION_BYTES: u64 = 24 << 20;
+
+pub fn config(budget_bytes: u64) -> Config {
+    Config {
+        segment_bytes: Some(64 << 10),
+        reserved_bytes: Some(REGION_BYTES),
+        lanes: 5,
+        thread: false,
+        checkpoint_every: None,
+        ..Config::new(REGION_BYTES, budget_bytes)
+    }
+}
+
+pub fn store_on(region: Region, clock: &Arc<SimClock>) -> Store {
+    Store::open(Heap::open(region).unwrap(), clock.clone(), StoreOptions::default()).unwrap()
+}
+
+pub fn open(device: &SimDevice, clock: &Arc<SimClock>, budget_bytes: u64) -> Store {
+    let region = Region::open(Arc::new(device.clone()), clock.clone(), config(budget_bytes));
+    store_on(region.unwrap(), clock)
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
+    String(Vec<u8>),
+    Hash(BTreeMap<Vec<u8>, Vec<u8>>),
+}
+
+/// What a store should hold: by database and key, the value and when it goes.
+pub type Model = BTreeMap<(u8, Vec<u8>), (Value, Option<u64>)>;
+
+fn value_of(tx: &Tx<'_>, key: Key<'_>, entry: &Entry<'_>) -> Value {
+    match entry.kind {
+        Kind::String => Value::String(entry.string().unwrap().to_vec()),
+        Kind::Hash => {
+            let mut fields = BTreeMap::new();
+            tx.hash_for_each(key, &mut |field, value| {
+                assert!(fields.insert(field.to_vec(), value.to_vec()).is_none());
+            })
+            .unwrap();
+            assert_eq!(entry.hash_len(), Some(fields.len() as u64));
+            assert!(!fields.is_empty());
+            Value::Hash(fields)
+        }
+    }
+}
+
+/// All that a store holds, read by scanning.
+pub fn contents(store: &Store) -> Model {
+    let mut model = Model::new();
+    for db in 0..2 {
+        let (mut cursor, mut keys) = (0, Vec::new());
+        loop {
+            cursor = store.scan(db, cursor, 7, |key, _| keys.push(key.to_vec()));
+            if cursor == 0 {
+                break;
+            }
+        }
+        for bytes in keys {
+            let key = Key { db, bytes: &bytes };
+            let found = store
+                .run(Access::Key(key), |tx| {
+                    let entry = tx.get(key).unwrap();
+                    Ok((value_of(tx, key, &entry), entry.expire_at_ms))
+                })
+                .unwrap();
+            assert!(model.insert((db, bytes), found).is_none(), "a key was met twice");
+        }
+    }
+    model
+}
+
+pub fn live(model: &Model, now_ms: u64) -> Model {
+    let mut live = model.clone();
+    live.retain(|_, (_, at)| at.is_none_or(|at| at > now_ms));
+    live
+}
+
+/// One operation, drawn before it is run, so that it can be run on store and oracle alike.
+#[derive(Clone)]
+pub enum Step {
+    Put(Vec<(u8, Vec<u8>)>, Vec<u8>, Expiry),
+    Delete(u8, Vec<u8>),
+    Expire(u8, Vec<u8>, Option<u64>),
+    Append(u8, Vec<u8>, Vec<u8>),
+    Patch(u8, Vec<u8>, u64, Vec<u8>),
+    Move(u8, Vec<u8>, u8, Vec<u8>, bool),
+    HashSet(u8, Vec<u8>, Vec<(Vec<u8>, Vec<u8>)>),
+    HashDelete(u8, Vec<u8>, Vec<Vec<u8>>),
+    Aborted(u8, Vec<u8>, Vec<u8>),
+    FlushDb(u8),
+    FlushAll,
+}
+
+impl std::fmt::Debug for Step {
+    /// Enough to tell which it is: values are long.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        match self {
+            Self::Put(keys, value, expiry) => {
+                let keys: Vec<_> = keys.iter().map(|(db, key)| (db, text(key))).collect();
+                write!(f, "Put({keys:?}, {} bytes, {expiry:?})", value.len())
+            }
+            Self::Delete(db, key) => write!(f, "Delete({db}, {})", text(key)),
+            Self::Expire(db, key, at) => write!(f, "Expire({db}, {}, {at:?})", text(key)),
+            Self::Append(db, key, tail) => {
+                write!(f, "Append({db}, {}, {} bytes)", text(key), tail.len())
+            }
+            Self::Patch(db, key, offset, bytes) => {
+                write!(f, "Patch({db}, {}, {offset}, {} bytes)", text(key), bytes.len())
+            }
+            Self::Move(db, from, to_db, to, is_copy) => {
+                let (from, to) = (text(from), text(to));
+                write!(f, "Move({db}, {from}, {to_db}, {to}, copy {is_copy})")
+            }
+            Self::HashSet(db, key, fields) => {
+                write!(f, "HashSet({db}, {}, {} fields)", text(key), fields.len())
+            }
+            Self::HashDelete(db, key, fields) => {
+                write!(f, "HashDelete({db}, {}, {} fields)", text(key), fields.len())
+            }
+            Self::Aborted(db, key, _) => write!(f, "Aborted({db}, {})", text(key)),
+            Self::FlushDb(db) => write!(f, "FlushDb({db})"),
+            Self::FlushAll => write!(f, "FlushAll"),
+        }
+    }
+}
+
+fn key(random: &mut Random) -> (u8, Vec<u8>) {
+    let keys = if random.random_bool(0.5) { 30 } else { 600 };
+    let number = random.random_range(0..keys);
+    (u8::from(random.random_bool(0.1)), format!("key:{number}").into_bytes())
+}
+
+fn bytes(random: &mut Random, largest: usize) -> Vec<u8> {
+    let len = match random.random_range(0..100) {
+        0..60 => random.random_range(0..300),
+        60..95 => random.random_range(0..5_000),
+        95..99 => random.random_range(0..60_000),
+        _ => random.random_range(0..400_000),
+    };
+    let fill: u8 = random.random();
+    let mut bytes = vec![fill; len.min(largest)];
+    for byte in bytes.iter_mut().step_by(61) {
+        *byte = random.random();
+    }
+    bytes
+}
+
+pub fn draw(random: &mut Random, now_ms: u64) -> Step {
+    let (db, name) = key(random);
+    match random.random_range(0..1000) {
+        0..350 => {
+            let count = if random.random_bool(0.8) { 1 } else { random.random_range(2..6) };
+            let keys = (0..count).map(|_| key(random)).collect();
+            let expiry = match random.random_range(0..4) {
+                0 => Expiry::Keep,
+                1 => Expiry::AtMs(now_ms + random.random_range(1..5_000)),
+                _ => Expiry::None,
+            };
+            Step::Put(keys, bytes(random, usize::MAX), expiry)
+        }
+        350..500 => Step::Delete(db, name),
+        500..560 => {
+            let at = random.random_bool(0.7).then(|| now_ms + random.random_range(1..5_000));
+            Step::Expire(db, name, at)
+        }
+        560..680 => Step::Append(db, name, bytes(random, 40_000)),
+        680..740 => {
+            let offset = random.random_range(0..2_000);
+            Step::Patch(db, name, offset, bytes(random, 30_000))
+        }
+        740..800 => {
+            let (to_db, to) = key(random);
+            Step::Move(db, name, to_db, to, random.random_bool(0.5))
+        }
+        800..910 => {
+            let count = if random.random_bool(0.9) { 3 } else { 150 };
+            let field = |random: &mut Random| {
+                let field = format!("f{}", random.random_range(0..300)).into_bytes();
+                (field, bytes(random, 300))
+            };
+            Step::HashSet(db, name, (0..count).map(|_| field(random)).collect())
+        }
+        910..970 => {
+            let count = if random.random_bool(0.8) { 3 } else { 300 };
+            let field = |n: u32| format!("f{n}").into_bytes();
+            let all = count == 300;
+            let fields =
+                (0..count).map(|n| field(if all { n } else { random.random_range(0..300) }));
+            Step::HashDelete(db, name, fields.collect())
+        }
+        970..996 => Step::Aborted(db, name, bytes(random, 2_000)),
+        996..999 => Step::FlushDb(db),
+        _ => Step::FlushAll,
+    }
+}
+
+/// Runs a step on the store.
+pub fn apply(store: &Store, step: &Step) -> Result<(), StoreError> {
+    let one = |db: u8, bytes| Key { db, bytes };
+    let done = match step {
+        Step::Put(keys, value, expiry) => {
+            let keys: Vec<Key<'_>> = keys.iter().map(|(db, key)| one(*db, key)).collect();
+            store.run(Access::Keys(&keys), |tx| {
+                keys.iter().try_for_each(|key| tx.put(*key, value, *expiry))
+            })
+        }
+        Step::Delete(db, key) => store.delete(one(*db, key)).map(drop),
+        Step::Expire(db, key, at) => {
+            let key = one(*db, key);
+            store.run(Access::Key(key), |tx| tx.set_expiry(key, *at)).map(drop)
+        }
+        Step::Append(db, key, tail) => {
+            let key = one(*db, key);
+            store.run(Access::Key(key), |tx| tx.append(key, tail)).map(drop)
+        }
+        Step::Patch(db, key, offset, bytes) => {
+            let key = one(*db, key);
+            store.run(Access::Key(key), |tx| tx.patch(key, *offset, bytes)).map(drop)
+        }
+        Step::Move(db, from, to_db, to, is_copy) => {
+            let (from, to) = (one(*db, from), one(*to_db, to));
+            let run = |tx: &mut Tx<'_>| match is_copy {
+                true => tx.copy(from, to),
+                false => tx.rename(from, to),
+            };
+            store.run(Access::Keys(&[from, to]), run).map(drop)
+        }
+        Step::HashSet(db, key, fields) => {
+            let key = one(*db, key);
+            store.run(Access::Key(key), |tx| {
+                fields.iter().try_for_each(|(name, value)| tx.hash_set(key, name, value).map(drop))
+            })
+        }
+        Step::HashDelete(db, key, fields) => {
+            let key = one(*db, key);
+            store.run(Access::Key(key), |tx| {
+                fields.iter().try_for_each(|name| tx.hash_delete(key, name).map(drop))
+            })
+        }
+        Step::Aborted(db, key, value) => {
+            let key = one(*db, key);
+            let run = |tx: &mut Tx<'_>| {
+                tx.put(key, value, Expiry::None)?;
+                tx.delete(key)?;
+                tx.put(key, value, Expiry::None)?;
+                tx.abort::<()>("on purpose")
+            };
+            store.run(Access::Key(key), run)
+        }
+        Step::FlushDb(db) => store.flush_db(*db),
+        Step::FlushAll => store.flush_all(),
+    };
+    match done {
+        Err(StoreError::WrongType(_) | StoreError::Aborted(_)) => Ok(()),
+        other => other,
+    }
+}
+
+/// Runs a step on the oracle.
+pub fn apply_to_model(model: &mut Model, step: &Step, now_ms: u64) {
+    let before = model.clone();
+    if oracle(model, step, now_ms).is_err() {
+        *model = before;
+    }
+}
+
+fn oracle(model: &mut Model, step: &Step, now_ms: u64) -> Result<(), TxError> {
+    let wrong = || TxError::from(perdura_store::WrongType);
+    *model = live(model, now_ms);
+    match step.clone() {
+        Step::Put(keys, value, expiry) => {
+            for key in keys {
+                let at = match expiry {
+                    Expiry::None => None,
+                    Expiry::AtMs(at) => Some(at),
+                    Expiry::Keep => model.get(&key).and_then(|(_, at)| *at),
+                };
+                model.insert(key, (Value::String(value.clone()), at));
+            }
+        }
+        Step::Delete(db, key) => drop(model.remove(&(db, key))),
+        Step::Expire(db, key, at) => {
+            if let Some(entry) = model.get_mut(&(db, key)) {
+                entry.1 = at;
+            }
+        }
+        Step::Append(db, key, tail) => {
+            let entry = model.entry((db, key)).or_insert((Value::String(Vec::new()), None));
+            let Value::String(value) = &mut entry.0 else { return Err(wrong()) };
+            value.extend(tail);
+        }
+        Step::Patch(db, key, offset, bytes) => {
+            if bytes.is_empty() {
+                return Ok(());
+            }
+            let entry = model.entry((db, key)).or_insert((Value::String(Vec::new()), None));
+            let Value::String(value) = &mut entry.0 else { return Err(wrong()) };
+            let end = offset as usize + bytes.len();
+            value.resize(value.len().max(end), 0);
+            value[offset as usize..end].copy_from_slice(&bytes);
+        }
+        Step::Move(db, from, to_db, to, is_copy) => {
+            if let Some(entry) = model.get(&(db, from.clone())).cloned() {
+                if !is_copy {
+                    model.remove(&(db, from));
+                }
+                model.insert((to_db, to), entry);
+            }
+        }
+        Step::HashSet(db, key, fields) => {
+            let entry = model.entry((db, key)).or_insert((Value::Hash(BTreeMap::new()), None));
+            let Value::Hash(hash) = &mut entry.0 else { return Err(wrong()) };
+            hash.extend(fields);
+        }
+        Step::HashDelete(db, key, fields) => {
+            let Some(entry) = model.get_mut(&(db, key.clone())) else { return Ok(()) };
+            let Value::Hash(hash) = &mut entry.0 else { return Err(wrong()) };
+            fields.iter().for_each(|field| drop(hash.remove(field)));
+            if hash.is_empty() {
+                model.remove(&(db, key));
+            }
+        }
+        Step::Aborted(..) => {}
+        Step::FlushDb(db) => model.retain(|key, _| key.0 != db),
+        Step::FlushAll => model.clear(),
+    }
+    Ok(())
+}
+
+/// Panics with the first difference, not with two whole stores.
+pub fn assert_same(found: &Model, expected: &Model, what: &str) {
+    for (key, value) in expected {
+        let name = String::from_utf8_lossy(&key.1).into_owned();
+        match found.get(key) {
+            None => panic!("{what}: {}/{name} is missing", key.0),
+            Some(other) => assert!(other == value, "{what}: {}/{name} differs", key.0),
+        }
+    }
+    for key in found.keys().filter(|key| !expected.contains_key(*key)) {
+        panic!("{what}: {}/{} should not be there", key.0, String::from_utf8_lossy(&key.1));
+    }
+}
+
+pub fn seeded(seed: u64) -> Random {
+    Random::seed_from_u64(seed)
+}

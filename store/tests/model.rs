@@ -1,0 +1,99 @@
+//! The store against an oracle: same operations, same contents; also after close, attach and reopening.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::*;
+use perdura_media::sim::SimDevice;
+use perdura_media::{Clock, SimClock};
+use perdura_region::Region;
+use perdura_store::Store;
+
+fn check(store: &Store, model: &Model, clock: &SimClock, what: &str) {
+    let expected = live(model, clock.unix_ms());
+    assert_same(&contents(store), &expected, what);
+    for db in 0..2 {
+        let found: Vec<_> = store.range(db, b"key:3").collect();
+        let strings = expected.iter().filter_map(|((in_db, key), (value, _))| match value {
+            Value::String(value) if *in_db == db => Some((key.clone(), value.clone())),
+            _ => None,
+        });
+        let wanted: Vec<_> = strings.filter(|(key, _)| key.as_slice() >= b"key:3").collect();
+        assert!(found == wanted, "{what}: range over database {db}");
+        assert_eq!(
+            store.random_key(db).is_some(),
+            expected.keys().any(|(in_db, _)| *in_db == db),
+            "{what}: random key"
+        );
+    }
+}
+
+fn life(seed: u64, budget_bytes: u64, steps: usize) {
+    let what = format!(
+        "seed {seed}, budget {budget_bytes}; replay: PERDURA_SEED={seed} PERDURA_BUDGET={budget_bytes} \
+         cargo test -p perdura-store --test model replay"
+    );
+    let device = SimDevice::new(0, seed);
+    let clock = Arc::new(SimClock::new(1_000_000));
+    let mut random = seeded(seed);
+    let mut model = Model::new();
+    let mut store = open(&device, &clock, budget_bytes);
+    for round in 0..4 {
+        for _ in 0..steps {
+            let step = draw(&mut random, clock.unix_ms());
+            apply(&store, &step).unwrap_or_else(|error| panic!("{what}: {step:?}: {error}"));
+            apply_to_model(&mut model, &step, clock.unix_ms());
+            clock.advance_ns(3_000_000);
+            let region = store.region();
+            assert!(region.used_bytes_max() <= region.budget_bytes(), "{what}");
+        }
+        check(&store, &model, &clock, &what);
+        store.expire_some(10_000).unwrap();
+        let keys = store.len(0) + store.len(1);
+        assert_eq!(keys, live(&model, clock.unix_ms()).len() as u64, "{what}: counts");
+        let free_before = store.stats().free_bytes;
+        store = if round % 2 == 0 {
+            let (memory, ledger) = store.region().fds();
+            let fds = (memory.try_clone_to_owned().unwrap(), ledger.try_clone_to_owned().unwrap());
+            drop(store);
+            let (device, clock2) = (Arc::new(device.clone()), clock.clone());
+            let region = Region::attach(fds.0, fds.1, device, clock2, config(budget_bytes));
+            store_on(region.unwrap(), &clock)
+        } else {
+            store.region().close(2).unwrap();
+            drop(store);
+            open(&device, &clock, budget_bytes)
+        };
+        check(&store, &model, &clock, &what);
+        let stats = store.stats();
+        assert!(stats.free_bytes >= free_before, "{what}: memory leaked");
+        assert_eq!(stats.keys, live(&model, clock.unix_ms()).len() as u64, "{what}");
+    }
+    store.flush_all().unwrap();
+    store.heap().reclaim();
+    let empty = open(&SimDevice::new(0, 1), &clock, budget_bytes).stats().free_bytes;
+    assert_eq!(store.stats().free_bytes, empty, "{what}: memory leaked");
+}
+
+#[test]
+fn any_operations_agree_with_the_oracle() {
+    for seed in 0..6 {
+        life(seed, 1 << 20, 700);
+    }
+}
+
+#[test]
+fn a_tiny_budget_changes_nothing_but_speed() {
+    for seed in 100..103 {
+        life(seed, 256 << 10, 300);
+    }
+}
+
+#[test]
+fn replay_one_life_from_the_environment() {
+    let read = |name| std::env::var(name).ok().and_then(|value| value.parse().ok());
+    if let (Some(seed), Some(budget_bytes)) = (read("PERDURA_SEED"), read("PERDURA_BUDGET")) {
+        life(seed, budget_bytes, if budget_bytes < 1 << 20 { 300 } else { 700 });
+    }
+}
