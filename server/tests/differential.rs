@@ -350,7 +350,8 @@ fn sorted(reply: &[u8], width: usize) -> Vec<u8> {
     let mut parts = Vec::new();
     bulks(reply, &mut parts);
     // The heads: `*n`, and for SCAN `*2`, the cursor and `*n`.
-    let heads = parts.iter().rposition(|p| matches!(p[0], b'*' | b'%' | b'~')).map_or(0, |at| at + 1);
+    let heads =
+        parts.iter().rposition(|p| matches!(p[0], b'*' | b'%' | b'~')).map_or(0, |at| at + 1);
     let mut items: Vec<Vec<u8>> = parts[heads..].chunks(width).map(|pair| pair.concat()).collect();
     items.sort();
     [parts[..heads].concat(), items.concat()].concat()

@@ -26,8 +26,14 @@ fn with_fsync_every_acknowledged_write_survives_an_unwarned_loss() {
         let mut clients: Vec<_> = (0..4).map(|_| server.client()).collect();
         for round in 0..50 {
             for (at, client) in clients.iter_mut().enumerate() {
-                client.stream.write_all(&frame(&[b"SET", name(at, round).as_bytes(), b"v"])).unwrap();
-                client.stream.write_all(b"INCR count\r\nMULTI\r\nINCR in\r\nINCR in\r\nEXEC\r\n").unwrap();
+                client
+                    .stream
+                    .write_all(&frame(&[b"SET", name(at, round).as_bytes(), b"v"]))
+                    .unwrap();
+                client
+                    .stream
+                    .write_all(b"INCR count\r\nMULTI\r\nINCR in\r\nINCR in\r\nEXEC\r\n")
+                    .unwrap();
             }
             for client in &mut clients {
                 assert_eq!(client.reply_text(), "+OK");
