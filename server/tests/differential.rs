@@ -24,25 +24,42 @@ struct Redis {
 impl Redis {
     /// None where there is no `redis-server`.
     fn start() -> Option<Self> {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        // A port seen free may be taken by the time Redis binds it: then that Redis ends, and another
+        // port is tried.
+        for _ in 0..10 {
+            match Self::start_once() {
+                Ok(Some(redis)) => return Some(redis),
+                Ok(None) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+                Err(error) => panic!("redis-server does not start: {error}"),
+            }
+        }
+        panic!("no port for redis-server in 10 attempts")
+    }
+
+    /// `Ok(None)`: another try may help; `Err`: there is none to start.
+    fn start_once() -> Result<Option<Self>, std::io::Error> {
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let args = ["--save", "", "--appendonly", "no", "--bind", "127.0.0.1", "--port"];
         let child = Command::new("redis-server")
             .args(args)
             .arg(port.to_string())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            .spawn();
-        let redis = match child {
-            Ok(child) => Self { child, addr: SocketAddr::from(([127, 0, 0, 1], port)) },
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
-            Err(error) => panic!("redis-server does not start: {error}"),
-        };
+            .spawn()?;
+        let mut redis = Self { child, addr: SocketAddr::from(([127, 0, 0, 1], port)) };
+        let own = format!("process_id:{} ", redis.child.id());
         let deadline = Instant::now() + Duration::from_secs(20);
-        while std::net::TcpStream::connect(redis.addr).is_err() {
+        while redis.child.try_wait()?.is_none() {
             assert!(Instant::now() < deadline, "redis-server does not listen");
+            if std::net::TcpStream::connect(redis.addr).is_ok()
+                && Client::connect(redis.addr).call("INFO server").contains(&own)
+            {
+                return Ok(Some(redis));
+            }
             std::thread::yield_now();
         }
-        Some(redis)
+        Ok(None)
     }
 }
 
