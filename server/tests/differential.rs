@@ -7,6 +7,7 @@
 
 mod common;
 
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -48,19 +49,27 @@ impl Redis {
             .stderr(Stdio::null())
             .spawn()?;
         let mut redis = Self { child, addr: SocketAddr::from(([127, 0, 0, 1], port)) };
-        let own = format!("process_id:{} ", redis.child.id());
+        let own = format!("process_id:{}\r\n", redis.child.id());
         let deadline = Instant::now() + Duration::from_secs(20);
         while redis.child.try_wait()?.is_none() {
             assert!(Instant::now() < deadline, "redis-server does not listen");
-            if std::net::TcpStream::connect(redis.addr).is_ok()
-                && Client::connect(redis.addr).call("INFO server").contains(&own)
-            {
+            if first_reply(redis.addr).is_ok_and(|text| text.contains(&own)) {
                 return Ok(Some(redis));
             }
             std::thread::yield_now();
         }
         Ok(None)
     }
+}
+
+/// What is first said to INFO at `addr`, by whoever listens there.
+fn first_reply(addr: SocketAddr) -> std::io::Result<String> {
+    let mut stream = std::net::TcpStream::connect(addr)?;
+    stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+    stream.write_all(b"INFO server\r\nQUIT\r\n")?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    Ok(text)
 }
 
 impl Drop for Redis {
@@ -179,6 +188,7 @@ impl Generator {
         let cut = matches!(words[..], [ref a] if a == b"hello")
             || matches!(words[..], [ref a, _] if a == b"scan" || a == b"hrandfield")
             || matches!(words[..], [ref a, _, _] if a == b"hscan")
+            || matches!(&words[..], [.., a, n] if a == b"count" && n != b"1000" && n != b"0")
             || matches!(words[..], [ref a, _, _] if a == b"hrandfield" && words[2] != b"0");
         if words.is_empty() || cut { self.fill("ping") } else { words }
     }
@@ -275,7 +285,7 @@ const TEMPLATES: &[&str] = &[
     "hscan h1 0 count 1000",
     "hscan h1 abc",
     "hscan h1 0 count 0",
-    "hscan k 0 match p count 100",
+    "hscan k 0 match p count 1000",
     "del k",
     "del k k",
     "unlink k k",
