@@ -7,6 +7,7 @@
 
 mod common;
 
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -24,26 +25,51 @@ struct Redis {
 impl Redis {
     /// None where there is no `redis-server`.
     fn start() -> Option<Self> {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        // A port seen free may be taken by the time Redis binds it: then that Redis ends, and another
+        // port is tried.
+        for _ in 0..10 {
+            match Self::start_once() {
+                Ok(Some(redis)) => return Some(redis),
+                Ok(None) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+                Err(error) => panic!("redis-server does not start: {error}"),
+            }
+        }
+        panic!("no port for redis-server in 10 attempts")
+    }
+
+    /// `Ok(None)`: another try may help; `Err`: there is none to start.
+    fn start_once() -> Result<Option<Self>, std::io::Error> {
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let args = ["--save", "", "--appendonly", "no", "--bind", "127.0.0.1", "--port"];
         let child = Command::new("redis-server")
             .args(args)
             .arg(port.to_string())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            .spawn();
-        let redis = match child {
-            Ok(child) => Self { child, addr: SocketAddr::from(([127, 0, 0, 1], port)) },
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
-            Err(error) => panic!("redis-server does not start: {error}"),
-        };
+            .spawn()?;
+        let mut redis = Self { child, addr: SocketAddr::from(([127, 0, 0, 1], port)) };
+        let own = format!("process_id:{}\r\n", redis.child.id());
         let deadline = Instant::now() + Duration::from_secs(20);
-        while std::net::TcpStream::connect(redis.addr).is_err() {
+        while redis.child.try_wait()?.is_none() {
             assert!(Instant::now() < deadline, "redis-server does not listen");
+            if first_reply(redis.addr).is_ok_and(|text| text.contains(&own)) {
+                return Ok(Some(redis));
+            }
             std::thread::yield_now();
         }
-        Some(redis)
+        Ok(None)
     }
+}
+
+/// What is first said to INFO at `addr`, by whoever listens there.
+fn first_reply(addr: SocketAddr) -> std::io::Result<String> {
+    let mut stream = std::net::TcpStream::connect(addr)?;
+    stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+    stream.write_all(b"INFO server\r\nQUIT\r\n")?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    Ok(text)
 }
 
 impl Drop for Redis {
@@ -162,6 +188,7 @@ impl Generator {
         let cut = matches!(words[..], [ref a] if a == b"hello")
             || matches!(words[..], [ref a, _] if a == b"scan" || a == b"hrandfield")
             || matches!(words[..], [ref a, _, _] if a == b"hscan")
+            || matches!(&words[..], [.., a, n] if a == b"count" && n != b"1000" && n != b"0")
             || matches!(words[..], [ref a, _, _] if a == b"hrandfield" && words[2] != b"0");
         if words.is_empty() || cut { self.fill("ping") } else { words }
     }
@@ -258,7 +285,7 @@ const TEMPLATES: &[&str] = &[
     "hscan h1 0 count 1000",
     "hscan h1 abc",
     "hscan h1 0 count 0",
-    "hscan k 0 match p count 100",
+    "hscan k 0 match p count 1000",
     "del k",
     "del k k",
     "unlink k k",
