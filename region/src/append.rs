@@ -48,6 +48,8 @@ pub(crate) struct Appender {
     pub reserve_segments: u32,
     /// Most bytes of a frame: smaller than a segment when the budget is small.
     pub frame_bytes_max: u64,
+    /// Whether live bytes are kept per segment; a flush leaves that to a recount, if anyone goes on.
+    counts_live: bool,
     current: Option<(u32, u64)>,
 }
 
@@ -76,8 +78,18 @@ impl Appender {
             free_segments,
             reserve_segments,
             frame_bytes_max,
+            counts_live: true,
             current: None,
         }
+    }
+
+    /// The same, for a flush: homes are kept, live bytes are not (see [`count_live`]).
+    pub fn for_flush(
+        free_buffers: Vec<u32>,
+        free_segments: VecDeque<u32>,
+        frame_bytes_max: u64,
+    ) -> Self {
+        Self { counts_live: false, ..Self::new(free_buffers, free_segments, 0, frame_bytes_max) }
     }
 
     /// Sizes the reserve and the frames for a budget.
@@ -156,7 +168,13 @@ impl Appender {
             buffer.charged_bytes().fetch_add(bytes as u64, Relaxed);
         }
         buffer.fill().store((extents as u64) << 32 | open.payload as u64, Release);
-        move_homes(ledger, Extent { grain: run.grain, len }, open.segment);
+        if self.counts_live {
+            move_homes(ledger, Extent { grain: run.grain, len }, open.segment);
+        } else {
+            for home in &ledger.homes()[run.grain as usize..(run.grain + len) as usize] {
+                home.store(open.segment + 1, Relaxed);
+            }
+        }
         self.open = Some(open);
         Ok(len)
     }
@@ -177,7 +195,7 @@ impl Appender {
             entry.used_bytes().store(0, Relaxed);
             entry.live_bytes().store(0, Relaxed);
             entry.first_seq().store(ledger.next_seq().load(Relaxed), Relaxed);
-            entry.state().store(SEGMENT_USED, Release);
+            entry.set_state(SEGMENT_USED);
             self.current = Some((segment, 0));
         }
         let Some((segment, at)) = self.current else { return Err(Refusal::NoSegment) };
@@ -212,6 +230,9 @@ impl Appender {
         let end = buffer.segment_offset().load(Relaxed) + frame_bytes(&buffer);
         let entry = ledger.segment(open.segment);
         entry.used_bytes().store(end, Release);
+        if end * 4 >= ledger.geometry().segment_bytes * 3 {
+            entry.set_written();
+        }
         buffer.state().store(BUFFER_SEALED, Release);
         self.closed.push_back(open.buffer);
         self.current = Some((open.segment, end));
@@ -309,6 +330,26 @@ fn move_homes(ledger: &Ledger, run: Extent, segment: u32) {
     ledger.segment(segment).live_bytes().fetch_add(run.len * grain_bytes, AcqRel);
 }
 
+/// Counts live bytes anew from the homes of all grains: after a flush, or a kill between two counters.
+pub(crate) fn count_live(ledger: &Ledger) {
+    let segments = ledger.segments().load(Acquire) as u32;
+    for number in 0..segments {
+        ledger.segment(number).live_bytes().store(0, Relaxed);
+    }
+    let grain_bytes = ledger.geometry().grain_bytes();
+    let grains = ledger.region_bytes().load(Acquire) / grain_bytes;
+    let homes = &ledger.homes()[..grains as usize];
+    for homes in homes.chunk_by(|a, b| a.load(Relaxed) == b.load(Relaxed)) {
+        let home = homes[0].load(Relaxed);
+        if home != NO_HOME {
+            let entry = ledger.segment(home - 1);
+            entry.live_bytes().fetch_add(homes.len() as u64 * grain_bytes, Relaxed);
+            entry.set_state(SEGMENT_USED);
+        }
+    }
+    // A segment without live bytes may still be needed by the last commit: the next one frees it.
+}
+
 /// The runs of set bits in a bitmap word.
 pub(crate) fn runs(word: usize, mut bits: u64) -> impl Iterator<Item = Extent> {
     std::iter::from_fn(move || {
@@ -379,5 +420,5 @@ pub(crate) fn free_segment(ledger: &Ledger, number: u32) {
     let entry = ledger.segment(number);
     entry.used_bytes().store(0, Relaxed);
     entry.live_bytes().store(0, Relaxed);
-    entry.state().store(SEGMENT_FREE, Release);
+    entry.set_state(SEGMENT_FREE);
 }

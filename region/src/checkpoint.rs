@@ -94,7 +94,7 @@ impl Cleaner {
         let (mut needed, mut freed) = (vec![false; segments as usize], Vec::new());
         for segment in 0..segments {
             let entry = ledger.segment(segment);
-            if entry.state().load(Acquire) != SEGMENT_USED {
+            if entry.state() != SEGMENT_USED {
                 continue;
             }
             if entry.live_bytes().load(Acquire) > 0 {

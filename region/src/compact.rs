@@ -181,7 +181,7 @@ fn dead_segments(core: &Core) -> impl Iterator<Item = u32> {
     let segments = core.ledger.segments().load(Relaxed) as u32;
     (0..segments).filter(move |&segment| {
         let entry = core.ledger.segment(segment);
-        entry.state().load(Relaxed) == SEGMENT_USED
+        entry.state() == SEGMENT_USED
             && entry.live_bytes().load(Relaxed) == 0
             && current != Some(segment)
     })
@@ -205,7 +205,7 @@ fn sparsest(core: &Core) -> Option<u32> {
     let segment_bytes = core.ledger.geometry().segment_bytes;
     (0..segments)
         .filter(|segment| current != Some(*segment))
-        .filter(|&segment| core.ledger.segment(segment).state().load(Relaxed) == SEGMENT_USED)
+        .filter(|&segment| core.ledger.segment(segment).state() == SEGMENT_USED)
         .map(|segment| (core.ledger.segment(segment).live_bytes().load(Relaxed), segment))
         .filter(|(live, _)| *live > 0 && *live <= segment_bytes / 8 * 7)
         .min()

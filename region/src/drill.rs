@@ -5,6 +5,7 @@
 
 use std::sync::atomic::Ordering::*;
 
+use crate::append::count_live;
 use crate::core::Core;
 use crate::error::RegionError;
 use crate::flush::{FlushOptions, FlushReport, flush_all};
@@ -70,6 +71,7 @@ impl Region {
         })?;
         cleaner.forget_written();
         core.ledger.budget_used().store(credit_bytes, Release);
+        count_live(&core.ledger);
         core.rebuild_appender();
         drop(lanes);
         // The image is in use again, and the reserve that the flush used is made free before writers go on.

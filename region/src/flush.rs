@@ -15,10 +15,13 @@ use crate::format::{Extent, Layout};
 use crate::geometry::WORD_GRAINS;
 use crate::image::{SlotContents, write_slot};
 use crate::ledger::{BUFFER_FREE, Ledger, SEGMENT_FREE, SEGMENT_USED};
-use crate::sys::Mapping;
+use crate::sys::{Mapping, prefetch};
 
 /// Bitmap words a thread takes at a time: 256 KiB of region at 64 B grains.
 const WORDS_PER_CLAIM: usize = 64;
+
+/// How many bitmap words ahead memory is asked for: 4 KiB each at 64 B grains.
+const WORDS_AHEAD: usize = 2;
 
 /// How to flush.
 #[derive(Debug, Clone, Copy)]
@@ -76,7 +79,7 @@ pub(crate) fn settle(
     for number in 0..segments {
         let entry = ledger.segment(number);
         if entry.used_bytes().load(Acquire) == 0 {
-            entry.state().store(SEGMENT_FREE, Release);
+            entry.set_state(SEGMENT_FREE);
         }
     }
     // An epoch cut short never closes; what it owed is owed by the current one, with newer contents.
@@ -109,9 +112,10 @@ pub(crate) fn flush_all(
         ..Default::default()
     };
     let segments = ledger.segments().load(Acquire) as u32;
-    let free: Vec<u32> = (0..segments)
-        .filter(|number| ledger.segment(*number).state().load(Acquire) == SEGMENT_FREE)
-        .collect();
+    let mut free: Vec<u32> =
+        (0..segments).filter(|number| ledger.segment(*number).state() == SEGMENT_FREE).collect();
+    // Space that has been written before is up to twice as fast to write as reserved, unwritten space.
+    free.sort_by_key(|number| !ledger.segment(*number).was_written());
     let threads = options.threads.clamp(1, ledger.geometry().buffers as usize / 4);
     let work = Work {
         ledger,
@@ -133,7 +137,7 @@ pub(crate) fn flush_all(
             // Every thread has its own stripe of segments, in address order.
             let stripe = free.iter().copied().skip(index).step_by(threads).collect();
             let appender =
-                Appender::new(buffers.to_vec(), stripe, 0, ledger.geometry().segment_bytes);
+                Appender::for_flush(buffers.to_vec(), stripe, ledger.geometry().segment_bytes);
             let work = &work;
             if threads == 1 {
                 return work.run(appender);
@@ -146,9 +150,8 @@ pub(crate) fn flush_all(
         })
     })?;
     device.flush().map_err(failed)?;
-    let needed: Vec<bool> = (0..segments)
-        .map(|number| ledger.segment(number).state().load(Acquire) == SEGMENT_USED)
-        .collect();
+    let needed: Vec<bool> =
+        (0..segments).map(|number| ledger.segment(number).state() == SEGMENT_USED).collect();
     let slot = SlotContents {
         needed: &needed,
         last_seq: ledger.next_seq().load(Acquire) - 1,
@@ -192,10 +195,11 @@ impl Work<'_> {
             if from >= self.words {
                 break;
             }
-            for (offset, bits) in
-                bitmap[from..self.words.min(from + WORDS_PER_CLAIM)].iter().enumerate()
-            {
-                for run in runs(from + offset, bits.load(Acquire)) {
+            for word in from..self.words.min(from + WORDS_PER_CLAIM) {
+                if let Some(ahead) = bitmap.get(word + WORDS_AHEAD) {
+                    self.prefetch(word + WORDS_AHEAD, ahead.load(Relaxed));
+                }
+                for run in runs(word, bitmap[word].load(Acquire)) {
                     self.append(&mut appender, run, &mut *queue, &mut completions)?;
                 }
             }
@@ -206,6 +210,18 @@ impl Work<'_> {
             self.reap(&mut appender, &mut *queue, &mut completions, 1)?;
         }
         Ok(())
+    }
+
+    /// Scattered records are found by waiting for memory: ask for the first lines of the next ones early.
+    fn prefetch(&self, word: usize, bits: u64) {
+        let grain_bytes = self.ledger.geometry().grain_bytes();
+        for run in runs(word, bits) {
+            let bytes = run.len * grain_bytes;
+            for line in (0..bytes.min(4 * 64)).step_by(64) {
+                prefetch(self.map.base().wrapping_add((run.grain * grain_bytes + line) as usize));
+            }
+            prefetch((&raw const self.ledger.homes()[run.grain as usize]).cast());
+        }
     }
 
     fn append(

@@ -31,6 +31,9 @@ pub const CHECK_BYTES: usize = 4096;
 /// Bytes of a frame header.
 pub const FRAME_HEADER_BYTES: usize = 64;
 
+/// Segment flag: its space has been written at least once.
+pub const SEGMENT_WRITTEN: u32 = 1;
+
 /// Frame flag: everything up to and including this frame is a consistent state (group commit).
 pub const FRAME_COMMIT: u16 = 1;
 
@@ -100,8 +103,8 @@ pub struct SlotSegment {
     pub first_seq: U64,
     /// Bytes of frames in it.
     pub used_bytes: U32,
-    /// Zero.
-    pub reserved: U32,
+    /// [`SEGMENT_WRITTEN`] or 0; also in entries that are not needed.
+    pub flags: U32,
 }
 const _: () = assert!(size_of::<SlotSegment>() == 16);
 

@@ -7,8 +7,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::error::{ImageError, OpenError};
 use crate::format::{
-    FORMAT_VERSION, Layout, SLOT_MAGIC, SUPERBLOCK_COPY, SUPERBLOCK_MAGIC, SlotHeader, SlotSegment,
-    Superblock, checksum,
+    FORMAT_VERSION, Layout, SEGMENT_WRITTEN, SLOT_MAGIC, SUPERBLOCK_COPY, SUPERBLOCK_MAGIC,
+    SlotHeader, SlotSegment, Superblock, checksum,
 };
 use crate::geometry::{BLOCK_BYTES, GRAIN_SHIFT_BARRIER, GRAIN_SHIFT_TRAP, Geometry};
 use crate::ledger::Ledger;
@@ -198,15 +198,16 @@ fn slot_bytes(
     for ((number, needed), place) in
         contents.needed.iter().enumerate().zip(table.chunks_exact_mut(size_of::<SlotSegment>()))
     {
+        let entry = ledger.segment(number as u32);
+        let mut segment = SlotSegment::default();
         if *needed {
-            let entry = ledger.segment(number as u32);
-            let segment = SlotSegment {
-                first_seq: entry.first_seq().load(Acquire).into(),
-                used_bytes: (entry.used_bytes().load(Acquire) as u32).into(),
-                reserved: 0.into(),
-            };
-            place.copy_from_slice(segment.as_bytes());
+            segment.first_seq = entry.first_seq().load(Acquire).into();
+            segment.used_bytes = (entry.used_bytes().load(Acquire) as u32).into();
         }
+        if entry.was_written() {
+            segment.flags = SEGMENT_WRITTEN.into();
+        }
+        place.copy_from_slice(segment.as_bytes());
     }
     let mut header = SlotHeader {
         magic: SLOT_MAGIC.into(),

@@ -251,8 +251,21 @@ pub struct SegmentEntry<'l> {
 
 impl<'l> SegmentEntry<'l> {
     /// [`SEGMENT_FREE`] or [`SEGMENT_USED`].
-    pub fn state(&self) -> &'l AtomicU64 {
-        &self.words[0]
+    pub fn state(&self) -> u64 {
+        self.words[0].load(Acquire) & 0xffff_ffff
+    }
+    /// Sets the state.
+    pub fn set_state(&self, state: u64) {
+        // One owner changes the state at a time: the appender that takes it, the commit that frees it.
+        self.words[0].store(self.words[0].load(Relaxed) & !0xffff_ffff | state, Release);
+    }
+    /// Whether its space on the device has been written at least once (not only reserved).
+    pub fn was_written(&self) -> bool {
+        self.words[0].load(Acquire) >> 32 & 1 == 1
+    }
+    /// Remembers that its space has been written.
+    pub fn set_written(&self) {
+        self.words[0].fetch_or(1 << 32, AcqRel);
     }
     /// Bytes of frames in it, from its start.
     pub fn used_bytes(&self) -> &'l AtomicU64 {

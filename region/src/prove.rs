@@ -146,6 +146,7 @@ impl Pass<'_> {
             let Some(slot) = idle.pop() else { continue };
             fill_frame(frames[slot].as_mut(), window, &mut position);
             let segment = self.segments[number % self.segments.len()];
+            self.core.ledger.segment(segment).set_written();
             let at = self.core.layout.segment_at(segment);
             let bytes = frames[slot].as_slice();
             // SAFETY: the frame is not touched again before its completion is reaped, and outlives the

@@ -13,7 +13,7 @@ use crate::core::Core;
 use crate::error::{ImageError, OpenError};
 use crate::format::{
     CHECK_BYTES, Extent, FORMAT_VERSION, FRAME_COMMIT, FRAME_HEADER_BYTES, FRAME_MAGIC,
-    FrameHeader, Layout, checksum, frame_body_bytes,
+    FrameHeader, Layout, SEGMENT_WRITTEN, checksum, frame_body_bytes,
 };
 use crate::geometry::Geometry;
 use crate::image::{Slot, aligned, read_slots};
@@ -100,6 +100,9 @@ pub(crate) fn recover(
     };
     let mut frames = Vec::new();
     for (number, named) in (0..segments).zip(&slot.segments) {
+        if named.flags.get() & SEGMENT_WRITTEN != 0 {
+            ledger.segment(number).set_written();
+        }
         reader.named_frames(number, named.first_seq.get(), named.used_bytes.get(), &mut frames)?;
     }
     let last_seq = slot.header.last_seq.get();
@@ -123,7 +126,7 @@ pub(crate) fn recover(
     for frame in &frames {
         let entry = ledger.segment(frame.segment);
         if entry.live_bytes().load(Relaxed) > 0 {
-            entry.state().store(SEGMENT_USED, Release);
+            entry.set_state(SEGMENT_USED);
             entry.used_bytes().fetch_max(frame.at + frame.total(), AcqRel);
             let first = entry.first_seq().load(Relaxed);
             if first == 0 || frame.seq() < first {

@@ -1,5 +1,6 @@
 //! The public face: create or open a region, attach to one that a holder kept, write it, flush it.
 
+use std::collections::VecDeque;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -12,7 +13,7 @@ use parking_lot::Mutex;
 use perdura_media::{Clock, Device};
 
 use crate::announce::{LaneGuard, Need};
-use crate::append::Appender;
+use crate::append::{Appender, count_live};
 use crate::budget::Budget;
 use crate::clean::{Cleaner, QUEUE_DEPTH};
 use crate::core::{Core, hint_tables};
@@ -22,7 +23,7 @@ use crate::format::Layout;
 use crate::geometry::{BLOCK_BYTES, GRAIN_SHIFT_BARRIER, Geometry};
 use crate::image;
 use crate::lanes::{LaneId, Lanes};
-use crate::ledger::{Ledger, NO_HOME, SEGMENT_FREE, SEGMENT_USED};
+use crate::ledger::{Ledger, SEGMENT_FREE};
 use crate::planted::Planted;
 use crate::policy::PolicyKind;
 use crate::recover::{Tail, recover};
@@ -640,39 +641,18 @@ fn frame_bytes_max(geometry: &Geometry, budget_bytes: u64) -> u64 {
 fn appender(ledger: &Ledger, budget_bytes: u64) -> Appender {
     let geometry = ledger.geometry();
     let segments = ledger.segments().load(Acquire) as u32;
-    // From the end: cleaning takes segments that were never written, which are slower to write, and leaves
-    // those that a drill has written to the emergency flush, which takes them from the beginning.
-    let free = (0..segments)
-        .rev()
-        .filter(|number| ledger.segment(*number).state().load(Acquire) == SEGMENT_FREE)
-        .collect();
+    let mut free: Vec<u32> =
+        (0..segments).filter(|number| ledger.segment(*number).state() == SEGMENT_FREE).collect();
+    // Cleaning begins with space that was never written, which is slower to write, and leaves the rest to the
+    // emergency flush, which begins with space that was.
+    free.sort_by_key(|number| ledger.segment(*number).was_written());
+    let free = VecDeque::from(free);
     Appender::new(
         (0..geometry.buffers).rev().collect(),
         free,
         geometry.reserve_segments(budget_bytes),
         frame_bytes_max(geometry, budget_bytes),
     )
-}
-
-/// Counts live bytes anew from the homes of all grains: a kill may have come between two counters.
-fn count_live(ledger: &Ledger) {
-    let segments = ledger.segments().load(Acquire) as u32;
-    for number in 0..segments {
-        ledger.segment(number).live_bytes().store(0, Relaxed);
-    }
-    let grain_bytes = ledger.geometry().grain_bytes();
-    let grains = ledger.region_bytes().load(Acquire) / grain_bytes;
-    for homes in
-        ledger.homes()[..grains as usize].chunk_by(|a, b| a.load(Relaxed) == b.load(Relaxed))
-    {
-        let home = homes[0].load(Relaxed);
-        if home != NO_HOME {
-            let entry = ledger.segment(home - 1);
-            entry.live_bytes().fetch_add(homes.len() as u64 * grain_bytes, Relaxed);
-            entry.state().store(SEGMENT_USED, Relaxed);
-        }
-    }
-    // A segment without live bytes may still be needed by the last commit: the next one frees it.
 }
 
 fn spawn_cleaner(core: &Arc<Core>, config: &Config) -> Result<JoinHandle<()>, OpenError> {

@@ -3,6 +3,8 @@
 
 mod aligned;
 mod mapping;
+mod prefetch;
 
 pub use aligned::AlignedBytes;
 pub use mapping::{Mapping, SharedMemory};
+pub use prefetch::prefetch;
