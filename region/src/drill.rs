@@ -11,6 +11,7 @@ use crate::error::RegionError;
 use crate::flush::{FlushOptions, FlushReport, flush_all};
 use crate::geometry::WORD_GRAINS;
 use crate::lanes::LaneId;
+use crate::ledger::NO_HOME;
 use crate::region::Region;
 
 /// Bytes of a scattered record.
@@ -85,41 +86,55 @@ impl Region {
     }
 }
 
-/// Enters scattered records in the ledger until the budget is full or no clean grain is left.
+/// Enters scattered records in the ledger until the budget is full or no clean grain is left: first such as
+/// have been written before, as any dirty data have; then, if those are too few, untouched memory.
 fn fill_budget(core: &Core) {
-    let records = core.region_bytes() / RECORD_BYTES;
-    // A stride that shares no factor with the record count visits every record once, far apart.
-    let mut stride = (records as f64 * 0.618_033_988_75) as u64 | 1;
-    while gcd(stride, records) != 1 {
-        stride += 2;
-    }
-    let shift = core.ledger.geometry().grain_shift;
-    let parity = core.parity();
-    let (mut record, mut refused) = (0, 0);
-    for _ in 0..records {
-        record = (record + stride) % records;
-        let offset = record * RECORD_BYTES;
-        let grain = offset >> shift;
-        let grains = (RECORD_BYTES >> shift).max(1);
-        let word = (grain / WORD_GRAINS) as usize;
-        let mask = crate::announce::mask(grain % WORD_GRAINS, grains);
-        let _lane = core.lanes.lock_owner_of(offset);
-        let bits = &core.ledger.bitmap(parity)[word];
-        let new = mask & !bits.load(Acquire);
-        let cost_bytes = u64::from(new.count_ones()) << shift;
-        if new == 0 {
-            continue;
+    for only_written in [true, false] {
+        let records = core.region_bytes() / RECORD_BYTES;
+        // A stride that shares no factor with the record count visits every record once, far apart.
+        let mut stride = (records as f64 * 0.618_033_988_75) as u64 | 1;
+        while gcd(stride, records) != 1 {
+            stride += 2;
         }
-        if !core.budget.try_take(&core.ledger, cost_bytes) {
-            refused += 1;
+        let (mut record, mut refused) = (0, 0);
+        for _ in 0..records {
+            record = (record + stride) % records;
+            if !enter_record(core, record * RECORD_BYTES, only_written) {
+                refused += 1;
+            }
             if refused > 64 {
                 return;
             }
-            continue;
         }
-        bits.fetch_or(new, AcqRel);
-        core.summarize(parity, word);
     }
+}
+
+/// False: the budget has no room for it.
+fn enter_record(core: &Core, offset: u64, only_written: bool) -> bool {
+    let shift = core.ledger.geometry().grain_shift;
+    let grain = offset >> shift;
+    if only_written && core.ledger.homes()[grain as usize].load(Relaxed) == NO_HOME {
+        return true;
+    }
+    let word = (grain / WORD_GRAINS) as usize;
+    let mask = crate::announce::mask(grain % WORD_GRAINS, (RECORD_BYTES >> shift).max(1));
+    let _lane = core.lanes.lock_owner_of(offset);
+    let parity = core.parity();
+    let bits = &core.ledger.bitmap(parity)[word];
+    let new = mask & !bits.load(Acquire);
+    if new == 0 {
+        return true;
+    }
+    if !core.budget.try_take(&core.ledger, u64::from(new.count_ones()) << shift) {
+        return false;
+    }
+    bits.fetch_or(new, AcqRel);
+    core.summarize(parity, word);
+    if !only_written {
+        // Memory that was never touched gets its page now: the flush of real data meets none such.
+        let _ = core.map.octets(offset, 1)[0].load(Relaxed);
+    }
+    true
 }
 
 fn gcd(a: u64, b: u64) -> u64 {
