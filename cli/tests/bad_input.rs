@@ -1,0 +1,132 @@
+//! What people get wrong, and what the machine refuses: a clear error, and nothing changed.
+
+mod common;
+
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use common::*;
+
+fn serve(dir: &Path, extra: &[&str]) -> Output {
+    Command::new(PERDURA)
+        .args(["serve", "--listen", &format!("127.0.0.1:{}", free_port()), "--dir"])
+        .arg(dir)
+        .args(extra)
+        .output()
+        .unwrap()
+}
+
+/// The command must fail with an error that holds these words.
+fn refused(output: &Output, words: &[&str]) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "it went on: {said}");
+    for word in words {
+        assert!(said.contains(word), "{word:?} is missing in: {said}");
+    }
+}
+
+#[test]
+fn values_that_make_no_sense_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path().join("d");
+    for (extra, words) in [
+        (&["--memory", "4potatoes"][..], &["--memory", "4potatoes"][..]),
+        (&["--budget", "1KiB"], &["1024 bytes", "smallest"]),
+        (&["--budget", "0%"], &["share of the region"]),
+        (&["--budget", "900%"], &["900%"]),
+        (&["--grace", "30"], &["--grace", "30"]),
+        (&["--grace", "10ms"], &["leaves nothing"]),
+        (&["--joules", "0J", "--watts", "5W"], &["energy", "zero"]),
+        (&["--policy", "best"], &["--policy", "segmented"]),
+        (&["--durability", "maybe"], &["--durability", "fsync"]),
+        (&["--log", "50%"], &["125 %"]),
+        (&["--no-such-setting"], &["--no-such-setting"]),
+        (&["--listen", "0.0.0.0:0"], &["0.0.0.0"]),
+    ] {
+        refused(
+            &serve(&at, &[extra, &["--memory", "32MiB"][..]].concat()[..extra.len().max(2)]),
+            words,
+        );
+        assert!(holder_of(&at).is_none(), "{extra:?} left a holder behind");
+    }
+}
+
+#[test]
+fn a_budget_that_the_warning_does_not_cover_is_refused_with_what_would_fit() {
+    let dir = tempfile::tempdir().unwrap();
+    let said = serve(dir.path(), &["--memory", "2GiB", "--budget", "2GiB", "--grace", "60ms"]);
+    refused(&said, &["largest budget"]);
+}
+
+#[test]
+fn an_unknown_setting_in_the_file_is_named_with_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("p.toml");
+    std::fs::write(&file, "memroy = '1GiB'").unwrap();
+    refused(&serve(dir.path(), &["--config", file.to_str().unwrap()]), &["p.toml", "memroy"]);
+}
+
+#[test]
+fn two_at_once_the_second_is_told_who_has_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(dir.path(), &["--memory", "32MiB"]);
+    let said = serve(dir.path(), &["--memory", "32MiB"]);
+    refused(&said, &["in use", &server.child.id().to_string()]);
+    assert_eq!(server.client().ask(&["PING"]), "+PONG");
+    end_holder(dir.path());
+}
+
+#[test]
+fn a_damaged_image_is_refused_with_the_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = Server::start(dir.path(), &["--memory", "32MiB"]);
+    for n in 0..500 {
+        server.client().ask(&["SET", &key(n), &value(n)]);
+    }
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+    let image = dir.path().join("image.perdura");
+    let good = std::fs::read(&image).unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(&image).unwrap();
+
+    file.set_len(good.len() as u64 / 50).unwrap();
+    refused(&serve(dir.path(), &[]), &["image.perdura", "truncated"]);
+    file.set_len(good.len() as u64).unwrap();
+    file.write_all_at(&good, 0).unwrap();
+
+    file.write_all_at(b"REDIS0011", 0).unwrap();
+    file.write_all_at(b"REDIS0011", 4096).unwrap();
+    refused(&serve(dir.path(), &[]), &["image.perdura", "not a Perdura image"]);
+    file.write_all_at(&good[..8192], 0).unwrap();
+
+    let version = 8;
+    for copy in [0, 4096] {
+        file.write_all_at(&[99], copy + version).unwrap();
+    }
+    refused(&serve(dir.path(), &[]), &["image.perdura", "version 99"]);
+    file.write_all_at(&good[..8192], 0).unwrap();
+
+    let server = Server::start(dir.path(), &[]);
+    verify(&server, 500);
+    end_holder(dir.path());
+}
+
+#[test]
+fn the_fallbacks_serve_as_well() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = Server::start(
+        dir.path(),
+        &["--memory", "32MiB", "--io", "pwrite", "--direct", "off", "--no-holder"],
+    );
+    assert!(server.banner.contains("pwrite"), "{}", server.banner);
+    assert!(server.banner.contains("without a holder"), "{}", server.banner);
+    for n in 0..100 {
+        server.client().ask(&["SET", &key(n), &value(n)]);
+    }
+    server.signal("INT");
+    assert_eq!(server.wait(), Some(0));
+    let server = Server::start(dir.path(), &[]);
+    verify(&server, 100);
+    end_holder(dir.path());
+}

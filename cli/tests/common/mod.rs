@@ -1,0 +1,210 @@
+//! A server as a process, and a client that knows what was acknowledged.
+#![allow(dead_code)] // each test file uses its part
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+pub const PERDURA: &str = env!("CARGO_BIN_EXE_perdura");
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running `perdura serve`; killed when dropped.
+pub struct Server {
+    pub child: Child,
+    pub port: u16,
+    pub banner: String,
+}
+
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+impl Server {
+    pub fn start(dir: &Path, extra: &[&str]) -> Self {
+        let port = free_port();
+        let mut child = Command::new(PERDURA)
+            .args(["serve", "--listen", &format!("127.0.0.1:{port}"), "--dir"])
+            .arg(dir)
+            .args(extra)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .unwrap();
+        // The banner ends where serving begins.
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        let mut banner = String::new();
+        while !banner.contains("not covered") {
+            assert_ne!(lines.read_line(&mut banner).unwrap(), 0, "no banner: {banner}");
+        }
+        // Keep reading, or the server would meet a closed pipe when it says goodbye.
+        std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
+        Self { child, port, banner }
+    }
+
+    pub fn client(&self) -> Client {
+        Client::connect(self.port)
+    }
+
+    pub fn signal(&self, signal: &str) {
+        signal_process(self.child.id(), signal);
+    }
+
+    /// Waits for the end; the exit code, `None` if a signal ended it.
+    pub fn wait(&mut self) -> Option<i32> {
+        let began = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(began.elapsed() < PATIENCE, "the server does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub fn signal_process(pid: u32, signal: &str) {
+    let status =
+        Command::new("kill").args([&format!("-{signal}"), &pid.to_string()]).status().unwrap();
+    assert!(status.success(), "kill -{signal} {pid}");
+}
+
+/// The holder of a directory, found by its command line.
+pub fn holder_of(dir: &Path) -> Option<u32> {
+    let name = dir.to_str().unwrap();
+    std::fs::read_dir("/proc").unwrap().flatten().find_map(|entry| {
+        let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+        let words = std::fs::read(entry.path().join("cmdline")).ok()?;
+        let words: Vec<&str> =
+            words.split(|b| *b == 0).filter_map(|w| std::str::from_utf8(w).ok()).collect();
+        (words.get(1) == Some(&"holder") && words.contains(&name)).then_some(pid)
+    })
+}
+
+pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !done() {
+        assert!(began.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Ends what holds a directory, whatever state it is in.
+pub fn end_holder(dir: &Path) {
+    if let Some(pid) = holder_of(dir) {
+        signal_process(pid, "KILL");
+        wait_until("the holder's end", || holder_of(dir).is_none());
+    }
+}
+
+/// A minimal client: simple and bulk replies.
+pub struct Client {
+    stream: BufReader<TcpStream>,
+}
+
+impl Client {
+    pub fn connect(port: u16) -> Self {
+        let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Self { stream: BufReader::new(stream) }
+    }
+
+    pub fn send(&mut self, words: &[&str]) -> std::io::Result<()> {
+        let mut request = format!("*{}\r\n", words.len());
+        for word in words {
+            request += &format!("${}\r\n{word}\r\n", word.len());
+        }
+        self.stream.get_mut().write_all(request.as_bytes())
+    }
+
+    /// `None`: the connection ended.
+    pub fn reply(&mut self) -> Option<String> {
+        let mut line = String::new();
+        if self.stream.read_line(&mut line).ok()? == 0 || !line.ends_with('\n') {
+            return None;
+        }
+        let line = line.trim_end();
+        match line.split_at(1) {
+            ("$", "-1") => Some("(nil)".into()),
+            ("$", len) => {
+                let mut bytes = vec![0; len.parse::<usize>().unwrap() + 2];
+                self.stream.read_exact(&mut bytes).ok()?;
+                Some(String::from_utf8_lossy(&bytes[..bytes.len() - 2]).into_owned())
+            }
+            _ => Some(line.to_owned()),
+        }
+    }
+
+    pub fn ask(&mut self, words: &[&str]) -> String {
+        self.send(words).unwrap();
+        self.reply().expect("a reply")
+    }
+}
+
+/// Value of the n-th write: different for every write, long enough to span grains.
+pub fn value(n: u64) -> String {
+    format!("{n:08}").repeat(40 + (n % 90) as usize)
+}
+
+pub fn key(n: u64) -> String {
+    format!("key:{n}")
+}
+
+/// Writes `key:0`, `key:1`, … in order, sixteen on their way at a time, until the connection ends. Returns
+/// how many were acknowledged.
+pub fn write_until_cut(port: u16, from: u64) -> std::thread::JoinHandle<u64> {
+    std::thread::spawn(move || {
+        let mut client = Client::connect(port);
+        let (mut sent, mut acknowledged) = (from, from);
+        loop {
+            while sent - acknowledged < 16 {
+                if client.send(&["SET", &key(sent), &value(sent)]).is_err() {
+                    return acknowledged;
+                }
+                sent += 1;
+            }
+            match client.reply().as_deref() {
+                Some("+OK") => acknowledged += 1,
+                _ => return acknowledged,
+            }
+        }
+    })
+}
+
+/// Every key below `acknowledged` must be there and right; returns how many follow without a gap.
+pub fn verify(server: &Server, acknowledged: u64) -> u64 {
+    let mut client = server.client();
+    for n in 0..acknowledged {
+        assert_eq!(
+            client.ask(&["GET", &key(n)]),
+            value(n),
+            "key {n} of {acknowledged} acknowledged"
+        );
+    }
+    present_prefix(&mut client, acknowledged)
+}
+
+/// Keys from `from` on, as far as there are any; each must be whole, and none may follow a gap.
+pub fn present_prefix(client: &mut Client, from: u64) -> u64 {
+    let mut n = from;
+    loop {
+        let found = client.ask(&["GET", &key(n)]);
+        if found == "(nil)" {
+            break;
+        }
+        assert_eq!(found, value(n), "key {n}");
+        n += 1;
+    }
+    for gap in n..n + 64 {
+        assert_eq!(client.ask(&["GET", &key(gap)]), "(nil)", "key {gap} follows a gap at {n}");
+    }
+    n
+}

@@ -1,0 +1,187 @@
+//! Real processes, real signals, real memory wiped: what the fault model promises of them.
+
+mod common;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use common::*;
+
+/// Small budget, so that cleaning and waiting are part of every run.
+const SETTINGS: [&str; 6] = ["--memory", "64MiB", "--budget", "2MiB", "--grace", "10s"];
+
+fn load_for(server: &Server, from: u64, ms: u64) -> std::thread::JoinHandle<u64> {
+    let writer = write_until_cut(server.port, from);
+    std::thread::sleep(Duration::from_millis(ms));
+    writer
+}
+
+fn dir() -> tempfile::TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+fn stop(mut server: Server, dir: &Path) {
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+    wait_until("the holder's end", || holder_of(dir).is_none());
+}
+
+#[test]
+fn killed_under_load_and_started_again_nothing_acknowledged_is_missing() {
+    let dir = dir();
+    let mut acknowledged = 0;
+    for round in 0..3 {
+        let mut server = Server::start(dir.path(), &SETTINGS);
+        if round > 0 {
+            assert!(server.banner.contains("kept by the holder"), "{}", server.banner);
+        }
+        acknowledged = verify(&server, acknowledged);
+        let writer = load_for(&server, acknowledged, 400);
+        server.signal("KILL");
+        let _ = server.wait();
+        acknowledged = writer.join().unwrap();
+    }
+    let server = Server::start(dir.path(), &SETTINGS);
+    verify(&server, acknowledged);
+    stop(server, dir.path());
+}
+
+#[test]
+fn warned_it_stops_in_time_and_the_image_alone_has_everything() {
+    let dir = dir();
+    let mut server = Server::start(dir.path(), &SETTINGS);
+    let writer = load_for(&server, 0, 500);
+    let began = Instant::now();
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+    assert!(began.elapsed() < Duration::from_secs(10), "later than the grace");
+    let acknowledged = writer.join().unwrap();
+    wait_until("the holder's end", || holder_of(dir.path()).is_none());
+    let server = Server::start(dir.path(), &SETTINGS);
+    assert!(server.banner.contains("loaded after a complete flush"), "{}", server.banner);
+    verify(&server, acknowledged);
+    stop(server, dir.path());
+}
+
+#[test]
+fn warned_then_killed_at_the_promised_second_with_all_memory_wiped() {
+    let dir = dir();
+    // Three seconds from warning to cut.
+    let settings = ["--memory", "64MiB", "--budget", "2MiB", "--grace", "3s"];
+    let mut server = Server::start(dir.path(), &settings);
+    let writer = load_for(&server, 0, 500);
+    server.signal("TERM");
+    std::thread::sleep(Duration::from_secs(3));
+    let _ = server.child.kill();
+    let _ = server.wait();
+    end_holder(dir.path());
+    let acknowledged = writer.join().unwrap();
+    let server = Server::start(dir.path(), &SETTINGS);
+    verify(&server, acknowledged);
+    stop(server, dir.path());
+}
+
+#[test]
+fn the_holder_flushes_alone_when_the_server_was_killed_before_the_warning() {
+    let dir = dir();
+    let mut server = Server::start(dir.path(), &SETTINGS);
+    let writer = load_for(&server, 0, 500);
+    server.signal("KILL");
+    let _ = server.wait();
+    let acknowledged = writer.join().unwrap();
+    signal_process(holder_of(dir.path()).expect("a holder"), "TERM");
+    wait_until("the holder's end", || holder_of(dir.path()).is_none());
+    let server = Server::start(dir.path(), &SETTINGS);
+    assert!(server.banner.contains("loaded after a complete flush"), "{}", server.banner);
+    verify(&server, acknowledged);
+    stop(server, dir.path());
+}
+
+#[test]
+fn without_any_warning_it_is_back_at_a_checkpoint_never_a_mixture() {
+    let dir = dir();
+    let mut server =
+        Server::start(dir.path(), &[&SETTINGS[..], &["--checkpoint", "50ms"]].concat());
+    let writer = load_for(&server, 0, 600);
+    end_holder(dir.path());
+    server.signal("KILL");
+    let _ = server.wait();
+    end_holder(dir.path());
+    let acknowledged = writer.join().unwrap();
+    let server = Server::start(dir.path(), &SETTINGS);
+    let found = present_prefix(&mut server.client(), 0);
+    assert!(found > 0 && found <= acknowledged + 16, "{found} of {acknowledged}");
+    stop(server, dir.path());
+}
+
+#[test]
+fn with_fsync_an_unwarned_loss_costs_nothing_acknowledged() {
+    let dir = dir();
+    let mut server =
+        Server::start(dir.path(), &[&SETTINGS[..], &["--durability", "fsync"]].concat());
+    let writer = load_for(&server, 0, 500);
+    end_holder(dir.path());
+    server.signal("KILL");
+    let _ = server.wait();
+    end_holder(dir.path());
+    let acknowledged = writer.join().unwrap();
+    assert!(acknowledged > 0);
+    let server = Server::start(dir.path(), &SETTINGS);
+    verify(&server, acknowledged);
+    stop(server, dir.path());
+}
+
+#[test]
+fn a_killed_holder_is_replaced_and_nothing_is_lost() {
+    let dir = dir();
+    let mut server = Server::start(dir.path(), &SETTINGS);
+    let writer = load_for(&server, 0, 200);
+    let first = holder_of(dir.path()).expect("a holder");
+    signal_process(first, "KILL");
+    wait_until("another holder", || holder_of(dir.path()).is_some_and(|pid| pid != first));
+    server.signal("KILL");
+    let _ = server.wait();
+    let acknowledged = writer.join().unwrap();
+    let server = Server::start(dir.path(), &SETTINGS);
+    verify(&server, acknowledged);
+    stop(server, dir.path());
+}
+
+#[test]
+fn the_budget_holds_while_it_is_cut_in_half_under_load() {
+    let dir = dir();
+    let mut server = Server::start(dir.path(), &["--memory", "64MiB", "--budget", "8MiB"]);
+    let writer = load_for(&server, 0, 300);
+    let mut client = server.client();
+    assert_eq!(client.ask(&["PERDURA", "BUDGET", "4194304"]), "+OK");
+    std::thread::sleep(Duration::from_millis(300));
+    let info = client.ask(&["INFO", "perdura"]);
+    let field = |name: &str| -> u64 {
+        let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.unwrap_or_else(|| panic!("{name} in {info}")).parse().unwrap()
+    };
+    assert_eq!(field("budget_bytes"), 4 << 20);
+    assert!(field("dirty_bytes_max") <= 4 << 20);
+    assert!(client.ask(&["PERDURA", "BUDGET", "1"]).starts_with("-ERR"));
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+    writer.join().unwrap();
+}
+
+#[test]
+fn a_drill_on_a_running_server_flushes_a_full_budget_and_loses_nothing() {
+    let dir = dir();
+    let server = Server::start(dir.path(), &["--memory", "64MiB", "--budget", "8MiB"]);
+    let mut client = server.client();
+    for n in 0..2_000 {
+        assert_eq!(client.ask(&["SET", &key(n), &value(n)]), "+OK");
+    }
+    let drill = std::process::Command::new(PERDURA)
+        .args(["drill", "--connect", &format!("127.0.0.1:{}", server.port)])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&drill.stdout);
+    assert!(drill.status.success() && said.contains("PASS"), "{said}");
+    verify(&server, 2_000);
+    stop(server, dir.path());
+}
