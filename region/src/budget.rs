@@ -146,7 +146,7 @@ impl Budget {
 }
 
 /// Every outcome (woken, timed out, interrupted, word already changed) means: look again.
-fn sleep_on(word: &AtomicU32, seen: u32, longest: Duration) {
+pub(crate) fn sleep_on(word: &AtomicU32, seen: u32, longest: Duration) {
     let timeout = futex::Timespec {
         tv_sec: longest.as_secs() as i64,
         tv_nsec: i64::from(longest.subsec_nanos()),

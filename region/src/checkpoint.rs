@@ -46,7 +46,8 @@ impl Cleaner {
     }
 
     fn write_closing_epoch(&mut self, core: &Core, flags: u16) -> Result<(), RegionError> {
-        cut(core);
+        self.shut_prepared(core)?;
+        cut(core)?;
         self.drain(core)?;
         loop {
             let mut appender = core.appender.lock();
@@ -102,7 +103,7 @@ impl Cleaner {
 }
 
 /// The instant between two epochs.
-fn cut(core: &Core) {
+fn cut(core: &Core) -> Result<(), RegionError> {
     let ledger = &core.ledger;
     assert_eq!(ledger.closing().load(Acquire), 0, "an epoch is still closing");
     let began_ns = core.clock.now_ns();
@@ -113,10 +114,11 @@ fn cut(core: &Core) {
             flip(core);
             drop(held);
         }
-        Tracking::Pages(tracker) => tracker.cut(core, || flip(core)),
+        Tracking::Pages(tracker) => tracker.cut(core, || flip(core))?,
     }
     let held_ns = core.clock.now_ns().saturating_sub(began_ns);
     core.stats.cut_ns_max.fetch_max(held_ns, Relaxed);
+    Ok(())
 }
 
 fn flip(core: &Core) {

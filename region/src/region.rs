@@ -19,7 +19,7 @@ use crate::core::{Core, hint_tables};
 use crate::error::{OpenError, RegionError};
 use crate::flush::{FlushOptions, FlushReport, flush_all, settle};
 use crate::format::Layout;
-use crate::geometry::{BLOCK_BYTES, GRAIN_SHIFT_BARRIER, Geometry};
+use crate::geometry::{BLOCK_BYTES, Geometry};
 use crate::image;
 use crate::lanes::{LaneId, Lanes};
 use crate::ledger::{Ledger, NO_HOME, SEGMENT_FREE, SEGMENT_USED};
@@ -28,10 +28,14 @@ use crate::policy::PolicyKind;
 use crate::recover::recover;
 use crate::stats::Stats;
 use crate::sys::{Mapping, SharedMemory};
-use crate::tracking::Tracking;
+use crate::tracking::{PageTracker, Service, Tracking, TrackingKind};
+use crate::trapped::TrappedMemory;
 
 /// Smallest budget: below it one operation could not proceed.
 pub const BUDGET_MIN_BYTES: u64 = 128 * 1024;
+
+/// How long a final flush waits for prepared writes.
+const PREPARED_WAIT: Duration = Duration::from_millis(20);
 
 /// Settings of a region.
 #[derive(Debug, Clone)]
@@ -48,6 +52,12 @@ pub struct Config {
     pub log_percent: u64,
     /// Lanes (locks) of barrier mode.
     pub lanes: u16,
+    /// How writes are noticed. The grain size follows from it and is part of the image.
+    pub tracking: TrackingKind,
+    /// Trap mode: forbid `munmap` and `mremap` of the region for the life of the process (`mseal`, Linux
+    /// 6.10), for they would take the protection away. The memory of a dropped region then stays mapped,
+    /// so it is for processes that open a region once.
+    pub seal_mapping: bool,
     /// Victim policy.
     pub policy: PolicyKind,
     /// Time between checkpoints; `None`: only when space or a caller asks.
@@ -73,6 +83,8 @@ impl Config {
             segment_bytes: None,
             log_percent: 200,
             lanes: 65,
+            tracking: TrackingKind::default(),
+            seal_mapping: false,
             policy: PolicyKind::default(),
             checkpoint_every: Some(Duration::from_secs(1)),
             epoch: Duration::from_millis(1),
@@ -108,6 +120,7 @@ pub enum Origin {
 pub struct Region {
     core: Arc<Core>,
     thread: Option<JoinHandle<()>>,
+    service: Option<Service>,
     origin: Origin,
 }
 
@@ -181,7 +194,7 @@ impl Region {
         let reserved = config.reserved_bytes.unwrap_or(config.region_bytes.saturating_mul(4));
         let geometry = Geometry::new(
             reserved.max(config.region_bytes),
-            GRAIN_SHIFT_BARRIER,
+            config.tracking.grain_shift(),
             config.segment_bytes,
             image::BUFFERS,
         )?;
@@ -204,6 +217,7 @@ impl Region {
         geometry: Geometry,
         image_id: u64,
     ) -> Result<Self, OpenError> {
+        check_grain(&geometry, &config)?;
         let ledger = Ledger::create(geometry, image_id, 0)?;
         let memory = new_memory(&geometry)?;
         let map = map_region(&memory)?;
@@ -245,6 +259,7 @@ impl Region {
             })
         };
         let ledger = Ledger::attach(adopt("ledger", ledger)?)?;
+        check_grain(ledger.geometry(), &config)?;
         let memory = adopt("region", memory)?;
         let layout = Layout::of(ledger.geometry());
         settle(&ledger, &layout, &*device)?;
@@ -287,13 +302,22 @@ impl Region {
                 .collect::<Box<[_]>>()
         };
         let summary = [summary(0), summary(1)];
+        let tracking = match config.tracking {
+            TrackingKind::Barrier => Tracking::Barrier,
+            TrackingKind::Trap(kind) => {
+                let region_bytes = ledger.region_bytes().load(Acquire);
+                let (epoch, seal) = (config.epoch, config.seal_mapping);
+                let tracker = PageTracker::new(kind, &map, &geometry, region_bytes, epoch, seal)?;
+                Tracking::Pages(Box::new(tracker))
+            }
+        };
         let queue = device.queue(QUEUE_DEPTH)?;
         let core = Arc::new(Core {
             layout: Layout::of(&geometry),
             appender: Mutex::new(appender(&ledger, config.budget_bytes.max(used))),
             cleaner: Mutex::new(Cleaner::new(queue, config.seed)),
             lanes: Lanes::new(config.lanes, geometry.blocks()),
-            tracking: Tracking::Barrier,
+            tracking,
             budget: Budget::new(),
             stats: Default::default(),
             tick: AtomicU32::new(1),
@@ -315,7 +339,8 @@ impl Region {
             core.cleaner.lock().checkpoint(&core, false)?;
         }
         let thread = config.thread.then(|| spawn_cleaner(&core, &config)).transpose()?;
-        let region = Self { core, thread, origin };
+        let mut region = Self { core, thread, service: None, origin };
+        region.service = Service::start(&region.core)?;
         if limit > config.budget_bytes {
             region.set_budget(config.budget_bytes)?;
         }
@@ -361,6 +386,19 @@ impl Region {
     /// Gives a block that is not in use to a lane.
     pub fn assign_block(&self, block: u64, lane: LaneId) {
         self.core.lanes.assign(block, lane);
+    }
+
+    /// The bytes, for code that just stores; `None` in barrier mode.
+    pub fn trapped(&self) -> Option<TrappedMemory<'_>> {
+        TrappedMemory::new(&self.core)
+    }
+
+    /// Which tracking mode is active, and why.
+    pub fn describe_tracking(&self) -> String {
+        match self.core.tracking.pages() {
+            None => "barrier: writers announce what they change".into(),
+            Some(tracker) => tracker.describe(),
+        }
     }
 
     /// Makes the state of this moment durable: a consistent checkpoint.
@@ -428,6 +466,9 @@ impl Region {
         core.device.grow(core.layout.segment_at(segments))?;
         core.ledger.segments().store(u64::from(segments), Release);
         core.appender.lock().free_segments.extend(before..segments);
+        if let (Some(tracker), true) = (core.tracking.pages(), region_bytes > core.region_bytes()) {
+            tracker.extend(&core.map, core.region_bytes(), region_bytes)?;
+        }
         core.ledger.region_bytes().fetch_max(region_bytes, AcqRel);
         Ok(())
     }
@@ -480,13 +521,24 @@ impl Region {
     /// Stops intake for good, flushes everything, commits it as final.
     ///
     /// Lanes are taken one by one and never given back: a writer that holds one ends its operation first,
-    /// one that waits for budget gets [`RegionError::Closed`].
+    /// one that waits for budget gets [`RegionError::Closed`]. In trap mode every page is closed for good:
+    /// a thread that stores waits until the process ends or the region is dropped.
     pub fn close(&self, threads: usize) -> Result<FlushReport, RegionError> {
         let core = &self.core;
         core.budget.close();
         let mut cleaner = core.cleaner.lock();
-        let lanes: Vec<_> =
-            (0..core.lanes.count()).map(|lane| core.lanes.lock(LaneId(lane)).lock()).collect();
+        let mut lanes = Vec::new();
+        match &core.tracking {
+            Tracking::Barrier => lanes
+                .extend((0..core.lanes.count()).map(|lane| core.lanes.lock(LaneId(lane)).lock())),
+            Tracking::Pages(tracker) => {
+                // An emergency does not wait for a peer's bytes: what is still being transferred then is
+                // flushed as it is, and a system call that goes on gets EFAULT.
+                tracker.prepared.begin_shut();
+                tracker.prepared.is_empty_within(PREPARED_WAIT);
+                tracker.shut(core)?;
+            }
+        }
         core.appender.lock().close_frame(&core.ledger, 0);
         cleaner.quiesce();
         let options = FlushOptions { threads, unix_ms: core.clock.unix_ms() };
@@ -502,6 +554,11 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
+        if let Some(tracker) = self.core.tracking.pages() {
+            tracker.retire();
+        }
+        // Before the core goes: handlers look into it.
+        drop(self.service.take());
         self.core.budget.close();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
@@ -514,6 +571,15 @@ impl Drop for Region {
     }
 }
 
+/// Grains are part of the image: the mode that made it must be the mode that opens it.
+fn check_grain(geometry: &Geometry, config: &Config) -> Result<(), OpenError> {
+    let shift = config.tracking.grain_shift();
+    if geometry.grain_shift == shift {
+        return Ok(());
+    }
+    Err(OpenError::Grain { image_bytes: geometry.grain_bytes(), mode_bytes: 1 << shift })
+}
+
 fn checked(mut config: Config) -> Result<Config, OpenError> {
     config.region_bytes = config.region_bytes.next_multiple_of(BLOCK_BYTES);
     let refused = |name, value: u64, expected| {
@@ -524,6 +590,13 @@ fn checked(mut config: Config) -> Result<Config, OpenError> {
     }
     if config.budget_bytes < BUDGET_MIN_BYTES {
         return refused("budget", config.budget_bytes, "at least 128 KiB");
+    }
+    if matches!(config.tracking, TrackingKind::Trap(_)) && !config.thread {
+        return Err(OpenError::Setting {
+            name: "thread",
+            value: "false".into(),
+            expected: "true in trap mode: a store that traps cannot clean by itself",
+        });
     }
     if config.log_percent < 125 {
         return Err(OpenError::Setting {

@@ -1,8 +1,13 @@
-//! The unsafe seam: file-backed shared memory and raw copies. Nothing above this folder dereferences a
-//! raw pointer except through the two types here.
+//! The unsafe seam: file-backed shared memory, write-protection, fault signals and raw copies. Nothing above
+//! this folder dereferences a raw pointer except through the types here.
 
 mod aligned;
+mod guarded;
 mod mapping;
+pub mod signals;
+mod uffd;
 
 pub use aligned::AlignedBytes;
+pub use guarded::Access;
 pub use mapping::{Mapping, SharedMemory};
+pub use uffd::{Delivery, Uffd};
