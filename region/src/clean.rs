@@ -460,7 +460,9 @@ impl Core {
                 tracing::error!(%error, "the cleaner stopped");
                 return;
             }
-            if self.budget.has_waiters() {
+            // In trap mode a fault that waits has called, and the call below returns at once; to look for
+            // waiters would mean to run until they have been scheduled.
+            if self.budget.has_waiters() && self.tracking.pages().is_none() {
                 continue;
             }
             // Idle regions are looked at less often; a waiting writer wakes the thread at once.

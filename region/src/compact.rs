@@ -20,17 +20,22 @@ impl Cleaner {
     /// Keeps enough spare segments for a whole drain, compacting and committing if need be.
     pub fn ensure_space(&mut self, core: &Core) -> Result<(), RegionError> {
         loop {
-            let (low, spare) = {
+            let (low, drain, spare) = {
                 let appender = core.appender.lock();
                 let frames_in_flight = core.ledger.geometry().buffers;
-                (appender.reserve_segments + frames_in_flight.min(8), appender.spare_segments())
+                let drain = appender.reserve_segments;
+                (drain + drain / 2 + frames_in_flight.min(8), drain, appender.spare_segments())
             };
             if spare >= low {
                 return Ok(());
             }
             let dead = count_dead(core);
-            // A commit is worth its two flushes once it frees what a drain takes, or nothing else helps.
-            if dead < low - spare && spare > low / 2 + 1 && self.compact_one(core)? {
+            // A commit first writes all that is dirty, and writers may dirty as much again meanwhile. It is
+            // worth it once it frees that and what is missing, or when compacting on would leave no place
+            // for it.
+            let dirty_bytes = core.ledger.budget_used().load(Acquire);
+            let gain = low - spare + core.ledger.geometry().reserve_segments(dirty_bytes);
+            if dead < gain && spare > drain + 2 && self.compact_one(core)? {
                 continue;
             }
             let dead = count_dead(core);

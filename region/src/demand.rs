@@ -20,10 +20,11 @@ impl Cleaner {
     pub fn serve_faults(&mut self, core: &Core) -> Result<(), RegionError> {
         let Some(tracker) = core.tracking.pages() else { return Ok(()) };
         tracker.relieve(core);
-        let asked = tracker.take_room_asked();
+        let room = core.ledger.geometry().grain_bytes();
         let limit = core.budget.effective_limit(&core.ledger);
-        if asked > 0 && core.ledger.budget_used().load(Acquire) + asked > limit {
-            self.make_room(core, asked.min(limit))?;
+        let is_full = core.ledger.budget_used().load(Acquire) + room > limit;
+        if tracker.take_room_asked() && is_full {
+            self.make_room(core, room)?;
         }
         Ok(())
     }

@@ -108,7 +108,7 @@ impl PageTracker {
     pub(crate) fn ask(&self, core: &Core, page: u64, blocked: Blocked) {
         match blocked {
             Blocked::Owed => self.urgent.ask(page),
-            Blocked::Room => _ = self.room_asked.fetch_add(1, AcqRel),
+            Blocked::Room => self.room_asked.store(true, Release),
             Blocked::Crowded => self.crowded.store(true, Release),
             Blocked::Cut | Blocked::Locked | Blocked::Broken => return,
         }
@@ -222,8 +222,8 @@ impl PageTracker {
         }
     }
 
-    /// Bytes that faults waited for since this was last asked.
-    pub(crate) fn take_room_asked(&self) -> u64 {
-        self.room_asked.swap(0, AcqRel) * PAGE_BYTES
+    /// Whether a fault found no budget since this was last asked.
+    pub(crate) fn take_room_asked(&self) -> bool {
+        self.room_asked.swap(false, AcqRel)
     }
 }

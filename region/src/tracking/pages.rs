@@ -57,8 +57,8 @@ pub(crate) struct PageTracker {
     /// The region is being dropped: faults are let go, unserved.
     pub(super) gone: AtomicBool,
     pub(super) urgent: Urgent,
-    /// Faults that found no budget since the cleaner last looked.
-    pub(super) room_asked: AtomicU64,
+    /// A fault found no budget since the cleaner last looked.
+    pub(super) room_asked: AtomicBool,
     /// A fault found `open_pages_max` pages open.
     pub(super) crowded: AtomicBool,
     /// Faults on pages that were dirty already.
@@ -97,7 +97,7 @@ impl PageTracker {
             door: Door::default(),
             gone: AtomicBool::new(false),
             urgent: Urgent::default(),
-            room_asked: AtomicU64::new(0),
+            room_asked: AtomicBool::new(false),
             crowded: AtomicBool::new(false),
             touches: AtomicU64::new(0),
             recency: Mutex::new(Recency::new(epoch)),

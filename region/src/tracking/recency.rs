@@ -31,6 +31,7 @@ pub(super) struct Recency {
     /// Bitmap word to go on from.
     hand: usize,
     epoch_began_ns: u64,
+    called_ns: u64,
     /// Moving average of protecting one page.
     protect_ns: u64,
     /// Moving average of the pages of a batch that trapped again, in 1/256.
@@ -45,6 +46,7 @@ impl Recency {
             call_ns: (call_every.as_nanos() as u64).max(1),
             hand: 0,
             epoch_began_ns: 0,
+            called_ns: 0,
             protect_ns: PROTECT_NS,
             touched: 256,
             last_batch: 0,
@@ -66,9 +68,15 @@ impl Recency {
 }
 
 impl PageTracker {
-    /// One call of the cleaner's thread: a batch of sampling. Advances the policy's epoch at its end.
+    /// One call of the cleaner's thread, which may come early because a fault waits: a batch of sampling if
+    /// one is due. Advances the policy's epoch at its end.
     pub(crate) fn sample(&self, core: &Core) {
         let mut recency = self.recency.lock();
+        let now_ns = core.clock.now_ns();
+        if now_ns.saturating_sub(recency.called_ns) < recency.call_ns {
+            return;
+        }
+        recency.called_ns = now_ns;
         let used = core.ledger.budget_used().load(Relaxed);
         let needed = matches!(
             core.policy,
