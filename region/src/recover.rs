@@ -262,9 +262,8 @@ impl Reader<'_> {
         let impossible = |what, value| {
             OpenError::from(ImageError::Impossible { what, value, offset_bytes: frame_at })
         };
+        let mut placed = Vec::with_capacity(extents.len());
         let mut payload_at = 0usize;
-        let mut payload_read = false;
-        let mut last_checked = None;
         for extent in extents {
             let end_bytes = (extent.grain + extent.len).checked_mul(grain_bytes);
             if extent.len == 0 || end_bytes.is_none_or(|end| end > region_bytes) {
@@ -274,6 +273,14 @@ impl Reader<'_> {
             if payload_at + extent_bytes > frame.payload() {
                 return Err(impossible("extent length", extent.len));
             }
+            placed.push((extent, payload_at));
+            payload_at += extent_bytes;
+        }
+        let mut payload_read = false;
+        let mut last_checked = None;
+        // Last first: a grain that was cleaned, written and cleaned again while the frame was open is in it
+        // twice, and the later copy counts.
+        for (extent, payload_at) in placed.into_iter().rev() {
             for index in 0..extent.len {
                 let grain = extent.grain + index;
                 let home = &homes[grain as usize];
@@ -299,7 +306,6 @@ impl Reader<'_> {
                 home.store(frame.segment + 1, Relaxed);
                 ledger.segment(frame.segment).live_bytes().fetch_add(grain_bytes, Relaxed);
             }
-            payload_at += extent_bytes;
         }
         Ok(())
     }
