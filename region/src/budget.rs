@@ -26,9 +26,9 @@ pub struct Budget {
     closed: AtomicBool,
 }
 
-impl Budget {
+impl Default for Budget {
     /// An account without a pending change.
-    pub fn new() -> Self {
+    fn default() -> Self {
         Self {
             pending_limit: AtomicU64::new(u64::MAX),
             version: AtomicU32::new(0),
@@ -37,7 +37,9 @@ impl Budget {
             closed: AtomicBool::new(false),
         }
     }
+}
 
+impl Budget {
     /// Takes `bytes` from the budget if they fit now.
     pub fn try_take(&self, ledger: &Ledger, bytes: u64) -> bool {
         let used = ledger.budget_used();

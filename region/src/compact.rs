@@ -120,10 +120,10 @@ impl Cleaner {
         let _lane = matches!(core.tracking, Tracking::Barrier)
             .then(|| core.lanes.lock(core.lanes.of(offset)).lock());
         let bits = lives_there();
-        if let Tracking::Pages(tracker) = &core.tracking {
-            if tracker.close_all(core, word, bits).is_none() {
-                return Ok(false);
-            }
+        if let Tracking::Pages(tracker) = &core.tracking
+            && tracker.close_all(core, word, bits).is_none()
+        {
+            return Ok(false);
         }
         // A dirty grain met here is cleaned: its bytes stay charged until they are durable.
         let dirty = core.ledger.bitmap(parity)[word].load(Acquire) & bits;

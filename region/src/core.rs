@@ -1,6 +1,6 @@
 //! What every part of a region shares: memory, ledger, account, lanes, device.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -48,7 +48,6 @@ pub(crate) struct Core {
     pub tick: AtomicU32,
     pub appender: Mutex<Appender>,
     pub cleaner: Mutex<Cleaner>,
-    pub has_thread: AtomicBool,
     pub failure: OnceLock<String>,
 }
 
@@ -73,10 +72,6 @@ pub(crate) fn unit_shift(grain_shift: u32) -> u32 {
 }
 
 impl Core {
-    pub fn grain_bytes(&self) -> u64 {
-        self.ledger.geometry().grain_bytes()
-    }
-
     pub fn region_bytes(&self) -> u64 {
         self.ledger.region_bytes().load(Acquire)
     }

@@ -4,7 +4,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::*;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -318,10 +318,9 @@ impl Region {
             cleaner: Mutex::new(Cleaner::new(queue, config.seed)),
             lanes: Lanes::new(config.lanes, geometry.blocks()),
             tracking,
-            budget: Budget::new(),
+            budget: Budget::default(),
             stats: Default::default(),
             tick: AtomicU32::new(1),
-            has_thread: AtomicBool::new(config.thread),
             failure: OnceLock::new(),
             policy: config.policy,
             planted: config.planted,

@@ -67,8 +67,8 @@ impl<'r> TrappedMemory<'r> {
     /// dropped. While it is held, a system call or a device may write the range by any way, pinned or
     /// registered buffers included; drop it after that write has ended, and a device may write no more.
     ///
-    /// Checkpoints wait for it, and compaction may: hold it for one transfer, not while waiting for a peer,
-    /// and hold no two in one thread. Registering a buffer needs it only for the transfers, not for as long
+    /// Checkpoints wait for it, and with them the log for space: hold it for one transfer, not while waiting
+    /// for a peer or for other writers, and hold no two in one thread. The final flush waits 20 ms. Registering a buffer needs it only for the transfers, not for as long
     /// as the buffer is registered: pages keep their place in memory.
     ///
     /// # Errors
@@ -86,7 +86,10 @@ impl<'r> TrappedMemory<'r> {
         let bytes = (pages.end - pages.start) * PAGE_BYTES;
         let limit_bytes = self.tracker.open_pages_max.saturating_mul(PAGE_BYTES) / 2;
         if bytes > limit_bytes {
-            return Err(RegionError::BeyondBudget { asked_bytes: bytes, budget_bytes: limit_bytes });
+            return Err(RegionError::BeyondBudget {
+                asked_bytes: bytes,
+                budget_bytes: limit_bytes,
+            });
         }
         // All of it before the first page is locked: nobody waits for budget with pages locked.
         let mut credit_bytes = match bytes {

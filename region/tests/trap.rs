@@ -158,9 +158,8 @@ fn a_checkpoint_under_load_is_a_consistent_cut() {
             drop(region);
             let region = open(&device.power_cycle(seed), config(kind));
             let base = region.trapped().unwrap().as_ptr() as usize;
-            let read = |chain| {
-                (0..CHAIN).map(|link| load(base, place(chain, link))).collect::<Vec<_>>()
-            };
+            let read =
+                |chain| (0..CHAIN).map(|link| load(base, place(chain, link))).collect::<Vec<_>>();
             let chains = [read(0), read(1)];
             for values in &chains {
                 assert!(values.is_sorted_by(|a, b| a >= b), "{kind:?}, seed {seed}: {values:?}");

@@ -75,10 +75,7 @@ struct Previous {
 unsafe impl Sync for Previous {}
 
 static PREVIOUS: [Previous; 2] = [const {
-    Previous {
-        installed: AtomicBool::new(false),
-        action: UnsafeCell::new(MaybeUninit::uninit()),
-    }
+    Previous { installed: AtomicBool::new(false), action: UnsafeCell::new(MaybeUninit::uninit()) }
 }; 2];
 
 /// A range in the table; leaves it when dropped, after the last handler has left.

@@ -121,8 +121,7 @@ impl Uffd {
 
     /// Registers a mapped range for write-protection; nothing is protected yet.
     pub fn register(&self, start: usize, len: usize) -> Result<(), Errno> {
-        let mut args =
-            RegisterArgs { range: range(start, len), mode: REGISTER_MODE_WP, ioctls: 0 };
+        let mut args = RegisterArgs { range: range(start, len), mode: REGISTER_MODE_WP, ioctls: 0 };
         // SAFETY: as in `open`; registering changes no byte of the range.
         unsafe { self.ioctl(IOCTL_REGISTER, (&raw mut args).cast()) }
     }
@@ -184,8 +183,7 @@ impl Uffd {
 
     /// Waits for a fault or for `stop` to become readable, at most `longest`. True: stop.
     pub fn wait(&self, stop: &OwnedFd, longest: Option<Duration>) -> Result<bool, Errno> {
-        let mut fds =
-            [PollFd::new(&self.fd, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
+        let mut fds = [PollFd::new(&self.fd, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
         let longest = longest.map(|longest| rustix::event::Timespec {
             tv_sec: longest.as_secs() as i64,
             tv_nsec: i64::from(longest.subsec_nanos()),

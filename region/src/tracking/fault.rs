@@ -159,8 +159,7 @@ impl PageTracker {
         let parity = core.parity();
         let bits = &core.ledger.bitmap(parity)[word];
         let was_dirty = bits.load(Acquire) & bit != 0;
-        let forgotten =
-            core.planted == Planted::OpenBeforeAccounting && page % PLANTED_EVERY == 3;
+        let forgotten = core.planted == Planted::OpenBeforeAccounting && page % PLANTED_EVERY == 3;
         if !was_dirty && !forgotten {
             match credit_bytes {
                 Some(credit) if *credit >= PAGE_BYTES => *credit -= PAGE_BYTES,

@@ -58,8 +58,7 @@ impl Recency {
     fn batch(&mut self, touches: u64) -> u64 {
         let new = touches.wrapping_sub(self.touches_before);
         self.touches_before = touches;
-        if self.last_batch > 0 {
-            let share = (new.min(self.last_batch) * 256) / self.last_batch;
+        if let Some(share) = (new.min(self.last_batch) * 256).checked_div(self.last_batch) {
             self.touched = (self.touched * 3 + share) / 4;
         }
         let page_ns = self.protect_ns + TRAP_NS * self.touched / 256;
@@ -90,9 +89,9 @@ impl PageTracker {
         let began_ns = core.clock.now_ns();
         let (pages, next) = self.close_open(core, recency.hand, batch);
         recency.last_batch = pages;
-        if pages > 0 {
-            let took_ns = core.clock.now_ns().saturating_sub(began_ns);
-            recency.protect_ns = (recency.protect_ns * 3 + took_ns / pages) / 4;
+        let took_ns = core.clock.now_ns().saturating_sub(began_ns);
+        if let Some(page_ns) = took_ns.checked_div(pages) {
+            recency.protect_ns = (recency.protect_ns * 3 + page_ns) / 4;
         }
         match next {
             Some(word) => recency.hand = word,

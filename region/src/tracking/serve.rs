@@ -52,8 +52,7 @@ impl Service {
         let end = start + core.map.len_bytes() as usize;
         let context = Arc::as_ptr(core).cast();
         // SAFETY: `Region` drops the service before its last reference to the core.
-        let registration =
-            unsafe { Registration::new(signal, start, end, context, serve_signal) };
+        let registration = unsafe { Registration::new(signal, start, end, context, serve_signal) };
         match registration.map_err(refused)? {
             Some(registration) => Ok(Some(Self::Signal(registration))),
             None => Err(OpenError::Setting {

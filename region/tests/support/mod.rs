@@ -1,6 +1,6 @@
 //! What the tests of trapped regions share: the modes this machine grants, writers that just store, and the
 //! independent proof of the budget.
-#![allow(dead_code, missing_docs)]
+#![allow(dead_code, missing_docs, clippy::unwrap_used)]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
