@@ -46,8 +46,16 @@ impl Cleaner {
     }
 
     fn write_closing_epoch(&mut self, core: &Core, flags: u16) -> Result<(), RegionError> {
+        if core.ledger.closing().load(Acquire) != 0 {
+            // An earlier checkpoint ran out of log space: what it still owes comes first.
+            self.finish_closing_epoch(core, 0)?;
+        }
         self.shut_prepared(core)?;
         cut(core)?;
+        self.finish_closing_epoch(core, flags)
+    }
+
+    fn finish_closing_epoch(&mut self, core: &Core, flags: u16) -> Result<(), RegionError> {
         self.drain(core)?;
         loop {
             let mut appender = core.appender.lock();

@@ -438,6 +438,7 @@ impl Core {
     pub fn run_cleaner(&self, epoch: Duration, checkpoint_every: Option<Duration>) {
         let mut last_checkpoint_ns = self.clock.now_ns();
         let mut epoch_now = epoch;
+        let mut log_was_full = false;
         while !self.budget.is_closed() && self.failure.get().is_none() {
             let seen = self.budget.cleaner_version();
             let dirtied = self.stats.dirtied_bytes.load(Relaxed);
@@ -451,12 +452,18 @@ impl Core {
             let outcome = cleaner.tick(self).and_then(|()| {
                 if due && !self.is_committed() {
                     last_checkpoint_ns = began_ns;
+                    cleaner.ensure_space(self)?;
                     cleaner.checkpoint(self, false)?;
                 }
                 Ok(())
             });
             drop(cleaner);
-            if let Err(error) = outcome {
+            if let Err(error @ RegionError::LogFull { .. }) = outcome {
+                // Not for good: a checkpoint that waited for a prepared write makes space. Said once.
+                if !std::mem::replace(&mut log_was_full, true) {
+                    tracing::error!(%error, "cleaning waits for space");
+                }
+            } else if let Err(error) = outcome {
                 tracing::error!(%error, "the cleaner stopped");
                 return;
             }

@@ -403,7 +403,9 @@ impl Region {
     /// Makes the state of this moment durable: a consistent checkpoint.
     pub fn checkpoint(&self) -> Result<(), RegionError> {
         self.core.check_open()?;
-        self.core.cleaner.lock().checkpoint(&self.core, false)
+        let mut cleaner = self.core.cleaner.lock();
+        cleaner.ensure_space(&self.core)?;
+        cleaner.checkpoint(&self.core, false)
     }
 
     /// Makes everything done so far durable before it returns; cheaper than a checkpoint, does not free
