@@ -78,7 +78,6 @@ fn paired(
         let device = Arc::new(SimDevice::new(0, pair as u64));
         let config = Config {
             tracking: mode,
-            reserved_bytes: Some(region_bytes),
             checkpoint_every: Some(Duration::from_secs(1)),
             lanes: 1,
             ..Config::new(region_bytes, budget_bytes)
@@ -92,7 +91,7 @@ fn paired(
             Some(memory) => per_store(memory.as_ptr(), region_bytes, places),
             None => announced(&region, places),
         });
-        let mut plain = vec![0u64; region_bytes as usize / 8];
+        let mut plain = vec![1u64; region_bytes as usize / 8];
         base.push(per_store(plain.as_mut_ptr().cast(), region_bytes, places));
     }
     Some((median(tracked), median(base)))

@@ -9,10 +9,13 @@
 
 pub mod announce;
 mod append;
+mod assemble;
+mod attachment;
 pub mod budget;
 mod checkpoint;
 mod clean;
 mod compact;
+mod config;
 mod core;
 mod demand;
 pub mod error;

@@ -12,9 +12,13 @@ use parking_lot::Mutex;
 use perdura_media::{Clock, Device};
 
 use crate::announce::{LaneGuard, Need};
-use crate::append::Appender;
+use crate::assemble::{
+    appender, count_live, frame_bytes_max, new_memory, segments_wanted, spawn_cleaner,
+};
+use crate::attachment::map_region;
 use crate::budget::Budget;
 use crate::clean::{Cleaner, QUEUE_DEPTH};
+use crate::config::{check_grain, checked};
 use crate::core::{Core, hint_tables};
 use crate::error::{OpenError, RegionError};
 use crate::flush::{FlushOptions, FlushReport, flush_all, settle};
@@ -22,78 +26,18 @@ use crate::format::Layout;
 use crate::geometry::{BLOCK_BYTES, Geometry};
 use crate::image;
 use crate::lanes::{LaneId, Lanes};
-use crate::ledger::{Ledger, NO_HOME, SEGMENT_FREE, SEGMENT_USED};
-use crate::planted::Planted;
-use crate::policy::PolicyKind;
+use crate::ledger::Ledger;
 use crate::recover::recover;
 use crate::stats::Stats;
-use crate::sys::{Mapping, SharedMemory};
+use crate::sys::SharedMemory;
 use crate::tracking::{PageTracker, Service, Tracking, TrackingKind};
 use crate::trapped::TrappedMemory;
 
-/// Smallest budget: below it one operation could not proceed.
-pub const BUDGET_MIN_BYTES: u64 = 128 * 1024;
+pub use crate::attachment::Attachment;
+pub use crate::config::{BUDGET_MIN_BYTES, Config};
 
 /// How long a final flush waits for prepared writes.
 const PREPARED_WAIT: Duration = Duration::from_millis(20);
-
-/// Settings of a region.
-#[derive(Debug, Clone)]
-pub struct Config {
-    /// Size of the region, bytes; rounded up to 64 KiB. An existing image may only grow.
-    pub region_bytes: u64,
-    /// Size it may grow to; fixed at creation. `None`: four times `region_bytes`.
-    pub reserved_bytes: Option<u64>,
-    /// Dirty bytes allowed.
-    pub budget_bytes: u64,
-    /// Bytes of a log segment, at creation. `None`: chosen.
-    pub segment_bytes: Option<u64>,
-    /// Log capacity as a multiple of the region, in percent: at least 125.
-    pub log_percent: u64,
-    /// Lanes (locks) of barrier mode.
-    pub lanes: u16,
-    /// How writes are noticed. The grain size follows from it and is part of the image.
-    pub tracking: TrackingKind,
-    /// Trap mode: forbid `munmap` and `mremap` of the region for the life of the process (`mseal`, Linux
-    /// 6.10), for they would take the protection away. The memory of a dropped region then stays mapped,
-    /// so it is for processes that open a region once.
-    pub seal_mapping: bool,
-    /// Victim policy.
-    pub policy: PolicyKind,
-    /// Time between checkpoints; `None`: only when space or a caller asks.
-    pub checkpoint_every: Option<Duration>,
-    /// The cleaner's epoch (Viyojit: 1 ms).
-    pub epoch: Duration,
-    /// Whether a thread cleans ahead and makes checkpoints. Without it writers do all work themselves,
-    /// deterministically.
-    pub thread: bool,
-    /// Seeds the `random` policy and the image's identity.
-    pub seed: u64,
-    /// A planted bug, for tests that must catch it.
-    pub planted: Planted,
-}
-
-impl Config {
-    /// Settings for a region of `region_bytes` with `budget_bytes`.
-    pub fn new(region_bytes: u64, budget_bytes: u64) -> Self {
-        Self {
-            region_bytes,
-            reserved_bytes: None,
-            budget_bytes,
-            segment_bytes: None,
-            log_percent: 200,
-            lanes: 65,
-            tracking: TrackingKind::default(),
-            seal_mapping: false,
-            policy: PolicyKind::default(),
-            checkpoint_every: Some(Duration::from_secs(1)),
-            epoch: Duration::from_millis(1),
-            thread: true,
-            seed: 0,
-            planted: Planted::None,
-        }
-    }
-}
 
 /// How an opened region came to its contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,54 +66,6 @@ pub struct Region {
     thread: Option<JoinHandle<()>>,
     service: Option<Service>,
     origin: Origin,
-}
-
-/// The three things any holder needs to flush: memory, ledger, image.
-pub struct Attachment {
-    map: Mapping,
-    ledger: Ledger,
-}
-
-impl Attachment {
-    /// Adopts the memory and ledger descriptors of a region.
-    pub fn new(memory: OwnedFd, ledger: OwnedFd) -> Result<Self, OpenError> {
-        let adopt = |what, fd| {
-            SharedMemory::from_fd(fd).map_err(|source| OpenError::Memory {
-                what,
-                len_bytes: 0,
-                source,
-            })
-        };
-        let ledger = Ledger::attach(adopt("ledger", ledger)?)?;
-        let memory = adopt("region", memory)?;
-        let map = map_region(&memory)?;
-        Ok(Self { map, ledger })
-    }
-
-    /// Dirty bytes now: what a flush has to write.
-    pub fn used_bytes(&self) -> u64 {
-        self.ledger.budget_used().load(Acquire)
-    }
-
-    /// The budget in force, bytes.
-    pub fn budget_bytes(&self) -> u64 {
-        self.ledger.budget_limit().load(Acquire)
-    }
-
-    /// Flushes everything; nobody may write the region any more.
-    pub fn flush(
-        &self,
-        device: &dyn Device,
-        options: FlushOptions,
-    ) -> Result<FlushReport, RegionError> {
-        let layout = Layout::of(self.ledger.geometry());
-        flush_all(&self.ledger, &self.map, &layout, device, options)
-    }
-}
-
-fn map_region(memory: &SharedMemory) -> Result<Mapping, OpenError> {
-    let len_bytes = memory.len_bytes();
-    memory.map().map_err(|source| OpenError::Memory { what: "region", len_bytes, source })
 }
 
 impl Region {
@@ -570,125 +466,4 @@ impl Drop for Region {
             cleaner.quiesce();
         }
     }
-}
-
-/// Grains are part of the image: the mode that made it must be the mode that opens it.
-fn check_grain(geometry: &Geometry, config: &Config) -> Result<(), OpenError> {
-    let shift = config.tracking.grain_shift();
-    if geometry.grain_shift == shift {
-        return Ok(());
-    }
-    Err(OpenError::Grain { image_bytes: geometry.grain_bytes(), mode_bytes: 1 << shift })
-}
-
-fn checked(mut config: Config) -> Result<Config, OpenError> {
-    config.region_bytes = config.region_bytes.next_multiple_of(BLOCK_BYTES);
-    let refused = |name, value: u64, expected| {
-        Err(OpenError::Setting { name, value: format!("{value} bytes"), expected })
-    };
-    if config.region_bytes < 4 * BLOCK_BYTES {
-        return refused("memory", config.region_bytes, "at least 256 KiB");
-    }
-    if config.budget_bytes < BUDGET_MIN_BYTES {
-        return refused("budget", config.budget_bytes, "at least 128 KiB");
-    }
-    if matches!(config.tracking, TrackingKind::Trap(_)) && !config.thread {
-        return Err(OpenError::Setting {
-            name: "thread",
-            value: "false".into(),
-            expected: "true in trap mode: a store that traps cannot clean by itself",
-        });
-    }
-    if config.log_percent < 125 {
-        return Err(OpenError::Setting {
-            name: "log",
-            value: format!("{} %", config.log_percent),
-            expected: "at least 125 % of the region",
-        });
-    }
-    if config.lanes == 0 || config.lanes > 1024 {
-        return Err(OpenError::Setting {
-            name: "lanes",
-            value: config.lanes.to_string(),
-            expected: "1 to 1024",
-        });
-    }
-    Ok(config)
-}
-
-/// Segments for the region, a whole drain, and the emergency reserve.
-fn segments_wanted(geometry: &Geometry, config: &Config) -> Result<u32, OpenError> {
-    let data = config.region_bytes / 100 * config.log_percent / geometry.segment_bytes + 1;
-    let reserve = u64::from(geometry.reserve_segments(config.budget_bytes));
-    let wanted = data + 2 * reserve + u64::from(geometry.buffers);
-    if wanted > u64::from(geometry.segments_max) {
-        return Err(OpenError::Setting {
-            name: "budget",
-            value: format!("{} bytes", config.budget_bytes),
-            expected: "a log that fits the size reserved at creation; choose a larger reserve",
-        });
-    }
-    Ok(wanted as u32)
-}
-
-fn new_memory(geometry: &Geometry) -> Result<SharedMemory, OpenError> {
-    let len_bytes = geometry.reserved_bytes;
-    SharedMemory::create("perdura-region", len_bytes).map_err(|source| OpenError::Memory {
-        what: "region",
-        len_bytes,
-        source,
-    })
-}
-
-/// Frames small enough that a few of them in flight leave most of a small budget to writers.
-fn frame_bytes_max(geometry: &Geometry, budget_bytes: u64) -> u64 {
-    (budget_bytes / 8).next_power_of_two().clamp(16 << 10, geometry.segment_bytes)
-}
-
-fn appender(ledger: &Ledger, budget_bytes: u64) -> Appender {
-    let geometry = ledger.geometry();
-    let segments = ledger.segments().load(Acquire) as u32;
-    let free = (0..segments)
-        .filter(|number| ledger.segment(*number).state().load(Acquire) == SEGMENT_FREE)
-        .collect();
-    Appender::new(
-        (0..geometry.buffers).rev().collect(),
-        free,
-        geometry.reserve_segments(budget_bytes),
-        frame_bytes_max(geometry, budget_bytes),
-    )
-}
-
-/// Counts live bytes anew from the homes of all grains: a kill may have come between two counters.
-fn count_live(ledger: &Ledger) {
-    let segments = ledger.segments().load(Acquire) as u32;
-    for number in 0..segments {
-        ledger.segment(number).live_bytes().store(0, Relaxed);
-    }
-    let grain_bytes = ledger.geometry().grain_bytes();
-    let grains = ledger.region_bytes().load(Acquire) / grain_bytes;
-    for homes in
-        ledger.homes()[..grains as usize].chunk_by(|a, b| a.load(Relaxed) == b.load(Relaxed))
-    {
-        let home = homes[0].load(Relaxed);
-        if home != NO_HOME {
-            let entry = ledger.segment(home - 1);
-            entry.live_bytes().fetch_add(homes.len() as u64 * grain_bytes, Relaxed);
-            entry.state().store(SEGMENT_USED, Relaxed);
-        }
-    }
-    // A segment without live bytes may still be needed by the last commit: the next one frees it.
-}
-
-fn spawn_cleaner(core: &Arc<Core>, config: &Config) -> Result<JoinHandle<()>, OpenError> {
-    let core = Arc::clone(core);
-    let (epoch, every) = (config.epoch, config.checkpoint_every);
-    std::thread::Builder::new()
-        .name("perdura-cleaner".into())
-        .spawn(move || core.run_cleaner(epoch, every))
-        .map_err(|error| OpenError::Setting {
-            name: "cleaner thread",
-            value: error.to_string(),
-            expected: "a machine that can start one more thread",
-        })
 }
