@@ -157,6 +157,10 @@ impl<'r> LaneGuard<'r> {
             return Ok(());
         }
         self.own(offset, len);
+        if self.core.tracking.pages().is_some() {
+            // The store itself announces.
+            return Ok(());
+        }
         let shift = self.core.ledger.geometry().grain_shift;
         let (first, last) = (offset >> shift, (offset + len - 1) >> shift);
         let mut grain = first;
@@ -245,6 +249,10 @@ impl<'r> LaneGuard<'r> {
     /// that they need not be written. A cut taken earlier still gets what it holds.
     pub fn drop_dirty(&mut self, offset: u64, len: u64) {
         self.own(offset, len);
+        if self.core.tracking.pages().is_some() {
+            // The page is open: what is stored to it next would not be entered again.
+            return;
+        }
         let geometry = self.core.ledger.geometry();
         let first = offset.div_ceil(geometry.grain_bytes());
         let last = (offset + len) >> geometry.grain_shift;

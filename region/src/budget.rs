@@ -28,9 +28,9 @@ pub struct Budget {
     closed: AtomicBool,
 }
 
-impl Budget {
+impl Default for Budget {
     /// An account without a pending change.
-    pub fn new() -> Self {
+    fn default() -> Self {
         Self {
             pending_limit: AtomicU64::new(u64::MAX),
             space_limit: AtomicU64::new(u64::MAX),
@@ -40,7 +40,9 @@ impl Budget {
             closed: AtomicBool::new(false),
         }
     }
+}
 
+impl Budget {
     /// Takes `bytes` from the budget if they fit now.
     pub fn try_take(&self, ledger: &Ledger, bytes: u64) -> bool {
         let used = ledger.budget_used();
@@ -160,7 +162,7 @@ impl Budget {
 }
 
 /// Every outcome (woken, timed out, interrupted, word already changed) means: look again.
-fn sleep_on(word: &AtomicU32, seen: u32, longest: Duration) {
+pub(crate) fn sleep_on(word: &AtomicU32, seen: u32, longest: Duration) {
     let timeout = futex::Timespec {
         tv_sec: longest.as_secs() as i64,
         tv_nsec: i64::from(longest.subsec_nanos()),

@@ -57,10 +57,16 @@ impl Cleaner {
     }
 
     fn write_closing_epoch(&mut self, core: &Core, flags: u16) -> Result<(), RegionError> {
-        // A drain that failed for want of space is gone on with, not cut anew.
-        if core.ledger.closing().load(Acquire) == 0 {
-            cut(core);
+        if core.ledger.closing().load(Acquire) != 0 {
+            // An earlier checkpoint ran out of log space: what it still owes comes first.
+            self.finish_closing_epoch(core, 0)?;
         }
+        self.shut_prepared(core)?;
+        cut(core)?;
+        self.finish_closing_epoch(core, flags)
+    }
+
+    fn finish_closing_epoch(&mut self, core: &Core, flags: u16) -> Result<(), RegionError> {
         self.drain(core)?;
         loop {
             let mut appender = core.appender.lock();
@@ -116,7 +122,7 @@ impl Cleaner {
 }
 
 /// The instant between two epochs.
-fn cut(core: &Core) {
+fn cut(core: &Core) -> Result<(), RegionError> {
     let ledger = &core.ledger;
     assert_eq!(ledger.closing().load(Acquire), 0, "an epoch is still closing");
     let began_ns = core.clock.now_ns();
@@ -127,10 +133,11 @@ fn cut(core: &Core) {
             flip(core);
             drop(held);
         }
-        Tracking::Pages(tracker) => tracker.cut(core, || flip(core)),
+        Tracking::Pages(tracker) => tracker.cut(core, || flip(core))?,
     }
     let held_ns = core.clock.now_ns().saturating_sub(began_ns);
     core.stats.cut_ns_max.fetch_max(held_ns, Relaxed);
+    Ok(())
 }
 
 fn flip(core: &Core) {

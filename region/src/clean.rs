@@ -23,6 +23,8 @@ use crate::tracking::Tracking;
 pub(crate) const QUEUE_DEPTH: usize = 16;
 /// Words copied under one hold of a lane: bounds how long a writer may wait for the cleaner.
 const WORDS_PER_HOLD: usize = 16;
+/// A drain looks after this much whether a fault waits for a page it owes.
+const DRAIN_STEP_BYTES: u64 = 256 << 10;
 /// Completed bytes that are worth a device flush of their own, at most.
 const FLUSH_BATCH_BYTES: u64 = 4 << 20;
 
@@ -47,6 +49,8 @@ pub(crate) struct Cleaner {
     round: u64,
     pressure_bytes: u64,
     dirtied_before: u64,
+    /// Room is made for faults in the middle of something else: no checkpoint may begin.
+    pub(crate) nested: bool,
 }
 
 impl Cleaner {
@@ -60,6 +64,7 @@ impl Cleaner {
             round: seed,
             pressure_bytes: 0,
             dirtied_before: 0,
+            nested: false,
         }
     }
 
@@ -78,7 +83,13 @@ impl Cleaner {
 
     /// One epoch's work of the region's thread: the paper's proactive rule.
     pub fn tick(&mut self, core: &Core) -> Result<(), RegionError> {
-        core.tick.fetch_add(1, Relaxed);
+        match core.tracking.pages() {
+            None => _ = core.tick.fetch_add(1, Relaxed),
+            Some(tracker) => {
+                self.serve_faults(core)?;
+                tracker.sample(core);
+            }
+        }
         let dirtied = core.stats.dirtied_bytes.load(Relaxed);
         let new_bytes = dirtied - self.dirtied_before;
         self.dirtied_before = dirtied;
@@ -102,7 +113,9 @@ impl Cleaner {
 
     /// Copies victims worth about `want_bytes` into frames and submits them. Returns the bytes copied.
     pub fn clean(&mut self, core: &Core, want_bytes: u64) -> Result<u64, RegionError> {
-        self.ensure_space(core)?;
+        if !self.nested {
+            self.ensure_space(core)?;
+        }
         let mut copied = 0;
         // Two revolutions: the first may spare everything once.
         let mut words_left = core.words_in_use() * 2;
@@ -130,6 +143,7 @@ impl Cleaner {
                 Some(Refusal::NoBuffer) => {
                     self.pump(core, Pump::One)?;
                 }
+                Some(Refusal::NoSegment) if self.nested => break,
                 Some(Refusal::NoSegment) => {
                     self.ensure_space(core)?;
                     if core.appender.lock().spare_segments() == 0 {
@@ -148,13 +162,20 @@ impl Cleaner {
         let closing = core.parity() ^ 1;
         let mut from = 0;
         loop {
-            let mut sweep = Sweep { want_bytes: u64::MAX, ..Sweep::new(core, closing) };
-            let refusal = sweep.run(from, core.ledger.geometry().words(), |_, dirty| dirty);
+            let mut want_bytes = u64::MAX;
+            if core.tracking.pages().is_some() {
+                self.serve_urgent(core, closing)?;
+                want_bytes = DRAIN_STEP_BYTES;
+            }
+            let mut sweep = Sweep { want_bytes, ..Sweep::new(core, closing) };
+            let words = core.ledger.geometry().words();
+            let refusal = sweep.run(from, words, |_, dirty| dirty);
             let (bytes, next) = (sweep.copied_bytes, sweep.next);
             drop(sweep);
             Counters::add(&core.stats.drained_bytes, bytes);
             match refusal {
-                None => return Ok(()),
+                None if next >= words => return Ok(()),
+                None => self.pump(core, Pump::Poll).map(drop)?,
                 Some(Refusal::NoBuffer) => self.pump(core, Pump::One).map(drop)?,
                 Some(Refusal::NoSegment) => return Err(core.log_full()),
             }
@@ -368,7 +389,10 @@ impl<'c> Sweep<'c> {
             let dirty = core.ledger.bitmap(parity)[word].load(Acquire);
             let mut victims = select(word, dirty);
             if let Tracking::Pages(tracker) = &core.tracking {
-                victims = tracker.close(core, word, victims);
+                let closed = tracker.close(core, word, victims);
+                // What is owed is closed already, and no fault locks it.
+                assert!(parity == core.parity() || closed == victims, "an owed page is locked");
+                victims = closed;
             }
             let mut appender = core.appender.lock();
             let (done, refused) = core.append_bits(&mut appender, parity, word, victims);
@@ -430,6 +454,7 @@ impl Core {
     pub fn run_cleaner(&self, epoch: Duration, checkpoint_every: Option<Duration>) {
         let mut last_checkpoint_ns = self.clock.now_ns();
         let mut epoch_now = epoch;
+        let mut log_was_full = false;
         while !self.budget.is_closed() && self.failure.get().is_none() {
             let seen = self.budget.cleaner_version();
             let dirtied = self.stats.dirtied_bytes.load(Relaxed);
@@ -443,15 +468,24 @@ impl Core {
             let outcome = cleaner.tick(self).and_then(|()| {
                 if due && !self.is_committed() {
                     last_checkpoint_ns = began_ns;
+                    cleaner.ensure_space(self)?;
                     cleaner.checkpoint(self, false)?;
                 }
                 Ok(())
             });
             drop(cleaner);
-            if let Err(error) = outcome {
-                tracing::error!(%error, "cleaning failed");
+            if let Err(error @ RegionError::LogFull { .. }) = outcome {
+                // Not for good: a checkpoint that waited for a prepared write makes space. Said once.
+                if !std::mem::replace(&mut log_was_full, true) {
+                    tracing::error!(%error, "cleaning waits for space");
+                }
+            } else if let Err(error) = outcome {
+                tracing::error!(%error, "the cleaner stopped");
+                return;
             }
-            if self.budget.has_waiters() {
+            // In trap mode a fault that waits has called, and the call below returns at once; to look for
+            // waiters would mean to run until they have been scheduled.
+            if self.budget.has_waiters() && self.tracking.pages().is_none() {
                 continue;
             }
             // Idle regions are looked at less often; a waiting writer wakes the thread at once.

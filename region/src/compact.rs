@@ -88,13 +88,15 @@ impl Cleaner {
             let stop = end.min((word as u64 + 1) * WORD_GRAINS);
             while !self.move_word(core, victim, word, grain, stop)? {
                 self.pump(core, Pump::One)?;
+                self.serve_faults_nested(core)?;
             }
             grain = stop;
         }
         Ok(())
     }
 
-    /// Moves what lives in `victim` of grains `from..to` of one word. False: no buffer, try again.
+    /// Moves what lives in `victim` of grains `from..to` of one word. False: no buffer, or a page is locked;
+    /// try again.
     fn move_word(
         &mut self,
         core: &Core,
@@ -118,9 +120,10 @@ impl Cleaner {
         let _lane =
             matches!(core.tracking, Tracking::Barrier).then(|| core.lanes.lock_owner_of(offset));
         let bits = lives_there();
-        if let Tracking::Pages(tracker) = &core.tracking {
-            let closed = tracker.close(core, word, bits);
-            assert_eq!(closed, bits, "a page could not be closed for compaction");
+        if let Tracking::Pages(tracker) = &core.tracking
+            && tracker.close_all(core, word, bits).is_none()
+        {
+            return Ok(false);
         }
         // A dirty grain met here is cleaned: its bytes stay charged until they are durable.
         let dirty = core.ledger.bitmap(parity)[word].load(Acquire) & bits;

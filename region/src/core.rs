@@ -92,7 +92,7 @@ impl Core {
 
     /// Notes that a bitmap word has become non-zero.
     pub fn summarize(&self, parity: u64, word: usize) {
-        self.summary[(parity & 1) as usize][word / 64].fetch_or(1 << (word % 64), Relaxed);
+        self.summary[(parity & 1) as usize][word / 64].fetch_or(1 << (word % 64), AcqRel);
     }
 
     /// Calls `f` with each word of a bitmap that may be non-zero, from word `from` up to `to`; stops when
@@ -120,10 +120,16 @@ impl Core {
         }
     }
 
-    /// The caller excludes writers of this word. Forgets it in the summary if it is zero.
+    /// Forgets a word in the summary if it is zero. Fault handlers may be setting bits of it (trap mode), the
+    /// bit first, its summary second: so forget first and look again second, or a bit would never be found.
     pub fn unsummarize_if_clean(&self, parity: u64, word: usize) {
-        if self.ledger.bitmap(parity)[word].load(Relaxed) == 0 {
-            self.summary[(parity & 1) as usize][word / 64].fetch_and(!(1 << (word % 64)), Relaxed);
+        let bits = &self.ledger.bitmap(parity)[word];
+        if bits.load(Relaxed) == 0 {
+            let summary = &self.summary[(parity & 1) as usize][word / 64];
+            summary.fetch_and(!(1 << (word % 64)), AcqRel);
+            if bits.load(Acquire) != 0 {
+                self.summarize(parity, word);
+            }
         }
     }
 

@@ -133,6 +133,24 @@ pub enum OpenError {
         /// Version understood.
         supported: u64,
     },
+    /// The image, or live memory, has grains of another size: made in another tracking mode.
+    #[error(
+        "grain size of the image is {image_bytes} bytes, this tracking mode needs {mode_bytes} bytes"
+    )]
+    Grain {
+        /// Bytes of a grain in the image: 64 (barrier) or 4096 (trap).
+        image_bytes: u64,
+        /// Bytes of a grain in the mode asked for.
+        mode_bytes: u64,
+    },
+    /// The system refuses a way to trap stores.
+    #[error("tracking by {mode} refused: {source}")]
+    Tracking {
+        /// Which way.
+        mode: &'static str,
+        /// The system's error.
+        source: Errno,
+    },
     /// The device failed while settling what a killed process left.
     #[error(transparent)]
     Region(#[from] RegionError),
@@ -181,6 +199,12 @@ pub enum RegionError {
         asked_bytes: u64,
         /// Why not.
         why: &'static str,
+    },
+    /// Pages could not be protected or opened (trap modes); nothing is lost, no checkpoint was made.
+    #[error("changing the protection of pages failed: {source}")]
+    Protection {
+        /// The system's error.
+        source: Errno,
     },
     /// Intake was stopped by a flush; no more writes.
     #[error("the region is closed: its final flush has begun")]

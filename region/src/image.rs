@@ -104,7 +104,7 @@ fn check_geometry(geometry: &Geometry) -> Result<(), ImageError> {
     {
         return impossible("segment size", geometry.segment_bytes);
     }
-    if geometry.reserved_bytes % BLOCK_BYTES != 0
+    if !geometry.reserved_bytes.is_multiple_of(BLOCK_BYTES)
         || geometry.reserved_bytes == 0
         || geometry.reserved_bytes > 1 << 46
     {

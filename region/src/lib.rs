@@ -5,15 +5,19 @@
 //! *grains* in a ledger in shared memory before the bytes change. See `docs/architecture.md`.
 //!
 //! Lock order: cleaner, then lanes in ascending order, then appender. Waiting for budget happens with
-//! none of them held.
+//! none of them held. A fault handler takes no lock at all (see `tracking::fault`).
 
 pub mod announce;
 mod append;
+mod assemble;
+mod attachment;
 pub mod budget;
 mod checkpoint;
 mod clean;
 mod compact;
+mod config;
 mod core;
+mod demand;
 pub mod directory;
 pub mod drill;
 pub mod error;
@@ -34,6 +38,7 @@ pub mod region;
 pub mod stats;
 mod sys;
 mod tracking;
+mod trapped;
 
 pub use announce::{LaneGuard, Need};
 pub use error::{ImageError, OpenError, RegionError};
@@ -42,3 +47,5 @@ pub use lanes::LaneId;
 pub use policy::PolicyKind;
 pub use region::{Config, Region};
 pub use stats::Stats;
+pub use tracking::{TrackingKind, TrapKind};
+pub use trapped::{Prepared, TrappedMemory};

@@ -291,9 +291,8 @@ impl Reader<'_> {
         let impossible = |what, value| {
             OpenError::from(ImageError::Impossible { what, value, offset_bytes: frame_at })
         };
+        let mut placed = Vec::with_capacity(extents.len());
         let mut payload_at = 0usize;
-        let mut payload_read = false;
-        let mut last_checked = None;
         for extent in extents {
             let end_bytes = (extent.grain + extent.len).checked_mul(grain_bytes);
             if extent.len == 0 || end_bytes.is_none_or(|end| end > region_bytes) {
@@ -303,6 +302,14 @@ impl Reader<'_> {
             if payload_at + extent_bytes > frame.payload() {
                 return Err(impossible("extent length", extent.len));
             }
+            placed.push((extent, payload_at));
+            payload_at += extent_bytes;
+        }
+        let mut payload_read = false;
+        let mut last_checked = None;
+        // Last first: a grain that was cleaned, written and cleaned again while the frame was open is in it
+        // twice, and the later copy counts.
+        for (extent, payload_at) in placed.into_iter().rev() {
             for index in 0..extent.len {
                 let grain = extent.grain + index;
                 let home = &homes[grain as usize];
@@ -328,7 +335,6 @@ impl Reader<'_> {
                 home.store(frame.segment + 1, Relaxed);
                 ledger.segment(frame.segment).live_bytes().fetch_add(grain_bytes, Relaxed);
             }
-            payload_at += extent_bytes;
         }
         Ok(())
     }
@@ -417,4 +423,44 @@ pub(crate) fn read_tables(core: &Core, segment: u32) -> Result<(Vec<Extent>, u64
         bytes_read += len + 4096;
     }
     Ok((extents, bytes_read))
+}
+
+#[cfg(test)]
+mod tests {
+    use perdura_media::SimDevice;
+
+    use super::*;
+    use crate::append::{Appender, frame_bytes, seal};
+    use crate::geometry::{BLOCK_BYTES, GRAIN_SHIFT_TRAP};
+    use crate::image::{SlotContents, write_slot};
+    use crate::sys::SharedMemory;
+
+    #[test]
+    fn the_later_of_two_copies_in_one_frame_counts() {
+        let geometry = Geometry::new(4 * BLOCK_BYTES, GRAIN_SHIFT_TRAP, None, 4).unwrap();
+        let (layout, device) = (Layout::of(&geometry), SimDevice::new(0, 1));
+        device.grow(layout.segment_at(2)).unwrap();
+        let memory = SharedMemory::create("test", geometry.reserved_bytes).unwrap();
+        let map = memory.map().unwrap();
+        let ledger = Ledger::create(geometry, 7, geometry.reserved_bytes).unwrap();
+        ledger.segments().store(2, Relaxed);
+        let mut appender = Appender::new(vec![0], [0, 1].into(), 0, geometry.segment_bytes);
+        for byte in [1, 2] {
+            map.copy_in(5 * 4096, &[byte; 4096]);
+            appender.append(&ledger, &map, Extent { grain: 5, len: 1 }, false).unwrap();
+        }
+        appender.close_frame(&ledger, 0);
+        let buffer = ledger.buffer(0);
+        seal(&ledger, &buffer, 7, 0);
+        // SAFETY: nobody else uses the buffer.
+        let bytes = unsafe { buffer.bytes_mut(0, frame_bytes(&buffer) as usize) };
+        device.write_at(layout.segment_at(0), bytes).unwrap();
+        let slot = SlotContents { needed: &[true, false], last_seq: 1, is_final: true, unix_ms: 0 };
+        write_slot(&ledger, &layout, &device, &slot, false).unwrap();
+
+        let found = SharedMemory::create("test", geometry.reserved_bytes).unwrap().map().unwrap();
+        let empty = Ledger::create(geometry, 7, 0).unwrap();
+        recover(&device, &geometry, 7, &empty, &found, Tail::Committed, Planted::None).unwrap();
+        assert_eq!(found.octets(5 * 4096, 1)[0].load(Relaxed), 2);
+    }
 }

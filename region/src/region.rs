@@ -1,6 +1,5 @@
 //! The public face: create or open a region, attach to one that a holder kept, write it, flush it.
 
-use std::collections::VecDeque;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -13,79 +12,31 @@ use parking_lot::Mutex;
 use perdura_media::{Clock, Device};
 
 use crate::announce::{LaneGuard, Need};
-use crate::append::{Appender, count_live};
+use crate::append::count_live;
+use crate::assemble::{appender, new_memory, segments_wanted, spawn_cleaner};
+use crate::attachment::map_region;
 use crate::budget::Budget;
 use crate::clean::{Cleaner, QUEUE_DEPTH};
+use crate::config::{check_grain, checked};
 use crate::core::{Core, hint_tables};
 use crate::error::{OpenError, RegionError};
 use crate::flush::{FlushOptions, FlushReport, flush_all, settle};
 use crate::format::Layout;
-use crate::geometry::{BLOCK_BYTES, GRAIN_SHIFT_BARRIER, Geometry};
+use crate::geometry::{BLOCK_BYTES, Geometry};
 use crate::image;
 use crate::lanes::{LaneId, Lanes};
-use crate::ledger::{Ledger, SEGMENT_FREE};
-use crate::planted::Planted;
-use crate::policy::PolicyKind;
+use crate::ledger::Ledger;
 use crate::recover::{Tail, recover};
 use crate::stats::Stats;
-use crate::sys::{Mapping, SharedMemory};
-use crate::tracking::Tracking;
+use crate::sys::SharedMemory;
+use crate::tracking::{PageTracker, Service, Tracking, TrackingKind};
+use crate::trapped::TrappedMemory;
 
-/// Smallest budget: below it one operation could not proceed.
-pub const BUDGET_MIN_BYTES: u64 = 128 * 1024;
+pub use crate::attachment::Attachment;
+pub use crate::config::{BUDGET_MIN_BYTES, Config, REGION_MIN_BYTES};
 
-/// Smallest region.
-pub const REGION_MIN_BYTES: u64 = 4 * BLOCK_BYTES;
-
-/// Settings of a region.
-#[derive(Debug, Clone)]
-pub struct Config {
-    /// Size of the region, bytes; rounded up to 64 KiB. An existing image may only grow.
-    pub region_bytes: u64,
-    /// Size it may grow to; fixed at creation. `None`: four times `region_bytes`.
-    pub reserved_bytes: Option<u64>,
-    /// Dirty bytes allowed.
-    pub budget_bytes: u64,
-    /// Bytes of a log segment, at creation. `None`: chosen.
-    pub segment_bytes: Option<u64>,
-    /// Log capacity as a multiple of the region, in percent: at least 125.
-    pub log_percent: u64,
-    /// Lanes (locks) of barrier mode.
-    pub lanes: u16,
-    /// Victim policy.
-    pub policy: PolicyKind,
-    /// Time between checkpoints; `None`: only when space or a caller asks.
-    pub checkpoint_every: Option<Duration>,
-    /// The cleaner's epoch (Viyojit: 1 ms).
-    pub epoch: Duration,
-    /// Whether a thread cleans ahead and makes checkpoints. Without it writers do all work themselves,
-    /// deterministically.
-    pub thread: bool,
-    /// Seeds the `random` policy and the image's identity.
-    pub seed: u64,
-    /// A planted bug, for tests that must catch it.
-    pub planted: Planted,
-}
-
-impl Config {
-    /// Settings for a region of `region_bytes` with `budget_bytes`.
-    pub fn new(region_bytes: u64, budget_bytes: u64) -> Self {
-        Self {
-            region_bytes,
-            reserved_bytes: None,
-            budget_bytes,
-            segment_bytes: None,
-            log_percent: 200,
-            lanes: 65,
-            policy: PolicyKind::default(),
-            checkpoint_every: Some(Duration::from_secs(1)),
-            epoch: Duration::from_millis(1),
-            thread: true,
-            seed: 0,
-            planted: Planted::None,
-        }
-    }
-}
+/// How long a final flush waits for prepared writes.
+const PREPARED_WAIT: Duration = Duration::from_millis(20);
 
 /// How an opened region came to its contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,55 +63,8 @@ pub enum Origin {
 pub struct Region {
     core: Arc<Core>,
     thread: Option<JoinHandle<()>>,
+    service: Option<Service>,
     origin: Origin,
-}
-
-/// The three things any holder needs to flush: memory, ledger, image.
-pub struct Attachment {
-    map: Mapping,
-    ledger: Ledger,
-}
-
-impl Attachment {
-    /// Adopts the memory and ledger descriptors of a region.
-    pub fn new(memory: OwnedFd, ledger: OwnedFd) -> Result<Self, OpenError> {
-        let adopt = |what, fd| {
-            SharedMemory::from_fd(fd).map_err(|source| OpenError::Memory {
-                what,
-                len_bytes: 0,
-                source,
-            })
-        };
-        let ledger = Ledger::attach(adopt("ledger", ledger)?)?;
-        let memory = adopt("region", memory)?;
-        let map = map_region(&memory)?;
-        Ok(Self { map, ledger })
-    }
-
-    /// Dirty bytes now: what a flush has to write.
-    pub fn used_bytes(&self) -> u64 {
-        self.ledger.budget_used().load(Acquire)
-    }
-
-    /// The budget in force, bytes.
-    pub fn budget_bytes(&self) -> u64 {
-        self.ledger.budget_limit().load(Acquire)
-    }
-
-    /// Flushes everything; nobody may write the region any more.
-    pub fn flush(
-        &self,
-        device: &dyn Device,
-        options: FlushOptions,
-    ) -> Result<FlushReport, RegionError> {
-        let layout = Layout::of(self.ledger.geometry());
-        flush_all(&self.ledger, &self.map, &layout, device, options)
-    }
-}
-
-fn map_region(memory: &SharedMemory) -> Result<Mapping, OpenError> {
-    let len_bytes = memory.len_bytes();
-    memory.map().map_err(|source| OpenError::Memory { what: "region", len_bytes, source })
 }
 
 impl Region {
@@ -185,7 +89,7 @@ impl Region {
         let reserved = config.reserved_bytes.unwrap_or(config.region_bytes.saturating_mul(4));
         let geometry = Geometry::new(
             reserved.max(config.region_bytes),
-            GRAIN_SHIFT_BARRIER,
+            config.tracking.grain_shift(),
             config.segment_bytes,
             image::BUFFERS,
         )?;
@@ -213,6 +117,7 @@ impl Region {
         geometry: Geometry,
         image_id: u64,
     ) -> Result<Self, OpenError> {
+        check_grain(&geometry, &config)?;
         let ledger = Ledger::create(geometry, image_id, 0)?;
         let memory = new_memory(&geometry)?;
         let map = map_region(&memory)?;
@@ -261,6 +166,7 @@ impl Region {
             })
         };
         let ledger = Ledger::attach(adopt("ledger", ledger)?)?;
+        check_grain(ledger.geometry(), &config)?;
         let memory = adopt("region", memory)?;
         let layout = Layout::of(ledger.geometry());
         settle(&ledger, &layout, &*device)?;
@@ -309,14 +215,23 @@ impl Region {
                 .collect::<Box<[_]>>()
         };
         let summary = [summary(0), summary(1)];
+        let tracking = match config.tracking {
+            TrackingKind::Barrier => Tracking::Barrier,
+            TrackingKind::Trap(kind) => {
+                let region_bytes = ledger.region_bytes().load(Acquire);
+                let (epoch, seal) = (config.epoch, config.seal_mapping);
+                let tracker = PageTracker::new(kind, &map, &geometry, region_bytes, epoch, seal)?;
+                Tracking::Pages(Box::new(tracker))
+            }
+        };
         let queue = device.queue(QUEUE_DEPTH)?;
         let core = Arc::new(Core {
             layout: Layout::of(&geometry),
             appender: Mutex::new(appender(&ledger, limit)),
             cleaner: Mutex::new(Cleaner::new(queue, config.seed)),
             lanes: Lanes::new(config.lanes, geometry.blocks()),
-            tracking: Tracking::Barrier,
-            budget: Budget::new(),
+            tracking,
+            budget: Budget::default(),
             stats: Default::default(),
             tick: AtomicU32::new(1),
             failure: OnceLock::new(),
@@ -337,7 +252,8 @@ impl Region {
             core.cleaner.lock().commit_checkpoint(&core, false)?;
         }
         let thread = config.thread.then(|| spawn_cleaner(&core, &config)).transpose()?;
-        let region = Self { core, thread, origin };
+        let mut region = Self { core, thread, service: None, origin };
+        region.service = Service::start(&region.core)?;
         region.set_budget(config.budget_bytes)?;
         Ok(region)
     }
@@ -387,10 +303,25 @@ impl Region {
         self.core.lanes.assign(block, lane);
     }
 
+    /// The bytes, for code that just stores; `None` in barrier mode.
+    pub fn trapped(&self) -> Option<TrappedMemory<'_>> {
+        TrappedMemory::new(&self.core)
+    }
+
+    /// Which tracking mode is active, and why.
+    pub fn describe_tracking(&self) -> String {
+        match self.core.tracking.pages() {
+            None => "barrier: writers announce what they change".into(),
+            Some(tracker) => tracker.describe(),
+        }
+    }
+
     /// Makes the state of this moment durable: a consistent checkpoint.
     pub fn checkpoint(&self) -> Result<(), RegionError> {
         self.core.check_open()?;
-        self.core.cleaner.lock().checkpoint(&self.core, false)
+        let mut cleaner = self.core.cleaner.lock();
+        cleaner.ensure_space(&self.core)?;
+        cleaner.checkpoint(&self.core, false)
     }
 
     /// Makes everything done so far durable before it returns; cheaper than a checkpoint, does not free
@@ -415,11 +346,11 @@ impl Region {
             core.check()?;
             let used = core.ledger.budget_used().load(Acquire);
             if used <= bytes {
-                let needed = core.ledger.geometry().reserve_segments(bytes);
-                core.appender
-                    .lock()
-                    .set_budget(needed, frame_bytes_max(core.ledger.geometry(), bytes));
+                core.fit_log(core.region_bytes(), bytes)?;
                 cleaner.ensure_space(core)?;
+                if core.coverable_bytes() < bytes {
+                    return Err(core.log_full());
+                }
                 core.budget.commit_limit(&core.ledger, bytes);
                 return Ok(());
             }
@@ -453,6 +384,9 @@ impl Region {
         }
         let _cleaner = core.cleaner.lock();
         core.fit_log(region_bytes.max(core.region_bytes()), self.budget_bytes())?;
+        if let (Some(tracker), true) = (core.tracking.pages(), region_bytes > core.region_bytes()) {
+            tracker.extend(&core.map, core.region_bytes(), region_bytes)?;
+        }
         core.ledger.region_bytes().fetch_max(region_bytes, AcqRel);
         Ok(())
     }
@@ -505,13 +439,24 @@ impl Region {
     /// Stops intake for good, flushes everything, commits it as final.
     ///
     /// Lanes are taken one by one and never given back: a writer that holds one ends its operation first,
-    /// one that waits for budget gets [`RegionError::Closed`].
+    /// one that waits for budget gets [`RegionError::Closed`]. In trap mode every page is closed for good:
+    /// a thread that stores waits until the process ends or the region is dropped.
     pub fn close(&self, threads: usize) -> Result<FlushReport, RegionError> {
         let core = &self.core;
         core.budget.close();
         let mut cleaner = core.cleaner.lock();
-        let lanes: Vec<_> =
-            (0..core.lanes.count()).map(|lane| core.lanes.lock(LaneId(lane)).lock()).collect();
+        let mut lanes = Vec::new();
+        match &core.tracking {
+            Tracking::Barrier => lanes
+                .extend((0..core.lanes.count()).map(|lane| core.lanes.lock(LaneId(lane)).lock())),
+            Tracking::Pages(tracker) => {
+                // An emergency does not wait for a peer's bytes: what is still being transferred then is
+                // flushed as it is, and a system call that goes on gets EFAULT.
+                tracker.prepared.begin_shut();
+                tracker.prepared.is_empty_within(PREPARED_WAIT);
+                tracker.shut(core)?;
+            }
+        }
         core.appender.lock().close_frame(&core.ledger, 0);
         cleaner.quiesce();
         let options = FlushOptions { threads, unix_ms: core.clock.unix_ms() };
@@ -527,6 +472,11 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
+        if let Some(tracker) = self.core.tracking.pages() {
+            tracker.retire();
+        }
+        // Before the core goes: handlers look into it.
+        drop(self.service.take());
         self.core.budget.close();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
@@ -537,133 +487,4 @@ impl Drop for Region {
             cleaner.quiesce();
         }
     }
-}
-
-fn checked(mut config: Config) -> Result<Config, OpenError> {
-    config.region_bytes = config.region_bytes.next_multiple_of(BLOCK_BYTES);
-    let refused = |name, value: u64, expected| {
-        Err(OpenError::Setting { name, value: format!("{value} bytes"), expected })
-    };
-    if config.region_bytes < REGION_MIN_BYTES {
-        return refused("memory", config.region_bytes, "at least 256 KiB");
-    }
-    if config.budget_bytes < BUDGET_MIN_BYTES {
-        return refused("budget", config.budget_bytes, "at least 128 KiB");
-    }
-    if config.log_percent < 125 {
-        return Err(OpenError::Setting {
-            name: "log",
-            value: format!("{} %", config.log_percent),
-            expected: "at least 125 % of the region",
-        });
-    }
-    if config.lanes == 0 || config.lanes > 1024 {
-        return Err(OpenError::Setting {
-            name: "lanes",
-            value: config.lanes.to_string(),
-            expected: "1 to 1024",
-        });
-    }
-    Ok(config)
-}
-
-/// Segments for the region, a whole drain, and the emergency reserve; as many as the image can have, at most.
-fn segments_wanted(
-    geometry: &Geometry,
-    log_percent: u64,
-    region_bytes: u64,
-    budget_bytes: u64,
-) -> u32 {
-    let data = region_bytes / 100 * log_percent / geometry.segment_bytes + 1;
-    let reserve = u64::from(geometry.reserve_segments(budget_bytes));
-    // The emergency reserve, a whole drain, what compaction works with, and frames on their way.
-    let wanted = (data + 2 * reserve + u64::from(geometry.buffers)) * 34 / 32;
-    wanted.min(u64::from(geometry.segments_max)) as u32
-}
-
-impl Core {
-    /// Makes the log large enough for this region and budget, and sizes reserve and frames for the budget.
-    fn fit_log(&self, region_bytes: u64, budget_bytes: u64) -> Result<(), RegionError> {
-        let geometry = self.ledger.geometry();
-        let before = self.ledger.segments().load(Acquire) as u32;
-        let wanted = segments_wanted(geometry, self.log_percent, region_bytes, budget_bytes);
-        let mut appender = self.appender.lock();
-        if wanted > before {
-            let refused =
-                |error: perdura_media::DeviceError| RegionError::Space { cause: error.to_string() };
-            self.device.grow(self.layout.segment_at(wanted)).map_err(refused)?;
-            self.device.flush().map_err(|error| self.latch(&error))?;
-            self.ledger.segments().store(u64::from(wanted), Release);
-            (before..wanted).for_each(|number| appender.free_segments.push_front(number));
-        }
-        appender.set_budget(
-            geometry.reserve_segments(budget_bytes),
-            frame_bytes_max(geometry, budget_bytes),
-        );
-        self.note_space(&appender);
-        Ok(())
-    }
-
-    /// Largest budget whose emergency flush fits the segments that are free now.
-    pub fn coverable_bytes(&self) -> u64 {
-        let free = self.appender.lock().free_segments.len() as u32;
-        let geometry = self.ledger.geometry();
-        let (mut fits, mut beyond) = (0, u64::from(free) * geometry.segment_bytes + 1);
-        while beyond - fits > 4096 {
-            let middle = fits + (beyond - fits) / 2;
-            if geometry.reserve_segments(middle) <= free { fits = middle } else { beyond = middle }
-        }
-        fits
-    }
-
-    /// Makes the appender anew from the ledger, after a flush has used free segments behind its back.
-    pub fn rebuild_appender(&self) {
-        let mut current = self.appender.lock();
-        *current = appender(&self.ledger, self.ledger.budget_limit().load(Acquire));
-        self.note_space(&current);
-    }
-}
-
-fn new_memory(geometry: &Geometry) -> Result<SharedMemory, OpenError> {
-    let len_bytes = geometry.reserved_bytes;
-    SharedMemory::create("perdura-region", len_bytes).map_err(|source| OpenError::Memory {
-        what: "region",
-        len_bytes,
-        source,
-    })
-}
-
-/// Frames small enough that a few of them in flight leave most of a small budget to writers.
-fn frame_bytes_max(geometry: &Geometry, budget_bytes: u64) -> u64 {
-    (budget_bytes / 8).next_power_of_two().clamp(16 << 10, geometry.segment_bytes)
-}
-
-fn appender(ledger: &Ledger, budget_bytes: u64) -> Appender {
-    let geometry = ledger.geometry();
-    let segments = ledger.segments().load(Acquire) as u32;
-    let mut free: Vec<u32> =
-        (0..segments).filter(|number| ledger.segment(*number).state() == SEGMENT_FREE).collect();
-    // Cleaning begins with space that was never written, which is slower to write, and leaves the rest to the
-    // emergency flush, which begins with space that was.
-    free.sort_by_key(|number| ledger.segment(*number).was_written());
-    let free = VecDeque::from(free);
-    Appender::new(
-        (0..geometry.buffers).rev().collect(),
-        free,
-        geometry.reserve_segments(budget_bytes),
-        frame_bytes_max(geometry, budget_bytes),
-    )
-}
-
-fn spawn_cleaner(core: &Arc<Core>, config: &Config) -> Result<JoinHandle<()>, OpenError> {
-    let core = Arc::clone(core);
-    let (epoch, every) = (config.epoch, config.checkpoint_every);
-    std::thread::Builder::new()
-        .name("perdura-cleaner".into())
-        .spawn(move || core.run_cleaner(epoch, every))
-        .map_err(|error| OpenError::Setting {
-            name: "cleaner thread",
-            value: error.to_string(),
-            expected: "a machine that can start one more thread",
-        })
 }

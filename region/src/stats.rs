@@ -47,7 +47,7 @@ counters! {
     group_commits,
     /// Nanoseconds spent in checkpoints.
     checkpoint_ns,
-    /// Longest time that one cut held all lanes, nanoseconds.
+    /// Longest time that one cut held all lanes (barrier) or all faults (trap), nanoseconds.
     cut_ns_max,
     /// Times a writer had to wait for budget or a frame buffer.
     stalls,
@@ -57,6 +57,11 @@ counters! {
     faults,
     /// Pages protected again.
     reprotections,
+    /// Epochs of the policy (trap modes): in each, every page then open was protected once.
+    epochs,
+    /// Duration of the last of them, nanoseconds: the configured epoch, or longer where protecting so many
+    /// pages would have cost more than a tenth of it.
+    epoch_ns_last,
 }
 
 impl Counters {

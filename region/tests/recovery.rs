@@ -1,5 +1,7 @@
 //! Power cuts against a bare region: after any of them, memory is what it was at a commit.
 
+#![allow(clippy::unwrap_used)]
+
 use std::sync::Arc;
 
 use perdura_media::sim::SimDevice;

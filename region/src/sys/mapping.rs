@@ -7,11 +7,16 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 /// A memory file: lives as long as any process holds a descriptor of it.
+///
+/// Its size is sealed: no holder can take pages away under a mapping. It is not sealed against writing
+/// (`F_SEAL_FUTURE_WRITE`): seals belong to the file, not to a descriptor, and can never be taken off,
+/// and a restarted server must map it for writing again. So a second writable mapping or `pwrite` on the
+/// descriptor stays possible for whoever is given it; the library hands no such mapping out.
 #[derive(Debug)]
 pub struct SharedMemory {
     fd: OwnedFd,
@@ -21,8 +26,9 @@ pub struct SharedMemory {
 impl SharedMemory {
     /// A new, zeroed, sparse memory file.
     pub fn create(name: &str, len_bytes: u64) -> Result<Self, Errno> {
-        let fd = memfd_create(name, MemfdFlags::CLOEXEC)?;
+        let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&fd, len_bytes)?;
+        fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         Ok(Self { fd, len_bytes })
     }
 

@@ -1,10 +1,15 @@
-//! The unsafe seam: file-backed shared memory and raw copies. Nothing above this folder dereferences a
-//! raw pointer except through the two types here.
+//! The unsafe seam: file-backed shared memory, write-protection, fault signals and raw copies. Nothing above
+//! this folder dereferences a raw pointer except through the types here.
 
 mod aligned;
+mod guarded;
 mod mapping;
 mod prefetch;
+pub mod signals;
+mod uffd;
 
 pub use aligned::AlignedBytes;
+pub use guarded::Access;
 pub use mapping::{Mapping, SharedMemory};
 pub use prefetch::prefetch;
+pub use uffd::{Delivery, Uffd};

@@ -1,0 +1,177 @@
+//! What write tracking costs: nanoseconds per first write to a page and per store, untracked, announced and
+//! trapped, in one run; each figure is the median of pairs (the mode and its untracked baseline in turn).
+//!
+//! `cargo run --release -p perdura-region --example tracking_cost -- [MiB] [stores]`
+//! The device is simulated in memory: this measures the path of a store, not an SSD.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use perdura_media::RealClock;
+use perdura_media::sim::SimDevice;
+use perdura_region::{BLOCK_BYTES, Config, LaneId, OpenError, Region, TrackingKind, TrapKind};
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus as Random;
+
+const PAGE: u64 = 4096;
+const PAIRS: usize = 3;
+const BUDGETS_PERCENT: [u64; 4] = [2, 11, 46, 100];
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let mut number = |default| arguments.next().map_or(default, |text| text.parse().unwrap());
+    let (mib, stores): (u64, u64) = (number(256), number(1_000_000));
+    let region_bytes = mib << 20;
+    let (uniform, zipf) = (places(region_bytes, stores, false), places(region_bytes, stores, true));
+    println!("{mib} MiB, {stores} stores of 8 B, medians of {PAIRS} pairs, one writer, seed 1");
+    println!(
+        "{:<44} {:>6} {:>12} {:>12} {:>12}",
+        "", "budget", "first write", "uniform", "Zipf 0.99"
+    );
+    println!("{:<44} {:>6} {:>12} {:>12} {:>12}", "", "%", "ns (base)", "ns (base)", "ns (base)");
+    let modes = [
+        TrackingKind::Barrier,
+        TrackingKind::Trap(TrapKind::UffdSigbus),
+        TrackingKind::Trap(TrapKind::UffdThread),
+        TrackingKind::Trap(TrapKind::Mprotect),
+    ];
+    for mode in modes {
+        for percent in BUDGETS_PERCENT {
+            let budget_bytes = region_bytes / 100 * percent;
+            let first = if percent == 100 {
+                paired(mode, region_bytes, budget_bytes, &one_per_page(region_bytes))
+            } else {
+                None
+            };
+            let cells = [
+                first,
+                paired(mode, region_bytes, budget_bytes, &uniform),
+                paired(mode, region_bytes, budget_bytes, &zipf),
+            ];
+            let [first, uniform, zipf] = cells.map(|cell| match cell {
+                Some((ns, base)) => format!("{ns:.0} ({base:.0})"),
+                None => "-".into(),
+            });
+            println!("{:<44} {percent:>6} {first:>12} {uniform:>12} {zipf:>12}", name(mode));
+        }
+    }
+}
+
+fn name(mode: TrackingKind) -> String {
+    match mode {
+        TrackingKind::Barrier => "barrier (64 B grains)".into(),
+        TrackingKind::Trap(kind) => format!("trap {kind:?} (4 KiB grains)"),
+    }
+}
+
+/// Nanoseconds per store of the mode and of plain memory, medians of pairs; `None`: the mode is refused.
+fn paired(
+    mode: TrackingKind,
+    region_bytes: u64,
+    budget_bytes: u64,
+    places: &[u64],
+) -> Option<(f64, f64)> {
+    let (mut tracked, mut base) = (Vec::new(), Vec::new());
+    for pair in 0..PAIRS {
+        let device = Arc::new(SimDevice::new(0, pair as u64));
+        let config = Config {
+            tracking: mode,
+            checkpoint_every: Some(Duration::from_secs(1)),
+            lanes: 1,
+            ..Config::new(region_bytes, budget_bytes)
+        };
+        let region = match Region::open(device, Arc::new(RealClock), config) {
+            Ok(region) => region,
+            Err(OpenError::Tracking { .. }) => return None,
+            Err(error) => panic!("{error}"),
+        };
+        tracked.push(match region.trapped() {
+            Some(memory) => per_store(memory.as_ptr(), region_bytes, places),
+            None => announced(&region, places),
+        });
+        let mut plain = vec![1u64; region_bytes as usize / 8];
+        base.push(per_store(plain.as_mut_ptr().cast(), region_bytes, places));
+    }
+    Some((median(tracked), median(base)))
+}
+
+/// Every page is touched by reading first, so that no figure holds the kernel's cost of fresh memory.
+fn per_store(base: *mut u8, region_bytes: u64, places: &[u64]) -> f64 {
+    let word = |at: u64| {
+        // SAFETY: `base` is valid for `region_bytes`, the places are aligned and inside, one thread.
+        unsafe { &*base.add(at as usize).cast::<AtomicU64>() }
+    };
+    let mut sum = 0;
+    for page in 0..region_bytes / PAGE {
+        sum |= word(page * PAGE).load(Ordering::Relaxed);
+    }
+    std::hint::black_box(sum);
+    let began = Instant::now();
+    for (value, place) in places.iter().enumerate() {
+        word(*place).store(value as u64 | 1, Ordering::Relaxed);
+    }
+    began.elapsed().as_nanos() as f64 / places.len() as f64
+}
+
+/// As [`per_store`], by a writer that announces: one lane, locked for every store as a shard's operation does.
+fn announced(region: &Region, places: &[u64]) -> f64 {
+    for block in 0..region.len_bytes() / BLOCK_BYTES {
+        region.assign_block(block, LaneId(0));
+    }
+    let began = Instant::now();
+    for (value, place) in places.iter().enumerate() {
+        let mut credit = 0;
+        loop {
+            let need = match region.lock_with(LaneId(0), credit).store(*place, value as u64 | 1) {
+                Ok(()) => break,
+                Err(need) => need,
+            };
+            credit = region.satisfy(need).unwrap();
+        }
+    }
+    began.elapsed().as_nanos() as f64 / places.len() as f64
+}
+
+/// A quarter of the pages in random order: below the threshold of cleaning, so the fault path alone.
+fn one_per_page(region_bytes: u64) -> Vec<u64> {
+    let mut pages: Vec<u64> = (0..region_bytes / PAGE).map(|page| page * PAGE).collect();
+    let mut random = Random::seed_from_u64(1);
+    for index in (1..pages.len()).rev() {
+        pages.swap(index, random.random_range(0..=index));
+    }
+    pages.truncate(pages.len() / 4);
+    pages
+}
+
+/// Word offsets: uniform, or Zipf 0.99 over records of 1 KiB spread by a hash (Gray et al.'s generator).
+fn places(region_bytes: u64, stores: u64, skewed: bool) -> Vec<u64> {
+    let mut random = Random::seed_from_u64(1);
+    if !skewed {
+        return (0..stores).map(|_| random.random_range(0..region_bytes / 8) * 8).collect();
+    }
+    const THETA: f64 = 0.99;
+    let records = region_bytes / 1024;
+    let zeta = |n: u64| (1..=n).map(|rank| (rank as f64).powf(-THETA)).sum::<f64>();
+    let (zeta_2, zeta_n) = (zeta(2), zeta(records));
+    let alpha = 1.0 / (1.0 - THETA);
+    let eta = (1.0 - (2.0 / records as f64).powf(1.0 - THETA)) / (1.0 - zeta_2 / zeta_n);
+    (0..stores)
+        .map(|_| {
+            let u: f64 = random.random();
+            let rank = match u * zeta_n {
+                uz if uz < 1.0 => 0,
+                uz if uz < 1.0 + 0.5f64.powf(THETA) => 1,
+                _ => (records as f64 * (eta * u - eta + 1.0).powf(alpha)) as u64,
+            };
+            let record = rank.min(records - 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) % records;
+            record * 1024 + random.random_range(0..128) * 8
+        })
+        .collect()
+}
+
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}

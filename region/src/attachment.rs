@@ -1,0 +1,60 @@
+//! What a holder has of a region: memory and ledger, enough to flush with no part of the process that wrote.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering::Acquire;
+
+use perdura_media::Device;
+
+use crate::error::{OpenError, RegionError};
+use crate::flush::{FlushOptions, FlushReport, flush_all};
+use crate::format::Layout;
+use crate::ledger::Ledger;
+use crate::sys::{Mapping, SharedMemory};
+
+/// The three things any holder needs to flush: memory, ledger, image.
+pub struct Attachment {
+    map: Mapping,
+    ledger: Ledger,
+}
+
+impl Attachment {
+    /// Adopts the memory and ledger descriptors of a region.
+    pub fn new(memory: OwnedFd, ledger: OwnedFd) -> Result<Self, OpenError> {
+        let adopt = |what, fd| {
+            SharedMemory::from_fd(fd).map_err(|source| OpenError::Memory {
+                what,
+                len_bytes: 0,
+                source,
+            })
+        };
+        let ledger = Ledger::attach(adopt("ledger", ledger)?)?;
+        let memory = adopt("region", memory)?;
+        let map = map_region(&memory)?;
+        Ok(Self { map, ledger })
+    }
+
+    /// Dirty bytes now: what a flush has to write.
+    pub fn used_bytes(&self) -> u64 {
+        self.ledger.budget_used().load(Acquire)
+    }
+
+    /// The budget in force, bytes.
+    pub fn budget_bytes(&self) -> u64 {
+        self.ledger.budget_limit().load(Acquire)
+    }
+
+    /// Flushes everything; nobody may write the region any more.
+    pub fn flush(
+        &self,
+        device: &dyn Device,
+        options: FlushOptions,
+    ) -> Result<FlushReport, RegionError> {
+        let layout = Layout::of(self.ledger.geometry());
+        flush_all(&self.ledger, &self.map, &layout, device, options)
+    }
+}
+
+pub(crate) fn map_region(memory: &SharedMemory) -> Result<Mapping, OpenError> {
+    let len_bytes = memory.len_bytes();
+    memory.map().map_err(|source| OpenError::Memory { what: "region", len_bytes, source })
+}

@@ -1,0 +1,117 @@
+//! Settings of a region, and which of them are refused.
+
+use std::time::Duration;
+
+use crate::error::OpenError;
+use crate::geometry::{BLOCK_BYTES, Geometry};
+use crate::planted::Planted;
+use crate::policy::PolicyKind;
+use crate::tracking::TrackingKind;
+
+/// Smallest budget: below it one operation could not proceed.
+pub const BUDGET_MIN_BYTES: u64 = 128 * 1024;
+
+/// Smallest region.
+pub const REGION_MIN_BYTES: u64 = 4 * BLOCK_BYTES;
+
+/// Settings of a region.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Size of the region, bytes; rounded up to 64 KiB. An existing image may only grow.
+    pub region_bytes: u64,
+    /// Size it may grow to; fixed at creation. `None`: four times `region_bytes`.
+    pub reserved_bytes: Option<u64>,
+    /// Dirty bytes allowed.
+    pub budget_bytes: u64,
+    /// Bytes of a log segment, at creation. `None`: chosen.
+    pub segment_bytes: Option<u64>,
+    /// Log capacity as a multiple of the region, in percent: at least 125.
+    pub log_percent: u64,
+    /// Lanes (locks) of barrier mode.
+    pub lanes: u16,
+    /// How writes are noticed. The grain size follows from it and is part of the image.
+    pub tracking: TrackingKind,
+    /// Trap mode: forbid `munmap` and `mremap` of the region for the life of the process (`mseal`, Linux
+    /// 6.10), for they would take the protection away. The memory of a dropped region then stays mapped,
+    /// so it is for processes that open a region once.
+    pub seal_mapping: bool,
+    /// Victim policy.
+    pub policy: PolicyKind,
+    /// Time between checkpoints; `None`: only when space or a caller asks.
+    pub checkpoint_every: Option<Duration>,
+    /// The cleaner's epoch (Viyojit: 1 ms).
+    pub epoch: Duration,
+    /// Whether a thread cleans ahead and makes checkpoints. Without it writers do all work themselves,
+    /// deterministically.
+    pub thread: bool,
+    /// Seeds the `random` policy and the image's identity.
+    pub seed: u64,
+    /// A planted bug, for tests that must catch it.
+    pub planted: Planted,
+}
+
+impl Config {
+    /// Settings for a region of `region_bytes` with `budget_bytes`.
+    pub fn new(region_bytes: u64, budget_bytes: u64) -> Self {
+        Self {
+            region_bytes,
+            reserved_bytes: None,
+            budget_bytes,
+            segment_bytes: None,
+            log_percent: 200,
+            lanes: 65,
+            tracking: TrackingKind::default(),
+            seal_mapping: false,
+            policy: PolicyKind::default(),
+            checkpoint_every: Some(Duration::from_secs(1)),
+            epoch: Duration::from_millis(1),
+            thread: true,
+            seed: 0,
+            planted: Planted::None,
+        }
+    }
+}
+
+/// Grains are part of the image: the mode that made it must be the mode that opens it.
+pub(crate) fn check_grain(geometry: &Geometry, config: &Config) -> Result<(), OpenError> {
+    let shift = config.tracking.grain_shift();
+    if geometry.grain_shift == shift {
+        return Ok(());
+    }
+    Err(OpenError::Grain { image_bytes: geometry.grain_bytes(), mode_bytes: 1 << shift })
+}
+
+pub(crate) fn checked(mut config: Config) -> Result<Config, OpenError> {
+    config.region_bytes = config.region_bytes.next_multiple_of(BLOCK_BYTES);
+    let refused = |name, value: u64, expected| {
+        Err(OpenError::Setting { name, value: format!("{value} bytes"), expected })
+    };
+    if config.region_bytes < REGION_MIN_BYTES {
+        return refused("memory", config.region_bytes, "at least 256 KiB");
+    }
+    if config.budget_bytes < BUDGET_MIN_BYTES {
+        return refused("budget", config.budget_bytes, "at least 128 KiB");
+    }
+    if matches!(config.tracking, TrackingKind::Trap(_)) && !config.thread {
+        return Err(OpenError::Setting {
+            name: "thread",
+            value: "false".into(),
+            expected: "true in trap mode: a store that traps cannot clean by itself",
+        });
+    }
+    if config.log_percent < 125 {
+        return Err(OpenError::Setting {
+            name: "log",
+            value: format!("{} %", config.log_percent),
+            expected: "at least 125 % of the region",
+        });
+    }
+    if config.lanes == 0 || config.lanes > 1024 {
+        return Err(OpenError::Setting {
+            name: "lanes",
+            value: config.lanes.to_string(),
+            expected: "1 to 1024",
+        });
+    }
+    Ok(config)
+}

@@ -1,0 +1,113 @@
+//! What trapped tracking does to a mapping besides write-protecting it, and copies that other threads may see.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+
+use rustix::io::Errno;
+use rustix::mm::{Advice, MprotectFlags, madvise, mprotect};
+
+use super::Mapping;
+
+/// What a mapped range allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Nothing: any touch is a SIGSEGV.
+    None,
+    /// Reading.
+    Read,
+    /// Reading and writing.
+    Write,
+}
+
+impl Mapping {
+    /// Leaves the mapping out of forked children: a store there would not be trapped here.
+    pub fn dont_fork(&self) -> Result<(), Errno> {
+        // SAFETY: changes only what a later fork copies.
+        unsafe { madvise(self.base().cast(), self.len_bytes() as usize, Advice::LinuxDontFork) }
+    }
+
+    /// Sets what a range of whole pages allows. Async-signal-safe.
+    pub fn set_access(&self, offset: u64, len: usize, access: Access) -> Result<(), Errno> {
+        let flags = match access {
+            Access::None => MprotectFlags::empty(),
+            Access::Read => MprotectFlags::READ,
+            Access::Write => MprotectFlags::READ | MprotectFlags::WRITE,
+        };
+        assert!(offset + len as u64 <= self.len_bytes(), "a range leaves its mapping");
+        // SAFETY: the range lies in this mapping; no byte changes. Threads that store into a range that
+        // became read-only get a signal, which is what the caller is after.
+        unsafe { mprotect(self.base().wrapping_add(offset as usize).cast(), len, flags) }
+    }
+
+    /// Makes a page present and writable as a store would, or says why a store would fail.
+    pub fn populate(&self, offset: u64, len: usize) -> Result<(), Errno> {
+        assert!(offset + len as u64 <= self.len_bytes(), "a range leaves its mapping");
+        // SAFETY: the range lies in this mapping; no byte changes.
+        unsafe {
+            let start = self.base().wrapping_add(offset as usize);
+            madvise(start.cast(), len, Advice::LinuxPopulateWrite)
+        }
+    }
+
+    /// Forbids `mremap`, `munmap` and `mprotect` of a range for the rest of the process's life; the
+    /// mapping's memory is then only given back by the process's end. `ENOSYS` before Linux 6.10.
+    pub fn seal(&self, offset: u64, len: usize) -> Result<(), Errno> {
+        assert!(offset + len as u64 <= self.len_bytes(), "a range leaves its mapping");
+        let start = self.base().wrapping_add(offset as usize);
+        // SAFETY: mseal takes a range and flags, and changes no byte.
+        let outcome = unsafe { libc::syscall(libc::SYS_mseal, start, len, 0usize) };
+        if outcome == 0 {
+            return Ok(());
+        }
+        Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL))
+    }
+
+    /// Copies out bytes that other threads may be changing: each byte is one that was there.
+    pub fn copy_out(&self, offset: u64, out: &mut [u8]) {
+        let (head, words) = split(offset, out.len());
+        let (first, rest) = out.split_at_mut(head);
+        let (middle, last) = rest.split_at_mut(words * 8);
+        let octets = |at: u64, out: &mut [u8]| {
+            let bytes = self.octets(at, out.len());
+            for (place, byte) in out.iter_mut().zip(bytes) {
+                *place = AtomicU8::load(byte, Relaxed);
+            }
+        };
+        octets(offset, first);
+        if words == 0 {
+            return octets(offset + head as u64, last);
+        }
+        let at = offset + head as u64;
+        for (place, word) in middle.chunks_exact_mut(8).zip(self.words(at, words)) {
+            place.copy_from_slice(&AtomicU64::load(word, Relaxed).to_ne_bytes());
+        }
+        octets(at + words as u64 * 8, last);
+    }
+
+    /// Stores bytes that other threads may be reading or changing.
+    pub fn copy_in(&self, offset: u64, bytes: &[u8]) {
+        let (head, words) = split(offset, bytes.len());
+        let (first, rest) = bytes.split_at(head);
+        let (middle, last) = rest.split_at(words * 8);
+        let octets = |at: u64, bytes: &[u8]| {
+            for (byte, place) in bytes.iter().zip(self.octets(at, bytes.len())) {
+                place.store(*byte, Relaxed);
+            }
+        };
+        octets(offset, first);
+        if words == 0 {
+            return octets(offset + head as u64, last);
+        }
+        let at = offset + head as u64;
+        for (chunk, place) in middle.chunks_exact(8).zip(self.words(at, words)) {
+            let word = chunk.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+            place.store(u64::from_le(word), Relaxed);
+        }
+        octets(at + words as u64 * 8, last);
+    }
+}
+
+/// Bytes before the first aligned word, and whole words after them.
+fn split(offset: u64, len: usize) -> (usize, usize) {
+    let head = ((offset.wrapping_neg() & 7) as usize).min(len);
+    (head, (len - head) / 8)
+}

@@ -1,0 +1,261 @@
+//! Faults as signals: one handler for SIGBUS and one for SIGSEGV, and a fixed table of the ranges they serve.
+//!
+//! The handler takes no lock, allocates nothing, blocks every other signal of its thread, and restores
+//! `errno`. A fault outside every registered range, or of another kind, goes to the handler that was installed
+//! before (the Rust runtime's finds stack overflows there) or to the default action.
+//!
+//! A thread that stores into a range must not block the signal: the kernel kills a thread whose fault
+//! cannot be delivered. Whoever installs a handler for the same signal later takes these faults over.
+
+use std::cell::UnsafeCell;
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use rustix::thread::futex;
+
+/// Ranges there can be in one process.
+pub const RANGES_MAX: usize = 64;
+
+/// Serves a store at an address of the range; false: it is none of ours. Runs in signal context.
+pub type Serve = unsafe fn(context: *const c_void, address: usize) -> bool;
+
+/// Which signal a range's faults raise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FaultSignal {
+    /// userfaultfd with SIGBUS delivery.
+    Bus,
+    /// `mprotect`.
+    Segv,
+}
+
+impl FaultSignal {
+    fn number(self) -> i32 {
+        match self {
+            Self::Bus => libc::SIGBUS,
+            Self::Segv => libc::SIGSEGV,
+        }
+    }
+}
+
+struct Slot {
+    /// 0: free. Set last on registration.
+    end: AtomicUsize,
+    start: AtomicUsize,
+    signal: AtomicU32,
+    serve: AtomicPtr<()>,
+    context: AtomicPtr<c_void>,
+    /// Handlers that may be using `context`.
+    guests: AtomicU32,
+}
+
+static TABLE: [Slot; RANGES_MAX] = [const {
+    Slot {
+        end: AtomicUsize::new(0),
+        start: AtomicUsize::new(0),
+        signal: AtomicU32::new(0),
+        serve: AtomicPtr::new(std::ptr::null_mut()),
+        context: AtomicPtr::new(std::ptr::null_mut()),
+        guests: AtomicU32::new(0),
+    }
+}; RANGES_MAX];
+
+/// Registration and installation happen one at a time; handlers never take this.
+static CHANGES: Mutex<()> = Mutex::new(());
+
+/// The action that was in force before ours.
+struct Previous {
+    installed: AtomicBool,
+    action: UnsafeCell<MaybeUninit<libc::sigaction>>,
+}
+// SAFETY: `action` is written once, under `CHANGES` and before `installed` is set (release); it is read only
+// after `installed` was seen (acquire).
+unsafe impl Sync for Previous {}
+
+static PREVIOUS: [Previous; 2] = [const {
+    Previous { installed: AtomicBool::new(false), action: UnsafeCell::new(MaybeUninit::uninit()) }
+}; 2];
+
+/// A range in the table; leaves it when dropped, after the last handler has left.
+#[derive(Debug)]
+pub struct Registration {
+    slot: usize,
+}
+
+impl Registration {
+    /// Enters `start..end`. `None`: the table is full.
+    ///
+    /// # Safety
+    /// `context` is valid for `serve`, in any thread and in signal context, until the registration has been
+    /// dropped.
+    pub unsafe fn new(
+        signal: FaultSignal,
+        start: usize,
+        end: usize,
+        context: *const c_void,
+        serve: Serve,
+    ) -> Result<Option<Self>, Errno> {
+        let _changes = CHANGES.lock();
+        install(signal)?;
+        let Some(slot) = TABLE.iter().position(|slot| slot.end.load(Acquire) == 0) else {
+            return Ok(None);
+        };
+        let entry = &TABLE[slot];
+        entry.start.store(start, Relaxed);
+        entry.signal.store(signal.number() as u32, Relaxed);
+        entry.serve.store(serve as *mut (), Relaxed);
+        entry.context.store(context.cast_mut(), Relaxed);
+        entry.end.store(end, SeqCst);
+        Ok(Some(Self { slot }))
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let _changes = CHANGES.lock();
+        let entry = &TABLE[self.slot];
+        entry.end.store(0, SeqCst);
+        loop {
+            let guests = entry.guests.load(SeqCst);
+            if guests == 0 {
+                return;
+            }
+            // Every outcome means: look again. Whoever leaves wakes.
+            let _ = futex::wait(&entry.guests, futex::Flags::PRIVATE, guests, None);
+        }
+    }
+}
+
+fn install(signal: FaultSignal) -> Result<(), Errno> {
+    let previous = &PREVIOUS[signal as usize];
+    if previous.installed.load(Acquire) {
+        return Ok(());
+    }
+    // SAFETY: all-zero is a valid sigaction; both structures outlive the calls; the handler has the
+    // signature that SA_SIGINFO asks for. The old action is read first, so that it is there when the first
+    // signal arrives; `CHANGES` is held, so nobody else writes it.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        let old = (*previous.action.get()).as_mut_ptr();
+        if libc::sigaction(signal.number(), std::ptr::null(), old) != 0 {
+            return Err(Errno::INVAL);
+        }
+        previous.installed.store(true, Release);
+        action.sa_sigaction = on_signal as *const () as usize;
+        // The alternate stack, where a thread has one: the runtime's overflow check needs it.
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+        libc::sigfillset(&mut action.sa_mask);
+        if libc::sigaction(signal.number(), &action, std::ptr::null_mut()) != 0 {
+            return Err(Errno::INVAL);
+        }
+    }
+    Ok(())
+}
+
+extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the location is this thread's own.
+    let errno = unsafe { *libc::__errno_location() };
+    // SAFETY: the kernel passes a valid siginfo and ucontext to an SA_SIGINFO handler.
+    let served = unsafe { is_store(signal, info, context) } && {
+        // SAFETY: as above; the signal is a fault, so it carries an address.
+        serve(signal, unsafe { (*info).si_addr() } as usize)
+    };
+    if !served {
+        // SAFETY: as above.
+        unsafe { pass_on(signal, info, context) };
+    }
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+/// Whether the signal is a store that met write-protection.
+///
+/// # Safety
+/// `info` and `context` come from the kernel.
+unsafe fn is_store(signal: i32, info: *const libc::siginfo_t, context: *const c_void) -> bool {
+    // SAFETY: the caller's promise.
+    let code = unsafe { (*info).si_code };
+    let expected = match signal {
+        libc::SIGBUS => 2,  // BUS_ADRERR; a broken memory page says BUS_MCEERR_AR
+        libc::SIGSEGV => 2, // SEGV_ACCERR; an unmapped address says SEGV_MAPERR
+        _ => return false,
+    };
+    // SAFETY: as above.
+    code == expected && unsafe { is_write(context) }
+}
+
+#[cfg(target_arch = "x86_64")]
+unsafe fn is_write(context: *const c_void) -> bool {
+    const WRITE: i64 = 1 << 1;
+    // SAFETY: an SA_SIGINFO handler's third argument is a ucontext.
+    let context = unsafe { &*context.cast::<libc::ucontext_t>() };
+    context.uc_mcontext.gregs[libc::REG_ERR as usize] & WRITE != 0
+}
+
+/// Elsewhere the context does not say; a read of a protected page never faults.
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn is_write(_context: *const c_void) -> bool {
+    true
+}
+
+fn serve(signal: i32, address: usize) -> bool {
+    for slot in &TABLE {
+        if address >= slot.end.load(Acquire) || address < slot.start.load(Relaxed) {
+            continue;
+        }
+        slot.guests.fetch_add(1, SeqCst);
+        let ours = address < slot.end.load(SeqCst)
+            && address >= slot.start.load(Relaxed)
+            && slot.signal.load(Relaxed) == signal as u32;
+        let served = ours && {
+            // SAFETY: only `Registration::new` stores here, a `Serve`; the guest count keeps the
+            // registration, and with it the context, until we leave.
+            unsafe {
+                let serve: Serve = std::mem::transmute(slot.serve.load(Relaxed));
+                serve(slot.context.load(Relaxed), address)
+            }
+        };
+        if slot.guests.fetch_sub(1, SeqCst) == 1 && slot.end.load(SeqCst) == 0 {
+            // As in `Registration::drop`: waking a word that lives forever cannot fail.
+            let _ = futex::wake(&slot.guests, futex::Flags::PRIVATE, i32::MAX as u32);
+        }
+        return served;
+    }
+    false
+}
+
+/// # Safety
+/// Called in the handler with what the kernel passed.
+unsafe fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
+    let which = usize::from(signal == libc::SIGSEGV);
+    // SAFETY: our handler runs, so the previous action was stored before it was installed.
+    let previous = unsafe { (*PREVIOUS[which].action.get()).assume_init_ref() };
+    // SAFETY: the kernel's siginfo.
+    let sent_by_process = unsafe { (*info).si_code } <= 0;
+    match previous.sa_sigaction {
+        libc::SIG_IGN if sent_by_process => {}
+        libc::SIG_DFL | libc::SIG_IGN => {
+            // SAFETY: sets the default action, then lets the signal happen again: a fault by itself when
+            // the instruction is repeated, one that was sent by being raised (pending until we return).
+            unsafe {
+                libc::signal(signal, libc::SIG_DFL);
+                if sent_by_process {
+                    libc::raise(signal);
+                }
+            }
+        }
+        handler if previous.sa_flags & libc::SA_SIGINFO != 0 => {
+            type Handler = extern "C" fn(i32, *mut libc::siginfo_t, *mut c_void);
+            // SAFETY: an action with SA_SIGINFO holds a function of this type.
+            let handler: Handler = unsafe { std::mem::transmute(handler) };
+            handler(signal, info, context);
+        }
+        handler => {
+            // SAFETY: an action without SA_SIGINFO holds a function of this type.
+            let handler: extern "C" fn(i32) = unsafe { std::mem::transmute(handler) };
+            handler(signal);
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! userfaultfd write-protection, by hand: the kernel's ABI is a few numbers and structures.
+//!
+//! Protection is per mapping: a store through another mapping, `write(2)` on the memory file, or DMA into
+//! pages pinned before they were protected is not seen by it.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+
+const API: u64 = 0xAA;
+const FEATURE_PAGEFAULT_FLAG_WP: u64 = 1 << 0;
+const FEATURE_SIGBUS: u64 = 1 << 7;
+const FEATURE_WP_HUGETLBFS_SHMEM: u64 = 1 << 12;
+const REGISTER_MODE_WP: u64 = 1 << 1;
+const WRITEPROTECT_MODE_WP: u64 = 1 << 0;
+const EVENT_PAGEFAULT: u8 = 0x12;
+const USER_MODE_ONLY: i32 = 1;
+
+#[repr(C)]
+struct ApiArgs {
+    api: u64,
+    features: u64,
+    ioctls: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct RangeArgs {
+    start: u64,
+    len: u64,
+}
+
+#[repr(C)]
+struct RegisterArgs {
+    range: RangeArgs,
+    mode: u64,
+    ioctls: u64,
+}
+
+#[repr(C)]
+struct WriteProtectArgs {
+    range: RangeArgs,
+    mode: u64,
+}
+
+/// A message of the kernel; only page faults are asked for.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Message {
+    event: u8,
+    reserved1: u8,
+    reserved2: u16,
+    reserved3: u32,
+    flags: u64,
+    address: u64,
+    thread: u64,
+}
+
+/// `_IOWR(0xAA, number, T)`.
+const fn iowr<T>(number: u64) -> u64 {
+    3 << 30 | (size_of::<T>() as u64) << 16 | API << 8 | number
+}
+/// `_IOR(0xAA, number, T)`.
+const fn ior<T>(number: u64) -> u64 {
+    2 << 30 | (size_of::<T>() as u64) << 16 | API << 8 | number
+}
+
+const IOCTL_API: u64 = iowr::<ApiArgs>(0x3F);
+const IOCTL_REGISTER: u64 = iowr::<RegisterArgs>(0x00);
+const IOCTL_UNREGISTER: u64 = ior::<RangeArgs>(0x01);
+const IOCTL_WAKE: u64 = ior::<RangeArgs>(0x02);
+const IOCTL_WRITEPROTECT: u64 = iowr::<WriteProtectArgs>(0x06);
+
+const _: () = assert!(size_of::<ApiArgs>() == 24 && IOCTL_API == 0xc018_aa3f);
+const _: () = assert!(size_of::<RegisterArgs>() == 32 && IOCTL_REGISTER == 0xc020_aa00);
+const _: () = assert!(size_of::<RangeArgs>() == 16 && IOCTL_WAKE == 0x8010_aa02);
+const _: () = assert!(IOCTL_UNREGISTER == 0x8010_aa01);
+const _: () = assert!(size_of::<WriteProtectArgs>() == 24 && IOCTL_WRITEPROTECT == 0xc018_aa06);
+const _: () = assert!(size_of::<Message>() == 32);
+
+/// How faults of a registered range are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delivery {
+    /// SIGBUS in the faulting thread; `EFAULT` from system calls.
+    Signal,
+    /// A message to whoever reads the descriptor; the faulting thread, even inside a system call, waits.
+    Message,
+}
+
+/// A userfaultfd, and the write-protection of what is registered with it.
+#[derive(Debug)]
+pub struct Uffd {
+    fd: OwnedFd,
+    user_mode_only: bool,
+}
+
+impl Uffd {
+    /// Asks for a userfaultfd; `Delivery::Signal` is content with one that sees user-mode faults only,
+    /// which needs no privilege.
+    pub fn open(delivery: Delivery) -> Result<Self, Errno> {
+        let (fd, user_mode_only) = match (open_fd(0), delivery) {
+            (Ok(fd), _) => (fd, false),
+            (Err(_), Delivery::Signal) => (open_fd(USER_MODE_ONLY)?, true),
+            (Err(refused), Delivery::Message) => return Err(refused),
+        };
+        let uffd = Self { fd, user_mode_only };
+        let signal = if delivery == Delivery::Signal { FEATURE_SIGBUS } else { 0 };
+        let features = FEATURE_PAGEFAULT_FLAG_WP | FEATURE_WP_HUGETLBFS_SHMEM | signal;
+        let mut args = ApiArgs { api: API, features, ioctls: 0 };
+        // SAFETY: the structure is what IOCTL_API takes (asserted above) and outlives the call.
+        unsafe { uffd.ioctl(IOCTL_API, (&raw mut args).cast())? };
+        if args.features & features == features { Ok(uffd) } else { Err(Errno::OPNOTSUPP) }
+    }
+
+    /// Whether only faults of user mode are seen.
+    pub fn is_user_mode_only(&self) -> bool {
+        self.user_mode_only
+    }
+
+    /// Registers a mapped range for write-protection; nothing is protected yet.
+    pub fn register(&self, start: usize, len: usize) -> Result<(), Errno> {
+        let mut args = RegisterArgs { range: range(start, len), mode: REGISTER_MODE_WP, ioctls: 0 };
+        // SAFETY: as in `open`; registering changes no byte of the range.
+        unsafe { self.ioctl(IOCTL_REGISTER, (&raw mut args).cast()) }
+    }
+
+    /// Takes a range out again; it is then not protected.
+    pub fn unregister(&self, start: usize, len: usize) -> Result<(), Errno> {
+        let mut args = range(start, len);
+        // SAFETY: as in `register`.
+        unsafe { self.ioctl(IOCTL_UNREGISTER, (&raw mut args).cast()) }
+    }
+
+    /// Protects a registered range, or opens it and wakes who waits for it. Async-signal-safe.
+    pub fn protect(&self, start: usize, len: usize, protect: bool) -> Result<(), Errno> {
+        let mode = if protect { WRITEPROTECT_MODE_WP } else { 0 };
+        let mut args = WriteProtectArgs { range: range(start, len), mode };
+        loop {
+            // SAFETY: as in `open`; protection changes no byte of the range.
+            match unsafe { self.ioctl(IOCTL_WRITEPROTECT, (&raw mut args).cast()) } {
+                // The mapping is being changed by another thread at this moment; the kernel says: again.
+                Err(Errno::AGAIN | Errno::INTR) => std::hint::spin_loop(),
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Lets the threads that wait for this range try again.
+    pub fn wake(&self, start: usize, len: usize) -> Result<(), Errno> {
+        let mut args = range(start, len);
+        // SAFETY: as in `open`.
+        unsafe { self.ioctl(IOCTL_WAKE, (&raw mut args).cast()) }
+    }
+
+    /// Appends the addresses of faults to `out`, at most `room`. Never waits.
+    pub fn read_faults(&self, room: usize, out: &mut Vec<usize>) -> Result<(), Errno> {
+        let mut messages = [Message {
+            event: 0,
+            reserved1: 0,
+            reserved2: 0,
+            reserved3: 0,
+            flags: 0,
+            address: 0,
+            thread: 0,
+        }; 16];
+        let count = room.min(messages.len());
+        let bytes = count * size_of::<Message>();
+        // SAFETY: `messages` has room for `bytes`, and any bit pattern is a valid message.
+        let read = unsafe { libc::read(self.fd.as_raw_fd(), messages.as_mut_ptr().cast(), bytes) };
+        if read < 0 {
+            return match last_errno() {
+                Errno::AGAIN | Errno::INTR => Ok(()),
+                error => Err(error),
+            };
+        }
+        let messages = &messages[..read as usize / size_of::<Message>()];
+        let faults = messages.iter().filter(|message| message.event == EVENT_PAGEFAULT);
+        out.extend(faults.map(|message| message.address as usize));
+        Ok(())
+    }
+
+    /// Waits for a fault or for `stop` to become readable, at most `longest`. True: stop.
+    pub fn wait(&self, stop: &OwnedFd, longest: Option<Duration>) -> Result<bool, Errno> {
+        let mut fds = [PollFd::new(&self.fd, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
+        let longest = longest.map(|longest| rustix::event::Timespec {
+            tv_sec: longest.as_secs() as i64,
+            tv_nsec: i64::from(longest.subsec_nanos()),
+        });
+        match poll(&mut fds, longest.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(fds[1].revents().contains(PollFlags::IN)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// # Safety
+    /// `args` points to the structure that `request` takes, and it outlives the call.
+    unsafe fn ioctl(&self, request: u64, args: *mut libc::c_void) -> Result<(), Errno> {
+        // SAFETY: the descriptor is ours; the rest is the caller's promise.
+        let outcome = unsafe { libc::ioctl(self.fd.as_raw_fd(), request as _, args) };
+        if outcome < 0 { Err(last_errno()) } else { Ok(()) }
+    }
+}
+
+fn range(start: usize, len: usize) -> RangeArgs {
+    RangeArgs { start: start as u64, len: len as u64 }
+}
+
+fn open_fd(flags: i32) -> Result<OwnedFd, Errno> {
+    let flags = flags | libc::O_CLOEXEC | libc::O_NONBLOCK;
+    // SAFETY: the call takes flags and returns a new descriptor or -1.
+    let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
+    if fd < 0 {
+        return Err(last_errno());
+    }
+    // SAFETY: the descriptor is new and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+fn last_errno() -> Errno {
+    // SAFETY: the location is this thread's own. `io::Error` would do as well, but a signal handler must not
+    // depend on what it does.
+    Errno::from_raw_os_error(unsafe { *libc::__errno_location() })
+}

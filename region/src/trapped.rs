@@ -1,0 +1,186 @@
+//! Trapped memory: for code that just stores.
+//!
+//! Any store through [`TrappedMemory::as_ptr`], by any thread of this process, is tracked: the first store to
+//! a clean page waits until the page fits the budget. What is not tracked, in any mode: a store through
+//! another mapping of the memory file, `pwrite` on it, and DMA into pages pinned before they were closed
+//! (registered `io_uring` buffers, `O_DIRECT` reads in flight). [`TrappedMemory::prepare_write`] is for those
+//! and for system calls. A forked child has no mapping: it dies when it touches one.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering::Acquire;
+
+use rustix::io::Errno;
+
+use crate::announce::Need;
+use crate::core::Core;
+use crate::error::RegionError;
+use crate::geometry::WORD_GRAINS;
+use crate::tracking::{Blocked, Inside, PageTracker};
+
+const PAGE_BYTES: u64 = 4096;
+
+/// The bytes of a region in trap mode.
+///
+/// Threads that store must not block SIGBUS (SIGSEGV with `mprotect`), and nobody may install a handler for it
+/// after the region was opened, except one that passes on what it does not know.
+#[derive(Clone, Copy)]
+pub struct TrappedMemory<'r> {
+    core: &'r Core,
+    tracker: &'r PageTracker,
+}
+
+impl<'r> TrappedMemory<'r> {
+    pub(crate) fn new(core: &'r Core) -> Option<Self> {
+        Some(Self { core, tracker: core.tracking.pages()? })
+    }
+
+    /// First byte. Valid while the region lives; a store may wait for the cleaner, and waits for good once
+    /// the region is closed or its device has failed and the budget is used up.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.core.map.base()
+    }
+
+    /// Bytes that may be used; more after the region has grown.
+    pub fn len_bytes(&self) -> u64 {
+        self.core.region_bytes()
+    }
+
+    /// Copies bytes out. Bytes that other threads are changing come out old or new, one by one.
+    ///
+    /// # Panics
+    /// When the range leaves the region.
+    pub fn read(&self, offset: u64, out: &mut [u8]) {
+        self.check(offset, out.len() as u64);
+        self.core.map.copy_out(offset, out);
+    }
+
+    /// Stores bytes, whole aligned words in one store each.
+    ///
+    /// # Panics
+    /// When the range leaves the region.
+    pub fn write(&self, offset: u64, bytes: &[u8]) {
+        self.check(offset, bytes.len() as u64);
+        self.core.map.copy_in(offset, bytes);
+    }
+
+    /// Enters every page of a range in the ledger, opens it, and keeps it open and dirty until the result is
+    /// dropped. While it is held, a system call or a device may write the range by any way, pinned or
+    /// registered buffers included; drop it after that write has ended, and a device may write no more.
+    ///
+    /// Checkpoints wait for it, and with them the log for space: hold it for one transfer, not while waiting
+    /// for a peer or for other writers, and hold no two in one thread. The final flush waits 20 ms. Registering a buffer needs it only for the transfers, not for as long
+    /// as the buffer is registered: pages keep their place in memory.
+    ///
+    /// # Errors
+    /// The range is larger than the budget, the device has failed, or the region is closed.
+    ///
+    /// # Panics
+    /// When the range leaves the region.
+    pub fn prepare_write(&self, range: Range<u64>) -> Result<Prepared<'r>, RegionError> {
+        assert!(range.start <= range.end, "a range of negative length");
+        self.check(range.start, range.end - range.start);
+        let pages = match range.is_empty() {
+            true => 0..0,
+            false => range.start / PAGE_BYTES..range.end.div_ceil(PAGE_BYTES),
+        };
+        let bytes = (pages.end - pages.start) * PAGE_BYTES;
+        let limit_bytes = self.tracker.open_pages_max.saturating_mul(PAGE_BYTES) / 2;
+        if bytes > limit_bytes {
+            return Err(RegionError::BeyondBudget {
+                asked_bytes: bytes,
+                budget_bytes: limit_bytes,
+            });
+        }
+        // All of it before the first page is locked: nobody waits for budget with pages locked.
+        let mut credit_bytes = match bytes {
+            0 => 0,
+            bytes => self.core.satisfy(Need::Room { bytes })?,
+        };
+        let outcome = loop {
+            let seen = self.tracker.door.version();
+            let Some(inside) = self.tracker.prepared.enter() else {
+                if let Err(error) = self.check_running() {
+                    break Err(error);
+                }
+                self.tracker.door.wait(seen);
+                continue;
+            };
+            match self.prepare_pages(pages.clone(), inside, &mut credit_bytes) {
+                Ok(Some(prepared)) => break Ok(prepared),
+                // Too many pages are open: with none held here, the cleaner closes some.
+                Ok(None) => self.tracker.door.wait(seen),
+                Err(error) => break Err(error),
+            }
+        };
+        self.core.budget.give_back(&self.core.ledger, credit_bytes);
+        outcome
+    }
+
+    /// `None`: all was let go again, to be tried once more.
+    fn prepare_pages(
+        &self,
+        pages: Range<u64>,
+        inside: Inside<'r>,
+        credit_bytes: &mut u64,
+    ) -> Result<Option<Prepared<'r>>, RegionError> {
+        let (core, tracker) = (self.core, self.tracker);
+        let mut prepared =
+            Prepared { core, tracker, pages: pages.start..pages.start, _inside: inside };
+        for page in pages {
+            loop {
+                let seen = tracker.door.version();
+                self.check_running()?;
+                match tracker.open_page(core, page, Some(credit_bytes)) {
+                    Ok(()) => break,
+                    Err(Blocked::Broken) => {
+                        return Err(RegionError::Protection { source: Errno::FAULT });
+                    }
+                    Err(blocked) => {
+                        tracker.ask(core, page, blocked);
+                        if blocked == Blocked::Crowded {
+                            return Ok(None);
+                        }
+                        tracker.door.wait(seen);
+                    }
+                }
+            }
+            prepared.pages.end = page + 1;
+        }
+        Ok(Some(prepared))
+    }
+
+    fn check_running(&self) -> Result<(), RegionError> {
+        self.core.check_open()?;
+        self.core.check()
+    }
+
+    fn check(&self, offset: u64, len: u64) {
+        let region_bytes = self.core.ledger.region_bytes().load(Acquire);
+        assert!(
+            offset.checked_add(len).is_some_and(|end| end <= region_bytes),
+            "access of {len} bytes at {offset} leaves a region of {region_bytes} bytes"
+        );
+    }
+}
+
+/// Pages kept open and dirty for a write that cannot trap.
+#[must_use]
+pub struct Prepared<'r> {
+    core: &'r Core,
+    tracker: &'r PageTracker,
+    pages: Range<u64>,
+    /// Left after the pages are let go: fields drop after `drop`.
+    _inside: Inside<'r>,
+}
+
+impl Drop for Prepared<'_> {
+    fn drop(&mut self) {
+        let mut page = self.pages.start;
+        while page < self.pages.end {
+            let end = self.pages.end.min((page | (WORD_GRAINS - 1)) + 1);
+            let bits = crate::announce::mask(page % WORD_GRAINS, end - page);
+            self.tracker.release(self.core, (page / WORD_GRAINS) as usize, bits, 0);
+            page = end;
+        }
+    }
+}
