@@ -76,11 +76,13 @@ impl<'h> Lane<'h> {
     }
 
     /// Bytes of this lane's memory.
+    #[inline]
     pub fn bytes(&self, offset: u64, len: usize) -> &[u8] {
         self.guard.bytes(offset, len)
     }
 
     /// The 8-byte word at `offset` (aligned).
+    #[inline]
     pub fn load(&self, offset: u64) -> u64 {
         self.guard.load(offset)
     }

@@ -100,6 +100,7 @@ impl Mapping {
         self.len as u64
     }
 
+    #[inline]
     fn check(&self, offset: u64, len: usize) -> *mut u8 {
         let end = offset.checked_add(len as u64);
         assert!(
@@ -112,6 +113,7 @@ impl Mapping {
     }
 
     /// `count` 64-bit words at `offset`.
+    #[inline]
     pub fn words(&self, offset: u64, count: usize) -> &[AtomicU64] {
         assert_eq!(offset % 8, 0);
         // SAFETY: in bounds and aligned; atomics accept any bit pattern and shared mutation.
@@ -135,6 +137,7 @@ impl Mapping {
     ///
     /// # Safety
     /// No thread may change them while the slice lives.
+    #[inline]
     pub unsafe fn bytes(&self, offset: u64, len: usize) -> &[u8] {
         // SAFETY: in bounds; stability is the caller's promise.
         unsafe { std::slice::from_raw_parts(self.check(offset, len), len) }
