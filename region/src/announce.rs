@@ -329,12 +329,17 @@ impl<'g> LaneMemory<'g> {
     /// A write outside the own lane would race with the cleaner and be lost: that is our own mistake.
     #[inline]
     fn own(&self, offset: u64, len: u64) {
-        let mut block = offset / BLOCK_BYTES;
-        let last = (offset + len.max(1) - 1) / BLOCK_BYTES;
-        while block <= last {
+        let (first, last) = (offset / BLOCK_BYTES, (offset + len.max(1) - 1) / BLOCK_BYTES);
+        if first != last || self.core.lanes.of(offset) != self.lane {
+            self.own_blocks(first, last);
+        }
+    }
+
+    #[inline(never)]
+    fn own_blocks(&self, first: u64, last: u64) {
+        for block in first..=last {
             let owner = self.core.lanes.of(block * BLOCK_BYTES);
             assert!(owner == self.lane, "block {block} belongs to {owner:?}, not {:?}", self.lane);
-            block += 1;
         }
     }
 }

@@ -103,13 +103,17 @@ impl Mapping {
     #[inline]
     fn check(&self, offset: u64, len: usize) -> *mut u8 {
         let end = offset.checked_add(len as u64);
-        assert!(
-            end.is_some_and(|end| end <= self.len as u64),
-            "access of {len} bytes at {offset} leaves a mapping of {} bytes",
-            self.len
-        );
+        if end.is_none_or(|end| end > self.len as u64) {
+            self.leave(offset, len);
+        }
         // SAFETY: the offset was just checked to lie inside the mapping.
         unsafe { self.ptr.add(offset as usize) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn leave(&self, offset: u64, len: usize) -> ! {
+        panic!("access of {len} bytes at {offset} leaves a mapping of {} bytes", self.len);
     }
 
     /// `count` 64-bit words at `offset`.
