@@ -1,5 +1,7 @@
 //! The store cut off at every step: inside operations, and by power cuts at every durable operation.
 
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
 mod common;
 
 use std::sync::Arc;

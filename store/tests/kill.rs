@@ -1,5 +1,7 @@
 //! A real process killed with SIGKILL while it writes into memory that this one holds.
 
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
 mod common;
 
 use std::fs::{File, OpenOptions};

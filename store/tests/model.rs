@@ -1,5 +1,7 @@
 //! The store against an oracle: same operations, same contents; also after close, attach and reopening.
 
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
 mod common;
 
 use std::sync::Arc;

@@ -1,5 +1,6 @@
 //! A store on a simulated device, an oracle beside it, and operations drawn from a seed.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
