@@ -138,7 +138,11 @@ impl Heap {
     /// Memory in use.
     pub fn stats(&self) -> HeapStats {
         let mut meta = self.region.lock(self.meta());
-        let free_spans = meta.user::<Pool>().map_or(0, |pool| pool.free_spans());
+        let region_spans = self.region.len_bytes() / SPAN_BYTES;
+        let free_spans = meta.user::<Pool>().map_or(0, |pool| {
+            pool.extend(region_spans);
+            pool.free_spans()
+        });
         HeapStats { region_bytes: self.region.len_bytes(), free_bytes: free_spans * SPAN_BYTES }
     }
 

@@ -158,6 +158,41 @@ fn a_committed_chain_is_not_followed_again() {
     assert_eq!(state(&attach(heap, &device)), before);
 }
 
+/// Part of a range was announced when the budget ran out: it was not changed, and is not put back.
+#[test]
+fn an_overwrite_that_the_budget_stops_is_undone() {
+    let device = SimDevice::new(0, 8);
+    let small = Config { budget_bytes: 256 << 10, ..config(3) };
+    let clock = Arc::new(SimClock::new(1));
+    let heap = rebuilt(Region::open(Arc::new(device.clone()), clock, small).unwrap());
+    let object = run(&heap, |op| {
+        let object = op.alloc(LANE, 600_000)?;
+        op.store(LANE, heap.lane_roots(LANE), object)?;
+        Ok(object)
+    })
+    .unwrap();
+    let image = |heap: &Heap| heap.lock(LANE).bytes(object, 600_000).to_vec();
+    let mut random = Random::seed_from_u64(8);
+    let mut stopped = 0;
+    for _ in 0..300 {
+        let before = image(&heap);
+        let mut op = heap.begin(LaneSet::Many(&LANES), 0);
+        let at = object + random.random_range(0..400_000);
+        let bytes = vec![random.random(); random.random_range(1..100_000)];
+        match op.overwrite(LANE, at, &bytes) {
+            Ok(()) => op.commit().unwrap(),
+            Err(Stop::Need(need)) => {
+                drop(op);
+                assert!(image(&heap) == before);
+                drop(heap.lock_with(LANE, heap.region().satisfy(need).unwrap()));
+                stopped += 1;
+            }
+            Err(stop) => panic!("{stop:?}"),
+        }
+    }
+    assert!((20..280).contains(&stopped), "{stopped} of 300 stopped");
+}
+
 #[test]
 fn objects_keep_apart_and_memory_comes_back() {
     let device = SimDevice::new(0, 3);
