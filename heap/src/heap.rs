@@ -138,14 +138,31 @@ impl Heap {
     /// Memory in use.
     pub fn stats(&self) -> HeapStats {
         let mut meta = self.region.lock(self.meta());
-        let free_spans = meta.user::<Pool>().map_or(0, |pool| pool.free_spans());
+        let region_spans = self.region.len_bytes() / SPAN_BYTES;
+        let free_spans = meta.user::<Pool>().map_or(0, |pool| {
+            pool.extend(region_spans);
+            pool.free_spans()
+        });
         HeapStats { region_bytes: self.region.len_bytes(), free_bytes: free_spans * SPAN_BYTES }
     }
 
-    /// Gives the empty runs of all lanes back to the pool: what to try before giving up for want of
-    /// memory. No lane may be held. Returns the bytes given back.
+    /// Gives the empty runs of all lanes back to the pool, waiting for the little budget that takes: what to
+    /// try before giving up for want of memory. No lane may be held. Returns the bytes given back.
     pub fn reclaim(&self) -> u64 {
-        self.lanes().map(|lane| self.lock(lane).trim_all()).sum::<u64>() * SPAN_BYTES
+        let mut spans = 0;
+        for lane in self.lanes() {
+            let mut credit = 0;
+            loop {
+                let (returned, need) = self.lock_with(lane, credit).trim_all();
+                spans += returned;
+                // A region that refuses has no use for the memory either.
+                match need.map(|need| self.region.satisfy(need)) {
+                    Some(Ok(granted)) => credit = granted,
+                    Some(Err(_)) | None => break,
+                }
+            }
+        }
+        spans * SPAN_BYTES
     }
 
     /// From `steps` steps on this heap behaves as if its process had been killed: the step does not happen,
@@ -233,14 +250,22 @@ impl Heap {
         Ok(start)
     }
 
-    /// Gives runs of a held lane back to the pool; those left over wait for budget. Returns spans.
-    pub(crate) fn return_spans(&self, lane: &mut LaneGuard<'_>, runs: &mut Vec<(u64, u32)>) -> u64 {
-        let mut returned = 0;
+    /// Gives runs of a held lane back to the pool. Returns how many spans, and what those left over wait for.
+    pub(crate) fn return_spans(
+        &self,
+        lane: &mut LaneGuard<'_>,
+        runs: &mut Vec<(u64, u32)>,
+    ) -> (u64, Option<Need>) {
+        let (mut returned, mut needed) = (0, None);
         let mut meta = self.region.lock(self.meta());
         meta.deposit(lane.withdraw());
         while let Some(&(start, spans)) = runs.last() {
+            if self.burn().is_err() {
+                break;
+            }
             let word = self.layout.table_word(start);
-            if self.burn().is_err() || meta.store(word, SpanWord::Free.encode()).is_err() {
+            if let Err(need) = meta.store(word, SpanWord::Free.encode()) {
+                needed = Some(need);
                 break;
             }
             runs.pop();
@@ -254,7 +279,7 @@ impl Heap {
             returned += u64::from(spans);
         }
         lane.deposit(meta.withdraw());
-        returned
+        (returned, needed)
     }
 
     /// Runs `f` with the meta lane until it needs nothing.

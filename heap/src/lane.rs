@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::atomic::Ordering::Relaxed;
 
-use perdura_region::{LaneGuard, LaneId};
+use perdura_region::{LaneGuard, LaneId, Need};
 
 use crate::classes::{CLASSES, class_bytes, class_of, class_spans};
 use crate::error::Stop;
@@ -76,11 +76,13 @@ impl<'h> Lane<'h> {
     }
 
     /// Bytes of this lane's memory.
+    #[inline]
     pub fn bytes(&self, offset: u64, len: usize) -> &[u8] {
         self.guard.bytes(offset, len)
     }
 
     /// The 8-byte word at `offset` (aligned).
+    #[inline]
     pub fn load(&self, offset: u64) -> u64 {
         self.guard.load(offset)
     }
@@ -232,8 +234,8 @@ impl<'h> Lane<'h> {
         list.empty_runs -= gone;
     }
 
-    /// Gives every empty run back to the pool. Returns how many spans.
-    pub(crate) fn trim_all(&mut self) -> u64 {
+    /// Gives every empty run back to the pool. Returns how many spans, and what the rest waits for.
+    pub(crate) fn trim_all(&mut self) -> (u64, Option<Need>) {
         for class in 0..CLASSES {
             if self.state_mut().classes[class].empty_runs > 0 {
                 self.trim(class);
@@ -243,22 +245,22 @@ impl<'h> Lane<'h> {
     }
 
     /// Gives pending runs back to the pool, as far as the budget allows now.
-    pub(crate) fn give_back(&mut self) -> u64 {
+    fn give_back(&mut self) -> (u64, Option<Need>) {
         let mut pending = std::mem::take(&mut self.state_mut().pending);
-        let spans = if pending.is_empty() {
-            0
-        } else {
-            self.heap.return_spans(&mut self.guard, &mut pending)
-        };
+        if pending.is_empty() {
+            return (0, None);
+        }
+        let outcome = self.heap.return_spans(&mut self.guard, &mut pending);
         self.state_mut().pending = pending;
-        spans
+        outcome
     }
 }
 
 impl Drop for Lane<'_> {
     fn drop(&mut self) {
         if !self.state_mut().pending.is_empty() && !self.heap.is_killed() {
-            self.give_back();
+            // What is left waits for the next holder, or for `Heap::reclaim`.
+            let _ = self.give_back();
         }
         if let Some(state) = self.state.take() {
             self.guard.restore_user(state);

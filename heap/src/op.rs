@@ -218,16 +218,21 @@ impl<'h> Op<'h> {
     fn roll_back(&mut self) {
         if !self.log.is_empty() {
             for undo in self.log.entries(&self.lead).into_iter().rev() {
-                let (offset, stored) = match undo {
-                    Undo::Word { offset, old } => {
-                        (offset, self.holder(offset).guard.store(offset, old))
-                    }
-                    Undo::Bytes { offset, old } => {
-                        (offset, self.holder(offset).guard.write(offset, &old))
-                    }
+                let (offset, old) = match undo {
+                    Undo::Word { offset, old } => (offset, old.to_le_bytes().to_vec()),
+                    Undo::Bytes { offset, old } => (offset, old),
                 };
-                // The change was announced by this operation, or never made.
-                assert!(stored.is_ok() || !self.holder(offset).is_dirty(offset));
+                let lane = self.holder(offset);
+                // What could not be announced was not changed, and cannot be announced now either.
+                if lane.bytes(offset, old.len()) != old.as_slice() {
+                    let put_back = match old.first_chunk::<8>() {
+                        Some(word) if old.len() == 8 && offset.is_multiple_of(8) => {
+                            lane.guard.store(offset, u64::from_le_bytes(*word))
+                        }
+                        _ => lane.guard.write(offset, &old),
+                    };
+                    assert!(put_back.is_ok(), "what an operation changed stays announced");
+                }
             }
             self.log.void(&mut self.lead);
         }

@@ -33,7 +33,7 @@ impl Marks<'_> {
         let inside = offset - start * SPAN_BYTES;
         let fits = match word {
             SpanWord::Small { class, lane, .. } => {
-                lane == self.lane && inside % class_bytes(usize::from(class)) == 0
+                lane == self.lane && inside.is_multiple_of(class_bytes(usize::from(class)))
             }
             SpanWord::Large { lane, .. } => lane == self.lane && inside == 0,
             SpanWord::Free => false,

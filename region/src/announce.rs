@@ -105,11 +105,13 @@ impl<'r> LaneGuard<'r> {
     }
 
     /// Bytes of the region that belong to this lane.
+    #[inline]
     pub fn bytes(&self, offset: u64, len: usize) -> &[u8] {
         LaneMemory { core: self.core, lane: self.lane }.bytes(offset, len)
     }
 
     /// The 8-byte word at `offset` (aligned).
+    #[inline]
     pub fn load(&self, offset: u64) -> u64 {
         self.own(offset, 8);
         self.core.map.words(offset, 1)[0].load(Acquire)
@@ -289,6 +291,7 @@ impl<'r> LaneGuard<'r> {
         false
     }
 
+    #[inline]
     fn own(&self, offset: u64, len: u64) {
         LaneMemory { core: self.core, lane: self.lane }.own(offset, len);
     }
@@ -296,6 +299,9 @@ impl<'r> LaneGuard<'r> {
 
 impl Drop for LaneGuard<'_> {
     fn drop(&mut self) {
+        if self.state.credit_bytes == 0 {
+            return;
+        }
         let keep = self.core.credit_keep_bytes();
         if self.state.credit_bytes > keep {
             let surplus = self.state.credit_bytes - keep;
@@ -314,6 +320,7 @@ pub struct LaneMemory<'g> {
 
 impl<'g> LaneMemory<'g> {
     /// Bytes of the region that belong to this lane.
+    #[inline]
     pub fn bytes(&self, offset: u64, len: usize) -> &'g [u8] {
         self.own(offset, len as u64);
         // SAFETY: the range belongs to a lane whose guard is borrowed for `'g`, so no one changes it.
@@ -321,19 +328,26 @@ impl<'g> LaneMemory<'g> {
     }
 
     /// The 8-byte word at `offset` (aligned).
+    #[inline]
     pub fn load(&self, offset: u64) -> u64 {
         self.own(offset, 8);
         self.core.map.words(offset, 1)[0].load(Acquire)
     }
 
     /// A write outside the own lane would race with the cleaner and be lost: that is our own mistake.
+    #[inline]
     fn own(&self, offset: u64, len: u64) {
-        let mut block = offset / BLOCK_BYTES;
-        let last = (offset + len.max(1) - 1) / BLOCK_BYTES;
-        while block <= last {
+        let (first, last) = (offset / BLOCK_BYTES, (offset + len.max(1) - 1) / BLOCK_BYTES);
+        if first != last || self.core.lanes.of(offset) != self.lane {
+            self.own_blocks(first, last);
+        }
+    }
+
+    #[inline(never)]
+    fn own_blocks(&self, first: u64, last: u64) {
+        for block in first..=last {
             let owner = self.core.lanes.of(block * BLOCK_BYTES);
             assert!(owner == self.lane, "block {block} belongs to {owner:?}, not {:?}", self.lane);
-            block += 1;
         }
     }
 }

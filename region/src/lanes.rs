@@ -49,6 +49,7 @@ impl Lanes {
     }
 
     /// The lane of the block at `offset`.
+    #[inline]
     pub fn of(&self, offset: u64) -> LaneId {
         LaneId(self.owner[(offset / BLOCK_BYTES) as usize].load(Relaxed))
     }

@@ -66,6 +66,16 @@ pub struct Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
+    /// The record of a key of `key_len` bytes. The caller knows that length; taken from the header, the
+    /// value's address would wait for the header to come from memory.
+    #[inline]
+    pub(crate) fn found(lane: &'a Lane<'a>, at: u64, key_len: usize) -> Self {
+        let entry = Self::new(lane, at);
+        debug_assert_eq!(usize::from(entry.header.key_len), key_len);
+        Self { header: Header { key_len: key_len as u16, ..entry.header }, ..entry }
+    }
+
+    #[inline]
     pub(crate) fn new(lane: &'a Lane<'a>, at: u64) -> Self {
         let header = Header::load(lane, at);
         let kind = if header.kind == RecordKind::String { Kind::String } else { Kind::Hash };
@@ -74,6 +84,7 @@ impl<'a> Entry<'a> {
     }
 
     /// The record's value bytes, whatever they mean.
+    #[inline]
     pub(crate) fn value(&self) -> &'a [u8] {
         let at = self.at + self.header.value_at();
         self.lane.bytes(at, self.header.value_len as usize)

@@ -90,7 +90,7 @@ impl Store {
 
     fn delete_expired(&self, key: Key<'_>) -> Result<bool, StoreError> {
         let deleted = self.run(Access::Key(key), |tx| {
-            let place = tx.store.place(key);
+            let place = tx.place(key);
             match tx.find(&place, key) {
                 Some(found) if !tx.is_live(&place, &found) => {
                     tx.remove(&place, key, found).map(|()| true)

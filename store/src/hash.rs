@@ -105,7 +105,7 @@ impl Tx<'_> {
         check_key(key.bytes)?;
         check_key(field)?;
         check_value(value.len() as u64)?;
-        let place = self.store.place(key);
+        let place = self.place(key);
         let (old, root) = match self.hash(key)? {
             None => (Vec::new(), None),
             Some(entry) if entry.header.kind == RecordKind::TableHash => {
@@ -135,7 +135,7 @@ impl Tx<'_> {
     /// # Errors
     /// The key holds a string; the attempt is over.
     pub fn hash_delete(&mut self, key: Key<'_>, field: &[u8]) -> Result<bool, TxError> {
-        let place = self.store.place(key);
+        let place = self.place(key);
         let Some(entry) = self.hash(key)? else { return Ok(false) };
         if entry.header.kind == RecordKind::TableHash {
             let root = entry.table_root();

@@ -109,10 +109,10 @@ pub(crate) fn hash_record(lane: &Lane<'_>, at: u64) -> u64 {
     }
 }
 
-/// Whether the record at `at` is `key`'s.
+/// Whether the record at `at` is `key`'s. The header is looked at first: a record found by chance may be
+/// shorter than the key.
+#[inline]
 pub(crate) fn is_of(lane: &Lane<'_>, at: u64, db: u8, key: &[u8]) -> bool {
-    let header = Header::load(lane, at);
-    header.db == db
-        && usize::from(header.key_len) == key.len()
-        && lane.bytes(at + Header::BYTES, key.len()) == key
+    let wanted = key.len() as u64 | u64::from(db) << 16;
+    lane.load(at) >> 32 & 0xff_ffff == wanted && lane.bytes(at + Header::BYTES, key.len()) == key
 }

@@ -6,12 +6,13 @@ use crate::api::Access;
 use crate::error::{StoreError, TxError};
 use crate::shard::{PARTS_PER_HOLD, Shard, reap};
 use crate::staging::Session;
-use crate::store::Store;
+use crate::store::{Place, Store};
 use crate::tx::{End, Tx};
 
 /// The lanes of an operation.
 enum Lanes {
     One(LaneId),
+    OfKey(Place),
     Many(Vec<LaneId>),
 }
 
@@ -23,13 +24,18 @@ impl Store {
     ///
     /// # Errors
     /// What `op` returned, or what the machine refuses; nothing has changed then.
-    pub fn run<R>(
-        &self,
-        access: Access<'_>,
+    pub fn run<'a, R>(
+        &'a self,
+        access: Access<'a>,
         mut op: impl FnMut(&mut Tx<'_>) -> Result<R, TxError>,
     ) -> Result<R, StoreError> {
         let lanes = self.lanes_of(access);
+        let hint = match (access, &lanes) {
+            (Access::Key(key), Lanes::OfKey(place)) => Some((key, *place)),
+            _ => None,
+        };
         let set = match &lanes {
+            Lanes::OfKey(place) => LaneSet::One(place.lane),
             Lanes::One(lane) => LaneSet::One(*lane),
             Lanes::Many(lanes) if lanes.is_empty() => LaneSet::One(LaneId(0)),
             Lanes::Many(lanes) => LaneSet::Many(lanes),
@@ -40,7 +46,7 @@ impl Store {
             if let Err(closed) = self.region().check_open() {
                 break Err(closed.into());
             }
-            let mut tx = Tx::begin(self, set, credit, &mut session);
+            let mut tx = Tx::begin(self, set, hint, credit, &mut session);
             let result = op(&mut tx);
             match tx.end(result) {
                 End::Done(value) => break Ok(value),
@@ -63,7 +69,7 @@ impl Store {
 
     fn lanes_of(&self, access: Access<'_>) -> Lanes {
         match access {
-            Access::Key(key) => Lanes::One(self.place(key).lane),
+            Access::Key(key) => Lanes::OfKey(self.place(key)),
             Access::Keys([key]) => Lanes::One(self.place(*key).lane),
             Access::Keys(keys) => {
                 let mut lanes: Vec<_> = keys.iter().map(|key| self.place(*key).lane).collect();

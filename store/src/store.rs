@@ -214,7 +214,7 @@ impl Store {
     pub(crate) fn place(&self, key: Key<'_>) -> Place {
         assert!(key.db < DATABASES, "database {} of {DATABASES}", key.db);
         let hash = hash_key(key.db, key.bytes);
-        let lane = LaneId(((hash >> 32) * u64::from(self.heap.shards()) >> 32) as u16);
+        let lane = LaneId((((hash >> 32) * u64::from(self.heap.shards())) >> 32) as u16);
         Place { lane, db: key.db, root: self.root_of(lane, key.db), hash }
     }
 
@@ -233,7 +233,7 @@ impl Store {
         let found = find(lane, place, key)?;
         let is_live = !found.expires()
             || lane.load(found.record() + Header::AT_EXPIRY) > self.clock.unix_ms();
-        is_live.then(|| Entry::new(lane, found.record()))
+        is_live.then(|| Entry::found(lane, found.record(), key.bytes.len()))
     }
 }
 

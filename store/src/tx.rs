@@ -23,8 +23,11 @@ pub struct Tx<'s> {
     session: &'s mut Session,
     now_ms: Cell<Option<u64>>,
     changes: Vec<Change>,
-    /// Records this attempt wrote.
+    /// Records this attempt wrote; the first apart, so that one write needs no list.
+    first_written: Option<Staged>,
     written: Vec<Staged>,
+    /// Where the key of [`crate::Access::Key`] belongs: most operations ask for no other.
+    hint: Option<(Key<'s>, Place)>,
     detached: Vec<(LaneId, Detached)>,
     halt: Option<Halt>,
 }
@@ -52,6 +55,7 @@ impl<'s> Tx<'s> {
     pub(crate) fn begin(
         store: &'s Store,
         lanes: LaneSet<'_>,
+        hint: Option<(Key<'s>, Place)>,
         credit: u64,
         session: &'s mut Session,
     ) -> Self {
@@ -59,13 +63,15 @@ impl<'s> Tx<'s> {
         reap_a_little(op.lead_mut());
         let now_ms = Cell::new(session.now_ms);
         let (changes, written, detached) = (Vec::new(), Vec::new(), Vec::new());
-        Self { store, op, session, now_ms, changes, written, detached, halt: None }
+        let (first_written, halt) = (None, None);
+        Self { store, op, session, now_ms, changes, first_written, written, hint, detached, halt }
     }
 
     pub(crate) fn end<R>(mut self, result: Result<R, TxError>) -> End<R> {
         self.session.now_ms = self.now_ms.get();
         if let Some(halt) = self.halt.take() {
             if !matches!(halt, Halt::Stop(Stop::OutOfMemory { .. } | Stop::Killed)) {
+                self.written.extend(self.first_written.take());
                 self.op.disown(self.written.iter().map(|staged| staged.offset));
                 self.session.staged.append(&mut self.written);
             }
@@ -130,7 +136,7 @@ impl<'s> Tx<'s> {
 
     /// The key's value; `None` if there is none, or it has expired.
     pub fn get(&self, key: Key<'_>) -> Option<Entry<'_>> {
-        let place = self.store.place(key);
+        let place = self.place(key);
         let found = self.find_live(&place, key)?;
         Some(Entry::new(self.op.lane(place.lane), found.record()))
     }
@@ -140,7 +146,7 @@ impl<'s> Tx<'s> {
     /// # Errors
     /// Key or value too long; the attempt is over ([`TxError::Again`]).
     pub fn put(&mut self, key: Key<'_>, value: &[u8], expiry: Expiry) -> Result<(), TxError> {
-        let place = self.store.place(key);
+        let place = self.place(key);
         self.put_record(&place, key, RecordKind::String, &[value], expiry, 0)
     }
 
@@ -149,7 +155,7 @@ impl<'s> Tx<'s> {
     /// # Errors
     /// The attempt is over ([`TxError::Again`]).
     pub fn delete(&mut self, key: Key<'_>) -> Result<bool, TxError> {
-        let place = self.store.place(key);
+        let place = self.place(key);
         let Some(found) = self.find(&place, key) else { return Ok(false) };
         let was_live = self.is_live(&place, &found);
         self.remove(&place, key, found)?;
@@ -161,7 +167,7 @@ impl<'s> Tx<'s> {
     /// # Errors
     /// The attempt is over ([`TxError::Again`]).
     pub fn set_expiry(&mut self, key: Key<'_>, at_ms: Option<u64>) -> Result<bool, TxError> {
-        let place = self.store.place(key);
+        let place = self.place(key);
         let Some(found) = self.find_live(&place, key) else { return Ok(false) };
         let record = found.record();
         let word = at_ms.map_or(0, |at_ms| at_ms.max(1));
@@ -171,6 +177,19 @@ impl<'s> Tx<'s> {
             self.count(&place, 0, if at_ms.is_some() { 1 } else { -1 }, None);
         }
         Ok(true)
+    }
+
+    /// Where a key belongs.
+    pub(crate) fn place(&self, key: Key<'_>) -> Place {
+        match &self.hint {
+            // The same bytes at the same address, not only equal ones: no need to compare them.
+            Some((hinted, place))
+                if std::ptr::eq(hinted.bytes, key.bytes) && hinted.db == key.db =>
+            {
+                *place
+            }
+            _ => self.store.place(key),
+        }
     }
 
     /// The key's entry, expired or not.
@@ -262,7 +281,11 @@ impl<'s> Tx<'s> {
             Ok(bytes) => fill(bytes, &header, key, value),
             Err(stop) => return Err(self.stop(stop)),
         }
-        self.written.push(Staged { lane, offset: record, capacity, used: false });
+        let written = Staged { lane, offset: record, capacity, used: false };
+        match self.first_written {
+            None => self.first_written = Some(written),
+            Some(_) => self.written.push(written),
+        }
         Ok(record)
     }
 

@@ -13,7 +13,7 @@ impl Tx<'_> {
     /// # Errors
     /// The key holds a hash; the value would be too long; the attempt is over.
     pub fn append(&mut self, key: Key<'_>, tail: &[u8]) -> Result<u64, TxError> {
-        let place = self.store.place(key);
+        let place = self.place(key);
         let Some((found, header)) = self.string_at(&place, key)? else {
             self.put_record(&place, key, RecordKind::String, &[tail], Expiry::None, 0)?;
             return Ok(tail.len() as u64);
@@ -50,7 +50,7 @@ impl Tx<'_> {
     /// # Errors
     /// The key holds a hash; the value would be too long; the attempt is over.
     pub fn patch(&mut self, key: Key<'_>, offset: u64, bytes: &[u8]) -> Result<u64, TxError> {
-        let place = self.store.place(key);
+        let place = self.place(key);
         let at = self.string_at(&place, key)?;
         let old_len = at.map_or(0, |(_, header)| u64::from(header.value_len));
         if bytes.is_empty() {
@@ -98,7 +98,7 @@ impl Tx<'_> {
     /// # Errors
     /// The attempt is over; memory is used up.
     pub fn copy(&mut self, from: Key<'_>, to: Key<'_>) -> Result<bool, TxError> {
-        let source = self.store.place(from);
+        let source = self.place(from);
         let Some(found) = self.find_live(&source, from) else { return Ok(false) };
         if from == to {
             return Ok(true);
@@ -106,7 +106,7 @@ impl Tx<'_> {
         let entry = self.entry(&source, &found);
         let expiry = entry.expire_at_ms.map_or(Expiry::None, Expiry::AtMs);
         let kind = entry.header.kind;
-        let target = self.store.place(to);
+        let target = self.place(to);
         if kind == RecordKind::TableHash {
             return self.copy_table(from, &target, to, expiry);
         }

@@ -1,5 +1,7 @@
 //! The store cut off at every step: inside operations, and by power cuts at every durable operation.
 
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
 mod common;
 
 use std::sync::Arc;
@@ -24,7 +26,11 @@ fn attach(store: Store, device: &SimDevice, clock: &Arc<SimClock>) -> Store {
 
 /// Runs `step`, killed after `fuse` steps of the heap. Returns whether it got through before.
 fn killed_inside(seed: u64, prepare: usize, fuse: u64, by_power: bool) -> bool {
-    let what = format!("seed {seed}, {prepare} steps, killed after {fuse}, power {by_power}");
+    let what = format!(
+        "seed {seed}, {prepare} steps, killed after {fuse}, power {by_power}; replay: \
+         PERDURA_SEED={seed} PERDURA_PREPARE={prepare} PERDURA_FUSE={fuse} \
+         cargo test -p perdura-store --test crash replay"
+    );
     let device = SimDevice::new(0, seed);
     let clock = Arc::new(SimClock::new(1_000_000));
     let mut random = seeded(seed);
@@ -83,7 +89,7 @@ fn killed_inside(seed: u64, prepare: usize, fuse: u64, by_power: bool) -> bool {
 #[test]
 fn an_operation_killed_at_any_step_is_whole_or_absent() {
     let mut random = seeded(77);
-    for seed in 0..40 {
+    for seed in 0..number("PERDURA_SEEDS").unwrap_or(40) {
         let prepare = random.random_range(20..200);
         let mut fuse = 1;
         // Every step where there are few; then in growing strides.
@@ -96,7 +102,10 @@ fn an_operation_killed_at_any_step_is_whole_or_absent() {
 /// Runs steps, checkpoints and group commits until the power fails at durable operation `cut`. Returns the
 /// operations of the whole run.
 fn cut_power(seed: u64, cut: u64) -> u64 {
-    let what = format!("seed {seed}, cut {cut}");
+    let what = format!(
+        "seed {seed}, cut {cut}; replay: PERDURA_SEED={seed} PERDURA_CUT={cut} \
+         cargo test -p perdura-store --test crash replay"
+    );
     let device = SimDevice::new(0, seed);
     let clock = Arc::new(SimClock::new(1_000_000));
     let mut random = seeded(seed);
@@ -162,11 +171,22 @@ fn reopen(device: &SimDevice, clock: &Arc<SimClock>) -> Store {
 
 #[test]
 fn a_power_cut_leaves_the_last_commit() {
-    for seed in 0..3 {
+    for seed in 0..number("PERDURA_SEEDS").unwrap_or(3) {
         let ops = cut_power(seed, u64::MAX);
         let step = (ops / 40).max(1);
         for cut in (0..ops).step_by(step as usize) {
             cut_power(seed, cut);
         }
+    }
+}
+
+#[test]
+fn replay_one_case_from_the_environment() {
+    let Some(seed) = number("PERDURA_SEED") else { return };
+    if let (Some(prepare), Some(fuse)) = (number("PERDURA_PREPARE"), number("PERDURA_FUSE")) {
+        killed_inside(seed, prepare as usize, fuse, fuse % 5 == 0);
+    }
+    if let Some(cut) = number("PERDURA_CUT") {
+        cut_power(seed, cut);
     }
 }

@@ -1,5 +1,7 @@
 //! The store against an oracle: same operations, same contents; also after close, attach and reopening.
 
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
 mod common;
 
 use std::sync::Arc;
@@ -78,22 +80,21 @@ fn life(seed: u64, budget_bytes: u64, steps: usize) {
 
 #[test]
 fn any_operations_agree_with_the_oracle() {
-    for seed in 0..6 {
+    for seed in 0..number("PERDURA_SEEDS").unwrap_or(6) {
         life(seed, 1 << 20, 700);
     }
 }
 
 #[test]
 fn a_tiny_budget_changes_nothing_but_speed() {
-    for seed in 100..103 {
+    for seed in 100..100 + number("PERDURA_SEEDS").unwrap_or(3) {
         life(seed, 256 << 10, 300);
     }
 }
 
 #[test]
 fn replay_one_life_from_the_environment() {
-    let read = |name| std::env::var(name).ok().and_then(|value| value.parse().ok());
-    if let (Some(seed), Some(budget_bytes)) = (read("PERDURA_SEED"), read("PERDURA_BUDGET")) {
+    if let (Some(seed), Some(budget_bytes)) = (number("PERDURA_SEED"), number("PERDURA_BUDGET")) {
         life(seed, budget_bytes, if budget_bytes < 1 << 20 { 300 } else { 700 });
     }
 }

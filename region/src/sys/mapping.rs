@@ -106,18 +106,24 @@ impl Mapping {
         self.len as u64
     }
 
+    #[inline]
     fn check(&self, offset: u64, len: usize) -> *mut u8 {
         let end = offset.checked_add(len as u64);
-        assert!(
-            end.is_some_and(|end| end <= self.len as u64),
-            "access of {len} bytes at {offset} leaves a mapping of {} bytes",
-            self.len
-        );
+        if end.is_none_or(|end| end > self.len as u64) {
+            self.leave(offset, len);
+        }
         // SAFETY: the offset was just checked to lie inside the mapping.
         unsafe { self.ptr.add(offset as usize) }
     }
 
+    #[cold]
+    #[inline(never)]
+    fn leave(&self, offset: u64, len: usize) -> ! {
+        panic!("access of {len} bytes at {offset} leaves a mapping of {} bytes", self.len);
+    }
+
     /// `count` 64-bit words at `offset`.
+    #[inline]
     pub fn words(&self, offset: u64, count: usize) -> &[AtomicU64] {
         assert_eq!(offset % 8, 0);
         // SAFETY: in bounds and aligned; atomics accept any bit pattern and shared mutation.
@@ -141,6 +147,7 @@ impl Mapping {
     ///
     /// # Safety
     /// No thread may change them while the slice lives.
+    #[inline]
     pub unsafe fn bytes(&self, offset: u64, len: usize) -> &[u8] {
         // SAFETY: in bounds; stability is the caller's promise.
         unsafe { std::slice::from_raw_parts(self.check(offset, len), len) }

@@ -1,5 +1,6 @@
 //! A store on a simulated device, an oracle beside it, and operations drawn from a seed.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -353,9 +354,14 @@ pub fn assert_same(found: &Model, expected: &Model, what: &str) {
             Some(other) => assert!(other == value, "{what}: {}/{name} differs", key.0),
         }
     }
-    for key in found.keys().filter(|key| !expected.contains_key(*key)) {
+    if let Some(key) = found.keys().find(|key| !expected.contains_key(*key)) {
         panic!("{what}: {}/{} should not be there", key.0, String::from_utf8_lossy(&key.1));
     }
+}
+
+/// A number from the environment: replay commands name them.
+pub fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
 }
 
 pub fn seeded(seed: u64) -> Random {
