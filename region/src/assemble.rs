@@ -23,7 +23,7 @@ pub(crate) fn segments_wanted(
     let data = region_bytes / 100 * log_percent / geometry.segment_bytes + 1;
     let reserve = u64::from(geometry.reserve_segments(budget_bytes));
     // The emergency reserve, a whole drain, what compaction works with, and frames on their way.
-    let wanted = (data + 2 * reserve + u64::from(geometry.buffers)) * 34 / 32;
+    let wanted = (data + 2 * reserve + u64::from(geometry.buffers)) * 36 / 32;
     wanted.min(u64::from(geometry.segments_max)) as u32
 }
 

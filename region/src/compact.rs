@@ -38,7 +38,7 @@ impl Cleaner {
             let worth_a_commit = dead + spare > clean + clean / 4;
             let used_bytes = core.ledger.budget_used().load(Relaxed);
             if !worth_a_commit
-                && core.drainable_bytes(spare.saturating_sub(2)) > used_bytes
+                && core.drainable_bytes(spare.saturating_sub(1)) >= used_bytes
                 && self.compact_one(core)?
             {
                 continue;
@@ -159,9 +159,13 @@ impl Core {
     pub fn spare_wanted(&self) -> u32 {
         let geometry = self.ledger.geometry();
         let budget = self.ledger.budget_limit().load(Relaxed);
-        let segments = self.ledger.segments().load(Relaxed) as u32;
         let drain = budget.div_ceil(geometry.segment_bytes / 16 * 11) as u32 + 3;
-        drain + (segments / 32).max(4)
+        drain + 2 * self.compaction_segments()
+    }
+
+    /// Spare segments that writers leave to compaction, without which no space would ever be gained.
+    fn compaction_segments(&self) -> u32 {
+        (self.ledger.segments().load(Relaxed) as u32 / 32).max(4)
     }
 
     /// Dirty bytes that surely fit so many segments: isolated grains, and ends too short for a frame.
@@ -171,7 +175,8 @@ impl Core {
 
     /// Holds the budget to what a drain into the spare segments could take.
     pub fn note_space(&self, appender: &Appender) {
-        self.budget.limit_by_space(self.drainable_bytes(appender.spare_segments()));
+        let for_writers = appender.spare_segments().saturating_sub(self.compaction_segments());
+        self.budget.limit_by_space(self.drainable_bytes(for_writers));
     }
 }
 
