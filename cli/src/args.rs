@@ -20,7 +20,7 @@ pub enum Command {
     /// Serve a Redis-compatible store whose memory survives crashes and power cuts.
     Serve(Box<ServeArgs>),
     /// Flush for real with a full budget, and say whether the promise holds. Exits 1 if it does not.
-    Drill(DrillArgs),
+    Drill(Box<DrillArgs>),
     /// Flush what a holder keeps after its server died, then let it go. The same as sending it SIGTERM.
     Flush(FlushArgs),
     /// Keep a server's memory (started by `serve`, not by hand).

@@ -1,5 +1,7 @@
 //! What people get wrong, and what the machine refuses: a clear error, and nothing changed.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
+
 mod common;
 
 use std::os::unix::fs::FileExt;
@@ -28,7 +30,7 @@ fn refused(output: &Output, words: &[&str]) {
 
 #[test]
 fn values_that_make_no_sense_are_named() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = TestDir::new();
     let at = dir.path().join("d");
     for (extra, words) in [
         (&["--memory", "4potatoes"][..], &["--memory", "4potatoes"][..]),
@@ -54,14 +56,14 @@ fn values_that_make_no_sense_are_named() {
 
 #[test]
 fn a_budget_that_the_warning_does_not_cover_is_refused_with_what_would_fit() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = TestDir::new();
     let said = serve(dir.path(), &["--memory", "2GiB", "--budget", "2GiB", "--grace", "60ms"]);
     refused(&said, &["largest budget"]);
 }
 
 #[test]
 fn an_unknown_setting_in_the_file_is_named_with_the_file() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = TestDir::new();
     let file = dir.path().join("p.toml");
     std::fs::write(&file, "memroy = '1GiB'").unwrap();
     refused(&serve(dir.path(), &["--config", file.to_str().unwrap()]), &["p.toml", "memroy"]);
@@ -69,17 +71,16 @@ fn an_unknown_setting_in_the_file_is_named_with_the_file() {
 
 #[test]
 fn two_at_once_the_second_is_told_who_has_it() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = TestDir::new();
     let server = Server::start(dir.path(), &["--memory", "32MiB"]);
     let said = serve(dir.path(), &["--memory", "32MiB"]);
     refused(&said, &["in use", &server.child.id().to_string()]);
     assert_eq!(server.client().ask(&["PING"]), "+PONG");
-    end_holder(dir.path());
 }
 
 #[test]
 fn a_damaged_image_is_refused_with_the_place() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = TestDir::new();
     let mut server = Server::start(dir.path(), &["--memory", "32MiB"]);
     for n in 0..500 {
         server.client().ask(&["SET", &key(n), &value(n)]);
@@ -109,12 +110,11 @@ fn a_damaged_image_is_refused_with_the_place() {
 
     let server = Server::start(dir.path(), &[]);
     verify(&server, 500);
-    end_holder(dir.path());
 }
 
 #[test]
 fn the_fallbacks_serve_as_well() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = TestDir::new();
     let mut server = Server::start(
         dir.path(),
         &["--memory", "32MiB", "--io", "pwrite", "--direct", "off", "--no-holder"],
@@ -128,5 +128,4 @@ fn the_fallbacks_serve_as_well() {
     assert_eq!(server.wait(), Some(0));
     let server = Server::start(dir.path(), &[]);
     verify(&server, 100);
-    end_holder(dir.path());
 }

@@ -1,5 +1,7 @@
 //! Real processes, real signals, real memory wiped: what the fault model promises of them.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
+
 mod common;
 
 use std::path::Path;
@@ -8,7 +10,7 @@ use std::time::{Duration, Instant};
 use common::*;
 
 /// Small budget, so that cleaning and waiting are part of every run.
-const SETTINGS: [&str; 6] = ["--memory", "64MiB", "--budget", "2MiB", "--grace", "10s"];
+const SETTINGS: [&str; 6] = ["--memory", "512MiB", "--budget", "2MiB", "--grace", "10s"];
 
 fn load_for(server: &Server, from: u64, ms: u64) -> std::thread::JoinHandle<u64> {
     let writer = write_until_cut(server.port, from);
@@ -16,8 +18,8 @@ fn load_for(server: &Server, from: u64, ms: u64) -> std::thread::JoinHandle<u64>
     writer
 }
 
-fn dir() -> tempfile::TempDir {
-    tempfile::tempdir().unwrap()
+fn dir() -> TestDir {
+    TestDir::new()
 }
 
 fn stop(mut server: Server, dir: &Path) {
@@ -67,7 +69,7 @@ fn warned_it_stops_in_time_and_the_image_alone_has_everything() {
 fn warned_then_killed_at_the_promised_second_with_all_memory_wiped() {
     let dir = dir();
     // Three seconds from warning to cut.
-    let settings = ["--memory", "64MiB", "--budget", "2MiB", "--grace", "3s"];
+    let settings = ["--memory", "512MiB", "--budget", "2MiB", "--grace", "3s"];
     let mut server = Server::start(dir.path(), &settings);
     let writer = load_for(&server, 0, 500);
     server.signal("TERM");
@@ -103,7 +105,6 @@ fn without_any_warning_it_is_back_at_a_checkpoint_never_a_mixture() {
     let mut server =
         Server::start(dir.path(), &[&SETTINGS[..], &["--checkpoint", "50ms"]].concat());
     let writer = load_for(&server, 0, 600);
-    end_holder(dir.path());
     server.signal("KILL");
     let _ = server.wait();
     end_holder(dir.path());
@@ -120,7 +121,6 @@ fn with_fsync_an_unwarned_loss_costs_nothing_acknowledged() {
     let mut server =
         Server::start(dir.path(), &[&SETTINGS[..], &["--durability", "fsync"]].concat());
     let writer = load_for(&server, 0, 500);
-    end_holder(dir.path());
     server.signal("KILL");
     let _ = server.wait();
     end_holder(dir.path());
@@ -150,7 +150,7 @@ fn a_killed_holder_is_replaced_and_nothing_is_lost() {
 #[test]
 fn the_budget_holds_while_it_is_cut_in_half_under_load() {
     let dir = dir();
-    let mut server = Server::start(dir.path(), &["--memory", "64MiB", "--budget", "8MiB"]);
+    let mut server = Server::start(dir.path(), &["--memory", "512MiB", "--budget", "8MiB"]);
     let writer = load_for(&server, 0, 300);
     let mut client = server.client();
     assert_eq!(client.ask(&["PERDURA", "BUDGET", "4194304"]), "+OK");
@@ -171,7 +171,7 @@ fn the_budget_holds_while_it_is_cut_in_half_under_load() {
 #[test]
 fn a_drill_on_a_running_server_flushes_a_full_budget_and_loses_nothing() {
     let dir = dir();
-    let server = Server::start(dir.path(), &["--memory", "64MiB", "--budget", "8MiB"]);
+    let server = Server::start(dir.path(), &["--memory", "512MiB", "--budget", "8MiB"]);
     let mut client = server.client();
     for n in 0..2_000 {
         assert_eq!(client.ask(&["SET", &key(n), &value(n)]), "+OK");

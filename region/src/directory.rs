@@ -18,7 +18,7 @@ use perdura_media::{Clock, Device, DeviceError, FileDevice};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{OpenError, RegionError};
-use crate::holder::{Keeper, Link, LinkError, TakeOver, take_over};
+use crate::holder::{Held, Keeper, Link, LinkError, TakeOver, take_over};
 use crate::promise::{BudgetWish, Promise, PromiseError, Terms, default_reserve, promise};
 use crate::prove::Proof;
 use crate::region::{BUDGET_MIN_BYTES, Config, Region};
@@ -27,6 +27,9 @@ const IMAGE_NAME: &str = "image.perdura";
 const RATE_NAME: &str = "rate.toml";
 /// Bytes of the first proof when the budget is not known before the rate is.
 const FIRST_PROOF_BYTES: u64 = 256 << 20;
+/// How long a lock without a holder that answers is waited for, nanoseconds.
+const HOLDER_CHANGES_WITHIN_NS: u64 = 3_000_000_000;
+const HOLDER_LOOK_AGAIN_NS: u64 = 20_000_000;
 
 /// What to open and what to promise.
 #[derive(Debug)]
@@ -144,16 +147,13 @@ impl Directory {
     ) -> Result<Self, DirectoryError> {
         let dir = &settings.dir;
         create_dir(dir)?;
-        let found = take_over(dir).map_err(|error| match error {
-            LinkError::Busy { pid } => DirectoryError::InUse { dir: dir.clone(), pid: Some(pid) },
-            other => other.into(),
-        })?;
         let path = dir.join(IMAGE_NAME);
         let wrong = |source: OpenError| DirectoryError::Image { path: path.clone(), source };
         let mut config = settings.config.clone();
         config.budget_bytes = BUDGET_MIN_BYTES;
+        let found = find(&settings, &path, &*clock)?;
         let (region, image, holder) = match found {
-            TakeOver::Held(held) => {
+            Found::Held(held) => {
                 let image = FileDevice::from_fd(held.image, settings.engine)
                     .map_err(|e| wrong(e.into()))?;
                 config.budget_bytes = held.used_bytes.max(BUDGET_MIN_BYTES);
@@ -162,8 +162,7 @@ impl Directory {
                     Region::attach(held.memory, held.ledger, device, clock.clone(), config);
                 (region.map_err(wrong)?, image, Some(held.link))
             }
-            TakeOver::Nobody => {
-                let image = open_image(&path, &settings)?;
+            Found::Image(image) => {
                 let region = Region::open(Arc::new(image.clone()), clock.clone(), config);
                 (region.map_err(wrong)?, image, None)
             }
@@ -220,7 +219,40 @@ fn create_dir(dir: &Path) -> Result<(), DirectoryError> {
         .map_err(|source| DirectoryError::File { path: dir.to_owned(), source })
 }
 
-fn open_image(path: &Path, settings: &Settings) -> Result<FileDevice, DirectoryError> {
+/// What there is to go on with.
+enum Found {
+    /// A holder gave up what a server left.
+    Held(Held),
+    /// The image, ours alone.
+    Image(FileDevice),
+}
+
+/// Asks for a holder, then for the image's lock. A lock without a holder that answers may be a holder that is
+/// only starting, or ending: that is waited for.
+fn find(settings: &Settings, path: &Path, clock: &dyn Clock) -> Result<Found, DirectoryError> {
+    let dir = &settings.dir;
+    let until_ns = clock.now_ns() + HOLDER_CHANGES_WITHIN_NS;
+    loop {
+        match take_over(dir) {
+            Ok(TakeOver::Held(held)) => return Ok(Found::Held(held)),
+            Ok(TakeOver::Nobody) => {}
+            Err(LinkError::Busy { pid }) => {
+                return Err(DirectoryError::InUse { dir: dir.clone(), pid: Some(pid) });
+            }
+            Err(error) => return Err(error.into()),
+        }
+        if let Some(image) = open_image(path, settings)? {
+            return Ok(Found::Image(image));
+        }
+        if clock.now_ns() > until_ns {
+            return Err(DirectoryError::InUse { dir: dir.clone(), pid: None });
+        }
+        clock.sleep_ns(HOLDER_LOOK_AGAIN_NS);
+    }
+}
+
+/// `None`: somebody has the lock.
+fn open_image(path: &Path, settings: &Settings) -> Result<Option<FileDevice>, DirectoryError> {
     let wrong = |source: DeviceError| DirectoryError::Image {
         path: path.to_owned(),
         source: source.into(),
@@ -231,10 +263,7 @@ fn open_image(path: &Path, settings: &Settings) -> Result<FileDevice, DirectoryE
         Err(source) => return Err(DirectoryError::File { path: path.to_owned(), source }),
     };
     let image = FileDevice::open(path, mode, settings.engine, settings.direct).map_err(wrong)?;
-    if !image.try_lock().map_err(wrong)? {
-        return Err(DirectoryError::InUse { dir: settings.dir.clone(), pid: None });
-    }
-    Ok(image)
+    Ok(image.try_lock().map_err(wrong)?.then_some(image))
 }
 
 fn proven_rate(

@@ -21,7 +21,8 @@ fn check(store: &Store, model: &Model, clock: &SimClock, what: &str) {
             Value::String(value) if *in_db == db => Some((key.clone(), value.clone())),
             _ => None,
         });
-        let wanted: Vec<_> = strings.filter(|(key, _)| key.as_slice() >= b"key:3").collect();
+        let wanted: Vec<_> =
+            strings.filter(|(key, _)| key.as_slice() >= b"key:3".as_slice()).collect();
         assert!(found == wanted, "{what}: range over database {db}");
         assert_eq!(
             store.random_key(db).is_some(),

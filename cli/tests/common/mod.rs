@@ -1,5 +1,6 @@
 //! A server as a process, and a client that knows what was acknowledged.
 #![allow(dead_code)] // each test file uses its part
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,6 +10,25 @@ use std::time::{Duration, Instant};
 
 pub const PERDURA: &str = env!("CARGO_BIN_EXE_perdura");
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A directory for a region; what holds it at the end is ended with it.
+pub struct TestDir(tempfile::TempDir);
+
+impl TestDir {
+    pub fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for TestDir {
+    fn drop(&mut self) {
+        end_holder(self.path());
+    }
+}
 
 /// A running `perdura serve`; killed when dropped.
 pub struct Server {

@@ -103,15 +103,21 @@ pub fn serve(
     tracing::info!(%isolation, "holding memory");
     let listener = listen_in(&options.dir)?;
     let server_pid = peer_pid(&link);
-    send(&link, &Message::Ready, &[])
-        .map_err(|source| HolderError::Io { what: "answer the server".into(), source })?;
+    // A server that was killed meanwhile cannot be answered, and its memory is held all the same.
+    let link = match send(&link, &Message::Ready, &[]) {
+        Ok(()) => Some(link),
+        Err(error) => {
+            tracing::warn!(%error, "the server was gone before its memory was held");
+            None
+        }
+    };
     Holder {
         options,
         memory,
         ledger,
         image,
         attachment,
-        link: Some(link),
+        link,
         server_pid,
         grace: Duration::from_millis(grace_ms),
         listener,
