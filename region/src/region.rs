@@ -201,8 +201,12 @@ impl Region {
         ledger.segments().store(u64::from(segments), Release);
         ledger.life().store(1, Release);
         let memory = new_memory(&geometry)?;
-        image::create(&*device, &geometry, image_id)?;
-        Self::start(device, clock, config, memory, ledger, Origin::Created)
+        image::prepare(&*device, &geometry)?;
+        let region =
+            Self::start(Arc::clone(&device), clock, config, memory, ledger, Origin::Created)?;
+        // Last: an image without a commit could not be told from one that lost it.
+        image::publish(&*device, &geometry, image_id)?;
+        Ok(region)
     }
 
     fn load(

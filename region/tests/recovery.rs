@@ -140,6 +140,28 @@ fn every_cut_leaves_a_committed_state() {
 }
 
 #[test]
+fn a_cut_while_an_image_is_made_leaves_one_that_opens_empty() {
+    let device = SimDevice::new(0, 0);
+    drop(open(&device, Planted::None));
+    for cut in 0..device.ops() {
+        for outcome in 0..8 {
+            let device = SimDevice::new(0, cut);
+            device.cut_after(cut);
+            let clock = Arc::new(SimClock::new(1_000));
+            let config = config(Planted::None);
+            assert!(Region::open(Arc::new(device.clone()), clock, config).is_err());
+            let device = device.power_cycle(outcome);
+            let region = open(&device, Planted::None);
+            assert!(memory(&region).iter().all(|byte| *byte == 0), "cut {cut}, outcome {outcome}");
+            write(&region, 0, b"works").unwrap();
+            region.close(1).unwrap();
+            drop(region);
+            assert!(memory(&open(&device, Planted::None)).starts_with(b"works"));
+        }
+    }
+}
+
+#[test]
 fn replay_one_cut_from_the_environment() {
     let read = |name| std::env::var(name).ok().and_then(|value| value.parse().ok());
     if let (Some(seed), Some(cut)) = (read("PERDURA_SEED"), read("PERDURA_CUT")) {
