@@ -162,6 +162,25 @@ fn a_cut_while_an_image_is_made_leaves_one_that_opens_empty() {
 }
 
 #[test]
+fn a_group_commit_behind_dead_frames_of_its_segment_is_found_again_and_again() {
+    let device = SimDevice::new(0, 7);
+    let region = open(&device, Planted::None);
+    // An empty frame begins the segment; the checkpoint does not name it, since nothing lives there.
+    region.commit_group().unwrap();
+    region.checkpoint().unwrap();
+    write(&region, 0, b"behind it").unwrap();
+    region.commit_group().unwrap();
+    drop(region);
+    let mut device = device.power_cycle(7);
+    for life in 0..3 {
+        let region = open(&device, Planted::None);
+        assert!(memory(&region).starts_with(b"behind it"), "life {life}");
+        drop(region);
+        device = device.power_cycle(life);
+    }
+}
+
+#[test]
 fn replay_one_cut_from_the_environment() {
     let read = |name| std::env::var(name).ok().and_then(|value| value.parse().ok());
     if let (Some(seed), Some(cut)) = (read("PERDURA_SEED"), read("PERDURA_CUT")) {
