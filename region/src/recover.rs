@@ -73,6 +73,8 @@ pub(crate) struct Recovered {
     pub seq_max: u64,
     /// Group commits applied after the slot.
     pub tail_frames: u64,
+    /// Segments up to the last that holds a frame loaded: the log may have grown since the commit.
+    pub segments_used: u32,
 }
 
 /// Fills `map` and `ledger` from the image.

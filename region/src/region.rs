@@ -230,8 +230,9 @@ impl Region {
             config.region_bytes,
             config.budget_bytes,
         )
-        .max(header.segments.get());
-        device.grow(Layout::of(&geometry).segment_at(segments))?;
+        .max(header.segments.get())
+        .max(found.segments_used);
+        grow_durably(&*device, Layout::of(&geometry).segment_at(segments))?;
         ledger.region_bytes().store(config.region_bytes, Release);
         ledger.segments().store(u64::from(segments), Release);
         ledger.epoch().store(header.epoch.get() + 1, Release);
@@ -277,7 +278,7 @@ impl Region {
             config.budget_bytes,
         );
         let segments = u64::from(segments).max(ledger.segments().load(Acquire));
-        device.grow(layout.segment_at(segments as u32))?;
+        grow_durably(&*device, layout.segment_at(segments as u32))?;
         ledger.segments().store(segments, Release);
         ledger.region_bytes().store(config.region_bytes, Release);
         Self::start(device, clock, config, memory, ledger, Origin::Attached)
@@ -454,9 +455,12 @@ impl Region {
                 expected: "at most the size reserved when the image was created",
             });
         }
-        let _cleaner = core.cleaner.lock();
+        let mut cleaner = core.cleaner.lock();
         core.fit_log(region_bytes.max(core.region_bytes()), self.budget_bytes())?;
-        core.ledger.region_bytes().fetch_max(region_bytes, AcqRel);
+        if core.ledger.region_bytes().fetch_max(region_bytes, AcqRel) < region_bytes {
+            // A group commit does not say how large the region is: the commit before it must.
+            cleaner.checkpoint(core, false)?;
+        }
         Ok(())
     }
 
@@ -625,6 +629,15 @@ impl Core {
         *current = appender(&self.ledger, self.ledger.budget_limit().load(Acquire));
         self.note_space(&current);
     }
+}
+
+/// A commit that names the new segments must not outlive their space.
+fn grow_durably(device: &dyn Device, capacity_bytes: u64) -> Result<(), OpenError> {
+    if capacity_bytes > device.capacity_bytes() {
+        device.grow(capacity_bytes)?;
+        device.flush()?;
+    }
+    Ok(())
 }
 
 fn new_memory(geometry: &Geometry) -> Result<SharedMemory, OpenError> {

@@ -162,6 +162,37 @@ fn a_cut_while_an_image_is_made_leaves_one_that_opens_empty() {
 }
 
 #[test]
+fn a_group_commit_after_growing_is_not_lost() {
+    let device = SimDevice::new(0, 5);
+    let reserve = || Config { reserved_bytes: Some(4 * REGION_BYTES), ..config(Planted::None) };
+    let open = |device: &SimDevice| {
+        let clock = Arc::new(SimClock::new(1_000));
+        Region::open(Arc::new(device.clone()), clock, reserve()).unwrap()
+    };
+    let region = open(&device);
+    region.grow(3 * REGION_BYTES).unwrap();
+    (0..3 * REGION_BYTES / BLOCK_BYTES).for_each(|block| region.assign_block(block, LaneId(0)));
+    let write = |region: &Region, offset: u64, bytes: &[u8]| {
+        let first = region.lock(LaneId(0)).write(offset, bytes);
+        if let Err(need) = first {
+            let credit = region.satisfy(need).unwrap();
+            region.lock_with(LaneId(0), credit).write(offset, bytes).unwrap();
+        }
+    };
+    write(&region, 3 * REGION_BYTES - 64, b"in the new part");
+    region.commit_group().unwrap();
+    drop(region);
+    let region = open(&device.power_cycle(1));
+    assert_eq!(region.len_bytes(), 3 * REGION_BYTES);
+    (0..3 * REGION_BYTES / BLOCK_BYTES).for_each(|block| region.assign_block(block, LaneId(0)));
+    assert!(region.lock(LaneId(0)).bytes(3 * REGION_BYTES - 64, 15) == b"in the new part");
+    // Segments that only the tail used belong to the log now.
+    region.grow(4 * REGION_BYTES).unwrap();
+    write(&region, 3 * REGION_BYTES - 64, b"again in it....");
+    region.checkpoint().unwrap();
+}
+
+#[test]
 fn a_group_commit_behind_dead_frames_of_its_segment_is_found_again_and_again() {
     let device = SimDevice::new(0, 7);
     let region = open(&device, Planted::None);
