@@ -404,7 +404,8 @@ impl Region {
         self.core.cleaner.lock().group_commit(&self.core)
     }
 
-    /// Sets the budget. A smaller one makes writers wait; returns once the dirty set fits it.
+    /// Sets the budget. A smaller one makes writers wait; returns once the dirty set fits it. A larger one
+    /// may need a larger log: if the device has no room for that, nothing changes.
     pub fn set_budget(&self, bytes: u64) -> Result<(), RegionError> {
         if bytes < BUDGET_MIN_BYTES {
             return Err(RegionError::Budget {
@@ -413,6 +414,9 @@ impl Region {
             });
         }
         let core = &self.core;
+        if bytes > self.budget_bytes() {
+            self.fit_log_for(bytes)?;
+        }
         core.budget.begin_shrink(bytes);
         loop {
             let mut cleaner = core.cleaner.lock();

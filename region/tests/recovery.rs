@@ -193,6 +193,22 @@ fn a_group_commit_after_growing_is_not_lost() {
 }
 
 #[test]
+fn a_budget_raised_far_beyond_the_first_gets_a_log_for_its_flush() {
+    let device = SimDevice::new(0, 6);
+    let region = open(&device, Planted::None);
+    let log_bytes = region.log_bytes();
+    region.set_budget(REGION_BYTES).unwrap();
+    assert!(region.log_bytes() >= log_bytes + REGION_BYTES);
+    let mut random = Random::seed_from_u64(6);
+    run(&region, &mut random, 600, vec![0; REGION_BYTES as usize]);
+    let (before, budget_bytes) = (memory(&region), region.budget_bytes());
+    device.set_energy_bytes(Some(region.geometry().flush_bytes(budget_bytes) + (64 << 10)));
+    region.close(1).unwrap();
+    drop(region);
+    assert!(memory(&open(&device.power_cycle(6), Planted::None)) == before);
+}
+
+#[test]
 fn a_group_commit_behind_dead_frames_of_its_segment_is_found_again_and_again() {
     let device = SimDevice::new(0, 7);
     let region = open(&device, Planted::None);
