@@ -218,16 +218,17 @@ impl<'h> Op<'h> {
     fn roll_back(&mut self) {
         if !self.log.is_empty() {
             for undo in self.log.entries(&self.lead).into_iter().rev() {
-                let (offset, stored) = match undo {
+                let (offset, len, stored) = match undo {
                     Undo::Word { offset, old } => {
-                        (offset, self.holder(offset).guard.store(offset, old))
+                        (offset, 8, self.holder(offset).guard.store(offset, old))
                     }
                     Undo::Bytes { offset, old } => {
-                        (offset, self.holder(offset).guard.write(offset, &old))
+                        let stored = self.holder(offset).guard.write(offset, &old);
+                        (offset, old.len() as u64, stored)
                     }
                 };
-                // The change was announced by this operation, or never made.
-                assert!(stored.is_ok() || !self.holder(offset).is_dirty(offset));
+                // The change was announced by this operation, in whole, or never made.
+                assert!(stored.is_ok() || !self.is_all_dirty(offset, len));
             }
             self.log.void(&mut self.lead);
         }
@@ -236,6 +237,12 @@ impl<'h> Op<'h> {
         self.doomed.append(&mut fresh);
         self.fresh = fresh;
         self.release_all();
+    }
+
+    fn is_all_dirty(&mut self, offset: u64, len: u64) -> bool {
+        let first = offset - offset % GRAIN_BYTES;
+        let lane = self.holder(offset);
+        (first..offset + len).step_by(GRAIN_BYTES as usize).all(|grain| lane.is_dirty(grain))
     }
 
     /// The held lane that owns `offset`.
