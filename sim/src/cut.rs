@@ -4,6 +4,7 @@
 //! ways of the fault model and checks what that row promises. Cut `n` of seed `S` is the same whatever else
 //! is run: `--seed S --only n` replays it.
 
+mod account;
 mod broken;
 mod ends;
 mod oracle;

@@ -11,14 +11,14 @@ use std::sync::Arc;
 use perdura_media::{Clock, Device, FaultPlan, FaultyDevice, SimClock, SimDevice};
 use perdura_region::planted::Planted;
 use perdura_region::region::Origin;
-use perdura_region::{OpenError, Region, RegionError};
-use perdura_store::{DATABASES, Heap, Store, StoreError, StoreOptions};
+use perdura_region::{OpenError, Region};
+use perdura_store::{DATABASES, Heap, Store, StoreOptions};
 
 use super::broken::Broken;
 use super::oracle::Oracle;
 use super::proof;
 use super::scenario::{Durability, Scenario};
-use super::step::{self, Change, Step};
+use super::step::Step;
 
 /// How a step ended, when no promise was broken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,11 +45,12 @@ pub(crate) struct World<'s> {
     pub in_doubt: Option<Oracle>,
     /// Operations refused for want of memory or budget, rightly as far as the oracle can tell.
     pub refused: u64,
-    budget_bytes: u64,
+    pub budget_bytes: u64,
     /// Dirty bytes freed by processes that this one took its memory over from.
     freed_before_bytes: u64,
     ops_before: u64,
-    commits: u64,
+    /// Checkpoints of this process that have been accounted for.
+    pub commits: u64,
     steps_done: usize,
     store: Option<Store>,
 }
@@ -157,10 +158,11 @@ impl<'s> World<'s> {
                 let after = self.oracle.clone();
                 self.settle(step, result, Some(after))?
             }
-            Step::Look => {
-                self.look("while running")?;
-                Went::On
-            }
+            Step::Look => match self.look("while running") {
+                // Readers take steps of the heap, too.
+                Err(_) if self.store().heap().is_killed() => Went::Killed,
+                looked => looked.map(|()| Went::On)?,
+            },
             Step::Reopen => self.reopen(step)?,
             Step::Attach => {
                 let held = self.held()?;
@@ -256,106 +258,6 @@ impl<'s> World<'s> {
         Oracle::of(self.store()).map_err(|error| Broken::Refused { step: when.into(), error })
     }
 
-    fn change(&mut self, step: &Step, changes: &[Change], aborts: bool) -> Result<Went, Broken> {
-        let after = self.oracle.after(changes, self.now_ms());
-        let result = step::run(self.store(), changes, aborts);
-        match (&result, after) {
-            // A transaction that aborts has no effect, whatever was to be its effect.
-            (Ok(()), _) if aborts => Err(Broken::Kinds { step: step.to_string() }),
-            (Ok(()), Err(_)) | (Err(StoreError::WrongType(_)), Ok(_)) => {
-                Err(Broken::Kinds { step: step.to_string() })
-            }
-            (_, after) => {
-                let after = if aborts { None } else { after.ok() };
-                self.settle(step, result, after)
-            }
-        }
-    }
-
-    /// Accounts for a step that may have changed contents to `after`.
-    fn settle(
-        &mut self,
-        step: &Step,
-        result: Result<(), StoreError>,
-        after: Option<Oracle>,
-    ) -> Result<Went, Broken> {
-        let before = self.oracle.clone();
-        let committed = self.has_committed();
-        match result {
-            Ok(()) => {
-                self.oracle = after.unwrap_or_else(|| before.clone());
-                if committed {
-                    self.allowed = vec![before, self.oracle.clone()];
-                }
-                Ok(Went::On)
-            }
-            Err(StoreError::Killed) => {
-                self.in_doubt = after;
-                Ok(Went::Killed)
-            }
-            Err(StoreError::NotDurable(RegionError::Latched { .. })) if self.has_failed() => {
-                Ok(self.lost(before, committed))
-            }
-            Err(
-                StoreError::WrongType(_)
-                | StoreError::Aborted(_)
-                | StoreError::OutOfMemory { .. }
-                | StoreError::TransactionTooLarge { .. },
-            ) => {
-                self.refused += u64::from(matches!(
-                    result,
-                    Err(StoreError::OutOfMemory { .. } | StoreError::TransactionTooLarge { .. })
-                ));
-                if committed {
-                    self.allowed = vec![before];
-                }
-                Ok(Went::On)
-            }
-            Err(error) => Err(Broken::Refused { step: step.to_string(), error }),
-        }
-    }
-
-    /// Steps that change no contents but may commit them.
-    fn commit(&mut self, step: &Step) -> Result<Went, Broken> {
-        let had_failed = self.has_failed();
-        let region = self.region();
-        let result = match step {
-            Step::Checkpoint => region.checkpoint(),
-            Step::Group => region.commit_group(),
-            Step::Drill => region.drill(true, 1).map(drop),
-            Step::SetBudget(bytes) => region.set_budget(*bytes),
-            Step::Grow(bytes) => match region.grow(*bytes) {
-                Err(OpenError::Region(error)) => Err(error),
-                Err(error) => return Err(Broken::Open { when: "growing", error }),
-                Ok(()) => Ok(()),
-            },
-            _ => unreachable!("{step} is no commit"),
-        };
-        let committed = self.has_committed();
-        match result {
-            Ok(()) => {
-                let reports = matches!(step, Step::Checkpoint | Step::Group | Step::Drill);
-                if reports && had_failed {
-                    return Err(Broken::FalseSuccess { step: step.to_string() });
-                }
-                if let Step::SetBudget(bytes) = step {
-                    self.budget_bytes = *bytes;
-                }
-                if reports || committed {
-                    self.allowed = vec![self.oracle.clone()];
-                }
-                Ok(Went::On)
-            }
-            // A device that cannot grow has not failed.
-            Err(RegionError::Space { .. }) if self.device.is_powered() => Ok(Went::On),
-            Err(_) if !self.device.is_powered() => Ok(self.lost(self.oracle.clone(), committed)),
-            Err(RegionError::Latched { .. }) if self.has_failed() => {
-                Ok(self.lost(self.oracle.clone(), committed))
-            }
-            Err(error) => Err(Broken::Region { step: step.to_string(), error }),
-        }
-    }
-
     fn reopen(&mut self, step: &Step) -> Result<Went, Broken> {
         match self.region().close(1) {
             Ok(_) => self.allowed = vec![self.oracle.clone()],
@@ -374,21 +276,6 @@ impl<'s> World<'s> {
     /// Whether the image that was opened had been ended by a complete flush.
     pub fn was_final(&self) -> bool {
         matches!(self.region().origin(), Origin::Recovered { was_final: true, .. })
-    }
-
-    /// `state` may have been about to be committed.
-    fn lost(&mut self, state: Oracle, committed: bool) -> Went {
-        if committed {
-            self.allowed.clear();
-        }
-        self.allowed.push(state);
-        if self.device.is_powered() { Went::Failed } else { Went::PowerLost }
-    }
-
-    fn has_committed(&mut self) -> bool {
-        let before = self.commits;
-        self.commits = self.region().stats().checkpoints;
-        self.commits > before
     }
 
     fn check_budget(&self, step: &Step) -> Result<(), Broken> {
