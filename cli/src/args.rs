@@ -23,6 +23,8 @@ pub enum Command {
     Drill(Box<DrillArgs>),
     /// Flush what a holder keeps after its server died, then let it go. The same as sending it SIGTERM.
     Flush(FlushArgs),
+    /// Explore failures by simulation, deterministically by seed.
+    Sim(SimArgs),
     /// Keep a server's memory (started by `serve`, not by hand).
     #[command(hide = true)]
     Holder(HolderArgs),
@@ -130,6 +132,35 @@ pub struct FlushArgs {
     /// Directory whose holder is to flush.
     #[arg(long, value_name = "DIR", default_value = "perdura-data")]
     pub dir: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct SimArgs {
+    #[command(subcommand)]
+    pub what: SimCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum SimCommand {
+    /// Cut the power after durable operations of seeded runs and check every promise afterwards.
+    Cut(CutArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct CutArgs {
+    /// First seed.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Cuts to make.
+    #[arg(long, default_value_t = 1000)]
+    pub cuts: u64,
+    /// Make only this cut of the seed's run: how a failure is replayed.
+    #[arg(long, value_name = "N")]
+    pub only: Option<u64>,
+    /// Plant a bug that must be caught: skip-flush, drop-checksum, open-before-accounting, clean-at-copy,
+    /// acknowledge-before-commit, free-before-commit.
+    #[arg(long, value_name = "BUG")]
+    pub plant: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -8,6 +8,7 @@ mod holder;
 mod progress;
 mod serve;
 mod settings;
+mod sim;
 mod sys;
 
 use std::process::ExitCode;
@@ -40,6 +41,7 @@ fn run() -> Result<ExitCode> {
     match cli.command {
         Command::Serve(args) => serve::run(&args, warning),
         Command::Drill(args) => drill::run(&args),
+        Command::Sim(args) => sim::run(&args),
         Command::Flush(args) => flush::run(&args),
         Command::Holder(args) => holder::run(args, warning).map(|()| ExitCode::SUCCESS),
     }

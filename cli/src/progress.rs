@@ -19,11 +19,23 @@ impl LateBar {
 
     /// `done` of `total` bytes.
     pub fn bytes(&self, done: u64, total: u64) {
+        self.show(
+            done,
+            total,
+            "{msg} [{wide_bar}] {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}",
+        );
+    }
+
+    /// `done` of `total` of something counted.
+    pub fn count(&self, done: u64, total: u64) {
+        self.show(done, total, "{msg} [{wide_bar}] {human_pos}/{human_len} {per_sec} {eta}");
+    }
+
+    fn show(&self, done: u64, total: u64, template: &str) {
         if self.began.elapsed() < Duration::from_secs(1) {
             return;
         }
         let bar = self.bar.get_or_init(|| {
-            let template = "{msg} [{wide_bar}] {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}";
             let style = ProgressStyle::with_template(template)
                 .unwrap_or_else(|_| ProgressStyle::default_bar());
             ProgressBar::new(total).with_style(style).with_message(self.what)

@@ -23,6 +23,8 @@ impl Cleaner {
     /// At every moment a drain of all that is dirty fits the spare segments (the budget is held to that, see
     /// [`Core::note_space`]), so a commit can always be made, and a commit is what frees segments.
     pub fn ensure_space(&mut self, core: &Core) -> Result<(), RegionError> {
+        // Each compaction should free about a segment; a log too small for its budget would never see the end.
+        let mut compactions_left = core.ledger.segments().load(Relaxed);
         let mut fruitless = 0;
         while fruitless < 4 {
             let spare = core.appender.lock().spare_segments();
@@ -38,9 +40,11 @@ impl Cleaner {
             let worth_a_commit = dead + spare > clean + clean / 4;
             let used_bytes = core.ledger.budget_used().load(Relaxed);
             if !worth_a_commit
+                && compactions_left > 0
                 && core.drainable_bytes(spare.saturating_sub(1)) >= used_bytes
                 && self.compact_one(core)?
             {
+                compactions_left -= 1;
                 continue;
             }
             self.commit_checkpoint(core, false)?;

@@ -104,6 +104,12 @@ impl Geometry {
         body + body.div_ceil(self.segment_bytes / 2) * 8192
     }
 
+    /// Most bytes of frames that a process may leave half done when it dies: a flush by another writes them
+    /// again, in addition to [`Geometry::flush_bytes`], also those that were never charged (compaction, a drill).
+    pub fn settle_bytes(&self) -> u64 {
+        u64::from(self.buffers) * self.segment_bytes
+    }
+
     /// Segments that must stay free so that `dirty_bytes` can always be flushed, by up to four writers.
     pub fn reserve_segments(&self, dirty_bytes: u64) -> u32 {
         (self.flush_bytes(dirty_bytes).div_ceil(self.segment_bytes * 7 / 8) + 4) as u32

@@ -26,14 +26,22 @@ pub(crate) fn aligned(len: usize) -> Result<AlignedBytes, OpenError> {
     })
 }
 
-/// Writes both copies of the superblock and empties both slots; durable on return.
-pub(crate) fn create(
+/// Empties the place of superblock and slots; durable on return. [`publish`] makes it an image, after the
+/// first commit: cut off in between, it is a device that was never an image, and creation begins again.
+pub(crate) fn prepare(device: &dyn Device, geometry: &Geometry) -> Result<(), OpenError> {
+    let head = aligned(Layout::of(geometry).slot_at(1) as usize + 4096)?;
+    device.write_at(0, head.as_slice())?;
+    device.flush()?;
+    Ok(())
+}
+
+/// Writes both copies of the superblock; durable on return.
+pub(crate) fn publish(
     device: &dyn Device,
     geometry: &Geometry,
     image_id: u64,
 ) -> Result<(), OpenError> {
-    let layout = Layout::of(geometry);
-    let mut head = aligned(layout.slot_at(1) as usize + 4096)?;
+    let mut head = aligned(2 * SUPERBLOCK_COPY as usize)?;
     let mut superblock = Superblock {
         magic: SUPERBLOCK_MAGIC.into(),
         version: FORMAT_VERSION.into(),

@@ -1,7 +1,8 @@
 //! The arithmetic of the promise: how much may be dirty so that the flush fits the warning.
 //!
 //! `flush_bytes(budget) <= proven rate x (warning - reserve)` (Viyojit, section 5.1). The reserve is time for
-//! what does not grow with the budget: stopping writers, commit records, the last device flush.
+//! what does not grow with the budget: stopping writers, commit records, the last device flush, and the frames
+//! that a killed process left half done ([`Geometry::settle_bytes`] at most).
 
 use std::time::Duration;
 

@@ -27,6 +27,8 @@ struct Frame {
     segment: u32,
     at: u64,
     header: FrameHeader,
+    /// Number of the frame at the segment's beginning: a commit names a segment by it.
+    first_seq: u64,
 }
 
 impl Frame {
@@ -71,6 +73,8 @@ pub(crate) struct Recovered {
     pub seq_max: u64,
     /// Group commits applied after the slot.
     pub tail_frames: u64,
+    /// Segments up to the last that holds a frame loaded: the log may have grown since the commit.
+    pub segments_used: u32,
 }
 
 /// Fills `map` and `ledger` from the image.
@@ -128,13 +132,11 @@ pub(crate) fn recover(
         if entry.live_bytes().load(Relaxed) > 0 {
             entry.set_state(SEGMENT_USED);
             entry.used_bytes().fetch_max(frame.at + frame.total(), AcqRel);
-            let first = entry.first_seq().load(Relaxed);
-            if first == 0 || frame.seq() < first {
-                entry.first_seq().store(frame.seq(), Relaxed);
-            }
+            entry.first_seq().store(frame.first_seq, Relaxed);
         }
     }
-    Ok(Recovered { slot, seq_max, tail_frames })
+    let segments_used = frames.iter().map(|frame| frame.segment + 1).max().unwrap_or(0);
+    Ok(Recovered { slot, seq_max, tail_frames, segments_used })
 }
 
 impl Reader<'_> {
@@ -147,7 +149,7 @@ impl Reader<'_> {
         self.device.read_at(offset, self.page.as_mut())?;
         let bytes = &self.page.as_slice()[..FRAME_HEADER_BYTES];
         Ok(parse_header(bytes, self.image_id, self.geometry.segment_bytes - at)
-            .map(|header| Frame { segment, at, header }))
+            .map(|header| Frame { segment, at, header, first_seq: header.seq.get() }))
     }
 
     /// The frames a commit names in a segment: all of them must be there.
@@ -175,7 +177,7 @@ impl Reader<'_> {
                 }
                 .into());
             };
-            out.push(frame);
+            out.push(Frame { first_seq, ..frame });
             at += frame.total();
             expected_seq = frame.seq() + 1;
         }
@@ -192,14 +194,17 @@ impl Reader<'_> {
             let named = slot.segments.get(segment as usize);
             let mut at = named.map_or(0, |named| u64::from(named.used_bytes.get()));
             let mut seq = 0;
+            // A segment whose older frames are all dead is not named, but begins with them.
+            let mut first_seq = named.filter(|_| at > 0).map(|named| named.first_seq.get());
             while let Some(frame) = self.header(segment, at)? {
                 if frame.seq() <= seq || frame.header.life.get() != slot.header.life.get() {
                     break;
                 }
                 seq = frame.seq();
                 at += frame.total();
+                let first_seq = *first_seq.get_or_insert(seq);
                 if seq > slot.header.last_seq.get() {
-                    tail.push(frame);
+                    tail.push(Frame { first_seq, ..frame });
                 }
             }
         }

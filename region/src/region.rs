@@ -106,8 +106,12 @@ impl Region {
         ledger.segments().store(u64::from(segments), Release);
         ledger.life().store(1, Release);
         let memory = new_memory(&geometry)?;
-        image::create(&*device, &geometry, image_id)?;
-        Self::start(device, clock, config, memory, ledger, Origin::Created)
+        image::prepare(&*device, &geometry)?;
+        let region =
+            Self::start(Arc::clone(&device), clock, config, memory, ledger, Origin::Created)?;
+        // Last: an image without a commit could not be told from one that lost it.
+        image::publish(&*device, &geometry, image_id)?;
+        Ok(region)
     }
 
     fn load(
@@ -132,8 +136,9 @@ impl Region {
             config.region_bytes,
             config.budget_bytes,
         )
-        .max(header.segments.get());
-        device.grow(Layout::of(&geometry).segment_at(segments))?;
+        .max(header.segments.get())
+        .max(found.segments_used);
+        grow_durably(&*device, Layout::of(&geometry).segment_at(segments))?;
         ledger.region_bytes().store(config.region_bytes, Release);
         ledger.segments().store(u64::from(segments), Release);
         ledger.epoch().store(header.epoch.get() + 1, Release);
@@ -180,7 +185,7 @@ impl Region {
             config.budget_bytes,
         );
         let segments = u64::from(segments).max(ledger.segments().load(Acquire));
-        device.grow(layout.segment_at(segments as u32))?;
+        grow_durably(&*device, layout.segment_at(segments as u32))?;
         ledger.segments().store(segments, Release);
         ledger.region_bytes().store(config.region_bytes, Release);
         Self::start(device, clock, config, memory, ledger, Origin::Attached)
@@ -331,7 +336,8 @@ impl Region {
         self.core.cleaner.lock().group_commit(&self.core)
     }
 
-    /// Sets the budget. A smaller one makes writers wait; returns once the dirty set fits it.
+    /// Sets the budget. A smaller one makes writers wait; returns once the dirty set fits it. A larger one
+    /// may need a larger log: if the device has no room for that, nothing changes.
     pub fn set_budget(&self, bytes: u64) -> Result<(), RegionError> {
         if bytes < BUDGET_MIN_BYTES {
             return Err(RegionError::Budget {
@@ -340,6 +346,9 @@ impl Region {
             });
         }
         let core = &self.core;
+        if bytes > self.budget_bytes() {
+            self.fit_log_for(bytes)?;
+        }
         core.budget.begin_shrink(bytes);
         loop {
             let mut cleaner = core.cleaner.lock();
@@ -382,12 +391,15 @@ impl Region {
                 expected: "at most the size reserved when the image was created",
             });
         }
-        let _cleaner = core.cleaner.lock();
+        let mut cleaner = core.cleaner.lock();
         core.fit_log(region_bytes.max(core.region_bytes()), self.budget_bytes())?;
         if let (Some(tracker), true) = (core.tracking.pages(), region_bytes > core.region_bytes()) {
             tracker.extend(&core.map, core.region_bytes(), region_bytes)?;
         }
-        core.ledger.region_bytes().fetch_max(region_bytes, AcqRel);
+        if core.ledger.region_bytes().fetch_max(region_bytes, AcqRel) < region_bytes {
+            // A group commit does not say how large the region is: the commit before it must.
+            cleaner.checkpoint(core, false)?;
+        }
         Ok(())
     }
 
@@ -487,4 +499,13 @@ impl Drop for Region {
             cleaner.quiesce();
         }
     }
+}
+
+/// A commit that names the new segments must not outlive their space.
+fn grow_durably(device: &dyn Device, capacity_bytes: u64) -> Result<(), OpenError> {
+    if capacity_bytes > device.capacity_bytes() {
+        device.grow(capacity_bytes)?;
+        device.flush()?;
+    }
+    Ok(())
 }

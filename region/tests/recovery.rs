@@ -142,6 +142,94 @@ fn every_cut_leaves_a_committed_state() {
 }
 
 #[test]
+fn a_cut_while_an_image_is_made_leaves_one_that_opens_empty() {
+    let device = SimDevice::new(0, 0);
+    drop(open(&device, Planted::None));
+    for cut in 0..device.ops() {
+        for outcome in 0..8 {
+            let device = SimDevice::new(0, cut);
+            device.cut_after(cut);
+            let clock = Arc::new(SimClock::new(1_000));
+            let config = config(Planted::None);
+            assert!(Region::open(Arc::new(device.clone()), clock, config).is_err());
+            let device = device.power_cycle(outcome);
+            let region = open(&device, Planted::None);
+            assert!(memory(&region).iter().all(|byte| *byte == 0), "cut {cut}, outcome {outcome}");
+            write(&region, 0, b"works").unwrap();
+            region.close(1).unwrap();
+            drop(region);
+            assert!(memory(&open(&device, Planted::None)).starts_with(b"works"));
+        }
+    }
+}
+
+#[test]
+fn a_group_commit_after_growing_is_not_lost() {
+    let device = SimDevice::new(0, 5);
+    let reserve = || Config { reserved_bytes: Some(4 * REGION_BYTES), ..config(Planted::None) };
+    let open = |device: &SimDevice| {
+        let clock = Arc::new(SimClock::new(1_000));
+        Region::open(Arc::new(device.clone()), clock, reserve()).unwrap()
+    };
+    let region = open(&device);
+    region.grow(3 * REGION_BYTES).unwrap();
+    (0..3 * REGION_BYTES / BLOCK_BYTES).for_each(|block| region.assign_block(block, LaneId(0)));
+    let write = |region: &Region, offset: u64, bytes: &[u8]| {
+        let first = region.lock(LaneId(0)).write(offset, bytes);
+        if let Err(need) = first {
+            let credit = region.satisfy(need).unwrap();
+            region.lock_with(LaneId(0), credit).write(offset, bytes).unwrap();
+        }
+    };
+    write(&region, 3 * REGION_BYTES - 64, b"in the new part");
+    region.commit_group().unwrap();
+    drop(region);
+    let region = open(&device.power_cycle(1));
+    assert_eq!(region.len_bytes(), 3 * REGION_BYTES);
+    (0..3 * REGION_BYTES / BLOCK_BYTES).for_each(|block| region.assign_block(block, LaneId(0)));
+    assert!(region.lock(LaneId(0)).bytes(3 * REGION_BYTES - 64, 15) == b"in the new part");
+    // Segments that only the tail used belong to the log now.
+    region.grow(4 * REGION_BYTES).unwrap();
+    write(&region, 3 * REGION_BYTES - 64, b"again in it....");
+    region.checkpoint().unwrap();
+}
+
+#[test]
+fn a_budget_raised_far_beyond_the_first_gets_a_log_for_its_flush() {
+    let device = SimDevice::new(0, 6);
+    let region = open(&device, Planted::None);
+    let log_bytes = region.log_bytes();
+    region.set_budget(REGION_BYTES).unwrap();
+    assert!(region.log_bytes() >= log_bytes + REGION_BYTES);
+    let mut random = Random::seed_from_u64(6);
+    run(&region, &mut random, 600, vec![0; REGION_BYTES as usize]);
+    let (before, budget_bytes) = (memory(&region), region.budget_bytes());
+    device.set_energy_bytes(Some(region.geometry().flush_bytes(budget_bytes) + (64 << 10)));
+    region.close(1).unwrap();
+    drop(region);
+    assert!(memory(&open(&device.power_cycle(6), Planted::None)) == before);
+}
+
+#[test]
+fn a_group_commit_behind_dead_frames_of_its_segment_is_found_again_and_again() {
+    let device = SimDevice::new(0, 7);
+    let region = open(&device, Planted::None);
+    // An empty frame begins the segment; the checkpoint does not name it, since nothing lives there.
+    region.commit_group().unwrap();
+    region.checkpoint().unwrap();
+    write(&region, 0, b"behind it").unwrap();
+    region.commit_group().unwrap();
+    drop(region);
+    let mut device = device.power_cycle(7);
+    for life in 0..3 {
+        let region = open(&device, Planted::None);
+        assert!(memory(&region).starts_with(b"behind it"), "life {life}");
+        drop(region);
+        device = device.power_cycle(life);
+    }
+}
+
+#[test]
 fn replay_one_cut_from_the_environment() {
     let read = |name| std::env::var(name).ok().and_then(|value| value.parse().ok());
     if let (Some(seed), Some(cut)) = (read("PERDURA_SEED"), read("PERDURA_CUT")) {

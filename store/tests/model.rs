@@ -10,7 +10,8 @@ use common::*;
 use perdura_media::sim::SimDevice;
 use perdura_media::{Clock, SimClock};
 use perdura_region::Region;
-use perdura_store::Store;
+use perdura_store::{Access, Key, Store};
+use rand::Rng;
 
 fn check(store: &Store, model: &Model, clock: &SimClock, what: &str) {
     let expected = live(model, clock.unix_ms());
@@ -90,6 +91,24 @@ fn any_operations_agree_with_the_oracle() {
 fn a_tiny_budget_changes_nothing_but_speed() {
     for seed in 100..100 + number("PERDURA_SEEDS").unwrap_or(3) {
         life(seed, 256 << 10, 300);
+    }
+}
+
+#[test]
+fn a_patch_that_meets_the_end_of_the_budget_halfway_is_run_again() {
+    let device = SimDevice::new(0, 1);
+    let clock = Arc::new(SimClock::new(1_000_000));
+    let store = open(&device, &clock, 128 << 10);
+    let names: Vec<_> = (0..24).map(|number| format!("key:{number}").into_bytes()).collect();
+    let mut values = vec![vec![0; 15_000]; names.len()];
+    names.iter().zip(&values).for_each(|(name, value)| store.put(Key::new(name), value).unwrap());
+    let mut random = seeded(1);
+    for round in 1..400 {
+        let (which, offset) = (random.random_range(0..names.len()), random.random_range(0..9_000));
+        let (key, piece) = (Key::new(&names[which]), vec![round as u8; 5_700]);
+        store.run(Access::Key(key), |tx| tx.patch(key, offset as u64, &piece)).unwrap();
+        values[which][offset..offset + piece.len()].copy_from_slice(&piece);
+        assert!(store.get(key) == Some(values[which].clone()), "round {round}");
     }
 }
 

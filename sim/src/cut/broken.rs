@@ -1,0 +1,49 @@
+//! A promise that did not hold, with what was found.
+
+use perdura_media::DeviceError;
+use perdura_region::{OpenError, RegionError};
+use perdura_store::StoreError;
+
+use super::oracle::Difference;
+
+/// What broke.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Broken {
+    #[error("{step}: refused: {error}")]
+    Refused { step: String, error: StoreError },
+    #[error("{step}: {error}")]
+    Region { step: String, error: RegionError },
+    #[error("{step}: the store and the oracle disagree about the kind of value")]
+    Kinds { step: String },
+    #[error("{step}: reported as done after the device had failed")]
+    FalseSuccess { step: String },
+    #[error("{when}: {difference}")]
+    Contents { when: &'static str, difference: Difference },
+    #[error("database {db}: {found} keys counted, {expected} expected")]
+    Count { db: u8, found: u64, expected: u64 },
+    #[error("{step}: {used_bytes} bytes were used, the budget is {budget_bytes} bytes")]
+    Budget { step: String, used_bytes: u64, budget_bytes: u64 },
+    #[error(
+        "memory and durable image differ in {differing_bytes} bytes; {used_bytes} bytes are accounted for, \
+         {freed_bytes} bytes were freed"
+    )]
+    Unaccounted { differing_bytes: u64, used_bytes: u64, freed_bytes: u64 },
+    #[error("{when}: the region does not open: {error}")]
+    Open { when: &'static str, error: OpenError },
+    #[error("{when}: the store does not open: {error}")]
+    OpenStore { when: &'static str, error: perdura_store::OpenError },
+    #[error(
+        "{when}: none of {states} committed states was found; against the newest: {difference}"
+    )]
+    NoCommittedState { when: &'static str, states: usize, difference: Difference },
+    #[error("the flush with the warning's energy failed: {error}")]
+    WarnedFlush { error: RegionError },
+    #[error("{when}: the final commit was not found")]
+    NotFinal { when: &'static str },
+    #[error("{when}: {error}")]
+    Device { when: &'static str, error: DeviceError },
+    #[error("the system refuses: {0}")]
+    System(#[from] std::io::Error),
+    #[error("panicked: {0}")]
+    Panicked(String),
+}

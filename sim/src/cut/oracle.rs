@@ -1,0 +1,230 @@
+//! The oracle: what a store should hold, kept as naively as possible.
+//!
+//! Values are shared between copies, so that a copy can be kept for every state that a cut may lead back to.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::rc::Rc;
+
+use perdura_store::{Access, DATABASES, Expiry, Key, Store, StoreError, WrongType};
+
+use super::step::Change;
+
+/// A key with its database.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Name {
+    pub db: u8,
+    pub key: Rc<[u8]>,
+}
+
+impl Name {
+    pub fn key(&self) -> Key<'_> {
+        Key { db: self.db, bytes: &self.key }
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.db, String::from_utf8_lossy(&self.key))
+    }
+}
+
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Value {
+    String(Vec<u8>),
+    Hash(BTreeMap<Vec<u8>, Vec<u8>>),
+}
+
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Held {
+    value: Rc<Value>,
+    expire_at_ms: Option<u64>,
+}
+
+/// What a store holds or should hold.
+#[derive(Clone, Default)]
+pub(crate) struct Oracle {
+    held: BTreeMap<Name, Held>,
+}
+
+/// Where two of them differ.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Difference {
+    #[error("{0} is missing")]
+    Missing(String),
+    #[error("{0} should not be there")]
+    Surplus(String),
+    #[error("{0} has another value")]
+    Value(String),
+    #[error("{name} expires at {found:?}, expected {expected:?}")]
+    Expiry { name: String, found: Option<u64>, expected: Option<u64> },
+}
+
+impl Oracle {
+    /// All that is in `store`, read by scanning.
+    pub fn of(store: &Store) -> Result<Self, StoreError> {
+        let mut oracle = Self::default();
+        for db in 0..DATABASES {
+            let (mut cursor, mut hashes) = (0, Vec::new());
+            loop {
+                cursor = store.scan(db, cursor, 64, |key, entry| {
+                    let name = Name { db, key: key.into() };
+                    let expire_at_ms = entry.expire_at_ms;
+                    match entry.string() {
+                        Some(bytes) => {
+                            let value = Rc::new(Value::String(bytes.to_vec()));
+                            oracle.held.insert(name, Held { value, expire_at_ms });
+                        }
+                        None => hashes.push((name, expire_at_ms)),
+                    }
+                });
+                if cursor == 0 {
+                    break;
+                }
+            }
+            for (name, expire_at_ms) in hashes {
+                let fields = store.run(Access::Key(name.key()), |tx| {
+                    let mut fields = BTreeMap::new();
+                    tx.hash_for_each(name.key(), &mut |field, value| {
+                        fields.insert(field.to_vec(), value.to_vec());
+                    })?;
+                    Ok(fields)
+                })?;
+                let value = Rc::new(Value::Hash(fields));
+                oracle.held.insert(name, Held { value, expire_at_ms });
+            }
+        }
+        Ok(oracle)
+    }
+
+    /// Keys of a database that have not expired, and those of them that will.
+    pub fn counts(&self, db: u8, now_ms: u64) -> (u64, u64) {
+        let mut counts = (0, 0);
+        for (_, held) in self.live(now_ms).filter(|(name, _)| name.db == db) {
+            counts.0 += 1;
+            counts.1 += u64::from(held.expire_at_ms.is_some());
+        }
+        counts
+    }
+
+    /// What `changes` make of it, all of them together.
+    pub fn after(&self, changes: &[Change], now_ms: u64) -> Result<Self, WrongType> {
+        let mut after = self.clone();
+        after.held.retain(|_, held| is_live(held, now_ms));
+        changes.iter().try_for_each(|change| after.apply(change, now_ms))?;
+        Ok(after)
+    }
+
+    /// Without a database, or without any.
+    pub fn without(&self, db: Option<u8>) -> Self {
+        let mut rest = self.clone();
+        rest.held.retain(|name, _| db.is_some_and(|db| name.db != db));
+        rest
+    }
+
+    /// The first difference between what was found and this, at a time.
+    pub fn compare(&self, found: &Self, now_ms: u64) -> Result<(), Difference> {
+        let (mut expected, mut found) = (self.live(now_ms), found.live(now_ms));
+        loop {
+            let (name, want, have) = match (expected.next(), found.next()) {
+                (None, None) => return Ok(()),
+                (Some((name, _)), None) => return Err(Difference::Missing(name.to_string())),
+                (None, Some((name, _))) => return Err(Difference::Surplus(name.to_string())),
+                (Some((name, _)), Some((other, _))) if name < other => {
+                    return Err(Difference::Missing(name.to_string()));
+                }
+                (Some((name, _)), Some((other, _))) if name > other => {
+                    return Err(Difference::Surplus(other.to_string()));
+                }
+                (Some((name, want)), Some((_, have))) => (name.to_string(), want, have),
+            };
+            if want.value != have.value {
+                return Err(Difference::Value(name));
+            }
+            if want.expire_at_ms != have.expire_at_ms {
+                let (found, expected) = (have.expire_at_ms, want.expire_at_ms);
+                return Err(Difference::Expiry { name, found, expected });
+            }
+        }
+    }
+
+    fn live(&self, now_ms: u64) -> impl Iterator<Item = (&Name, &Held)> {
+        self.held.iter().filter(move |(_, held)| is_live(held, now_ms))
+    }
+
+    fn apply(&mut self, change: &Change, now_ms: u64) -> Result<(), WrongType> {
+        match change {
+            Change::Put(name, bytes, expiry) => {
+                let expire_at_ms = match expiry.at(now_ms) {
+                    Expiry::None => None,
+                    Expiry::AtMs(at_ms) => Some(at_ms),
+                    Expiry::Keep => self.held.get(name).and_then(|held| held.expire_at_ms),
+                };
+                let value = Rc::new(Value::String(bytes.to_vec()));
+                self.held.insert(name.clone(), Held { value, expire_at_ms });
+            }
+            Change::Delete(name) => drop(self.held.remove(name)),
+            Change::Expire(name, expiry) => {
+                if let Some(held) = self.held.get_mut(name) {
+                    held.expire_at_ms = match expiry.at(now_ms) {
+                        Expiry::AtMs(at_ms) => Some(at_ms),
+                        Expiry::None | Expiry::Keep => None,
+                    };
+                }
+            }
+            Change::Append(name, tail) => self.string(name)?.extend_from_slice(tail),
+            Change::Patch(name, offset, bytes) => {
+                let (string, end) = (self.string(name)?, offset + bytes.len());
+                string.resize(string.len().max(end), 0);
+                string[*offset..end].copy_from_slice(bytes);
+            }
+            Change::Move { from, to, is_copy } => {
+                let held =
+                    if *is_copy { self.held.get(from).cloned() } else { self.held.remove(from) };
+                if let Some(held) = held {
+                    self.held.insert(to.clone(), held);
+                }
+            }
+            Change::HashSet(name, fields) => {
+                let hash = self.hash(name)?;
+                hash.extend(fields.iter().map(|(field, value)| (field.clone(), value.to_vec())));
+            }
+            Change::HashDelete(name, fields) => {
+                if !self.held.contains_key(name) {
+                    return Ok(());
+                }
+                let hash = self.hash(name)?;
+                fields.iter().for_each(|field| drop(hash.remove(field)));
+                if hash.is_empty() {
+                    self.held.remove(name);
+                }
+            }
+        }
+        // A change may set an expiry that is already over.
+        self.held.retain(|_, held| is_live(held, now_ms));
+        Ok(())
+    }
+
+    fn string(&mut self, name: &Name) -> Result<&mut Vec<u8>, WrongType> {
+        match self.value(name, || Value::String(Vec::new())) {
+            Value::String(bytes) => Ok(bytes),
+            Value::Hash(_) => Err(WrongType),
+        }
+    }
+
+    fn hash(&mut self, name: &Name) -> Result<&mut BTreeMap<Vec<u8>, Vec<u8>>, WrongType> {
+        match self.value(name, || Value::Hash(BTreeMap::new())) {
+            Value::Hash(fields) => Ok(fields),
+            Value::String(_) => Err(WrongType),
+        }
+    }
+
+    fn value(&mut self, name: &Name, new: impl FnOnce() -> Value) -> &mut Value {
+        let new = || Held { value: Rc::new(new()), expire_at_ms: None };
+        Rc::make_mut(&mut self.held.entry(name.clone()).or_insert_with(new).value)
+    }
+}
+
+fn is_live(held: &Held, now_ms: u64) -> bool {
+    held.expire_at_ms.is_none_or(|at_ms| at_ms > now_ms)
+}

@@ -1,0 +1,46 @@
+//! The budget proven from outside: what the ledger does not account for, the durable image must hold.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use perdura_media::{BlockBuf, Device, SimDevice};
+use perdura_region::Region;
+use perdura_region::inspect::{Believe, image_bytes};
+
+use super::broken::Broken;
+
+const GRAIN_BYTES: usize = 64;
+/// Copied at a time; runs of zeros are left out.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// Compares live memory with what of `device` is certain to survive, grain by grain. Dirty memory that was
+/// freed is no longer accounted for: it may differ until it is used again.
+pub(crate) fn prove(region: &Region, device: &SimDevice, freed_bytes: u64) -> Result<(), Broken> {
+    let when = "proving the budget";
+    let durable = device.snapshot_durable();
+    let copy = SimDevice::new(durable.len() as u64, 0);
+    let mut aligned = BlockBuf::zeroed(PIECE_BYTES);
+    for (number, piece) in durable.chunks(PIECE_BYTES).enumerate() {
+        if piece.iter().any(|byte| *byte != 0) {
+            aligned[..piece.len()].copy_from_slice(piece);
+            copy.write_at((number * PIECE_BYTES) as u64, &aligned[..piece.len()])
+                .map_err(|error| Broken::Device { when, error })?;
+        }
+    }
+    let image =
+        image_bytes(&copy, Believe::EveryFrame).map_err(|error| Broken::Open { when, error })?;
+    let mut memory = vec![0; region.len_bytes() as usize];
+    File::from(region.fds().0.try_clone_to_owned()?).read_exact_at(&mut memory, 0)?;
+    let zeros = [0; GRAIN_BYTES];
+    let differs = |(number, grain): (usize, &[u8])| {
+        let at = number * GRAIN_BYTES;
+        // A region that grew since has zeros there in every older commit.
+        grain != image.get(at..at + GRAIN_BYTES).unwrap_or(&zeros)
+    };
+    let grains = memory.chunks(GRAIN_BYTES).enumerate().filter(|grain| differs(*grain)).count();
+    let (differing_bytes, used_bytes) = ((grains * GRAIN_BYTES) as u64, region.used_bytes());
+    if differing_bytes > used_bytes + freed_bytes {
+        return Err(Broken::Unaccounted { differing_bytes, used_bytes, freed_bytes });
+    }
+    Ok(())
+}

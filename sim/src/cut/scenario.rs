@@ -1,0 +1,256 @@
+//! A scenario: sizes, promise and steps, a pure function of a seed.
+
+use std::fmt;
+use std::rc::Rc;
+
+use perdura_region::planted::Planted;
+use perdura_region::region::BUDGET_MIN_BYTES;
+use perdura_region::{Config, PolicyKind};
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus as Random;
+
+use super::oracle::Name;
+use super::step::{Change, Step, Term};
+
+/// What a scenario is made to reach.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Shape {
+    /// So few durable operations that every one of them is cut at.
+    Small,
+    /// Everything the store does.
+    Mixed,
+    /// Large values in a small region with a short log, until segments must be freed and compacted.
+    Churn,
+}
+
+/// When an operation counts as acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Durability {
+    /// When it is in memory: a warning covers it.
+    Warned,
+    /// When a group commit after it has returned; one is made after every so many steps.
+    Fsync { every: usize },
+}
+
+/// A run to be cut.
+pub(crate) struct Scenario {
+    pub seed: u64,
+    pub shape: Shape,
+    pub durability: Durability,
+    pub region_bytes: u64,
+    pub reserved_bytes: u64,
+    pub budget_bytes: u64,
+    pub log_percent: u64,
+    pub lanes: u16,
+    pub policy: PolicyKind,
+    pub steps: Vec<Step>,
+}
+
+impl Scenario {
+    /// The scenario of a seed.
+    pub fn draw(seed: u64) -> Self {
+        let mut random = Random::seed_from_u64(seed);
+        let random = &mut random;
+        let shape = match random.random_range(0..10) {
+            0..3 => Shape::Small,
+            3..7 => Shape::Mixed,
+            _ => Shape::Churn,
+        };
+        let mebibytes = if shape == Shape::Churn { 4..=6 } else { 4..=16 };
+        let region_bytes = random.random_range(mebibytes) << 20;
+        let percent = match shape {
+            Shape::Churn => random.random_range(2..=8),
+            _ => [2, 5, 11, 23, 46][random.random_range(0..5)],
+        };
+        let mut scenario = Self {
+            seed,
+            shape,
+            durability: match random.random_range(0..10) {
+                0..6 => Durability::Warned,
+                6..9 => Durability::Fsync { every: 1 },
+                _ => Durability::Fsync { every: random.random_range(2..6) },
+            },
+            region_bytes,
+            reserved_bytes: region_bytes + (random.random_range(0..=4) << 20),
+            budget_bytes: share(region_bytes, percent),
+            log_percent: match shape {
+                Shape::Churn => 125,
+                _ => random.random_range(125..=300),
+            },
+            lanes: random.random_range(2..=5),
+            policy: PolicyKind::ALL[random.random_range(0..PolicyKind::ALL.len())],
+            steps: Vec::new(),
+        };
+        let steps = match shape {
+            Shape::Small => random.random_range(6..16),
+            Shape::Mixed => random.random_range(60..160),
+            Shape::Churn => random.random_range(300..700),
+        };
+        scenario.steps = (0..steps).map(|_| Steps { of: &scenario, random }.draw()).collect();
+        scenario
+    }
+
+    /// Settings for its region.
+    pub fn config(&self, budget_bytes: u64, planted: Planted) -> Config {
+        Config {
+            reserved_bytes: Some(self.reserved_bytes),
+            segment_bytes: Some(64 << 10),
+            log_percent: self.log_percent,
+            lanes: self.lanes,
+            policy: self.policy,
+            checkpoint_every: None,
+            thread: false,
+            seed: self.seed,
+            planted,
+            ..Config::new(self.region_bytes, budget_bytes)
+        }
+    }
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shape = match self.shape {
+            Shape::Small => "small",
+            Shape::Mixed => "mixed",
+            Shape::Churn => "churn",
+        };
+        write!(f, "{shape}, {} steps, ", self.steps.len())?;
+        match self.durability {
+            Durability::Warned => f.write_str("warned")?,
+            Durability::Fsync { every } => write!(f, "fsync every {every}")?,
+        }
+        let (mebibytes, kibibytes) = (self.region_bytes >> 20, self.budget_bytes >> 10);
+        write!(
+            f,
+            ", {mebibytes} MiB region, budget {kibibytes} KiB, log {} %, {} lanes, {}",
+            self.log_percent,
+            self.lanes,
+            self.policy.name()
+        )
+    }
+}
+
+fn share(region_bytes: u64, percent: u64) -> u64 {
+    (region_bytes / 100 * percent).max(BUDGET_MIN_BYTES)
+}
+
+/// Draws steps.
+struct Steps<'a> {
+    of: &'a Scenario,
+    random: &'a mut Random,
+}
+
+impl Steps<'_> {
+    fn draw(&mut self) -> Step {
+        // A churn is mostly writing, with few commits; a small run has a commit in every few steps.
+        let kind = match self.of.shape {
+            Shape::Small => self.random.random_range(300..1000),
+            Shape::Mixed => self.random.random_range(0..1000),
+            Shape::Churn if self.random.random_bool(0.97) => self.random.random_range(0..845),
+            Shape::Churn => self.random.random_range(845..1000),
+        };
+        match kind {
+            0..640 => Step::Change(vec![self.change()]),
+            640..730 => Step::Change(self.changes()),
+            730..750 => Step::Abort(self.changes()),
+            750..754 => Step::Empty(None),
+            754..760 => Step::Empty(Some(self.random.random_range(0..2))),
+            760..830 => Step::Tick(self.random.random_range(1..400)),
+            830..845 => Step::Look,
+            845..885 => Step::Checkpoint,
+            885..915 => Step::Group,
+            915..940 => {
+                let most = if self.of.shape == Shape::Churn { 8 } else { 46 };
+                let percent = self.random.random_range(2..=most);
+                Step::SetBudget(share(self.of.region_bytes, percent))
+            }
+            940..948 => {
+                let more = self.of.reserved_bytes - self.of.region_bytes;
+                Step::Grow(self.of.region_bytes + self.random.random_range(0..=more))
+            }
+            948..960 => Step::Drill,
+            960..980 => Step::Attach,
+            _ => Step::Reopen,
+        }
+    }
+
+    fn changes(&mut self) -> Vec<Change> {
+        (0..self.random.random_range(2..6)).map(|_| self.change()).collect()
+    }
+
+    fn change(&mut self) -> Change {
+        let name = self.name();
+        if name.key.starts_with(b"hash") && self.random.random_bool(0.7) {
+            return self.hash_change(name);
+        }
+        match self.random.random_range(0..100) {
+            0..55 => {
+                let term = match self.random.random_range(0..10) {
+                    0..7 => Term::Never,
+                    7 => Term::Keep,
+                    _ => Term::In(self.random.random_range(0..3_000)),
+                };
+                Change::Put(name, self.value(), term)
+            }
+            55..67 => Change::Delete(name),
+            67..73 => Change::Expire(name, Term::In(self.random.random_range(0..3_000))),
+            73..75 => Change::Expire(name, Term::Never),
+            75..84 => Change::Append(name, self.value()),
+            84..92 => {
+                let offset = self.random.random_range(0..6_000);
+                Change::Patch(name, offset, self.value())
+            }
+            92..96 => Change::Move { from: name, to: self.name(), is_copy: false },
+            _ => Change::Move { from: name, to: self.name(), is_copy: true },
+        }
+    }
+
+    fn hash_change(&mut self, name: Name) -> Change {
+        let count = self.random.random_range(1..5);
+        if self.random.random_bool(0.7) {
+            let fields = (0..count).map(|_| (self.field(), self.short())).collect();
+            Change::HashSet(name, fields)
+        } else {
+            Change::HashDelete(name, (0..count).map(|_| self.field()).collect())
+        }
+    }
+
+    fn name(&mut self) -> Name {
+        let db = u8::from(self.random.random_bool(0.15));
+        let key = match (self.of.shape, self.random.random_range(0..10)) {
+            (_, 0..2) => format!("hash:{}", self.random.random_range(0..6)),
+            (Shape::Small, _) => format!("key:{}", self.random.random_range(0..6)),
+            (_, 2..6) => format!("key:{}", self.random.random_range(0..12)),
+            (Shape::Churn, _) => format!("key:{}", self.random.random_range(0..50)),
+            (Shape::Mixed, _) => format!("key:{}", self.random.random_range(0..250)),
+        };
+        Name { db, key: Rc::from(key.into_bytes()) }
+    }
+
+    fn field(&mut self) -> Vec<u8> {
+        format!("field:{}", self.random.random_range(0..120)).into_bytes()
+    }
+
+    fn short(&mut self) -> Rc<[u8]> {
+        let len = self.random.random_range(1..600);
+        self.bytes(len)
+    }
+
+    fn value(&mut self) -> Rc<[u8]> {
+        let len = match (self.of.shape, self.random.random_range(0..100)) {
+            (Shape::Churn, 0..85) => self.random.random_range(12_000..60_000),
+            (_, 0..30) => self.random.random_range(1..64),
+            (_, 30..70) => self.random.random_range(64..1_024),
+            (_, 70..93) => self.random.random_range(1_024..8_192),
+            _ => self.random.random_range(8_192..=65_536),
+        };
+        self.bytes(len)
+    }
+
+    /// Bytes of which no two grains are alike.
+    fn bytes(&mut self, len: usize) -> Rc<[u8]> {
+        let mut bytes = vec![0; len];
+        self.random.fill(&mut bytes[..]);
+        Rc::from(bytes)
+    }
+}

@@ -1,0 +1,169 @@
+//! Steps of a scenario: drawn before they are run, so that store and oracle get the same ones.
+
+use std::fmt;
+use std::rc::Rc;
+
+use perdura_store::{Access, Expiry, Store, StoreError, Tx, TxError};
+
+use super::oracle::Name;
+
+/// When a key is to go, relative to the time of the step.
+#[derive(Clone, Copy)]
+pub(crate) enum Term {
+    Never,
+    Keep,
+    /// Milliseconds from now; zero is over at once.
+    In(u64),
+}
+
+impl Term {
+    pub fn at(self, now_ms: u64) -> Expiry {
+        match self {
+            Self::Never => Expiry::None,
+            Self::Keep => Expiry::Keep,
+            Self::In(ms) => Expiry::AtMs(now_ms + ms),
+        }
+    }
+}
+
+/// A change of one key, or of two.
+pub(crate) enum Change {
+    Put(Name, Rc<[u8]>, Term),
+    Delete(Name),
+    Expire(Name, Term),
+    Append(Name, Rc<[u8]>),
+    Patch(Name, usize, Rc<[u8]>),
+    Move { from: Name, to: Name, is_copy: bool },
+    HashSet(Name, Vec<(Vec<u8>, Rc<[u8]>)>),
+    HashDelete(Name, Vec<Vec<u8>>),
+}
+
+/// One step.
+pub(crate) enum Step {
+    /// Changes in one transaction.
+    Change(Vec<Change>),
+    /// The same, aborted at its end.
+    Abort(Vec<Change>),
+    /// One database emptied, or all.
+    Empty(Option<u8>),
+    /// Time passes, and a little of what has expired is deleted.
+    Tick(u64),
+    /// All contents and counts compared with the oracle.
+    Look,
+    Checkpoint,
+    Group,
+    SetBudget(u64),
+    Grow(u64),
+    Drill,
+    /// A clean end, and the image opened again.
+    Reopen,
+    /// The process replaced by another that attaches to its memory.
+    Attach,
+}
+
+impl Step {
+    /// Whether it ends a life of the process.
+    pub fn ends_life(&self) -> bool {
+        matches!(self, Self::Reopen | Self::Attach)
+    }
+}
+
+impl Change {
+    fn names(&self) -> (&Name, Option<&Name>) {
+        match self {
+            Self::Put(name, ..)
+            | Self::Delete(name)
+            | Self::Expire(name, _)
+            | Self::Append(name, _)
+            | Self::Patch(name, ..)
+            | Self::HashSet(name, _)
+            | Self::HashDelete(name, _) => (name, None),
+            Self::Move { from, to, .. } => (from, Some(to)),
+        }
+    }
+
+    fn run(&self, tx: &mut Tx<'_>) -> Result<(), TxError> {
+        let now_ms = tx.now_ms();
+        match self {
+            Self::Put(name, bytes, term) => tx.put(name.key(), bytes, term.at(now_ms)),
+            Self::Delete(name) => tx.delete(name.key()).map(drop),
+            Self::Expire(name, term) => {
+                let at_ms = match term.at(now_ms) {
+                    Expiry::AtMs(at_ms) => Some(at_ms),
+                    Expiry::None | Expiry::Keep => None,
+                };
+                tx.set_expiry(name.key(), at_ms).map(drop)
+            }
+            Self::Append(name, tail) => tx.append(name.key(), tail).map(drop),
+            Self::Patch(name, offset, bytes) => {
+                tx.patch(name.key(), *offset as u64, bytes).map(drop)
+            }
+            Self::Move { from, to, is_copy: true } => tx.copy(from.key(), to.key()).map(drop),
+            Self::Move { from, to, is_copy: false } => tx.rename(from.key(), to.key()).map(drop),
+            Self::HashSet(name, fields) => fields
+                .iter()
+                .try_for_each(|(field, value)| tx.hash_set(name.key(), field, value).map(drop)),
+            Self::HashDelete(name, fields) => {
+                fields.iter().try_for_each(|field| tx.hash_delete(name.key(), field).map(drop))
+            }
+        }
+    }
+}
+
+/// Runs changes as one transaction.
+pub(crate) fn run(store: &Store, changes: &[Change], aborts: bool) -> Result<(), StoreError> {
+    let mut keys = Vec::new();
+    for (name, other) in changes.iter().map(Change::names) {
+        keys.push(name.key());
+        keys.extend(other.map(Name::key));
+    }
+    store.run(Access::Keys(&keys), |tx| {
+        changes.iter().try_for_each(|change| change.run(tx))?;
+        if aborts { tx.abort("on purpose") } else { Ok(()) }
+    })
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Put(name, bytes, _) => write!(f, "put {name}, {} bytes", bytes.len()),
+            Self::Delete(name) => write!(f, "delete {name}"),
+            Self::Expire(name, _) => write!(f, "expire {name}"),
+            Self::Append(name, tail) => write!(f, "append to {name}, {} bytes", tail.len()),
+            Self::Patch(name, offset, bytes) => {
+                write!(f, "patch {name} at {offset}, {} bytes", bytes.len())
+            }
+            Self::Move { from, to, is_copy: true } => write!(f, "copy {from} to {to}"),
+            Self::Move { from, to, is_copy: false } => write!(f, "rename {from} to {to}"),
+            Self::HashSet(name, fields) => write!(f, "hash-set {name}, {} fields", fields.len()),
+            Self::HashDelete(name, fields) => {
+                write!(f, "hash-delete {name}, {} fields", fields.len())
+            }
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Change(changes) | Self::Abort(changes) => {
+                f.write_str(if matches!(self, Self::Abort(_)) { "abort: " } else { "" })?;
+                for (index, change) in changes.iter().enumerate() {
+                    write!(f, "{}{change}", if index == 0 { "" } else { "; " })?;
+                }
+                Ok(())
+            }
+            Self::Empty(None) => f.write_str("flush-all"),
+            Self::Empty(Some(db)) => write!(f, "flush-db {db}"),
+            Self::Tick(ms) => write!(f, "{ms} ms pass"),
+            Self::Look => f.write_str("compare"),
+            Self::Checkpoint => f.write_str("checkpoint"),
+            Self::Group => f.write_str("group commit"),
+            Self::SetBudget(bytes) => write!(f, "budget {bytes} bytes"),
+            Self::Grow(bytes) => write!(f, "grow to {bytes} bytes"),
+            Self::Drill => f.write_str("drill"),
+            Self::Reopen => f.write_str("reopen"),
+            Self::Attach => f.write_str("attach"),
+        }
+    }
+}

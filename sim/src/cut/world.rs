@@ -1,0 +1,330 @@
+//! One machine with a store on it, and beside it the oracle and the states a power cut may lead back to.
+//!
+//! - `oracle` is what memory holds: a warned loss and a crash must give exactly that.
+//! - `allowed` are the states that may be found after an unwarned loss: the last one committed, and those
+//!   whose commit was begun since and not reported.
+//! - A step that commits for want of space may do so before or after its own change takes effect.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use perdura_media::{Clock, Device, FaultPlan, FaultyDevice, SimClock, SimDevice};
+use perdura_region::planted::Planted;
+use perdura_region::region::Origin;
+use perdura_region::{OpenError, Region};
+use perdura_store::{DATABASES, Heap, Store, StoreOptions};
+
+use super::broken::Broken;
+use super::oracle::Oracle;
+use super::proof;
+use super::scenario::{Durability, Scenario};
+use super::step::Step;
+
+/// How a step ended, when no promise was broken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Went {
+    On,
+    /// The power is off.
+    PowerLost,
+    /// The device has failed and the region says so.
+    Failed,
+    /// The process died inside the step.
+    Killed,
+}
+
+pub(crate) struct World<'s> {
+    pub scenario: &'s Scenario,
+    pub planted: Planted,
+    pub device: SimDevice,
+    /// Faults of the device as this process sees it.
+    pub faults: Arc<FaultPlan>,
+    pub clock: Arc<SimClock>,
+    pub oracle: Oracle,
+    pub allowed: Vec<Oracle>,
+    /// What the step that was killed would have made of the oracle.
+    pub in_doubt: Option<Oracle>,
+    /// Operations refused for want of memory or budget, rightly as far as the oracle can tell.
+    pub refused: u64,
+    pub budget_bytes: u64,
+    /// Dirty bytes freed by processes that this one took its memory over from.
+    freed_before_bytes: u64,
+    ops_before: u64,
+    /// Checkpoints of this process that have been accounted for.
+    pub commits: u64,
+    steps_done: usize,
+    store: Option<Store>,
+}
+
+impl<'s> World<'s> {
+    /// A machine without a store: [`World::boot`] is next.
+    pub fn new(scenario: &'s Scenario, planted: Planted, device: SimDevice) -> Self {
+        Self {
+            scenario,
+            planted,
+            device,
+            faults: Arc::new(FaultPlan::new()),
+            clock: Arc::new(SimClock::new(1_700_000_000_000)),
+            oracle: Oracle::default(),
+            allowed: vec![Oracle::default()],
+            in_doubt: None,
+            refused: 0,
+            budget_bytes: scenario.budget_bytes,
+            freed_before_bytes: 0,
+            ops_before: 0,
+            commits: 0,
+            steps_done: 0,
+            store: None,
+        }
+    }
+
+    pub fn store(&self) -> &Store {
+        match &self.store {
+            Some(store) => store,
+            None => unreachable!("a step between two lives"),
+        }
+    }
+
+    /// Whether a process has the store open.
+    pub fn is_alive(&self) -> bool {
+        self.store.is_some()
+    }
+
+    /// Durable operations done since the beginning.
+    pub fn durable_ops(&self) -> u64 {
+        self.ops_before + self.device.ops()
+    }
+
+    pub fn region(&self) -> &Region {
+        self.store().region()
+    }
+
+    pub fn now_ms(&self) -> u64 {
+        self.clock.unix_ms()
+    }
+
+    /// The process dies; what it had in flight reaches the device's cache.
+    pub fn die(&mut self) {
+        if let Some(store) = self.store.take() {
+            self.freed_before_bytes += store.region().stats().dropped_bytes;
+        }
+    }
+
+    /// The machine comes up again with what `seed` leaves of the unflushed writes.
+    pub fn power_cycle(&mut self, seed: u64) {
+        self.die();
+        self.ops_before += self.device.ops();
+        self.device = self.device.power_cycle(seed);
+        self.clock.advance_ns(1_000_000_000);
+    }
+
+    /// Descriptors of memory and ledger, as a holder has them.
+    pub fn held(&self) -> Result<(OwnedFd, OwnedFd), Broken> {
+        let (memory, ledger) = self.region().fds();
+        Ok((memory.try_clone_to_owned()?, ledger.try_clone_to_owned()?))
+    }
+
+    /// Opens the image in a new process.
+    pub fn boot(&mut self, when: &'static str) -> Result<Went, Broken> {
+        self.die();
+        self.freed_before_bytes = 0;
+        let (device, config) = (self.fresh_device(), self.config());
+        self.adopt(Region::open(device, self.clock.clone(), config), when)
+    }
+
+    /// Goes on in a new process with memory that a dead one left.
+    pub fn attach(&mut self, held: (OwnedFd, OwnedFd), when: &'static str) -> Result<Went, Broken> {
+        self.die();
+        let (device, config) = (self.fresh_device(), self.config());
+        let region = Region::attach(held.0, held.1, device, self.clock.clone(), config);
+        self.adopt(region, when)
+    }
+
+    /// Runs one step.
+    pub fn step(&mut self, step: &Step) -> Result<Went, Broken> {
+        let went = match step {
+            Step::Change(changes) => self.change(step, changes, false)?,
+            Step::Abort(changes) => self.change(step, changes, true)?,
+            Step::Empty(db) => {
+                let result = match db {
+                    Some(db) => self.store().flush_db(*db),
+                    None => self.store().flush_all(),
+                };
+                let after = self.oracle.without(*db);
+                self.settle(step, result, Some(after))?
+            }
+            Step::Tick(ms) => {
+                self.clock.advance_ns(ms * 1_000_000);
+                let result = self.store().expire_some(200).map(drop);
+                let after = self.oracle.clone();
+                self.settle(step, result, Some(after))?
+            }
+            Step::Look => match self.look("while running") {
+                // Readers take steps of the heap, too.
+                Err(_) if self.store().heap().is_killed() => Went::Killed,
+                looked => looked.map(|()| Went::On)?,
+            },
+            Step::Reopen => self.reopen(step)?,
+            Step::Attach => {
+                let held = self.held()?;
+                self.attach(held, "attaching")?
+            }
+            _ => self.commit(step)?,
+        };
+        if went != Went::On {
+            return Ok(went);
+        }
+        // In the work behind a step that had been committed or refused already.
+        if self.store().heap().is_killed() {
+            return Ok(Went::Killed);
+        }
+        self.check_budget(step)?;
+        self.steps_done += 1;
+        match self.scenario.durability {
+            Durability::Fsync { every } if self.steps_done.is_multiple_of(every) => {
+                self.commit(&Step::Group)
+            }
+            _ => Ok(went),
+        }
+    }
+
+    /// Everything a reader can see equals the oracle: values, fields, expiries, counts.
+    pub fn look(&self, when: &'static str) -> Result<(), Broken> {
+        let found = self.found(when)?;
+        let same = self.oracle.compare(&found, self.now_ms());
+        same.map_err(|difference| Broken::Contents { when, difference })?;
+        for db in 0..DATABASES {
+            // Expired keys that nobody has met yet are counted: an upper bound, exact after a sweep.
+            let (expected, found) = (self.oracle.counts(db, self.now_ms()).0, self.store().len(db));
+            if found < expected {
+                return Err(Broken::Count { db, found, expected });
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`World::look`], with exact counts. Deletes what has expired.
+    pub fn look_closely(&self, when: &'static str) -> Result<(), Broken> {
+        let refused = |error| Broken::Refused { step: when.into(), error };
+        self.look(when)?;
+        self.store().expire_some(1 << 20).map_err(refused)?;
+        for db in 0..DATABASES {
+            let expected = self.oracle.counts(db, self.now_ms());
+            let found = (self.store().len(db), self.store().keys_with_expiry(db));
+            if found != expected {
+                let (found, expected) = if found.0 == expected.0 {
+                    (found.1, expected.1)
+                } else {
+                    (found.0, expected.0)
+                };
+                return Err(Broken::Count { db, found, expected });
+            }
+        }
+        self.look(when)
+    }
+
+    /// Takes what the store holds for the truth if it is one of `states`.
+    pub fn believe_one_of(&mut self, states: &[Oracle], when: &'static str) -> Result<(), Broken> {
+        let (found, now_ms) = (self.found(when)?, self.now_ms());
+        let mut newest = None;
+        for state in states {
+            match state.compare(&found, now_ms) {
+                Ok(()) => {
+                    self.oracle = state.clone();
+                    return self.look_closely(when);
+                }
+                Err(difference) => newest = Some(difference),
+            }
+        }
+        match newest {
+            Some(difference) => {
+                Err(Broken::NoCommittedState { when, states: states.len(), difference })
+            }
+            None => unreachable!("no state is allowed"),
+        }
+    }
+
+    /// Memory and durable image differ by no more than what is accounted for, or was freed.
+    pub fn prove(&self) -> Result<(), Broken> {
+        let freed_bytes = self.freed_before_bytes + self.region().stats().dropped_bytes;
+        proof::prove(self.region(), &self.device, freed_bytes)
+    }
+
+    /// Whether the device has failed for this process.
+    pub fn has_failed(&self) -> bool {
+        self.store.is_none() || self.region().failure().is_some()
+    }
+
+    fn found(&self, when: &'static str) -> Result<Oracle, Broken> {
+        Oracle::of(self.store()).map_err(|error| Broken::Refused { step: when.into(), error })
+    }
+
+    fn reopen(&mut self, step: &Step) -> Result<Went, Broken> {
+        match self.region().close(1) {
+            Ok(_) => self.allowed = vec![self.oracle.clone()],
+            Err(_) if !self.device.is_powered() => {
+                return Ok(self.lost(self.oracle.clone(), false));
+            }
+            Err(error) => return Err(Broken::Region { step: step.to_string(), error }),
+        }
+        let went = self.boot("after a clean end")?;
+        if went == Went::On && !self.was_final() {
+            return Err(Broken::NotFinal { when: "after a clean end" });
+        }
+        Ok(went)
+    }
+
+    /// Whether the image that was opened had been ended by a complete flush.
+    pub fn was_final(&self) -> bool {
+        matches!(self.region().origin(), Origin::Recovered { was_final: true, .. })
+    }
+
+    fn check_budget(&self, step: &Step) -> Result<(), Broken> {
+        let (used_bytes, budget_bytes) =
+            (self.region().used_bytes_max(), self.region().budget_bytes());
+        if used_bytes <= budget_bytes {
+            return Ok(());
+        }
+        Err(Broken::Budget { step: step.to_string(), used_bytes, budget_bytes })
+    }
+
+    fn config(&self) -> perdura_region::Config {
+        self.scenario.config(self.budget_bytes, self.planted)
+    }
+
+    fn fresh_device(&mut self) -> Arc<dyn Device> {
+        self.faults = Arc::new(FaultPlan::new());
+        let (device, faults) = (self.device.clone(), Arc::clone(&self.faults));
+        Arc::new(FaultyDevice::new(device, faults, self.clock.clone()))
+    }
+
+    /// Takes a region into use; all that it commits meanwhile is what memory holds.
+    fn adopt(
+        &mut self,
+        region: Result<Region, OpenError>,
+        when: &'static str,
+    ) -> Result<Went, Broken> {
+        self.in_doubt = None;
+        let opened = region.map_err(|error| Broken::Open { when, error }).and_then(|region| {
+            let open = || {
+                let heap = Heap::open(region)?;
+                Store::open(heap, self.clock.clone(), StoreOptions { seed: self.scenario.seed })
+            };
+            open().map_err(|error| Broken::OpenStore { when, error })
+        });
+        match opened {
+            Ok(store) => {
+                self.commits = store.region().stats().checkpoints;
+                if self.commits > 0 {
+                    self.allowed = vec![self.oracle.clone()];
+                }
+                self.store = Some(store);
+                Ok(Went::On)
+            }
+            Err(_) if !self.device.is_powered() => {
+                self.allowed.push(self.oracle.clone());
+                Ok(Went::PowerLost)
+            }
+            Err(broken) => Err(broken),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The simulation finds every planted bug and nothing in the right program; what it finds can be replayed.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use perdura_region::planted::Planted;
+use perdura_sim::cut::{CUTS_PER_SCENARIO, FAILURES_MAX, Outcome, Plan, run};
+
+const CUTS: u64 = 300;
+
+fn cut(seed: u64, cuts: u64, only: Option<u64>, planted: Planted) -> Outcome {
+    run(&Plan { seed, cuts, only, planted }, &|_, _| {})
+}
+
+#[track_caller]
+fn assert_caught(planted: Planted) {
+    let outcome = cut(1, CUTS, None, planted);
+    let Some(first) = outcome.failures.first() else {
+        panic!("{} was not caught:\n{outcome}", planted.name());
+    };
+    assert!(outcome.failures.len() <= FAILURES_MAX);
+    println!("{} caught by cut {}: {}", planted.name(), first.cut, first.why);
+    let replayed = cut(1, CUTS, Some(first.cut), planted);
+    assert_eq!(replayed.failures.first(), Some(first), "the replay differs");
+    let command =
+        format!("perdura sim cut --seed 1 --only {} --plant {}", first.cut, planted.name());
+    assert!(outcome.to_string().contains(&command), "{outcome}");
+}
+
+#[test]
+fn the_right_program_keeps_every_promise() {
+    let told = AtomicU64::new(0);
+    let plan = Plan { seed: 1, cuts: CUTS, only: None, planted: Planted::None };
+    let outcome = run(&plan, &|done, of| {
+        assert!(done <= of && told.fetch_max(done, Ordering::Relaxed) < done);
+    });
+    assert!(outcome.failures.is_empty(), "{outcome}");
+    assert_eq!((outcome.cuts, told.into_inner()), (CUTS, CUTS));
+    let kinds = outcome.kinds;
+    let each = [kinds.unwarned, kinds.warned, kinds.crashed, kinds.flipped, kinds.latched];
+    assert!(each.iter().all(|count| *count > 0) && each.iter().sum::<u64>() == CUTS, "{outcome}");
+    assert!(outcome.durable_ops > 10 * CUTS, "{outcome}");
+    println!("{outcome}, {} refused", outcome.refused_ops);
+    let text = outcome.to_string();
+    assert!(text.starts_with("300 cuts: ") && text.ends_with("; 0 failures"), "{text}");
+}
+
+#[test]
+fn a_seed_decides_everything() {
+    let first = cut(7, 2 * CUTS_PER_SCENARIO, None, Planted::None);
+    assert_eq!(first, cut(7, 2 * CUTS_PER_SCENARIO, None, Planted::None));
+    assert_ne!(first, cut(8, 2 * CUTS_PER_SCENARIO, None, Planted::None));
+}
+
+#[test]
+fn a_skipped_flush_is_caught() {
+    assert_caught(Planted::SkipFlush);
+}
+
+#[test]
+fn a_dropped_checksum_is_caught() {
+    assert_caught(Planted::DropChecksum);
+}
+
+#[test]
+fn a_grain_opened_before_it_is_accounted_for_is_caught() {
+    assert_caught(Planted::OpenBeforeAccounting);
+}
+
+#[test]
+fn bytes_called_clean_when_only_copied_are_caught() {
+    assert_caught(Planted::CleanAtCopy);
+}
+
+#[test]
+fn an_acknowledgement_before_the_commit_is_caught() {
+    assert_caught(Planted::AcknowledgeBeforeCommit);
+}
+
+#[test]
+fn a_segment_freed_before_the_commit_is_caught() {
+    assert_caught(Planted::FreeBeforeCommit);
+}
+
+#[test]
+fn every_planted_bug_has_a_test_here() {
+    let covered = [
+        Planted::SkipFlush,
+        Planted::DropChecksum,
+        Planted::OpenBeforeAccounting,
+        Planted::CleanAtCopy,
+        Planted::AcknowledgeBeforeCommit,
+        Planted::FreeBeforeCommit,
+    ];
+    assert_eq!(covered, Planted::ALL);
+}
