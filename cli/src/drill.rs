@@ -60,9 +60,12 @@ fn drill_stopped(args: &DrillArgs) -> Result<Outcome> {
     let bar = LateBar::new("proving the flush rate");
     let directory = Directory::open(place, Arc::new(RealClock), &|done, of| bar.bytes(done, of));
     bar.finish();
-    let Directory { region, promise, .. } = directory?;
+    let Directory { region, promise, link, .. } = directory?;
     let report = region.drill(!args.no_fill, threads)?;
     region.close(threads)?;
+    if let Some(link) = link {
+        link.goodbye()?;
+    }
     Ok(Outcome {
         budget_bytes: report.budget_bytes,
         used_bytes: report.used_bytes,

@@ -37,7 +37,7 @@ pub fn run(args: &ServeArgs, warning: OwnedFd) -> Result<ExitCode> {
     server.terms = Some(directory.terms);
     server.flush_threads = threads;
     let banner = banner(&directory, &server, grace);
-    let Directory { region, keeper, .. } = directory;
+    let Directory { region, keeper, link, .. } = directory;
     let heap = Heap::open(region).context("the heap")?;
     let store =
         Store::open(heap, Arc::clone(&clock), StoreOptions::default()).context("the store")?;
@@ -51,7 +51,11 @@ pub fn run(args: &ServeArgs, warning: OwnedFd) -> Result<ExitCode> {
     let began = Instant::now();
     tell_service_manager("STOPPING=1");
     tracing::info!(commands = report.commands, "intake stopped; flushing");
-    finish(store.region(), watch, threads, grace, began)
+    let code = finish(store.region(), watch, threads, grace, began)?;
+    if let Some(link) = link.filter(|_| code == ExitCode::SUCCESS) {
+        link.goodbye().context("everything is on the SSD, but the old holder did not go")?;
+    }
+    Ok(code)
 }
 
 /// Flushes within the grace, or says what is at risk.

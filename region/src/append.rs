@@ -269,8 +269,13 @@ pub(crate) fn seal(ledger: &Ledger, buffer: &FrameBuffer<'_>, image_id: u64, epo
     let bytes = unsafe { buffer.bytes_mut(0, total) };
     let (head, tail) = bytes.split_at_mut(FRAME_HEADER_BYTES + payload);
     let (table, rest) = tail.split_at_mut(extents * 8);
+    // A kill may have come between a longer table entry and the fill that published its bytes.
+    let mut grains_left = payload as u64 >> ledger.geometry().grain_shift;
     for (place, word) in table.chunks_exact_mut(8).zip(buffer.table()) {
-        place.copy_from_slice(&word.load(Relaxed).to_le_bytes());
+        let mut extent = Extent::unpack(word.load(Relaxed));
+        extent.len = extent.len.min(grains_left);
+        grains_left -= extent.len;
+        place.copy_from_slice(&extent.pack().to_le_bytes());
     }
     let sums_bytes = payload.div_ceil(CHECK_BYTES) * 8;
     let (sums, padding) = rest.split_at_mut(sums_bytes);

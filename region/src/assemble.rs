@@ -50,6 +50,17 @@ impl Core {
         Ok(())
     }
 
+    /// Sizes the emergency reserve for a budget, without enlarging the log.
+    pub fn size_reserve_for(&self, budget_bytes: u64) {
+        let geometry = self.ledger.geometry();
+        let mut appender = self.appender.lock();
+        appender.set_budget(
+            geometry.reserve_segments(budget_bytes),
+            frame_bytes_max(geometry, budget_bytes),
+        );
+        self.note_space(&appender);
+    }
+
     /// Largest budget whose emergency flush fits the segments that are free now.
     pub fn coverable_bytes(&self) -> u64 {
         let free = self.appender.lock().free_segments.len() as u32;

@@ -38,6 +38,12 @@ impl Attachment {
         self.ledger.budget_used().load(Acquire)
     }
 
+    /// A number that changes while somebody cleans or flushes.
+    pub fn progress(&self) -> u64 {
+        let ledger = &self.ledger;
+        ledger.next_seq().load(Acquire).wrapping_add(ledger.commits().load(Acquire) << 32)
+    }
+
     /// The budget in force, bytes.
     pub fn budget_bytes(&self) -> u64 {
         self.ledger.budget_limit().load(Acquire)

@@ -46,13 +46,20 @@ impl Budget {
     /// Takes `bytes` from the budget if they fit now.
     pub fn try_take(&self, ledger: &Ledger, bytes: u64) -> bool {
         let used = ledger.budget_used();
-        let mut seen = used.load(Relaxed);
+        let mut seen = used.load(SeqCst);
         loop {
-            let limit = self.effective_limit(ledger);
-            let Some(next) = seen.checked_add(bytes).filter(|next| *next <= limit) else {
+            let Some(next) =
+                seen.checked_add(bytes).filter(|next| *next <= self.effective_limit(ledger))
+            else {
                 return false;
             };
-            match used.compare_exchange_weak(seen, next, AcqRel, Relaxed) {
+            match used.compare_exchange_weak(seen, next, SeqCst, SeqCst) {
+                Ok(_) if next > self.effective_limit(ledger) => {
+                    // The limit fell in between. Nothing was dirtied for these bytes yet.
+                    used.fetch_sub(bytes, SeqCst);
+                    self.notify();
+                    return false;
+                }
                 Ok(_) => {
                     if next > ledger.budget_high().load(Relaxed) {
                         ledger.budget_high().fetch_max(next, Relaxed);
@@ -135,15 +142,25 @@ impl Budget {
 
     /// As [`Budget::effective_limit`], regardless of space.
     pub fn wanted_limit(&self, ledger: &Ledger) -> u64 {
-        ledger.budget_limit().load(Relaxed).min(self.pending_limit.load(Relaxed))
+        ledger.budget_limit().load(SeqCst).min(self.pending_limit.load(SeqCst))
     }
 
-    /// Puts `limit` in force; a shrink must have been reached (`used <= limit`).
-    pub fn commit_limit(&self, ledger: &Ledger, limit: u64) {
+    /// Puts `limit` in force. False: more than that is used at this moment.
+    #[must_use]
+    pub fn commit_limit(&self, ledger: &Ledger, limit: u64) -> bool {
         let used = ledger.budget_used().load(SeqCst);
-        assert!(used <= limit, "budget of {limit} bytes put in force with {used} bytes used");
-        ledger.budget_limit().store(limit, SeqCst);
+        if used > limit {
+            return false;
+        }
         ledger.budget_high().store(used, SeqCst);
+        ledger.budget_limit().store(limit, SeqCst);
+        self.pending_limit.store(u64::MAX, SeqCst);
+        self.notify();
+        true
+    }
+
+    /// Gives up a change that could not be made.
+    pub fn abandon_change(&self) {
         self.pending_limit.store(u64::MAX, SeqCst);
         self.notify();
     }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use perdura_media::{Clock, Device, DeviceError};
 
 use crate::announce::Need;
@@ -13,7 +13,6 @@ use crate::budget::Budget;
 use crate::clean::Cleaner;
 use crate::error::{OpenError, RegionError};
 use crate::format::Layout;
-use crate::geometry::WORD_GRAINS;
 use crate::lanes::Lanes;
 use crate::ledger::Ledger;
 use crate::planted::Planted;
@@ -47,6 +46,8 @@ pub(crate) struct Core {
     /// Policy epoch (1 ms by default).
     pub tick: AtomicU32,
     pub appender: Mutex<Appender>,
+    /// Held while the budget is changed or drilled.
+    pub budget_change: Mutex<()>,
     pub cleaner: Mutex<Cleaner>,
     pub log_percent: u64,
     pub failure: OnceLock<String>,
@@ -135,7 +136,7 @@ impl Core {
 
     /// Bitmap words of the region in use.
     pub fn words_in_use(&self) -> usize {
-        (self.region_bytes() >> self.ledger.geometry().grain_shift).div_ceil(WORD_GRAINS) as usize
+        self.ledger.words_in_use()
     }
 
     /// Remembers the first failure for good; the device keeps its own latch.
@@ -189,6 +190,9 @@ impl Core {
                 self.budget.wait(seen, Duration::from_millis(20));
                 continue;
             };
+            if self.budget.is_closed() {
+                return Err(RegionError::Closed);
+            }
             let wanted = match need {
                 Need::Room { bytes } => bytes,
                 Need::Buffer => 0,
@@ -207,6 +211,13 @@ impl Core {
                 }
             }
         }
+    }
+
+    /// The cleaner, unless the final flush has begun: nothing may be cut or written after it.
+    pub fn open_cleaner(&self) -> Result<MutexGuard<'_, Cleaner>, RegionError> {
+        let cleaner = self.cleaner.lock();
+        self.check_open()?;
+        Ok(cleaner)
     }
 
     /// Gives back the credit that idle lanes keep.

@@ -135,6 +135,9 @@ pub struct Directory {
     pub rate: RateRecord,
     /// The holder's keeper, if a holder was asked for.
     pub keeper: Option<Keeper>,
+    /// A holder that was found though none is wanted. It believes in a server as long as this lives: keep it
+    /// as long as the region, and say goodbye after the final flush.
+    pub link: Option<Link>,
 }
 
 impl Directory {
@@ -152,7 +155,7 @@ impl Directory {
         let mut config = settings.config.clone();
         config.budget_bytes = BUDGET_MIN_BYTES;
         let found = find(&settings, &path, &*clock)?;
-        let (region, image, holder) = match found {
+        let (holder, image, region) = match found {
             Found::Held(held) => {
                 let image = FileDevice::from_fd(held.image, settings.engine)
                     .map_err(|e| wrong(e.into()))?;
@@ -160,21 +163,23 @@ impl Directory {
                 let device = Arc::new(image.clone());
                 let region =
                     Region::attach(held.memory, held.ledger, device, clock.clone(), config);
-                (region.map_err(wrong)?, image, Some(held.link))
+                (Some(held.link), image, region.map_err(wrong)?)
             }
             Found::Image(image) => {
                 let region = Region::open(Arc::new(image.clone()), clock.clone(), config);
-                (region.map_err(wrong)?, image, None)
+                (None, image, region.map_err(wrong)?)
             }
         };
         let rate = proven_rate(&settings, &region, &image, &*clock, progress)?;
         let (terms, promise) = make_promise(&settings, &region, &rate)?;
         region.set_budget(promise.budget_bytes)?;
-        let keeper = settings
-            .holder
-            .map(|program| keep(&region, &image, &settings, program, holder, &*clock))
-            .transpose()?;
-        Ok(Self { region, promise, terms, rate, keeper })
+        let (keeper, link) = match settings.holder {
+            Some(program) => {
+                (Some(keep(&region, &image, &settings, program, holder, &*clock)?), None)
+            }
+            None => (None, holder),
+        };
+        Ok(Self { region, promise, terms, rate, keeper, link })
     }
 }
 

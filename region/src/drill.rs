@@ -49,9 +49,13 @@ impl Region {
     /// `fill`: without it only what happens to be dirty is flushed.
     pub fn drill(&self, fill: bool, threads: usize) -> Result<DrillReport, RegionError> {
         let core = self.core();
-        core.check_open()?;
         core.check()?;
-        let mut cleaner = core.cleaner.lock();
+        if core.tracking.pages().is_some() {
+            // Lanes do not hold back code that just stores.
+            return Err(RegionError::Trapped { what: "a drill while the region is in use" });
+        }
+        let _changing = core.budget_change.lock();
+        let mut cleaner = core.open_cleaner()?;
         cleaner.ensure_space(core)?;
         if fill {
             core.reclaim_credit();
@@ -74,14 +78,15 @@ impl Region {
         core.ledger.budget_used().store(credit_bytes, Release);
         count_live(&core.ledger);
         core.rebuild_appender();
-        drop(lanes);
         // The image is in use again, and the reserve that the flush used is made free before writers go on.
         let budget_bytes = core.ledger.budget_limit().load(Acquire);
         core.budget.begin_shrink(core.coverable_bytes());
+        drop(lanes);
         let restored = cleaner.checkpoint(core, false).and_then(|()| cleaner.ensure_space(core));
         drop(cleaner);
-        restored?;
-        self.set_budget(budget_bytes)?;
+        restored.and_then(|()| self.reach_budget(budget_bytes)).inspect_err(|_| {
+            core.budget.abandon_change();
+        })?;
         Ok(DrillReport { budget_bytes, used_bytes, flush, elapsed_ns })
     }
 }

@@ -192,6 +192,12 @@ pub enum RegionError {
         /// What the device said.
         cause: String,
     },
+    /// Not possible where stores are trapped.
+    #[error("{what} is not possible in trap mode")]
+    Trapped {
+        /// What was asked for.
+        what: &'static str,
+    },
     /// A budget that cannot be set.
     #[error("budget of {asked_bytes} bytes refused: {why}")]
     Budget {

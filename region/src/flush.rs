@@ -5,16 +5,16 @@
 //! are still on their way can do no harm. Then dirty grains go, in address order and from several threads,
 //! into the free segments that cleaning was never allowed to use; then one device flush; then the commit.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 
 use perdura_media::{Completion, Device, DeviceError};
 
-use crate::append::{Appender, Refusal, frame_bytes, free_buffer, runs, seal};
+use crate::append::{Appender, Refusal, frame_bytes, free_buffer, free_segment, runs, seal};
 use crate::error::RegionError;
 use crate::format::{Extent, Layout};
-use crate::geometry::WORD_GRAINS;
 use crate::image::{SlotContents, write_slot};
-use crate::ledger::{BUFFER_FREE, Ledger, SEGMENT_FREE, SEGMENT_USED};
+use crate::ledger::{BUFFER_FREE, Ledger, NO_HOME, SEGMENT_FREE, SEGMENT_USED};
 use crate::sys::{Mapping, prefetch};
 
 /// Bitmap words a thread takes at a time: 256 KiB of region at 64 B grains.
@@ -85,7 +85,9 @@ pub(crate) fn settle(
     // An epoch cut short never closes; what it owed is owed by the current one, with newer contents.
     let parity = ledger.epoch().load(Acquire);
     let mut dirty_grains = 0;
-    for (current, closing) in ledger.bitmap(parity).iter().zip(ledger.bitmap(parity ^ 1)) {
+    let words = ledger.words_in_use();
+    let bitmaps = ledger.bitmap(parity)[..words].iter().zip(&ledger.bitmap(parity ^ 1)[..words]);
+    for (current, closing) in bitmaps {
         let owed = closing.load(Acquire);
         if owed != 0 {
             current.fetch_or(owed, AcqRel);
@@ -116,40 +118,25 @@ pub(crate) fn flush_all(
         (0..segments).filter(|number| ledger.segment(*number).state() == SEGMENT_FREE).collect();
     // Space that has been written before is up to twice as fast to write as reserved, unwritten space.
     free.sort_by_key(|number| !ledger.segment(*number).was_written());
-    let threads = options.threads.clamp(1, ledger.geometry().buffers as usize / 4);
     let work = Work {
         ledger,
         map,
         layout,
         device,
+        free: &free,
+        next_free: AtomicUsize::new(0),
         next_word: AtomicUsize::new(0),
-        words: (ledger.region_bytes().load(Acquire) >> ledger.geometry().grain_shift)
-            .div_ceil(WORD_GRAINS) as usize,
+        words: ledger.words_in_use(),
         dirty_bytes: AtomicU64::new(0),
         device_bytes: AtomicU64::new(0),
         extents: AtomicU64::new(0),
     };
-    let buffers: Vec<u32> = (0..ledger.geometry().buffers).collect();
-    let per_thread = buffers.len() / threads;
-    std::thread::scope(|scope| {
-        let mut workers = Vec::new();
-        for (index, buffers) in buffers.chunks_exact(per_thread).take(threads).enumerate() {
-            // Every thread has its own stripe of segments, in address order.
-            let stripe = free.iter().copied().skip(index).step_by(threads).collect();
-            let appender =
-                Appender::for_flush(buffers.to_vec(), stripe, ledger.geometry().segment_bytes);
-            let work = &work;
-            if threads == 1 {
-                return work.run(appender);
-            }
-            workers.push(scope.spawn(move || work.run(appender)));
-        }
-        workers.into_iter().try_for_each(|worker| match worker.join() {
-            Ok(outcome) => outcome,
-            Err(panic) => std::panic::resume_unwind(panic),
-        })
-    })?;
-    device.flush().map_err(failed)?;
+    let written =
+        work.run_all(flush_threads(options.threads)).and_then(|()| device.flush().map_err(failed));
+    if let Err(error) = written {
+        undo(ledger, &free, work.words);
+        return Err(error);
+    }
     let needed: Vec<bool> =
         (0..segments).map(|number| ledger.segment(number).state() == SEGMENT_USED).collect();
     let slot = SlotContents {
@@ -170,11 +157,39 @@ pub(crate) fn flush_all(
     Ok(report)
 }
 
+/// Threads a flush really uses: the emergency reserve is reckoned for so many ends of segments.
+pub(crate) fn flush_threads(wanted: usize) -> usize {
+    wanted.clamp(1, 4)
+}
+
+/// The frames of a failed attempt may be lost though their writes completed: their segments are free again,
+/// and their grains, all of which are still dirty, live nowhere.
+fn undo(ledger: &Ledger, taken_from: &[u32], words: usize) {
+    for number in 0..ledger.geometry().buffers {
+        ledger.buffer(number).charged_bytes().store(0, Relaxed);
+        free_buffer(ledger, number);
+    }
+    let bitmap = ledger.bitmap(ledger.epoch().load(Acquire));
+    for (word, bits) in bitmap[..words].iter().enumerate() {
+        for run in runs(word, bits.load(Acquire)) {
+            for home in &ledger.homes()[run.grain as usize..(run.grain + run.len) as usize] {
+                home.store(NO_HOME, Release);
+            }
+        }
+    }
+    for &number in taken_from {
+        free_segment(ledger, number);
+    }
+}
+
 struct Work<'a> {
     ledger: &'a Ledger,
     map: &'a Mapping,
     layout: &'a Layout,
     device: &'a dyn Device,
+    /// Segments for the taking, in the order they are taken, by all threads.
+    free: &'a [u32],
+    next_free: AtomicUsize,
     next_word: AtomicUsize,
     words: usize,
     dirty_bytes: AtomicU64,
@@ -183,6 +198,26 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
+    fn run_all(&self, threads: usize) -> Result<(), RegionError> {
+        let buffers: Vec<u32> = (0..self.ledger.geometry().buffers).collect();
+        let mut appenders =
+            buffers.chunks_exact(buffers.len() / threads).take(threads).map(|own| {
+                let segment_bytes = self.ledger.geometry().segment_bytes;
+                Appender::for_flush(own.to_vec(), VecDeque::new(), segment_bytes)
+            });
+        if threads == 1 {
+            return appenders.next().map_or(Ok(()), |appender| self.run(appender));
+        }
+        std::thread::scope(|scope| {
+            let workers: Vec<_> =
+                appenders.map(|appender| scope.spawn(move || self.run(appender))).collect();
+            workers.into_iter().try_for_each(|worker| match worker.join() {
+                Ok(outcome) => outcome,
+                Err(panic) => std::panic::resume_unwind(panic),
+            })
+        })
+    }
+
     fn run(&self, mut appender: Appender) -> Result<(), RegionError> {
         let failed = |error: DeviceError| RegionError::Latched { cause: error.to_string() };
         let depth = appender.free_buffers.len();
@@ -241,7 +276,15 @@ impl Work<'_> {
                     self.reap(appender, queue, completions, 1)?;
                 }
                 Err(Refusal::NoSegment) => {
-                    return Err(RegionError::LogFull { free_segments: 0, reserve_segments: 0 });
+                    match self.free.get(self.next_free.fetch_add(1, Relaxed)) {
+                        Some(&segment) => appender.free_segments.push_back(segment),
+                        None => {
+                            return Err(RegionError::LogFull {
+                                free_segments: 0,
+                                reserve_segments: self.free.len() as u32,
+                            });
+                        }
+                    }
                 }
             }
             if !appender.closed.is_empty() {

@@ -114,7 +114,7 @@ fn check_geometry(geometry: &Geometry) -> Result<(), ImageError> {
     }
     if !geometry.reserved_bytes.is_multiple_of(BLOCK_BYTES)
         || geometry.reserved_bytes == 0
-        || geometry.reserved_bytes > 1 << 46
+        || geometry.reserved_bytes > 1 << 44
     {
         return impossible("reserved size", geometry.reserved_bytes);
     }

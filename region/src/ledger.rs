@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use rustix::io::Errno;
 
 use crate::error::OpenError;
-use crate::geometry::Geometry;
+use crate::geometry::{Geometry, WORD_GRAINS};
 use crate::sys::{Mapping, SharedMemory};
 
 const MAGIC: u64 = 0x5045_5244_4c47_5231;
@@ -168,6 +168,12 @@ impl Ledger {
     /// One epoch's dirty bitmap: `epoch & 1`.
     pub fn bitmap(&self, parity: u64) -> &[AtomicU64] {
         self.map.words(self.offsets.bitmaps[(parity & 1) as usize], self.geometry.words())
+    }
+
+    /// Bitmap words of the region in use; the ledger is laid out for the reserve.
+    pub fn words_in_use(&self) -> usize {
+        let grains = self.region_bytes().load(Acquire) >> self.geometry.grain_shift;
+        grains.div_ceil(WORD_GRAINS) as usize
     }
 
     /// Log segment of each grain's newest copy.

@@ -23,6 +23,8 @@ pub mod drill;
 pub mod error;
 pub mod flush;
 pub mod format;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod geometry;
 pub mod holder;
 mod image;

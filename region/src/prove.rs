@@ -13,6 +13,7 @@ use perdura_media::{Completion, Device, DeviceError};
 
 use crate::core::Core;
 use crate::error::RegionError;
+use crate::flush::flush_threads;
 use crate::format::{CHECK_BYTES, FRAME_HEADER_BYTES, checksum};
 use crate::region::Region;
 use crate::sys::AlignedBytes;
@@ -48,7 +49,7 @@ impl Region {
     ) -> Result<Proof, RegionError> {
         let core = self.core();
         core.check()?;
-        let _cleaner = core.cleaner.lock();
+        let _cleaner = core.open_cleaner()?;
         let mut segments: Vec<u32> = core.appender.lock().free_segments.iter().copied().collect();
         segments.sort_unstable();
         if segments.is_empty() {
@@ -59,7 +60,7 @@ impl Region {
                 core,
                 segments: &segments,
                 bytes,
-                threads: threads.max(1),
+                threads: flush_threads(threads),
                 progress,
                 before,
                 next: AtomicUsize::new(0),

@@ -207,17 +207,17 @@ impl Region {
         let limit = BUDGET_MIN_BYTES.max(used);
         ledger.budget_limit().store(limit, Release);
         ledger.budget_high().store(used, Release);
+        // Only the part in use can hold bits; reading the rest would give it memory.
+        let words_in_use = ledger.words_in_use();
         let summary = |parity| {
-            let bitmap = ledger.bitmap(parity);
-            bitmap
-                .chunks(64)
-                .map(|words| {
-                    let bits = words.iter().enumerate().fold(0u64, |bits, (index, word)| {
-                        bits | u64::from(word.load(Relaxed) != 0) << index
-                    });
-                    AtomicU64::new(bits)
-                })
-                .collect::<Box<[_]>>()
+            let summary: Box<[_]> =
+                (0..geometry.words().div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+            for (index, word) in ledger.bitmap(parity)[..words_in_use].iter().enumerate() {
+                if word.load(Relaxed) != 0 {
+                    summary[index / 64].fetch_or(1 << (index % 64), Relaxed);
+                }
+            }
+            summary
         };
         let summary = [summary(0), summary(1)];
         let tracking = match config.tracking {
@@ -233,6 +233,7 @@ impl Region {
         let core = Arc::new(Core {
             layout: Layout::of(&geometry),
             appender: Mutex::new(appender(&ledger, limit)),
+            budget_change: Mutex::new(()),
             cleaner: Mutex::new(Cleaner::new(queue, config.seed)),
             lanes: Lanes::new(config.lanes, geometry.blocks()),
             tracking,
@@ -260,6 +261,11 @@ impl Region {
         let mut region = Self { core, thread, service: None, origin };
         region.service = Service::start(&region.core)?;
         region.set_budget(config.budget_bytes)?;
+        if origin == Origin::Attached {
+            // A kill may have left a gap in the frames' numbers, and the region may have grown: group commits
+            // count only behind a commit that knows both.
+            region.checkpoint()?;
+        }
         Ok(region)
     }
 
@@ -323,50 +329,67 @@ impl Region {
 
     /// Makes the state of this moment durable: a consistent checkpoint.
     pub fn checkpoint(&self) -> Result<(), RegionError> {
-        self.core.check_open()?;
-        let mut cleaner = self.core.cleaner.lock();
-        cleaner.ensure_space(&self.core)?;
-        cleaner.checkpoint(&self.core, false)
+        self.core.open_cleaner()?.checkpoint(&self.core, false)
     }
 
     /// Makes everything done so far durable before it returns; cheaper than a checkpoint, does not free
     /// segments.
     pub fn commit_group(&self) -> Result<(), RegionError> {
-        self.core.check_open()?;
-        self.core.cleaner.lock().group_commit(&self.core)
+        self.core.open_cleaner()?.group_commit(&self.core)
     }
 
     /// Sets the budget. A smaller one makes writers wait; returns once the dirty set fits it. A larger one
     /// may need a larger log: if the device has no room for that, nothing changes.
     pub fn set_budget(&self, bytes: u64) -> Result<(), RegionError> {
-        if bytes < BUDGET_MIN_BYTES {
-            return Err(RegionError::Budget {
-                asked_bytes: bytes,
-                why: "below 128 KiB nothing can proceed",
-            });
-        }
         let core = &self.core;
-        if bytes > self.budget_bytes() {
+        let refused = |why| Err(RegionError::Budget { asked_bytes: bytes, why });
+        if bytes < BUDGET_MIN_BYTES {
+            return refused("below 128 KiB nothing can proceed");
+        }
+        let geometry = core.ledger.geometry();
+        if geometry.reserve_segments(bytes) > geometry.segments_max / 2 {
+            return refused(
+                "the image was made for a smaller region: its log cannot hold such a flush",
+            );
+        }
+        // One change at a time: each leaves the limits as it found them or as it was asked to.
+        let _changing = core.budget_change.lock();
+        let before = self.budget_bytes();
+        if bytes > before {
             self.fit_log_for(bytes)?;
         }
         core.budget.begin_shrink(bytes);
+        let outcome = self.reach_budget(bytes);
+        if outcome.is_err() {
+            core.budget.abandon_change();
+            core.size_reserve_for(before);
+        }
+        outcome
+    }
+
+    pub(crate) fn reach_budget(&self, bytes: u64) -> Result<(), RegionError> {
+        let core = &self.core;
         loop {
-            let mut cleaner = core.cleaner.lock();
+            let seen = core.budget.version();
+            let mut cleaner = core.open_cleaner()?;
             core.check()?;
-            let used = core.ledger.budget_used().load(Acquire);
+            let used = core.ledger.budget_used().load(SeqCst);
             if used <= bytes {
                 core.fit_log(core.region_bytes(), bytes)?;
                 cleaner.ensure_space(core)?;
                 if core.coverable_bytes() < bytes {
                     return Err(core.log_full());
                 }
-                core.budget.commit_limit(&core.ledger, bytes);
-                return Ok(());
+                if core.budget.commit_limit(&core.ledger, bytes) {
+                    return Ok(());
+                }
+                continue;
             }
             let gained = cleaner.make_room(core, used - bytes)?;
             drop(cleaner);
             if gained == 0 {
                 core.reclaim_credit();
+                core.budget.wait(seen, Duration::from_millis(1));
             }
         }
     }
@@ -374,7 +397,7 @@ impl Region {
     /// Makes room in the log for the emergency flush of `budget_bytes`, without changing the budget.
     pub(crate) fn fit_log_for(&self, budget_bytes: u64) -> Result<(), RegionError> {
         let core = &self.core;
-        let _cleaner = core.cleaner.lock();
+        let _cleaner = core.open_cleaner()?;
         core.fit_log(core.region_bytes(), budget_bytes)?;
         core.fit_log(core.region_bytes(), self.budget_bytes())
     }
@@ -391,7 +414,7 @@ impl Region {
                 expected: "at most the size reserved when the image was created",
             });
         }
-        let mut cleaner = core.cleaner.lock();
+        let mut cleaner = core.open_cleaner()?;
         core.fit_log(region_bytes.max(core.region_bytes()), self.budget_bytes())?;
         if let (Some(tracker), true) = (core.tracking.pages(), region_bytes > core.region_bytes()) {
             tracker.extend(&core.map, core.region_bytes(), region_bytes)?;

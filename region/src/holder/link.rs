@@ -119,7 +119,13 @@ fn answer(socket: &OwnedFd, within: Duration) -> Result<(Message, Vec<OwnedFd>),
         tv_nsec: i64::from(within.subsec_nanos()),
     };
     let mut ready = [PollFd::new(socket, PollFlags::IN)];
-    let count = poll(&mut ready, Some(&timeout)).map_err(io_error("wait for the holder"))?;
+    let count = loop {
+        match poll(&mut ready, Some(&timeout)) {
+            // Waits anew; signals are rare here.
+            Err(rustix::io::Errno::INTR) => {}
+            outcome => break outcome.map_err(io_error("wait for the holder"))?,
+        }
+    };
     if count == 0 {
         return Err(LinkError::Answer(format!("nothing within {within:?}")));
     }

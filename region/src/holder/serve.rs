@@ -181,7 +181,14 @@ impl Holder {
                         return self.leave();
                     }
                 }
-                Event::Warning => return self.heed_warning(clock),
+                Event::Warning => {
+                    let mut record = [0u8; 128];
+                    // Taken off, or it would be seen again at once; more warnings may follow.
+                    let _ = rustix::io::read(&self.warning, &mut record);
+                    if self.heed_warning(clock)? {
+                        return self.leave();
+                    }
+                }
             }
         }
     }
@@ -268,44 +275,54 @@ impl Holder {
         }
     }
 
-    /// A linked server flushes itself, and says goodbye; half the grace is left to do it without it.
-    fn heed_warning(mut self, clock: &dyn Clock) -> Result<(), HolderError> {
+    /// A linked server flushes itself, and says goodbye; one in which nothing moves for a tenth of the grace
+    /// is ended. True: everything is on the SSD.
+    fn heed_warning(&mut self, clock: &dyn Clock) -> Result<bool, HolderError> {
         if let Some(link) = self.link.take() {
-            let until_ns = clock.now_ns() + self.grace.as_nanos() as u64 / 2;
+            let patience_ns = (self.grace.as_nanos() as u64 / 10).max(200_000_000);
+            let mut moved = (self.attachment.progress(), clock.now_ns());
             loop {
-                let left_ns = until_ns.saturating_sub(clock.now_ns());
-                let timeout = rustix::event::Timespec {
-                    tv_sec: (left_ns / 1_000_000_000) as i64,
-                    tv_nsec: (left_ns % 1_000_000_000) as i64,
-                };
+                let slice = rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
                 let mut fds = [PollFd::new(&link, PollFlags::IN)];
-                match poll(&mut fds, Some(&timeout)) {
+                match poll(&mut fds, Some(&slice)) {
                     Err(rustix::io::Errno::INTR) => continue,
-                    Ok(0) => {
-                        tracing::error!(
-                            pid = self.server_pid,
-                            "the server does not stop; flushing without it"
-                        );
-                        if let Some(pid) = rustix::process::Pid::from_raw(self.server_pid) {
-                            // Its memory is ours too; as long as it runs it could change it.
-                            let _ =
-                                rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-                        }
-                        // The kernel closes its end of the link when it is gone.
-                        let _ = receive(&link);
-                        break;
-                    }
                     Err(errno) => return Err(failed("poll")(errno)),
+                    Ok(0) => {}
                     Ok(_) => match receive(&link) {
-                        Ok(Some((Message::Goodbye, _))) => return self.leave(),
+                        Ok(Some((Message::Goodbye, _))) => return Ok(true),
                         Ok(Some(_)) => {}
                         _ => break,
                     },
                 }
+                let progress = self.attachment.progress();
+                if progress != moved.0 {
+                    moved = (progress, clock.now_ns());
+                } else if clock.now_ns() - moved.1 > patience_ns && !self.end_server(&link) {
+                    moved.1 = clock.now_ns();
+                }
             }
         }
-        self.flush(clock)?;
-        self.leave()
+        match self.flush(clock) {
+            Ok(_) => Ok(true),
+            Err(error) => {
+                tracing::error!(%error, "still holding");
+                Ok(false)
+            }
+        }
+    }
+
+    /// Its memory is ours too; as long as it runs it could change it. False: it could not be ended.
+    fn end_server(&self, link: &OwnedFd) -> bool {
+        let pid = if self.server_pid > 0 { self.server_pid } else { peer_pid(link) };
+        tracing::error!(pid, "the server does not stop; ending it to flush without it");
+        let Some(pid) = rustix::process::Pid::from_raw(pid) else { return false };
+        match rustix::process::kill_process(pid, rustix::process::Signal::KILL) {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::error!(%error, "it cannot be ended");
+                false
+            }
+        }
     }
 
     fn flush(&self, clock: &dyn Clock) -> Result<Message, HolderError> {
