@@ -468,4 +468,24 @@ mod tests {
         recover(&device, &geometry, 7, &empty, &found, Tail::Committed, Planted::None).unwrap();
         assert_eq!(found.octets(5 * 4096, 1)[0].load(Relaxed), 2);
     }
+
+    #[test]
+    fn a_kill_between_a_table_entry_and_its_fill_leaves_an_image_that_opens() {
+        let geometry = Geometry::new(4 * BLOCK_BYTES, GRAIN_SHIFT_TRAP, None, 4).unwrap();
+        let (layout, device) = (Layout::of(&geometry), SimDevice::new(0, 1));
+        device.grow(layout.segment_at(2)).unwrap();
+        let memory = SharedMemory::create("test", geometry.reserved_bytes).unwrap();
+        let map = memory.map().unwrap();
+        let ledger = Ledger::create(geometry, 7, geometry.reserved_bytes).unwrap();
+        ledger.segments().store(2, Relaxed);
+        let mut appender = Appender::new(vec![0], [0, 1].into(), 0, geometry.segment_bytes);
+        appender.append(&ledger, &map, Extent { grain: 5, len: 1 }, true).unwrap();
+        // Appending grain 6 merges: the process dies after the table's store, before the fill word's.
+        ledger.buffer(0).table()[0].store(Extent { grain: 5, len: 2 }.pack(), Relaxed);
+        let options = crate::flush::FlushOptions { threads: 1, unix_ms: 1 };
+        crate::flush::flush_all(&ledger, &map, &layout, &device, options).unwrap();
+        let found = SharedMemory::create("test", geometry.reserved_bytes).unwrap().map().unwrap();
+        let empty = Ledger::create(geometry, 7, 0).unwrap();
+        recover(&device, &geometry, 7, &empty, &found, Tail::Committed, Planted::None).unwrap();
+    }
 }
