@@ -209,15 +209,22 @@ pub fn has_image(dir: &Path) -> bool {
     dir.join(IMAGE_NAME).exists()
 }
 
+/// Creates it with the folders above it, each named durably: the image makes durable its own name only.
 fn create_dir(dir: &Path) -> Result<(), DirectoryError> {
     use std::os::unix::fs::DirBuilderExt;
     if dir.is_dir() {
         return Ok(());
     }
+    let above = match dir.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    create_dir(above)?;
     std::fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(dir)
+        .and_then(|()| File::open(above)?.sync_all())
         .map_err(|source| DirectoryError::File { path: dir.to_owned(), source })
 }
 
