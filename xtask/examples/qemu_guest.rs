@@ -103,7 +103,7 @@ fn write(connection: &mut BufReader<TcpStream>, from: u64, boot: usize) -> io::R
             }
             acked += 1;
         }
-        if (acked - from) % WRITES_PER_LINE == 0 {
+        if (acked - from).is_multiple_of(WRITES_PER_LINE) {
             println!("guest: acked {acked}");
         }
     }

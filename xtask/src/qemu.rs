@@ -2,14 +2,15 @@
 //!
 //! Each case serves from one disk through several cuts: boot, verify, write, SIGKILL to QEMU. The guest's
 //! client (`xtask/examples/qemu_guest.rs`) knows every state that the store may be in and says over the serial
-//! console how many writes were acknowledged. A cut comes at a number of acknowledged writes, not at a time.
+//! console how many writes were acknowledged. A cut comes at a number of acknowledged writes, and a few
+//! milliseconds on.
 //!
 //! The disk behaves like one with a volatile write cache: what the guest has not flushed is, in part, lost
 //! (see `machine::Machine::new_disk`). The host itself goes on running: this is the loss of a guest.
 
 mod machine;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
@@ -27,6 +28,9 @@ struct Case {
     /// Writes acknowledged in each boot before it is cut.
     writes: [u64; 3],
 }
+
+/// From the console line to the cut, so that cuts fall in different steps of a commit.
+const PAUSES_MS: [u64; 3] = [0, 3, 11];
 
 const CASES: [Case; 3] = [
     Case {
@@ -82,9 +86,9 @@ impl Case {
         // The first write of each boot: the guest tells by it which boot a value must be from.
         let mut starts = vec![guest.wait_for("found")?];
         let mut counts = format!("[{}]", guest.device());
-        for writes in self.writes {
+        for (writes, pause_ms) in self.writes.into_iter().zip(PAUSES_MS) {
             let before = starts[starts.len() - 1];
-            let acked = self.write_and_cut(guest, before + writes)?;
+            let acked = self.write_and_cut(guest, before + writes, pause_ms)?;
             guest = machine.boot(&disk, self.options, &starts)?;
             let found = guest.wait_for("found")?;
             counts += &format!(" {acked} acknowledged, {found} found;");
@@ -99,8 +103,9 @@ impl Case {
     }
 
     /// How many writes were acknowledged, as far as the console showed before the cut.
-    fn write_and_cut(&self, mut guest: Guest, until: u64) -> Result<u64> {
+    fn write_and_cut(&self, mut guest: Guest, until: u64, pause_ms: u64) -> Result<u64> {
         while guest.wait_for("acked")? < until {}
+        std::thread::sleep(Duration::from_millis(pause_ms));
         if self.is_warned {
             guest.warn()?;
             let status = guest.wait_for("served")?;

@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::{deps, steps};
 
@@ -33,7 +33,8 @@ impl Machine {
     pub fn prepare() -> Result<Self> {
         ensure!(cfg!(target_arch = "x86_64"), "the guest is x86-64, and so must be this machine");
         deps::install_qemu()?;
-        let dir = Path::new("target/qemu").to_owned();
+        std::env::set_current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))?;
+        let dir = target_dir().join("qemu");
         let root = dir.join("root");
         let _ = fs::remove_dir_all(&root);
         fs::create_dir_all(root.join("bin"))?;
@@ -211,7 +212,10 @@ mount -t devtmpfs dev /dev
 (sleep 600; poweroff -f) &
 {insmod}ip link set lo up
 mount -t ext4 /dev/vda /data || echo 'guest: FAILED mount'
-perdura serve --dir /data/store $OPTIONS &
+# Not a terminal, or the server would draw progress bars.
+mkfifo /tmp/said
+cat /tmp/said &
+perdura serve --dir /data/store $OPTIONS >/tmp/said 2>&1 &
 server=$!
 qemu_guest 127.0.0.1:6379 $STARTS &
 client=$!
@@ -229,17 +233,20 @@ sleep 600
 /// The kernel's release and image; fetched once.
 fn unpack_kernel(dir: &Path) -> Result<(String, PathBuf)> {
     let kernel = dir.join("kernel");
-    if !kernel.join("lib/modules").exists() {
-        let depends = output(Command::new("apt-cache").args(["depends", KERNEL_PACKAGE]))?;
+    if !kernel.exists() {
+        let depends = output(Command::new("apt-cache").args(["depends", KERNEL_PACKAGE]))
+            .context("apt knows no kernel package; run apt-get update as root")?;
         let package = depends.lines().find_map(|line| line.trim().strip_prefix("Depends: "));
-        let package = package.ok_or_else(|| {
-            anyhow!("apt-cache knows no {KERNEL_PACKAGE} (run apt-get update as root?)")
-        })?;
-        let fetched = dir.join("package");
+        let package = package.with_context(|| format!("{KERNEL_PACKAGE} names no kernel"))?;
+        // Named only when complete.
+        let (fetched, unpacked) = (dir.join("package"), dir.join("kernel.new"));
+        let _ = fs::remove_dir_all(&fetched);
+        let _ = fs::remove_dir_all(&unpacked);
         fs::create_dir_all(&fetched)?;
         output(Command::new("apt-get").args(["download", package]).current_dir(&fetched))?;
         let file = fs::read_dir(&fetched)?.next().context("apt-get downloaded nothing")??;
-        output(Command::new("dpkg").arg("-x").arg(file.path()).arg(&kernel))?;
+        output(Command::new("dpkg").arg("-x").arg(file.path()).arg(&unpacked))?;
+        fs::rename(&unpacked, &kernel)?;
         fs::remove_dir_all(&fetched)?;
     }
     let release = fs::read_dir(kernel.join("lib/modules"))?.next().context("no modules")??;
@@ -287,8 +294,12 @@ fn build_programs() -> Result<[PathBuf; 2]> {
     steps::cargo(
         &[&build[..], &["--package", "xtask", "--example", "qemu_guest"], &target].concat(),
     )?;
-    let built = Path::new("target").join(if is_static { MUSL } else { "" }).join("release");
+    let built = target_dir().join(if is_static { MUSL } else { "" }).join("release");
     Ok([built.join("perdura"), built.join("examples/qemu_guest")])
+}
+
+fn target_dir() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from)
 }
 
 /// A program, and the loader and libraries it names, at the paths where it looks for them.
