@@ -6,7 +6,8 @@
 //! DIR/holder.sock     the holder, while there is one
 //! ```
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -212,15 +213,22 @@ pub fn has_image(dir: &Path) -> bool {
     dir.join(IMAGE_NAME).exists()
 }
 
+/// Creates it with the folders above it, each named durably: the image makes durable its own name only.
 fn create_dir(dir: &Path) -> Result<(), DirectoryError> {
     use std::os::unix::fs::DirBuilderExt;
     if dir.is_dir() {
         return Ok(());
     }
+    let above = match dir.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    create_dir(above)?;
     std::fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(dir)
+        .and_then(|()| File::open(above)?.sync_all())
         .map_err(|source| DirectoryError::File { path: dir.to_owned(), source })
 }
 
@@ -355,8 +363,10 @@ fn write_record(path: &Path, record: &RateRecord) -> Result<(), DirectoryError> 
     let file = |source| DirectoryError::File { path: path.to_owned(), source };
     let text = toml::to_string(record)
         .map_err(|error| DirectoryError::Rate { path: path.to_owned(), why: error.to_string() })?;
-    // Not durable on purpose: a lost record is measured again.
+    // A lost record is measured again, so the rename may be lost; a record that is there must be whole. Without
+    // the sync a machine lost just afterwards comes back with the name and no bytes.
     let new = path.with_extension("toml.new");
-    std::fs::write(&new, text).map_err(file)?;
+    let mut unnamed = File::create(&new).map_err(file)?;
+    unnamed.write_all(text.as_bytes()).and_then(|()| unnamed.sync_all()).map_err(file)?;
     std::fs::rename(&new, path).map_err(file)
 }

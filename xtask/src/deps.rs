@@ -1,5 +1,4 @@
-//! Debian packages that some tests use as clients and as oracles. Without them those tests say what they
-//! skipped.
+//! Debian packages that some tests use as clients, as oracles and as machines.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,25 +12,50 @@ const PACKAGES: [(&str, &str); 3] = [
     ("python3-redis", "/usr/lib/python3/dist-packages/redis/__init__.py"),
 ];
 
-/// Installs what is missing, if it may.
+/// The same for `test-qemu`.
+const QEMU_PACKAGES: [(&str, &str); 6] = [
+    ("qemu-system-x86", "/usr/bin/qemu-system-x86_64"),
+    ("qemu-utils", "/usr/bin/qemu-img"),
+    ("busybox-static", "/bin/busybox"),
+    ("cpio", "/usr/bin/cpio"),
+    ("kmod", "/sbin/depmod"),
+    ("e2fsprogs", "/sbin/mkfs.ext4"),
+];
+
+/// Installs what is missing, if it may. Tests that lack a client or an oracle say that they were skipped.
 pub fn install() -> Result<()> {
-    let missing: Vec<&str> = PACKAGES
+    let missing = install_missing(&PACKAGES)?;
+    if !missing.is_empty() {
+        eprintln!("xtask: some tests will be skipped; they use: {}", missing.join(" "));
+    }
+    Ok(())
+}
+
+/// Installs what `test-qemu` needs, or names it in an error.
+pub fn install_qemu() -> Result<()> {
+    let missing = install_missing(&QEMU_PACKAGES)?;
+    if !missing.is_empty() {
+        bail!("test-qemu needs these Debian packages: {}", missing.join(" "));
+    }
+    Ok(())
+}
+
+/// What is missing still.
+fn install_missing(packages: &[(&'static str, &str)]) -> Result<Vec<&'static str>> {
+    let missing: Vec<&str> = packages
         .iter()
         .filter(|(_, proof)| !Path::new(proof).exists())
         .map(|(package, _)| *package)
         .collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
     let can_install = Path::new("/usr/bin/apt-get").exists() && is_root();
-    if !can_install {
-        eprintln!("xtask: some tests will be skipped; they use: {}", missing.join(" "));
-        return Ok(());
+    if missing.is_empty() || !can_install {
+        return Ok(missing);
     }
     apt(&["update", "-qq"])?;
     let mut words = vec!["install", "-y", "-qq", "--no-install-recommends"];
     words.extend(&missing);
-    apt(&words)
+    apt(&words)?;
+    Ok(Vec::new())
 }
 
 fn is_root() -> bool {

@@ -1,6 +1,7 @@
 //! The one place for developer commands: `cargo xtask help` lists them.
 
 mod deps;
+mod qemu;
 mod steps;
 
 use std::process::ExitCode;
@@ -13,6 +14,8 @@ cargo xtask COMMAND
   test          everything CI runs: format, lints, tests, doc tests, a short simulation, whole-process tests
   lint          format and lints only
   deps          install the Debian packages that the whole-process tests compare with (as root), or name them
+  test-qemu     cut a virtual machine that runs `perdura serve`, boot it again, compare (about two minutes; x86-64
+                Debian; needs QEMU and a kernel package, which it installs or fetches as root, or names)
   fuzz [SECONDS]  run each fuzz target (default 600 s each; needs nightly and cargo-fuzz)
 ";
 
@@ -37,6 +40,7 @@ fn run(words: &[&str]) -> Result<()> {
         }
         ["lint"] => steps::lint(),
         ["deps"] => deps::install(),
+        ["test-qemu"] => qemu::test(),
         ["fuzz"] => steps::fuzz(600),
         ["fuzz", seconds] => steps::fuzz(seconds.parse()?),
         [] | ["help" | "--help" | "-h"] => {

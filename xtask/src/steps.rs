@@ -33,7 +33,7 @@ pub fn fuzz(seconds: u64) -> Result<()> {
     Ok(())
 }
 
-fn cargo(words: &[&str]) -> Result<()> {
+pub fn cargo(words: &[&str]) -> Result<()> {
     eprintln!("+ cargo {}", words.join(" "));
     let began = Instant::now();
     let status = Command::new("cargo").args(words).status().context("cargo")?;

@@ -1,0 +1,327 @@
+//! A virtual machine made of Debian's kernel, busybox, and this workspace's binaries.
+//!
+//! The guest's root is an initramfs; its one disk holds nothing but the store. Everything made lies under
+//! `target/qemu` and is made again by each run, except the kernel. Emulated (TCG), so that it needs no KVM.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::{deps, steps};
+
+const MUSL: &str = "x86_64-unknown-linux-musl";
+/// What pulls in Debian's newest kernel for virtual machines (the smallest).
+const KERNEL_PACKAGE: &str = "linux-image-cloud-amd64";
+const MODULES: [&str; 3] = ["virtio_pci", "virtio_blk", "ext4"];
+const SIZES: &str = "--memory 64MiB --budget 4MiB --grace 10s --flush-threads 1";
+/// For one line from the guest; a boot takes about 10 s.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+pub struct Machine {
+    dir: PathBuf,
+    kernel: PathBuf,
+    initramfs: PathBuf,
+}
+
+impl Machine {
+    pub fn prepare() -> Result<Self> {
+        ensure!(cfg!(target_arch = "x86_64"), "the guest is x86-64, and so must be this machine");
+        deps::install_qemu()?;
+        std::env::set_current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))?;
+        let dir = target_dir().join("qemu");
+        let root = dir.join("root");
+        let _ = fs::remove_dir_all(&root);
+        fs::create_dir_all(root.join("bin"))?;
+        let (release, kernel) = unpack_kernel(&dir)?;
+        let modules = copy_modules(&dir, &release, &root)?;
+        for program in build_programs()? {
+            copy_program(&program, &root)?;
+        }
+        fs::copy("/bin/busybox", root.join("bin/busybox"))?;
+        fs::write(root.join("init"), init_script(&modules))?;
+        fs::set_permissions(root.join("init"), fs::Permissions::from_mode(0o755))?;
+        let initramfs = dir.join("initramfs");
+        let names = output(Command::new("find").arg(".").current_dir(&root))?;
+        let mut cpio = Command::new("cpio")
+            .args(["--quiet", "-o", "-H", "newc"])
+            .current_dir(&root)
+            .stdin(Stdio::piped())
+            .stdout(File::create(&initramfs)?)
+            .spawn()?;
+        // Dropped after the write, so that cpio sees the end.
+        cpio.stdin.take().context("cpio's input")?.write_all(names.as_bytes())?;
+        ensure!(cpio.wait()?.success(), "cpio failed");
+        Ok(Self { dir, kernel, initramfs })
+    }
+
+    /// An empty ext4 in a qcow2 image, chosen for what it loses: QEMU keeps the table entries of clusters written
+    /// for the first time in its own memory until the guest flushes. Killed, it forgets such writes, and keeps
+    /// later ones to clusters already in the table: some of the unflushed is lost, some not, as with a volatile
+    /// write cache. A raw image would keep every completed write, flushed or not.
+    pub fn new_disk(&self, name: &str) -> Result<PathBuf> {
+        let raw = self.dir.join(format!("{name}.raw"));
+        let disk = self.dir.join(format!("{name}.qcow2"));
+        File::create(&raw)?.set_len(1 << 30)?;
+        output(Command::new("/sbin/mkfs.ext4").args(["-q", "-F"]).arg(&raw))?;
+        output(Command::new("qemu-img").args(["convert", "-O", "qcow2"]).arg(&raw).arg(&disk))?;
+        fs::remove_file(&raw)?;
+        Ok(disk)
+    }
+
+    /// A booting guest. `starts`: the first write of each earlier boot.
+    pub fn boot(&self, disk: &Path, options: &str, starts: &[u64]) -> Result<Guest> {
+        let starts: Vec<String> = starts.iter().map(u64::to_string).collect();
+        // The kernel hands unknown NAME=value words to init as environment.
+        let words = format!(
+            "console=ttyS0 quiet panic=-1 STARTS={} OPTIONS=\"{SIZES} {options}\"",
+            starts.join(",")
+        );
+        let mut child = Command::new("qemu-system-x86_64")
+            .args(["-machine", "q35,accel=tcg", "-cpu", "max", "-m", "512M", "-smp", "1"])
+            .args(["-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot"])
+            .arg("-kernel")
+            .arg(&self.kernel)
+            .arg("-initrd")
+            .arg(&self.initramfs)
+            .args(["-append", &words, "-drive"])
+            .arg(format!("file={},format=qcow2,if=virtio,cache=none", disk.display()))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("qemu-system-x86_64")?;
+        let input = child.stdin.take().context("the guest's input")?;
+        let console = BufReader::new(child.stdout.take().context("the guest's console")?);
+        Ok(Guest { child, input, lines: lines_of(console), transcript: Vec::new() })
+    }
+}
+
+/// A running guest; killed when dropped.
+pub struct Guest {
+    child: Child,
+    input: ChildStdin,
+    lines: Receiver<String>,
+    transcript: Vec<String>,
+}
+
+impl Guest {
+    /// The number in the next `guest: {what} NUMBER`.
+    pub fn wait_for(&mut self, what: &str) -> Result<u64> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let patience = deadline.saturating_duration_since(Instant::now());
+            let line = match self.lines.recv_timeout(patience) {
+                Ok(line) => line,
+                Err(end) => {
+                    let end =
+                        if end == RecvTimeoutError::Timeout { "too late" } else { "QEMU ended" };
+                    bail!("the guest did not say {what:?}: {end}\n{}", self.transcript());
+                }
+            };
+            if let Some(number) = self.heard(line, what)? {
+                return Ok(number);
+            }
+        }
+    }
+
+    /// Tells the guest to send SIGTERM to the server.
+    pub fn warn(&mut self) -> Result<()> {
+        Ok(self.input.write_all(b"warning\n")?)
+    }
+
+    /// SIGKILL to the whole machine. The last count of acknowledged writes that it got out.
+    pub fn cut(mut self) -> Result<u64> {
+        self.child.kill()?;
+        self.child.wait()?;
+        while let Ok(line) = self.lines.recv() {
+            self.heard(line, "acked")?;
+        }
+        let said = self.transcript.iter().rev().find_map(|line| line.strip_prefix("guest: acked "));
+        Ok(said.context("nothing was acknowledged")?.parse()?)
+    }
+
+    /// What the banner says of the device.
+    pub fn device(&self) -> &str {
+        let image = self.transcript.iter().find_map(|line| line.strip_prefix("image  "));
+        image.and_then(|line| line.split_once("; ")).map_or("device unknown", |(_, device)| device)
+    }
+
+    /// The last lines of the console.
+    pub fn transcript(&self) -> String {
+        let from = self.transcript.len().saturating_sub(40);
+        self.transcript[from..].join("\n")
+    }
+
+    fn heard(&mut self, line: String, what: &str) -> Result<Option<u64>> {
+        let said = line.strip_prefix("guest: ").and_then(|rest| rest.split_once(' '));
+        let said = said.map(|(verb, rest)| (verb.to_owned(), rest.to_owned()));
+        self.transcript.push(line);
+        match said {
+            Some((verb, _)) if verb == "FAILED" => {
+                // The server's last words, if it has any, come after its client's.
+                while let Ok(line) = self.lines.recv_timeout(Duration::from_secs(1)) {
+                    self.transcript.push(line);
+                }
+                bail!("the guest failed\n{}", self.transcript())
+            }
+            Some((verb, number)) if verb == what => Ok(Some(number.parse()?)),
+            _ => Ok(None),
+        }
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Whole lines only: a number that the cut shortened would be a smaller number.
+fn lines_of(mut console: impl BufRead + Send + 'static) -> Receiver<String> {
+    let (sender, receiver) = sync_channel(1_024);
+    std::thread::spawn(move || {
+        let mut line = Vec::new();
+        while console.read_until(b'\n', &mut line).is_ok() && line.ends_with(b"\n") {
+            let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+            line.clear();
+            if sender.send(text).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+/// Runs as process 1. The server is stopped by a line on the console, the machine by the host, or by itself
+/// after ten minutes, should the host be gone.
+fn init_script(modules: &[String]) -> String {
+    let insmod: String = modules.iter().map(|name| format!("insmod /modules/{name}\n")).collect();
+    format!(
+        "#!/bin/busybox sh
+/bin/busybox mkdir -p /proc /sys /dev /data /tmp
+/bin/busybox --install -s /bin
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+(sleep 600; poweroff -f) &
+{insmod}ip link set lo up
+mount -t ext4 /dev/vda /data || echo 'guest: FAILED mount'
+# Not a terminal, or the server would draw progress bars.
+mkfifo /tmp/said
+cat /tmp/said &
+perdura serve --dir /data/store $OPTIONS >/tmp/said 2>&1 &
+server=$!
+qemu_guest 127.0.0.1:6379 $STARTS &
+client=$!
+read warning
+kill -TERM $server
+wait $server
+status=$?
+wait $client
+echo \"guest: served $status\"
+sleep 600
+"
+    )
+}
+
+/// The kernel's release and image; fetched once.
+fn unpack_kernel(dir: &Path) -> Result<(String, PathBuf)> {
+    let kernel = dir.join("kernel");
+    if !kernel.exists() {
+        let depends = output(Command::new("apt-cache").args(["depends", KERNEL_PACKAGE]))
+            .context("apt knows no kernel package; run apt-get update as root")?;
+        let package = depends.lines().find_map(|line| line.trim().strip_prefix("Depends: "));
+        let package = package.with_context(|| format!("{KERNEL_PACKAGE} names no kernel"))?;
+        // Named only when complete.
+        let (fetched, unpacked) = (dir.join("package"), dir.join("kernel.new"));
+        let _ = fs::remove_dir_all(&fetched);
+        let _ = fs::remove_dir_all(&unpacked);
+        fs::create_dir_all(&fetched)?;
+        output(Command::new("apt-get").args(["download", package]).current_dir(&fetched))?;
+        let file = fs::read_dir(&fetched)?.next().context("apt-get downloaded nothing")??;
+        output(Command::new("dpkg").arg("-x").arg(file.path()).arg(&unpacked))?;
+        fs::rename(&unpacked, &kernel)?;
+        fs::remove_dir_all(&fetched)?;
+    }
+    let release = fs::read_dir(kernel.join("lib/modules"))?.next().context("no modules")??;
+    let release = release.file_name().to_string_lossy().into_owned();
+    output(Command::new("/sbin/depmod").arg("-b").arg(&kernel).arg(&release))?;
+    let image = kernel.join(format!("boot/vmlinuz-{release}"));
+    Ok((release, image))
+}
+
+/// The names of the modules in the order of their loading.
+fn copy_modules(dir: &Path, release: &str, root: &Path) -> Result<Vec<String>> {
+    fs::create_dir_all(root.join("modules"))?;
+    // The host's modprobe rules are not for the guest.
+    let no_rules = dir.join("no-rules");
+    fs::create_dir_all(&no_rules)?;
+    let listed = output(
+        Command::new("/sbin/modprobe")
+            .arg("-C")
+            .arg(&no_rules)
+            .arg("-d")
+            .arg(fs::canonicalize(dir.join("kernel"))?)
+            .args(["-S", release, "--show-depends", "-a"])
+            .args(MODULES),
+    )?;
+    let mut names = Vec::new();
+    for path in listed.lines().filter_map(|line| line.strip_prefix("insmod ")) {
+        let path = Path::new(path.trim());
+        let name = path.file_name().context("a module without a name")?;
+        let name_text = name.to_string_lossy().into_owned();
+        if !names.contains(&name_text) {
+            fs::copy(path, root.join("modules").join(name))?;
+            names.push(name_text);
+        }
+    }
+    Ok(names)
+}
+
+/// Static where the musl target can be had, and as for this machine otherwise.
+fn build_programs() -> Result<[PathBuf; 2]> {
+    let added = Command::new("rustup").args(["target", "add", MUSL]).output();
+    let is_static = added.is_ok_and(|added| added.status.success());
+    let target = if is_static { vec!["--target", MUSL] } else { Vec::new() };
+    let build = ["build", "--release", "--quiet"];
+    steps::cargo(&[&build[..], &["--package", "perdura"], &target].concat())?;
+    steps::cargo(
+        &[&build[..], &["--package", "xtask", "--example", "qemu_guest"], &target].concat(),
+    )?;
+    let built = target_dir().join(if is_static { MUSL } else { "" }).join("release");
+    Ok([built.join("perdura"), built.join("examples/qemu_guest")])
+}
+
+fn target_dir() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from)
+}
+
+/// A program, and the loader and libraries it names, at the paths where it looks for them.
+fn copy_program(program: &Path, root: &Path) -> Result<()> {
+    let name = program.file_name().context("a program without a name")?;
+    fs::copy(program, root.join("bin").join(name))
+        .with_context(|| program.display().to_string())?;
+    // Fails for a static program, and then names nothing.
+    let listed = Command::new("ldd").arg(program).output().context("ldd")?;
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    for library in listed.split_whitespace().filter(|word| word.starts_with('/')) {
+        let to = root.join(library.trim_start_matches('/'));
+        fs::create_dir_all(to.parent().context("a library without a directory")?)?;
+        fs::copy(library, to)?;
+    }
+    Ok(())
+}
+
+fn output(command: &mut Command) -> Result<String> {
+    let done = command.output().with_context(|| format!("{command:?}"))?;
+    if !done.status.success() {
+        bail!("{command:?} ended with {}: {}", done.status, String::from_utf8_lossy(&done.stderr));
+    }
+    Ok(String::from_utf8_lossy(&done.stdout).into_owned())
+}
