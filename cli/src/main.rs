@@ -22,10 +22,24 @@ fn main() -> ExitCode {
     match run() {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("perdura: {error:#}");
+            eprintln!("perdura: {}", once(&error));
             ExitCode::FAILURE
         }
     }
+}
+
+/// The error and its causes, each said once: many errors of the libraries name their cause already.
+fn once(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string).filter(|cause| !cause.is_empty()) {
+        if !text.contains(&cause) {
+            if !text.is_empty() {
+                text += ": ";
+            }
+            text += &cause;
+        }
+    }
+    text
 }
 
 fn run() -> Result<ExitCode> {
