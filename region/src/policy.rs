@@ -5,8 +5,9 @@
 //! enough bytes lie, and copies those units in address order. So every policy costs the writer at most one
 //! store, and cleaning stays sequential in memory.
 //!
-//! `least-recently-updated` is the paper's (Viyojit, section 5.2): a history of 64 epochs per page,
-//! ordered by the latest update, older updates breaking ties.
+//! `least-recently-updated` follows the paper (Viyojit, section 5.2), which keeps a history of 64 epochs per
+//! page: the latest update counts up to 64 epochs back, and an update in the epoch before it breaks ties. Of
+//! the older history 32 epochs are kept, and only the latest of them is looked at.
 
 /// The named policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -20,7 +21,7 @@ pub enum PolicyKind {
     /// Data written once go first, oldest first; data written again are kept while they are less than
     /// 30 % of the dirty set.
     Segmented,
-    /// The paper's 64-epoch history.
+    /// By the latest update, up to 64 epochs back; see the module's text for what is kept.
     LeastRecentlyUpdated,
     /// Any dirty unit, by a seeded hash.
     Random,
