@@ -1,7 +1,7 @@
 //! What write tracking costs: nanoseconds per first write to a page and per store, untracked, announced and
 //! trapped, in one run; each figure is the median of pairs (the mode and its untracked baseline in turn).
 //!
-//! `cargo run --release -p perdura-region --example tracking_cost -- [MiB] [stores]`, on the file system of
+//! `cargo run --release -p perdura-region --example tracking_cost -- [MiB] [stores] [mode]`, on the file system of
 //! `PERDURA_BENCH_DIR` (default: the working directory), with checkpoints every second.
 #![allow(clippy::unwrap_used)]
 
@@ -34,6 +34,7 @@ fn main() {
         "", "budget", "first write", "uniform", "Zipf 0.99"
     );
     println!("{:<44} {:>6} {:>12} {:>12} {:>12}", "", "%", "ns (base)", "ns (base)", "ns (base)");
+    let only = arguments.next();
     let modes = [
         TrackingKind::Barrier,
         TrackingKind::Trap(TrapKind::UffdSigbus),
@@ -41,6 +42,9 @@ fn main() {
         TrackingKind::Trap(TrapKind::Mprotect),
     ];
     for mode in modes {
+        if only.as_ref().is_some_and(|only| !name(mode).contains(only)) {
+            continue;
+        }
         for percent in BUDGETS_PERCENT {
             let budget_bytes = region_bytes / 100 * percent;
             let first = if percent == 100 {
@@ -123,6 +127,10 @@ fn announced(region: &Region, places: &[u64]) -> f64 {
     for block in 0..region.len_bytes() / BLOCK_BYTES {
         region.assign_block(block, LaneId(0));
     }
+    let guard = region.lock(LaneId(0));
+    let sum = (0..region.len_bytes() / PAGE).fold(0, |sum, page| sum | guard.load(page * PAGE));
+    std::hint::black_box(sum);
+    drop(guard);
     let began = Instant::now();
     for (value, place) in places.iter().enumerate() {
         let mut credit = 0;
