@@ -147,3 +147,18 @@ fn a_full_store_refuses_writes_and_stays_usable() {
     assert_eq!(client.call("DEL k0 k1 k2"), ":3");
     assert_eq!(client.call_bytes(&[b"SET", b"again", &value]), b"+OK\r\n");
 }
+
+#[test]
+fn what_a_disconnected_client_wrote_is_durable_before_another_is_told_of_it() {
+    let device = SimDevice::new(0, 1);
+    let limited = ServerConfig { output_max_bytes: 4_000, ..fsync() };
+    let server = start_with(limited, open_on(Arc::new(device.clone()), false));
+    let (mut writer, mut reader) = (server.client(), server.client());
+    assert_eq!(writer.call_bytes(&[b"SET", b"big", &[b'x'; 3_000]]), b"+OK\r\n");
+    // EXEC's reply is too long: the writer is disconnected, with all of the transaction done.
+    writer.stream.write_all(b"MULTI\r\nSET a 1\r\nGET big\r\nGET big\r\nEXEC\r\n").unwrap();
+    writer.rest();
+    assert_eq!(reader.call("GET a"), "$1 1");
+    let opened = open_on(Arc::new(device.power_cycle(1)), true);
+    assert_eq!(opened.store.get(key("a")).as_deref(), Some(&b"1"[..]));
+}
