@@ -277,3 +277,23 @@ fn ten_thousand_idle_clients_are_cheap() {
         assert!(size.parse::<usize>().unwrap() < 1024, "{size}");
     }
 }
+
+#[test]
+fn a_reply_that_the_limit_would_cut_off_is_not_gathered_first() {
+    let server = start(ServerConfig { output_max_bytes: 1 << 20, ..config() });
+    let mut client = server.client();
+    client.call_bytes(&[b"HSET", b"h", b"field", &[b'x'; 64 << 10]]);
+    let before = memory_peak_kib();
+    client.send(&[b"HRANDFIELD", b"h", b"-16384", b"WITHVALUES"]);
+    assert_eq!(client.rest(), "");
+    // A GiB, if every pick were copied.
+    let grown = memory_peak_kib() - before;
+    assert!(grown < 500 << 10, "{grown} KiB for a reply of at most 1 MiB");
+}
+
+/// Most memory this process has had.
+fn memory_peak_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").trim().parse().unwrap()
+}
