@@ -471,6 +471,12 @@ impl Region {
         self.core.ledger.geometry()
     }
 
+    /// Refuses writers from now on and ends their waits, as [`Region::close`] does first: for a thread that sees
+    /// the warning while another one, which would close the region, writes.
+    pub fn refuse_writers(&self) {
+        self.core.budget.close();
+    }
+
     /// Stops intake for good, flushes everything, commits it as final.
     ///
     /// Lanes are taken one by one and never given back: a writer that holds one ends its operation first,
