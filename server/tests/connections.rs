@@ -249,6 +249,22 @@ fn a_pause_holds_writes_until_it_ends() {
 }
 
 #[test]
+fn watching_many_keys_does_not_hold_up_the_others() {
+    let server = start(config());
+    let mut client = server.client();
+    let names: Vec<Vec<u8>> = (0..200_000).map(|n: u32| n.to_string().into_bytes()).collect();
+    let mut words: Vec<&[u8]> = vec![b"WATCH"];
+    words.extend(names.iter().map(Vec::as_slice));
+    let began = Instant::now();
+    assert_eq!(client.call_bytes(&words), b"+OK\r\n");
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert_eq!(server.client().call("SET 77 x"), "+OK");
+    assert_eq!(client.call("MULTI"), "+OK");
+    assert_eq!(client.call("GET 77"), "+QUEUED");
+    assert_eq!(client.call("EXEC"), "*-1");
+}
+
+#[test]
 fn a_unix_socket_serves_as_well() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("perdura.sock");
