@@ -48,6 +48,8 @@ pub(crate) struct Session {
     pub staged: Vec<Staged>,
     /// Where the search for a staged record begins: they are asked for in the order they were made.
     pub hand: usize,
+    /// How many of them the present attempt has linked; what it writes beyond them need not be looked for.
+    taken: usize,
     /// One time for all attempts, so that they do the same.
     pub now_ms: Option<u64>,
     /// Records staged one by one, outside of an attempt.
@@ -70,13 +72,15 @@ impl Session {
         parts: &[&[u8]],
     ) -> Option<u64> {
         let count = self.staged.len();
-        for step in 0..count {
+        let steps = if self.taken == count { 0 } else { count };
+        for step in 0..steps {
             let index = (self.hand + step) % count;
             let staged = &mut self.staged[index];
             let fits = staged.lane == lane.id() && !staged.used && staged.capacity == capacity;
             if fits && is_equal(lane, staged.offset, header, parts) {
                 staged.used = true;
                 self.hand = index + 1;
+                self.taken += 1;
                 return Some(staged.offset);
             }
         }
@@ -92,7 +96,7 @@ impl Session {
 
     /// The next attempt begins.
     pub fn rewind(&mut self) {
-        self.hand = 0;
+        (self.hand, self.taken) = (0, 0);
         self.staged.iter_mut().for_each(|staged| staged.used = false);
     }
 }

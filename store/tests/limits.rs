@@ -274,3 +274,19 @@ fn a_hash_many_times_the_budget_is_renamed_and_copied() {
     }
     assert!(store.region().used_bytes_max() <= BUDGET_BYTES);
 }
+
+#[test]
+fn a_transaction_of_many_keys_beyond_the_budget_takes_time_as_its_keys_do() {
+    let (store, ..) = fresh(6 << 20);
+    let names: Vec<Vec<u8>> = (0..100_000).map(|n: u32| n.to_string().into_bytes()).collect();
+    let keys: Vec<Key<'_>> = names.iter().map(|name| Key::new(name)).collect();
+    let began = std::time::Instant::now();
+    store
+        .run(Access::Keys(&keys), |tx| {
+            keys.iter().try_for_each(|key| tx.put(*key, &[b'x'; 90], Expiry::None))
+        })
+        .unwrap();
+    // A second, where looking each key up among all before it took eighteen.
+    assert!(began.elapsed() < std::time::Duration::from_secs(8), "{:?}", began.elapsed());
+    assert_eq!(store.len(0), 100_000);
+}
