@@ -1,16 +1,18 @@
 //! What write tracking costs: nanoseconds per first write to a page and per store, untracked, announced and
 //! trapped, in one run; each figure is the median of pairs (the mode and its untracked baseline in turn).
 //!
-//! `cargo run --release -p perdura-region --example tracking_cost -- [MiB] [stores]`
-//! The device is simulated in memory: this measures the path of a store, not an SSD.
+//! `cargo run --release -p perdura-region --example tracking_cost -- [MiB] [stores]`, on the file system of
+//! `PERDURA_BENCH_DIR` (default: the working directory), with checkpoints every second.
 #![allow(clippy::unwrap_used)]
+
+mod common;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use common::{device, median, places};
 use perdura_media::RealClock;
-use perdura_media::sim::SimDevice;
 use perdura_region::{BLOCK_BYTES, Config, LaneId, OpenError, Region, TrackingKind, TrapKind};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
@@ -24,7 +26,8 @@ fn main() {
     let mut number = |default| arguments.next().map_or(default, |text| text.parse().unwrap());
     let (mib, stores): (u64, u64) = (number(256), number(1_000_000));
     let region_bytes = mib << 20;
-    let (uniform, zipf) = (places(region_bytes, stores, false), places(region_bytes, stores, true));
+    let uniform = places(region_bytes, stores, false, 8);
+    let zipf = places(region_bytes, stores, true, 8);
     println!("{mib} MiB, {stores} stores of 8 B, medians of {PAIRS} pairs, one writer, seed 1");
     println!(
         "{:<44} {:>6} {:>12} {:>12} {:>12}",
@@ -74,8 +77,8 @@ fn paired(
     places: &[u64],
 ) -> Option<(f64, f64)> {
     let (mut tracked, mut base) = (Vec::new(), Vec::new());
-    for pair in 0..PAIRS {
-        let device = Arc::new(SimDevice::new(0, pair as u64));
+    for _ in 0..PAIRS {
+        let (device, _dir) = device();
         let config = Config {
             tracking: mode,
             checkpoint_every: Some(Duration::from_secs(1)),
@@ -143,35 +146,4 @@ fn one_per_page(region_bytes: u64) -> Vec<u64> {
     }
     pages.truncate(pages.len() / 4);
     pages
-}
-
-/// Word offsets: uniform, or Zipf 0.99 over records of 1 KiB spread by a hash (Gray et al.'s generator).
-fn places(region_bytes: u64, stores: u64, skewed: bool) -> Vec<u64> {
-    let mut random = Random::seed_from_u64(1);
-    if !skewed {
-        return (0..stores).map(|_| random.random_range(0..region_bytes / 8) * 8).collect();
-    }
-    const THETA: f64 = 0.99;
-    let records = region_bytes / 1024;
-    let zeta = |n: u64| (1..=n).map(|rank| (rank as f64).powf(-THETA)).sum::<f64>();
-    let (zeta_2, zeta_n) = (zeta(2), zeta(records));
-    let alpha = 1.0 / (1.0 - THETA);
-    let eta = (1.0 - (2.0 / records as f64).powf(1.0 - THETA)) / (1.0 - zeta_2 / zeta_n);
-    (0..stores)
-        .map(|_| {
-            let u: f64 = random.random();
-            let rank = match u * zeta_n {
-                uz if uz < 1.0 => 0,
-                uz if uz < 1.0 + 0.5f64.powf(THETA) => 1,
-                _ => (records as f64 * (eta * u - eta + 1.0).powf(alpha)) as u64,
-            };
-            let record = rank.min(records - 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) % records;
-            record * 1024 + random.random_range(0..128) * 8
-        })
-        .collect()
-}
-
-fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    figures[figures.len() / 2]
 }

@@ -48,8 +48,6 @@ pub(crate) struct Appender {
     pub reserve_segments: u32,
     /// Most bytes of a frame: smaller than a segment when the budget is small.
     pub frame_bytes_max: u64,
-    /// Whether live bytes are kept per segment; a flush leaves that to a recount, if anyone goes on.
-    counts_live: bool,
     current: Option<(u32, u64)>,
 }
 
@@ -78,18 +76,8 @@ impl Appender {
             free_segments,
             reserve_segments,
             frame_bytes_max,
-            counts_live: true,
             current: None,
         }
-    }
-
-    /// The same, for a flush: homes are kept, live bytes are not (see [`count_live`]).
-    pub fn for_flush(
-        free_buffers: Vec<u32>,
-        free_segments: VecDeque<u32>,
-        frame_bytes_max: u64,
-    ) -> Self {
-        Self { counts_live: false, ..Self::new(free_buffers, free_segments, 0, frame_bytes_max) }
     }
 
     /// Sizes the reserve and the frames for a budget.
@@ -121,8 +109,9 @@ impl Appender {
         self.current.map(|(segment, _)| segment)
     }
 
-    /// Appends the run's grains from memory; the caller excludes their writers. Returns how many fit the
-    /// frame that is open (at least one). `charged`: their bytes go on counting until durable.
+    /// Appends the run's grains from memory, and their newest copies are at home there from now on; the caller
+    /// excludes their writers. Returns how many fit the frame that is open (at least one). `charged`: their
+    /// bytes go on counting until durable.
     pub fn append(
         &mut self,
         ledger: &Ledger,
@@ -130,6 +119,23 @@ impl Appender {
         run: Extent,
         charged: bool,
     ) -> Result<u64, Refusal> {
+        let (len, segment) = self.put(ledger, map, run)?;
+        if charged && let Some(open) = &self.open {
+            let bytes = len * ledger.geometry().grain_bytes();
+            ledger.buffer(open.buffer).charged_bytes().fetch_add(bytes, Relaxed);
+        }
+        move_homes(ledger, Extent { grain: run.grain, len }, segment);
+        Ok(len)
+    }
+
+    /// Copies as many of the run's grains as fit to the open frame. Returns their number (at least one) and
+    /// the segment they will lie in; where they are at home stays the caller's business.
+    pub fn put(
+        &mut self,
+        ledger: &Ledger,
+        map: &Mapping,
+        run: Extent,
+    ) -> Result<(u64, u32), Refusal> {
         let grain_bytes = ledger.geometry().grain_bytes() as usize;
         let mut open = match self.open {
             Some(open) => open,
@@ -143,7 +149,7 @@ impl Appender {
         if room == 0 {
             self.open = Some(open);
             self.close_frame(ledger, 0);
-            return self.append(ledger, map, run, charged);
+            return self.put(ledger, map, run);
         }
         let len = run.len.min(room as u64);
         let bytes = len as usize * grain_bytes;
@@ -164,19 +170,9 @@ impl Appender {
         buffer.table()[extents - 1].store(open.last.pack(), Relaxed);
         open.payload += bytes;
         open.extents = extents;
-        if charged {
-            buffer.charged_bytes().fetch_add(bytes as u64, Relaxed);
-        }
         buffer.fill().store((extents as u64) << 32 | open.payload as u64, Release);
-        if self.counts_live {
-            move_homes(ledger, Extent { grain: run.grain, len }, open.segment);
-        } else {
-            for home in &ledger.homes()[run.grain as usize..(run.grain + len) as usize] {
-                home.store(open.segment + 1, Relaxed);
-            }
-        }
         self.open = Some(open);
-        Ok(len)
+        Ok((len, open.segment))
     }
 
     fn begin_frame(&mut self, ledger: &Ledger) -> Result<OpenFrame, Refusal> {

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::*;
 use crate::append::count_live;
 use crate::core::Core;
 use crate::error::RegionError;
-use crate::flush::{FlushOptions, FlushReport, flush_all};
+use crate::flush::{FlushOptions, FlushReport, commit_all};
 use crate::geometry::WORD_GRAINS;
 use crate::lanes::LaneId;
 use crate::ledger::NO_HOME;
@@ -69,11 +69,12 @@ impl Region {
         core.appender.lock().close_frame(&core.ledger, 0);
         cleaner.quiesce();
         let options = FlushOptions { threads, unix_ms: core.clock.unix_ms() };
-        let flush = flush_all(&core.ledger, &core.map, &core.layout, &*core.device, options);
+        let flush = commit_all(&core.ledger, &core.map, &core.layout, &*core.device, options);
         let elapsed_ns = core.clock.now_ns().saturating_sub(began_ns);
         let flush = flush.inspect_err(|error| {
             let _ = core.failure.set(error.to_string());
         })?;
+        let flush = flush.note(&core.ledger);
         cleaner.forget_written();
         core.ledger.budget_used().store(credit_bytes, Release);
         count_live(&core.ledger);

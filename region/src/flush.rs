@@ -2,26 +2,25 @@
 //!
 //! It needs no process that wrote the data. First it settles what such a process left half done: frames in
 //! the buffers are completed and written again to the same places with the same bytes, so that writes which
-//! are still on their way can do no harm. Then dirty grains go, in address order and from several threads,
-//! into the free segments that cleaning was never allowed to use; then one device flush; then the commit.
+//! are still on their way can do no harm. Then dirty grains go, in address order and from several threads
+//! ([`Stream`]), into the free segments that cleaning was never allowed to use; then one device flush; then
+//! the commit. Until then the ledger says nothing of the flush but which segments it took: a flush that fails
+//! or is killed is repeated from memory as a whole. Where the grains are at home is noted after the commit,
+//! when nobody's battery is running any more.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
+mod stream;
 
-use perdura_media::{Completion, Device, DeviceError};
+use std::sync::atomic::Ordering::*;
 
-use crate::append::{Appender, Refusal, frame_bytes, free_buffer, free_segment, runs, seal};
+use perdura_media::{Device, DeviceError};
+
+use crate::append::{frame_bytes, free_buffer, free_segment, runs, seal};
 use crate::error::RegionError;
-use crate::format::{Extent, Layout};
+use crate::format::Layout;
 use crate::image::{SlotContents, write_slot};
-use crate::ledger::{BUFFER_FREE, Ledger, NO_HOME, SEGMENT_FREE, SEGMENT_USED};
-use crate::sys::{Mapping, prefetch};
-
-/// Bitmap words a thread takes at a time: 256 KiB of region at 64 B grains.
-const WORDS_PER_CLAIM: usize = 64;
-
-/// How many bitmap words ahead memory is asked for: 4 KiB each at 64 B grains.
-const WORDS_AHEAD: usize = 2;
+use crate::ledger::{BUFFER_FREE, Ledger, SEGMENT_FREE, SEGMENT_USED};
+use crate::sys::Mapping;
+use stream::{Placed, Stream};
 
 /// How to flush.
 #[derive(Debug, Clone, Copy)]
@@ -100,7 +99,7 @@ pub(crate) fn settle(
     Ok(written)
 }
 
-/// Flushes everything and commits it as final. Nobody may write the region meanwhile.
+/// Flushes everything, commits it as final, and tells the ledger. Nobody may write the region meanwhile.
 pub(crate) fn flush_all(
     ledger: &Ledger,
     map: &Mapping,
@@ -108,6 +107,29 @@ pub(crate) fn flush_all(
     device: &dyn Device,
     options: FlushOptions,
 ) -> Result<FlushReport, RegionError> {
+    if ledger.flushed().load(Acquire) != 0 {
+        // Another process did it and was killed before it could note so.
+        return Ok(FlushReport::default());
+    }
+    Ok(commit_all(ledger, map, layout, device, options)?.note(ledger))
+}
+
+/// All is durable; the ledger does not know yet where. Killed before it does, whoever goes on with the memory
+/// asks the image (see [`crate::Region::attach`]).
+#[must_use = "the ledger still holds everything dirty"]
+pub(crate) struct Committed {
+    report: FlushReport,
+    placed: Vec<Placed>,
+}
+
+/// The part of a flush that must fit the warning.
+pub(crate) fn commit_all(
+    ledger: &Ledger,
+    map: &Mapping,
+    layout: &Layout,
+    device: &dyn Device,
+    options: FlushOptions,
+) -> Result<Committed, RegionError> {
     let failed = |error: DeviceError| RegionError::Latched { cause: error.to_string() };
     let mut report = FlushReport {
         settled_bytes: settle(ledger, layout, device).map_err(failed)?,
@@ -118,25 +140,17 @@ pub(crate) fn flush_all(
         (0..segments).filter(|number| ledger.segment(*number).state() == SEGMENT_FREE).collect();
     // Space that has been written before is up to twice as fast to write as reserved, unwritten space.
     free.sort_by_key(|number| !ledger.segment(*number).was_written());
-    let work = Work {
-        ledger,
-        map,
-        layout,
-        device,
-        free: &free,
-        next_free: AtomicUsize::new(0),
-        next_word: AtomicUsize::new(0),
-        words: ledger.words_in_use(),
-        dirty_bytes: AtomicU64::new(0),
-        device_bytes: AtomicU64::new(0),
-        extents: AtomicU64::new(0),
+    let threads = flush_threads(options.threads);
+    let written = Stream::new(ledger, map, layout, device, &free)
+        .run(threads)
+        .and_then(|written| device.flush().map(|()| written).map_err(failed));
+    let written = match written {
+        Ok(written) => written,
+        Err(error) => {
+            undo(ledger, &free);
+            return Err(error);
+        }
     };
-    let written =
-        work.run_all(flush_threads(options.threads)).and_then(|()| device.flush().map_err(failed));
-    if let Err(error) = written {
-        undo(ledger, &free, work.words);
-        return Err(error);
-    }
     let needed: Vec<bool> =
         (0..segments).map(|number| ledger.segment(number).state() == SEGMENT_USED).collect();
     let slot = SlotContents {
@@ -146,15 +160,36 @@ pub(crate) fn flush_all(
         unix_ms: options.unix_ms,
     };
     let slot_bytes = write_slot(ledger, layout, device, &slot, false).map_err(failed)?;
-    report.dirty_bytes = work.dirty_bytes.into_inner();
-    report.device_bytes = work.device_bytes.into_inner() + report.settled_bytes + slot_bytes;
-    report.extents = work.extents.into_inner();
-    // Cleared only now: a flush that fails or is killed on the way is repeated from memory as a whole.
-    for bits in &ledger.bitmap(ledger.epoch().load(Acquire))[..work.words] {
-        bits.store(0, Release);
+    report.dirty_bytes = written.dirty_bytes;
+    report.device_bytes = written.device_bytes + report.settled_bytes + slot_bytes;
+    report.extents = written.extents;
+    ledger.flushed().store(1, Release);
+    Ok(Committed { report, placed: written.placed })
+}
+
+impl Committed {
+    /// The flushed grains are clean, and at home where they were put.
+    pub fn note(self, ledger: &Ledger) -> FlushReport {
+        let bitmap = ledger.bitmap(ledger.epoch().load(Acquire));
+        let homes = ledger.homes();
+        for at in &self.placed {
+            for (word, bits) in at.words(bitmap) {
+                for run in runs(word, bits) {
+                    for home in &homes[run.grain as usize..(run.grain + run.len) as usize] {
+                        home.store(at.segment + 1, Relaxed);
+                    }
+                }
+            }
+        }
+        for at in &self.placed {
+            for (word, bits) in at.words(bitmap) {
+                bitmap[word].fetch_and(!bits, AcqRel);
+            }
+        }
+        ledger.budget_used().store(0, Release);
+        ledger.flushed().store(0, Release);
+        self.report
     }
-    ledger.budget_used().store(0, Release);
-    Ok(report)
 }
 
 /// Threads a flush really uses: the emergency reserve is reckoned for so many ends of segments.
@@ -162,176 +197,77 @@ pub(crate) fn flush_threads(wanted: usize) -> usize {
     wanted.clamp(1, 4)
 }
 
-/// The frames of a failed attempt may be lost though their writes completed: their segments are free again,
-/// and their grains, all of which are still dirty, live nowhere.
-fn undo(ledger: &Ledger, taken_from: &[u32], words: usize) {
+/// The frames of a failed attempt may be lost though their writes completed: their segments are free again.
+/// Their grains are all still dirty, and at home where they were.
+fn undo(ledger: &Ledger, taken_from: &[u32]) {
     for number in 0..ledger.geometry().buffers {
-        ledger.buffer(number).charged_bytes().store(0, Relaxed);
         free_buffer(ledger, number);
-    }
-    let bitmap = ledger.bitmap(ledger.epoch().load(Acquire));
-    for (word, bits) in bitmap[..words].iter().enumerate() {
-        for run in runs(word, bits.load(Acquire)) {
-            for home in &ledger.homes()[run.grain as usize..(run.grain + run.len) as usize] {
-                home.store(NO_HOME, Release);
-            }
-        }
     }
     for &number in taken_from {
         free_segment(ledger, number);
     }
 }
 
-struct Work<'a> {
-    ledger: &'a Ledger,
-    map: &'a Mapping,
-    layout: &'a Layout,
-    device: &'a dyn Device,
-    /// Segments for the taking, in the order they are taken, by all threads.
-    free: &'a [u32],
-    next_free: AtomicUsize,
-    next_word: AtomicUsize,
-    words: usize,
-    dirty_bytes: AtomicU64,
-    device_bytes: AtomicU64,
-    extents: AtomicU64,
-}
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
 
-impl Work<'_> {
-    fn run_all(&self, threads: usize) -> Result<(), RegionError> {
-        let buffers: Vec<u32> = (0..self.ledger.geometry().buffers).collect();
-        let mut appenders =
-            buffers.chunks_exact(buffers.len() / threads).take(threads).map(|own| {
-                let segment_bytes = self.ledger.geometry().segment_bytes;
-                Appender::for_flush(own.to_vec(), VecDeque::new(), segment_bytes)
-            });
-        if threads == 1 {
-            return appenders.next().map_or(Ok(()), |appender| self.run(appender));
-        }
-        std::thread::scope(|scope| {
-            let workers: Vec<_> =
-                appenders.map(|appender| scope.spawn(move || self.run(appender))).collect();
-            workers.into_iter().try_for_each(|worker| match worker.join() {
-                Ok(outcome) => outcome,
-                Err(panic) => std::panic::resume_unwind(panic),
-            })
-        })
-    }
+    use perdura_media::{SimClock, SimDevice};
 
-    fn run(&self, mut appender: Appender) -> Result<(), RegionError> {
-        let failed = |error: DeviceError| RegionError::Latched { cause: error.to_string() };
-        let depth = appender.free_buffers.len();
-        let mut queue = self.device.queue(depth).map_err(failed)?;
-        let mut completions = Vec::new();
-        let parity = self.ledger.epoch().load(Acquire);
-        let bitmap = self.ledger.bitmap(parity);
-        loop {
-            let from = self.next_word.fetch_add(WORDS_PER_CLAIM, Relaxed);
-            if from >= self.words {
-                break;
+    use super::*;
+    use crate::geometry::BLOCK_BYTES;
+    use crate::{Config, LaneId, Region};
+
+    #[test]
+    fn who_is_killed_between_the_commit_and_the_note_has_flushed_all_the_same() {
+        let device = Arc::new(SimDevice::new(0, 1));
+        let clock = Arc::new(SimClock::new(1_000));
+        let config = || Config {
+            segment_bytes: Some(64 << 10),
+            // No room for the same flush twice.
+            log_percent: 125,
+            lanes: 1,
+            thread: false,
+            checkpoint_every: None,
+            ..Config::new(8 * BLOCK_BYTES, 4 * BLOCK_BYTES)
+        };
+        let write = |region: &Region, block: u64, byte| {
+            let mut lane = region.lock(LaneId(0));
+            let mut credit_bytes = 0;
+            while let Err(need) = lane.write(block * BLOCK_BYTES, &[byte; 40_000]) {
+                drop(lane);
+                credit_bytes += region.satisfy(need).unwrap();
+                lane = region.lock_with(LaneId(0), std::mem::take(&mut credit_bytes));
             }
-            for word in from..self.words.min(from + WORDS_PER_CLAIM) {
-                if let Some(ahead) = bitmap.get(word + WORDS_AHEAD) {
-                    self.prefetch(word + WORDS_AHEAD, ahead.load(Relaxed));
-                }
-                for run in runs(word, bitmap[word].load(Acquire)) {
-                    self.append(&mut appender, run, &mut *queue, &mut completions)?;
-                }
-            }
+        };
+        let first = Region::open(device.clone(), clock.clone(), config()).unwrap();
+        for block in 0..8 {
+            write(&first, block, 1);
         }
-        appender.close_frame(self.ledger, 0);
-        self.submit(&mut appender, &mut *queue)?;
-        while queue.outstanding() > 0 {
-            self.reap(&mut appender, &mut *queue, &mut completions, 1)?;
+        first.checkpoint().unwrap();
+        for block in 2..6 {
+            write(&first, block, 2);
         }
-        Ok(())
-    }
-
-    /// Scattered records are found by waiting for memory: ask for the first lines of the next ones early.
-    fn prefetch(&self, word: usize, bits: u64) {
-        let grain_bytes = self.ledger.geometry().grain_bytes();
-        for run in runs(word, bits) {
-            let bytes = run.len * grain_bytes;
-            for line in (0..bytes.min(4 * 64)).step_by(64) {
-                prefetch(self.map.base().wrapping_add((run.grain * grain_bytes + line) as usize));
-            }
-            prefetch((&raw const self.ledger.homes()[run.grain as usize]).cast());
+        let core = first.core();
+        let options = FlushOptions { threads: 2, unix_ms: 1 };
+        let committed = commit_all(&core.ledger, &core.map, &core.layout, &*device, options);
+        drop(committed.unwrap());
+        // The holder is asked next, then a server takes over.
+        let again = flush_all(&core.ledger, &core.map, &core.layout, &*device, options).unwrap();
+        assert_eq!(again, FlushReport::default());
+        let (memory, ledger) = first.fds();
+        let fds = [memory, ledger].map(|fd| fd.try_clone_to_owned().unwrap());
+        drop(first);
+        let [memory, ledger] = fds;
+        let second =
+            Region::attach(memory, ledger, device.clone(), clock.clone(), config()).unwrap();
+        write(&second, 0, 3);
+        second.close(1).unwrap();
+        drop(second);
+        let third = Region::open(device, clock, config()).unwrap();
+        let lane = third.lock(LaneId(0));
+        for (block, byte) in [3, 1, 2, 2, 2, 2, 1, 1].into_iter().enumerate() {
+            assert_eq!(lane.bytes(block as u64 * BLOCK_BYTES, 40_000), [byte; 40_000], "{block}");
         }
-    }
-
-    fn append(
-        &self,
-        appender: &mut Appender,
-        mut run: Extent,
-        queue: &mut dyn perdura_media::WriteQueue,
-        completions: &mut Vec<Completion>,
-    ) -> Result<(), RegionError> {
-        self.extents.fetch_add(1, Relaxed);
-        self.dirty_bytes.fetch_add(run.len * self.ledger.geometry().grain_bytes(), Relaxed);
-        while run.len > 0 {
-            match appender.append(self.ledger, self.map, run, false) {
-                Ok(len) => run = Extent { grain: run.grain + len, len: run.len - len },
-                Err(Refusal::NoBuffer) => {
-                    self.submit(appender, queue)?;
-                    self.reap(appender, queue, completions, 1)?;
-                }
-                Err(Refusal::NoSegment) => {
-                    match self.free.get(self.next_free.fetch_add(1, Relaxed)) {
-                        Some(&segment) => appender.free_segments.push_back(segment),
-                        None => {
-                            return Err(RegionError::LogFull {
-                                free_segments: 0,
-                                reserve_segments: self.free.len() as u32,
-                            });
-                        }
-                    }
-                }
-            }
-            if !appender.closed.is_empty() {
-                self.submit(appender, queue)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn submit(
-        &self,
-        appender: &mut Appender,
-        queue: &mut dyn perdura_media::WriteQueue,
-    ) -> Result<(), RegionError> {
-        let failed = |error: DeviceError| RegionError::Latched { cause: error.to_string() };
-        let image_id = self.ledger.image_id().load(Relaxed);
-        while let Some(number) = appender.closed.pop_front() {
-            let buffer = self.ledger.buffer(number);
-            seal(self.ledger, &buffer, image_id, self.ledger.epoch().load(Relaxed));
-            let at = self.layout.segment_at(buffer.segment().load(Relaxed) as u32)
-                + buffer.segment_offset().load(Relaxed);
-            let len = frame_bytes(&buffer);
-            self.device_bytes.fetch_add(len, Relaxed);
-            // SAFETY: the buffer lies in the ledger's mapping, which outlives this call's queue (dropping
-            // the queue waits), and is this thread's own until its completion is reaped.
-            unsafe { queue.submit(u64::from(number), at, buffer.device_bytes(), len as usize) }
-                .map_err(failed)?;
-        }
-        Ok(())
-    }
-
-    fn reap(
-        &self,
-        appender: &mut Appender,
-        queue: &mut dyn perdura_media::WriteQueue,
-        completions: &mut Vec<Completion>,
-        at_least: usize,
-    ) -> Result<(), RegionError> {
-        let failed = |error: DeviceError| RegionError::Latched { cause: error.to_string() };
-        queue.wait(at_least, completions).map_err(failed)?;
-        for completion in completions.drain(..) {
-            completion.result.map_err(failed)?;
-            // Only completed, not durable: but the region is closed, and a flush that fails before the
-            // final commit is repeated from memory as a whole.
-            free_buffer(self.ledger, completion.token as u32);
-            appender.free_buffers.push(completion.token as u32);
-        }
-        Ok(())
     }
 }

@@ -19,7 +19,7 @@ use crate::sys::{Mapping, SharedMemory};
 
 const MAGIC: u64 = 0x5045_5244_4c47_5231;
 /// Version of this layout; raised with every change.
-pub const LIVE_LAYOUT: u64 = 1;
+pub const LIVE_LAYOUT: u64 = 2;
 /// `home` of a grain that no segment holds; otherwise the segment's number plus one, so that untouched
 /// (zero) memory means "nowhere".
 pub const NO_HOME: u32 = 0;
@@ -52,7 +52,7 @@ enum Word {
     BudgetLimit,
     BudgetUsed,
     BudgetHigh,
-    Mode,
+    Flushed,
 }
 
 /// State of a log segment.
@@ -202,6 +202,27 @@ impl Ledger {
         }
     }
 
+    /// Forgets where everything is, so that recovery can tell it anew. The sequence numbers and the sizes stay.
+    pub fn forget_places(&self) {
+        let words = self.words_in_use();
+        for parity in [0, 1] {
+            self.bitmap(parity)[..words].iter().for_each(|bits| bits.store(0, Relaxed));
+        }
+        let grains = (self.region_bytes().load(Acquire) >> self.geometry.grain_shift) as usize;
+        self.homes()[..grains].iter().for_each(|home| home.store(NO_HOME, Relaxed));
+        for number in 0..self.segments().load(Acquire) as u32 {
+            let entry = self.segment(number);
+            entry.used_bytes().store(0, Relaxed);
+            entry.live_bytes().store(0, Relaxed);
+            entry.set_state(SEGMENT_FREE);
+        }
+        for number in 0..self.geometry.buffers {
+            self.buffer(number).state().store(BUFFER_FREE, Release);
+        }
+        self.closing().store(0, Release);
+        self.budget_used().store(0, Release);
+    }
+
     fn word(&self, word: Word) -> &AtomicU64 {
         &self.map.words(0, 64)[word as usize]
     }
@@ -246,8 +267,9 @@ header_words! {
     budget_used => BudgetUsed;
     /// Largest `budget_used` since the limit was last set, bytes.
     budget_high => BudgetHigh;
-    /// Tracking mode that wrote last (see `tracking`).
-    mode => Mode;
+    /// 1 from a final commit until the ledger has noted it: memory is just what the image holds, though bits
+    /// are set and homes are old.
+    flushed => Flushed;
 }
 
 /// One log segment, as the ledger knows it.

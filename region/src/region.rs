@@ -174,6 +174,15 @@ impl Region {
         check_grain(ledger.geometry(), &config)?;
         let memory = adopt("region", memory)?;
         let layout = Layout::of(ledger.geometry());
+        if ledger.flushed().load(Acquire) != 0 {
+            // Somebody flushed everything and was killed before the ledger knew where it went.
+            ledger.forget_places();
+            let (image_id, map) = (ledger.image_id().load(Acquire), map_region(&memory)?);
+            let geometry = ledger.geometry();
+            let tail = Tail::Committed;
+            recover(&*device, geometry, image_id, &ledger, &map, tail, config.planted)?;
+            ledger.flushed().store(0, Release);
+        }
         settle(&ledger, &layout, &*device)?;
         count_live(&ledger);
         let in_use = ledger.region_bytes().load(Acquire);

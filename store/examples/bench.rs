@@ -1,14 +1,17 @@
 //! Nanoseconds an operation, one thread, against a sharded hash map in DRAM in the same run.
 //!
-//! `cargo run --release -p perdura-store --example bench -- [records] [operations] [budget_percent]`
+//! `cargo run --release -p perdura-store --example bench -- [records] [operations] [budget_percent]`, on the
+//! file system of `PERDURA_BENCH_DIR` (default `/tmp`).
 //!
-//! 16 B keys, 1 KiB values, plain Zipf 0.99 over the records. A: half reads, half updates; C: reads.
+//! 16 B keys, 1 KiB values, plain Zipf 0.99 over the records. A: half reads, half updates; C: reads. With
+//! `PERDURA_BENCH_CHECKPOINT_S` seconds between checkpoints (default 1; 0: none). What went to the SSD is shown
+//! beside what the user wrote in the updates.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::hint::black_box;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use perdura_media::RealClock;
@@ -62,7 +65,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let clock = Arc::new(RealClock);
     let config = Config {
         reserved_bytes: Some(region_bytes * 2),
-        checkpoint_every: None,
+        checkpoint_every: checkpoint_every()?,
         ..Config::new(region_bytes, budget_bytes)
     };
     let region = Region::open(Arc::new(device), clock.clone(), config)?;
@@ -95,6 +98,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             .read(Key::new(key), |entry| entry.and_then(|entry| entry.string()).map_or(0, sum));
         black_box(sum);
     };
+    let before = store.region().stats();
     for _ in 0..2 {
         let base = measure("map    C", &drawn, |_, key| read_map(&key));
         let ours = measure("store  C", &drawn, |_, key| read_store(&key));
@@ -118,8 +122,26 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("{:<28} {:8.2} of the map's throughput", "A", base / ours);
     }
     let stats = store.region().stats();
+    let user_bytes = 2 * coin.iter().filter(|read| !**read).count() * (16 + VALUE_BYTES);
+    let share = |after: u64, before: u64| (after - before) as f64 / user_bytes as f64;
+    println!(
+        "SSD bytes per user byte {:.3}: cleaned {:.3}, drained {:.3}, captured {:.3}, compacted {:.3}",
+        share(stats.device_bytes, before.device_bytes),
+        share(stats.cleaned_bytes, before.cleaned_bytes),
+        share(stats.drained_bytes, before.drained_bytes),
+        share(stats.captured_bytes, before.captured_bytes),
+        share(stats.compacted_bytes, before.compacted_bytes),
+    );
     println!("stalls {} of {} ms", stats.stalls, stats.stall_ns / 1_000_000);
     Ok(())
+}
+
+fn checkpoint_every() -> Result<Option<Duration>, std::num::ParseIntError> {
+    let seconds = match std::env::var("PERDURA_BENCH_CHECKPOINT_S") {
+        Ok(text) => text.parse()?,
+        Err(_) => 1,
+    };
+    Ok((seconds > 0).then(|| Duration::from_secs(seconds)))
 }
 
 /// Touches the value as a reader would. Kept out of line, so that both sides run the same code.
