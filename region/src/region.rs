@@ -183,7 +183,9 @@ impl Region {
             recover(&*device, geometry, image_id, &ledger, &map, tail, config.planted)?;
             ledger.flushed().store(0, Release);
         }
-        settle(&ledger, &layout, &*device)?;
+        let settled = settle(&ledger, &layout, &*device)?;
+        // The credit of those who wrote is gone with them.
+        ledger.budget_used().store(settled.dirty_bytes, Release);
         count_live(&ledger);
         let in_use = ledger.region_bytes().load(Acquire);
         config.region_bytes = config.region_bytes.max(in_use);
