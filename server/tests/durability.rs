@@ -7,12 +7,13 @@ mod common;
 use std::io::Write;
 use std::sync::Arc;
 
-use common::{config, frame, open_on, start_with};
-use perdura_media::RealClock;
+use common::{Opened, config, frame, open_on, start_with};
 use perdura_media::faulty::{FaultPlan, FaultyDevice};
 use perdura_media::sim::SimDevice;
+use perdura_media::{Clock, RealClock};
+use perdura_region::{Config, Region};
 use perdura_server::{Durability, ServerConfig};
-use perdura_store::Key;
+use perdura_store::{Heap, Key, Store, StoreOptions};
 
 fn fsync() -> ServerConfig {
     ServerConfig { durability: Durability::Fsync, ..config() }
@@ -161,4 +162,33 @@ fn what_a_disconnected_client_wrote_is_durable_before_another_is_told_of_it() {
     assert_eq!(reader.call("GET a"), "$1 1");
     let opened = open_on(Arc::new(device.power_cycle(1)), true);
     assert_eq!(opened.store.get(key("a")).as_deref(), Some(&b"1"[..]));
+}
+
+#[test]
+fn emptying_in_a_transaction_needs_no_budget_for_each_key() {
+    let clock: Arc<dyn Clock> = Arc::new(RealClock);
+    let config_of_region = Config { thread: false, ..Config::new(64 << 20, 1 << 20) };
+    let device = Arc::new(SimDevice::new(0, 1));
+    let region = Region::open(device, Arc::clone(&clock), config_of_region).unwrap();
+    let heap = Heap::open(region).unwrap();
+    let store = Store::open(heap, Arc::clone(&clock), StoreOptions::default()).unwrap();
+    let server = start_with(config(), Opened { store: Arc::new(store), clock });
+    let mut client = server.client();
+    for n in 0..100_000 {
+        client.stream.write_all(format!("SET key:{n} x\r\n").as_bytes()).unwrap();
+        if n % 1_000 == 999 {
+            (0..1_000).for_each(|_| assert_eq!(client.reply_text(), "+OK"));
+        }
+    }
+    assert_eq!(client.call("MULTI"), "+OK");
+    for line in ["SET before 1", "FLUSHALL", "SET after 1", "DBSIZE", "APPEND key:7 y"] {
+        assert_eq!(client.call(line), "+QUEUED");
+    }
+    assert_eq!(client.call("EXEC"), "*5 +OK +OK +OK :1 :1");
+    assert_eq!(client.call("DBSIZE"), ":2");
+    assert_eq!(client.call("EXISTS before after key:7 key:8"), ":2");
+    assert_eq!(client.call("FLUSHALL"), "+OK");
+    server.store.heap().reclaim();
+    let fresh = open_on(Arc::new(SimDevice::new(0, 1)), false).store.stats().free_bytes;
+    assert_eq!(server.store.stats().free_bytes, fresh);
 }

@@ -335,8 +335,11 @@ impl<'s> Tx<'s> {
         self.op.free(record);
     }
 
-    /// Empties a database.
-    pub(crate) fn clear(&mut self, db: u8) -> Result<(), TxError> {
+    /// Removes all keys of a database, in a few stores; to be called with [`crate::Access::Everything`].
+    ///
+    /// # Errors
+    /// The attempt is over ([`TxError::Again`]).
+    pub fn clear(&mut self, db: u8) -> Result<(), TxError> {
         for lane in self.store.heap.lanes() {
             let root = self.store.root_of(lane, db);
             if table::buckets(self.op.lane(lane), root) == 0 {
