@@ -6,6 +6,7 @@ mod common;
 
 use std::io::Write;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use common::{Opened, config, frame, open_on, start_with};
 use perdura_media::faulty::{FaultPlan, FaultyDevice};
@@ -191,4 +192,67 @@ fn emptying_in_a_transaction_needs_no_budget_for_each_key() {
     server.store.heap().reclaim();
     let fresh = open_on(Arc::new(SimDevice::new(0, 1)), false).store.stats().free_bytes;
     assert_eq!(server.store.stats().free_bytes, fresh);
+}
+
+#[test]
+fn with_fsync_whatever_anybody_was_told_survives_whatever_the_turns_were() {
+    for seed in 0..6u64 {
+        let device = SimDevice::new(0, seed);
+        // Small bounds, so that turns commit in the middle, clients stall, and replies are sent in parts.
+        let bounds = ServerConfig {
+            group_writes_max: 1 + seed as usize % 3,
+            output_pause_bytes: 40 << (seed * 2),
+            turn_bytes_max: 100 + 700 * seed as usize,
+            ..fsync()
+        };
+        let server = start_with(bounds, open_on(Arc::new(device.clone()), true));
+        let told: Vec<_> = (0..4).map(|_| AtomicU64::new(0)).collect();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for writer in 0..4 {
+                let (mut client, told, stop) = (server.client(), &told, &stop);
+                scope.spawn(move || {
+                    let line = match writer {
+                        0 => "INCR n0\r\nGET n1\r\n",
+                        1 => "MULTI\r\nINCR n1\r\nGET n2\r\nEXEC\r\n",
+                        2 => "CLIENT REPLY SKIP\r\nINCR n2\r\nGET n2\r\n",
+                        _ => "GET n0\r\nGET n1\r\nGET n2\r\n",
+                    };
+                    let request = line.repeat(40);
+                    while !stop.load(Ordering::Relaxed) {
+                        client.stream.write_all(request.as_bytes()).unwrap();
+                        for _ in 0..40 {
+                            let note = |of: usize, reply: String| {
+                                let number = reply.split([' ', ':']).next_back().unwrap_or("");
+                                told[of].fetch_max(number.parse().unwrap_or(0), Ordering::SeqCst);
+                            };
+                            match writer {
+                                0 => (0..2).for_each(|of| note(of, client.reply_text())),
+                                1 => {
+                                    (0..3).for_each(|_| drop(client.reply_text()));
+                                    let both = client.reply_text();
+                                    let count = both.split(' ').nth(1).unwrap().to_owned();
+                                    note(1, count);
+                                    note(2, both);
+                                }
+                                2 => note(2, client.reply_text()),
+                                _ => (0..3).for_each(|of| note(of, client.reply_text())),
+                            }
+                        }
+                    }
+                });
+            }
+            while told[..3].iter().any(|n| n.load(Ordering::SeqCst) < 200 + 37 * seed) {
+                std::thread::yield_now();
+            }
+            let before: Vec<u64> = told.iter().map(|n| n.load(Ordering::SeqCst)).collect();
+            let opened = open_on(Arc::new(device.power_cycle(seed)), true);
+            stop.store(true, Ordering::Relaxed);
+            for (of, told) in before[..3].iter().enumerate() {
+                let found = opened.store.get(key(&format!("n{of}"))).unwrap_or_default();
+                let found: u64 = String::from_utf8(found).unwrap().parse().unwrap_or(0);
+                assert!(found >= *told, "seed {seed}: n{of}: {found}, told {told}");
+            }
+        });
+    }
 }
