@@ -2,7 +2,8 @@
 
 use std::os::fd::OwnedFd;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -18,6 +19,9 @@ use perdura_store::{Store, StoreOptions};
 use crate::args::ServeArgs;
 use crate::progress::LateBar;
 use crate::{holder, settings};
+
+/// After a warning, how long what is being executed may take to end by itself.
+const TURN_PATIENCE: Duration = Duration::from_millis(100);
 
 pub fn run(args: &ServeArgs, warning: OwnedFd) -> Result<ExitCode> {
     let program = (!args.no_holder).then_some(holder::program as fn() -> _);
@@ -39,16 +43,18 @@ pub fn run(args: &ServeArgs, warning: OwnedFd) -> Result<ExitCode> {
     let banner = banner(&directory, &server, grace);
     let Directory { region, keeper, link, .. } = directory;
     let heap = Heap::open(region).context("the heap")?;
-    let store =
-        Store::open(heap, Arc::clone(&clock), StoreOptions::default()).context("the store")?;
+    let store = Store::open(heap, Arc::clone(&clock), StoreOptions::default());
+    let store = Arc::new(store.context("the store")?);
     let watch = keeper.map(|keeper| keeper.watch(Arc::clone(&clock))).transpose()?;
     println!("{banner}");
     tell_service_manager("READY=1");
 
     let stop = Arc::new(StopFlag::new().context("stop flag")?);
-    watch_for_warning(warning, Arc::clone(&stop))?;
+    let (serving, ended) = channel();
+    watch_for_warning(warning, Arc::clone(&stop), Arc::downgrade(&store), ended)?;
     let report = perdura_server::run(listener, &store, &server, &*clock, &stop)?;
     let began = Instant::now();
+    drop(serving);
     tell_service_manager("STOPPING=1");
     tracing::info!(commands = report.commands, "intake stopped; flushing");
     let code = finish(store.region(), watch, threads, grace, began)?;
@@ -145,8 +151,14 @@ fn banner(directory: &Directory, server: &ServerConfig, grace: Duration) -> Stri
     )
 }
 
-/// A thread of its own: it shares nothing with writers, so that a stalled writer cannot delay a warning.
-fn watch_for_warning(warning: OwnedFd, stop: Arc<StopFlag>) -> Result<()> {
+/// A thread of its own: it shares nothing with writers, so that a stalled writer cannot delay a warning. One
+/// that is still waiting for budget a moment later is refused: it has no place in the promised time.
+fn watch_for_warning(
+    warning: OwnedFd,
+    stop: Arc<StopFlag>,
+    store: Weak<Store>,
+    ended: Receiver<()>,
+) -> Result<()> {
     std::thread::Builder::new()
         .name("perdura-warning".into())
         .spawn(move || {
@@ -155,6 +167,11 @@ fn watch_for_warning(warning: OwnedFd, stop: Arc<StopFlag>) -> Result<()> {
             // and stopping is the safe answer.
             while rustix::io::read(&warning, &mut record) == Err(rustix::io::Errno::INTR) {}
             stop.trigger();
+            if ended.recv_timeout(TURN_PATIENCE) == Err(RecvTimeoutError::Timeout)
+                && let Some(store) = store.upgrade()
+            {
+                store.region().refuse_writers();
+            }
         })
         .context("start a thread")?;
     Ok(())

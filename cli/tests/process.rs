@@ -66,6 +66,23 @@ fn warned_it_stops_in_time_and_the_image_alone_has_everything() {
 }
 
 #[test]
+fn a_warning_does_not_wait_for_a_write_that_waits_for_budget() {
+    let dir = dir();
+    let settings = ["--memory", "1GiB", "--budget", "256KiB", "--grace", "10s"];
+    let mut server = Server::start(dir.path(), &settings);
+    let mut client = server.client();
+    assert_eq!(client.ask(&["SET", "small", "1"]), "+OK");
+    // A thousand budgets: seconds, for each piece waits until one before it is durable.
+    client.send(&["SET", "large", &"x".repeat(256 << 20)]).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+    let server = Server::start(dir.path(), &settings);
+    assert_eq!(server.client().ask(&["EXISTS", "small", "large"]), ":1");
+    stop(server, dir.path());
+}
+
+#[test]
 fn warned_then_killed_at_the_promised_second_with_all_memory_wiped() {
     let dir = dir();
     // Three seconds from warning to cut.

@@ -63,7 +63,6 @@ impl Region {
         }
         let lanes: Vec<_> =
             (0..core.lanes.count()).map(|lane| core.lanes.lock(LaneId(lane)).lock()).collect();
-        let credit_bytes: u64 = lanes.iter().map(|lane| lane.credit_bytes).sum();
         let used_bytes = core.ledger.budget_used().load(Acquire);
         let began_ns = core.clock.now_ns();
         core.appender.lock().close_frame(&core.ledger, 0);
@@ -76,7 +75,6 @@ impl Region {
         })?;
         let flush = flush.note(&core.ledger);
         cleaner.forget_written();
-        core.ledger.budget_used().store(credit_bytes, Release);
         count_live(&core.ledger);
         core.rebuild_appender();
         // The image is in use again, and the reserve that the flush used is made free before writers go on.

@@ -44,15 +44,24 @@ pub struct FlushReport {
     pub extents: u64,
 }
 
-/// Completes and writes the frames that a stopped process left in its buffers; durable on return. The
-/// account of dirty bytes is made anew.
+/// What settling did, and what the account of dirty bytes held for it.
+pub(crate) struct Settled {
+    pub written_bytes: u64,
+    /// Of frames: durable now.
+    pub charged_bytes: u64,
+    /// Still dirty.
+    pub dirty_bytes: u64,
+}
+
+/// Completes and writes the frames that a stopped process left in its buffers; durable on return. The account
+/// is the caller's: who wrote may be gone with all its credit, or go on with it.
 pub(crate) fn settle(
     ledger: &Ledger,
     layout: &Layout,
     device: &dyn Device,
-) -> Result<u64, DeviceError> {
+) -> Result<Settled, DeviceError> {
     let image_id = ledger.image_id().load(Acquire);
-    let mut written = 0;
+    let mut written_bytes = 0;
     for number in 0..ledger.geometry().buffers {
         let buffer = ledger.buffer(number);
         if buffer.state().load(Acquire) == BUFFER_FREE {
@@ -67,11 +76,12 @@ pub(crate) fn settle(
         device.write_at(layout.segment_at(segment) + at, bytes)?;
         ledger.segment(segment).used_bytes().fetch_max(at + len, AcqRel);
         ledger.next_seq().fetch_max(buffer.seq().load(Acquire) + 1, AcqRel);
-        written += len;
+        written_bytes += len;
     }
     device.flush()?;
+    let mut charged_bytes = 0;
     for number in 0..ledger.geometry().buffers {
-        ledger.buffer(number).charged_bytes().store(0, Relaxed);
+        charged_bytes += ledger.buffer(number).charged_bytes().swap(0, Relaxed);
         free_buffer(ledger, number);
     }
     let segments = ledger.segments().load(Acquire) as u32;
@@ -95,8 +105,8 @@ pub(crate) fn settle(
         dirty_grains += u64::from(current.load(Relaxed).count_ones());
     }
     ledger.closing().store(0, Release);
-    ledger.budget_used().store(dirty_grains << ledger.geometry().grain_shift, Release);
-    Ok(written)
+    let dirty_bytes = dirty_grains << ledger.geometry().grain_shift;
+    Ok(Settled { written_bytes, charged_bytes, dirty_bytes })
 }
 
 /// Flushes everything, commits it as final, and tells the ledger. Nobody may write the region meanwhile.
@@ -111,7 +121,10 @@ pub(crate) fn flush_all(
         // Another process did it and was killed before it could note so.
         return Ok(FlushReport::default());
     }
-    Ok(commit_all(ledger, map, layout, device, options)?.note(ledger))
+    let report = commit_all(ledger, map, layout, device, options)?.note(ledger);
+    // Credit is worth nothing any more: nobody writes.
+    ledger.budget_used().store(0, Release);
+    Ok(report)
 }
 
 /// All is durable; the ledger does not know yet where. Killed before it does, whoever goes on with the memory
@@ -120,6 +133,8 @@ pub(crate) fn flush_all(
 pub(crate) struct Committed {
     report: FlushReport,
     placed: Vec<Placed>,
+    /// What the account holds for all that is durable now.
+    counted_bytes: u64,
 }
 
 /// The part of a flush that must fit the warning.
@@ -131,10 +146,8 @@ pub(crate) fn commit_all(
     options: FlushOptions,
 ) -> Result<Committed, RegionError> {
     let failed = |error: DeviceError| RegionError::Latched { cause: error.to_string() };
-    let mut report = FlushReport {
-        settled_bytes: settle(ledger, layout, device).map_err(failed)?,
-        ..Default::default()
-    };
+    let settled = settle(ledger, layout, device).map_err(failed)?;
+    let mut report = FlushReport { settled_bytes: settled.written_bytes, ..FlushReport::default() };
     let segments = ledger.segments().load(Acquire) as u32;
     let mut free: Vec<u32> =
         (0..segments).filter(|number| ledger.segment(*number).state() == SEGMENT_FREE).collect();
@@ -164,11 +177,13 @@ pub(crate) fn commit_all(
     report.device_bytes = written.device_bytes + report.settled_bytes + slot_bytes;
     report.extents = written.extents;
     ledger.flushed().store(1, Release);
-    Ok(Committed { report, placed: written.placed })
+    let counted_bytes = settled.charged_bytes + settled.dirty_bytes;
+    Ok(Committed { report, placed: written.placed, counted_bytes })
 }
 
 impl Committed {
-    /// The flushed grains are clean, and at home where they were put.
+    /// The flushed grains are clean, at home where they were put, and off the account; what others hold of it,
+    /// or are taking at this moment, stays.
     pub fn note(self, ledger: &Ledger) -> FlushReport {
         let bitmap = ledger.bitmap(ledger.epoch().load(Acquire));
         let homes = ledger.homes();
@@ -186,7 +201,7 @@ impl Committed {
                 bitmap[word].fetch_and(!bits, AcqRel);
             }
         }
-        ledger.budget_used().store(0, Release);
+        ledger.budget_used().fetch_sub(self.counted_bytes, AcqRel);
         ledger.flushed().store(0, Release);
         self.report
     }

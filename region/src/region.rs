@@ -183,7 +183,9 @@ impl Region {
             recover(&*device, geometry, image_id, &ledger, &map, tail, config.planted)?;
             ledger.flushed().store(0, Release);
         }
-        settle(&ledger, &layout, &*device)?;
+        let settled = settle(&ledger, &layout, &*device)?;
+        // The credit of those who wrote is gone with them.
+        ledger.budget_used().store(settled.dirty_bytes, Release);
         count_live(&ledger);
         let in_use = ledger.region_bytes().load(Acquire);
         config.region_bytes = config.region_bytes.max(in_use);
@@ -478,6 +480,12 @@ impl Region {
     /// The sizes the image was made with.
     pub fn geometry(&self) -> &Geometry {
         self.core.ledger.geometry()
+    }
+
+    /// Refuses writers from now on and ends their waits, as [`Region::close`] does first: for a thread that sees
+    /// the warning while another one, which would close the region, writes.
+    pub fn refuse_writers(&self) {
+        self.core.budget.close();
     }
 
     /// Stops intake for good, flushes everything, commits it as final.

@@ -1,5 +1,6 @@
 //! One client's state between commands. Idle clients are many: keep it small.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use crate::commands::Spec;
@@ -57,7 +58,9 @@ pub(crate) struct Session {
     pub peer: Peer,
     pub about: Option<Box<About>>,
     pub multi: Option<Box<Multi>>,
-    pub watched: Vec<Watched>,
+    /// Fingerprints of the keys WATCH has seen, by database and name. A key that was changed and changed back
+    /// counts as unchanged, which Redis's own marking would not say.
+    pub watched: BTreeMap<(u8, Box<[u8]>), u64>,
     pub created_ns: u64,
     pub active_ns: u64,
     pub last: Option<&'static Spec>,
@@ -79,7 +82,7 @@ impl Session {
             peer,
             about: None,
             multi: None,
-            watched: Vec::new(),
+            watched: BTreeMap::new(),
             created_ns: now_ns,
             active_ns: now_ns,
             last: None,
@@ -91,7 +94,7 @@ impl Session {
     }
 
     pub fn unwatch(&mut self) {
-        self.watched = Vec::new();
+        self.watched = BTreeMap::new();
     }
 
     /// RESET: everything but the connection itself as after connecting.
@@ -180,13 +183,4 @@ impl Queued {
     pub fn memory_bytes(&self) -> usize {
         size_of::<Self>() + self.bytes.len() + size_of_val(&*self.spans)
     }
-}
-
-/// A key WATCH has seen, by what it held: kind, value and expiry. A key that was changed and changed
-/// back counts as unchanged, which Redis's own marking would not say.
-#[derive(Debug)]
-pub(crate) struct Watched {
-    pub db: u8,
-    pub key: Box<[u8]>,
-    pub fingerprint: u64,
 }

@@ -249,6 +249,22 @@ fn a_pause_holds_writes_until_it_ends() {
 }
 
 #[test]
+fn watching_many_keys_does_not_hold_up_the_others() {
+    let server = start(config());
+    let mut client = server.client();
+    let names: Vec<Vec<u8>> = (0..200_000).map(|n: u32| n.to_string().into_bytes()).collect();
+    let mut words: Vec<&[u8]> = vec![b"WATCH"];
+    words.extend(names.iter().map(Vec::as_slice));
+    let began = Instant::now();
+    assert_eq!(client.call_bytes(&words), b"+OK\r\n");
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert_eq!(server.client().call("SET 77 x"), "+OK");
+    assert_eq!(client.call("MULTI"), "+OK");
+    assert_eq!(client.call("GET 77"), "+QUEUED");
+    assert_eq!(client.call("EXEC"), "*-1");
+}
+
+#[test]
 fn a_unix_socket_serves_as_well() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("perdura.sock");
@@ -276,4 +292,24 @@ fn ten_thousand_idle_clients_are_cheap() {
     for size in sizes {
         assert!(size.parse::<usize>().unwrap() < 1024, "{size}");
     }
+}
+
+#[test]
+fn a_reply_that_the_limit_would_cut_off_is_not_gathered_first() {
+    let server = start(ServerConfig { output_max_bytes: 1 << 20, ..config() });
+    let mut client = server.client();
+    client.call_bytes(&[b"HSET", b"h", b"field", &[b'x'; 64 << 10]]);
+    let before = memory_peak_kib();
+    client.send(&[b"HRANDFIELD", b"h", b"-16384", b"WITHVALUES"]);
+    assert_eq!(client.rest(), "");
+    // A GiB, if every pick were copied.
+    let grown = memory_peak_kib() - before;
+    assert!(grown < 500 << 10, "{grown} KiB for a reply of at most 1 MiB");
+}
+
+/// Most memory this process has had.
+fn memory_peak_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").trim().parse().unwrap()
 }

@@ -6,13 +6,15 @@ mod common;
 
 use std::io::Write;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use common::{config, frame, open_on, start_with};
-use perdura_media::RealClock;
+use common::{Opened, config, frame, open_on, start_with};
 use perdura_media::faulty::{FaultPlan, FaultyDevice};
 use perdura_media::sim::SimDevice;
+use perdura_media::{Clock, RealClock};
+use perdura_region::{Config, Region};
 use perdura_server::{Durability, ServerConfig};
-use perdura_store::Key;
+use perdura_store::{Heap, Key, Store, StoreOptions};
 
 fn fsync() -> ServerConfig {
     ServerConfig { durability: Durability::Fsync, ..config() }
@@ -146,4 +148,111 @@ fn a_full_store_refuses_writes_and_stays_usable() {
     assert_eq!(client.call("EXISTS k0 new0 new1 new2"), ":1");
     assert_eq!(client.call("DEL k0 k1 k2"), ":3");
     assert_eq!(client.call_bytes(&[b"SET", b"again", &value]), b"+OK\r\n");
+}
+
+#[test]
+fn what_a_disconnected_client_wrote_is_durable_before_another_is_told_of_it() {
+    let device = SimDevice::new(0, 1);
+    let limited = ServerConfig { output_max_bytes: 4_000, ..fsync() };
+    let server = start_with(limited, open_on(Arc::new(device.clone()), false));
+    let (mut writer, mut reader) = (server.client(), server.client());
+    assert_eq!(writer.call_bytes(&[b"SET", b"big", &[b'x'; 3_000]]), b"+OK\r\n");
+    // EXEC's reply is too long: the writer is disconnected, with all of the transaction done.
+    writer.stream.write_all(b"MULTI\r\nSET a 1\r\nGET big\r\nGET big\r\nEXEC\r\n").unwrap();
+    writer.rest();
+    assert_eq!(reader.call("GET a"), "$1 1");
+    let opened = open_on(Arc::new(device.power_cycle(1)), true);
+    assert_eq!(opened.store.get(key("a")).as_deref(), Some(&b"1"[..]));
+}
+
+#[test]
+fn emptying_in_a_transaction_needs_no_budget_for_each_key() {
+    let clock: Arc<dyn Clock> = Arc::new(RealClock);
+    let config_of_region = Config { thread: false, ..Config::new(64 << 20, 1 << 20) };
+    let device = Arc::new(SimDevice::new(0, 1));
+    let region = Region::open(device, Arc::clone(&clock), config_of_region).unwrap();
+    let heap = Heap::open(region).unwrap();
+    let store = Store::open(heap, Arc::clone(&clock), StoreOptions::default()).unwrap();
+    let server = start_with(config(), Opened { store: Arc::new(store), clock });
+    let mut client = server.client();
+    for n in 0..100_000 {
+        client.stream.write_all(format!("SET key:{n} x\r\n").as_bytes()).unwrap();
+        if n % 1_000 == 999 {
+            (0..1_000).for_each(|_| assert_eq!(client.reply_text(), "+OK"));
+        }
+    }
+    assert_eq!(client.call("MULTI"), "+OK");
+    for line in ["SET before 1", "FLUSHALL", "SET after 1", "DBSIZE", "APPEND key:7 y"] {
+        assert_eq!(client.call(line), "+QUEUED");
+    }
+    assert_eq!(client.call("EXEC"), "*5 +OK +OK +OK :1 :1");
+    assert_eq!(client.call("DBSIZE"), ":2");
+    assert_eq!(client.call("EXISTS before after key:7 key:8"), ":2");
+    assert_eq!(client.call("FLUSHALL"), "+OK");
+    server.store.heap().reclaim();
+    let fresh = open_on(Arc::new(SimDevice::new(0, 1)), false).store.stats().free_bytes;
+    assert_eq!(server.store.stats().free_bytes, fresh);
+}
+
+#[test]
+fn with_fsync_whatever_anybody_was_told_survives_whatever_the_turns_were() {
+    for seed in 0..6u64 {
+        let device = SimDevice::new(0, seed);
+        // Small bounds, so that turns commit in the middle, clients stall, and replies are sent in parts.
+        let bounds = ServerConfig {
+            group_writes_max: 1 + seed as usize % 3,
+            output_pause_bytes: 40 << (seed * 2),
+            turn_bytes_max: 100 + 700 * seed as usize,
+            ..fsync()
+        };
+        let server = start_with(bounds, open_on(Arc::new(device.clone()), true));
+        let told: Vec<_> = (0..4).map(|_| AtomicU64::new(0)).collect();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for writer in 0..4 {
+                let (mut client, told, stop) = (server.client(), &told, &stop);
+                scope.spawn(move || {
+                    let line = match writer {
+                        0 => "INCR n0\r\nGET n1\r\n",
+                        1 => "MULTI\r\nINCR n1\r\nGET n2\r\nEXEC\r\n",
+                        2 => "CLIENT REPLY SKIP\r\nINCR n2\r\nGET n2\r\n",
+                        _ => "GET n0\r\nGET n1\r\nGET n2\r\n",
+                    };
+                    let request = line.repeat(40);
+                    while !stop.load(Ordering::Relaxed) {
+                        client.stream.write_all(request.as_bytes()).unwrap();
+                        for _ in 0..40 {
+                            let note = |of: usize, reply: String| {
+                                let number = reply.split([' ', ':']).next_back().unwrap_or("");
+                                told[of].fetch_max(number.parse().unwrap_or(0), Ordering::SeqCst);
+                            };
+                            match writer {
+                                0 => (0..2).for_each(|of| note(of, client.reply_text())),
+                                1 => {
+                                    (0..3).for_each(|_| drop(client.reply_text()));
+                                    let both = client.reply_text();
+                                    let count = both.split(' ').nth(1).unwrap().to_owned();
+                                    note(1, count);
+                                    note(2, both);
+                                }
+                                2 => note(2, client.reply_text()),
+                                _ => (0..3).for_each(|of| note(of, client.reply_text())),
+                            }
+                        }
+                    }
+                });
+            }
+            while told[..3].iter().any(|n| n.load(Ordering::SeqCst) < 200 + 37 * seed) {
+                std::thread::yield_now();
+            }
+            let before: Vec<u64> = told.iter().map(|n| n.load(Ordering::SeqCst)).collect();
+            let opened = open_on(Arc::new(device.power_cycle(seed)), true);
+            stop.store(true, Ordering::Relaxed);
+            for (of, told) in before[..3].iter().enumerate() {
+                let found = opened.store.get(key(&format!("n{of}"))).unwrap_or_default();
+                let found: u64 = String::from_utf8(found).unwrap().parse().unwrap_or(0);
+                assert!(found >= *told, "seed {seed}: n{of}: {found}, told {told}");
+            }
+        });
+    }
 }

@@ -13,8 +13,12 @@ use crate::store::Store;
 
 /// Bytes written under one hold of a shard.
 const PIECE_BYTES: u64 = 64 << 10;
-/// Attempts before an operation whose large values keep changing is given up.
-const ATTEMPTS_MAX: u32 = 64;
+/// Attempts that found no use for what was written before, until an operation whose values keep changing is
+/// given up. Attempts that use all of it are steps forward: as many as its values need.
+const STRAYS_MAX: u32 = 64;
+/// Every attempt reads again what is staged. After so many, values up to twice as large are written under one
+/// hold, as far as the budget allows.
+const STAGES_PER_DOUBLING: u32 = 16;
 
 /// A record that nothing reaches yet.
 pub(crate) struct Staged {
@@ -44,9 +48,16 @@ pub(crate) struct Session {
     pub staged: Vec<Staged>,
     /// Where the search for a staged record begins: they are asked for in the order they were made.
     pub hand: usize,
+    /// How many of them the present attempt has linked; what it writes beyond them need not be looked for.
+    taken: usize,
     /// One time for all attempts, so that they do the same.
     pub now_ms: Option<u64>,
-    attempts: u32,
+    /// Records staged one by one, outside of an attempt.
+    stages: u32,
+    /// Attempts that left a staged record unused.
+    strays: u32,
+    /// The last attempt wrote records that the next one will find.
+    progressed: bool,
     asked_bytes: u64,
     reclaimed: bool,
 }
@@ -61,22 +72,31 @@ impl Session {
         parts: &[&[u8]],
     ) -> Option<u64> {
         let count = self.staged.len();
-        for step in 0..count {
+        let steps = if self.taken == count { 0 } else { count };
+        for step in 0..steps {
             let index = (self.hand + step) % count;
             let staged = &mut self.staged[index];
             let fits = staged.lane == lane.id() && !staged.used && staged.capacity == capacity;
             if fits && is_equal(lane, staged.offset, header, parts) {
                 staged.used = true;
                 self.hand = index + 1;
+                self.taken += 1;
                 return Some(staged.offset);
             }
         }
         None
     }
 
+    /// An attempt has ended early: keeps the records it wrote for the next one.
+    pub fn keep(&mut self, written: &mut Vec<Staged>) {
+        self.strays += u32::from(self.staged.iter().any(|staged| !staged.used));
+        self.progressed = !written.is_empty();
+        self.staged.append(written);
+    }
+
     /// The next attempt begins.
     pub fn rewind(&mut self) {
-        self.hand = 0;
+        (self.hand, self.taken) = (0, 0);
         self.staged.iter_mut().for_each(|staged| staged.used = false);
     }
 }
@@ -94,20 +114,26 @@ fn is_equal(lane: &Lane<'_>, at: u64, header: &Header, parts: &[&[u8]]) -> bool 
 }
 
 impl Store {
-    /// Records longer than this are staged, bytes.
-    pub(crate) fn stage_above_bytes(&self) -> u64 {
+    /// Longest piece written under one hold of a shard, bytes.
+    pub(crate) fn piece_bytes_max(&self) -> u64 {
         (self.region().budget_bytes() / 8).min(256 << 10)
+    }
+
+    /// Records longer than this are staged, bytes.
+    pub(crate) fn stage_above_bytes(&self, session: &Session) -> u64 {
+        let doublings = (session.stages / STAGES_PER_DOUBLING).min(16);
+        (self.region().budget_bytes() / 8).min((256 << 10) << doublings)
     }
 
     /// Does what a halted attempt needs, with no shard held. Returns the next attempt's credit.
     pub(crate) fn relieve(&self, halt: Halt, session: &mut Session) -> Result<u64, StoreError> {
-        session.attempts += 1;
         match halt {
-            Halt::Stage(_) if session.attempts > ATTEMPTS_MAX => {
-                Err(StoreError::Contended { attempts: session.attempts })
+            Halt::Stage(_) if session.strays > STRAYS_MAX => {
+                Err(StoreError::Contended { attempts: session.strays })
             }
             Halt::Stage(stash) => {
                 session.asked_bytes = 0;
+                session.stages += 1;
                 self.stage(stash, session).map(|()| 0)
             }
             Halt::Stop(Stop::Killed) => Err(StoreError::Killed),
@@ -115,7 +141,10 @@ impl Store {
             Halt::Stop(Stop::Need(Need::Room { bytes })) => {
                 let budget_bytes = self.region().budget_bytes();
                 let wanted = bytes.max(session.asked_bytes.saturating_mul(2));
-                if bytes > budget_bytes || session.asked_bytes >= budget_bytes {
+                // With the whole budget in hand, an attempt that got no further never will.
+                let is_stuck = session.asked_bytes >= budget_bytes
+                    && (!session.progressed || session.strays > STRAYS_MAX);
+                if bytes > budget_bytes || is_stuck {
                     let needed_bytes = bytes.max(session.asked_bytes);
                     return Err(StoreError::TransactionTooLarge { needed_bytes, budget_bytes });
                 }
@@ -144,7 +173,7 @@ impl Store {
         })?;
         // Entered first, so that it is freed whatever happens next.
         session.staged.push(Staged { lane, offset, capacity, used: false });
-        let piece_bytes = PIECE_BYTES.min(self.stage_above_bytes()) as usize;
+        let piece_bytes = PIECE_BYTES.min(self.piece_bytes_max()) as usize;
         let mut at = offset;
         for piece in bytes.chunks(piece_bytes) {
             let mut inner = Session { asked_bytes: piece.len() as u64 / 2, ..Session::default() };

@@ -73,7 +73,7 @@ impl<'s> Tx<'s> {
             if !matches!(halt, Halt::Stop(Stop::OutOfMemory { .. } | Stop::Killed)) {
                 self.written.extend(self.first_written.take());
                 self.op.disown(self.written.iter().map(|staged| staged.offset));
-                self.session.staged.append(&mut self.written);
+                self.session.keep(&mut self.written);
             }
             return End::Halted(halt);
         }
@@ -267,7 +267,7 @@ impl<'s> Tx<'s> {
         {
             return Ok(staged);
         }
-        if header.len_bytes() > self.store.stage_above_bytes() {
+        if header.len_bytes() > self.store.stage_above_bytes(self.session) {
             let mut bytes = Vec::with_capacity(header.len_bytes() as usize);
             bytes.extend_from_slice(&header.encode());
             bytes.extend_from_slice(key);
@@ -335,8 +335,11 @@ impl<'s> Tx<'s> {
         self.op.free(record);
     }
 
-    /// Empties a database.
-    pub(crate) fn clear(&mut self, db: u8) -> Result<(), TxError> {
+    /// Removes all keys of a database, in a few stores; to be called with [`crate::Access::Everything`].
+    ///
+    /// # Errors
+    /// The attempt is over ([`TxError::Again`]).
+    pub fn clear(&mut self, db: u8) -> Result<(), TxError> {
         for lane in self.store.heap.lanes() {
             let root = self.store.root_of(lane, db);
             if table::buckets(self.op.lane(lane), root) == 0 {

@@ -26,7 +26,7 @@ impl Tx<'_> {
         let record = found.record();
         let slot_bytes = self.op.lane(place.lane).usable_bytes(record);
         let fits = header.value_at() + new_len <= slot_bytes;
-        if fits && tail.len() as u64 <= self.store.stage_above_bytes() {
+        if fits && tail.len() as u64 <= self.store.piece_bytes_max() {
             // First the bytes, which nobody can see; then the length, in one store.
             let filled = self.op.fill(place.lane, record + header.len_bytes(), tail.len(), false);
             match filled {

@@ -233,3 +233,60 @@ fn a_key_that_was_not_declared_is_the_callers_mistake() {
         (0..100u8).try_for_each(|n| tx.put(Key::new(&[n]), b"", Expiry::None))
     });
 }
+
+#[test]
+fn any_number_of_values_too_large_for_one_hold_is_stored_together() {
+    let (store, clock, device) = fresh(BUDGET_BYTES);
+    let names: Vec<Vec<u8>> = (0..100u32).map(|n| n.to_string().into_bytes()).collect();
+    let keys: Vec<Key<'_>> = names.iter().map(|name| Key::new(name)).collect();
+    let value = |n: usize| patterned(40_000, n as u64 * 2 + 3);
+    store
+        .run(Access::Keys(&keys), |tx| {
+            (0..).zip(&keys).try_for_each(|(n, key)| tx.put(*key, &value(n), Expiry::None))
+        })
+        .unwrap();
+    store.region().close(1).unwrap();
+    drop(store);
+    let store = open(&device, &clock, BUDGET_BYTES);
+    assert!((0..).zip(&keys).all(|(n, key)| store.get(*key).unwrap() == value(n)));
+}
+
+#[test]
+fn a_hash_many_times_the_budget_is_renamed_and_copied() {
+    let (store, ..) = fresh(BUDGET_BYTES);
+    let (key, copy) = (Key::new(b"hash"), Key { db: 1, bytes: b"copy" });
+    let value = |n: u32| patterned(1_000, u64::from(n) * 2 + 3);
+    for n in 0..1_500u32 {
+        store.run(Access::Key(key), |tx| tx.hash_set(key, &n.to_be_bytes(), &value(n))).unwrap();
+    }
+    assert!(store.run(Access::Everything, |tx| tx.copy(key, copy)).unwrap());
+    for n in 0..4 {
+        let (from, name) = (key, format!("renamed:{n}"));
+        let to = Key::new(name.as_bytes());
+        assert!(store.run(Access::Keys(&[from, to]), |tx| tx.rename(from, to)).unwrap());
+        assert!(store.run(Access::Keys(&[from, to]), |tx| tx.rename(to, from)).unwrap());
+    }
+    for n in 0..1_500u32 {
+        for key in [key, copy] {
+            let found = store.hash_get(key, &n.to_be_bytes(), |found| found.map(<[u8]>::to_vec));
+            assert!(found.unwrap().unwrap() == value(n));
+        }
+    }
+    assert!(store.region().used_bytes_max() <= BUDGET_BYTES);
+}
+
+#[test]
+fn a_transaction_of_many_keys_beyond_the_budget_takes_time_as_its_keys_do() {
+    let (store, ..) = fresh(6 << 20);
+    let names: Vec<Vec<u8>> = (0..100_000).map(|n: u32| n.to_string().into_bytes()).collect();
+    let keys: Vec<Key<'_>> = names.iter().map(|name| Key::new(name)).collect();
+    let began = std::time::Instant::now();
+    store
+        .run(Access::Keys(&keys), |tx| {
+            keys.iter().try_for_each(|key| tx.put(*key, &[b'x'; 90], Expiry::None))
+        })
+        .unwrap();
+    // A second, where looking each key up among all before it took eighteen.
+    assert!(began.elapsed() < std::time::Duration::from_secs(8), "{:?}", began.elapsed());
+    assert_eq!(store.len(0), 100_000);
+}

@@ -17,8 +17,8 @@ pub(crate) enum Flow {
     Next { wrote: bool },
     /// CLIENT PAUSE holds this command: nothing was done.
     Paused,
-    /// Closes at once.
-    Close,
+    /// Closes at once. What it wrote is done all the same, and others will read it.
+    Close { wrote: bool },
 }
 
 /// Carries out one command and appends its reply to `out`.
@@ -37,7 +37,7 @@ pub(crate) fn execute(
         return Flow::Paused;
     }
     if resolved.is_err() && is_http(args.get(0)) {
-        return Flow::Close;
+        return Flow::Close { wrote: false };
     }
     let was_skipping = match session.reply_mode {
         ReplyMode::SkipNext => {
@@ -66,7 +66,7 @@ pub(crate) fn execute(
         server.stats.output_limit_disconnections += 1;
         // What was cut off is not sent at all.
         out.truncate(mark);
-        return Flow::Close;
+        return Flow::Close { wrote };
     }
     if was_skipping || matches!(session.reply_mode, ReplyMode::Off | ReplyMode::SkipNext) {
         out.truncate(mark);

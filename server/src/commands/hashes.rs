@@ -188,8 +188,9 @@ pub(super) fn hrandfield(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
             call.reply.null();
             return Ok(());
         }
-        let picked = pick(call, tx, &[call.random.below(len)], len)?;
-        call.reply.bulk(&picked[0].0);
+        let at = call.random.below(len);
+        let fields = pick(call, tx, &[at], len)?;
+        call.reply.bulk_or_null(found(&fields, at).map(|(field, _)| field.as_slice()));
         return Ok(());
     }
     let with_values = call.args.len() > 3;
@@ -203,10 +204,11 @@ pub(super) fn hrandfield(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     }
     let len = tx.hash_len(key)?;
     let wanted = choose(call, len, count);
-    let picked = pick(call, tx, &wanted, len)?;
+    let fields = pick(call, tx, &wanted, len)?;
     let nested = with_values && call.reply.resp3();
-    call.reply.array(if with_values && !nested { picked.len() * 2 } else { picked.len() });
-    for (field, value) in &picked {
+    call.reply.array(if with_values && !nested { wanted.len() * 2 } else { wanted.len() });
+    // A field asked for many times is copied once, and written until the reply's limit.
+    for (field, value) in wanted.iter().filter_map(|at| found(&fields, *at)) {
         if nested {
             call.reply.array(2);
         }
@@ -240,9 +242,10 @@ fn choose(call: &Call<'_, '_>, len: u64, count: i64) -> Vec<u64> {
     all
 }
 
-type Fields = Vec<(Vec<u8>, Vec<u8>)>;
+/// Fields with their values, by their position in a walk.
+type Fields = Vec<Option<(Vec<u8>, Vec<u8>)>>;
 
-/// The fields at these positions of one walk, in the order asked for.
+/// The fields at these positions of one walk; the others are left out.
 fn pick(
     call: &Call<'_, '_>,
     tx: &Tx<'_>,
@@ -253,12 +256,16 @@ fn pick(
     for at in wanted {
         needed[*at as usize] = true;
     }
-    let mut fields: Vec<Option<(Vec<u8>, Vec<u8>)>> = Vec::with_capacity(len as usize);
+    let mut fields = Fields::with_capacity(len as usize);
     tx.hash_for_each(call.key(1), &mut |field, value| {
         let needed = needed.get(fields.len()).copied().unwrap_or(false);
         fields.push(needed.then(|| (field.to_vec(), value.to_vec())));
     })?;
-    Ok(wanted.iter().filter_map(|at| fields.get(*at as usize)?.clone()).collect())
+    Ok(fields)
+}
+
+fn found(fields: &Fields, at: u64) -> Option<&(Vec<u8>, Vec<u8>)> {
+    fields.get(at as usize)?.as_ref()
 }
 
 fn check_hash(call: &Call<'_, '_>, tx: &Tx<'_>) -> Outcome {

@@ -75,14 +75,10 @@ impl Keyspace<'_, '_> {
                 Some(db) => Ok(store.flush_db(db)?),
                 None => Ok(store.flush_all()?),
             },
-            Self::Tx { tx, names } => {
-                for (at, names) in (0..DATABASES).zip(names.iter()) {
-                    for bytes in names.iter().filter(|_| db.is_none_or(|db| db == at)) {
-                        tx.delete(Key { db: at, bytes })?;
-                    }
-                }
-                Ok(())
-            }
+            Self::Tx { tx, .. } => match db {
+                Some(db) => Ok(tx.clear(db)?),
+                None => Ok((0..DATABASES).try_for_each(|db| tx.clear(db))?),
+            },
         }
     }
 }

@@ -5,8 +5,10 @@
 //! that fails on its own (wrong type, not a number) does not undo the others; when the *store* fails
 //! (no memory, device latched), everything is rolled back and EXEC says so.
 //!
-//! WATCH compares what a key holds, not how often it was written: see [`Watched`].
+//! WATCH compares what a key holds, not how often it was written: see [`fingerprint`].
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use perdura_store::{Access, DATABASES, Key, Kind, StoreError, Tx, TxError};
@@ -18,7 +20,7 @@ use super::keyspace;
 use super::options::database;
 use super::spec::{Handler, Outcome, flag};
 use crate::resp::Args;
-use crate::session::{Multi, Queued, Watched};
+use crate::session::{Multi, Queued};
 
 /// MULTI
 pub(super) fn multi(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
@@ -52,12 +54,10 @@ pub(super) fn watch(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     }
     let db = ctx.session.db;
     for bytes in args.from(1) {
-        if ctx.session.watched.iter().any(|w| w.db == db && *w.key == *bytes) {
-            continue;
-        }
+        // What was seen first counts.
+        let Entry::Vacant(place) = ctx.session.watched.entry((db, bytes.into())) else { continue };
         let key = Key { db, bytes };
-        let fingerprint = ctx.server.store.run(Access::Key(key), |tx| fingerprint(tx, key))?;
-        ctx.session.watched.push(Watched { db, key: bytes.into(), fingerprint });
+        place.insert(ctx.server.store.run(Access::Key(key), |tx| fingerprint(tx, key))?);
     }
     ctx.reply.ok();
     Ok(())
@@ -96,10 +96,10 @@ fn row_of(ctx: &Context<'_, '_, '_>, queued: &Queued) -> Option<(usize, &'static
 fn run_all(
     ctx: &mut Context<'_, '_, '_>,
     multi: &Multi,
-    watched: &[Watched],
+    watched: &BTreeMap<(u8, Box<[u8]>), u64>,
 ) -> Result<bool, StoreError> {
     let store = ctx.server.store;
-    let mut keys: Vec<Key<'_>> = watched.iter().map(|w| Key { db: w.db, bytes: &w.key }).collect();
+    let mut keys: Vec<_> = watched.keys().map(|(db, bytes)| Key { db: *db, bytes }).collect();
     let named = collect_keys(ctx.session.db, multi, &mut keys);
     let walks = multi.queue.iter().any(|q| matches!(q.spec.handler, Handler::Keyspace(_)));
     let names = if walks { keyspace::names(store, &keys) } else { Vec::new() };
@@ -112,8 +112,8 @@ fn run_all(
     let result = store.run(access, |tx| {
         ctx.reply.rewind(mark);
         ctx.session.db = db;
-        for w in watched {
-            if fingerprint(tx, Key { db: w.db, bytes: &w.key })? != w.fingerprint {
+        for ((db, bytes), seen) in watched {
+            if fingerprint(tx, Key { db: *db, bytes })? != *seen {
                 return Ok(false);
             }
         }

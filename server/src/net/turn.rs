@@ -113,7 +113,10 @@ impl Serve<'_> {
                     }
                 }
                 Flow::Paused => return self.stall(slot, conn, at),
-                Flow::Close => conn.session.killed = true,
+                Flow::Close { wrote } => {
+                    conn.session.killed = true;
+                    self.server.uncommitted |= wrote && self.server.holds_replies();
+                }
             }
         }
     }
