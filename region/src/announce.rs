@@ -205,7 +205,7 @@ impl<'r> LaneGuard<'r> {
         if again_bits != 0 {
             set_bits(&core.recent()[word], again_bits);
         }
-        if core.policy.needs_marks() {
+        if core.policy.mark_words() > 0 {
             self.mark_units(word, mask, dirty);
         }
         Ok(())
@@ -232,16 +232,12 @@ impl<'r> LaneGuard<'r> {
     fn mark_units(&self, word: usize, mask: u64, dirty: u64) {
         let shift = self.core.ledger.geometry().grain_shift;
         let per_unit = 1u64 << (unit_shift(shift) - shift);
-        let tick = self.core.tick.load(Relaxed);
-        let marks = self.core.marks();
         let mut at = 0;
         while at < WORD_GRAINS {
             let bits = crate::announce::mask(at, per_unit);
             if mask & bits != 0 {
                 let unit = (word as u64 * WORD_GRAINS + at) / per_unit;
-                let mark = &marks[unit as usize];
-                let was_dirty = dirty & bits != 0;
-                mark.store(self.core.policy.mark(mark.load(Relaxed), was_dirty, tick), Relaxed);
+                self.core.mark_written(unit, dirty & bits != 0);
             }
             at += per_unit;
         }

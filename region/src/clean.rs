@@ -15,7 +15,7 @@ use crate::error::RegionError;
 use crate::geometry::{BLOCK_BYTES, WORD_GRAINS};
 use crate::lanes::{LaneId, LaneState};
 use crate::planted::Planted;
-use crate::policy::{self, PolicyKind, View};
+use crate::policy::{self, Mark, PolicyKind, View};
 use crate::stats::Counters;
 use crate::tracking::Tracking;
 
@@ -278,39 +278,34 @@ impl Cleaner {
         self.round = self.round.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut floor = Floor {
             view: View { epoch: core.tick.load(Relaxed), round: self.round, ..View::default() },
-            class: 0,
+            rank: 0,
         };
         if core.policy == PolicyKind::SecondChance {
             return floor;
         }
-        let (mut oldest, mut units, mut again) = (0u64, 0u64, 0u64);
-        for_dirty_units(core, |_, mark, _| {
-            oldest = oldest.max(u64::from(floor.view.epoch.wrapping_sub(mark as u32)));
-            units += 1;
-            again += u64::from(mark >> 32 != 0);
-        });
-        floor.view.oldest_age = oldest;
-        floor.view.protected_is_over = again * 10 > units * 3;
-        let mut bytes_of_class = [0u64; 256];
-        for_dirty_units(core, |unit, mark, bytes| {
-            bytes_of_class[usize::from(core.policy.class(unit, mark, &floor.view))] += bytes;
-        });
-        let mut sum = 0;
-        for class in (0..=255u8).rev() {
-            sum += bytes_of_class[usize::from(class)];
-            if sum >= want_bytes {
-                floor.class = class;
-                break;
-            }
+        if matches!(core.policy, PolicyKind::Fifo | PolicyKind::Segmented) {
+            let (mut oldest, mut units, mut again) = (0u64, 0u64, 0u64);
+            for_dirty_units(core, |_, mark, _| {
+                oldest = oldest.max(u64::from(floor.view.epoch.wrapping_sub(mark.epoch)));
+                units += 1;
+                again += u64::from(mark.again);
+            });
+            floor.view.oldest_age = oldest;
+            floor.view.protected_is_over = again * 10 > units * 3;
         }
+        floor.rank = policy::floor_rank(core.policy.rank_bits(), want_bytes, |found| {
+            for_dirty_units(core, |unit, mark, bytes| {
+                found(core.policy.rank(unit, mark, &floor.view), bytes);
+            });
+        });
         floor
     }
 }
 
-/// Victims are the units of this class and above.
+/// Victims are the units of this rank and above.
 struct Floor {
     view: View,
-    class: u8,
+    rank: u64,
 }
 
 impl Floor {
@@ -323,7 +318,7 @@ impl Floor {
         }
         let mut victims = 0;
         for_units_of_word(core, word, dirty, |unit, mark, bits| {
-            if core.policy.class(unit, mark, &self.view) >= self.class {
+            if core.policy.rank(unit, mark, &self.view) >= self.rank {
                 victims |= bits;
             }
         });
@@ -331,7 +326,7 @@ impl Floor {
     }
 }
 
-fn for_dirty_units(core: &Core, mut f: impl FnMut(u64, u64, u64)) {
+fn for_dirty_units(core: &Core, mut f: impl FnMut(u64, Mark, u64)) {
     let parity = core.parity();
     let shift = core.ledger.geometry().grain_shift;
     core.for_dirty_words(parity, 0, core.words_in_use(), |word| {
@@ -343,16 +338,15 @@ fn for_dirty_units(core: &Core, mut f: impl FnMut(u64, u64, u64)) {
     });
 }
 
-fn for_units_of_word(core: &Core, word: usize, dirty: u64, mut f: impl FnMut(u64, u64, u64)) {
+fn for_units_of_word(core: &Core, word: usize, dirty: u64, mut f: impl FnMut(u64, Mark, u64)) {
     let shift = core.ledger.geometry().grain_shift;
     let per_unit = 1u64 << (unit_shift(shift) - shift);
-    let marks = core.marks();
     let mut at = 0;
     while at < WORD_GRAINS {
         let bits = dirty & crate::announce::mask(at, per_unit);
         if bits != 0 {
             let unit = (word as u64 * WORD_GRAINS + at) / per_unit;
-            f(unit, marks[unit as usize].load(Relaxed), bits);
+            f(unit, core.mark_of(unit), bits);
         }
         at += per_unit;
     }
