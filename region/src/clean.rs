@@ -14,8 +14,10 @@ use crate::core::{Core, unit_shift};
 use crate::error::RegionError;
 use crate::geometry::{BLOCK_BYTES, WORD_GRAINS};
 use crate::lanes::{LaneId, LaneState};
+use crate::observed::Observed;
 use crate::planted::Planted;
 use crate::policy::{self, Mark, PolicyKind, View};
+use crate::promise::Terms;
 use crate::stats::Counters;
 use crate::tracking::Tracking;
 
@@ -49,6 +51,11 @@ pub(crate) struct Cleaner {
     round: u64,
     pressure_bytes: u64,
     dirtied_before: u64,
+    pub(crate) observed: Observed,
+    /// What the budget rests on, if anything is promised.
+    pub(crate) terms: Option<Terms>,
+    /// The limit that was last reported.
+    pub(crate) limit_told_bytes: u64,
     /// Room is made for faults in the middle of something else: no checkpoint may begin.
     pub(crate) nested: bool,
 }
@@ -64,6 +71,9 @@ impl Cleaner {
             round: seed,
             pressure_bytes: 0,
             dirtied_before: 0,
+            observed: Observed::default(),
+            terms: None,
+            limit_told_bytes: u64::MAX,
             nested: false,
         }
     }
@@ -230,24 +240,46 @@ impl Cleaner {
                 self.queue.submit(u64::from(number), at, buffer.device_bytes(), len as usize)
             }
             .map_err(|error| core.latch(&error))?;
+            self.observed.submitted(len);
         }
         Ok(())
     }
 
     fn reap(&mut self, core: &Core, at_least: usize) -> Result<(), RegionError> {
+        if at_least > 1 && self.observed.is_deep() {
+            // From now until half of it is done the device is surely busy: that shows how fast it is.
+            self.reap_once(core, 0)?;
+            self.reap_once(core, self.queue.outstanding() / 2)?;
+            return self.reap_once(core, self.queue.outstanding().min(at_least));
+        }
+        self.reap_once(core, at_least)
+    }
+
+    fn reap_once(&mut self, core: &Core, at_least: usize) -> Result<(), RegionError> {
         self.queue.wait(at_least, &mut self.completions).map_err(|error| core.latch(&error))?;
+        let before_bytes = self.written_bytes;
         for completion in self.completions.drain(..) {
             completion.result.map_err(|error| core.latch(&error))?;
             let number = completion.token as u32;
             self.written_bytes += frame_bytes(&core.ledger.buffer(number));
             self.written.push(number);
         }
+        let done_bytes = self.written_bytes - before_bytes;
+        if self.observed.is_watching() && self.observed.looked(core.clock.now_ns(), done_bytes) {
+            self.heed_rate(core);
+        }
         Ok(())
     }
 
     fn flush_written(&mut self, core: &Core) -> Result<u64, RegionError> {
         Counters::add(&core.stats.device_flushes, 1);
+        let is_alone = self.observed.is_watching() && self.queue.outstanding() == 0;
+        let began_ns = if is_alone { core.clock.now_ns() } else { 0 };
         core.device.flush().map_err(|error| core.latch(&error))?;
+        if is_alone {
+            let took_ns = core.clock.now_ns().saturating_sub(began_ns);
+            self.observed.flushed(self.written_bytes, took_ns);
+        }
         let mut freed = 0;
         for &number in &self.written {
             freed += core.ledger.buffer(number).charged_bytes().swap(0, AcqRel);
@@ -266,6 +298,7 @@ impl Cleaner {
         // An error here has been latched by the device; the final flush writes these frames again.
         let _ = self.queue.wait(outstanding, &mut self.completions);
         self.completions.clear();
+        self.observed.forget_outstanding();
     }
 
     /// A flush has written and freed all buffers behind the cleaner's back.

@@ -174,6 +174,7 @@ impl Directory {
         let rate = proven_rate(&settings, &region, &image, &*clock, progress)?;
         let (terms, promise) = make_promise(&settings, &region, &rate)?;
         region.set_budget(promise.budget_bytes)?;
+        region.watch_rate(&terms)?;
         let (keeper, link) = match settings.holder {
             Some(program) => {
                 (Some(keep(&region, &image, &settings, program, holder, &*clock)?), None)

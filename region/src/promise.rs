@@ -33,6 +33,13 @@ pub struct Terms {
     pub region_bytes: u64,
 }
 
+impl Terms {
+    /// Time that a flush of the whole budget may take.
+    pub(crate) fn flush_time_max(&self) -> Duration {
+        self.warning.saturating_sub(self.reserve)
+    }
+}
+
 /// The budget and what it means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Promise {
@@ -136,7 +143,8 @@ pub fn flush_time(geometry: &Geometry, rate_bytes_per_s: u64, budget_bytes: u64)
     )
 }
 
-fn largest_budget(geometry: &Geometry, rate_bytes_per_s: u64, time: Duration) -> u64 {
+/// Largest budget whose flush ends within `time`.
+pub(crate) fn largest_budget(geometry: &Geometry, rate_bytes_per_s: u64, time: Duration) -> u64 {
     let affordable = (rate_bytes_per_s as f64 * time.as_secs_f64()).min(1e18) as u64;
     let (mut fits, mut beyond) = (0u64, affordable + 1);
     while beyond - fits > 4096 {
