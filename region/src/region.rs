@@ -51,6 +51,9 @@ pub enum Origin {
         commit_unix_ms: u64,
         /// Group commits applied after it.
         tail_frames: u64,
+        /// Where on the device a copy of the newest commit is damaged, or was being written when the run
+        /// ended; the other copy was used.
+        flawed_commit_at: Option<u64>,
     },
     /// Memory kept by a holder; nothing was read.
     Attached,
@@ -146,7 +149,14 @@ impl Region {
         ledger.commits().store(header.commit.get(), Release);
         ledger.slot_turn().store(found.slot.turn ^ 1, Release);
         ledger.life().store(u64::from(header.life.get()) + 1, Release);
+        if let Some(offset_bytes) = found.slot.flawed_copy_at {
+            tracing::warn!(
+                offset_bytes,
+                "a copy of the newest commit is damaged or was cut off; the other is whole"
+            );
+        }
         let origin = Origin::Recovered {
+            flawed_commit_at: found.slot.flawed_copy_at,
             was_final: header.is_final.get() != 0,
             commit_unix_ms: header.unix_ms.get(),
             tail_frames: found.tail_frames,

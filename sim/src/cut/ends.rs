@@ -311,7 +311,7 @@ fn run_on_battery(world: &World<'_>) {
 /// The flush of the whole budget in force, and its commit in both slots.
 fn energy_bytes(world: &World<'_>) -> u64 {
     let (geometry, budget_bytes) = (world.region().geometry(), world.region().budget_bytes());
-    geometry.flush_bytes(budget_bytes) + 2 * Layout::of(geometry).slot_bytes()
+    geometry.flush_bytes(budget_bytes) + Layout::of(geometry).final_commit_bytes()
 }
 
 impl fmt::Display for End {
