@@ -19,6 +19,8 @@ use crate::geometry::Geometry;
 pub const FORMAT_VERSION: u32 = 2;
 /// First bytes of a superblock.
 pub const SUPERBLOCK_MAGIC: u64 = 0x3156_4152_5544_5250;
+/// In the superblock's place while an image is being made: nothing is in it yet.
+pub const UNFINISHED_MAGIC: u64 = 0x3146_4e55_5544_5250;
 /// First bytes of a commit slot.
 pub const SLOT_MAGIC: u64 = 0x3154_4f4c_5344_5250;
 /// First bytes of a frame.

@@ -8,7 +8,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::error::{ImageError, OpenError};
 use crate::format::{
     FORMAT_VERSION, Layout, SEGMENT_WRITTEN, SLOT_COPIES, SLOT_MAGIC, SLOTS, SUPERBLOCK_COPY,
-    SUPERBLOCK_MAGIC, SlotHeader, SlotSegment, Superblock, checksum,
+    SUPERBLOCK_MAGIC, SlotHeader, SlotSegment, Superblock, UNFINISHED_MAGIC, checksum,
 };
 use crate::geometry::{BLOCK_BYTES, GRAIN_SHIFT_BARRIER, GRAIN_SHIFT_TRAP, Geometry};
 use crate::ledger::Ledger;
@@ -16,6 +16,9 @@ use crate::sys::AlignedBytes;
 
 /// Frame buffers of a region; not part of the format.
 pub(crate) const BUFFERS: u32 = 20;
+
+/// How far a device that begins with zeros is looked at: slots, and the beginning of the log.
+const HEAD_LOOKED_AT_BYTES: u64 = 4 << 20;
 
 /// Aligned memory for I/O, or a typed error.
 pub(crate) fn aligned(len: usize) -> Result<AlignedBytes, OpenError> {
@@ -26,10 +29,16 @@ pub(crate) fn aligned(len: usize) -> Result<AlignedBytes, OpenError> {
     })
 }
 
-/// Empties the place of superblock and slots; durable on return. [`publish`] makes it an image, after the
-/// first commit: cut off in between, it is a device that was never an image, and creation begins again.
+/// Empties the places of the slots and says that an image is being made; durable on return. [`publish`] makes it
+/// one, after the first commit: cut off in between, creation begins again.
 pub(crate) fn prepare(device: &dyn Device, geometry: &Geometry) -> Result<(), OpenError> {
-    let head = aligned(Layout::of(geometry).segment_at(0) as usize)?;
+    let mut head = aligned(Layout::of(geometry).segment_at(0) as usize)?;
+    for at in [0, SUPERBLOCK_COPY as usize] {
+        head.as_mut()[at..at + 8].copy_from_slice(&UNFINISHED_MAGIC.to_le_bytes());
+    }
+    // First alone: from now on the device is not mistaken for one that lost its head.
+    device.write_at(0, &head.as_slice()[..2 * SUPERBLOCK_COPY as usize])?;
+    device.flush()?;
     device.write_at(0, head.as_slice())?;
     device.flush()?;
     Ok(())
@@ -63,7 +72,8 @@ pub(crate) fn publish(
     Ok(())
 }
 
-/// Reads the superblock: identity and sizes. `None`: the device begins with zeros and was never an image.
+/// Reads the superblock: identity and sizes. `None`: the device is new, or an image was begun on it and never
+/// finished.
 pub(crate) fn read_superblock(device: &dyn Device) -> Result<Option<(Geometry, u64)>, OpenError> {
     let found_bytes = device.capacity_bytes();
     if found_bytes < 2 * SUPERBLOCK_COPY {
@@ -78,14 +88,18 @@ pub(crate) fn read_superblock(device: &dyn Device) -> Result<Option<(Geometry, u
     let mut head = aligned(2 * SUPERBLOCK_COPY as usize)?;
     device.read_at(0, head.as_mut())?;
     if head.as_slice().iter().all(|byte| *byte == 0) {
-        return Ok(None);
+        return refuse_lost_head(device).map(|()| None);
     }
-    let first = parse_superblock(head.as_slice(), 0);
-    let superblock = match first {
-        Err(first) => {
-            parse_superblock(head.as_slice(), SUPERBLOCK_COPY as usize).map_err(|_| first)?
+    let copies =
+        [0, SUPERBLOCK_COPY as usize].map(|at| (at, parse_superblock(head.as_slice(), at)));
+    let superblock = match copies {
+        [(_, Ok(superblock)), _] | [_, (_, Ok(superblock))] => superblock,
+        [(at, Err(first)), (copy_at, Err(_))] => {
+            let magic =
+                |at: usize| head.as_slice()[at..].first_chunk().map(|m| u64::from_le_bytes(*m));
+            let is_unfinished = [at, copy_at].iter().any(|at| magic(*at) == Some(UNFINISHED_MAGIC));
+            return if is_unfinished { Ok(None) } else { Err(first.into()) };
         }
-        Ok(superblock) => superblock,
     };
     let geometry = Geometry {
         reserved_bytes: superblock.reserved_bytes.get(),
@@ -100,6 +114,23 @@ pub(crate) fn read_superblock(device: &dyn Device) -> Result<Option<(Geometry, u
         return Err(ImageError::Truncated { expected_bytes, found_bytes }.into());
     }
     Ok(Some((geometry, superblock.image_id.get())))
+}
+
+/// Zeros where superblocks would be: new, unless anything else is there. An image has a commit in its first slot
+/// from the beginning, and frames behind the slots.
+fn refuse_lost_head(device: &dyn Device) -> Result<(), OpenError> {
+    let mut part = aligned(64 << 10)?;
+    let end = device.capacity_bytes().min(HEAD_LOOKED_AT_BYTES);
+    let mut at = 0;
+    while at < end {
+        let len = (end - at).min(part.as_slice().len() as u64) as usize;
+        device.read_at(at, &mut part.as_mut()[..len])?;
+        if let Some(index) = part.as_slice()[..len].iter().position(|byte| *byte != 0) {
+            return Err(ImageError::LostHead { found_at: at + index as u64 }.into());
+        }
+        at += len as u64;
+    }
+    Ok(())
 }
 
 fn check_geometry(geometry: &Geometry) -> Result<(), ImageError> {

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use perdura_media::sim::SimDevice;
-use perdura_media::{Device, SimClock};
+use perdura_media::{BlockBuf, Device, SimClock};
 use perdura_region::format::Layout;
 use perdura_region::planted::Planted;
 use perdura_region::region::Origin;
@@ -324,6 +324,24 @@ fn a_flipped_bit_in_the_newest_commit_is_told_and_costs_nothing() {
         assert_eq!(flawed_commit_at(&region), None, "seed {seed}");
         assert!(memory(&region).starts_with(b"later"), "seed {seed}");
     }
+}
+
+#[test]
+fn an_image_that_lost_its_head_is_refused_and_not_made_anew() {
+    let (device, _, _) = with_two_commits(1);
+    let zeros = BlockBuf::zeroed(8192);
+    device.write_at(0, &zeros).unwrap();
+    let before = device.snapshot();
+    let clock = Arc::new(SimClock::new(2_000));
+    let refused = Region::open(Arc::new(device.clone()), clock.clone(), config(Planted::None));
+    let Err(OpenError::Image(ImageError::LostHead { found_at })) = refused else {
+        panic!("{:?}", refused.err())
+    };
+    assert_eq!(found_at, 8192);
+    assert!(device.snapshot() == before);
+    // Room that nobody wrote is new.
+    let device = SimDevice::new(8 << 20, 1);
+    Region::open(Arc::new(device), clock, config(Planted::None)).unwrap();
 }
 
 /// Two flaws at once cannot be told from a commit that was never written: what the fault model admits.
