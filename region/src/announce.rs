@@ -41,6 +41,8 @@ pub struct LaneGuard<'r> {
     /// Cannot change while a lane is held: a cut holds all lanes.
     parity: u64,
     closing: bool,
+    /// Locked after the final flush had begun: good for reading only.
+    is_closed: bool,
 }
 
 impl<'r> LaneGuard<'r> {
@@ -52,7 +54,9 @@ impl<'r> LaneGuard<'r> {
     pub(crate) fn adopt(core: &'r Core, lane: LaneId, state: MutexGuard<'r, LaneState>) -> Self {
         let parity = core.parity();
         let closing = core.ledger.closing().load(Acquire) != 0;
-        Self { core, lane, state, parity, closing }
+        // The final flush holds every lane, so what was locked before it is flushed with all it did.
+        let is_closed = core.budget.is_closed();
+        Self { core, lane, state, parity, closing, is_closed }
     }
 
     /// Which lane.
@@ -149,7 +153,8 @@ impl<'r> LaneGuard<'r> {
     ///
     /// # Errors
     /// The budget or the frame buffers are used up: release every lane, [`crate::Region::satisfy`] the
-    /// need, and try again. Nothing is lost; some of the range may be entered already.
+    /// need, and try again. Nothing is lost; some of the range may be entered already. After the final flush has
+    /// begun nothing can be announced: to satisfy the need is then refused with [`RegionError::Closed`].
     pub fn announce(&mut self, offset: u64, len: u64) -> Result<(), Need> {
         self.announce_as(offset, len, false)
     }
@@ -162,6 +167,9 @@ impl<'r> LaneGuard<'r> {
         if self.core.tracking.pages().is_some() {
             // The store itself announces.
             return Ok(());
+        }
+        if self.is_closed {
+            return Err(Need::Room { bytes: len });
         }
         let shift = self.core.ledger.geometry().grain_shift;
         let (first, last) = (offset >> shift, (offset + len - 1) >> shift);
@@ -247,8 +255,9 @@ impl<'r> LaneGuard<'r> {
     /// that they need not be written. A cut taken earlier still gets what it holds.
     pub fn drop_dirty(&mut self, offset: u64, len: u64) {
         self.own(offset, len);
-        if self.core.tracking.pages().is_some() {
-            // The page is open: what is stored to it next would not be entered again.
+        if self.core.tracking.pages().is_some() || self.is_closed {
+            // The page is open: what is stored to it next would not be entered again. And what a failed final
+            // flush left dirty must stay so.
             return;
         }
         let geometry = self.core.ledger.geometry();
@@ -296,6 +305,11 @@ impl<'r> LaneGuard<'r> {
 impl Drop for LaneGuard<'_> {
     fn drop(&mut self) {
         if self.state.credit_bytes == 0 {
+            return;
+        }
+        if self.is_closed {
+            // The final flush has closed the account.
+            self.state.credit_bytes = 0;
             return;
         }
         let keep = self.core.credit_keep_bytes();

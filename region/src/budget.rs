@@ -79,6 +79,13 @@ impl Budget {
         if bytes == 0 {
             return;
         }
+        if self.is_closed() {
+            // The final flush counts anew what is dirty, whatever writers still think they hold.
+            let _ = ledger
+                .budget_used()
+                .fetch_update(AcqRel, Acquire, |used| Some(used.saturating_sub(bytes)));
+            return self.notify();
+        }
         let before = ledger.budget_used().fetch_sub(bytes, AcqRel);
         assert!(before >= bytes, "budget account fell below zero: {before} - {bytes}");
         self.notify();

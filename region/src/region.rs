@@ -483,9 +483,10 @@ impl Region {
 
     /// Stops intake for good, flushes everything, commits it as final.
     ///
-    /// Lanes are taken one by one and never given back: a writer that holds one ends its operation first,
-    /// one that waits for budget gets [`RegionError::Closed`]. In trap mode every page is closed for good:
-    /// a thread that stores waits until the process ends or the region is dropped.
+    /// A writer that holds a lane ends its operation first; one that waits for budget gets
+    /// [`RegionError::Closed`], and so does whoever tries to change anything later. Lanes may still be locked to
+    /// read, once the flush is over. In trap mode every page is closed for good: a thread that stores
+    /// waits until the process ends or the region is dropped.
     pub fn close(&self, threads: usize) -> Result<FlushReport, RegionError> {
         let core = &self.core;
         core.budget.close();
@@ -506,8 +507,10 @@ impl Region {
         cleaner.quiesce();
         let options = FlushOptions { threads, unix_ms: core.clock.unix_ms() };
         let report = flush_all(&core.ledger, &core.map, &core.layout, &*core.device, options);
-        // The lanes stay locked: nothing may change any more.
-        lanes.into_iter().for_each(std::mem::forget);
+        // Whoever gets a lane from here on finds the region closed and can only read.
+        for mut lane in lanes {
+            lane.credit_bytes = 0;
+        }
         if let Err(RegionError::Latched { cause }) = &report {
             let _ = core.failure.set(cause.clone());
         }

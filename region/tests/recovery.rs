@@ -276,6 +276,40 @@ fn memory_left_by_a_killed_process_is_taken_up_again() {
     }
 }
 
+#[test]
+fn a_closed_region_can_be_read_and_refuses_to_be_changed() {
+    let device = SimDevice::new(0, 1);
+    let region = open(&device, Planted::None);
+    write(&region, 0, b"before").unwrap();
+    // Budget obtained before the end, and a writer that comes with it afterwards.
+    let credit = region.satisfy(Need::Room { bytes: 4096 }).unwrap();
+    let in_time = region.lock(LaneId(1));
+    std::thread::scope(|scope| {
+        let closing = scope.spawn(|| region.close(1).unwrap());
+        while region.check_open().is_ok() {
+            std::thread::yield_now();
+        }
+        // The lane was locked in time: what it still does is flushed.
+        let mut in_time = in_time;
+        in_time.write(BLOCK_BYTES, b"in time").unwrap();
+        drop(in_time);
+        closing.join().unwrap();
+    });
+    let mut late = region.lock_with(LaneId(0), credit);
+    assert_eq!(late.bytes(0, 6), b"before");
+    let need = late.write(0, b"after.").unwrap_err();
+    drop(late);
+    assert!(matches!(region.satisfy(need), Err(RegionError::Closed)));
+    assert!(matches!(write(&region, 64, b"after"), Err(RegionError::Closed)));
+    assert_eq!(region.used_bytes(), 0);
+    let last = memory(&region);
+    region.close(1).unwrap();
+    drop(region);
+    let region = open(&device.power_cycle(1), Planted::None);
+    assert!(memory(&region) == last);
+    assert!(memory(&region)[BLOCK_BYTES as usize..].starts_with(b"in time"));
+}
+
 /// A run that ends without a flush, after two checkpoints: the newest commit and one to fall back to.
 fn with_two_commits(seed: u64) -> (SimDevice, Vec<u8>, [u64; 4]) {
     let device = SimDevice::new(0, seed);
