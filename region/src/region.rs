@@ -16,7 +16,7 @@ use crate::append::count_live;
 use crate::assemble::{appender, new_memory, segments_wanted, spawn_cleaner};
 use crate::attachment::map_region;
 use crate::budget::Budget;
-use crate::clean::{Cleaner, QUEUE_DEPTH};
+use crate::clean::{Cleaner, Pump, QUEUE_DEPTH};
 use crate::config::{check_grain, checked};
 use crate::core::{Core, hint_tables};
 use crate::error::{OpenError, RegionError};
@@ -387,6 +387,10 @@ impl Region {
             if used <= bytes {
                 core.fit_log(core.region_bytes(), bytes)?;
                 cleaner.ensure_space(core)?;
+                // Frames of the size that went with another budget: the time to write them again is reckoned by
+                // this one.
+                core.appender.lock().close_frame(&core.ledger, 0);
+                cleaner.pump(core, Pump::Durable)?;
                 if core.coverable_bytes() < bytes {
                     return Err(core.log_full());
                 }

@@ -7,7 +7,7 @@ use crate::clean::Cleaner;
 use crate::core::Core;
 use crate::error::RegionError;
 use crate::observed::Judgement;
-use crate::promise::{Terms, largest_budget};
+use crate::promise::{Terms, largest_within};
 use crate::region::{BUDGET_MIN_BYTES, Region};
 
 /// However slow the device, a single operation must be able to proceed: no less than an eighth of the budget
@@ -39,14 +39,17 @@ impl Cleaner {
         let geometry = core.ledger.geometry();
         let budget_bytes = core.ledger.budget_limit().load(Relaxed);
         let time = terms.flush_time_max();
-        let needed = geometry.flush_bytes(budget_bytes) as f64 / time.as_secs_f64().max(1e-9);
+        let needed = geometry.warned_bytes(budget_bytes) as f64 / time.as_secs_f64().max(1e-9);
         core.stats.observed_rate_bytes_per_s.store(self.observed.rate(), Relaxed);
         core.stats.rate_samples.store(self.observed.samples(), Relaxed);
         let limit_bytes = match self.observed.judge(core.clock.now_ns(), needed as u64) {
             Judgement::Kept => u64::MAX,
             Judgement::Slow(rate) => {
                 let floor_bytes = BUDGET_MIN_BYTES.max((budget_bytes / 8).min(OPERATION_BYTES));
-                largest_budget(geometry, rate, time).max(floor_bytes)
+                // Frames stay as large as the budget in force lets them be.
+                let settle_bytes = geometry.settle_bytes(budget_bytes);
+                let cost = |bytes| geometry.flush_bytes(bytes) + settle_bytes;
+                largest_within(rate, time, cost).max(floor_bytes)
             }
         };
         let before_bytes = core.budget.limit_by_rate(limit_bytes);

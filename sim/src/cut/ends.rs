@@ -188,7 +188,8 @@ fn crashed(
         world.prove()?;
     }
     // The warning's reserve pays for what the dead process left half done.
-    let energy_bytes = energy_bytes(world) + world.region().geometry().settle_bytes();
+    let energy_bytes =
+        energy_bytes(world) + world.region().geometry().settle_bytes(world.region().budget_bytes());
     let held = world.held()?;
     world.die();
     if !by_holder {
