@@ -309,7 +309,7 @@ mod tests {
             let mut units: Vec<(u64, u64)> = (0..random.random_range(0..200))
                 .map(|_| {
                     let rank = random.random::<u64>() & random.random::<u64>();
-                    let rank = if shared > 0 { alike | rank % (1 << shared) } else { rank };
+                    let rank = if shared > 0 { alike | (rank % (1 << shared)) } else { rank };
                     (rank >> (64 - bits), random.random_range(1..100))
                 })
                 .collect();

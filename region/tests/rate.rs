@@ -109,7 +109,7 @@ fn a_slower_device_shrinks_what_may_be_dirty_and_a_recovered_one_gives_it_back()
     let observed = world.region.stats().observed_rate_bytes_per_s;
     assert!(observed.abs_diff(PROVEN / 4) < PROVEN / 40, "{observed} B/s");
     let limit_bytes = world.region.budget_now_bytes();
-    assert!(limit_bytes < BUDGET_BYTES / 4 && limit_bytes >= MIB, "{limit_bytes} B");
+    assert!((MIB..BUDGET_BYTES / 4).contains(&limit_bytes), "{limit_bytes} B");
     // What may be dirty is flushed in time at the rate there is.
     let geometry = world.region.geometry();
     let needed_bytes = geometry.flush_bytes(limit_bytes) + geometry.settle_bytes(BUDGET_BYTES);
