@@ -41,6 +41,8 @@ pub struct LaneGuard<'r> {
     /// Cannot change while a lane is held: a cut holds all lanes.
     parity: u64,
     closing: bool,
+    /// Locked after the final flush had begun: good for reading only.
+    is_closed: bool,
 }
 
 impl<'r> LaneGuard<'r> {
@@ -52,7 +54,9 @@ impl<'r> LaneGuard<'r> {
     pub(crate) fn adopt(core: &'r Core, lane: LaneId, state: MutexGuard<'r, LaneState>) -> Self {
         let parity = core.parity();
         let closing = core.ledger.closing().load(Acquire) != 0;
-        Self { core, lane, state, parity, closing }
+        // The final flush holds every lane, so what was locked before it is flushed with all it did.
+        let is_closed = core.budget.is_closed();
+        Self { core, lane, state, parity, closing, is_closed }
     }
 
     /// Which lane.
@@ -149,7 +153,8 @@ impl<'r> LaneGuard<'r> {
     ///
     /// # Errors
     /// The budget or the frame buffers are used up: release every lane, [`crate::Region::satisfy`] the
-    /// need, and try again. Nothing is lost; some of the range may be entered already.
+    /// need, and try again. Nothing is lost; some of the range may be entered already. After the final flush has
+    /// begun nothing can be announced: to satisfy the need is then refused with [`RegionError::Closed`].
     pub fn announce(&mut self, offset: u64, len: u64) -> Result<(), Need> {
         self.announce_as(offset, len, false)
     }
@@ -162,6 +167,9 @@ impl<'r> LaneGuard<'r> {
         if self.core.tracking.pages().is_some() {
             // The store itself announces.
             return Ok(());
+        }
+        if self.is_closed {
+            return Err(Need::Room { bytes: len });
         }
         let shift = self.core.ledger.geometry().grain_shift;
         let (first, last) = (offset >> shift, (offset + len - 1) >> shift);
@@ -205,7 +213,7 @@ impl<'r> LaneGuard<'r> {
         if again_bits != 0 {
             set_bits(&core.recent()[word], again_bits);
         }
-        if core.policy.needs_marks() {
+        if core.policy.mark_words() > 0 {
             self.mark_units(word, mask, dirty);
         }
         Ok(())
@@ -232,16 +240,12 @@ impl<'r> LaneGuard<'r> {
     fn mark_units(&self, word: usize, mask: u64, dirty: u64) {
         let shift = self.core.ledger.geometry().grain_shift;
         let per_unit = 1u64 << (unit_shift(shift) - shift);
-        let tick = self.core.tick.load(Relaxed);
-        let marks = self.core.marks();
         let mut at = 0;
         while at < WORD_GRAINS {
             let bits = crate::announce::mask(at, per_unit);
             if mask & bits != 0 {
                 let unit = (word as u64 * WORD_GRAINS + at) / per_unit;
-                let mark = &marks[unit as usize];
-                let was_dirty = dirty & bits != 0;
-                mark.store(self.core.policy.mark(mark.load(Relaxed), was_dirty, tick), Relaxed);
+                self.core.mark_written(unit, dirty & bits != 0);
             }
             at += per_unit;
         }
@@ -251,8 +255,9 @@ impl<'r> LaneGuard<'r> {
     /// that they need not be written. A cut taken earlier still gets what it holds.
     pub fn drop_dirty(&mut self, offset: u64, len: u64) {
         self.own(offset, len);
-        if self.core.tracking.pages().is_some() {
-            // The page is open: what is stored to it next would not be entered again.
+        if self.core.tracking.pages().is_some() || self.is_closed {
+            // The page is open: what is stored to it next would not be entered again. And what a failed final
+            // flush left dirty must stay so.
             return;
         }
         let geometry = self.core.ledger.geometry();
@@ -300,6 +305,11 @@ impl<'r> LaneGuard<'r> {
 impl Drop for LaneGuard<'_> {
     fn drop(&mut self) {
         if self.state.credit_bytes == 0 {
+            return;
+        }
+        if self.is_closed {
+            // The final flush has closed the account.
+            self.state.credit_bytes = 0;
             return;
         }
         let keep = self.core.credit_keep_bytes();

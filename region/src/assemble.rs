@@ -44,7 +44,7 @@ impl Core {
         }
         appender.set_budget(
             geometry.reserve_segments(budget_bytes),
-            frame_bytes_max(geometry, budget_bytes),
+            geometry.frame_bytes_max(budget_bytes),
         );
         self.note_space(&appender);
         Ok(())
@@ -56,7 +56,7 @@ impl Core {
         let mut appender = self.appender.lock();
         appender.set_budget(
             geometry.reserve_segments(budget_bytes),
-            frame_bytes_max(geometry, budget_bytes),
+            geometry.frame_bytes_max(budget_bytes),
         );
         self.note_space(&appender);
     }
@@ -90,11 +90,6 @@ pub(crate) fn new_memory(geometry: &Geometry) -> Result<SharedMemory, OpenError>
     })
 }
 
-/// Frames small enough that a few of them in flight leave most of a small budget to writers.
-pub(crate) fn frame_bytes_max(geometry: &Geometry, budget_bytes: u64) -> u64 {
-    (budget_bytes / 8).next_power_of_two().clamp(16 << 10, geometry.segment_bytes)
-}
-
 pub(crate) fn appender(ledger: &Ledger, budget_bytes: u64) -> Appender {
     let geometry = ledger.geometry();
     let segments = ledger.segments().load(Acquire) as u32;
@@ -108,7 +103,7 @@ pub(crate) fn appender(ledger: &Ledger, budget_bytes: u64) -> Appender {
         (0..geometry.buffers).rev().collect(),
         free,
         geometry.reserve_segments(budget_bytes),
-        frame_bytes_max(geometry, budget_bytes),
+        geometry.frame_bytes_max(budget_bytes),
     )
 }
 

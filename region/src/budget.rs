@@ -21,6 +21,8 @@ pub struct Budget {
     pending_limit: AtomicU64,
     /// What a drain into the log's spare segments could take: binds only while the log is nearly full.
     space_limit: AtomicU64,
+    /// What the device could flush in time: binds only while it is slower than was proven.
+    rate_limit: AtomicU64,
     version: AtomicU32,
     waiters: AtomicU32,
     /// The cleaner's thread sleeps on a word of its own: writers that give bytes back do not wake it.
@@ -34,6 +36,7 @@ impl Default for Budget {
         Self {
             pending_limit: AtomicU64::new(u64::MAX),
             space_limit: AtomicU64::new(u64::MAX),
+            rate_limit: AtomicU64::new(u64::MAX),
             version: AtomicU32::new(0),
             waiters: AtomicU32::new(0),
             cleaner_version: AtomicU32::new(0),
@@ -75,6 +78,13 @@ impl Budget {
     pub fn give_back(&self, ledger: &Ledger, bytes: u64) {
         if bytes == 0 {
             return;
+        }
+        if self.is_closed() {
+            // The final flush counts anew what is dirty, whatever writers still think they hold.
+            let _ = ledger
+                .budget_used()
+                .fetch_update(AcqRel, Acquire, |used| Some(used.saturating_sub(bytes)));
+            return self.notify();
         }
         let before = ledger.budget_used().fetch_sub(bytes, AcqRel);
         assert!(before >= bytes, "budget account fell below zero: {before} - {bytes}");
@@ -134,15 +144,25 @@ impl Budget {
         self.space_limit.store(bytes, Relaxed);
     }
 
-    /// Limit that new takes are held to: the one in force, the smaller one being reached, or what the log
-    /// has space for.
+    /// Nothing new fits above what the device could flush in time. Returns the limit before.
+    pub fn limit_by_rate(&self, bytes: u64) -> u64 {
+        let before = self.rate_limit.swap(bytes, SeqCst);
+        if before < bytes {
+            self.notify();
+        }
+        before
+    }
+
+    /// Limit that new takes are held to: the one in force, the smaller one being reached, what the device
+    /// could flush in time, or what the log has space for.
     pub fn effective_limit(&self, ledger: &Ledger) -> u64 {
         self.wanted_limit(ledger).min(self.space_limit.load(Relaxed))
     }
 
     /// As [`Budget::effective_limit`], regardless of space.
     pub fn wanted_limit(&self, ledger: &Ledger) -> u64 {
-        ledger.budget_limit().load(SeqCst).min(self.pending_limit.load(SeqCst))
+        let wanted = ledger.budget_limit().load(SeqCst).min(self.pending_limit.load(SeqCst));
+        wanted.min(self.rate_limit.load(SeqCst))
     }
 
     /// Puts `limit` in force. False: more than that is used at this moment.

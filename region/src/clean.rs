@@ -14,8 +14,10 @@ use crate::core::{Core, unit_shift};
 use crate::error::RegionError;
 use crate::geometry::{BLOCK_BYTES, WORD_GRAINS};
 use crate::lanes::{LaneId, LaneState};
+use crate::observed::Observed;
 use crate::planted::Planted;
-use crate::policy::{self, PolicyKind, View};
+use crate::policy::{self, Mark, PolicyKind, View};
+use crate::promise::Terms;
 use crate::stats::Counters;
 use crate::tracking::Tracking;
 
@@ -49,6 +51,11 @@ pub(crate) struct Cleaner {
     round: u64,
     pressure_bytes: u64,
     dirtied_before: u64,
+    pub(crate) observed: Observed,
+    /// What the budget rests on, if anything is promised.
+    pub(crate) terms: Option<Terms>,
+    /// The limit that was last reported.
+    pub(crate) limit_told_bytes: u64,
     /// Room is made for faults in the middle of something else: no checkpoint may begin.
     pub(crate) nested: bool,
 }
@@ -64,6 +71,9 @@ impl Cleaner {
             round: seed,
             pressure_bytes: 0,
             dirtied_before: 0,
+            observed: Observed::default(),
+            terms: None,
+            limit_told_bytes: u64::MAX,
             nested: false,
         }
     }
@@ -230,24 +240,46 @@ impl Cleaner {
                 self.queue.submit(u64::from(number), at, buffer.device_bytes(), len as usize)
             }
             .map_err(|error| core.latch(&error))?;
+            self.observed.submitted(len);
         }
         Ok(())
     }
 
     fn reap(&mut self, core: &Core, at_least: usize) -> Result<(), RegionError> {
+        if at_least > 1 && self.observed.is_deep() {
+            // From now until half of it is done the device is surely busy: that shows how fast it is.
+            self.reap_once(core, 0)?;
+            self.reap_once(core, self.queue.outstanding() / 2)?;
+            return self.reap_once(core, self.queue.outstanding().min(at_least));
+        }
+        self.reap_once(core, at_least)
+    }
+
+    fn reap_once(&mut self, core: &Core, at_least: usize) -> Result<(), RegionError> {
         self.queue.wait(at_least, &mut self.completions).map_err(|error| core.latch(&error))?;
+        let before_bytes = self.written_bytes;
         for completion in self.completions.drain(..) {
             completion.result.map_err(|error| core.latch(&error))?;
             let number = completion.token as u32;
             self.written_bytes += frame_bytes(&core.ledger.buffer(number));
             self.written.push(number);
         }
+        let done_bytes = self.written_bytes - before_bytes;
+        if self.observed.is_watching() && self.observed.looked(core.clock.now_ns(), done_bytes) {
+            self.heed_rate(core);
+        }
         Ok(())
     }
 
     fn flush_written(&mut self, core: &Core) -> Result<u64, RegionError> {
         Counters::add(&core.stats.device_flushes, 1);
+        let is_alone = self.observed.is_watching() && self.queue.outstanding() == 0;
+        let began_ns = if is_alone { core.clock.now_ns() } else { 0 };
         core.device.flush().map_err(|error| core.latch(&error))?;
+        if is_alone {
+            let took_ns = core.clock.now_ns().saturating_sub(began_ns);
+            self.observed.flushed(self.written_bytes, took_ns);
+        }
         let mut freed = 0;
         for &number in &self.written {
             freed += core.ledger.buffer(number).charged_bytes().swap(0, AcqRel);
@@ -266,6 +298,7 @@ impl Cleaner {
         // An error here has been latched by the device; the final flush writes these frames again.
         let _ = self.queue.wait(outstanding, &mut self.completions);
         self.completions.clear();
+        self.observed.forget_outstanding();
     }
 
     /// A flush has written and freed all buffers behind the cleaner's back.
@@ -278,39 +311,34 @@ impl Cleaner {
         self.round = self.round.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut floor = Floor {
             view: View { epoch: core.tick.load(Relaxed), round: self.round, ..View::default() },
-            class: 0,
+            rank: 0,
         };
         if core.policy == PolicyKind::SecondChance {
             return floor;
         }
-        let (mut oldest, mut units, mut again) = (0u64, 0u64, 0u64);
-        for_dirty_units(core, |_, mark, _| {
-            oldest = oldest.max(u64::from(floor.view.epoch.wrapping_sub(mark as u32)));
-            units += 1;
-            again += u64::from(mark >> 32 != 0);
-        });
-        floor.view.oldest_age = oldest;
-        floor.view.protected_is_over = again * 10 > units * 3;
-        let mut bytes_of_class = [0u64; 256];
-        for_dirty_units(core, |unit, mark, bytes| {
-            bytes_of_class[usize::from(core.policy.class(unit, mark, &floor.view))] += bytes;
-        });
-        let mut sum = 0;
-        for class in (0..=255u8).rev() {
-            sum += bytes_of_class[usize::from(class)];
-            if sum >= want_bytes {
-                floor.class = class;
-                break;
-            }
+        if matches!(core.policy, PolicyKind::Fifo | PolicyKind::Segmented) {
+            let (mut oldest, mut units, mut again) = (0u64, 0u64, 0u64);
+            for_dirty_units(core, |_, mark, _| {
+                oldest = oldest.max(u64::from(floor.view.epoch.wrapping_sub(mark.epoch)));
+                units += 1;
+                again += u64::from(mark.again);
+            });
+            floor.view.oldest_age = oldest;
+            floor.view.protected_is_over = again * 10 > units * 3;
         }
+        floor.rank = policy::floor_rank(core.policy.rank_bits(), want_bytes, |found| {
+            for_dirty_units(core, |unit, mark, bytes| {
+                found(core.policy.rank(unit, mark, &floor.view), bytes);
+            });
+        });
         floor
     }
 }
 
-/// Victims are the units of this class and above.
+/// Victims are the units of this rank and above.
 struct Floor {
     view: View,
-    class: u8,
+    rank: u64,
 }
 
 impl Floor {
@@ -323,7 +351,7 @@ impl Floor {
         }
         let mut victims = 0;
         for_units_of_word(core, word, dirty, |unit, mark, bits| {
-            if core.policy.class(unit, mark, &self.view) >= self.class {
+            if core.policy.rank(unit, mark, &self.view) >= self.rank {
                 victims |= bits;
             }
         });
@@ -331,7 +359,7 @@ impl Floor {
     }
 }
 
-fn for_dirty_units(core: &Core, mut f: impl FnMut(u64, u64, u64)) {
+fn for_dirty_units(core: &Core, mut f: impl FnMut(u64, Mark, u64)) {
     let parity = core.parity();
     let shift = core.ledger.geometry().grain_shift;
     core.for_dirty_words(parity, 0, core.words_in_use(), |word| {
@@ -343,16 +371,15 @@ fn for_dirty_units(core: &Core, mut f: impl FnMut(u64, u64, u64)) {
     });
 }
 
-fn for_units_of_word(core: &Core, word: usize, dirty: u64, mut f: impl FnMut(u64, u64, u64)) {
+fn for_units_of_word(core: &Core, word: usize, dirty: u64, mut f: impl FnMut(u64, Mark, u64)) {
     let shift = core.ledger.geometry().grain_shift;
     let per_unit = 1u64 << (unit_shift(shift) - shift);
-    let marks = core.marks();
     let mut at = 0;
     while at < WORD_GRAINS {
         let bits = dirty & crate::announce::mask(at, per_unit);
         if bits != 0 {
             let unit = (word as u64 * WORD_GRAINS + at) / per_unit;
-            f(unit, marks[unit as usize].load(Relaxed), bits);
+            f(unit, core.mark_of(unit), bits);
         }
         at += per_unit;
     }

@@ -10,7 +10,7 @@ use crate::clean::{Cleaner, Pump};
 use crate::core::Core;
 use crate::error::RegionError;
 use crate::format::Extent;
-use crate::geometry::WORD_GRAINS;
+use crate::geometry::{COMPACTION_FRAMES, WORD_GRAINS};
 use crate::ledger::SEGMENT_USED;
 use crate::planted::Planted;
 use crate::recover::read_tables;
@@ -76,6 +76,14 @@ impl Cleaner {
         };
         for extent in candidates {
             self.move_extent(core, victim, extent)?;
+            // Nobody has paid for the time to write these again, should this process be killed: only so many.
+            while core.buffers_in_use() > COMPACTION_FRAMES {
+                let before = core.buffers_in_use();
+                self.pump(core, Pump::One)?;
+                if core.buffers_in_use() == before {
+                    break;
+                }
+            }
         }
         core.appender.lock().close_frame(&core.ledger, 0);
         // The victim's copies are needed until the new ones are durable and committed.
@@ -159,6 +167,12 @@ impl Cleaner {
 }
 
 impl Core {
+    /// Frames that are being filled or are not durable yet.
+    fn buffers_in_use(&self) -> u32 {
+        let free = self.appender.lock().free_buffers.len() as u32;
+        self.ledger.geometry().buffers - free
+    }
+
     /// Spare segments below which cleaning makes space first: a full drain, and some to compact into.
     pub fn spare_wanted(&self) -> u32 {
         let geometry = self.ledger.geometry();

@@ -16,7 +16,7 @@ use crate::format::Layout;
 use crate::lanes::Lanes;
 use crate::ledger::Ledger;
 use crate::planted::Planted;
-use crate::policy::PolicyKind;
+use crate::policy::{Mark, PolicyKind};
 use crate::stats::Counters;
 use crate::sys::{Mapping, SharedMemory};
 use crate::tracking::Tracking;
@@ -39,8 +39,8 @@ pub(crate) struct Core {
     pub stats: Counters,
     /// Grains written again while dirty; private, only a hint.
     pub recent: Mapping,
-    /// Policy marks, a word per unit; private, only a hint.
-    pub marks: Mapping,
+    /// Policy marks, as many words per unit as the policy needs; private, only a hint.
+    pub marks: Option<Mapping>,
     /// For each bitmap, a bit per word that may be non-zero. Private; rebuilt on attach.
     pub summary: [Box<[AtomicU64]>; 2],
     /// Policy epoch (1 ms by default).
@@ -53,8 +53,11 @@ pub(crate) struct Core {
     pub failure: OnceLock<String>,
 }
 
-/// The private hint tables: recency bits and policy marks.
-pub(crate) fn hint_tables(ledger: &Ledger) -> Result<(Mapping, Mapping), OpenError> {
+/// The private hint tables: recency bits, and marks if the policy needs them.
+pub(crate) fn hint_tables(
+    ledger: &Ledger,
+    policy: PolicyKind,
+) -> Result<(Mapping, Option<Mapping>), OpenError> {
     let geometry = ledger.geometry();
     let map = |what, len_bytes| {
         Mapping::anonymous(len_bytes).map_err(|source| OpenError::Memory {
@@ -65,7 +68,9 @@ pub(crate) fn hint_tables(ledger: &Ledger) -> Result<(Mapping, Mapping), OpenErr
     };
     let recent = map("recency table", geometry.words() as u64 * 8)?;
     let units = geometry.reserved_bytes >> unit_shift(geometry.grain_shift);
-    Ok((recent, map("policy table", (units + 1) * 8)?))
+    let marks_bytes = units * policy.mark_words() as u64 * 8;
+    let marks = (marks_bytes > 0).then(|| map("policy table", marks_bytes)).transpose()?;
+    Ok((recent, marks))
 }
 
 /// Log2 of a policy unit's bytes.
@@ -83,8 +88,29 @@ impl Core {
         self.ledger.epoch().load(Acquire) & 1
     }
 
-    pub fn marks(&self) -> &[AtomicU64] {
-        self.marks.words(0, (self.marks.len_bytes() / 8) as usize)
+    /// What writers left for a unit. Torn at worst: a hint.
+    pub fn mark_of(&self, unit: u64) -> Mark {
+        let mut words = [0; 2];
+        for (word, place) in words.iter_mut().zip(self.mark_words(unit)) {
+            *word = place.load(Relaxed);
+        }
+        Mark::unpack(words)
+    }
+
+    /// Notes that a unit is written; whoever calls excludes other writers of it.
+    pub fn mark_written(&self, unit: u64, was_dirty: bool) {
+        let places = self.mark_words(unit);
+        if !places.is_empty() {
+            let mark = self.policy.mark(self.mark_of(unit), was_dirty, self.tick.load(Relaxed));
+            for (word, place) in mark.pack().into_iter().zip(places) {
+                place.store(word, Relaxed);
+            }
+        }
+    }
+
+    fn mark_words(&self, unit: u64) -> &[AtomicU64] {
+        let count = self.policy.mark_words();
+        self.marks.as_ref().map_or(&[], |marks| marks.words(unit * count as u64 * 8, count))
     }
 
     pub fn recent(&self) -> &[AtomicU64] {

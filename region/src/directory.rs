@@ -28,7 +28,8 @@ const IMAGE_NAME: &str = "image.perdura";
 const RATE_NAME: &str = "rate.toml";
 /// Bytes of the first proof when the budget is not known before the rate is.
 const FIRST_PROOF_BYTES: u64 = 256 << 20;
-/// How long a lock without a holder that answers is waited for, nanoseconds.
+/// How long a lock without a holder that answers is waited for, nanoseconds; a holder that flushes has its grace
+/// in addition.
 const HOLDER_CHANGES_WITHIN_NS: u64 = 3_000_000_000;
 const HOLDER_LOOK_AGAIN_NS: u64 = 20_000_000;
 
@@ -68,6 +69,19 @@ pub enum DirectoryError {
         dir: PathBuf,
         /// Who, if known.
         pid: Option<i32>,
+    },
+    /// The holder of an earlier run was found flushing, and did not end within its grace.
+    #[error(
+        "{}: the holder of an earlier run still flushes {used_bytes} bytes; gave up after {waited:?}",
+        dir.display()
+    )]
+    StillFlushing {
+        /// The directory.
+        dir: PathBuf,
+        /// How long it was waited for.
+        waited: Duration,
+        /// Bytes dirty when the flush began.
+        used_bytes: u64,
     },
     /// A file or folder could not be used.
     #[error("{}: {source}", path.display())]
@@ -149,13 +163,27 @@ impl Directory {
         clock: Arc<dyn Clock>,
         progress: &(dyn Fn(u64, u64) + Sync),
     ) -> Result<Self, DirectoryError> {
+        let mut made = Made::default();
+        let opened = Self::open_noting(settings, clock, progress, &mut made);
+        if opened.is_err() {
+            made.remove();
+        }
+        opened
+    }
+
+    fn open_noting(
+        settings: Settings,
+        clock: Arc<dyn Clock>,
+        progress: &(dyn Fn(u64, u64) + Sync),
+        made: &mut Made,
+    ) -> Result<Self, DirectoryError> {
         let dir = &settings.dir;
-        create_dir(dir)?;
+        create_dir(dir, made)?;
         let path = dir.join(IMAGE_NAME);
         let wrong = |source: OpenError| DirectoryError::Image { path: path.clone(), source };
         let mut config = settings.config.clone();
         config.budget_bytes = BUDGET_MIN_BYTES;
-        let found = find(&settings, &path, &*clock)?;
+        let found = find(&settings, &path, &*clock, made)?;
         let (holder, image, region) = match found {
             Found::Held(held) => {
                 let image = FileDevice::from_fd(held.image, settings.engine)
@@ -171,9 +199,13 @@ impl Directory {
                 (None, image, region.map_err(wrong)?)
             }
         };
+        if made.image.is_some() && !dir.join(RATE_NAME).exists() {
+            made.files.push(dir.join(RATE_NAME));
+        }
         let rate = proven_rate(&settings, &region, &image, &*clock, progress)?;
         let (terms, promise) = make_promise(&settings, &region, &rate)?;
         region.set_budget(promise.budget_bytes)?;
+        region.watch_rate(&terms)?;
         let (keeper, link) = match settings.holder {
             Some(program) => {
                 (Some(keep(&region, &image, &settings, program, holder, &*clock)?), None)
@@ -213,8 +245,31 @@ pub fn has_image(dir: &Path) -> bool {
     dir.join(IMAGE_NAME).exists()
 }
 
+/// What a call has made that was not there before. A call that fails leaves things as they were: nothing can
+/// have been stored in what it made.
+#[derive(Default)]
+struct Made {
+    /// The innermost last.
+    dirs: Vec<PathBuf>,
+    files: Vec<PathBuf>,
+    /// Keeps the image's lock until its name is gone: whoever waits for the lock looks for the name then.
+    image: Option<FileDevice>,
+}
+
+impl Made {
+    /// Best effort: the error that is returned matters more than what is left over.
+    fn remove(self) {
+        for file in &self.files {
+            let _ = std::fs::remove_file(file);
+        }
+        for dir in self.dirs.iter().rev() {
+            let _ = std::fs::remove_dir(dir);
+        }
+    }
+}
+
 /// Creates it with the folders above it, each named durably: the image makes durable its own name only.
-fn create_dir(dir: &Path) -> Result<(), DirectoryError> {
+fn create_dir(dir: &Path, made: &mut Made) -> Result<(), DirectoryError> {
     use std::os::unix::fs::DirBuilderExt;
     if dir.is_dir() {
         return Ok(());
@@ -223,12 +278,15 @@ fn create_dir(dir: &Path) -> Result<(), DirectoryError> {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    create_dir(above)?;
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(dir)
-        .and_then(|()| File::open(above)?.sync_all())
+    create_dir(above, made)?;
+    match std::fs::DirBuilder::new().mode(0o700).create(dir) {
+        Ok(()) => made.dirs.push(dir.to_owned()),
+        // Somebody else was first.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => {}
+        Err(source) => return Err(DirectoryError::File { path: dir.to_owned(), source }),
+    }
+    File::open(above)
+        .and_then(|above| above.sync_all())
         .map_err(|source| DirectoryError::File { path: dir.to_owned(), source })
 }
 
@@ -242,41 +300,91 @@ enum Found {
 
 /// Asks for a holder, then for the image's lock. A lock without a holder that answers may be a holder that is
 /// only starting, or ending: that is waited for.
-fn find(settings: &Settings, path: &Path, clock: &dyn Clock) -> Result<Found, DirectoryError> {
+fn find(
+    settings: &Settings,
+    path: &Path,
+    clock: &dyn Clock,
+    made: &mut Made,
+) -> Result<Found, DirectoryError> {
     let dir = &settings.dir;
-    let until_ns = clock.now_ns() + HOLDER_CHANGES_WITHIN_NS;
+    let began_ns = clock.now_ns();
+    let mut until_ns = began_ns + HOLDER_CHANGES_WITHIN_NS;
+    let mut flushing_bytes = None;
     loop {
-        match take_over(dir) {
+        match take_over(dir, settings.warning) {
             Ok(TakeOver::Held(held)) => return Ok(Found::Held(held)),
-            Ok(TakeOver::Nobody) => {}
+            Ok(TakeOver::Nobody | TakeOver::Unanswered) => {}
+            Ok(TakeOver::Flushing { grace, used_bytes }) => {
+                if flushing_bytes.replace(used_bytes).is_none() {
+                    let within_ns = u64::try_from(grace.as_nanos()).unwrap_or(u64::MAX);
+                    until_ns = until_ns.saturating_add(within_ns);
+                    tracing::warn!(
+                        used_bytes,
+                        ?grace,
+                        "the holder of an earlier run is flushing; waiting for it, its grace at most"
+                    );
+                }
+                if clock.now_ns() <= until_ns {
+                    clock.sleep_ns(HOLDER_LOOK_AGAIN_NS);
+                    continue;
+                }
+            }
             Err(LinkError::Busy { pid }) => {
                 return Err(DirectoryError::InUse { dir: dir.clone(), pid: Some(pid) });
             }
             Err(error) => return Err(error.into()),
         }
-        if let Some(image) = open_image(path, settings)? {
+        if let Some(image) = open_image(path, settings, made)? {
             return Ok(Found::Image(image));
         }
-        if clock.now_ns() > until_ns {
-            return Err(DirectoryError::InUse { dir: dir.clone(), pid: None });
+        let now_ns = clock.now_ns();
+        if now_ns > until_ns {
+            let dir = dir.clone();
+            let waited = Duration::from_nanos(now_ns - began_ns);
+            return Err(match flushing_bytes {
+                Some(used_bytes) => DirectoryError::StillFlushing { dir, waited, used_bytes },
+                None => DirectoryError::InUse { dir, pid: None },
+            });
         }
         clock.sleep_ns(HOLDER_LOOK_AGAIN_NS);
     }
 }
 
-/// `None`: somebody has the lock.
-fn open_image(path: &Path, settings: &Settings) -> Result<Option<FileDevice>, DirectoryError> {
+/// `None`: somebody has the lock, or took the file away.
+fn open_image(
+    path: &Path,
+    settings: &Settings,
+    made: &mut Made,
+) -> Result<Option<FileDevice>, DirectoryError> {
     let wrong = |source: DeviceError| DirectoryError::Image {
         path: path.to_owned(),
         source: source.into(),
     };
-    let mode = match path.try_exists() {
-        Ok(true) => OpenMode::Existing,
-        Ok(false) => OpenMode::Create { capacity_bytes: 0 },
-        Err(source) => return Err(DirectoryError::File { path: path.to_owned(), source }),
+    let file = |source| DirectoryError::File { path: path.to_owned(), source };
+    let exists = path.try_exists().map_err(file)?;
+    let mode = match exists {
+        true => OpenMode::Existing,
+        false => OpenMode::Create { capacity_bytes: 0 },
     };
     let image = FileDevice::open(path, mode, settings.engine, settings.direct).map_err(wrong)?;
-    Ok(image.try_lock().map_err(wrong)?.then_some(image))
+    if !image.try_lock().map_err(wrong)? {
+        return Ok(None);
+    }
+    // A failed creation removes its file before it lets go of the lock: this may be that file.
+    let ours = rustix::fs::fstat(&image).map_err(|errno| file(errno.into()))?;
+    let named = match rustix::fs::stat(path) {
+        Ok(named) => named,
+        Err(rustix::io::Errno::NOENT) => return Ok(None),
+        Err(errno) => return Err(file(errno.into())),
+    };
+    if (ours.st_dev, ours.st_ino) != (named.st_dev, named.st_ino) {
+        return Ok(None);
+    }
+    if !exists {
+        made.files.push(path.to_owned());
+        made.image = Some(image.clone());
+    }
+    Ok(Some(image))
 }
 
 fn proven_rate(

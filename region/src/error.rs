@@ -13,6 +13,14 @@ pub enum ImageError {
         /// The eight bytes found.
         found: u64,
     },
+    /// Zeros where the superblocks should be, and something behind them: an image that lost its head.
+    #[error(
+        "the superblocks are gone (zeros), but the image is not new: there are data at offset {found_at}; it was not touched"
+    )]
+    LostHead {
+        /// First byte that is not zero.
+        found_at: u64,
+    },
     /// Written by another version.
     #[error("image format version {found}, this program reads {supported}")]
     Version {

@@ -4,6 +4,7 @@
 //! 0        superblock          4 KiB, second copy at 4 KiB
 //! 8 KiB    commit slot 0       header 128 B + 16 B per segment, rounded up to 4 KiB
 //! ...      commit slot 1       the same
+//! ...      slots 0 and 1       second copies
 //! 1 MiB..  segments            each holds frames, one after another, from its start
 //! ```
 //! A frame: 64 B header, payload, extent table (8 B an extent), a checksum for each 4 KiB of payload.
@@ -15,9 +16,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::geometry::Geometry;
 
 /// Version of this format.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 /// First bytes of a superblock.
 pub const SUPERBLOCK_MAGIC: u64 = 0x3156_4152_5544_5250;
+/// In the superblock's place while an image is being made: nothing is in it yet.
+pub const UNFINISHED_MAGIC: u64 = 0x3146_4e55_5544_5250;
 /// First bytes of a commit slot.
 pub const SLOT_MAGIC: u64 = 0x3154_4f4c_5344_5250;
 /// First bytes of a frame.
@@ -26,6 +29,10 @@ pub const FRAME_MAGIC: u32 = 0x4d46_5250;
 pub const SUPERBLOCK_COPY: u64 = 4096;
 /// Where the first slot lies.
 pub const SLOTS_AT: u64 = 8192;
+/// Slots, used in turn.
+pub const SLOTS: u64 = 2;
+/// Places each slot is written to.
+pub const SLOT_COPIES: u64 = 2;
 /// Payload bytes under one checksum.
 pub const CHECK_BYTES: usize = 4096;
 /// Bytes of a frame header.
@@ -186,19 +193,24 @@ impl Layout {
         }
     }
 
-    /// Offset of a commit slot.
-    pub fn slot_at(&self, slot: u64) -> u64 {
-        SLOTS_AT + (slot & 1) * self.slot_bytes
+    /// Offset of a copy of a commit slot. The copies of one slot do not touch.
+    pub fn slot_at(&self, slot: u64, copy: u64) -> u64 {
+        SLOTS_AT + (copy % SLOT_COPIES * SLOTS + slot % SLOTS) * self.slot_bytes
     }
 
-    /// Bytes of a commit slot.
+    /// Bytes of one copy of a commit slot.
     pub fn slot_bytes(&self) -> u64 {
         self.slot_bytes
     }
 
+    /// Most bytes that a final commit writes: both slots, both copies.
+    pub fn final_commit_bytes(&self) -> u64 {
+        SLOTS * SLOT_COPIES * self.slot_bytes
+    }
+
     /// Offset of a segment; `segments` itself is the end of the image.
     pub fn segment_at(&self, segment: u32) -> u64 {
-        (SLOTS_AT + 2 * self.slot_bytes).next_multiple_of(1 << 20)
+        (SLOTS_AT + self.final_commit_bytes()).next_multiple_of(1 << 20)
             + u64::from(segment) * self.segment_bytes
     }
 }

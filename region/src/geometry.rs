@@ -8,6 +8,8 @@ pub const BLOCK_BYTES: u64 = 64 * 1024;
 pub const GRAIN_SHIFT_BARRIER: u32 = 6;
 /// Grain of trap mode as a power of two: 4 KiB, a page.
 pub const GRAIN_SHIFT_TRAP: u32 = 12;
+/// Frames that compaction may have on their way.
+pub(crate) const COMPACTION_FRAMES: u32 = 4;
 /// Grains covered by one bitmap word.
 pub const WORD_GRAINS: u64 = 64;
 
@@ -104,10 +106,24 @@ impl Geometry {
         body + body.div_ceil(self.segment_bytes / 2) * 8192
     }
 
-    /// Most bytes of frames that a process may leave half done when it dies: a flush by another writes them
-    /// again, in addition to [`Geometry::flush_bytes`], also those that were never charged (compaction, a drill).
-    pub fn settle_bytes(&self) -> u64 {
-        u64::from(self.buffers) * self.segment_bytes
+    /// Most bytes of frames that a flush finds half done by a killed process and writes again, in addition to
+    /// [`Geometry::flush_bytes`]. Frames of dirty bytes are not among them: those count as dirty until they are
+    /// durable. Frames of compaction are, and it keeps to so few. Their places in the log are theirs
+    /// already, so they cost time and no space. (A flush or a drill that is itself killed leaves
+    /// up to a segment for each buffer; that is the reserve's.)
+    pub fn settle_bytes(&self, budget_bytes: u64) -> u64 {
+        // One more is open, and the grains of one bitmap word may go beyond.
+        u64::from(COMPACTION_FRAMES + 1) * self.frame_bytes_max(budget_bytes) + self.word_bytes()
+    }
+
+    /// Most bytes of a frame: so small that a few of them in flight leave most of a small budget to writers.
+    pub fn frame_bytes_max(&self, budget_bytes: u64) -> u64 {
+        (budget_bytes / 8).next_power_of_two().clamp(16 << 10, self.segment_bytes)
+    }
+
+    /// What a warning must leave time for: [`Geometry::flush_bytes`] and [`Geometry::settle_bytes`].
+    pub fn warned_bytes(&self, budget_bytes: u64) -> u64 {
+        self.flush_bytes(budget_bytes) + self.settle_bytes(budget_bytes)
     }
 
     /// Segments that must stay free so that `dirty_bytes` can always be flushed, by up to four writers.

@@ -7,8 +7,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::error::{ImageError, OpenError};
 use crate::format::{
-    FORMAT_VERSION, Layout, SEGMENT_WRITTEN, SLOT_MAGIC, SUPERBLOCK_COPY, SUPERBLOCK_MAGIC,
-    SlotHeader, SlotSegment, Superblock, checksum,
+    FORMAT_VERSION, Layout, SEGMENT_WRITTEN, SLOT_COPIES, SLOT_MAGIC, SLOTS, SUPERBLOCK_COPY,
+    SUPERBLOCK_MAGIC, SlotHeader, SlotSegment, Superblock, UNFINISHED_MAGIC, checksum,
 };
 use crate::geometry::{BLOCK_BYTES, GRAIN_SHIFT_BARRIER, GRAIN_SHIFT_TRAP, Geometry};
 use crate::ledger::Ledger;
@@ -16,6 +16,9 @@ use crate::sys::AlignedBytes;
 
 /// Frame buffers of a region; not part of the format.
 pub(crate) const BUFFERS: u32 = 20;
+
+/// How far a device that begins with zeros is looked at: slots, and the beginning of the log.
+const HEAD_LOOKED_AT_BYTES: u64 = 4 << 20;
 
 /// Aligned memory for I/O, or a typed error.
 pub(crate) fn aligned(len: usize) -> Result<AlignedBytes, OpenError> {
@@ -26,10 +29,16 @@ pub(crate) fn aligned(len: usize) -> Result<AlignedBytes, OpenError> {
     })
 }
 
-/// Empties the place of superblock and slots; durable on return. [`publish`] makes it an image, after the
-/// first commit: cut off in between, it is a device that was never an image, and creation begins again.
+/// Empties the places of the slots and says that an image is being made; durable on return. [`publish`] makes it
+/// one, after the first commit: cut off in between, creation begins again.
 pub(crate) fn prepare(device: &dyn Device, geometry: &Geometry) -> Result<(), OpenError> {
-    let head = aligned(Layout::of(geometry).slot_at(1) as usize + 4096)?;
+    let mut head = aligned(Layout::of(geometry).segment_at(0) as usize)?;
+    for at in [0, SUPERBLOCK_COPY as usize] {
+        head.as_mut()[at..at + 8].copy_from_slice(&UNFINISHED_MAGIC.to_le_bytes());
+    }
+    // First alone: from now on the device is not mistaken for one that lost its head.
+    device.write_at(0, &head.as_slice()[..2 * SUPERBLOCK_COPY as usize])?;
+    device.flush()?;
     device.write_at(0, head.as_slice())?;
     device.flush()?;
     Ok(())
@@ -63,7 +72,8 @@ pub(crate) fn publish(
     Ok(())
 }
 
-/// Reads the superblock: identity and sizes. `None`: the device begins with zeros and was never an image.
+/// Reads the superblock: identity and sizes. `None`: the device is new, or an image was begun on it and never
+/// finished.
 pub(crate) fn read_superblock(device: &dyn Device) -> Result<Option<(Geometry, u64)>, OpenError> {
     let found_bytes = device.capacity_bytes();
     if found_bytes < 2 * SUPERBLOCK_COPY {
@@ -78,14 +88,18 @@ pub(crate) fn read_superblock(device: &dyn Device) -> Result<Option<(Geometry, u
     let mut head = aligned(2 * SUPERBLOCK_COPY as usize)?;
     device.read_at(0, head.as_mut())?;
     if head.as_slice().iter().all(|byte| *byte == 0) {
-        return Ok(None);
+        return refuse_lost_head(device).map(|()| None);
     }
-    let first = parse_superblock(head.as_slice(), 0);
-    let superblock = match first {
-        Err(first) => {
-            parse_superblock(head.as_slice(), SUPERBLOCK_COPY as usize).map_err(|_| first)?
+    let copies =
+        [0, SUPERBLOCK_COPY as usize].map(|at| (at, parse_superblock(head.as_slice(), at)));
+    let superblock = match copies {
+        [(_, Ok(superblock)), _] | [_, (_, Ok(superblock))] => superblock,
+        [(at, Err(first)), (copy_at, Err(_))] => {
+            let magic =
+                |at: usize| head.as_slice()[at..].first_chunk().map(|m| u64::from_le_bytes(*m));
+            let is_unfinished = [at, copy_at].iter().any(|at| magic(*at) == Some(UNFINISHED_MAGIC));
+            return if is_unfinished { Ok(None) } else { Err(first.into()) };
         }
-        Ok(superblock) => superblock,
     };
     let geometry = Geometry {
         reserved_bytes: superblock.reserved_bytes.get(),
@@ -100,6 +114,23 @@ pub(crate) fn read_superblock(device: &dyn Device) -> Result<Option<(Geometry, u
         return Err(ImageError::Truncated { expected_bytes, found_bytes }.into());
     }
     Ok(Some((geometry, superblock.image_id.get())))
+}
+
+/// Zeros where superblocks would be: new, unless anything else is there. An image has a commit in its first slot
+/// from the beginning, and frames behind the slots.
+fn refuse_lost_head(device: &dyn Device) -> Result<(), OpenError> {
+    let mut part = aligned(64 << 10)?;
+    let end = device.capacity_bytes().min(HEAD_LOOKED_AT_BYTES);
+    let mut at = 0;
+    while at < end {
+        let len = (end - at).min(part.as_slice().len() as u64) as usize;
+        device.read_at(at, &mut part.as_mut()[..len])?;
+        if let Some(index) = part.as_slice()[..len].iter().position(|byte| *byte != 0) {
+            return Err(ImageError::LostHead { found_at: at + index as u64 }.into());
+        }
+        at += len as u64;
+    }
+    Ok(())
 }
 
 fn check_geometry(geometry: &Geometry) -> Result<(), ImageError> {
@@ -162,9 +193,10 @@ pub(crate) struct SlotContents<'a> {
     pub unix_ms: u64,
 }
 
-/// Flushes what came before, writes a slot at its turn, and flushes it; the other slot stays valid until this
-/// one is. A final commit goes to both, so that a flaw in one cannot bring an older state back. Returns
-/// the bytes written.
+/// Writes a slot at its turn, both copies, and flushes them; what it covers is durable. The other slot stays
+/// valid until this one is. A loss on the way leaves the older commit or, if either copy is whole, the new
+/// one; a flaw that comes later must hit both copies to bring the older state back. A final commit
+/// goes to both slots. Returns the bytes written.
 pub(crate) fn write_slot(
     ledger: &Ledger,
     layout: &Layout,
@@ -172,12 +204,15 @@ pub(crate) fn write_slot(
     contents: &SlotContents<'_>,
     skip_flush: bool,
 ) -> Result<u64, DeviceError> {
-    let copies = if contents.is_final { 2 } else { 1 };
-    for _ in 0..copies {
+    let mut written_bytes = 0;
+    for _ in 0..if contents.is_final { SLOTS } else { 1 } {
         let commit = ledger.commits().load(Acquire) + 1;
         let turn = ledger.slot_turn().load(Acquire);
         let bytes = slot_bytes(ledger, contents, commit)?;
-        device.write_at(layout.slot_at(turn), bytes.as_slice())?;
+        for copy in 0..SLOT_COPIES {
+            device.write_at(layout.slot_at(turn, copy), bytes.as_slice())?;
+            written_bytes += bytes.as_slice().len() as u64;
+        }
         if !skip_flush {
             device.flush()?;
         }
@@ -185,7 +220,7 @@ pub(crate) fn write_slot(
         ledger.slot_turn().store(turn ^ 1, Release);
     }
     ledger.commit_seq().store(contents.last_seq, Release);
-    Ok(copies * layout.slot_bytes())
+    Ok(written_bytes)
 }
 
 fn slot_bytes(
@@ -243,6 +278,8 @@ pub(crate) struct Slot {
     pub segments: Vec<SlotSegment>,
     /// Which of the two places.
     pub turn: u64,
+    /// Where the other copy lies if it is not the same: damaged since, or never written whole.
+    pub flawed_copy_at: Option<u64>,
 }
 
 /// The newest valid commit.
@@ -253,25 +290,41 @@ pub(crate) fn read_slots(
 ) -> Result<Slot, OpenError> {
     let layout = Layout::of(geometry);
     let mut newest: Option<Slot> = None;
-    for turn in 0..2 {
-        let mut bytes = aligned(layout.slot_bytes() as usize)?;
-        device.read_at(layout.slot_at(turn), bytes.as_mut())?;
-        if let Some(slot) = parse_slot(bytes.as_slice(), geometry, image_id, turn) {
-            let newer = newest
-                .as_ref()
-                .is_none_or(|best| slot.header.commit.get() > best.header.commit.get());
-            if newer {
-                newest = Some(slot);
-            }
-        }
+    for turn in 0..SLOTS {
+        let newer = read_slot(device, geometry, image_id, turn)?.filter(|slot| {
+            newest.as_ref().is_none_or(|best| slot.header.commit.get() > best.header.commit.get())
+        });
+        newest = newer.or(newest);
     }
     newest.ok_or_else(|| {
         ImageError::NoCommit {
-            first_offset_bytes: layout.slot_at(0),
-            second_offset_bytes: layout.slot_at(1),
+            first_offset_bytes: layout.slot_at(0, 0),
+            second_offset_bytes: layout.slot_at(1, 0),
         }
         .into()
     })
+}
+
+/// The newer of a slot's copies, and where the other lies if it is not the same.
+fn read_slot(
+    device: &dyn Device,
+    geometry: &Geometry,
+    image_id: u64,
+    turn: u64,
+) -> Result<Option<Slot>, OpenError> {
+    let layout = Layout::of(geometry);
+    let mut bytes = aligned(layout.slot_bytes() as usize)?;
+    let mut copies = Vec::new();
+    for copy in 0..SLOT_COPIES {
+        let at = layout.slot_at(turn, copy);
+        device.read_at(at, bytes.as_mut())?;
+        copies.push((at, parse_slot(bytes.as_slice(), geometry, image_id, turn)));
+    }
+    let commit_of = |slot: &Option<Slot>| slot.as_ref().map_or(0, |slot| slot.header.commit.get());
+    copies.sort_by_key(|(_, slot)| std::cmp::Reverse(commit_of(slot)));
+    let newest = commit_of(&copies[0].1);
+    let flawed = copies.iter().find(|(_, slot)| commit_of(slot) != newest).map(|(at, _)| *at);
+    Ok(copies.swap_remove(0).1.map(|slot| Slot { flawed_copy_at: flawed, ..slot }))
 }
 
 fn parse_slot(bytes: &[u8], geometry: &Geometry, image_id: u64, turn: u64) -> Option<Slot> {
@@ -295,5 +348,5 @@ fn parse_slot(bytes: &[u8], geometry: &Geometry, image_id: u64, turn: u64) -> Op
         .map(SlotSegment::read_from_bytes)
         .collect::<Result<Vec<_>, _>>()
         .ok()?;
-    Some(Slot { header, segments, turn })
+    Some(Slot { header, segments, turn, flawed_copy_at: None })
 }

@@ -31,6 +31,7 @@ mod image;
 pub mod inspect;
 mod lanes;
 mod ledger;
+mod observed;
 pub mod planted;
 pub mod policy;
 pub mod promise;
@@ -41,6 +42,7 @@ pub mod stats;
 mod sys;
 mod tracking;
 mod trapped;
+mod watch;
 
 pub use announce::{LaneGuard, Need};
 pub use error::{ImageError, OpenError, RegionError};

@@ -1,8 +1,9 @@
 //! The arithmetic of the promise: how much may be dirty so that the flush fits the warning.
 //!
-//! `flush_bytes(budget) <= proven rate x (warning - reserve)` (Viyojit, section 5.1). The reserve is time for
-//! what does not grow with the budget: stopping writers, commit records, the last device flush, and the frames
-//! that a killed process left half done ([`Geometry::settle_bytes`] at most).
+//! `warned_bytes(budget) <= proven rate x (warning - reserve)` (Viyojit, section 5.1). The bytes are those of the
+//! budget in the flush's layout and those of the frames that a killed process left half done
+//! ([`Geometry::warned_bytes`]). The reserve is time for the rest: stopping writers, commit records, the last
+//! device flush.
 
 use std::time::Duration;
 
@@ -31,6 +32,13 @@ pub struct Terms {
     pub rate_bytes_per_s: u64,
     /// Region size, bytes.
     pub region_bytes: u64,
+}
+
+impl Terms {
+    /// Time that a flush of the whole budget may take.
+    pub(crate) fn flush_time_max(&self) -> Duration {
+        self.warning.saturating_sub(self.reserve)
+    }
 }
 
 /// The budget and what it means.
@@ -132,16 +140,25 @@ pub fn promise(
 /// Time to flush `budget_bytes` at the proven rate, without reserve.
 pub fn flush_time(geometry: &Geometry, rate_bytes_per_s: u64, budget_bytes: u64) -> Duration {
     Duration::from_secs_f64(
-        geometry.flush_bytes(budget_bytes) as f64 / rate_bytes_per_s.max(1) as f64,
+        geometry.warned_bytes(budget_bytes) as f64 / rate_bytes_per_s.max(1) as f64,
     )
 }
 
 fn largest_budget(geometry: &Geometry, rate_bytes_per_s: u64, time: Duration) -> u64 {
+    largest_within(rate_bytes_per_s, time, |bytes| geometry.warned_bytes(bytes))
+}
+
+/// Most dirty bytes whose `cost`, in bytes to write, can be written within `time`; to 4 KiB.
+pub(crate) fn largest_within(
+    rate_bytes_per_s: u64,
+    time: Duration,
+    cost: impl Fn(u64) -> u64,
+) -> u64 {
     let affordable = (rate_bytes_per_s as f64 * time.as_secs_f64()).min(1e18) as u64;
     let (mut fits, mut beyond) = (0u64, affordable + 1);
     while beyond - fits > 4096 {
         let middle = fits + (beyond - fits) / 2;
-        if geometry.flush_bytes(middle) <= affordable { fits = middle } else { beyond = middle }
+        if cost(middle) <= affordable { fits = middle } else { beyond = middle }
     }
     fits
 }
@@ -166,13 +183,33 @@ mod tests {
     #[test]
     fn a_derived_budget_fits_its_own_promise() {
         let found = promise(&geometry(), &terms(), BudgetWish::Derived).unwrap();
-        assert!(geometry().flush_bytes(found.budget_bytes) <= 900_000_000);
+        assert!(geometry().warned_bytes(found.budget_bytes) <= 900_000_000);
         assert!(found.flush_time <= Duration::from_secs(10));
         assert!(!found.covers_whole_region);
         let rich = Terms { rate_bytes_per_s: 10_000_000_000, ..terms() };
         let found = promise(&geometry(), &rich, BudgetWish::Derived).unwrap();
         assert_eq!(found.budget_bytes, 1 << 30);
         assert!(found.covers_whole_region);
+    }
+
+    #[test]
+    fn frames_left_half_done_are_paid_for() {
+        let geometry = geometry();
+        let budget_bytes = 64 << 20;
+        let settle_bytes = geometry.settle_bytes(budget_bytes);
+        assert!(settle_bytes > 5 * geometry.segment_bytes);
+        assert!(geometry.settle_bytes(128 << 10) < 128 << 10);
+        // Exactly the flush's time is too little, by exactly the time of those frames.
+        let seconds = |bytes: u64| Duration::from_secs_f64(bytes as f64 / 100e6);
+        let flush_bytes = geometry.flush_bytes(budget_bytes);
+        let given = |bytes| Terms {
+            warning: terms().reserve + seconds(bytes) + Duration::from_millis(1),
+            ..terms()
+        };
+        let wish = BudgetWish::Bytes(budget_bytes);
+        let error = promise(&geometry, &given(flush_bytes), wish).unwrap_err();
+        assert!(matches!(error, PromiseError::TooLarge { .. }), "{error}");
+        promise(&geometry, &given(flush_bytes + settle_bytes), wish).unwrap();
     }
 
     #[test]

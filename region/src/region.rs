@@ -16,7 +16,7 @@ use crate::append::count_live;
 use crate::assemble::{appender, new_memory, segments_wanted, spawn_cleaner};
 use crate::attachment::map_region;
 use crate::budget::Budget;
-use crate::clean::{Cleaner, QUEUE_DEPTH};
+use crate::clean::{Cleaner, Pump, QUEUE_DEPTH};
 use crate::config::{check_grain, checked};
 use crate::core::{Core, hint_tables};
 use crate::error::{OpenError, RegionError};
@@ -51,6 +51,9 @@ pub enum Origin {
         commit_unix_ms: u64,
         /// Group commits applied after it.
         tail_frames: u64,
+        /// Where on the device a copy of the newest commit is damaged, or was being written when the run
+        /// ended; the other copy was used.
+        flawed_commit_at: Option<u64>,
     },
     /// Memory kept by a holder; nothing was read.
     Attached,
@@ -146,7 +149,14 @@ impl Region {
         ledger.commits().store(header.commit.get(), Release);
         ledger.slot_turn().store(found.slot.turn ^ 1, Release);
         ledger.life().store(u64::from(header.life.get()) + 1, Release);
+        if let Some(offset_bytes) = found.slot.flawed_copy_at {
+            tracing::warn!(
+                offset_bytes,
+                "a copy of the newest commit is damaged or was cut off; the other is whole"
+            );
+        }
         let origin = Origin::Recovered {
+            flawed_commit_at: found.slot.flawed_copy_at,
             was_final: header.is_final.get() != 0,
             commit_unix_ms: header.unix_ms.get(),
             tail_frames: found.tail_frames,
@@ -212,7 +222,7 @@ impl Region {
     ) -> Result<Self, OpenError> {
         let map = map_region(&memory)?;
         let geometry = *ledger.geometry();
-        let (recent, marks) = hint_tables(&ledger)?;
+        let (recent, marks) = hint_tables(&ledger, config.policy)?;
         let used = ledger.budget_used().load(Acquire);
         // The budget proper is put in force at the end, when the log has room for its flush.
         let limit = BUDGET_MIN_BYTES.max(used);
@@ -388,6 +398,10 @@ impl Region {
             if used <= bytes {
                 core.fit_log(core.region_bytes(), bytes)?;
                 cleaner.ensure_space(core)?;
+                // Frames of the size that went with another budget: the time to write them again is reckoned by
+                // this one.
+                core.appender.lock().close_frame(&core.ledger, 0);
+                cleaner.pump(core, Pump::Durable)?;
                 if core.coverable_bytes() < bytes {
                     return Err(core.log_full());
                 }
@@ -490,9 +504,10 @@ impl Region {
 
     /// Stops intake for good, flushes everything, commits it as final.
     ///
-    /// Lanes are taken one by one and never given back: a writer that holds one ends its operation first,
-    /// one that waits for budget gets [`RegionError::Closed`]. In trap mode every page is closed for good:
-    /// a thread that stores waits until the process ends or the region is dropped.
+    /// A writer that holds a lane ends its operation first; one that waits for budget gets
+    /// [`RegionError::Closed`], and so does whoever tries to change anything later. Lanes may still be locked to
+    /// read, once the flush is over. In trap mode every page is closed for good: a thread that stores
+    /// waits until the process ends or the region is dropped.
     pub fn close(&self, threads: usize) -> Result<FlushReport, RegionError> {
         let core = &self.core;
         core.budget.close();
@@ -513,8 +528,10 @@ impl Region {
         cleaner.quiesce();
         let options = FlushOptions { threads, unix_ms: core.clock.unix_ms() };
         let report = flush_all(&core.ledger, &core.map, &core.layout, &*core.device, options);
-        // The lanes stay locked: nothing may change any more.
-        lanes.into_iter().for_each(std::mem::forget);
+        // Whoever gets a lane from here on finds the region closed and can only read.
+        for mut lane in lanes {
+            lane.credit_bytes = 0;
+        }
         if let Err(RegionError::Latched { cause }) = &report {
             let _ = core.failure.set(cause.clone());
         }

@@ -53,6 +53,10 @@ counters! {
     stalls,
     /// Nanoseconds writers waited.
     stall_ns,
+    /// Conservative rate of the device as the cleaner's own writes show it, bytes per second; 0: not known.
+    observed_rate_bytes_per_s,
+    /// Samples of that rate.
+    rate_samples,
     /// Write faults taken (trap modes).
     faults,
     /// Pages protected again.

@@ -5,10 +5,13 @@
 use std::sync::Arc;
 
 use perdura_media::sim::SimDevice;
-use perdura_media::{Device, SimClock};
+use perdura_media::{BlockBuf, Device, SimClock};
+use perdura_region::format::Layout;
 use perdura_region::planted::Planted;
 use perdura_region::region::Origin;
-use perdura_region::{BLOCK_BYTES, Config, LaneId, Need, Region, RegionError};
+use perdura_region::{
+    BLOCK_BYTES, Config, ImageError, LaneId, Need, OpenError, Region, RegionError,
+};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 
@@ -271,6 +274,127 @@ fn memory_left_by_a_killed_process_is_taken_up_again() {
         let device = device.power_cycle(seed);
         assert!(memory(&open(&device, Planted::None)) == last, "seed {seed}");
     }
+}
+
+#[test]
+fn a_closed_region_can_be_read_and_refuses_to_be_changed() {
+    let device = SimDevice::new(0, 1);
+    let region = open(&device, Planted::None);
+    write(&region, 0, b"before").unwrap();
+    // Budget obtained before the end, and a writer that comes with it afterwards.
+    let credit = region.satisfy(Need::Room { bytes: 4096 }).unwrap();
+    let in_time = region.lock(LaneId(1));
+    std::thread::scope(|scope| {
+        let closing = scope.spawn(|| region.close(1).unwrap());
+        while region.check_open().is_ok() {
+            std::thread::yield_now();
+        }
+        // The lane was locked in time: what it still does is flushed.
+        let mut in_time = in_time;
+        in_time.write(BLOCK_BYTES, b"in time").unwrap();
+        drop(in_time);
+        closing.join().unwrap();
+    });
+    let mut late = region.lock_with(LaneId(0), credit);
+    assert_eq!(late.bytes(0, 6), b"before");
+    let need = late.write(0, b"after.").unwrap_err();
+    drop(late);
+    assert!(matches!(region.satisfy(need), Err(RegionError::Closed)));
+    assert!(matches!(write(&region, 64, b"after"), Err(RegionError::Closed)));
+    assert_eq!(region.used_bytes(), 0);
+    let last = memory(&region);
+    region.close(1).unwrap();
+    drop(region);
+    let region = open(&device.power_cycle(1), Planted::None);
+    assert!(memory(&region) == last);
+    assert!(memory(&region)[BLOCK_BYTES as usize..].starts_with(b"in time"));
+}
+
+/// A run that ends without a flush, after two checkpoints: the newest commit and one to fall back to.
+fn with_two_commits(seed: u64) -> (SimDevice, Vec<u8>, [u64; 4]) {
+    let device = SimDevice::new(0, seed);
+    let region = open(&device, Planted::None);
+    write(&region, 0, b"older").unwrap();
+    region.checkpoint().unwrap();
+    write(&region, 0, b"newer").unwrap();
+    region.checkpoint().unwrap();
+    let last = memory(&region);
+    let layout = Layout::of(region.geometry());
+    drop(region);
+    // Commit 1 makes the image, so the third is in the first slot again.
+    let (newest, older) = (0, 1);
+    let places = [(newest, 0), (newest, 1), (older, 0), (older, 1)];
+    (device.power_cycle(seed), last, places.map(|(slot, copy)| layout.slot_at(slot, copy)))
+}
+
+fn flawed_commit_at(region: &Region) -> Option<u64> {
+    match region.origin() {
+        Origin::Recovered { flawed_commit_at, .. } => flawed_commit_at,
+        origin => panic!("{origin:?}"),
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_the_newest_commit_is_told_and_costs_nothing() {
+    let mut random = Random::seed_from_u64(1);
+    let (device, last, _) = with_two_commits(0);
+    let region = open(&device, Planted::None);
+    assert_eq!(flawed_commit_at(&region), None);
+    assert!(memory(&region) == last);
+    for seed in 0..40 {
+        let (device, last, places) = with_two_commits(seed);
+        let at = places[(seed % 2) as usize];
+        // Header or the first entries of the table.
+        device.flip_bit(at + random.random_range(0..160), random.random_range(0..8));
+        let region = open(&device, Planted::None);
+        assert_eq!(flawed_commit_at(&region), Some(at), "seed {seed}");
+        assert!(memory(&region) == last, "seed {seed}");
+        // The flaw is gone after the slot's next turn.
+        region.checkpoint().unwrap();
+        write(&region, 0, b"later").unwrap();
+        region.checkpoint().unwrap();
+        drop(region);
+        let region = open(&device.power_cycle(seed), Planted::None);
+        assert_eq!(flawed_commit_at(&region), None, "seed {seed}");
+        assert!(memory(&region).starts_with(b"later"), "seed {seed}");
+    }
+}
+
+#[test]
+fn an_image_that_lost_its_head_is_refused_and_not_made_anew() {
+    let (device, _, _) = with_two_commits(1);
+    let zeros = BlockBuf::zeroed(8192);
+    device.write_at(0, &zeros).unwrap();
+    let before = device.snapshot();
+    let clock = Arc::new(SimClock::new(2_000));
+    let refused = Region::open(Arc::new(device.clone()), clock.clone(), config(Planted::None));
+    let Err(OpenError::Image(ImageError::LostHead { found_at })) = refused else {
+        panic!("{:?}", refused.err())
+    };
+    assert_eq!(found_at, 8192);
+    assert!(device.snapshot() == before);
+    // Room that nobody wrote is new.
+    let device = SimDevice::new(8 << 20, 1);
+    Region::open(Arc::new(device), clock, config(Planted::None)).unwrap();
+}
+
+/// Two flaws at once cannot be told from a commit that was never written: what the fault model admits.
+#[test]
+fn both_copies_of_the_newest_commit_damaged_bring_the_older_state_or_an_error() {
+    let (device, _, places) = with_two_commits(3);
+    device.flip_bit(places[0] + 9, 1);
+    device.flip_bit(places[1] + 17, 1);
+    let region = open(&device, Planted::None);
+    assert!(memory(&region).starts_with(b"older"));
+    let (device, _, places) = with_two_commits(3);
+    places.iter().for_each(|at| device.flip_bit(at + 9, 1));
+    let clock = Arc::new(SimClock::new(2_000));
+    let refused = Region::open(Arc::new(device.clone()), clock, config(Planted::None)).err();
+    let expected = Some(OpenError::Image(ImageError::NoCommit {
+        first_offset_bytes: places[0],
+        second_offset_bytes: places[2],
+    }));
+    assert_eq!(format!("{refused:?}"), format!("{expected:?}"));
 }
 
 #[test]

@@ -139,7 +139,7 @@ impl Store {
             Halt::Stop(Stop::Killed) => Err(StoreError::Killed),
             Halt::Stop(Stop::Need(Need::Buffer)) => Ok(self.region().satisfy(Need::Buffer)?),
             Halt::Stop(Stop::Need(Need::Room { bytes })) => {
-                let budget_bytes = self.region().budget_bytes();
+                let budget_bytes = self.region().budget_now_bytes();
                 let wanted = bytes.max(session.asked_bytes.saturating_mul(2));
                 // With the whole budget in hand, an attempt that got no further never will.
                 let is_stuck = session.asked_bytes >= budget_bytes

@@ -9,6 +9,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, socketpair,
+    sockopt,
 };
 
 use super::SOCKET_NAME;
@@ -36,6 +37,9 @@ pub enum LinkError {
         /// That server.
         pid: i32,
     },
+    /// The holder closed the connection without an answer.
+    #[error("the holder closed the connection")]
+    Closed,
     /// The holder said something else than expected, or nothing.
     #[error("the holder gave no usable answer: {0}")]
     Answer(String),
@@ -73,6 +77,15 @@ pub enum TakeOver {
     Nobody,
     /// A holder whose server is gone.
     Held(Held),
+    /// A holder in the middle of its flush: ask again, for as long as its grace.
+    Flushing {
+        /// Time that the holder was told it has.
+        grace: Duration,
+        /// Bytes that were dirty when it began.
+        used_bytes: u64,
+    },
+    /// A holder that ended, or did not get round to answering, while it was asked: ask again.
+    Unanswered,
 }
 
 fn io_error(what: impl Into<String>) -> impl FnOnce(rustix::io::Errno) -> LinkError {
@@ -103,8 +116,14 @@ fn dial(dir: &Path) -> Result<Option<OwnedFd>, LinkError> {
     let socket =
         socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .map_err(io_error("socket"))?;
+    // A holder that accepts nobody, behind a full queue, must not be waited for without end.
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(ANSWER))
+        .map_err(io_error("socket timeout"))?;
     match connect(&socket, &address) {
         Ok(()) => Ok(Some(socket)),
+        Err(rustix::io::Errno::AGAIN) => {
+            Err(LinkError::Answer(format!("it accepts no connection within {ANSWER:?}")))
+        }
         // A socket file whose holder is gone, or none at all.
         Err(rustix::io::Errno::CONNREFUSED | rustix::io::Errno::NOENT) => Ok(None),
         Err(errno) => {
@@ -131,25 +150,43 @@ fn answer(socket: &OwnedFd, within: Duration) -> Result<(Message, Vec<OwnedFd>),
     }
     receive(socket)
         .map_err(|source| LinkError::Io { what: "read from the holder".into(), source })?
-        .ok_or_else(|| LinkError::Answer("it closed the connection".into()))
+        .ok_or(LinkError::Closed)
 }
 
-/// Asks the directory's holder, if there is one, for what it holds.
-pub fn take_over(dir: &Path) -> Result<TakeOver, LinkError> {
+/// Asks the directory's holder, if there is one, for what it holds; `grace` is what a flush may take from now on.
+pub fn take_over(dir: &Path, grace: Duration) -> Result<TakeOver, LinkError> {
     let Some(socket) = dial(dir)? else { return Ok(TakeOver::Nobody) };
-    send(&socket, &Message::TakeOver, &[])
-        .map_err(|source| LinkError::Io { what: "write to the holder".into(), source })?;
-    match answer(&socket, ANSWER)? {
-        (Message::Held { budget_bytes, used_bytes }, fds) => {
+    let question = Message::TakeOver { grace_ms: grace.as_millis() as u64 };
+    match send(&socket, &question, &[]) {
+        Ok(()) => {}
+        Err(error) if is_gone(&error) => return Ok(TakeOver::Unanswered),
+        Err(source) => return Err(LinkError::Io { what: "write to the holder".into(), source }),
+    }
+    let (message, fds) = match answer(&socket, ANSWER) {
+        Ok(answer) => answer,
+        Err(LinkError::Closed) => return Ok(TakeOver::Unanswered),
+        Err(LinkError::Io { source, .. }) if is_gone(&source) => return Ok(TakeOver::Unanswered),
+        Err(error) => return Err(error),
+    };
+    match message {
+        Message::Held { budget_bytes, used_bytes } => {
             let [memory, ledger, image] = <[OwnedFd; 3]>::try_from(fds).map_err(|fds| {
                 LinkError::Answer(format!("{} descriptors, expected 3", fds.len()))
             })?;
             let link = Link { socket, child: None };
             Ok(TakeOver::Held(Held { memory, ledger, image, budget_bytes, used_bytes, link }))
         }
-        (Message::Busy { pid }, _) => Err(LinkError::Busy { pid }),
-        (other, _) => Err(LinkError::Answer(format!("{other:?}"))),
+        Message::Flushing { grace_ms, used_bytes } => {
+            Ok(TakeOver::Flushing { grace: Duration::from_millis(grace_ms), used_bytes })
+        }
+        Message::Busy { pid } => Err(LinkError::Busy { pid }),
+        other => Err(LinkError::Answer(format!("{other:?}"))),
     }
+}
+
+/// The other side ended with our message unread.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 
 /// Tells the directory's holder to flush now. `None`: there is no holder.
@@ -200,7 +237,7 @@ impl Link {
         send(&self.socket, &Message::Goodbye, &[])
             .map_err(|source| LinkError::Io { what: "say goodbye to the holder".into(), source })?;
         match answer(&self.socket, ANSWER) {
-            Err(LinkError::Answer(_)) | Ok(_) => {}
+            Err(LinkError::Answer(_) | LinkError::Closed) | Ok(_) => {}
             Err(error) => return Err(error),
         }
         self.reap();

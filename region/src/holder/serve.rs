@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use perdura_media::{Clock, FileDevice, file::Engine};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::net::{
     AddressFamily, SocketFlags, SocketType, accept_with, bind, listen, socket_with, sockopt,
 };
@@ -16,6 +16,9 @@ use super::link::address;
 use super::wire::{Message, receive, send};
 use crate::flush::FlushOptions;
 use crate::region::Attachment;
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 64;
 
 /// How the holder behaves.
 #[derive(Debug, Clone)]
@@ -148,7 +151,7 @@ fn listen_in(dir: &Path) -> Result<OwnedFd, HolderError> {
     bind(&socket, &address).map_err(failed(format!("bind {}", path.display())))?;
     rustix::fs::chmod(&path, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)
         .map_err(failed(format!("chmod {}", path.display())))?;
-    listen(&socket, 8).map_err(failed("listen"))?;
+    listen(&socket, BACKLOG).map_err(failed("listen"))?;
     Ok(socket)
 }
 
@@ -222,17 +225,7 @@ impl Holder {
 
     /// True: everything is on the SSD and there is nothing left to hold.
     fn meet_visitor(&mut self, clock: &dyn Clock) -> Result<bool, HolderError> {
-        let Ok(visitor) = accept_with(&self.listener, SocketFlags::CLOEXEC) else {
-            return Ok(false);
-        };
-        let allowed = sockopt::socket_peercred(&visitor)
-            .is_ok_and(|peer| peer.uid == rustix::process::geteuid() || peer.uid.is_root());
-        // A visitor that connects and says nothing must not hold up the holder.
-        let patience = Some(Duration::from_millis(500));
-        let _ = sockopt::set_socket_timeout(&visitor, sockopt::Timeout::Recv, patience);
-        if !allowed {
-            return Ok(false);
-        }
+        let Some(visitor) = self.admit() else { return Ok(false) };
         let Ok(Some((message, _))) = receive(&visitor) else { return Ok(false) };
         if let Some(link) = &self.link {
             let pid = if self.server_pid > 0 { self.server_pid } else { peer_pid(link) };
@@ -240,7 +233,7 @@ impl Holder {
             return Ok(false);
         }
         match message {
-            Message::TakeOver => {
+            Message::TakeOver { grace_ms } => {
                 let held = Message::Held {
                     budget_bytes: self.attachment.budget_bytes(),
                     used_bytes: self.attachment.used_bytes(),
@@ -248,12 +241,13 @@ impl Holder {
                 let fds = [self.memory.as_fd(), self.ledger.as_fd(), self.image.as_fd()];
                 if send(&visitor, &held, &fds).is_ok() {
                     self.server_pid = peer_pid(&visitor);
+                    self.grace = Duration::from_millis(grace_ms);
                     let _ = sockopt::set_socket_timeout(&visitor, sockopt::Timeout::Recv, None);
                     self.link = Some(visitor);
                 }
                 Ok(false)
             }
-            Message::Flush => match self.flush(clock) {
+            Message::Flush => match self.answer_while(|| self.flush(clock)) {
                 Ok(flushed) => {
                     let _ = send(&visitor, &flushed, &[]);
                     Ok(true)
@@ -273,6 +267,17 @@ impl Holder {
                 Ok(false)
             }
         }
+    }
+
+    /// Accepts a visitor that may speak to us.
+    fn admit(&self) -> Option<OwnedFd> {
+        let visitor = accept_with(&self.listener, SocketFlags::CLOEXEC).ok()?;
+        let allowed = sockopt::socket_peercred(&visitor)
+            .is_ok_and(|peer| peer.uid == rustix::process::geteuid() || peer.uid.is_root());
+        // A visitor that connects and says nothing must not hold up the holder.
+        let patience = Some(Duration::from_millis(500));
+        let _ = sockopt::set_socket_timeout(&visitor, sockopt::Timeout::Recv, patience);
+        allowed.then_some(visitor)
     }
 
     /// A linked server flushes itself, and says goodbye; one in which nothing moves for a tenth of the grace
@@ -302,7 +307,7 @@ impl Holder {
                 }
             }
         }
-        match self.flush(clock) {
+        match self.answer_while(|| self.flush(clock)) {
             Ok(_) => Ok(true),
             Err(error) => {
                 tracing::error!(%error, "still holding");
@@ -323,6 +328,43 @@ impl Holder {
                 false
             }
         }
+    }
+
+    /// Runs `flush` on a thread of its own and tells visitors meanwhile that they must wait, and how long.
+    fn answer_while(
+        &self,
+        flush: impl FnOnce() -> Result<Message, HolderError> + Send,
+    ) -> Result<Message, HolderError> {
+        let done = eventfd(0, EventfdFlags::CLOEXEC).map_err(failed("event descriptor"))?;
+        let used_bytes = self.attachment.used_bytes();
+        let wait = Message::Flushing { grace_ms: self.grace.as_millis() as u64, used_bytes };
+        std::thread::scope(|scope| {
+            let worker = scope.spawn(|| {
+                // Told at its end, however it ends.
+                let _told = Told(&done);
+                flush()
+            });
+            loop {
+                let mut fds =
+                    [PollFd::new(&done, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
+                // Interrupted or failed: the flush matters more than visitors, and is waited for below.
+                match poll(&mut fds, None) {
+                    Err(rustix::io::Errno::INTR) => continue,
+                    Err(_) => break,
+                    Ok(_) if !fds[0].revents().is_empty() => break,
+                    Ok(_) => {}
+                }
+                if let Some(visitor) = self.admit() {
+                    // Whatever it asks; unread, it would take the answer away when we close.
+                    let _ = receive(&visitor);
+                    let _ = send(&visitor, &wait, &[]);
+                }
+            }
+            match worker.join() {
+                Ok(outcome) => outcome,
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        })
     }
 
     fn flush(&self, clock: &dyn Clock) -> Result<Message, HolderError> {
@@ -358,5 +400,93 @@ impl Holder {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// Makes an event descriptor readable when dropped.
+struct Told<'a>(&'a OwnedFd);
+
+impl Drop for Told<'_> {
+    fn drop(&mut self) {
+        // An eventfd at 0 takes any number of ones.
+        let _ = rustix::io::write(self.0, &1u64.to_ne_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc::channel;
+
+    use perdura_media::{RealClock, SimDevice};
+
+    use super::*;
+    use crate::holder::{TakeOver, take_over};
+    use crate::{Config, Region};
+
+    fn holder(dir: &Path) -> Holder {
+        let config = Config { thread: false, ..Config::new(1 << 20, 256 << 10) };
+        let device = Arc::new(SimDevice::new(0, 1));
+        let region = Region::open(device, Arc::new(RealClock), config).unwrap();
+        let copies = || {
+            let (memory, ledger) = region.fds();
+            (memory.try_clone_to_owned().unwrap(), ledger.try_clone_to_owned().unwrap())
+        };
+        let ((memory, ledger), attached) = (copies(), copies());
+        Holder {
+            options: HolderOptions { dir: dir.to_owned(), threads: 1 },
+            memory,
+            ledger,
+            image: std::fs::File::create(dir.join("image")).unwrap().into(),
+            attachment: Attachment::new(attached.0, attached.1).unwrap(),
+            link: None,
+            server_pid: 0,
+            grace: Duration::from_secs(60),
+            listener: listen_in(dir).unwrap(),
+            warning: eventfd(0, EventfdFlags::CLOEXEC).unwrap(),
+        }
+    }
+
+    #[test]
+    fn a_server_that_takes_over_brings_its_own_grace() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut holder = holder(dir.path());
+        std::thread::scope(|scope| {
+            let taken =
+                scope.spawn(|| take_over(dir.path(), Duration::from_millis(2_500)).unwrap());
+            assert!(!holder.meet_visitor(&RealClock).unwrap());
+            assert!(matches!(taken.join().unwrap(), TakeOver::Held(_)));
+        });
+        assert_eq!(holder.grace, Duration::from_millis(2_500));
+    }
+
+    #[test]
+    fn visitors_of_a_holder_that_flushes_are_told_to_wait_and_how_long() {
+        let dir = tempfile::tempdir().unwrap();
+        let holder = holder(dir.path());
+        let (let_go, held_up) = channel::<()>();
+        std::thread::scope(|scope| {
+            // Dropped when an assertion fails: the flush ends then.
+            let let_go = let_go;
+            let flushing = scope.spawn(|| {
+                holder.answer_while(move || {
+                    held_up.recv().unwrap();
+                    Ok(Message::Ready)
+                })
+            });
+            for _ in 0..3 {
+                match take_over(dir.path(), Duration::from_secs(1)).unwrap() {
+                    TakeOver::Flushing { grace, used_bytes: 0 } => {
+                        assert_eq!(grace, Duration::from_secs(60));
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+            let_go.send(()).unwrap();
+            assert_eq!(flushing.join().unwrap().unwrap(), Message::Ready);
+        });
+        drop(holder.listener);
+        let asked = take_over(dir.path(), Duration::from_secs(1)).unwrap();
+        assert!(matches!(asked, TakeOver::Nobody));
     }
 }

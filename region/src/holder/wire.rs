@@ -19,12 +19,14 @@ const FDS_MAX: usize = 3;
 pub(super) enum Message {
     /// Server to new holder, with descriptors: keep these.
     Hold { grace_ms: u64, unix_ms: u64 },
-    /// Starting server to holder: give me what you hold.
-    TakeOver,
+    /// Starting server to holder: give me what you hold, and from now on allow so much time for a flush.
+    TakeOver { grace_ms: u64 },
     /// Holder's answer, with descriptors; this connection is the link now.
     Held { budget_bytes: u64, used_bytes: u64 },
     /// Holder's answer: another server is linked.
     Busy { pid: i32 },
+    /// Holder's answer: a flush is on its way, and will take no longer than its grace.
+    Flushing { grace_ms: u64, used_bytes: u64 },
     /// Server to holder: everything is on the SSD, you may go.
     Goodbye,
     /// Operator to holder: flush now.
@@ -41,9 +43,10 @@ impl Message {
     fn encode(&self) -> String {
         match self {
             Self::Hold { grace_ms, unix_ms } => format!("hold {grace_ms} {unix_ms}"),
-            Self::TakeOver => "take-over".into(),
+            Self::TakeOver { grace_ms } => format!("take-over {grace_ms}"),
             Self::Held { budget_bytes, used_bytes } => format!("held {budget_bytes} {used_bytes}"),
             Self::Busy { pid } => format!("busy {pid}"),
+            Self::Flushing { grace_ms, used_bytes } => format!("flushing {grace_ms} {used_bytes}"),
             Self::Goodbye => "goodbye".into(),
             Self::Flush => "flush".into(),
             Self::Flushed { dirty_bytes, device_bytes, elapsed_ns } => {
@@ -60,10 +63,11 @@ impl Message {
         let mut next = || numbers.next().and_then(Result::ok);
         Some(match word {
             "hold" => Self::Hold { grace_ms: next()?, unix_ms: next()? },
-            "take-over" => Self::TakeOver,
+            "take-over" => Self::TakeOver { grace_ms: next()? },
             "held" => Self::Held { budget_bytes: next()?, used_bytes: next()? },
             "busy" => Self::Busy { pid: rest.parse().ok()? },
             "goodbye" => Self::Goodbye,
+            "flushing" => Self::Flushing { grace_ms: next()?, used_bytes: next()? },
             "flush" => Self::Flush,
             "flushed" => {
                 Self::Flushed { dirty_bytes: next()?, device_bytes: next()?, elapsed_ns: next()? }
@@ -136,7 +140,8 @@ mod tests {
         let (a, b) = pair().unwrap();
         let messages = [
             Message::Hold { grace_ms: 30_000, unix_ms: 5 },
-            Message::TakeOver,
+            Message::TakeOver { grace_ms: 7_000 },
+            Message::Flushing { grace_ms: 7_000, used_bytes: 4_096 },
             Message::Held { budget_bytes: 1, used_bytes: 2 },
             Message::Busy { pid: 77 },
             Message::Goodbye,

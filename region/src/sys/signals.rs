@@ -221,7 +221,11 @@ fn serve(signal: i32, address: usize) -> bool {
             // As in `Registration::drop`: waking a word that lives forever cannot fail.
             let _ = futex::wake(&slot.guests, futex::Flags::PRIVATE, i32::MAX as u32);
         }
-        return served;
+        if ours {
+            return served;
+        }
+        // The first look was at an old end and a new start, or the reverse: another region left this slot and a
+        // third one entered it meanwhile. The address's own slot comes later.
     }
     false
 }
@@ -257,5 +261,44 @@ unsafe fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void)
             let handler: extern "C" fn(i32) = unsafe { std::mem::transmute(handler) };
             handler(signal);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Says that it was asked for its own context.
+    unsafe fn answer(context: *const c_void, _address: usize) -> bool {
+        context as usize == 2
+    }
+
+    fn enter(start: usize, context: usize) -> Registration {
+        // SAFETY: `answer` looks at the pointer, not at what it points to.
+        let entered = unsafe {
+            let context = context as *const c_void;
+            Registration::new(FaultSignal::Bus, start, start + 100, context, answer)
+        };
+        entered.unwrap().unwrap()
+    }
+
+    #[test]
+    fn a_fault_is_served_while_other_regions_come_and_go() {
+        let before = enter(900, 1);
+        let _ours = enter(500, 2);
+        drop(before);
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Relaxed) {
+                    drop(enter(900, 1));
+                    drop(enter(100, 1));
+                }
+            });
+            let served = (0..20_000_000).all(|_| serve(libc::SIGBUS, 550));
+            stop.store(true, Relaxed);
+            assert!(served, "an address of a registered range was not served");
+        });
+        assert!(!serve(libc::SIGBUS, 450));
     }
 }

@@ -202,11 +202,8 @@ impl PageTracker {
             self.touches.fetch_add(1, Relaxed);
             core.recent()[word].fetch_or(bit, Relaxed);
         }
-        if core.policy.needs_marks() {
-            let mark = &core.marks()[page as usize];
-            let tick = core.tick.load(Relaxed);
-            mark.store(core.policy.mark(mark.load(Relaxed), was_dirty, tick), Relaxed);
-        }
+        // A page is a unit, and its lock is held.
+        core.mark_written(page, was_dirty);
     }
 
     /// Takes the pages whose old bytes somebody waits for. The cleaner asks between two copies of a drain.

@@ -188,7 +188,8 @@ fn crashed(
         world.prove()?;
     }
     // The warning's reserve pays for what the dead process left half done.
-    let energy_bytes = energy_bytes(world) + world.region().geometry().settle_bytes();
+    let energy_bytes =
+        energy_bytes(world) + world.region().geometry().settle_bytes(world.region().budget_bytes());
     let held = world.held()?;
     world.die();
     if !by_holder {
@@ -311,7 +312,7 @@ fn run_on_battery(world: &World<'_>) {
 /// The flush of the whole budget in force, and its commit in both slots.
 fn energy_bytes(world: &World<'_>) -> u64 {
     let (geometry, budget_bytes) = (world.region().geometry(), world.region().budget_bytes());
-    geometry.flush_bytes(budget_bytes) + 2 * Layout::of(geometry).slot_bytes()
+    geometry.flush_bytes(budget_bytes) + Layout::of(geometry).final_commit_bytes()
 }
 
 impl fmt::Display for End {
