@@ -51,8 +51,10 @@ counters! {
     cut_ns_max,
     /// Times a writer had to wait for budget or a frame buffer.
     stalls,
-    /// Nanoseconds writers waited.
+    /// Nanoseconds writers waited (barrier; a trapped store's wait is counted, not timed).
     stall_ns,
+    /// Longest of these waits, nanoseconds.
+    stall_ns_max,
     /// Write faults taken (trap modes).
     faults,
     /// Pages protected again.

@@ -248,6 +248,45 @@ fn info_has_every_section() {
 }
 
 #[test]
+fn every_figure_of_the_region_is_shown_and_documented() {
+    let server = start(config());
+    let mut client = server.client();
+    for n in 0..200 {
+        client.call(&format!("SET key:{n} {}", "v".repeat(100)));
+    }
+    assert_eq!(client.call("SAVE"), "+OK");
+    check(&mut client, &[("MULTI", "+OK"), ("SET multi 12345", "+QUEUED"), ("EXEC", "*1 +OK")]);
+    let info = client.call("INFO perdura persistence");
+    let fields: std::collections::BTreeMap<&str, &str> =
+        info.split(' ').filter_map(|word| word.split_once(':')).collect();
+    let number = |name: &str| fields[name].parse::<u64>().unwrap();
+    for (name, _) in server.store.region().stats().fields() {
+        assert!(fields.contains_key(name), "{name} in {info}");
+    }
+    let document = include_str!("../../docs/server.md");
+    for name in fields.keys() {
+        assert!(document.contains(&format!("`{name}`")), "docs/server.md lacks `{name}`");
+    }
+    // key:0 to key:199, their values, and what EXEC wrote.
+    let names: u64 = (0..200).map(|n| format!("key:{n}").len() as u64).sum();
+    assert_eq!(number("user_bytes"), names + 200 * 100 + "multi12345".len() as u64);
+    assert!(number("device_bytes") > 200 * 100 && number("checkpoints") > 0);
+    assert!(number("dirty_bytes_max") <= number("budget_bytes"));
+    let ratio = number("device_bytes") as f64 / number("user_bytes") as f64;
+    let shown: f64 = fields["device_bytes_per_user_byte"].parse().unwrap();
+    assert!(shown > 1.0 && (shown - ratio).abs() < 0.01, "{shown} {ratio}");
+    // Counted since start: RESETSTAT would make the ratio wrong.
+    client.call("CONFIG RESETSTAT");
+    assert!(client.call("INFO perdura").contains(&format!("user_bytes:{}", number("user_bytes"))));
+
+    let stats = client.call("PERDURA STATS");
+    assert!(stats.contains("drained_bytes :") && stats.contains("stall_ns_max :0"), "{stats}");
+    assert!(client.call("PERDURA HELP").contains("+STATS"));
+    client.call("HELLO 3");
+    assert!(client.call("PERDURA STATS").starts_with('%'));
+}
+
+#[test]
 fn keys_end_by_themselves() {
     let server = start(config());
     let mut client = server.client();

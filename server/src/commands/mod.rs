@@ -6,6 +6,7 @@ mod context;
 mod dispatch;
 mod error;
 mod expiry;
+mod figures;
 mod hashes;
 mod index;
 mod info;

@@ -112,10 +112,10 @@ pub(super) fn memory_doctor(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> O
     if f.capacity_bytes > 0 && f.used_bytes > f.capacity_bytes / 10 * 9 {
         advice.push("more than 90 % of the region is used: writes will soon be refused");
     }
-    if f.stalls > 0 {
+    if f.region.stalls > 0 {
         advice.push("writers have waited for the cleaner: the budget or the device is too small");
     }
-    if ctx.server.latched.is_some() {
+    if ctx.server.latched.is_some() || f.failure.is_some() {
         advice.push("the device has failed: nothing written since is durable");
     }
     let text =

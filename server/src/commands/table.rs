@@ -3,8 +3,8 @@
 use super::spec::flag::*;
 use super::spec::{Group, Handler, Keys, Spec};
 use super::{
-    client, connection, expiry, hashes, info, introspect, keys, perdura, server, settings, strings,
-    strings_set, transactions,
+    client, connection, expiry, figures, hashes, info, introspect, keys, perdura, server, settings,
+    strings, strings_set, transactions,
 };
 use Group::{Connection, Generic, Hash, Server, Transactions};
 use Handler::{Container, Control, Data, Field, Keyspace, Read};
@@ -171,6 +171,7 @@ pub(crate) static TABLE: &[Spec] = &[
     c("perdura|budget", -2, ADMIN | NOSCRIPT | NOMULTI, NONE, Server, "0.1.0", Control(perdura::budget), "Return or change the bytes that may be dirty"),
     c("perdura|drill", -2, ADMIN | NOSCRIPT | NOMULTI, NONE, Server, "0.1.0", Control(perdura::drill), "Flush a full budget for real and report its time"),
     c("perdura|help", 2, LOADING | STALE, NONE, Server, "0.1.0", Control(perdura::help), "Show helpful text about the different subcommands"),
+    c("perdura|stats", 2, LOADING | STALE | FACTS, NONE, Server, "0.1.0", Control(figures::stats), "Get the figures of INFO perdura as a map of integers"),
     c("save", 1, ADMIN | NOSCRIPT | NOMULTI, NONE, Server, "1.0.0", Control(server::save), "Make a checkpoint"),
     c("shutdown", -1, CONN | ADMIN | NOMULTI, NONE, Server, "1.0.0", Control(server::shutdown), "Flush everything and stop the server"),
     c("slowlog", -2, SUBS, NONE, Server, "2.2.12", Container, "A container for slow log commands"),

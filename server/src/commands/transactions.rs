@@ -12,7 +12,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use perdura_store::{Access, DATABASES, Key, Kind, StoreError, Tx, TxError};
 
 use super::context::Context;
-use super::dispatch::run_in_tx;
+use super::dispatch::{run_in_tx, user_bytes};
 use super::error::CommandError;
 use super::keyspace;
 use super::options::database;
@@ -84,6 +84,7 @@ pub(super) fn exec(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
         if let Some((row, _)) = row_of(ctx, queued) {
             ctx.server.stats.by_command[row].calls += 1;
         }
+        ctx.server.user_bytes += user_bytes(queued.spec, queued.args());
     }
     Ok(())
 }
