@@ -26,6 +26,14 @@ pub fn run(args: &ServeArgs, warning: OwnedFd) -> Result<ExitCode> {
     if server.durability == Durability::None {
         place.config.checkpoint_every = None;
     }
+    let fitting = perdura_server::clients_that_fit(server.clients_max);
+    if fitting < server.clients_max {
+        tracing::warn!(
+            "--max-clients {} is lowered to {fitting}: the system allows no more descriptors (ulimit -Hn)",
+            server.clients_max
+        );
+        server.clients_max = fitting;
+    }
     // Before anything is opened: an address that cannot be had must change nothing.
     let listener = Listener::bind(&server)?;
     let clock: Arc<dyn Clock> = Arc::new(RealClock);

@@ -14,4 +14,4 @@ mod net;
 mod session;
 
 pub use config::{Durability, ServeError, ServerConfig, StartError, StopFlag};
-pub use net::{Ended, Listener, Report, run};
+pub use net::{Ended, Listener, Report, clients_that_fit, run};

@@ -80,7 +80,15 @@ pub(super) fn set(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
             }
         };
         match *name {
-            "maxclients" => changed.clients_max = number(1, 1 << 20)? as usize,
+            "maxclients" => {
+                let clients = number(1, 1 << 20)? as usize;
+                if crate::net::clients_that_fit(clients) < clients {
+                    return Err(refused(
+                        "the operating system does not give the server so many descriptors",
+                    ));
+                }
+                changed.clients_max = clients;
+            }
             "timeout" => changed.timeout_s = number(0, i64::from(i32::MAX))? as u64,
             "tcp-keepalive" => changed.tcp_keepalive_s = number(0, i64::from(i32::MAX))? as u64,
             "slowlog-log-slower-than" => changed.slowlog_slower_than_us = number(-1, i64::MAX)?,

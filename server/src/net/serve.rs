@@ -87,6 +87,8 @@ pub(super) struct Serve<'a> {
     /// The parser of connections without pending input.
     pub(super) parser: Parser,
     pub(super) spare: Vec<Vec<u8>>,
+    /// It has been said in the log; once each time.
+    pub(super) starved: bool,
     pub(super) group: Group,
     pub(super) stalled: Vec<u32>,
     pub(super) finished: Vec<u32>,
@@ -119,6 +121,7 @@ impl<'a> Serve<'a> {
             group: Group::default(),
             stalled: Vec::new(),
             finished: Vec::new(),
+            starved: false,
             next_tick_ns: 0,
         })
     }
