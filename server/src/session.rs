@@ -57,7 +57,7 @@ pub(crate) struct Session {
     pub peer: Peer,
     pub about: Option<Box<About>>,
     pub multi: Option<Box<Multi>>,
-    pub watched: Vec<Watched>,
+    pub watched: Vec<perdura_store::Watch>,
     pub created_ns: u64,
     pub active_ns: u64,
     pub last: Option<&'static Spec>,
@@ -180,13 +180,4 @@ impl Queued {
     pub fn memory_bytes(&self) -> usize {
         size_of::<Self>() + self.bytes.len() + size_of_val(&*self.spans)
     }
-}
-
-/// A key WATCH has seen, by what it held: kind, value and expiry. A key that was changed and changed
-/// back counts as unchanged, which Redis's own marking would not say.
-#[derive(Debug)]
-pub(crate) struct Watched {
-    pub db: u8,
-    pub key: Box<[u8]>,
-    pub fingerprint: u64,
 }

@@ -169,6 +169,7 @@ impl<'s> Tx<'s> {
     pub fn set_expiry(&mut self, key: Key<'_>, at_ms: Option<u64>) -> Result<bool, TxError> {
         let place = self.place(key);
         let Some(found) = self.find_live(&place, key) else { return Ok(false) };
+        self.touch(key);
         let record = found.record();
         let word = at_ms.map_or(0, |at_ms| at_ms.max(1));
         self.store_word(place.lane, record + Header::AT_EXPIRY, word)?;
@@ -220,6 +221,7 @@ impl<'s> Tx<'s> {
         expiry: Expiry,
         slack_bytes: u64,
     ) -> Result<(), TxError> {
+        self.touch(key);
         let found = self.find(place, key);
         let expire_at_ms = match (expiry, &found) {
             (Expiry::None, _) | (Expiry::Keep, None) => 0,

@@ -5,11 +5,9 @@
 //! that fails on its own (wrong type, not a number) does not undo the others; when the *store* fails
 //! (no memory, device latched), everything is rolled back and EXEC says so.
 //!
-//! WATCH compares what a key holds, not how often it was written: see [`Watched`].
+//! WATCH is the store's: it sees writes that leave the value as it was, and those of other threads.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
-
-use perdura_store::{Access, DATABASES, Key, Kind, StoreError, Tx, TxError};
+use perdura_store::{Access, DATABASES, Key, StoreError, Watch};
 
 use super::context::Context;
 use super::dispatch::{run_in_tx, user_bytes};
@@ -18,7 +16,7 @@ use super::keyspace;
 use super::options::database;
 use super::spec::{Handler, Outcome, flag};
 use crate::resp::Args;
-use crate::session::{Multi, Queued, Watched};
+use crate::session::{Multi, Queued};
 
 /// MULTI
 pub(super) fn multi(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
@@ -52,12 +50,10 @@ pub(super) fn watch(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     }
     let db = ctx.session.db;
     for bytes in args.from(1) {
-        if ctx.session.watched.iter().any(|w| w.db == db && *w.key == *bytes) {
-            continue;
-        }
         let key = Key { db, bytes };
-        let fingerprint = ctx.server.store.run(Access::Key(key), |tx| fingerprint(tx, key))?;
-        ctx.session.watched.push(Watched { db, key: bytes.into(), fingerprint });
+        if ctx.session.watched.iter().all(|watch| watch.key() != key) {
+            ctx.session.watched.push(ctx.server.store.watch(key));
+        }
     }
     ctx.reply.ok();
     Ok(())
@@ -97,10 +93,10 @@ fn row_of(ctx: &Context<'_, '_, '_>, queued: &Queued) -> Option<(usize, &'static
 fn run_all(
     ctx: &mut Context<'_, '_, '_>,
     multi: &Multi,
-    watched: &[Watched],
+    watched: &[Watch],
 ) -> Result<bool, StoreError> {
     let store = ctx.server.store;
-    let mut keys: Vec<Key<'_>> = watched.iter().map(|w| Key { db: w.db, bytes: &w.key }).collect();
+    let mut keys: Vec<Key<'_>> = watched.iter().map(Watch::key).collect();
     let named = collect_keys(ctx.session.db, multi, &mut keys);
     let walks = multi.queue.iter().any(|q| matches!(q.spec.handler, Handler::Keyspace(_)));
     let names = if walks { keyspace::names(store, &keys) } else { Vec::new() };
@@ -113,10 +109,8 @@ fn run_all(
     let result = store.run(access, |tx| {
         ctx.reply.rewind(mark);
         ctx.session.db = db;
-        for w in watched {
-            if fingerprint(tx, Key { db: w.db, bytes: &w.key })? != w.fingerprint {
-                return Ok(false);
-            }
+        if !watched.iter().all(|watch| tx.is_unchanged(watch)) {
+            return Ok(false);
         }
         ctx.reply.array(multi.queue.len());
         for queued in &multi.queue {
@@ -155,28 +149,4 @@ fn collect_keys<'q>(mut db: u8, multi: &'q Multi, keys: &mut Vec<Key<'q>>) -> bo
         }
     }
     named
-}
-
-/// What a key holds: kind, value and expiry. 0 for no such key.
-fn fingerprint(tx: &Tx<'_>, key: Key<'_>) -> Result<u64, TxError> {
-    let mut hasher = DefaultHasher::new();
-    match tx.get(key) {
-        None => return Ok(0),
-        Some(entry) => {
-            entry.expire_at_ms.hash(&mut hasher);
-            entry.string().hash(&mut hasher);
-            if entry.kind == Kind::String {
-                return Ok(hasher.finish().max(1));
-            }
-        }
-    }
-    // The order of fields may change without the hash having changed: add, do not chain.
-    let mut fields = 0u64;
-    tx.hash_for_each(key, &mut |field, value| {
-        let mut one = DefaultHasher::new();
-        (field, value).hash(&mut one);
-        fields = fields.wrapping_add(one.finish());
-    })?;
-    fields.hash(&mut hasher);
-    Ok(hasher.finish().max(1))
 }
