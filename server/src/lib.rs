@@ -11,6 +11,7 @@ pub mod resp;
 
 mod commands;
 mod net;
+mod saving;
 mod session;
 
 pub use config::{Durability, ServeError, ServerConfig, StartError, StopFlag};

@@ -11,12 +11,14 @@ use super::table::TABLE;
 use crate::config::{Durability, ServerConfig};
 use crate::net::Peers;
 use crate::resp::Reply;
+use crate::saving::Saving;
 use crate::session::Session;
 
 /// Everything that belongs to no single client.
 pub(crate) struct Server<'a> {
     pub store: &'a Store,
     pub clock: &'a dyn Clock,
+    pub saving: &'a Saving,
     pub config: ServerConfig,
     pub index: Index,
     pub random: Random,
@@ -39,17 +41,21 @@ pub(crate) struct Server<'a> {
     /// `(monotonic ns, unix ms)` at the turn's beginning.
     pub turn: (u64, u64),
     pub started_ns: u64,
-    pub saved_unix_s: u64,
-    pub save_failed: bool,
     pub tcp_port: u16,
 }
 
 impl<'a> Server<'a> {
-    pub fn new(store: &'a Store, clock: &'a dyn Clock, config: ServerConfig) -> Self {
+    pub fn new(
+        store: &'a Store,
+        clock: &'a dyn Clock,
+        saving: &'a Saving,
+        config: ServerConfig,
+    ) -> Self {
         let (now_ns, unix_ms) = (clock.now_ns(), clock.unix_ms());
         Self {
             store,
             clock,
+            saving,
             index: Index::new(),
             random: Random::new(config.seed),
             stats: Stats::new(),
@@ -64,8 +70,6 @@ impl<'a> Server<'a> {
             now_ns,
             turn: (now_ns, unix_ms),
             started_ns: now_ns,
-            saved_unix_s: unix_ms / 1000,
-            save_failed: false,
             tcp_port: 0,
             config,
         }

@@ -166,6 +166,8 @@ impl From<StoreError> for CommandError {
         match error {
             StoreError::WrongType { .. } => Self::WrongType,
             other => Self::Store(other),
+    #[error("ERR Background save already in progress")]
+    SaveInProgress,
         }
     }
 }

@@ -37,13 +37,21 @@ pub(super) fn persistence_section(
     out: &mut String,
 ) -> std::fmt::Result {
     let status = |failed| if failed { "err" } else { "ok" };
+    let saves = server.saving.report();
+    let seconds = |time: Option<u64>| time.map_or(-1, |s| i64::try_from(s).unwrap_or(i64::MAX));
+    let since = saves.since_unix_ms.map(|ms| server.unix_ms().saturating_sub(ms) / 1000);
     write!(
         out,
-        "loading:0\r\nrdb_bgsave_in_progress:0\r\n\
-         rdb_last_save_time:{}\r\nrdb_last_bgsave_status:{}\r\naof_enabled:{}\r\n\
+        "loading:0\r\nrdb_bgsave_in_progress:{}\r\nrdb_last_save_time:{}\r\n\
+         rdb_last_bgsave_status:{}\r\nrdb_last_bgsave_time_sec:{}\r\n\
+         rdb_current_bgsave_time_sec:{}\r\nrdb_saves:{}\r\naof_enabled:{}\r\n\
          aof_last_write_status:{}\r\n",
-        server.saved_unix_s,
-        status(server.save_failed || server.facts.failure.is_some()),
+        u8::from(saves.since_unix_ms.is_some()),
+        saves.saved_unix_s,
+        status(saves.failed || server.facts.failure.is_some()),
+        seconds(saves.took_s),
+        seconds(since),
+        saves.count,
         u8::from(server.holds_replies()),
         status(has_failed(server)),
     )

@@ -7,6 +7,7 @@ use super::options::is;
 use super::spec::Outcome;
 use crate::number::parse_i64;
 use crate::resp::Args;
+use crate::saving::Busy;
 
 /// TIME
 pub(super) fn time(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
@@ -20,40 +21,26 @@ pub(super) fn time(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
 
 /// LASTSAVE
 pub(super) fn lastsave(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
-    ctx.reply.len(ctx.server.saved_unix_s);
+    ctx.reply.len(ctx.server.saving.report().saved_unix_s);
     Ok(())
 }
 
-/// SAVE: a checkpoint, before the reply
+/// SAVE: a checkpoint, before the reply; every client waits meanwhile
 pub(super) fn save(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
-    checkpoint(ctx)?;
+    let saved = ctx.server.saving.save(ctx.server.store, ctx.server.clock);
+    saved.map_err(|Busy| CommandError::SaveInProgress)?.map_err(CommandError::Checkpoint)?;
     ctx.reply.ok();
     Ok(())
 }
 
-/// BGSAVE [SCHEDULE]: the same checkpoint; a checkpoint writes only what is dirty, so it is not
-/// worth a second thread that a stop would have to wait for
+/// BGSAVE [SCHEDULE]: a checkpoint beside the clients' commands
 pub(super) fn bgsave(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     if args.len() > 2 || (args.len() == 2 && !is(args.get(1), "SCHEDULE")) {
         return Err(CommandError::Syntax);
     }
-    checkpoint(ctx)?;
+    ctx.server.saving.order(ctx.server.clock).map_err(|Busy| CommandError::SaveInProgress)?;
     ctx.reply.simple("Background saving started");
     Ok(())
-}
-
-fn checkpoint(ctx: &mut Context<'_, '_, '_>) -> Outcome {
-    match ctx.server.store.region().checkpoint() {
-        Ok(_) => {
-            ctx.server.saved_unix_s = ctx.server.clock.unix_ms() / 1000;
-            ctx.server.save_failed = false;
-            Ok(())
-        }
-        Err(error) => {
-            ctx.server.save_failed = true;
-            Err(CommandError::Checkpoint(error.to_string()))
-        }
-    }
 }
 
 /// SHUTDOWN [NOSAVE | SAVE] [NOW] [FORCE] [ABORT]: every stop flushes

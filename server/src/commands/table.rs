@@ -138,7 +138,7 @@ pub(crate) static TABLE: &[Spec] = &[
     c("unwatch", 1, CONN | FAST, NONE, Transactions, "2.2.0", Control(transactions::unwatch), "Forget about all watched keys"),
     c("watch", -2, CONN | FAST | UNQUEUED, ALL, Transactions, "2.2.0", Control(transactions::watch), "Watch the given keys to determine execution of the MULTI/EXEC block"),
     // Server
-    c("bgsave", -1, ADMIN | NOSCRIPT | NOMULTI, NONE, Server, "1.0.0", Control(server::bgsave), "Make a checkpoint"),
+    c("bgsave", -1, ADMIN | NOSCRIPT, NONE, Server, "1.0.0", Control(server::bgsave), "Make a checkpoint while clients are served"),
     c("command", -1, SUBS | LOADING | STALE, NONE, Server, "2.8.13", Control(introspect::info), "Get details about all commands"),
     c("command|count", 2, LOADING | STALE, NONE, Server, "2.8.13", Control(introspect::count), "Get total number of commands"),
     c("command|docs", -2, LOADING | STALE, NONE, Server, "7.0.0", Control(introspect::docs), "Get the documentation of commands"),
