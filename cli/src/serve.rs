@@ -82,6 +82,7 @@ fn finish(
                 watch.goodbye().context("everything is on the SSD, but the holder did not go")?;
             }
             let late = took > grace;
+            println!("{}", account(region));
             println!(
                 "flushed {} in {}{}",
                 Bytes(report.dirty_bytes),
@@ -103,6 +104,27 @@ fn finish(
             Ok(ExitCode::FAILURE)
         }
     }
+}
+
+/// Where this run's bytes on the SSD came from, and whether writers had to wait.
+fn account(region: &Region) -> String {
+    let stats = region.stats();
+    let time = |ns| format_duration(Duration::from_nanos(ns));
+    format!(
+        "wrote {} to the SSD: {} cleaned, {} for {} checkpoints and {} group commits, {} captured, {} compacted\n\
+         {} stalls, {} together, {} the longest; at most {} dirty",
+        Bytes(stats.device_bytes),
+        Bytes(stats.cleaned_bytes),
+        Bytes(stats.drained_bytes),
+        stats.checkpoints,
+        stats.group_commits,
+        Bytes(stats.captured_bytes),
+        Bytes(stats.compacted_bytes),
+        stats.stalls,
+        time(stats.stall_ns),
+        time(stats.stall_ns_max),
+        Bytes(region.used_bytes_max()),
+    )
 }
 
 fn banner(directory: &Directory, server: &ServerConfig, grace: Duration) -> String {
@@ -134,6 +156,7 @@ fn banner(directory: &Directory, server: &ServerConfig, grace: Duration) -> Stri
     format!(
         "perdura {version}: {memory} of durable memory on {addresses}\n\
          image            {origin}; {device}\n\
+         tracking         {tracking}\n\
          promise          at most {budget} dirty{cap}, flushed in {time} (warning {grace})\n\
          proven rate      {rate} (slowest part of {proof} written in the flush's own layout)\n\
          covered          {covered}\n\
@@ -144,6 +167,7 @@ fn banner(directory: &Directory, server: &ServerConfig, grace: Duration) -> Stri
         memory = Bytes(region.len_bytes()),
         addresses = addresses.join(", "),
         device = region.describe_device(),
+        tracking = region.describe_tracking(),
         budget = Bytes(promise.budget_bytes),
         cap = if promise.covers_whole_region { " (all of the memory)" } else { "" },
         time = format_duration(promise.flush_time),

@@ -60,9 +60,12 @@ pub(super) fn persistence_section(
 pub(super) fn perdura_section(server: &Server<'_>, _: usize, out: &mut String) -> std::fmt::Result {
     write!(
         out,
-        "durability:{}\r\nwarning_seconds:{}\r\ndevice_bytes_per_user_byte:{:.3}\r\nfailure:{}\r\n",
+        "durability:{}\r\nwarning_seconds:{}\r\ntracking:{}\r\ndevice:{}\r\n\
+         device_bytes_per_user_byte:{:.3}\r\nfailure:{}\r\n",
         server.config.durability.name(),
         server.config.warning_s,
+        server.store.region().describe_tracking(),
+        server.store.region().describe_device(),
         server.facts.region.device_bytes as f64 / server.user_bytes.max(1) as f64,
         one_line(server.latched.as_ref().or(server.facts.failure.as_ref())),
     )?;
