@@ -86,6 +86,7 @@ fn watch_sees_the_changes_of_others() {
         "MSETNX k 1 new 2",
         "EXPIRE k 100 XX",
         "GETEX k",
+        "GETEX k PERSIST",
         "SET unwatched 1",
         "HDEL big nothing",
         "SELECT 3;SET k 5",
@@ -195,7 +196,7 @@ fn the_table_describes_itself() {
         &mut client,
         &[
             ("COMMAND GETKEYS MSET a 1 b 2", "*2 $1 a $1 b"),
-            ("COMMAND INFO nosuch", "*1 *-1"),
+            ("COMMAND INFO nosuch", "*1 $-1"),
             ("COMMAND LIST FILTERBY PATTERN h*len", "*2 $4 hlen $7 hstrlen"),
             ("OBJECT ENCODING", "-ERR wrong number of arguments for 'object|encoding' command"),
         ],

@@ -245,11 +245,13 @@ fn untracked(call: &mut Call<'_, '_>, entry: Option<&Entry<'_>>, why: CommandErr
 
 /// MEMORY USAGE key [SAMPLES count]
 pub(super) fn memory_usage(call: &mut Call<'_, '_>, entry: Option<&Entry<'_>>) -> Outcome {
-    let samples = call.args.len() == 5 && is(call.args.get(3), "SAMPLES");
-    if samples {
-        call.int(4)?;
-    } else if call.args.len() > 3 {
-        return Err(CommandError::Syntax);
+    let mut at = 3;
+    while at < call.args.len() {
+        let is_samples = is(call.args.get(at), "SAMPLES") && at + 1 < call.args.len();
+        if !is_samples || call.int(at + 1)? < 0 {
+            return Err(CommandError::Syntax);
+        }
+        at += 2;
     }
     match entry {
         Some(entry) => call.reply.len(entry.memory_bytes()),

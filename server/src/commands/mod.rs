@@ -19,6 +19,7 @@ mod server;
 mod settings;
 mod spec;
 mod strings;
+mod strings_lcs;
 mod strings_set;
 mod table;
 mod transactions;

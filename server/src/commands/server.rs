@@ -131,6 +131,28 @@ pub(super) fn memory_stats(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Ou
     Ok(())
 }
 
+/// MEMORY PURGE
+pub(super) fn memory_purge(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
+    ctx.server.store.heap().reclaim();
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// MEMORY MALLOC-STATS
+pub(super) fn memory_malloc_stats(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
+    ctx.reply.verbatim(b"Stats not supported for the current allocator");
+    Ok(())
+}
+
+/// ROLE: a master without replicas
+pub(super) fn role(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
+    ctx.reply.array(3);
+    ctx.reply.bulk(b"master");
+    ctx.reply.int(0);
+    ctx.reply.array(0);
+    Ok(())
+}
+
 /// MEMORY HELP
 pub(super) fn memory_help(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
     super::introspect::help(ctx, "memory");
@@ -145,10 +167,9 @@ pub(super) fn slowlog_get(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outc
         3 => match parse_i64(args.get(2)) {
             Some(-1) => entries.len(),
             Some(count @ 0..) => count as usize,
-            Some(_) => return Err(CommandError::SlowlogCount),
-            None => return Err(CommandError::NotInteger),
+            _ => return Err(CommandError::SlowlogCount),
         },
-        _ => return Err(CommandError::Arity("slowlog|get")),
+        _ => return Err(CommandError::subcommand(args)),
     };
     let count = count.min(entries.len());
     ctx.reply.array(count);
