@@ -59,11 +59,10 @@ fn as_nobody() -> Option<Command> {
 struct Mount(PathBuf);
 
 impl Mount {
-    fn tmpfs(at: PathBuf, size: &str) -> Option<Self> {
+    fn tmpfs(at: PathBuf, options: &str) -> Option<Self> {
         fs::create_dir(&at).unwrap();
-        let options = format!("size={size}");
         let output = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &options, "tmpfs"])
+            .args(["-t", "tmpfs", "-o", options, "tmpfs"])
             .arg(&at)
             .output()
             .unwrap();
@@ -119,6 +118,15 @@ fn a_directory_that_cannot_be_written_is_named_and_left_alone() {
 }
 
 #[test]
+fn a_read_only_file_system_is_said() {
+    let dir = TestDir::new();
+    let Some(mount) = Mount::tmpfs(dir.path().join("fixed"), "ro,size=1m") else { return };
+    let said = serve_by(Command::new(PERDURA), &mount.0, &["--memory", "32MiB"]);
+    refused(&said, &["fixed", "Read-only file system"]);
+    assert!(holder_of(&mount.0).is_none());
+}
+
+#[test]
 fn a_user_without_rights_is_served_and_its_memory_is_held() {
     let dir = TestDir::new();
     if is_root() {
@@ -168,7 +176,7 @@ fn without_io_uring_it_writes_by_pwrite_and_says_why() {
 #[test]
 fn a_file_system_too_small_is_said_and_nothing_is_left() {
     let dir = TestDir::new();
-    let Some(mount) = Mount::tmpfs(dir.path().join("small"), "24m") else { return };
+    let Some(mount) = Mount::tmpfs(dir.path().join("small"), "size=24m") else { return };
     let said = serve_by(Command::new(PERDURA), &mount.0, &["--memory", "32MiB"]);
     refused(&said, &["image.perdura", "space"]);
     assert!(holder_of(&mount.0).is_none());
@@ -188,7 +196,7 @@ fn a_limit_on_file_sizes_is_an_error_not_a_death() {
 #[test]
 fn a_disk_that_fills_up_under_load_costs_nothing_that_was_promised() {
     let dir = TestDir::new();
-    let Some(mount) = Mount::tmpfs(dir.path().join("disk"), "700m") else { return };
+    let Some(mount) = Mount::tmpfs(dir.path().join("disk"), "size=700m") else { return };
     let settings = ["--memory", "128MiB", "--budget", "2MiB", "--durability", "fsync"];
     let mut server = Server::start(&mount.0, &settings);
     let writer = write_until_cut(server.port, 0);

@@ -47,7 +47,7 @@ fn without_userfaultfd() {
     let memory = region.trapped().unwrap();
     // More pages than the budget holds: each store traps, and the cleaner makes room.
     for page in 0..1024 {
-        memory.write(page * 4096 + 8, &(page as u64 + 1).to_le_bytes());
+        memory.write(page * 4096 + 8, &(page + 1).to_le_bytes());
     }
     assert!(region.stats().faults >= 1024 && region.used_bytes_max() <= 1 << 20);
     region.close(1).unwrap();
@@ -57,7 +57,7 @@ fn without_userfaultfd() {
     for page in 0..1024 {
         let mut found = [0; 8];
         memory.read(page * 4096 + 8, &mut found);
-        assert_eq!(u64::from_le_bytes(found), page as u64 + 1, "page {page}");
+        assert_eq!(u64::from_le_bytes(found), page + 1, "page {page}");
     }
     // Asked for by name, a refusal is an error, not another mode.
     for kind in [TrapKind::UffdSigbus, TrapKind::UffdThread] {

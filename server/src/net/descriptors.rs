@@ -14,9 +14,10 @@ pub fn clients_that_fit(wanted: usize) -> usize {
     let limit = getrlimit(Resource::Nofile);
     let mut allowed = limit.current.unwrap_or(u64::MAX);
     if allowed < needed {
-        let current = Some(needed.min(limit.maximum.unwrap_or(u64::MAX)));
-        if setrlimit(Resource::Nofile, Rlimit { current, ..limit }).is_ok() {
-            allowed = current.unwrap_or(u64::MAX);
+        let possible = needed.min(limit.maximum.unwrap_or(u64::MAX));
+        let raised = Rlimit { current: Some(possible), ..limit };
+        if setrlimit(Resource::Nofile, raised).is_ok() {
+            allowed = possible;
         }
     }
     usize::try_from(allowed.saturating_sub(OTHERS)).unwrap_or(usize::MAX).clamp(1, wanted.max(1))
