@@ -189,6 +189,60 @@ fn a_transaction_works_across_databases_and_walks() {
 }
 
 #[test]
+fn databases_are_exchanged_as_a_whole() {
+    let server = start(config());
+    let (mut client, mut watcher) = (server.client(), server.client());
+    check(
+        &mut client,
+        &[
+            ("MSET both 0 only0 0 swapdb x", "+OK"),
+            ("EXPIREAT only0 4102444800", ":1"),
+            ("SELECT 1", "+OK"),
+            ("MSET both 1 only1 1", "+OK"),
+            ("HSET hash f v", ":1"),
+        ],
+    );
+    check(&mut watcher, &[("WATCH both neither", "+OK")]);
+    check(
+        &mut client,
+        &[
+            ("SWAPDB 0 1", "+OK"),
+            ("MGET both only0 only1 swapdb", "*4 $1 0 $1 0 $-1 $1 x"),
+            ("EXPIRETIME only0", ":4102444800"),
+            ("DBSIZE", ":3"),
+            ("SELECT 0", "+OK"),
+            ("MGET both only0 only1", "*3 $1 1 $-1 $1 1"),
+            ("HGETALL hash", "*2 $1 f $1 v"),
+            ("SWAPDB 0 0", "+OK"),
+            // Inside EXEC, seen by what follows, and undone with the rest.
+            ("MULTI", "+OK"),
+            ("SET new 1", "+QUEUED"),
+            ("SWAPDB 1 0", "+QUEUED"),
+            ("DBSIZE", "+QUEUED"),
+            ("SELECT 1", "+QUEUED"),
+            ("DBSIZE", "+QUEUED"),
+            ("EXISTS new hash", "+QUEUED"),
+            ("EXEC", "*6 +OK +OK :3 +OK :4 :2"),
+        ],
+    );
+    check(&mut watcher, &[("MULTI", "+OK"), ("PING", "+QUEUED"), ("EXEC", "*-1")]);
+    check(&mut watcher, &[("WATCH neither", "+OK")]);
+    check(&mut client, &[("SWAPDB 0 1", "+OK")]);
+    check(&mut watcher, &[("MULTI", "+OK"), ("PING", "+QUEUED"), ("EXEC", "*1 +PONG")]);
+    // The new records stand beside the old ones until all is done: more than half the memory cannot be
+    // exchanged, and is left as it was.
+    let value = "v".repeat(1 << 20);
+    for n in 0..40 {
+        assert_eq!(client.call(&format!("SET large:{n} {value}")), "+OK");
+    }
+    let before = client.call("DBSIZE");
+    let refused = client.call("SWAPDB 0 1");
+    assert!(refused.starts_with("-OOM "), "{refused}");
+    assert_eq!(client.call("DBSIZE"), before);
+    assert_eq!(client.call("STRLEN large:7"), ":1048576");
+}
+
+#[test]
 fn the_table_describes_itself() {
     let server = start(config());
     let mut client = server.client();

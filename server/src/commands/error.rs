@@ -55,6 +55,10 @@ pub(crate) enum CommandError {
     Cursor,
     #[error("ERR DB index is out of range")]
     DbIndex,
+    #[error("ERR invalid first DB index")]
+    SwapFirst,
+    #[error("ERR invalid second DB index")]
+    SwapSecond,
     #[error("ERR source and destination objects are the same")]
     SameObject,
     #[error("ERR NX and XX, GT or LT options at the same time are not compatible")]

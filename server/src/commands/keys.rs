@@ -1,6 +1,6 @@
 //! Keys of any kind: existence, names, copies, and walks over all of them.
 
-use perdura_store::{Entry, Key, Kind, Tx};
+use perdura_store::{DATABASES, Entry, Key, Kind, Tx};
 
 use super::error::CommandError;
 use super::keyspace::Keyspace;
@@ -171,6 +171,23 @@ pub(super) fn flushdb(call: &mut Call<'_, '_>, keyspace: &mut Keyspace<'_, '_>) 
 pub(super) fn flushall(call: &mut Call<'_, '_>, keyspace: &mut Keyspace<'_, '_>) -> Outcome {
     check_flush(call)?;
     keyspace.flush(None)?;
+    call.reply.ok();
+    Ok(())
+}
+
+/// SWAPDB index index
+pub(super) fn swapdb(call: &mut Call<'_, '_>, keyspace: &mut Keyspace<'_, '_>) -> Outcome {
+    let number = |at: usize, invalid| {
+        let number = parse_i64(call.args.get(at)).and_then(|n| i32::try_from(n).ok());
+        number.ok_or(invalid)
+    };
+    let a = number(1, CommandError::SwapFirst)?;
+    let b = number(2, CommandError::SwapSecond)?;
+    let inside = |n: i32| u8::try_from(n).ok().filter(|db| *db < DATABASES);
+    let (Some(a), Some(b)) = (inside(a), inside(b)) else { return Err(CommandError::DbIndex) };
+    if a != b {
+        keyspace.swap(a, b)?;
+    }
     call.reply.ok();
     Ok(())
 }

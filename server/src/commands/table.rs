@@ -105,6 +105,7 @@ pub(crate) static TABLE: &[Spec] = &[
     c("rename", 3, WRITE, TWO, Generic, "1.0.0", Data(keys::rename), "Rename a key"),
     c("renamenx", 3, WRITE | FAST, TWO, Generic, "1.0.0", Data(keys::renamenx), "Rename a key, only if the new key does not exist"),
     c("scan", -2, READ, NONE, Generic, "2.8.0", Keyspace(keys::scan), "Incrementally iterate the keys space"),
+    c("swapdb", 3, WRITE | FAST, NONE, Server, "4.0.0", Keyspace(keys::swapdb), "Exchange two databases; every key of both is written anew"),
     c("touch", -2, READ | FAST, ALL, Generic, "3.2.1", Data(keys::exists), "Counts those of the given keys that exist"),
     c("ttl", 2, READ | FAST, KEY, Generic, "1.0.0", Read(expiry::ttl), "Get the time to live for a key in seconds"),
     c("type", 2, READ | FAST, KEY, Generic, "1.0.0", Read(keys::kind), "Determine the type stored at key"),

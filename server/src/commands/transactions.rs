@@ -99,7 +99,10 @@ fn run_all(
     let mut keys: Vec<Key<'_>> = watched.iter().map(Watch::key).collect();
     let named = collect_keys(ctx.session.db, multi, &mut keys);
     let walks = multi.queue.iter().any(|q| matches!(q.spec.handler, Handler::Keyspace(_)));
-    let names = if walks { keyspace::names(store, &keys) } else { Vec::new() };
+    let mut names = if walks { keyspace::names(store, &keys) } else { Vec::new() };
+    if multi.queue.iter().any(|q| q.spec.name == "swapdb") {
+        keyspace::anywhere(&mut names);
+    }
     if multi.queue.iter().any(|q| q.spec.has(flag::FACTS)) {
         ctx.server.refresh_facts();
     }
