@@ -1,6 +1,9 @@
 //! One client's state between commands. Idle clients are many: keep it small.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
+
+use perdura_store::Watch;
 
 use crate::commands::Spec;
 use crate::resp::{Args, Span};
@@ -57,7 +60,8 @@ pub(crate) struct Session {
     pub peer: Peer,
     pub about: Option<Box<About>>,
     pub multi: Option<Box<Multi>>,
-    pub watched: Vec<perdura_store::Watch>,
+    /// The keys WATCH has named, by database and name: a command may name hundreds of thousands.
+    pub watched: BTreeMap<(u8, Box<[u8]>), Watch>,
     pub created_ns: u64,
     pub active_ns: u64,
     pub last: Option<&'static Spec>,
@@ -79,7 +83,7 @@ impl Session {
             peer,
             about: None,
             multi: None,
-            watched: Vec::new(),
+            watched: BTreeMap::new(),
             created_ns: now_ns,
             active_ns: now_ns,
             last: None,
@@ -91,7 +95,7 @@ impl Session {
     }
 
     pub fn unwatch(&mut self) {
-        self.watched = Vec::new();
+        self.watched = BTreeMap::new();
     }
 
     /// RESET: everything but the connection itself as after connecting.

@@ -7,6 +7,8 @@
 //!
 //! WATCH is the store's: it sees writes that leave the value as it was, and those of other threads.
 
+use std::collections::BTreeMap;
+
 use perdura_store::{Access, DATABASES, Key, StoreError, Watch};
 
 use super::context::Context;
@@ -50,10 +52,9 @@ pub(super) fn watch(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     }
     let db = ctx.session.db;
     for bytes in args.from(1) {
-        let key = Key { db, bytes };
-        if ctx.session.watched.iter().all(|watch| watch.key() != key) {
-            ctx.session.watched.push(ctx.server.store.watch(key));
-        }
+        // What was watched first counts.
+        let watched = ctx.session.watched.entry((db, bytes.into()));
+        watched.or_insert_with(|| ctx.server.store.watch(Key { db, bytes }));
     }
     ctx.reply.ok();
     Ok(())
@@ -93,10 +94,10 @@ fn row_of(ctx: &Context<'_, '_, '_>, queued: &Queued) -> Option<(usize, &'static
 fn run_all(
     ctx: &mut Context<'_, '_, '_>,
     multi: &Multi,
-    watched: &[Watch],
+    watched: &BTreeMap<(u8, Box<[u8]>), Watch>,
 ) -> Result<bool, StoreError> {
     let store = ctx.server.store;
-    let mut keys: Vec<Key<'_>> = watched.iter().map(Watch::key).collect();
+    let mut keys: Vec<Key<'_>> = watched.values().map(Watch::key).collect();
     let named = collect_keys(ctx.session.db, multi, &mut keys);
     let walks = multi.queue.iter().any(|q| matches!(q.spec.handler, Handler::Keyspace(_)));
     let mut names = if walks { keyspace::names(store, &keys) } else { Vec::new() };
@@ -112,7 +113,7 @@ fn run_all(
     let result = store.run(access, |tx| {
         ctx.reply.rewind(mark);
         ctx.session.db = db;
-        if !watched.iter().all(|watch| tx.is_unchanged(watch)) {
+        if !watched.values().all(|watch| tx.is_unchanged(watch)) {
             return Ok(false);
         }
         ctx.reply.array(multi.queue.len());
