@@ -143,6 +143,20 @@ fn watch_sees_the_changes_of_others() {
 }
 
 #[test]
+fn a_transaction_that_is_tried_again_does_not_take_its_own_write_for_anothers() {
+    let server = start(config());
+    let mut client = server.client();
+    assert_eq!(client.call("SET k 1"), "+OK");
+    // Large values are written beside the shard's lock and the attempt is begun again.
+    let value = vec![b'v'; 6 << 20];
+    check(&mut client, &[("WATCH k absent", "+OK"), ("MULTI", "+OK")]);
+    for key in [&b"k"[..], b"absent", b"k"] {
+        assert_eq!(client.call_bytes(&[b"SET", key, &value]), b"+QUEUED\r\n");
+    }
+    check(&mut client, &[("EXEC", "*3 +OK +OK +OK"), ("STRLEN k", ":6291456")]);
+}
+
+#[test]
 fn a_transaction_works_across_databases_and_walks() {
     let server = start(config());
     let mut client = server.client();

@@ -1,6 +1,7 @@
 //! Watched keys: has anybody written one since?
 //!
-//! A counter for each watched key; a write adds one while its shard is held. So whoever holds the shard and
+//! A counter for each watched key; an operation that wrote the key adds one on commit, while it holds the
+//! shard; an attempt that is rolled back adds nothing, or its next one would meet its own. So whoever holds the shard and
 //! finds the counter as it was knows that nothing was written in between, even if the value is the same
 //! again. Removals are not counted: a key that was there and is gone needs no counter, and one that came
 //! back was written. That way what expired before it was watched may be swept at any time.
@@ -34,12 +35,21 @@ struct Seen {
 }
 
 impl Watches {
-    /// The key is being written; its shard is held.
-    pub fn touch(&self, key: Key<'_>) {
-        if self.count.load(Relaxed) != 0
-            && let Some(seen) = self.seen.lock()[usize::from(key.db)].get_mut(key.bytes)
-        {
-            seen.writes += 1;
+    fn is_watched(&self, key: Key<'_>) -> bool {
+        self.count.load(Relaxed) != 0
+            && self.seen.lock()[usize::from(key.db)].contains_key(key.bytes)
+    }
+
+    /// These were written; their shards are still held.
+    pub fn count_writes(&self, touched: &[(u8, Box<[u8]>)]) {
+        if touched.is_empty() {
+            return;
+        }
+        let mut all = self.seen.lock();
+        for (db, bytes) in touched {
+            if let Some(seen) = all[usize::from(*db)].get_mut(bytes) {
+                seen.writes += 1;
+            }
         }
     }
 
@@ -107,15 +117,17 @@ impl Store {
 }
 
 impl Tx<'_> {
-    /// Whether the key was neither written nor removed, and did not expire, since it was watched; also not
-    /// by this operation. A write that was rolled back may count.
+    /// Whether the key was neither written nor removed, and did not expire, from when it was watched to the
+    /// beginning of this operation.
     pub fn is_unchanged(&self, watch: &Watch) -> bool {
         let key = watch.key();
         watch.watches.writes(key) == watch.writes && self.get(key).is_some() == watch.was_there
     }
 
     /// The key is about to be written.
-    pub(crate) fn touch(&self, key: Key<'_>) {
-        self.store.watches.touch(key);
+    pub(crate) fn touch(&mut self, key: Key<'_>) {
+        if self.store.watches.is_watched(key) {
+            self.touched.push((key.db, key.bytes.into()));
+        }
     }
 }
