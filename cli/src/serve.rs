@@ -30,6 +30,14 @@ pub fn run(args: &ServeArgs, warning: OwnedFd) -> Result<ExitCode> {
     if server.durability == Durability::None {
         place.config.checkpoint_every = None;
     }
+    let fitting = perdura_server::clients_that_fit(server.clients_max);
+    if fitting < server.clients_max {
+        tracing::warn!(
+            "--max-clients {} is lowered to {fitting}: the system allows no more descriptors (ulimit -Hn)",
+            server.clients_max
+        );
+        server.clients_max = fitting;
+    }
     // Before anything is opened: an address that cannot be had must change nothing.
     let listener = Listener::bind(&server)?;
     let clock: Arc<dyn Clock> = Arc::new(RealClock);
@@ -80,6 +88,7 @@ fn finish(
                 watch.goodbye().context("everything is on the SSD, but the holder did not go")?;
             }
             let late = took > grace;
+            println!("{}", account(region));
             println!(
                 "flushed {} in {}{}",
                 Bytes(report.dirty_bytes),
@@ -101,6 +110,27 @@ fn finish(
             Ok(ExitCode::FAILURE)
         }
     }
+}
+
+/// Where this run's bytes on the SSD came from, and whether writers had to wait.
+fn account(region: &Region) -> String {
+    let stats = region.stats();
+    let time = |ns| format_duration(Duration::from_nanos(ns));
+    format!(
+        "wrote {} to the SSD: {} cleaned, {} for {} checkpoints and {} group commits, {} captured, {} compacted\n\
+         {} stalls, {} together, {} the longest; at most {} dirty",
+        Bytes(stats.device_bytes),
+        Bytes(stats.cleaned_bytes),
+        Bytes(stats.drained_bytes),
+        stats.checkpoints,
+        stats.group_commits,
+        Bytes(stats.captured_bytes),
+        Bytes(stats.compacted_bytes),
+        stats.stalls,
+        time(stats.stall_ns),
+        time(stats.stall_ns_max),
+        Bytes(region.used_bytes_max()),
+    )
 }
 
 fn banner(directory: &Directory, server: &ServerConfig, grace: Duration) -> String {
@@ -132,6 +162,7 @@ fn banner(directory: &Directory, server: &ServerConfig, grace: Duration) -> Stri
     format!(
         "perdura {version}: {memory} of durable memory on {addresses}\n\
          image            {origin}; {device}\n\
+         tracking         {tracking}\n\
          promise          at most {budget} dirty{cap}, flushed in {time} (warning {grace})\n\
          proven rate      {rate} (slowest part of {proof} written in the flush's own layout)\n\
          covered          {covered}\n\
@@ -142,6 +173,7 @@ fn banner(directory: &Directory, server: &ServerConfig, grace: Duration) -> Stri
         memory = Bytes(region.len_bytes()),
         addresses = addresses.join(", "),
         device = region.describe_device(),
+        tracking = region.describe_tracking(),
         budget = Bytes(promise.budget_bytes),
         cap = if promise.covers_whole_region { " (all of the memory)" } else { "" },
         time = format_duration(promise.flush_time),

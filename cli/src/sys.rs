@@ -9,6 +9,8 @@ pub fn warning_descriptor() -> io::Result<OwnedFd> {
     // SAFETY: `set` is initialised by sigemptyset before it is read; the calls take valid pointers to it and
     // change only this thread's mask.
     let fd = unsafe {
+        // A limit on file sizes is then an error of the write, said with the file's name, not a death.
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
         let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
         libc::sigemptyset(set.as_mut_ptr());
         for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGPWR] {

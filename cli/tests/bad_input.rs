@@ -121,6 +121,9 @@ fn the_fallbacks_serve_as_well() {
     );
     assert!(server.banner.contains("pwrite"), "{}", server.banner);
     assert!(server.banner.contains("without a holder"), "{}", server.banner);
+    assert!(server.banner.contains("tracking         barrier: "), "{}", server.banner);
+    let info = server.client().ask(&["INFO", "perdura"]);
+    assert!(info.contains("tracking:barrier: ") && info.contains("device:pwrite"), "{info}");
     for n in 0..100 {
         server.client().ask(&["SET", &key(n), &value(n)]);
     }

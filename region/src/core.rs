@@ -187,7 +187,9 @@ impl Core {
         Counters::add(&self.stats.stalls, 1);
         let began_ns = self.clock.now_ns();
         let outcome = self.satisfy_now(need);
-        Counters::add(&self.stats.stall_ns, self.clock.now_ns().saturating_sub(began_ns));
+        let waited_ns = self.clock.now_ns().saturating_sub(began_ns);
+        Counters::add(&self.stats.stall_ns, waited_ns);
+        self.stats.stall_ns_max.fetch_max(waited_ns, Relaxed);
         outcome
     }
 

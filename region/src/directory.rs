@@ -396,9 +396,10 @@ fn proven_rate(
 ) -> Result<RateRecord, DirectoryError> {
     let path = settings.dir.join(RATE_NAME);
     let device = image.describe();
-    let mut record = match (settings.prove_again, read_record(&path)?) {
+    let on_record = read_record(&path)?;
+    let mut record = match (settings.prove_again, &on_record) {
         (false, Some(record)) if record.device == device && record.threads == settings.threads => {
-            record
+            record.clone()
         }
         _ => prove(
             settings,
@@ -417,7 +418,10 @@ fn proven_rate(
         let slower = larger.rate_bytes_per_s.min(record.rate_bytes_per_s);
         record = RateRecord { rate_bytes_per_s: slower, ..larger };
     }
-    write_record(&path, &record)?;
+    // Not for nothing: a file system that is full by now must not keep an image from being opened.
+    if on_record.as_ref() != Some(&record) {
+        write_record(&path, &record)?;
+    }
     Ok(record)
 }
 

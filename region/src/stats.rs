@@ -51,8 +51,10 @@ counters! {
     cut_ns_max,
     /// Times a writer had to wait for budget or a frame buffer.
     stalls,
-    /// Nanoseconds writers waited.
+    /// Nanoseconds writers waited (barrier; a trapped store's wait is counted, not timed).
     stall_ns,
+    /// Longest of these waits, nanoseconds.
+    stall_ns_max,
     /// Conservative rate of the device as the cleaner's own writes show it, bytes per second; 0: not known.
     observed_rate_bytes_per_s,
     /// Samples of that rate.

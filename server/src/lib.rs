@@ -11,7 +11,8 @@ pub mod resp;
 
 mod commands;
 mod net;
+mod saving;
 mod session;
 
 pub use config::{Durability, ServeError, ServerConfig, StartError, StopFlag};
-pub use net::{Ended, Listener, Report, run};
+pub use net::{Ended, Listener, Report, clients_that_fit, run};

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use perdura_store::Watch;
+
 use crate::commands::Spec;
 use crate::resp::{Args, Span};
 
@@ -58,9 +60,8 @@ pub(crate) struct Session {
     pub peer: Peer,
     pub about: Option<Box<About>>,
     pub multi: Option<Box<Multi>>,
-    /// Fingerprints of the keys WATCH has seen, by database and name. A key that was changed and changed back
-    /// counts as unchanged, which Redis's own marking would not say.
-    pub watched: BTreeMap<(u8, Box<[u8]>), u64>,
+    /// The keys WATCH has named, by database and name: a command may name hundreds of thousands.
+    pub watched: BTreeMap<(u8, Box<[u8]>), Watch>,
     pub created_ns: u64,
     pub active_ns: u64,
     pub last: Option<&'static Spec>,

@@ -50,19 +50,77 @@ fn watch_sees_the_changes_of_others() {
         "HSET h f 2",
         "HDEL h f",
         "SET absent 1",
+        // The same value again is a write as well, and so is one that was taken back.
+        "SET k 1",
+        "HSET h f 1",
+        "APPEND k",
+        "PERSIST expiring",
+        "MULTI;INCR k;DECR k;EXEC",
+        "HDEL h f;HSET h f 1",
+        "SET absent 1;DEL absent;SET absent 1",
+        "FLUSHALL;SET k 1",
+        "FLUSHDB",
+        "RENAME other k",
+        "COPY other k REPLACE",
+        "MOVE k 3",
+        "GETDEL k",
+        "SETRANGE k 0 1",
+        "GETEX k EX 100",
+        "PEXPIRE k 1",
+        "EXPIREAT k 1",
+        "HSET big f0 v",
+        "HDEL big f1",
     ];
-    for change in changes {
+    // What writes nothing.
+    let spared = [
+        "SET k 2 NX",
+        "SETNX k 2",
+        "DEL absent",
+        "EXPIRE absent 100",
+        "PERSIST k",
+        "HDEL h nothing",
+        "HSETNX h f 2",
+        "SETRANGE k 0",
+        "RENAME k k",
+        "COPY k other",
+        "MSETNX k 1 new 2",
+        "EXPIRE k 100 XX",
+        "GETEX k",
+        "GETEX k PERSIST",
+        "SET unwatched 1",
+        "HDEL big nothing",
+        "SELECT 3;SET k 5",
+        "SELECT 3;FLUSHDB",
+    ];
+    let fields: String = (0..200).map(|n| format!(" f{n} v")).collect();
+    for change in changes.into_iter().chain(spared) {
         check(
             &mut a,
             &[
                 ("FLUSHALL", "+OK"),
                 ("SET k 1", "+OK"),
                 ("HSET h f 1 g 1", ":2"),
-                ("WATCH k h absent", "+OK"),
+                (&format!("HSET big{fields}"), ":200"),
+                ("SET other 1", "+OK"),
+                ("SET expiring 1 EX 100", "+OK"),
+                ("WATCH k h absent big expiring", "+OK"),
             ],
         );
-        b.call(change);
-        check(&mut a, &[("MULTI", "+OK"), ("SET k 3", "+QUEUED"), ("EXEC", "*-1")]);
+        for line in change.split(';') {
+            let mut words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+            // An empty word cannot stand in a line.
+            if matches!((words[0], words.len()), (b"APPEND", 2) | (b"SETRANGE", 3)) {
+                words.push(b"");
+            }
+            let reply = String::from_utf8(b.call_bytes(&words)).unwrap();
+            assert!(!reply.starts_with('-'), "{line}: {reply}");
+        }
+        b.call("SELECT 0");
+        let reply = if changes.contains(&change) { "*-1" } else { "*1 +OK" };
+        // What goes away in a millisecond goes away, however slow the test is.
+        while change.starts_with("PEXPIRE") && a.call("EXISTS k") == ":1" {}
+        check(&mut a, &[("MULTI", "+OK"), ("SET k 3", "+QUEUED")]);
+        assert_eq!(a.call("EXEC"), reply, "{change}");
         // Once only: EXEC has forgotten what was watched.
         check(&mut a, &[("MULTI", "+OK"), ("SET k 3", "+QUEUED"), ("EXEC", "*1 +OK")]);
     }
@@ -82,6 +140,20 @@ fn watch_sees_the_changes_of_others() {
             ("EXEC", "*1 :6"),
         ],
     );
+}
+
+#[test]
+fn a_transaction_that_is_tried_again_does_not_take_its_own_write_for_anothers() {
+    let server = start(config());
+    let mut client = server.client();
+    assert_eq!(client.call("SET k 1"), "+OK");
+    // Large values are written beside the shard's lock and the attempt is begun again.
+    let value = vec![b'v'; 6 << 20];
+    check(&mut client, &[("WATCH k absent", "+OK"), ("MULTI", "+OK")]);
+    for key in [&b"k"[..], b"absent", b"k"] {
+        assert_eq!(client.call_bytes(&[b"SET", key, &value]), b"+QUEUED\r\n");
+    }
+    check(&mut client, &[("EXEC", "*3 +OK +OK +OK"), ("STRLEN k", ":6291456")]);
 }
 
 #[test]
@@ -131,6 +203,60 @@ fn a_transaction_works_across_databases_and_walks() {
 }
 
 #[test]
+fn databases_are_exchanged_as_a_whole() {
+    let server = start(config());
+    let (mut client, mut watcher) = (server.client(), server.client());
+    check(
+        &mut client,
+        &[
+            ("MSET both 0 only0 0 swapdb x", "+OK"),
+            ("EXPIREAT only0 4102444800", ":1"),
+            ("SELECT 1", "+OK"),
+            ("MSET both 1 only1 1", "+OK"),
+            ("HSET hash f v", ":1"),
+        ],
+    );
+    check(&mut watcher, &[("WATCH both neither", "+OK")]);
+    check(
+        &mut client,
+        &[
+            ("SWAPDB 0 1", "+OK"),
+            ("MGET both only0 only1 swapdb", "*4 $1 0 $1 0 $-1 $1 x"),
+            ("EXPIRETIME only0", ":4102444800"),
+            ("DBSIZE", ":3"),
+            ("SELECT 0", "+OK"),
+            ("MGET both only0 only1", "*3 $1 1 $-1 $1 1"),
+            ("HGETALL hash", "*2 $1 f $1 v"),
+            ("SWAPDB 0 0", "+OK"),
+            // Inside EXEC, seen by what follows, and undone with the rest.
+            ("MULTI", "+OK"),
+            ("SET new 1", "+QUEUED"),
+            ("SWAPDB 1 0", "+QUEUED"),
+            ("DBSIZE", "+QUEUED"),
+            ("SELECT 1", "+QUEUED"),
+            ("DBSIZE", "+QUEUED"),
+            ("EXISTS new hash", "+QUEUED"),
+            ("EXEC", "*6 +OK +OK :3 +OK :4 :2"),
+        ],
+    );
+    check(&mut watcher, &[("MULTI", "+OK"), ("PING", "+QUEUED"), ("EXEC", "*-1")]);
+    check(&mut watcher, &[("WATCH neither", "+OK")]);
+    check(&mut client, &[("SWAPDB 0 1", "+OK")]);
+    check(&mut watcher, &[("MULTI", "+OK"), ("PING", "+QUEUED"), ("EXEC", "*1 +PONG")]);
+    // The new records stand beside the old ones until all is done: more than half the memory cannot be
+    // exchanged, and is left as it was.
+    let value = "v".repeat(1 << 20);
+    for n in 0..40 {
+        assert_eq!(client.call(&format!("SET large:{n} {value}")), "+OK");
+    }
+    let before = client.call("DBSIZE");
+    let refused = client.call("SWAPDB 0 1");
+    assert!(refused.starts_with("-OOM "), "{refused}");
+    assert_eq!(client.call("DBSIZE"), before);
+    assert_eq!(client.call("STRLEN large:7"), ":1048576");
+}
+
+#[test]
 fn the_table_describes_itself() {
     let server = start(config());
     let mut client = server.client();
@@ -138,7 +264,7 @@ fn the_table_describes_itself() {
         &mut client,
         &[
             ("COMMAND GETKEYS MSET a 1 b 2", "*2 $1 a $1 b"),
-            ("COMMAND INFO nosuch", "*1 *-1"),
+            ("COMMAND INFO nosuch", "*1 $-1"),
             ("COMMAND LIST FILTERBY PATTERN h*len", "*2 $4 hlen $7 hstrlen"),
             ("OBJECT ENCODING", "-ERR wrong number of arguments for 'object|encoding' command"),
         ],
@@ -245,6 +371,45 @@ fn info_has_every_section() {
     }
     assert!(!client.call("INFO").contains("# Commandstats"));
     assert!(client.call("INFO keyspace").ends_with("db0:keys=1,expires=0,avg_ttl=0"));
+}
+
+#[test]
+fn every_figure_of_the_region_is_shown_and_documented() {
+    let server = start(config());
+    let mut client = server.client();
+    for n in 0..200 {
+        client.call(&format!("SET key:{n} {}", "v".repeat(100)));
+    }
+    assert_eq!(client.call("SAVE"), "+OK");
+    check(&mut client, &[("MULTI", "+OK"), ("SET multi 12345", "+QUEUED"), ("EXEC", "*1 +OK")]);
+    let info = client.call("INFO perdura persistence");
+    let fields: std::collections::BTreeMap<&str, &str> =
+        info.split(' ').filter_map(|word| word.split_once(':')).collect();
+    let number = |name: &str| fields[name].parse::<u64>().unwrap();
+    for (name, _) in server.store.region().stats().fields() {
+        assert!(fields.contains_key(name), "{name} in {info}");
+    }
+    let document = include_str!("../../docs/server.md");
+    for name in fields.keys() {
+        assert!(document.contains(&format!("`{name}`")), "docs/server.md lacks `{name}`");
+    }
+    // key:0 to key:199, their values, and what EXEC wrote.
+    let names: u64 = (0..200).map(|n| format!("key:{n}").len() as u64).sum();
+    assert_eq!(number("user_bytes"), names + 200 * 100 + "multi12345".len() as u64);
+    assert!(number("device_bytes") > 200 * 100 && number("checkpoints") > 0);
+    assert!(number("dirty_bytes_max") <= number("budget_bytes"));
+    let ratio = number("device_bytes") as f64 / number("user_bytes") as f64;
+    let shown: f64 = fields["device_bytes_per_user_byte"].parse().unwrap();
+    assert!(shown > 1.0 && (shown - ratio).abs() < 0.01, "{shown} {ratio}");
+    // Counted since start: RESETSTAT would make the ratio wrong.
+    client.call("CONFIG RESETSTAT");
+    assert!(client.call("INFO perdura").contains(&format!("user_bytes:{}", number("user_bytes"))));
+
+    let stats = client.call("PERDURA STATS");
+    assert!(stats.contains("drained_bytes :") && stats.contains("stall_ns_max :0"), "{stats}");
+    assert!(client.call("PERDURA HELP").contains("+STATS"));
+    client.call("HELLO 3");
+    assert!(client.call("PERDURA STATS").starts_with('%'));
 }
 
 #[test]

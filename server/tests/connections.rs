@@ -8,7 +8,7 @@ use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
 use common::{Client, config, frame, start};
-use perdura_server::{Ended, Listener, ServerConfig, StartError};
+use perdura_server::{Durability, Ended, Listener, ServerConfig, StartError};
 
 /// Repeats `check` until it is true; the server's loop decides when.
 fn eventually(what: &str, mut check: impl FnMut() -> bool) {
@@ -82,6 +82,38 @@ fn a_half_closed_peer_still_gets_its_replies() {
     client.stream.write_all(b"PING\r\nECHO a\r\nGET unfini").unwrap();
     client.stream.shutdown(Shutdown::Write).unwrap();
     assert_eq!(client.rest(), "+PONG\r\n$1\r\na\r\n");
+}
+
+#[test]
+fn a_half_closed_peer_gets_replies_that_had_to_wait() {
+    // For the peer to read, for a group commit, and for the end of a pause.
+    let fsync = ServerConfig { durability: Durability::Fsync, ..config() };
+    let slow = ServerConfig { output_pause_bytes: 64 << 10, ..config() };
+    for config in [slow, fsync] {
+        let server = start(config);
+        let mut client = server.client();
+        client.call_bytes(&[b"SET", b"big", &vec![b'x'; 1 << 20]]);
+        let asked = b"GET big\r\nINCR asked\r\n".repeat(50);
+        client.stream.write_all(&asked).unwrap();
+        client.stream.shutdown(Shutdown::Write).unwrap();
+        // Nothing is read before all of it has been asked for and the end was seen.
+        let mut other = server.client();
+        eventually("the first is executed", || other.call("EXISTS asked") == ":1");
+        for n in 1..=50 {
+            assert_eq!(client.reply().len(), (1 << 20) + 12);
+            assert_eq!(client.reply_text(), format!(":{n}"));
+        }
+        assert_eq!(client.rest(), "");
+    }
+    let server = start(config());
+    let (mut paused, mut other) = (server.client(), server.client());
+    assert_eq!(other.call("CLIENT PAUSE 60000 WRITE"), "+OK");
+    paused.stream.write_all(b"SET a 1\r\nGET a\r\nGET unfini").unwrap();
+    paused.stream.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(other.call("GET a"), "$-1");
+    assert_eq!(other.call("CLIENT UNPAUSE"), "+OK");
+    assert_eq!(paused.rest(), "+OK\r\n$1\r\n1\r\n");
+    eventually("its place is free", || other.call("CLIENT LIST").matches("id=").count() == 1);
 }
 
 #[test]
@@ -279,9 +311,8 @@ fn a_unix_socket_serves_as_well() {
 }
 
 #[test]
-fn ten_thousand_idle_clients_are_cheap() {
-    // Both ends are in this process, so only what the server allocates per connection is looked at:
-    // a connection without buffers. See also `an_idle_connection_is_small` in net.
+fn idle_clients_own_no_buffers() {
+    // What ten thousand of them cost a process: cli/tests/idle_clients.rs.
     let server = start(config());
     let mut clients: Vec<Client> = (0..300).map(|_| server.client()).collect();
     for client in &mut clients {

@@ -5,10 +5,11 @@
 mod common;
 
 use std::io::Write;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 
 use common::{Opened, config, frame, open_on, start_with};
+use perdura_media::device::{Device, DeviceError, WriteQueue};
 use perdura_media::faulty::{FaultPlan, FaultyDevice};
 use perdura_media::sim::SimDevice;
 use perdura_media::{Clock, RealClock};
@@ -254,5 +255,129 @@ fn with_fsync_whatever_anybody_was_told_survives_whatever_the_turns_were() {
                 assert!(found >= *told, "seed {seed}: n{of}: {found}, told {told}");
             }
         });
+    }
+}
+
+#[test]
+fn bgsave_does_not_keep_clients_waiting() {
+    let device = SimDevice::new(0, 1);
+    let gate = Arc::new(Gate::default());
+    let gated = GatedFlush { inner: device.clone(), gate: Arc::clone(&gate) };
+    let server = start_with(config(), open_on(Arc::new(gated), false));
+    let mut client = server.client();
+    assert_eq!(client.call("SET a 1"), "+OK");
+    let persistence = |client: &mut common::Client| client.call("INFO persistence");
+    assert!(persistence(&mut client).contains("rdb_last_bgsave_time_sec:-1"));
+    gate.shut(true);
+    assert_eq!(client.call("BGSAVE"), "+Background saving started");
+    assert!(persistence(&mut client).contains("rdb_bgsave_in_progress:1"));
+    assert_eq!(client.call("SET b 1"), "+OK");
+    assert_eq!(client.call("GET b"), "$1 1");
+    for line in ["BGSAVE", "BGSAVE SCHEDULE", "SAVE"] {
+        assert_eq!(client.call(line), "-ERR Background save already in progress", "{line}");
+    }
+    gate.shut(false);
+    while persistence(&mut client).contains("rdb_bgsave_in_progress:1") {}
+    let info = persistence(&mut client);
+    assert!(info.contains("rdb_saves:1") && info.contains("rdb_last_bgsave_status:ok"), "{info}");
+    assert!(client.call("LASTSAVE").starts_with(':'));
+    // In a transaction it is only begun there, so nothing waits for the shards EXEC holds.
+    for (line, reply) in [("MULTI", "+OK"), ("SET c 1", "+QUEUED"), ("BGSAVE", "+QUEUED")] {
+        assert_eq!(client.call(line), reply);
+    }
+    assert_eq!(client.call("EXEC"), "*2 +OK +Background saving started");
+    while persistence(&mut client).contains("rdb_bgsave_in_progress:1") {}
+    assert_eq!(client.call("SAVE"), "+OK");
+    assert!(persistence(&mut client).contains("rdb_saves:3"));
+    // A stop does not wait for an order that nobody has taken up.
+    assert_eq!(client.call("BGSAVE"), "+Background saving started");
+    server.stop();
+    let opened = open_on(Arc::new(device.power_cycle(3)), true);
+    assert!(["a", "b", "c"].iter().all(|name| opened.store.get(key(name)).is_some()));
+}
+
+#[test]
+fn a_full_device_refuses_writes_beyond_the_budget_and_keeps_what_is_in_memory() {
+    let plan = Arc::new(FaultPlan::new());
+    let device = FaultyDevice::new(SimDevice::new(0, 1), Arc::clone(&plan), Arc::new(RealClock));
+    let server = start_with(config(), open_on(Arc::new(device), true));
+    let mut client = server.client();
+    plan.no_space_from_write(1);
+    let value = "v".repeat(10_000);
+    let mut accepted = 0;
+    let refused = loop {
+        let reply = client.call(&format!("SET key:{accepted} {value}"));
+        if reply != "+OK" {
+            break reply;
+        }
+        accepted += 1;
+        assert!(accepted < 6_000, "the budget is 16 MiB");
+    };
+    assert!(refused.starts_with("-MISCONF ") && refused.contains("space"), "{refused}");
+    // Space that comes back does not make the failure undone: what could not be written is not known.
+    plan.heal();
+    assert!(client.call(&format!("SET more {value}")).starts_with("-MISCONF "));
+    let info = client.call("INFO perdura persistence");
+    for text in ["latched:1", "aof_last_write_status:err", "rdb_last_bgsave_status:err", "space"] {
+        assert!(info.contains(text), "{text} in {info}");
+    }
+    assert!(client.call("SAVE").starts_with("-ERR checkpoint failed"));
+    for n in 0..accepted {
+        assert_eq!(client.call(&format!("STRLEN key:{n}")), ":10000");
+    }
+}
+
+/// Flushes wait while it is shut.
+#[derive(Default)]
+struct Gate {
+    is_shut: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Gate {
+    fn shut(&self, shut: bool) {
+        *self.is_shut.lock().unwrap() = shut;
+        self.changed.notify_all();
+    }
+
+    fn pass(&self) {
+        let shut = self.is_shut.lock().unwrap();
+        drop(self.changed.wait_while(shut, |shut| *shut).unwrap());
+    }
+}
+
+struct GatedFlush {
+    inner: SimDevice,
+    gate: Arc<Gate>,
+}
+
+impl Device for GatedFlush {
+    fn capacity_bytes(&self) -> u64 {
+        self.inner.capacity_bytes()
+    }
+
+    fn grow(&self, capacity_bytes: u64) -> Result<(), DeviceError> {
+        self.inner.grow(capacity_bytes)
+    }
+
+    fn read_at(&self, offset_bytes: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.inner.read_at(offset_bytes, buf)
+    }
+
+    fn write_at(&self, offset_bytes: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.inner.write_at(offset_bytes, buf)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.gate.pass();
+        self.inner.flush()
+    }
+
+    fn queue(&self, depth: usize) -> Result<Box<dyn WriteQueue>, DeviceError> {
+        self.inner.queue(depth)
+    }
+
+    fn describe(&self) -> String {
+        self.inner.describe()
     }
 }

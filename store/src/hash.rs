@@ -114,6 +114,7 @@ impl Tx<'_> {
             Some(entry) => (entry.value().to_vec(), None),
         };
         if let Some(root) = root {
+            self.touch(key);
             return self.set_in_table(&place, root, field, value);
         }
         let is_new = packed::get(&old, field).is_none();
@@ -235,6 +236,7 @@ impl Tx<'_> {
         if len == 1 {
             return self.delete(key);
         }
+        self.touch(key);
         self.store_word(place.lane, found.at, 0)?;
         self.op.free(found.record());
         table::store_len(&mut self.op, place.lane, root, len - 1)

@@ -25,12 +25,14 @@ mod store;
 mod table;
 mod tx;
 mod values;
+mod watch;
 
 pub use api::{Access, Entry, Expiry, Key, Kind};
 pub use error::{OpenError, StoreError, TxError, WrongType};
 pub use scan::Range;
 pub use store::{Store, StoreOptions, StoreStats};
 pub use tx::Tx;
+pub use watch::Watch;
 
 pub use perdura_heap::Heap;
 /// Databases, numbered from 0.

@@ -15,6 +15,7 @@ use crate::record::{Header, RecordKind, hash_key};
 use crate::shard::Shard;
 use crate::table::{self, Part, ROOT_BYTES};
 use crate::tx::find;
+use crate::watch::Watches;
 
 const VERSION: u64 = 1;
 const ROOT_NAME: &str = "store";
@@ -51,6 +52,7 @@ pub struct Store {
     pub(crate) random: AtomicU64,
     pub(crate) sweep: Mutex<Sweep>,
     pub(crate) expired_keys: AtomicU64,
+    pub(crate) watches: Arc<Watches>,
 }
 
 /// Where a key belongs.
@@ -95,6 +97,7 @@ impl Store {
             random: AtomicU64::new(options.seed),
             sweep: Mutex::default(),
             expired_keys: AtomicU64::new(0),
+            watches: Arc::default(),
         })
     }
 

@@ -29,6 +29,8 @@ pub struct Tx<'s> {
     /// Where the key of [`crate::Access::Key`] belongs: most operations ask for no other.
     hint: Option<(Key<'s>, Place)>,
     detached: Vec<(LaneId, Detached)>,
+    /// Watched keys this attempt wrote, told to the watchers on commit.
+    pub(crate) touched: Vec<(u8, Box<[u8]>)>,
     halt: Option<Halt>,
 }
 
@@ -63,8 +65,20 @@ impl<'s> Tx<'s> {
         reap_a_little(op.lead_mut());
         let now_ms = Cell::new(session.now_ms);
         let (changes, written, detached) = (Vec::new(), Vec::new(), Vec::new());
-        let (first_written, halt) = (None, None);
-        Self { store, op, session, now_ms, changes, first_written, written, hint, detached, halt }
+        let (first_written, halt, touched) = (None, None, Vec::new());
+        Self {
+            store,
+            op,
+            session,
+            now_ms,
+            changes,
+            first_written,
+            written,
+            hint,
+            detached,
+            touched,
+            halt,
+        }
     }
 
     pub(crate) fn end<R>(mut self, result: Result<R, TxError>) -> End<R> {
@@ -80,6 +94,7 @@ impl<'s> Tx<'s> {
         match result {
             Ok(value) => {
                 self.apply_changes();
+                self.store.watches.count_writes(&self.touched);
                 match self.op.commit() {
                     Ok(()) => End::Done(value),
                     Err(stop) => End::Halted(Halt::Stop(stop)),
@@ -169,6 +184,7 @@ impl<'s> Tx<'s> {
     pub fn set_expiry(&mut self, key: Key<'_>, at_ms: Option<u64>) -> Result<bool, TxError> {
         let place = self.place(key);
         let Some(found) = self.find_live(&place, key) else { return Ok(false) };
+        self.touch(key);
         let record = found.record();
         let word = at_ms.map_or(0, |at_ms| at_ms.max(1));
         self.store_word(place.lane, record + Header::AT_EXPIRY, word)?;
@@ -220,6 +236,7 @@ impl<'s> Tx<'s> {
         expiry: Expiry,
         slack_bytes: u64,
     ) -> Result<(), TxError> {
+        self.touch(key);
         let found = self.find(place, key);
         let expire_at_ms = match (expiry, &found) {
             (Expiry::None, _) | (Expiry::Keep, None) => 0,

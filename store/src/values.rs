@@ -20,6 +20,7 @@ impl Tx<'_> {
         };
         let new_len = u64::from(header.value_len) + tail.len() as u64;
         check_value(new_len)?;
+        self.touch(key);
         if tail.is_empty() {
             return Ok(new_len);
         }
@@ -63,6 +64,7 @@ impl Tx<'_> {
             && end <= old_len
             && bytes.len() as u64 <= in_place_max
         {
+            self.touch(key);
             let from = found.record() + header.value_at() + offset;
             let done = self.op.overwrite(place.lane, from, bytes);
             done.map_err(|stop| self.stop(stop))?;

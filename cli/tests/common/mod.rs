@@ -43,8 +43,13 @@ pub fn free_port() -> u16 {
 
 impl Server {
     pub fn start(dir: &Path, extra: &[&str]) -> Self {
+        Self::start_by(Command::new(PERDURA), dir, extra)
+    }
+
+    /// `program` runs, in the end, the program and the arguments it is given.
+    pub fn start_by(mut program: Command, dir: &Path, extra: &[&str]) -> Self {
         let port = free_port();
-        let mut child = Command::new(PERDURA)
+        let mut child = program
             .args(["serve", "--listen", &format!("127.0.0.1:{port}"), "--dir"])
             .arg(dir)
             .args(extra)
@@ -61,6 +66,21 @@ impl Server {
         // Keep reading, or the server would meet a closed pipe when it says goodbye.
         std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
         Self { child, port, banner }
+    }
+
+    /// The number in a line `name ...: number` of `/proc/PID/status`, or the first in it.
+    pub fn status(&self, name: &str) -> u64 {
+        let path = format!("/proc/{}/status", self.child.id());
+        let text = std::fs::read_to_string(path).unwrap();
+        let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+
+    /// A line of INFO as a number.
+    pub fn figure(&self, name: &str) -> u64 {
+        let info = self.client().ask(&["INFO"]);
+        let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.unwrap_or_else(|| panic!("{name} in {info}")).parse().unwrap()
     }
 
     pub fn client(&self) -> Client {

@@ -112,7 +112,6 @@ struct Filter {
     addr: Option<String>,
     laddr: Option<String>,
     other_type: bool,
-    other_user: bool,
     skip_me: bool,
 }
 
@@ -134,7 +133,10 @@ impl Filter {
             } else if is(option, "TYPE") {
                 filter.other_type = !is_normal(value)?;
             } else if is(option, "USER") {
-                filter.other_user = value != b"default";
+                // The only user there is.
+                if value != b"default" {
+                    return Err(CommandError::NoSuchUser(text(value, 128)));
+                }
             } else if is(option, "SKIPME") && (is(value, "YES") || is(value, "NO")) {
                 filter.skip_me = is(value, "YES");
             } else {
@@ -151,7 +153,6 @@ impl Filter {
             Peer::Unix => ("unix:0".to_owned(), "unix:0".to_owned()),
         };
         !self.other_type
-            && !self.other_user
             && self.id.is_none_or(|id| id == session.id)
             && self.addr.as_ref().is_none_or(|wanted| *wanted == addr)
             && self.laddr.as_ref().is_none_or(|wanted| *wanted == laddr)
@@ -234,7 +235,7 @@ pub(super) fn pause(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
         4 if is(args.get(3), "WRITE") => true,
         4 if is(args.get(3), "ALL") => false,
         4 => return Err(CommandError::PauseMode),
-        _ => return Err(CommandError::Syntax),
+        _ => return Err(CommandError::subcommand(args)),
     };
     let ms = parse_i64(args.get(2)).ok_or(CommandError::TimeoutNotInteger)?;
     let ms = u64::try_from(ms).map_err(|_| CommandError::TimeoutNegative)?;
@@ -252,6 +253,38 @@ pub(super) fn pause(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
 pub(super) fn unpause(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
     ctx.server.pause.until_ns = 0;
     ctx.reply.ok();
+    Ok(())
+}
+
+/// CLIENT GETREDIR
+pub(super) fn getredir(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
+    ctx.reply.int(-1);
+    Ok(())
+}
+
+/// CLIENT TRACKINGINFO
+pub(super) fn trackinginfo(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
+    ctx.reply.map(3);
+    ctx.reply.bulk(b"flags");
+    ctx.reply.set(1);
+    ctx.reply.bulk(b"off");
+    ctx.reply.bulk(b"redirect");
+    ctx.reply.int(-1);
+    ctx.reply.bulk(b"prefixes");
+    ctx.reply.array(0);
+    Ok(())
+}
+
+/// CLIENT UNBLOCK id [TIMEOUT | ERROR]: no command here blocks
+pub(super) fn unblock(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
+    match args.len() {
+        3 => {}
+        4 if is(args.get(3), "TIMEOUT") || is(args.get(3), "ERROR") => {}
+        4 => return Err(CommandError::UnblockReason),
+        _ => return Err(CommandError::subcommand(args)),
+    }
+    parse_i64(args.get(2)).ok_or(CommandError::NotInteger)?;
+    ctx.reply.int(0);
     Ok(())
 }
 

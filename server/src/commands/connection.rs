@@ -92,28 +92,23 @@ pub(super) fn hello(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
             None => return Err(CommandError::ProtoNotInteger),
         };
     }
-    let (mut credentials, mut name, mut at) = (None, None, 2);
+    let mut at = 2;
     while at < args.len() {
         let left = args.len() - at - 1;
         if is(args.get(at), "AUTH") && left >= 2 {
-            credentials = Some((args.get(at + 1), args.get(at + 2)));
+            authenticate(ctx, args.get(at + 1), args.get(at + 2))?;
             at += 3;
         } else if is(args.get(at), "SETNAME") && left >= 1 {
-            name = Some(args.get(at + 1));
+            // In the order given, as Redis: a wrong password behind it does not undo the name.
             super::client::check_name(args.get(at + 1))?;
+            ctx.session.about_mut().name = args.get(at + 1).to_vec();
             at += 2;
         } else {
             return Err(CommandError::HelloOption(text(args.get(at), 128)));
         }
     }
-    if let Some((user, password)) = credentials {
-        authenticate(ctx, user, password)?;
-    }
     if !ctx.session.authenticated && ctx.server.needs_password() {
         return Err(CommandError::HelloNoAuth);
-    }
-    if let Some(name) = name {
-        ctx.session.about_mut().name = name.to_vec();
     }
     ctx.session.resp3 = resp3;
     ctx.reply.set_resp3(resp3);

@@ -11,12 +11,14 @@ use super::table::TABLE;
 use crate::config::{Durability, ServerConfig};
 use crate::net::Peers;
 use crate::resp::Reply;
+use crate::saving::Saving;
 use crate::session::Session;
 
 /// Everything that belongs to no single client.
 pub(crate) struct Server<'a> {
     pub store: &'a Store,
     pub clock: &'a dyn Clock,
+    pub saving: &'a Saving,
     pub config: ServerConfig,
     pub index: Index,
     pub random: Random,
@@ -32,22 +34,28 @@ pub(crate) struct Server<'a> {
     pub latched: Option<String>,
     /// A write since the last group commit.
     pub uncommitted: bool,
+    /// Bytes of keys, fields and values in the write commands carried out since start.
+    pub user_bytes: u64,
     /// Monotonic time after the last command; read once a command.
     pub now_ns: u64,
     /// `(monotonic ns, unix ms)` at the turn's beginning.
     pub turn: (u64, u64),
     pub started_ns: u64,
-    pub saved_unix_s: u64,
-    pub save_failed: bool,
     pub tcp_port: u16,
 }
 
 impl<'a> Server<'a> {
-    pub fn new(store: &'a Store, clock: &'a dyn Clock, config: ServerConfig) -> Self {
+    pub fn new(
+        store: &'a Store,
+        clock: &'a dyn Clock,
+        saving: &'a Saving,
+        config: ServerConfig,
+    ) -> Self {
         let (now_ns, unix_ms) = (clock.now_ns(), clock.unix_ms());
         Self {
             store,
             clock,
+            saving,
             index: Index::new(),
             random: Random::new(config.seed),
             stats: Stats::new(),
@@ -58,11 +66,10 @@ impl<'a> Server<'a> {
             kills: false,
             latched: None,
             uncommitted: false,
+            user_bytes: 0,
             now_ns,
             turn: (now_ns, unix_ms),
             started_ns: now_ns,
-            saved_unix_s: unix_ms / 1000,
-            save_failed: false,
             tcp_port: 0,
             config,
         }
@@ -98,14 +105,13 @@ impl<'a> Server<'a> {
         let store = self.store.stats();
         self.facts.used_bytes = store.region_bytes.saturating_sub(store.free_bytes);
         let region = self.store.region();
-        let stats = region.stats();
+        self.facts.region = region.stats();
         self.facts.capacity_bytes = region.len_bytes();
         self.facts.budget_bytes = region.budget_bytes();
         self.facts.dirty_bytes = region.used_bytes();
         self.facts.dirty_bytes_max = region.used_bytes_max();
-        self.facts.stalls = stats.stalls;
-        self.facts.stalled_us = stats.stall_ns / 1000;
-        self.facts.checkpoints = stats.checkpoints;
+        self.facts.log_bytes = region.log_bytes();
+        self.facts.failure = region.failure().map(str::to_owned);
     }
 }
 
@@ -119,9 +125,11 @@ pub(crate) struct Facts {
     pub budget_bytes: u64,
     pub dirty_bytes: u64,
     pub dirty_bytes_max: u64,
-    pub stalls: u64,
-    pub stalled_us: u64,
-    pub checkpoints: u64,
+    pub log_bytes: u64,
+    /// The first failure of the device.
+    pub failure: Option<String>,
+    /// The region's own counters.
+    pub region: perdura_region::Stats,
 }
 
 /// Counters of this run (CONFIG RESETSTAT clears them).

@@ -100,6 +100,9 @@ fn attempt(ctx: &mut Context<'_, '_, '_>, row: usize, spec: &'static Spec, args:
         ctx.reply.rewind(mark);
         ctx.reply.error(&error);
     }
+    if wrote {
+        ctx.server.user_bytes += user_bytes(spec, args);
+    }
     ctx.server.now_ns = ctx.server.clock.now_ns();
     let time_ns = ctx.server.now_ns.saturating_sub(start_ns);
     let failed = u64::from(ctx.reply.errors() != errors);
@@ -112,6 +115,11 @@ fn attempt(ctx: &mut Context<'_, '_, '_>, row: usize, spec: &'static Spec, args:
     command.failed += failed;
     log_if_slow(ctx, args, time_ns / 1000);
     wrote
+}
+
+/// What the client asked to be kept: all arguments of a write but the command's name.
+pub(super) fn user_bytes(spec: &Spec, args: Args<'_>) -> u64 {
+    if spec.has(flag::WRITE) { args.from(1).map(|arg| arg.len() as u64).sum() } else { 0 }
 }
 
 fn check(ctx: &Context<'_, '_, '_>, spec: &Spec) -> Outcome {

@@ -2,6 +2,9 @@
 
 use perdura_store::{StoreError, TxError};
 
+use super::index::text;
+use crate::resp::Args;
+
 /// Why a command was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandError {
@@ -18,6 +21,8 @@ pub(crate) enum CommandError {
     Syntax,
     #[error("ERR value is not an integer or out of range")]
     NotInteger,
+    #[error("ERR value is out of range, value must between {min} and {max}")]
+    OutOfBounds { min: i64, max: i64 },
     #[error("ERR value is out of range")]
     OutOfRange,
     #[error("ERR value is not a valid float")]
@@ -38,12 +43,22 @@ pub(crate) enum CommandError {
     StringTooLong,
     #[error("ERR invalid expire time in '{0}' command")]
     ExpireTime(&'static str),
+    #[error("ERR The specified keys must contain string values")]
+    LcsNotStrings,
+    #[error("ERR If you want both the length and indexes, please just use IDX.")]
+    LcsBoth,
+    #[error("ERR String too long for LCS")]
+    LcsTooLong,
     #[error("ERR no such key")]
     NoSuchKey,
     #[error("ERR invalid cursor")]
     Cursor,
     #[error("ERR DB index is out of range")]
     DbIndex,
+    #[error("ERR invalid first DB index")]
+    SwapFirst,
+    #[error("ERR invalid second DB index")]
+    SwapSecond,
     #[error("ERR source and destination objects are the same")]
     SameObject,
     #[error("ERR NX and XX, GT or LT options at the same time are not compatible")]
@@ -58,6 +73,11 @@ pub(crate) enum CommandError {
     UnknownCommand { name: String, args: String },
     #[error("ERR unknown subcommand '{sub}'. Try {} HELP.", container.to_ascii_uppercase())]
     UnknownSubcommand { container: &'static str, sub: String },
+    #[error(
+        "ERR unknown subcommand or wrong number of arguments for '{sub}'. Try {} HELP.",
+        container.to_ascii_uppercase()
+    )]
+    Subcommand { container: String, sub: String },
     #[error("NOAUTH Authentication required.")]
     NoAuth,
     #[error(
@@ -106,6 +126,8 @@ pub(crate) enum CommandError {
     ClientInfoOption(String),
     #[error("ERR No such client")]
     NoSuchClient,
+    #[error("ERR No such user '{0}'")]
+    NoSuchUser(String),
     #[error("ERR Invalid client ID")]
     ClientId,
     #[error("ERR client-id should be greater than 0")]
@@ -116,6 +138,8 @@ pub(crate) enum CommandError {
     TimeoutNotInteger,
     #[error("ERR timeout is negative")]
     TimeoutNegative,
+    #[error("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")]
+    UnblockReason,
     #[error("ERR CLIENT PAUSE mode must be WRITE or ALL")]
     PauseMode,
     #[error("ERR Unknown option or number of arguments for CONFIG SET - '{0}'")]
@@ -146,10 +170,19 @@ pub(crate) enum CommandError {
     ShutdownNoSave,
     #[error("ERR No shutdown in progress.")]
     NoShutdown,
+    #[error("ERR Background save already in progress")]
+    SaveInProgress,
     #[error("ERR checkpoint failed: {0}")]
     Checkpoint(String),
-    #[error("ERR count should be greater than or equal to 0")]
+    #[error("ERR count should be greater than or equal to -1")]
     SlowlogCount,
+}
+
+impl CommandError {
+    /// What Redis says where a subcommand's own code finds too many arguments.
+    pub fn subcommand(args: Args<'_>) -> Self {
+        Self::Subcommand { container: text(args.get(0), 128), sub: text(args.get(1), 128) }
+    }
 }
 
 impl From<TxError> for CommandError {

@@ -194,13 +194,16 @@ pub(super) fn hrandfield(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
         return Ok(());
     }
     let with_values = call.args.len() > 3;
-    let bound = if with_values { i64::MAX / 2 } else { i64::MAX };
     let count = call.int(2)?;
-    if count < -bound || count > bound || (count < 0 && count.unsigned_abs() > PICKS_MAX) {
-        return Err(CommandError::OutOfRange);
+    if count == i64::MIN {
+        return Err(CommandError::OutOfBounds { min: -i64::MAX, max: i64::MAX });
     }
     if call.args.len() > 4 || (with_values && !is(call.args.get(3), "WITHVALUES")) {
         return Err(CommandError::Syntax);
+    }
+    let bound = if with_values { i64::MAX / 2 } else { i64::MAX };
+    if count < -bound || count > bound || (count < 0 && count.unsigned_abs() > PICKS_MAX) {
+        return Err(CommandError::OutOfRange);
     }
     let len = tx.hash_len(key)?;
     let wanted = choose(call, len, count);

@@ -18,12 +18,12 @@ const SECTIONS: [(&str, bool, Section); 9] = [
     ("Server", true, server_section),
     ("Clients", true, clients_section),
     ("Memory", true, memory_section),
-    ("Persistence", true, persistence_section),
+    ("Persistence", true, super::figures::persistence_section),
     ("Stats", true, stats_section),
     ("CPU", true, cpu_section),
     ("Commandstats", false, commandstats_section),
     ("Keyspace", true, keyspace_section),
-    ("Perdura", true, perdura_section),
+    ("Perdura", true, super::figures::perdura_section),
 ];
 
 /// INFO [section [section ...]]
@@ -87,19 +87,6 @@ fn memory_section(server: &Server<'_>, _: usize, out: &mut String) -> std::fmt::
     )
 }
 
-fn persistence_section(server: &Server<'_>, _: usize, out: &mut String) -> std::fmt::Result {
-    write!(
-        out,
-        "loading:0\r\nrdb_bgsave_in_progress:0\r\n\
-         rdb_last_save_time:{}\r\nrdb_last_bgsave_status:{}\r\naof_enabled:{}\r\n\
-         aof_last_write_status:{}\r\n",
-        server.saved_unix_s,
-        if server.save_failed { "err" } else { "ok" },
-        u8::from(server.holds_replies()),
-        if server.latched.is_some() { "err" } else { "ok" },
-    )
-}
-
 fn stats_section(server: &Server<'_>, _: usize, out: &mut String) -> std::fmt::Result {
     let s = &server.stats;
     write!(
@@ -154,27 +141,6 @@ fn keyspace_section(server: &Server<'_>, _: usize, out: &mut String) -> std::fmt
         }
     }
     Ok(())
-}
-
-fn perdura_section(server: &Server<'_>, _: usize, out: &mut String) -> std::fmt::Result {
-    let f = &server.facts;
-    write!(
-        out,
-        "durability:{}\r\nwarning_seconds:{}\r\nbudget_bytes:{}\r\ndirty_bytes:{}\r\n\
-         dirty_bytes_max:{}\r\nstalls:{}\r\nstalled_us:{}\r\ncheckpoints:{}\r\n\
-         group_commits:{}\r\ngroup_writes:{}\r\nlatched:{}\r\n",
-        server.config.durability.name(),
-        server.config.warning_s,
-        f.budget_bytes,
-        f.dirty_bytes,
-        f.dirty_bytes_max,
-        f.stalls,
-        f.stalled_us,
-        f.checkpoints,
-        server.stats.group_commits,
-        server.stats.group_writes,
-        u8::from(server.latched.is_some()),
-    )
 }
 
 fn human(bytes: u64) -> String {

@@ -18,7 +18,7 @@ pub(super) fn info(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     for name in args.from(2) {
         match find(ctx, name) {
             Some(spec) => describe(ctx.reply, spec),
-            None => ctx.reply.null_array(),
+            None => ctx.reply.null(),
         }
     }
     Ok(())
@@ -136,7 +136,7 @@ pub(super) fn list(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
         _ => return Err(CommandError::Syntax),
     };
     let names: Vec<&str> = TABLE.iter().filter(|s| wanted(s)).map(|s| s.name).collect();
-    ctx.reply.set(names.len());
+    ctx.reply.array(names.len());
     names.iter().for_each(|name| ctx.reply.bulk(name.as_bytes()));
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Keys of any kind: existence, names, copies, and walks over all of them.
 
-use perdura_store::{Entry, Key, Kind, Tx};
+use perdura_store::{DATABASES, Entry, Key, Kind, Tx};
 
 use super::error::CommandError;
 use super::keyspace::Keyspace;
@@ -175,6 +175,23 @@ pub(super) fn flushall(call: &mut Call<'_, '_>, keyspace: &mut Keyspace<'_, '_>)
     Ok(())
 }
 
+/// SWAPDB index index
+pub(super) fn swapdb(call: &mut Call<'_, '_>, keyspace: &mut Keyspace<'_, '_>) -> Outcome {
+    let number = |at: usize, invalid| {
+        let number = parse_i64(call.args.get(at)).and_then(|n| i32::try_from(n).ok());
+        number.ok_or(invalid)
+    };
+    let a = number(1, CommandError::SwapFirst)?;
+    let b = number(2, CommandError::SwapSecond)?;
+    let inside = |n: i32| u8::try_from(n).ok().filter(|db| *db < DATABASES);
+    let (Some(a), Some(b)) = (inside(a), inside(b)) else { return Err(CommandError::DbIndex) };
+    if a != b {
+        keyspace.swap(a, b)?;
+    }
+    call.reply.ok();
+    Ok(())
+}
+
 /// Both words are accepted; emptying is always done before the reply.
 fn check_flush(call: &Call<'_, '_>) -> Outcome {
     let word = call.args.get(1);
@@ -245,11 +262,13 @@ fn untracked(call: &mut Call<'_, '_>, entry: Option<&Entry<'_>>, why: CommandErr
 
 /// MEMORY USAGE key [SAMPLES count]
 pub(super) fn memory_usage(call: &mut Call<'_, '_>, entry: Option<&Entry<'_>>) -> Outcome {
-    let samples = call.args.len() == 5 && is(call.args.get(3), "SAMPLES");
-    if samples {
-        call.int(4)?;
-    } else if call.args.len() > 3 {
-        return Err(CommandError::Syntax);
+    let mut at = 3;
+    while at < call.args.len() {
+        let is_samples = is(call.args.get(at), "SAMPLES") && at + 1 < call.args.len();
+        if !is_samples || call.int(at + 1)? < 0 {
+            return Err(CommandError::Syntax);
+        }
+        at += 2;
     }
     match entry {
         Some(entry) => call.reply.len(entry.memory_bytes()),

@@ -4,7 +4,7 @@
 //! names are taken just before it begins, the transaction's own keys added, and each is looked up in
 //! the transaction: what EXEC did so far is seen.
 
-use perdura_store::{DATABASES, Entry, Key, Store, Tx};
+use perdura_store::{Access, DATABASES, Entry, Key, Store, Tx, TxError};
 
 use super::error::CommandError;
 use super::spec::Random;
@@ -68,6 +68,17 @@ impl Keyspace<'_, '_> {
         }
     }
 
+    /// Exchanges two databases.
+    pub fn swap(&mut self, a: u8, b: u8) -> Result<(), CommandError> {
+        match self {
+            Self::Store(store) => {
+                let names = names(store, &[]);
+                Ok(store.run(Access::Everything, |tx| swap_names(tx, &names, a, b))?)
+            }
+            Self::Tx { tx, names } => Ok(swap_names(tx, names, a, b)?),
+        }
+    }
+
     /// Empties one database, or all.
     pub fn flush(&mut self, db: Option<u8>) -> Result<(), CommandError> {
         match self {
@@ -81,6 +92,55 @@ impl Keyspace<'_, '_> {
             },
         }
     }
+}
+
+/// Every name may turn up in every database: SWAPDB is among what is to be run.
+pub(super) fn anywhere(names: &mut Names) {
+    let mut all = names.concat();
+    all.sort_unstable();
+    all.dedup();
+    names.fill(all);
+}
+
+/// Gives the keys of each of two databases to the other. Every record names its database, so each is
+/// written anew, beside the old one until all is done.
+fn swap_names(tx: &mut Tx<'_>, names: &Names, a: u8, b: u8) -> Result<(), TxError> {
+    let unused = unused_name(tx, names, a);
+    let aside = Key { db: a, bytes: &unused };
+    let mut all: Vec<&Vec<u8>> = [a, b].iter().flat_map(|db| &names[usize::from(*db)]).collect();
+    all.sort_unstable();
+    all.dedup();
+    for bytes in all {
+        let (in_a, in_b) = (Key { db: a, bytes }, Key { db: b, bytes });
+        match (tx.get(in_a).is_some(), tx.get(in_b).is_some()) {
+            (true, true) => {
+                tx.rename(in_a, aside)?;
+                tx.rename(in_b, in_a)?;
+                tx.rename(aside, in_b)?;
+            }
+            (true, false) => {
+                tx.rename(in_a, in_b)?;
+            }
+            (false, true) => {
+                tx.rename(in_b, in_a)?;
+            }
+            (false, false) => {}
+        }
+    }
+    Ok(())
+}
+
+/// A name that no key of the database has: the shortest of its kind.
+fn unused_name(tx: &Tx<'_>, names: &Names, db: u8) -> Vec<u8> {
+    let taken = |name: &Vec<u8>| {
+        names[usize::from(db)].binary_search(name).is_ok()
+            || tx.get(Key { db, bytes: name }).is_some()
+    };
+    let mut name = b"swapdb".to_vec();
+    while taken(&name) {
+        name.push(b'-');
+    }
+    name
 }
 
 /// The names of every key now, and those of `keys`.

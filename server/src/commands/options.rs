@@ -109,7 +109,9 @@ impl<'a> ScanOptions<'a> {
 
 /// A database number for a command that names one.
 pub(super) fn database(arg: &[u8], invalid: CommandError) -> Result<u8, CommandError> {
-    let number = parse_i64(arg).filter(|n| i32::try_from(*n).is_ok()).ok_or(invalid)?;
+    let number = parse_i64(arg).ok_or(invalid)?;
+    let number = i32::try_from(number)
+        .map_err(|_| CommandError::OutOfBounds { min: i32::MIN.into(), max: i32::MAX.into() })?;
     u8::try_from(number).ok().filter(|db| *db < DATABASES).ok_or(CommandError::DbIndex)
 }
 

@@ -54,18 +54,6 @@ pub(super) fn budget(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
 
 /// PERDURA HELP
 pub(super) fn help(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
-    let lines = [
-        "PERDURA <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
-        "BUDGET [<bytes>]",
-        "    Return or change the bytes of memory that may be dirty.",
-        "DRILL [NOFILL]",
-        "    Fill the budget with scattered records, flush for real, report bytes and time.",
-        "HELP",
-        "    Print this help.",
-    ];
-    ctx.reply.array(lines.len());
-    for line in lines {
-        ctx.reply.simple(line);
-    }
+    super::introspect::help(ctx, "perdura");
     Ok(())
 }

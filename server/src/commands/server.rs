@@ -7,6 +7,7 @@ use super::options::is;
 use super::spec::Outcome;
 use crate::number::parse_i64;
 use crate::resp::Args;
+use crate::saving::Busy;
 
 /// TIME
 pub(super) fn time(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
@@ -20,40 +21,26 @@ pub(super) fn time(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
 
 /// LASTSAVE
 pub(super) fn lastsave(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
-    ctx.reply.len(ctx.server.saved_unix_s);
+    ctx.reply.len(ctx.server.saving.report().saved_unix_s);
     Ok(())
 }
 
-/// SAVE: a checkpoint, before the reply
+/// SAVE: a checkpoint, before the reply; every client waits meanwhile
 pub(super) fn save(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
-    checkpoint(ctx)?;
+    let saved = ctx.server.saving.save(ctx.server.store, ctx.server.clock);
+    saved.map_err(|Busy| CommandError::SaveInProgress)?.map_err(CommandError::Checkpoint)?;
     ctx.reply.ok();
     Ok(())
 }
 
-/// BGSAVE [SCHEDULE]: the same checkpoint; a checkpoint writes only what is dirty, so it is not
-/// worth a second thread that a stop would have to wait for
+/// BGSAVE [SCHEDULE]: a checkpoint beside the clients' commands
 pub(super) fn bgsave(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     if args.len() > 2 || (args.len() == 2 && !is(args.get(1), "SCHEDULE")) {
         return Err(CommandError::Syntax);
     }
-    checkpoint(ctx)?;
+    ctx.server.saving.order(ctx.server.clock).map_err(|Busy| CommandError::SaveInProgress)?;
     ctx.reply.simple("Background saving started");
     Ok(())
-}
-
-fn checkpoint(ctx: &mut Context<'_, '_, '_>) -> Outcome {
-    match ctx.server.store.region().checkpoint() {
-        Ok(_) => {
-            ctx.server.saved_unix_s = ctx.server.clock.unix_ms() / 1000;
-            ctx.server.save_failed = false;
-            Ok(())
-        }
-        Err(error) => {
-            ctx.server.save_failed = true;
-            Err(CommandError::Checkpoint(error.to_string()))
-        }
-    }
 }
 
 /// SHUTDOWN [NOSAVE | SAVE] [NOW] [FORCE] [ABORT]: every stop flushes
@@ -112,10 +99,10 @@ pub(super) fn memory_doctor(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> O
     if f.capacity_bytes > 0 && f.used_bytes > f.capacity_bytes / 10 * 9 {
         advice.push("more than 90 % of the region is used: writes will soon be refused");
     }
-    if f.stalls > 0 {
+    if f.region.stalls > 0 {
         advice.push("writers have waited for the cleaner: the budget or the device is too small");
     }
-    if ctx.server.latched.is_some() {
+    if ctx.server.latched.is_some() || f.failure.is_some() {
         advice.push("the device has failed: nothing written since is durable");
     }
     let text =
@@ -144,6 +131,28 @@ pub(super) fn memory_stats(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Ou
     Ok(())
 }
 
+/// MEMORY PURGE
+pub(super) fn memory_purge(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
+    ctx.server.store.heap().reclaim();
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// MEMORY MALLOC-STATS
+pub(super) fn memory_malloc_stats(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
+    ctx.reply.verbatim(b"Stats not supported for the current allocator");
+    Ok(())
+}
+
+/// ROLE: a master without replicas
+pub(super) fn role(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
+    ctx.reply.array(3);
+    ctx.reply.bulk(b"master");
+    ctx.reply.int(0);
+    ctx.reply.array(0);
+    Ok(())
+}
+
 /// MEMORY HELP
 pub(super) fn memory_help(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
     super::introspect::help(ctx, "memory");
@@ -158,10 +167,9 @@ pub(super) fn slowlog_get(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outc
         3 => match parse_i64(args.get(2)) {
             Some(-1) => entries.len(),
             Some(count @ 0..) => count as usize,
-            Some(_) => return Err(CommandError::SlowlogCount),
-            None => return Err(CommandError::NotInteger),
+            _ => return Err(CommandError::SlowlogCount),
         },
-        _ => return Err(CommandError::Arity("slowlog|get")),
+        _ => return Err(CommandError::subcommand(args)),
     };
     let count = count.min(entries.len());
     ctx.reply.array(count);

@@ -13,12 +13,19 @@ use crate::resp::Args;
 /// CONFIG GET pattern [pattern ...]
 pub(super) fn get(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     let all = values(ctx.server);
-    let fits =
-        |name: &&str| args.from(2).any(|p| crate::glob::matches_ignoring_case(p, name.as_bytes()));
-    let found: Vec<_> = all.iter().filter(|(name, _)| fits(name)).collect();
+    let mut found: Vec<(&[u8], &String)> = Vec::new();
+    for (name, value) in &all {
+        let mut fitting =
+            args.from(2).filter(|arg| crate::glob::matches_ignoring_case(arg, name.as_bytes()));
+        if let Some(arg) = fitting.next() {
+            // A setting asked for by its name comes back as it was spelled.
+            let is_pattern = arg.iter().any(|b| b"[*?".contains(b));
+            found.push((if is_pattern { name.as_bytes() } else { arg }, value));
+        }
+    }
     ctx.reply.map(found.len());
     for (name, value) in found {
-        ctx.reply.bulk(name.as_bytes());
+        ctx.reply.bulk(name);
         ctx.reply.bulk(value.as_bytes());
     }
     Ok(())
@@ -54,7 +61,7 @@ fn values(server: &Server<'_>) -> BTreeMap<&'static str, String> {
 /// CONFIG SET parameter value [parameter value ...]: all or none
 pub(super) fn set(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     if args.len() % 2 == 1 {
-        return Err(CommandError::Arity("config|set"));
+        return Err(CommandError::Syntax);
     }
     let known = values(ctx.server);
     let mut changed = ctx.server.config.clone();
@@ -80,7 +87,15 @@ pub(super) fn set(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
             }
         };
         match *name {
-            "maxclients" => changed.clients_max = number(1, 1 << 20)? as usize,
+            "maxclients" => {
+                let clients = number(1, 1 << 20)? as usize;
+                if crate::net::clients_that_fit(clients) < clients {
+                    return Err(refused(
+                        "the operating system does not give the server so many descriptors",
+                    ));
+                }
+                changed.clients_max = clients;
+            }
             "timeout" => changed.timeout_s = number(0, i64::from(i32::MAX))? as u64,
             "tcp-keepalive" => changed.tcp_keepalive_s = number(0, i64::from(i32::MAX))? as u64,
             "slowlog-log-slower-than" => changed.slowlog_slower_than_us = number(-1, i64::MAX)?,

@@ -3,8 +3,8 @@
 use super::spec::flag::*;
 use super::spec::{Group, Handler, Keys, Spec};
 use super::{
-    client, connection, expiry, hashes, info, introspect, keys, perdura, server, settings, strings,
-    strings_set, transactions,
+    client, connection, expiry, figures, hashes, info, introspect, keys, perdura, server, settings,
+    strings, strings_lcs, strings_set, transactions,
 };
 use Group::{Connection, Generic, Hash, Server, Transactions};
 use Handler::{Container, Control, Data, Field, Keyspace, Read};
@@ -50,6 +50,7 @@ pub(crate) static TABLE: &[Spec] = &[
     c("incr", 2, GROW | FAST, KEY, Group::String, "1.0.0", Data(strings::incr), "Increment the integer value of a key by one"),
     c("incrby", 3, GROW | FAST, KEY, Group::String, "1.0.0", Data(strings::incrby), "Increment the integer value of a key by the given amount"),
     c("incrbyfloat", 3, GROW | FAST, KEY, Group::String, "2.6.0", Data(strings::incrbyfloat), "Increment the float value of a key by the given amount"),
+    c("lcs", -3, READ, TWO, Group::String, "7.0.0", Data(strings_lcs::lcs), "Find longest common substring"),
     c("mget", -2, READ | FAST, ALL, Group::String, "1.0.0", Data(strings::mget), "Get the values of all the given keys"),
     c("mset", -3, GROW, PAIRS, Group::String, "1.0.1", Data(strings::mset), "Set multiple keys to multiple values"),
     c("msetnx", -3, GROW, PAIRS, Group::String, "1.0.1", Data(strings::msetnx), "Set multiple keys to multiple values, only if none of the keys exist"),
@@ -104,6 +105,7 @@ pub(crate) static TABLE: &[Spec] = &[
     c("rename", 3, WRITE, TWO, Generic, "1.0.0", Data(keys::rename), "Rename a key"),
     c("renamenx", 3, WRITE | FAST, TWO, Generic, "1.0.0", Data(keys::renamenx), "Rename a key, only if the new key does not exist"),
     c("scan", -2, READ, NONE, Generic, "2.8.0", Keyspace(keys::scan), "Incrementally iterate the keys space"),
+    c("swapdb", 3, WRITE | FAST, NONE, Server, "4.0.0", Keyspace(keys::swapdb), "Exchange two databases; every key of both is written anew"),
     c("touch", -2, READ | FAST, ALL, Generic, "3.2.1", Data(keys::exists), "Counts those of the given keys that exist"),
     c("ttl", 2, READ | FAST, KEY, Generic, "1.0.0", Read(expiry::ttl), "Get the time to live for a key in seconds"),
     c("type", 2, READ | FAST, KEY, Generic, "1.0.0", Read(keys::kind), "Determine the type stored at key"),
@@ -113,6 +115,7 @@ pub(crate) static TABLE: &[Spec] = &[
     c("auth", -2, CONN | FAST | NOAUTH, NONE, Connection, "1.0.0", Control(connection::auth), "Authenticate to the server"),
     c("client", -2, SUBS, NONE, Connection, "2.4.0", Container, "A container for client connection commands"),
     c("client|getname", 2, CONN, NONE, Connection, "2.6.9", Control(client::getname), "Get the current connection name"),
+    c("client|getredir", 2, CONN, NONE, Connection, "6.0.0", Control(client::getredir), "Always -1: there is no tracking to redirect"),
     c("client|help", 2, LOADING | STALE, NONE, Connection, "5.0.0", Control(client::help), "Show helpful text about the different subcommands"),
     c("client|id", 2, CONN, NONE, Connection, "5.0.0", Control(client::id), "Returns the client ID for the current connection"),
     c("client|info", 2, CONN, NONE, Connection, "6.2.0", Control(client::info), "Returns information about the current client connection"),
@@ -124,6 +127,8 @@ pub(crate) static TABLE: &[Spec] = &[
     c("client|reply", 3, CONN, NONE, Connection, "3.2.0", Control(client::reply), "Instruct the server whether to reply to commands"),
     c("client|setinfo", 4, CONN, NONE, Connection, "7.2.0", Control(client::setinfo), "Set client or connection specific info"),
     c("client|setname", 3, CONN, NONE, Connection, "2.6.9", Control(client::setname), "Set the current connection name"),
+    c("client|trackinginfo", 2, CONN, NONE, Connection, "6.2.0", Control(client::trackinginfo), "Always off: clients' caches are not tracked"),
+    c("client|unblock", -3, CONN | ADMIN, NONE, Connection, "5.0.0", Control(client::unblock), "Always 0: no client is ever blocked"),
     c("client|unpause", 2, CONN | ADMIN, NONE, Connection, "6.2.0", Control(client::unpause), "Resume processing of clients that were paused"),
     c("echo", 2, FAST, NONE, Connection, "1.0.0", Control(connection::echo), "Echo the given string"),
     c("hello", -1, CONN | FAST | NOAUTH, NONE, Connection, "6.0.0", Control(connection::hello), "Handshake with the server"),
@@ -138,7 +143,7 @@ pub(crate) static TABLE: &[Spec] = &[
     c("unwatch", 1, CONN | FAST, NONE, Transactions, "2.2.0", Control(transactions::unwatch), "Forget about all watched keys"),
     c("watch", -2, CONN | FAST | UNQUEUED, ALL, Transactions, "2.2.0", Control(transactions::watch), "Watch the given keys to determine execution of the MULTI/EXEC block"),
     // Server
-    c("bgsave", -1, ADMIN | NOSCRIPT | NOMULTI, NONE, Server, "1.0.0", Control(server::bgsave), "Make a checkpoint"),
+    c("bgsave", -1, ADMIN | NOSCRIPT, NONE, Server, "1.0.0", Control(server::bgsave), "Make a checkpoint while clients are served"),
     c("command", -1, SUBS | LOADING | STALE, NONE, Server, "2.8.13", Control(introspect::info), "Get details about all commands"),
     c("command|count", 2, LOADING | STALE, NONE, Server, "2.8.13", Control(introspect::count), "Get total number of commands"),
     c("command|docs", -2, LOADING | STALE, NONE, Server, "7.0.0", Control(introspect::docs), "Get the documentation of commands"),
@@ -165,12 +170,16 @@ pub(crate) static TABLE: &[Spec] = &[
     c("memory", -2, SUBS, NONE, Server, "4.0.0", Container, "A container for memory diagnostics commands"),
     c("memory|doctor", 2, FACTS, NONE, Server, "4.0.0", Control(server::memory_doctor), "Outputs memory problems report"),
     c("memory|help", 2, LOADING | STALE, NONE, Server, "4.0.0", Control(server::memory_help), "Show helpful text about the different subcommands"),
+    c("memory|malloc-stats", 2, 0, NONE, Server, "4.0.0", Control(server::memory_malloc_stats), "Says that the allocator keeps none"),
+    c("memory|purge", 2, 0, NONE, Server, "4.0.0", Control(server::memory_purge), "Give empty spans back to all shards"),
     c("memory|stats", 2, FACTS, NONE, Server, "4.0.0", Control(server::memory_stats), "Show memory usage details"),
     c("memory|usage", -3, READ, SECOND, Server, "4.0.0", Read(keys::memory_usage), "Estimate the memory usage of a key"),
     c("perdura", -2, SUBS, NONE, Server, "0.1.0", Container, "A container for the promise's commands"),
     c("perdura|budget", -2, ADMIN | NOSCRIPT | NOMULTI, NONE, Server, "0.1.0", Control(perdura::budget), "Return or change the bytes that may be dirty"),
     c("perdura|drill", -2, ADMIN | NOSCRIPT | NOMULTI, NONE, Server, "0.1.0", Control(perdura::drill), "Flush a full budget for real and report its time"),
     c("perdura|help", 2, LOADING | STALE, NONE, Server, "0.1.0", Control(perdura::help), "Show helpful text about the different subcommands"),
+    c("perdura|stats", 2, LOADING | STALE | FACTS, NONE, Server, "0.1.0", Control(figures::stats), "Get the figures of INFO perdura as a map of integers"),
+    c("role", 1, NOSCRIPT | LOADING | STALE | FAST, NONE, Server, "2.8.12", Control(server::role), "Return the role of the instance, which is always master"),
     c("save", 1, ADMIN | NOSCRIPT | NOMULTI, NONE, Server, "1.0.0", Control(server::save), "Make a checkpoint"),
     c("shutdown", -1, CONN | ADMIN | NOMULTI, NONE, Server, "1.0.0", Control(server::shutdown), "Flush everything and stop the server"),
     c("slowlog", -2, SUBS, NONE, Server, "2.2.12", Container, "A container for slow log commands"),

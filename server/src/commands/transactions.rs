@@ -5,16 +5,14 @@
 //! that fails on its own (wrong type, not a number) does not undo the others; when the *store* fails
 //! (no memory, device latched), everything is rolled back and EXEC says so.
 //!
-//! WATCH compares what a key holds, not how often it was written: see [`fingerprint`].
+//! WATCH is the store's: it sees writes that leave the value as it was, and those of other threads.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
-use std::hash::{DefaultHasher, Hash, Hasher};
 
-use perdura_store::{Access, DATABASES, Key, Kind, StoreError, Tx, TxError};
+use perdura_store::{Access, DATABASES, Key, StoreError, Watch};
 
 use super::context::Context;
-use super::dispatch::run_in_tx;
+use super::dispatch::{run_in_tx, user_bytes};
 use super::error::CommandError;
 use super::keyspace;
 use super::options::database;
@@ -54,10 +52,9 @@ pub(super) fn watch(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     }
     let db = ctx.session.db;
     for bytes in args.from(1) {
-        // What was seen first counts.
-        let Entry::Vacant(place) = ctx.session.watched.entry((db, bytes.into())) else { continue };
-        let key = Key { db, bytes };
-        place.insert(ctx.server.store.run(Access::Key(key), |tx| fingerprint(tx, key))?);
+        // What was watched first counts.
+        let watched = ctx.session.watched.entry((db, bytes.into()));
+        watched.or_insert_with(|| ctx.server.store.watch(Key { db, bytes }));
     }
     ctx.reply.ok();
     Ok(())
@@ -84,6 +81,7 @@ pub(super) fn exec(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
         if let Some((row, _)) = row_of(ctx, queued) {
             ctx.server.stats.by_command[row].calls += 1;
         }
+        ctx.server.user_bytes += user_bytes(queued.spec, queued.args());
     }
     Ok(())
 }
@@ -96,13 +94,16 @@ fn row_of(ctx: &Context<'_, '_, '_>, queued: &Queued) -> Option<(usize, &'static
 fn run_all(
     ctx: &mut Context<'_, '_, '_>,
     multi: &Multi,
-    watched: &BTreeMap<(u8, Box<[u8]>), u64>,
+    watched: &BTreeMap<(u8, Box<[u8]>), Watch>,
 ) -> Result<bool, StoreError> {
     let store = ctx.server.store;
-    let mut keys: Vec<_> = watched.keys().map(|(db, bytes)| Key { db: *db, bytes }).collect();
+    let mut keys: Vec<Key<'_>> = watched.values().map(Watch::key).collect();
     let named = collect_keys(ctx.session.db, multi, &mut keys);
     let walks = multi.queue.iter().any(|q| matches!(q.spec.handler, Handler::Keyspace(_)));
-    let names = if walks { keyspace::names(store, &keys) } else { Vec::new() };
+    let mut names = if walks { keyspace::names(store, &keys) } else { Vec::new() };
+    if multi.queue.iter().any(|q| q.spec.name == "swapdb") {
+        keyspace::anywhere(&mut names);
+    }
     if multi.queue.iter().any(|q| q.spec.has(flag::FACTS)) {
         ctx.server.refresh_facts();
     }
@@ -112,10 +113,8 @@ fn run_all(
     let result = store.run(access, |tx| {
         ctx.reply.rewind(mark);
         ctx.session.db = db;
-        for ((db, bytes), seen) in watched {
-            if fingerprint(tx, Key { db: *db, bytes })? != *seen {
-                return Ok(false);
-            }
+        if !watched.values().all(|watch| tx.is_unchanged(watch)) {
+            return Ok(false);
         }
         ctx.reply.array(multi.queue.len());
         for queued in &multi.queue {
@@ -154,28 +153,4 @@ fn collect_keys<'q>(mut db: u8, multi: &'q Multi, keys: &mut Vec<Key<'q>>) -> bo
         }
     }
     named
-}
-
-/// What a key holds: kind, value and expiry. 0 for no such key.
-fn fingerprint(tx: &Tx<'_>, key: Key<'_>) -> Result<u64, TxError> {
-    let mut hasher = DefaultHasher::new();
-    match tx.get(key) {
-        None => return Ok(0),
-        Some(entry) => {
-            entry.expire_at_ms.hash(&mut hasher);
-            entry.string().hash(&mut hasher);
-            if entry.kind == Kind::String {
-                return Ok(hasher.finish().max(1));
-            }
-        }
-    }
-    // The order of fields may change without the hash having changed: add, do not chain.
-    let mut fields = 0u64;
-    tx.hash_for_each(key, &mut |field, value| {
-        let mut one = DefaultHasher::new();
-        (field, value).hash(&mut one);
-        fields = fields.wrapping_add(one.finish());
-    })?;
-    fields.hash(&mut hasher);
-    Ok(hasher.finish().max(1))
 }

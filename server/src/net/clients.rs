@@ -15,6 +15,7 @@ impl Serve<'_> {
             match self.sockets[at].accept(self.server.config.tcp_keepalive_s) {
                 Ok((stream, peer)) => {
                     self.server.stats.connections += 1;
+                    self.starved = false;
                     if self.connected >= self.server.config.clients_max {
                         self.server.stats.rejected_connections += 1;
                         // If even this does not fit the socket, the peer sees the close alone.
@@ -31,11 +32,16 @@ impl Serve<'_> {
                 Err(error) => match error.kind() {
                     io::ErrorKind::WouldBlock => return,
                     io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted => {}
-                    _ => {
-                        // No descriptors: being told again and again would only burn time.
-                        tracing::warn!(%error, "cannot accept connections for now");
+                    _ if is_shortage(&error) => {
+                        // The connection stays in the queue, and being told of it again and again would
+                        // only burn time: listened for again when a client goes, and at the next tick.
+                        if !std::mem::replace(&mut self.starved, true) {
+                            tracing::warn!(%error, "cannot accept connections for now");
+                        }
                         return self.listen(false);
                     }
+                    // This one ended before it could be set up; the next may be sound.
+                    _ => {}
                 },
             }
         }
@@ -80,9 +86,19 @@ impl Serve<'_> {
                 self.connected -= 1;
                 self.free.push(slot);
                 self.stalled.retain(|other| *other != slot);
+                if self.deaf {
+                    self.listen(true);
+                }
             }
         }
     }
+}
+
+/// Descriptors or memory are used up: no connection can be taken until some are free.
+fn is_shortage(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let errno = Errno::from_io_error(error);
+    errno.is_some_and(|e| [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM].contains(&e))
 }
 
 /// Connections accepted in one turn from one socket.

@@ -31,13 +31,13 @@ impl Listener {
         let mut sockets = Vec::new();
         for addr in &config.bind {
             let socket = TcpListener::bind(addr)
-                .and_then(|s| s.set_nonblocking(true).map(|()| s))
+                .and_then(|s| ready(&s).and_then(|()| s.set_nonblocking(true)).map(|()| s))
                 .map_err(|source| StartError::Bind { addr: *addr, source })?;
             sockets.push(Socket::Tcp(socket));
         }
         if let Some(path) = &config.unix_socket {
             let socket = UnixListener::bind(path)
-                .and_then(|s| s.set_nonblocking(true).map(|()| s))
+                .and_then(|s| ready(&s).and_then(|()| s.set_nonblocking(true)).map(|()| s))
                 .map_err(|source| StartError::BindUnix { path: path.clone(), source })?;
             sockets.push(Socket::Unix(socket, path.clone()));
         }
@@ -52,6 +52,14 @@ impl Listener {
         })
     }
 }
+
+/// Lets more connections wait than the standard library does: those beyond the queue try again only after
+/// a second, and a thousand clients often come at once. The system may cut it (`net.core.somaxconn`).
+fn ready(socket: impl AsFd) -> io::Result<()> {
+    Ok(rustix::net::listen(socket, BACKLOG)?)
+}
+
+const BACKLOG: i32 = 4096;
 
 impl Socket {
     /// The next connection, ready for the loop.

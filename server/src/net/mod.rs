@@ -5,11 +5,13 @@
 
 mod clients;
 mod conn;
+mod descriptors;
 mod group;
 mod listen;
 mod serve;
 mod turn;
 
 pub(crate) use conn::Peers;
+pub use descriptors::clients_that_fit;
 pub use listen::Listener;
 pub use serve::{Ended, Report, run};

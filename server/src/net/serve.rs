@@ -21,6 +21,7 @@ use super::listen::{Listener, Socket};
 use crate::commands::Server;
 use crate::config::{ServeError, ServerConfig, StopFlag};
 use crate::resp::Parser;
+use crate::saving::Saving;
 
 /// Why a server ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,10 +59,18 @@ pub fn run(
     clock: &dyn Clock,
     stop: &StopFlag,
 ) -> Result<Report, ServeError> {
-    let mut server = Server::new(store, clock, config.clone());
+    let saving = Saving::new(clock.unix_ms());
+    let mut server = Server::new(store, clock, &saving, config.clone());
     server.tcp_port = listener.local_addr().map_or(0, |addr| addr.port());
     let mut serve = Serve::new(listener, server, stop)?;
-    let ended = serve.until(stop)?;
+    let ended = std::thread::scope(|scope| {
+        let _ending = saving.end_when_dropped();
+        std::thread::Builder::new()
+            .name("perdura-bgsave".into())
+            .spawn_scoped(scope, || saving.serve(store, clock))
+            .map_err(|source| ServeError::Events { op: "start of a thread", source })?;
+        serve.until(stop)
+    })?;
     let stats = &serve.server.stats;
     Ok(Report {
         ended,
@@ -78,6 +87,8 @@ pub(super) struct Serve<'a> {
     pub(super) sockets: Vec<Socket>,
     /// Accepting failed for want of descriptors: tried again at the next tick.
     pub(super) deaf: bool,
+    /// It has been said in the log; once each time.
+    pub(super) starved: bool,
     pub(super) conns: Vec<Option<Box<Conn>>>,
     pub(super) free: Vec<u32>,
     pub(super) connected: usize,
@@ -110,6 +121,7 @@ impl<'a> Serve<'a> {
             epoll,
             sockets: listener.sockets,
             deaf: false,
+            starved: false,
             conns: Vec::new(),
             free: Vec::new(),
             connected: 0,

@@ -1,0 +1,67 @@
+//! A kernel that refuses userfaultfd altogether: the fallback is taken, works, and says why.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
+
+#[path = "support/seccomp.rs"]
+mod seccomp;
+
+use std::process::Command;
+use std::sync::Arc;
+
+use perdura_media::RealClock;
+use perdura_media::sim::SimDevice;
+use perdura_region::{Config, OpenError, Region, TrackingKind, TrapKind};
+
+const IN_CHILD: &str = "PERDURA_TEST_IN_CHILD";
+
+fn open(kind: TrapKind, device: SimDevice) -> Result<Region, OpenError> {
+    let config = Config { tracking: TrackingKind::Trap(kind), ..Config::new(16 << 20, 1 << 20) };
+    Region::open(Arc::new(device), Arc::new(RealClock), config)
+}
+
+#[test]
+fn without_userfaultfd_mprotect_tracks_and_says_why() {
+    if std::env::var_os(IN_CHILD).is_some() {
+        return without_userfaultfd();
+    }
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", "without_userfaultfd_mprotect_tracks_and_says_why", "--nocapture"]);
+    child.env(IN_CHILD, "1");
+    seccomp::refuse(&mut child, libc::SYS_userfaultfd);
+    let output = child.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("EPERM seen"), "the filter was not in force: {said}");
+}
+
+/// In a process of its own: a filter cannot be taken off again.
+fn without_userfaultfd() {
+    // SAFETY: a call that the filter answers; a descriptor it should return after all is left to the end.
+    let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) };
+    assert_eq!((fd, std::io::Error::last_os_error().raw_os_error()), (-1, Some(libc::EPERM)));
+    println!("EPERM seen");
+
+    let device = SimDevice::new(0, 1);
+    let region = open(TrapKind::Auto, device.clone()).unwrap();
+    let told = region.describe_tracking();
+    assert!(told.starts_with("trap by mprotect") && told.contains("was refused"), "{told}");
+    let memory = region.trapped().unwrap();
+    // More pages than the budget holds: each store traps, and the cleaner makes room.
+    for page in 0..1024 {
+        memory.write(page * 4096 + 8, &(page + 1).to_le_bytes());
+    }
+    assert!(region.stats().faults >= 1024 && region.used_bytes_max() <= 1 << 20);
+    region.close(1).unwrap();
+    drop(region);
+    let region = open(TrapKind::Auto, device.power_cycle(1)).unwrap();
+    let memory = region.trapped().unwrap();
+    for page in 0..1024 {
+        let mut found = [0; 8];
+        memory.read(page * 4096 + 8, &mut found);
+        assert_eq!(u64::from_le_bytes(found), page + 1, "page {page}");
+    }
+    // Asked for by name, a refusal is an error, not another mode.
+    for kind in [TrapKind::UffdSigbus, TrapKind::UffdThread] {
+        let refused = open(kind, SimDevice::new(0, 2)).map(drop).unwrap_err();
+        assert!(matches!(refused, OpenError::Tracking { .. }), "{kind:?}: {refused}");
+    }
+}

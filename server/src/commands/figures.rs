@@ -1,0 +1,88 @@
+//! The figures of the promise: what INFO's `# Persistence` and `# Perdura` and PERDURA STATS say.
+//!
+//! Every counter of the region is shown, under its own name, so that a new one cannot be forgotten. They
+//! count since this process opened the image; CONFIG RESETSTAT leaves them alone, because their sums and
+//! ratios are only right over the whole time.
+
+use std::fmt::Write;
+
+use super::context::{Context, Server};
+use super::spec::Outcome;
+use crate::resp::Args;
+
+/// Name and value, in the order shown.
+fn figures(server: &Server<'_>) -> Vec<(&'static str, u64)> {
+    let f = &server.facts;
+    let mut all = vec![
+        ("budget_bytes", f.budget_bytes),
+        ("dirty_bytes", f.dirty_bytes),
+        ("dirty_bytes_max", f.dirty_bytes_max),
+        ("log_bytes", f.log_bytes),
+        ("user_bytes", server.user_bytes),
+    ];
+    all.extend(f.region.fields());
+    all.push(("group_writes", server.stats.group_writes));
+    all.push(("latched", u64::from(has_failed(server))));
+    all
+}
+
+/// The device has failed: in a group commit, or in the cleaner's hands.
+fn has_failed(server: &Server<'_>) -> bool {
+    server.latched.is_some() || server.facts.failure.is_some()
+}
+
+pub(super) fn persistence_section(
+    server: &Server<'_>,
+    _: usize,
+    out: &mut String,
+) -> std::fmt::Result {
+    let status = |failed| if failed { "err" } else { "ok" };
+    let saves = server.saving.report();
+    let seconds = |time: Option<u64>| time.map_or(-1, |s| i64::try_from(s).unwrap_or(i64::MAX));
+    let since = saves.since_unix_ms.map(|ms| server.unix_ms().saturating_sub(ms) / 1000);
+    write!(
+        out,
+        "loading:0\r\nrdb_bgsave_in_progress:{}\r\nrdb_last_save_time:{}\r\n\
+         rdb_last_bgsave_status:{}\r\nrdb_last_bgsave_time_sec:{}\r\n\
+         rdb_current_bgsave_time_sec:{}\r\nrdb_saves:{}\r\naof_enabled:{}\r\n\
+         aof_last_write_status:{}\r\n",
+        u8::from(saves.since_unix_ms.is_some()),
+        saves.saved_unix_s,
+        status(saves.failed || server.facts.failure.is_some()),
+        seconds(saves.took_s),
+        seconds(since),
+        saves.count,
+        u8::from(server.holds_replies()),
+        status(has_failed(server)),
+    )
+}
+
+pub(super) fn perdura_section(server: &Server<'_>, _: usize, out: &mut String) -> std::fmt::Result {
+    write!(
+        out,
+        "durability:{}\r\nwarning_seconds:{}\r\ntracking:{}\r\ndevice:{}\r\n\
+         device_bytes_per_user_byte:{:.3}\r\nfailure:{}\r\n",
+        server.config.durability.name(),
+        server.config.warning_s,
+        server.store.region().describe_tracking(),
+        server.store.region().describe_device(),
+        server.facts.region.device_bytes as f64 / server.user_bytes.max(1) as f64,
+        one_line(server.latched.as_ref().or(server.facts.failure.as_ref())),
+    )?;
+    figures(server).iter().try_for_each(|(name, value)| write!(out, "{name}:{value}\r\n"))
+}
+
+fn one_line(text: Option<&String>) -> String {
+    text.map_or(String::new(), |text| text.replace(['\r', '\n'], " "))
+}
+
+/// PERDURA STATS: the figures of INFO perdura as a map of integers
+pub(super) fn stats(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
+    let figures = figures(ctx.server);
+    ctx.reply.map(figures.len());
+    for (name, value) in figures {
+        ctx.reply.bulk(name.as_bytes());
+        ctx.reply.len(value);
+    }
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! Checkpoints that clients ask for: SAVE on the loop's own thread, BGSAVE on one beside it.
+//!
+//! One at a time. The region makes checkpoints by itself as well; those are not counted here.
+
+use perdura_media::Clock;
+use perdura_store::Store;
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// What SAVE and BGSAVE have done, and the order for the thread.
+#[derive(Debug)]
+pub(crate) struct Saving {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    report: Saves,
+    /// BGSAVE waits for the thread to take it up.
+    ordered: bool,
+    ended: bool,
+}
+
+/// The figures of LASTSAVE and INFO.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Saves {
+    /// When the one in progress began.
+    pub since_unix_ms: Option<u64>,
+    /// When the last good one ended; at first when the server started.
+    pub saved_unix_s: u64,
+    pub failed: bool,
+    /// How long the last one took.
+    pub took_s: Option<u64>,
+    pub count: u64,
+}
+
+/// Another one is in progress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Busy;
+
+/// Ends the thread when dropped.
+pub(crate) struct Ending<'s>(&'s Saving);
+
+impl Saving {
+    pub fn new(now_unix_ms: u64) -> Self {
+        let report = Saves {
+            since_unix_ms: None,
+            saved_unix_s: now_unix_ms / 1000,
+            failed: false,
+            took_s: None,
+            count: 0,
+        };
+        Self {
+            state: Mutex::new(State { report, ordered: false, ended: false }),
+            changed: Condvar::new(),
+        }
+    }
+
+    pub fn report(&self) -> Saves {
+        self.lock().report
+    }
+
+    /// Orders a checkpoint and returns at once.
+    pub fn order(&self, clock: &dyn Clock) -> Result<(), Busy> {
+        self.begin(clock, true)
+    }
+
+    /// Makes a checkpoint before it returns: nothing, or why it failed.
+    pub fn save(&self, store: &Store, clock: &dyn Clock) -> Result<Result<(), String>, Busy> {
+        self.begin(clock, false)?;
+        Ok(self.finish(store, clock))
+    }
+
+    /// The thread's life: takes orders until the end.
+    pub fn serve(&self, store: &Store, clock: &dyn Clock) {
+        loop {
+            let mut state = self.lock();
+            while !state.ordered && !state.ended {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            if state.ended {
+                // An order not taken up: the final flush, which comes next, does more.
+                return;
+            }
+            state.ordered = false;
+            drop(state);
+            if let Err(why) = self.finish(store, clock) {
+                tracing::error!(%why, "BGSAVE failed");
+            }
+        }
+    }
+
+    pub fn end_when_dropped(&self) -> Ending<'_> {
+        Ending(self)
+    }
+
+    fn begin(&self, clock: &dyn Clock, ordered: bool) -> Result<(), Busy> {
+        let mut state = self.lock();
+        if state.report.since_unix_ms.is_some() {
+            return Err(Busy);
+        }
+        state.report.since_unix_ms = Some(clock.unix_ms());
+        state.ordered = ordered;
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    fn finish(&self, store: &Store, clock: &dyn Clock) -> Result<(), String> {
+        let outcome = store.region().checkpoint().map_err(|error| error.to_string());
+        let report = &mut self.lock().report;
+        let now_ms = clock.unix_ms();
+        let began_ms = report.since_unix_ms.take().unwrap_or(now_ms);
+        report.took_s = Some(now_ms.saturating_sub(began_ms) / 1000);
+        report.failed = outcome.is_err();
+        if outcome.is_ok() {
+            report.saved_unix_s = now_ms / 1000;
+            report.count += 1;
+        }
+        outcome
+    }
+
+    /// A panic elsewhere leaves figures that are right: each change is one assignment.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.lock().ended = true;
+        self.0.changed.notify_all();
+    }
+}

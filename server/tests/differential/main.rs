@@ -1,0 +1,187 @@
+//! The same seeded commands to this server and to a real Redis: byte-equal RESP2 replies.
+//!
+//! Where a reply has no order (HGETALL, KEYS, …) its elements are sorted first. Random replies, times
+//! that pass, and what this server answers differently on purpose are not generated.
+//! `PERDURA_SEED=n` replays; `PERDURA_COMMANDS=n` goes on for longer.
+#![allow(clippy::unwrap_used)] // tests, though not every helper is inside one
+
+#[path = "../common/mod.rs"]
+mod common;
+mod generator;
+mod redis;
+mod templates;
+
+use std::collections::BTreeSet;
+
+use common::{Client, config, start};
+use generator::{Generator, Words};
+use rand::prelude::*;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use redis::Redis;
+use templates::TEMPLATES;
+
+/// The elements of a flat array of bulk strings, sorted; pairs stay pairs where `width` is 2.
+fn sorted(reply: &[u8], width: usize) -> Vec<u8> {
+    fn bulks(mut rest: &[u8], out: &mut Vec<Vec<u8>>) {
+        while let Some(end) = rest.iter().position(|b| *b == b'\n') {
+            let head = &rest[..end + 1];
+            let number =
+                std::str::from_utf8(&head[1..]).unwrap().trim_end().parse().unwrap_or(-1i64);
+            let body = if head[0] == b'$' && number >= 0 { number as usize + 2 } else { 0 };
+            out.push(rest[..end + 1 + body].to_vec());
+            rest = &rest[end + 1 + body..];
+        }
+    }
+    let mut parts = Vec::new();
+    bulks(reply, &mut parts);
+    // The heads: `*n`, and for SCAN `*2`, the cursor and `*n`.
+    let heads =
+        parts.iter().rposition(|p| matches!(p[0], b'*' | b'%' | b'~')).map_or(0, |at| at + 1);
+    let mut items: Vec<Vec<u8>> = parts[heads..].chunks(width).map(|pair| pair.concat()).collect();
+    items.sort();
+    [parts[..heads].concat(), items.concat()].concat()
+}
+
+fn comparable(words: &Words, reply: Vec<u8>) -> Vec<u8> {
+    let name = String::from_utf8_lossy(&words[0]).to_ascii_lowercase();
+    match name.as_str() {
+        _ if reply.first() == Some(&b'-') || reply.first() == Some(&b'+') => reply,
+        "hgetall" | "hscan" | "config" => sorted(&reply, 2),
+        // Times counted from now differ by what passed between the two servers.
+        "expiretime" | "pexpiretime" if reply.len() > 5 => reply[..7].to_vec(),
+        "hkeys" | "hvals" | "keys" | "scan" | "command" => sorted(&reply, 1),
+        _ => reply,
+    }
+}
+
+#[test]
+fn replies_equal_those_of_redis() {
+    compare(false);
+}
+
+#[test]
+fn replies_equal_those_of_redis_in_resp3() {
+    compare(true);
+}
+
+fn compare(resp3: bool) {
+    let Some(redis) = Redis::start() else {
+        println!("skipped: redis-server is not installed");
+        return;
+    };
+    let from_env = |name: &str| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
+    let seed = from_env("PERDURA_SEED").unwrap_or(1);
+    let count = from_env("PERDURA_COMMANDS").unwrap_or(20_000);
+    let server = start(config());
+    let (mut ours, mut theirs) = (server.client(), Client::connect(redis.addr));
+    if resp3 {
+        ours.call("HELLO 3");
+        theirs.call("HELLO 3");
+    }
+    let random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut generator = Generator { random, in_multi: false };
+    let mut recent: Vec<String> = Vec::new();
+    let mut differences = Vec::new();
+    for step in 0..count {
+        let mut words = generator.command();
+        if resp3 && words[0] == b"reset" {
+            words = vec![b"discard".to_vec()];
+        }
+        if matches!(words[0].to_ascii_lowercase().as_slice(), b"exec" | b"discard" | b"reset") {
+            generator.in_multi = false;
+        }
+        generator.in_multi |= words.len() == 1 && words[0] == b"multi";
+        let args: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+        let shown = String::from_utf8_lossy(&words.join(&b' ')).into_owned();
+        recent.push(shown.clone());
+        recent.drain(..recent.len().saturating_sub(40));
+        let our = comparable(&words, ours.call_bytes(&args));
+        let their = comparable(&words, theirs.call_bytes(&args));
+        if our != their {
+            differences.push(format!(
+                "step {step}: {recent:?}\n  ours   {:?}\n  redis  {:?}",
+                String::from_utf8_lossy(&our),
+                String::from_utf8_lossy(&their)
+            ));
+            if differences.len() == 10 {
+                break;
+            }
+        }
+    }
+    assert!(
+        differences.is_empty(),
+        "PERDURA_SEED={seed} cargo test -p perdura-server --test differential\n{}",
+        differences.join("\n")
+    );
+}
+
+/// `docs/server.md` names what is not offered: each of Redis's commands is either in our table or there.
+#[test]
+fn what_is_not_offered_is_named() {
+    let document = include_str!("../../../docs/server.md");
+    let table = document.split("\n## ").find(|part| part.starts_with("Not offered")).unwrap();
+    let cells = table.lines().filter_map(|line| line.strip_prefix('|')?.split('|').nth(1));
+    let names: BTreeSet<String> = cells
+        .flat_map(|cell| cell.split('`').skip(1).step_by(2))
+        .map(|name| name.to_ascii_lowercase().replace(' ', "|"))
+        .collect();
+    assert!(names.len() > 100, "{names:?}");
+    let server = start(config());
+    let mut ours = server.client();
+    for name in &names {
+        let reply = ours.call(&name.replace('|', " "));
+        assert!(reply.contains("unknown "), "{name} is offered: {reply}");
+    }
+    let Some(redis) = Redis::start() else {
+        println!("skipped: redis-server is not installed");
+        return;
+    };
+    let mut theirs = Client::connect(redis.addr);
+    if !theirs.call("INFO server").contains("redis_version:7.0.") {
+        println!("skipped: another version of redis-server has other commands");
+        return;
+    }
+    let offered = every(&mut ours);
+    for name in every(&mut theirs) {
+        let container = name.split('|').next().unwrap();
+        let named = names.contains(&name) || names.contains(container);
+        assert!(named != offered.contains(&name), "{name}: named {named}, or not");
+    }
+}
+
+/// Commands that say what only one of the two knows, change the run itself, or are ours alone.
+const NOT_COMPARED: [&str; 12] = [
+    "client|help",
+    "client|info",
+    "client|no-touch",
+    "client|setinfo",
+    "command|help",
+    "config|help",
+    "latency|doctor",
+    "latency|help",
+    "memory|help",
+    "object|help",
+    "quit",
+    "slowlog|help",
+];
+
+#[test]
+fn every_command_is_compared() {
+    let server = start(config());
+    for name in every(&mut server.client()) {
+        let words = name.replace('|', " ");
+        let mut templates = TEMPLATES.iter().map(|template| template.to_ascii_lowercase());
+        let has_template = templates.any(|t| t == words || t.starts_with(&format!("{words} ")));
+        let is_ours = name.starts_with("perdura") || name.starts_with("debug");
+        let is_named = is_ours || NOT_COMPARED.contains(&name.as_str());
+        assert!(has_template || is_named, "{name} is in no template");
+    }
+}
+
+/// All names that COMMAND tells of, subcommands too.
+fn every(client: &mut Client) -> BTreeSet<String> {
+    let (list, table) = (client.call("COMMAND LIST"), client.call("COMMAND"));
+    let plain = |word: &&str| word.bytes().all(|b| b.is_ascii_lowercase() || b"|-_".contains(&b));
+    let subs = table.split(' ').filter(plain).filter(|word| word.contains('|'));
+    list.split(' ').filter(plain).chain(subs).map(str::to_owned).collect()
+}
