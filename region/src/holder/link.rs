@@ -218,13 +218,15 @@ impl Link {
             move |source| LinkError::Io { what, source }
         };
         let (ours, theirs) = socket_pair().map_err(failed("socket pair"))?;
+        // Before there is a holder: the message waits in the socket, so a holder that runs has the memory,
+        // even if this process is killed at this moment.
+        let grace_ms = grace.as_millis() as u64;
+        send(&ours, &Message::Hold { grace_ms, unix_ms }, &fds)
+            .map_err(failed("hand memory to the holder"))?;
         program.stdin(Stdio::from(theirs));
         let child = program.spawn().map_err(failed("start the holder"))?;
         // Our copy of its end must go, or a holder that dies would not be noticed.
         drop(program);
-        let grace_ms = grace.as_millis() as u64;
-        send(&ours, &Message::Hold { grace_ms, unix_ms }, &fds)
-            .map_err(failed("hand memory to the holder"))?;
         match answer(&ours, ANSWER)?.0 {
             Message::Ready => Ok(Self { socket: ours, child: Some(child) }),
             Message::Failed { why } => Err(LinkError::Answer(why)),

@@ -116,6 +116,10 @@ pub(crate) enum CommandError {
     MultiTooLarge(usize),
     #[error("MISCONF the log on the device has failed and accepts no more writes: {0}")]
     Latched(String),
+    #[error(
+        "MISCONF this write is done in memory but could not be made durable, and no more are accepted: {0}"
+    )]
+    NotCommitted(String),
     #[error("ERR {0}")]
     Budget(String),
     #[error("ERR Client names cannot contain spaces, newlines or special characters.")]

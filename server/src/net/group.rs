@@ -48,7 +48,7 @@ impl Group {
         let mut from = 0;
         for write in self.writes.iter().filter(|w| w.slot == slot && w.start < w.end) {
             new.extend_from_slice(&old[from..write.start]);
-            let error = CommandError::Latched(why.to_owned());
+            let error = CommandError::NotCommitted(why.to_owned());
             Reply::new(&mut new, resp3, usize::MAX).error(&error);
             from = write.end;
         }
