@@ -134,8 +134,9 @@ impl Conn {
                 buffer.clear();
                 spare.push(buffer);
             }
-        } else if self.sent >= COMPACT_BYTES {
-            // The peer reads slowly: what it has taken must not stay for as long as it goes on.
+        } else if self.sent >= COMPACT_BYTES.max(self.out.len() / 2) {
+            // The peer reads slowly: what it has taken must not stay for as long as it goes on. Half of it may,
+            // or a long reply would be moved once for each little that the peer takes.
             self.out.drain(..self.sent);
             self.sent = 0;
         }
@@ -195,5 +196,23 @@ mod tests {
     fn an_idle_connection_is_small() {
         // Plus its place in the table; no buffers.
         assert!(size_of::<Conn>() + size_of::<Option<Box<Conn>>>() < 512, "{}", size_of::<Conn>());
+    }
+
+    #[test]
+    fn a_long_reply_is_not_moved_for_each_piece_that_a_slow_peer_takes() {
+        let (ours, peer) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let session = Session::new(1, 0, crate::session::Peer::Unix, true, 0);
+        let mut conn = Conn::new(Stream::Unix(ours), session);
+        let len = 300 << 20;
+        conn.output_mut().resize(len, b'x');
+        let (mut taken, mut piece) = (0, vec![0; 64 << 10]);
+        let began = std::time::Instant::now();
+        while taken < len {
+            conn.send(&mut Vec::new());
+            taken += (&peer).read(&mut piece).unwrap();
+        }
+        // A tenth of a second, where moving the rest of it each time took over a minute.
+        assert!(began.elapsed().as_secs() < 5, "{:?}", began.elapsed());
     }
 }
