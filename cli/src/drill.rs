@@ -12,6 +12,7 @@ use perdura_region::directory::Directory;
 
 use crate::args::DrillArgs;
 use crate::progress::LateBar;
+use crate::say::say;
 use crate::settings;
 
 /// What a drill found, wherever it ran.
@@ -33,7 +34,7 @@ pub fn run(args: &DrillArgs) -> Result<ExitCode> {
 
 fn judge(outcome: &Outcome) -> ExitCode {
     let seconds = outcome.elapsed.as_secs_f64().max(1e-9);
-    println!(
+    say(format_args!(
         "flushed {} of a budget of {} ({} written) in {} at {}; promised {}",
         Bytes(outcome.used_bytes),
         Bytes(outcome.budget_bytes),
@@ -41,15 +42,15 @@ fn judge(outcome: &Outcome) -> ExitCode {
         format_duration(outcome.elapsed),
         BytesPerSecond((outcome.device_bytes as f64 / seconds) as u64),
         format_duration(outcome.promised),
-    );
+    ));
     if outcome.elapsed > outcome.promised {
-        println!("BROKEN: the flush took longer than promised");
+        say("BROKEN: the flush took longer than promised");
         ExitCode::FAILURE
     } else if outcome.used_bytes < outcome.budget_bytes / 100 * 98 {
-        println!("kept, but the budget was not full: this drill proves less than the promise");
+        say("kept, but the budget was not full: this drill proves less than the promise");
         ExitCode::SUCCESS
     } else {
-        println!("PASS");
+        say("PASS");
         ExitCode::SUCCESS
     }
 }

@@ -7,18 +7,19 @@ use perdura_media::{Bytes, format_duration};
 use perdura_region::holder;
 
 use crate::args::FlushArgs;
+use crate::say::say;
 
 pub fn run(args: &FlushArgs) -> Result<ExitCode> {
     match holder::flush(&args.dir)? {
         Some((dirty_bytes, device_bytes, elapsed)) => {
-            println!(
+            say(format_args!(
                 "flushed {} of dirty memory ({} written) in {}; the holder is gone",
                 Bytes(dirty_bytes),
                 Bytes(device_bytes),
                 format_duration(elapsed)
-            );
+            ));
         }
-        None => println!("no holder in {}: nothing to flush", args.dir.display()),
+        None => say(format_args!("no holder in {}: nothing to flush", args.dir.display())),
     }
     Ok(ExitCode::SUCCESS)
 }

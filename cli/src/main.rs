@@ -6,6 +6,7 @@ mod file;
 mod flush;
 mod holder;
 mod progress;
+mod say;
 mod serve;
 mod settings;
 mod sim;

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -18,6 +18,7 @@ use perdura_store::{Store, StoreOptions};
 
 use crate::args::ServeArgs;
 use crate::progress::LateBar;
+use crate::say::say;
 use crate::{holder, settings};
 
 /// After a warning, how long what is being executed may take to end by itself.
@@ -54,14 +55,17 @@ pub fn run(args: &ServeArgs, warning: OwnedFd) -> Result<ExitCode> {
     let store = Store::open(heap, Arc::clone(&clock), StoreOptions::default());
     let store = Arc::new(store.context("the store")?);
     let watch = keeper.map(|keeper| keeper.watch(Arc::clone(&clock))).transpose()?;
-    println!("{banner}");
+    say(banner);
     tell_service_manager("READY=1");
 
     let stop = Arc::new(StopFlag::new().context("stop flag")?);
     let (serving, ended) = channel();
-    watch_for_warning(warning, Arc::clone(&stop), Arc::downgrade(&store), ended)?;
+    let warned = Arc::new(OnceLock::new());
+    let watcher = Watcher { stop: Arc::clone(&stop), warned: Arc::clone(&warned), ended };
+    watcher.start(warning, Arc::downgrade(&store))?;
     let report = perdura_server::run(listener, &store, &server, &*clock, &stop)?;
-    let began = Instant::now();
+    // The time runs from the warning, also while a long command was still being carried out.
+    let began = warned.get().copied().unwrap_or_else(Instant::now);
     drop(serving);
     tell_service_manager("STOPPING=1");
     tracing::info!(commands = report.commands, "intake stopped; flushing");
@@ -88,13 +92,13 @@ fn finish(
                 watch.goodbye().context("everything is on the SSD, but the holder did not go")?;
             }
             let late = took > grace;
-            println!("{}", account(region));
-            println!(
+            say(account(region));
+            say(format_args!(
                 "flushed {} in {}{}",
                 Bytes(report.dirty_bytes),
                 format_duration(took),
                 if late { ": later than promised, but safe" } else { "" }
-            );
+            ));
             Ok(if late { ExitCode::from(3) } else { ExitCode::SUCCESS })
         }
         Err(error) => {
@@ -144,6 +148,12 @@ fn banner(directory: &Directory, server: &ServerConfig, grace: Duration) -> Stri
             if tail_frames > 0 { " and later group commits" } else { "" }
         ),
     };
+    let origin = match region.origin() {
+        Origin::Recovered { flawed_commit_at: Some(at), .. } => format!(
+            "{origin}; one of the two copies of its newest commit, at offset {at}, was torn or is damaged"
+        ),
+        _ => origin,
+    };
     let covered = match server.durability {
         Durability::Fsync => "every acknowledged write is on the SSD before its reply",
         Durability::Warned | Durability::None => "every acknowledged write, if the warning comes",
@@ -162,6 +172,7 @@ fn banner(directory: &Directory, server: &ServerConfig, grace: Duration) -> Stri
     format!(
         "perdura {version}: {memory} of durable memory on {addresses}\n\
          image            {origin}; {device}\n\
+         memory           {locked}\n\
          tracking         {tracking}\n\
          promise          at most {budget} dirty{cap}, flushed in {time} (warning {grace})\n\
          proven rate      {rate} (slowest part of {proof} written in the flush's own layout)\n\
@@ -173,6 +184,7 @@ fn banner(directory: &Directory, server: &ServerConfig, grace: Duration) -> Stri
         memory = Bytes(region.len_bytes()),
         addresses = addresses.join(", "),
         device = region.describe_device(),
+        locked = region.describe_memory(),
         tracking = region.describe_tracking(),
         budget = Bytes(promise.budget_bytes),
         cap = if promise.covers_whole_region { " (all of the memory)" } else { "" },
@@ -183,30 +195,36 @@ fn banner(directory: &Directory, server: &ServerConfig, grace: Duration) -> Stri
     )
 }
 
-/// A thread of its own: it shares nothing with writers, so that a stalled writer cannot delay a warning. One
-/// that is still waiting for budget a moment later is refused: it has no place in the promised time.
-fn watch_for_warning(
-    warning: OwnedFd,
+/// What the thread that waits for the warning needs.
+struct Watcher {
     stop: Arc<StopFlag>,
-    store: Weak<Store>,
+    warned: Arc<OnceLock<Instant>>,
+    /// Closed when serving has ended.
     ended: Receiver<()>,
-) -> Result<()> {
-    std::thread::Builder::new()
-        .name("perdura-warning".into())
-        .spawn(move || {
-            let mut record = [0u8; 128];
-            // An interrupted read is repeated; anything else means that no warning can be seen any more,
-            // and stopping is the safe answer.
-            while rustix::io::read(&warning, &mut record) == Err(rustix::io::Errno::INTR) {}
-            stop.trigger();
-            if ended.recv_timeout(TURN_PATIENCE) == Err(RecvTimeoutError::Timeout)
-                && let Some(store) = store.upgrade()
-            {
-                store.region().refuse_writers();
-            }
-        })
-        .context("start a thread")?;
-    Ok(())
+}
+
+impl Watcher {
+    /// A thread of its own: it shares nothing with writers, so that a stalled writer cannot delay a warning.
+    /// One that is still waiting for budget a moment later is refused: it has no place in the promised time.
+    fn start(self, warning: OwnedFd, store: Weak<Store>) -> Result<()> {
+        std::thread::Builder::new()
+            .name("perdura-warning".into())
+            .spawn(move || {
+                let mut record = [0u8; 128];
+                // An interrupted read is repeated; anything else means that no warning can be seen any more,
+                // and stopping is the safe answer.
+                while rustix::io::read(&warning, &mut record) == Err(rustix::io::Errno::INTR) {}
+                self.warned.get_or_init(Instant::now);
+                self.stop.trigger();
+                if self.ended.recv_timeout(TURN_PATIENCE) == Err(RecvTimeoutError::Timeout)
+                    && let Some(store) = store.upgrade()
+                {
+                    store.region().refuse_writers();
+                }
+            })
+            .context("start a thread")?;
+        Ok(())
+    }
 }
 
 /// Tells systemd, if it started us; its absence is no error.

@@ -8,6 +8,7 @@ use perdura_sim::cut::{Plan, run as run_cuts};
 
 use crate::args::{CutArgs, SimArgs, SimCommand};
 use crate::progress::LateBar;
+use crate::say::say;
 
 pub fn run(args: &SimArgs) -> Result<ExitCode> {
     match &args.what {
@@ -29,6 +30,6 @@ fn cut(args: &CutArgs) -> Result<ExitCode> {
     let plan = Plan { seed: args.seed, cuts: args.cuts, only: args.only, planted };
     let outcome = run_cuts(&plan, &|done, of| bar.count(done, of));
     bar.finish();
-    println!("{outcome}");
+    say(&outcome);
     Ok(if outcome.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -132,3 +132,15 @@ fn the_fallbacks_serve_as_well() {
     let server = Server::start(dir.path(), &[]);
     verify(&server, 100);
 }
+
+#[test]
+fn a_reader_that_goes_away_does_not_end_a_command() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = Command::new(PERDURA)
+        .args(["sim", "cut", "--seed", "1", "--cuts", "2"])
+        .stdout(writer)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+}

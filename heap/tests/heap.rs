@@ -18,7 +18,7 @@ fn config(lanes: u16) -> Config {
     Config {
         segment_bytes: Some(64 << 10),
         reserved_bytes: Some(REGION_BYTES),
-        lanes,
+        lanes: Some(lanes),
         thread: false,
         checkpoint_every: None,
         ..Config::new(REGION_BYTES, 2 << 20)

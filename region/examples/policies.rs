@@ -40,7 +40,7 @@ fn main() {
                     let config = Config {
                         policy,
                         checkpoint_every,
-                        lanes: 1,
+                        lanes: Some(1),
                         ..Config::new(region_bytes, budget_bytes)
                     };
                     let (amplification, ns) = run(config, &stream);

@@ -86,7 +86,7 @@ fn paired(
         let config = Config {
             tracking: mode,
             checkpoint_every: Some(Duration::from_secs(1)),
-            lanes: 1,
+            lanes: Some(1),
             ..Config::new(region_bytes, budget_bytes)
         };
         let region = match Region::open(device, Arc::new(RealClock), config) {

@@ -33,6 +33,11 @@ impl Attachment {
         Ok(Self { map, ledger })
     }
 
+    /// Keeps memory and ledger in DRAM as far as this process touches them.
+    pub fn lock_in_memory(&self) -> Result<(), rustix::io::Errno> {
+        self.map.lock_in_memory().and_then(|()| self.ledger.lock_in_memory())
+    }
+
     /// Dirty bytes now: what a flush has to write.
     pub fn used_bytes(&self) -> u64 {
         self.ledger.budget_used().load(Acquire)

@@ -27,8 +27,9 @@ pub struct Config {
     pub segment_bytes: Option<u64>,
     /// Log capacity as a multiple of the region, in percent: at least 125.
     pub log_percent: u64,
-    /// Lanes (locks) of barrier mode.
-    pub lanes: u16,
+    /// Lanes (locks) of barrier mode; a heap must be opened with as many as it was made with. `None`: by the
+    /// size the image reserves ([`Geometry::lanes`]), and so always the same for one image.
+    pub lanes: Option<u16>,
     /// How writes are noticed. The grain size follows from it and is part of the image.
     pub tracking: TrackingKind,
     /// Trap mode: forbid `munmap` and `mremap` of the region for the life of the process (`mseal`, Linux
@@ -59,7 +60,7 @@ impl Config {
             budget_bytes,
             segment_bytes: None,
             log_percent: 200,
-            lanes: 65,
+            lanes: None,
             tracking: TrackingKind::default(),
             seal_mapping: false,
             policy: PolicyKind::default(),
@@ -106,10 +107,10 @@ pub(crate) fn checked(mut config: Config) -> Result<Config, OpenError> {
             expected: "at least 125 % of the region",
         });
     }
-    if config.lanes == 0 || config.lanes > 1024 {
+    if let Some(lanes) = config.lanes.filter(|lanes| !(1..=1024).contains(lanes)) {
         return Err(OpenError::Setting {
             name: "lanes",
-            value: config.lanes.to_string(),
+            value: lanes.to_string(),
             expected: "1 to 1024",
         });
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use perdura_media::{Clock, Device, DeviceError};
+use rustix::io::Errno;
 
 use crate::announce::Need;
 use crate::append::Appender;
@@ -51,6 +52,8 @@ pub(crate) struct Core {
     pub cleaner: Mutex<Cleaner>,
     pub log_percent: u64,
     pub failure: OnceLock<String>,
+    /// Whether memory and ledger are locked in DRAM, or why not.
+    pub locked: Result<(), Errno>,
 }
 
 /// The private hint tables: recency bits, and marks if the policy needs them.

@@ -241,7 +241,7 @@ mod tests {
             segment_bytes: Some(64 << 10),
             // No room for the same flush twice.
             log_percent: 125,
-            lanes: 1,
+            lanes: Some(1),
             thread: false,
             checkpoint_every: None,
             ..Config::new(8 * BLOCK_BYTES, 4 * BLOCK_BYTES)

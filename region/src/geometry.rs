@@ -10,6 +10,10 @@ pub const GRAIN_SHIFT_BARRIER: u32 = 6;
 pub const GRAIN_SHIFT_TRAP: u32 = 12;
 /// Frames that compaction may have on their way.
 pub(crate) const COMPACTION_FRAMES: u32 = 4;
+/// Reserved bytes for which one more lane is made: 16 MiB in use, at the usual four times as much in reserve.
+const LANE_BYTES: u64 = 64 << 20;
+/// Lanes made without being asked for, besides the shared one.
+const LANES_MAX: u64 = 64;
 /// Grains covered by one bitmap word.
 pub const WORD_GRAINS: u64 = 64;
 
@@ -95,6 +99,13 @@ impl Geometry {
     /// Blocks in the reserved range.
     pub fn blocks(&self) -> usize {
         (self.reserved_bytes / BLOCK_BYTES) as usize
+    }
+
+    /// Lanes that suit the size: one for each [`LANE_BYTES`] up to 64, and one for what all share. Every lane
+    /// of a heap holds partly used spans of its own, so a small region must not have many.
+    pub fn lanes(&self) -> u16 {
+        let wanted = (self.reserved_bytes / LANE_BYTES).clamp(1, LANES_MAX);
+        wanted.next_power_of_two() as u16 + 1
     }
 
     /// Worst-case bytes on the device for `dirty_bytes` of dirty grains that are all isolated: every

@@ -165,6 +165,11 @@ impl Ledger {
         &self.memory
     }
 
+    /// Keeps the ledger in DRAM; see [`Mapping::lock_in_memory`].
+    pub fn lock_in_memory(&self) -> Result<(), Errno> {
+        self.map.lock_in_memory()
+    }
+
     /// One epoch's dirty bitmap: `epoch & 1`.
     pub fn bitmap(&self, parity: u64) -> &[AtomicU64] {
         self.map.words(self.offsets.bitmaps[(parity & 1) as usize], self.geometry.words())

@@ -256,7 +256,7 @@ impl Region {
             appender: Mutex::new(appender(&ledger, limit)),
             budget_change: Mutex::new(()),
             cleaner: Mutex::new(Cleaner::new(queue, config.seed)),
-            lanes: Lanes::new(config.lanes, geometry.blocks()),
+            lanes: Lanes::new(config.lanes.unwrap_or(geometry.lanes()), geometry.blocks()),
             tracking,
             budget: Budget::default(),
             stats: Default::default(),
@@ -264,6 +264,7 @@ impl Region {
             failure: OnceLock::new(),
             policy: config.policy,
             log_percent: config.log_percent,
+            locked: map.lock_in_memory().and_then(|()| ledger.lock_in_memory()),
             planted: config.planted,
             memory,
             map,
@@ -338,6 +339,16 @@ impl Region {
     /// The bytes, for code that just stores; `None` in barrier mode.
     pub fn trapped(&self) -> Option<TrappedMemory<'_>> {
         TrappedMemory::new(&self.core)
+    }
+
+    /// Whether the memory is locked in DRAM, or why not.
+    pub fn describe_memory(&self) -> String {
+        match self.core.locked {
+            Ok(()) => "locked in DRAM".into(),
+            Err(errno) => format!(
+                "may be swapped: not locked ({errno}; it takes `ulimit -l unlimited` or CAP_IPC_LOCK)"
+            ),
+        }
     }
 
     /// Which tracking mode is active, and why.

@@ -36,7 +36,7 @@ fn open(device: &SimDevice, budget_bytes: u64, policy: PolicyKind, planted: Plan
     let config = Config {
         segment_bytes: Some(64 << 10),
         reserved_bytes: Some(REGION_BYTES),
-        lanes: LANES,
+        lanes: Some(LANES),
         checkpoint_every: Some(Duration::from_millis(20)),
         policy,
         planted,

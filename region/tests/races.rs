@@ -21,7 +21,7 @@ fn config() -> Config {
     Config {
         segment_bytes: Some(64 << 10),
         reserved_bytes: Some(2 * REGION_BYTES),
-        lanes: LANES,
+        lanes: Some(LANES),
         thread: false,
         checkpoint_every: None,
         planted: Planted::None,

@@ -29,7 +29,7 @@ impl World {
         let config = Config {
             reserved_bytes: Some(REGION_BYTES),
             segment_bytes: Some(256 << 10),
-            lanes: 1,
+            lanes: Some(1),
             thread: false,
             checkpoint_every: None,
             ..Config::new(REGION_BYTES, BUDGET_BYTES)

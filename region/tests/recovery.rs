@@ -22,7 +22,7 @@ fn config(planted: Planted) -> Config {
     Config {
         segment_bytes: Some(64 << 10),
         reserved_bytes: Some(REGION_BYTES),
-        lanes: LANES,
+        lanes: Some(LANES),
         thread: false,
         checkpoint_every: None,
         planted,

@@ -4,9 +4,11 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Leaves the server's session and cgroup and asks to be spared by the out-of-memory killer. Returns what
+use crate::attachment::Attachment;
+
+/// Leaves the server's session and cgroup, asks to be spared by the out-of-memory killer, and locks the memory. Returns what
 /// was granted, for the log: none of it is needed for correctness, all of it for surviving more.
-pub(super) fn isolate() -> String {
+pub(super) fn isolate(attachment: &Attachment) -> String {
     let mut said = String::new();
     let mut note = |what: &str, outcome: Result<(), String>| {
         let _ = match outcome {
@@ -20,6 +22,7 @@ pub(super) fn isolate() -> String {
         "spared when memory is short",
         fs::write("/proc/self/oom_score_adj", "-1000").map_err(|error| error.to_string()),
     );
+    note("memory locked", attachment.lock_in_memory().map_err(|errno| errno.to_string()));
     said.truncate(said.len().saturating_sub(2));
     said
 }

@@ -102,7 +102,7 @@ pub fn serve(
             .map_err(|source| HolderError::Io { what: "copy a descriptor".into(), source })
     };
     let attachment = Attachment::new(copy(&memory)?, copy(&ledger)?)?;
-    let isolation = super::isolate::isolate();
+    let isolation = super::isolate::isolate(&attachment);
     tracing::info!(%isolation, "holding memory");
     let listener = listen_in(&options.dir)?;
     let server_pid = peer_pid(&link);

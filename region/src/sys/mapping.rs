@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::mm::{MapFlags, MlockFlags, ProtFlags, mlock_with, mmap, mmap_anonymous, munmap};
 
 /// A memory file: lives as long as any process holds a descriptor of it.
 ///
@@ -96,6 +96,13 @@ impl Mapping {
         Ok(Self { ptr: ptr.cast(), len })
     }
 
+    /// Keeps pages of the mapping in DRAM from their first touch on: what waits for a flush must not be on a
+    /// swap device. Refused beyond `RLIMIT_MEMLOCK` to who lacks `CAP_IPC_LOCK`.
+    pub fn lock_in_memory(&self) -> Result<(), Errno> {
+        // SAFETY: the range is this mapping; locking changes where its pages may be, not what they hold.
+        unsafe { mlock_with(self.ptr.cast(), self.len, MlockFlags::ONFAULT) }
+    }
+
     /// First byte of the mapping.
     pub fn base(&self) -> *mut u8 {
         self.ptr
@@ -161,14 +168,6 @@ impl Mapping {
     pub unsafe fn bytes_mut(&self, offset: u64, len: usize) -> &mut [u8] {
         // SAFETY: in bounds; exclusivity is the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(self.check(offset, len), len) }
-    }
-
-    /// Gives the physical pages of a range back; it then reads as zeros.
-    pub fn punch(&self, offset: u64, len: usize) -> Result<(), Errno> {
-        let ptr = self.check(offset, len);
-        // SAFETY: the range is inside this mapping and the caller gave up its contents; other
-        // references to it see zeros, which is a valid byte pattern.
-        unsafe { rustix::mm::madvise(ptr.cast(), len, rustix::mm::Advice::LinuxRemove) }
     }
 }
 

@@ -108,6 +108,7 @@ impl<'a> Server<'a> {
         self.facts.region = region.stats();
         self.facts.capacity_bytes = region.len_bytes();
         self.facts.budget_bytes = region.budget_bytes();
+        self.facts.budget_now_bytes = region.budget_now_bytes();
         self.facts.dirty_bytes = region.used_bytes();
         self.facts.dirty_bytes_max = region.used_bytes_max();
         self.facts.log_bytes = region.log_bytes();
@@ -123,6 +124,7 @@ pub(crate) struct Facts {
     pub used_bytes: u64,
     pub capacity_bytes: u64,
     pub budget_bytes: u64,
+    pub budget_now_bytes: u64,
     pub dirty_bytes: u64,
     pub dirty_bytes_max: u64,
     pub log_bytes: u64,

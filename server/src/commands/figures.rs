@@ -15,6 +15,7 @@ fn figures(server: &Server<'_>) -> Vec<(&'static str, u64)> {
     let f = &server.facts;
     let mut all = vec![
         ("budget_bytes", f.budget_bytes),
+        ("budget_now_bytes", f.budget_now_bytes),
         ("dirty_bytes", f.dirty_bytes),
         ("dirty_bytes_max", f.dirty_bytes_max),
         ("log_bytes", f.log_bytes),
@@ -60,10 +61,11 @@ pub(super) fn persistence_section(
 pub(super) fn perdura_section(server: &Server<'_>, _: usize, out: &mut String) -> std::fmt::Result {
     write!(
         out,
-        "durability:{}\r\nwarning_seconds:{}\r\ntracking:{}\r\ndevice:{}\r\n\
+        "durability:{}\r\nwarning_seconds:{}\r\nmemory_lock:{}\r\ntracking:{}\r\ndevice:{}\r\n\
          device_bytes_per_user_byte:{:.3}\r\nfailure:{}\r\n",
         server.config.durability.name(),
         server.config.warning_s,
+        server.store.region().describe_memory(),
         server.store.region().describe_tracking(),
         server.store.region().describe_device(),
         server.facts.region.device_bytes as f64 / server.user_bytes.max(1) as f64,

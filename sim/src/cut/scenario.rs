@@ -96,7 +96,7 @@ impl Scenario {
             reserved_bytes: Some(self.reserved_bytes),
             segment_bytes: Some(64 << 10),
             log_percent: self.log_percent,
-            lanes: self.lanes,
+            lanes: Some(self.lanes),
             policy: self.policy,
             checkpoint_every: None,
             thread: false,

@@ -20,7 +20,7 @@ pub fn config(budget_bytes: u64) -> Config {
     Config {
         segment_bytes: Some(64 << 10),
         reserved_bytes: Some(REGION_BYTES),
-        lanes: 5,
+        lanes: Some(5),
         thread: false,
         checkpoint_every: None,
         ..Config::new(REGION_BYTES, budget_bytes)
