@@ -52,6 +52,8 @@ pub(crate) struct Core {
     pub cleaner: Mutex<Cleaner>,
     pub log_percent: u64,
     pub failure: OnceLock<String>,
+    /// Whether the frame buffers lie in huge pages, or why not.
+    pub gathered: Result<(), Errno>,
     /// Whether memory and ledger are locked in DRAM, or why not.
     pub locked: Result<(), Errno>,
 }

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use crate::error::OpenError;
 use crate::geometry::{Geometry, WORD_GRAINS};
-use crate::sys::{Mapping, SharedMemory};
+use crate::sys::{HUGE_PAGE_BYTES, Mapping, SharedMemory};
 
 const MAGIC: u64 = 0x5045_5244_4c47_5231;
 /// Version of this layout; raised with every change.
@@ -99,6 +99,11 @@ impl Offsets {
         let tables = controls + page(u64::from(g.buffers) * BUFFER_CONTROL_BYTES);
         let table_bytes = page(g.segment_bytes / (g.grain_bytes() + 8) * 8 + 8);
         let buffers = tables + table_bytes * u64::from(g.buffers);
+        // Huge pages can hold what begins where one does; small buffers are not worth the gap.
+        let buffers = match g.segment_bytes * u64::from(g.buffers) < HUGE_PAGE_BYTES as u64 {
+            true => buffers,
+            false => buffers.next_multiple_of(HUGE_PAGE_BYTES as u64),
+        };
         let total = buffers + g.segment_bytes * u64::from(g.buffers);
         Self { bitmaps, home, segments, controls, tables, table_bytes, buffers, total }
     }
@@ -163,6 +168,15 @@ impl Ledger {
     /// The memory file, to be handed to a holder.
     pub fn memory(&self) -> &SharedMemory {
         &self.memory
+    }
+
+    /// Puts the frame buffers in huge pages, for the device's sake; see [`Mapping::gather`].
+    pub fn gather_buffers(&self) -> Result<(), Errno> {
+        let len_bytes = self.geometry.segment_bytes * u64::from(self.geometry.buffers);
+        if len_bytes < HUGE_PAGE_BYTES as u64 {
+            return Err(Errno::INVAL);
+        }
+        self.map.gather(self.offsets.buffers, len_bytes as usize)
     }
 
     /// Keeps the ledger in DRAM; see [`Mapping::lock_in_memory`].

@@ -1,8 +1,9 @@
 //! The proven flush rate: measured by doing what the emergency flush does, not assumed.
 //!
 //! At least the budget's bytes go to the free segments in the emergency flush's layout: scattered 1 KiB records
-//! gathered into frames, checksummed, written by the same number of threads, ended by a device flush so that
-//! a cache in the device cannot flatter the figure. The frames carry no magic, so recovery never sees them.
+//! gathered into frames, checksummed, written by the same number of threads from the same buffers, ended by a
+//! device flush so that a cache in the device cannot flatter the figure. The frames carry no magic, so
+//! recovery never sees them.
 //! A first pass over fresh space is not counted: it also turns reserved space into written space, which is
 //! faster from then on. What counts is the slower of the whole pass and the 10th percentile of its eighths.
 
@@ -11,6 +12,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 use parking_lot::Mutex;
 use perdura_media::{Completion, Device, DeviceError};
 
+use crate::clean::Pump;
 use crate::core::Core;
 use crate::error::RegionError;
 use crate::flush::flush_threads;
@@ -21,8 +23,6 @@ use crate::sys::AlignedBytes;
 /// Scattered source memory, larger than processor caches.
 const WINDOW_BYTES: usize = 64 << 20;
 const RECORD_BYTES: usize = 1024;
-/// Frames each thread keeps on their way.
-const FRAMES_PER_THREAD: usize = 8;
 const PARTS: u64 = 8;
 
 /// What was measured.
@@ -49,18 +49,39 @@ impl Region {
     ) -> Result<Proof, RegionError> {
         let core = self.core();
         core.check()?;
-        let _cleaner = core.open_cleaner()?;
+        let mut cleaner = core.open_cleaner()?;
+        core.appender.lock().close_frame(&core.ledger, 0);
+        cleaner.pump(core, Pump::Durable)?;
+        let buffers = std::mem::take(&mut core.appender.lock().free_buffers);
+        let proof = self.prove_with(&buffers, bytes, threads, progress);
+        // Writers that met none meanwhile wait for the cleaner, which is held.
+        core.appender.lock().free_buffers.extend(buffers);
+        proof
+    }
+
+    fn prove_with(
+        &self,
+        buffers: &[u32],
+        bytes: u64,
+        threads: usize,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<Proof, RegionError> {
+        let core = self.core();
         let mut segments: Vec<u32> = core.appender.lock().free_segments.iter().copied().collect();
         segments.sort_unstable();
         if segments.is_empty() {
             return Err(core.log_full());
         }
+        let threads = flush_threads(threads);
         let run = |before: u64| {
             Pass {
                 core,
                 segments: &segments,
+                buffers: buffers
+                    .chunks_exact((buffers.len() / threads).max(1))
+                    .take(threads)
+                    .collect(),
                 bytes,
-                threads: flush_threads(threads),
                 progress,
                 before,
                 next: AtomicUsize::new(0),
@@ -78,8 +99,9 @@ impl Region {
 struct Pass<'a> {
     core: &'a Core,
     segments: &'a [u32],
+    /// A share for each thread.
+    buffers: Vec<&'a [u32]>,
     bytes: u64,
-    threads: usize,
     progress: &'a (dyn Fn(u64) + Sync),
     before: u64,
     next: AtomicUsize,
@@ -92,11 +114,11 @@ impl Pass<'_> {
         let window = filled_window()?;
         let began_ns = self.core.clock.now_ns();
         std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..self.threads)
-                .map(|index| {
+            let workers: Vec<_> = (self.buffers.iter().enumerate())
+                .map(|(index, buffers)| {
                     scope.spawn({
                         let (pass, window) = (&self, &window);
-                        move || pass.write(window.as_slice(), index)
+                        move || pass.write(window.as_slice(), index, buffers)
                     })
                 })
                 .collect();
@@ -125,14 +147,11 @@ impl Pass<'_> {
         Ok(Proof { rate_bytes_per_s: mean.min(slowest), mean_bytes_per_s: mean, bytes, elapsed_ns })
     }
 
-    fn write(&self, window: &[u8], index: usize) -> Result<(), DeviceError> {
-        let segment_bytes = self.core.ledger.geometry().segment_bytes as usize;
-        let mut frames = Vec::new();
-        for _ in 0..FRAMES_PER_THREAD {
-            frames.push(aligned(segment_bytes)?);
-        }
-        let mut queue = self.core.device.queue(FRAMES_PER_THREAD)?;
-        let mut idle: Vec<usize> = (0..FRAMES_PER_THREAD).collect();
+    fn write(&self, window: &[u8], index: usize, buffers: &[u32]) -> Result<(), DeviceError> {
+        let ledger = &self.core.ledger;
+        let segment_bytes = ledger.geometry().segment_bytes as usize;
+        let mut idle = buffers.to_vec();
+        let mut queue = self.core.device.queue(buffers.len())?;
         let mut completions = Vec::new();
         let mut position = index.wrapping_mul(7_919);
         loop {
@@ -144,15 +163,17 @@ impl Pass<'_> {
                 queue.wait(1, &mut completions)?;
                 self.account(&mut completions, &mut idle, segment_bytes as u64)?;
             }
-            let Some(slot) = idle.pop() else { continue };
-            fill_frame(frames[slot].as_mut(), window, &mut position);
+            let Some(own) = idle.pop() else { continue };
+            let buffer = ledger.buffer(own);
+            // SAFETY: the buffer was free, is taken from the appender while the proof lasts, and belongs to
+            // this thread.
+            fill_frame(unsafe { buffer.bytes_mut(0, segment_bytes) }, window, &mut position);
             let segment = self.segments[number % self.segments.len()];
-            self.core.ledger.segment(segment).set_written();
+            ledger.segment(segment).set_written();
             let at = self.core.layout.segment_at(segment);
-            let bytes = frames[slot].as_slice();
-            // SAFETY: the frame is not touched again before its completion is reaped, and outlives the
-            // queue, whose drop waits (declared later, dropped first).
-            unsafe { queue.submit(slot as u64, at, bytes.as_ptr(), bytes.len()) }?;
+            // SAFETY: the buffer lies in the ledger's mapping, which outlives the queue (dropping it waits),
+            // and is not touched again before its completion is reaped.
+            unsafe { queue.submit(u64::from(own), at, buffer.device_bytes(), segment_bytes) }?;
         }
         while queue.outstanding() > 0 {
             queue.wait(1, &mut completions)?;
@@ -164,12 +185,12 @@ impl Pass<'_> {
     fn account(
         &self,
         completions: &mut Vec<Completion>,
-        idle: &mut Vec<usize>,
+        idle: &mut Vec<u32>,
         frame_bytes: u64,
     ) -> Result<(), DeviceError> {
         for completion in completions.drain(..) {
             completion.result?;
-            idle.push(completion.token as usize);
+            idle.push(completion.token as u32);
             let before = self.done_bytes.fetch_add(frame_bytes, AcqRel);
             let part = |done: u64| done * PARTS / self.bytes.max(1);
             if part(before + frame_bytes) > part(before) {

@@ -264,6 +264,8 @@ impl Region {
             failure: OnceLock::new(),
             policy: config.policy,
             log_percent: config.log_percent,
+            // Before they are locked: locked pages are gathered less readily.
+            gathered: ledger.gather_buffers(),
             locked: map.lock_in_memory().and_then(|()| ledger.lock_in_memory()),
             planted: config.planted,
             memory,
@@ -341,13 +343,17 @@ impl Region {
         TrappedMemory::new(&self.core)
     }
 
-    /// Whether the memory is locked in DRAM, or why not.
+    /// Whether the memory is locked in DRAM and the frame buffers lie in huge pages, or why not.
     pub fn describe_memory(&self) -> String {
-        match self.core.locked {
+        let locked = match self.core.locked {
             Ok(()) => "locked in DRAM".into(),
             Err(errno) => format!(
                 "may be swapped: not locked ({errno}; it takes `ulimit -l unlimited` or CAP_IPC_LOCK)"
             ),
+        };
+        match self.core.gathered {
+            Ok(()) => format!("{locked}; frame buffers in huge pages"),
+            Err(errno) => format!("{locked}; frame buffers in small pages ({errno})"),
         }
     }
 

@@ -11,6 +11,9 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MlockFlags, ProtFlags, mlock_with, mmap, mmap_anonymous, munmap};
 
+/// Bytes of a huge page where it matters here; elsewhere gathering is refused and costs nothing else.
+pub const HUGE_PAGE_BYTES: usize = 2 << 20;
+
 /// A memory file: lives as long as any process holds a descriptor of it.
 ///
 /// Its size is sealed: no holder can take pages away under a mapping. It is not sealed against writing
@@ -48,22 +51,42 @@ impl SharedMemory {
         self.fd.as_fd()
     }
 
-    /// Maps the whole file, shared.
+    /// Maps the whole file, shared, at an address where huge pages of the file can be mapped as such.
     pub fn map(&self) -> Result<Mapping, Errno> {
         let len = self.len_bytes as usize;
-        // SAFETY: a fresh mapping at an address the kernel chooses; nothing else refers to it, and the
-        // file is never shrunk, so no access inside `len` can fault for being beyond its end.
-        let ptr = unsafe {
-            mmap(
-                std::ptr::null_mut(),
+        let room = len.checked_add(HUGE_PAGE_BYTES).ok_or(Errno::NOMEM)?;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: fresh, inaccessible addresses which the kernel chooses; nothing else refers to them.
+        let free =
+            unsafe { mmap_anonymous(std::ptr::null_mut(), room, ProtFlags::empty(), flags)? };
+        let before = free.addr().next_multiple_of(HUGE_PAGE_BYTES) - free.addr();
+        let (at, len_up) = (free.wrapping_byte_add(before), len.next_multiple_of(4096));
+        // SAFETY: the addresses replaced or given back are those just taken. The file is never shrunk, so no
+        // access inside `len` can fault for being beyond its end.
+        let mapped = unsafe {
+            let mapped = mmap(
+                at,
                 len,
                 ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED | MapFlags::NORESERVE,
+                MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED,
                 &self.fd,
                 0,
-            )?
+            );
+            if before > 0 {
+                munmap(free, before)?;
+            }
+            let after = at.wrapping_byte_add(len_up);
+            munmap(after, free.addr() + room - after.addr())?;
+            mapped
         };
-        Ok(Mapping { ptr: ptr.cast(), len })
+        match mapped {
+            Ok(ptr) => Ok(Mapping { ptr: ptr.cast(), len }),
+            Err(errno) => {
+                // SAFETY: the addresses that were to be replaced are still ours alone.
+                unsafe { munmap(at, len_up)? };
+                Err(errno)
+            }
+        }
     }
 }
 
@@ -101,6 +124,24 @@ impl Mapping {
     pub fn lock_in_memory(&self) -> Result<(), Errno> {
         // SAFETY: the range is this mapping; locking changes where its pages may be, not what they hold.
         unsafe { mlock_with(self.ptr.cast(), self.len, MlockFlags::ONFAULT) }
+    }
+
+    /// Gives the range its memory now, in huge pages. A device is handed physically contiguous pieces: with
+    /// 4 KiB pages a write of 1 MiB is 256 of them, which halves its rate on the devices measured. Works for
+    /// memory files also where huge pages are not the system's default (`MADV_COLLAPSE`, Linux 6.1).
+    pub fn gather(&self, offset: u64, len: usize) -> Result<(), Errno> {
+        assert!(offset.is_multiple_of(HUGE_PAGE_BYTES as u64), "gathering from {offset}");
+        let ptr = self.check(offset, len);
+        let whole = len - len % HUGE_PAGE_BYTES;
+        // SAFETY: the range is inside this mapping; its bytes stay as they are.
+        unsafe {
+            rustix::mm::madvise(ptr.cast(), len, rustix::mm::Advice::LinuxPopulateWrite)?;
+            if libc::madvise(ptr.cast(), whole, libc::MADV_COLLAPSE) == 0 {
+                Ok(())
+            } else {
+                Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
+            }
+        }
     }
 
     /// First byte of the mapping.

@@ -10,6 +10,6 @@ mod uffd;
 
 pub use aligned::AlignedBytes;
 pub use guarded::Access;
-pub use mapping::{Mapping, SharedMemory};
+pub use mapping::{HUGE_PAGE_BYTES, Mapping, SharedMemory};
 pub use prefetch::prefetch;
 pub use uffd::{Delivery, Uffd};
