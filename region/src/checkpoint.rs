@@ -32,7 +32,7 @@ impl Cleaner {
     ) -> Result<(), RegionError> {
         core.check()?;
         let began_ns = core.clock.now_ns();
-        self.write_closing_epoch(core, 0)?;
+        let dirtied = self.write_closing_epoch(core, 0)?;
         let freed = self.commit_slot(core, is_final)?;
         let mut appender = core.appender.lock();
         for segment in freed {
@@ -41,6 +41,7 @@ impl Cleaner {
         }
         core.note_space(&appender);
         drop(appender);
+        self.dirtied_committed = dirtied;
         Counters::add(&core.stats.checkpoints, 1);
         Counters::add(&core.stats.checkpoint_ns, core.clock.now_ns().saturating_sub(began_ns));
         core.budget.notify();
@@ -56,14 +57,16 @@ impl Cleaner {
         Ok(())
     }
 
-    fn write_closing_epoch(&mut self, core: &Core, flags: u16) -> Result<(), RegionError> {
+    /// Returns [`Counters::dirtied_bytes`] at the cut.
+    fn write_closing_epoch(&mut self, core: &Core, flags: u16) -> Result<u64, RegionError> {
         if core.ledger.closing().load(Acquire) != 0 {
             // An earlier checkpoint ran out of log space: what it still owes comes first.
             self.finish_closing_epoch(core, 0)?;
         }
         self.shut_prepared(core)?;
-        cut(core)?;
-        self.finish_closing_epoch(core, flags)
+        let dirtied = cut(core)?;
+        self.finish_closing_epoch(core, flags)?;
+        Ok(dirtied)
     }
 
     fn finish_closing_epoch(&mut self, core: &Core, flags: u16) -> Result<(), RegionError> {
@@ -121,26 +124,64 @@ impl Cleaner {
     }
 }
 
-/// The instant between two epochs.
-fn cut(core: &Core) -> Result<(), RegionError> {
+/// The instant between two epochs. Returns the bytes dirtied before it; exact in barrier mode.
+fn cut(core: &Core) -> Result<u64, RegionError> {
     let ledger = &core.ledger;
     assert_eq!(ledger.closing().load(Acquire), 0, "an epoch is still closing");
     let began_ns = core.clock.now_ns();
-    match &core.tracking {
+    let dirtied = match &core.tracking {
         Tracking::Barrier => {
             let held: Vec<_> =
                 (0..core.lanes.count()).map(|n| core.lanes.lock(crate::LaneId(n)).lock()).collect();
             flip(core);
+            let dirtied = core.stats.dirtied_bytes.load(Relaxed);
             drop(held);
+            dirtied
         }
-        Tracking::Pages(tracker) => tracker.cut(core, || flip(core))?,
-    }
+        Tracking::Pages(tracker) => {
+            tracker.cut(core, || flip(core))?;
+            0
+        }
+    };
     let held_ns = core.clock.now_ns().saturating_sub(began_ns);
     core.stats.cut_ns_max.fetch_max(held_ns, Relaxed);
-    Ok(())
+    Ok(dirtied)
 }
 
 fn flip(core: &Core) {
     core.ledger.closing().store(1, Release);
     core.ledger.epoch().fetch_add(1, AcqRel);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use perdura_media::{SimClock, SimDevice};
+
+    use crate::geometry::BLOCK_BYTES;
+    use crate::{Config, LaneId, Region};
+
+    #[test]
+    fn an_idle_region_is_committed_though_a_lane_keeps_credit() {
+        let config = Config {
+            lanes: Some(1),
+            thread: false,
+            checkpoint_every: None,
+            ..Config::new(64 * BLOCK_BYTES, 32 * BLOCK_BYTES)
+        };
+        let device = Arc::new(SimDevice::new(0, 1));
+        let region = Region::open(device, Arc::new(SimClock::new(1_000)), config).unwrap();
+        let is_committed = || region.core().cleaner.lock().is_committed(region.core());
+        for value in 1..4 {
+            region.lock(LaneId(0)).store(4096, value).unwrap();
+            assert!(!is_committed());
+            region.checkpoint().unwrap();
+            assert!(region.used_bytes() > 0, "no credit was kept: this test shows nothing");
+            assert!(is_committed());
+        }
+        region.lock(LaneId(0)).store(8192, 1).unwrap();
+        region.commit_group().unwrap();
+        assert!(!is_committed(), "a group commit frees no segments; a checkpoint must follow");
+    }
 }

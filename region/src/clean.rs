@@ -51,6 +51,8 @@ pub(crate) struct Cleaner {
     round: u64,
     pressure_bytes: u64,
     dirtied_before: u64,
+    /// `dirtied_bytes` at the cut of the last commit.
+    pub(crate) dirtied_committed: u64,
     pub(crate) observed: Observed,
     /// What the budget rests on, if anything is promised.
     pub(crate) terms: Option<Terms>,
@@ -71,11 +73,22 @@ impl Cleaner {
             round: seed,
             pressure_bytes: 0,
             dirtied_before: 0,
+            dirtied_committed: 0,
             observed: Observed::default(),
             terms: None,
             limit_told_bytes: u64::MAX,
             nested: false,
         }
+    }
+
+    /// Nothing has changed and no frame was written since the last commit: another would say the same. What
+    /// lanes keep as credit is in use, but nothing to write.
+    pub(crate) fn is_committed(&self, core: &Core) -> bool {
+        let unchanged = core.ledger.budget_used().load(Relaxed) == 0
+            || core.tracking.pages().is_none()
+                && core.stats.dirtied_bytes.load(Relaxed) == self.dirtied_committed;
+        let next_seq = core.ledger.next_seq().load(Relaxed);
+        unchanged && next_seq == core.ledger.commit_seq().load(Relaxed) + 1
     }
 
     /// Frees at least `bytes` of budget or one frame buffer if that can be done. Returns the bytes freed.
@@ -463,12 +476,6 @@ impl<'c> Sweep<'c> {
 const _: () = assert!(BLOCK_BYTES == WORD_GRAINS * 64 * WORDS_PER_HOLD as u64);
 
 impl Core {
-    /// Nothing is dirty and no frame was written since the last commit.
-    fn is_committed(&self) -> bool {
-        self.ledger.budget_used().load(Relaxed) == 0
-            && self.ledger.next_seq().load(Relaxed) == self.ledger.commit_seq().load(Relaxed) + 1
-    }
-
     pub fn log_full(&self) -> RegionError {
         let appender = self.appender.lock();
         RegionError::LogFull {
@@ -493,7 +500,7 @@ impl Core {
             let due = checkpoint_every
                 .is_some_and(|every| began_ns - last_checkpoint_ns >= every.as_nanos() as u64);
             let outcome = cleaner.tick(self).and_then(|()| {
-                if due && !self.is_committed() {
+                if due && !cleaner.is_committed(self) {
                     last_checkpoint_ns = began_ns;
                     cleaner.ensure_space(self)?;
                     cleaner.checkpoint(self, false)?;

@@ -14,6 +14,11 @@ use rustix::mm::{MapFlags, MlockFlags, ProtFlags, mlock_with, mmap, mmap_anonymo
 /// Bytes of a huge page where it matters here; elsewhere gathering is refused and costs nothing else.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
+/// Linux's number, the same on all architectures served; the musl headers do not name it.
+const MADV_COLLAPSE: libc::c_int = 25;
+#[cfg(target_env = "gnu")]
+const _: () = assert!(MADV_COLLAPSE == libc::MADV_COLLAPSE);
+
 /// A memory file: lives as long as any process holds a descriptor of it.
 ///
 /// Its size is sealed: no holder can take pages away under a mapping. It is not sealed against writing
@@ -136,7 +141,7 @@ impl Mapping {
         // SAFETY: the range is inside this mapping; its bytes stay as they are.
         unsafe {
             rustix::mm::madvise(ptr.cast(), len, rustix::mm::Advice::LinuxPopulateWrite)?;
-            if libc::madvise(ptr.cast(), whole, libc::MADV_COLLAPSE) == 0 {
+            if libc::madvise(ptr.cast(), whole, MADV_COLLAPSE) == 0 {
                 Ok(())
             } else {
                 Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
