@@ -180,17 +180,21 @@ impl Appender {
         let Some(&buffer_number) = self.free_buffers.last() else {
             return Err(Refusal::NoBuffer);
         };
-        if !self.place_in_current(segment_bytes) {
-            if self.spare_segments() == 0 {
-                return Err(Refusal::NoSegment);
-            }
-            let Some(segment) = self.free_segments.pop_front() else {
-                return Err(Refusal::NoSegment);
-            };
+        let opened = if self.place_in_current(segment_bytes) {
+            None
+        } else if self.spare_segments() == 0 {
+            return Err(Refusal::NoSegment);
+        } else {
+            Some(self.free_segments.pop_front().ok_or(Refusal::NoSegment)?)
+        };
+        // The segment is known by this number. It is not looked up twice: threads of a flush begin frames at the
+        // same time.
+        let seq = ledger.next_seq().fetch_add(1, AcqRel);
+        if let Some(segment) = opened {
             let entry = ledger.segment(segment);
             entry.used_bytes().store(0, Relaxed);
             entry.live_bytes().store(0, Relaxed);
-            entry.first_seq().store(ledger.next_seq().load(Relaxed), Relaxed);
+            entry.first_seq().store(seq, Relaxed);
             entry.set_state(SEGMENT_USED);
             self.current = Some((segment, 0));
         }
@@ -204,7 +208,7 @@ impl Appender {
         buffer.charged_bytes().store(0, Relaxed);
         buffer.flags().store(0, Relaxed);
         buffer.limit_bytes().store(limit, Relaxed);
-        buffer.seq().store(ledger.next_seq().fetch_add(1, AcqRel), Relaxed);
+        buffer.seq().store(seq, Relaxed);
         buffer.state().store(BUFFER_FILLING, Release);
         let open = OpenFrame {
             buffer: buffer_number,
@@ -422,4 +426,32 @@ pub(crate) fn free_segment(ledger: &Ledger, number: u32) {
     entry.used_bytes().store(0, Relaxed);
     entry.live_bytes().store(0, Relaxed);
     entry.set_state(SEGMENT_FREE);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::geometry::{BLOCK_BYTES, GRAIN_SHIFT_BARRIER, Geometry};
+
+    #[test]
+    fn a_segment_is_known_by_the_number_of_its_first_frame_though_several_threads_begin_frames() {
+        let geometry = Geometry::new(BLOCK_BYTES, GRAIN_SHIFT_BARRIER, None, 4).unwrap();
+        let ledger = Ledger::create(geometry, 7, BLOCK_BYTES).unwrap();
+        std::thread::scope(|scope| {
+            for number in 0..4 {
+                let ledger = &ledger;
+                scope.spawn(move || {
+                    for _ in 0..100_000 {
+                        let mut appender =
+                            Appender::new(vec![number], [number].into(), 0, geometry.segment_bytes);
+                        appender.begin_frame(ledger).unwrap();
+                        assert_eq!(
+                            ledger.segment(number).first_seq().load(Relaxed),
+                            ledger.buffer(number).seq().load(Relaxed),
+                        );
+                    }
+                });
+            }
+        });
+    }
 }
