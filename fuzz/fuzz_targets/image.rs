@@ -28,7 +28,7 @@ fn config() -> Config {
     Config {
         segment_bytes: Some(64 << 10),
         reserved_bytes: Some(1 << 20),
-        lanes: 1,
+        lanes: Some(1),
         thread: false,
         checkpoint_every: None,
         ..Config::new(1 << 20, 512 << 10)
