@@ -330,20 +330,22 @@ impl Holder {
         }
     }
 
-    /// Runs `flush` on a thread of its own and tells visitors meanwhile that they must wait, and how long.
+    /// Runs `flush` on a thread of its own and tells visitors meanwhile that they must wait, and how long. Where
+    /// there is no thread or descriptor to be had, the flush matters more.
     fn answer_while(
         &self,
-        flush: impl FnOnce() -> Result<Message, HolderError> + Send,
+        flush: impl Fn() -> Result<Message, HolderError> + Sync,
     ) -> Result<Message, HolderError> {
-        let done = eventfd(0, EventfdFlags::CLOEXEC).map_err(failed("event descriptor"))?;
+        let Ok(done) = eventfd(0, EventfdFlags::CLOEXEC) else { return flush() };
         let used_bytes = self.attachment.used_bytes();
         let wait = Message::Flushing { grace_ms: self.grace.as_millis() as u64, used_bytes };
         std::thread::scope(|scope| {
-            let worker = scope.spawn(|| {
+            let worker = std::thread::Builder::new().spawn_scoped(scope, || {
                 // Told at its end, however it ends.
                 let _told = Told(&done);
                 flush()
             });
+            let Ok(worker) = worker else { return flush() };
             loop {
                 let mut fds =
                     [PollFd::new(&done, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
@@ -465,12 +467,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let holder = holder(dir.path());
         let (let_go, held_up) = channel::<()>();
+        let held_up = parking_lot::Mutex::new(held_up);
         std::thread::scope(|scope| {
             // Dropped when an assertion fails: the flush ends then.
             let let_go = let_go;
             let flushing = scope.spawn(|| {
                 holder.answer_while(move || {
-                    held_up.recv().unwrap();
+                    held_up.lock().recv().unwrap();
                     Ok(Message::Ready)
                 })
             });
