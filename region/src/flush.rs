@@ -285,4 +285,57 @@ mod tests {
             assert_eq!(lane.bytes(block as u64 * BLOCK_BYTES, 40_000), [byte; 40_000], "{block}");
         }
     }
+
+    /// A flush that is killed when everything is written and nothing is committed.
+    fn killed_flush(region: &Region) {
+        let core = region.core();
+        settle(&core.ledger, &core.layout, &*core.device).unwrap();
+        let segments = core.ledger.segments().load(Acquire) as u32;
+        let free: Vec<u32> =
+            (0..segments).filter(|n| core.ledger.segment(*n).state() == SEGMENT_FREE).collect();
+        Stream::new(&core.ledger, &core.map, &core.layout, &*core.device, &free).run(2).unwrap();
+    }
+
+    #[test]
+    fn a_flush_that_was_killed_leaves_room_for_whoever_goes_on() {
+        // The smallest log, full of records that lie apart, and the whole budget dirty.
+        for (budget_blocks, is_attached) in [(64, true), (64, false), (16, true), (16, false)] {
+            let blocks = 256;
+            let device = Arc::new(SimDevice::new(0, 1));
+            let clock = Arc::new(SimClock::new(1_000));
+            let config = || Config {
+                segment_bytes: Some(64 << 10),
+                log_percent: 125,
+                lanes: Some(1),
+                thread: false,
+                checkpoint_every: None,
+                ..Config::new(blocks * BLOCK_BYTES, budget_blocks * BLOCK_BYTES)
+            };
+            let region = Region::open(device.clone(), clock.clone(), config()).unwrap();
+            for step in 0..3 * blocks * 512 {
+                let record = step * 7_919 % (blocks * 512);
+                let mut credit = 0;
+                loop {
+                    let mut lane = region.lock_with(LaneId(0), std::mem::take(&mut credit));
+                    let Err(need) = lane.write(record * 128, &[1; 64]) else { break };
+                    drop(lane);
+                    credit = region.satisfy(need).unwrap();
+                }
+            }
+            assert!(region.used_bytes() >= region.budget_bytes() / 10 * 9);
+            killed_flush(&region);
+            if is_attached {
+                let (memory, ledger) = region.fds();
+                let [memory, ledger] = [memory, ledger].map(|fd| fd.try_clone_to_owned().unwrap());
+                drop(region);
+                let config = config();
+                let region = Region::attach(memory, ledger, device, clock, config).unwrap();
+                region.close(1).unwrap();
+            } else {
+                let core = region.core();
+                let options = FlushOptions { threads: 4, unix_ms: 1 };
+                flush_all(&core.ledger, &core.map, &core.layout, &*device, options).unwrap();
+            }
+        }
+    }
 }
