@@ -78,7 +78,7 @@ pub(crate) fn settle(
         ledger.next_seq().fetch_max(buffer.seq().load(Acquire) + 1, AcqRel);
         written_bytes += len;
     }
-    device.flush()?;
+    sync(ledger, device)?;
     let mut charged_bytes = 0;
     for number in 0..ledger.geometry().buffers {
         charged_bytes += ledger.buffer(number).charged_bytes().swap(0, Relaxed);
@@ -156,7 +156,7 @@ pub(crate) fn commit_all(
     let threads = flush_threads(options.threads);
     let written = Stream::new(ledger, map, layout, device, &free)
         .run(threads)
-        .and_then(|written| device.flush().map(|()| written).map_err(failed));
+        .and_then(|written| sync(ledger, device).map(|()| written).map_err(failed));
     let written = match written {
         Ok(written) => written,
         Err(error) => {
@@ -205,6 +205,14 @@ impl Committed {
         ledger.flushed().store(0, Release);
         self.report
     }
+}
+
+/// Flushes the device, and says so to a holder that looks on.
+fn sync(ledger: &Ledger, device: &dyn Device) -> Result<(), DeviceError> {
+    ledger.syncing().store(1, Release);
+    let outcome = device.flush();
+    ledger.syncing().store(0, Release);
+    outcome
 }
 
 /// Threads a flush really uses: the emergency reserve is reckoned for so many ends of segments.
