@@ -503,6 +503,10 @@ impl Core {
                 Ok(())
             });
             drop(cleaner);
+            if self.budget.is_closed() {
+                // What is left is the final flush's, and so are its errors.
+                return;
+            }
             if let Err(error @ RegionError::LogFull { .. }) = outcome {
                 // Not for good: a checkpoint that waited for a prepared write makes space. Said once.
                 if !std::mem::replace(&mut log_was_full, true) {
