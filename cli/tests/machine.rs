@@ -156,7 +156,7 @@ fn a_user_without_rights_is_served_and_its_memory_is_held() {
 fn without_io_uring_it_writes_by_pwrite_and_says_why() {
     let dir = TestDir::new();
     let mut program = Command::new(PERDURA);
-    seccomp::refuse(&mut program, libc::SYS_io_uring_setup);
+    seccomp::refuse(&mut program, libc::SYS_io_uring_setup, libc::EPERM);
     let server = Server::start_by(program, dir.path(), &["--memory", "64MiB", "--budget", "2MiB"]);
     assert!(server.banner.contains("pwrite (io_uring refused: EPERM)"), "{}", server.banner);
     fill(&server, 2_000);
@@ -166,7 +166,7 @@ fn without_io_uring_it_writes_by_pwrite_and_says_why() {
     verify(&server, 2_000);
     stop(server, dir.path());
     let mut program = Command::new(PERDURA);
-    seccomp::refuse(&mut program, libc::SYS_io_uring_setup);
+    seccomp::refuse(&mut program, libc::SYS_io_uring_setup, libc::EPERM);
     refused(
         &serve_by(program, dir.path(), &["--io", "uring"]),
         &["io_uring_setup", "not permitted"],

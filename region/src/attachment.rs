@@ -14,7 +14,7 @@ use crate::sys::{Mapping, SharedMemory};
 /// The three things any holder needs to flush: memory, ledger, image.
 pub struct Attachment {
     map: Mapping,
-    ledger: Ledger,
+    pub(crate) ledger: Ledger,
 }
 
 impl Attachment {
@@ -47,6 +47,11 @@ impl Attachment {
     pub fn progress(&self) -> u64 {
         let ledger = &self.ledger;
         ledger.next_seq().load(Acquire).wrapping_add(ledger.commits().load(Acquire) << 32)
+    }
+
+    /// Whether a flush waits for the device, so that [`Attachment::progress`] stands still.
+    pub fn awaits_device(&self) -> bool {
+        self.ledger.syncing().load(Acquire) != 0
     }
 
     /// The budget in force, bytes.

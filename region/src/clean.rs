@@ -247,13 +247,15 @@ impl Cleaner {
             let len = frame_bytes(&buffer);
             Counters::add(&core.stats.frames, 1);
             Counters::add(&core.stats.device_bytes, len);
+            // Before the write: an engine may carry it out at once.
+            let now_ns = if self.observed.is_idle() { core.clock.now_ns() } else { 0 };
             // SAFETY: the buffer lies in the ledger's mapping, which outlives the queue (both belong to
             // `core`), and is not touched until it is free again: after this write has completed.
             unsafe {
                 self.queue.submit(u64::from(number), at, buffer.device_bytes(), len as usize)
             }
             .map_err(|error| core.latch(&error))?;
-            self.observed.submitted(len);
+            self.observed.submitted(len, now_ns);
         }
         Ok(())
     }
@@ -508,6 +510,10 @@ impl Core {
                 Ok(())
             });
             drop(cleaner);
+            if self.budget.is_closed() {
+                // What is left is the final flush's, and so are its errors.
+                return;
+            }
             if let Err(error @ RegionError::LogFull { .. }) = outcome {
                 // Not for good: a checkpoint that waited for a prepared write makes space. Said once.
                 if !std::mem::replace(&mut log_was_full, true) {

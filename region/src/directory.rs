@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use perdura_media::file::{Direct, Engine, OpenMode};
-use perdura_media::{Clock, Device, DeviceError, FileDevice};
+use perdura_media::{BLOCK_BYTES, Clock, Device, DeviceError, FileDevice};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{OpenError, RegionError};
@@ -356,28 +356,15 @@ fn open_image(
     settings: &Settings,
     made: &mut Made,
 ) -> Result<Option<FileDevice>, DirectoryError> {
-    let wrong = |source: DeviceError| DirectoryError::Image {
-        path: path.to_owned(),
-        source: source.into(),
-    };
     let file = |source| DirectoryError::File { path: path.to_owned(), source };
     let exists = path.try_exists().map_err(file)?;
     let mode = match exists {
         true => OpenMode::Existing,
         false => OpenMode::Create { capacity_bytes: 0 },
     };
-    let image = FileDevice::open(path, mode, settings.engine, settings.direct).map_err(wrong)?;
-    if !image.try_lock().map_err(wrong)? {
-        return Ok(None);
-    }
-    // A failed creation removes its file before it lets go of the lock: this may be that file.
-    let ours = rustix::fs::fstat(&image).map_err(|errno| file(errno.into()))?;
-    let named = match rustix::fs::stat(path) {
-        Ok(named) => named,
-        Err(rustix::io::Errno::NOENT) => return Ok(None),
-        Err(errno) => return Err(file(errno.into())),
-    };
-    if (ours.st_dev, ours.st_ino) != (named.st_dev, named.st_ino) {
+    let image = FileDevice::open(path, mode, settings.engine, settings.direct)
+        .map_err(|source| DirectoryError::Image { path: path.to_owned(), source: source.into() })?;
+    if !own_image(path, &image)? {
         return Ok(None);
     }
     if !exists {
@@ -385,6 +372,30 @@ fn open_image(
         made.image = Some(image.clone());
     }
     Ok(Some(image))
+}
+
+/// Locks an opened image. False: somebody else has it, or had it between opening and locking.
+fn own_image(path: &Path, image: &FileDevice) -> Result<bool, DirectoryError> {
+    let wrong = |source: DeviceError| DirectoryError::Image {
+        path: path.to_owned(),
+        source: source.into(),
+    };
+    let file = |source| DirectoryError::File { path: path.to_owned(), source };
+    if !image.try_lock().map_err(wrong)? {
+        return Ok(false);
+    }
+    // A failed creation removes its file before it lets go of the lock: this may be that file.
+    let ours = rustix::fs::fstat(image).map_err(|errno| file(errno.into()))?;
+    let named = match rustix::fs::stat(path) {
+        Ok(named) => named,
+        Err(rustix::io::Errno::NOENT) => return Ok(false),
+        Err(errno) => return Err(file(errno.into())),
+    };
+    // One that was empty when it was opened may hold an image by now, which must not be taken for a new file, or
+    // a larger one. (What a block device holds does not show in its size.)
+    let capacity_bytes = ours.st_size as u64 / BLOCK_BYTES * BLOCK_BYTES;
+    Ok((ours.st_dev, ours.st_ino) == (named.st_dev, named.st_ino)
+        && (capacity_bytes == 0 || capacity_bytes == image.capacity_bytes()))
 }
 
 fn proven_rate(
@@ -481,4 +492,25 @@ fn write_record(path: &Path, record: &RateRecord) -> Result<(), DirectoryError> 
     let mut unnamed = File::create(&new).map_err(file)?;
     unnamed.write_all(text.as_bytes()).and_then(|()| unnamed.sync_all()).map_err(file)?;
     std::fs::rename(&new, path).map_err(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_that_somebody_made_between_opening_and_locking_is_opened_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(IMAGE_NAME);
+        let open = |mode| FileDevice::open(&path, mode, Engine::Auto, Direct::Auto).unwrap();
+        let ours = open(OpenMode::Create { capacity_bytes: 0 });
+        let theirs = open(OpenMode::Existing);
+        assert!(own_image(&path, &theirs).unwrap());
+        assert!(!own_image(&path, &ours).unwrap());
+        theirs.grow(1 << 20).unwrap();
+        drop(theirs);
+        assert!(!own_image(&path, &ours).unwrap());
+        drop(ours);
+        assert!(own_image(&path, &open(OpenMode::Existing)).unwrap());
+    }
 }

@@ -125,7 +125,9 @@ fn enter_record(core: &Core, offset: u64, only_written: bool) -> bool {
     let _lane = core.lanes.lock_owner_of(offset);
     let parity = core.parity();
     let bits = &core.ledger.bitmap(parity)[word];
-    let new = mask & !bits.load(Acquire);
+    // What an epoch that did not close still owes is charged already.
+    let owed = core.ledger.bitmap(parity ^ 1)[word].load(Acquire);
+    let new = mask & !(bits.load(Acquire) | owed);
     if new == 0 {
         return true;
     }
@@ -143,4 +145,34 @@ fn enter_record(core: &Core, offset: u64, only_written: bool) -> bool {
 
 fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use perdura_media::{SimClock, SimDevice};
+
+    use super::*;
+    use crate::Config;
+
+    #[test]
+    fn a_drill_after_a_checkpoint_that_ended_half_way_pays_back_what_it_took() {
+        let config = Config {
+            lanes: Some(1),
+            thread: false,
+            checkpoint_every: None,
+            ..Config::new(1 << 20, 1 << 20)
+        };
+        let clock = Arc::new(SimClock::new(1_000));
+        let region = Region::open(Arc::new(SimDevice::new(0, 1)), clock, config).unwrap();
+        region.lock(LaneId(0)).write(0, &[1; 8192]).unwrap();
+        // As a checkpoint leaves it for which the log has no space.
+        let core = region.core();
+        core.ledger.closing().store(1, Release);
+        core.ledger.epoch().fetch_add(1, AcqRel);
+        region.drill(true, 1).unwrap();
+        core.reclaim_credit();
+        assert_eq!(region.used_bytes(), 0);
+    }
 }

@@ -78,7 +78,7 @@ pub(crate) fn settle(
         ledger.next_seq().fetch_max(buffer.seq().load(Acquire) + 1, AcqRel);
         written_bytes += len;
     }
-    device.flush()?;
+    sync(ledger, device)?;
     let mut charged_bytes = 0;
     for number in 0..ledger.geometry().buffers {
         charged_bytes += ledger.buffer(number).charged_bytes().swap(0, Relaxed);
@@ -156,7 +156,7 @@ pub(crate) fn commit_all(
     let threads = flush_threads(options.threads);
     let written = Stream::new(ledger, map, layout, device, &free)
         .run(threads)
-        .and_then(|written| device.flush().map(|()| written).map_err(failed));
+        .and_then(|written| sync(ledger, device).map(|()| written).map_err(failed));
     let written = match written {
         Ok(written) => written,
         Err(error) => {
@@ -205,6 +205,14 @@ impl Committed {
         ledger.flushed().store(0, Release);
         self.report
     }
+}
+
+/// Flushes the device, and says so to a holder that looks on.
+fn sync(ledger: &Ledger, device: &dyn Device) -> Result<(), DeviceError> {
+    ledger.syncing().store(1, Release);
+    let outcome = device.flush();
+    ledger.syncing().store(0, Release);
+    outcome
 }
 
 /// Threads a flush really uses: the emergency reserve is reckoned for so many ends of segments.
@@ -283,6 +291,59 @@ mod tests {
         let lane = third.lock(LaneId(0));
         for (block, byte) in [3, 1, 2, 2, 2, 2, 1, 1].into_iter().enumerate() {
             assert_eq!(lane.bytes(block as u64 * BLOCK_BYTES, 40_000), [byte; 40_000], "{block}");
+        }
+    }
+
+    /// A flush that is killed when everything is written and nothing is committed.
+    fn killed_flush(region: &Region) {
+        let core = region.core();
+        settle(&core.ledger, &core.layout, &*core.device).unwrap();
+        let segments = core.ledger.segments().load(Acquire) as u32;
+        let free: Vec<u32> =
+            (0..segments).filter(|n| core.ledger.segment(*n).state() == SEGMENT_FREE).collect();
+        Stream::new(&core.ledger, &core.map, &core.layout, &*core.device, &free).run(2).unwrap();
+    }
+
+    #[test]
+    fn a_flush_that_was_killed_leaves_room_for_whoever_goes_on() {
+        // The smallest log, full of records that lie apart, and the whole budget dirty.
+        for (budget_blocks, is_attached) in [(64, true), (64, false), (16, true), (16, false)] {
+            let blocks = 256;
+            let device = Arc::new(SimDevice::new(0, 1));
+            let clock = Arc::new(SimClock::new(1_000));
+            let config = || Config {
+                segment_bytes: Some(64 << 10),
+                log_percent: 125,
+                lanes: Some(1),
+                thread: false,
+                checkpoint_every: None,
+                ..Config::new(blocks * BLOCK_BYTES, budget_blocks * BLOCK_BYTES)
+            };
+            let region = Region::open(device.clone(), clock.clone(), config()).unwrap();
+            for step in 0..3 * blocks * 512 {
+                let record = step * 7_919 % (blocks * 512);
+                let mut credit = 0;
+                loop {
+                    let mut lane = region.lock_with(LaneId(0), std::mem::take(&mut credit));
+                    let Err(need) = lane.write(record * 128, &[1; 64]) else { break };
+                    drop(lane);
+                    credit = region.satisfy(need).unwrap();
+                }
+            }
+            assert!(region.used_bytes() >= region.budget_bytes() / 10 * 9);
+            killed_flush(&region);
+            if is_attached {
+                let (memory, ledger) = region.fds();
+                let [memory, ledger] = [memory, ledger].map(|fd| fd.try_clone_to_owned().unwrap());
+                drop(region);
+                let config = config();
+                let region = Region::attach(memory, ledger, device, clock, config).unwrap();
+                region.close(1).unwrap();
+            } else {
+                let core = region.core();
+                let options = FlushOptions { threads: 4, unix_ms: 1 };
+                flush_all(&core.ledger, &core.map, &core.layout, &*device, options).unwrap();
+            }
         }
     }
 }

@@ -53,6 +53,7 @@ enum Word {
     BudgetUsed,
     BudgetHigh,
     Flushed,
+    Syncing,
 }
 
 /// State of a log segment.
@@ -289,6 +290,8 @@ header_words! {
     /// 1 from a final commit until the ledger has noted it: memory is just what the image holds, though bits
     /// are set and homes are old.
     flushed => Flushed;
+    /// 1 while a flush waits for the device to make all of it durable: nothing else moves then.
+    syncing => Syncing;
 }
 
 /// One log segment, as the ledger knows it.

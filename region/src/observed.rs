@@ -2,16 +2,17 @@
 //!
 //! What counts is an interval between two looks at the queue over which the device had work all the time:
 //! after it, more than [`deep_bytes`] of what was outstanding before it still are. How long the cleaner took to
-//! copy, or to be scheduled, does not matter then: a busy machine does not make a slow device. All other
-//! intervals say at most that the device is *no slower* than what completed in them. A device that hides
-//! its writes in a cache shows in its flushes: what a large flush takes longer than a small one, at
-//! the shortest, is time per byte too. The fixed cost of a flush is not: the emergency flush pays it once.
+//! copy, or to be scheduled, does not matter then: a busy machine does not make a slow device. The time from a
+//! submission to an idle device until it is seen idle again says at most that it is *no slower* than that. A
+//! device that hides its writes in a cache shows in its flushes: what a large flush takes longer than a small
+//! one, at the shortest, is time per byte too. The fixed cost of a flush is not: the emergency flush pays it
+//! once.
 //!
 //! The conservative rate is the 10th percentile of the last samples. It is judged too slow only when it has
-//! been a fifth below what the promise needs for ten seconds, and is still; once it is, the judgement follows it until it is
-//! back. It never says that the device is faster than was proven.
+//! been a fifth below what the promise needs for ten seconds, and the newest sample still is; once it is, the
+//! judgement follows it until it is back. It never says that the device is faster than was proven.
 //!
-//! [`deep_bytes`]: Observed::watch
+//! [`deep_bytes`]: Observed::size_for
 
 use std::collections::VecDeque;
 
@@ -41,9 +42,13 @@ pub(crate) struct Observed {
     outstanding_bytes: u64,
     /// Of them, submitted since the last look.
     fresh_bytes: u64,
+    /// When the device was given work, idle before.
+    began_ns: u64,
+    /// Submitted since then.
+    begun_bytes: u64,
     /// The sample being taken.
     busy: Sum,
-    /// What completed for certain in intervals that were not busy throughout.
+    /// What was done from idle to idle.
     at_least: Sum,
     rates: VecDeque<u64>,
     taken: u64,
@@ -72,14 +77,14 @@ struct Sum {
 impl Observed {
     /// From now on watches a device of which `proven` bytes per second are expected; 0 ends it.
     pub fn watch(&mut self, proven: u64, budget_bytes: u64) {
-        *self = Self {
-            proven,
-            // What the cleaner keeps outstanding follows from the budget, and so does an eighth of a proof.
-            deep_bytes: (budget_bytes / 16).clamp(128 << 10, 4 << 20),
-            sample_bytes: (budget_bytes / 8).clamp(1 << 20, 32 << 20),
-            outstanding_bytes: self.outstanding_bytes,
-            ..Self::default()
-        };
+        *self = Self { proven, outstanding_bytes: self.outstanding_bytes, ..Self::default() };
+        self.size_for(budget_bytes);
+    }
+
+    /// What the cleaner keeps outstanding follows from what may be dirty, and so does an eighth of a proof.
+    pub fn size_for(&mut self, limit_bytes: u64) {
+        self.deep_bytes = (limit_bytes / 16).clamp(128 << 10, 4 << 20);
+        self.sample_bytes = (limit_bytes / 8).clamp(1 << 20, 32 << 20);
     }
 
     /// Whether anything is watched: without, the clock need not be asked.
@@ -92,8 +97,17 @@ impl Observed {
         self.is_watching() && self.outstanding_bytes >= 2 * self.deep_bytes
     }
 
-    /// A write was submitted.
-    pub fn submitted(&mut self, bytes: u64) {
+    /// Whether the time of the next submission matters.
+    pub fn is_idle(&self) -> bool {
+        self.is_watching() && self.outstanding_bytes == 0
+    }
+
+    /// A write was submitted; `now_ns` is a time before that, if the device was idle.
+    pub fn submitted(&mut self, bytes: u64, now_ns: u64) {
+        if self.outstanding_bytes == 0 {
+            (self.began_ns, self.begun_bytes) = (now_ns, 0);
+        }
+        self.begun_bytes += bytes;
         self.outstanding_bytes += bytes;
         self.fresh_bytes += bytes;
     }
@@ -101,7 +115,6 @@ impl Observed {
     /// The queue was looked at, and `done_bytes` had completed since the last look. True: there is a new sample.
     pub fn looked(&mut self, now_ns: u64, done_bytes: u64) -> bool {
         let interval_ns = now_ns.saturating_sub(self.looked_ns);
-        let before_bytes = self.outstanding_bytes.saturating_sub(self.fresh_bytes);
         self.outstanding_bytes = self.outstanding_bytes.saturating_sub(done_bytes);
         let stayed_bytes = self.outstanding_bytes.saturating_sub(self.fresh_bytes);
         self.looked_ns = now_ns;
@@ -112,9 +125,9 @@ impl Observed {
         if stayed_bytes >= self.deep_bytes {
             self.busy.bytes += done_bytes;
             self.busy.ns += interval_ns;
-        } else if done_bytes > before_bytes {
-            self.at_least.bytes += done_bytes - before_bytes;
-            self.at_least.ns += interval_ns;
+        } else if self.outstanding_bytes == 0 && done_bytes > 0 {
+            self.at_least.bytes += self.begun_bytes;
+            self.at_least.ns += now_ns.saturating_sub(self.began_ns);
         }
         self.take_sample()
     }
@@ -145,8 +158,12 @@ impl Observed {
         }
         let mut sorted: Vec<u64> = self.rates.iter().copied().collect();
         sorted.sort_unstable();
-        let written = sorted[sorted.len() / 10];
-        // Time per MiB to write and to flush.
+        self.with_flush(sorted[sorted.len() / 10])
+    }
+
+    /// A rate of writing, and the time to flush what was written; at most the proven rate.
+    fn with_flush(&self, written: u64) -> u64 {
+        // Time per MiB.
         let ns = (1u64 << 20).saturating_mul(NS_PER_S) / written.max(1) + self.flush_ns_per_mib();
         ((1u64 << 20) * NS_PER_S / ns.max(1)).min(self.proven)
     }
@@ -160,12 +177,15 @@ impl Observed {
             (self.is_slow, self.slow_since_ns) = (false, None);
             return Judgement::Kept;
         }
-        if !self.is_slow && self.rates.iter().rev().take(SAMPLES_FINE).all(|rate| *rate >= bound) {
+        let mut newest = self.rates.iter().rev().map(|rate| self.with_flush(*rate) >= bound);
+        let is_fine_now = newest.next() == Some(true);
+        if !self.is_slow && is_fine_now && newest.take(SAMPLES_FINE - 1).all(|is_fine| is_fine) {
             self.slow_since_ns = None;
             return Judgement::Kept;
         }
         let since_ns = *self.slow_since_ns.get_or_insert(now_ns);
-        self.is_slow |= now_ns.saturating_sub(since_ns) >= SLOW_FOR_NS;
+        // Time in which nothing was seen is no evidence: what comes after it is.
+        self.is_slow |= !is_fine_now && now_ns.saturating_sub(since_ns) >= SLOW_FOR_NS;
         if self.is_slow { Judgement::Slow(rate) } else { Judgement::Kept }
     }
 
@@ -177,9 +197,13 @@ impl Observed {
         }
         if let Some(rate) = self.at_least.full(self.sample_bytes) {
             self.at_least = Sum::default();
-            // A lower bound is news only where less was believed.
-            if self.rate() != 0 && rate > self.rate() {
-                self.push_rate(rate);
+            // A lower bound is news only where less was believed, and no evidence of what is slow.
+            if self.rate() != 0
+                && rate > self.rate()
+                && let Some(lowest) = self.rates.iter_mut().min()
+            {
+                *lowest = rate;
+                self.taken += 1;
                 return true;
             }
         }
@@ -241,12 +265,12 @@ mod tests {
     /// A full queue, kept full: writes of 1 MiB at `rate` for `mib`.
     fn saturate(observed: &mut Observed, now_ns: &mut u64, rate: u64, mib: u64) -> u64 {
         let mut samples = 0;
-        observed.submitted(16 * MIB);
+        observed.submitted(16 * MIB, *now_ns);
         observed.looked(*now_ns, 0);
         for _ in 0..mib {
             *now_ns += MIB * NS_PER_S / rate;
             samples += u64::from(observed.looked(*now_ns, MIB));
-            observed.submitted(MIB);
+            observed.submitted(MIB, *now_ns);
         }
         // The rest ends whenever it likes; nobody looks for a while.
         *now_ns += NS_PER_S;
@@ -273,16 +297,16 @@ mod tests {
         let (mut observed, mut now) = (watching(), 0);
         for _ in 0..10_000 {
             // 4 MiB, one after another, each looked for long after it was done: 4 MiB/s.
-            observed.submitted(4 * MIB);
+            observed.submitted(4 * MIB, now);
             now += NS_PER_S;
             observed.looked(now, 4 * MIB);
             assert_eq!(observed.judge(now, PROVEN), Judgement::Kept);
         }
         assert_eq!((observed.samples(), observed.rate()), (0, 0));
         // Small writes outstanding all the time are no burden either.
-        observed.submitted(64 << 10);
+        observed.submitted(64 << 10, now);
         for _ in 0..10_000 {
-            observed.submitted(4 << 10);
+            observed.submitted(4 << 10, now);
             now += NS_PER_S;
             observed.looked(now, 4 << 10);
         }
@@ -330,7 +354,7 @@ mod tests {
         let shallow = |observed: &mut Observed, now: &mut u64, rate: u64| {
             for _ in 0..400 {
                 observed.looked(*now, 0);
-                observed.submitted(MIB);
+                observed.submitted(MIB, *now);
                 *now += MIB * NS_PER_S / rate;
                 observed.looked(*now, MIB);
             }
@@ -355,5 +379,31 @@ mod tests {
         }
         // 1 ms to write a MiB, 10 ms to flush it.
         assert!(close_to(observed.rate(), MIB * 1000 / 11), "{}", observed.rate());
+    }
+
+    #[test]
+    fn a_hiccup_before_a_pause_is_not_slowness() {
+        let (mut observed, mut now) = (watching(), 0);
+        saturate(&mut observed, &mut now, PROVEN, 400);
+        saturate(&mut observed, &mut now, 20 * MIB, 16);
+        assert!(observed.rate() < PROVEN / 2);
+        assert_eq!(observed.judge(now, PROVEN), Judgement::Kept);
+        now += 100 * SLOW_FOR_NS;
+        for _ in 0..50 {
+            saturate(&mut observed, &mut now, PROVEN, 8);
+            assert_eq!(observed.judge(now, PROVEN), Judgement::Kept);
+        }
+    }
+
+    #[test]
+    fn a_device_that_is_slow_in_its_flushes_is_slow() {
+        let (mut observed, mut now) = (watching(), 0);
+        saturate(&mut observed, &mut now, PROVEN, 400);
+        for _ in 0..20 {
+            observed.flushed(4 << 10, 5_000_000);
+            observed.flushed(4 * MIB, 5_000_000 + 4 * NS_PER_S / 100);
+        }
+        assert_eq!(observed.judge(now, PROVEN), Judgement::Kept);
+        assert!(matches!(observed.judge(now + SLOW_FOR_NS, PROVEN), Judgement::Slow(_)));
     }
 }

@@ -52,6 +52,7 @@ impl Cleaner {
                 largest_within(rate, time, cost).max(floor_bytes)
             }
         };
+        self.observed.size_for(limit_bytes.min(budget_bytes));
         let before_bytes = core.budget.limit_by_rate(limit_bytes);
         let observed_bytes_per_s = self.observed.rate();
         let proven_bytes_per_s = terms.rate_bytes_per_s;

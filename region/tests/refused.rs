@@ -1,4 +1,5 @@
-//! A kernel that refuses userfaultfd altogether: the fallback is taken, works, and says why.
+//! A kernel that refuses userfaultfd altogether: the fallback is taken, works, and says why. One that starts no
+//! more threads: what is flushed by several is flushed by one.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
 #[path = "support/seccomp.rs"]
@@ -9,7 +10,7 @@ use std::sync::Arc;
 
 use perdura_media::RealClock;
 use perdura_media::sim::SimDevice;
-use perdura_region::{Config, OpenError, Region, TrackingKind, TrapKind};
+use perdura_region::{Config, LaneId, OpenError, Region, TrackingKind, TrapKind};
 
 const IN_CHILD: &str = "PERDURA_TEST_IN_CHILD";
 
@@ -23,14 +24,50 @@ fn without_userfaultfd_mprotect_tracks_and_says_why() {
     if std::env::var_os(IN_CHILD).is_some() {
         return without_userfaultfd();
     }
+    let test = "without_userfaultfd_mprotect_tracks_and_says_why";
+    run_without(libc::SYS_userfaultfd, libc::EPERM, test);
+}
+
+#[test]
+fn without_more_threads_the_flush_is_made_by_one() {
+    if std::env::var_os(IN_CHILD).is_some() {
+        return without_threads();
+    }
+    let test = "without_more_threads_the_flush_is_made_by_one";
+    run_without(libc::SYS_clone3, libc::EAGAIN, test);
+}
+
+/// Runs a test again, on the main thread of a child that is refused the system call `number`.
+fn run_without(number: libc::c_long, errno: i32, test: &str) {
     let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", "without_userfaultfd_mprotect_tracks_and_says_why", "--nocapture"]);
+    child.args(["--exact", test, "--nocapture", "--test-threads=1"]);
     child.env(IN_CHILD, "1");
-    seccomp::refuse(&mut child, libc::SYS_userfaultfd);
+    seccomp::refuse(&mut child, number, errno);
     let output = child.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(said.contains("EPERM seen"), "the filter was not in force: {said}");
+    assert!(said.contains("refusal seen"), "the filter was not in force: {said}");
+}
+
+fn without_threads() {
+    if let Err(error) = std::thread::Builder::new().spawn(|| {}) {
+        assert_eq!(error.raw_os_error(), Some(libc::EAGAIN));
+        println!("refusal seen");
+    }
+    let device = SimDevice::new(0, 1);
+    let config = || Config {
+        thread: false,
+        checkpoint_every: None,
+        lanes: Some(1),
+        ..Config::new(4 << 20, 1 << 20)
+    };
+    let region = Region::open(Arc::new(device.clone()), Arc::new(RealClock), config()).unwrap();
+    region.lock(LaneId(0)).write(4096, &[7; 4096]).unwrap();
+    region.close(4).unwrap();
+    drop(region);
+    let region =
+        Region::open(Arc::new(device.power_cycle(1)), Arc::new(RealClock), config()).unwrap();
+    assert_eq!(region.lock(LaneId(0)).bytes(4096, 4096), [7; 4096]);
 }
 
 /// In a process of its own: a filter cannot be taken off again.
@@ -38,7 +75,7 @@ fn without_userfaultfd() {
     // SAFETY: a call that the filter answers; a descriptor it should return after all is left to the end.
     let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) };
     assert_eq!((fd, std::io::Error::last_os_error().raw_os_error()), (-1, Some(libc::EPERM)));
-    println!("EPERM seen");
+    println!("refusal seen");
 
     let device = SimDevice::new(0, 1);
     let region = open(TrapKind::Auto, device.clone()).unwrap();

@@ -84,13 +84,20 @@ impl<'a> Stream<'a> {
     pub fn run(&self, threads: usize) -> Result<Written, RegionError> {
         let buffers: Vec<u32> = (0..self.ledger.geometry().buffers).collect();
         let mut shares = buffers.chunks_exact(buffers.len() / threads).take(threads);
-        if threads == 1 {
-            return shares.next().map_or(Ok(Written::default()), |own| self.run_worker(own));
-        }
+        let own = shares.next();
         let outcomes: Vec<_> = std::thread::scope(|scope| {
-            let workers: Vec<_> =
-                shares.map(|own| scope.spawn(move || self.run_worker(own))).collect();
-            workers.into_iter().map(|worker| worker.join()).collect()
+            let workers: Vec<_> = shares
+                .filter_map(|own| {
+                    let worker = std::thread::Builder::new()
+                        .spawn_scoped(scope, move || self.run_worker(own))
+                        .inspect_err(|error| tracing::warn!(%error, "flushing with fewer threads"));
+                    worker.ok()
+                })
+                .collect();
+            // A machine that can start no more threads is flushed by this one alone.
+            let outcome = own.map_or(Ok(Written::default()), |own| self.run_worker(own));
+            let outcomes = workers.into_iter().map(|worker| worker.join());
+            outcomes.chain([Ok(outcome)]).collect()
         });
         let mut written = Written::default();
         for outcome in outcomes {

@@ -224,14 +224,20 @@ impl Link {
         send(&ours, &Message::Hold { grace_ms, unix_ms }, &fds)
             .map_err(failed("hand memory to the holder"))?;
         program.stdin(Stdio::from(theirs));
-        let child = program.spawn().map_err(failed("start the holder"))?;
+        let mut child = program.spawn().map_err(failed("start the holder"))?;
         // Our copy of its end must go, or a holder that dies would not be noticed.
         drop(program);
-        match answer(&ours, ANSWER)?.0 {
-            Message::Ready => Ok(Self { socket: ours, child: Some(child) }),
-            Message::Failed { why } => Err(LinkError::Answer(why)),
-            other => Err(LinkError::Answer(format!("{other:?}"))),
-        }
+        let error = match answer(&ours, ANSWER) {
+            Ok((Message::Ready, _)) => return Ok(Self { socket: ours, child: Some(child) }),
+            Ok((Message::Failed { why }, _)) => LinkError::Answer(why),
+            Ok((other, _)) => LinkError::Answer(format!("{other:?}")),
+            Err(error) => error,
+        };
+        // We hold what it holds. One that came round to it later would take us for dead: it would flush beside
+        // us at a warning, and offer to the next server what we have done with.
+        let _ = child.kill();
+        let _ = child.wait();
+        Err(error)
     }
 
     /// Everything is on the SSD: the holder may go, and does before this returns.
@@ -257,5 +263,24 @@ impl Link {
     /// The link, to be watched: it becomes readable when the holder is gone.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_holder_that_gives_no_usable_answer_is_ended() {
+        let mut program = Command::new("sh");
+        // Its standard input is the link.
+        program.args(["-c", "printf $$ >&0; exec sleep 1000"]);
+        let null = std::fs::File::open("/dev/null").unwrap();
+        let fds = [null.as_fd(); 3];
+        let error = Link::start(program, fds, Duration::from_secs(1), 0).unwrap_err();
+        let LinkError::Io { source, .. } = error else { panic!("{error}") };
+        let said = source.to_string();
+        let pid = said.split('"').nth(1).unwrap();
+        assert!(pid.parse::<u32>().is_ok() && !Path::new("/proc").join(pid).exists(), "{said}");
     }
 }

@@ -281,11 +281,13 @@ impl Holder {
     }
 
     /// A linked server flushes itself, and says goodbye; one in which nothing moves for a tenth of the grace
-    /// is ended. True: everything is on the SSD.
+    /// is ended, unless it waits for the device (all of the grace, where a file system keeps writes in memory
+    /// until then): to write all again takes longer. True: everything is on the SSD.
     fn heed_warning(&mut self, clock: &dyn Clock) -> Result<bool, HolderError> {
         if let Some(link) = self.link.take() {
             let patience_ns = (self.grace.as_nanos() as u64 / 10).max(200_000_000);
-            let mut moved = (self.attachment.progress(), clock.now_ns());
+            let began_ns = clock.now_ns();
+            let mut moved = (self.attachment.progress(), began_ns);
             loop {
                 let slice = rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
                 let mut fds = [PollFd::new(&link, PollFlags::IN)];
@@ -299,11 +301,12 @@ impl Holder {
                         _ => break,
                     },
                 }
-                let progress = self.attachment.progress();
-                if progress != moved.0 {
-                    moved = (progress, clock.now_ns());
-                } else if clock.now_ns() - moved.1 > patience_ns && !self.end_server(&link) {
-                    moved.1 = clock.now_ns();
+                let (progress, now_ns) = (self.attachment.progress(), clock.now_ns());
+                let in_time = u128::from(now_ns - began_ns) < self.grace.as_nanos();
+                if progress != moved.0 || (in_time && self.attachment.awaits_device()) {
+                    moved = (progress, now_ns);
+                } else if now_ns - moved.1 > patience_ns && !self.end_server(&link) {
+                    moved.1 = now_ns;
                 }
             }
         }
@@ -330,20 +333,22 @@ impl Holder {
         }
     }
 
-    /// Runs `flush` on a thread of its own and tells visitors meanwhile that they must wait, and how long.
+    /// Runs `flush` on a thread of its own and tells visitors meanwhile that they must wait, and how long. Where
+    /// there is no thread or descriptor to be had, the flush matters more.
     fn answer_while(
         &self,
-        flush: impl FnOnce() -> Result<Message, HolderError> + Send,
+        flush: impl Fn() -> Result<Message, HolderError> + Sync,
     ) -> Result<Message, HolderError> {
-        let done = eventfd(0, EventfdFlags::CLOEXEC).map_err(failed("event descriptor"))?;
+        let Ok(done) = eventfd(0, EventfdFlags::CLOEXEC) else { return flush() };
         let used_bytes = self.attachment.used_bytes();
         let wait = Message::Flushing { grace_ms: self.grace.as_millis() as u64, used_bytes };
         std::thread::scope(|scope| {
-            let worker = scope.spawn(|| {
+            let worker = std::thread::Builder::new().spawn_scoped(scope, || {
                 // Told at its end, however it ends.
                 let _told = Told(&done);
                 flush()
             });
+            let Ok(worker) = worker else { return flush() };
             loop {
                 let mut fds =
                     [PollFd::new(&done, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
@@ -461,16 +466,48 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_waits_for_the_device_is_not_ended_and_one_that_hangs_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut holder = holder(dir.path());
+        for syncing in [1, 0] {
+            let (server, link) = crate::holder::link::socket_pair().unwrap();
+            let mut process = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+            holder.server_pid = process.id() as i32;
+            holder.link = Some(link);
+            holder.grace = Duration::from_secs(2);
+            holder.attachment.ledger.syncing().store(syncing, std::sync::atomic::Ordering::Release);
+            std::thread::scope(|scope| {
+                // Dropped when an assertion fails: the holder is let go then.
+                let server = server;
+                let flushed = scope.spawn(|| holder.heed_warning(&RealClock).unwrap());
+                if syncing == 0 {
+                    // Ended by the holder.
+                    process.wait().unwrap();
+                } else {
+                    // Three times the patience.
+                    RealClock.sleep_ns(600_000_000);
+                    assert_eq!(process.try_wait().unwrap(), None);
+                    process.kill().unwrap();
+                    process.wait().unwrap();
+                }
+                send(&server, &Message::Goodbye, &[]).unwrap();
+                assert!(flushed.join().unwrap());
+            });
+        }
+    }
+
+    #[test]
     fn visitors_of_a_holder_that_flushes_are_told_to_wait_and_how_long() {
         let dir = tempfile::tempdir().unwrap();
         let holder = holder(dir.path());
         let (let_go, held_up) = channel::<()>();
+        let held_up = parking_lot::Mutex::new(held_up);
         std::thread::scope(|scope| {
             // Dropped when an assertion fails: the flush ends then.
             let let_go = let_go;
             let flushing = scope.spawn(|| {
                 holder.answer_while(move || {
-                    held_up.recv().unwrap();
+                    held_up.lock().recv().unwrap();
                     Ok(Message::Ready)
                 })
             });

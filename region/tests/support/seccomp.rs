@@ -3,12 +3,12 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// The child of `command`, and what it starts, get `EPERM` from the system call `number`.
-pub fn refuse(command: &mut Command, number: libc::c_long) {
+/// The child of `command`, and what it starts, get `errno` from the system call `number`.
+pub fn refuse(command: &mut Command, number: libc::c_long, errno: i32) {
     let load = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     let jump = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
     let answer = (libc::BPF_RET | libc::BPF_K) as u16;
-    let errno = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+    let errno = libc::SECCOMP_RET_ERRNO | errno as u32;
     let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
     let mut filter = [
         // The call's number comes first in what a filter looks at.
