@@ -40,6 +40,12 @@ pub enum LinkError {
     /// The holder closed the connection without an answer.
     #[error("the holder closed the connection")]
     Closed,
+    /// A flush was asked for while one is under way.
+    #[error("the holder is flushing {used_bytes} bytes already, and ends when they are on the SSD")]
+    FlushesAlready {
+        /// Bytes dirty when it began.
+        used_bytes: u64,
+    },
     /// The holder said something else than expected, or nothing.
     #[error("the holder gave no usable answer: {0}")]
     Answer(String),
@@ -199,6 +205,7 @@ pub fn flush(dir: &Path) -> Result<Option<(u64, u64, Duration)>, LinkError> {
             Ok(Some((dirty_bytes, device_bytes, Duration::from_nanos(elapsed_ns))))
         }
         Message::Busy { pid } => Err(LinkError::Busy { pid }),
+        Message::Flushing { used_bytes, .. } => Err(LinkError::FlushesAlready { used_bytes }),
         other => Err(LinkError::Answer(format!("{other:?}"))),
     }
 }

@@ -426,7 +426,7 @@ mod tests {
     use perdura_media::{RealClock, SimDevice};
 
     use super::*;
-    use crate::holder::{TakeOver, take_over};
+    use crate::holder::{LinkError, TakeOver, take_over};
     use crate::{Config, Region};
 
     fn holder(dir: &Path) -> Holder {
@@ -519,6 +519,8 @@ mod tests {
                     other => panic!("{other:?}"),
                 }
             }
+            let asked = crate::holder::flush(dir.path());
+            assert!(matches!(asked, Err(LinkError::FlushesAlready { used_bytes: 0 })), "{asked:?}");
             let_go.send(()).unwrap();
             assert_eq!(flushing.join().unwrap().unwrap(), Message::Ready);
         });
