@@ -49,8 +49,8 @@ fn names(dir: &Path) -> Vec<PathBuf> {
 fn a_refused_creation_leaves_nothing_and_a_refused_opening_leaves_everything() {
     let above = tempfile::tempdir().unwrap();
     let dir = above.path().join("a/b");
-    // Measured, then found too large for the warning.
-    let impossible = || Settings { warning: Duration::from_millis(51), ..settings(&dir) };
+    // Measured, then found too large for the warning: after the reserve of 50 ms a microsecond is left.
+    let impossible = || Settings { warning: Duration::from_micros(50_001), ..settings(&dir) };
     let error = open(impossible()).err().unwrap();
     assert!(matches!(error, DirectoryError::Promise(_)), "{error}");
     assert!(names(above.path()).is_empty());
