@@ -116,6 +116,22 @@ fn parse_decimal(text: &[u8]) -> Option<i128> {
     Some(if negative { -units } else { units })
 }
 
+/// Bytes as Redis writes them: `100`, `1k` (1,000), `1kb` (1,024), and so for m and g, in either case.
+pub fn parse_memory(text: &[u8]) -> Option<u64> {
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let unit = match text[digits..].to_ascii_lowercase().as_slice() {
+        b"" | b"b" => 1,
+        b"k" => 1_000,
+        b"kb" => 1 << 10,
+        b"m" => 1_000_000,
+        b"mb" => 1 << 20,
+        b"g" => 1_000_000_000,
+        b"gb" => 1 << 30,
+        _ => return None,
+    };
+    u64::try_from(parse_i64(&text[..digits])?).ok()?.checked_mul(unit)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -166,5 +182,15 @@ mod tests {
         }
         assert_eq!(Float::parse(b"inf"), Some(Float::Binary(f64::INFINITY)));
         assert!(Float::parse(b"inf").unwrap().plus(Float::Decimal(0)).is_none());
+    }
+
+    #[test]
+    fn memory_is_read_as_redis_reads_it() {
+        assert_eq!(parse_memory(b"100"), Some(100));
+        assert_eq!(parse_memory(b"2GB"), Some(2 << 30));
+        assert_eq!(parse_memory(b"3k"), Some(3_000));
+        for wrong in [&b""[..], b"gb", b"-1", b"1tb", b"1 kb", b"99999999999gb"] {
+            assert_eq!(parse_memory(wrong), None, "{wrong:?}");
+        }
     }
 }

@@ -152,6 +152,40 @@ fn a_full_store_refuses_writes_and_stays_usable() {
 }
 
 #[test]
+fn memory_grows_while_it_serves_and_never_beyond_its_reserve() {
+    let device = SimDevice::new(0, 1);
+    let server = start_with(config(), open_on(Arc::new(device.clone()), true));
+    let mut client = server.client();
+    let value = "v".repeat(1 << 20);
+    let mut set = |name: &str| client.call_bytes(&[b"SET", name.as_bytes(), value.as_bytes()]);
+    let full = (0..100).find(|n| set(&format!("a{n}")).starts_with(b"-OOM")).unwrap();
+    assert!(full > 40, "{full}");
+    let mut client = server.client();
+    for (value, why) in [
+        ("32mb", "memory only grows"),
+        ("257mb", "more than was reserved"),
+        ("much", "must be a memory value"),
+    ] {
+        let reply = client.call(&format!("CONFIG SET timeout 7 maxmemory {value}"));
+        assert!(reply.starts_with("-ERR CONFIG SET failed") && reply.contains(why), "{reply}");
+    }
+    assert_eq!(client.call("CONFIG GET timeout"), "*2 $7 timeout $1 0");
+    assert_eq!(client.call("CONFIG SET maxmemory 128mb"), "+OK");
+    assert_eq!(client.call("CONFIG GET maxmemory"), "*2 $9 maxmemory $9 134217728");
+    let names: Vec<_> = (full..100).map(|n| format!("a{n}")).collect();
+    for name in &names {
+        let reply = client.call_bytes(&[b"SET", name.as_bytes(), value.as_bytes()]);
+        assert_eq!(reply, b"+OK\r\n", "{name}");
+    }
+    assert_eq!(client.call("SAVE"), "+OK");
+    let opened = open_on(Arc::new(device.power_cycle(1)), true);
+    assert_eq!(opened.store.region().len_bytes(), 128 << 20);
+    for name in &names {
+        assert_eq!(opened.store.get(key(name)).as_deref(), Some(value.as_bytes()), "{name}");
+    }
+}
+
+#[test]
 fn what_a_disconnected_client_wrote_is_durable_before_another_is_told_of_it() {
     let device = SimDevice::new(0, 1);
     let limited = ServerConfig { output_max_bytes: 4_000, ..fsync() };

@@ -7,7 +7,7 @@ use super::error::CommandError;
 use super::index::text;
 use super::options::is;
 use super::spec::Outcome;
-use crate::number::parse_i64;
+use crate::number::{parse_i64, parse_memory};
 use crate::resp::Args;
 
 /// CONFIG GET pattern [pattern ...]
@@ -66,6 +66,7 @@ pub(super) fn set(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     let known = values(ctx.server);
     let mut changed = ctx.server.config.clone();
     let mut seen: Vec<&[u8]> = Vec::new();
+    let mut memory_bytes = None;
     for at in (2..args.len()).step_by(2) {
         let (name, value) = (args.get(at), args.get(at + 1));
         let Some(name) = known.keys().find(|known| is(name, known)) else {
@@ -96,6 +97,18 @@ pub(super) fn set(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
                 }
                 changed.clients_max = clients;
             }
+            "maxmemory" => {
+                let bytes =
+                    parse_memory(value).ok_or(refused("argument must be a memory value"))?;
+                let region = ctx.server.store.region();
+                if bytes < region.len_bytes() {
+                    return Err(refused("memory only grows"));
+                }
+                if bytes > region.geometry().reserved_bytes {
+                    return Err(refused("more than was reserved when the image was made"));
+                }
+                memory_bytes = Some(bytes);
+            }
             "timeout" => changed.timeout_s = number(0, i64::from(i32::MAX))? as u64,
             "tcp-keepalive" => changed.tcp_keepalive_s = number(0, i64::from(i32::MAX))? as u64,
             "slowlog-log-slower-than" => changed.slowlog_slower_than_us = number(-1, i64::MAX)?,
@@ -114,6 +127,16 @@ pub(super) fn set(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
             }
             _ => return Err(refused("can't set immutable config")),
         }
+    }
+    if let Some(bytes) = memory_bytes {
+        // Last, because it alone may fail: then nothing has changed.
+        ctx.server.store.region().grow(bytes).map_err(|error| {
+            tracing::error!(%error, bytes, "the memory was not enlarged");
+            CommandError::ConfigSet {
+                name: "maxmemory".to_owned(),
+                why: "the image could not be enlarged; the server's log says why",
+            }
+        })?;
     }
     ctx.server.config = changed;
     ctx.reply.ok();
