@@ -92,7 +92,8 @@ pub struct PlaceArgs {
     /// Time between checkpoints, or `off` [default: 1s].
     #[arg(long, value_name = "TIME")]
     pub checkpoint: Option<String>,
-    /// Which dirty data are cleaned first: second-chance, fifo, segmented, least-recently-updated, random.
+    /// Which dirty data are cleaned first: second-chance, fifo, segmented, least-recently-updated, random
+    /// [default: second-chance].
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,
     /// Space of the log as a share of the memory [default: 200%].
