@@ -20,13 +20,6 @@ pub struct Attachment {
 impl Attachment {
     /// Adopts the memory and ledger descriptors of a region.
     pub fn new(memory: OwnedFd, ledger: OwnedFd) -> Result<Self, OpenError> {
-        let adopt = |what, fd| {
-            SharedMemory::from_fd(fd).map_err(|source| OpenError::Memory {
-                what,
-                len_bytes: 0,
-                source,
-            })
-        };
         let ledger = Ledger::attach(adopt("ledger", ledger)?)?;
         let memory = adopt("region", memory)?;
         let map = map_region(&memory)?;
@@ -68,6 +61,11 @@ impl Attachment {
         let layout = Layout::of(self.ledger.geometry());
         flush_all(&self.ledger, &self.map, &layout, device, options)
     }
+}
+
+/// A descriptor that another process handed over.
+pub(crate) fn adopt(what: &'static str, fd: OwnedFd) -> Result<SharedMemory, OpenError> {
+    SharedMemory::from_fd(fd).map_err(|source| OpenError::Memory { what, len_bytes: 0, source })
 }
 
 pub(crate) fn map_region(memory: &SharedMemory) -> Result<Mapping, OpenError> {

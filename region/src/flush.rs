@@ -241,19 +241,23 @@ mod tests {
     use crate::geometry::BLOCK_BYTES;
     use crate::{Config, LaneId, Region};
 
-    #[test]
-    fn who_is_killed_between_the_commit_and_the_note_has_flushed_all_the_same() {
-        let device = Arc::new(SimDevice::new(0, 1));
-        let clock = Arc::new(SimClock::new(1_000));
-        let config = || Config {
+    /// The smallest log: no room for the same flush twice.
+    fn tight(blocks: u64, budget_blocks: u64) -> Config {
+        Config {
             segment_bytes: Some(64 << 10),
-            // No room for the same flush twice.
             log_percent: 125,
             lanes: Some(1),
             thread: false,
             checkpoint_every: None,
-            ..Config::new(8 * BLOCK_BYTES, 4 * BLOCK_BYTES)
-        };
+            ..Config::new(blocks * BLOCK_BYTES, budget_blocks * BLOCK_BYTES)
+        }
+    }
+
+    #[test]
+    fn who_is_killed_between_the_commit_and_the_note_has_flushed_all_the_same() {
+        let device = Arc::new(SimDevice::new(0, 1));
+        let clock = Arc::new(SimClock::new(1_000));
+        let config = || tight(8, 4);
         let write = |region: &Region, block: u64, byte| {
             let mut lane = region.lock(LaneId(0));
             let mut credit_bytes = 0;
@@ -311,14 +315,7 @@ mod tests {
             let blocks = 256;
             let device = Arc::new(SimDevice::new(0, 1));
             let clock = Arc::new(SimClock::new(1_000));
-            let config = || Config {
-                segment_bytes: Some(64 << 10),
-                log_percent: 125,
-                lanes: Some(1),
-                thread: false,
-                checkpoint_every: None,
-                ..Config::new(blocks * BLOCK_BYTES, budget_blocks * BLOCK_BYTES)
-            };
+            let config = || tight(blocks, budget_blocks);
             let region = Region::open(device.clone(), clock.clone(), config()).unwrap();
             for step in 0..3 * blocks * 512 {
                 let record = step * 7_919 % (blocks * 512);

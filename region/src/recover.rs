@@ -440,8 +440,17 @@ mod tests {
     use crate::image::{SlotContents, write_slot};
     use crate::sys::SharedMemory;
 
-    #[test]
-    fn the_later_of_two_copies_in_one_frame_counts() {
+    /// Parts of a region of two segments, as yet unused.
+    struct Bare {
+        geometry: Geometry,
+        layout: Layout,
+        device: SimDevice,
+        map: Mapping,
+        ledger: Ledger,
+        appender: Appender,
+    }
+
+    fn bare() -> Bare {
         let geometry = Geometry::new(4 * BLOCK_BYTES, GRAIN_SHIFT_TRAP, None, 4).unwrap();
         let (layout, device) = (Layout::of(&geometry), SimDevice::new(0, 1));
         device.grow(layout.segment_at(2)).unwrap();
@@ -449,7 +458,13 @@ mod tests {
         let map = memory.map().unwrap();
         let ledger = Ledger::create(geometry, 7, geometry.reserved_bytes).unwrap();
         ledger.segments().store(2, Relaxed);
-        let mut appender = Appender::new(vec![0], [0, 1].into(), 0, geometry.segment_bytes);
+        let appender = Appender::new(vec![0], [0, 1].into(), 0, geometry.segment_bytes);
+        Bare { geometry, layout, device, map, ledger, appender }
+    }
+
+    #[test]
+    fn the_later_of_two_copies_in_one_frame_counts() {
+        let Bare { geometry, layout, device, map, ledger, mut appender } = bare();
         for byte in [1, 2] {
             map.copy_in(5 * 4096, &[byte; 4096]);
             appender.append(&ledger, &map, Extent { grain: 5, len: 1 }, false).unwrap();
@@ -471,14 +486,7 @@ mod tests {
 
     #[test]
     fn a_kill_between_a_table_entry_and_its_fill_leaves_an_image_that_opens() {
-        let geometry = Geometry::new(4 * BLOCK_BYTES, GRAIN_SHIFT_TRAP, None, 4).unwrap();
-        let (layout, device) = (Layout::of(&geometry), SimDevice::new(0, 1));
-        device.grow(layout.segment_at(2)).unwrap();
-        let memory = SharedMemory::create("test", geometry.reserved_bytes).unwrap();
-        let map = memory.map().unwrap();
-        let ledger = Ledger::create(geometry, 7, geometry.reserved_bytes).unwrap();
-        ledger.segments().store(2, Relaxed);
-        let mut appender = Appender::new(vec![0], [0, 1].into(), 0, geometry.segment_bytes);
+        let Bare { geometry, layout, device, map, ledger, mut appender } = bare();
         appender.append(&ledger, &map, Extent { grain: 5, len: 1 }, true).unwrap();
         // Appending grain 6 merges: the process dies after the table's store, before the fill word's.
         ledger.buffer(0).table()[0].store(Extent { grain: 5, len: 2 }.pack(), Relaxed);

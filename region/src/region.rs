@@ -14,7 +14,7 @@ use perdura_media::{Clock, Device};
 use crate::announce::{LaneGuard, Need};
 use crate::append::count_live;
 use crate::assemble::{appender, new_memory, segments_wanted, spawn_cleaner};
-use crate::attachment::map_region;
+use crate::attachment::{adopt, map_region};
 use crate::budget::Budget;
 use crate::clean::{Cleaner, Pump, QUEUE_DEPTH};
 use crate::config::{check_grain, checked};
@@ -173,13 +173,6 @@ impl Region {
         config: Config,
     ) -> Result<Self, OpenError> {
         let mut config = checked(config)?;
-        let adopt = |what, fd| {
-            SharedMemory::from_fd(fd).map_err(|source| OpenError::Memory {
-                what,
-                len_bytes: 0,
-                source,
-            })
-        };
         let ledger = Ledger::attach(adopt("ledger", ledger)?)?;
         check_grain(ledger.geometry(), &config)?;
         let memory = adopt("region", memory)?;
