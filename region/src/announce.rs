@@ -105,7 +105,7 @@ impl<'r> LaneGuard<'r> {
 
     /// Gives an unused block to this lane.
     pub fn adopt_block(&mut self, block: u64) {
-        self.core.lanes.assign(block, self.lane);
+        self.core.hand_out(block, self.lane);
     }
 
     /// Bytes of the region that belong to this lane.

@@ -14,7 +14,9 @@ use crate::budget::Budget;
 use crate::clean::Cleaner;
 use crate::error::{OpenError, RegionError};
 use crate::format::Layout;
-use crate::lanes::Lanes;
+use crate::gathered::Gathered;
+use crate::geometry::BLOCK_BYTES;
+use crate::lanes::{LaneId, Lanes};
 use crate::ledger::Ledger;
 use crate::planted::Planted;
 use crate::policy::{Mark, PolicyKind};
@@ -52,6 +54,9 @@ pub(crate) struct Core {
     pub cleaner: Mutex<Cleaner>,
     pub log_percent: u64,
     pub failure: OnceLock<String>,
+    /// Pieces of memory and ledger that were given huge pages.
+    pub gathered_memory: Gathered,
+    pub gathered_ledger: Gathered,
     /// Whether the frame buffers lie in huge pages, or why not.
     pub gathered: Result<(), Errno>,
     /// Whether memory and ledger are locked in DRAM, or why not.
@@ -72,6 +77,7 @@ pub(crate) fn hint_tables(
         })
     };
     let recent = map("recency table", geometry.words() as u64 * 8)?;
+    recent.prefer_huge_pages();
     let units = geometry.reserved_bytes >> unit_shift(geometry.grain_shift);
     let marks_bytes = units * policy.mark_words() as u64 * 8;
     let marks = (marks_bytes > 0).then(|| map("policy table", marks_bytes)).transpose()?;
@@ -86,6 +92,16 @@ pub(crate) fn unit_shift(grain_shift: u32) -> u32 {
 impl Core {
     pub fn region_bytes(&self) -> u64 {
         self.ledger.region_bytes().load(Acquire)
+    }
+
+    /// Gives a block that is not in use to a lane which will use it.
+    pub fn hand_out(&self, block: u64, lane: LaneId) {
+        // Where pages are trapped one by one they must be small.
+        if self.tracking.pages().is_none() {
+            self.gathered_memory.cover(&self.map, block * BLOCK_BYTES, BLOCK_BYTES);
+            self.ledger.gather_for(&self.gathered_ledger, block);
+        }
+        self.lanes.assign(block, lane);
     }
 
     /// Parity of the current epoch's bitmap.

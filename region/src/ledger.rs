@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use rustix::io::Errno;
 
 use crate::error::OpenError;
-use crate::geometry::{Geometry, WORD_GRAINS};
+use crate::gathered::Gathered;
+use crate::geometry::{BLOCK_BYTES, Geometry, WORD_GRAINS};
 use crate::sys::{HUGE_PAGE_BYTES, Mapping, SharedMemory};
 
 const MAGIC: u64 = 0x5045_5244_4c47_5231;
@@ -169,6 +170,15 @@ impl Ledger {
     /// The memory file, to be handed to a holder.
     pub fn memory(&self) -> &SharedMemory {
         &self.memory
+    }
+
+    /// Gives what is kept here about a block its memory, in huge pages.
+    pub(crate) fn gather_for(&self, gathered: &Gathered, block: u64) {
+        let grains = BLOCK_BYTES >> self.geometry.grain_shift;
+        for bitmap in self.offsets.bitmaps {
+            gathered.cover(&self.map, bitmap + block * grains / 8, (grains / 8).max(1));
+        }
+        gathered.cover(&self.map, self.offsets.home + block * grains * 4, grains * 4);
     }
 
     /// Puts the frame buffers in huge pages, for the device's sake; see [`Mapping::gather`].

@@ -25,6 +25,7 @@ pub mod flush;
 pub mod format;
 #[doc(hidden)]
 pub mod fuzzing;
+mod gathered;
 pub mod geometry;
 pub mod holder;
 mod image;

@@ -22,6 +22,7 @@ use crate::core::{Core, hint_tables};
 use crate::error::{OpenError, RegionError};
 use crate::flush::{FlushOptions, FlushReport, flush_all, settle};
 use crate::format::Layout;
+use crate::gathered::Gathered;
 use crate::geometry::{BLOCK_BYTES, Geometry};
 use crate::image;
 use crate::lanes::{LaneId, Lanes};
@@ -259,6 +260,8 @@ impl Region {
             log_percent: config.log_percent,
             // Before they are locked: locked pages are gathered less readily.
             gathered: ledger.gather_buffers(),
+            gathered_memory: Gathered::new(map.len_bytes()),
+            gathered_ledger: Gathered::new(ledger.memory().len_bytes()),
             locked: map.lock_in_memory().and_then(|()| ledger.lock_in_memory()),
             planted: config.planted,
             memory,

