@@ -187,7 +187,7 @@ impl<'h> Lane<'h> {
             SpanWord::Small { class, lane, .. } => {
                 assert_eq!(lane, self.id(), "object {offset:#x} is freed in another lane");
                 self.guard.drop_dirty(offset, class_bytes(usize::from(class)));
-                let emptied = self.heap.count_used(offset, -1) == 1;
+                let emptied = self.heap.count_used_of(start, -1) == 1;
                 let list = &mut self.state_mut().classes[usize::from(class)];
                 list.free.push(offset);
                 list.empty_runs += u32::from(emptied);
@@ -276,7 +276,12 @@ impl Heap {
     /// Changes the used slots of an object's run; returns the count before. The run's lane is held, so
     /// nobody else counts.
     fn count_used(&self, offset: u64, change: i32) -> u32 {
-        let used = &self.spans[self.run_of(offset).0 as usize].used;
+        self.count_used_of(self.run_of(offset).0, change)
+    }
+
+    /// As `count_used`, by the run's first span.
+    fn count_used_of(&self, start: u64, change: i32) -> u32 {
+        let used = &self.spans[start as usize].used;
         let before = used.load(Relaxed);
         used.store(before.wrapping_add_signed(change), Relaxed);
         before

@@ -31,7 +31,7 @@ pub use error::{HeapError, Stop};
 pub use heap::{Heap, HeapStats};
 pub use lane::Lane;
 pub use layout::{LANE_ROOT_BYTES, OBJECT_BYTES_MAX};
-pub use op::{LaneSet, Op};
+pub use op::{LaneSet, LastStore, Op};
 pub use rebuild::Marks;
 
 pub use perdura_region::{LaneId, Need, Region, RegionError};

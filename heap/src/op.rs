@@ -25,9 +25,21 @@ pub struct Op<'h> {
     rest: Vec<Lane<'h>>,
     has_purse: bool,
     log: Log,
+    /// The first change, not made yet: if it stays the only one, making it is the commit.
+    last: Option<LastStore>,
     fresh: Vec<u64>,
     doomed: Vec<u64>,
     done: bool,
+}
+
+/// A change of one word that waits for the commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LastStore {
+    lane: LaneId,
+    /// Where.
+    pub offset: u64,
+    /// What the word will be.
+    pub value: u64,
 }
 
 impl Heap {
@@ -45,7 +57,7 @@ impl Heap {
         let [fresh, doomed] = std::mem::take(&mut lead.state_mut().scratch);
         let log = Log::at(self.layout.lane_block(lead.id()));
         let has_purse = credit_bytes > 0;
-        Op { heap: self, lead, rest, has_purse, log, fresh, doomed, done: false }
+        Op { heap: self, lead, rest, has_purse, log, last: None, fresh, doomed, done: false }
     }
 }
 
@@ -87,6 +99,38 @@ impl<'h> Op<'h> {
     /// # Errors
     /// [`Stop`]: the operation must end without commit.
     pub fn store(&mut self, id: LaneId, offset: u64, value: u64) -> Result<(), Stop> {
+        self.settle()?;
+        self.store_logged(id, offset, value)
+    }
+
+    /// As [`Op::store`], but made with the commit if it is the only change: one word needs no undo log. Until
+    /// then memory does not show it ([`Op::last_store`] does); another change of a word makes it at once.
+    ///
+    /// # Errors
+    /// As [`Op::store`].
+    pub fn store_last(&mut self, id: LaneId, offset: u64, value: u64) -> Result<(), Stop> {
+        if self.last.is_some_and(|last| last.offset != offset) || !self.log.is_empty() {
+            return self.store(id, offset, value);
+        }
+        self.pay(id, |lane| lane.guard.announce(offset, 8).map_err(Stop::Need))?;
+        self.last = Some(LastStore { lane: id, offset, value });
+        Ok(())
+    }
+
+    /// The change that [`Op::store_last`] has left for the commit.
+    pub fn last_store(&self) -> Option<LastStore> {
+        self.last
+    }
+
+    /// Makes the change that waits for the commit, so that others can follow it.
+    fn settle(&mut self) -> Result<(), Stop> {
+        match self.last.take() {
+            Some(last) => self.store_logged(last.lane, last.offset, last.value),
+            None => Ok(()),
+        }
+    }
+
+    fn store_logged(&mut self, id: LaneId, offset: u64, value: u64) -> Result<(), Stop> {
         let old = self.lane(id).load(offset);
         if old == value {
             return Ok(());
@@ -102,6 +146,7 @@ impl<'h> Op<'h> {
     /// # Errors
     /// As [`Op::store`].
     pub fn overwrite(&mut self, id: LaneId, offset: u64, bytes: &[u8]) -> Result<(), Stop> {
+        self.settle()?;
         let mut at = offset;
         for piece in bytes.chunks(RECORD_BYTES_MAX) {
             let old = self.lane(id).bytes(at, piece.len()).to_vec();
@@ -169,7 +214,13 @@ impl<'h> Op<'h> {
     /// [`Stop::Killed`] only.
     pub fn commit(mut self) -> Result<(), Stop> {
         self.heap.burn()?;
-        self.log.void(&mut self.lead);
+        match self.last.take() {
+            None if self.log.is_empty() => {}
+            None => self.log.void(&mut self.lead),
+            Some(last) => {
+                self.lane_mut(last.lane).guard.store_announced(last.offset, last.value);
+            }
+        }
         self.done = true;
         if self.heap.burn().is_ok() {
             self.fresh.clear();
@@ -182,8 +233,12 @@ impl<'h> Op<'h> {
         let mut doomed = std::mem::take(&mut self.doomed);
         doomed.append(&mut self.log.more);
         for &object in &doomed {
-            let id = self.owner(object);
-            self.lane_mut(id).release(object);
+            if self.rest.is_empty() {
+                self.lead.release(object);
+            } else {
+                let id = self.owner(object);
+                self.lane_mut(id).release(object);
+            }
         }
         doomed.clear();
         self.doomed = doomed;

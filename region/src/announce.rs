@@ -5,6 +5,7 @@
 //! captured (copied into a frame buffer) before it changes.
 
 use std::any::Any;
+use std::convert::Infallible;
 use std::sync::atomic::Ordering::*;
 use std::sync::atomic::{AtomicU64, fence};
 
@@ -43,6 +44,9 @@ pub struct LaneGuard<'r> {
     closing: bool,
     /// Locked after the final flush had begun: good for reading only.
     is_closed: bool,
+    /// Counted when the lane is released: a writer touches no line that others write, but for its lane's.
+    dirtied_bytes: u64,
+    dropped_bytes: u64,
 }
 
 impl<'r> LaneGuard<'r> {
@@ -56,7 +60,8 @@ impl<'r> LaneGuard<'r> {
         let closing = core.ledger.closing().load(Acquire) != 0;
         // The final flush holds every lane, so what was locked before it is flushed with all it did.
         let is_closed = core.budget.is_closed();
-        Self { core, lane, state, parity, closing, is_closed }
+        let (dirtied_bytes, dropped_bytes) = (0, 0);
+        Self { core, lane, state, parity, closing, is_closed, dirtied_bytes, dropped_bytes }
     }
 
     /// Which lane.
@@ -128,6 +133,14 @@ impl<'r> LaneGuard<'r> {
         Ok(())
     }
 
+    /// As [`LaneGuard::store`], for a word announced under this same hold: it cannot fail.
+    pub fn store_announced(&mut self, offset: u64, value: u64) {
+        let is_trapped = self.core.tracking.pages().is_some();
+        assert!(is_trapped || self.is_dirty(offset, 8), "the word at {offset} is not announced");
+        self.own(offset, 8);
+        self.core.map.words(offset, 1)[0].store(value, Release);
+    }
+
     /// Changes bytes in place. Not atomic: a kill may leave a mixture, so what is reachable must be
     /// covered by an undo log.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Need> {
@@ -173,14 +186,7 @@ impl<'r> LaneGuard<'r> {
         }
         let shift = self.core.ledger.geometry().grain_shift;
         let (first, last) = (offset >> shift, (offset + len - 1) >> shift);
-        let mut grain = first;
-        while grain <= last {
-            let word = (grain / WORD_GRAINS) as usize;
-            let end = last.min(grain | (WORD_GRAINS - 1));
-            let mask = mask(grain % WORD_GRAINS, end - grain + 1);
-            self.open_word(word, mask, again)?;
-            grain = end + 1;
-        }
+        for_words(first, last + 1, |word, mask| self.open_word(word, mask, again))?;
         // The ledger's bits are visible to any process before the bytes they cover change.
         fence(Release);
         Ok(())
@@ -189,12 +195,12 @@ impl<'r> LaneGuard<'r> {
     fn open_word(&mut self, word: usize, mask: u64, again: bool) -> Result<(), Need> {
         let core = self.core;
         if self.closing {
-            let owed = core.ledger.bitmap(self.parity ^ 1)[word].load(Relaxed) & mask;
+            let owed = core.ledger.dirty_word(self.parity ^ 1, word).load(Relaxed) & mask;
             if owed != 0 {
                 core.capture(self.parity ^ 1, word, owed)?;
             }
         }
-        let bits = &core.ledger.bitmap(self.parity)[word];
+        let bits = core.ledger.dirty_word(self.parity, word);
         let dirty = bits.load(Relaxed);
         let new = mask & !dirty;
         if new != 0 {
@@ -207,13 +213,13 @@ impl<'r> LaneGuard<'r> {
             if dirty == 0 {
                 core.summarize(self.parity, word);
             }
-            Counters::add(&core.stats.dirtied_bytes, cost_bytes);
+            self.dirtied_bytes += cost_bytes;
         }
         let again_bits = if again { mask } else { mask & dirty };
         if again_bits != 0 {
-            set_bits(&core.recent()[word], again_bits);
+            set_bits(core.recent_word(word), again_bits);
         }
-        if core.policy.mark_words() > 0 {
+        if core.marks.is_some() {
             self.mark_units(word, mask, dirty);
         }
         Ok(())
@@ -263,37 +269,32 @@ impl<'r> LaneGuard<'r> {
         let geometry = self.core.ledger.geometry();
         let first = offset.div_ceil(geometry.grain_bytes());
         let last = (offset + len) >> geometry.grain_shift;
-        let mut grain = first;
-        while grain < last {
-            let word = (grain / WORD_GRAINS) as usize;
-            let end = (last - 1).min(grain | (WORD_GRAINS - 1));
-            let mask = mask(grain % WORD_GRAINS, end - grain + 1);
-            let bits = &self.core.ledger.bitmap(self.parity)[word];
-            let dropped = bits.load(Relaxed) & mask;
+        let mut bytes = 0;
+        let Ok(()) = for_words(first, last, |word, mask| {
+            let bits = self.core.ledger.dirty_word(self.parity, word);
+            let before = bits.load(Relaxed);
+            let dropped = before & mask;
             if dropped != 0 {
-                bits.store(bits.load(Relaxed) & !dropped, Release);
-                let bytes = u64::from(dropped.count_ones()) << geometry.grain_shift;
-                self.state.credit_bytes += bytes;
-                Counters::add(&self.core.stats.dropped_bytes, bytes);
+                bits.store(before & !dropped, Release);
+                bytes += u64::from(dropped.count_ones()) << geometry.grain_shift;
             }
-            grain = end + 1;
-        }
+            Ok::<(), Infallible>(())
+        });
+        self.state.credit_bytes += bytes;
+        self.dropped_bytes += bytes;
     }
 
     /// Whether any grain of the range is dirty in the current epoch.
     pub fn is_dirty(&self, offset: u64, len: u64) -> bool {
         let shift = self.core.ledger.geometry().grain_shift;
-        let (mut grain, last) = (offset >> shift, (offset + len.max(1) - 1) >> shift);
-        let bitmap = self.core.ledger.bitmap(self.parity);
-        while grain <= last {
-            let end = last.min(grain | (WORD_GRAINS - 1));
-            let bits = mask(grain % WORD_GRAINS, end - grain + 1);
-            if bitmap[(grain / WORD_GRAINS) as usize].load(Relaxed) & bits != 0 {
-                return true;
-            }
-            grain = end + 1;
-        }
-        false
+        let (first, last) = (offset >> shift, (offset + len.max(1) - 1) >> shift);
+        let ledger = &self.core.ledger;
+        // `Err` ends the walk at the first dirty word.
+        let walked = for_words(first, last + 1, |word, mask| {
+            let dirty = ledger.dirty_word(self.parity, word).load(Relaxed) & mask;
+            if dirty == 0 { Ok(()) } else { Err(()) }
+        });
+        walked.is_err()
     }
 
     #[inline]
@@ -304,6 +305,14 @@ impl<'r> LaneGuard<'r> {
 
 impl Drop for LaneGuard<'_> {
     fn drop(&mut self) {
+        let stats = &self.core.stats;
+        for (counter, bytes) in
+            [(&stats.dirtied_bytes, self.dirtied_bytes), (&stats.dropped_bytes, self.dropped_bytes)]
+        {
+            if bytes != 0 {
+                Counters::add(counter, bytes);
+            }
+        }
         if self.state.credit_bytes == 0 {
             return;
         }
@@ -386,6 +395,22 @@ impl Core {
 pub(crate) fn mask(from: u64, len: u64) -> u64 {
     debug_assert!(from + len <= 64 && len > 0);
     (u64::MAX >> (64 - len)) << from
+}
+
+/// Calls `f` with each bitmap word of the grains `from..to`, and their bits in it, until it fails.
+#[inline]
+fn for_words<E>(
+    from: u64,
+    to: u64,
+    mut f: impl FnMut(usize, u64) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut grain = from;
+    while grain < to {
+        let end = to.min((grain | (WORD_GRAINS - 1)) + 1);
+        f((grain / WORD_GRAINS) as usize, mask(grain % WORD_GRAINS, end - grain))?;
+        grain = end;
+    }
+    Ok(())
 }
 
 /// Hints are shared between lanes only through neighbouring words, never the same word.

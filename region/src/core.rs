@@ -138,6 +138,12 @@ impl Core {
         self.recent.words(0, self.ledger.geometry().words())
     }
 
+    /// One word of [`Core::recent`].
+    #[inline]
+    pub fn recent_word(&self, word: usize) -> &AtomicU64 {
+        &self.recent.words(word as u64 * 8, 1)[0]
+    }
+
     /// Notes that a bitmap word has become non-zero.
     pub fn summarize(&self, parity: u64, word: usize) {
         self.summary[(parity & 1) as usize][word / 64].fetch_or(1 << (word % 64), AcqRel);

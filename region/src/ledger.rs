@@ -200,6 +200,13 @@ impl Ledger {
         self.map.words(self.offsets.bitmaps[(parity & 1) as usize], self.geometry.words())
     }
 
+    /// One word of a dirty bitmap.
+    #[inline]
+    pub fn dirty_word(&self, parity: u64, word: usize) -> &AtomicU64 {
+        debug_assert!(word < self.geometry.words());
+        &self.map.words(self.offsets.bitmaps[(parity & 1) as usize] + word as u64 * 8, 1)[0]
+    }
+
     /// Bitmap words of the region in use; the ledger is laid out for the reserve.
     pub fn words_in_use(&self) -> usize {
         let grains = self.region_bytes().load(Acquire) >> self.geometry.grain_shift;

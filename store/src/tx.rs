@@ -208,8 +208,27 @@ impl<'s> Tx<'s> {
         }
     }
 
+    /// Whether this is the one key the operation was begun for.
+    fn is_hinted(&self, key: Key<'_>) -> bool {
+        self.hint.is_some_and(|(hinted, _)| hinted == key)
+    }
+
+    /// Changes a key's entry: with the commit, if it is all that the operation changes.
+    fn link(&mut self, lane: LaneId, key: Key<'_>, at: u64, entry: u64) -> Result<(), TxError> {
+        let stored = match self.is_hinted(key) {
+            true => self.op.store_last(lane, at, entry),
+            false => self.op.store(lane, at, entry),
+        };
+        stored.map_err(|stop| self.stop(stop))
+    }
+
     /// The key's entry, expired or not.
     pub(crate) fn find(&self, place: &Place, key: Key<'_>) -> Option<Found> {
+        if let Some(last) = self.op.last_store()
+            && self.is_hinted(key)
+        {
+            return (last.value != 0).then_some(Found { at: last.offset, entry: last.value });
+        }
         find(self.op.lane(place.lane), place, key)
     }
 
@@ -250,7 +269,7 @@ impl<'s> Tx<'s> {
         let expires = expire_at_ms != 0;
         match found {
             Some(found) => {
-                self.store_word(place.lane, found.at, found.replaced(expires, record))?;
+                self.link(place.lane, key, found.at, found.replaced(expires, record))?;
                 self.free_record(place.lane, found.record());
                 let change = i8::from(expires) - i8::from(found.expires());
                 if change != 0 {
@@ -336,7 +355,7 @@ impl<'s> Tx<'s> {
         key: Key<'_>,
         found: Found,
     ) -> Result<(), TxError> {
-        self.store_word(place.lane, found.at, 0)?;
+        self.link(place.lane, key, found.at, 0)?;
         self.free_record(place.lane, found.record());
         self.count(place, -1, -i8::from(found.expires()), Some(key.bytes));
         Ok(())

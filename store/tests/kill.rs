@@ -263,7 +263,9 @@ fn transactions_of_several_threads_are_whole_after_kill_9() {
                 (acknowledged..=acknowledged + 1).contains(&count),
                 "{life}: {count} transfers, {acknowledged} acknowledged"
             );
-            total += acknowledged;
+            // A thread that acknowledges nothing in the next life is not owed one more there, too.
+            progress.write_all_at(&count.to_le_bytes(), thread * 8).unwrap();
+            total += count;
         }
     }
 }
