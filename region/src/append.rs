@@ -5,6 +5,7 @@
 //! So whoever finds the ledger after a kill can finish every frame.
 
 use std::collections::VecDeque;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::*;
 
 use crate::announce::Need;
@@ -20,6 +21,7 @@ use crate::ledger::{
 };
 use crate::stats::Counters;
 use crate::sys::Mapping;
+use crate::tracking::Tracking;
 use zerocopy::IntoBytes;
 
 /// A frame is not begun in a segment's rest smaller than this.
@@ -122,7 +124,7 @@ impl Appender {
         let (len, segment) = self.put(ledger, map, run)?;
         if charged && let Some(open) = &self.open {
             let bytes = len * ledger.geometry().grain_bytes();
-            ledger.buffer(open.buffer).charged_bytes().fetch_add(bytes, Relaxed);
+            add_exclusively(ledger.buffer(open.buffer).charged_bytes(), bytes);
         }
         move_homes(ledger, Extent { grain: run.grain, len }, segment);
         Ok(len)
@@ -327,12 +329,20 @@ fn move_homes(ledger: &Ledger, run: Extent, segment: u32) {
         }
         if old != NO_HOME {
             let live = ledger.segment(old - 1);
-            let before = live.live_bytes().fetch_sub(same as u64 * grain_bytes, AcqRel);
-            assert!(before >= same as u64 * grain_bytes, "segment {} lost count", old - 1);
+            let (live, gone) = (live.live_bytes(), same as u64 * grain_bytes);
+            let before = live.load(Relaxed);
+            assert!(before >= gone, "segment {} lost count", old - 1);
+            live.store(before - gone, Release);
         }
         at += same;
     }
-    ledger.segment(segment).live_bytes().fetch_add(run.len * grain_bytes, AcqRel);
+    add_exclusively(ledger.segment(segment).live_bytes(), run.len * grain_bytes);
+}
+
+/// Adds to a counter that only the holder of the appender's lock changes. A locked instruction would wait for
+/// all stores before it, so for the copy just made, which was half of what a cleaned record cost.
+fn add_exclusively(counter: &AtomicU64, bytes: u64) {
+    counter.store(counter.load(Relaxed) + bytes, Release);
 }
 
 /// Counts live bytes anew from the homes of all grains: after a flush, or a kill between two counters.
@@ -378,7 +388,7 @@ impl Core {
         word: usize,
         bits: u64,
     ) -> (u64, Option<Refusal>) {
-        let bitmap = &self.ledger.bitmap(parity)[word];
+        let bitmap = self.ledger.dirty_word(parity, word);
         let spare_before = appender.spare_segments();
         let mut done = 0;
         for mut run in runs(word, bits) {
@@ -386,8 +396,14 @@ impl Core {
                 match appender.append(&self.ledger, &self.map, run, true) {
                     Ok(len) => {
                         let bits = crate::announce::mask(run.grain % WORD_GRAINS, len);
-                        // Other bits of the word may be set by fault handlers at this moment (trap mode).
-                        bitmap.fetch_and(!bits, AcqRel);
+                        match self.tracking {
+                            // Its writers are excluded, and it lies in one lane's block.
+                            Tracking::Barrier => {
+                                bitmap.store(bitmap.load(Relaxed) & !bits, Release);
+                            }
+                            // Other bits of the word may be set by fault handlers at this moment.
+                            Tracking::Pages(_) => _ = bitmap.fetch_and(!bits, AcqRel),
+                        }
                         done |= bits;
                         run = Extent { grain: run.grain + len, len: run.len - len };
                     }
@@ -398,7 +414,6 @@ impl Core {
         if appender.spare_segments() != spare_before {
             self.note_space(appender);
         }
-        self.unsummarize_if_clean(parity, word);
         (done, None)
     }
 

@@ -27,6 +27,8 @@ pub struct Budget {
     waiters: AtomicU32,
     /// The cleaner's thread sleeps on a word of its own: writers that give bytes back do not wake it.
     cleaner_version: AtomicU32,
+    /// A take beyond this wakes the cleaner's thread, once; `u64::MAX` while it works.
+    call_above: AtomicU64,
     closed: AtomicBool,
 }
 
@@ -40,6 +42,7 @@ impl Default for Budget {
             version: AtomicU32::new(0),
             waiters: AtomicU32::new(0),
             cleaner_version: AtomicU32::new(0),
+            call_above: AtomicU64::new(u64::MAX),
             closed: AtomicBool::new(false),
         }
     }
@@ -66,6 +69,10 @@ impl Budget {
                 Ok(_) => {
                     if next > ledger.budget_high().load(Relaxed) {
                         ledger.budget_high().fetch_max(next, Relaxed);
+                    }
+                    if next > self.call_above.load(SeqCst) {
+                        self.call_above.store(u64::MAX, SeqCst);
+                        self.call_cleaner();
                     }
                     return true;
                 }
@@ -117,9 +124,14 @@ impl Budget {
         self.cleaner_version.load(SeqCst)
     }
 
-    /// The cleaner's thread sleeps until called, at most `longest`.
-    pub fn wait_as_cleaner(&self, seen: u32, longest: Duration) {
-        sleep_on(&self.cleaner_version, seen, longest);
+    /// The cleaner's thread sleeps until called, or until more than `call_above` is used, at most `longest`.
+    pub fn wait_as_cleaner(&self, ledger: &Ledger, seen: u32, call_above: u64, longest: Duration) {
+        self.call_above.store(call_above, SeqCst);
+        // Who took beyond it before it was set has not called.
+        if ledger.budget_used().load(SeqCst) <= call_above {
+            sleep_on(&self.cleaner_version, seen, longest);
+        }
+        self.call_above.store(u64::MAX, SeqCst);
     }
 
     /// Wakes the cleaner's thread.

@@ -3,13 +3,14 @@
 //! One cleaner per region, behind a lock; it is driven by the region's thread, by writers that need room,
 //! or step by step by a simulation. At most [`QUEUE_DEPTH`] writes are outstanding (Viyojit, section 6.1).
 
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 
 use parking_lot::MutexGuard;
 use perdura_media::{Completion, WriteQueue};
 
-use crate::append::{Refusal, frame_bytes, free_buffer, seal};
+use crate::append::{Appender, Refusal, frame_bytes, free_buffer, seal};
 use crate::core::{Core, unit_shift};
 use crate::error::RegionError;
 use crate::geometry::{BLOCK_BYTES, WORD_GRAINS};
@@ -25,8 +26,12 @@ use crate::tracking::Tracking;
 pub(crate) const QUEUE_DEPTH: usize = 16;
 /// Words copied under one hold of a lane: bounds how long a writer may wait for the cleaner.
 const WORDS_PER_HOLD: usize = 16;
+/// Dirty words whose memory is asked for before they are copied.
+const WORDS_AHEAD: usize = 8;
 /// A drain looks after this much whether a fault waits for a page it owes.
 const DRAIN_STEP_BYTES: u64 = 256 << 10;
+/// A round cleans as much as this, or a 64th of the budget: a write and a device flush of their own have a price.
+const CLEAN_MIN_BYTES: u64 = 1 << 20;
 /// Completed bytes that are worth a device flush of their own, at most.
 const FLUSH_BATCH_BYTES: u64 = 4 << 20;
 
@@ -50,7 +55,12 @@ pub(crate) struct Cleaner {
     hand: usize,
     round: u64,
     pressure_bytes: u64,
-    dirtied_before: u64,
+    net_dirtied_before: u64,
+    lead_bytes: u64,
+    /// Bytes copied by cleaning that still count, until the device has flushed them.
+    in_flight_bytes: u64,
+    /// Net dirtied bytes when cleaning began whose outcome is not durable yet.
+    net_dirtied_begun: Option<u64>,
     /// `dirtied_bytes` at the cut of the last commit.
     pub(crate) dirtied_committed: u64,
     pub(crate) observed: Observed,
@@ -72,7 +82,10 @@ impl Cleaner {
             hand: 0,
             round: seed,
             pressure_bytes: 0,
-            dirtied_before: 0,
+            net_dirtied_before: 0,
+            lead_bytes: 0,
+            in_flight_bytes: 0,
+            net_dirtied_begun: None,
             dirtied_committed: 0,
             observed: Observed::default(),
             terms: None,
@@ -104,34 +117,47 @@ impl Cleaner {
         Ok(freed + self.pump(core, Pump::Durable)?)
     }
 
-    /// One epoch's work of the region's thread: the paper's proactive rule.
-    pub fn tick(&mut self, core: &Core) -> Result<(), RegionError> {
-        match core.tracking.pages() {
-            None => _ = core.tick.fetch_add(1, Relaxed),
-            Some(tracker) => {
-                self.serve_faults(core)?;
-                tracker.sample(core);
+    /// One round of the region's thread: the paper's proactive rule. `is_epoch`: an epoch has passed since the
+    /// last one that was; rounds in between are those that writers have called for. Returns whether another round
+    /// should follow at once.
+    pub fn tick(&mut self, core: &Core, is_epoch: bool) -> Result<bool, RegionError> {
+        let pages = core.tracking.pages();
+        if pages.is_some() {
+            self.serve_faults(core)?;
+        }
+        if is_epoch {
+            match pages {
+                None => _ = core.tick.fetch_add(1, Relaxed),
+                Some(tracker) => tracker.sample(core),
             }
+            let net_dirtied = core.stats.net_dirtied_bytes();
+            let new_bytes = net_dirtied.saturating_sub(self.net_dirtied_before);
+            self.net_dirtied_before = net_dirtied;
+            self.pressure_bytes = policy::pressure(new_bytes, self.pressure_bytes);
         }
-        let dirtied = core.stats.dirtied_bytes.load(Relaxed);
-        let new_bytes = dirtied - self.dirtied_before;
-        self.dirtied_before = dirtied;
-        self.pressure_bytes = policy::pressure(new_bytes, self.pressure_bytes);
-        let limit = core.budget.effective_limit(&core.ledger);
-        let threshold = policy::threshold(limit, self.pressure_bytes.min(limit / 2));
+        // The device works on the last round's frames while the next are copied.
+        self.pump(core, Pump::Poll)?;
+        let threshold = self.threshold(core);
+        let least = CLEAN_MIN_BYTES.min(threshold / 64);
+        if self.written_bytes >= least.max(1) {
+            self.flush_written(core)?;
+        }
         let used = core.ledger.budget_used().load(Relaxed);
-        if used > threshold {
-            self.clean(core, used - threshold)?;
-            self.pump(core, if core.budget.has_waiters() { Pump::Durable } else { Pump::Poll })?;
-        } else {
-            let pump = if self.queue.outstanding() > 0 || !self.written.is_empty() {
-                Pump::Durable
-            } else {
-                Pump::Poll
-            };
-            self.pump(core, pump)?;
+        let excess = used.saturating_sub(self.in_flight_bytes).saturating_sub(threshold);
+        if excess > 0 && self.clean(core, excess.max(least))? > 0 {
+            return Ok(true);
         }
-        Ok(())
+        if self.queue.outstanding() > 0 || !self.written.is_empty() {
+            self.pump(core, Pump::Durable)?;
+        }
+        Ok(false)
+    }
+
+    /// More than this in use is cleaned (Viyojit, section 5.3), in time for what comes meanwhile.
+    fn threshold(&self, core: &Core) -> u64 {
+        let limit = core.budget.effective_limit(&core.ledger);
+        let expected = self.pressure_bytes.min(limit / 4) + self.lead_bytes.min(limit / 4);
+        policy::threshold(limit, expected)
     }
 
     /// Copies victims worth about `want_bytes` into frames and submits them. Returns the bytes copied.
@@ -139,6 +165,7 @@ impl Cleaner {
         if !self.nested {
             self.ensure_space(core)?;
         }
+        self.net_dirtied_begun.get_or_insert_with(|| core.stats.net_dirtied_bytes());
         let mut copied = 0;
         // Two revolutions: the first may spare everything once.
         let mut words_left = core.words_in_use() * 2;
@@ -158,6 +185,7 @@ impl Cleaner {
             let (bytes, next) = (sweep.copied_bytes, sweep.next);
             drop(sweep);
             Counters::add(&core.stats.cleaned_bytes, bytes);
+            self.in_flight_bytes += bytes;
             copied += bytes;
             words_left -= (next - from).min(words_left);
             self.hand = next;
@@ -196,6 +224,7 @@ impl Cleaner {
             let (bytes, next) = (sweep.copied_bytes, sweep.next);
             drop(sweep);
             Counters::add(&core.stats.drained_bytes, bytes);
+            self.in_flight_bytes += bytes;
             match refusal {
                 None if next >= words => return Ok(()),
                 None => self.pump(core, Pump::Poll).map(drop)?,
@@ -295,6 +324,10 @@ impl Cleaner {
             let took_ns = core.clock.now_ns().saturating_sub(began_ns);
             self.observed.flushed(self.written_bytes, took_ns);
         }
+        if let Some(begun) = self.net_dirtied_begun.take() {
+            let since = core.stats.net_dirtied_bytes().saturating_sub(begun);
+            self.lead_bytes = policy::lead(since, self.lead_bytes);
+        }
         let mut freed = 0;
         for &number in &self.written {
             freed += core.ledger.buffer(number).charged_bytes().swap(0, AcqRel);
@@ -302,6 +335,8 @@ impl Cleaner {
         }
         core.appender.lock().free_buffers.append(&mut self.written);
         self.written_bytes = 0;
+        // What writers captured is in there as well.
+        self.in_flight_bytes = self.in_flight_bytes.saturating_sub(freed);
         core.budget.give_back(&core.ledger, freed);
         core.budget.notify();
         Ok(freed)
@@ -320,6 +355,7 @@ impl Cleaner {
     pub fn forget_written(&mut self) {
         self.written.clear();
         self.written_bytes = 0;
+        self.in_flight_bytes = 0;
     }
 
     fn plan(&mut self, core: &Core, want_bytes: u64) -> Floor {
@@ -359,7 +395,7 @@ struct Floor {
 impl Floor {
     fn victims(&self, core: &Core, word: usize, dirty: u64) -> u64 {
         if core.policy == PolicyKind::SecondChance {
-            let recent = &core.recent()[word];
+            let recent = core.recent_word(word);
             let spared = recent.load(Relaxed);
             recent.store(0, Relaxed);
             return dirty & !spared;
@@ -408,11 +444,14 @@ struct Sweep<'c> {
     copied_bytes: u64,
     next: usize,
     held: Option<(LaneId, MutexGuard<'c, LaneState>, usize)>,
+    /// Held as long as a lane is (trap mode: no longer than for a word).
+    appender: Option<MutexGuard<'c, Appender>>,
 }
 
 impl<'c> Sweep<'c> {
     fn new(core: &'c Core, parity: u64) -> Self {
-        Self { core, parity, want_bytes: 0, copied_bytes: 0, next: 0, held: None }
+        let (held, appender) = (None, None);
+        Self { core, parity, want_bytes: 0, copied_bytes: 0, next: 0, held, appender }
     }
 
     /// Sweeps words `from..to`; afterwards `next` is where to go on.
@@ -422,37 +461,62 @@ impl<'c> Sweep<'c> {
         to: usize,
         select: impl Fn(usize, u64) -> u64,
     ) -> Option<Refusal> {
-        let (core, parity) = (self.core, self.parity);
-        let shift = core.ledger.geometry().grain_shift;
-        let mut refusal = None;
+        let core = self.core;
+        let (mut refusal, mut go_on) = (None, true);
         self.next = to;
-        core.for_dirty_words(parity, from, to, |word| {
-            self.exclude(word);
-            let dirty = core.ledger.bitmap(parity)[word].load(Acquire);
-            let mut victims = select(word, dirty);
-            if let Tracking::Pages(tracker) = &core.tracking {
-                let closed = tracker.close(core, word, victims);
-                // What is owed is closed already, and no fault locks it.
-                assert!(parity == core.parity() || closed == victims, "an owed page is locked");
-                victims = closed;
-            }
-            let mut appender = core.appender.lock();
-            let (done, refused) = core.append_bits(&mut appender, parity, word, victims);
-            drop(appender);
-            if let Tracking::Pages(tracker) = &core.tracking {
-                tracker.release(core, word, victims, victims & !done);
-            }
-            self.copied_bytes += u64::from(done.count_ones()) << shift;
-            refusal = refused;
-            let go_on = refusal.is_none() && self.copied_bytes < self.want_bytes;
-            if !go_on {
-                // After a refusal the same word is taken up again.
-                self.next = if refusal.is_some() { word } else { word + 1 };
+        // A few words behind what was asked for: dirty records lie scattered, and their bytes and homes are in no
+        // cache. Waiting for them one by one was most of what a cleaned record cost.
+        let mut coming = VecDeque::with_capacity(WORDS_AHEAD);
+        core.for_dirty_words(self.parity, from, to, |word| {
+            core.prefetch_dirty(self.parity, word);
+            coming.push_back(word);
+            if coming.len() == WORDS_AHEAD
+                && let Some(word) = coming.pop_front()
+            {
+                (go_on, refusal) = self.take(word, &select);
             }
             go_on
         });
-        self.held = None;
+        while go_on && let Some(word) = coming.pop_front() {
+            (go_on, refusal) = self.take(word, &select);
+        }
+        (self.appender, self.held) = (None, None);
         refusal
+    }
+
+    /// Copies what is selected of a word. Returns whether to go on, and why not.
+    fn take(&mut self, word: usize, select: impl Fn(usize, u64) -> u64) -> (bool, Option<Refusal>) {
+        let (core, parity) = (self.core, self.parity);
+        if core.ledger.dirty_word(parity, word).load(Relaxed) == 0 {
+            // Left in the summary by whoever cleaned it.
+            core.unsummarize_if_clean(parity, word);
+            return (true, None);
+        }
+        self.exclude(word);
+        let dirty = core.ledger.dirty_word(parity, word).load(Acquire);
+        let mut victims = select(word, dirty);
+        if let Tracking::Pages(tracker) = &core.tracking {
+            let closed = tracker.close(core, word, victims);
+            // What is owed is closed already, and no fault locks it.
+            assert!(parity == core.parity() || closed == victims, "an owed page is locked");
+            victims = closed;
+        }
+        if victims == 0 {
+            return (true, None);
+        }
+        let appender = self.appender.get_or_insert_with(|| core.appender.lock());
+        let (done, refusal) = core.append_bits(appender, parity, word, victims);
+        if let Tracking::Pages(tracker) = &core.tracking {
+            self.appender = None;
+            tracker.release(core, word, victims, victims & !done);
+        }
+        self.copied_bytes += u64::from(done.count_ones()) << core.ledger.geometry().grain_shift;
+        let go_on = refusal.is_none() && self.copied_bytes < self.want_bytes;
+        if !go_on {
+            // After a refusal the same word is taken up again.
+            self.next = if refusal.is_some() { word } else { word + 1 };
+        }
+        (go_on, refusal)
     }
 
     /// Holds the lane of the word's block; several words under one hold, but not too many.
@@ -468,7 +532,7 @@ impl<'c> Sweep<'c> {
             }
             _ => {
                 // Released first: never two lanes at once.
-                self.held = None;
+                (self.appender, self.held) = (None, None);
                 let (lane, guard) = lanes.lock_owner_of(offset);
                 self.held = Some((lane, guard, 1));
             }
@@ -491,6 +555,7 @@ impl Core {
         let mut last_checkpoint_ns = self.clock.now_ns();
         let mut epoch_now = epoch;
         let mut log_was_full = false;
+        let mut last_epoch_ns = last_checkpoint_ns;
         while !self.budget.is_closed() && self.failure.get().is_none() {
             let seen = self.budget.cleaner_version();
             let dirtied = self.stats.dirtied_bytes.load(Relaxed);
@@ -501,37 +566,50 @@ impl Core {
             let began_ns = self.clock.now_ns();
             let due = checkpoint_every
                 .is_some_and(|every| began_ns - last_checkpoint_ns >= every.as_nanos() as u64);
-            let outcome = cleaner.tick(self).and_then(|()| {
+            let is_epoch = began_ns - last_epoch_ns >= epoch.as_nanos() as u64;
+            if is_epoch {
+                last_epoch_ns = began_ns;
+            }
+            let outcome = cleaner.tick(self, is_epoch).and_then(|more| {
                 if due && !cleaner.is_committed(self) {
                     last_checkpoint_ns = began_ns;
                     cleaner.ensure_space(self)?;
                     cleaner.checkpoint(self, false)?;
                 }
-                Ok(())
+                Ok(more)
             });
+            let threshold = cleaner.threshold(self);
             drop(cleaner);
             if self.budget.is_closed() {
                 // What is left is the final flush's, and so are its errors.
                 return;
             }
-            if let Err(error @ RegionError::LogFull { .. }) = outcome {
+            match outcome {
+                Ok(true) => continue,
+                Ok(false) => {}
                 // Not for good: a checkpoint that waited for a prepared write makes space. Said once.
-                if !std::mem::replace(&mut log_was_full, true) {
-                    tracing::error!(%error, "cleaning waits for space");
+                Err(error @ RegionError::LogFull { .. }) => {
+                    if !std::mem::replace(&mut log_was_full, true) {
+                        tracing::error!(%error, "cleaning waits for space");
+                    }
                 }
-            } else if let Err(error) = outcome {
-                tracing::error!(%error, "the cleaner stopped");
-                return;
+                Err(error) => {
+                    tracing::error!(%error, "the cleaner stopped");
+                    return;
+                }
             }
-            // In trap mode a fault that waits has called, and the call below returns at once; to look for
-            // waiters would mean to run until they have been scheduled.
+            // Who waits because this thread was at work may go on, or do the rest itself. In trap mode a fault that
+            // waits has called, and the call below returns at once.
             if self.budget.has_waiters() && self.tracking.pages().is_none() {
-                continue;
+                self.budget.notify();
             }
             // Idle regions are looked at less often; a waiting writer wakes the thread at once.
             let quiet = self.stats.dirtied_bytes.load(Relaxed) == dirtied;
             epoch_now = if quiet { (epoch_now * 2).min(epoch * 64) } else { epoch };
-            self.budget.wait_as_cleaner(seen, epoch_now);
+            let used = self.ledger.budget_used().load(Relaxed);
+            // More than that already: what could be cleaned was, and a call would only make it look again.
+            let call_above = if used <= threshold { threshold } else { u64::MAX };
+            self.budget.wait_as_cleaner(&self.ledger, seen, call_above, epoch_now);
         }
     }
 }

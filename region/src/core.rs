@@ -9,7 +9,7 @@ use perdura_media::{Clock, Device, DeviceError};
 use rustix::io::Errno;
 
 use crate::announce::Need;
-use crate::append::Appender;
+use crate::append::{Appender, runs};
 use crate::budget::Budget;
 use crate::clean::Cleaner;
 use crate::error::{OpenError, RegionError};
@@ -21,11 +21,13 @@ use crate::ledger::Ledger;
 use crate::planted::Planted;
 use crate::policy::{Mark, PolicyKind};
 use crate::stats::Counters;
-use crate::sys::{Mapping, SharedMemory};
+use crate::sys::{Mapping, SharedMemory, prefetch};
 use crate::tracking::Tracking;
 
 /// Bytes of a policy unit as a power of two, barrier mode: 1 KiB.
 const UNIT_SHIFT_BARRIER: u32 = 10;
+/// Cache lines of a record asked for ahead of its copy.
+const LINES_AHEAD: u64 = 8;
 
 pub(crate) struct Core {
     pub memory: SharedMemory,
@@ -142,6 +144,19 @@ impl Core {
     #[inline]
     pub fn recent_word(&self, word: usize) -> &AtomicU64 {
         &self.recent.words(word as u64 * 8, 1)[0]
+    }
+
+    /// Asks for the memory that cleaning a word will touch: the records' first lines (the rest follows by itself)
+    /// and their homes.
+    pub fn prefetch_dirty(&self, parity: u64, word: usize) {
+        let grain_bytes = self.ledger.geometry().grain_bytes();
+        for run in runs(word, self.ledger.dirty_word(parity, word).load(Relaxed)) {
+            let (from, len) = (run.grain * grain_bytes, run.len * grain_bytes);
+            for line in (0..len.min(LINES_AHEAD * 64)).step_by(64) {
+                prefetch(self.map.base().wrapping_add((from + line) as usize));
+            }
+            self.ledger.prefetch_homes(run.grain, run.len);
+        }
     }
 
     /// Notes that a bitmap word has become non-zero.

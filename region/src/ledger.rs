@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use crate::error::OpenError;
 use crate::gathered::Gathered;
 use crate::geometry::{BLOCK_BYTES, Geometry, WORD_GRAINS};
-use crate::sys::{HUGE_PAGE_BYTES, Mapping, SharedMemory};
+use crate::sys::{HUGE_PAGE_BYTES, Mapping, SharedMemory, prefetch};
 
 const MAGIC: u64 = 0x5045_5244_4c47_5231;
 /// Version of this layout; raised with every change.
@@ -216,6 +216,13 @@ impl Ledger {
     /// Log segment of each grain's newest copy.
     pub fn homes(&self) -> &[AtomicU32] {
         self.map.half_words(self.offsets.home, self.geometry.grains() as usize)
+    }
+
+    /// Asks for the homes of these grains.
+    pub fn prefetch_homes(&self, grain: u64, grains: u64) {
+        let at = self.map.base().wrapping_add((self.offsets.home + grain * 4) as usize);
+        prefetch(at);
+        prefetch(at.wrapping_add(grains as usize * 4 - 1));
     }
 
     /// One segment's entry.

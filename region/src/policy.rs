@@ -202,6 +202,13 @@ pub fn threshold(budget_bytes: u64, pressure_bytes: u64) -> u64 {
     budget_bytes.saturating_sub(pressure_bytes)
 }
 
+/// Dirty bytes to expect while what is being cleaned is on its way to the device, beside the pressure: as many
+/// as the last time, or nearly as many as before if that was more. Where a write takes longer than an epoch the
+/// paper's pressure alone makes writers wait.
+pub fn lead(net_dirtied_bytes: u64, previous: u64) -> u64 {
+    net_dirtied_bytes.max(previous - previous / 8)
+}
+
 #[cfg(test)]
 mod tests {
     use rand::{Rng, SeedableRng};
@@ -215,6 +222,13 @@ mod tests {
         assert_eq!(pressure(0, 100), 25);
         assert_eq!(pressure(400, 400), 400);
         assert_eq!(threshold(100, 250), 0);
+    }
+
+    #[test]
+    fn lead_follows_a_rise_at_once_and_a_fall_slowly() {
+        assert_eq!(lead(800, 0), 800);
+        assert_eq!(lead(0, 800), 700);
+        assert_eq!(lead(0, 7), 7);
     }
 
     #[test]
