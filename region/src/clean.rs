@@ -3,31 +3,24 @@
 //! One cleaner per region, behind a lock; it is driven by the region's thread, by writers that need room,
 //! or step by step by a simulation. At most [`QUEUE_DEPTH`] writes are outstanding (Viyojit, section 6.1).
 
-use std::collections::VecDeque;
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 
-use parking_lot::MutexGuard;
 use perdura_media::{Completion, WriteQueue};
 
-use crate::append::{Appender, Refusal, frame_bytes, free_buffer, seal};
+use crate::append::{Refusal, frame_bytes, free_buffer, seal};
 use crate::core::{Core, unit_shift};
 use crate::error::RegionError;
-use crate::geometry::{BLOCK_BYTES, WORD_GRAINS};
-use crate::lanes::{LaneId, LaneState};
+use crate::geometry::WORD_GRAINS;
 use crate::observed::Observed;
 use crate::planted::Planted;
 use crate::policy::{self, Mark, PolicyKind, View};
 use crate::promise::Terms;
 use crate::stats::Counters;
-use crate::tracking::Tracking;
+use crate::sweep::Sweep;
 
 /// Writes outstanding at most.
 pub(crate) const QUEUE_DEPTH: usize = 16;
-/// Words copied under one hold of a lane: bounds how long a writer may wait for the cleaner.
-const WORDS_PER_HOLD: usize = 16;
-/// Dirty words whose memory is asked for before they are copied.
-const WORDS_AHEAD: usize = 8;
 /// A drain looks after this much whether a fault waits for a page it owes.
 const DRAIN_STEP_BYTES: u64 = 256 << 10;
 /// A round cleans as much as this, or a 64th of the budget: a write and a device flush of their own have a price.
@@ -180,7 +173,7 @@ impl Cleaner {
             let to = core.words_in_use().min(from + words_left);
             let parity = core.parity();
             let left = want_bytes - copied;
-            let mut sweep = Sweep { want_bytes: left, ..Sweep::new(core, parity) };
+            let mut sweep = Sweep::new(core, parity, left);
             let refusal = sweep.run(from, to, |word, dirty| floor.victims(core, word, dirty));
             let (bytes, next) = (sweep.copied_bytes, sweep.next);
             drop(sweep);
@@ -218,7 +211,7 @@ impl Cleaner {
                 self.serve_urgent(core, closing)?;
                 want_bytes = DRAIN_STEP_BYTES;
             }
-            let mut sweep = Sweep { want_bytes, ..Sweep::new(core, closing) };
+            let mut sweep = Sweep::new(core, closing, want_bytes);
             let words = core.ledger.geometry().words();
             let refusal = sweep.run(from, words, |_, dirty| dirty);
             let (bytes, next) = (sweep.copied_bytes, sweep.next);
@@ -435,111 +428,6 @@ fn for_units_of_word(core: &Core, word: usize, dirty: u64, mut f: impl FnMut(u64
         at += per_unit;
     }
 }
-
-/// One pass over a bitmap, copying what `select` picks while its writers are excluded.
-struct Sweep<'c> {
-    core: &'c Core,
-    parity: u64,
-    want_bytes: u64,
-    copied_bytes: u64,
-    next: usize,
-    held: Option<(LaneId, MutexGuard<'c, LaneState>, usize)>,
-    /// Held as long as a lane is (trap mode: no longer than for a word).
-    appender: Option<MutexGuard<'c, Appender>>,
-}
-
-impl<'c> Sweep<'c> {
-    fn new(core: &'c Core, parity: u64) -> Self {
-        let (held, appender) = (None, None);
-        Self { core, parity, want_bytes: 0, copied_bytes: 0, next: 0, held, appender }
-    }
-
-    /// Sweeps words `from..to`; afterwards `next` is where to go on.
-    fn run(
-        &mut self,
-        from: usize,
-        to: usize,
-        select: impl Fn(usize, u64) -> u64,
-    ) -> Option<Refusal> {
-        let core = self.core;
-        let (mut refusal, mut go_on) = (None, true);
-        self.next = to;
-        // A few words behind what was asked for: dirty records lie scattered, and their bytes and homes are in no
-        // cache. Waiting for them one by one was most of what a cleaned record cost.
-        let mut coming = VecDeque::with_capacity(WORDS_AHEAD);
-        core.for_dirty_words(self.parity, from, to, |word| {
-            core.prefetch_dirty(self.parity, word);
-            coming.push_back(word);
-            if coming.len() == WORDS_AHEAD
-                && let Some(word) = coming.pop_front()
-            {
-                (go_on, refusal) = self.take(word, &select);
-            }
-            go_on
-        });
-        while go_on && let Some(word) = coming.pop_front() {
-            (go_on, refusal) = self.take(word, &select);
-        }
-        (self.appender, self.held) = (None, None);
-        refusal
-    }
-
-    /// Copies what is selected of a word. Returns whether to go on, and why not.
-    fn take(&mut self, word: usize, select: impl Fn(usize, u64) -> u64) -> (bool, Option<Refusal>) {
-        let (core, parity) = (self.core, self.parity);
-        if core.ledger.dirty_word(parity, word).load(Relaxed) == 0 {
-            // Left in the summary by whoever cleaned it.
-            core.unsummarize_if_clean(parity, word);
-            return (true, None);
-        }
-        self.exclude(word);
-        let dirty = core.ledger.dirty_word(parity, word).load(Acquire);
-        let mut victims = select(word, dirty);
-        if let Tracking::Pages(tracker) = &core.tracking {
-            let closed = tracker.close(core, word, victims);
-            // What is owed is closed already, and no fault locks it.
-            assert!(parity == core.parity() || closed == victims, "an owed page is locked");
-            victims = closed;
-        }
-        if victims == 0 {
-            return (true, None);
-        }
-        let appender = self.appender.get_or_insert_with(|| core.appender.lock());
-        let (done, refusal) = core.append_bits(appender, parity, word, victims);
-        if let Tracking::Pages(tracker) = &core.tracking {
-            self.appender = None;
-            tracker.release(core, word, victims, victims & !done);
-        }
-        self.copied_bytes += u64::from(done.count_ones()) << core.ledger.geometry().grain_shift;
-        let go_on = refusal.is_none() && self.copied_bytes < self.want_bytes;
-        if !go_on {
-            // After a refusal the same word is taken up again.
-            self.next = if refusal.is_some() { word } else { word + 1 };
-        }
-        (go_on, refusal)
-    }
-
-    /// Holds the lane of the word's block; several words under one hold, but not too many.
-    fn exclude(&mut self, word: usize) {
-        if !matches!(self.core.tracking, Tracking::Barrier) {
-            return;
-        }
-        let lanes = &self.core.lanes;
-        let offset = word as u64 * self.core.ledger.geometry().word_bytes();
-        match &mut self.held {
-            Some((held, _, words)) if *held == lanes.of(offset) && *words < WORDS_PER_HOLD => {
-                *words += 1;
-            }
-            _ => {
-                // Released first: never two lanes at once.
-                (self.appender, self.held) = (None, None);
-                let (lane, guard) = lanes.lock_owner_of(offset);
-                self.held = Some((lane, guard, 1));
-            }
-        }
-    }
-}
-const _: () = assert!(BLOCK_BYTES == WORD_GRAINS * 64 * WORDS_PER_HOLD as u64);
 
 impl Core {
     pub fn log_full(&self) -> RegionError {

@@ -40,6 +40,7 @@ pub mod prove;
 mod recover;
 pub mod region;
 pub mod stats;
+mod sweep;
 mod sys;
 mod tracking;
 mod trapped;

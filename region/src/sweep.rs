@@ -1,0 +1,123 @@
+//! One pass over a dirty bitmap: what is selected of it is copied to frames while its writers are excluded.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering::*;
+
+use parking_lot::MutexGuard;
+
+use crate::append::{Appender, Refusal};
+use crate::core::Core;
+use crate::geometry::{BLOCK_BYTES, WORD_GRAINS};
+use crate::lanes::{LaneId, LaneState};
+use crate::tracking::Tracking;
+
+/// Words copied under one hold of a lane: bounds how long a writer may wait for the cleaner.
+const WORDS_PER_HOLD: usize = 16;
+/// Dirty words whose memory is asked for before they are copied.
+const WORDS_AHEAD: usize = 8;
+
+/// One pass over a bitmap, copying what `select` picks while its writers are excluded.
+pub(crate) struct Sweep<'c> {
+    core: &'c Core,
+    parity: u64,
+    want_bytes: u64,
+    pub copied_bytes: u64,
+    pub next: usize,
+    held: Option<(LaneId, MutexGuard<'c, LaneState>, usize)>,
+    /// Held as long as a lane is (trap mode: no longer than for a word).
+    appender: Option<MutexGuard<'c, Appender>>,
+}
+
+impl<'c> Sweep<'c> {
+    /// Of at most `want_bytes`, about.
+    pub fn new(core: &'c Core, parity: u64, want_bytes: u64) -> Self {
+        let (held, appender) = (None, None);
+        Self { core, parity, want_bytes, copied_bytes: 0, next: 0, held, appender }
+    }
+
+    /// Sweeps words `from..to`; afterwards `next` is where to go on.
+    pub fn run(
+        &mut self,
+        from: usize,
+        to: usize,
+        select: impl Fn(usize, u64) -> u64,
+    ) -> Option<Refusal> {
+        let core = self.core;
+        let (mut refusal, mut go_on) = (None, true);
+        self.next = to;
+        // A few words behind what was asked for: dirty records lie scattered, and their bytes and homes are in no
+        // cache. Waiting for them one by one was most of what a cleaned record cost.
+        let mut coming = VecDeque::with_capacity(WORDS_AHEAD);
+        core.for_dirty_words(self.parity, from, to, |word| {
+            core.prefetch_dirty(self.parity, word);
+            coming.push_back(word);
+            if coming.len() == WORDS_AHEAD
+                && let Some(word) = coming.pop_front()
+            {
+                (go_on, refusal) = self.take(word, &select);
+            }
+            go_on
+        });
+        while go_on && let Some(word) = coming.pop_front() {
+            (go_on, refusal) = self.take(word, &select);
+        }
+        (self.appender, self.held) = (None, None);
+        refusal
+    }
+
+    /// Copies what is selected of a word. Returns whether to go on, and why not.
+    fn take(&mut self, word: usize, select: impl Fn(usize, u64) -> u64) -> (bool, Option<Refusal>) {
+        let (core, parity) = (self.core, self.parity);
+        if core.ledger.dirty_word(parity, word).load(Relaxed) == 0 {
+            // Left in the summary by whoever cleaned it.
+            core.unsummarize_if_clean(parity, word);
+            return (true, None);
+        }
+        self.exclude(word);
+        let dirty = core.ledger.dirty_word(parity, word).load(Acquire);
+        let mut victims = select(word, dirty);
+        if let Tracking::Pages(tracker) = &core.tracking {
+            let closed = tracker.close(core, word, victims);
+            // What is owed is closed already, and no fault locks it.
+            assert!(parity == core.parity() || closed == victims, "an owed page is locked");
+            victims = closed;
+        }
+        if victims == 0 {
+            return (true, None);
+        }
+        let appender = self.appender.get_or_insert_with(|| core.appender.lock());
+        let (done, refusal) = core.append_bits(appender, parity, word, victims);
+        if let Tracking::Pages(tracker) = &core.tracking {
+            self.appender = None;
+            tracker.release(core, word, victims, victims & !done);
+        }
+        self.copied_bytes += u64::from(done.count_ones()) << core.ledger.geometry().grain_shift;
+        let go_on = refusal.is_none() && self.copied_bytes < self.want_bytes;
+        if !go_on {
+            // After a refusal the same word is taken up again.
+            self.next = if refusal.is_some() { word } else { word + 1 };
+        }
+        (go_on, refusal)
+    }
+
+    /// Holds the lane of the word's block; several words under one hold, but not too many.
+    fn exclude(&mut self, word: usize) {
+        if !matches!(self.core.tracking, Tracking::Barrier) {
+            return;
+        }
+        let lanes = &self.core.lanes;
+        let offset = word as u64 * self.core.ledger.geometry().word_bytes();
+        match &mut self.held {
+            Some((held, _, words)) if *held == lanes.of(offset) && *words < WORDS_PER_HOLD => {
+                *words += 1;
+            }
+            _ => {
+                // Released first: never two lanes at once.
+                (self.appender, self.held) = (None, None);
+                let (lane, guard) = lanes.lock_owner_of(offset);
+                self.held = Some((lane, guard, 1));
+            }
+        }
+    }
+}
+const _: () = assert!(BLOCK_BYTES == WORD_GRAINS * 64 * WORDS_PER_HOLD as u64);
