@@ -297,6 +297,35 @@ fn a_large_set_is_copied_renamed_replaced_and_expires() {
 }
 
 #[test]
+fn a_set_many_times_the_budget_grows_is_read_and_goes() {
+    let (device, clock) = (SimDevice::new(0, 1), Arc::new(SimClock::new(1_000_000)));
+    let budget_bytes = 256 << 10;
+    let store = open(&device, &clock, budget_bytes);
+    let (mut random, mut scores) = (seeded(5), Scores::new());
+    for (name, score) in draw_members(&mut random, 30_000, 25_000) {
+        add(&store, &[(name.clone(), score)]).unwrap();
+        scores.insert(name, score.to_bits());
+    }
+    assert!(store.region().used_bytes_max() <= budget_bytes);
+    store.region().close(1).unwrap();
+    drop(store);
+    let store = open(&device, &clock, budget_bytes);
+    check(&store, &scores, &mut random, "reopened");
+    // All of it at once is more than the budget; nothing of it happens. Piece by piece is not.
+    let all = scores.len() as u64;
+    let refused = store.run(Access::Key(SET), |tx| tx.sorted_remove_ranks(SET, 1..all));
+    assert!(matches!(refused, Err(StoreError::TransactionTooLarge { .. })), "{refused:?}");
+    assert!(found(&store) == scores);
+    for _ in 0..all.div_ceil(200) {
+        store.run(Access::Key(SET), |tx| tx.sorted_remove_ranks(SET, 0..200)).unwrap();
+    }
+    assert!(store.is_empty(0));
+    store.flush_all().unwrap();
+    store.heap().reclaim();
+    assert_eq!(store.stats().free_bytes, empty_bytes(), "memory leaked");
+}
+
+#[test]
 fn the_first_sorted_set_raises_the_version() {
     let (store, clock, device) = fresh(1);
     store.put(Key::new(b"k"), b"v").unwrap();
