@@ -123,10 +123,22 @@ impl Tx<'_> {
             self.delete(key)?;
             return Ok(count);
         }
-        let mut names = Vec::new();
-        sorted.for_each(ranks, false, &mut |name, _| names.push(name.to_vec()));
-        for name in names {
-            self.sorted_remove(key, &name)?;
+        let place = self.place(key);
+        match self.sorted_form(key)? {
+            Some(Form::Tree(root)) => {
+                self.touch(key);
+                let done = leave_run(&mut self.op, place.lane, root, ranks.start, count);
+                done.map_err(|stop| self.stop(stop))?;
+            }
+            Some(Form::Packed(old)) => {
+                let members = (0u64..).zip(packed::iter(&old));
+                let rest = members.filter(|(rank, _)| !ranks.contains(rank)).map(|(_, rest)| rest);
+                let rest = packed::pack(&rest.collect::<Vec<_>>());
+                let Some(rest) = rest else { unreachable!("a part of what was packed is smaller") };
+                let kind = RecordKind::PackedSorted;
+                self.put_sorted_record(&place, key, kind, &[&rest], Expiry::Keep)?;
+            }
+            None => {}
         }
         Ok(count)
     }
@@ -325,6 +337,32 @@ fn leave(op: &mut Op<'_>, id: LaneId, root: u64, score: f64, found: &Found) -> R
     op.store(id, found.at, 0)?;
     op.free(found.record());
     table::store_len(op, id, root, len - 1)
+}
+
+/// Takes members from a rank on out of tree and table, not all of them. Leaf by leaf, so that a node is
+/// written once for all that it loses.
+fn leave_run(
+    op: &mut Op<'_>,
+    id: LaneId,
+    root: u64,
+    from: u64,
+    mut count: u64,
+) -> Result<(), Stop> {
+    let lane = op.lane(id);
+    let (len, mut top) = (table::stored_len(lane, root) - count, lane.load(root + AT_TOP));
+    while count > 0 {
+        let left = tree::remove_some(op, id, top, from, count, &mut |op, record| {
+            let lane = op.lane(id);
+            let hash = hash_field(node::name_of(lane, record));
+            let found = table::find(lane, root, hash, |other| other == record);
+            let Some(found) = found else { panic!("a sorted set's tree and table differ") };
+            op.free(record);
+            op.store(id, found.at, 0)
+        })?;
+        (top, count) = (left.0, count - left.1);
+    }
+    op.store(id, root + AT_TOP, top)?;
+    table::store_len(op, id, root, len)
 }
 
 fn move_member(

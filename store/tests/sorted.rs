@@ -256,6 +256,16 @@ fn removals_and_merges_killed_at_any_step_are_whole_or_absent() {
     killed_everywhere(&numbered(200), &remove(10..190), 37);
     killed_everywhere(&numbered(3_300), &remove(30..3_280), 1_501);
     killed_everywhere(&numbered(200), &|store| store.delete(SET).map(drop), 1);
+    // The slot that one member leaves is taken by another, before the operation is over.
+    let exchanged = |store: &Store| {
+        store.run(Access::Key(SET), |tx| {
+            tx.sorted_remove(SET, b"m20")?;
+            tx.sorted_add(SET, b"other", 21.5)?;
+            tx.sorted_remove_ranks(SET, 80..84)?;
+            tx.sorted_add(SET, b"third", 90.5).map(drop)
+        })
+    };
+    killed_everywhere(&numbered(200), &exchanged, 1);
     let moved = |store: &Store| add(store, &[(b"m7".to_vec(), 150.5), (b"m9".to_vec(), 9.5)]);
     killed_everywhere(&numbered(200), &moved, 1);
 }

@@ -219,11 +219,17 @@ impl Node {
         op.overwrite(id, self.at, &self.head[..=AT_ORDER + len])
     }
 
-    /// Takes out the entry at `position`.
-    pub fn remove(&mut self, op: &mut Op<'_>, id: LaneId, position: usize) -> Result<(), Stop> {
+    /// Takes out `count` entries from `position` on.
+    pub fn remove(
+        &mut self,
+        op: &mut Op<'_>,
+        id: LaneId,
+        position: usize,
+        count: usize,
+    ) -> Result<(), Stop> {
         let len = self.len();
-        self.head[AT_ORDER + position..AT_ORDER + len].rotate_left(1);
-        self.head[0] -= 1;
+        self.head[AT_ORDER + position..AT_ORDER + len].rotate_left(count);
+        self.head[0] -= count as u8;
         op.overwrite(id, self.at, &self.head[..AT_ORDER + len])
     }
 

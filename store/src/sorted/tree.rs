@@ -58,6 +58,22 @@ impl Path {
         })
     }
 
+    /// To the member of a rank, which there must be.
+    fn to_rank(lane: &Lane<'_>, top: u64, mut rank: u64) -> Self {
+        Self::down(lane, top, |node| {
+            let mut position = 0;
+            while node.level() > 0 && position + 1 < node.len() {
+                let members = node.item(lane, position).count;
+                if rank < members {
+                    break;
+                }
+                rank -= members;
+                position += 1;
+            }
+            if node.level() == 0 { rank as usize } else { position }
+        })
+    }
+
     fn node(&self, lane: &Lane<'_>, level: usize) -> (Node, usize) {
         let (at, position) = self.steps[level];
         (Node::load(lane, at), position)
@@ -86,19 +102,7 @@ pub(super) fn walk(
     down: bool,
     f: &mut dyn FnMut(f64, u64),
 ) {
-    let mut rank = from;
-    let mut path = Path::down(lane, top, |node| {
-        let mut position = 0;
-        while node.level() > 0 && position + 1 < node.len() {
-            let members = node.item(lane, position).count;
-            if rank < members {
-                break;
-            }
-            rank -= members;
-            position += 1;
-        }
-        if node.level() == 0 { rank as usize } else { position }
-    });
+    let mut path = Path::to_rank(lane, top, from);
     while count > 0 {
         let (leaf, position) = path.node(lane, 0);
         let items = if down { position + 1 } else { leaf.len().saturating_sub(position) };
@@ -202,23 +206,53 @@ pub(super) fn remove(
     record: u64,
 ) -> Result<u64, Stop> {
     let path = Path::to(op.lane(id), top, score, record);
-    for level in 0..path.levels {
+    let (leaf, position) = path.node(op.lane(id), 0);
+    let found = (position < leaf.len()).then(|| leaf.item(op.lane(id), position).record);
+    assert_eq!(found, Some(record), "a sorted set's table and tree differ");
+    remove_run(op, id, top, &path, 1)
+}
+
+/// Takes out members from the one of rank `from` on, as far as one leaf has them and `most` allows; others must
+/// be left. Gives `f` their records first. Returns the top and how many went.
+pub(super) fn remove_some(
+    op: &mut Op<'_>,
+    id: LaneId,
+    top: u64,
+    from: u64,
+    most: u64,
+    f: &mut dyn FnMut(&mut Op<'_>, u64) -> Result<(), Stop>,
+) -> Result<(u64, u64), Stop> {
+    let path = Path::to_rank(op.lane(id), top, from);
+    let (leaf, position) = path.node(op.lane(id), 0);
+    let count = (leaf.len() - position).min(usize::try_from(most).unwrap_or(usize::MAX));
+    for position in position..position + count {
+        let record = leaf.item(op.lane(id), position).record;
+        f(op, record)?;
+    }
+    Ok((remove_run(op, id, top, &path, count)?, count as u64))
+}
+
+/// Takes out `count` entries of one leaf.
+fn remove_run(
+    op: &mut Op<'_>,
+    id: LaneId,
+    top: u64,
+    path: &Path,
+    count: usize,
+) -> Result<u64, Stop> {
+    let (mut leaf, position) = path.node(op.lane(id), 0);
+    leaf.remove(op, id, position, count)?;
+    for level in 1..path.levels {
         let (mut node, position) = path.node(op.lane(id), level);
-        if level == 0 {
-            let found = (position < node.len()).then(|| node.item(op.lane(id), position).record);
-            assert_eq!(found, Some(record), "a sorted set's table and tree differ");
-            node.remove(op, id, position)?;
-            continue;
-        }
         let child = Node::load(op.lane(id), path.steps[level - 1].0);
         if child.len() == 0 {
-            node.remove(op, id, position)?;
+            node.remove(op, id, position, 1)?;
             op.free(child.at());
             continue;
         }
         let lane = op.lane(id);
-        let count = node.item(lane, position).count - 1;
-        node.refresh(op, id, position, (child.item(lane, 0), count))?;
+        let members = node.item(lane, position).count - count as u64;
+        node.refresh(op, id, position, (child.item(lane, 0), members))?;
         if child.len() < FEW {
             merge(op, id, &mut node, position)?;
         }
@@ -251,7 +285,7 @@ fn merge(op: &mut Op<'_>, id: LaneId, node: &mut Node, position: usize) -> Resul
             to.insert(op, id, end, item)?;
         }
         node.refresh(op, id, left_at, (left, left.count + right.count))?;
-        node.remove(op, id, left_at + 1)?;
+        node.remove(op, id, left_at + 1, 1)?;
         op.free(right.child);
         return Ok(());
     }
