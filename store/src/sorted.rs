@@ -58,10 +58,7 @@ impl Tx<'_> {
         check_key(member)?;
         let place = self.place(key);
         let old = match self.sorted_form(key)? {
-            Some(Form::Tree(root)) => {
-                self.touch(key);
-                return self.add_to_tree(&place, root, member, score);
-            }
+            Some(Form::Tree(root)) => return self.add_to_tree(&place, key, root, member, score),
             Some(Form::Packed(packed)) => packed,
             None => Vec::new(),
         };
@@ -280,12 +277,14 @@ impl Tx<'_> {
     fn add_to_tree(
         &mut self,
         place: &Place,
+        key: Key<'_>,
         root: u64,
         member: &[u8],
         score: f64,
     ) -> Result<Option<f64>, TxError> {
         let id = place.lane;
         let Some(found) = find_member(self.op.lane(id), root, member) else {
+            self.touch(key);
             let record = self.add_record(id, root, member, score)?;
             let done = enter(&mut self.op, id, root, Item::of_member(score, record));
             return done.map_err(|stop| self.stop(stop)).map(|()| None);
@@ -295,6 +294,7 @@ impl Tx<'_> {
         if old == score {
             return Ok(Some(old));
         }
+        self.touch(key);
         let done = move_member(&mut self.op, id, root, (old, record), score);
         done.map_err(|stop| self.stop(stop)).map(|()| Some(old))
     }

@@ -11,7 +11,9 @@ use common::*;
 use perdura_media::SimClock;
 use perdura_media::sim::SimDevice;
 use perdura_region::Region;
-use perdura_store::{Access, Edge, Expiry, Key, Kind, Sorted, Store, StoreError};
+use perdura_store::{
+    Access, Edge, Expiry, Heap, Key, Kind, OpenError, Sorted, Store, StoreError, StoreOptions,
+};
 use rand::Rng;
 
 const BUDGET_BYTES: u64 = 1 << 20;
@@ -347,4 +349,13 @@ fn the_first_sorted_set_raises_the_version() {
     let store = open(&device, &clock, BUDGET_BYTES);
     assert_eq!(store.heap().root("store"), Some(2));
     assert_eq!(found(&store).len(), 1);
+    // What a later program writes is refused, as an earlier one refuses this.
+    store.heap().set_root("store", 3).unwrap();
+    store.region().close(1).unwrap();
+    drop(store);
+    let device = Arc::new(device);
+    let region = Region::open(device, clock.clone(), config(BUDGET_BYTES)).unwrap();
+    let refused = Store::open(Heap::open(region).unwrap(), clock, StoreOptions::default());
+    let refused = refused.map(drop).unwrap_err();
+    assert!(matches!(refused, OpenError::Version { found: 3, supported: 2 }), "{refused}");
 }

@@ -64,6 +64,11 @@ struct AddOptions {
 }
 
 impl AddOptions {
+    /// Whether a member's old score decides what happens.
+    fn are_conditions(&self) -> bool {
+        self.nx || self.xx || self.gt || self.lt || self.incr
+    }
+
     /// Reads them from argument 2 on. Returns where the first score stands.
     fn parse(&mut self, call: &Call<'_, '_>) -> usize {
         for at in 2..call.args.len() {
@@ -127,10 +132,14 @@ fn add(call: &mut Call<'_, '_>, tx: &mut Tx<'_>, mut options: AddOptions) -> Out
     let scores: Vec<f64> = scores.collect::<Option<_>>().ok_or(CommandError::NotFloat)?;
     let key = call.key(1);
     let (mut added, mut updated, mut last) = (0, 0, None);
-    // Asked even where no member is looked at.
-    tx.sorted(key)?;
     for (index, given) in scores.into_iter().enumerate() {
         let member = call.args.get(first + 1 + index * 2);
+        if !options.are_conditions() {
+            let old = tx.sorted_add(key, member, given)?;
+            added += i64::from(old.is_none());
+            updated += i64::from(old.is_some_and(|old| old != given));
+            continue;
+        }
         let old = tx.sorted(key)?.and_then(|sorted| sorted.score(member));
         last = options.score(old, given)?;
         let Some(score) = last.filter(|score| old != Some(*score)) else { continue };

