@@ -90,12 +90,112 @@ impl Float {
     }
 }
 
-/// A `double` reply: shortest digits that read back the same.
+/// A `double` as C's `%.17g` writes it, which is what Redis 7.0 replies: 0.1 is 0.10000000000000001.
 pub fn format_double(value: f64) -> String {
-    if value.is_infinite() {
+    if !value.is_finite() {
         return if value > 0.0 { "inf".to_owned() } else { "-inf".to_owned() };
     }
-    format!("{value}")
+    // Whole numbers of up to 15 digits, which most scores are, have no others.
+    if value == value.trunc() && value.abs() < 1e15 && value != 0.0 {
+        return (value as i64).to_string();
+    }
+    let text = format!("{value:.16e}");
+    let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let (sign, mantissa) = match mantissa.strip_prefix('-') {
+        Some(rest) => ("-", rest),
+        None => ("", mantissa),
+    };
+    let digits = mantissa.replace('.', "");
+    let digits = digits.trim_end_matches('0');
+    match exponent {
+        _ if digits.is_empty() => format!("{sign}0"),
+        -4..=-1 => format!("{sign}0.{}{digits}", "0".repeat(-exponent as usize - 1)),
+        0..=16 if digits.len() <= exponent as usize + 1 => {
+            format!("{sign}{digits:0<width$}", width = exponent as usize + 1)
+        }
+        0..=16 => {
+            let (whole, part) = digits.split_at(exponent as usize + 1);
+            format!("{sign}{whole}.{part}")
+        }
+        _ => {
+            let (whole, part) = digits.split_at(1);
+            let point = if part.is_empty() { "" } else { "." };
+            let exponent_sign = if exponent < 0 { '-' } else { '+' };
+            format!("{sign}{whole}{point}{part}e{exponent_sign}{:02}", exponent.abs())
+        }
+    }
+}
+
+/// A `double` as Redis reads one: all of what C's `strtod` takes (also hexadecimal), no blank before it, nothing
+/// behind it; neither NaN nor what a `double` cannot hold.
+pub fn parse_double(text: &[u8]) -> Option<f64> {
+    if text.first().is_none_or(u8::is_ascii_whitespace) {
+        return None;
+    }
+    let value = strtod(text)?;
+    let digits = text.iter().take_while(|byte| !matches!(byte, b'e' | b'E' | b'p' | b'P'));
+    let is_word = text.iter().any(|byte| matches!(byte, b'i' | b'I'));
+    let vanished = value == 0.0 && digits.clone().any(|byte| matches!(byte, b'1'..=b'9'));
+    let too_large = value.is_infinite() && !is_word;
+    (!vanished && !too_large).then_some(value)
+}
+
+/// A `double` as a bound of a range: blanks may stand before it, nothing at all is 0, the text ends at a zero
+/// byte, and what is too large is infinite.
+pub fn parse_bound(text: &[u8]) -> Option<f64> {
+    let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
+    if end == 0 {
+        return Some(0.0);
+    }
+    let blank = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
+    let start = text[..end].iter().position(|byte| !blank(byte))?;
+    strtod(&text[start..end])
+}
+
+fn strtod(text: &[u8]) -> Option<f64> {
+    let text = std::str::from_utf8(text).ok()?;
+    let (negative, body) = match text.as_bytes().first()? {
+        b'-' => (true, &text[1..]),
+        b'+' => (false, &text[1..]),
+        _ => (false, text),
+    };
+    if body.starts_with(['+', '-']) {
+        return None;
+    }
+    let value = match body.strip_prefix("0x").or_else(|| body.strip_prefix("0X")) {
+        Some(hex) => parse_hex(hex)?,
+        None => body.parse::<f64>().ok()?,
+    };
+    (!value.is_nan()).then_some(if negative { -value } else { value })
+}
+
+/// `digits[.digits][p exponent]`, of base 16, the exponent of base 2. Digits beyond what a `double` holds are cut
+/// off, not rounded.
+fn parse_hex(text: &str) -> Option<f64> {
+    let (digits, exponent) = match text.split_once(['p', 'P']) {
+        Some((digits, exponent)) => (digits, exponent.parse::<i32>().ok()?.clamp(-5_000, 5_000)),
+        None => (text, 0),
+    };
+    let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
+    if whole.len() + part.len() == 0 {
+        return None;
+    }
+    let (mut value, mut scale) = (0u64, i64::from(exponent));
+    for (index, digit) in whole.chars().chain(part.chars()).enumerate() {
+        let digit = digit.to_digit(16)?;
+        let is_part = index >= whole.len();
+        if value < 1 << 53 {
+            value = value << 4 | u64::from(digit);
+            scale -= if is_part { 4 } else { 0 };
+        } else {
+            scale += if is_part { 0 } else { 4 };
+        }
+    }
+    // In two steps, so that neither factor is out of range where their product is not.
+    let half = (scale / 2).clamp(-2_000, 2_000) as i32;
+    let rest = (scale - i64::from(half)).clamp(-2_000, 2_000) as i32;
+    Some(value as f64 * 2f64.powi(half) * 2f64.powi(rest))
 }
 
 /// `[+-]digits[.digits]` with at most 17 decimals and 19 digits before the point.
@@ -182,6 +282,62 @@ mod tests {
         }
         assert_eq!(Float::parse(b"inf"), Some(Float::Binary(f64::INFINITY)));
         assert!(Float::parse(b"inf").unwrap().plus(Float::Decimal(0)).is_none());
+    }
+
+    #[test]
+    fn doubles_are_written_as_c_writes_them() {
+        for (value, text) in [
+            (0.1, "0.10000000000000001"),
+            (-0.0, "-0"),
+            (0.0, "0"),
+            (3.0, "3"),
+            (-2.5, "-2.5"),
+            (100000.0, "100000"),
+            (1e15, "1000000000000000"),
+            (1e16, "10000000000000000"),
+            (1e17, "1e+17"),
+            (123456789012345678.0, "1.2345678901234568e+17"),
+            (f64::MAX, "1.7976931348623157e+308"),
+            (4.9e-324, "4.9406564584124654e-324"),
+            (0.0001, "0.0001"),
+            (0.00001, "1.0000000000000001e-05"),
+            (1234.5678, "1234.5678"),
+            (f64::NEG_INFINITY, "-inf"),
+        ] {
+            assert_eq!(format_double(value), text);
+        }
+    }
+
+    #[test]
+    fn doubles_are_read_as_c_reads_them() {
+        for (text, value) in [
+            ("0x10", Some(16.0)),
+            ("-0x1.8p1", Some(-3.0)),
+            ("0X.8", Some(0.5)),
+            (".5", Some(0.5)),
+            ("5.", Some(5.0)),
+            ("+5e1", Some(50.0)),
+            ("inf", Some(f64::INFINITY)),
+            ("-Infinity", Some(f64::NEG_INFINITY)),
+            ("1e400", None),
+            ("1e-400", None),
+            ("0e-400", Some(0.0)),
+            ("1e-320", Some(1e-320)),
+            ("nan", None),
+            ("", None),
+            (" 1", None),
+            ("1 ", None),
+            ("--1", None),
+            ("0x", None),
+            ("1e", None),
+        ] {
+            assert_eq!(parse_double(text.as_bytes()), value, "{text}");
+        }
+        assert_eq!(parse_bound(b""), Some(0.0));
+        assert_eq!(parse_bound(b" 5"), Some(5.0));
+        assert_eq!(parse_bound(b"7\0x"), Some(7.0));
+        assert_eq!(parse_bound(b"1e400"), Some(f64::INFINITY));
+        assert_eq!(parse_bound(b"  "), None);
     }
 
     #[test]

@@ -29,6 +29,12 @@ fn resp3_has_its_own_forms() {
             ("CONFIG GET timeout", "%1 $7 timeout $1 0"),
             ("MULTI", "+OK"),
             ("EXEC", "*0"),
+            ("ZADD z 1.5 a 2 b", ":2"),
+            ("ZSCORE z a", ",1.5"),
+            ("ZADD z XX INCR 1 nothing", "_"),
+            ("ZRANGE z 0 0 WITHSCORES", "*1 *2 $1 a ,1.5"),
+            ("ZPOPMIN z", "*2 $1 a ,1.5"),
+            ("ZPOPMIN z 1", "*1 *2 $1 b ,2"),
             ("HELLO 9", "-NOPROTO unsupported protocol version"),
         ],
     );
@@ -70,6 +76,15 @@ fn watch_sees_the_changes_of_others() {
         "EXPIREAT k 1",
         "HSET big f0 v",
         "HDEL big f1",
+        "ZADD z 2 a",
+        "ZREM z a",
+        "ZPOPMIN z",
+        "ZADD huge 7 m7.5",
+        "ZADD huge 5 m7",
+        "ZREM huge m7",
+        "ZREMRANGEBYSCORE huge 3 5",
+        "ZUNIONSTORE absent 1 z",
+        "ZRANGESTORE z huge 0 3",
     ];
     // What writes nothing.
     let spared = [
@@ -89,10 +104,19 @@ fn watch_sees_the_changes_of_others() {
         "GETEX k PERSIST",
         "SET unwatched 1",
         "HDEL big nothing",
+        "ZADD z 1 a",
+        "ZADD z XX 1 b",
+        "ZADD z NX 2 a",
+        "ZADD huge 7 m7",
+        "ZREM huge nothing",
+        "ZADD huge GT 3 m7",
+        "ZREMRANGEBYSCORE huge 1000 2000",
+        "ZUNIONSTORE other 1 z",
         "SELECT 3;SET k 5",
         "SELECT 3;FLUSHDB",
     ];
     let fields: String = (0..200).map(|n| format!(" f{n} v")).collect();
+    let members: String = (0..200).map(|n| format!(" {n} m{n}")).collect();
     for change in changes.into_iter().chain(spared) {
         check(
             &mut a,
@@ -103,7 +127,9 @@ fn watch_sees_the_changes_of_others() {
                 (&format!("HSET big{fields}"), ":200"),
                 ("SET other 1", "+OK"),
                 ("SET expiring 1 EX 100", "+OK"),
-                ("WATCH k h absent big expiring", "+OK"),
+                ("ZADD z 1 a", ":1"),
+                (&format!("ZADD huge{members}"), ":200"),
+                ("WATCH k h absent big expiring z huge", "+OK"),
             ],
         );
         for line in change.split(';') {
@@ -296,6 +322,57 @@ fn encodings_are_named_as_redis_would() {
             ("OBJECT ENCODING h", "$8 listpack"),
             (&format!("HSET h f {long}{long}"), ":0"),
             ("OBJECT ENCODING h", "$9 hashtable"),
+            ("ZADD z 1 m", ":1"),
+            ("OBJECT ENCODING z", "$8 listpack"),
+            (&format!("ZADD z 1 {long}{long}"), ":1"),
+            ("OBJECT ENCODING z", "$8 skiplist"),
+            ("ZREMRANGEBYRANK z 1 1", ":1"),
+            ("TYPE z", "+zset"),
+        ],
+    );
+    for n in 0..128 {
+        assert_eq!(client.call(&format!("ZADD z 2 {n}")), ":1");
+    }
+    let larger = [("OBJECT ENCODING z", "$8 skiplist"), ("ZREM z m", ":1")];
+    check(&mut client, &larger);
+    check(&mut client, &[("OBJECT ENCODING z", "$8 listpack"), ("ZCARD z", ":128")]);
+}
+
+/// As the YCSB binding for Redis keeps its index: a scan begins at a key's hash.
+#[test]
+fn an_index_of_keys_is_scanned_by_score() {
+    let server = start(config());
+    let mut client = server.client();
+    // Java's String.hashCode, which is what it takes for a score.
+    let hash = |key: &str| {
+        key.bytes().fold(0i32, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()))
+    };
+    let mut keys: Vec<String> = (0..3_000).map(|n| format!("user{}", n * 7_919)).collect();
+    for key in &keys {
+        assert_eq!(client.call(&format!("HMSET {key} field0 v")), "+OK");
+        assert_eq!(client.call(&format!("ZADD _indices {} {key}", hash(key))), ":1");
+    }
+    keys.sort_by_key(|key| (hash(key), key.clone()));
+    for from in (0..keys.len()).step_by(97) {
+        let line = format!("ZRANGEBYSCORE _indices {} inf LIMIT 0 50", hash(&keys[from]));
+        let expected: Vec<_> = keys[from..].iter().take(50).collect();
+        let shown: String = expected.iter().map(|key| format!(" ${} {key}", key.len())).collect();
+        assert_eq!(client.call(&line), format!("*{}{shown}", expected.len()));
+    }
+    let bytes: u64 = client.call("MEMORY USAGE _indices")[1..].parse().unwrap();
+    assert!(bytes > 3_000 * 64 && bytes < 3_000 * 200, "{bytes} bytes");
+    check(
+        &mut client,
+        &[
+            ("SCAN 0 TYPE zset COUNT 100000", "*2 $1 0 *1 $8 _indices"),
+            ("COPY _indices other", ":1"),
+            ("SWAPDB 0 1", "+OK"),
+            ("ZCARD other", ":0"),
+            ("SELECT 1", "+OK"),
+            ("RENAME other _indices", "+OK"),
+            ("ZCARD _indices", ":3000"),
+            ("FLUSHDB", "+OK"),
+            ("ZCARD _indices", ":0"),
         ],
     );
 }

@@ -3,7 +3,7 @@
 use perdura_heap::Lane;
 
 use crate::record::{Header, RecordKind};
-use crate::table;
+use crate::{sorted, table};
 
 /// A key of one of 16 databases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -28,6 +28,8 @@ pub enum Kind {
     String,
     /// Fields with values.
     Hash,
+    /// Members in order of their scores.
+    Sorted,
 }
 
 /// When a value written goes away.
@@ -78,7 +80,11 @@ impl<'a> Entry<'a> {
     #[inline]
     pub(crate) fn new(lane: &'a Lane<'a>, at: u64) -> Self {
         let header = Header::load(lane, at);
-        let kind = if header.kind == RecordKind::String { Kind::String } else { Kind::Hash };
+        let kind = match header.kind {
+            RecordKind::String => Kind::String,
+            RecordKind::PackedHash | RecordKind::TableHash | RecordKind::Field => Kind::Hash,
+            RecordKind::PackedSorted | RecordKind::TreeSorted | RecordKind::Member => Kind::Sorted,
+        };
         let expire_at_ms = (header.expire_at_ms != 0).then_some(header.expire_at_ms);
         Self { kind, expire_at_ms, lane, at, header }
     }
@@ -102,23 +108,29 @@ impl<'a> Entry<'a> {
     /// Number of fields, if it is a hash.
     pub fn hash_len(&self) -> Option<u64> {
         match self.header.kind {
-            RecordKind::String | RecordKind::Field => None,
             RecordKind::PackedHash => Some(crate::packed::iter(self.value()).count() as u64),
             RecordKind::TableHash => Some(table::stored_len(self.lane, self.table_root())),
+            _ => None,
         }
     }
 
-    /// Root of the fields' table.
+    /// Whether what it holds lies in a table of its own.
+    pub(crate) fn has_table(&self) -> bool {
+        matches!(self.header.kind, RecordKind::TableHash | RecordKind::TreeSorted)
+    }
+
+    /// Root of the fields' table, or of a sorted set's.
     pub(crate) fn table_root(&self) -> u64 {
         self.lane.load(self.at + self.header.value_at().next_multiple_of(8))
     }
 
-    /// Bytes of memory it takes, slack included. Looks at every field of a large hash.
+    /// Bytes of memory it takes, slack included. Looks at every field or member of a large one.
     pub fn memory_bytes(&self) -> u64 {
         let own = self.lane.usable_bytes(self.at);
-        if self.header.kind != RecordKind::TableHash {
+        if !self.has_table() {
             return own;
         }
-        own + table::memory_bytes(self.lane, self.table_root())
+        let nodes = sorted::top_of(self).map_or(0, |top| sorted::memory_bytes(self.lane, top));
+        own + table::memory_bytes(self.lane, self.table_root()) + nodes
     }
 }

@@ -1,4 +1,4 @@
-//! A key-value engine on the heap: shards, index, records, hashes, expiry.
+//! A key-value engine on the heap: shards, index, records, hashes, sorted sets, expiry.
 //!
 //! A shard is a lane: one lock for a key's index, its records and their dirty bits. The key's hash picks
 //! the shard, then the bucket. An operation ([`Store::run`]) holds the shards it declared, changes what is
@@ -20,6 +20,7 @@ mod record;
 mod run;
 mod scan;
 mod shard;
+mod sorted;
 mod staging;
 mod store;
 mod table;
@@ -30,6 +31,7 @@ mod watch;
 pub use api::{Access, Entry, Expiry, Key, Kind};
 pub use error::{OpenError, StoreError, TxError, WrongType};
 pub use scan::Range;
+pub use sorted::{Edge, Sorted};
 pub use store::{Store, StoreOptions, StoreStats};
 pub use tx::Tx;
 pub use watch::Watch;
@@ -37,7 +39,7 @@ pub use watch::Watch;
 pub use perdura_heap::Heap;
 /// Databases, numbered from 0.
 pub const DATABASES: u8 = 16;
-/// Longest key or hash field, bytes.
+/// Longest key, hash field or member of a sorted set, bytes.
 pub const KEY_BYTES_MAX: usize = 65_535;
 /// Longest value, bytes.
 pub const VALUE_BYTES_MAX: usize = 512 << 20;

@@ -2,11 +2,12 @@
 //!
 //! ```text
 //! 0   value length u32    4  key length u16    6  database u8    7  kind u8
-//! 8   expire_at_ms u64 (0: never)
+//! 8   expire_at_ms u64 (0: never); of a sorted set's member its score f64
 //! 16  key, then value; what follows the value in the slot is slack
 //! ```
 //! The first word changes in one store, so an append becomes visible at once. A hash that outgrew its
-//! record keeps its root's offset as the value, at the next multiple of 8 behind the key.
+//! record keeps its root's offset as the value, at the next multiple of 8 behind the key; so does a sorted
+//! set.
 
 use perdura_heap::Lane;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -22,6 +23,12 @@ pub(crate) enum RecordKind {
     TableHash = 2,
     /// A field of a hash; the key is its name.
     Field = 3,
+    /// A small sorted set.
+    PackedSorted = 4,
+    /// A table of [`RecordKind::Member`] records, and a tree of them.
+    TreeSorted = 5,
+    /// A member of a sorted set; the key is its name.
+    Member = 6,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +48,8 @@ impl Header {
     pub const BYTES: u64 = 16;
     /// Where the expiry word lies.
     pub const AT_EXPIRY: u64 = 8;
+    /// Where a member's score lies: it never expires by itself.
+    pub const AT_SCORE: u64 = Self::AT_EXPIRY;
 
     pub fn load(lane: &Lane<'_>, at: u64) -> Self {
         let (words, _) = lane.bytes(at, 16).as_chunks::<8>();
@@ -52,6 +61,9 @@ impl Header {
             0 => RecordKind::String,
             1 => RecordKind::PackedHash,
             2 => RecordKind::TableHash,
+            4 => RecordKind::PackedSorted,
+            5 => RecordKind::TreeSorted,
+            6 => RecordKind::Member,
             _ => RecordKind::Field,
         };
         Self {
@@ -94,7 +106,7 @@ pub(crate) fn hash_key(db: u8, key: &[u8]) -> u64 {
     xxh3_64_with_seed(key, u64::from(db))
 }
 
-/// Hash of a hash's field.
+/// Hash of a hash's field, or of a sorted set's member.
 pub(crate) fn hash_field(field: &[u8]) -> u64 {
     xxh3_64_with_seed(field, FIELD_SEED)
 }
@@ -104,7 +116,7 @@ pub(crate) fn hash_record(lane: &Lane<'_>, at: u64) -> u64 {
     let header = Header::load(lane, at);
     let key = lane.bytes(at + Header::BYTES, usize::from(header.key_len));
     match header.kind {
-        RecordKind::Field => hash_field(key),
+        RecordKind::Field | RecordKind::Member => hash_field(key),
         _ => hash_key(header.db, key),
     }
 }

@@ -6,7 +6,7 @@ use perdura_heap::Lane;
 
 use crate::DATABASES;
 use crate::api::Entry;
-use crate::record::RecordKind;
+use crate::sorted;
 use crate::table::{self, Part, ROOT_WORDS};
 
 /// Parts of a detached table freed under one hold of its shard.
@@ -34,19 +34,29 @@ impl Shard {
     }
 }
 
-/// A table cut off by an operation that has committed.
+/// A table cut off by an operation that has committed, with a sorted set's tree.
 pub(crate) struct Detached {
     root: [u64; ROOT_WORDS],
     /// The root itself, where it is an object.
     root_at: Option<u64>,
     next_bucket: u64,
+    /// Tops of what is left of the tree; freed before the table.
+    nodes: Vec<u64>,
 }
 
 impl Detached {
     /// The table at `root`; `owned` if the root is an object of its own.
     pub fn new(lane: &Lane<'_>, root: u64, owned: bool) -> Self {
         let words = table::root_words(lane, root);
-        Self { root: words, root_at: owned.then_some(root), next_bucket: 0 }
+        let root_at = owned.then_some(root);
+        Self { root: words, root_at, next_bucket: 0, nodes: Vec::new() }
+    }
+
+    /// What hangs from a record.
+    pub fn of(entry: &Entry<'_>) -> Option<Self> {
+        let nodes = sorted::top_of(entry).into_iter().collect();
+        let table = entry.has_table().then(|| Self::new(entry.lane, entry.table_root(), true))?;
+        Some(Self { nodes, ..table })
     }
 }
 
@@ -57,6 +67,13 @@ pub(crate) fn reap(lane: &mut Lane<'_>, parts: u64) -> bool {
         let Some(shard) = lane.user_mut::<Shard>() else { return false };
         let Some(mut table) = shard.detached.pop() else { return false };
         let (mut doomed, mut nested) = (Vec::new(), Vec::new());
+        while done < parts
+            && let Some(node) = table.nodes.pop()
+        {
+            table.nodes.extend(sorted::children(lane, node));
+            doomed.push(node);
+            done += 1;
+        }
         while done < parts && table.next_bucket < table.root[0] {
             let before = doomed.len();
             let walked =
@@ -65,9 +82,7 @@ pub(crate) fn reap(lane: &mut Lane<'_>, parts: u64) -> bool {
                         Part::Overflow(at) => doomed.push(at),
                         Part::Entry(entry) => {
                             let record = Entry::new(lane, table::record_of(entry));
-                            if record.header.kind == RecordKind::TableHash {
-                                nested.push(Detached::new(lane, record.table_root(), true));
-                            }
+                            nested.extend(Detached::of(&record));
                             doomed.push(record.at);
                         }
                     }
@@ -77,7 +92,7 @@ pub(crate) fn reap(lane: &mut Lane<'_>, parts: u64) -> bool {
             table.next_bucket += 1;
             done += 1 + (doomed.len() - before) as u64;
         }
-        let finished = table.next_bucket >= table.root[0];
+        let finished = table.nodes.is_empty() && table.next_bucket >= table.root[0];
         if finished {
             doomed.extend(table::segments(&table.root));
             doomed.extend(table.root_at);

@@ -40,6 +40,8 @@ pub(crate) struct Stash {
 pub(crate) enum Halt {
     Stop(Stop),
     Stage(Stash),
+    /// The store's version must be raised first: what is to be written is of a kind it does not name.
+    Version(u64),
 }
 
 /// What lasts from attempt to attempt.
@@ -136,6 +138,7 @@ impl Store {
                 session.stages += 1;
                 self.stage(stash, session).map(|()| 0)
             }
+            Halt::Version(version) => self.raise_version(version).map(|()| 0),
             Halt::Stop(Stop::Killed) => Err(StoreError::Killed),
             Halt::Stop(Stop::Need(Need::Buffer)) => Ok(self.region().satisfy(Need::Buffer)?),
             Halt::Stop(Stop::Need(Need::Room { bytes })) => {

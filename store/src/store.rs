@@ -1,23 +1,27 @@
 //! The store: opening, reading, conveniences, counts.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use perdura_heap::{Heap, LANE_ROOT_BYTES, Lane, LaneId, Marks, Region};
+use perdura_heap::{Heap, HeapError, LANE_ROOT_BYTES, Lane, LaneId, Marks, Region};
 use perdura_media::Clock;
 
 use crate::DATABASES;
 use crate::api::{Access, Entry, Expiry, Key};
 use crate::error::{OpenError, StoreError};
 use crate::expire::Sweep;
-use crate::record::{Header, RecordKind, hash_key};
+use crate::record::{Header, hash_key};
 use crate::shard::Shard;
+use crate::sorted;
 use crate::table::{self, Part, ROOT_BYTES};
 use crate::tx::find;
 use crate::watch::Watches;
 
-const VERSION: u64 = 1;
+/// Version of a store without sorted sets. Programs of that version open no other.
+const VERSION_FIRST: u64 = 1;
+/// Version of a store that may have sorted sets: raised by the first one, never lowered.
+pub(crate) const VERSION_SORTED: u64 = 2;
 const ROOT_NAME: &str = "store";
 const _: () = assert!(DATABASES as u64 * ROOT_BYTES <= LANE_ROOT_BYTES);
 
@@ -53,6 +57,7 @@ pub struct Store {
     pub(crate) sweep: Mutex<Sweep>,
     pub(crate) expired_keys: AtomicU64,
     pub(crate) watches: Arc<Watches>,
+    version: AtomicU64,
 }
 
 /// Where a key belongs.
@@ -75,11 +80,14 @@ impl Store {
         clock: Arc<dyn Clock>,
         options: StoreOptions,
     ) -> Result<Self, OpenError> {
-        match heap.root(ROOT_NAME) {
-            Some(VERSION) => {}
-            None => heap.set_root(ROOT_NAME, VERSION)?,
-            Some(found) => return Err(OpenError::Version { found, supported: VERSION }),
-        }
+        let version = match heap.root(ROOT_NAME) {
+            Some(version @ VERSION_FIRST..=VERSION_SORTED) => version,
+            None => {
+                heap.set_root(ROOT_NAME, VERSION_FIRST)?;
+                VERSION_FIRST
+            }
+            Some(found) => return Err(OpenError::Version { found, supported: VERSION_SORTED }),
+        };
         let lane_roots: Vec<u64> = heap.lanes().map(|lane| heap.lane_roots(lane)).collect();
         heap.rebuild(|lane, marks| {
             let mut shard = Shard::new();
@@ -98,7 +106,23 @@ impl Store {
             sweep: Mutex::default(),
             expired_keys: AtomicU64::new(0),
             watches: Arc::default(),
+            version: AtomicU64::new(version),
         })
+    }
+
+    /// Version that the store's root names.
+    pub(crate) fn version(&self) -> u64 {
+        self.version.load(Ordering::Relaxed)
+    }
+
+    /// Raises the version, before anything of a kind is written that older programs do not know.
+    pub(crate) fn raise_version(&self, version: u64) -> Result<(), StoreError> {
+        self.heap.set_root(ROOT_NAME, version).map_err(|error| match error {
+            HeapError::Region(error) => StoreError::NotDurable(error),
+            _ => StoreError::Aborted("the store's version cannot be raised"),
+        })?;
+        self.version.store(version, Ordering::Relaxed);
+        Ok(())
     }
 
     /// The region below: budget, dirty bytes, checkpoints, flush.
@@ -197,7 +221,7 @@ impl Store {
             keys: self.sum(|shard| shard.dbs.iter().map(|db| db.keys).sum()),
             keys_with_expiry: self
                 .sum(|shard| shard.dbs.iter().map(|db| db.keys_with_expiry).sum()),
-            expired_keys: self.expired_keys.load(std::sync::atomic::Ordering::Relaxed),
+            expired_keys: self.expired_keys.load(Ordering::Relaxed),
             shards: u64::from(self.heap.shards()),
             region_bytes: heap.region_bytes,
             free_bytes: heap.free_bytes,
@@ -269,9 +293,10 @@ fn trace(
                 counts.keys += 1;
                 counts.keys_with_expiry += u64::from(table::expires(entry));
             }
-            if record.header.kind == RecordKind::TableHash {
+            if record.has_table() {
                 marks.mark(record.table_root())?;
                 trace(lane, marks, record.table_root(), None)?;
+                sorted::trace(lane, marks, &record)?;
             }
             Ok(())
         })?;

@@ -361,11 +361,10 @@ impl<'s> Tx<'s> {
         Ok(())
     }
 
-    /// Frees a record, on commit; a hash's table is detached and freed piece by piece.
+    /// Frees a record, on commit; its table, if it has one, is detached and freed piece by piece.
     pub(crate) fn free_record(&mut self, lane: LaneId, record: u64) {
         let entry = Entry::new(self.op.lane(lane), record);
-        if entry.header.kind == RecordKind::TableHash {
-            let table = Detached::new(entry.lane, entry.table_root(), true);
+        if let Some(table) = Detached::of(&entry) {
             self.detached.push((lane, table));
         }
         self.op.free(record);
@@ -395,7 +394,11 @@ impl<'s> Tx<'s> {
 
     /// Notes why the attempt is over.
     pub(crate) fn stop(&mut self, stop: Stop) -> TxError {
-        self.halt.get_or_insert(Halt::Stop(stop));
+        self.halt(Halt::Stop(stop))
+    }
+
+    pub(crate) fn halt(&mut self, halt: Halt) -> TxError {
+        self.halt.get_or_insert(halt);
         TxError::Again
     }
 

@@ -109,8 +109,10 @@ impl Tx<'_> {
         let expiry = entry.expire_at_ms.map_or(Expiry::None, Expiry::AtMs);
         let kind = entry.header.kind;
         let target = self.place(to);
-        if kind == RecordKind::TableHash {
-            return self.copy_table(from, &target, to, expiry);
+        match kind {
+            RecordKind::TableHash => return self.copy_table(from, &target, to, expiry),
+            RecordKind::TreeSorted => return self.copy_sorted(from, to, expiry),
+            _ => {}
         }
         let value = entry.value().to_vec();
         self.put_record(&target, to, kind, &[&value], expiry, 0)?;

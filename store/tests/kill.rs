@@ -188,6 +188,65 @@ fn every_acknowledged_operation_survives_kill_9() {
     assert_same(&contents(&store_on(region, &clock)), &model, "after the final flush");
 }
 
+/// Changes of one large sorted set, several members in one operation.
+fn set_steps() -> impl Iterator<Item = Step> {
+    let mut random = seeded(seed() ^ 0x5e7);
+    std::iter::from_fn(move || {
+        let member =
+            |random: &mut Random| format!("member:{}", random.random_range(0..6_000)).into_bytes();
+        let (name, count) = (b"set".to_vec(), random.random_range(1..12));
+        Some(match random.random_range(0..100) {
+            0..75 => {
+                let score = |random: &mut Random| f64::from(random.random_range(0..2_000));
+                let add = |_| (member(&mut random), score(&mut random));
+                Step::SortedAdd(0, name, (0..count).map(add).collect())
+            }
+            75..95 => {
+                Step::SortedRemove(0, name, (0..count).map(|_| member(&mut random)).collect())
+            }
+            95..99 => {
+                let from = random.random_range(0..3_000);
+                Step::SortedRemoveRanks(0, name, from, from + random.random_range(0..90))
+            }
+            _ => Step::SortedRemoveRanks(0, name, 0, 2_000),
+        })
+    })
+}
+
+#[test]
+fn a_large_sorted_set_survives_kill_9_whole() {
+    if let Some((store, progress, from)) = as_child() {
+        for (index, step) in set_steps().enumerate().skip(from as usize) {
+            apply(&store, &step).unwrap();
+            progress.write_all_at(&(index as u64 + 1).to_le_bytes(), 0).unwrap();
+        }
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (dir, clock) = (dir.path(), clock());
+    let region = Region::open(device(dir, capacity()), clock.clone(), live_config()).unwrap();
+    let held = Held::of(store_on(region, &clock));
+    let progress = progress_file(dir);
+    let (mut random, mut done, mut model) = (seeded(seed() + 3), 0, Model::new());
+    let mut steps = set_steps();
+    for life in 0..LIVES {
+        let mut child = child("a_large_sorted_set_survives_kill_9_whole", &held, dir, done);
+        wait_for(&mut child, &progress, 1, done + random.random_range(1..1_500));
+        for _ in done..progress_of(&progress, 0) {
+            apply_to_model(&mut model, &steps.next().unwrap(), clock.unix_ms());
+        }
+        done = progress_of(&progress, 0);
+        // Reading it looks at every invariant of the tree.
+        let found = contents(&held.attach(dir, &clock));
+        if found != model {
+            apply_to_model(&mut model, &steps.next().unwrap(), clock.unix_ms());
+            assert_same(&found, &model, &format!("life {life}, {done} steps, seed {}", seed()));
+            done += 1;
+            progress.write_all_at(&done.to_le_bytes(), 0).unwrap();
+        }
+    }
+}
+
 fn account(number: u64) -> Vec<u8> {
     format!("account:{number}").into_bytes()
 }

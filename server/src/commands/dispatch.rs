@@ -210,10 +210,10 @@ fn run(ctx: &mut Context<'_, '_, '_>, spec: &'static Spec, args: Args<'_>) -> Ou
             let keys: Vec<Key<'_>>;
             let access = if spec.has(flag::ALL_SHARDS) {
                 Access::Everything
-            } else if spec.keys.first == spec.keys.last {
+            } else if spec.keys.is_one() {
                 Access::Key(key)
             } else {
-                let indices = spec.keys.indices(args.len());
+                let indices = spec.keys.indices(args);
                 keys = indices.map(|at| Key { db, bytes: args.get(at) }).collect();
                 Access::Keys(&keys)
             };

@@ -49,6 +49,36 @@ pub(crate) enum CommandError {
     LcsBoth,
     #[error("ERR String too long for LCS")]
     LcsTooLong,
+    #[error("ERR XX and NX options at the same time are not compatible")]
+    AddNxXx,
+    #[error("ERR GT, LT, and/or NX options at the same time are not compatible")]
+    AddGtLtNx,
+    #[error("ERR INCR option supports a single increment-element pair")]
+    AddIncr,
+    #[error("ERR resulting score is not a number (NaN)")]
+    ScoreNan,
+    #[error("ERR min or max is not a float")]
+    ScoreRange,
+    #[error("ERR min or max not valid string range item")]
+    LexRange,
+    #[error(
+        "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX"
+    )]
+    LimitByRank,
+    #[error("ERR syntax error, WITHSCORES not supported in combination with BYLEX")]
+    ScoresByLex,
+    #[error("ERR value is out of range, must be positive")]
+    NotPositive,
+    #[error("ERR numkeys should be greater than 0")]
+    NumKeys,
+    #[error("ERR count should be greater than 0")]
+    PopCount,
+    #[error("ERR at least 1 input key is needed for '{0}' command")]
+    InputKeys(&'static str),
+    #[error("ERR weight value is not a float")]
+    Weight,
+    #[error("ERR LIMIT can't be negative")]
+    LimitNegative,
     #[error("ERR no such key")]
     NoSuchKey,
     #[error("ERR invalid cursor")]
@@ -156,6 +186,8 @@ pub(crate) enum CommandError {
     InvalidCommand,
     #[error("ERR The command has no key arguments")]
     NoKeyArguments,
+    #[error("ERR Invalid arguments specified for command")]
+    InvalidKeys,
     #[error("ERR Invalid number of arguments specified for command")]
     InvalidArity,
     #[error(

@@ -118,7 +118,9 @@ mod tests {
             }
             let keyed =
                 matches!(spec.handler, Handler::Read(_) | Handler::Field(_) | Handler::Data(_));
-            assert!(!keyed || spec.keys.first != 0, "{}", spec.name);
+            let has_keys = spec.keys.first != 0 || spec.keys.count_at != 0;
+            assert!(!keyed || has_keys, "{}", spec.name);
+            assert_eq!(spec.has(flag::MOVABLE), spec.keys.count_at != 0, "{}", spec.name);
         }
         assert!(index.find(b"object|encoding", None).is_none());
         assert!(index.find(&[b'x'; 100], None).is_none());

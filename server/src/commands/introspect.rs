@@ -82,7 +82,7 @@ fn categories(spec: &Spec) -> Vec<&'static str> {
 
 /// One range from a fixed index: all that this table knows.
 fn key_specs(reply: &mut Reply<'_>, spec: &Spec) {
-    let Keys { first, last, step } = spec.keys;
+    let Keys { first, last, step, .. } = spec.keys;
     if first == 0 {
         return reply.array(0);
     }
@@ -176,7 +176,10 @@ pub(super) fn getkeys(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome 
         CommandError::Arity(_) => CommandError::InvalidArity,
         _ => CommandError::InvalidCommand,
     })?;
-    let indices: Vec<usize> = spec.keys.indices(inner.len()).collect();
+    if spec.keys.counted(inner).is_none() {
+        return Err(CommandError::InvalidKeys);
+    }
+    let indices: Vec<usize> = spec.keys.indices(inner).collect();
     if indices.is_empty() {
         return Err(CommandError::NoKeyArguments);
     }

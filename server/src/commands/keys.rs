@@ -226,6 +226,15 @@ pub(super) fn encoding(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
             })?;
             if small { "listpack" } else { "hashtable" }
         }
+        Kind::Sorted => {
+            let mut small = true;
+            if let Some(sorted) = tx.sorted(key)? {
+                small = sorted.len() <= 128;
+                // Names beyond those do not change the answer.
+                sorted.for_each(0..129, false, &mut |name, _| small &= name.len() <= 64);
+            }
+            if small { "listpack" } else { "skiplist" }
+        }
     };
     call.reply.bulk(name.as_bytes());
     Ok(())

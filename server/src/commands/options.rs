@@ -120,6 +120,7 @@ pub(super) fn kind_name(kind: Kind) -> &'static str {
     match kind {
         Kind::String => "string",
         Kind::Hash => "hash",
+        Kind::Sorted => "zset",
     }
 }
 

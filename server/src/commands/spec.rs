@@ -71,9 +71,11 @@ pub(crate) mod flag {
     pub const UNQUEUED: u32 = 1 << 18;
     /// Has subcommands, each with its own line.
     pub const SUBS: u32 = 1 << 19;
+    /// An argument says how many keys follow it.
+    pub const MOVABLE: u32 = 1 << 20;
 
     /// Those COMMAND INFO shows.
-    pub const SHOWN: [(u32, &str); 10] = [
+    pub const SHOWN: [(u32, &str); 11] = [
         (WRITE, "write"),
         (READ, "readonly"),
         (DENYOOM, "denyoom"),
@@ -84,24 +86,45 @@ pub(crate) mod flag {
         (FAST, "fast"),
         (NOAUTH, "no_auth"),
         (NOMULTI, "no_multi"),
+        (MOVABLE, "movablekeys"),
     ];
 }
 
-/// Which arguments are keys: from `first` to `last` (negative: from the end) by `step`.
+/// Which arguments are keys: from `first` to `last` (negative: from the end) by `step`; and where argument
+/// `count_at` is not 0, as many as it says behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Keys {
     pub first: i32,
     pub last: i32,
     pub step: i32,
+    pub count_at: usize,
 }
 
 impl Keys {
-    /// The indices of the keys among `len` arguments.
-    pub fn indices(self, len: usize) -> impl Iterator<Item = usize> {
-        let len = len as i32;
+    /// The indices of the keys among the arguments.
+    pub fn indices(self, args: Args<'_>) -> impl Iterator<Item = usize> {
+        let counted = self.counted(args).unwrap_or(0..0);
+        let len = args.len() as i32;
         let last = if self.last < 0 { len + self.last } else { self.last }.min(len - 1);
         let end = if self.first == 0 { -1 } else { last };
-        (self.first..=end).step_by(self.step.max(1) as usize).map(|i| i as usize)
+        let fixed = (self.first..=end).step_by(self.step.max(1) as usize).map(|i| i as usize);
+        fixed.chain(counted)
+    }
+
+    /// The indices of the keys that are counted; none if the count makes no sense.
+    pub fn counted(self, args: Args<'_>) -> Option<std::ops::Range<usize>> {
+        if self.count_at == 0 {
+            return Some(0..0);
+        }
+        let first = self.count_at + 1;
+        let count = crate::number::parse_i64(args.get(self.count_at))?;
+        let count = usize::try_from(count).ok().filter(|count| *count > 0)?;
+        (count <= args.len().checked_sub(first)?).then(|| first..first + count)
+    }
+
+    /// Whether there is always one key, and where.
+    pub fn is_one(self) -> bool {
+        self.first == self.last && self.count_at == 0
     }
 }
 
@@ -110,6 +133,7 @@ impl Keys {
 pub(crate) enum Group {
     String,
     Hash,
+    SortedSet,
     Generic,
     Connection,
     Server,
@@ -122,6 +146,7 @@ impl Group {
         match self {
             Self::String => "string",
             Self::Hash => "hash",
+            Self::SortedSet => "sorted-set",
             Self::Generic => "generic",
             Self::Connection => "connection",
             Self::Server => "server",
@@ -134,6 +159,7 @@ impl Group {
         match self {
             Self::String => Some("@string"),
             Self::Hash => Some("@hash"),
+            Self::SortedSet => Some("@sortedset"),
             Self::Generic => Some("@keyspace"),
             Self::Connection => Some("@connection"),
             Self::Transactions => Some("@transaction"),

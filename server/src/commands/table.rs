@@ -4,17 +4,19 @@ use super::spec::flag::*;
 use super::spec::{Group, Handler, Keys, Spec};
 use super::{
     client, connection, expiry, figures, hashes, info, introspect, keys, perdura, server, settings,
-    strings, strings_lcs, strings_set, transactions,
+    sorted, sorted_algebra, sorted_range, strings, strings_lcs, strings_set, transactions,
 };
-use Group::{Connection, Generic, Hash, Server, Transactions};
+use Group::{Connection, Generic, Hash, Server, SortedSet, Transactions};
 use Handler::{Container, Control, Data, Field, Keyspace, Read};
 
-const NONE: Keys = Keys { first: 0, last: 0, step: 0 };
-const KEY: Keys = Keys { first: 1, last: 1, step: 1 };
-const SECOND: Keys = Keys { first: 2, last: 2, step: 1 };
-const TWO: Keys = Keys { first: 1, last: 2, step: 1 };
-const ALL: Keys = Keys { first: 1, last: -1, step: 1 };
-const PAIRS: Keys = Keys { first: 1, last: -1, step: 2 };
+const NONE: Keys = Keys { first: 0, last: 0, step: 0, count_at: 0 };
+const KEY: Keys = Keys { first: 1, last: 1, step: 1, count_at: 0 };
+const SECOND: Keys = Keys { first: 2, last: 2, step: 1, count_at: 0 };
+const TWO: Keys = Keys { first: 1, last: 2, step: 1, count_at: 0 };
+const ALL: Keys = Keys { first: 1, last: -1, step: 1, count_at: 0 };
+const PAIRS: Keys = Keys { first: 1, last: -1, step: 2, count_at: 0 };
+const COUNTED: Keys = Keys { first: 0, last: 0, step: 0, count_at: 1 };
+const KEY_AND_COUNTED: Keys = Keys { first: 1, last: 1, step: 1, count_at: 2 };
 
 /// Flags of commands about the connection: allowed whatever the state of the data.
 const CONN: u32 = NOSCRIPT | LOADING | STALE;
@@ -78,6 +80,39 @@ pub(crate) static TABLE: &[Spec] = &[
     c("hsetnx", 4, GROW | FAST, KEY, Hash, "2.0.0", Data(hashes::hsetnx), "Set the value of a hash field, only if the field does not exist"),
     c("hstrlen", 3, READ | FAST, KEY, Hash, "3.2.0", Field(hashes::hstrlen), "Get the length of the value of a hash field"),
     c("hvals", 2, READ, KEY, Hash, "2.0.0", Data(hashes::hvals), "Get all the values in a hash"),
+    // Sorted sets
+    c("zadd", -4, GROW | FAST, KEY, SortedSet, "1.2.0", Data(sorted::zadd), "Add one or more members to a sorted set, or update its score if it already exists"),
+    c("zcard", 2, READ | FAST, KEY, SortedSet, "1.2.0", Read(sorted::zcard), "Get the number of members in a sorted set"),
+    c("zcount", 4, READ | FAST, KEY, SortedSet, "2.0.0", Read(sorted_range::zcount), "Count the members in a sorted set with scores within the given values"),
+    c("zdiff", -3, READ | MOVABLE, COUNTED, SortedSet, "6.2.0", Data(sorted_algebra::zdiff), "Subtract multiple sorted sets"),
+    c("zdiffstore", -4, GROW | MOVABLE, KEY_AND_COUNTED, SortedSet, "6.2.0", Data(sorted_algebra::zdiffstore), "Subtract multiple sorted sets and store the resulting sorted set in a new key"),
+    c("zincrby", 4, GROW | FAST, KEY, SortedSet, "1.2.0", Data(sorted::zincrby), "Increment the score of a member in a sorted set"),
+    c("zinter", -3, READ | MOVABLE, COUNTED, SortedSet, "6.2.0", Data(sorted_algebra::zinter), "Intersect multiple sorted sets"),
+    c("zintercard", -3, READ | MOVABLE, COUNTED, SortedSet, "7.0.0", Data(sorted_algebra::zintercard), "Intersect multiple sorted sets and return the cardinality of the result"),
+    c("zinterstore", -4, GROW | MOVABLE, KEY_AND_COUNTED, SortedSet, "2.0.0", Data(sorted_algebra::zinterstore), "Intersect multiple sorted sets and store the resulting sorted set in a new key"),
+    c("zlexcount", 4, READ | FAST, KEY, SortedSet, "2.8.9", Read(sorted_range::zlexcount), "Count the number of members in a sorted set between a given lexicographical range"),
+    c("zmpop", -4, WRITE | MOVABLE, COUNTED, SortedSet, "7.0.0", Data(sorted::zmpop), "Remove and return members with scores in a sorted set"),
+    c("zmscore", -3, READ | FAST, KEY, SortedSet, "6.2.0", Read(sorted::zmscore), "Get the score associated with the given members in a sorted set"),
+    c("zpopmax", -2, WRITE | FAST, KEY, SortedSet, "5.0.0", Data(sorted::zpopmax), "Remove and return members with the highest scores in a sorted set"),
+    c("zpopmin", -2, WRITE | FAST, KEY, SortedSet, "5.0.0", Data(sorted::zpopmin), "Remove and return members with the lowest scores in a sorted set"),
+    c("zrandmember", -2, READ, KEY, SortedSet, "6.2.0", Read(sorted::zrandmember), "Get one or multiple random elements from a sorted set"),
+    c("zrange", -4, READ, KEY, SortedSet, "1.2.0", Read(sorted_range::zrange), "Return a range of members in a sorted set"),
+    c("zrangebylex", -4, READ, KEY, SortedSet, "2.8.9", Read(sorted_range::zrangebylex), "Return a range of members in a sorted set, by lexicographical range"),
+    c("zrangebyscore", -4, READ, KEY, SortedSet, "1.0.5", Read(sorted_range::zrangebyscore), "Return a range of members in a sorted set, by score"),
+    c("zrangestore", -5, GROW, TWO, SortedSet, "6.2.0", Data(sorted_range::zrangestore), "Store a range of members from sorted set into another key"),
+    c("zrank", 3, READ | FAST, KEY, SortedSet, "2.0.0", Read(sorted::zrank), "Determine the index of a member in a sorted set"),
+    c("zrem", -3, WRITE | FAST, KEY, SortedSet, "1.2.0", Data(sorted::zrem), "Remove one or more members from a sorted set"),
+    c("zremrangebylex", 4, WRITE, KEY, SortedSet, "2.8.9", Data(sorted_range::zremrangebylex), "Remove all members in a sorted set between the given lexicographical range"),
+    c("zremrangebyrank", 4, WRITE, KEY, SortedSet, "2.0.0", Data(sorted_range::zremrangebyrank), "Remove all members in a sorted set within the given indexes"),
+    c("zremrangebyscore", 4, WRITE, KEY, SortedSet, "1.2.0", Data(sorted_range::zremrangebyscore), "Remove all members in a sorted set within the given scores"),
+    c("zrevrange", -4, READ, KEY, SortedSet, "1.2.0", Read(sorted_range::zrevrange), "Return a range of members in a sorted set, by index, with scores ordered from high to low"),
+    c("zrevrangebylex", -4, READ, KEY, SortedSet, "2.8.9", Read(sorted_range::zrevrangebylex), "Return a range of members in a sorted set, by lexicographical range, ordered from higher to lower strings"),
+    c("zrevrangebyscore", -4, READ, KEY, SortedSet, "2.2.0", Read(sorted_range::zrevrangebyscore), "Return a range of members in a sorted set, by score, with scores ordered from high to low"),
+    c("zrevrank", 3, READ | FAST, KEY, SortedSet, "2.0.0", Read(sorted::zrevrank), "Determine the index of a member in a sorted set, with scores ordered from high to low"),
+    c("zscan", -3, READ, KEY, SortedSet, "2.8.0", Read(sorted::zscan), "Incrementally iterate sorted sets elements and associated scores"),
+    c("zscore", 3, READ | FAST, KEY, SortedSet, "1.2.0", Read(sorted::zscore), "Get the score associated with the given member in a sorted set"),
+    c("zunion", -3, READ | MOVABLE, COUNTED, SortedSet, "6.2.0", Data(sorted_algebra::zunion), "Add multiple sorted sets"),
+    c("zunionstore", -4, GROW | MOVABLE, KEY_AND_COUNTED, SortedSet, "2.0.0", Data(sorted_algebra::zunionstore), "Add multiple sorted sets and store the resulting sorted set in a new key"),
     // Keys
     c("copy", -3, GROW | ALL_SHARDS, TWO, Generic, "6.2.0", Data(keys::copy), "Copy a key"),
     c("dbsize", 1, READ | FAST, NONE, Server, "1.0.0", Keyspace(keys::dbsize), "Return the number of keys in the selected database"),

@@ -148,7 +148,7 @@ fn collect_keys<'q>(mut db: u8, multi: &'q Multi, keys: &mut Vec<Key<'q>>) -> bo
         let elsewhere = queued.spec.has(flag::ALL_SHARDS);
         named &= !elsewhere;
         let dbs = if elsewhere { 0..DATABASES } else { db..db + 1 };
-        for at in queued.spec.keys.indices(args.len()) {
+        for at in queued.spec.keys.indices(args) {
             keys.extend(dbs.clone().map(|db| Key { db, bytes: args.get(at) }));
         }
     }

@@ -3,14 +3,13 @@
 use rand::prelude::*;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::templates::TEMPLATES;
-
 pub type Words = Vec<Vec<u8>>;
 
 /// Draws commands by seed.
 pub struct Generator {
     pub random: Xoshiro256PlusPlus,
     pub in_multi: bool,
+    pub templates: &'static [&'static str],
 }
 
 const KEYS: [&str; 8] = ["a", "b", "c", "key:1", "key:2", "h1", "h2", ""];
@@ -51,6 +50,46 @@ const NUMBERS: [&str; 14] = [
 ];
 const TIMES: [&str; 7] =
     ["4102444800", "4102444801", "4102444899", "abc", "9223372036854775807", "1", "-1"];
+const MEMBERS: [&str; 9] = [
+    "a",
+    "b",
+    "ab",
+    "m",
+    "",
+    "z",
+    "0",
+    "a b\r\nc",
+    "x123456789012345678901234567890123456789012345678901234567890123456789",
+];
+// Not -0, which Redis keeps in large sets only.
+const SCORES: [&str; 21] = [
+    "0",
+    "1",
+    "2",
+    "1",
+    "-1",
+    "0.1",
+    "2.5",
+    "inf",
+    "-Inf",
+    "+infinity",
+    "1e17",
+    "123456789012345678",
+    "0x10",
+    "1e-5",
+    ".5",
+    "nan",
+    "abc",
+    "",
+    " 1",
+    "1e400",
+    "5e-324",
+];
+const BOUNDS: [&str; 20] = [
+    "-inf", "+inf", "inf", "-inf", "+inf", "0", "1", "(1", "2", "(2", "-1", "(0.1", "2.5", "abc",
+    "", "(", " 1", "nan", "(inf", "0x10",
+];
+const LEX_BOUNDS: [&str; 12] = ["-", "+", "-", "+", "[a", "(a", "[m", "(z", "[", "(", "abc", "++"];
 // Sums of these are exact in binary: Redis shows the rounding of others, this server does not.
 const FLOATS: [&str; 9] = ["0.5", "1", "-2.5", "abc", "3.0e3", "0", "", " 1", "100.125"];
 
@@ -59,7 +98,7 @@ impl Generator {
         of.choose(&mut self.random).unwrap()
     }
 
-    /// Words of a template: k key, f field, v value, n number, t unix time (T in ms, u U not past), d float, i index, p pattern.
+    /// Words of a template, those of sorted sets in capitals (see below): k key, f field, v value, n number, t unix time (T in ms, u U not past), d float, i index, p pattern.
     fn fill(&mut self, template: &str) -> Words {
         let fill = |word: &str| {
             match word {
@@ -89,6 +128,18 @@ impl Generator {
                     "aab",
                 ]),
                 "s" => self.one(&["100", "0", "-1", "abc", "9223372036854775807"]),
+                "Z" => self.one(&["z1", "z1", "z2", "z3", "z4", "a", "h1"]),
+                "M" => self.one(&MEMBERS),
+                "S" => self.one(&SCORES),
+                "W" => self.one(&["1", "2", "0.5", "inf", "abc"]),
+                "B" => self.one(&BOUNDS),
+                "L" => self.one(&LEX_BOUNDS),
+                "O" => self.one(&["nx", "XX", "gt", "Lt", "ch", "INCR"]),
+                "A" => self.one(&["sum", "MIN", "max", "bogus"]),
+                // A member of a large set, and a score of few.
+                "N" => return format!("m{}", self.random.random_range(0..900)).into_bytes(),
+                "P" => return format!("{}", self.random.random_range(1..250)).into_bytes(),
+                "R" => return format!("({}", self.random.random_range(1..250)).into_bytes(),
                 other => other,
             }
             .as_bytes()
@@ -108,7 +159,7 @@ impl Generator {
             return self.fill("multi");
         }
         let template = loop {
-            let template = *TEMPLATES.choose(&mut self.random).unwrap();
+            let template = *self.templates.choose(&mut self.random).unwrap();
             // Inside EXEC replies without an order could not be told apart.
             if !(self.in_multi && is_unordered(template)) {
                 break template;
@@ -130,31 +181,32 @@ impl Generator {
 fn is_incomparable(words: &Words) -> bool {
     let words: Vec<&str> = words.iter().map(|w| std::str::from_utf8(w).unwrap()).collect();
     match words[..] {
-        ["hello"] | ["scan", _] | ["hscan", _, _] => true,
+        ["hello"] | ["scan", _] | ["hscan" | "zscan", _, _] => true,
         ["hello", "2" | "3", ref rest @ ..] => {
             !rest.contains(&"bogus") && rest != ["auth", "default"] && rest != ["setname"]
         }
-        ["hrandfield", key] => key != "nokey",
-        ["hrandfield", key, count] => key != "nokey" && count != "0",
+        ["hrandfield" | "zrandmember", key] => key != "nokey",
+        ["hrandfield" | "zrandmember", key, count] => key != "nokey" && count != "0",
         ["client", "id" | "list" | "info"] | ["command"] | ["command", _] => true,
         ["command", "docs" | "info", ref names @ ..] => names != ["nosuch"],
         ["memory", _] | ["slowlog", "get" | "len"] | ["object", "help"] => true,
         ["memory", "usage", key, ..] if words.len() != 4 => key != "nokey",
         ["info" | "time" | "lastsave" | "save" | "bgsave" | "randomkey" | "shutdown"] => true,
         ["bgsave", "schedule"] | ["shutdown", "save" | "nosave"] => true,
-        [.., "count", n] => n != "1000" && n != "0",
+        ["scan" | "hscan" | "zscan", .., "count", n] => n != "1000" && n != "0",
         _ => false,
     }
 }
 
 fn is_unordered(template: &str) -> bool {
-    const NAMES: [&str; 10] = [
+    const NAMES: [&str; 11] = [
         "hgetall",
         "hkeys",
         "hvals",
         "keys",
         "scan",
         "hscan",
+        "zscan",
         "expiretime",
         "pexpiretime",
         "command",

@@ -9,6 +9,7 @@
 mod common;
 mod generator;
 mod redis;
+mod sorted_templates;
 mod templates;
 
 use std::collections::BTreeSet;
@@ -18,6 +19,7 @@ use generator::{Generator, Words};
 use rand::prelude::*;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use redis::Redis;
+use sorted_templates::{LARGE, SORTED};
 use templates::TEMPLATES;
 
 /// The elements of a flat array of bulk strings, sorted; pairs stay pairs where `width` is 2.
@@ -46,7 +48,7 @@ fn comparable(words: &Words, reply: Vec<u8>) -> Vec<u8> {
     let name = String::from_utf8_lossy(&words[0]).to_ascii_lowercase();
     match name.as_str() {
         _ if reply.first() == Some(&b'-') || reply.first() == Some(&b'+') => reply,
-        "hgetall" | "hscan" | "config" => sorted(&reply, 2),
+        "hgetall" | "hscan" | "zscan" | "config" => sorted(&reply, 2),
         // Times counted from now differ by what passed between the two servers.
         "expiretime" | "pexpiretime" if reply.len() > 5 => reply[..7].to_vec(),
         "hkeys" | "hvals" | "keys" | "scan" | "command" => sorted(&reply, 1),
@@ -56,15 +58,31 @@ fn comparable(words: &Words, reply: Vec<u8>) -> Vec<u8> {
 
 #[test]
 fn replies_equal_those_of_redis() {
-    compare(false);
+    compare(TEMPLATES, false);
 }
 
 #[test]
 fn replies_equal_those_of_redis_in_resp3() {
-    compare(true);
+    compare(TEMPLATES, true);
 }
 
-fn compare(resp3: bool) {
+/// Other keys than the other tests', and nothing that empties them all the time: large sets stay large.
+#[test]
+fn large_sorted_sets_answer_as_those_of_redis() {
+    compare(LARGE, false);
+}
+
+#[test]
+fn sorted_sets_answer_as_those_of_redis() {
+    compare(SORTED, false);
+}
+
+#[test]
+fn sorted_sets_answer_as_those_of_redis_in_resp3() {
+    compare(SORTED, true);
+}
+
+fn compare(templates: &'static [&'static str], resp3: bool) {
     let Some(redis) = Redis::start() else {
         println!("skipped: redis-server is not installed");
         return;
@@ -79,7 +97,7 @@ fn compare(resp3: bool) {
         theirs.call("HELLO 3");
     }
     let random = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let mut generator = Generator { random, in_multi: false };
+    let mut generator = Generator { random, in_multi: false, templates };
     let mut recent: Vec<String> = Vec::new();
     let mut differences = Vec::new();
     for step in 0..count {
@@ -170,7 +188,8 @@ fn every_command_is_compared() {
     let server = start(config());
     for name in every(&mut server.client()) {
         let words = name.replace('|', " ");
-        let mut templates = TEMPLATES.iter().map(|template| template.to_ascii_lowercase());
+        let all = TEMPLATES.iter().chain(SORTED);
+        let mut templates = all.map(|template| template.to_ascii_lowercase());
         let has_template = templates.any(|t| t == words || t.starts_with(&format!("{words} ")));
         let is_ours = name.starts_with("perdura") || name.starts_with("debug");
         let is_named = is_ours || NOT_COMPARED.contains(&name.as_str());

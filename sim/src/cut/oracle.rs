@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 
-use perdura_store::{Access, DATABASES, Expiry, Key, Store, StoreError, WrongType};
+use perdura_store::{Access, DATABASES, Expiry, Key, Sorted, Store, StoreError, WrongType};
 
 use super::step::Change;
 
@@ -33,6 +33,8 @@ impl fmt::Display for Name {
 pub(crate) enum Value {
     String(Vec<u8>),
     Hash(BTreeMap<Vec<u8>, Vec<u8>>),
+    /// Scores, whole ones, by name.
+    Sorted(BTreeMap<Vec<u8>, i32>),
 }
 
 #[derive(Clone, PartialEq, Eq)]
@@ -70,13 +72,12 @@ impl Oracle {
                 cursor = store.scan(db, cursor, 64, |key, entry| {
                     let name = Name { db, key: key.into() };
                     let expire_at_ms = entry.expire_at_ms;
-                    match entry.string() {
-                        Some(bytes) => {
-                            let value = Rc::new(Value::String(bytes.to_vec()));
-                            oracle.held.insert(name, Held { value, expire_at_ms });
-                        }
-                        None => hashes.push((name, expire_at_ms)),
-                    }
+                    let value = match (entry.string(), entry.sorted()) {
+                        (Some(bytes), _) => Value::String(bytes.to_vec()),
+                        (_, Some(sorted)) => Value::Sorted(members_of(&sorted)),
+                        _ => return hashes.push((name, expire_at_ms)),
+                    };
+                    oracle.held.insert(name, Held { value: Rc::new(value), expire_at_ms });
                 });
                 if cursor == 0 {
                     break;
@@ -199,6 +200,17 @@ impl Oracle {
                     self.held.remove(name);
                 }
             }
+            Change::SortedAdd(name, members) => self.sorted(name)?.extend(members.iter().cloned()),
+            Change::SortedRemove(name, members) => {
+                if !self.held.contains_key(name) {
+                    return Ok(());
+                }
+                let sorted = self.sorted(name)?;
+                sorted.retain(|member, _| !members.contains(member));
+                if sorted.is_empty() {
+                    self.held.remove(name);
+                }
+            }
         }
         // A change may set an expiry that is already over.
         self.held.retain(|_, held| is_live(held, now_ms));
@@ -208,14 +220,21 @@ impl Oracle {
     fn string(&mut self, name: &Name) -> Result<&mut Vec<u8>, WrongType> {
         match self.value(name, || Value::String(Vec::new())) {
             Value::String(bytes) => Ok(bytes),
-            Value::Hash(_) => Err(WrongType),
+            _ => Err(WrongType),
         }
     }
 
     fn hash(&mut self, name: &Name) -> Result<&mut BTreeMap<Vec<u8>, Vec<u8>>, WrongType> {
         match self.value(name, || Value::Hash(BTreeMap::new())) {
             Value::Hash(fields) => Ok(fields),
-            Value::String(_) => Err(WrongType),
+            _ => Err(WrongType),
+        }
+    }
+
+    fn sorted(&mut self, name: &Name) -> Result<&mut BTreeMap<Vec<u8>, i32>, WrongType> {
+        match self.value(name, || Value::Sorted(BTreeMap::new())) {
+            Value::Sorted(members) => Ok(members),
+            _ => Err(WrongType),
         }
     }
 
@@ -223,6 +242,16 @@ impl Oracle {
         let new = || Held { value: Rc::new(new()), expire_at_ms: None };
         Rc::make_mut(&mut self.held.entry(name.clone()).or_insert_with(new).value)
     }
+}
+
+/// All members, found in the order that the structure is about.
+fn members_of(sorted: &Sorted<'_>) -> BTreeMap<Vec<u8>, i32> {
+    sorted.assert_sound();
+    let mut members = BTreeMap::new();
+    sorted.for_each(0..u64::MAX, false, &mut |name, score| {
+        members.insert(name.to_vec(), score as i32);
+    });
+    members
 }
 
 fn is_live(held: &Held, now_ms: u64) -> bool {

@@ -183,6 +183,9 @@ impl Steps<'_> {
         if name.key.starts_with(b"hash") && self.random.random_bool(0.7) {
             return self.hash_change(name);
         }
+        if name.key.starts_with(b"set") && self.random.random_bool(0.8) {
+            return self.sorted_change(name);
+        }
         match self.random.random_range(0..100) {
             0..55 => {
                 let term = match self.random.random_range(0..10) {
@@ -215,10 +218,25 @@ impl Steps<'_> {
         }
     }
 
+    /// Now and then so many that a set outgrows its record, or a tree its leaves.
+    fn sorted_change(&mut self, name: Name) -> Change {
+        let count = if self.random.random_bool(0.8) { 3 } else { 90 };
+        let member =
+            |this: &mut Self| format!("member:{}", this.random.random_range(0..400)).into_bytes();
+        if self.random.random_bool(0.65) {
+            let members =
+                (0..count).map(|_| (member(self), self.random.random_range(-50..50))).collect();
+            Change::SortedAdd(name, members)
+        } else {
+            Change::SortedRemove(name, (0..count).map(|_| member(self)).collect())
+        }
+    }
+
     fn name(&mut self) -> Name {
         let db = u8::from(self.random.random_bool(0.15));
         let key = match (self.of.shape, self.random.random_range(0..10)) {
-            (_, 0..2) => format!("hash:{}", self.random.random_range(0..6)),
+            (_, 0) => format!("hash:{}", self.random.random_range(0..6)),
+            (_, 1) => format!("set:{}", self.random.random_range(0..4)),
             (Shape::Small, _) => format!("key:{}", self.random.random_range(0..6)),
             (_, 2..6) => format!("key:{}", self.random.random_range(0..12)),
             (Shape::Churn, _) => format!("key:{}", self.random.random_range(0..50)),

@@ -36,6 +36,8 @@ pub(crate) enum Change {
     Move { from: Name, to: Name, is_copy: bool },
     HashSet(Name, Vec<(Vec<u8>, Rc<[u8]>)>),
     HashDelete(Name, Vec<Vec<u8>>),
+    SortedAdd(Name, Vec<(Vec<u8>, i32)>),
+    SortedRemove(Name, Vec<Vec<u8>>),
 }
 
 /// One step.
@@ -77,7 +79,9 @@ impl Change {
             | Self::Append(name, _)
             | Self::Patch(name, ..)
             | Self::HashSet(name, _)
-            | Self::HashDelete(name, _) => (name, None),
+            | Self::HashDelete(name, _)
+            | Self::SortedAdd(name, _)
+            | Self::SortedRemove(name, _) => (name, None),
             Self::Move { from, to, .. } => (from, Some(to)),
         }
     }
@@ -105,6 +109,12 @@ impl Change {
                 .try_for_each(|(field, value)| tx.hash_set(name.key(), field, value).map(drop)),
             Self::HashDelete(name, fields) => {
                 fields.iter().try_for_each(|field| tx.hash_delete(name.key(), field).map(drop))
+            }
+            Self::SortedAdd(name, members) => members.iter().try_for_each(|(member, score)| {
+                tx.sorted_add(name.key(), member, f64::from(*score)).map(drop)
+            }),
+            Self::SortedRemove(name, members) => {
+                members.iter().try_for_each(|member| tx.sorted_remove(name.key(), member).map(drop))
             }
         }
     }
@@ -138,6 +148,12 @@ impl fmt::Display for Change {
             Self::HashSet(name, fields) => write!(f, "hash-set {name}, {} fields", fields.len()),
             Self::HashDelete(name, fields) => {
                 write!(f, "hash-delete {name}, {} fields", fields.len())
+            }
+            Self::SortedAdd(name, members) => {
+                write!(f, "sorted-add {name}, {} members", members.len())
+            }
+            Self::SortedRemove(name, members) => {
+                write!(f, "sorted-remove {name}, {} members", members.len())
             }
         }
     }

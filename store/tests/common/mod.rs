@@ -40,6 +40,8 @@ pub fn open(device: &SimDevice, clock: &Arc<SimClock>, budget_bytes: u64) -> Sto
 pub enum Value {
     String(Vec<u8>),
     Hash(BTreeMap<Vec<u8>, Vec<u8>>),
+    /// Scores by name, as bits.
+    Sorted(BTreeMap<Vec<u8>, u64>),
 }
 
 /// What a store should hold: by database and key, the value and when it goes.
@@ -57,6 +59,17 @@ fn value_of(tx: &Tx<'_>, key: Key<'_>, entry: &Entry<'_>) -> Value {
             assert_eq!(entry.hash_len(), Some(fields.len() as u64));
             assert!(!fields.is_empty());
             Value::Hash(fields)
+        }
+        Kind::Sorted => {
+            let sorted = entry.sorted().unwrap();
+            sorted.assert_sound();
+            let mut members = BTreeMap::new();
+            sorted.for_each(0..u64::MAX, false, &mut |name, score| {
+                assert!(members.insert(name.to_vec(), score.to_bits()).is_none());
+            });
+            assert_eq!(sorted.len(), members.len() as u64);
+            assert!(!members.is_empty());
+            Value::Sorted(members)
         }
     }
 }
@@ -103,6 +116,9 @@ pub enum Step {
     Move(u8, Vec<u8>, u8, Vec<u8>, bool),
     HashSet(u8, Vec<u8>, Vec<(Vec<u8>, Vec<u8>)>),
     HashDelete(u8, Vec<u8>, Vec<Vec<u8>>),
+    SortedAdd(u8, Vec<u8>, Vec<(Vec<u8>, f64)>),
+    SortedRemove(u8, Vec<u8>, Vec<Vec<u8>>),
+    SortedRemoveRanks(u8, Vec<u8>, u64, u64),
     Aborted(u8, Vec<u8>, Vec<u8>),
     FlushDb(u8),
     FlushAll,
@@ -135,6 +151,15 @@ impl std::fmt::Debug for Step {
             Self::HashDelete(db, key, fields) => {
                 write!(f, "HashDelete({db}, {}, {} fields)", text(key), fields.len())
             }
+            Self::SortedAdd(db, key, members) => {
+                write!(f, "SortedAdd({db}, {}, {} members)", text(key), members.len())
+            }
+            Self::SortedRemove(db, key, members) => {
+                write!(f, "SortedRemove({db}, {}, {} members)", text(key), members.len())
+            }
+            Self::SortedRemoveRanks(db, key, from, to) => {
+                write!(f, "SortedRemoveRanks({db}, {}, {from}..{to})", text(key))
+            }
             Self::Aborted(db, key, _) => write!(f, "Aborted({db}, {})", text(key)),
             Self::FlushDb(db) => write!(f, "FlushDb({db})"),
             Self::FlushAll => write!(f, "FlushAll"),
@@ -145,6 +170,9 @@ impl std::fmt::Debug for Step {
 fn key(random: &mut Random) -> (u8, Vec<u8>) {
     let keys = if random.random_bool(0.5) { 30 } else { 600 };
     let number = random.random_range(0..keys);
+    if random.random_bool(0.05) {
+        return (0, format!("set:{}", number % 9).into_bytes());
+    }
     (u8::from(random.random_bool(0.1)), format!("key:{number}").into_bytes())
 }
 
@@ -166,7 +194,7 @@ fn bytes(random: &mut Random, largest: usize) -> Vec<u8> {
 pub fn draw(random: &mut Random, now_ms: u64) -> Step {
     let (db, name) = key(random);
     match random.random_range(0..1000) {
-        0..350 => {
+        0..260 => {
             let count = if random.random_bool(0.8) { 1 } else { random.random_range(2..6) };
             let keys = (0..count).map(|_| key(random)).collect();
             let expiry = match random.random_range(0..4) {
@@ -176,7 +204,27 @@ pub fn draw(random: &mut Random, now_ms: u64) -> Step {
             };
             Step::Put(keys, bytes(random, usize::MAX), expiry)
         }
-        350..500 => Step::Delete(db, name),
+        260..340 => {
+            let (sets, count) = if random.random_bool(0.8) { (9, 3) } else { (3, 200) };
+            let name = format!("set:{}", random.random_range(0..sets)).into_bytes();
+            let member = |random: &mut Random| {
+                let name = format!("m{}", random.random_range(0..400)).into_bytes();
+                (name, f64::from(random.random_range(-40..40)) / 4.0)
+            };
+            Step::SortedAdd(db, name, (0..count).map(|_| member(random)).collect())
+        }
+        340..390 => {
+            let name = format!("set:{}", random.random_range(0..9)).into_bytes();
+            if random.random_bool(0.3) {
+                let from = random.random_range(0..300);
+                let to = from + random.random_range(0..200);
+                return Step::SortedRemoveRanks(db, name, from, to);
+            }
+            let count = if random.random_bool(0.8) { 3 } else { 100 };
+            let member = |_| format!("m{}", random.random_range(0..400)).into_bytes();
+            Step::SortedRemove(db, name, (0..count).map(member).collect())
+        }
+        390..500 => Step::Delete(db, name),
         500..560 => {
             let at = random.random_bool(0.7).then(|| now_ms + random.random_range(1..5_000));
             Step::Expire(db, name, at)
@@ -254,6 +302,24 @@ pub fn apply(store: &Store, step: &Step) -> Result<(), StoreError> {
             store.run(Access::Key(key), |tx| {
                 fields.iter().try_for_each(|name| tx.hash_delete(key, name).map(drop))
             })
+        }
+        Step::SortedAdd(db, key, members) => {
+            let key = one(*db, key);
+            store.run(Access::Key(key), |tx| {
+                members
+                    .iter()
+                    .try_for_each(|(name, score)| tx.sorted_add(key, name, *score).map(drop))
+            })
+        }
+        Step::SortedRemove(db, key, members) => {
+            let key = one(*db, key);
+            store.run(Access::Key(key), |tx| {
+                members.iter().try_for_each(|name| tx.sorted_remove(key, name).map(drop))
+            })
+        }
+        Step::SortedRemoveRanks(db, key, from, to) => {
+            let key = one(*db, key);
+            store.run(Access::Key(key), |tx| tx.sorted_remove_ranks(key, *from..*to)).map(drop)
         }
         Step::Aborted(db, key, value) => {
             let key = one(*db, key);
@@ -338,11 +404,44 @@ fn oracle(model: &mut Model, step: &Step, now_ms: u64) -> Result<(), TxError> {
                 model.remove(&(db, key));
             }
         }
+        Step::SortedAdd(db, key, members) => {
+            let entry = model.entry((db, key)).or_insert((Value::Sorted(BTreeMap::new()), None));
+            let Value::Sorted(sorted) = &mut entry.0 else { return Err(wrong()) };
+            sorted.extend(members.into_iter().map(|(name, score)| (name, score.to_bits())));
+        }
+        Step::SortedRemove(db, key, members) => {
+            let Some(entry) = model.get_mut(&(db, key.clone())) else { return Ok(()) };
+            let Value::Sorted(sorted) = &mut entry.0 else { return Err(wrong()) };
+            sorted.retain(|name, _| !members.contains(name));
+            if sorted.is_empty() {
+                model.remove(&(db, key));
+            }
+        }
+        Step::SortedRemoveRanks(db, key, from, to) => {
+            let Some(entry) = model.get_mut(&(db, key.clone())) else { return Ok(()) };
+            let Value::Sorted(sorted) = &mut entry.0 else { return Err(wrong()) };
+            let ranked = ranked(sorted);
+            let to = ranked.len().min(to as usize);
+            for (_, name) in &ranked[to.min(from as usize)..to] {
+                sorted.remove(name);
+            }
+            if sorted.is_empty() {
+                model.remove(&(db, key));
+            }
+        }
         Step::Aborted(..) => {}
         Step::FlushDb(db) => model.retain(|key, _| key.0 != db),
         Step::FlushAll => model.clear(),
     }
     Ok(())
+}
+
+/// Members in order.
+pub fn ranked(members: &BTreeMap<Vec<u8>, u64>) -> Vec<(f64, Vec<u8>)> {
+    let mut ranked: Vec<_> =
+        members.iter().map(|(name, score)| (f64::from_bits(*score), name.clone())).collect();
+    ranked.sort_by(|a, b| a.partial_cmp(b).unwrap());
+    ranked
 }
 
 /// Panics with the first difference, not with two whole stores.

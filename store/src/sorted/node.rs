@@ -1,0 +1,270 @@
+//! One node of a sorted set's tree: a head of one grain, then 60 slots.
+//!
+//! ```text
+//! 0   entries u8    1  level u8 (0: leaf)    2  zero u16    4  slot numbers u8 × 60
+//! 64  slots: leaf   score f64 | record u64                          16 B each, node 1,024 B
+//!            inner  lowest score f64 | its record u64 | child u64 | members below u64
+//!                                                                   32 B each, node 1,984 B
+//! ```
+//! The slot numbers are a permutation of 0..60: the first `entries` of them name the slots in use, in
+//! order; the others are free. So an insertion changes the head's grain and one slot's, wherever it falls,
+//! and a removal the head only. A node has at least one entry.
+
+use std::cmp::Ordering;
+
+use perdura_heap::{Lane, LaneId, Op, Stop};
+
+use crate::record::Header;
+
+/// Entries a node has room for.
+pub(super) const SLOTS: usize = 60;
+const HEAD_BYTES: usize = 64;
+const AT_LEVEL: usize = 1;
+const AT_ORDER: usize = 4;
+const LEAF_WORDS: usize = 2;
+const INNER_WORDS: usize = 4;
+const _: () = assert!(AT_ORDER + SLOTS == HEAD_BYTES);
+
+/// An entry: of a leaf a member; of an inner node a child with its lowest member.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Item {
+    pub score: f64,
+    /// The member's record.
+    pub record: u64,
+    /// 0 in a leaf.
+    pub child: u64,
+    /// Members below; 1 in a leaf.
+    pub count: u64,
+}
+
+impl Item {
+    pub fn of_member(score: f64, record: u64) -> Self {
+        Self { score, record, child: 0, count: 1 }
+    }
+
+    fn words(&self) -> [u64; INNER_WORDS] {
+        [self.score.to_bits(), self.record, self.child, self.count]
+    }
+}
+
+/// A place between the members of a sorted set, which are ordered by score, then by name.
+#[derive(Debug, Clone, Copy)]
+pub enum Edge<'a> {
+    /// Before the members of this score, or behind them.
+    Score {
+        /// The score.
+        score: f64,
+        /// Behind them.
+        after: bool,
+    },
+    /// Before the member of this name, or behind it, where all members have the same score.
+    Member {
+        /// The name; no member need have it.
+        member: &'a [u8],
+        /// Behind it.
+        after: bool,
+    },
+    /// Before the member of this score and name, or behind it.
+    Place {
+        /// The score.
+        score: f64,
+        /// The name; no member need have it.
+        member: &'a [u8],
+        /// Behind it.
+        after: bool,
+    },
+}
+
+impl Edge<'_> {
+    /// Whether a member lies before the edge. Its name is looked up only where it counts.
+    pub(super) fn is_behind<'m>(&self, score: f64, name: impl FnOnce() -> &'m [u8]) -> bool {
+        let (order, after) = match *self {
+            Self::Score { score: at, after } => (order_of(score, at), after),
+            Self::Member { member, after } => (name().cmp(member), after),
+            Self::Place { score: at, member, after } => {
+                (order_of(score, at).then_with(|| name().cmp(member)), after)
+            }
+        };
+        order == Ordering::Less || (after && order == Ordering::Equal)
+    }
+}
+
+/// Scores are never NaN; 0 and -0 are the same.
+pub(super) fn order_of(a: f64, b: f64) -> Ordering {
+    a.partial_cmp(&b).unwrap_or(Ordering::Equal)
+}
+
+/// Name of a member.
+pub(super) fn name_of<'l>(lane: &'l Lane<'_>, record: u64) -> &'l [u8] {
+    let header = Header::load(lane, record);
+    lane.bytes(record + Header::BYTES, usize::from(header.key_len))
+}
+
+/// A node as it was when it was looked at.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Node {
+    at: u64,
+    head: [u8; HEAD_BYTES],
+}
+
+impl Node {
+    pub fn load(lane: &Lane<'_>, at: u64) -> Self {
+        let mut head = [0; HEAD_BYTES];
+        head.copy_from_slice(lane.bytes(at, HEAD_BYTES));
+        Self { at, head }
+    }
+
+    /// Whether the head makes sense; a node that was not written by this process is asked before use.
+    pub fn is_sound(&self) -> bool {
+        let mut seen = 0u64;
+        self.head[AT_ORDER..].iter().for_each(|slot| seen |= 1u64.unbounded_shl((*slot).into()));
+        (1..=SLOTS).contains(&self.len()) && seen == (1 << SLOTS) - 1
+    }
+
+    pub fn at(&self) -> u64 {
+        self.at
+    }
+
+    pub fn len(&self) -> usize {
+        usize::from(self.head[0])
+    }
+
+    pub fn level(&self) -> u8 {
+        self.head[AT_LEVEL]
+    }
+
+    fn slot(&self, position: usize) -> u64 {
+        let width = words_of(self.level()) * 8;
+        self.at + HEAD_BYTES as u64 + u64::from(self.head[AT_ORDER + position]) * width as u64
+    }
+
+    pub fn item(&self, lane: &Lane<'_>, position: usize) -> Item {
+        let at = self.slot(position);
+        let (score, record) = (f64::from_bits(lane.load(at)), lane.load(at + 8));
+        if self.level() == 0 {
+            return Item::of_member(score, record);
+        }
+        Item { score, record, child: lane.load(at + 16), count: lane.load(at + 24) }
+    }
+
+    pub fn items<'n>(&'n self, lane: &'n Lane<'_>) -> impl DoubleEndedIterator<Item = Item> + 'n {
+        (0..self.len()).map(|position| self.item(lane, position))
+    }
+
+    /// Members at and below the node.
+    pub fn members(&self, lane: &Lane<'_>) -> u64 {
+        self.members_before(lane, self.len())
+    }
+
+    /// Members at and below the entries before `position`.
+    pub fn members_before(&self, lane: &Lane<'_>, position: usize) -> u64 {
+        if self.level() == 0 {
+            return position as u64;
+        }
+        (0..position).map(|position| lane.load(self.slot(position) + 24)).sum()
+    }
+
+    /// How many entries lie before the edge.
+    pub fn entries_before(&self, lane: &Lane<'_>, edge: &Edge<'_>) -> usize {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = (low + high) / 2;
+            let at = self.slot(middle);
+            let name = || name_of(lane, lane.load(at + 8));
+            if edge.is_behind(f64::from_bits(lane.load(at)), name) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
+    /// A new node that nothing reaches yet.
+    pub fn create(op: &mut Op<'_>, id: LaneId, level: u8, items: &[Item]) -> Result<u64, Stop> {
+        let words = words_of(level);
+        let at = op.alloc(id, (HEAD_BYTES + SLOTS * words * 8) as u64)?;
+        let bytes = op.fill(id, at, HEAD_BYTES + items.len() * words * 8, false)?;
+        let (head, slots) = bytes.split_at_mut(HEAD_BYTES);
+        head.fill(0);
+        (head[0], head[AT_LEVEL]) = (items.len() as u8, level);
+        (0u8..).zip(&mut head[AT_ORDER..]).for_each(|(slot, byte)| *byte = slot);
+        for (slot, item) in slots.chunks_exact_mut(words * 8).zip(items) {
+            for (bytes, word) in slot.chunks_exact_mut(8).zip(item.words()) {
+                bytes.copy_from_slice(&word.to_le_bytes());
+            }
+        }
+        Ok(at)
+    }
+
+    /// Adds an entry at `position`; there must be room.
+    ///
+    /// A slot that was freed by the same operation may be taken again: so its old bytes are logged, too.
+    pub fn insert(
+        &mut self,
+        op: &mut Op<'_>,
+        id: LaneId,
+        position: usize,
+        item: &Item,
+    ) -> Result<(), Stop> {
+        let len = self.len();
+        assert!(len < SLOTS && position <= len, "entry {position} of {len}");
+        self.head[AT_ORDER + position..=AT_ORDER + len].rotate_right(1);
+        self.head[0] += 1;
+        let mut bytes = [0; INNER_WORDS * 8];
+        for (bytes, word) in bytes.chunks_exact_mut(8).zip(item.words()) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        op.overwrite(id, self.slot(position), &bytes[..words_of(self.level()) * 8])?;
+        op.overwrite(id, self.at, &self.head[..=AT_ORDER + len])
+    }
+
+    /// Takes out `count` entries from `position` on.
+    pub fn remove(
+        &mut self,
+        op: &mut Op<'_>,
+        id: LaneId,
+        position: usize,
+        count: usize,
+    ) -> Result<(), Stop> {
+        let len = self.len();
+        self.head[AT_ORDER + position..AT_ORDER + len].rotate_left(count);
+        self.head[0] -= count as u8;
+        op.overwrite(id, self.at, &self.head[..AT_ORDER + len])
+    }
+
+    /// Takes out all entries but the first `len`.
+    pub fn truncate(&mut self, op: &mut Op<'_>, id: LaneId, len: usize) -> Result<(), Stop> {
+        self.head[0] = len as u8;
+        op.overwrite(id, self.at, &self.head[..AT_ORDER])
+    }
+
+    /// Notes what the child at `position` has now.
+    pub fn refresh(
+        &self,
+        op: &mut Op<'_>,
+        id: LaneId,
+        position: usize,
+        (lowest, count): (Item, u64),
+    ) -> Result<(), Stop> {
+        let at = self.slot(position);
+        op.store(id, at, lowest.score.to_bits())?;
+        op.store(id, at + 8, lowest.record)?;
+        op.store(id, at + 24, count)
+    }
+
+    /// Gives the entry at `position` of a leaf another score, which leaves it in its place.
+    pub fn rescore(
+        &self,
+        op: &mut Op<'_>,
+        id: LaneId,
+        position: usize,
+        score: f64,
+    ) -> Result<(), Stop> {
+        op.store(id, self.slot(position), score.to_bits())
+    }
+}
+
+fn words_of(level: u8) -> usize {
+    if level == 0 { LEAF_WORDS } else { INNER_WORDS }
+}
