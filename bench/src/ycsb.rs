@@ -1,0 +1,457 @@
+//! A run of `bench ycsb`: sides opened and loaded, slices in turn, what each side says.
+//!
+//! Two sides are open at the same time, and do the same streams of operations in slices of their own. While one
+//! is measured, the other may still be cleaning what its slice left behind; so before each slice the other is
+//! given a moment to come to rest (bounded: a store that goes on writing is measured beside it).
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use perdura_media::file::{Direct, Engine};
+use perdura_region::region::BUDGET_MIN_BYTES;
+use perdura_region::{Config, PolicyKind};
+
+use crate::dist::{Chooser, Distribution};
+use crate::drive::{Crew, Plan, Quota, Slice, load};
+use crate::machine::Machine;
+use crate::pairs::Ratio;
+use crate::report::{Configuration, SideResult, YcsbResult};
+use crate::tally::summaries;
+use crate::target::{
+    Figures, RedisTarget, SpawnOptions, SpawnedTarget, StoreOptions, StoreTarget, Target,
+    TargetError,
+};
+use crate::workload::{KeySpace, Layout, Pool, Workload};
+
+/// What to run.
+#[derive(Debug, Clone)]
+pub struct YcsbSettings {
+    /// Which mix.
+    pub workload: Workload,
+    /// Instead of the workload's own.
+    pub distribution: Option<Distribution>,
+    /// Records to load.
+    pub records: u64,
+    /// Of each side, all slices together.
+    pub quota: Quota,
+    /// Shape of a record.
+    pub layout: Layout,
+    /// Threads.
+    pub threads: usize,
+    /// Operations on their way at a time, for each thread.
+    pub pipeline: usize,
+    /// Operations a second.
+    pub rate: Option<f64>,
+    /// Other work of each operation.
+    pub think: Duration,
+    /// Longest scan.
+    pub scan_max: usize,
+    /// Slices of each side.
+    pub pairs: usize,
+    /// Seed of all streams.
+    pub seed: u64,
+    /// Load the records first.
+    pub load: bool,
+    /// What is measured.
+    pub place: Place,
+    /// The first side.
+    pub side: SideSettings,
+    /// The second side.
+    pub compare: Option<SideSettings>,
+}
+
+/// What is measured.
+#[derive(Debug, Clone)]
+pub enum Place {
+    /// The store, embedded.
+    Embedded(Setup),
+    /// Servers of our own.
+    Spawned {
+        /// Sizes and checkpoints.
+        setup: Setup,
+        /// The program, without `serve`.
+        program: PathBuf,
+    },
+    /// A server that runs.
+    Server {
+        /// Host and port.
+        address: String,
+        /// Its password.
+        password: Option<String>,
+    },
+}
+
+/// How a store is set up.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// Folder for images.
+    pub dir: PathBuf,
+    /// Memory of each side; `None`: what the records need.
+    pub memory_bytes: Option<u64>,
+    /// Time between checkpoints.
+    pub checkpoint_every: Option<Duration>,
+    /// Victim policy.
+    pub policy: PolicyKind,
+    /// How the image is written.
+    pub engine: Engine,
+    /// Whether the page cache is bypassed.
+    pub direct: Direct,
+    /// Threads of the final flush.
+    pub flush_threads: usize,
+}
+
+/// What makes a side differ from the other.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SideSettings {
+    /// What may be dirty.
+    pub budget: BudgetShare,
+}
+
+/// A budget.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum BudgetShare {
+    /// Percent of the data's bytes.
+    Percent(f64),
+    /// Bytes.
+    Bytes(u64),
+}
+
+impl BudgetShare {
+    /// In bytes; never below what a region needs to proceed.
+    pub fn bytes_of(self, data_bytes: u64) -> u64 {
+        let bytes = match self {
+            Self::Percent(percent) => (data_bytes as f64 * percent / 100.0) as u64,
+            Self::Bytes(bytes) => bytes,
+        };
+        bytes.max(BUDGET_MIN_BYTES)
+    }
+}
+
+/// What a run is doing: done, of, and what.
+pub type Progress<'p> = &'p (dyn Fn(&str, u64, u64) + Sync);
+
+impl YcsbSettings {
+    /// The user's bytes of the records loaded.
+    pub fn data_bytes(&self) -> u64 {
+        self.records * self.layout.record_bytes()
+    }
+
+    fn distribution(&self) -> Distribution {
+        self.distribution.unwrap_or(self.workload.distribution)
+    }
+
+    /// Inserts to make room for.
+    fn expected_new(&self) -> u64 {
+        match self.quota {
+            Quota::Operations(operations) => self.workload.expected_new(operations),
+            // As many as a fast store could do.
+            Quota::Time(time) => {
+                self.workload.expected_new((time.as_secs_f64() * RATE_GUESS) as u64)
+            }
+        }
+    }
+
+    /// Memory of a side: records with their slack, an index, and a part of a span for each shard and size.
+    fn memory_bytes(&self, setup: &Setup) -> u64 {
+        let records = self.records + self.expected_new();
+        let needed = records * (self.layout.record_bytes() + RECORD_OVERHEAD_BYTES) * 3 / 2;
+        setup.memory_bytes.unwrap_or((needed + MEMORY_FLOOR_BYTES).next_multiple_of(1 << 20))
+    }
+
+    fn configuration(&self) -> Configuration {
+        let setup = match &self.place {
+            Place::Embedded(setup) | Place::Spawned { setup, .. } => Some(setup),
+            Place::Server { .. } => None,
+        };
+        let (operations, duration_ns) = match self.quota {
+            Quota::Operations(operations) => (Some(operations), None),
+            Quota::Time(time) => (None, Some(time.as_nanos() as u64)),
+        };
+        Configuration {
+            about: self.workload.about.into(),
+            distribution: self.distribution().name().into(),
+            records: self.records,
+            data_bytes: self.data_bytes(),
+            record: self.layout.kind,
+            fields: self.layout.fields,
+            field_bytes: self.layout.field_bytes,
+            write_all_fields: self.layout.write_all,
+            operations,
+            duration_ns,
+            threads: self.threads,
+            pipeline: self.pipeline,
+            target_rate_ops_per_s: self.rate,
+            think_ns: self.think.as_nanos() as u64,
+            scan_max: self.scan_max,
+            pairs: self.pairs,
+            seed: self.seed,
+            checkpoint_ns: setup
+                .and_then(|setup| setup.checkpoint_every)
+                .map(|every| every.as_nanos() as u64),
+        }
+    }
+}
+
+const RATE_GUESS: f64 = 500_000.0;
+const RECORD_OVERHEAD_BYTES: u64 = 96;
+const MEMORY_FLOOR_BYTES: u64 = 64 << 20;
+const REST_LOOK_EVERY: Duration = Duration::from_millis(20);
+const REST_WITHIN: Duration = Duration::from_secs(1);
+
+/// Runs it.
+///
+/// # Errors
+/// A target cannot be had or is lost. Operations that are refused are counted in the result instead.
+pub fn run(settings: &YcsbSettings, progress: Progress<'_>) -> Result<YcsbResult, TargetError> {
+    let machine = Machine::here();
+    let pool = Pool::new(settings.seed, settings.layout.field_bytes);
+    let mut opened = vec![open(settings, &settings.side)?];
+    if let Some(side) = &settings.compare {
+        opened.push(open(settings, side)?);
+    }
+    let spaces: Vec<_> = opened.iter().map(|_| KeySpace::new(settings.records)).collect();
+    let plans: Vec<_> = spaces.iter().map(|keys| plan(settings, keys, &pool)).collect();
+    if settings.load {
+        for (index, (target, plan)) in opened.iter().zip(&plans).enumerate() {
+            let what = if index == 0 { "loading" } else { "loading the other side" };
+            let told = |done| progress(what, done, settings.records);
+            load(&**target, plan, settings.threads, settings.seed, &told)?;
+        }
+    }
+    for (target, side) in
+        opened.iter().zip(std::iter::once(&settings.side).chain(&settings.compare))
+    {
+        // Begins the high-water mark anew, where there is one.
+        let bytes = side.budget.bytes_of(settings.data_bytes());
+        match target.set_budget(bytes) {
+            Ok(()) | Err(TargetError::Unsupported { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let sides = measure(settings, &opened, &plans, progress)?;
+    let ratio = match &sides[..] {
+        [side, other] => Ratio::of(&side.throughputs(), &other.throughputs()),
+        _ => None,
+    };
+    let mut results = sides
+        .into_iter()
+        .zip(&mut opened)
+        .map(|(side, target)| side.result(settings, &mut **target))
+        .collect::<Result<Vec<_>, _>>()?
+        .into_iter();
+    let mut result = YcsbResult {
+        kind: "ycsb".into(),
+        workload: settings.workload.name.into(),
+        machine,
+        configuration: settings.configuration(),
+        ratio: None,
+        ratio_ci95: None,
+        ratio_per_pair: Vec::new(),
+        side: results.next().unwrap_or_default(),
+        compare: results.next(),
+    };
+    result.set_ratio(ratio);
+    Ok(result)
+}
+
+fn plan<'p>(settings: &'p YcsbSettings, keys: &'p KeySpace, pool: &'p Pool) -> Plan<'p> {
+    Plan {
+        workload: settings.workload,
+        keys,
+        layout: &settings.layout,
+        pool,
+        scan_max: settings.scan_max,
+        rate: settings.rate,
+        pipeline: settings.pipeline,
+        think: settings.think,
+    }
+}
+
+fn open(settings: &YcsbSettings, side: &SideSettings) -> Result<Box<dyn Target>, TargetError> {
+    let budget_bytes = side.budget.bytes_of(settings.data_bytes());
+    let layout = settings.layout.clone();
+    let indexed = settings.workload.scans();
+    Ok(match &settings.place {
+        Place::Embedded(setup) => {
+            let memory_bytes = settings.memory_bytes(setup);
+            let config = Config {
+                reserved_bytes: Some(memory_bytes),
+                checkpoint_every: setup.checkpoint_every,
+                policy: setup.policy,
+                seed: settings.seed,
+                ..Config::new(memory_bytes, budget_bytes)
+            };
+            let options = StoreOptions {
+                dir: setup.dir.clone(),
+                config,
+                engine: setup.engine,
+                direct: setup.direct,
+                flush_threads: setup.flush_threads,
+            };
+            Box::new(StoreTarget::create(&options, layout)?)
+        }
+        Place::Spawned { setup, program } => {
+            let every = setup.checkpoint_every;
+            let checkpoint = every.map_or("off".into(), |every| format!("{}ms", every.as_millis()));
+            let options = SpawnOptions {
+                program: program.clone(),
+                dir: setup.dir.clone(),
+                memory_bytes: settings.memory_bytes(setup),
+                budget_bytes,
+                extra: ["--checkpoint", &checkpoint, "--policy", setup.policy.name()]
+                    .map(str::to_owned)
+                    .to_vec(),
+            };
+            Box::new(SpawnedTarget::start(&options, &layout, indexed)?)
+        }
+        Place::Server { address, password } => {
+            Box::new(RedisTarget::connect(address, password.clone(), layout, indexed)?)
+        }
+    })
+}
+
+/// A side while it is measured, and after.
+struct Measured {
+    slices: Vec<Slice>,
+    tally: crate::tally::Tally,
+    before: Figures,
+    after: Figures,
+    side: SideSettings,
+}
+
+fn measure(
+    settings: &YcsbSettings,
+    opened: &[Box<dyn Target>],
+    plans: &[Plan<'_>],
+    progress: Progress<'_>,
+) -> Result<Vec<Measured>, TargetError> {
+    let chooser = Chooser::new(settings.distribution(), settings.records, settings.expected_new());
+    let mut crews = opened
+        .iter()
+        .zip(plans)
+        .map(|(target, plan)| Crew::new(plan, &**target, settings.threads, &chooser, settings.seed))
+        .collect::<Result<Vec<_>, _>>()?;
+    let before = figures(&crews)?;
+    let mut slices = vec![Vec::new(); crews.len()];
+    let whole = (settings.pairs * crews.len()) as u64;
+    for pair in 0..settings.pairs {
+        let quota = part(settings.quota, pair as u64, settings.pairs as u64);
+        for turn in 0..crews.len() {
+            // The first of a pair is the second of the next.
+            let index = if pair % 2 == 0 { turn } else { crews.len() - 1 - turn };
+            rest(&crews, index)?;
+            let sliced = (pair * crews.len() + turn) as u64;
+            let told = |done: u64| match quota {
+                Quota::Operations(of) => {
+                    progress("measuring", sliced * of + done, whole * of);
+                }
+                Quota::Time(_) => progress("measuring", sliced, whole),
+            };
+            slices[index].push(crews[index].slice(quota, &told)?);
+        }
+    }
+    let after = figures(&crews)?;
+    let sides = std::iter::once(settings.side).chain(settings.compare);
+    let figures = before.into_iter().zip(after);
+    let sides = crews.iter().zip(slices).zip(figures).zip(sides);
+    Ok(sides
+        .map(|(((crew, slices), (before, after)), side)| Measured {
+            slices,
+            tally: crew.tally(),
+            before,
+            after,
+            side,
+        })
+        .collect())
+}
+
+fn figures(crews: &[Crew<'_>]) -> Result<Vec<Figures>, TargetError> {
+    crews.iter().map(|crew| crew.target().figures()).collect()
+}
+
+/// The part of a quota that a slice has.
+fn part(quota: Quota, index: u64, of: u64) -> Quota {
+    match quota {
+        Quota::Operations(all) => {
+            Quota::Operations((all / of + u64::from(index < all % of)).max(1))
+        }
+        Quota::Time(time) => Quota::Time(time / of as u32),
+    }
+}
+
+/// Waits until the sides other than `index` write nothing to their SSD, for a second at most.
+fn rest(crews: &[Crew<'_>], index: usize) -> Result<(), TargetError> {
+    let began = Instant::now();
+    for (_, other) in crews.iter().enumerate().filter(|(other, _)| *other != index) {
+        let mut written = other.target().figures()?.get("device_bytes");
+        while written.is_some() && began.elapsed() < REST_WITHIN {
+            std::thread::sleep(REST_LOOK_EVERY);
+            let now = other.target().figures()?.get("device_bytes");
+            if now == written {
+                break;
+            }
+            written = now;
+        }
+    }
+    Ok(())
+}
+
+impl Measured {
+    fn throughputs(&self) -> Vec<f64> {
+        let of = |slice: &Slice| slice.operations as f64 / (slice.elapsed_ns.max(1) as f64 / 1e9);
+        self.slices.iter().map(of).collect()
+    }
+
+    fn result(
+        self,
+        settings: &YcsbSettings,
+        target: &mut dyn Target,
+    ) -> Result<SideResult, TargetError> {
+        let since = self.after.since(&self.before);
+        let elapsed_ns = self.slices.iter().map(|slice| slice.elapsed_ns).sum::<u64>().max(1);
+        let cpu_ns: Option<u64> = self.slices.iter().map(|slice| slice.cpu_ns).sum();
+        let operations = self.tally.operations;
+        let target_name = target.describe();
+        let flush = target.finish()?;
+        let ssd_bytes = since.get("device_bytes");
+        let with_flush = ssd_bytes.zip(flush).map(|(bytes, flush)| bytes + flush.device_bytes);
+        let per_s = |bytes: u64| bytes as f64 / (elapsed_ns as f64 / 1e9);
+        let budget_bytes = since.get("budget_bytes");
+        let data_bytes = settings.data_bytes() as f64;
+        Ok(SideResult {
+            target: target_name,
+            budget_percent: budget_bytes.map(|_| match self.side.budget {
+                BudgetShare::Percent(percent) => percent,
+                BudgetShare::Bytes(bytes) => 100.0 * bytes as f64 / data_bytes,
+            }),
+            budget_bytes,
+            dirty_bytes_max: since.get("dirty_bytes_max"),
+            operations,
+            elapsed_ns,
+            throughput_ops_per_s: operations as f64 / (elapsed_ns as f64 / 1e9),
+            latency_ns: summaries(&self.tally.latency),
+            service_ns: summaries(&self.tally.service),
+            batch_ns: self.tally.batch.summary(),
+            errors: self.tally.errors,
+            missing: self.tally.missing,
+            first_error: self.tally.first_error,
+            cpu_ns_per_operation: cpu_ns.map(|ns| ns as f64 / operations.max(1) as f64),
+            cpu_of: cpu_ns.map(|_| match settings.place {
+                Place::Embedded(_) => "this process: load generator, store and cleaner".into(),
+                _ => "the server's process".into(),
+            }),
+            user_bytes_written: self.tally.user_bytes,
+            ssd_bytes_written: ssd_bytes,
+            ssd_bytes_written_with_flush: with_flush,
+            flush_ns: flush.map(|flush| flush.elapsed_ns),
+            write_rate_bytes_per_s: ssd_bytes.map(per_s),
+            write_rate_with_flush_bytes_per_s: with_flush.map(per_s),
+            stalls: since.get("stalls"),
+            stall_ns: since.get("stall_ns"),
+            stall_ns_max: since.get("stall_ns_max"),
+            traps: since.get("faults"),
+            reprotections: since.get("reprotections"),
+            figures: since.into_map(),
+        })
+    }
+}

@@ -1,0 +1,129 @@
+//! A result, for a person at a terminal.
+
+use std::fmt::{self, Display, Formatter};
+use std::time::Duration;
+
+use perdura_bench::report::{SideResult, YcsbResult};
+use perdura_media::{Bytes, BytesPerSecond, format_duration};
+
+pub struct Shown<'r>(pub &'r YcsbResult);
+
+impl Display for Shown<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self(result) = self;
+        let (machine, setup) = (&result.machine, &result.configuration);
+        writeln!(
+            f,
+            "workload {} ({}), {} over {} records of {} ({} of data), seed {}, {} threads",
+            result.workload.to_uppercase(),
+            setup.about,
+            setup.distribution,
+            setup.records,
+            Bytes(setup.data_bytes / setup.records.max(1)),
+            Bytes(setup.data_bytes),
+            setup.seed,
+            setup.threads,
+        )?;
+        writeln!(
+            f,
+            "{}, {} processors, {}; perdura {} {}{}",
+            machine.cpu,
+            machine.cpus,
+            machine.kernel,
+            machine.version,
+            machine.revision,
+            if machine.is_release { "" } else { " (NOT a release build)" },
+        )?;
+        side(f, &result.side)?;
+        if let Some(other) = &result.compare {
+            side(f, other)?;
+        }
+        if let (Some(ratio), Some([low, high])) = (result.ratio, result.ratio_ci95) {
+            write!(
+                f,
+                "\nratio of throughputs {ratio:.3}, 95 % interval {low:.3} to {high:.3}, {} pairs",
+                result.ratio_per_pair.len()
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn side(f: &mut Formatter<'_>, side: &SideResult) -> fmt::Result {
+    writeln!(f, "\n{}", side.target)?;
+    if let (Some(percent), Some(budget), Some(dirty)) =
+        (side.budget_percent, side.budget_bytes, side.dirty_bytes_max)
+    {
+        writeln!(
+            f,
+            "  budget          {} ({percent:.3} % of the data), at most {} dirty",
+            Bytes(budget),
+            Bytes(dirty),
+        )?;
+    }
+    writeln!(
+        f,
+        "  throughput      {:.0} operations/s ({} in {}), {} errors, {} missing",
+        side.throughput_ops_per_s,
+        side.operations,
+        format_duration(Duration::from_nanos(side.elapsed_ns)),
+        side.errors,
+        side.missing,
+    )?;
+    if let Some(error) = &side.first_error {
+        writeln!(f, "  first error     {error}")?;
+    }
+    if let (Some(cpu_ns), Some(whose)) = (side.cpu_ns_per_operation, &side.cpu_of) {
+        writeln!(f, "  processor time  {:.2} us/operation ({whose})", cpu_ns / 1e3)?;
+    }
+    let header = ["us", "mean", "p50", "p99", "p99.9", "max"];
+    let [us, rest @ ..] = header;
+    write!(f, "  {us:<16}")?;
+    rest.iter().try_for_each(|name| write!(f, "{name:>10}"))?;
+    writeln!(f)?;
+    let us = |ns: u64| ns as f64 / 1e3;
+    let batch = side.batch_ns.iter().map(|times| ("whole batch", times));
+    for (name, times) in side.latency_ns.iter().map(|(name, times)| (&**name, times)).chain(batch) {
+        writeln!(
+            f,
+            "  {name:<18}{:>8.2}{:>10.2}{:>10.2}{:>10.2}{:>10.1}",
+            times.mean / 1e3,
+            us(times.p50),
+            us(times.p99),
+            us(times.p99_9),
+            us(times.max),
+        )?;
+    }
+    ssd(f, side)
+}
+
+fn ssd(f: &mut Formatter<'_>, side: &SideResult) -> fmt::Result {
+    let Some(written) = side.ssd_bytes_written else { return Ok(()) };
+    let rate = |rate: Option<f64>| BytesPerSecond(rate.unwrap_or(0.0) as u64);
+    writeln!(
+        f,
+        "  to the SSD      {} for {} of the user's: {:.3}; {}",
+        Bytes(written),
+        Bytes(side.user_bytes_written),
+        written as f64 / side.user_bytes_written.max(1) as f64,
+        rate(side.write_rate_bytes_per_s),
+    )?;
+    if let (Some(all), Some(flush_ns)) = (side.ssd_bytes_written_with_flush, side.flush_ns) {
+        writeln!(
+            f,
+            "  with the flush  {}; {}; flushed in {}",
+            Bytes(all),
+            rate(side.write_rate_with_flush_bytes_per_s),
+            format_duration(Duration::from_nanos(flush_ns)),
+        )?;
+    }
+    let count = |value: Option<u64>| value.unwrap_or(0);
+    writeln!(
+        f,
+        "  stalls          {} ({}); {} traps, {} re-protections",
+        count(side.stalls),
+        format_duration(Duration::from_nanos(count(side.stall_ns))),
+        count(side.traps),
+        count(side.reprotections),
+    )
+}
