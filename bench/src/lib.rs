@@ -3,6 +3,7 @@
 //! `ycsb` is a run, `drive` its threads, `target` what is measured, `workload` and `dist` what is asked of it,
 //! `tally` and `pairs` what comes of it, `report` how it is told, `machine` where it was.
 
+pub mod causes;
 pub mod dist;
 pub mod drive;
 pub mod hash;

@@ -8,9 +8,10 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use perdura_media::file::{Direct, Engine};
-use perdura_region::region::BUDGET_MIN_BYTES;
-use perdura_region::{Config, PolicyKind};
+use perdura_region::region::{BUDGET_MIN_BYTES, REGION_MIN_BYTES};
+use perdura_region::{Config, PolicyKind, TrackingKind};
 
+use crate::causes::{Causes, trap_ns};
 use crate::dist::{Chooser, Distribution};
 use crate::drive::{Crew, Plan, Quota, Slice, load};
 use crate::machine::Machine;
@@ -18,8 +19,8 @@ use crate::pairs::Ratio;
 use crate::report::{Configuration, SideResult, YcsbResult};
 use crate::tally::summaries;
 use crate::target::{
-    Figures, RedisTarget, SpawnOptions, SpawnedTarget, StoreOptions, StoreTarget, Target,
-    TargetError,
+    ArrayTarget, Figures, RedisTarget, SpawnOptions, SpawnedTarget, StoreOptions, StoreTarget,
+    Target, TargetError,
 };
 use crate::workload::{KeySpace, Layout, Pool, Workload};
 
@@ -58,6 +59,8 @@ pub struct YcsbSettings {
     pub side: SideSettings,
     /// The second side.
     pub compare: Option<SideSettings>,
+    /// Also measure the first side without the upkeep of recency.
+    pub ablate_recency: bool,
 }
 
 /// What is measured.
@@ -65,6 +68,8 @@ pub struct YcsbSettings {
 pub enum Place {
     /// The store, embedded.
     Embedded(Setup),
+    /// Records in an array in bare memory.
+    Array(Setup),
     /// Servers of our own.
     Spawned {
         /// Sizes and checkpoints.
@@ -90,6 +95,8 @@ pub struct Setup {
     pub memory_bytes: Option<u64>,
     /// Time between checkpoints.
     pub checkpoint_every: Option<Duration>,
+    /// How writes are noticed.
+    pub tracking: TrackingKind,
     /// Victim policy.
     pub policy: PolicyKind,
     /// How the image is written.
@@ -105,6 +112,8 @@ pub struct Setup {
 pub struct SideSettings {
     /// What may be dirty.
     pub budget: BudgetShare,
+    /// Whether it is noted which dirty data are written again.
+    pub recency: bool,
 }
 
 /// A budget.
@@ -154,15 +163,15 @@ impl YcsbSettings {
     /// Memory of a side: records with their slack, an index, and a part of a span for each shard and size.
     fn memory_bytes(&self, setup: &Setup) -> u64 {
         let records = self.records + self.expected_new();
+        if let (Place::Array(_), None) = (&self.place, setup.memory_bytes) {
+            return ArrayTarget::memory_bytes(&self.layout, records).max(REGION_MIN_BYTES);
+        }
         let needed = records * (self.layout.record_bytes() + RECORD_OVERHEAD_BYTES) * 3 / 2;
         setup.memory_bytes.unwrap_or((needed + MEMORY_FLOOR_BYTES).next_multiple_of(1 << 20))
     }
 
     fn configuration(&self) -> Configuration {
-        let setup = match &self.place {
-            Place::Embedded(setup) | Place::Spawned { setup, .. } => Some(setup),
-            Place::Server { .. } => None,
-        };
+        let setup = self.place.setup();
         let (operations, duration_ns) = match self.quota {
             Quota::Operations(operations) => (Some(operations), None),
             Quota::Time(time) => (None, Some(time.as_nanos() as u64)),
@@ -188,6 +197,46 @@ impl YcsbSettings {
             checkpoint_ns: setup
                 .and_then(|setup| setup.checkpoint_every)
                 .map(|every| every.as_nanos() as u64),
+            policy: setup.map(|setup| setup.policy.name().into()),
+            trap_mode: setup.is_some_and(|setup| setup.tracking != TrackingKind::Barrier),
+        }
+    }
+
+    /// The sides, in the order of their results.
+    fn sides(&self) -> Vec<SideSettings> {
+        let without = SideSettings { recency: false, ..self.side };
+        let without = self.ablate_recency.then_some(without);
+        std::iter::once(self.side).chain(self.compare).chain(without).collect()
+    }
+
+    fn store_options(&self, setup: &Setup, side: &SideSettings) -> StoreOptions {
+        let memory_bytes = self.memory_bytes(setup);
+        let budget_bytes = side.budget.bytes_of(self.data_bytes());
+        let config = Config {
+            reserved_bytes: Some(memory_bytes),
+            checkpoint_every: setup.checkpoint_every,
+            tracking: setup.tracking,
+            policy: setup.policy,
+            recency: side.recency,
+            seed: self.seed,
+            ..Config::new(memory_bytes, budget_bytes)
+        };
+        StoreOptions {
+            dir: setup.dir.clone(),
+            config,
+            engine: setup.engine,
+            direct: setup.direct,
+            flush_threads: setup.flush_threads,
+        }
+    }
+}
+
+impl Place {
+    /// How its stores are set up; `None`: they are set up already.
+    pub fn setup(&self) -> Option<&Setup> {
+        match self {
+            Self::Embedded(setup) | Self::Array(setup) | Self::Spawned { setup, .. } => Some(setup),
+            Self::Server { .. } => None,
         }
     }
 }
@@ -205,35 +254,28 @@ const REST_WITHIN: Duration = Duration::from_secs(1);
 pub fn run(settings: &YcsbSettings, progress: Progress<'_>) -> Result<YcsbResult, TargetError> {
     let machine = Machine::here();
     let pool = Pool::new(settings.seed, settings.layout.field_bytes);
-    let mut opened = vec![open(settings, &settings.side)?];
-    if let Some(side) = &settings.compare {
-        opened.push(open(settings, side)?);
-    }
+    let sides = settings.sides();
+    let mut opened =
+        sides.iter().map(|side| open(settings, side)).collect::<Result<Vec<_>, _>>()?;
     let spaces: Vec<_> = opened.iter().map(|_| KeySpace::new(settings.records)).collect();
     let plans: Vec<_> = spaces.iter().map(|keys| plan(settings, keys, &pool)).collect();
     if settings.load {
-        for (index, (target, plan)) in opened.iter().zip(&plans).enumerate() {
-            let what = if index == 0 { "loading" } else { "loading the other side" };
-            let told = |done| progress(what, done, settings.records);
+        for (target, plan) in opened.iter().zip(&plans) {
+            let told = |done| progress("loading", done, settings.records);
             load(&**target, plan, settings.threads, settings.seed, &told)?;
         }
     }
-    for (target, side) in
-        opened.iter().zip(std::iter::once(&settings.side).chain(&settings.compare))
-    {
+    for (target, side) in opened.iter().zip(&sides) {
         // Begins the high-water mark anew, where there is one.
-        let bytes = side.budget.bytes_of(settings.data_bytes());
-        match target.set_budget(bytes) {
+        match target.set_budget(side.budget.bytes_of(settings.data_bytes())) {
             Ok(()) | Err(TargetError::Unsupported { .. }) => {}
             Err(error) => return Err(error),
         }
     }
-    let sides = measure(settings, &opened, &plans, progress)?;
-    let ratio = match &sides[..] {
-        [side, other] => Ratio::of(&side.throughputs(), &other.throughputs()),
-        _ => None,
-    };
-    let mut results = sides
+    let trap_ns = price_of_a_trap(settings)?;
+    let measured = measure(settings, &sides, &opened, &plans, progress)?;
+    let throughputs: Vec<_> = measured.iter().map(Measured::throughputs).collect();
+    let mut results = measured
         .into_iter()
         .zip(&mut opened)
         .map(|(side, target)| side.result(settings, &mut **target))
@@ -248,10 +290,31 @@ pub fn run(settings: &YcsbSettings, progress: Progress<'_>) -> Result<YcsbResult
         ratio_ci95: None,
         ratio_per_pair: Vec::new(),
         side: results.next().unwrap_or_default(),
-        compare: results.next(),
+        compare: settings.compare.and_then(|_| results.next()),
+        without_recency: results.next(),
+        causes: None,
     };
-    result.set_ratio(ratio);
+    if settings.compare.is_some() {
+        result.set_ratio(Ratio::of(&throughputs[0], &throughputs[1]));
+        result.causes = Causes::of(&result, trap_ns);
+    }
+    if let (Some(causes), true) = (&mut result.causes, settings.ablate_recency) {
+        let without = throughputs.last().and_then(|last| Ratio::of(last, &throughputs[0]));
+        causes.without_recency_ratio = without.as_ref().map(|without| without.ratio);
+        causes.without_recency_ci95 = without.map(|without| without.ci95);
+    }
     Ok(result)
+}
+
+fn price_of_a_trap(settings: &YcsbSettings) -> Result<Option<f64>, TargetError> {
+    match &settings.place {
+        Place::Embedded(setup) | Place::Array(setup)
+            if setup.tracking != TrackingKind::Barrier && settings.compare.is_some() =>
+        {
+            trap_ns(&settings.store_options(setup, &settings.side))
+        }
+        _ => Ok(None),
+    }
 }
 
 fn plan<'p>(settings: &'p YcsbSettings, keys: &'p KeySpace, pool: &'p Pool) -> Plan<'p> {
@@ -273,22 +336,10 @@ fn open(settings: &YcsbSettings, side: &SideSettings) -> Result<Box<dyn Target>,
     let indexed = settings.workload.scans();
     Ok(match &settings.place {
         Place::Embedded(setup) => {
-            let memory_bytes = settings.memory_bytes(setup);
-            let config = Config {
-                reserved_bytes: Some(memory_bytes),
-                checkpoint_every: setup.checkpoint_every,
-                policy: setup.policy,
-                seed: settings.seed,
-                ..Config::new(memory_bytes, budget_bytes)
-            };
-            let options = StoreOptions {
-                dir: setup.dir.clone(),
-                config,
-                engine: setup.engine,
-                direct: setup.direct,
-                flush_threads: setup.flush_threads,
-            };
-            Box::new(StoreTarget::create(&options, layout)?)
+            Box::new(StoreTarget::create(&settings.store_options(setup, side), layout)?)
+        }
+        Place::Array(setup) => {
+            Box::new(ArrayTarget::create(&settings.store_options(setup, side), layout)?)
         }
         Place::Spawned { setup, program } => {
             let every = setup.checkpoint_every;
@@ -321,6 +372,7 @@ struct Measured {
 
 fn measure(
     settings: &YcsbSettings,
+    sides: &[SideSettings],
     opened: &[Box<dyn Target>],
     plans: &[Plan<'_>],
     progress: Progress<'_>,
@@ -337,7 +389,7 @@ fn measure(
     for pair in 0..settings.pairs {
         let quota = part(settings.quota, pair as u64, settings.pairs as u64);
         for turn in 0..crews.len() {
-            // The first of a pair is the second of the next.
+            // The first of a round is the last of the next.
             let index = if pair % 2 == 0 { turn } else { crews.len() - 1 - turn };
             rest(&crews, index)?;
             let sliced = (pair * crews.len() + turn) as u64;
@@ -351,16 +403,18 @@ fn measure(
         }
     }
     let after = figures(&crews)?;
-    let sides = std::iter::once(settings.side).chain(settings.compare);
     let figures = before.into_iter().zip(after);
-    let sides = crews.iter().zip(slices).zip(figures).zip(sides);
-    Ok(sides
+    Ok(crews
+        .iter()
+        .zip(slices)
+        .zip(figures)
+        .zip(sides)
         .map(|(((crew, slices), (before, after)), side)| Measured {
             slices,
             tally: crew.tally(),
             before,
             after,
-            side,
+            side: *side,
         })
         .collect())
 }
@@ -437,7 +491,9 @@ impl Measured {
             first_error: self.tally.first_error,
             cpu_ns_per_operation: cpu_ns.map(|ns| ns as f64 / operations.max(1) as f64),
             cpu_of: cpu_ns.map(|_| match settings.place {
-                Place::Embedded(_) => "this process: load generator, store and cleaner".into(),
+                Place::Embedded(_) | Place::Array(_) => {
+                    "this process: load generator, store and cleaner".into()
+                }
                 _ => "the server's process".into(),
             }),
             user_bytes_written: self.tally.user_bytes,

@@ -210,10 +210,10 @@ impl<'r> LaneGuard<'r> {
             Counters::add(&core.stats.dirtied_bytes, cost_bytes);
         }
         let again_bits = if again { mask } else { mask & dirty };
-        if again_bits != 0 {
+        if again_bits != 0 && core.recency {
             set_bits(&core.recent()[word], again_bits);
         }
-        if core.policy.mark_words() > 0 {
+        if core.policy.mark_words() > 0 && (core.recency || new != 0) {
             self.mark_units(word, mask, dirty);
         }
         Ok(())

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::causes::Causes;
 use crate::machine::Machine;
 use crate::pairs::Ratio;
 use crate::tally::Summary;
@@ -31,6 +32,12 @@ pub struct YcsbResult {
     pub side: SideResult,
     /// The second side.
     pub compare: Option<SideResult>,
+    /// The first side's budget once more, without the upkeep of recency.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub without_recency: Option<SideResult>,
+    /// Where the first side's loss against the second comes from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub causes: Option<Causes>,
 }
 
 impl YcsbResult {
@@ -45,7 +52,7 @@ impl YcsbResult {
 
     /// Operations that failed or did not find their record, on both sides.
     pub fn failures(&self) -> u64 {
-        let sides = std::iter::once(&self.side).chain(&self.compare);
+        let sides = std::iter::once(&self.side).chain(&self.compare).chain(&self.without_recency);
         sides.map(|side| side.errors + side.missing).sum()
     }
 }
@@ -90,6 +97,10 @@ pub struct Configuration {
     pub seed: u64,
     /// Time between checkpoints, nanoseconds; none: none, or not known.
     pub checkpoint_ns: Option<u64>,
+    /// Victim policy; none: not known.
+    pub policy: Option<String>,
+    /// Writes are trapped, not announced.
+    pub trap_mode: bool,
 }
 
 /// One side of a run.
@@ -147,7 +158,7 @@ pub struct SideResult {
     pub stall_ns_max: Option<u64>,
     /// Stores that trapped.
     pub traps: Option<u64>,
-    /// Dirty pages protected again to see which are written again.
+    /// Pages protected again: to be cleaned, for a checkpoint, or to see which are written again.
     pub reprotections: Option<u64>,
     /// Everything else the target says, as differences or readings.
     pub figures: BTreeMap<String, u64>,

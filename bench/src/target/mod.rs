@@ -1,14 +1,17 @@
 //! What is measured: a store that does YCSB's operations. Rivals implement [`Target`] and [`Session`].
 
+mod array;
 mod figures;
 mod redis;
 mod resp;
 mod spawn;
 mod store;
 
+pub use array::ArrayTarget;
 pub use figures::Figures;
 pub use redis::RedisTarget;
 pub use spawn::{SpawnOptions, SpawnedTarget};
+pub(crate) use store::new_region;
 pub use store::{StoreOptions, StoreTarget};
 
 use std::ops::Range;

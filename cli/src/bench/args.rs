@@ -86,6 +86,12 @@ pub struct YcsbArgs {
     /// The records are in the server already.
     #[arg(long, requires = "server")]
     pub skip_load: bool,
+    /// Keep the records in an array in bare memory instead: code that only stores, without a store's index.
+    #[arg(long, conflicts_with_all = ["server", "spawn"])]
+    pub array: bool,
+    /// Also measure the first budget without the upkeep of recency; needs --compare-budget.
+    #[arg(long, requires = "compare_budget", conflicts_with = "spawn")]
+    pub ablate_recency: bool,
     /// Start `perdura serve` and measure that, one for each budget, instead of the embedded store.
     #[arg(long)]
     pub spawn: bool,
@@ -109,6 +115,10 @@ pub struct SetupArgs {
     /// Time between checkpoints, or `off` [default: 1s].
     #[arg(long, value_name = "TIME", conflicts_with = "server")]
     pub checkpoint: Option<String>,
+    /// How writes are noticed: `barrier`, announced; `trap`, trapped by the best means there is; or a certain
+    /// one: `uffd-sigbus`, `uffd-thread`, `mprotect` [default: barrier].
+    #[arg(long, value_name = "MODE", conflicts_with_all = ["server", "spawn"])]
+    pub tracking: Option<String>,
     /// Victim policy, as of `serve` [default: second-chance].
     #[arg(long, value_name = "NAME", conflicts_with = "server")]
     pub policy: Option<String>,

@@ -3,6 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
+use perdura_bench::causes::Causes;
 use perdura_bench::report::{SideResult, YcsbResult};
 use perdura_media::{Bytes, BytesPerSecond, format_duration};
 
@@ -38,6 +39,10 @@ impl Display for Shown<'_> {
         if let Some(other) = &result.compare {
             side(f, other)?;
         }
+        if let Some(without) = &result.without_recency {
+            write!(f, "\nwithout the upkeep of recency:")?;
+            side(f, without)?;
+        }
         if let (Some(ratio), Some([low, high])) = (result.ratio, result.ratio_ci95) {
             write!(
                 f,
@@ -45,7 +50,7 @@ impl Display for Shown<'_> {
                 result.ratio_per_pair.len()
             )?;
         }
-        Ok(())
+        result.causes.as_ref().map_or(Ok(()), |found| causes(f, found))
     }
 }
 
@@ -126,4 +131,34 @@ fn ssd(f: &mut Formatter<'_>, side: &SideResult) -> fmt::Result {
         count(side.traps),
         count(side.reprotections),
     )
+}
+
+fn causes(f: &mut Formatter<'_>, causes: &Causes) -> fmt::Result {
+    let waiting = causes.waiting_ns_per_operation;
+    write!(
+        f,
+        "\n{:.0} ns an operation lost: {} waiting for the SSD, {:.0} traps, {:.0} the rest",
+        causes.loss_ns_per_operation,
+        waiting.map_or("(not timed)".into(), |ns| format!("{ns:.0}")),
+        causes.traps_ns_per_operation,
+        causes.rest_ns_per_operation,
+    )?;
+    if let (Some(ratio), Some([low, high])) =
+        (causes.without_recency_ratio, causes.without_recency_ci95)
+    {
+        write!(f, "\nwithout recency {ratio:.3} of the throughput ({low:.3} to {high:.3})")?;
+    }
+    if let (Some(trap_ns), Some(side), Some(other)) = (
+        causes.trap_ns,
+        causes.modelled_mmu_throughput_ops_per_s,
+        causes.modelled_mmu_compare_throughput_ops_per_s,
+    ) {
+        write!(
+            f,
+            "\nMODELLED: an MMU that counts dirty pages ({trap_ns:.0} ns saved a trap): \
+             {side:.0} and {other:.0} operations/s, ratio {:.3}",
+            side / other
+        )?;
+    }
+    Ok(())
 }

@@ -12,6 +12,7 @@ use perdura_bench::pairs::PAIRS_MIN;
 use perdura_bench::workload::{Layout, RecordKind, Workload};
 use perdura_bench::ycsb::{BudgetShare, Place, Setup, SideSettings, YcsbSettings, run as measure};
 use perdura_media::{Bytes, Percent};
+use perdura_region::{TrackingKind, TrapKind};
 
 use super::args::{SetupArgs, YcsbArgs};
 use super::{output, show};
@@ -74,6 +75,9 @@ fn resolve(args: &YcsbArgs) -> Result<YcsbSettings> {
     }
     let layout = layout(args)?;
     let place = place(args)?;
+    if workload.scans() && matches!(place, Place::Array(_)) {
+        bail!("--workload e: an array has no order of keys; measure a store or a server");
+    }
     if workload.scans() && matches!(place, Place::Embedded(_)) && layout.kind == RecordKind::Hash {
         bail!(
             "--workload e: the embedded store scans strings in key order, not hashes; \
@@ -96,8 +100,9 @@ fn resolve(args: &YcsbArgs) -> Result<YcsbSettings> {
         seed: args.seed.unwrap_or(1),
         load: !args.skip_load,
         place,
-        side: SideSettings { budget },
-        compare: compare.map(|budget| SideSettings { budget }),
+        side: SideSettings { budget, recency: true },
+        compare: compare.map(|budget| SideSettings { budget, recency: true }),
+        ablate_recency: args.ablate_recency,
     })
 }
 
@@ -117,7 +122,7 @@ fn place(args: &YcsbArgs) -> Result<Place> {
     if args.pipeline.is_some_and(|pipeline| pipeline > 1) {
         bail!("--pipeline: the embedded store has none; add --server or --spawn");
     }
-    Ok(Place::Embedded(setup))
+    Ok(if args.array { Place::Array(setup) } else { Place::Embedded(setup) })
 }
 
 fn setup(args: &SetupArgs) -> Result<Setup> {
@@ -125,11 +130,23 @@ fn setup(args: &SetupArgs) -> Result<Setup> {
         dir: args.dir.clone().unwrap_or_else(|| PathBuf::from(DIR)),
         memory_bytes: optional("memory", &args.memory)?.map(|Bytes(bytes)| bytes),
         checkpoint_every: settings::checkpoint(&args.checkpoint)?,
+        tracking: tracking(&args.tracking)?,
         policy: settings::policy(&args.policy)?,
         engine: settings::engine(&args.io)?,
         direct: settings::direct(&args.direct)?,
         flush_threads: settings::flush_threads(args.flush_threads)?,
     })
+}
+
+pub fn tracking(name: &Option<String>) -> Result<TrackingKind> {
+    let choices = [
+        ("barrier", TrackingKind::Barrier),
+        ("trap", TrackingKind::Trap(TrapKind::Auto)),
+        ("uffd-sigbus", TrackingKind::Trap(TrapKind::UffdSigbus)),
+        ("uffd-thread", TrackingKind::Trap(TrapKind::UffdThread)),
+        ("mprotect", TrackingKind::Trap(TrapKind::Mprotect)),
+    ];
+    one_of("tracking", name, &choices)
 }
 
 fn layout(args: &YcsbArgs) -> Result<Layout> {
