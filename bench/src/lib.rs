@@ -1,6 +1,6 @@
 //! Measuring: YCSB's workloads against an embedded store or any Redis-protocol server; reports.
 //!
-//! `ycsb` is a run, `drive` its threads, `target` what is measured, `workload` and `dist` what is asked of it,
+//! `ycsb` is a run, `sweep` runs over budgets and sizes, `drive` its threads, `target` what is measured, `workload` and `dist` what is asked of it,
 //! `tally` and `pairs` what comes of it, `report` how it is told, `machine` where it was.
 
 pub mod causes;
@@ -10,6 +10,7 @@ pub mod hash;
 pub mod machine;
 pub mod pairs;
 pub mod report;
+pub mod sweep;
 pub mod tally;
 pub mod target;
 pub mod workload;

@@ -61,6 +61,8 @@ pub struct YcsbSettings {
     pub compare: Option<SideSettings>,
     /// Also measure the first side without the upkeep of recency.
     pub ablate_recency: bool,
+    /// Runs whose inserts the memory must hold.
+    pub runs: u64,
 }
 
 /// What is measured.
@@ -162,7 +164,7 @@ impl YcsbSettings {
 
     /// Memory of a side: records with their slack, an index, and a part of a span for each shard and size.
     fn memory_bytes(&self, setup: &Setup) -> u64 {
-        let records = self.records + self.expected_new();
+        let records = self.records + self.expected_new() * self.runs;
         if let (Place::Array(_), None) = (&self.place, setup.memory_bytes) {
             return ArrayTarget::memory_bytes(&self.layout, records).max(REGION_MIN_BYTES);
         }
@@ -252,58 +254,88 @@ const REST_WITHIN: Duration = Duration::from_secs(1);
 /// # Errors
 /// A target cannot be had or is lost. Operations that are refused are counted in the result instead.
 pub fn run(settings: &YcsbSettings, progress: Progress<'_>) -> Result<YcsbResult, TargetError> {
-    let machine = Machine::here();
-    let pool = Pool::new(settings.seed, settings.layout.field_bytes);
-    let sides = settings.sides();
-    let mut opened =
-        sides.iter().map(|side| open(settings, side)).collect::<Result<Vec<_>, _>>()?;
-    let spaces: Vec<_> = opened.iter().map(|_| KeySpace::new(settings.records)).collect();
-    let plans: Vec<_> = spaces.iter().map(|keys| plan(settings, keys, &pool)).collect();
-    if settings.load {
-        for (target, plan) in opened.iter().zip(&plans) {
-            let told = |done| progress("loading", done, settings.records);
-            load(&**target, plan, settings.threads, settings.seed, &told)?;
+    let mut bed = Bed::prepare(settings, progress)?;
+    bed.measure(settings, true, progress)
+}
+
+/// Targets that are open and loaded.
+pub(crate) struct Bed {
+    machine: Machine,
+    pool: Pool,
+    targets: Vec<Box<dyn Target>>,
+    spaces: Vec<KeySpace>,
+    trap_ns: Option<f64>,
+}
+
+impl Bed {
+    pub fn prepare(settings: &YcsbSettings, progress: Progress<'_>) -> Result<Self, TargetError> {
+        let machine = Machine::here();
+        let pool = Pool::new(settings.seed, settings.layout.field_bytes);
+        let sides = settings.sides();
+        let targets =
+            sides.iter().map(|side| open(settings, side)).collect::<Result<Vec<_>, _>>()?;
+        let spaces: Vec<_> = sides.iter().map(|_| KeySpace::new(settings.records)).collect();
+        let trap_ns = price_of_a_trap(settings)?;
+        if settings.load {
+            for (target, keys) in targets.iter().zip(&spaces) {
+                let told = |done| progress("loading", done, settings.records);
+                let plan = plan(settings, keys, &pool);
+                load(&**target, &plan, settings.threads, settings.seed, &told)?;
+            }
         }
+        Ok(Self { machine, pool, targets, spaces, trap_ns })
     }
-    for (target, side) in opened.iter().zip(&sides) {
-        // Begins the high-water mark anew, where there is one.
-        match target.set_budget(side.budget.bytes_of(settings.data_bytes())) {
-            Ok(()) | Err(TargetError::Unsupported { .. }) => {}
-            Err(error) => return Err(error),
+
+    /// Measures with the budgets of `settings`, which is otherwise as it was when the bed was made. The last
+    /// time, everything is flushed at the end; before, what a flush would write is what is dirty.
+    pub fn measure(
+        &mut self,
+        settings: &YcsbSettings,
+        is_last: bool,
+        progress: Progress<'_>,
+    ) -> Result<YcsbResult, TargetError> {
+        let sides = settings.sides();
+        for (target, side) in self.targets.iter().zip(&sides) {
+            // Begins the high-water mark anew, where there is one.
+            match target.set_budget(side.budget.bytes_of(settings.data_bytes())) {
+                Ok(()) | Err(TargetError::Unsupported { .. }) => {}
+                Err(error) => return Err(error),
+            }
         }
+        let plans: Vec<_> =
+            self.spaces.iter().map(|keys| plan(settings, keys, &self.pool)).collect();
+        let measured = measure(settings, &sides, &self.targets, &plans, progress)?;
+        let throughputs: Vec<_> = measured.iter().map(Measured::throughputs).collect();
+        let mut results = measured
+            .into_iter()
+            .zip(&mut self.targets)
+            .map(|(side, target)| side.result(settings, &mut **target, is_last))
+            .collect::<Result<Vec<_>, _>>()?
+            .into_iter();
+        let mut result = YcsbResult {
+            kind: "ycsb".into(),
+            workload: settings.workload.name.into(),
+            machine: self.machine.clone(),
+            configuration: settings.configuration(),
+            ratio: None,
+            ratio_ci95: None,
+            ratio_per_pair: Vec::new(),
+            side: results.next().unwrap_or_default(),
+            compare: settings.compare.and_then(|_| results.next()),
+            without_recency: results.next(),
+            causes: None,
+        };
+        if settings.compare.is_some() {
+            result.set_ratio(Ratio::of(&throughputs[0], &throughputs[1]));
+            result.causes = Causes::of(&result, self.trap_ns);
+        }
+        if let (Some(causes), true) = (&mut result.causes, settings.ablate_recency) {
+            let without = throughputs.last().and_then(|last| Ratio::of(last, &throughputs[0]));
+            causes.without_recency_ratio = without.as_ref().map(|without| without.ratio);
+            causes.without_recency_ci95 = without.map(|without| without.ci95);
+        }
+        Ok(result)
     }
-    let trap_ns = price_of_a_trap(settings)?;
-    let measured = measure(settings, &sides, &opened, &plans, progress)?;
-    let throughputs: Vec<_> = measured.iter().map(Measured::throughputs).collect();
-    let mut results = measured
-        .into_iter()
-        .zip(&mut opened)
-        .map(|(side, target)| side.result(settings, &mut **target))
-        .collect::<Result<Vec<_>, _>>()?
-        .into_iter();
-    let mut result = YcsbResult {
-        kind: "ycsb".into(),
-        workload: settings.workload.name.into(),
-        machine,
-        configuration: settings.configuration(),
-        ratio: None,
-        ratio_ci95: None,
-        ratio_per_pair: Vec::new(),
-        side: results.next().unwrap_or_default(),
-        compare: settings.compare.and_then(|_| results.next()),
-        without_recency: results.next(),
-        causes: None,
-    };
-    if settings.compare.is_some() {
-        result.set_ratio(Ratio::of(&throughputs[0], &throughputs[1]));
-        result.causes = Causes::of(&result, trap_ns);
-    }
-    if let (Some(causes), true) = (&mut result.causes, settings.ablate_recency) {
-        let without = throughputs.last().and_then(|last| Ratio::of(last, &throughputs[0]));
-        causes.without_recency_ratio = without.as_ref().map(|without| without.ratio);
-        causes.without_recency_ci95 = without.map(|without| without.ci95);
-    }
-    Ok(result)
 }
 
 fn price_of_a_trap(settings: &YcsbSettings) -> Result<Option<f64>, TargetError> {
@@ -460,15 +492,17 @@ impl Measured {
         self,
         settings: &YcsbSettings,
         target: &mut dyn Target,
+        is_last: bool,
     ) -> Result<SideResult, TargetError> {
         let since = self.after.since(&self.before);
         let elapsed_ns = self.slices.iter().map(|slice| slice.elapsed_ns).sum::<u64>().max(1);
         let cpu_ns: Option<u64> = self.slices.iter().map(|slice| slice.cpu_ns).sum();
         let operations = self.tally.operations;
         let target_name = target.describe();
-        let flush = target.finish()?;
+        let flush = if is_last { target.finish()? } else { None };
         let ssd_bytes = since.get("device_bytes");
-        let with_flush = ssd_bytes.zip(flush).map(|(bytes, flush)| bytes + flush.device_bytes);
+        let to_flush = flush.map(|flush| flush.device_bytes).or(since.get("dirty_bytes"));
+        let with_flush = ssd_bytes.zip(to_flush).map(|(bytes, flushed)| bytes + flushed);
         let per_s = |bytes: u64| bytes as f64 / (elapsed_ns as f64 / 1e9);
         let budget_bytes = since.get("budget_bytes");
         let data_bytes = settings.data_bytes() as f64;

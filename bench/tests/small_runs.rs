@@ -47,6 +47,7 @@ fn settings(letter: &str, place: Place, kind: RecordKind) -> YcsbSettings {
         side: budget(20.0),
         compare: Some(budget(100.0)),
         ablate_recency: false,
+        runs: 1,
     }
 }
 

@@ -1,7 +1,11 @@
 //! Results: what they hold, as JSON and as a page.
 
+mod html;
+mod published;
 mod result;
+mod svg;
 
+pub use html::page;
 pub use result::{Configuration, SideResult, YcsbResult};
 
 #[cfg(test)]

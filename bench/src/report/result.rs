@@ -142,7 +142,7 @@ pub struct SideResult {
     pub user_bytes_written: u64,
     /// Written to the SSD from the first slice to the last, without the final flush.
     pub ssd_bytes_written: Option<u64>,
-    /// The same with the final flush.
+    /// The same with the final flush; between the points of a sweep, with what was dirty.
     pub ssd_bytes_written_with_flush: Option<u64>,
     /// Time of the final flush, nanoseconds.
     pub flush_ns: Option<u64>,

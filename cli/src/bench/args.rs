@@ -100,6 +100,20 @@ pub struct YcsbArgs {
     /// Also write everything found to this file.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Sweep budgets, workloads (a, b, c, d, f, or those given with commas) and two sizes of data as the paper's
+    /// evaluation does, and write a page with its figures; it needs no network to be looked at.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["server", "spawn", "budget", "compare_budget"])]
+    pub html: Option<PathBuf>,
+    /// Budgets of the sweep, percent of the data [default: 2,5,11,23,46,100].
+    #[arg(long, value_name = "PERCENT,...", requires = "html")]
+    pub budgets: Option<String>,
+    /// Records of the sweep's larger size; 0: one size only [default: what two stores can have of the memory
+    /// that is free].
+    #[arg(long, value_name = "N", requires = "html")]
+    pub larger_records: Option<u64>,
+    /// Draw the page from what an earlier sweep wrote with --json, and measure nothing.
+    #[arg(long, value_name = "FILE", requires = "html", conflicts_with = "json")]
+    pub from: Option<PathBuf>,
 }
 
 /// How stores are set up; a server that runs already is set up otherwise.

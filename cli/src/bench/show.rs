@@ -54,6 +54,25 @@ impl Display for Shown<'_> {
     }
 }
 
+/// A point of a sweep, in one line.
+pub struct Line<'r>(pub &'r YcsbResult);
+
+impl Display for Line<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self(point) = self;
+        let [low, high] = point.ratio_ci95.unwrap_or([f64::NAN; 2]);
+        write!(
+            f,
+            "{} {:>10} at {:>5.1} %: {:>9.0} operations/s, {:.3} of the full budget's ({low:.3} to {high:.3})",
+            point.workload.to_uppercase(),
+            Bytes(point.configuration.data_bytes).to_string(),
+            point.side.budget_percent.unwrap_or(f64::NAN),
+            point.side.throughput_ops_per_s,
+            point.ratio.unwrap_or(f64::NAN),
+        )
+    }
+}
+
 fn side(f: &mut Formatter<'_>, side: &SideResult) -> fmt::Result {
     writeln!(f, "\n{}", side.target)?;
     if let (Some(percent), Some(budget), Some(dirty)) =

@@ -1,7 +1,8 @@
 //! `perdura bench ycsb`.
 
+use std::fs::File;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -9,10 +10,14 @@ use anyhow::{Context, Result, bail};
 use perdura_bench::dist::Distribution;
 use perdura_bench::drive::Quota;
 use perdura_bench::pairs::PAIRS_MIN;
+use perdura_bench::report::page;
+use perdura_bench::sweep::{BUDGETS, SweepResult, SweepSettings, sweep};
 use perdura_bench::workload::{Layout, RecordKind, Workload};
 use perdura_bench::ycsb::{BudgetShare, Place, Setup, SideSettings, YcsbSettings, run as measure};
 use perdura_media::{Bytes, Percent};
 use perdura_region::{TrackingKind, TrapKind};
+
+use serde::Serialize;
 
 use super::args::{SetupArgs, YcsbArgs};
 use super::{output, show};
@@ -27,27 +32,93 @@ const FIELD_BYTES: u64 = 100;
 const SCAN_MAX: usize = 100;
 
 pub fn run(args: &YcsbArgs) -> Result<ExitCode> {
-    let settings = resolve(args)?;
+    if let Some(path) = &args.html {
+        return run_sweep(args, path);
+    }
+    let settings = resolve(args, args.workload.as_deref().unwrap_or("a"))?;
     let json = output("json", args.json.as_deref())?;
     let bar = LateBar::new("bench");
     let result = measure(&settings, &|what, done, of| bar.step(what, done, of));
     bar.finish();
     let result = result?;
-    if let Some(mut file) = json {
-        let text = serde_json::to_string_pretty(&result).context("JSON")?;
-        writeln!(file, "{text}").context("--json")?;
-    }
+    write_json(json, &result)?;
     say(show::Shown(&result));
-    let failures = result.failures();
-    if failures > 0 {
-        eprintln!("perdura: {failures} operations failed or did not find their record");
-        return Ok(ExitCode::FAILURE);
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok(judge(result.failures()))
 }
 
-fn resolve(args: &YcsbArgs) -> Result<YcsbSettings> {
-    let letter = args.workload.as_deref().unwrap_or("a");
+fn run_sweep(args: &YcsbArgs, path: &Path) -> Result<ExitCode> {
+    let settings = if args.from.is_none() { Some(resolve_sweep(args)?) } else { None };
+    let result: SweepResult = match (&args.from, settings) {
+        (Some(from), _) => {
+            let text = std::fs::read(from).with_context(|| format!("--from {}", from.display()))?;
+            serde_json::from_slice(&text).with_context(|| {
+                format!(
+                    "--from {}: expected what `bench ycsb --html` wrote with --json",
+                    from.display()
+                )
+            })?
+        }
+        (None, Some(settings)) => {
+            let json = output("json", args.json.as_deref())?;
+            let bar = LateBar::new("sweep");
+            let result = sweep(&settings, &|what, done, of| bar.step(what, done, of));
+            bar.finish();
+            let result = result?;
+            write_json(json, &result)?;
+            result
+        }
+        (None, None) => bail!("--html: nothing to draw"),
+    };
+    std::fs::write(path, page(&result)).with_context(|| format!("--html {}", path.display()))?;
+    for point in result.points.iter().chain(&result.larger).chain(&result.causes) {
+        say(show::Line(point));
+    }
+    say(format_args!("{}", path.display()));
+    Ok(judge(result.failures()))
+}
+
+fn write_json(file: Option<File>, result: &impl Serialize) -> Result<()> {
+    let Some(mut file) = file else { return Ok(()) };
+    let text = serde_json::to_string_pretty(result).context("--json")?;
+    writeln!(file, "{text}").context("--json")
+}
+
+/// Exits 1 if an operation failed: a figure with failures in it is none.
+fn judge(failures: u64) -> ExitCode {
+    if failures == 0 {
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("perdura: {failures} operations failed or did not find their record");
+    ExitCode::FAILURE
+}
+
+fn resolve_sweep(args: &YcsbArgs) -> Result<SweepSettings> {
+    let letters = args.workload.as_deref().unwrap_or("a,b,c,d,f");
+    let mut workloads = Vec::new();
+    for letter in letters.split(',') {
+        workloads.push(resolve(args, letter.trim())?.workload);
+    }
+    let mut base = resolve(args, "a")?;
+    base.pairs = args.pairs.unwrap_or(PAIRS_MIN);
+    if base.pairs < PAIRS_MIN {
+        bail!("--pairs {}: expected at least {PAIRS_MIN}", base.pairs);
+    }
+    let budgets = match &args.budgets {
+        None => BUDGETS.to_vec(),
+        Some(list) => list.split(',').map(|word| percent(list, word)).collect::<Result<_>>()?,
+    };
+    Ok(SweepSettings { base, workloads, budgets, larger_records: args.larger_records })
+}
+
+fn percent(list: &str, word: &str) -> Result<f64> {
+    let number = word.trim().trim_end_matches('%').trim_end();
+    match number.parse::<f64>() {
+        Ok(percent) if percent > 0.0 && percent <= 1000.0 => Ok(percent),
+        _ => bail!("--budgets {list}: {word:?} is not a share such as 11%"),
+    }
+}
+
+fn resolve(args: &YcsbArgs, letter: &str) -> Result<YcsbSettings> {
     let workload = Workload::parse(letter)
         .with_context(|| format!("--workload {letter}: expected a, b, c, d, e or f"))?;
     let records = at_least_one("records", args.records, RECORDS)?;
@@ -64,11 +135,11 @@ fn resolve(args: &YcsbArgs) -> Result<YcsbSettings> {
                 "--pairs {pairs}: expected at least {PAIRS_MIN}: fewer say little about the ratio"
             )
         }
-        (Some(pairs), None) => {
+        (Some(pairs), None) if args.html.is_none() => {
             bail!("--pairs {pairs}: there is nothing to compare; give --compare-budget too")
         }
         (pairs, Some(_)) => pairs.unwrap_or(PAIRS_MIN),
-        (None, None) => 1,
+        _ => 1,
     };
     if let Some(rate) = args.rate.filter(|rate| rate.is_nan() || *rate <= 0.0) {
         bail!("--rate {rate}: expected operations a second, such as 50000");
@@ -103,6 +174,7 @@ fn resolve(args: &YcsbArgs) -> Result<YcsbSettings> {
         side: SideSettings { budget, recency: true },
         compare: compare.map(|budget| SideSettings { budget, recency: true }),
         ablate_recency: args.ablate_recency,
+        runs: 1,
     })
 }
 
