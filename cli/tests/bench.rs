@@ -150,6 +150,46 @@ fn two_budgets_embedded_and_served_give_a_ratio() {
 }
 
 #[test]
+fn a_sweep_writes_a_page_that_can_be_drawn_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (html, json, again, images) = (at("page"), at("json"), at("again"), at("images"));
+    let sized = ["ycsb", "--records", "1000", "--operations", "2000", "--larger-records", "2000"];
+    let what = ["--workload", "a,c", "--budgets", "11,100%", "--dir", &images];
+    let output = bench(&[&sized[..], &what, &["--html", &html, "--json", &json]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let output = bench(&["ycsb", "--from", &json, "--html", &again]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let page = std::fs::read_to_string(html).unwrap();
+    assert!(page.contains("figure 10") && page.contains("published"), "{page}");
+    // The last digits of numbers aside.
+    assert_eq!(page.matches("<svg").count(), 9);
+    assert_eq!(std::fs::read_to_string(again).unwrap().matches("<svg").count(), 9);
+}
+
+#[test]
+fn bare_memory_says_how_far_it_is_from_the_bound() {
+    let dir = tempfile::tempdir().unwrap();
+    let (json, images) = (dir.path().join("json"), dir.path().join("images"));
+    let words =
+        ["memory", "--memory", "4MiB", "--stores", "3000", "--rounds", "1", "--sizes", "64,1KiB"];
+    let places = ["--dir", images.to_str().unwrap(), "--json", json.to_str().unwrap()];
+    let output = bench(&[&words[..], &places, &["--policies", "second-chance,fifo"]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let result: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    assert_eq!(result["cells"].as_array().unwrap().len(), 2 * 2 * 2 * 2 * 3);
+    for (words, expected) in [
+        (["--sizes", "100"], "powers of two"),
+        (["--memory", "1KiB"], "--memory 1 KiB"),
+        (["--policies", "best"], "--policy best"),
+        (["--budgets", "x"], "--budgets x"),
+    ] {
+        let output = bench(&["memory", words[0], words[1]]);
+        assert!(text(&output.stderr).contains(expected), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
 fn what_makes_no_sense_is_refused_with_its_place_and_a_way_out() {
     let cases: [(&[&str], &[&str]); 9] = [
         (&["--workload", "g"], &["--workload g", "a, b, c, d, e or f"]),

@@ -62,7 +62,7 @@ impl Page<'_> {
         };
         write!(
             self.out,
-            "<p>{} records of {} fields of {} B, {} of data; {lengths} a side and point, {} threads, \
+            "<p>{} records of {} fields of {} B, {} of data; {lengths} a side and point, threads: {}, \
              seed {}; victim policy {}; {}. Every point was measured against the full budget (100 % of the \
              data) in turn, {} pairs of slices; bars are 95 % intervals of the ratio.</p>\
              <p>{}, {} processors, {} of memory, {}, load {} at the beginning; perdura {} {}.{}</p>\
@@ -491,7 +491,7 @@ mod tests {
             let mut result = result(side, Some(full));
             result.workload = letter.into();
             result.ratio = Some(throughput / 1e6);
-            result.ratio_ci95 = Some([throughput / 1.1e6, throughput / 0.9e6]);
+            result.ratio_ci95 = Some([throughput / 2e6, throughput / 5e5]);
             result
         };
         let sweep = SweepResult {

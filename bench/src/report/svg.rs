@@ -51,6 +51,7 @@ const RIGHT: f64 = 12.0;
 const TOP: f64 = 30.0;
 const BOTTOM: f64 = 42.0;
 const TICKS: f64 = 5.0;
+const LEGEND_ROW: f64 = 17.0;
 
 /// Text as it may stand in HTML.
 pub(super) fn escape(text: &str) -> String {
@@ -84,8 +85,8 @@ impl Chart {
     fn write(&self, out: &mut String) -> std::fmt::Result {
         let axis = Axis::of(self);
         let (width, height) = (self.width, self.height);
-        let legend = self.legend();
-        let whole = height + if legend.is_empty() { 0.0 } else { 20.0 };
+        let (legend, rows) = self.legend();
+        let whole = height + LEGEND_ROW * rows as f64;
         write!(
             out,
             "<svg viewBox=\"0 0 {width} {whole}\" width=\"{width}\" height=\"{whole}\" role=\"img\" \
@@ -229,16 +230,20 @@ impl Chart {
         )
     }
 
-    /// Nothing where one series speaks for itself.
-    fn legend(&self) -> String {
+    /// Names of the series, and the rows they take; nothing where one series speaks for itself.
+    fn legend(&self) -> (String, usize) {
         if self.series.len() < 2 {
-            return String::new();
+            return (String::new(), 0);
         }
-        let (mut out, mut x) = (String::new(), 8.0);
-        let y = self.height + 8.0;
-        let middle = y - 4.0;
+        let (mut out, mut x, mut rows) = (String::new(), 8.0, 1);
         for series in &self.series {
             let class = &series.class;
+            let width = 34.0 + 6.2 * series.name.chars().count() as f64;
+            if x + width > self.width && x > 8.0 {
+                (x, rows) = (8.0, rows + 1);
+            }
+            let y = self.height - 9.0 + LEGEND_ROW * rows as f64;
+            let middle = y - 4.0;
             let _ = match series.style {
                 Style::Marks => write!(
                     out,
@@ -264,9 +269,9 @@ impl Chart {
                 x + 20.0,
                 escape(&series.name)
             );
-            x += 34.0 + 6.2 * series.name.chars().count() as f64;
+            x += width;
         }
-        out
+        (out, rows)
     }
 
     fn step(&self) -> f64 {

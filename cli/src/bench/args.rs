@@ -15,6 +15,55 @@ pub enum BenchCommand {
     /// YCSB's workloads A to F on the embedded store, on servers started for it, or on any server that
     /// speaks the Redis protocol.
     Ycsb(Box<YcsbArgs>),
+    /// Bare memory under stores of one size: each way of tracking, each victim policy, and how far they are from
+    /// the least that any policy could write.
+    Memory(Box<MemoryArgs>),
+}
+
+#[derive(Debug, Args)]
+pub struct MemoryArgs {
+    /// Memory [default: 64MiB].
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<String>,
+    /// Stores of each combination [default: 200000].
+    #[arg(long, value_name = "N")]
+    pub stores: Option<u64>,
+    /// Sizes of a store: powers of two from 8 to 4KiB [default: 8,64,1KiB,4KiB].
+    #[arg(long, value_name = "SIZE,...")]
+    pub sizes: Option<String>,
+    /// Which places, names as of `bench ycsb` [default: uniform,plain-zipfian].
+    #[arg(long, value_name = "NAME,...")]
+    pub distributions: Option<String>,
+    /// How stores are noticed: barrier, trap, uffd-sigbus, uffd-thread, mprotect [default: barrier,trap].
+    #[arg(long, value_name = "MODE,...")]
+    pub tracking: Option<String>,
+    /// Victim policies [default: all].
+    #[arg(long, value_name = "NAME,...")]
+    pub policies: Option<String>,
+    /// Budgets, percent of the memory [default: 2,11,46].
+    #[arg(long, value_name = "PERCENT,...")]
+    pub budgets: Option<String>,
+    /// Times each combination is measured, in turn with the others; medians are shown [default: 3].
+    #[arg(long, value_name = "N")]
+    pub rounds: Option<usize>,
+    /// Seed of all streams [default: 1].
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Folder for images, which are removed at the end [default: ./perdura-bench].
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Time between checkpoints, or `off`; the bounds know none [default: off].
+    #[arg(long, value_name = "TIME")]
+    pub checkpoint: Option<String>,
+    /// How the image is written: auto, uring or pwrite [default: auto].
+    #[arg(long, value_name = "ENGINE")]
+    pub io: Option<String>,
+    /// Bypass the page cache: auto, on or off [default: auto].
+    #[arg(long, value_name = "MODE")]
+    pub direct: Option<String>,
+    /// Also write everything found to this file.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

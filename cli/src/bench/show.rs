@@ -15,7 +15,7 @@ impl Display for Shown<'_> {
         let (machine, setup) = (&result.machine, &result.configuration);
         writeln!(
             f,
-            "workload {} ({}), {} over {} records of {} ({} of data), seed {}, {} threads",
+            "workload {} ({}), {} over {} records of {} ({} of data), seed {}, threads: {}",
             result.workload.to_uppercase(),
             setup.about,
             setup.distribution,

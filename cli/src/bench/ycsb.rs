@@ -1,7 +1,5 @@
 //! `perdura bench ycsb`.
 
-use std::fs::File;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -17,15 +15,13 @@ use perdura_bench::ycsb::{BudgetShare, Place, Setup, SideSettings, YcsbSettings,
 use perdura_media::{Bytes, Percent};
 use perdura_region::{TrackingKind, TrapKind};
 
-use serde::Serialize;
-
 use super::args::{SetupArgs, YcsbArgs};
-use super::{output, show};
+use super::{output, show, write_json};
 use crate::progress::LateBar;
 use crate::say::say;
 use crate::settings::{self, named, one_of, optional, time};
 
-const DIR: &str = "perdura-bench";
+pub const DIR: &str = "perdura-bench";
 const RECORDS: u64 = 100_000;
 const FIELDS: usize = 10;
 const FIELD_BYTES: u64 = 100;
@@ -77,12 +73,6 @@ fn run_sweep(args: &YcsbArgs, path: &Path) -> Result<ExitCode> {
     Ok(judge(result.failures()))
 }
 
-fn write_json(file: Option<File>, result: &impl Serialize) -> Result<()> {
-    let Some(mut file) = file else { return Ok(()) };
-    let text = serde_json::to_string_pretty(result).context("--json")?;
-    writeln!(file, "{text}").context("--json")
-}
-
 /// Exits 1 if an operation failed: a figure with failures in it is none.
 fn judge(failures: u64) -> ExitCode {
     if failures == 0 {
@@ -110,7 +100,7 @@ fn resolve_sweep(args: &YcsbArgs) -> Result<SweepSettings> {
     Ok(SweepSettings { base, workloads, budgets, larger_records: args.larger_records })
 }
 
-fn percent(list: &str, word: &str) -> Result<f64> {
+pub fn percent(list: &str, word: &str) -> Result<f64> {
     let number = word.trim().trim_end_matches('%').trim_end();
     match number.parse::<f64>() {
         Ok(percent) if percent > 0.0 && percent <= 1000.0 => Ok(percent),
@@ -241,7 +231,7 @@ fn layout(args: &YcsbArgs) -> Result<Layout> {
 
 const RECORD_BYTES_MAX: u64 = 64 << 20;
 
-fn distribution(name: &str) -> Result<Distribution> {
+pub fn distribution(name: &str) -> Result<Distribution> {
     Distribution::parse(name).with_context(|| {
         let names: Vec<_> = Distribution::ALL.iter().map(|one| one.name()).collect();
         format!("--distribution {name}: expected one of {}", names.join(", "))
@@ -258,7 +248,7 @@ fn budget(name: &str, value: &Option<String>) -> Result<Option<BudgetShare>> {
     Ok(Some(BudgetShare::Bytes(bytes)))
 }
 
-fn at_least_one(name: &str, value: Option<u64>, default: u64) -> Result<u64> {
+pub fn at_least_one(name: &str, value: Option<u64>, default: u64) -> Result<u64> {
     match value.unwrap_or(default) {
         0 => bail!("--{name} 0: expected at least 1"),
         value => Ok(value),
