@@ -162,9 +162,19 @@ impl YcsbSettings {
         }
     }
 
+    /// Inserts that there is memory for: those to come and a fifth; of a run by time, which may do more than
+    /// anybody guesses, at most as many as were loaded. What has no room is refused, and counted.
+    fn new_records(&self) -> u64 {
+        let new = self.expected_new() / 2 * 6 / 5 * self.runs;
+        match self.quota {
+            Quota::Operations(_) => new,
+            Quota::Time(_) => new.min(self.records),
+        }
+    }
+
     /// Memory of a side: records with their slack, an index, and a part of a span for each shard and size.
     fn memory_bytes(&self, setup: &Setup) -> u64 {
-        let records = self.records + self.expected_new() * self.runs;
+        let records = self.records + self.new_records();
         if let (Place::Array(_), None) = (&self.place, setup.memory_bytes) {
             return ArrayTarget::memory_bytes(&self.layout, records).max(REGION_MIN_BYTES);
         }
