@@ -25,6 +25,8 @@ pub enum Command {
     Flush(FlushArgs),
     /// Explore failures by simulation, deterministically by seed.
     Sim(SimArgs),
+    /// Measure: YCSB's workloads on the store, on servers, on bare memory.
+    Bench(Box<crate::bench::BenchArgs>),
     /// Keep a server's memory (started by `serve`, not by hand).
     #[command(hide = true)]
     Holder(HolderArgs),

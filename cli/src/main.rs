@@ -1,6 +1,7 @@
 //! The one binary: parse, resolve, call.
 
 mod args;
+mod bench;
 mod drill;
 mod file;
 mod flush;
@@ -57,6 +58,7 @@ fn run() -> Result<ExitCode> {
         Command::Serve(args) => serve::run(&args, warning),
         Command::Drill(args) => drill::run(&args),
         Command::Sim(args) => sim::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Flush(args) => flush::run(&args),
         Command::Holder(args) => holder::run(args, warning).map(|()| ExitCode::SUCCESS),
     }

@@ -31,6 +31,17 @@ impl LateBar {
         self.show(done, total, "{msg} [{wide_bar}] {human_pos}/{human_len} {per_sec} {eta}");
     }
 
+    /// `done` of `total` of a step that has its own name.
+    pub fn step(&self, what: &str, done: u64, total: u64) {
+        self.count(done, total);
+        if let Some(bar) = self.bar.get()
+            && bar.message() != what
+        {
+            bar.set_message(what.to_owned());
+            bar.reset_eta();
+        }
+    }
+
     fn show(&self, done: u64, total: u64, template: &str) {
         if self.began.elapsed() < Duration::from_secs(1) {
             return;

@@ -20,25 +20,25 @@ const GRACE: Duration = Duration::from_secs(30);
 const LISTEN: &str = "127.0.0.1:6379";
 const PASSWORD_VARIABLE: &str = "PERDURA_PASSWORD";
 
-fn named<T, E>(name: &str, value: &str, parsed: Result<T, E>) -> Result<T>
+pub fn named<T, E>(name: &str, value: &str, parsed: Result<T, E>) -> Result<T>
 where
     E: std::error::Error + Send + Sync + 'static,
 {
     parsed.with_context(|| format!("--{name} {value}"))
 }
 
-fn optional<T: FromStr>(name: &str, value: &Option<String>) -> Result<Option<T>>
+pub fn optional<T: FromStr>(name: &str, value: &Option<String>) -> Result<Option<T>>
 where
     T::Err: std::error::Error + Send + Sync + 'static,
 {
     value.as_ref().map(|value| named(name, value, value.parse())).transpose()
 }
 
-fn time(name: &str, value: &Option<String>) -> Result<Option<Duration>> {
+pub fn time(name: &str, value: &Option<String>) -> Result<Option<Duration>> {
     value.as_ref().map(|value| named(name, value, parse_duration(value))).transpose()
 }
 
-fn one_of<T: Copy>(name: &str, value: &Option<String>, choices: &[(&str, T)]) -> Result<T> {
+pub fn one_of<T: Copy>(name: &str, value: &Option<String>, choices: &[(&str, T)]) -> Result<T> {
     let Some(value) = value else { return Ok(choices[0].1) };
     match choices.iter().find(|(word, _)| word == value) {
         Some((_, choice)) => Ok(*choice),
@@ -61,24 +61,14 @@ pub fn place(args: &PlaceArgs, holder: Option<fn() -> Command>) -> Result<Settin
     let mut config = Config::new(memory, 0);
     config.reserved_bytes =
         optional::<Bytes>("reserve-memory", &args.reserve_memory)?.map(|Bytes(bytes)| bytes);
-    config.checkpoint_every = match args.checkpoint.as_deref() {
-        Some("off") => None,
-        None => Some(Duration::from_secs(1)),
-        Some(value) => Some(named("checkpoint", value, parse_duration(value))?),
-    };
+    config.checkpoint_every = checkpoint(&args.checkpoint)?;
     if let Some(log) = &args.log {
         let percent = log.trim().strip_suffix('%').and_then(|number| number.trim().parse().ok());
         config.log_percent = percent.with_context(|| {
             format!("--log {log}: expected whole percent of the memory, such as 200%")
         })?;
     }
-    config.policy = match &args.policy {
-        None => PolicyKind::default(),
-        Some(name) => PolicyKind::parse(name).with_context(|| {
-            let names: Vec<_> = PolicyKind::ALL.iter().map(|kind| kind.name()).collect();
-            format!("--policy {name}: expected one of {}", names.join(", "))
-        })?,
-    };
+    config.policy = policy(&args.policy)?;
     let warning = match (time("grace", &args.grace)?, &args.joules, &args.watts) {
         (Some(grace), _, _) => grace,
         (None, Some(joules), Some(watts)) => {
@@ -88,31 +78,58 @@ pub fn place(args: &PlaceArgs, holder: Option<fn() -> Command>) -> Result<Settin
         }
         _ => GRACE,
     };
-    let processors = std::thread::available_parallelism().map_or(2, usize::from);
-    let threads = args.flush_threads.unwrap_or(processors.min(4));
-    if threads == 0 || threads > 64 {
-        bail!("--flush-threads {threads}: expected 1 to 64");
-    }
+    let threads = flush_threads(args.flush_threads)?;
     Ok(Settings {
         dir,
         config,
         wish: wish(&args.budget)?,
         warning,
         reserve: time("reserve", &args.reserve)?,
-        engine: one_of(
-            "io",
-            &args.io,
-            &[("auto", Engine::Auto), ("uring", Engine::Uring), ("pwrite", Engine::Pwrite)],
-        )?,
-        direct: one_of(
-            "direct",
-            &args.direct,
-            &[("auto", Direct::Auto), ("on", Direct::On), ("off", Direct::Off)],
-        )?,
+        engine: engine(&args.io)?,
+        direct: direct(&args.direct)?,
         threads,
         holder,
         prove_again: args.prove_again,
     })
+}
+
+/// The victim policy of that name.
+pub fn policy(name: &Option<String>) -> Result<PolicyKind> {
+    let Some(name) = name else { return Ok(PolicyKind::default()) };
+    PolicyKind::parse(name).with_context(|| {
+        let names: Vec<_> = PolicyKind::ALL.iter().map(|kind| kind.name()).collect();
+        format!("--policy {name}: expected one of {}", names.join(", "))
+    })
+}
+
+/// Time between checkpoints.
+pub fn checkpoint(value: &Option<String>) -> Result<Option<Duration>> {
+    match value.as_deref() {
+        Some("off") => Ok(None),
+        None => Ok(Some(Duration::from_secs(1))),
+        Some(value) => Ok(Some(named("checkpoint", value, parse_duration(value))?)),
+    }
+}
+
+/// How the image is written.
+pub fn engine(name: &Option<String>) -> Result<Engine> {
+    let engines = [("auto", Engine::Auto), ("uring", Engine::Uring), ("pwrite", Engine::Pwrite)];
+    one_of("io", name, &engines)
+}
+
+/// Whether the page cache is bypassed.
+pub fn direct(name: &Option<String>) -> Result<Direct> {
+    one_of("direct", name, &[("auto", Direct::Auto), ("on", Direct::On), ("off", Direct::Off)])
+}
+
+/// Threads of a flush.
+pub fn flush_threads(wanted: Option<usize>) -> Result<usize> {
+    let processors = std::thread::available_parallelism().map_or(2, usize::from);
+    let threads = wanted.unwrap_or(processors.min(4));
+    if threads == 0 || threads > 64 {
+        bail!("--flush-threads {threads}: expected 1 to 64");
+    }
+    Ok(threads)
 }
 
 fn wish(budget: &Option<String>) -> Result<BudgetWish> {

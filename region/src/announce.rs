@@ -216,10 +216,10 @@ impl<'r> LaneGuard<'r> {
             self.dirtied_bytes += cost_bytes;
         }
         let again_bits = if again { mask } else { mask & dirty };
-        if again_bits != 0 {
+        if again_bits != 0 && core.recency {
             set_bits(core.recent_word(word), again_bits);
         }
-        if core.marks.is_some() {
+        if core.marks.is_some() && (core.recency || new != 0) {
             self.mark_units(word, mask, dirty);
         }
         Ok(())

@@ -40,6 +40,7 @@ pub(crate) struct Core {
     pub device: Arc<dyn Device>,
     pub clock: Arc<dyn Clock>,
     pub policy: PolicyKind,
+    pub recency: bool,
     pub planted: Planted,
     pub stats: Counters,
     /// Grains written again while dirty; private, only a hint.

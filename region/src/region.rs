@@ -257,6 +257,7 @@ impl Region {
             tick: AtomicU32::new(1),
             failure: OnceLock::new(),
             policy: config.policy,
+            recency: config.recency,
             log_percent: config.log_percent,
             // Before they are locked: locked pages are gathered less readily.
             gathered: ledger.gather_buffers(),

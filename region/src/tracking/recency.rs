@@ -77,10 +77,11 @@ impl PageTracker {
         }
         recency.called_ns = now_ns;
         let used = core.ledger.budget_used().load(Relaxed);
-        let needed = matches!(
-            core.policy,
-            PolicyKind::SecondChance | PolicyKind::Segmented | PolicyKind::LeastRecentlyUpdated
-        );
+        let needed = core.recency
+            && matches!(
+                core.policy,
+                PolicyKind::SecondChance | PolicyKind::Segmented | PolicyKind::LeastRecentlyUpdated
+            );
         if !needed || used < core.budget.effective_limit(&core.ledger) / 2 {
             recency.last_batch = 0;
             return self.end_epoch(core, &mut recency);

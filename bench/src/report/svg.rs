@@ -1,0 +1,391 @@
+//! Charts as SVG: a few shapes, no library. Colours are classes, so that a page can be light or dark.
+
+use std::fmt::Write;
+
+/// A chart over a few named places on its horizontal axis.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Chart {
+    pub title: String,
+    pub y_name: String,
+    pub x_names: Vec<String>,
+    pub x_name: String,
+    pub series: Vec<Series>,
+    /// The vertical axis is logarithmic.
+    pub is_log: bool,
+    pub width: f64,
+    pub height: f64,
+}
+
+/// One line, or points without one.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Series {
+    pub name: String,
+    /// Colour: class `c0` to `c5`, `base` or `paper`.
+    pub class: String,
+    pub points: Vec<Point>,
+    pub style: Style,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Style {
+    #[default]
+    Line,
+    Dashed,
+    /// Hollow diamonds.
+    Marks,
+    /// Bars beside those of the other series.
+    Bars,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Point {
+    /// Which place.
+    pub x: usize,
+    pub y: f64,
+    /// Ends of its interval.
+    pub range: Option<[f64; 2]>,
+}
+
+const LEFT: f64 = 58.0;
+const RIGHT: f64 = 12.0;
+const TOP: f64 = 30.0;
+const BOTTOM: f64 = 42.0;
+const TICKS: f64 = 5.0;
+const LEGEND_ROW: f64 = 17.0;
+
+/// Text as it may stand in HTML.
+pub(super) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// A number with as many digits as say something.
+pub(super) fn short(value: f64) -> String {
+    let size = value.abs();
+    match () {
+        () if size >= 1e6 => format!("{}M", trim(value / 1e6)),
+        () if size >= 1e4 => format!("{}k", trim(value / 1e3)),
+        () if size >= 100.0 => format!("{value:.0}"),
+        () => trim(value),
+    }
+}
+
+fn trim(value: f64) -> String {
+    let text = format!("{value:.2}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+impl Chart {
+    pub fn svg(&self) -> String {
+        let mut out = String::new();
+        // Writing to a string does not fail.
+        let _ = self.write(&mut out);
+        out
+    }
+
+    fn write(&self, out: &mut String) -> std::fmt::Result {
+        let axis = Axis::of(self);
+        let (width, height) = (self.width, self.height);
+        let (legend, rows) = self.legend();
+        let whole = height + LEGEND_ROW * rows as f64;
+        write!(
+            out,
+            "<svg viewBox=\"0 0 {width} {whole}\" width=\"{width}\" height=\"{whole}\" role=\"img\" \
+             aria-label=\"{}\"><text class=\"title\" x=\"{LEFT}\" y=\"15\">{}</text>",
+            escape(&self.title),
+            escape(&self.title)
+        )?;
+        self.write_axes(out, &axis)?;
+        for (index, series) in self.series.iter().enumerate() {
+            self.write_series(out, &axis, series, index)?;
+        }
+        out.push_str(&legend);
+        out.push_str("</svg>");
+        Ok(())
+    }
+
+    fn write_axes(&self, out: &mut String, axis: &Axis) -> std::fmt::Result {
+        let end = self.width - RIGHT;
+        for tick in axis.ticks() {
+            let y = self.y(axis, tick);
+            write!(
+                out,
+                "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{end}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>\
+                 <text class=\"tick\" x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+                LEFT - 5.0,
+                y + 3.5,
+                short(tick)
+            )?;
+        }
+        let bottom = self.height - BOTTOM;
+        for (index, name) in self.x_names.iter().enumerate() {
+            write!(
+                out,
+                "<text class=\"tick\" x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+                self.x(index),
+                bottom + 15.0,
+                escape(name)
+            )?;
+        }
+        write!(
+            out,
+            "<text class=\"name\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>\
+             <text class=\"name\" x=\"12\" y=\"{:.1}\" text-anchor=\"middle\" \
+             transform=\"rotate(-90 12 {:.1})\">{}</text>",
+            (LEFT + end) / 2.0,
+            bottom + 32.0,
+            escape(&self.x_name),
+            (TOP + bottom) / 2.0,
+            (TOP + bottom) / 2.0,
+            escape(&self.y_name)
+        )
+    }
+
+    fn write_series(
+        &self,
+        out: &mut String,
+        axis: &Axis,
+        series: &Series,
+        index: usize,
+    ) -> std::fmt::Result {
+        let class = &series.class;
+        if series.style == Style::Bars {
+            return self.write_bars(out, axis, series, index);
+        }
+        if series.style != Style::Marks {
+            let dash = if series.style == Style::Dashed { " dashed" } else { "" };
+            write!(out, "<polyline class=\"line {class}{dash}\" points=\"")?;
+            for point in &series.points {
+                write!(out, "{:.1},{:.1} ", self.x(point.x), self.y(axis, point.y))?;
+            }
+            out.push_str("\"/>");
+        }
+        for point in &series.points {
+            let (x, y) = (self.x(point.x), self.y(axis, point.y));
+            self.write_range(out, axis, point, class, x)?;
+            let label = format!("{}: {}", series.name, short(point.y));
+            let label = escape(&label);
+            if series.style == Style::Marks {
+                write!(
+                    out,
+                    "<path class=\"mark {class}\" d=\"M{x:.1} {:.1}l6 6l-6 6l-6 -6z\">\
+                     <title>{label}</title></path>",
+                    y - 6.0
+                )?;
+            } else {
+                write!(
+                    out,
+                    "<circle class=\"dot {class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\">\
+                     <title>{label}</title></circle>"
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_bars(
+        &self,
+        out: &mut String,
+        axis: &Axis,
+        series: &Series,
+        index: usize,
+    ) -> std::fmt::Result {
+        let bars = self.series.iter().filter(|series| series.style == Style::Bars).count() as f64;
+        let width = self.step() * 0.7 / bars;
+        let zero = self.y(axis, axis.low.max(0.0));
+        for point in &series.points {
+            let left = self.x(point.x) + (index as f64 - bars / 2.0) * width;
+            let y = self.y(axis, point.y);
+            write!(
+                out,
+                "<rect class=\"bar {}\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\">\
+                 <title>{}: {}</title></rect>",
+                series.class,
+                left + 1.0,
+                y.min(zero),
+                width - 2.0,
+                (y - zero).abs().max(0.5),
+                escape(&series.name),
+                short(point.y)
+            )?;
+            self.write_range(out, axis, point, &series.class, left + width / 2.0)?;
+        }
+        Ok(())
+    }
+
+    fn write_range(
+        &self,
+        out: &mut String,
+        axis: &Axis,
+        point: &Point,
+        class: &str,
+        x: f64,
+    ) -> std::fmt::Result {
+        let Some([low, high]) = point.range else { return Ok(()) };
+        let (low, high) = (self.y(axis, low), self.y(axis, high));
+        write!(
+            out,
+            "<path class=\"range {class}\" d=\"M{x:.1} {low:.1}V{high:.1}M{:.1} {low:.1}h8M{:.1} {high:.1}h8\"/>",
+            x - 4.0,
+            x - 4.0
+        )
+    }
+
+    /// Names of the series, and the rows they take; nothing where one series speaks for itself.
+    fn legend(&self) -> (String, usize) {
+        if self.series.len() < 2 {
+            return (String::new(), 0);
+        }
+        let (mut out, mut x, mut rows) = (String::new(), 8.0, 1);
+        for series in &self.series {
+            let class = &series.class;
+            let width = 34.0 + 6.2 * series.name.chars().count() as f64;
+            if x + width > self.width && x > 8.0 {
+                (x, rows) = (8.0, rows + 1);
+            }
+            let y = self.height - 9.0 + LEGEND_ROW * rows as f64;
+            let middle = y - 4.0;
+            let _ = match series.style {
+                Style::Marks => write!(
+                    out,
+                    "<path class=\"mark {class}\" d=\"M{} {}l5 5l-5 5l-5 -5z\"/>",
+                    x + 8.0,
+                    y - 9.0
+                ),
+                Style::Bars => write!(
+                    out,
+                    "<rect class=\"bar {class}\" x=\"{x}\" y=\"{}\" width=\"14\" height=\"9\"/>",
+                    y - 8.0
+                ),
+                style => write!(
+                    out,
+                    "<line class=\"line {class}{}\" x1=\"{x}\" x2=\"{}\" y1=\"{middle}\" y2=\"{middle}\"/>",
+                    if style == Style::Dashed { " dashed" } else { "" },
+                    x + 16.0,
+                ),
+            };
+            let _ = write!(
+                out,
+                "<text class=\"tick\" x=\"{}\" y=\"{y}\">{}</text>",
+                x + 20.0,
+                escape(&series.name)
+            );
+            x += width;
+        }
+        (out, rows)
+    }
+
+    fn step(&self) -> f64 {
+        (self.width - LEFT - RIGHT) / self.x_names.len().max(1) as f64
+    }
+
+    fn x(&self, index: usize) -> f64 {
+        LEFT + self.step() * (index as f64 + 0.5)
+    }
+
+    fn y(&self, axis: &Axis, value: f64) -> f64 {
+        let bottom = self.height - BOTTOM;
+        bottom - (bottom - TOP) * axis.share(value).clamp(-0.02, 1.02)
+    }
+}
+
+/// The vertical axis.
+struct Axis {
+    low: f64,
+    high: f64,
+    step: f64,
+    is_log: bool,
+}
+
+impl Axis {
+    fn of(chart: &Chart) -> Self {
+        let values = || {
+            let points = chart.series.iter().flat_map(|series| &series.points);
+            points.flat_map(|point| {
+                let [low, high] = point.range.unwrap_or([point.y; 2]);
+                [point.y, low, high]
+            })
+        };
+        let top = values().filter(|value| value.is_finite()).fold(0.0, f64::max);
+        let bottom = values().filter(|value| value.is_finite()).fold(0.0, f64::min);
+        if chart.is_log {
+            let least = values().filter(|value| *value > 0.0).fold(f64::INFINITY, f64::min);
+            let low = if least.is_finite() { 10f64.powf(least.log10().floor()) } else { 1.0 };
+            let high = 10f64.powf(top.max(low * 10.0).log10().ceil());
+            return Self { low, high, step: 10.0, is_log: true };
+        }
+        let step = nice((top - bottom).max(1e-9) / TICKS);
+        Self {
+            low: (bottom / step).floor() * step,
+            high: (top / step).ceil().max(1.0) * step,
+            step,
+            is_log: false,
+        }
+    }
+
+    fn share(&self, value: f64) -> f64 {
+        if self.is_log {
+            let value = value.max(self.low).log10();
+            return (value - self.low.log10()) / (self.high.log10() - self.low.log10());
+        }
+        (value - self.low) / (self.high - self.low)
+    }
+
+    fn ticks(&self) -> Vec<f64> {
+        let (mut ticks, mut at) = (Vec::new(), self.low);
+        while at <= self.high * 1.000_001 && ticks.len() < 20 {
+            // Sums of steps miss zero by a little.
+            ticks.push(if at.abs() < self.step * 1e-6 && !self.is_log { 0.0 } else { at });
+            at = if self.is_log { at * self.step } else { at + self.step };
+        }
+        ticks
+    }
+}
+
+/// 1, 2 or 5 times a power of ten, at least `value`.
+fn nice(value: f64) -> f64 {
+    let power = 10f64.powf(value.log10().floor());
+    let step = [1.0, 2.0, 5.0].into_iter().find(|step| step * power >= value * 0.999_999);
+    step.unwrap_or(10.0) * power
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_ones_twos_and_fives() {
+        assert_eq!(
+            [nice(0.9), nice(1.0), nice(1.1), nice(3.0), nice(7.0)],
+            [1.0, 1.0, 2.0, 5.0, 10.0]
+        );
+        assert_eq!(short(1_234_567.0), "1.23M");
+        assert_eq!([short(0.5), short(10.0), short(45_000.0)], ["0.5", "10", "45k"]);
+    }
+
+    #[test]
+    fn a_chart_is_well_formed_and_says_what_it_was_given() {
+        let series = |style, y| Series {
+            name: "a <b>".into(),
+            class: "c0".into(),
+            points: vec![Point { x: 0, y, range: Some([y * 0.5, y * 2.0]) }],
+            style,
+        };
+        for style in [Style::Line, Style::Dashed, Style::Marks, Style::Bars] {
+            for is_log in [false, true] {
+                let chart = Chart {
+                    title: "T & t".into(),
+                    x_names: vec!["11".into()],
+                    series: vec![series(style, 3.0), series(Style::Line, 0.0)],
+                    is_log,
+                    width: 300.0,
+                    height: 200.0,
+                    ..Chart::default()
+                };
+                let svg = chart.svg();
+                assert!(svg.contains("T &amp; t") && svg.contains("a &lt;b&gt;"), "{svg}");
+                assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+                assert_eq!(svg.matches("<svg").count(), svg.matches("</svg>").count());
+            }
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! The paper's evaluation as one run: workloads over budgets, each against the full budget in turn, at two sizes
+//! of data; and the causes of the loss at 11 %, announced and trapped.
+//!
+//! Stores are loaded once for each workload and size; their budgets then change between points.
+
+use std::time::Duration;
+
+use perdura_region::{TrackingKind, TrapKind};
+use serde::{Deserialize, Serialize};
+
+use crate::machine::{Machine, memory_available_bytes};
+use crate::report::YcsbResult;
+use crate::target::{ArrayTarget, TargetError};
+use crate::workload::Workload;
+use crate::ycsb::{Bed, BudgetShare, Place, Progress, SideSettings, YcsbSettings, run};
+
+/// Budgets of the paper's figures 7 to 9, percent of the data.
+pub const BUDGETS: [f64; 6] = [2.0, 5.0, 11.0, 23.0, 46.0, 100.0];
+/// Budgets of its figure 10.
+pub const BUDGETS_OF_SIZES: [f64; 3] = [11.0, 23.0, 46.0];
+/// Workloads of its figure 10: D grows.
+const WORKLOADS_OF_SIZES: [char; 4] = ['a', 'b', 'c', 'f'];
+/// The budget whose loss is split.
+const BUDGET_OF_CAUSES: f64 = 11.0;
+/// Other work of an operation where memory alone is measured.
+const THINK: Duration = Duration::from_micros(8);
+/// Part of the memory available that the larger stores may take, both sides together.
+const MEMORY_SHARE: f64 = 0.7;
+
+/// What to sweep.
+#[derive(Debug, Clone)]
+pub struct SweepSettings {
+    /// Everything but workload and budgets.
+    pub base: YcsbSettings,
+    /// Workloads.
+    pub workloads: Vec<Workload>,
+    /// Budgets, percent of the data.
+    pub budgets: Vec<f64>,
+    /// Records of the larger size; `None`: as many as the memory available holds; 0: no larger size.
+    pub larger_records: Option<u64>,
+}
+
+/// What a sweep found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SweepResult {
+    /// Always `ycsb_sweep`.
+    pub kind: String,
+    /// Where it ran.
+    pub machine: Machine,
+    /// Each workload at each budget, against 100 %.
+    pub points: Vec<YcsbResult>,
+    /// The same at the larger size.
+    pub larger: Vec<YcsbResult>,
+    /// Workload A at 11 %, with and without the upkeep of recency: as the sweep was set up, then records in an
+    /// array whose stores trap.
+    pub causes: Vec<YcsbResult>,
+}
+
+impl SweepResult {
+    /// Operations that failed or did not find their record.
+    pub fn failures(&self) -> u64 {
+        let all = self.points.iter().chain(&self.larger).chain(&self.causes);
+        all.map(YcsbResult::failures).sum()
+    }
+}
+
+/// Sweeps.
+///
+/// # Errors
+/// As [`run`].
+pub fn sweep(settings: &SweepSettings, progress: Progress<'_>) -> Result<SweepResult, TargetError> {
+    let machine = Machine::here();
+    let mut points = Vec::new();
+    for workload in &settings.workloads {
+        points.extend(over_budgets(&settings.base, *workload, &settings.budgets, progress)?);
+    }
+    let mut larger = Vec::new();
+    let records = settings.larger_records.unwrap_or_else(|| records_that_fit(&settings.base));
+    if records > settings.base.records {
+        let base = YcsbSettings { records, ..settings.base.clone() };
+        let budgets: Vec<f64> =
+            settings.budgets.iter().copied().filter(|b| BUDGETS_OF_SIZES.contains(b)).collect();
+        for workload in settings.workloads.iter().filter(|w| WORKLOADS_OF_SIZES.contains(&w.name)) {
+            larger.extend(over_budgets(&base, *workload, &budgets, progress)?);
+        }
+    }
+    let causes = causes(&settings.base, progress)?;
+    Ok(SweepResult { kind: "ycsb_sweep".into(), machine, points, larger, causes })
+}
+
+fn over_budgets(
+    base: &YcsbSettings,
+    workload: Workload,
+    budgets: &[f64],
+    progress: Progress<'_>,
+) -> Result<Vec<YcsbResult>, TargetError> {
+    let at = |percent: f64| YcsbSettings {
+        workload,
+        side: side(percent),
+        compare: Some(side(100.0)),
+        ablate_recency: false,
+        runs: budgets.len() as u64,
+        ..base.clone()
+    };
+    let Some(first) = budgets.first() else { return Ok(Vec::new()) };
+    let mut bed = Bed::prepare(&at(*first), progress)?;
+    let points = budgets.iter().enumerate().map(|(index, percent)| {
+        let told = |what: &str, done, of| {
+            progress(&format!("{} at {percent} %: {what}", workload.name), done, of);
+        };
+        bed.measure(&at(*percent), index + 1 == budgets.len(), &told)
+    });
+    points.collect()
+}
+
+fn side(percent: f64) -> SideSettings {
+    SideSettings { budget: BudgetShare::Percent(percent), recency: true }
+}
+
+fn causes(base: &YcsbSettings, progress: Progress<'_>) -> Result<Vec<YcsbResult>, TargetError> {
+    let (Place::Embedded(setup), Some(a)) = (&base.place, Workload::parse("a")) else {
+        return Ok(Vec::new());
+    };
+    let as_set_up = YcsbSettings {
+        workload: a,
+        side: side(BUDGET_OF_CAUSES),
+        compare: Some(side(100.0)),
+        ablate_recency: true,
+        ..base.clone()
+    };
+    let mut setup = setup.clone();
+    setup.tracking = TrackingKind::Trap(TrapKind::Auto);
+    let trapped = YcsbSettings { place: Place::Array(setup), think: THINK, ..as_set_up.clone() };
+    let told = |what: &str, done, of| progress(&format!("causes: {what}"), done, of);
+    [as_set_up, trapped].iter().map(|settings| run(settings, &told)).collect()
+}
+
+/// Records for two stores in the memory available, with the log's own buffers left aside.
+fn records_that_fit(base: &YcsbSettings) -> u64 {
+    let available = memory_available_bytes().unwrap_or(0) as f64 * MEMORY_SHARE / 2.0;
+    let per_record = match base.place {
+        Place::Array(_) => ArrayTarget::memory_bytes(&base.layout, 1 << 20) as f64 / 1048576.0,
+        // As much as a store is given for a record.
+        _ => base.layout.record_bytes() as f64 * 1.5,
+    };
+    (available / per_record) as u64
+}

@@ -1,0 +1,307 @@
+//! What YCSB's core workloads A to F do, to which keys, with which bytes.
+//!
+//! Names are YCSB's: the key of record `n` is `user` and the FNV hash of `n`, fields are `field0`, `field1`, …
+//! Values are pieces of a pool of random letters: drawing each byte would cost more than the operation measured.
+
+use std::io::Write as _;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+
+use parking_lot::Mutex;
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus as Random;
+use serde::{Deserialize, Serialize};
+
+use crate::dist::Distribution;
+use crate::hash::fnv64;
+
+/// Kind of operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OpKind {
+    /// All fields of a record.
+    Read,
+    /// One field of a record, or all of them.
+    Update,
+    /// A new record.
+    Insert,
+    /// Records in key order.
+    Scan,
+    /// A read, then an update of the same record.
+    ReadModifyWrite,
+}
+
+impl OpKind {
+    /// All, in the order of their numbers.
+    pub const ALL: [Self; 5] =
+        [Self::Read, Self::Update, Self::Insert, Self::Scan, Self::ReadModifyWrite];
+
+    /// Name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Update => "update",
+            Self::Insert => "insert",
+            Self::Scan => "scan",
+            Self::ReadModifyWrite => "read_modify_write",
+        }
+    }
+}
+
+/// Shares of the kinds of operation, as YCSB's core workloads have them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Workload {
+    /// `a` to `f`.
+    pub name: char,
+    /// What the paper and YCSB call it.
+    pub about: &'static str,
+    /// The first kind and its share; the second has the rest.
+    first: (OpKind, f64),
+    second: OpKind,
+    /// Which records.
+    pub distribution: Distribution,
+}
+
+impl Workload {
+    /// A to F.
+    pub const ALL: [Self; 6] = {
+        use OpKind::*;
+        const fn core(
+            name: char,
+            about: &'static str,
+            first: (OpKind, f64),
+            second: OpKind,
+            distribution: Distribution,
+        ) -> Workload {
+            Workload { name, about, first, second, distribution }
+        }
+        let zipf = Distribution::Zipfian;
+        [
+            core('a', "update heavy: 50 % reads, 50 % updates", (Read, 0.5), Update, zipf),
+            core('b', "read mostly: 95 % reads, 5 % updates", (Read, 0.95), Update, zipf),
+            core('c', "read only", (Read, 1.0), Read, zipf),
+            core(
+                'd',
+                "read latest: 95 % reads, 5 % inserts",
+                (Read, 0.95),
+                Insert,
+                Distribution::Latest,
+            ),
+            core('e', "short ranges: 95 % scans, 5 % inserts", (Scan, 0.95), Insert, zipf),
+            core('f', "50 % reads, 50 % read-modify-writes", (Read, 0.5), ReadModifyWrite, zipf),
+        ]
+    };
+
+    /// The workload of that letter.
+    pub fn parse(name: &str) -> Option<Self> {
+        let wanted = name.to_ascii_lowercase();
+        Self::ALL.into_iter().find(|workload| wanted == workload.name.to_string())
+    }
+
+    /// Whether it has scans, and so needs an index in key order.
+    pub fn scans(&self) -> bool {
+        self.first.0 == OpKind::Scan
+    }
+
+    /// Records it inserts in `operations`, with the doubling that YCSB allows for.
+    pub fn expected_new(&self, operations: u64) -> u64 {
+        let share = if self.second == OpKind::Insert { 1.0 - self.first.1 } else { 0.0 };
+        (operations as f64 * share * 2.0) as u64
+    }
+
+    /// The kind of the next operation.
+    pub fn draw(&self, random: &mut impl Rng) -> OpKind {
+        if random.random::<f64>() < self.first.1 { self.first.0 } else { self.second }
+    }
+}
+
+/// How a record is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RecordKind {
+    /// A hash with a field for each field, as YCSB's Redis binding.
+    Hash,
+    /// One string of all fields together; an update of one field writes all of it.
+    String,
+}
+
+/// Shape of a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    /// How it is stored.
+    pub kind: RecordKind,
+    /// Fields.
+    pub fields: usize,
+    /// Bytes of each field's value.
+    pub field_bytes: usize,
+    /// Updates write all fields.
+    pub write_all: bool,
+    names: Vec<Vec<u8>>,
+}
+
+impl Layout {
+    /// Fields are named `field0`, ….
+    pub fn new(kind: RecordKind, fields: usize, field_bytes: usize, write_all: bool) -> Self {
+        let names = (0..fields).map(|field| format!("field{field}").into_bytes()).collect();
+        Self { kind, fields, field_bytes, write_all, names }
+    }
+
+    /// Name of a field.
+    pub fn name(&self, field: usize) -> &[u8] {
+        &self.names[field]
+    }
+
+    /// The user's bytes of a record: key, names and values.
+    pub fn record_bytes(&self) -> u64 {
+        KEY_BYTES + self.bytes_of(0..self.fields)
+    }
+
+    /// Bytes of some fields: values, and names where they are stored.
+    pub fn bytes_of(&self, fields: Range<usize>) -> u64 {
+        let names = match self.kind {
+            RecordKind::Hash => self.names[fields.clone()].iter().map(Vec::len).sum::<usize>(),
+            RecordKind::String => 0,
+        };
+        (names + fields.len() * self.field_bytes) as u64
+    }
+}
+
+/// Bytes of nearly every key: nineteen digits after `user`; some have one or two less.
+pub const KEY_BYTES: u64 = 23;
+
+/// Writes the key of record `number` into `out`.
+pub fn write_key(number: u64, out: &mut Vec<u8>) {
+    out.clear();
+    // Writing to a vector does not fail.
+    let _ = write!(out, "user{}", fnv64(number));
+}
+
+/// Random letters that values are pieces of.
+#[derive(Debug)]
+pub struct Pool(Vec<u8>);
+
+impl Pool {
+    /// Enough for values of `value_bytes` to differ.
+    pub fn new(seed: u64, value_bytes: usize) -> Self {
+        let mut random = Random::seed_from_u64(seed ^ 0x7065_7264_7572_6121);
+        let len = POOL_BYTES + value_bytes;
+        Self((0..len).map(|_| random.random_range(b' '..=b'~')).collect())
+    }
+
+    /// A value.
+    pub fn draw(&self, bytes: usize, random: &mut impl Rng) -> &[u8] {
+        let at = random.random_range(0..=self.0.len() - bytes);
+        &self.0[at..at + bytes]
+    }
+}
+
+const POOL_BYTES: usize = 1 << 20;
+
+/// Which records are there: those loaded, and those inserted since.
+///
+/// Inserts may end out of order. A record counts as there once it and all before it are: so that nobody reads
+/// what is still on its way.
+#[derive(Debug)]
+pub struct KeySpace {
+    loaded: u64,
+    next: AtomicU64,
+    present: AtomicU64,
+    /// Inserted, not yet counted; a ring.
+    done: Box<[AtomicBool]>,
+    advancing: Mutex<()>,
+}
+
+impl KeySpace {
+    /// Records below `loaded` are there.
+    pub fn new(loaded: u64) -> Self {
+        Self {
+            loaded,
+            next: AtomicU64::new(loaded),
+            present: AtomicU64::new(loaded),
+            done: (0..INSERTS_ON_THEIR_WAY_MAX).map(|_| AtomicBool::new(false)).collect(),
+            advancing: Mutex::new(()),
+        }
+    }
+
+    /// Records loaded.
+    pub fn loaded(&self) -> u64 {
+        self.loaded
+    }
+
+    /// Records there are.
+    pub fn present(&self) -> u64 {
+        self.present.load(Acquire)
+    }
+
+    /// The number of a record to be inserted; `None` while so many are on their way that the ring is full.
+    pub fn claim(&self) -> Option<u64> {
+        let limit = self.present() + INSERTS_ON_THEIR_WAY_MAX as u64;
+        self.next.fetch_update(AcqRel, Relaxed, |next| (next < limit).then_some(next + 1)).ok()
+    }
+
+    /// The insert of `number` ended. One that failed counts too: its record is missing, and a read of it says so.
+    pub fn acknowledge(&self, number: u64) {
+        self.slot(number).store(true, Release);
+        let _advancing = self.advancing.lock();
+        let mut present = self.present.load(Relaxed);
+        while self.slot(present).swap(false, AcqRel) {
+            present += 1;
+        }
+        self.present.store(present, Release);
+    }
+
+    fn slot(&self, number: u64) -> &AtomicBool {
+        &self.done[(number % INSERTS_ON_THEIR_WAY_MAX as u64) as usize]
+    }
+}
+
+/// YCSB's window.
+const INSERTS_ON_THEIR_WAY_MAX: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_named_as_ycsb_names_them() {
+        let mut key = Vec::new();
+        write_key(0, &mut key);
+        assert_eq!(key, b"user6284781860667377211");
+        assert_eq!(key.len() as u64, KEY_BYTES);
+    }
+
+    #[test]
+    fn mixes_have_their_shares() {
+        let mut random = Random::seed_from_u64(3);
+        for workload in Workload::ALL {
+            let draws = 100_000;
+            let first =
+                (0..draws).filter(|_| workload.draw(&mut random) == workload.first.0).count();
+            let share = first as f64 / f64::from(draws);
+            assert!((share - workload.first.1).abs() < 0.01, "{}: {share}", workload.name);
+        }
+        assert!(Workload::parse("E").is_some_and(|workload| workload.scans()));
+        assert_eq!(Workload::parse("g"), None);
+        assert_eq!(Workload::parse("d").map(|d| d.expected_new(1000)), Some(100));
+    }
+
+    #[test]
+    fn a_record_of_ycsb_is_a_kilobyte_and_its_names() {
+        let layout = Layout::new(RecordKind::Hash, 10, 100, false);
+        assert_eq!(layout.record_bytes(), 23 + 10 * (6 + 100));
+        assert_eq!(layout.bytes_of(3..4), 106);
+        assert_eq!(Layout::new(RecordKind::String, 10, 100, false).record_bytes(), 1023);
+    }
+
+    #[test]
+    fn inserts_count_once_all_before_them_have_ended() {
+        let space = KeySpace::new(10);
+        let [a, b, c] = [(); 3].map(|()| space.claim().unwrap());
+        assert_eq!((a, b, c), (10, 11, 12));
+        space.acknowledge(c);
+        space.acknowledge(b);
+        assert_eq!(space.present(), 10);
+        space.acknowledge(a);
+        assert_eq!(space.present(), 13);
+    }
+}

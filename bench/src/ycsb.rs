@@ -1,0 +1,557 @@
+//! A run of `bench ycsb`: sides opened and loaded, slices in turn, what each side says.
+//!
+//! Two sides are open at the same time, and do the same streams of operations in slices of their own. While one
+//! is measured, the other may still be cleaning what its slice left behind; so before each slice the other is
+//! given a moment to come to rest (bounded: a store that goes on writing is measured beside it).
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use perdura_media::file::{Direct, Engine};
+use perdura_region::region::{BUDGET_MIN_BYTES, REGION_MIN_BYTES};
+use perdura_region::{Config, PolicyKind, TrackingKind};
+
+use crate::causes::{Causes, trap_ns};
+use crate::dist::{Chooser, Distribution};
+use crate::drive::{Crew, Plan, Quota, Slice, load};
+use crate::machine::Machine;
+use crate::pairs::Ratio;
+use crate::report::{Configuration, SideResult, YcsbResult};
+use crate::tally::summaries;
+use crate::target::{
+    ArrayTarget, Figures, RedisTarget, SpawnOptions, SpawnedTarget, StoreOptions, StoreTarget,
+    Target, TargetError,
+};
+use crate::workload::{KeySpace, Layout, Pool, Workload};
+
+/// What to run.
+#[derive(Debug, Clone)]
+pub struct YcsbSettings {
+    /// Which mix.
+    pub workload: Workload,
+    /// Instead of the workload's own.
+    pub distribution: Option<Distribution>,
+    /// Records to load.
+    pub records: u64,
+    /// Of each side, all slices together.
+    pub quota: Quota,
+    /// Shape of a record.
+    pub layout: Layout,
+    /// Threads.
+    pub threads: usize,
+    /// Operations on their way at a time, for each thread.
+    pub pipeline: usize,
+    /// Operations a second.
+    pub rate: Option<f64>,
+    /// Other work of each operation.
+    pub think: Duration,
+    /// Longest scan.
+    pub scan_max: usize,
+    /// Slices of each side.
+    pub pairs: usize,
+    /// Seed of all streams.
+    pub seed: u64,
+    /// Load the records first.
+    pub load: bool,
+    /// What is measured.
+    pub place: Place,
+    /// The first side.
+    pub side: SideSettings,
+    /// The second side.
+    pub compare: Option<SideSettings>,
+    /// Also measure the first side without the upkeep of recency.
+    pub ablate_recency: bool,
+    /// Runs whose inserts the memory must hold.
+    pub runs: u64,
+}
+
+/// What is measured.
+#[derive(Debug, Clone)]
+pub enum Place {
+    /// The store, embedded.
+    Embedded(Setup),
+    /// Records in an array in bare memory.
+    Array(Setup),
+    /// Servers of our own.
+    Spawned {
+        /// Sizes and checkpoints.
+        setup: Setup,
+        /// The program, without `serve`.
+        program: PathBuf,
+    },
+    /// A server that runs.
+    Server {
+        /// Host and port.
+        address: String,
+        /// Its password.
+        password: Option<String>,
+    },
+}
+
+/// How a store is set up.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// Folder for images.
+    pub dir: PathBuf,
+    /// Memory of each side; `None`: what the records need.
+    pub memory_bytes: Option<u64>,
+    /// Time between checkpoints.
+    pub checkpoint_every: Option<Duration>,
+    /// How writes are noticed.
+    pub tracking: TrackingKind,
+    /// Victim policy.
+    pub policy: PolicyKind,
+    /// How the image is written.
+    pub engine: Engine,
+    /// Whether the page cache is bypassed.
+    pub direct: Direct,
+    /// Threads of the final flush.
+    pub flush_threads: usize,
+}
+
+/// What makes a side differ from the other.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SideSettings {
+    /// What may be dirty.
+    pub budget: BudgetShare,
+    /// Whether it is noted which dirty data are written again.
+    pub recency: bool,
+}
+
+/// A budget.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum BudgetShare {
+    /// Percent of the data's bytes.
+    Percent(f64),
+    /// Bytes.
+    Bytes(u64),
+}
+
+impl BudgetShare {
+    /// In bytes; never below what a region needs to proceed.
+    pub fn bytes_of(self, data_bytes: u64) -> u64 {
+        let bytes = match self {
+            Self::Percent(percent) => (data_bytes as f64 * percent / 100.0) as u64,
+            Self::Bytes(bytes) => bytes,
+        };
+        bytes.max(BUDGET_MIN_BYTES)
+    }
+}
+
+/// What a run is doing: done, of, and what.
+pub type Progress<'p> = &'p (dyn Fn(&str, u64, u64) + Sync);
+
+impl YcsbSettings {
+    /// The user's bytes of the records loaded.
+    pub fn data_bytes(&self) -> u64 {
+        self.records * self.layout.record_bytes()
+    }
+
+    fn distribution(&self) -> Distribution {
+        self.distribution.unwrap_or(self.workload.distribution)
+    }
+
+    /// Inserts to make room for.
+    fn expected_new(&self) -> u64 {
+        match self.quota {
+            Quota::Operations(operations) => self.workload.expected_new(operations),
+            // As many as a fast store could do.
+            Quota::Time(time) => {
+                self.workload.expected_new((time.as_secs_f64() * RATE_GUESS) as u64)
+            }
+        }
+    }
+
+    /// Inserts that there is memory for: those to come and a fifth; of a run by time, which may do more than
+    /// anybody guesses, at most as many as were loaded. What has no room is refused, and counted.
+    fn new_records(&self) -> u64 {
+        let new = self.expected_new() / 2 * 6 / 5 * self.runs;
+        match self.quota {
+            Quota::Operations(_) => new,
+            Quota::Time(_) => new.min(self.records),
+        }
+    }
+
+    /// Memory of a side: records with their slack, an index, and a part of a span for each shard and size.
+    fn memory_bytes(&self, setup: &Setup) -> u64 {
+        let records = self.records + self.new_records();
+        if let (Place::Array(_), None) = (&self.place, setup.memory_bytes) {
+            return ArrayTarget::memory_bytes(&self.layout, records).max(REGION_MIN_BYTES);
+        }
+        let needed = records * (self.layout.record_bytes() + RECORD_OVERHEAD_BYTES) * 3 / 2;
+        setup.memory_bytes.unwrap_or((needed + MEMORY_FLOOR_BYTES).next_multiple_of(1 << 20))
+    }
+
+    fn configuration(&self) -> Configuration {
+        let setup = self.place.setup();
+        let (operations, duration_ns) = match self.quota {
+            Quota::Operations(operations) => (Some(operations), None),
+            Quota::Time(time) => (None, Some(time.as_nanos() as u64)),
+        };
+        Configuration {
+            about: self.workload.about.into(),
+            distribution: self.distribution().name().into(),
+            records: self.records,
+            data_bytes: self.data_bytes(),
+            record: self.layout.kind,
+            fields: self.layout.fields,
+            field_bytes: self.layout.field_bytes,
+            write_all_fields: self.layout.write_all,
+            operations,
+            duration_ns,
+            threads: self.threads,
+            pipeline: self.pipeline,
+            target_rate_ops_per_s: self.rate,
+            think_ns: self.think.as_nanos() as u64,
+            scan_max: self.scan_max,
+            pairs: self.pairs,
+            seed: self.seed,
+            checkpoint_ns: setup
+                .and_then(|setup| setup.checkpoint_every)
+                .map(|every| every.as_nanos() as u64),
+            policy: setup.map(|setup| setup.policy.name().into()),
+            trap_mode: setup.is_some_and(|setup| setup.tracking != TrackingKind::Barrier),
+        }
+    }
+
+    /// The sides, in the order of their results.
+    fn sides(&self) -> Vec<SideSettings> {
+        let without = SideSettings { recency: false, ..self.side };
+        let without = self.ablate_recency.then_some(without);
+        std::iter::once(self.side).chain(self.compare).chain(without).collect()
+    }
+
+    fn store_options(&self, setup: &Setup, side: &SideSettings) -> StoreOptions {
+        let memory_bytes = self.memory_bytes(setup);
+        let budget_bytes = side.budget.bytes_of(self.data_bytes());
+        let config = Config {
+            reserved_bytes: Some(memory_bytes),
+            checkpoint_every: setup.checkpoint_every,
+            tracking: setup.tracking,
+            policy: setup.policy,
+            recency: side.recency,
+            seed: self.seed,
+            ..Config::new(memory_bytes, budget_bytes)
+        };
+        StoreOptions {
+            dir: setup.dir.clone(),
+            config,
+            engine: setup.engine,
+            direct: setup.direct,
+            flush_threads: setup.flush_threads,
+        }
+    }
+}
+
+impl Place {
+    /// How its stores are set up; `None`: they are set up already.
+    pub fn setup(&self) -> Option<&Setup> {
+        match self {
+            Self::Embedded(setup) | Self::Array(setup) | Self::Spawned { setup, .. } => Some(setup),
+            Self::Server { .. } => None,
+        }
+    }
+}
+
+const RATE_GUESS: f64 = 500_000.0;
+const RECORD_OVERHEAD_BYTES: u64 = 96;
+const MEMORY_FLOOR_BYTES: u64 = 64 << 20;
+const REST_LOOK_EVERY: Duration = Duration::from_millis(20);
+const REST_WITHIN: Duration = Duration::from_secs(1);
+
+/// Runs it.
+///
+/// # Errors
+/// A target cannot be had or is lost. Operations that are refused are counted in the result instead.
+pub fn run(settings: &YcsbSettings, progress: Progress<'_>) -> Result<YcsbResult, TargetError> {
+    let mut bed = Bed::prepare(settings, progress)?;
+    bed.measure(settings, true, progress)
+}
+
+/// Targets that are open and loaded.
+pub(crate) struct Bed {
+    machine: Machine,
+    pool: Pool,
+    targets: Vec<Box<dyn Target>>,
+    spaces: Vec<KeySpace>,
+    trap_ns: Option<f64>,
+}
+
+impl Bed {
+    pub fn prepare(settings: &YcsbSettings, progress: Progress<'_>) -> Result<Self, TargetError> {
+        let machine = Machine::here();
+        let pool = Pool::new(settings.seed, settings.layout.field_bytes);
+        let sides = settings.sides();
+        let targets =
+            sides.iter().map(|side| open(settings, side)).collect::<Result<Vec<_>, _>>()?;
+        let spaces: Vec<_> = sides.iter().map(|_| KeySpace::new(settings.records)).collect();
+        let trap_ns = price_of_a_trap(settings)?;
+        if settings.load {
+            for (target, keys) in targets.iter().zip(&spaces) {
+                let told = |done| progress("loading", done, settings.records);
+                let plan = plan(settings, keys, &pool);
+                load(&**target, &plan, settings.threads, settings.seed, &told)?;
+            }
+        }
+        Ok(Self { machine, pool, targets, spaces, trap_ns })
+    }
+
+    /// Measures with the budgets of `settings`, which is otherwise as it was when the bed was made. The last
+    /// time, everything is flushed at the end; before, what a flush would write is what is dirty.
+    pub fn measure(
+        &mut self,
+        settings: &YcsbSettings,
+        is_last: bool,
+        progress: Progress<'_>,
+    ) -> Result<YcsbResult, TargetError> {
+        let sides = settings.sides();
+        for (target, side) in self.targets.iter().zip(&sides) {
+            // Begins the high-water mark anew, where there is one.
+            match target.set_budget(side.budget.bytes_of(settings.data_bytes())) {
+                Ok(()) | Err(TargetError::Unsupported { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let plans: Vec<_> =
+            self.spaces.iter().map(|keys| plan(settings, keys, &self.pool)).collect();
+        let measured = measure(settings, &sides, &self.targets, &plans, progress)?;
+        let throughputs: Vec<_> = measured.iter().map(Measured::throughputs).collect();
+        let mut results = measured
+            .into_iter()
+            .zip(&mut self.targets)
+            .map(|(side, target)| side.result(settings, &mut **target, is_last))
+            .collect::<Result<Vec<_>, _>>()?
+            .into_iter();
+        let mut result = YcsbResult {
+            kind: "ycsb".into(),
+            workload: settings.workload.name.into(),
+            machine: self.machine.clone(),
+            configuration: settings.configuration(),
+            ratio: None,
+            ratio_ci95: None,
+            ratio_per_pair: Vec::new(),
+            side: results.next().unwrap_or_default(),
+            compare: settings.compare.and_then(|_| results.next()),
+            without_recency: results.next(),
+            causes: None,
+        };
+        if settings.compare.is_some() {
+            result.set_ratio(Ratio::of(&throughputs[0], &throughputs[1]));
+            result.causes = Causes::of(&result, self.trap_ns);
+        }
+        if let (Some(causes), true) = (&mut result.causes, settings.ablate_recency) {
+            let without = throughputs.last().and_then(|last| Ratio::of(last, &throughputs[0]));
+            causes.without_recency_ratio = without.as_ref().map(|without| without.ratio);
+            causes.without_recency_ci95 = without.map(|without| without.ci95);
+        }
+        Ok(result)
+    }
+}
+
+fn price_of_a_trap(settings: &YcsbSettings) -> Result<Option<f64>, TargetError> {
+    match &settings.place {
+        Place::Embedded(setup) | Place::Array(setup)
+            if setup.tracking != TrackingKind::Barrier && settings.compare.is_some() =>
+        {
+            trap_ns(&settings.store_options(setup, &settings.side))
+        }
+        _ => Ok(None),
+    }
+}
+
+fn plan<'p>(settings: &'p YcsbSettings, keys: &'p KeySpace, pool: &'p Pool) -> Plan<'p> {
+    Plan {
+        workload: settings.workload,
+        keys,
+        layout: &settings.layout,
+        pool,
+        scan_max: settings.scan_max,
+        rate: settings.rate,
+        pipeline: settings.pipeline,
+        think: settings.think,
+    }
+}
+
+fn open(settings: &YcsbSettings, side: &SideSettings) -> Result<Box<dyn Target>, TargetError> {
+    let budget_bytes = side.budget.bytes_of(settings.data_bytes());
+    let layout = settings.layout.clone();
+    let indexed = settings.workload.scans();
+    Ok(match &settings.place {
+        Place::Embedded(setup) => {
+            Box::new(StoreTarget::create(&settings.store_options(setup, side), layout)?)
+        }
+        Place::Array(setup) => {
+            Box::new(ArrayTarget::create(&settings.store_options(setup, side), layout)?)
+        }
+        Place::Spawned { setup, program } => {
+            let every = setup.checkpoint_every;
+            let checkpoint = every.map_or("off".into(), |every| format!("{}ms", every.as_millis()));
+            let options = SpawnOptions {
+                program: program.clone(),
+                dir: setup.dir.clone(),
+                memory_bytes: settings.memory_bytes(setup),
+                budget_bytes,
+                extra: ["--checkpoint", &checkpoint, "--policy", setup.policy.name()]
+                    .map(str::to_owned)
+                    .to_vec(),
+            };
+            Box::new(SpawnedTarget::start(&options, &layout, indexed)?)
+        }
+        Place::Server { address, password } => {
+            Box::new(RedisTarget::connect(address, password.clone(), layout, indexed)?)
+        }
+    })
+}
+
+/// A side while it is measured, and after.
+struct Measured {
+    slices: Vec<Slice>,
+    tally: crate::tally::Tally,
+    before: Figures,
+    after: Figures,
+    side: SideSettings,
+}
+
+fn measure(
+    settings: &YcsbSettings,
+    sides: &[SideSettings],
+    opened: &[Box<dyn Target>],
+    plans: &[Plan<'_>],
+    progress: Progress<'_>,
+) -> Result<Vec<Measured>, TargetError> {
+    let chooser = Chooser::new(settings.distribution(), settings.records, settings.expected_new());
+    let mut crews = opened
+        .iter()
+        .zip(plans)
+        .map(|(target, plan)| Crew::new(plan, &**target, settings.threads, &chooser, settings.seed))
+        .collect::<Result<Vec<_>, _>>()?;
+    let before = figures(&crews)?;
+    let mut slices = vec![Vec::new(); crews.len()];
+    let whole = (settings.pairs * crews.len()) as u64;
+    for pair in 0..settings.pairs {
+        let quota = part(settings.quota, pair as u64, settings.pairs as u64);
+        for turn in 0..crews.len() {
+            // The first of a round is the last of the next.
+            let index = if pair % 2 == 0 { turn } else { crews.len() - 1 - turn };
+            rest(&crews, index)?;
+            let sliced = (pair * crews.len() + turn) as u64;
+            let told = |done: u64| match quota {
+                Quota::Operations(of) => {
+                    progress("measuring", sliced * of + done, whole * of);
+                }
+                Quota::Time(_) => progress("measuring", sliced, whole),
+            };
+            slices[index].push(crews[index].slice(quota, &told)?);
+        }
+    }
+    let after = figures(&crews)?;
+    let figures = before.into_iter().zip(after);
+    Ok(crews
+        .iter()
+        .zip(slices)
+        .zip(figures)
+        .zip(sides)
+        .map(|(((crew, slices), (before, after)), side)| Measured {
+            slices,
+            tally: crew.tally(),
+            before,
+            after,
+            side: *side,
+        })
+        .collect())
+}
+
+fn figures(crews: &[Crew<'_>]) -> Result<Vec<Figures>, TargetError> {
+    crews.iter().map(|crew| crew.target().figures()).collect()
+}
+
+/// The part of a quota that a slice has.
+fn part(quota: Quota, index: u64, of: u64) -> Quota {
+    match quota {
+        Quota::Operations(all) => {
+            Quota::Operations((all / of + u64::from(index < all % of)).max(1))
+        }
+        Quota::Time(time) => Quota::Time(time / of as u32),
+    }
+}
+
+/// Waits until the sides other than `index` write nothing to their SSD, for a second at most.
+fn rest(crews: &[Crew<'_>], index: usize) -> Result<(), TargetError> {
+    let began = Instant::now();
+    for (_, other) in crews.iter().enumerate().filter(|(other, _)| *other != index) {
+        let mut written = other.target().figures()?.get("device_bytes");
+        while written.is_some() && began.elapsed() < REST_WITHIN {
+            std::thread::sleep(REST_LOOK_EVERY);
+            let now = other.target().figures()?.get("device_bytes");
+            if now == written {
+                break;
+            }
+            written = now;
+        }
+    }
+    Ok(())
+}
+
+impl Measured {
+    fn throughputs(&self) -> Vec<f64> {
+        let of = |slice: &Slice| slice.operations as f64 / (slice.elapsed_ns.max(1) as f64 / 1e9);
+        self.slices.iter().map(of).collect()
+    }
+
+    fn result(
+        self,
+        settings: &YcsbSettings,
+        target: &mut dyn Target,
+        is_last: bool,
+    ) -> Result<SideResult, TargetError> {
+        let since = self.after.since(&self.before);
+        let elapsed_ns = self.slices.iter().map(|slice| slice.elapsed_ns).sum::<u64>().max(1);
+        let cpu_ns: Option<u64> = self.slices.iter().map(|slice| slice.cpu_ns).sum();
+        let operations = self.tally.operations;
+        let target_name = target.describe();
+        let flush = if is_last { target.finish()? } else { None };
+        let ssd_bytes = since.get("device_bytes");
+        let to_flush = flush.map(|flush| flush.device_bytes).or(since.get("dirty_bytes"));
+        let with_flush = ssd_bytes.zip(to_flush).map(|(bytes, flushed)| bytes + flushed);
+        let per_s = |bytes: u64| bytes as f64 / (elapsed_ns as f64 / 1e9);
+        let budget_bytes = since.get("budget_bytes");
+        let data_bytes = settings.data_bytes() as f64;
+        Ok(SideResult {
+            target: target_name,
+            budget_percent: budget_bytes.map(|_| match self.side.budget {
+                BudgetShare::Percent(percent) => percent,
+                BudgetShare::Bytes(bytes) => 100.0 * bytes as f64 / data_bytes,
+            }),
+            budget_bytes,
+            dirty_bytes_max: since.get("dirty_bytes_max"),
+            operations,
+            elapsed_ns,
+            throughput_ops_per_s: operations as f64 / (elapsed_ns as f64 / 1e9),
+            latency_ns: summaries(&self.tally.latency),
+            service_ns: summaries(&self.tally.service),
+            batch_ns: self.tally.batch.summary(),
+            errors: self.tally.errors,
+            missing: self.tally.missing,
+            first_error: self.tally.first_error,
+            cpu_ns_per_operation: cpu_ns.map(|ns| ns as f64 / operations.max(1) as f64),
+            cpu_of: cpu_ns.map(|_| match settings.place {
+                Place::Embedded(_) | Place::Array(_) => {
+                    "this process: load generator, store and cleaner".into()
+                }
+                _ => "the server's process".into(),
+            }),
+            user_bytes_written: self.tally.user_bytes,
+            ssd_bytes_written: ssd_bytes,
+            ssd_bytes_written_with_flush: with_flush,
+            flush_ns: flush.map(|flush| flush.elapsed_ns),
+            write_rate_bytes_per_s: ssd_bytes.map(per_s),
+            write_rate_with_flush_bytes_per_s: with_flush.map(per_s),
+            stalls: since.get("stalls"),
+            stall_ns: since.get("stall_ns"),
+            stall_ns_max: since.get("stall_ns_max"),
+            traps: since.get("faults"),
+            reprotections: since.get("reprotections"),
+            figures: since.into_map(),
+        })
+    }
+}

@@ -1,0 +1,197 @@
+//! The words of `perdura bench`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    pub what: BenchCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// YCSB's workloads A to F on the embedded store, on servers started for it, or on any server that
+    /// speaks the Redis protocol.
+    Ycsb(Box<YcsbArgs>),
+    /// Bare memory under stores of one size: each way of tracking, each victim policy, and how far they are from
+    /// the least that any policy could write.
+    Memory(Box<MemoryArgs>),
+}
+
+#[derive(Debug, Args)]
+pub struct MemoryArgs {
+    /// Memory [default: 64MiB].
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<String>,
+    /// Stores of each combination [default: 200000].
+    #[arg(long, value_name = "N")]
+    pub stores: Option<u64>,
+    /// Sizes of a store: powers of two from 8 to 4KiB [default: 8,64,1KiB,4KiB].
+    #[arg(long, value_name = "SIZE,...")]
+    pub sizes: Option<String>,
+    /// Which places, names as of `bench ycsb` [default: uniform,plain-zipfian].
+    #[arg(long, value_name = "NAME,...")]
+    pub distributions: Option<String>,
+    /// How stores are noticed: barrier, trap, uffd-sigbus, uffd-thread, mprotect [default: barrier,trap].
+    #[arg(long, value_name = "MODE,...")]
+    pub tracking: Option<String>,
+    /// Victim policies [default: all].
+    #[arg(long, value_name = "NAME,...")]
+    pub policies: Option<String>,
+    /// Budgets, percent of the memory [default: 2,11,46].
+    #[arg(long, value_name = "PERCENT,...")]
+    pub budgets: Option<String>,
+    /// Times each combination is measured, in turn with the others; medians are shown [default: 3].
+    #[arg(long, value_name = "N")]
+    pub rounds: Option<usize>,
+    /// Seed of all streams [default: 1].
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Folder for images, which are removed at the end [default: ./perdura-bench].
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Time between checkpoints, or `off`; the bounds know none [default: off].
+    #[arg(long, value_name = "TIME")]
+    pub checkpoint: Option<String>,
+    /// How the image is written: auto, uring or pwrite [default: auto].
+    #[arg(long, value_name = "ENGINE")]
+    pub io: Option<String>,
+    /// Bypass the page cache: auto, on or off [default: auto].
+    #[arg(long, value_name = "MODE")]
+    pub direct: Option<String>,
+    /// Also write everything found to this file.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct YcsbArgs {
+    /// a: half reads, half updates; b: 5 % updates; c: reads; d: reads of the latest, 5 % inserts;
+    /// e: scans, 5 % inserts; f: half reads, half read-modify-writes [default: a].
+    #[arg(long, value_name = "LETTER")]
+    pub workload: Option<String>,
+    /// Records to load first [default: 100000].
+    #[arg(long, value_name = "N")]
+    pub records: Option<u64>,
+    /// Operations of each side [default: as many as records].
+    #[arg(long, value_name = "N", conflicts_with = "duration")]
+    pub operations: Option<u64>,
+    /// Time of each side, instead of a number of operations.
+    #[arg(long, value_name = "TIME")]
+    pub duration: Option<String>,
+    /// Fields of a record [default: 10].
+    #[arg(long, value_name = "N")]
+    pub fields: Option<usize>,
+    /// Length of a field's value [default: 100].
+    #[arg(long, value_name = "SIZE")]
+    pub field_length: Option<String>,
+    /// How a record is stored: `hash`, as YCSB's Redis binding does, or `string`, all fields together
+    /// [default: hash].
+    #[arg(long, value_name = "KIND")]
+    pub record: Option<String>,
+    /// Updates write all fields, not one.
+    #[arg(long)]
+    pub write_all_fields: bool,
+    /// Which records: zipfian (YCSB's, hashed), plain-zipfian, latest, uniform, hotspot, exponential
+    /// [default: the workload's: latest for d, else zipfian].
+    #[arg(long, value_name = "NAME")]
+    pub distribution: Option<String>,
+    /// Longest scan of workload e [default: 100].
+    #[arg(long, value_name = "N")]
+    pub scan_max: Option<usize>,
+    /// Seed of all streams [default: 1].
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Threads, each with its connection [default: 1].
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+    /// Operations a thread has on their way to a server at a time [default: 1].
+    #[arg(long, value_name = "N")]
+    pub pipeline: Option<usize>,
+    /// Operations a second of all threads; latencies then run from the intended start [default: as many
+    /// as can be].
+    #[arg(long, value_name = "OPS")]
+    pub rate: Option<f64>,
+    /// Other work of each operation: time a thread spins before it [default: 0s].
+    #[arg(long, value_name = "TIME")]
+    pub think: Option<String>,
+    /// What may be dirty: a size, or a share of the loaded records' bytes [default: 100%].
+    #[arg(long, value_name = "SIZE|PERCENT")]
+    pub budget: Option<String>,
+    /// Also measure with this budget, in turn with the other, and give the ratio of throughputs.
+    #[arg(long, value_name = "SIZE|PERCENT")]
+    pub compare_budget: Option<String>,
+    /// Slices of each side where two are compared, at least 10 [default: 10].
+    #[arg(long, value_name = "N")]
+    pub pairs: Option<usize>,
+    /// Measure the server that runs at this address, perdura's or another; the records stay in it.
+    #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["spawn", "budget", "compare_budget"])]
+    pub server: Option<String>,
+    /// File with the server's password; or set PERDURA_PASSWORD.
+    #[arg(long, value_name = "FILE", requires = "server")]
+    pub password_file: Option<PathBuf>,
+    /// The records are in the server already.
+    #[arg(long, requires = "server")]
+    pub skip_load: bool,
+    /// Keep the records in an array in bare memory instead: code that only stores, without a store's index.
+    #[arg(long, conflicts_with_all = ["server", "spawn"])]
+    pub array: bool,
+    /// Also measure the first budget without the upkeep of recency; needs --compare-budget.
+    #[arg(long, requires = "compare_budget", conflicts_with = "spawn")]
+    pub ablate_recency: bool,
+    /// Start `perdura serve` and measure that, one for each budget, instead of the embedded store.
+    #[arg(long)]
+    pub spawn: bool,
+    #[command(flatten)]
+    pub setup: SetupArgs,
+    /// Also write everything found to this file.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Sweep budgets, workloads (a, b, c, d, f, or those given with commas) and two sizes of data as the paper's
+    /// evaluation does, and write a page with its figures; it needs no network to be looked at.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["server", "spawn", "budget", "compare_budget"])]
+    pub html: Option<PathBuf>,
+    /// Budgets of the sweep, percent of the data [default: 2,5,11,23,46,100].
+    #[arg(long, value_name = "PERCENT,...", requires = "html")]
+    pub budgets: Option<String>,
+    /// Records of the sweep's larger size; 0: one size only [default: what two stores can have of the memory
+    /// that is free].
+    #[arg(long, value_name = "N", requires = "html")]
+    pub larger_records: Option<u64>,
+    /// Draw the page from what an earlier sweep wrote with --json, and measure nothing.
+    #[arg(long, value_name = "FILE", requires = "html", conflicts_with = "json")]
+    pub from: Option<PathBuf>,
+}
+
+/// How stores are set up; a server that runs already is set up otherwise.
+#[derive(Debug, Args)]
+pub struct SetupArgs {
+    /// Folder for images, which are removed at the end; on the file system to be measured
+    /// [default: ./perdura-bench].
+    #[arg(long, value_name = "DIR", conflicts_with = "server")]
+    pub dir: Option<PathBuf>,
+    /// Memory of each store [default: what the records need].
+    #[arg(long, value_name = "SIZE", conflicts_with = "server")]
+    pub memory: Option<String>,
+    /// Time between checkpoints, or `off` [default: 1s].
+    #[arg(long, value_name = "TIME", conflicts_with = "server")]
+    pub checkpoint: Option<String>,
+    /// How writes are noticed: `barrier`, announced; `trap`, trapped by the best means there is; or a certain
+    /// one: `uffd-sigbus`, `uffd-thread`, `mprotect` [default: barrier].
+    #[arg(long, value_name = "MODE", conflicts_with_all = ["server", "spawn"])]
+    pub tracking: Option<String>,
+    /// Victim policy, as of `serve` [default: second-chance].
+    #[arg(long, value_name = "NAME", conflicts_with = "server")]
+    pub policy: Option<String>,
+    /// How the image is written: auto, uring or pwrite [default: auto].
+    #[arg(long, value_name = "ENGINE", conflicts_with = "server")]
+    pub io: Option<String>,
+    /// Bypass the page cache: auto, on or off [default: auto].
+    #[arg(long, value_name = "MODE", conflicts_with = "server")]
+    pub direct: Option<String>,
+    /// Threads of the final flush [default: the machine's processors, at most 4].
+    #[arg(long, value_name = "N", conflicts_with = "server")]
+    pub flush_threads: Option<usize>,
+}

@@ -1,0 +1,213 @@
+//! `perdura bench` as a program: every workload against servers, the result file, refusals.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
+
+mod common;
+
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use common::*;
+
+/// What everyone may rely on in a result.
+const KEYS: [&str; 9] = [
+    "ratio",
+    "budget_bytes",
+    "dirty_bytes_max",
+    "ssd_bytes_written",
+    "user_bytes_written",
+    "throughput_ops_per_s",
+    "latency_ns",
+    "machine",
+    "configuration",
+];
+
+fn bench(words: &[&str]) -> Output {
+    Command::new(PERDURA).arg("bench").args(words).stdin(Stdio::null()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn ycsb(words: &[&str], json: &Path) -> serde_json::Value {
+    let mut all = vec!["ycsb", "--records", "1000", "--operations", "2000", "--threads", "2"];
+    all.extend(words);
+    all.extend(["--json", json.to_str().unwrap()]);
+    let output = bench(&all);
+    assert!(output.status.success(), "{words:?}: {}", text(&output.stderr));
+    let result: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    assert_eq!(result["errors"], 0, "{result}");
+    assert_eq!(result["missing"], 0, "{result}");
+    result
+}
+
+/// A Redis of our own.
+struct Redis(Child, u16);
+
+impl Redis {
+    /// `None` where there is none.
+    fn start() -> Option<Self> {
+        let port = free_port();
+        let child = Command::new("redis-server")
+            .args(["--save", "", "--appendonly", "no", "--bind", "127.0.0.1", "--port"])
+            .arg(port.to_string())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .ok()?;
+        let redis = Self(child, port);
+        let began = Instant::now();
+        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(began.elapsed() < Duration::from_secs(20), "redis-server does not listen");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Some(redis)
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn all_workloads_against_redis_plain_and_pipelined() {
+    let Some(redis) = Redis::start() else {
+        println!("skipped: redis-server is not installed");
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let (json, address) = (dir.path().join("result"), format!("127.0.0.1:{}", redis.1));
+    for letter in ["a", "b", "c", "d", "e", "f"] {
+        for pipeline in ["1", "8"] {
+            let words = [
+                "--workload",
+                letter,
+                "--server",
+                &address,
+                "--pipeline",
+                pipeline,
+                "--scan-max",
+                "9",
+            ];
+            let result = ycsb(&words, &json);
+            assert!(result["target"].as_str().unwrap().starts_with("redis "), "{result}");
+            assert!(result["cpu_ns_per_operation"].is_number(), "{result}");
+            assert!(result["budget_bytes"].is_null(), "{result}");
+        }
+    }
+}
+
+#[test]
+fn all_workloads_against_serve() {
+    let dir = TestDir::new();
+    let server = Server::start(dir.path(), &["--memory", "256MiB", "--budget", "1MiB"]);
+    let results = tempfile::tempdir().unwrap();
+    let (json, address) = (results.path().join("result"), format!("127.0.0.1:{}", server.port));
+    let has_sorted_sets = !server.client().ask(&["ZREM", "k", "m"]).starts_with('-');
+    for letter in ["a", "b", "c", "d", "e", "f"] {
+        if letter == "e" && !has_sorted_sets {
+            let output = bench(&["ycsb", "--workload", "e", "--server", &address]);
+            assert!(!output.status.success());
+            assert!(text(&output.stderr).contains("sorted sets"), "{}", text(&output.stderr));
+            continue;
+        }
+        for pipeline in ["1", "8"] {
+            let words = ["--workload", letter, "--server", &address, "--pipeline", pipeline];
+            let result = ycsb(&words, &json);
+            assert!(result["target"].as_str().unwrap().starts_with("perdura "), "{result}");
+            assert_eq!(result["budget_bytes"], 1 << 20, "{result}");
+            assert!(result["ssd_bytes_written"].is_number(), "{result}");
+        }
+    }
+}
+
+#[test]
+fn two_budgets_embedded_and_served_give_a_ratio() {
+    let dir = tempfile::tempdir().unwrap();
+    let (json, images) = (dir.path().join("result"), dir.path().join("images"));
+    let images = images.to_str().unwrap();
+    let both = ["--workload", "a", "--dir", images, "--budget", "11%", "--compare-budget", "100%"];
+    let embedded = ycsb(&both, &json);
+    let served = ycsb(&[&both[..], &["--spawn"]].concat(), &json);
+    for result in [embedded, served] {
+        for key in KEYS {
+            assert!(!result[key].is_null(), "{key} in {result}");
+        }
+        assert!(result["ratio"].as_f64().unwrap() > 0.0);
+        assert_eq!(result["ratio_per_pair"].as_array().unwrap().len(), 10);
+        let dirty = result["dirty_bytes_max"].as_u64().unwrap();
+        assert!(dirty <= result["budget_bytes"].as_u64().unwrap());
+        assert_eq!(result["compare"]["budget_percent"], 100.0);
+        assert!(result["ssd_bytes_written_with_flush"].is_number());
+        assert!(result["cpu_ns_per_operation"].is_number());
+    }
+    assert_eq!(std::fs::read_dir(images).unwrap().count(), 0, "an image was left");
+}
+
+#[test]
+fn a_sweep_writes_a_page_that_can_be_drawn_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (html, json, again, images) = (at("page"), at("json"), at("again"), at("images"));
+    let sized = ["ycsb", "--records", "1000", "--operations", "2000", "--larger-records", "2000"];
+    let what = ["--workload", "a,c", "--budgets", "11,100%", "--dir", &images];
+    let output = bench(&[&sized[..], &what, &["--html", &html, "--json", &json]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let output = bench(&["ycsb", "--from", &json, "--html", &again]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let page = std::fs::read_to_string(html).unwrap();
+    assert!(page.contains("figure 10") && page.contains("published"), "{page}");
+    // The last digits of numbers aside.
+    assert_eq!(page.matches("<svg").count(), 9);
+    assert_eq!(std::fs::read_to_string(again).unwrap().matches("<svg").count(), 9);
+}
+
+#[test]
+fn bare_memory_says_how_far_it_is_from_the_bound() {
+    let dir = tempfile::tempdir().unwrap();
+    let (json, images) = (dir.path().join("json"), dir.path().join("images"));
+    let words =
+        ["memory", "--memory", "4MiB", "--stores", "3000", "--rounds", "1", "--sizes", "64,1KiB"];
+    let places = ["--dir", images.to_str().unwrap(), "--json", json.to_str().unwrap()];
+    let output = bench(&[&words[..], &places, &["--policies", "second-chance,fifo"]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let result: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    assert_eq!(result["cells"].as_array().unwrap().len(), 2 * 2 * 2 * 2 * 3);
+    for (words, expected) in [
+        (["--sizes", "100"], "powers of two"),
+        (["--memory", "1KiB"], "--memory 1 KiB"),
+        (["--policies", "best"], "--policy best"),
+        (["--budgets", "x"], "--budgets x"),
+    ] {
+        let output = bench(&["memory", words[0], words[1]]);
+        assert!(text(&output.stderr).contains(expected), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_its_place_and_a_way_out() {
+    let cases: [(&[&str], &[&str]); 9] = [
+        (&["--workload", "g"], &["--workload g", "a, b, c, d, e or f"]),
+        (&["--records", "0"], &["--records 0", "at least 1"]),
+        (&["--budget", "many"], &["--budget many"]),
+        (&["--compare-budget", "1%", "--pairs", "3"], &["--pairs 3", "at least 10"]),
+        (&["--pairs", "20"], &["--compare-budget"]),
+        (&["--pipeline", "8"], &["--server", "--spawn"]),
+        (&["--workload", "e"], &["--record string"]),
+        (&["--distribution", "normal"], &["--distribution normal", "zipfian"]),
+        (&["--server", "127.0.0.1:1"], &["127.0.0.1:1"]),
+    ];
+    for (words, expected) in cases {
+        let output = bench(&[&["ycsb"], words].concat());
+        let said = text(&output.stderr);
+        assert!(!output.status.success(), "{words:?}");
+        for part in expected {
+            assert!(said.contains(part), "{part:?} in {said:?}");
+        }
+    }
+}
