@@ -126,6 +126,25 @@ fn nothing_after_quit_is_executed() {
 }
 
 #[test]
+fn a_pipeline_is_carried_out_as_if_nothing_had_been_looked_at() {
+    let server = start(config());
+    let mut client = server.client();
+    let input: &[&[u8]] = &[
+        b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\n0\r\nINCR k\r\nGET k\r\n",
+        b"SELECT 1\r\nSET k one\r\nSELECT 0\r\nGET k\r\n\r\nMGET k none\r\n",
+        b"MULTI\r\nINCR k\r\nGET k\r\nEXEC\r\nget\r\nNOSUCH\r\nDEL k\r\nGET k\r\n",
+        b"CONFIG SET proto-max-bulk-len 1048576\r\nGET k\r\n*2\r\n$3\r\nGET\r\n$1048577\r\n",
+    ];
+    client.stream.write_all(&input.concat()).unwrap();
+    let expected = [
+        "+OK|:1|$1|1|+OK|+OK|+OK|$1|1|*2|$1|1|$-1|+OK|+QUEUED|+QUEUED|*2|:2|$1|2|",
+        "-ERR wrong number of arguments for 'get' command|-ERR unknown command 'NOSUCH', with args beginning with: |",
+        ":1|$-1|+OK|$-1|-ERR Protocol error: invalid bulk length|",
+    ];
+    assert_eq!(client.rest().replace("\r\n", "|"), expected.concat());
+}
+
+#[test]
 fn a_peer_that_does_not_read_is_not_executed_further() {
     let server = start(ServerConfig { output_pause_bytes: 64 << 10, ..config() });
     let mut slow = server.client();

@@ -27,4 +27,4 @@ mod transactions;
 pub(crate) use context::Server;
 pub(crate) use dispatch::{Flow, execute};
 pub(crate) use error::CommandError;
-pub(crate) use spec::Spec;
+pub(crate) use spec::{Handler, Spec};

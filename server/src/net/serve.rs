@@ -15,6 +15,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 
+use super::ahead::Ahead;
 use super::conn::Conn;
 use super::group::Group;
 use super::listen::{Listener, Socket};
@@ -97,6 +98,7 @@ pub(super) struct Serve<'a> {
     pub(super) arena: Vec<u8>,
     /// The parser of connections without pending input.
     pub(super) parser: Parser,
+    pub(super) ahead: Ahead,
     pub(super) spare: Vec<Vec<u8>>,
     pub(super) group: Group,
     pub(super) stalled: Vec<u32>,
@@ -127,6 +129,7 @@ impl<'a> Serve<'a> {
             connected: 0,
             next_id: 1,
             parser: Parser::default(),
+            ahead: Ahead::default(),
             spare: Vec::new(),
             group: Group::default(),
             stalled: Vec::new(),

@@ -2,10 +2,11 @@
 
 use std::io;
 
+use super::ahead::{Ahead, Looked};
 use super::conn::{Conn, Peers, Pending};
 use super::serve::Serve;
 use crate::commands::{Flow, execute};
-use crate::resp::{Parser, Reply, Step};
+use crate::resp::{Parser, Reply};
 
 impl Serve<'_> {
     /// One bounded read, and everything it completes.
@@ -66,6 +67,24 @@ impl Serve<'_> {
         parser: &mut Parser,
         buf: &[u8],
     ) -> usize {
+        let mut ahead = std::mem::take(&mut self.ahead);
+        let used = self.execute_looking_ahead(slot, conn, parser, buf, &mut ahead);
+        if !ahead.is_done() {
+            ahead.clear();
+            parser.restart();
+        }
+        self.ahead = ahead;
+        used
+    }
+
+    fn execute_looking_ahead(
+        &mut self,
+        slot: u32,
+        conn: &mut Conn,
+        parser: &mut Parser,
+        buf: &[u8],
+        ahead: &mut Ahead,
+    ) -> usize {
         let mut at = 0;
         conn.stalled = false;
         conn.take_buffer(&mut self.spare);
@@ -80,33 +99,32 @@ impl Serve<'_> {
                     return self.stall(slot, conn, at);
                 }
             }
-            let mut limits = self.server.config.limits;
-            limits.unauthenticated = !conn.session.authenticated && self.server.needs_password();
-            let consumed = match parser.step(&buf[at..], &limits) {
-                Ok(Step::Incomplete) => return at,
-                Ok(Step::Empty { consumed }) => {
-                    at += consumed;
-                    continue;
+            if ahead.is_done() {
+                match ahead.look(&self.server, &conn.session, parser, buf, at) {
+                    Ok(Looked::Commands) => {}
+                    Ok(Looked::Incomplete { at }) => return at,
+                    Err(error) => {
+                        let limit = self.server.config.output_max_bytes;
+                        let resp3 = conn.session.resp3;
+                        let text = format!("ERR {error}");
+                        Reply::new(conn.output_mut(), resp3, limit).error(&text);
+                        conn.session.closing = true;
+                        *parser = Parser::default();
+                        return buf.len();
+                    }
                 }
-                Ok(Step::Command { consumed }) => consumed,
-                Err(error) => {
-                    let limit = self.server.config.output_max_bytes;
-                    let resp3 = conn.session.resp3;
-                    let text = format!("ERR {error}");
-                    Reply::new(conn.output_mut(), resp3, limit).error(&text);
-                    conn.session.closing = true;
-                    *parser = Parser::default();
-                    return buf.len();
-                }
-            };
+            }
+            let Some(command) = ahead.current() else { return at };
+            at = command.start;
             conn.session.active_ns = self.server.now_ns;
-            let args = parser.args(&buf[at..]);
+            let args = parser.args_of(command.frame, &buf[at..]);
             let start = conn.output_mut().len();
             let peers = Peers { conns: &mut self.conns, connected: self.connected };
             let (session, out) = conn.session_and_output();
-            match execute(&mut self.server, session, peers, args, out) {
+            match execute(&mut self.server, session, peers, command.found, args, out) {
                 Flow::Next { wrote } => {
-                    at += consumed;
+                    at = command.end;
+                    ahead.advance();
                     if wrote && self.server.holds_replies() {
                         self.server.uncommitted = true;
                         self.group.note_write(slot, start, conn.output_mut().len());
