@@ -42,6 +42,8 @@ pub(crate) struct Server<'a> {
     pub turn: (u64, u64),
     pub started_ns: u64,
     pub tcp_port: u16,
+    /// What the loop waits on.
+    pub multiplexing: &'static str,
 }
 
 impl<'a> Server<'a> {
@@ -71,6 +73,7 @@ impl<'a> Server<'a> {
             turn: (now_ns, unix_ms),
             started_ns: now_ns,
             tcp_port: 0,
+            multiplexing: "",
             config,
         }
     }

@@ -12,33 +12,41 @@ impl Serve<'_> {
     /// One bounded read, and everything it completes.
     pub(super) fn receive(&mut self, slot: u32, conn: &mut Conn) {
         let mut arena = std::mem::take(&mut self.arena);
-        match conn.stream.read(&mut arena) {
-            Ok(0) => conn.input_closed = true,
-            Ok(n) => {
-                self.server.stats.net_input_bytes += n as u64;
+        let read = conn.stream.read(&mut arena);
+        self.received(slot, conn, read.map(|n| &arena[..n]));
+        self.arena = arena;
+    }
+
+    /// What one read has given: nothing at the end of the stream.
+    pub(super) fn received(&mut self, slot: u32, conn: &mut Conn, read: io::Result<&[u8]>) {
+        match read {
+            Ok([]) => conn.input_closed = true,
+            Ok(bytes) => {
+                self.server.stats.net_input_bytes += bytes.len() as u64;
                 match conn.pending.take() {
                     None => {
                         let mut parser = std::mem::take(&mut self.parser);
-                        let used = self.execute_all(slot, conn, &mut parser, &arena[..n]);
-                        if used < n {
-                            let bytes = arena[used..n].to_vec();
+                        let used = self.execute_all(slot, conn, &mut parser, bytes);
+                        if used < bytes.len() {
+                            let bytes = bytes[used..].to_vec();
                             conn.pending = Some(Box::new(Pending { bytes, parser }));
                         } else {
                             self.parser = parser;
                         }
                     }
                     Some(mut pending) => {
-                        pending.bytes.extend_from_slice(&arena[..n]);
+                        pending.bytes.extend_from_slice(bytes);
                         self.execute_pending(slot, conn, pending);
                     }
                 }
             }
             Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => {}
+                // The ring was out of buffers; they are back when it is asked again.
+                _ if error.raw_os_error() == Some(NO_BUFFERS) => {}
                 _ => conn.session.killed = true,
             },
         }
-        self.arena = arena;
     }
 
     pub(super) fn execute_pending(
@@ -94,7 +102,7 @@ impl Serve<'_> {
                 return buf.len();
             }
             if conn.unsent() > self.server.config.output_pause_bytes {
-                self.send_unless_held(conn);
+                self.send_now(conn);
                 if conn.unsent() > self.server.config.output_pause_bytes {
                     return self.stall(slot, conn, at);
                 }
@@ -169,5 +177,6 @@ impl Serve<'_> {
     }
 }
 
+const NO_BUFFERS: i32 = rustix::io::Errno::NOBUFS.raw_os_error();
 /// Pending input may hold so many bytes of unused capacity.
 const PENDING_SLACK: usize = 16 << 10;
