@@ -92,6 +92,9 @@ pub struct ServerConfig {
     pub terms: Option<Terms>,
     /// Threads of a flush.
     pub flush_threads: usize,
+    /// For a measurement: GET and SET are answered without the store, GET with so many bytes (at most 4096).
+    #[doc(hidden)]
+    pub null_value_bytes: Option<usize>,
 }
 
 impl Default for ServerConfig {
@@ -118,6 +121,7 @@ impl Default for ServerConfig {
             warning_s: 0.0,
             terms: None,
             flush_threads: 2,
+            null_value_bytes: None,
         }
     }
 }

@@ -6,6 +6,7 @@ use perdura_media::Clock;
 use perdura_store::{DATABASES, Store};
 
 use super::index::Index;
+use super::null;
 use super::spec::{Random, Spec};
 use super::table::TABLE;
 use crate::config::{Durability, ServerConfig};
@@ -58,7 +59,7 @@ impl<'a> Server<'a> {
             store,
             clock,
             saving,
-            index: Index::new(),
+            index: Index::new(if config.null_value_bytes.is_some() { null::TABLE } else { TABLE }),
             random: Random::new(config.seed),
             stats: Stats::new(),
             slowlog: Slowlog::default(),

@@ -13,6 +13,7 @@ mod info;
 mod introspect;
 mod keys;
 mod keyspace;
+mod null;
 mod options;
 mod perdura;
 mod server;
