@@ -121,8 +121,14 @@ impl Events {
         }
     }
 
-    /// Waits, at most `timeout_ns`, and appends what happened.
-    pub fn wait(&mut self, timeout_ns: u32, happened: &mut Vec<Event>) -> Result<(), ServeError> {
+    /// Waits, at most `timeout_ns`, and appends what happened. `committed`: so many connections have just been
+    /// answered after a group commit, and are worth waiting for together for a moment.
+    pub fn wait(
+        &mut self,
+        timeout_ns: u32,
+        committed: usize,
+        happened: &mut Vec<Event>,
+    ) -> Result<(), ServeError> {
         match self {
             Self::Epoll { queue, ready } => {
                 ready.clear();
@@ -138,7 +144,8 @@ impl Events {
                 }));
             }
             Self::Uring(ring) => {
-                ring.wait(timeout_ns).map_err(ring_failed)?;
+                // For each, the send is completed as well.
+                ring.wait(timeout_ns, 2 * committed.min(EVENTS_MAX)).map_err(ring_failed)?;
                 while happened.len() < EVENTS_MAX
                     && let Some(done) = ring.reap()
                 {

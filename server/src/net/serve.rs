@@ -100,6 +100,8 @@ pub(super) struct Serve<'a> {
     pub(super) ahead: Ahead,
     pub(super) spare: Vec<Vec<u8>>,
     pub(super) group: Group,
+    /// Connections answered by the turn's last group commit.
+    pub(super) committed: usize,
     pub(super) stalled: Vec<u32>,
     pub(super) finished: Vec<u32>,
     pub(super) next_tick_ns: u64,
@@ -133,6 +135,7 @@ impl<'a> Serve<'a> {
             ahead: Ahead::default(),
             spare: Vec::new(),
             group: Group::default(),
+            committed: 0,
             stalled: Vec::new(),
             finished: Vec::new(),
             next_tick_ns: 0,
@@ -142,7 +145,8 @@ impl<'a> Serve<'a> {
     fn until(&mut self, stop: &StopFlag) -> Result<Ended, ServeError> {
         let mut happened: Vec<Event> = Vec::new();
         loop {
-            self.events.wait(self.timeout_ns(), &mut happened)?;
+            let committed = std::mem::take(&mut self.committed);
+            self.events.wait(self.timeout_ns(), committed, &mut happened)?;
             if stop.is_set() {
                 return Ok(Ended::Stopped);
             }
@@ -336,6 +340,8 @@ impl<'a> Serve<'a> {
             }
         }
         let mut slots = std::mem::take(&mut self.group.slots);
+        // A lone one is answered without delay; of more, the next group should be as large.
+        self.committed = if slots.len() > 1 { slots.len() } else { 0 };
         for slot in slots.drain(..) {
             let Some(mut conn) = self.conns[slot as usize].take() else { continue };
             if let Some(why) = &failure {

@@ -138,10 +138,15 @@ impl Ring {
         ignore_early_return(self.ring.submit())
     }
 
-    /// Hands over what was asked, and waits until something is done or the time is over.
-    pub fn wait(&mut self, timeout_ns: u32) -> io::Result<()> {
+    /// Hands over what was asked, and waits until something is done or the time is over. `wanted` completions are
+    /// waited for, more than one only for a moment, and only where the kernel can (Linux 6.12).
+    pub fn wait(&mut self, timeout_ns: u32, wanted: usize) -> io::Result<()> {
         let time = Timespec::new().nsec(timeout_ns);
         let args = SubmitArgs::new().timespec(&time);
+        if wanted > 1 && self.ring.params().is_feature_min_timeout() {
+            let args = args.min_wait_usec(MOMENT_US);
+            return ignore_early_return(self.ring.submitter().submit_with_args(wanted, &args));
+        }
         ignore_early_return(self.ring.submitter().submit_with_args(1, &args))
     }
 
@@ -291,6 +296,8 @@ impl Drop for Pool {
     }
 }
 
+/// How long several completions are waited for: about as long as an SSD takes to make a write durable.
+const MOMENT_US: u32 = 100;
 const SUBMISSIONS: u32 = 1024;
 const COMPLETIONS: u32 = 8192;
 const PAGE_BYTES: usize = 4096;
@@ -314,7 +321,7 @@ mod tests {
             ring.send(&ours, 100 + round, b"__answer".to_vec(), 2).unwrap();
             let (mut received, mut sent) = (false, false);
             while !(received && sent) {
-                ring.wait(1_000_000).unwrap();
+                ring.wait(1_000_000, 1).unwrap();
                 while let Some(done) = ring.reap() {
                     match done {
                         Completion::Received { token, result, .. } => {
