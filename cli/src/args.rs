@@ -53,6 +53,10 @@ pub struct ServeArgs {
     /// `none` (like warned, and no checkpoints) [default: warned].
     #[arg(long, value_name = "MODE")]
     pub durability: Option<String>,
+    /// What the event loop waits on: `auto` (io_uring, or epoll where the system refuses it), `epoll`, `uring`
+    /// [default: auto].
+    #[arg(long, value_name = "QUEUE")]
+    pub events: Option<String>,
     /// Clients at once [default: 10000].
     #[arg(long, value_name = "N")]
     pub max_clients: Option<usize>,

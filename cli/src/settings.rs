@@ -10,7 +10,7 @@ use perdura_media::{Bytes, Direct, Energy, Engine, Joules, Percent, Watts, parse
 use perdura_region::directory::{self, Settings};
 use perdura_region::promise::BudgetWish;
 use perdura_region::{Config, PolicyKind};
-use perdura_server::{Durability, ServerConfig};
+use perdura_server::{Durability, EventQueue, ServerConfig};
 
 use crate::args::{PlaceArgs, ServeArgs};
 
@@ -156,6 +156,15 @@ pub fn server(args: &ServeArgs, warning: Duration) -> Result<ServerConfig> {
                 ("warned", Durability::Warned),
                 ("fsync", Durability::Fsync),
                 ("none", Durability::None),
+            ],
+        )?,
+        events: one_of(
+            "events",
+            &args.events,
+            &[
+                ("auto", EventQueue::Auto),
+                ("epoll", EventQueue::Epoll),
+                ("uring", EventQueue::Uring),
             ],
         )?,
         warning_s: warning.as_secs_f64(),

@@ -42,6 +42,7 @@ fn values_that_make_no_sense_are_named() {
         (&["--joules", "0J", "--watts", "5W"], &["energy", "zero"]),
         (&["--policy", "best"], &["--policy", "segmented"]),
         (&["--durability", "maybe"], &["--durability", "fsync"]),
+        (&["--events", "select"], &["--events", "epoll"]),
         (&["--log", "50%"], &["125 %"]),
         (&["--no-such-setting"], &["--no-such-setting"]),
         (&["--listen", "0.0.0.0:0"], &["0.0.0.0"]),

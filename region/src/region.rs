@@ -29,7 +29,7 @@ use crate::lanes::{LaneId, Lanes};
 use crate::ledger::Ledger;
 use crate::recover::{Tail, recover};
 use crate::stats::Stats;
-use crate::sys::SharedMemory;
+use crate::sys::{SharedMemory, prefetch};
 use crate::tracking::{PageTracker, Service, Tracking, TrackingKind};
 use crate::trapped::TrappedMemory;
 
@@ -317,6 +317,21 @@ impl Region {
     /// Locks a lane with budget bytes obtained by [`Region::satisfy`].
     pub fn lock_with(&self, lane: LaneId, credit_bytes: u64) -> LaneGuard<'_> {
         self.core.lock_with(lane, credit_bytes)
+    }
+
+    /// The 8-byte word at `offset` (aligned), read without its lane: a hint, unless the caller knows that the
+    /// word is only ever changed by [`LaneGuard::store`].
+    #[inline]
+    pub fn peek(&self, offset: u64) -> u64 {
+        self.core.map.words(offset, 1)[0].load(Acquire)
+    }
+
+    /// Starts loading the cache lines of a range that is about to be looked at. A hint: any range is allowed.
+    #[inline]
+    pub fn prefetch(&self, offset: u64, len: u64) {
+        for line in (offset..offset.saturating_add(len)).step_by(64) {
+            prefetch(self.core.map.base().wrapping_add(line as usize));
+        }
     }
 
     /// Blocks until what a writer needs is there; call it with no lane held. Returns budget bytes taken, to

@@ -35,6 +35,18 @@ impl Durability {
     }
 }
 
+/// What the event loop waits on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum EventQueue {
+    /// io_uring, or epoll where the system refuses it.
+    #[default]
+    Auto,
+    /// epoll.
+    Epoll,
+    /// io_uring, or no start.
+    Uring,
+}
+
 /// Everything a server is told. `Default` listens on 127.0.0.1:6379.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
@@ -46,6 +58,8 @@ pub struct ServerConfig {
     pub requirepass: Option<String>,
     /// When writes are acknowledged.
     pub durability: Durability,
+    /// What the loop waits on.
+    pub events: EventQueue,
     /// Connections at once; more are told so and closed.
     pub clients_max: usize,
     /// A client silent for so long is disconnected; 0: never.
@@ -78,6 +92,9 @@ pub struct ServerConfig {
     pub terms: Option<Terms>,
     /// Threads of a flush.
     pub flush_threads: usize,
+    /// For a measurement: GET and SET are answered without the store, GET with so many bytes (at most 4096).
+    #[doc(hidden)]
+    pub null_value_bytes: Option<usize>,
 }
 
 impl Default for ServerConfig {
@@ -87,6 +104,7 @@ impl Default for ServerConfig {
             unix_socket: None,
             requirepass: None,
             durability: Durability::Warned,
+            events: EventQueue::Auto,
             clients_max: 10_000,
             timeout_s: 0,
             tcp_keepalive_s: 300,
@@ -103,6 +121,7 @@ impl Default for ServerConfig {
             warning_s: 0.0,
             terms: None,
             flush_threads: 2,
+            null_value_bytes: None,
         }
     }
 }

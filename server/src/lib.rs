@@ -1,8 +1,8 @@
 //! A Redis-protocol server over [`perdura_store::Store`].
 //!
 //! Where is…? `resp` bytes to arguments and values to bytes; `commands` one table and a function per
-//! command; `net` the event loop; `config` what a server is told.
-#![forbid(unsafe_code)]
+//! command; `net` the event loop, `sys` its ring; `config` what a server is told.
+#![deny(unsafe_code)]
 
 pub mod config;
 pub mod glob;
@@ -13,6 +13,8 @@ mod commands;
 mod net;
 mod saving;
 mod session;
+#[allow(unsafe_code)]
+mod sys;
 
-pub use config::{Durability, ServeError, ServerConfig, StartError, StopFlag};
+pub use config::{Durability, EventQueue, ServeError, ServerConfig, StartError, StopFlag};
 pub use net::{Ended, Listener, Report, clients_that_fit, run};

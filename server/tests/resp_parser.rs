@@ -37,6 +37,36 @@ fn parse_in_pieces(input: &[u8], mut piece: impl FnMut() -> usize) -> Commands {
     }
 }
 
+/// Looks `most` commands ahead before it takes the first; the input arrives in two pieces.
+fn parse_looking_ahead(input: &[u8], cut: usize, most: usize) -> Commands {
+    let (mut parser, mut commands, mut at) = (Parser::default(), Vec::new(), 0);
+    let mut known = &input[..cut];
+    loop {
+        let mut step = parser.step(&known[at..], &LIMITS);
+        let mut frames = Vec::new();
+        while let Ok(Step::Command { consumed }) = step {
+            frames.push((at, parser.frame()));
+            at += consumed;
+            if frames.len() == most {
+                break;
+            }
+            step = parser.step_on(&known[at..], &LIMITS);
+        }
+        for (at, frame) in &frames {
+            let args = parser.args_of(*frame, &known[*at..]);
+            commands.push(args.from(0).map(<[u8]>::to_vec).collect());
+        }
+        match step {
+            _ if !frames.is_empty() => {}
+            Ok(Step::Command { .. }) => unreachable!(),
+            Ok(Step::Empty { consumed }) => at += consumed,
+            Ok(Step::Incomplete) if known.len() < input.len() => known = input,
+            Ok(Step::Incomplete) => return (commands, None),
+            Err(error) => return (commands, Some(error)),
+        }
+    }
+}
+
 /// The protocol as one would first write it down: multibulk only, everything there at once.
 fn naive(mut input: &[u8]) -> Commands {
     use ProtocolError as E;
@@ -157,6 +187,18 @@ proptest! {
         let mut first = Some(cut.index(input.len() + 1));
         let cut_once = parse_in_pieces(&input, || first.take().unwrap_or(usize::MAX >> 1));
         prop_assert_eq!(&cut_once, &whole);
+    }
+
+    #[test]
+    fn looking_ahead_finds_the_same(
+        input in streams(),
+        inline in prop::collection::vec("[ a\"']{0,4}\n", 0..3),
+        cut in any::<prop::sample::Index>(),
+        most in 1..5usize,
+    ) {
+        let input = [inline.concat().into_bytes(), input].concat();
+        let ahead = parse_looking_ahead(&input, cut.index(input.len() + 1), most);
+        prop_assert_eq!(ahead, parse_in_pieces(&input, || usize::MAX >> 1));
     }
 
     #[test]

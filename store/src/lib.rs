@@ -11,6 +11,7 @@
 //!
 //! Volatile, made anew on open: key counts, the ordered index, the list of detached tables.
 
+mod ahead;
 mod api;
 mod error;
 mod expire;
@@ -32,7 +33,7 @@ pub use api::{Access, Entry, Expiry, Key, Kind};
 pub use error::{OpenError, StoreError, TxError, WrongType};
 pub use scan::Range;
 pub use sorted::{Edge, Sorted};
-pub use store::{Store, StoreOptions, StoreStats};
+pub use store::{Place, Store, StoreOptions, StoreStats};
 pub use tx::Tx;
 pub use watch::Watch;
 

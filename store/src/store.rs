@@ -60,14 +60,14 @@ pub struct Store {
     version: AtomicU64,
 }
 
-/// Where a key belongs.
+/// Where a key belongs; see [`Store::place`].
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
-    pub lane: LaneId,
-    pub db: u8,
+pub struct Place {
+    pub(crate) lane: LaneId,
+    pub(crate) db: u8,
     /// Root of the table.
-    pub root: u64,
-    pub hash: u64,
+    pub(crate) root: u64,
+    pub(crate) hash: u64,
 }
 
 impl Store {
@@ -238,7 +238,7 @@ impl Store {
     }
 
     /// Where a key belongs: the upper half of its hash picks the shard, the lower the bucket.
-    pub(crate) fn place(&self, key: Key<'_>) -> Place {
+    pub fn place(&self, key: Key<'_>) -> Place {
         assert!(key.db < DATABASES, "database {} of {DATABASES}", key.db);
         let hash = hash_key(key.db, key.bytes);
         let lane = LaneId((((hash >> 32) * u64::from(self.heap.shards())) >> 32) as u16);

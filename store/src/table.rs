@@ -22,7 +22,7 @@ const SEGMENTS: usize = 30;
 const AT_LEN: u64 = ROOT_BYTES - 8;
 const _: () = assert!(8 + 8 * SEGMENTS as u64 <= AT_LEN);
 
-const BUCKET_BYTES: u64 = 64;
+pub(crate) const BUCKET_BYTES: u64 = 64;
 const ENTRIES: usize = 7;
 const AT_LINK: u64 = 56;
 const FIRST_BUCKETS: u64 = 8;
@@ -137,6 +137,20 @@ pub(crate) fn find(
         at = words[ENTRIES];
     }
     None
+}
+
+/// Where a hash's bucket begins, from the root's words; none while the table is empty.
+pub(crate) fn first_bucket(word: impl Fn(u64) -> u64, hash: u64) -> Option<u64> {
+    let buckets = word(0);
+    (buckets != 0).then(|| bucket_at(word, bucket_of(hash, buckets)))
+}
+
+/// The record of the first entry of a bucket whose tag fits; likely, not surely, the one looked for.
+pub(crate) fn likely_record(bucket: &[u8], hash: u64) -> Option<u64> {
+    let (words, _) = bucket.as_chunks::<8>();
+    let entries = words[..ENTRIES].iter().map(|word| u64::from_le_bytes(*word));
+    let fits = |entry: &u64| *entry >> (OFFSET_BITS + 1) == tag(hash) && *entry != 0;
+    entries.into_iter().find(fits).map(record_of)
 }
 
 /// Makes an empty table's first buckets.

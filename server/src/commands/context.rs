@@ -6,6 +6,7 @@ use perdura_media::Clock;
 use perdura_store::{DATABASES, Store};
 
 use super::index::Index;
+use super::null;
 use super::spec::{Random, Spec};
 use super::table::TABLE;
 use crate::config::{Durability, ServerConfig};
@@ -42,6 +43,8 @@ pub(crate) struct Server<'a> {
     pub turn: (u64, u64),
     pub started_ns: u64,
     pub tcp_port: u16,
+    /// What the loop waits on.
+    pub multiplexing: &'static str,
 }
 
 impl<'a> Server<'a> {
@@ -56,7 +59,7 @@ impl<'a> Server<'a> {
             store,
             clock,
             saving,
-            index: Index::new(),
+            index: Index::new(if config.null_value_bytes.is_some() { null::TABLE } else { TABLE }),
             random: Random::new(config.seed),
             stats: Stats::new(),
             slowlog: Slowlog::default(),
@@ -71,6 +74,7 @@ impl<'a> Server<'a> {
             turn: (now_ns, unix_ms),
             started_ns: now_ns,
             tcp_port: 0,
+            multiplexing: "",
             config,
         }
     }

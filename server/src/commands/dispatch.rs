@@ -21,16 +21,21 @@ pub(crate) enum Flow {
     Close { wrote: bool },
 }
 
-/// Carries out one command and appends its reply to `out`.
+/// Carries out one command and appends its reply to `out`. `found` is its line in the table, if it has been
+/// looked up already.
 pub(crate) fn execute(
     server: &mut Server<'_>,
     session: &mut Session,
     peers: Peers<'_>,
+    found: Option<(usize, &'static Spec)>,
     args: Args<'_>,
     out: &mut Vec<u8>,
 ) -> Flow {
     let mark = out.len();
-    let resolved = server.index.resolve(args);
+    let resolved = match found {
+        Some(found) => Ok(found),
+        None => server.index.resolve(args),
+    };
     if let Ok((_, spec)) = resolved
         && server.pause.holds(spec, server.now_ns)
     {

@@ -2,7 +2,6 @@
 
 use super::error::CommandError;
 use super::spec::{Spec, flag};
-use super::table::TABLE;
 use crate::resp::Args;
 
 const SLOTS: usize = 512;
@@ -11,20 +10,21 @@ const NAME_MAX: usize = 32;
 
 /// Built once at start.
 pub(crate) struct Index {
+    table: &'static [Spec],
     slots: Box<[u16; SLOTS]>,
 }
 
 impl Index {
-    pub fn new() -> Self {
+    pub fn new(table: &'static [Spec]) -> Self {
         let mut slots = Box::new([u16::MAX; SLOTS]);
-        for (row, spec) in TABLE.iter().enumerate() {
+        for (row, spec) in table.iter().enumerate() {
             let mut at = slot(spec.name.as_bytes());
             while slots[at] != u16::MAX {
                 at = (at + 1) % SLOTS;
             }
             slots[at] = row as u16;
         }
-        Self { slots }
+        Self { table, slots }
     }
 
     /// The command `args` ask for, its number of arguments checked; its row in the table.
@@ -53,7 +53,7 @@ impl Index {
         }
         lower.make_ascii_lowercase();
         let mut at = slot(lower);
-        while let Some(spec) = TABLE.get(usize::from(self.slots[at])) {
+        while let Some(spec) = self.table.get(usize::from(self.slots[at])) {
             if spec.name.as_bytes() == lower {
                 return Some((usize::from(self.slots[at]), spec));
             }
@@ -98,10 +98,11 @@ fn slot(name: &[u8]) -> usize {
 mod tests {
     use super::*;
     use crate::commands::spec::Handler;
+    use crate::commands::table::TABLE;
 
     #[test]
     fn every_line_is_found_and_consistent() {
-        let index = Index::new();
+        let index = Index::new(TABLE);
         assert!(TABLE.len() < SLOTS / 2, "enlarge SLOTS");
         for (row, spec) in TABLE.iter().enumerate() {
             assert!(spec.name.len() <= NAME_MAX && spec.name == spec.name.to_ascii_lowercase());

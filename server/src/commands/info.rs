@@ -52,13 +52,14 @@ fn server_section(server: &Server<'_>, _: usize, out: &mut String) -> std::fmt::
     write!(
         out,
         "redis_version:{REDIS_VERSION}\r\nredis_mode:standalone\r\nserver_name:perdura\r\n\
-         perdura_version:{}\r\nos:{} {}\r\narch_bits:{}\r\nmultiplexing_api:epoll\r\n\
+         perdura_version:{}\r\nos:{} {}\r\narch_bits:{}\r\nmultiplexing_api:{}\r\n\
          process_id:{}\r\ntcp_port:{}\r\nserver_time_usec:{}\r\nuptime_in_seconds:{uptime_s}\r\n\
          uptime_in_days:{}\r\nhz:10\r\n",
         env!("CARGO_PKG_VERSION"),
         std::env::consts::OS,
         std::env::consts::ARCH,
         usize::BITS,
+        server.multiplexing,
         std::process::id(),
         server.tcp_port,
         server.unix_ms() * 1000,

@@ -3,14 +3,21 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-use rustix::event::epoll::{self, EventData, EventFlags};
-
 use super::conn::Conn;
-use super::serve::{LISTENERS, Serve};
+use super::serve::Serve;
 use crate::session::Session;
 
 impl Serve<'_> {
     pub(super) fn accept(&mut self, at: usize) {
+        if self.accept_some(at) {
+            self.hear(at);
+        } else {
+            self.deaf.push(at);
+        }
+    }
+
+    /// Takes connections that wait; false when none can be taken for now.
+    fn accept_some(&mut self, at: usize) -> bool {
         for _ in 0..ACCEPTS_MAX {
             match self.sockets[at].accept(self.server.config.tcp_keepalive_s) {
                 Ok((stream, peer)) => {
@@ -30,7 +37,7 @@ impl Serve<'_> {
                     self.add(Box::new(Conn::new(stream, session)));
                 }
                 Err(error) => match error.kind() {
-                    io::ErrorKind::WouldBlock => return,
+                    io::ErrorKind::WouldBlock => return true,
                     io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted => {}
                     _ if is_shortage(&error) => {
                         // The connection stays in the queue, and being told of it again and again would
@@ -38,30 +45,33 @@ impl Serve<'_> {
                         if !std::mem::replace(&mut self.starved, true) {
                             tracing::warn!(%error, "cannot accept connections for now");
                         }
-                        return self.listen(false);
+                        return false;
                     }
                     // This one ended before it could be set up; the next may be sound.
                     _ => {}
                 },
             }
         }
+        true
     }
 
-    pub(super) fn listen(&mut self, on: bool) {
-        self.deaf = !on;
-        let interest = if on { EventFlags::IN } else { EventFlags::empty() };
-        for (at, socket) in self.sockets.iter().enumerate() {
-            let data = EventData::new_u64(LISTENERS + at as u64);
-            if let Err(error) = epoll::modify(&self.epoll, socket, data, interest) {
-                tracing::error!(%error, "cannot change what is listened for");
-            }
+    /// Is told of connections again at the sockets where none could be taken.
+    pub(super) fn listen(&mut self) {
+        for at in std::mem::take(&mut self.deaf) {
+            self.hear(at);
         }
     }
 
-    pub(super) fn add(&mut self, conn: Box<Conn>) {
+    /// Is told once of a connection at a listening socket.
+    pub(super) fn hear(&mut self, at: usize) {
+        if let Err(error) = self.events.watch_listener(&self.sockets[at], at) {
+            tracing::error!(%error, "cannot listen any more");
+        }
+    }
+
+    pub(super) fn add(&mut self, mut conn: Box<Conn>) {
         let slot = self.free.last().copied().unwrap_or(self.conns.len() as u32);
-        let data = EventData::new_u64(u64::from(slot));
-        if let Err(error) = epoll::add(&self.epoll, &conn.stream, data, conn.interest) {
+        if let Err(error) = self.events.add(slot, &mut conn) {
             tracing::warn!(%error, "cannot watch a connection; it is closed");
             return;
         }
@@ -81,14 +91,13 @@ impl Serve<'_> {
             self.finished.extend(slots.map(|slot| slot as u32));
         }
         for slot in std::mem::take(&mut self.finished) {
-            // Dropping the socket also takes it out of the event queue.
-            if self.conns[slot as usize].take_if(|conn| conn.is_finished()).is_some() {
+            // Dropping the socket also takes it out of epoll.
+            if let Some(conn) = self.conns[slot as usize].take_if(|conn| conn.is_finished()) {
+                self.events.forget(&conn);
                 self.connected -= 1;
                 self.free.push(slot);
                 self.stalled.retain(|other| *other != slot);
-                if self.deaf {
-                    self.listen(true);
-                }
+                self.listen();
             }
         }
     }

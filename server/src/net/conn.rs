@@ -60,8 +60,14 @@ pub(crate) struct Conn {
     pub(super) pending: Option<Box<Pending>>,
     out: Vec<u8>,
     sent: usize,
-    /// What the event queue watches for.
+    /// Unsent bytes before those of `out`, which the ring has.
+    pub(super) in_flight: usize,
+    /// What epoll watches for.
     pub(super) interest: EventFlags,
+    /// The ring has been asked to receive.
+    pub(super) receiving: bool,
+    /// There was more to be received than the ring has given.
+    pub(super) more: bool,
     /// The peer sends no more.
     pub(super) input_closed: bool,
     /// Whole commands wait in `pending`: for the peer to read, or for CLIENT UNPAUSE.
@@ -78,6 +84,9 @@ impl Conn {
             pending: None,
             out: Vec::new(),
             sent: 0,
+            in_flight: 0,
+            receiving: false,
+            more: false,
             interest: EventFlags::IN,
             input_closed: false,
             stalled: false,
@@ -86,7 +95,17 @@ impl Conn {
     }
 
     pub fn unsent(&self) -> usize {
+        self.in_flight + self.waiting()
+    }
+
+    /// Unsent bytes that nobody has been given yet.
+    pub(super) fn waiting(&self) -> usize {
         self.out.len() - self.sent
+    }
+
+    /// Gives away the output, and where in it what is unsent begins.
+    pub(super) fn take_output(&mut self) -> (Vec<u8>, usize) {
+        (std::mem::take(&mut self.out), std::mem::take(&mut self.sent))
     }
 
     pub fn pending_bytes(&self) -> usize {
@@ -128,17 +147,10 @@ impl Conn {
         }
         let count = self.sent - before;
         if self.sent == self.out.len() {
-            let mut buffer = std::mem::take(&mut self.out);
+            keep_spare(spare, std::mem::take(&mut self.out));
             self.sent = 0;
-            if spare.len() < SPARE_MAX && (1..=SPARE_BYTES_MAX).contains(&buffer.capacity()) {
-                buffer.clear();
-                spare.push(buffer);
-            }
-        } else if self.sent >= COMPACT_BYTES.max(self.out.len() / 2) {
-            // The peer reads slowly: what it has taken must not stay for as long as it goes on. Half of it may,
-            // or a long reply would be moved once for each little that the peer takes.
-            self.out.drain(..self.sent);
-            self.sent = 0;
+        } else {
+            drop_taken(&mut self.out, &mut self.sent);
         }
         count
     }
@@ -159,6 +171,23 @@ impl Conn {
             wanted |= EventFlags::OUT;
         }
         wanted
+    }
+}
+
+/// Keeps a buffer for the next connection that needs one, if it is worth it.
+pub(super) fn keep_spare(spare: &mut Vec<Vec<u8>>, mut buffer: Vec<u8>) {
+    if spare.len() < SPARE_MAX && (1..=SPARE_BYTES_MAX).contains(&buffer.capacity()) {
+        buffer.clear();
+        spare.push(buffer);
+    }
+}
+
+/// The peer reads slowly: what it has taken must not stay for as long as it goes on. Half of it may, or a long
+/// reply would be moved once for each little that the peer takes.
+pub(super) fn drop_taken(out: &mut Vec<u8>, sent: &mut usize) {
+    if *sent >= COMPACT_BYTES.max(out.len() / 2) {
+        out.drain(..*sent);
+        *sent = 0;
     }
 }
 

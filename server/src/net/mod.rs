@@ -1,11 +1,13 @@
 //! Sockets and the event loop.
 //!
-//! `listen` opens sockets, `conn` is one connection's bytes, `serve` the loop, `turn` one connection's
-//! part of it, `clients` their coming and going, `group` the replies that wait for a group commit.
+//! `listen` opens sockets, `conn` is one connection's bytes, `events` what the loop waits on, `serve` the loop, `turn` one connection's
+//! part of it, `clients` their coming and going, `ahead` the look at a pipeline before it is carried out, `group` the replies that wait for a group commit.
 
+mod ahead;
 mod clients;
 mod conn;
 mod descriptors;
+mod events;
 mod group;
 mod listen;
 mod serve;

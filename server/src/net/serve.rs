@@ -1,4 +1,4 @@
-//! The event loop: one thread, level-triggered epoll.
+//! The event loop: one thread.
 //!
 //! A turn: wait, read what is there (bounded per connection), execute, commit the group if replies
 //! are held, send, close who is done. Nothing in a turn waits for a peer.
@@ -7,15 +7,15 @@
 //! executed any further (its requests stay in the socket), so its memory is bounded as well.
 //! A stop is seen at the next turn; nothing is waited for then.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io;
 
 use perdura_media::Clock;
 use perdura_store::Store;
-use rustix::buffer::spare_capacity;
-use rustix::event::Timespec;
-use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::epoll::EventFlags;
 
-use super::conn::Conn;
+use super::ahead::Ahead;
+use super::conn::{Conn, drop_taken, keep_spare};
+use super::events::{Event, Events, Tag};
 use super::group::Group;
 use super::listen::{Listener, Socket};
 use crate::commands::Server;
@@ -83,10 +83,10 @@ pub fn run(
 /// The loop's state.
 pub(super) struct Serve<'a> {
     pub(super) server: Server<'a>,
-    pub(super) epoll: OwnedFd,
+    pub(super) events: Events,
     pub(super) sockets: Vec<Socket>,
-    /// Accepting failed for want of descriptors: tried again at the next tick.
-    pub(super) deaf: bool,
+    /// Sockets where accepting failed for want of descriptors: tried again at the next tick.
+    pub(super) deaf: Vec<usize>,
     /// It has been said in the log; once each time.
     pub(super) starved: bool,
     pub(super) conns: Vec<Option<Box<Conn>>>,
@@ -97,38 +97,45 @@ pub(super) struct Serve<'a> {
     pub(super) arena: Vec<u8>,
     /// The parser of connections without pending input.
     pub(super) parser: Parser,
+    pub(super) ahead: Ahead,
     pub(super) spare: Vec<Vec<u8>>,
     pub(super) group: Group,
+    /// Connections answered by the turn's last group commit.
+    pub(super) committed: usize,
     pub(super) stalled: Vec<u32>,
     pub(super) finished: Vec<u32>,
     pub(super) next_tick_ns: u64,
 }
 
 impl<'a> Serve<'a> {
-    fn new(listener: Listener, server: Server<'a>, stop: &StopFlag) -> Result<Self, ServeError> {
-        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(failed("epoll_create"))?;
-        let watch = |fd: BorrowedFd<'_>, data| {
-            epoll::add(&epoll, fd, EventData::new_u64(data), EventFlags::IN)
-                .map_err(failed("epoll_ctl"))
-        };
-        watch(stop.as_fd(), STOP)?;
+    fn new(
+        listener: Listener,
+        mut server: Server<'a>,
+        stop: &StopFlag,
+    ) -> Result<Self, ServeError> {
+        let turn_bytes_max = server.config.turn_bytes_max.max(1);
+        let mut events = Events::new(server.config.events, turn_bytes_max)?;
+        server.multiplexing = events.name();
+        events.watch_stop(stop)?;
         for (at, socket) in listener.sockets.iter().enumerate() {
-            watch(socket.as_fd(), LISTENERS + at as u64)?;
+            events.watch_listener(socket, at)?;
         }
         Ok(Self {
-            arena: vec![0; server.config.turn_bytes_max.max(1)],
+            arena: vec![0; turn_bytes_max],
             server,
-            epoll,
+            events,
             sockets: listener.sockets,
-            deaf: false,
+            deaf: Vec::new(),
             starved: false,
             conns: Vec::new(),
             free: Vec::new(),
             connected: 0,
             next_id: 1,
             parser: Parser::default(),
+            ahead: Ahead::default(),
             spare: Vec::new(),
             group: Group::default(),
+            committed: 0,
             stalled: Vec::new(),
             finished: Vec::new(),
             next_tick_ns: 0,
@@ -136,19 +143,15 @@ impl<'a> Serve<'a> {
     }
 
     fn until(&mut self, stop: &StopFlag) -> Result<Ended, ServeError> {
-        let mut events: Vec<Event> = Vec::with_capacity(EVENTS_MAX);
+        let mut happened: Vec<Event> = Vec::new();
         loop {
-            let timeout = self.timeout();
-            events.clear();
-            match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout)) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(failed("epoll_wait")(error)),
-            }
+            let committed = std::mem::take(&mut self.committed);
+            self.events.wait(self.timeout_ns(), committed, &mut happened)?;
             if stop.is_set() {
                 return Ok(Ended::Stopped);
             }
             self.server.begin_turn();
-            for event in &events {
+            for event in happened.drain(..) {
                 self.handle(event);
                 if self.server.shutdown || stop.is_set() {
                     break;
@@ -167,54 +170,110 @@ impl<'a> Serve<'a> {
         }
     }
 
-    fn timeout(&self) -> Timespec {
+    fn timeout_ns(&self) -> u32 {
         let ready = self.stalled.iter().any(|slot| {
             self.conns[*slot as usize].as_ref().is_some_and(|conn| self.may_resume(conn))
         });
-        let wait_ns = if ready {
-            0
-        } else {
-            self.next_tick_ns.saturating_sub(self.server.now_ns).clamp(1_000_000, TICK_NS)
-        };
-        Timespec { tv_sec: 0, tv_nsec: wait_ns as _ }
+        if ready {
+            return 0;
+        }
+        let tick_ns = self.next_tick_ns.saturating_sub(self.server.now_ns);
+        tick_ns.clamp(1_000_000, TICK_NS) as u32
     }
 
-    fn handle(&mut self, event: &Event) {
-        let (data, flags) = (event.data.u64(), event.flags);
-        if data == STOP {
-            return;
-        }
-        if data >= LISTENERS {
-            return self.accept((data - LISTENERS) as usize);
-        }
-        let slot = data as u32;
-        let Some(mut conn) = self.conns[slot as usize].take() else { return };
-        if flags.contains(EventFlags::OUT) && !conn.held {
-            self.send(&mut conn);
-        }
-        if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
-            if conn.interest.contains(EventFlags::IN) {
-                self.receive(slot, &mut conn);
-            } else if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
-                // Gone both ways: nobody will read what this one still waits for.
-                conn.session.killed = true;
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Stop => return,
+            Event::Listener(at) => return self.accept(at),
+            Event::Ready { slot, flags } => {
+                let Some(mut conn) = self.conns[slot as usize].take() else { return };
+                self.ready(slot, &mut conn, flags);
+                self.put_back(slot, conn);
+            }
+            Event::Received { of, result, more } => {
+                if let Some(mut conn) = self.take(of) {
+                    conn.receiving = false;
+                    conn.more = more;
+                    let read = match &result {
+                        Ok(filled) => Ok(filled.bytes()),
+                        Err(error) => Err(error.raw_os_error()),
+                    };
+                    let read = read.map_err(|os| io::Error::from_raw_os_error(os.unwrap_or(0)));
+                    self.received(of.slot, &mut conn, read);
+                    self.put_back(of.slot, conn);
+                }
+                if let Ok(filled) = result {
+                    self.events.give_back(filled);
+                }
+            }
+            Event::Sent { of, buffer, from, result } => {
+                let Some(mut conn) = self.take(of) else {
+                    return keep_spare(&mut self.spare, buffer);
+                };
+                self.sent(of, &mut conn, buffer, from, result);
+                self.put_back(of.slot, conn);
             }
         }
-        self.put_back(slot, conn);
         if self.group.writes() >= self.server.config.group_writes_max {
             self.commit_group();
         }
     }
 
+    /// The connection a completion is for, unless it has gone.
+    fn take(&mut self, of: Tag) -> Option<Box<Conn>> {
+        self.conns[of.slot as usize].take_if(|conn| Tag::of(of.slot, conn) == of)
+    }
+
+    fn ready(&mut self, slot: u32, conn: &mut Conn, flags: EventFlags) {
+        if flags.contains(EventFlags::OUT) && !conn.held {
+            self.send(slot, conn);
+        }
+        if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
+            if conn.interest.contains(EventFlags::IN) {
+                self.receive(slot, conn);
+            } else if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
+                // Gone both ways: nobody will read what this one still waits for.
+                conn.session.killed = true;
+            }
+        }
+    }
+
+    /// The ring has sent something.
+    fn sent(
+        &mut self,
+        of: Tag,
+        conn: &mut Conn,
+        mut buffer: Vec<u8>,
+        mut from: usize,
+        result: io::Result<usize>,
+    ) {
+        conn.in_flight = 0;
+        match result {
+            Ok(count @ 1..) => {
+                self.server.stats.net_output_bytes += count as u64;
+                from += count;
+                if from == buffer.len() {
+                    return keep_spare(&mut self.spare, buffer);
+                }
+                drop_taken(&mut buffer, &mut from);
+                self.events.send(of.slot, conn, buffer, from);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                self.events.send(of.slot, conn, buffer, from);
+            }
+            _ => conn.session.killed = true,
+        }
+    }
+
     /// Ends a connection's part of a turn: sends or holds its output, watches for what it needs.
     pub(super) fn put_back(&mut self, slot: u32, mut conn: Box<Conn>) {
-        if self.server.uncommitted && conn.unsent() > 0 {
+        if self.server.uncommitted && conn.waiting() > 0 {
             if !conn.held {
                 conn.held = true;
                 self.group.slots.push(slot);
             }
         } else {
-            self.send_unless_held(&mut conn);
+            self.send_unless_held(slot, &mut conn);
         }
         self.watch(slot, &mut conn);
         self.conns[slot as usize] = Some(conn);
@@ -225,24 +284,41 @@ impl<'a> Serve<'a> {
             self.finished.push(slot);
             return;
         }
-        let wanted = conn.wanted_interest();
-        if wanted != conn.interest {
-            conn.interest = wanted;
-            let data = EventData::new_u64(u64::from(slot));
-            if epoll::modify(&self.epoll, &conn.stream, data, wanted).is_err() {
-                conn.session.killed = true;
-                self.finished.push(slot);
-            }
+        if self.events.watch(slot, conn).is_err() {
+            conn.session.killed = true;
+            self.finished.push(slot);
         }
     }
 
-    pub(super) fn send_unless_held(&mut self, conn: &mut Conn) {
+    pub(super) fn send_unless_held(&mut self, slot: u32, conn: &mut Conn) {
         if !conn.held && !self.server.uncommitted {
-            self.send(conn);
+            self.send(slot, conn);
         }
     }
 
-    pub(super) fn send(&mut self, conn: &mut Conn) {
+    /// Sends now, or with the ring at the end of the turn, after what it is sending already.
+    pub(super) fn send(&mut self, slot: u32, conn: &mut Conn) {
+        if conn.waiting() == 0 {
+            return;
+        }
+        match &self.events {
+            Events::Epoll { .. } => self.write(conn),
+            Events::Uring(_) if conn.in_flight == 0 => {
+                let (buffer, from) = conn.take_output();
+                self.events.send(slot, conn, buffer, from);
+            }
+            Events::Uring(_) => {}
+        }
+    }
+
+    /// In the middle of a turn: sends what can be sent at once.
+    pub(super) fn send_now(&mut self, conn: &mut Conn) {
+        if !conn.held && !self.server.uncommitted && conn.in_flight == 0 {
+            self.write(conn);
+        }
+    }
+
+    fn write(&mut self, conn: &mut Conn) {
         self.server.stats.net_output_bytes += conn.send(&mut self.spare) as u64;
     }
 
@@ -264,13 +340,15 @@ impl<'a> Serve<'a> {
             }
         }
         let mut slots = std::mem::take(&mut self.group.slots);
+        // A lone one is answered without delay; of more, the next group should be as large.
+        self.committed = if slots.len() > 1 { slots.len() } else { 0 };
         for slot in slots.drain(..) {
             let Some(mut conn) = self.conns[slot as usize].take() else { continue };
             if let Some(why) = &failure {
                 self.group.fail(slot, &mut conn, why);
             }
             conn.held = false;
-            self.send(&mut conn);
+            self.send(slot, &mut conn);
             self.watch(slot, &mut conn);
             self.conns[slot as usize] = Some(conn);
         }
@@ -280,9 +358,7 @@ impl<'a> Serve<'a> {
 
     /// About ten times a second: expired keys, silent clients.
     fn tick(&mut self) {
-        if self.deaf {
-            self.listen(true);
-        }
+        self.listen();
         for _ in 0..EXPIRE_ROUNDS_MAX {
             // A failing device refuses deletions as well; reads treat the keys as gone regardless.
             let Ok(deleted) = self.server.store.expire_some(EXPIRE_WORK) else { break };
@@ -304,15 +380,6 @@ impl<'a> Serve<'a> {
     }
 }
 
-fn failed(op: &'static str) -> impl Fn(rustix::io::Errno) -> ServeError {
-    move |errno| ServeError::Events { op, source: errno.into() }
-}
-
-/// Event data: below `LISTENERS` a connection's slot.
-pub(super) const LISTENERS: u64 = 1 << 32;
-const STOP: u64 = u64::MAX;
-
-const EVENTS_MAX: usize = 1024;
 const TICK_NS: u64 = 100_000_000;
 const EXPIRE_WORK: usize = 256;
 const EXPIRE_ROUNDS_MAX: usize = 16;

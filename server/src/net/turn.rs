@@ -2,42 +2,51 @@
 
 use std::io;
 
+use super::ahead::{Ahead, Looked};
 use super::conn::{Conn, Peers, Pending};
 use super::serve::Serve;
 use crate::commands::{Flow, execute};
-use crate::resp::{Parser, Reply, Step};
+use crate::resp::{Parser, Reply};
 
 impl Serve<'_> {
     /// One bounded read, and everything it completes.
     pub(super) fn receive(&mut self, slot: u32, conn: &mut Conn) {
         let mut arena = std::mem::take(&mut self.arena);
-        match conn.stream.read(&mut arena) {
-            Ok(0) => conn.input_closed = true,
-            Ok(n) => {
-                self.server.stats.net_input_bytes += n as u64;
+        let read = conn.stream.read(&mut arena);
+        self.received(slot, conn, read.map(|n| &arena[..n]));
+        self.arena = arena;
+    }
+
+    /// What one read has given: nothing at the end of the stream.
+    pub(super) fn received(&mut self, slot: u32, conn: &mut Conn, read: io::Result<&[u8]>) {
+        match read {
+            Ok([]) => conn.input_closed = true,
+            Ok(bytes) => {
+                self.server.stats.net_input_bytes += bytes.len() as u64;
                 match conn.pending.take() {
                     None => {
                         let mut parser = std::mem::take(&mut self.parser);
-                        let used = self.execute_all(slot, conn, &mut parser, &arena[..n]);
-                        if used < n {
-                            let bytes = arena[used..n].to_vec();
+                        let used = self.execute_all(slot, conn, &mut parser, bytes);
+                        if used < bytes.len() {
+                            let bytes = bytes[used..].to_vec();
                             conn.pending = Some(Box::new(Pending { bytes, parser }));
                         } else {
                             self.parser = parser;
                         }
                     }
                     Some(mut pending) => {
-                        pending.bytes.extend_from_slice(&arena[..n]);
+                        pending.bytes.extend_from_slice(bytes);
                         self.execute_pending(slot, conn, pending);
                     }
                 }
             }
             Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => {}
+                // The ring was out of buffers; they are back when it is asked again.
+                _ if error.raw_os_error() == Some(NO_BUFFERS) => {}
                 _ => conn.session.killed = true,
             },
         }
-        self.arena = arena;
     }
 
     pub(super) fn execute_pending(
@@ -66,6 +75,24 @@ impl Serve<'_> {
         parser: &mut Parser,
         buf: &[u8],
     ) -> usize {
+        let mut ahead = std::mem::take(&mut self.ahead);
+        let used = self.execute_looking_ahead(slot, conn, parser, buf, &mut ahead);
+        if !ahead.is_done() {
+            ahead.clear();
+            parser.restart();
+        }
+        self.ahead = ahead;
+        used
+    }
+
+    fn execute_looking_ahead(
+        &mut self,
+        slot: u32,
+        conn: &mut Conn,
+        parser: &mut Parser,
+        buf: &[u8],
+        ahead: &mut Ahead,
+    ) -> usize {
         let mut at = 0;
         conn.stalled = false;
         conn.take_buffer(&mut self.spare);
@@ -75,38 +102,37 @@ impl Serve<'_> {
                 return buf.len();
             }
             if conn.unsent() > self.server.config.output_pause_bytes {
-                self.send_unless_held(conn);
+                self.send_now(conn);
                 if conn.unsent() > self.server.config.output_pause_bytes {
                     return self.stall(slot, conn, at);
                 }
             }
-            let mut limits = self.server.config.limits;
-            limits.unauthenticated = !conn.session.authenticated && self.server.needs_password();
-            let consumed = match parser.step(&buf[at..], &limits) {
-                Ok(Step::Incomplete) => return at,
-                Ok(Step::Empty { consumed }) => {
-                    at += consumed;
-                    continue;
+            if ahead.is_done() {
+                match ahead.look(&self.server, &conn.session, parser, buf, at) {
+                    Ok(Looked::Commands) => {}
+                    Ok(Looked::Incomplete { at }) => return at,
+                    Err(error) => {
+                        let limit = self.server.config.output_max_bytes;
+                        let resp3 = conn.session.resp3;
+                        let text = format!("ERR {error}");
+                        Reply::new(conn.output_mut(), resp3, limit).error(&text);
+                        conn.session.closing = true;
+                        *parser = Parser::default();
+                        return buf.len();
+                    }
                 }
-                Ok(Step::Command { consumed }) => consumed,
-                Err(error) => {
-                    let limit = self.server.config.output_max_bytes;
-                    let resp3 = conn.session.resp3;
-                    let text = format!("ERR {error}");
-                    Reply::new(conn.output_mut(), resp3, limit).error(&text);
-                    conn.session.closing = true;
-                    *parser = Parser::default();
-                    return buf.len();
-                }
-            };
+            }
+            let Some(command) = ahead.current() else { return at };
+            at = command.start;
             conn.session.active_ns = self.server.now_ns;
-            let args = parser.args(&buf[at..]);
+            let args = parser.args_of(command.frame, &buf[at..]);
             let start = conn.output_mut().len();
             let peers = Peers { conns: &mut self.conns, connected: self.connected };
             let (session, out) = conn.session_and_output();
-            match execute(&mut self.server, session, peers, args, out) {
+            match execute(&mut self.server, session, peers, command.found, args, out) {
                 Flow::Next { wrote } => {
-                    at += consumed;
+                    at = command.end;
+                    ahead.advance();
                     if wrote && self.server.holds_replies() {
                         self.server.uncommitted = true;
                         self.group.note_write(slot, start, conn.output_mut().len());
@@ -151,5 +177,6 @@ impl Serve<'_> {
     }
 }
 
+const NO_BUFFERS: i32 = rustix::io::Errno::NOBUFS.raw_os_error();
 /// Pending input may hold so many bytes of unused capacity.
 const PENDING_SLACK: usize = 16 << 10;

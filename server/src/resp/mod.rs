@@ -7,5 +7,5 @@ mod inline;
 mod parse;
 mod write;
 
-pub use parse::{Args, Limits, Parser, ProtocolError, Span, Step};
+pub use parse::{Args, Frame, Limits, Parser, ProtocolError, Span, Step};
 pub use write::Reply;

@@ -6,6 +6,8 @@
 //!   returned they may only grow at the end. So no byte is looked at twice.
 //! - The outcome depends on the bytes alone, never on how they were split over calls. Limits are
 //!   therefore checked on lengths, not on what happens to have arrived.
+//! - Frames found by [`Parser::step_on`] are kept until the next [`Parser::step`], so that a pipeline can be
+//!   looked through before its first command is carried out.
 //! - A span takes 8 bytes and needs 6 received ones (inline: 2, of at most 64 KiB): memory follows
 //!   what has arrived; a declared count or length reserves nothing.
 //!
@@ -160,7 +162,10 @@ pub enum Step {
 /// The state of one partly received command.
 #[derive(Debug, Default)]
 pub struct Parser {
+    /// Of the frames kept, then of the frame at hand.
     spans: Vec<Span>,
+    /// Where the spans of the frame at hand begin.
+    first: usize,
     /// Arguments of an inline command, quotes and escapes resolved. Empty for multibulk.
     scratch: Vec<u8>,
     inline: bool,
@@ -174,18 +179,75 @@ pub struct Parser {
     bulk_len: Option<usize>,
 }
 
+/// One of the commands a parser keeps.
+#[derive(Debug, Clone, Copy)]
+pub struct Frame {
+    first: u32,
+    end: u32,
+    inline: bool,
+}
+
 impl Parser {
-    /// Goes on with the frame that begins at `buf[0]`.
+    /// Goes on with the frame that begins at `buf[0]`; frames before it are forgotten.
     ///
     /// # Errors
     /// The bytes are not a request within `limits`.
     pub fn step(&mut self, buf: &[u8], limits: &Limits) -> Result<Step, ProtocolError> {
         if self.args_left.is_none() && self.pos != 0 {
-            self.reset();
+            self.restart();
+        } else if self.first > 0 {
+            // Of an inline frame at hand nothing is there before all of it is.
+            self.scratch.clear();
+            self.spans.drain(..self.first);
+            self.spans.shrink_to(1024);
+            self.first = 0;
         }
+        self.go_on(buf, limits)
+    }
+
+    /// As [`Parser::step`] after a whole frame, which is kept with those before it. After an error the frame
+    /// may be tried again.
+    ///
+    /// # Errors
+    /// The bytes are not a request within `limits`.
+    pub fn step_on(&mut self, buf: &[u8], limits: &Limits) -> Result<Step, ProtocolError> {
+        debug_assert!(self.args_left.is_none());
+        self.begin();
+        let step = self.go_on(buf, limits);
+        if step.is_err() {
+            self.spans.truncate(self.first);
+            self.args_left = None;
+            self.begin();
+        }
+        step
+    }
+
+    /// Forgets everything: the next bytes are the beginning of a frame.
+    pub fn restart(&mut self) {
+        self.spans.clear();
+        self.scratch.clear();
+        // One huge command must not be paid for by every later one.
+        self.spans.shrink_to(1024);
+        self.scratch.shrink_to(4096);
+        self.args_left = None;
+        self.begin();
+    }
+
+    fn begin(&mut self) {
+        self.first = self.spans.len();
+        self.inline = false;
+        self.pos = 0;
+        self.scanned = 0;
+        self.bulk_len = None;
+    }
+
+    fn go_on(&mut self, buf: &[u8], limits: &Limits) -> Result<Step, ProtocolError> {
         if self.args_left.is_none() {
             match buf.first() {
                 None => return Ok(Step::Incomplete),
+                Some(b'*') if self.whole(buf, limits) => {
+                    return Ok(Step::Command { consumed: self.pos });
+                }
                 Some(b'*') => match self.count_line(buf, limits)? {
                     None => return Ok(Step::Incomplete),
                     Some(0) => return Ok(Step::Empty { consumed: self.pos }),
@@ -206,7 +268,18 @@ impl Parser {
 
     /// The arguments of the command just found in `buf`.
     pub fn args<'a>(&'a self, buf: &'a [u8]) -> Args<'a> {
-        Args::new(if self.inline { &self.scratch } else { buf }, &self.spans)
+        self.args_of(self.frame(), buf)
+    }
+
+    /// The command just found.
+    pub fn frame(&self) -> Frame {
+        Frame { first: self.first as u32, end: self.spans.len() as u32, inline: self.inline }
+    }
+
+    /// The arguments of a command that is kept; it began at `buf[0]`.
+    pub fn args_of<'a>(&'a self, frame: Frame, buf: &'a [u8]) -> Args<'a> {
+        let spans = &self.spans[frame.first as usize..frame.end as usize];
+        Args::new(if frame.inline { &self.scratch } else { buf }, spans)
     }
 
     /// A frame has begun and is not complete.
@@ -219,16 +292,32 @@ impl Parser {
         self.spans.capacity() * size_of::<Span>() + self.scratch.capacity()
     }
 
-    fn reset(&mut self) {
-        self.spans.clear();
-        self.scratch.clear();
-        // One huge command must not be paid for by every later one.
-        self.spans.shrink_to(1024);
-        self.scratch.shrink_to(4096);
-        self.inline = false;
-        self.pos = 0;
-        self.scanned = 0;
-        self.bulk_len = None;
+    /// Takes a frame of few arguments that is there as a whole, the usual case. If it is anything else nothing
+    /// has happened, and the careful way decides.
+    fn whole(&mut self, buf: &[u8], lim: &Limits) -> bool {
+        if lim.unauthenticated || lim.inline_max_bytes < DIGITS_MAX || self.scanned > 0 {
+            return false;
+        }
+        let Some((count @ 1..=WHOLE_ARGS_MAX, mut at)) = number_line(buf, 1) else { return false };
+        if count > lim.args_max {
+            return false;
+        }
+        for _ in 0..count {
+            let end = match (buf.get(at), number_line(buf, at + 1)) {
+                (Some(b'$'), Some((len, text))) if len <= lim.bulk_max_bytes => {
+                    self.spans.push(span(text, len));
+                    text + len
+                }
+                _ => 0,
+            };
+            if end == 0 || buf.get(end..end + 2) != Some(b"\r\n") || end + 2 > lim.frame_max_bytes {
+                self.spans.truncate(self.first);
+                return false;
+            }
+            at = end + 2;
+        }
+        self.pos = at;
+        true
     }
 
     fn count_line(&mut self, buf: &[u8], lim: &Limits) -> Result<Option<usize>, ProtocolError> {
@@ -332,13 +421,40 @@ impl Parser {
         let (scratch, spans) = (&mut self.scratch, &mut self.spans);
         inline::split(line, scratch, |start, len| spans.push(span(start, len)))?;
         let consumed = end + 1;
-        Ok(if spans.is_empty() { Step::Empty { consumed } } else { Step::Command { consumed } })
+        Ok(if spans.len() == self.first {
+            Step::Empty { consumed }
+        } else {
+            Step::Command { consumed }
+        })
     }
 }
 
 /// Frames are at most `u32::MAX` bytes (checked where a length is declared), so both fit.
 fn span(start: usize, len: usize) -> Span {
     Span { start: start as u32, len: len as u32 }
+}
+
+/// Most arguments of a frame that is taken as a whole.
+const WHOLE_ARGS_MAX: usize = 64;
+/// Most digits of a number in it.
+const DIGITS_MAX: usize = 7;
+
+/// The number at `at`, of few digits, and where the line after it begins.
+fn number_line(buf: &[u8], at: usize) -> Option<(usize, usize)> {
+    let mut value = 0;
+    for (index, byte) in buf.get(at..)?.iter().take(DIGITS_MAX + 1).enumerate() {
+        match byte {
+            b'0'..=b'9' if index == 0 || value != 0 => {
+                value = value * 10 + usize::from(byte - b'0')
+            }
+            b'\r' if index > 0 => {
+                let end = at + index;
+                return (buf.get(end + 1) == Some(&b'\n')).then_some((value, end + 2));
+            }
+            _ => return None,
+        }
+    }
+    None
 }
 
 /// A decimal number as Redis reads one: an optional minus, no plus, no leading zeros, no blanks.

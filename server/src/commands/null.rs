@@ -1,0 +1,32 @@
+//! A table of commands that parse and answer and do nothing else: what a server costs without a store. Only a
+//! measurement asks for it (`examples/null`).
+
+use super::context::Context;
+use super::spec::{Group, Handler, Keys, Outcome, Spec, flag};
+use crate::resp::Args;
+
+const KEY: Keys = Keys { first: 1, last: 1, step: 1, count_at: 0 };
+
+/// GET and SET.
+pub(super) static TABLE: &[Spec] = &[
+    spec("get", 2, flag::READ, Handler::Control(get)),
+    spec("set", 3, flag::WRITE, Handler::Control(set)),
+];
+
+const fn spec(name: &'static str, arity: i32, flags: u32, handler: Handler) -> Spec {
+    let (group, since, summary) = (Group::String, "", "");
+    Spec { name, arity, flags, keys: KEY, group, since, summary, handler }
+}
+
+fn get(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
+    let len = ctx.server.config.null_value_bytes.unwrap_or(0).min(VALUE.len());
+    ctx.reply.bulk(&VALUE[..len]);
+    Ok(())
+}
+
+fn set(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
+    ctx.reply.ok();
+    Ok(())
+}
+
+static VALUE: [u8; 4096] = [b'x'; 4096];

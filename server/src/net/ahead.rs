@@ -1,0 +1,121 @@
+//! Looking ahead in a pipeline: the whole commands that follow each other are parsed first, the memory of
+//! their keys is asked for, then they are carried out one by one, as if nothing had been looked at.
+//!
+//! Invariant: nothing is looked at behind a command that could change how it is read (AUTH, SELECT, QUIT,
+//! CONFIG SET): that is every command on client or server state, and every one that is not known.
+
+use perdura_store::{Key, Place};
+
+use crate::commands::{Handler, Server, Spec};
+use crate::resp::{Frame, Limits, Parser, ProtocolError, Step};
+use crate::session::Session;
+
+/// Commands parsed and not carried out yet.
+#[derive(Debug, Default)]
+pub(super) struct Ahead {
+    commands: Vec<Command>,
+    next: usize,
+    places: Vec<Place>,
+}
+
+/// One whole command in a buffer.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Command {
+    /// Its bytes in the buffer.
+    pub start: usize,
+    pub end: usize,
+    pub frame: Frame,
+    /// Its row and line in the table; none: the ordinary way says why not.
+    pub found: Option<(usize, &'static Spec)>,
+}
+
+/// What was there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Looked {
+    /// At least one command.
+    Commands,
+    /// No whole command at `at`.
+    Incomplete { at: usize },
+}
+
+impl Ahead {
+    /// Everything looked at has been carried out.
+    pub fn is_done(&self) -> bool {
+        self.next == self.commands.len()
+    }
+
+    /// The command to be carried out next.
+    pub fn current(&self) -> Option<Command> {
+        self.commands.get(self.next).copied()
+    }
+
+    /// It has been carried out.
+    pub fn advance(&mut self) {
+        self.next += 1;
+    }
+
+    /// Forgets what was not carried out.
+    pub fn clear(&mut self) {
+        self.commands.clear();
+        self.next = 0;
+    }
+
+    /// Looks at the commands from `at` on.
+    ///
+    /// # Errors
+    /// The bytes at `at` are not a request. What is wrong further on is found when it is reached.
+    pub fn look(
+        &mut self,
+        server: &Server<'_>,
+        session: &Session,
+        parser: &mut Parser,
+        buf: &[u8],
+        mut at: usize,
+    ) -> Result<Looked, ProtocolError> {
+        self.clear();
+        let unauthenticated = !session.authenticated && server.needs_password();
+        let limits = Limits { unauthenticated, ..server.config.limits };
+        let mut step = loop {
+            match parser.step(&buf[at..], &limits)? {
+                Step::Incomplete => return Ok(Looked::Incomplete { at }),
+                Step::Empty { consumed } => at += consumed,
+                found @ Step::Command { .. } => break found,
+            }
+        };
+        while let Step::Command { consumed } = step {
+            let frame = parser.frame();
+            let found = server.index.resolve(parser.args_of(frame, &buf[at..])).ok();
+            self.commands.push(Command { start: at, end: at + consumed, frame, found });
+            at += consumed;
+            let is_data =
+                found.is_some_and(|(_, spec)| !matches!(spec.handler, Handler::Control(_)));
+            if !is_data || self.commands.len() == COMMANDS_MAX {
+                break;
+            }
+            step = parser.step_on(&buf[at..], &limits).unwrap_or(Step::Incomplete);
+        }
+        self.ask_for_memory(server, session.db, parser, buf);
+        Ok(Looked::Commands)
+    }
+
+    /// Starts loading what the commands will read: first every bucket, then every record, so that the
+    /// waits overlap. A single key has nothing to overlap with.
+    fn ask_for_memory(&mut self, server: &Server<'_>, db: u8, parser: &Parser, buf: &[u8]) {
+        self.places.clear();
+        for command in &self.commands {
+            let Some((_, spec)) = command.found else { continue };
+            let args = parser.args_of(command.frame, &buf[command.start..]);
+            let keys = spec.keys.indices(args).take(PLACES_MAX - self.places.len());
+            self.places.extend(keys.map(|at| server.store.place(Key { db, bytes: args.get(at) })));
+        }
+        if self.places.len() > 1 {
+            self.places.iter().for_each(|place| server.store.prefetch_bucket(place));
+            self.places.iter().for_each(|place| server.store.prefetch_record(place));
+        }
+    }
+}
+
+/// Commands looked at before the first of them is carried out; what they read has to stay in the cache.
+const COMMANDS_MAX: usize = 64;
+/// Keys asked for at once.
+const PLACES_MAX: usize = 64;

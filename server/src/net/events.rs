@@ -1,0 +1,250 @@
+//! What the loop waits on: an io_uring, or epoll where that is refused.
+//!
+//! With epoll a connection that is ready is read and written at once. With the ring one receive is asked for
+//! at a time, and a send after each turn that left output; both are handed over by the call that waits, so a
+//! turn over many connections costs one system call. A connection that may not be read has no receive asked
+//! for: its requests stay in the socket, as with epoll.
+//!
+//! A completion names its connection by slot and generation (the lower bits of the client's number): one for
+//! a connection that has gone never reaches its successor.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+
+use super::conn::Conn;
+use crate::config::{EventQueue, ServeError};
+use crate::sys::{Completion, Filled, Ring};
+
+/// What the loop waits on.
+pub(super) enum Events {
+    Epoll { queue: OwnedFd, ready: Vec<epoll::Event> },
+    Uring(Box<Ring>),
+}
+
+/// Something happened.
+#[derive(Debug)]
+pub(super) enum Event {
+    Stop,
+    Listener(usize),
+    /// Epoll: a connection can be used.
+    Ready {
+        slot: u32,
+        flags: EventFlags,
+    },
+    /// Ring: a receive asked for is over.
+    Received {
+        of: Tag,
+        result: io::Result<Filled>,
+        more: bool,
+    },
+    /// Ring: a send asked for is over.
+    Sent {
+        of: Tag,
+        buffer: Vec<u8>,
+        from: usize,
+        result: io::Result<usize>,
+    },
+}
+
+/// A connection as completions name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Tag {
+    pub slot: u32,
+    generation: u32,
+}
+
+impl Tag {
+    pub fn of(slot: u32, conn: &Conn) -> Self {
+        Self { slot, generation: conn.session.id as u32 & GENERATION_MAX }
+    }
+
+    fn token(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.slot)
+    }
+
+    fn from_token(token: u64) -> Self {
+        Self { slot: token as u32, generation: (token >> 32) as u32 }
+    }
+}
+
+impl Events {
+    pub fn new(wanted: EventQueue, turn_bytes_max: usize) -> Result<Self, ServeError> {
+        if wanted != EventQueue::Epoll {
+            match Ring::new(BUFFERS, turn_bytes_max) {
+                Ok(ring) => return Ok(Self::Uring(Box::new(ring))),
+                Err(source) if wanted == EventQueue::Uring => {
+                    return Err(ServeError::Events { op: "io_uring_setup", source });
+                }
+                Err(error) => tracing::info!(%error, "no io_uring for the event loop; using epoll"),
+            }
+        }
+        let queue = epoll::create(CreateFlags::CLOEXEC).map_err(failed("epoll_create"))?;
+        Ok(Self::Epoll { queue, ready: Vec::with_capacity(EVENTS_MAX) })
+    }
+
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Epoll { .. } => "epoll",
+            Self::Uring(_) => "io_uring",
+        }
+    }
+
+    /// Tells when `stop` can be read.
+    pub fn watch_stop(&mut self, stop: impl AsFd) -> Result<(), ServeError> {
+        match self {
+            Self::Epoll { queue, .. } => {
+                let data = EventData::new_u64(STOP);
+                epoll::add(queue, stop, data, EventFlags::IN).map_err(failed("epoll_ctl"))
+            }
+            Self::Uring(ring) => ring.poll(stop, STOP).map_err(ring_failed),
+        }
+    }
+
+    /// Tells once when the listening socket number `at` has a connection.
+    pub fn watch_listener(&mut self, socket: impl AsFd, at: usize) -> Result<(), ServeError> {
+        let data = LISTENERS + at as u64;
+        match self {
+            Self::Epoll { queue, .. } => {
+                let (data, flags) =
+                    (EventData::new_u64(data), EventFlags::IN | EventFlags::ONESHOT);
+                match epoll::modify(&*queue, &socket, data, flags) {
+                    Err(rustix::io::Errno::NOENT) => epoll::add(queue, &socket, data, flags),
+                    done => done,
+                }
+                .map_err(failed("epoll_ctl"))
+            }
+            Self::Uring(ring) => ring.poll(socket, data).map_err(ring_failed),
+        }
+    }
+
+    /// Waits, at most `timeout_ns`, and appends what happened. `committed`: so many connections have just been
+    /// answered after a group commit, and are worth waiting for together for a moment.
+    pub fn wait(
+        &mut self,
+        timeout_ns: u32,
+        committed: usize,
+        happened: &mut Vec<Event>,
+    ) -> Result<(), ServeError> {
+        match self {
+            Self::Epoll { queue, ready } => {
+                ready.clear();
+                let timeout = Timespec { tv_sec: 0, tv_nsec: timeout_ns.into() };
+                match epoll::wait(queue, spare_capacity(ready), Some(&timeout)) {
+                    Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                    Err(error) => return Err(failed("epoll_wait")(error)),
+                }
+                happened.extend(ready.iter().map(|event| match event.data.u64() {
+                    STOP => Event::Stop,
+                    data @ LISTENERS.. => Event::Listener((data - LISTENERS) as usize),
+                    data => Event::Ready { slot: data as u32, flags: event.flags },
+                }));
+            }
+            Self::Uring(ring) => {
+                // For each, the send is completed as well.
+                ring.wait(timeout_ns, 2 * committed.min(EVENTS_MAX)).map_err(ring_failed)?;
+                while happened.len() < EVENTS_MAX
+                    && let Some(done) = ring.reap()
+                {
+                    happened.push(match done {
+                        Completion::Polled { token: STOP } => Event::Stop,
+                        Completion::Polled { token } => {
+                            Event::Listener(token.saturating_sub(LISTENERS) as usize)
+                        }
+                        Completion::Received { token, result, more } => {
+                            Event::Received { of: Tag::from_token(token), result, more }
+                        }
+                        Completion::Sent { token, buffer, from, result } => {
+                            Event::Sent { of: Tag::from_token(token), buffer, from, result }
+                        }
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A connection takes its place.
+    pub fn add(&mut self, slot: u32, conn: &mut Conn) -> io::Result<()> {
+        match self {
+            Self::Epoll { queue, .. } => {
+                let data = EventData::new_u64(u64::from(slot));
+                Ok(epoll::add(queue, &conn.stream, data, conn.interest)?)
+            }
+            Self::Uring(_) => self.watch(slot, conn),
+        }
+    }
+
+    /// Watches for what a connection needs now.
+    pub fn watch(&mut self, slot: u32, conn: &mut Conn) -> io::Result<()> {
+        let wanted = conn.wanted_interest();
+        match self {
+            Self::Epoll { queue, .. } => {
+                if wanted != conn.interest {
+                    conn.interest = wanted;
+                    let data = EventData::new_u64(u64::from(slot));
+                    epoll::modify(queue, &conn.stream, data, wanted)?;
+                }
+            }
+            Self::Uring(ring) => {
+                if wanted.contains(EventFlags::IN) && !conn.receiving {
+                    conn.receiving = true;
+                    let wait_first = !std::mem::take(&mut conn.more);
+                    ring.receive(&conn.stream, Tag::of(slot, conn).token(), wait_first)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ring: sends `buffer[from..]`.
+    pub fn send(&mut self, slot: u32, conn: &mut Conn, buffer: Vec<u8>, from: usize) {
+        let Self::Uring(ring) = self else { return };
+        conn.in_flight = buffer.len() - from;
+        if let Err(error) = ring.send(&conn.stream, Tag::of(slot, conn).token(), buffer, from) {
+            tracing::warn!(%error, "cannot send to a connection; it is closed");
+            conn.session.killed = true;
+        }
+    }
+
+    /// Ring: a buffer received into has been used.
+    pub fn give_back(&mut self, filled: Filled) {
+        if let Self::Uring(ring) = self {
+            ring.give_back(filled);
+        }
+    }
+
+    /// A connection's socket is about to be closed: what was asked for it must have reached the kernel, and must
+    /// end.
+    pub fn forget(&mut self, conn: &Conn) {
+        if let Self::Uring(ring) = self
+            && (conn.receiving || conn.in_flight > 0)
+        {
+            if let Err(error) = ring.submit() {
+                tracing::warn!(%error, "io_uring_enter");
+            }
+            // Refused only when the peer has gone already.
+            let _ = rustix::net::shutdown(&conn.stream, rustix::net::Shutdown::Both);
+        }
+    }
+}
+
+fn failed(op: &'static str) -> impl Fn(rustix::io::Errno) -> ServeError {
+    move |errno| ServeError::Events { op, source: errno.into() }
+}
+
+fn ring_failed(source: io::Error) -> ServeError {
+    ServeError::Events { op: "io_uring_enter", source }
+}
+
+/// Event data: below `LISTENERS` a connection's slot.
+const LISTENERS: u64 = 1 << 32;
+const STOP: u64 = (1 << crate::sys::TOKEN_BITS) - 1;
+const GENERATION_MAX: u32 = (1 << 30) - 1;
+
+const EVENTS_MAX: usize = 1024;
+/// Buffers the ring receives into: connections that can be received from in one turn.
+const BUFFERS: u16 = 64;

@@ -1,0 +1,5 @@
+//! The one unsafe seam of this room: the ring of the event loop.
+
+mod uring;
+
+pub(crate) use uring::{Completion, Filled, Ring, TOKEN_BITS};

@@ -1,0 +1,36 @@
+//! Asking for a key's memory ahead of the operation that needs it.
+//!
+//! An operation on a cold key waits for its bucket and then for its record; several keys known at once can
+//! wait together: first all buckets are asked for, then all records, then the operations run. These are
+//! hints: they change nothing, and a key that moves in between is only found more slowly.
+
+use crate::store::{Place, Store};
+use crate::table::{self, BUCKET_BYTES};
+
+impl Store {
+    /// Starts loading the bucket of a key.
+    pub fn prefetch_bucket(&self, place: &Place) {
+        // The root's words change by single stores only.
+        let word = |word| self.region().peek(place.root + word * 8);
+        if let Some(at) = table::first_bucket(word, place.hash) {
+            self.region().prefetch(at, BUCKET_BYTES);
+        }
+    }
+
+    /// Starts loading the record of a key whose bucket is here.
+    pub fn prefetch_record(&self, place: &Place) {
+        let region = self.region();
+        let lane = region.lock(place.lane);
+        let Some(at) = table::first_bucket(|word| lane.load(place.root + word * 8), place.hash)
+        else {
+            return;
+        };
+        let bucket = lane.bytes(at, BUCKET_BYTES as usize);
+        if let Some(record) = table::likely_record(bucket, place.hash) {
+            region.prefetch(record, RECORD_BYTES_AHEAD);
+        }
+    }
+}
+
+/// Of a record: the header, the key and the beginning of the value. The processor itself goes on from there.
+const RECORD_BYTES_AHEAD: u64 = 256;
