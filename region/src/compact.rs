@@ -39,7 +39,7 @@ impl Cleaner {
                 return Ok(());
             }
             let dead = count_dead(core);
-            let worth_a_commit = dead + spare > clean + clean / 4;
+            let worth_a_commit = dead + spare > clean + core.dead_worth_a_commit(clean);
             let used_bytes = core.ledger.budget_used().load(Relaxed);
             if !worth_a_commit
                 && compactions_left > 0
@@ -181,6 +181,16 @@ impl Core {
         let budget = self.ledger.budget_limit().load(Relaxed);
         let drain = budget.div_ceil(geometry.segment_bytes / 16 * 11) as u32 + 3;
         drain + 2 * self.compaction_segments()
+    }
+
+    /// Dead segments for which a commit is made, beside `clean` spare ones: a commit writes all that is dirty, hot
+    /// or not, so where the log has slack it waits for more of them.
+    fn dead_worth_a_commit(&self, clean: u32) -> u32 {
+        let segment_bytes = self.ledger.geometry().segment_bytes;
+        let data = self.region_bytes().div_ceil(segment_bytes) as u32;
+        let reserve = self.appender.lock().reserve_segments;
+        let segments = self.ledger.segments().load(Relaxed) as u32;
+        (clean / 4).max(segments.saturating_sub(data + reserve + clean) / 4)
     }
 
     /// Spare segments that writers leave to compaction, without which no space would ever be gained.
