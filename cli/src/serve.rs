@@ -52,8 +52,10 @@ pub fn run(args: &ServeArgs, warning: OwnedFd) -> Result<ExitCode> {
     let banner = banner(&directory, &server, grace);
     let Directory { region, keeper, link, .. } = directory;
     let heap = Heap::open(region).context("the heap")?;
-    let store = Store::open(heap, Arc::clone(&clock), StoreOptions::default());
+    let options = StoreOptions { defer_rebuild: true, ..StoreOptions::default() };
+    let store = Store::open(heap, Arc::clone(&clock), options);
     let store = Arc::new(store.context("the store")?);
+    start_rebuild(Arc::downgrade(&store))?;
     let watch = keeper.map(|keeper| keeper.watch(Arc::clone(&clock))).transpose()?;
     say(banner);
     tell_service_manager("READY=1");
@@ -74,6 +76,32 @@ pub fn run(args: &ServeArgs, warning: OwnedFd) -> Result<ExitCode> {
         link.goodbye().context("everything is on the SSD, but the old holder did not go")?;
     }
     Ok(code)
+}
+
+/// Counts keys and finds free memory, shard by shard, while clients are served.
+fn start_rebuild(store: Weak<Store>) -> Result<()> {
+    let began = Instant::now();
+    let rebuild = move || {
+        while let Some(store) = store.upgrade() {
+            match store.rebuild_next() {
+                Ok(true) => {}
+                Ok(false) => {
+                    let took = began.elapsed();
+                    tracing::info!(keys = store.stats().keys, ?took, "all keys are counted");
+                    return;
+                }
+                Err(error) => tracing::error!(
+                    %error,
+                    "a shard's index is damaged: its keys are not counted, its memory is not used again"
+                ),
+            }
+        }
+    };
+    std::thread::Builder::new()
+        .name("perdura-rebuild".into())
+        .spawn(rebuild)
+        .map(drop)
+        .context("start a thread")
 }
 
 /// Flushes within the grace, or says what is at risk.

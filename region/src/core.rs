@@ -1,6 +1,6 @@
 //! What every part of a region shares: memory, ledger, account, lanes, device.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -51,6 +51,8 @@ pub(crate) struct Core {
     pub budget_change: Mutex<()>,
     pub cleaner: Mutex<Cleaner>,
     pub log_percent: u64,
+    /// The next group commit must be a whole one.
+    pub groups_need_commit: AtomicBool,
     pub failure: OnceLock<String>,
     /// Whether the frame buffers lie in huge pages, or why not.
     pub gathered: Result<(), Errno>,

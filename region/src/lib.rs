@@ -17,6 +17,7 @@ mod clean;
 mod compact;
 mod config;
 mod core;
+mod count;
 mod demand;
 pub mod directory;
 pub mod drill;

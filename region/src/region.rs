@@ -4,7 +4,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::*;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use parking_lot::Mutex;
 use perdura_media::{Clock, Device};
 
 use crate::announce::{LaneGuard, Need};
-use crate::append::count_live;
 use crate::assemble::{appender, new_memory, segments_wanted, spawn_cleaner};
 use crate::attachment::{adopt, map_region};
 use crate::budget::Budget;
 use crate::clean::{Cleaner, Pump, QUEUE_DEPTH};
 use crate::config::{check_grain, checked};
 use crate::core::{Core, hint_tables};
+use crate::count::count_live;
 use crate::error::{OpenError, RegionError};
 use crate::flush::{FlushOptions, FlushReport, flush_all, settle};
 use crate::format::Layout;
@@ -189,7 +189,9 @@ impl Region {
         let settled = settle(&ledger, &layout, &*device)?;
         // The credit of those who wrote is gone with them.
         ledger.budget_used().store(settled.dirty_bytes, Release);
-        count_live(&ledger);
+        if ledger.uncounted().load(Acquire) != 0 {
+            count_live(&ledger)?;
+        }
         let in_use = ledger.region_bytes().load(Acquire);
         config.region_bytes = config.region_bytes.max(in_use);
         let segments = segments_wanted(
@@ -257,6 +259,9 @@ impl Region {
             failure: OnceLock::new(),
             policy: config.policy,
             log_percent: config.log_percent,
+            // A kill may have left a gap in the frames' numbers, and the region may have grown: group commits
+            // count only behind a commit that knows both.
+            groups_need_commit: AtomicBool::new(origin == Origin::Attached),
             // Before they are locked: locked pages are gathered less readily.
             gathered: ledger.gather_buffers(),
             locked: map.lock_in_memory().and_then(|()| ledger.lock_in_memory()),
@@ -278,11 +283,6 @@ impl Region {
         let mut region = Self { core, thread, service: None, origin };
         region.service = Service::start(&region.core)?;
         region.set_budget(config.budget_bytes)?;
-        if origin == Origin::Attached {
-            // A kill may have left a gap in the frames' numbers, and the region may have grown: group commits
-            // count only behind a commit that knows both.
-            region.checkpoint()?;
-        }
         Ok(region)
     }
 

@@ -99,8 +99,9 @@ impl<'a> Server<'a> {
     /// Looks at the store as a whole; not from inside a transaction, which holds its locks.
     pub fn refresh_facts(&mut self) {
         for db in 0..DATABASES {
-            self.facts.keys[usize::from(db)] = self.store.len(db);
-            self.facts.keys_with_expiry[usize::from(db)] = self.store.keys_with_expiry(db);
+            let (keys, keys_with_expiry) = self.store.counted(db);
+            self.facts.keys[usize::from(db)] = keys;
+            self.facts.keys_with_expiry[usize::from(db)] = keys_with_expiry;
         }
         let store = self.store.stats();
         self.facts.used_bytes = store.region_bytes.saturating_sub(store.free_bytes);

@@ -20,6 +20,9 @@ use super::proof;
 use super::scenario::{Durability, Scenario};
 use super::step::Step;
 
+/// After so many steps one more shard is rebuilt.
+const STEPS_PER_SHARD: usize = 3;
+
 /// How a step ended, when no promise was broken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Went {
@@ -179,6 +182,10 @@ impl<'s> World<'s> {
         }
         self.check_budget(step)?;
         self.steps_done += 1;
+        if self.steps_done.is_multiple_of(STEPS_PER_SHARD) {
+            let when = "while running";
+            self.store().rebuild_next().map_err(|error| Broken::OpenStore { when, error })?;
+        }
         match self.scenario.durability {
             Durability::Fsync { every } if self.steps_done.is_multiple_of(every) => {
                 self.commit(&Step::Group)
@@ -307,7 +314,9 @@ impl<'s> World<'s> {
         let opened = region.map_err(|error| Broken::Open { when, error }).and_then(|region| {
             let open = || {
                 let heap = Heap::open(region)?;
-                Store::open(heap, self.clock.clone(), StoreOptions { seed: self.scenario.seed })
+                // Counting keys and finding free memory are put off, and done between the steps that follow.
+                let options = StoreOptions { seed: self.scenario.seed, defer_rebuild: true };
+                Store::open(heap, self.clock.clone(), options)
             };
             open().map_err(|error| Broken::OpenStore { when, error })
         });
