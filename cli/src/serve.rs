@@ -19,7 +19,7 @@ use perdura_store::{Store, StoreOptions};
 use crate::args::ServeArgs;
 use crate::progress::LateBar;
 use crate::say::say;
-use crate::{holder, settings};
+use crate::{background, holder, settings};
 
 /// After a warning, how long what is being executed may take to end by itself.
 const TURN_PATIENCE: Duration = Duration::from_millis(100);
@@ -27,6 +27,7 @@ const TURN_PATIENCE: Duration = Duration::from_millis(100);
 pub fn run(args: &ServeArgs, warning: OwnedFd) -> Result<ExitCode> {
     let program = (!args.no_holder).then_some(holder::program as fn() -> _);
     let mut place = settings::place(&args.place, program)?;
+    place.config.defer_load = true;
     let mut server = settings::server(args, place.warning)?;
     if server.durability == Durability::None {
         place.config.checkpoint_every = None;
@@ -55,7 +56,7 @@ pub fn run(args: &ServeArgs, warning: OwnedFd) -> Result<ExitCode> {
     let options = StoreOptions { defer_rebuild: true, ..StoreOptions::default() };
     let store = Store::open(heap, Arc::clone(&clock), options);
     let store = Arc::new(store.context("the store")?);
-    start_rebuild(Arc::downgrade(&store))?;
+    background::start(&store)?;
     let watch = keeper.map(|keeper| keeper.watch(Arc::clone(&clock))).transpose()?;
     say(banner);
     tell_service_manager("READY=1");
@@ -76,32 +77,6 @@ pub fn run(args: &ServeArgs, warning: OwnedFd) -> Result<ExitCode> {
         link.goodbye().context("everything is on the SSD, but the old holder did not go")?;
     }
     Ok(code)
-}
-
-/// Counts keys and finds free memory, shard by shard, while clients are served.
-fn start_rebuild(store: Weak<Store>) -> Result<()> {
-    let began = Instant::now();
-    let rebuild = move || {
-        while let Some(store) = store.upgrade() {
-            match store.rebuild_next() {
-                Ok(true) => {}
-                Ok(false) => {
-                    let took = began.elapsed();
-                    tracing::info!(keys = store.stats().keys, ?took, "all keys are counted");
-                    return;
-                }
-                Err(error) => tracing::error!(
-                    %error,
-                    "a shard's index is damaged: its keys are not counted, its memory is not used again"
-                ),
-            }
-        }
-    };
-    std::thread::Builder::new()
-        .name("perdura-rebuild".into())
-        .spawn(rebuild)
-        .map(drop)
-        .context("start a thread")
 }
 
 /// Flushes within the grace, or says what is at risk.

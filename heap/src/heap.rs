@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use parking_lot::Mutex;
-use perdura_region::{LaneGuard, LaneId, Need, Region, RegionError};
+use perdura_region::{LaneGuard, LaneId, Need, Region, RegionError, Unreadable};
 
 use crate::error::{HeapError, Stop};
 use crate::lane::Lane;
@@ -52,8 +52,12 @@ impl Heap {
     /// [`Heap::rebuild_lane`] has searched it: allocation is from spans that nobody has.
     ///
     /// # Errors
-    /// The region holds something else, was made for another number of lanes, or is too small.
+    /// The region holds something else, was made for another number of lanes, is too small, or cannot be read.
     pub fn open(region: Region) -> Result<Self, HeapError> {
+        Unreadable::catch(|| Self::open_readable(region))?
+    }
+
+    fn open_readable(region: Region) -> Result<Self, HeapError> {
         if region.lanes() < 2 {
             return Err(HeapError::Lanes { stored: 2, found: u64::from(region.lanes()) });
         }

@@ -491,6 +491,7 @@ impl Core {
         let mut last_checkpoint_ns = self.clock.now_ns();
         let mut epoch_now = epoch;
         let mut log_was_full = false;
+        self.settle_buffers();
         while !self.budget.is_closed() && self.failure.get().is_none() {
             let seen = self.budget.cleaner_version();
             let dirtied = self.stats.dirtied_bytes.load(Relaxed);

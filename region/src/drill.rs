@@ -54,6 +54,8 @@ impl Region {
             // Lanes do not hold back code that just stores.
             return Err(RegionError::Trapped { what: "a drill while the region is in use" });
         }
+        // It writes clean grains, too.
+        self.load_all()?;
         let _changing = core.budget_change.lock();
         let mut cleaner = core.open_cleaner()?;
         cleaner.ensure_space(core)?;

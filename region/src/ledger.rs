@@ -57,6 +57,7 @@ enum Word {
     Flushed,
     Syncing,
     Uncounted,
+    Loading,
 }
 
 /// State of a log segment.
@@ -309,6 +310,8 @@ header_words! {
     syncing => Syncing;
     /// 1 while homes move and the segments' live bytes do not agree with them.
     uncounted => Uncounted;
+    /// 1 while parts of memory are not yet loaded from the image: only what is dirty is surely there.
+    loading => Loading;
 }
 
 /// One log segment, as the ledger knows it.

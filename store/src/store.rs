@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::*;
 use std::sync::atomic::{AtomicU16, AtomicU64};
 
 use parking_lot::Mutex;
-use perdura_heap::{Heap, LANE_ROOT_BYTES, Lane, LaneId, Marks, Region};
+use perdura_heap::{Heap, LANE_ROOT_BYTES, Lane, LaneId, Marks, Region, Unreadable};
 use perdura_media::Clock;
 
 use crate::DATABASES;
@@ -82,7 +82,7 @@ impl Store {
         clock: Arc<dyn Clock>,
         options: StoreOptions,
     ) -> Result<Self, OpenError> {
-        match heap.root(ROOT_NAME) {
+        match Unreadable::catch(|| heap.root(ROOT_NAME))? {
             Some(VERSION) => {}
             None => heap.set_root(ROOT_NAME, VERSION)?,
             Some(found) => return Err(OpenError::Version { found, supported: VERSION }),
@@ -133,7 +133,7 @@ impl Store {
     }
 
     fn rebuild_shard(&self, lane: LaneId) -> Result<(), OpenError> {
-        self.heap.rebuild_lane(lane, |lane, marks| {
+        let search = |lane: &mut Lane<'_>, marks: &mut Marks<'_>| {
             // What is cut off and was there on open is found free without their help; what came since is not.
             while reap(lane, u64::MAX) {}
             let mut counts = [(0, 0); DATABASES as usize];
@@ -147,7 +147,8 @@ impl Store {
                 shard.is_counted = true;
             }
             Ok::<(), OpenError>(())
-        })
+        };
+        Unreadable::catch(|| self.heap.rebuild_lane(lane, search))?
     }
 
     /// What cannot be counted before all shards are rebuilt waits for that here.

@@ -113,6 +113,7 @@ impl<'a> Server<'a> {
         self.facts.dirty_bytes = region.used_bytes();
         self.facts.dirty_bytes_max = region.used_bytes_max();
         self.facts.log_bytes = region.log_bytes();
+        self.facts.loading = region.load_progress();
         self.facts.failure = region.failure().map(str::to_owned);
     }
 }
@@ -131,6 +132,8 @@ pub(crate) struct Facts {
     pub log_bytes: u64,
     /// The first failure of the device.
     pub failure: Option<String>,
+    /// What of the image is not in memory yet.
+    pub loading: Option<perdura_region::LoadProgress>,
     /// The region's own counters.
     pub region: perdura_region::Stats,
 }

@@ -10,7 +10,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use perdura_media::Clock;
-use perdura_store::Store;
+use perdura_store::{Store, Unreadable};
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -285,7 +285,8 @@ impl<'a> Serve<'a> {
         }
         for _ in 0..EXPIRE_ROUNDS_MAX {
             // A failing device refuses deletions as well; reads treat the keys as gone regardless.
-            let Ok(deleted) = self.server.store.expire_some(EXPIRE_WORK) else { break };
+            let expired = Unreadable::catch(|| self.server.store.expire_some(EXPIRE_WORK));
+            let Ok(Ok(deleted)) = expired else { break };
             self.server.stats.expired_keys += deleted;
             if deleted < EXPIRE_WORK as u64 / 4 {
                 break;

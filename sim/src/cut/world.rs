@@ -12,7 +12,7 @@ use perdura_media::{Clock, Device, FaultPlan, FaultyDevice, SimClock, SimDevice}
 use perdura_region::planted::Planted;
 use perdura_region::region::Origin;
 use perdura_region::{OpenError, Region};
-use perdura_store::{DATABASES, Heap, Store, StoreOptions};
+use perdura_store::{DATABASES, Heap, Store, StoreOptions, Unreadable};
 
 use super::broken::Broken;
 use super::oracle::Oracle;
@@ -184,6 +184,8 @@ impl<'s> World<'s> {
         self.steps_done += 1;
         if self.steps_done.is_multiple_of(STEPS_PER_SHARD) {
             let when = "while running";
+            let unread = |error: Unreadable| Broken::OpenStore { when, error: error.into() };
+            self.region().load_next().map_err(unread)?;
             self.store().rebuild_next().map_err(|error| Broken::OpenStore { when, error })?;
         }
         match self.scenario.durability {
