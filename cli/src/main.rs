@@ -1,6 +1,7 @@
 //! The one binary: parse, resolve, call.
 
 mod args;
+mod background;
 mod bench;
 mod drill;
 mod file;

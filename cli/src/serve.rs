@@ -19,7 +19,7 @@ use perdura_store::{Store, StoreOptions};
 use crate::args::ServeArgs;
 use crate::progress::LateBar;
 use crate::say::say;
-use crate::{holder, settings};
+use crate::{background, holder, settings};
 
 /// After a warning, how long what is being executed may take to end by itself.
 const TURN_PATIENCE: Duration = Duration::from_millis(100);
@@ -27,6 +27,7 @@ const TURN_PATIENCE: Duration = Duration::from_millis(100);
 pub fn run(args: &ServeArgs, warning: OwnedFd) -> Result<ExitCode> {
     let program = (!args.no_holder).then_some(holder::program as fn() -> _);
     let mut place = settings::place(&args.place, program)?;
+    place.config.defer_load = true;
     let mut server = settings::server(args, place.warning)?;
     if server.durability == Durability::None {
         place.config.checkpoint_every = None;
@@ -52,8 +53,10 @@ pub fn run(args: &ServeArgs, warning: OwnedFd) -> Result<ExitCode> {
     let banner = banner(&directory, &server, grace);
     let Directory { region, keeper, link, .. } = directory;
     let heap = Heap::open(region).context("the heap")?;
-    let store = Store::open(heap, Arc::clone(&clock), StoreOptions::default());
+    let options = StoreOptions { defer_rebuild: true, ..StoreOptions::default() };
+    let store = Store::open(heap, Arc::clone(&clock), options);
     let store = Arc::new(store.context("the store")?);
+    background::start(&store)?;
     let watch = keeper.map(|keeper| keeper.watch(Arc::clone(&clock))).transpose()?;
     say(banner);
     tell_service_manager("READY=1");

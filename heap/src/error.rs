@@ -1,6 +1,6 @@
 //! Why an operation stops, and why a heap does not open.
 
-use perdura_region::{Need, RegionError};
+use perdura_region::{Need, RegionError, Unreadable};
 
 /// Why an operation cannot go on now. All that it did must be rolled back; dropping the [`crate::Op`] does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +63,9 @@ pub enum HeapError {
         /// What was found.
         value: u64,
     },
+    /// Memory that was not loaded yet cannot be.
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
     /// All named roots are taken.
     #[error("no room for another named root; there are {roots_max}")]
     RootsFull {

@@ -3,7 +3,8 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use perdura_region::{LaneGuard, LaneId, Need, Region, RegionError};
+use parking_lot::Mutex;
+use perdura_region::{LaneGuard, LaneId, Need, Region, RegionError, Unreadable};
 
 use crate::error::{HeapError, Stop};
 use crate::lane::Lane;
@@ -25,6 +26,11 @@ pub struct Heap {
     pub(crate) region: Region,
     pub(crate) layout: Layout,
     pub(crate) spans: Box<[Span]>,
+    /// A bit per span: it heads a run that was there when the heap was opened and that nobody has searched for free
+    /// memory yet.
+    pub(crate) unsearched: Box<[AtomicU64]>,
+    /// Held by who searches a lane; a bit per grain, see [`crate::Marks`].
+    pub(crate) marks: Mutex<Vec<u64>>,
     /// Steps until the heap plays dead; `u64::MAX`: never.
     fuse: AtomicU64,
 }
@@ -42,11 +48,16 @@ impl Heap {
     /// Opens the heap in `region`, or makes one if the region is new. Operations that a killed process had
     /// not committed are rolled back. The last lane becomes the meta lane.
     ///
-    /// Call [`Heap::rebuild`] before anything is allocated.
+    /// All of it can be used at once, but memory that was in use before is not found free until
+    /// [`Heap::rebuild_lane`] has searched it: allocation is from spans that nobody has.
     ///
     /// # Errors
-    /// The region holds something else, was made for another number of lanes, or is too small.
+    /// The region holds something else, was made for another number of lanes, is too small, or cannot be read.
     pub fn open(region: Region) -> Result<Self, HeapError> {
+        Unreadable::catch(|| Self::open_readable(region))?
+    }
+
+    fn open_readable(region: Region) -> Result<Self, HeapError> {
         if region.lanes() < 2 {
             return Err(HeapError::Lanes { stored: 2, found: u64::from(region.lanes()) });
         }
@@ -54,8 +65,9 @@ impl Heap {
         let spans = (0..layout.spans_max)
             .map(|_| Span { word: AtomicU64::new(0), used: AtomicU32::new(0) })
             .collect();
-        let fuse = AtomicU64::new(u64::MAX);
-        let heap = Self { region, layout, spans, fuse };
+        let unsearched = (0..layout.spans_max.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        let (fuse, marks) = (AtomicU64::new(u64::MAX), Mutex::default());
+        let heap = Self { region, layout, spans, unsearched, marks, fuse };
         let needed_bytes = (layout.first_span() + 1) * SPAN_BYTES;
         if heap.region.len_bytes() < needed_bytes {
             let region_bytes = heap.region.len_bytes();
@@ -228,7 +240,7 @@ impl Heap {
         self.burn()?;
         let region_spans = self.region.len_bytes() / SPAN_BYTES;
         let mut meta = self.region.lock(self.meta());
-        let Some(pool) = meta.user::<Pool>() else { panic!("the heap was not rebuilt") };
+        let Some(pool) = meta.user::<Pool>() else { panic!("the heap was not opened") };
         pool.extend(region_spans);
         let Some(start) = pool.take(spans) else {
             let free_bytes = pool.free_spans() * SPAN_BYTES;

@@ -20,6 +20,8 @@ pub(crate) struct LaneState {
     pub(crate) pending: Vec<(u64, u32)>,
     /// Lists of operations, kept for their capacity.
     pub(crate) scratch: [Vec<u64>; 2],
+    /// The lists know what was free when the heap was opened.
+    pub(crate) is_searched: bool,
     user: Box<dyn Any + Send>,
 }
 
@@ -40,17 +42,13 @@ impl LaneState {
             classes,
             pending: Vec::new(),
             scratch: [const { Vec::new() }; 2],
+            is_searched: false,
             user: Box::new(()),
         }
     }
 
-    /// Takes over the lists found on open.
-    pub fn take_lists(&mut self, found: Self) {
-        (self.classes, self.pending) = (found.classes, found.pending);
-    }
-
     /// Enters a run found on open; `free` are its free slots, lowest last.
-    pub fn enter_run(&mut self, class: usize, free: impl Iterator<Item = u64>) {
+    pub fn enter_run(&mut self, class: usize, free: Vec<u64>) {
         let list = &mut self.classes[class];
         list.runs += 1;
         list.free.extend(free);
@@ -187,6 +185,9 @@ impl<'h> Lane<'h> {
             SpanWord::Small { class, lane, .. } => {
                 assert_eq!(lane, self.id(), "object {offset:#x} is freed in another lane");
                 self.guard.drop_dirty(offset, class_bytes(usize::from(class)));
+                if self.leaves_to_rebuild(start) {
+                    return;
+                }
                 let emptied = self.heap.count_used_of(start, -1) == 1;
                 let list = &mut self.state_mut().classes[usize::from(class)];
                 list.free.push(offset);
@@ -198,10 +199,18 @@ impl<'h> Lane<'h> {
             SpanWord::Large { spans, .. } => {
                 assert_eq!(offset, start * SPAN_BYTES, "object {offset:#x} is not one");
                 self.guard.drop_dirty(offset, u64::from(spans) * SPAN_BYTES);
+                if self.leaves_to_rebuild(start) {
+                    return;
+                }
                 self.state_mut().pending.push((start, spans));
             }
             SpanWord::Free => panic!("object {offset:#x} is freed twice"),
         }
+    }
+
+    /// The lane's search for free memory is still to come, and finds what is unreachable in this run by then.
+    fn leaves_to_rebuild(&mut self, start: u64) -> bool {
+        !self.state_mut().is_searched && self.heap.is_unsearched(start)
     }
 
     /// Takes all runs without a used slot out of a class's list, to be given back.

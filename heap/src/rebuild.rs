@@ -1,4 +1,4 @@
-//! Opening: who owns which span, what was cut in the middle, and which slots are free.
+//! Opening: who owns which span, what was cut in the middle; and, sooner or later, which slots are free.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -7,7 +7,7 @@ use perdura_region::LaneId;
 use crate::classes::{CLASSES, class_bytes, class_spans};
 use crate::error::HeapError;
 use crate::heap::Heap;
-use crate::lane::{Lane, LaneState};
+use crate::lane::Lane;
 use crate::layout::{GRAIN_BYTES, Layout, SPAN_BYTES, SpanWord};
 use crate::log::{Undo, read, set_word, void_left};
 use crate::pool::Pool;
@@ -15,7 +15,7 @@ use crate::pool::Pool;
 /// Objects found reachable: a bit per grain of the region.
 pub struct Marks<'h> {
     heap: &'h Heap,
-    bits: Vec<u64>,
+    bits: &'h mut [u64],
     lane: LaneId,
 }
 
@@ -41,87 +41,110 @@ impl Marks<'_> {
         if !fits || self.has(offset) {
             return Err(corrupt);
         }
-        let grain = offset / GRAIN_BYTES;
-        self.bits[(grain / 64) as usize] |= 1 << (grain % 64);
-        self.heap.spans[start as usize].used.fetch_add(1, Relaxed);
+        // What was allocated since open is counted already.
+        if self.heap.is_unsearched(start) {
+            let grain = offset / GRAIN_BYTES;
+            self.bits[(grain / 64) as usize] |= 1 << (grain % 64);
+        }
         Ok(())
     }
 
     fn has(&self, offset: u64) -> bool {
         let grain = offset / GRAIN_BYTES;
-        self.bits[(grain / 64) as usize] & 1 << (grain % 64) != 0
+        // A region that grew since has more, none of it searched for.
+        self.bits.get((grain / 64) as usize).is_some_and(|bits| bits & 1 << (grain % 64) != 0)
     }
 }
 
 impl Heap {
-    /// Finds free memory: all that `trace` does not mark, lane by lane. To be called once, after open.
+    /// Finds free memory in all lanes; see [`Heap::rebuild_lane`].
     ///
     /// # Errors
-    /// What `trace` returns; an object marked that does not exist; the region refuses.
+    /// As [`Heap::rebuild_lane`].
     pub fn rebuild<E: From<HeapError>>(
         &self,
         mut trace: impl FnMut(&mut Lane<'_>, &mut Marks<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let grains = self.region.len_bytes() / GRAIN_BYTES;
-        let bits = vec![0; grains.div_ceil(64) as usize];
-        let mut marks = Marks { heap: self, bits, lane: LaneId(0) };
         for lane in self.lanes() {
-            marks.lane = lane;
-            let mut lane = Lane::new(self, self.region.lock(lane));
-            trace(&mut lane, &mut marks)?;
+            self.rebuild_lane(lane, &mut trace)?;
         }
-        self.enter_free(&marks)?;
         Ok(())
     }
 
-    fn enter_free(&self, marks: &Marks<'_>) -> Result<(), HeapError> {
+    /// Finds the free memory of a lane, if nobody did: all that was in use when the heap was opened and that
+    /// `trace` does not mark now. The lane is held meanwhile. Until then, what is freed there of that memory is
+    /// left for this to find.
+    ///
+    /// # Errors
+    /// What `trace` returns; an object marked that does not exist. Nothing was found free then.
+    pub fn rebuild_lane<E: From<HeapError>>(
+        &self,
+        lane: LaneId,
+        trace: impl FnOnce(&mut Lane<'_>, &mut Marks<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut bits = self.marks.lock();
+        let mut held = self.lock(lane);
+        if held.state_mut().is_searched {
+            return Ok(());
+        }
+        let grains = self.region.len_bytes() / GRAIN_BYTES;
+        // A trace that ended early, by an error or a panic, leaves marks.
+        bits.clear();
+        bits.resize(grains.div_ceil(64) as usize, 0);
+        let mut marks = Marks { heap: self, bits: &mut bits, lane };
+        trace(&mut held, &mut marks)?;
+        self.enter_free(&mut held, &marks);
+        Ok(())
+    }
+
+    /// Whether every lane was searched; until then [`HeapStats::free_bytes`] leaves out what will be found.
+    pub fn is_rebuilt(&self) -> bool {
+        self.unsearched.iter().all(|bits| bits.load(Relaxed) == 0)
+    }
+
+    fn enter_free(&self, lane: &mut Lane<'_>, marks: &Marks<'_>) {
         let end = self.region.len_bytes() / SPAN_BYTES;
-        let mut pool = Pool::up_to(end);
-        let mut lanes: Vec<LaneState> = self.lanes().map(|_| LaneState::new()).collect();
-        let mut span = self.layout.first_span();
-        while span < end {
-            let (start, word) = self.run_of(span * SPAN_BYTES);
-            debug_assert_eq!(start, span);
-            let spans = match word {
-                SpanWord::Free => 1,
-                SpanWord::Small { spans, .. } | SpanWord::Large { spans, .. } => u64::from(spans),
+        let heads = (self.layout.first_span()..end).filter(|span| self.is_unsearched(*span));
+        for span in heads {
+            let (slots, bytes, class, spans) = match self.run_of(span * SPAN_BYTES).1 {
+                SpanWord::Small { class, lane: owner, spans } if owner == lane.id() => {
+                    let bytes = class_bytes(usize::from(class));
+                    (u64::from(spans) * SPAN_BYTES / bytes, bytes, Some(class), spans)
+                }
+                SpanWord::Large { lane: owner, spans } if owner == lane.id() => {
+                    (1, u64::from(spans) * SPAN_BYTES, None, spans)
+                }
+                _ => continue,
             };
-            if self.spans[span as usize].used.load(Relaxed) == 0 {
-                self.forget_run(span, spans)?;
-                pool.put(span, spans);
-            } else if let SpanWord::Small { class, lane, .. } = word {
-                let bytes = class_bytes(usize::from(class));
-                let slots = spans * SPAN_BYTES / bytes;
-                let all = (0..slots).rev().map(|slot| span * SPAN_BYTES + slot * bytes);
-                let free = all.filter(|slot| !marks.has(*slot));
-                lanes[usize::from(lane.0)].enter_run(usize::from(class), free);
+            let all = (0..slots).rev().map(|slot| span * SPAN_BYTES + slot * bytes);
+            let free: Vec<u64> = all.filter(|slot| !marks.has(*slot)).collect();
+            let used = (slots - free.len() as u64) as u32;
+            self.spans[span as usize].used.store(used, Relaxed);
+            match class {
+                _ if used == 0 => lane.state_mut().pending.push((span, spans)),
+                Some(class) => lane.state_mut().enter_run(usize::from(class), free),
+                None => {}
             }
-            span += spans;
+            self.unsearched[(span / 64) as usize].fetch_and(!(1 << (span % 64)), Relaxed);
         }
-        for (lane, state) in self.lanes().zip(lanes) {
-            self.lock(lane).enter_rebuilt(state);
-        }
-        self.region.lock(self.meta()).set_user(pool);
-        Ok(())
+        lane.state_mut().is_searched = true;
     }
 
-    /// Returns a run to the meta lane.
-    fn forget_run(&self, start: u64, spans: u64) -> Result<(), HeapError> {
-        set_word(&self.region, self.meta(), self.layout.table_word(start), 0)?;
-        for span in start..start + spans {
-            self.spans[span as usize].word.store(0, Relaxed);
-            self.region.assign_block(span, self.meta());
-        }
-        Ok(())
+    /// Whether a run was there when the heap was opened, and its lane was not searched since.
+    pub(crate) fn is_unsearched(&self, start: u64) -> bool {
+        self.unsearched[(start / 64) as usize].load(Relaxed) & 1 << (start % 64) != 0
     }
 
-    /// Reads the span table and gives every block to its lane.
+    /// Reads the span table, gives every block to its lane, and what nobody has to the pool.
     pub(crate) fn load_spans(&self) -> Result<(), HeapError> {
         let end = self.region.len_bytes() / SPAN_BYTES;
         let mut span = self.layout.first_span();
+        let mut pool = Pool::up_to(end);
+        let mut free_from = span;
+        let mut meta = self.region.lock(self.meta());
         while span < end {
             let offset = self.layout.table_word(span);
-            let value = self.region.lock(self.meta()).load(offset);
+            let value = meta.load(offset);
             let corrupt = || HeapError::Corrupt { what: "span table", offset, value };
             let word = SpanWord::decode(value).ok_or_else(corrupt)?;
             let (lane, spans) = match word {
@@ -142,11 +165,20 @@ impl Heap {
                 return Err(corrupt());
             }
             self.mirror(span, word);
+            self.unsearched[(span / 64) as usize].fetch_or(1 << (span % 64), Relaxed);
             for block in span..span + spans {
                 self.region.assign_block(block, lane);
             }
+            if free_from < span {
+                pool.put(free_from, span - free_from);
+            }
             span += spans;
+            free_from = span;
         }
+        if free_from < end {
+            pool.put(free_from, end - free_from);
+        }
+        meta.set_user(pool);
         Ok(())
     }
 
@@ -219,13 +251,6 @@ impl Heap {
             }
             None
         })
-    }
-}
-
-impl Lane<'_> {
-    /// Installs the free lists found on open; the user's state stays.
-    fn enter_rebuilt(&mut self, state: LaneState) {
-        self.state_mut().take_lists(state);
     }
 }
 

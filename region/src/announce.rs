@@ -260,7 +260,8 @@ impl<'r> LaneGuard<'r> {
     /// Says that the contents of whole grains inside the range no longer matter to the newest state, so
     /// that they need not be written. A cut taken earlier still gets what it holds.
     pub fn drop_dirty(&mut self, offset: u64, len: u64) {
-        self.own(offset, len);
+        // Nothing of a block is dirty that was not loaded: it need not be.
+        LaneMemory { core: self.core, lane: self.lane }.own_blocks(offset, len);
         if self.core.tracking.pages().is_some() || self.is_closed {
             // The page is open: what is stored to it next would not be entered again. And what a failed final
             // flush left dirty must stay so.
@@ -357,14 +358,22 @@ impl<'g> LaneMemory<'g> {
     #[inline]
     fn own(&self, offset: u64, len: u64) {
         let (first, last) = (offset / BLOCK_BYTES, (offset + len.max(1) - 1) / BLOCK_BYTES);
-        if first != last || self.core.lanes.of(offset) != self.lane {
-            self.own_blocks(first, last);
+        if first != last || !self.core.lanes.is_ready(offset, self.lane) {
+            self.own_and_load(offset, len);
         }
     }
 
+    /// Unwinds with [`crate::Unreadable`] where a block cannot be loaded.
     #[inline(never)]
-    fn own_blocks(&self, first: u64, last: u64) {
-        for block in first..=last {
+    fn own_and_load(&self, offset: u64, len: u64) {
+        self.own_blocks(offset, len);
+        for block in offset / BLOCK_BYTES..=(offset + len.max(1) - 1) / BLOCK_BYTES {
+            self.core.load_or_unwind(block);
+        }
+    }
+
+    fn own_blocks(&self, offset: u64, len: u64) {
+        for block in offset / BLOCK_BYTES..=(offset + len.max(1) - 1) / BLOCK_BYTES {
             let owner = self.core.lanes.of(block * BLOCK_BYTES);
             assert!(owner == self.lane, "block {block} belongs to {owner:?}, not {:?}", self.lane);
         }

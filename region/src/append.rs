@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::*;
+use std::sync::atomic::fence;
 
 use crate::announce::Need;
 use crate::core::Core;
@@ -126,7 +127,10 @@ impl Appender {
             let bytes = len * ledger.geometry().grain_bytes();
             add_exclusively(ledger.buffer(open.buffer).charged_bytes(), bytes);
         }
+        ledger.uncounted().store(1, Relaxed);
+        fence(Release);
         move_homes(ledger, Extent { grain: run.grain, len }, segment);
+        ledger.uncounted().store(0, Release);
         Ok(len)
     }
 
@@ -343,26 +347,6 @@ fn move_homes(ledger: &Ledger, run: Extent, segment: u32) {
 /// all stores before it, so for the copy just made, which was half of what a cleaned record cost.
 fn add_exclusively(counter: &AtomicU64, bytes: u64) {
     counter.store(counter.load(Relaxed) + bytes, Release);
-}
-
-/// Counts live bytes anew from the homes of all grains: after a flush, or a kill between two counters.
-pub(crate) fn count_live(ledger: &Ledger) {
-    let segments = ledger.segments().load(Acquire) as u32;
-    for number in 0..segments {
-        ledger.segment(number).live_bytes().store(0, Relaxed);
-    }
-    let grain_bytes = ledger.geometry().grain_bytes();
-    let grains = ledger.region_bytes().load(Acquire) / grain_bytes;
-    let homes = &ledger.homes()[..grains as usize];
-    for homes in homes.chunk_by(|a, b| a.load(Relaxed) == b.load(Relaxed)) {
-        let home = homes[0].load(Relaxed);
-        if home != NO_HOME {
-            let entry = ledger.segment(home - 1);
-            entry.live_bytes().fetch_add(homes.len() as u64 * grain_bytes, Relaxed);
-            entry.set_state(SEGMENT_USED);
-        }
-    }
-    // A segment without live bytes may still be needed by the last commit: the next one frees it.
 }
 
 /// The runs of set bits in a bitmap word.

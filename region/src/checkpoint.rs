@@ -34,6 +34,7 @@ impl Cleaner {
         let began_ns = core.clock.now_ns();
         let dirtied = self.write_closing_epoch(core, 0)?;
         let freed = self.commit_slot(core, is_final)?;
+        core.groups_need_commit.store(false, Relaxed);
         let mut appender = core.appender.lock();
         for segment in freed {
             free_segment(&core.ledger, segment);
@@ -52,6 +53,9 @@ impl Cleaner {
     pub fn group_commit(&mut self, core: &Core) -> Result<(), RegionError> {
         core.check()?;
         self.ensure_space(core)?;
+        if core.groups_need_commit.load(Relaxed) {
+            return self.commit_checkpoint(core, false);
+        }
         self.write_closing_epoch(core, FRAME_COMMIT)?;
         Counters::add(&core.stats.group_commits, 1);
         Ok(())

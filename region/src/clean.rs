@@ -444,6 +444,7 @@ impl Core {
         let mut epoch_now = epoch;
         let mut log_was_full = false;
         let mut last_epoch_ns = last_checkpoint_ns;
+        self.settle_buffers();
         while !self.budget.is_closed() && self.failure.get().is_none() {
             let seen = self.budget.cleaner_version();
             let dirtied = self.stats.dirtied_bytes.load(Relaxed);

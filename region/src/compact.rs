@@ -10,7 +10,7 @@ use crate::clean::{Cleaner, Pump};
 use crate::core::Core;
 use crate::error::RegionError;
 use crate::format::Extent;
-use crate::geometry::{COMPACTION_FRAMES, WORD_GRAINS};
+use crate::geometry::{BLOCK_BYTES, COMPACTION_FRAMES, WORD_GRAINS};
 use crate::ledger::SEGMENT_USED;
 use crate::planted::Planted;
 use crate::recover::read_tables;
@@ -119,6 +119,9 @@ impl Cleaner {
         from: u64,
         to: u64,
     ) -> Result<bool, RegionError> {
+        let offset = word as u64 * core.ledger.geometry().word_bytes();
+        // It copies from memory, and only what is in memory is known to be at home anywhere.
+        core.load_block(offset / BLOCK_BYTES)?;
         let homes = core.ledger.homes();
         let lives_there = || {
             (from..to)
@@ -130,7 +133,6 @@ impl Cleaner {
         }
         let parity = core.parity();
         let shift = core.ledger.geometry().grain_shift;
-        let offset = word as u64 * core.ledger.geometry().word_bytes();
         let _lane =
             matches!(core.tracking, Tracking::Barrier).then(|| core.lanes.lock_owner_of(offset));
         let bits = lives_there();

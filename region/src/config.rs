@@ -49,6 +49,10 @@ pub struct Config {
     /// Whether a thread cleans ahead and makes checkpoints. Without it writers do all work themselves,
     /// deterministically.
     pub thread: bool,
+    /// Barrier mode: be open before memory is loaded. Whoever opens calls [`Region::load_next`](crate::Region::load_next)
+    /// until it is done; what is touched before is loaded first. Damage is then met late: see
+    /// [`Unreadable`](crate::Unreadable).
+    pub defer_load: bool,
     /// Seeds the `random` policy and the image's identity.
     pub seed: u64,
     /// A planted bug, for tests that must catch it.
@@ -72,6 +76,7 @@ impl Config {
             checkpoint_every: Some(Duration::from_secs(1)),
             epoch: Duration::from_millis(1),
             thread: true,
+            defer_load: false,
             seed: 0,
             planted: Planted::None,
         }

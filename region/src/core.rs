@@ -1,10 +1,10 @@
 //! What every part of a region shares: memory, ledger, account, lanes, device.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use perdura_media::{Clock, Device, DeviceError};
 use rustix::io::Errno;
 
@@ -18,6 +18,7 @@ use crate::gathered::Gathered;
 use crate::geometry::BLOCK_BYTES;
 use crate::lanes::{LaneId, Lanes};
 use crate::ledger::Ledger;
+use crate::load::Loading;
 use crate::planted::Planted;
 use crate::policy::{Mark, PolicyKind};
 use crate::stats::Counters;
@@ -56,14 +57,18 @@ pub(crate) struct Core {
     pub budget_change: Mutex<()>,
     pub cleaner: Mutex<Cleaner>,
     pub log_percent: u64,
+    /// What of the image is not in memory yet; blocks are marked so in `lanes`.
+    pub loading: RwLock<Option<Arc<Loading>>>,
+    /// The next group commit must be a whole one.
+    pub groups_need_commit: AtomicBool,
     pub failure: OnceLock<String>,
     /// Pieces of memory and ledger that were given huge pages.
     pub gathered_memory: Gathered,
     pub gathered_ledger: Gathered,
-    /// Whether the frame buffers lie in huge pages, or why not.
-    pub gathered: Result<(), Errno>,
-    /// Whether memory and ledger are locked in DRAM, or why not.
+    /// Whether the memory is locked in DRAM, or why not.
     pub locked: Result<(), Errno>,
+    /// Whether the frame buffers lie in huge pages and the ledger is locked, or why not.
+    pub buffers: OnceLock<(Result<(), Errno>, Result<(), Errno>)>,
 }
 
 /// The private hint tables: recency bits, and marks if the policy needs them.
@@ -163,6 +168,13 @@ impl Core {
     /// Notes that a bitmap word has become non-zero.
     pub fn summarize(&self, parity: u64, word: usize) {
         self.summary[(parity & 1) as usize][word / 64].fetch_or(1 << (word % 64), AcqRel);
+    }
+
+    /// Gathers the frame buffers and locks the ledger, unless that was done. It takes longer than to recover an image
+    /// without loading it, and so is left to the cleaner's thread then.
+    pub fn settle_buffers(&self) {
+        // Before they are locked: locked pages are gathered less readily.
+        self.buffers.get_or_init(|| (self.ledger.gather_buffers(), self.ledger.lock_in_memory()));
     }
 
     /// Calls `f` with each word of a bitmap that may be non-zero, from word `from` up to `to`; stops when

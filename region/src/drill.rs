@@ -5,9 +5,9 @@
 
 use std::sync::atomic::Ordering::*;
 
-use crate::append::count_live;
 use crate::core::Core;
-use crate::error::RegionError;
+use crate::count::count_live;
+use crate::error::{OpenError, RegionError};
 use crate::flush::{FlushOptions, FlushReport, commit_all};
 use crate::geometry::WORD_GRAINS;
 use crate::lanes::LaneId;
@@ -54,6 +54,8 @@ impl Region {
             // Lanes do not hold back code that just stores.
             return Err(RegionError::Trapped { what: "a drill while the region is in use" });
         }
+        // It writes clean grains, too.
+        self.load_all()?;
         let _changing = core.budget_change.lock();
         let mut cleaner = core.open_cleaner()?;
         cleaner.ensure_space(core)?;
@@ -75,7 +77,8 @@ impl Region {
         })?;
         let flush = flush.note(&core.ledger);
         cleaner.forget_written();
-        count_live(&core.ledger);
+        let latched = |error: OpenError| RegionError::Latched { cause: error.to_string() };
+        count_live(&core.ledger).map_err(latched)?;
         core.rebuild_appender();
         // The image is in use again, and the reserve that the flush used is made free before writers go on.
         let budget_bytes = core.ledger.budget_limit().load(Acquire);

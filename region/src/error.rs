@@ -164,6 +164,31 @@ pub enum OpenError {
     Region(#[from] RegionError),
 }
 
+/// Bytes that were to be read cannot be loaded: the image is damaged there, or its device fails. A reader has no
+/// other way to learn of it, so the thread unwinds with this, once, from the access; nothing was read, nothing
+/// changed, every lock is released on the way. Who serves others catches it.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("memory not yet loaded from the image cannot be read: {source}")]
+pub struct Unreadable {
+    /// What is wrong with the image, and where.
+    pub source: std::sync::Arc<OpenError>,
+}
+
+impl Unreadable {
+    /// Runs `f`; what it cannot read is an error then.
+    ///
+    /// # Errors
+    /// `f` met memory that cannot be loaded.
+    pub fn catch<R>(f: impl FnOnce() -> R) -> Result<R, Self> {
+        use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+        // Nothing was changed in between: it unwinds from a read, or from what a write reads first.
+        catch_unwind(AssertUnwindSafe(f)).map_err(|panic| match panic.downcast::<Self>() {
+            Ok(unreadable) => *unreadable,
+            Err(other) => resume_unwind(other),
+        })
+    }
+}
+
 /// Why a running region refuses.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]

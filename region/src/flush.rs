@@ -11,6 +11,7 @@
 mod stream;
 
 use std::sync::atomic::Ordering::*;
+use std::sync::atomic::fence;
 
 use perdura_media::{Device, DeviceError};
 
@@ -187,6 +188,8 @@ impl Committed {
     pub fn note(self, ledger: &Ledger) -> FlushReport {
         let bitmap = ledger.bitmap(ledger.epoch().load(Acquire));
         let homes = ledger.homes();
+        ledger.uncounted().store(1, Relaxed);
+        fence(Release);
         for at in &self.placed {
             for (word, bits) in at.words(bitmap) {
                 for run in runs(word, bits) {

@@ -5,6 +5,7 @@ use perdura_media::Device;
 use crate::error::{ImageError, OpenError};
 use crate::image;
 use crate::ledger::Ledger;
+use crate::load::Target;
 use crate::planted::Planted;
 use crate::recover::{Tail, recover};
 use crate::sys::SharedMemory;
@@ -36,7 +37,8 @@ pub fn image_bytes(device: &dyn Device, believe: Believe) -> Result<Vec<u8>, Ope
         Believe::Committed => Tail::Committed,
         Believe::EveryFrame => Tail::EveryWholeFrame,
     };
-    let found = recover(device, &geometry, image_id, &ledger, &map, tail, Planted::None)?;
+    let (found, loading) = recover(device, &geometry, image_id, &ledger, tail, Planted::None)?;
+    loading.load_all(&Target { device, ledger: &ledger, map: &map, loaded: &|_| {} }, 1)?;
     let len = found.slot.header.region_bytes.get() as usize;
     // SAFETY: the mapping was made here and nobody else has it.
     Ok(unsafe { map.bytes(0, len) }.to_vec())

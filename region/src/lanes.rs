@@ -26,6 +26,9 @@ pub(crate) struct LaneState {
 #[repr(align(128))]
 struct Padded(Mutex<LaneState>);
 
+/// Beside a block's lane: its bytes are not in memory yet.
+const UNLOADED: u16 = 1 << 15;
+
 /// All lanes of a region, and which block belongs to which.
 pub(crate) struct Lanes {
     locks: Box<[Padded]>,
@@ -51,7 +54,29 @@ impl Lanes {
     /// The lane of the block at `offset`.
     #[inline]
     pub fn of(&self, offset: u64) -> LaneId {
-        LaneId(self.owner[(offset / BLOCK_BYTES) as usize].load(Relaxed))
+        LaneId(self.owner[(offset / BLOCK_BYTES) as usize].load(Relaxed) & !UNLOADED)
+    }
+
+    /// Whether the block at `offset` is the lane's, and loaded.
+    #[inline]
+    pub fn is_ready(&self, offset: u64, lane: LaneId) -> bool {
+        // Acquire: who loaded it may have been another thread.
+        self.owner[(offset / BLOCK_BYTES) as usize].load(Acquire) == lane.0
+    }
+
+    /// Whether the block's bytes are not in memory yet.
+    pub fn is_unloaded(&self, block: u64) -> bool {
+        self.owner[block as usize].load(Acquire) & UNLOADED != 0
+    }
+
+    /// The block's bytes are to be loaded on first use; nothing runs yet.
+    pub fn set_unloaded(&self, block: u64) {
+        self.owner[block as usize].fetch_or(UNLOADED, Relaxed);
+    }
+
+    /// The block's bytes are in memory.
+    pub fn set_loaded(&self, block: u64) {
+        self.owner[block as usize].fetch_and(!UNLOADED, Release);
     }
 
     /// Locks the lane of the block at `offset`. The block may change hands before its lane is ours; not after.
@@ -69,6 +94,8 @@ impl Lanes {
     /// it too while it copies, never loses it under its feet; or nothing runs yet.
     pub fn assign(&self, block: u64, lane: LaneId) {
         assert!(lane.0 < self.count(), "lane {} does not exist", lane.0);
-        self.owner[block as usize].store(lane.0, Release);
+        // Its bytes may be arriving at this moment.
+        let moved = |owner| Some(owner & UNLOADED | lane.0);
+        let _ = self.owner[block as usize].fetch_update(Release, Relaxed, moved);
     }
 }

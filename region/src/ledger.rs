@@ -20,7 +20,9 @@ use crate::sys::{HUGE_PAGE_BYTES, Mapping, SharedMemory, prefetch};
 
 const MAGIC: u64 = 0x5045_5244_4c47_5231;
 /// Version of this layout; raised with every change.
-pub const LIVE_LAYOUT: u64 = 2;
+pub const LIVE_LAYOUT: u64 = 3;
+/// An older one that differs only in header words which are zero there.
+const LIVE_LAYOUT_BEFORE: u64 = 2;
 /// `home` of a grain that no segment holds; otherwise the segment's number plus one, so that untouched
 /// (zero) memory means "nowhere".
 pub const NO_HOME: u32 = 0;
@@ -55,6 +57,8 @@ enum Word {
     BudgetHigh,
     Flushed,
     Syncing,
+    Uncounted,
+    Loading,
 }
 
 /// State of a log segment.
@@ -142,7 +146,8 @@ impl Ledger {
         }
         let map = memory.map().map_err(refused)?;
         let word = |w: Word| map.words(0, 64)[w as usize].load(Acquire);
-        if word(Word::Magic) != MAGIC || word(Word::Layout) != LIVE_LAYOUT {
+        let layouts = LIVE_LAYOUT_BEFORE..=LIVE_LAYOUT;
+        if word(Word::Magic) != MAGIC || !layouts.contains(&word(Word::Layout)) {
             return Err(OpenError::LiveLayout {
                 found: word(Word::Layout),
                 supported: LIVE_LAYOUT,
@@ -159,7 +164,13 @@ impl Ledger {
         if offsets.total != len_bytes {
             return Err(refused(Errno::INVAL));
         }
-        Ok(Self { memory, map, geometry, offsets })
+        let ledger = Self { memory, map, geometry, offsets };
+        if ledger.word(Word::Layout).load(Acquire) != LIVE_LAYOUT {
+            // Who wrote it did not say when the counts could be relied on.
+            ledger.set(Word::Uncounted, 1);
+            ledger.set(Word::Layout, LIVE_LAYOUT);
+        }
+        Ok(ledger)
     }
 
     /// The sizes the ledger was made for.
@@ -223,6 +234,11 @@ impl Ledger {
         let at = self.map.base().wrapping_add((self.offsets.home + grain * 4) as usize);
         prefetch(at);
         prefetch(at.wrapping_add(grains as usize * 4 - 1));
+    }
+
+    /// Reads homes as bytes, from byte `from` of them on.
+    pub fn read_homes(&self, from: u64, bytes: &mut [u8]) -> Result<(), Errno> {
+        self.memory.read_at(self.offsets.home + from, bytes)
     }
 
     /// One segment's entry.
@@ -316,6 +332,10 @@ header_words! {
     flushed => Flushed;
     /// 1 while a flush waits for the device to make all of it durable: nothing else moves then.
     syncing => Syncing;
+    /// 1 while homes move and the segments' live bytes do not agree with them.
+    uncounted => Uncounted;
+    /// 1 while parts of memory are not yet loaded from the image: only what is dirty is surely there.
+    loading => Loading;
 }
 
 /// One log segment, as the ledger knows it.

@@ -21,17 +21,20 @@ pub enum Planted {
     AcknowledgeBeforeCommit,
     /// Segments are reused before the checkpoint that lets them go has committed.
     FreeBeforeCommit,
+    /// A block counts as loaded when the first segment that has a part of it was read.
+    LoadedTooEarly,
 }
 
 impl Planted {
     /// All bugs, for tests that must catch each.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::SkipFlush,
         Self::DropChecksum,
         Self::OpenBeforeAccounting,
         Self::CleanAtCopy,
         Self::AcknowledgeBeforeCommit,
         Self::FreeBeforeCommit,
+        Self::LoadedTooEarly,
     ];
 
     /// Name on the command line.
@@ -44,6 +47,7 @@ impl Planted {
             Self::CleanAtCopy => "clean-at-copy",
             Self::AcknowledgeBeforeCommit => "acknowledge-before-commit",
             Self::FreeBeforeCommit => "free-before-commit",
+            Self::LoadedTooEarly => "loaded-too-early",
         }
     }
 }

@@ -49,6 +49,7 @@ impl Region {
     ) -> Result<Proof, RegionError> {
         let core = self.core();
         core.check()?;
+        core.settle_buffers();
         let mut cleaner = core.open_cleaner()?;
         core.appender.lock().close_frame(&core.ledger, 0);
         cleaner.pump(core, Pump::Durable)?;

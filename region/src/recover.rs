@@ -1,10 +1,11 @@
-//! From an image to memory: the newest commit's segments, newest frame first.
+//! From an image to the ledger: the newest commit's segments, newest frame first.
 //!
-//! A grain is taken from the newest frame that holds it and never looked at again, so superseded payload is
-//! not read. Everything the commit names must be there and whole; what follows it counts only as far as a
+//! A grain is at home in the newest frame that holds it; older copies are never read. Payload is left to
+//! [`crate::load`], but for frames of the tail, which must be known to be whole. Everything the commit names must be there and whole; what follows it counts only as far as a
 //! contiguous run of whole frames that ends in a group commit.
 
 use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use perdura_media::Device;
 use zerocopy::FromBytes;
@@ -15,17 +16,19 @@ use crate::format::{
     CHECK_BYTES, Extent, FORMAT_VERSION, FRAME_COMMIT, FRAME_HEADER_BYTES, FRAME_MAGIC,
     FrameHeader, Layout, SEGMENT_WRITTEN, checksum, frame_body_bytes,
 };
-use crate::geometry::Geometry;
+use crate::geometry::{Geometry, WORD_GRAINS};
 use crate::image::{Slot, aligned, read_slots};
-use crate::ledger::{Ledger, NO_HOME, SEGMENT_USED};
+use crate::ledger::{Ledger, SEGMENT_USED};
+use crate::load::{Loading, Table};
 use crate::planted::Planted;
-use crate::sys::{AlignedBytes, Mapping};
+use crate::sys::AlignedBytes;
 
 /// A frame found on the device.
 #[derive(Debug, Clone, Copy)]
-struct Frame {
-    segment: u32,
-    at: u64,
+pub(crate) struct Frame {
+    pub segment: u32,
+    /// Where in the segment.
+    pub at: u64,
     header: FrameHeader,
     /// Number of the frame at the segment's beginning: a commit names a segment by it.
     first_seq: u64,
@@ -35,7 +38,8 @@ impl Frame {
     fn seq(&self) -> u64 {
         self.header.seq.get()
     }
-    fn payload(&self) -> usize {
+    /// Bytes of payload.
+    pub fn payload(&self) -> usize {
         self.header.payload_bytes.get() as usize
     }
     fn extents(&self) -> usize {
@@ -45,6 +49,10 @@ impl Frame {
         u64::from(self.header.total_bytes.get())
     }
 }
+
+/// Segments whose tables are worth a thread more, and most threads that read tables or enter them.
+const SEGMENTS_PER_READER: usize = 16;
+const READERS_MAX: usize = 8;
 
 /// Reads the frames of one image.
 struct Reader<'d> {
@@ -77,16 +85,15 @@ pub(crate) struct Recovered {
     pub segments_used: u32,
 }
 
-/// Fills `map` and `ledger` from the image.
+/// Enters in `ledger` where everything is, without reading it: memory is filled by what is returned.
 pub(crate) fn recover(
     device: &dyn Device,
     geometry: &Geometry,
     image_id: u64,
     ledger: &Ledger,
-    map: &Mapping,
     tail_rule: Tail,
     planted: Planted,
-) -> Result<Recovered, OpenError> {
+) -> Result<(Recovered, Loading), OpenError> {
     let slot = read_slots(device, geometry, image_id)?;
     let layout = Layout::of(geometry);
     let segments = slot.header.segments.get();
@@ -94,25 +101,19 @@ pub(crate) fn recover(
     if found_bytes < expected_bytes {
         return Err(ImageError::Truncated { expected_bytes, found_bytes }.into());
     }
-    let mut reader = Reader {
-        device,
-        geometry: *geometry,
-        layout,
-        image_id,
-        page: aligned(4096)?,
-        bytes: aligned(geometry.segment_bytes as usize)?,
-    };
-    let mut frames = Vec::new();
+    let open = || Reader::new(device, geometry, image_id);
     for (number, named) in (0..segments).zip(&slot.segments) {
         if named.flags.get() & SEGMENT_WRITTEN != 0 {
             ledger.segment(number).set_written();
         }
-        reader.named_frames(number, named.first_seq.get(), named.used_bytes.get(), &mut frames)?;
     }
+    let region_bytes = slot.header.region_bytes.get();
+    let mut tables = named_tables(&slot, &open)?;
     let last_seq = slot.header.last_seq.get();
     let mut seq_max = last_seq;
     let mut tail_frames = 0;
     if slot.header.is_final.get() == 0 {
+        let mut reader = open()?;
         let tail = reader.tail_frames(&slot)?;
         seq_max = tail.iter().map(Frame::seq).max().unwrap_or(0).max(seq_max);
         let committed = match tail_rule {
@@ -120,13 +121,17 @@ pub(crate) fn recover(
             Tail::EveryWholeFrame => reader.whole_tail(tail)?,
         };
         tail_frames = committed.len() as u64;
-        frames.extend(committed);
+        for frame in committed {
+            tables.push(reader.table(&frame)?.0);
+        }
     }
-    frames.sort_unstable_by_key(|frame| std::cmp::Reverse(frame.seq()));
-    let region_bytes = slot.header.region_bytes.get();
-    for frame in &frames {
-        reader.load(frame, region_bytes, ledger, map, planted)?;
+    for table in &tables {
+        check_extents(table, geometry, &layout, region_bytes)?;
     }
+    tables.sort_unstable_by_key(|table| std::cmp::Reverse(table.frame.seq()));
+    let frames: Vec<_> = tables.iter().map(|table| table.frame).collect();
+    let loading =
+        Loading::resolve(ledger, tables, region_bytes, threads_for(frames.len()), planted);
     for frame in &frames {
         let entry = ledger.segment(frame.segment);
         if entry.live_bytes().load(Relaxed) > 0 {
@@ -136,7 +141,91 @@ pub(crate) fn recover(
         }
     }
     let segments_used = frames.iter().map(|frame| frame.segment + 1).max().unwrap_or(0);
-    Ok(Recovered { slot, seq_max, tail_frames, segments_used })
+    Ok((Recovered { slot, seq_max, tail_frames, segments_used }, loading))
+}
+
+/// The tables of all frames that a commit names. Small reads at many places: several are on their way at a time.
+fn named_tables<'d>(
+    slot: &Slot,
+    open: &(dyn Fn() -> Result<Reader<'d>, OpenError> + Sync),
+) -> Result<Vec<Table>, OpenError> {
+    let next = AtomicUsize::new(0);
+    let read = || {
+        let (mut reader, mut tables, mut frames) = (open()?, Vec::new(), Vec::new());
+        loop {
+            let number = next.fetch_add(1, Relaxed);
+            let Some(named) = slot.segments.get(number) else { return Ok(tables) };
+            let (first_seq, used_bytes) = (named.first_seq.get(), named.used_bytes.get());
+            reader.named_frames(number as u32, first_seq, used_bytes, &mut frames)?;
+            for frame in frames.drain(..) {
+                tables.push(reader.table(&frame)?.0);
+            }
+        }
+    };
+    let read: &(dyn Fn() -> Result<Vec<Table>, OpenError> + Sync) = &read;
+    let needed = slot.segments.iter().filter(|named| named.used_bytes.get() > 0).count();
+    let outcomes: Vec<_> = std::thread::scope(|scope| {
+        let spawn = || std::thread::Builder::new().spawn_scoped(scope, read).ok();
+        let helpers: Vec<_> = (1..(needed / SEGMENTS_PER_READER).clamp(1, READERS_MAX))
+            .filter_map(|_| spawn())
+            .collect();
+        let own = read();
+        let theirs = helpers.into_iter().map(|helper| match helper.join() {
+            Ok(outcome) => outcome,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        theirs.chain([own]).collect()
+    });
+    let mut tables = Vec::new();
+    for outcome in outcomes {
+        tables.append(&mut outcome?);
+    }
+    Ok(tables)
+}
+
+/// Threads that pay for so many frames.
+pub(crate) fn threads_for(frames: usize) -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    (frames / SEGMENTS_PER_READER).clamp(1, processors.min(READERS_MAX))
+}
+
+fn check_extents(
+    table: &Table,
+    geometry: &Geometry,
+    layout: &Layout,
+    region_bytes: u64,
+) -> Result<(), OpenError> {
+    let frame = &table.frame;
+    let impossible = |what, value| {
+        let offset_bytes = layout.segment_at(frame.segment) + frame.at;
+        Err(ImageError::Impossible { what, value, offset_bytes }.into())
+    };
+    let mut payload = 0;
+    for packed in &table.extents {
+        let extent = Extent::unpack(*packed);
+        let end_bytes = (extent.grain + extent.len).checked_mul(geometry.grain_bytes());
+        if extent.len == 0 || end_bytes.is_none_or(|end| end > region_bytes) {
+            return impossible("extent", *packed);
+        }
+        payload += extent.len * geometry.grain_bytes();
+        if payload > frame.payload() as u64 {
+            return impossible("extent length", extent.len);
+        }
+    }
+    Ok(())
+}
+
+impl<'d> Reader<'d> {
+    fn new(device: &'d dyn Device, geometry: &Geometry, image_id: u64) -> Result<Self, OpenError> {
+        Ok(Self {
+            device,
+            geometry: *geometry,
+            layout: Layout::of(geometry),
+            image_id,
+            page: aligned(4096)?,
+            bytes: aligned(geometry.segment_bytes as usize)?,
+        })
+    }
 }
 
 impl Reader<'_> {
@@ -262,8 +351,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The frame's extents; reads only the pages that hold its table.
-    fn table(&mut self, frame: &Frame) -> Result<(Vec<Extent>, u64), OpenError> {
+    /// The frame's table; reads only the pages that hold it. Returns the bytes read, too.
+    fn table(&mut self, frame: &Frame) -> Result<(Table, u64), OpenError> {
         let from = (FRAME_HEADER_BYTES + frame.payload()) / 4096 * 4096;
         let offset = self.layout.segment_at(frame.segment) + frame.at;
         let range = from..frame.total() as usize;
@@ -276,99 +365,18 @@ impl Reader<'_> {
             let what = "frame table";
             return Err(ImageError::Damaged { what, offset_bytes, expected, found }.into());
         }
-        let (table, _) = tail_of(frame, bytes);
-        Ok((extents_of(table), len))
-    }
-
-    /// Copies the grains of a frame that no newer frame held.
-    fn load(
-        &mut self,
-        frame: &Frame,
-        region_bytes: u64,
-        ledger: &Ledger,
-        map: &Mapping,
-        planted: Planted,
-    ) -> Result<(), OpenError> {
-        let (extents, _) = self.table(frame)?;
-        let homes = ledger.homes();
-        let grain_bytes = self.geometry.grain_bytes();
-        let frame_at = self.layout.segment_at(frame.segment) + frame.at;
-        let impossible = |what, value| {
-            OpenError::from(ImageError::Impossible { what, value, offset_bytes: frame_at })
-        };
-        let mut placed = Vec::with_capacity(extents.len());
-        let mut payload_at = 0usize;
-        for extent in extents {
-            let end_bytes = (extent.grain + extent.len).checked_mul(grain_bytes);
-            if extent.len == 0 || end_bytes.is_none_or(|end| end > region_bytes) {
-                return Err(impossible("extent", extent.pack()));
-            }
-            let extent_bytes = (extent.len * grain_bytes) as usize;
-            if payload_at + extent_bytes > frame.payload() {
-                return Err(impossible("extent length", extent.len));
-            }
-            placed.push((extent, payload_at));
-            payload_at += extent_bytes;
-        }
-        let mut payload_read = false;
-        let mut last_checked = None;
-        // Last first: a grain that was cleaned, written and cleaned again while the frame was open is in it
-        // twice, and the later copy counts.
-        for (extent, payload_at) in placed.into_iter().rev() {
-            for index in 0..extent.len {
-                let grain = extent.grain + index;
-                let home = &homes[grain as usize];
-                if home.load(Relaxed) != NO_HOME {
-                    continue;
-                }
-                if !payload_read {
-                    self.read_frame(frame)?;
-                    payload_read = true;
-                }
-                let from = payload_at + (index * grain_bytes) as usize;
-                let to = from + grain_bytes as usize;
-                for block in from / CHECK_BYTES..=(to - 1) / CHECK_BYTES {
-                    if last_checked != Some(block) && planted != Planted::DropChecksum {
-                        self.check_block(frame, block, grain * grain_bytes)?;
-                        last_checked = Some(block);
-                    }
-                }
-                let bytes =
-                    &self.bytes.as_slice()[FRAME_HEADER_BYTES + from..FRAME_HEADER_BYTES + to];
-                // SAFETY: recovery is the only user of the memory it fills.
-                unsafe { map.bytes_mut(grain * grain_bytes, bytes.len()) }.copy_from_slice(bytes);
-                home.store(frame.segment + 1, Relaxed);
-                ledger.segment(frame.segment).live_bytes().fetch_add(grain_bytes, Relaxed);
-            }
-        }
-        Ok(())
-    }
-
-    fn check_block(
-        &self,
-        frame: &Frame,
-        block: usize,
-        region_offset: u64,
-    ) -> Result<(), ImageError> {
-        let bytes = self.bytes.as_slice();
-        let (_, sums) = tail_of(frame, bytes);
-        let payload = &bytes[FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + frame.payload()];
-        let from = block * CHECK_BYTES;
-        let found = checksum(&payload[from..(from + CHECK_BYTES).min(payload.len())]);
-        let expected = word_at(sums, block);
-        if found == expected {
-            return Ok(());
-        }
-        Err(ImageError::DamagedPage {
-            page: region_offset / 4096,
-            region_offset,
-            segment: frame.segment,
-            offset_bytes: self.layout.segment_at(frame.segment)
-                + frame.at
-                + (FRAME_HEADER_BYTES + from) as u64,
-            expected,
-            found,
-        })
+        let (table, sums) = tail_of(frame, bytes);
+        let (extents, sums) = (words_of(table), words_of(sums));
+        let each = || extents.iter().map(|packed| Extent::unpack(*packed));
+        let reach = (
+            each().map(|extent| extent.grain).min().unwrap_or(0),
+            each().map(|extent| extent.grain + extent.len).max().unwrap_or(0),
+        );
+        let grains = each().map(|extent| extent.len).sum::<u64>();
+        let most = frame.payload() as u64 >> self.geometry.grain_shift;
+        // One that says more is refused before it is used.
+        let won = (0..grains.min(most).div_ceil(WORD_GRAINS)).map(|_| AtomicU64::new(0)).collect();
+        Ok((Table { frame: *frame, extents, sums, won, reach }, len))
     }
 }
 
@@ -398,25 +406,16 @@ fn checksum_of_tail(frame: &Frame, bytes: &[u8]) -> u64 {
     checksum(&bytes[at..at + table.len() + sums.len()])
 }
 
-fn extents_of(table: &[u8]) -> Vec<Extent> {
-    (0..table.len() / 8).map(|index| Extent::unpack(word_at(table, index))).collect()
-}
-
-fn word_at(bytes: &[u8], index: usize) -> u64 {
-    bytes[index * 8..index * 8 + 8].iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
+fn words_of(bytes: &[u8]) -> Box<[u64]> {
+    let (words, _) = bytes.as_chunks::<8>();
+    words.iter().map(|word| u64::from_le_bytes(*word)).collect()
 }
 
 /// The extents of all frames in a segment, and the bytes read to know them.
 pub(crate) fn read_tables(core: &Core, segment: u32) -> Result<(Vec<Extent>, u64), OpenError> {
     let geometry = *core.ledger.geometry();
-    let mut reader = Reader {
-        device: &*core.device,
-        geometry,
-        layout: core.layout,
-        image_id: core.ledger.image_id().load(Relaxed),
-        page: aligned(4096)?,
-        bytes: aligned(geometry.segment_bytes as usize)?,
-    };
+    let image_id = core.ledger.image_id().load(Relaxed);
+    let mut reader = Reader::new(&*core.device, &geometry, image_id)?;
     let entry = core.ledger.segment(segment);
     let (first_seq, used) = (entry.first_seq().load(Acquire), entry.used_bytes().load(Acquire));
     let mut frames = Vec::new();
@@ -424,7 +423,7 @@ pub(crate) fn read_tables(core: &Core, segment: u32) -> Result<(Vec<Extent>, u64
     let (mut extents, mut bytes_read) = (Vec::new(), 0);
     for frame in &frames {
         let (table, len) = reader.table(frame)?;
-        extents.extend(table);
+        extents.extend(table.extents.iter().map(|packed| Extent::unpack(*packed)));
         bytes_read += len + 4096;
     }
     Ok((extents, bytes_read))
@@ -438,7 +437,8 @@ mod tests {
     use crate::append::{Appender, frame_bytes, seal};
     use crate::geometry::{BLOCK_BYTES, GRAIN_SHIFT_TRAP};
     use crate::image::{SlotContents, write_slot};
-    use crate::sys::SharedMemory;
+    use crate::load::Target;
+    use crate::sys::{Mapping, SharedMemory};
 
     /// Parts of a region of two segments, as yet unused.
     struct Bare {
@@ -462,6 +462,12 @@ mod tests {
         Bare { geometry, layout, device, map, ledger, appender }
     }
 
+    fn fill(device: &SimDevice, geometry: &Geometry, ledger: &Ledger, map: &Mapping) {
+        let recovered = recover(device, geometry, 7, ledger, Tail::Committed, Planted::None);
+        let to = Target { device, ledger, map, loaded: &|_| {} };
+        recovered.unwrap().1.load_all(&to, 1).unwrap();
+    }
+
     #[test]
     fn the_later_of_two_copies_in_one_frame_counts() {
         let Bare { geometry, layout, device, map, ledger, mut appender } = bare();
@@ -480,7 +486,7 @@ mod tests {
 
         let found = SharedMemory::create("test", geometry.reserved_bytes).unwrap().map().unwrap();
         let empty = Ledger::create(geometry, 7, 0).unwrap();
-        recover(&device, &geometry, 7, &empty, &found, Tail::Committed, Planted::None).unwrap();
+        fill(&device, &geometry, &empty, &found);
         assert_eq!(found.octets(5 * 4096, 1)[0].load(Relaxed), 2);
     }
 
@@ -494,6 +500,6 @@ mod tests {
         crate::flush::flush_all(&ledger, &map, &layout, &device, options).unwrap();
         let found = SharedMemory::create("test", geometry.reserved_bytes).unwrap().map().unwrap();
         let empty = Ledger::create(geometry, 7, 0).unwrap();
-        recover(&device, &geometry, 7, &empty, &found, Tail::Committed, Planted::None).unwrap();
+        fill(&device, &geometry, &empty, &found);
     }
 }

@@ -4,29 +4,30 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::*;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use perdura_media::{Clock, Device};
 
 use crate::announce::{LaneGuard, Need};
-use crate::append::count_live;
 use crate::assemble::{appender, new_memory, segments_wanted, spawn_cleaner};
 use crate::attachment::{adopt, map_region};
 use crate::budget::Budget;
 use crate::clean::{Cleaner, Pump, QUEUE_DEPTH};
 use crate::config::{check_grain, checked};
 use crate::core::{Core, hint_tables};
+use crate::count::count_live;
 use crate::error::{OpenError, RegionError};
-use crate::flush::{FlushOptions, FlushReport, flush_all, settle};
+use crate::flush::{FlushOptions, FlushReport, commit_all, flush_all, settle};
 use crate::format::Layout;
 use crate::gathered::Gathered;
 use crate::geometry::{BLOCK_BYTES, Geometry};
 use crate::image;
 use crate::lanes::{LaneId, Lanes};
 use crate::ledger::Ledger;
+use crate::load::{Loading, Target};
 use crate::recover::{Tail, recover};
 use crate::stats::Stats;
 use crate::sys::{SharedMemory, prefetch};
@@ -112,7 +113,7 @@ impl Region {
         let memory = new_memory(&geometry)?;
         image::prepare(&*device, &geometry)?;
         let region =
-            Self::start(Arc::clone(&device), clock, config, memory, ledger, Origin::Created)?;
+            Self::start(Arc::clone(&device), clock, config, memory, ledger, Origin::Created, None)?;
         // Last: an image without a commit could not be told from one that lost it.
         image::publish(&*device, &geometry, image_id)?;
         Ok(region)
@@ -128,10 +129,10 @@ impl Region {
         check_grain(&geometry, &config)?;
         let ledger = Ledger::create(geometry, image_id, 0)?;
         let memory = new_memory(&geometry)?;
-        let map = map_region(&memory)?;
-        let found =
-            recover(&*device, &geometry, image_id, &ledger, &map, Tail::Committed, config.planted)?;
-        drop(map);
+        let planted = config.planted;
+        let (found, loading) =
+            recover(&*device, &geometry, image_id, &ledger, Tail::Committed, planted)?;
+        let loading = load_or_defer(&*device, &config, &ledger, &memory, loading)?;
         let header = &found.slot.header;
         config.region_bytes = config.region_bytes.max(header.region_bytes.get());
         let segments = segments_wanted(
@@ -162,7 +163,7 @@ impl Region {
             commit_unix_ms: header.unix_ms.get(),
             tail_frames: found.tail_frames,
         };
-        Self::start(device, clock, config, memory, ledger, origin)
+        Self::start(device, clock, config, memory, ledger, origin, loading)
     }
 
     /// Goes on with memory and ledger that another process left behind.
@@ -178,19 +179,32 @@ impl Region {
         check_grain(ledger.geometry(), &config)?;
         let memory = adopt("region", memory)?;
         let layout = Layout::of(ledger.geometry());
+        let is_whole = ledger.loading().load(Acquire) == 0;
+        let mut loading = None;
+        if !is_whole && ledger.flushed().load(Acquire) == 0 {
+            // Who loaded it is gone, and with it the knowledge of what was loaded. What is dirty was: with that in
+            // the image, too, loading begins anew.
+            let options = FlushOptions { threads: 4, unix_ms: clock.unix_ms() };
+            let map = map_region(&memory)?;
+            drop(commit_all(&ledger, &map, &layout, &*device, options)?);
+        }
         if ledger.flushed().load(Acquire) != 0 {
             // Somebody flushed everything and was killed before the ledger knew where it went.
             ledger.forget_places();
-            let (image_id, map) = (ledger.image_id().load(Acquire), map_region(&memory)?);
-            let geometry = ledger.geometry();
-            let tail = Tail::Committed;
-            recover(&*device, geometry, image_id, &ledger, &map, tail, config.planted)?;
+            let (image_id, tail) = (ledger.image_id().load(Acquire), Tail::Committed);
+            let planted = config.planted;
+            let (_, found) =
+                recover(&*device, ledger.geometry(), image_id, &ledger, tail, planted)?;
+            ledger.uncounted().store(0, Release);
+            loading = load_or_defer(&*device, &config, &ledger, &memory, found)?;
             ledger.flushed().store(0, Release);
         }
         let settled = settle(&ledger, &layout, &*device)?;
         // The credit of those who wrote is gone with them.
         ledger.budget_used().store(settled.dirty_bytes, Release);
-        count_live(&ledger);
+        if ledger.uncounted().load(Acquire) != 0 {
+            count_live(&ledger)?;
+        }
         let in_use = ledger.region_bytes().load(Acquire);
         config.region_bytes = config.region_bytes.max(in_use);
         let segments = segments_wanted(
@@ -203,7 +217,7 @@ impl Region {
         grow_durably(&*device, layout.segment_at(segments as u32))?;
         ledger.segments().store(segments, Release);
         ledger.region_bytes().store(config.region_bytes, Release);
-        Self::start(device, clock, config, memory, ledger, Origin::Attached)
+        Self::start(device, clock, config, memory, ledger, Origin::Attached, loading)
     }
 
     fn start(
@@ -213,6 +227,7 @@ impl Region {
         memory: SharedMemory,
         ledger: Ledger,
         origin: Origin,
+        loading: Option<Loading>,
     ) -> Result<Self, OpenError> {
         let map = map_region(&memory)?;
         let geometry = *ledger.geometry();
@@ -245,12 +260,15 @@ impl Region {
             }
         };
         let queue = device.queue(QUEUE_DEPTH)?;
+        let lanes = Lanes::new(config.lanes.unwrap_or(geometry.lanes()), geometry.blocks());
+        loading.iter().flat_map(Loading::blocks).for_each(|block| lanes.set_unloaded(block));
         let core = Arc::new(Core {
             layout: Layout::of(&geometry),
             appender: Mutex::new(appender(&ledger, limit)),
             budget_change: Mutex::new(()),
             cleaner: Mutex::new(Cleaner::new(queue, config.seed)),
-            lanes: Lanes::new(config.lanes.unwrap_or(geometry.lanes()), geometry.blocks()),
+            lanes,
+            loading: RwLock::new(loading.map(Arc::new)),
             tracking,
             budget: Budget::default(),
             stats: Default::default(),
@@ -259,11 +277,13 @@ impl Region {
             policy: config.policy,
             recency: config.recency,
             log_percent: config.log_percent,
-            // Before they are locked: locked pages are gathered less readily.
-            gathered: ledger.gather_buffers(),
+            // A kill may have left a gap in the frames' numbers, and the region may have grown: group commits
+            // count only behind a commit that knows both.
+            groups_need_commit: AtomicBool::new(origin == Origin::Attached),
             gathered_memory: Gathered::new(map.len_bytes()),
             gathered_ledger: Gathered::new(ledger.memory().len_bytes()),
-            locked: map.lock_in_memory().and_then(|()| ledger.lock_in_memory()),
+            locked: map.lock_in_memory(),
+            buffers: OnceLock::new(),
             planted: config.planted,
             memory,
             map,
@@ -278,15 +298,13 @@ impl Region {
         if origin != Origin::Attached {
             core.cleaner.lock().commit_checkpoint(&core, false)?;
         }
+        if !config.thread || core.loading.read().is_none() {
+            core.settle_buffers();
+        }
         let thread = config.thread.then(|| spawn_cleaner(&core, &config)).transpose()?;
         let mut region = Self { core, thread, service: None, origin };
         region.service = Service::start(&region.core)?;
         region.set_budget(config.budget_bytes)?;
-        if origin == Origin::Attached {
-            // A kill may have left a gap in the frames' numbers, and the region may have grown: group commits
-            // count only behind a commit that knows both.
-            region.checkpoint()?;
-        }
         Ok(region)
     }
 
@@ -357,13 +375,16 @@ impl Region {
 
     /// Whether the memory is locked in DRAM and the frame buffers lie in huge pages, or why not.
     pub fn describe_memory(&self) -> String {
-        let locked = match self.core.locked {
+        let Some((gathered, ledger_locked)) = self.core.buffers.get() else {
+            return "being locked in DRAM".into();
+        };
+        let locked = match self.core.locked.and(*ledger_locked) {
             Ok(()) => "locked in DRAM".into(),
             Err(errno) => format!(
                 "may be swapped: not locked ({errno}; it takes `ulimit -l unlimited` or CAP_IPC_LOCK)"
             ),
         };
-        match self.core.gathered {
+        match gathered {
             Ok(()) => format!("{locked}; frame buffers in huge pages"),
             Err(errno) => format!("{locked}; frame buffers in small pages ({errno})"),
         }
@@ -585,6 +606,31 @@ impl Drop for Region {
             cleaner.quiesce();
         }
     }
+}
+
+/// Fills memory, or leaves that for later.
+fn load_or_defer(
+    device: &dyn Device,
+    config: &Config,
+    ledger: &Ledger,
+    memory: &SharedMemory,
+    loading: Loading,
+) -> Result<Option<Loading>, OpenError> {
+    let defers = config.defer_load && matches!(config.tracking, TrackingKind::Barrier);
+    if defers && !loading.is_complete() {
+        ledger.loading().store(1, Release);
+        return Ok(Some(loading));
+    }
+    let map = map_region(memory)?;
+    let to = Target { device, ledger, map: &map, loaded: &|_| {} };
+    loading.load_all(&to, load_threads())?;
+    ledger.loading().store(0, Release);
+    Ok(None)
+}
+
+/// Threads that keep a device busy reading: while one reads, another verifies and copies.
+fn load_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).clamp(2, 4)
 }
 
 /// A commit that names the new segments must not outlive their space.

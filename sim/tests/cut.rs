@@ -82,6 +82,11 @@ fn a_segment_freed_before_the_commit_is_caught() {
 }
 
 #[test]
+fn a_block_that_counts_as_loaded_too_early_is_caught() {
+    assert_caught(Planted::LoadedTooEarly);
+}
+
+#[test]
 fn every_planted_bug_has_a_test_here() {
     let covered = [
         Planted::SkipFlush,
@@ -90,6 +95,7 @@ fn every_planted_bug_has_a_test_here() {
         Planted::CleanAtCopy,
         Planted::AcknowledgeBeforeCommit,
         Planted::FreeBeforeCommit,
+        Planted::LoadedTooEarly,
     ];
     assert_eq!(covered, Planted::ALL);
 }

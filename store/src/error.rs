@@ -104,6 +104,9 @@ pub enum OpenError {
     /// The heap below.
     #[error(transparent)]
     Heap(#[from] HeapError),
+    /// Memory that was not loaded yet cannot be.
+    #[error(transparent)]
+    Unreadable(#[from] perdura_heap::Unreadable),
     /// Written by another version.
     #[error("store format version {found}, this program reads {supported}")]
     Version {

@@ -67,7 +67,9 @@ impl Store {
     /// Keys that have expired in the next few buckets, and how many buckets those were: 0 at the end.
     fn expired_in(&self, lane: &Lane<'_>, db: u8, from: u64, work: u64) -> (u64, Vec<Box<[u8]>>) {
         let shard = lane.user::<Shard>();
-        let expiring = shard.map_or(0, |shard| shard.dbs[usize::from(db)].keys_with_expiry);
+        let expiring = shard
+            .filter(|shard| shard.is_counted)
+            .map_or(0, |shard| shard.dbs[usize::from(db)].keys_with_expiry);
         let root = self.root_of(lane.id(), db);
         let buckets = table::buckets(lane, root);
         let to = buckets.min(from + work.min(BUCKETS_PER_HOLD));

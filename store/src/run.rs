@@ -91,6 +91,8 @@ impl Store {
     /// Finds memory that is free and not yet given back. Returns bytes given back.
     pub(crate) fn reclaim(&self) -> u64 {
         let before = self.heap.stats().free_bytes;
+        let was_rebuilt = self.shards_rebuilt() == self.heap.shards();
+        self.await_rebuild();
         let detached = |lane| {
             self.heap.lock(lane).user::<Shard>().is_some_and(|shard| !shard.detached.is_empty())
         };
@@ -98,6 +100,6 @@ impl Store {
         self.reap_all();
         self.heap.reclaim();
         let gained = self.heap.stats().free_bytes.saturating_sub(before);
-        gained.max(u64::from(had_detached))
+        gained.max(u64::from(had_detached || !was_rebuilt))
     }
 }

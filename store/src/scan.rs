@@ -115,7 +115,8 @@ impl Store {
     }
 
     fn keys_in(&self, lane: &Lane<'_>, db: u8) -> u64 {
-        lane.user::<Shard>().map_or(0, |shard| shard.dbs[usize::from(db)].keys)
+        let shard = lane.user::<Shard>().filter(|shard| shard.is_counted);
+        shard.map_or(0, |shard| shard.dbs[usize::from(db)].keys)
     }
 
     fn is_live_in(&self, lane: &Lane<'_>, found: &Found) -> bool {

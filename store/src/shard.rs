@@ -15,6 +15,8 @@ pub(crate) const PARTS_PER_HOLD: u64 = 4096;
 /// Volatile state of a shard.
 pub(crate) struct Shard {
     pub dbs: [ShardDb; DATABASES as usize],
+    /// The keys there were on open are among those counted; until then the counts mean nothing.
+    pub is_counted: bool,
     /// Tables that nothing reaches any more, to be freed piece by piece.
     pub detached: Vec<Detached>,
 }
@@ -30,7 +32,8 @@ pub(crate) struct ShardDb {
 
 impl Shard {
     pub fn new() -> Self {
-        Self { dbs: std::array::from_fn(|_| ShardDb::default()), detached: Vec::new() }
+        let dbs = std::array::from_fn(|_| ShardDb::default());
+        Self { dbs, is_counted: false, detached: Vec::new() }
     }
 }
 

@@ -1,10 +1,11 @@
 //! The store: opening, reading, conveniences, counts.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{AtomicU16, AtomicU64};
 
 use parking_lot::Mutex;
-use perdura_heap::{Heap, HeapError, LANE_ROOT_BYTES, Lane, LaneId, Marks, Region};
+use perdura_heap::{Heap, HeapError, LANE_ROOT_BYTES, Lane, LaneId, Marks, Region, Unreadable};
 use perdura_media::Clock;
 
 use crate::DATABASES;
@@ -12,7 +13,7 @@ use crate::api::{Access, Entry, Expiry, Key};
 use crate::error::{OpenError, StoreError};
 use crate::expire::Sweep;
 use crate::record::{Header, hash_key};
-use crate::shard::Shard;
+use crate::shard::{Shard, reap};
 use crate::sorted;
 use crate::table::{self, Part, ROOT_BYTES};
 use crate::tx::find;
@@ -30,6 +31,9 @@ const _: () = assert!(DATABASES as u64 * ROOT_BYTES <= LANE_ROOT_BYTES);
 pub struct StoreOptions {
     /// Seeds [`Store::random_key`].
     pub seed: u64,
+    /// Open without looking at the records. Whoever opens calls [`Store::rebuild_next`] until it is done; keys can be
+    /// read and written meanwhile.
+    pub defer_rebuild: bool,
 }
 
 /// A reading of a store's counts.
@@ -58,6 +62,8 @@ pub struct Store {
     pub(crate) expired_keys: AtomicU64,
     pub(crate) watches: Arc<Watches>,
     version: AtomicU64,
+    /// So many, from the last on.
+    shards_rebuilt: AtomicU16,
 }
 
 /// Where a key belongs; see [`Store::place`].
@@ -71,7 +77,8 @@ pub struct Place {
 }
 
 impl Store {
-    /// Opens the store in `heap`, or makes one if the heap is new. Looks at every record once.
+    /// Opens the store in `heap`, or makes one if the heap is new. Looks at every record once, unless that is
+    /// deferred.
     ///
     /// # Errors
     /// Another version wrote it, or the index leads to what is no record.
@@ -80,7 +87,7 @@ impl Store {
         clock: Arc<dyn Clock>,
         options: StoreOptions,
     ) -> Result<Self, OpenError> {
-        let version = match heap.root(ROOT_NAME) {
+        let version = match Unreadable::catch(|| heap.root(ROOT_NAME))? {
             Some(version @ VERSION_FIRST..=VERSION_SORTED) => version,
             None => {
                 heap.set_root(ROOT_NAME, VERSION_FIRST)?;
@@ -88,18 +95,10 @@ impl Store {
             }
             Some(found) => return Err(OpenError::Version { found, supported: VERSION_SORTED }),
         };
-        let lane_roots: Vec<u64> = heap.lanes().map(|lane| heap.lane_roots(lane)).collect();
-        heap.rebuild(|lane, marks| {
-            let mut shard = Shard::new();
-            let roots = lane_roots[usize::from(lane.id().0)];
-            for db in 0..DATABASES {
-                let root = roots + u64::from(db) * ROOT_BYTES;
-                trace(lane, marks, root, Some((&mut shard, db)))?;
-            }
-            lane.set_user(shard);
-            Ok::<(), OpenError>(())
-        })?;
-        Ok(Self {
+        for lane in heap.lanes() {
+            heap.lock(lane).set_user(Shard::new());
+        }
+        let store = Self {
             heap,
             clock,
             random: AtomicU64::new(options.seed),
@@ -107,12 +106,72 @@ impl Store {
             expired_keys: AtomicU64::new(0),
             watches: Arc::default(),
             version: AtomicU64::new(version),
-        })
+            shards_rebuilt: AtomicU16::new(0),
+        };
+        if !options.defer_rebuild {
+            store.rebuild()?;
+        }
+        Ok(store)
+    }
+
+    /// Counts the keys of the next shard and finds its free memory; the shard is held meanwhile. False: all are
+    /// done.
+    ///
+    /// # Errors
+    /// The index leads to what is no record. What was in use in that shard when the store was opened is then never
+    /// allocated anew.
+    pub fn rebuild_next(&self) -> Result<bool, OpenError> {
+        let done = self.shards_rebuilt.load(Acquire);
+        // From the highest down: a cut takes them all from the lowest up, and would hold those it has until the last
+        // was rebuilt if this went the same way.
+        let Some(lane) = self.heap.shards().checked_sub(done + 1) else { return Ok(false) };
+        let rebuilt = self.rebuild_shard(LaneId(lane));
+        // Whoever else met this shard was held up until it was done.
+        self.shards_rebuilt.fetch_max(done + 1, AcqRel);
+        rebuilt.map(|()| true)
+    }
+
+    /// Shards whose keys are counted and whose free memory is found.
+    pub fn shards_rebuilt(&self) -> u16 {
+        self.shards_rebuilt.load(Acquire)
+    }
+
+    pub(crate) fn rebuild(&self) -> Result<(), OpenError> {
+        while self.rebuild_next()? {}
+        Ok(())
+    }
+
+    fn rebuild_shard(&self, lane: LaneId) -> Result<(), OpenError> {
+        let search = |lane: &mut Lane<'_>, marks: &mut Marks<'_>| {
+            // What is cut off and was there on open is found free without their help; what came since is not.
+            while reap(lane, u64::MAX) {}
+            let mut counts = [(0, 0); DATABASES as usize];
+            for (db, counts) in (0..DATABASES).zip(&mut counts) {
+                trace(lane, marks, self.root_of(lane.id(), db), Some(counts))?;
+            }
+            if let Some(shard) = lane.user_mut::<Shard>() {
+                for (db, (keys, keys_with_expiry)) in shard.dbs.iter_mut().zip(counts) {
+                    (db.keys, db.keys_with_expiry) = (keys, keys_with_expiry);
+                }
+                shard.is_counted = true;
+            }
+            Ok::<(), OpenError>(())
+        };
+        Unreadable::catch(|| self.heap.rebuild_lane(lane, search))?
+    }
+
+    /// What cannot be counted before all shards are rebuilt waits for that here.
+    pub(crate) fn await_rebuild(&self) {
+        while self.shards_rebuilt() < self.heap.shards() {
+            if let Err(error) = self.rebuild_next() {
+                tracing::error!(%error, "a shard could not be rebuilt: its keys are not counted");
+            }
+        }
     }
 
     /// Version that the store's root names.
     pub(crate) fn version(&self) -> u64 {
-        self.version.load(Ordering::Relaxed)
+        self.version.load(Relaxed)
     }
 
     /// Raises the version, before anything of a kind is written that older programs do not know.
@@ -121,7 +180,7 @@ impl Store {
             HeapError::Region(error) => StoreError::NotDurable(error),
             _ => StoreError::Aborted("the store's version cannot be raised"),
         })?;
-        self.version.store(version, Ordering::Relaxed);
+        self.version.store(version, Relaxed);
         Ok(())
     }
 
@@ -184,8 +243,9 @@ impl Store {
         })
     }
 
-    /// Keys of a database, with those that have expired and were not met yet.
+    /// Keys of a database, with those that have expired and were not met yet. Waits for a deferred rebuild.
     pub fn len(&self, db: u8) -> u64 {
+        self.await_rebuild();
         self.sum(|shard| shard.dbs[usize::from(db)].keys)
     }
 
@@ -214,27 +274,36 @@ impl Store {
         Ok(())
     }
 
-    /// Counts.
+    /// Keys of a database and how many of them have an expiry, of the shards that are rebuilt.
+    pub fn counted(&self, db: u8) -> (u64, u64) {
+        let db = usize::from(db);
+        let keys_with_expiry = self.sum(|shard| shard.dbs[db].keys_with_expiry);
+        (self.sum(|shard| shard.dbs[db].keys), keys_with_expiry)
+    }
+
+    /// Counts, of the shards that are rebuilt.
     pub fn stats(&self) -> StoreStats {
         let heap = self.heap.stats();
         StoreStats {
             keys: self.sum(|shard| shard.dbs.iter().map(|db| db.keys).sum()),
             keys_with_expiry: self
                 .sum(|shard| shard.dbs.iter().map(|db| db.keys_with_expiry).sum()),
-            expired_keys: self.expired_keys.load(Ordering::Relaxed),
+            expired_keys: self.expired_keys.load(Relaxed),
             shards: u64::from(self.heap.shards()),
             region_bytes: heap.region_bytes,
             free_bytes: heap.free_bytes,
         }
     }
 
-    /// Keys with an expiry in a database.
+    /// Keys with an expiry in a database. Waits for a deferred rebuild.
     pub fn keys_with_expiry(&self, db: u8) -> u64 {
+        self.await_rebuild();
         self.sum(|shard| shard.dbs[usize::from(db)].keys_with_expiry)
     }
 
     fn sum(&self, f: impl Fn(&Shard) -> u64) -> u64 {
-        self.heap.lanes().map(|lane| self.heap.lock(lane).user::<Shard>().map_or(0, &f)).sum()
+        let of = |shard: Option<&Shard>| shard.filter(|shard| shard.is_counted).map_or(0, &f);
+        self.heap.lanes().map(|lane| of(self.heap.lock(lane).user::<Shard>())).sum()
     }
 
     /// Where a key belongs: the upper half of its hash picks the shard, the lower the bucket.
@@ -264,12 +333,12 @@ impl Store {
     }
 }
 
-/// Marks all that a table reaches. With a shard: counts its keys.
+/// Marks all that a table reaches. With counts: of keys, and of those with an expiry.
 fn trace(
     lane: &Lane<'_>,
     marks: &mut Marks<'_>,
     root: u64,
-    mut shard: Option<(&mut Shard, u8)>,
+    mut counts: Option<&mut (u64, u64)>,
 ) -> Result<(), OpenError> {
     let words = table::root_words(lane, root);
     for segment in table::segments(&words) {
@@ -288,10 +357,9 @@ fn trace(
                 let value = record.header.len_bytes();
                 return Err(OpenError::Corrupt { what: "record length", offset: at, value });
             }
-            if let Some((shard, db)) = &mut shard {
-                let counts = &mut shard.dbs[usize::from(*db)];
-                counts.keys += 1;
-                counts.keys_with_expiry += u64::from(table::expires(entry));
+            if let Some((keys, keys_with_expiry)) = counts.as_deref_mut() {
+                *keys += 1;
+                *keys_with_expiry += u64::from(table::expires(entry));
             }
             if record.has_table() {
                 marks.mark(record.table_root())?;

@@ -46,7 +46,7 @@ impl StoreTarget {
     pub fn create(options: &StoreOptions, layout: Layout) -> Result<Self, TargetError> {
         let (region, dir) = new_region(options)?;
         let clock = Arc::new(RealClock);
-        let engine = EngineOptions { seed: options.config.seed };
+        let engine = EngineOptions { seed: options.config.seed, ..EngineOptions::default() };
         let store = Store::open(Heap::open(region)?, clock, engine)?;
         Ok(Self { store, layout, flush_threads: options.flush_threads, _dir: dir })
     }

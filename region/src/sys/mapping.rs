@@ -56,6 +56,23 @@ impl SharedMemory {
         self.fd.as_fd()
     }
 
+    /// Reads from the file without touching a mapping: what was never written is zeros, and stays without memory.
+    pub fn read_at(&self, offset: u64, mut bytes: &mut [u8]) -> Result<(), Errno> {
+        let mut at = offset;
+        while !bytes.is_empty() {
+            match rustix::io::pread(&self.fd, &mut *bytes, at) {
+                Ok(0) => return Err(Errno::INVAL),
+                Ok(len) => {
+                    at += len as u64;
+                    bytes = &mut bytes[len..];
+                }
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    }
+
     /// Maps the whole file, shared, at an address where huge pages of the file can be mapped as such.
     pub fn map(&self) -> Result<Mapping, Errno> {
         let len = self.len_bytes as usize;

@@ -103,8 +103,9 @@ impl<'a> Server<'a> {
     /// Looks at the store as a whole; not from inside a transaction, which holds its locks.
     pub fn refresh_facts(&mut self) {
         for db in 0..DATABASES {
-            self.facts.keys[usize::from(db)] = self.store.len(db);
-            self.facts.keys_with_expiry[usize::from(db)] = self.store.keys_with_expiry(db);
+            let (keys, keys_with_expiry) = self.store.counted(db);
+            self.facts.keys[usize::from(db)] = keys;
+            self.facts.keys_with_expiry[usize::from(db)] = keys_with_expiry;
         }
         let store = self.store.stats();
         self.facts.used_bytes = store.region_bytes.saturating_sub(store.free_bytes);
@@ -116,6 +117,7 @@ impl<'a> Server<'a> {
         self.facts.dirty_bytes = region.used_bytes();
         self.facts.dirty_bytes_max = region.used_bytes_max();
         self.facts.log_bytes = region.log_bytes();
+        self.facts.loading = region.load_progress();
         self.facts.failure = region.failure().map(str::to_owned);
     }
 }
@@ -134,6 +136,8 @@ pub(crate) struct Facts {
     pub log_bytes: u64,
     /// The first failure of the device.
     pub failure: Option<String>,
+    /// What of the image is not in memory yet.
+    pub loading: Option<perdura_region::LoadProgress>,
     /// The region's own counters.
     pub region: perdura_region::Stats,
 }

@@ -1,6 +1,6 @@
 //! From arguments to a carried-out command: the checks in Redis's order, then the handler.
 
-use perdura_store::{Access, Key, Tx};
+use perdura_store::{Access, Key, Tx, Unreadable};
 
 use super::context::{Context, Server, SlowEntry};
 use super::error::CommandError;
@@ -99,7 +99,7 @@ fn attempt(ctx: &mut Context<'_, '_, '_>, row: usize, spec: &'static Spec, args:
         return false;
     }
     let (mark, errors, start_ns) = (ctx.reply.mark(), ctx.reply.errors(), ctx.server.now_ns);
-    let outcome = run(ctx, spec, args);
+    let outcome = Unreadable::catch(|| run(ctx, spec, args)).unwrap_or_else(|u| Err(u.into()));
     let wrote = outcome.is_ok() && (spec.has(flag::WRITE) || spec.name == "exec");
     if let Err(error) = outcome {
         ctx.reply.rewind(mark);

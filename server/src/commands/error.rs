@@ -1,6 +1,6 @@
 //! Errors a command answers with; `Display` is the line on the wire, in Redis's words.
 
-use perdura_store::{StoreError, TxError};
+use perdura_store::{StoreError, TxError, Unreadable};
 
 use super::index::text;
 use crate::resp::Args;
@@ -15,6 +15,8 @@ pub(crate) enum CommandError {
     Store(StoreError),
     #[error("EXECABORT Transaction discarded because of: {}", store_text(.0))]
     ExecStore(StoreError),
+    #[error("ERR {0}")]
+    Unreadable(#[from] Unreadable),
     #[error("WRONGTYPE Operation against a key holding the wrong kind of value")]
     WrongType,
     #[error("ERR syntax error")]

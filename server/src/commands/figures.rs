@@ -41,9 +41,10 @@ pub(super) fn persistence_section(
     let saves = server.saving.report();
     let seconds = |time: Option<u64>| time.map_or(-1, |s| i64::try_from(s).unwrap_or(i64::MAX));
     let since = saves.since_unix_ms.map(|ms| server.unix_ms().saturating_sub(ms) / 1000);
+    loading_fields(server, out)?;
     write!(
         out,
-        "loading:0\r\nrdb_bgsave_in_progress:{}\r\nrdb_last_save_time:{}\r\n\
+        "rdb_bgsave_in_progress:{}\r\nrdb_last_save_time:{}\r\n\
          rdb_last_bgsave_status:{}\r\nrdb_last_bgsave_time_sec:{}\r\n\
          rdb_current_bgsave_time_sec:{}\r\nrdb_saves:{}\r\naof_enabled:{}\r\n\
          aof_last_write_status:{}\r\n",
@@ -55,6 +56,25 @@ pub(super) fn persistence_section(
         saves.count,
         u8::from(server.holds_replies()),
         status(has_failed(server)),
+    )
+}
+
+/// In Redis's words; commands are answered all the while.
+fn loading_fields(server: &Server<'_>, out: &mut String) -> std::fmt::Result {
+    let Some(loading) = server.facts.loading.as_ref().filter(|loading| loading.failure.is_none())
+    else {
+        return write!(out, "loading:0\r\nasync_loading:0\r\n");
+    };
+    let (loaded, total) = (loading.loaded_bytes, loading.total_bytes);
+    let elapsed_ns = server.now_ns.saturating_sub(server.started_ns);
+    let left_ns = u128::from(elapsed_ns) * u128::from(total - loaded) / u128::from(loaded.max(1));
+    write!(
+        out,
+        "loading:1\r\nasync_loading:0\r\nloading_start_time:{}\r\nloading_total_bytes:{total}\r\n\
+         loading_loaded_bytes:{loaded}\r\nloading_loaded_perc:{:.2}\r\nloading_eta_seconds:{}\r\n",
+        server.unix_ms().saturating_sub(elapsed_ns / 1_000_000) / 1000,
+        loaded as f64 * 100.0 / total.max(1) as f64,
+        left_ns / 1_000_000_000,
     )
 }
 

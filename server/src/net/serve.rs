@@ -10,7 +10,7 @@
 use std::io;
 
 use perdura_media::Clock;
-use perdura_store::Store;
+use perdura_store::{Store, Unreadable};
 use rustix::event::epoll::EventFlags;
 
 use super::ahead::Ahead;
@@ -361,7 +361,8 @@ impl<'a> Serve<'a> {
         self.listen();
         for _ in 0..EXPIRE_ROUNDS_MAX {
             // A failing device refuses deletions as well; reads treat the keys as gone regardless.
-            let Ok(deleted) = self.server.store.expire_some(EXPIRE_WORK) else { break };
+            let expired = Unreadable::catch(|| self.server.store.expire_some(EXPIRE_WORK));
+            let Ok(Ok(deleted)) = expired else { break };
             self.server.stats.expired_keys += deleted;
             if deleted < EXPIRE_WORK as u64 / 4 {
                 break;

@@ -100,6 +100,8 @@ impl Scenario {
             policy: self.policy,
             checkpoint_every: None,
             thread: false,
+            // Loaded between the steps, or where it is touched.
+            defer_load: true,
             seed: self.seed,
             planted,
             ..Config::new(self.region_bytes, budget_bytes)

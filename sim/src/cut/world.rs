@@ -12,13 +12,16 @@ use perdura_media::{Clock, Device, FaultPlan, FaultyDevice, SimClock, SimDevice}
 use perdura_region::planted::Planted;
 use perdura_region::region::Origin;
 use perdura_region::{OpenError, Region};
-use perdura_store::{DATABASES, Heap, Store, StoreOptions};
+use perdura_store::{DATABASES, Heap, Store, StoreOptions, Unreadable};
 
 use super::broken::Broken;
 use super::oracle::Oracle;
 use super::proof;
 use super::scenario::{Durability, Scenario};
 use super::step::Step;
+
+/// After so many steps one more shard is rebuilt.
+const STEPS_PER_SHARD: usize = 3;
 
 /// How a step ended, when no promise was broken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -179,6 +182,12 @@ impl<'s> World<'s> {
         }
         self.check_budget(step)?;
         self.steps_done += 1;
+        if self.steps_done.is_multiple_of(STEPS_PER_SHARD) {
+            let when = "while running";
+            let unread = |error: Unreadable| Broken::OpenStore { when, error: error.into() };
+            self.region().load_next().map_err(unread)?;
+            self.store().rebuild_next().map_err(|error| Broken::OpenStore { when, error })?;
+        }
         match self.scenario.durability {
             Durability::Fsync { every } if self.steps_done.is_multiple_of(every) => {
                 self.commit(&Step::Group)
@@ -307,7 +316,9 @@ impl<'s> World<'s> {
         let opened = region.map_err(|error| Broken::Open { when, error }).and_then(|region| {
             let open = || {
                 let heap = Heap::open(region)?;
-                Store::open(heap, self.clock.clone(), StoreOptions { seed: self.scenario.seed })
+                // Counting keys and finding free memory are put off, and done between the steps that follow.
+                let options = StoreOptions { seed: self.scenario.seed, defer_rebuild: true };
+                Store::open(heap, self.clock.clone(), options)
             };
             open().map_err(|error| Broken::OpenStore { when, error })
         });

@@ -31,6 +31,12 @@ pub fn store_on(region: Region, clock: &Arc<SimClock>) -> Store {
     Store::open(Heap::open(region).unwrap(), clock.clone(), StoreOptions::default()).unwrap()
 }
 
+/// Whatever needs the rebuild waits for it; what does not goes on without.
+pub fn deferred_on(region: Region, clock: &Arc<SimClock>) -> Store {
+    let options = StoreOptions { defer_rebuild: true, ..StoreOptions::default() };
+    Store::open(Heap::open(region).unwrap(), clock.clone(), options).unwrap()
+}
+
 pub fn open(device: &SimDevice, clock: &Arc<SimClock>, budget_bytes: u64) -> Store {
     let region = Region::open(Arc::new(device.clone()), clock.clone(), config(budget_bytes));
     store_on(region.unwrap(), clock)
