@@ -14,8 +14,7 @@ use crate::budget::Budget;
 use crate::clean::Cleaner;
 use crate::error::{OpenError, RegionError};
 use crate::format::Layout;
-use crate::gathered::Gathered;
-use crate::geometry::BLOCK_BYTES;
+use crate::gathered::HugePages;
 use crate::lanes::{LaneId, Lanes};
 use crate::ledger::Ledger;
 use crate::load::Loading;
@@ -63,8 +62,7 @@ pub(crate) struct Core {
     pub groups_need_commit: AtomicBool,
     pub failure: OnceLock<String>,
     /// Pieces of memory and ledger that were given huge pages.
-    pub gathered_memory: Gathered,
-    pub gathered_ledger: Gathered,
+    pub huge_pages: HugePages,
     /// Whether the memory is locked in DRAM, or why not.
     pub locked: Result<(), Errno>,
     /// Whether the frame buffers lie in huge pages and the ledger is locked, or why not.
@@ -106,8 +104,7 @@ impl Core {
     pub fn hand_out(&self, block: u64, lane: LaneId) {
         // Where pages are trapped one by one they must be small.
         if self.tracking.pages().is_none() {
-            self.gathered_memory.cover(&self.map, block * BLOCK_BYTES, BLOCK_BYTES);
-            self.ledger.gather_for(&self.gathered_ledger, block);
+            self.huge_pages.for_block(&self.map, &self.ledger, block);
         }
         self.lanes.assign(block, lane);
     }

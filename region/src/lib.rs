@@ -19,6 +19,7 @@ mod config;
 mod core;
 mod count;
 mod demand;
+mod describe;
 pub mod directory;
 pub mod drill;
 pub mod error;

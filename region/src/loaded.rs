@@ -3,10 +3,17 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
+use perdura_media::Device;
+
+use crate::attachment::map_region;
+use crate::config::Config;
 use crate::core::Core;
 use crate::error::{OpenError, RegionError, Unreadable};
+use crate::ledger::Ledger;
 use crate::load::{Loading, Target};
 use crate::region::Region;
+use crate::sys::SharedMemory;
+use crate::tracking::TrackingKind;
 
 /// How far loading has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,4 +117,29 @@ impl From<Unreadable> for RegionError {
     fn from(unreadable: Unreadable) -> Self {
         Self::Latched { cause: unreadable.source.to_string() }
     }
+}
+
+/// Fills memory, or leaves that for later.
+pub(crate) fn load_or_defer(
+    device: &dyn Device,
+    config: &Config,
+    ledger: &Ledger,
+    memory: &SharedMemory,
+    loading: Loading,
+) -> Result<Option<Loading>, OpenError> {
+    let defers = config.defer_load && matches!(config.tracking, TrackingKind::Barrier);
+    if defers && !loading.is_complete() {
+        ledger.loading().store(1, Release);
+        return Ok(Some(loading));
+    }
+    let map = map_region(memory)?;
+    let to = Target { device, ledger, map: &map, loaded: &|_| {} };
+    loading.load_all(&to, load_threads())?;
+    ledger.loading().store(0, Release);
+    Ok(None)
+}
+
+/// Threads that keep a device busy reading: while one reads, another verifies and copies.
+fn load_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).clamp(2, 4)
 }

@@ -22,12 +22,13 @@ use crate::count::count_live;
 use crate::error::{OpenError, RegionError};
 use crate::flush::{FlushOptions, FlushReport, commit_all, flush_all, settle};
 use crate::format::Layout;
-use crate::gathered::Gathered;
+use crate::gathered::HugePages;
 use crate::geometry::{BLOCK_BYTES, Geometry};
 use crate::image;
 use crate::lanes::{LaneId, Lanes};
 use crate::ledger::Ledger;
-use crate::load::{Loading, Target};
+use crate::load::Loading;
+use crate::loaded::load_or_defer;
 use crate::recover::{Tail, recover};
 use crate::stats::Stats;
 use crate::sys::{SharedMemory, prefetch};
@@ -280,8 +281,7 @@ impl Region {
             // A kill may have left a gap in the frames' numbers, and the region may have grown: group commits
             // count only behind a commit that knows both.
             groups_need_commit: AtomicBool::new(origin == Origin::Attached),
-            gathered_memory: Gathered::new(map.len_bytes()),
-            gathered_ledger: Gathered::new(ledger.memory().len_bytes()),
+            huge_pages: HugePages::new(&map, &ledger),
             locked: map.lock_in_memory(),
             buffers: OnceLock::new(),
             planted: config.planted,
@@ -371,31 +371,6 @@ impl Region {
     /// The bytes, for code that just stores; `None` in barrier mode.
     pub fn trapped(&self) -> Option<TrappedMemory<'_>> {
         TrappedMemory::new(&self.core)
-    }
-
-    /// Whether the memory is locked in DRAM and the frame buffers lie in huge pages, or why not.
-    pub fn describe_memory(&self) -> String {
-        let Some((gathered, ledger_locked)) = self.core.buffers.get() else {
-            return "being locked in DRAM".into();
-        };
-        let locked = match self.core.locked.and(*ledger_locked) {
-            Ok(()) => "locked in DRAM".into(),
-            Err(errno) => format!(
-                "may be swapped: not locked ({errno}; it takes `ulimit -l unlimited` or CAP_IPC_LOCK)"
-            ),
-        };
-        match gathered {
-            Ok(()) => format!("{locked}; frame buffers in huge pages"),
-            Err(errno) => format!("{locked}; frame buffers in small pages ({errno})"),
-        }
-    }
-
-    /// Which tracking mode is active, and why.
-    pub fn describe_tracking(&self) -> String {
-        match self.core.tracking.pages() {
-            None => "barrier: writers announce what they change".into(),
-            Some(tracker) => tracker.describe(),
-        }
     }
 
     /// Makes the state of this moment durable: a consistent checkpoint.
@@ -606,31 +581,6 @@ impl Drop for Region {
             cleaner.quiesce();
         }
     }
-}
-
-/// Fills memory, or leaves that for later.
-fn load_or_defer(
-    device: &dyn Device,
-    config: &Config,
-    ledger: &Ledger,
-    memory: &SharedMemory,
-    loading: Loading,
-) -> Result<Option<Loading>, OpenError> {
-    let defers = config.defer_load && matches!(config.tracking, TrackingKind::Barrier);
-    if defers && !loading.is_complete() {
-        ledger.loading().store(1, Release);
-        return Ok(Some(loading));
-    }
-    let map = map_region(memory)?;
-    let to = Target { device, ledger, map: &map, loaded: &|_| {} };
-    loading.load_all(&to, load_threads())?;
-    ledger.loading().store(0, Release);
-    Ok(None)
-}
-
-/// Threads that keep a device busy reading: while one reads, another verifies and copies.
-fn load_threads() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from).clamp(2, 4)
 }
 
 /// A commit that names the new segments must not outlive their space.

@@ -1,0 +1,30 @@
+//! What a region says of itself to people.
+
+use crate::region::Region;
+
+impl Region {
+    /// Whether the memory is locked in DRAM and the frame buffers lie in huge pages, or why not.
+    pub fn describe_memory(&self) -> String {
+        let Some((gathered, ledger_locked)) = self.core().buffers.get() else {
+            return "being locked in DRAM".into();
+        };
+        let locked = match self.core().locked.and(*ledger_locked) {
+            Ok(()) => "locked in DRAM".into(),
+            Err(errno) => format!(
+                "may be swapped: not locked ({errno}; it takes `ulimit -l unlimited` or CAP_IPC_LOCK)"
+            ),
+        };
+        match gathered {
+            Ok(()) => format!("{locked}; frame buffers in huge pages"),
+            Err(errno) => format!("{locked}; frame buffers in small pages ({errno})"),
+        }
+    }
+
+    /// Which tracking mode is active, and why.
+    pub fn describe_tracking(&self) -> String {
+        match self.core().tracking.pages() {
+            None => "barrier: writers announce what they change".into(),
+            Some(tracker) => tracker.describe(),
+        }
+    }
+}
