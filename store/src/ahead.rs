@@ -20,13 +20,11 @@ impl Store {
     /// Starts loading the record of a key whose bucket is here.
     pub fn prefetch_record(&self, place: &Place) {
         let region = self.region();
-        let lane = region.lock(place.lane);
-        let Some(at) = table::first_bucket(|word| lane.load(place.root + word * 8), place.hash)
-        else {
-            return;
-        };
-        let bucket = lane.bytes(at, BUCKET_BYTES as usize);
-        if let Some(record) = table::likely_record(bucket, place.hash) {
+        // Not locked: a bucket that changes meanwhile is at worst a wrong guess.
+        let word = |word| region.peek(place.root + word * 8);
+        let Some(at) = table::first_bucket(word, place.hash) else { return };
+        let bucket = std::array::from_fn(|index| region.peek(at + index as u64 * 8));
+        if let Some(record) = table::likely_record(&bucket, place.hash) {
             region.prefetch(record, RECORD_BYTES_AHEAD);
         }
     }

@@ -146,11 +146,9 @@ pub(crate) fn first_bucket(word: impl Fn(u64) -> u64, hash: u64) -> Option<u64> 
 }
 
 /// The record of the first entry of a bucket whose tag fits; likely, not surely, the one looked for.
-pub(crate) fn likely_record(bucket: &[u8], hash: u64) -> Option<u64> {
-    let (words, _) = bucket.as_chunks::<8>();
-    let entries = words[..ENTRIES].iter().map(|word| u64::from_le_bytes(*word));
-    let fits = |entry: &u64| *entry >> (OFFSET_BITS + 1) == tag(hash) && *entry != 0;
-    entries.into_iter().find(fits).map(record_of)
+pub(crate) fn likely_record(bucket: &[u64; 8], hash: u64) -> Option<u64> {
+    let fits = |entry: &&u64| **entry >> (OFFSET_BITS + 1) == tag(hash) && **entry != 0;
+    bucket[..ENTRIES].iter().find(fits).map(|entry| record_of(*entry))
 }
 
 /// Makes an empty table's first buckets.
