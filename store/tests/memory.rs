@@ -1,5 +1,7 @@
 //! What a key costs in memory beside its own bytes; docs/measuring.md has the arithmetic.
 
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
 use std::sync::Arc;
 
 use perdura_media::{SimClock, SimDevice};
