@@ -16,6 +16,7 @@ use crate::format::{
     frame_body_bytes,
 };
 use crate::geometry::WORD_GRAINS;
+use crate::image::BUFFERS;
 use crate::ledger::{
     BUFFER_FILLING, BUFFER_FREE, BUFFER_SEALED, FrameBuffer, Ledger, NO_HOME, SEGMENT_FREE,
     SEGMENT_USED,
@@ -27,6 +28,10 @@ use zerocopy::IntoBytes;
 
 /// A frame is not begun in a segment's rest smaller than this.
 const FRAME_MIN_BYTES: u64 = 16 * 1024;
+
+/// Buffers that a sweep leaves free.
+const CAPTURE_BUFFERS: usize = 4;
+const _: () = assert!(CAPTURE_BUFFERS * 3 < BUFFERS as usize);
 
 /// Why nothing could be appended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,6 +102,15 @@ impl Appender {
     /// Whether one more grain could be appended now.
     pub fn can_take(&self, core: &Core) -> bool {
         self.open.is_some() || (!self.free_buffers.is_empty() && self.has_place(core))
+    }
+
+    /// Whether a sweep must wait for a buffer before it copies `bytes` more: the last ones are for writers who
+    /// capture, or they would wait for the device as long as a checkpoint is being written.
+    pub fn leaves_to_captures(&self, bytes: usize) -> bool {
+        let fits = |open: OpenFrame| {
+            room_for_payload(open.limit, open.payload, open.extents + WORD_GRAINS as usize) >= bytes
+        };
+        self.free_buffers.len() <= CAPTURE_BUFFERS && !self.open.is_some_and(fits)
     }
 
     fn has_place(&self, core: &Core) -> bool {

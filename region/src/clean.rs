@@ -21,8 +21,10 @@ use crate::sweep::Sweep;
 
 /// Writes outstanding at most.
 pub(crate) const QUEUE_DEPTH: usize = 16;
-/// A drain looks after this much whether a fault waits for a page it owes.
-const DRAIN_STEP_BYTES: u64 = 256 << 10;
+/// A drain hands what it has copied to the device after this much, so that the device works meanwhile.
+const DRAIN_STEP_BYTES: u64 = 1 << 20;
+/// In trap mode it looks after this much whether a fault waits for a page it owes.
+const DRAIN_STEP_TRAPPED_BYTES: u64 = 256 << 10;
 /// A round cleans as much as this, or a 64th of the budget: a write and a device flush of their own have a price.
 const CLEAN_MIN_BYTES: u64 = 1 << 20;
 /// Completed bytes that are worth a device flush of their own, at most.
@@ -206,10 +208,10 @@ impl Cleaner {
         let closing = core.parity() ^ 1;
         let mut from = 0;
         loop {
-            let mut want_bytes = u64::MAX;
+            let mut want_bytes = DRAIN_STEP_BYTES;
             if core.tracking.pages().is_some() {
                 self.serve_urgent(core, closing)?;
-                want_bytes = DRAIN_STEP_BYTES;
+                want_bytes = DRAIN_STEP_TRAPPED_BYTES;
             }
             let mut sweep = Sweep::new(core, closing, want_bytes);
             let words = core.ledger.geometry().words();
@@ -242,7 +244,7 @@ impl Cleaner {
             let idle = self.queue.outstanding() == 0 && core.appender.lock().closed.is_empty();
             let batch = FLUSH_BATCH_BYTES.min(core.budget.effective_limit(&core.ledger) / 8);
             let due = match how {
-                Pump::Poll => self.written_bytes >= batch,
+                Pump::Poll => self.written_bytes >= batch || core.budget.has_waiters(),
                 Pump::One => true,
                 Pump::Durable => idle,
             };

@@ -86,7 +86,12 @@ impl<'c> Sweep<'c> {
             return (true, None);
         }
         let appender = self.appender.get_or_insert_with(|| core.appender.lock());
-        let (done, refusal) = core.append_bits(appender, parity, word, victims);
+        let bytes = (victims.count_ones() as usize) << core.ledger.geometry().grain_shift;
+        let is_barrier = matches!(core.tracking, Tracking::Barrier);
+        let (done, refusal) = match is_barrier && appender.leaves_to_captures(bytes) {
+            true => (0, Some(Refusal::NoBuffer)),
+            false => core.append_bits(appender, parity, word, victims),
+        };
         if let Tracking::Pages(tracker) = &core.tracking {
             self.appender = None;
             tracker.release(core, word, victims, victims & !done);
