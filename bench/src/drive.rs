@@ -15,7 +15,7 @@ use rand_xoshiro::Xoshiro256PlusPlus as Random;
 use crate::dist::Chooser;
 use crate::tally::Tally;
 use crate::target::{Key, Outcome, Session, Target, TargetError, Write};
-use crate::workload::{KEY_BYTES, KeySpace, Layout, OpKind, Pool, Workload, write_key};
+use crate::workload::{KeySpace, Layout, OpKind, Pool, Workload};
 
 /// Told how many operations have been done.
 pub type Progress<'p> = &'p (dyn Fn(u64) + Sync);
@@ -312,7 +312,7 @@ impl Worker<'_> {
 
     fn operate(&mut self, chosen: Chosen) -> Result<Outcome, TargetError> {
         let layout = self.plan.layout;
-        write_key(chosen.number, &mut self.key);
+        layout.write_key(chosen.number, &mut self.key);
         let fields = match chosen.kind {
             OpKind::Read | OpKind::Scan => 0..0,
             OpKind::Insert => 0..layout.fields,
@@ -327,7 +327,7 @@ impl Worker<'_> {
             self.values.push(self.plan.pool.draw(layout.field_bytes, &mut self.random));
         }
         if !fields.is_empty() {
-            self.tally.user_bytes += KEY_BYTES + layout.bytes_of(fields.clone());
+            self.tally.user_bytes += layout.key_bytes() + layout.bytes_of(fields.clone());
         }
         let key = Key { number: chosen.number, bytes: &self.key };
         let write = Write { first_field: fields.start, values: &self.values };
@@ -447,7 +447,7 @@ fn load_range(
     let (mut key, mut values) = (Vec::new(), Vec::new());
     let (mut queued, mut refused) = (0, None);
     for number in records {
-        write_key(number, &mut key);
+        plan.layout.write_key(number, &mut key);
         values.clear();
         for _ in 0..plan.layout.fields {
             values.push(plan.pool.draw(plan.layout.field_bytes, &mut random));

@@ -137,13 +137,47 @@ pub struct Layout {
     /// Updates write all fields.
     pub write_all: bool,
     names: Vec<Vec<u8>>,
+    keys: KeyShape,
+}
+
+/// What keys look like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum KeyShape {
+    Ycsb,
+    /// Of [`SHORT_KEY_BYTES`].
+    Short,
 }
 
 impl Layout {
     /// Fields are named `field0`, ….
     pub fn new(kind: RecordKind, fields: usize, field_bytes: usize, write_all: bool) -> Self {
         let names = (0..fields).map(|field| format!("field{field}").into_bytes()).collect();
-        Self { kind, fields, field_bytes, write_all, names }
+        Self { kind, fields, field_bytes, write_all, names, keys: KeyShape::Ycsb }
+    }
+
+    /// The same with keys of 16 bytes, as embedded engines are mostly measured.
+    pub fn with_short_keys(self) -> Self {
+        Self { keys: KeyShape::Short, ..self }
+    }
+
+    /// Bytes of a key.
+    pub fn key_bytes(&self) -> u64 {
+        match self.keys {
+            KeyShape::Ycsb => KEY_BYTES,
+            KeyShape::Short => SHORT_KEY_BYTES as u64,
+        }
+    }
+
+    /// Writes the key of record `number` into `out`.
+    pub fn write_key(&self, number: u64, out: &mut Vec<u8>) {
+        match self.keys {
+            KeyShape::Ycsb => write_key(number, out),
+            KeyShape::Short => {
+                out.clear();
+                out.extend_from_slice(&fnv64(number).to_be_bytes());
+                out.extend_from_slice(&number.to_be_bytes());
+            }
+        }
     }
 
     /// Name of a field.
@@ -153,7 +187,7 @@ impl Layout {
 
     /// The user's bytes of a record: key, names and values.
     pub fn record_bytes(&self) -> u64 {
-        KEY_BYTES + self.bytes_of(0..self.fields)
+        self.key_bytes() + self.bytes_of(0..self.fields)
     }
 
     /// Bytes of some fields: values, and names where they are stored.
@@ -168,6 +202,8 @@ impl Layout {
 
 /// Bytes of nearly every key: nineteen digits after `user`; some have one or two less.
 pub const KEY_BYTES: u64 = 23;
+/// Eight of the number's hash, so that neighbours are scattered, and the number.
+const SHORT_KEY_BYTES: usize = 16;
 
 /// Writes the key of record `number` into `out`.
 pub fn write_key(number: u64, out: &mut Vec<u8>) {
@@ -268,6 +304,17 @@ mod tests {
         write_key(0, &mut key);
         assert_eq!(key, b"user6284781860667377211");
         assert_eq!(key.len() as u64, KEY_BYTES);
+    }
+
+    #[test]
+    fn short_keys_are_scattered_and_counted() {
+        let layout = Layout::new(RecordKind::String, 1, 1024, true).with_short_keys();
+        let [mut first, mut second] = [Vec::new(), Vec::new()];
+        layout.write_key(1, &mut first);
+        layout.write_key(2, &mut second);
+        assert_ne!(first[..8], second[..8]);
+        assert_eq!(first.len() as u64, layout.key_bytes());
+        assert_eq!(layout.record_bytes(), 16 + 1024);
     }
 
     #[test]

@@ -147,12 +147,13 @@ impl YcsbSettings {
         self.records * self.layout.record_bytes()
     }
 
-    fn distribution(&self) -> Distribution {
+    /// Which records: what was asked for, or the workload's own.
+    pub fn distribution(&self) -> Distribution {
         self.distribution.unwrap_or(self.workload.distribution)
     }
 
     /// Inserts to make room for.
-    fn expected_new(&self) -> u64 {
+    pub fn expected_new(&self) -> u64 {
         match self.quota {
             Quota::Operations(operations) => self.workload.expected_new(operations),
             // As many as a fast store could do.
@@ -182,7 +183,8 @@ impl YcsbSettings {
         setup.memory_bytes.unwrap_or((needed + MEMORY_FLOOR_BYTES).next_multiple_of(1 << 20))
     }
 
-    fn configuration(&self) -> Configuration {
+    /// What of this is told with a result.
+    pub fn configuration(&self) -> Configuration {
         let setup = self.place.setup();
         let (operations, duration_ns) = match self.quota {
             Quota::Operations(operations) => (Some(operations), None),
@@ -221,7 +223,8 @@ impl YcsbSettings {
         std::iter::once(self.side).chain(self.compare).chain(without).collect()
     }
 
-    fn store_options(&self, setup: &Setup, side: &SideSettings) -> StoreOptions {
+    /// How an embedded store of this run is made.
+    pub fn store_options(&self, setup: &Setup, side: &SideSettings) -> StoreOptions {
         let memory_bytes = self.memory_bytes(setup);
         let budget_bytes = side.budget.bytes_of(self.data_bytes());
         let config = Config {
@@ -239,6 +242,7 @@ impl YcsbSettings {
             engine: setup.engine,
             direct: setup.direct,
             flush_threads: setup.flush_threads,
+            commit_each: false,
         }
     }
 }

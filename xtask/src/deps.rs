@@ -22,6 +22,10 @@ const QEMU_PACKAGES: [(&str, &str); 6] = [
     ("e2fsprogs", "/sbin/mkfs.ext4"),
 ];
 
+/// The same for `rivals`: RocksDB's binding is made from its headers.
+const RIVALS_PACKAGES: [(&str, &str); 2] =
+    [("libclang-dev", "/usr/share/doc/libclang-dev"), ("g++", "/usr/bin/g++")];
+
 /// Installs what is missing, if it may. Tests that lack a client or an oracle say that they were skipped.
 pub fn install() -> Result<()> {
     let missing = install_missing(&PACKAGES)?;
@@ -36,6 +40,15 @@ pub fn install_qemu() -> Result<()> {
     let missing = install_missing(&QEMU_PACKAGES)?;
     if !missing.is_empty() {
         bail!("test-qemu needs these Debian packages: {}", missing.join(" "));
+    }
+    Ok(())
+}
+
+/// Installs what `rivals` needs, or names it: a compiler and a libclang from elsewhere do as well.
+pub fn install_rivals() -> Result<()> {
+    let missing = install_missing(&RIVALS_PACKAGES)?;
+    if !missing.is_empty() {
+        eprintln!("xtask: the build may fail without these Debian packages: {}", missing.join(" "));
     }
     Ok(())
 }

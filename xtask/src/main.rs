@@ -16,6 +16,8 @@ cargo xtask COMMAND
   deps          install the Debian packages that the whole-process tests compare with (as root), or name them
   test-qemu     cut a virtual machine that runs `perdura serve`, boot it again, compare (about two minutes; x86-64
                 Debian; needs QEMU and a kernel package, which it installs or fetches as root, or names)
+  rivals        build the engines that `perdura bench rivals` measures beside the store (minutes: RocksDB), test them,
+                and run each once, small
   fuzz [SECONDS]  run each fuzz target (default 600 s each; needs nightly and cargo-fuzz)
 ";
 
@@ -41,6 +43,10 @@ fn run(words: &[&str]) -> Result<()> {
         ["lint"] => steps::lint(),
         ["deps"] => deps::install(),
         ["test-qemu"] => qemu::test(),
+        ["rivals"] => {
+            deps::install_rivals()?;
+            steps::rivals()
+        }
         ["fuzz"] => steps::fuzz(600),
         ["fuzz", seconds] => steps::fuzz(seconds.parse()?),
         [] | ["help" | "--help" | "-h"] => {

@@ -17,6 +17,17 @@ pub fn test() -> Result<()> {
     cargo(&["run", "--release", "--quiet", "--", "sim", "cut", "--seed", "1", "--cuts", "300"])
 }
 
+/// The engines beside the store: its own workspace, so none of it is in the other steps.
+pub fn rivals() -> Result<()> {
+    let of = ["--manifest-path", "rivals/Cargo.toml"];
+    let step = |before: &[&str], after: &[&str]| cargo(&[before, &of[..], after].concat());
+    step(&["fmt", "--check"], &[])?;
+    step(&["clippy", "--release", "--all-targets", "--quiet"], &["--", "-D", "warnings"])?;
+    step(&["test", "--release", "--quiet"], &[])?;
+    let small = ["--records", "2000", "--workload", "a,c", "--dir", "target/rivals-run"];
+    step(&["run", "--release", "--quiet"], &[&["--"], &small[..]].concat())
+}
+
 /// Each fuzz target in turn, on the nightly toolchain.
 pub fn fuzz(seconds: u64) -> Result<()> {
     let listed = Command::new("cargo")

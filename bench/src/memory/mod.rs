@@ -237,6 +237,7 @@ impl Bench {
             engine: settings.engine,
             direct: settings.direct,
             flush_threads: 1,
+            commit_each: false,
         };
         let (region, dir) = new_region(&options)?;
         if region.trapped().is_none() {

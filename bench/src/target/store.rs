@@ -27,6 +27,8 @@ pub struct StoreOptions {
     pub direct: Direct,
     /// Threads of the final flush.
     pub flush_threads: usize,
+    /// Each write is on the SSD when it is done, as with `serve --durability fsync`.
+    pub commit_each: bool,
 }
 
 /// An embedded store.
@@ -34,6 +36,7 @@ pub struct StoreTarget {
     store: Store,
     layout: Layout,
     flush_threads: usize,
+    commit_each: bool,
     /// Gone with the target.
     _dir: tempfile::TempDir,
 }
@@ -48,7 +51,8 @@ impl StoreTarget {
         let clock = Arc::new(RealClock);
         let engine = EngineOptions { seed: options.config.seed, ..EngineOptions::default() };
         let store = Store::open(Heap::open(region)?, clock, engine)?;
-        Ok(Self { store, layout, flush_threads: options.flush_threads, _dir: dir })
+        let StoreOptions { flush_threads, commit_each, .. } = *options;
+        Ok(Self { store, layout, flush_threads, commit_each, _dir: dir })
     }
 }
 
@@ -77,8 +81,8 @@ impl Target for StoreTarget {
         )
     }
 
-    fn session(&self, _pipeline: usize) -> Result<Box<dyn Session + '_>, TargetError> {
-        Ok(Box::new(StoreSession { target: self, record: Vec::new() }))
+    fn session(&self, pipeline: usize) -> Result<Box<dyn Session + '_>, TargetError> {
+        Ok(Box::new(StoreSession { target: self, record: Vec::new(), pipeline }))
     }
 
     fn figures(&self) -> Result<Figures, TargetError> {
@@ -108,9 +112,30 @@ struct StoreSession<'t> {
     target: &'t StoreTarget,
     /// All fields, where a record is one string.
     record: Vec<u8>,
+    /// More than one: writes are committed when the session is asked to complete them.
+    pipeline: usize,
 }
 
 impl StoreSession<'_> {
+    fn commit(&self) -> Result<Outcome, TargetError> {
+        if self.target.commit_each && self.pipeline <= 1 {
+            self.target.store.region().commit_group()?;
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// All fields are new: nothing of what was there is read.
+    fn write_whole_string(
+        &mut self,
+        key: Key<'_>,
+        values: &[&[u8]],
+    ) -> Result<Outcome, TargetError> {
+        self.record.clear();
+        values.iter().for_each(|value| self.record.extend_from_slice(value));
+        self.target.store.put(perdura_store::Key::new(key.bytes), &self.record)?;
+        self.commit()
+    }
+
     fn write_hash(&mut self, key: Key<'_>, write: Write<'_>) -> Result<Outcome, TargetError> {
         let (store, layout) = (&self.target.store, &self.target.layout);
         let key = perdura_store::Key::new(key.bytes);
@@ -119,7 +144,7 @@ impl StoreSession<'_> {
                 tx.hash_set(key, layout.name(field), value).map(drop)
             })
         })?;
-        Ok(Outcome::Done)
+        self.commit()
     }
 
     /// Replaces a part of the string, as SETRANGE does.
@@ -136,7 +161,7 @@ impl StoreSession<'_> {
             parts.for_each(|(part, value)| part.copy_from_slice(value));
             tx.put(key, record, Expiry::Keep).map(|()| Outcome::Done)
         })?;
-        Ok(outcome)
+        if outcome == Outcome::Done { self.commit() } else { Ok(outcome) }
     }
 }
 
@@ -144,12 +169,7 @@ impl Session for StoreSession<'_> {
     fn insert(&mut self, key: Key<'_>, values: &[&[u8]]) -> Result<Outcome, TargetError> {
         match self.target.layout.kind {
             RecordKind::Hash => self.write_hash(key, Write { first_field: 0, values }),
-            RecordKind::String => {
-                self.record.clear();
-                values.iter().for_each(|value| self.record.extend_from_slice(value));
-                self.target.store.put(perdura_store::Key::new(key.bytes), &self.record)?;
-                Ok(Outcome::Done)
-            }
+            RecordKind::String => self.write_whole_string(key, values),
         }
     }
 
@@ -178,6 +198,9 @@ impl Session for StoreSession<'_> {
     fn update(&mut self, key: Key<'_>, write: Write<'_>) -> Result<Outcome, TargetError> {
         match self.target.layout.kind {
             RecordKind::Hash => self.write_hash(key, write),
+            RecordKind::String if write.values.len() == self.target.layout.fields => {
+                self.write_whole_string(key, write.values)
+            }
             RecordKind::String => self.write_string(key, write),
         }
     }
@@ -192,6 +215,16 @@ impl Session for StoreSession<'_> {
             met += 1;
         }
         Ok(if met > 0 { Outcome::Done } else { Outcome::Missing })
+    }
+
+    fn complete(
+        &mut self,
+        _done: &mut dyn FnMut(Result<Outcome, TargetError>),
+    ) -> Result<(), TargetError> {
+        if self.target.commit_each {
+            self.target.store.region().commit_group()?;
+        }
+        Ok(())
     }
 }
 

@@ -1,5 +1,6 @@
 //! The words of `perdura bench`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -18,6 +19,16 @@ pub enum BenchCommand {
     /// Bare memory under stores of one size: each way of tracking, each victim policy, and how far they are from
     /// the least that any policy could write.
     Memory(Box<MemoryArgs>),
+    /// The embedded store beside LMDB, RocksDB, redb, fjall and a hash map; by a program that is built apart.
+    Rivals(RivalsArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(disable_help_flag = true)]
+pub struct RivalsArgs {
+    /// Options of perdura-rivals; --help shows them.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTION")]
+    pub words: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]

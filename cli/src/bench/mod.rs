@@ -2,6 +2,7 @@
 
 mod args;
 mod memory;
+mod rivals;
 mod show;
 mod ycsb;
 
@@ -21,6 +22,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     match &args.what {
         BenchCommand::Ycsb(args) => ycsb::run(args),
         BenchCommand::Memory(args) => memory::run(args),
+        BenchCommand::Rivals(args) => rivals::run(args),
     }
 }
 
