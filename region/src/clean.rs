@@ -3,6 +3,7 @@
 //! One cleaner per region, behind a lock; it is driven by the region's thread, by writers that need room,
 //! or step by step by a simulation. At most [`QUEUE_DEPTH`] writes are outstanding (Viyojit, section 6.1).
 
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 
@@ -44,6 +45,9 @@ pub(crate) enum Pump {
 pub(crate) struct Cleaner {
     queue: Box<dyn WriteQueue>,
     completions: Vec<Completion>,
+    /// Frames handed to the device, in order, and whether they have been written.
+    on_device: VecDeque<(u32, bool)>,
+    /// Frames written, as all before them: none of them lies behind a gap in the log.
     written: Vec<u32>,
     written_bytes: u64,
     /// Where the next sweep begins: a bitmap word.
@@ -72,6 +76,7 @@ impl Cleaner {
         Self {
             queue,
             completions: Vec::new(),
+            on_device: VecDeque::new(),
             written: Vec::new(),
             written_bytes: 0,
             hand: 0,
@@ -279,6 +284,7 @@ impl Cleaner {
                 self.queue.submit(u64::from(number), at, buffer.device_bytes(), len as usize)
             }
             .map_err(|error| core.latch(&error))?;
+            self.on_device.push_back((number, false));
             self.observed.submitted(len, now_ns);
         }
         Ok(())
@@ -296,14 +302,20 @@ impl Cleaner {
 
     fn reap_once(&mut self, core: &Core, at_least: usize) -> Result<(), RegionError> {
         self.queue.wait(at_least, &mut self.completions).map_err(|error| core.latch(&error))?;
-        let before_bytes = self.written_bytes;
+        let mut done_bytes = 0;
         for completion in self.completions.drain(..) {
             completion.result.map_err(|error| core.latch(&error))?;
             let number = completion.token as u32;
+            done_bytes += frame_bytes(&core.ledger.buffer(number));
+            if let Some(frame) = self.on_device.iter_mut().find(|frame| frame.0 == number) {
+                frame.1 = true;
+            }
+        }
+        while let Some(&(number, true)) = self.on_device.front() {
+            self.on_device.pop_front();
             self.written_bytes += frame_bytes(&core.ledger.buffer(number));
             self.written.push(number);
         }
-        let done_bytes = self.written_bytes - before_bytes;
         if self.observed.is_watching() && self.observed.looked(core.clock.now_ns(), done_bytes) {
             self.heed_rate(core);
         }
@@ -348,6 +360,7 @@ impl Cleaner {
 
     /// A flush has written and freed all buffers behind the cleaner's back.
     pub fn forget_written(&mut self) {
+        self.on_device.clear();
         self.written.clear();
         self.written_bytes = 0;
         self.in_flight_bytes = 0;

@@ -102,33 +102,68 @@ impl Tx<'_> {
     /// # Errors
     /// The key holds a string; field or value too long; the attempt is over.
     pub fn hash_set(&mut self, key: Key<'_>, field: &[u8], value: &[u8]) -> Result<bool, TxError> {
+        self.hash_set_all(key, std::iter::once((field, value))).map(|new| new > 0)
+    }
+
+    /// Sets fields, the later of two with the same name last. Returns how many are new. A packed hash is written
+    /// once, however many there are.
+    ///
+    /// # Errors
+    /// The key holds a string; field or value too long; the attempt is over.
+    pub fn hash_set_all<'f>(
+        &mut self,
+        key: Key<'_>,
+        fields: impl Iterator<Item = (&'f [u8], &'f [u8])> + Clone,
+    ) -> Result<u64, TxError> {
         check_key(key.bytes)?;
-        check_key(field)?;
-        check_value(value.len() as u64)?;
+        for (field, value) in fields.clone() {
+            check_key(field)?;
+            check_value(value.len() as u64)?;
+        }
+        if fields.clone().next().is_none() {
+            return Ok(0);
+        }
         let place = self.place(key);
-        let (old, root) = match self.hash(key)? {
+        let (mut packed, mut root) = match self.hash(key)? {
             None => (Vec::new(), None),
             Some(entry) if entry.header.kind == RecordKind::TableHash => {
                 (Vec::new(), Some(entry.table_root()))
             }
             Some(entry) => (entry.value().to_vec(), None),
         };
-        if let Some(root) = root {
+        let was_table = root.is_some();
+        if was_table {
             self.touch(key);
-            return self.set_in_table(&place, root, field, value);
         }
-        let is_new = packed::get(&old, field).is_none();
-        if let Some(new) = packed::with(&old, field, Some(value)) {
-            self.put_record(&place, key, RecordKind::PackedHash, &[&new], Expiry::Keep, 0)?;
-            return Ok(is_new);
+        let mut new_fields = 0;
+        for (field, value) in fields {
+            if root.is_none() {
+                let is_new = packed::get(&packed, field).is_none();
+                if let Some(with) = packed::with(&packed, field, Some(value)) {
+                    packed = with;
+                    new_fields += u64::from(is_new);
+                    continue;
+                }
+                // It has outgrown its record: what it has so far goes to a table that nothing reaches yet.
+                let table = table::new_root(&mut self.op, place.lane);
+                let table = table.map_err(|stop| self.stop(stop))?;
+                for (name, old) in packed::iter(&packed) {
+                    self.set_in_table(&place, table, name, old)?;
+                }
+                root = Some(table);
+            }
+            if let Some(root) = root {
+                new_fields += u64::from(self.set_in_table(&place, root, field, value)?);
+            }
         }
-        let root = table::new_root(&mut self.op, place.lane).map_err(|stop| self.stop(stop))?;
-        for (name, old) in packed::iter(&old) {
-            self.set_in_table(&place, root, name, old)?;
+        match root {
+            None => {
+                self.put_record(&place, key, RecordKind::PackedHash, &[&packed], Expiry::Keep, 0)?;
+            }
+            Some(root) if !was_table => self.put_table(&place, key, root, Expiry::Keep)?,
+            Some(_) => {}
         }
-        self.set_in_table(&place, root, field, value)?;
-        self.put_table(&place, key, root, Expiry::Keep)?;
-        Ok(is_new)
+        Ok(new_fields)
     }
 
     /// Removes a field; the last one takes the key with it. Returns whether it was there.

@@ -140,9 +140,8 @@ impl StoreSession<'_> {
         let (store, layout) = (&self.target.store, &self.target.layout);
         let key = perdura_store::Key::new(key.bytes);
         store.run(Access::Key(key), |tx| {
-            write.fields().zip(write.values).try_for_each(|(field, value)| {
-                tx.hash_set(key, layout.name(field), value).map(drop)
-            })
+            let fields = write.fields().zip(write.values);
+            tx.hash_set_all(key, fields.map(|(field, value)| (layout.name(field), *value)))
         })?;
         self.commit()
     }

@@ -57,12 +57,9 @@ fn set_pairs(
     if call.args.len() % 2 == 1 {
         return Err(CommandError::Arity(name));
     }
-    let key = call.key(1);
-    let mut added = 0;
-    for index in (2..call.args.len()).step_by(2) {
-        added += i64::from(tx.hash_set(key, call.args.get(index), call.args.get(index + 1))?);
-    }
-    Ok(added)
+    let args = call.args;
+    let fields = (2..args.len()).step_by(2).map(|index| (args.get(index), args.get(index + 1)));
+    Ok(tx.hash_set_all(call.key(1), fields)? as i64)
 }
 
 /// HSETNX key field value

@@ -104,9 +104,10 @@ impl Change {
             }
             Self::Move { from, to, is_copy: true } => tx.copy(from.key(), to.key()).map(drop),
             Self::Move { from, to, is_copy: false } => tx.rename(from.key(), to.key()).map(drop),
-            Self::HashSet(name, fields) => fields
-                .iter()
-                .try_for_each(|(field, value)| tx.hash_set(name.key(), field, value).map(drop)),
+            Self::HashSet(name, fields) => {
+                let fields = fields.iter().map(|(field, value)| (&field[..], &value[..]));
+                tx.hash_set_all(name.key(), fields).map(drop)
+            }
             Self::HashDelete(name, fields) => {
                 fields.iter().try_for_each(|field| tx.hash_delete(name.key(), field).map(drop))
             }

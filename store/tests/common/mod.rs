@@ -299,9 +299,8 @@ pub fn apply(store: &Store, step: &Step) -> Result<(), StoreError> {
         }
         Step::HashSet(db, key, fields) => {
             let key = one(*db, key);
-            store.run(Access::Key(key), |tx| {
-                fields.iter().try_for_each(|(name, value)| tx.hash_set(key, name, value).map(drop))
-            })
+            let fields = || fields.iter().map(|(name, value)| (&name[..], &value[..]));
+            store.run(Access::Key(key), |tx| tx.hash_set_all(key, fields()).map(drop))
         }
         Step::HashDelete(db, key, fields) => {
             let key = one(*db, key);
