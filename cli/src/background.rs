@@ -67,6 +67,8 @@ fn rebuild(store: &Weak<Store>) {
                 tracing::info!("{} keys counted in {took}", store.stats().keys);
                 return;
             }
+            // The final flush has begun.
+            Err(_) if store.region().check_open().is_err() => return,
             Err(error) => tracing::error!(
                 %error,
                 "a shard's index is damaged: its keys are not counted, its memory is not used again"

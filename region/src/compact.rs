@@ -43,7 +43,8 @@ impl Cleaner {
             let used_bytes = core.ledger.budget_used().load(Relaxed);
             if !worth_a_commit
                 && compactions_left > 0
-                && core.drainable_bytes(spare.saturating_sub(1)) >= used_bytes
+                // Where nothing is in use, too, a victim needs segments to go to.
+                && core.drainable_bytes(spare.saturating_sub(1)) >= used_bytes.max(1)
                 && self.compact_one(core)?
             {
                 compactions_left -= 1;
@@ -261,6 +262,40 @@ mod tests {
     use super::*;
     use crate::geometry::BLOCK_BYTES;
     use crate::{Config, LaneId, Region};
+
+    #[test]
+    fn space_is_made_though_nothing_is_in_use() {
+        // No lane keeps credit, so after a group commit nothing at all is in use.
+        let (blocks, clock) = (512, Arc::new(SimClock::new(1_000)));
+        let config = Config {
+            segment_bytes: Some(64 << 10),
+            lanes: Some(64),
+            thread: false,
+            checkpoint_every: None,
+            ..Config::new(blocks * BLOCK_BYTES, 4 * BLOCK_BYTES)
+        };
+        let region = Region::open(Arc::new(SimDevice::new(0, 1)), clock, config).unwrap();
+        let records = blocks * 64;
+        // Every segment stays half alive and none dies, until hardly any are spare.
+        let all = (0..records).chain((0..8).flat_map(|halving| {
+            (0..records >> (halving + 1)).map(move |record| record << (halving + 1))
+        }));
+        for (step, record) in all.enumerate() {
+            let mut credit = 0;
+            loop {
+                let mut lane = region.lock_with(LaneId(0), std::mem::take(&mut credit));
+                let Err(need) = lane.write(record * 1024, &[1; 1024]) else { break };
+                drop(lane);
+                credit = region.satisfy(need).unwrap();
+            }
+            if step % 54 == 53 {
+                // About a segment each.
+                region.commit_group().unwrap();
+                assert_eq!(region.used_bytes(), 0, "this test shows nothing");
+                region.checkpoint().unwrap();
+            }
+        }
+    }
 
     #[test]
     fn the_final_flush_does_not_wait_for_space_to_be_made() {

@@ -118,8 +118,8 @@ impl Store {
     /// done.
     ///
     /// # Errors
-    /// The index leads to what is no record. What was in use in that shard when the store was opened is then never
-    /// allocated anew.
+    /// The index leads to what is no record, or the final flush has begun. What was in use in that shard when the
+    /// store was opened is then never allocated anew.
     pub fn rebuild_next(&self) -> Result<bool, OpenError> {
         let done = self.shards_rebuilt.load(Acquire);
         // From the highest down: a cut takes them all from the lowest up, and would hold those it has until the last
@@ -142,12 +142,14 @@ impl Store {
     }
 
     fn rebuild_shard(&self, lane: LaneId) -> Result<(), OpenError> {
+        let region = self.region();
         let search = |lane: &mut Lane<'_>, marks: &mut Marks<'_>| {
+            region.check_open().map_err(HeapError::from)?;
             // What is cut off and was there on open is found free without their help; what came since is not.
             while reap(lane, u64::MAX) {}
             let mut counts = [(0, 0); DATABASES as usize];
             for (db, counts) in (0..DATABASES).zip(&mut counts) {
-                trace(lane, marks, self.root_of(lane.id(), db), Some(counts))?;
+                trace(region, lane, marks, self.root_of(lane.id(), db), Some(counts))?;
             }
             if let Some(shard) = lane.user_mut::<Shard>() {
                 for (db, (keys, keys_with_expiry)) in shard.dbs.iter_mut().zip(counts) {
@@ -162,7 +164,7 @@ impl Store {
 
     /// What cannot be counted before all shards are rebuilt waits for that here.
     pub(crate) fn await_rebuild(&self) {
-        while self.shards_rebuilt() < self.heap.shards() {
+        while self.shards_rebuilt() < self.heap.shards() && self.region().check_open().is_ok() {
             if let Err(error) = self.rebuild_next() {
                 tracing::error!(%error, "a shard could not be rebuilt: its keys are not counted");
             }
@@ -335,6 +337,7 @@ impl Store {
 
 /// Marks all that a table reaches. With counts: of keys, and of those with an expiry.
 fn trace(
+    region: &Region,
     lane: &Lane<'_>,
     marks: &mut Marks<'_>,
     root: u64,
@@ -345,6 +348,8 @@ fn trace(
         marks.mark(segment)?;
     }
     for bucket in 0..words[0] {
+        // The final flush waits for this shard, on the warning's time, and what is not loaded comes block by block.
+        region.check_open().map_err(HeapError::from)?;
         table::parts_of_bucket(lane, &words, bucket, &mut |part| {
             let entry = match part {
                 Part::Overflow(at) => return Ok(marks.mark(at)?),
@@ -363,7 +368,7 @@ fn trace(
             }
             if record.has_table() {
                 marks.mark(record.table_root())?;
-                trace(lane, marks, record.table_root(), None)?;
+                trace(region, lane, marks, record.table_root(), None)?;
                 sorted::trace(lane, marks, &record)?;
             }
             Ok(())
