@@ -141,6 +141,11 @@ impl Budget {
         let _ = futex::wake(&self.cleaner_version, futex::Flags::PRIVATE, 1);
     }
 
+    /// Whether somebody waits.
+    pub fn has_waiters(&self) -> bool {
+        self.waiters.load(Relaxed) > 0
+    }
+
     /// Announces a smaller limit: from now on nothing new fits above it.
     pub fn begin_shrink(&self, limit: u64) {
         self.pending_limit.store(limit, SeqCst);

@@ -502,10 +502,9 @@ impl Core {
                     return;
                 }
             }
-            // Who waits because this thread was at work may go on, or do the rest itself; so may who found it at work
-            // and is about to wait, whom nobody counts yet. In trap mode a fault that waits has called, and the call
-            // below returns at once.
-            if self.tracking.pages().is_none() {
+            // Who waits because this thread was at work may go on, or do the rest itself. In trap mode a fault that
+            // waits has called, and the call below returns at once.
+            if self.budget.has_waiters() && self.tracking.pages().is_none() {
                 self.budget.notify();
             }
             // Idle regions are looked at less often; a waiting writer wakes the thread at once.
