@@ -133,12 +133,11 @@ pub(crate) fn recover(
     let loading =
         Loading::resolve(ledger, tables, region_bytes, threads_for(frames.len()), planted);
     for frame in &frames {
+        // Without live bytes, too: the commit names it, and recovery reads what a commit names. The next one frees it.
         let entry = ledger.segment(frame.segment);
-        if entry.live_bytes().load(Relaxed) > 0 {
-            entry.set_state(SEGMENT_USED);
-            entry.used_bytes().fetch_max(frame.at + frame.total(), AcqRel);
-            entry.first_seq().store(frame.first_seq, Relaxed);
-        }
+        entry.set_state(SEGMENT_USED);
+        entry.used_bytes().fetch_max(frame.at + frame.total(), AcqRel);
+        entry.first_seq().store(frame.first_seq, Relaxed);
     }
     let segments_used = frames.iter().map(|frame| frame.segment + 1).max().unwrap_or(0);
     Ok((Recovered { slot, seq_max, tail_frames, segments_used }, loading))

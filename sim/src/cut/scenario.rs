@@ -101,7 +101,7 @@ impl Scenario {
             checkpoint_every: None,
             thread: false,
             // Loaded between the steps, or where it is touched.
-            defer_load: true,
+            defer_load: false,
             seed: self.seed,
             planted,
             ..Config::new(self.region_bytes, budget_bytes)
