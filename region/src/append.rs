@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering::*;
 use std::sync::atomic::fence;
 
 use crate::announce::Need;
+use crate::clean::QUEUE_DEPTH;
 use crate::core::Core;
 use crate::format::{
     CHECK_BYTES, Extent, FORMAT_VERSION, FRAME_HEADER_BYTES, FRAME_MAGIC, FrameHeader, checksum,
@@ -30,8 +31,9 @@ use zerocopy::IntoBytes;
 const FRAME_MIN_BYTES: u64 = 16 * 1024;
 
 /// Buffers that a sweep leaves free.
-const CAPTURE_BUFFERS: usize = 4;
-const _: () = assert!(CAPTURE_BUFFERS * 3 < BUFFERS as usize);
+const CAPTURE_BUFFERS: usize = 3;
+// Beside them and the one being filled the device can have a full queue, which shows its rate.
+const _: () = assert!(CAPTURE_BUFFERS + 1 + QUEUE_DEPTH <= BUFFERS as usize);
 
 /// Why nothing could be appended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -22,8 +22,9 @@ use crate::sweep::Sweep;
 
 /// Writes outstanding at most.
 pub(crate) const QUEUE_DEPTH: usize = 16;
-/// A drain hands what it has copied to the device after this much, so that the device works meanwhile.
-const DRAIN_STEP_BYTES: u64 = 1 << 20;
+/// A drain hands what it has copied to the device after this much, so that the device works meanwhile; no sooner, for
+/// only a device with much on its way shows how fast it is (see `observed`).
+const DRAIN_STEP_BYTES: u64 = 8 << 20;
 /// In trap mode it looks after this much whether a fault waits for a page it owes.
 const DRAIN_STEP_TRAPPED_BYTES: u64 = 256 << 10;
 /// A round cleans as much as this, or a 64th of the budget: a write and a device flush of their own have a price.
