@@ -189,7 +189,8 @@ impl Region {
             let map = map_region(&memory)?;
             drop(commit_all(&ledger, &map, &layout, &*device, options)?);
         }
-        if ledger.flushed().load(Acquire) != 0 {
+        let is_read_anew = ledger.flushed().load(Acquire) != 0;
+        if is_read_anew {
             // Somebody flushed everything and was killed before the ledger knew where it went.
             ledger.forget_places();
             let (image_id, tail) = (ledger.image_id().load(Acquire), Tail::Committed);
@@ -218,7 +219,12 @@ impl Region {
         grow_durably(&*device, layout.segment_at(segments as u32))?;
         ledger.segments().store(segments, Release);
         ledger.region_bytes().store(config.region_bytes, Release);
-        Self::start(device, clock, config, memory, ledger, Origin::Attached, loading)
+        let region = Self::start(device, clock, config, memory, ledger, Origin::Attached, loading)?;
+        if is_read_anew {
+            // The image's last commit is a final one, and no longer true.
+            region.checkpoint()?;
+        }
+        Ok(region)
     }
 
     fn start(

@@ -100,9 +100,7 @@ impl Scenario {
             policy: self.policy,
             checkpoint_every: None,
             thread: false,
-            // Between the steps, or where it is touched: for the bug that lies there. Not otherwise as long as this finds
-            // real ones (seeds 5000 and 6000, 400 cuts).
-            defer_load: planted == Planted::LoadedTooEarly,
+            defer_load: true,
             seed: self.seed,
             planted,
             ..Config::new(self.region_bytes, budget_bytes)
