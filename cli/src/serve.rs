@@ -27,6 +27,8 @@ const TURN_PATIENCE: Duration = Duration::from_millis(100);
 pub fn run(args: &ServeArgs, warning: OwnedFd) -> Result<ExitCode> {
     let program = (!args.no_holder).then_some(holder::program as fn() -> _);
     let mut place = settings::place(&args.place, program)?;
+    // Clients are answered while memory is still being loaded.
+    place.config.defer_load = true;
     let mut server = settings::server(args, place.warning)?;
     if server.durability == Durability::None {
         place.config.checkpoint_every = None;
