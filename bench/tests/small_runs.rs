@@ -147,7 +147,7 @@ fn bare_memory_beside_its_bounds() {
         store_bytes: vec![8, 1024, 4096],
         distributions: vec![Distribution::PlainZipfian],
         trackings: vec![TrackingKind::Barrier, TrackingKind::Trap(TrapKind::Auto)],
-        policies: vec![PolicyKind::SecondChance, PolicyKind::LeastRecentlyUpdated],
+        policies: vec![PolicyKind::ClockPro, PolicyKind::LeastRecentlyUpdated],
         budgets: vec![5.0, 100.0],
         rounds: 1,
         seed: 5,

@@ -98,8 +98,8 @@ pub struct PlaceArgs {
     /// Time between checkpoints, or `off` [default: 1s].
     #[arg(long, value_name = "TIME")]
     pub checkpoint: Option<String>,
-    /// Which dirty data are cleaned first: second-chance, fifo, segmented, least-recently-updated, random
-    /// [default: second-chance].
+    /// Which dirty data are cleaned first: clock-pro, fifo, segmented, least-recently-updated, random
+    /// [default: clock-pro].
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,
     /// Space of the log as a share of the memory [default: 200%].

@@ -167,7 +167,7 @@ fn bare_memory_says_how_far_it_is_from_the_bound() {
     let words =
         ["memory", "--memory", "4MiB", "--stores", "3000", "--rounds", "1", "--sizes", "64,1KiB"];
     let places = ["--dir", images.to_str().unwrap(), "--json", json.to_str().unwrap()];
-    let output = bench(&[&words[..], &places, &["--policies", "second-chance,fifo"]].concat());
+    let output = bench(&[&words[..], &places, &["--policies", "clock-pro,fifo"]].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
     let result: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
     assert_eq!(result["cells"].as_array().unwrap().len(), 2 * 2 * 2 * 2 * 3);

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::atomic::Ordering::Relaxed;
 
-use perdura_region::{LaneGuard, LaneId, Need};
+use perdura_region::{Heat, LaneGuard, LaneId, Need};
 
 use crate::classes::{CLASSES, class_bytes, class_of, class_spans};
 use crate::error::Stop;
@@ -85,9 +85,9 @@ impl<'h> Lane<'h> {
         self.guard.load(offset)
     }
 
-    /// Whether the grain at `offset` is dirty in the current epoch.
-    pub fn is_dirty(&self, offset: u64) -> bool {
-        self.guard.is_dirty(offset, 1)
+    /// How likely an object that replaces the one at `offset` will be replaced again soon.
+    pub fn heat_of_successor(&self, offset: u64) -> Heat {
+        self.guard.heat_of_successor(offset)
     }
 
     /// Bytes an object has room for: its slot, or its spans.

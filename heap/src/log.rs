@@ -72,7 +72,7 @@ impl Log {
         assert!(old.len() <= RECORD_BYTES_MAX);
         let len = 16 + (old.len() as u64).next_multiple_of(8);
         let at = self.room(heap, lead, len)?;
-        let entry = lead.guard.announced_mut(at, len as usize, false).map_err(Stop::Need)?;
+        let entry = lead.guard.announced_mut(at, len as usize, None).map_err(Stop::Need)?;
         entry[..8].copy_from_slice(&(offset | BYTES_FLAG).to_le_bytes());
         entry[8..16].copy_from_slice(&(old.len() as u64).to_le_bytes());
         entry[16..16 + old.len()].copy_from_slice(old);

@@ -1,6 +1,6 @@
 //! One operation over one or more lanes: all of it or none.
 
-use perdura_region::{LaneId, Need};
+use perdura_region::{Heat, LaneId, Need};
 
 use crate::error::Stop;
 use crate::heap::Heap;
@@ -152,7 +152,7 @@ impl<'h> Op<'h> {
             let old = self.lane(id).bytes(at, piece.len()).to_vec();
             self.log.bytes(self.heap, &mut self.lead, at, &old)?;
             self.heap.burn()?;
-            self.fill(id, at, piece.len(), false)?.copy_from_slice(piece);
+            self.fill(id, at, piece.len(), None)?.copy_from_slice(piece);
             at += piece.len() as u64;
         }
         Ok(())
@@ -186,7 +186,7 @@ impl<'h> Op<'h> {
     }
 
     /// Announces bytes that nothing reaches (of a fresh object, or behind an object's end) to be filled.
-    /// `again`: they replace data that were still dirty, so they are likely to be replaced soon, too.
+    /// `heat`: [`Lane::heat_of_successor`] of the object they replace, or cold; `None`: they grow what lies there.
     ///
     /// # Errors
     /// As [`Op::store`].
@@ -195,7 +195,7 @@ impl<'h> Op<'h> {
         id: LaneId,
         offset: u64,
         len: usize,
-        again: bool,
+        heat: Option<Heat>,
     ) -> Result<&mut [u8], Stop> {
         self.heap.burn()?;
         if self.has_purse {
@@ -204,7 +204,7 @@ impl<'h> Op<'h> {
                 lane.guard.announce(offset, len as u64).map_err(|need| whole(need, len as u64))
             })?;
         }
-        let announced = self.lane_mut(id).guard.announced_mut(offset, len, again);
+        let announced = self.lane_mut(id).guard.announced_mut(offset, len, heat);
         announced.map_err(|need| whole(need, len as u64))
     }
 

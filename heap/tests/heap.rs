@@ -131,7 +131,7 @@ fn a_dropped_operation_leaves_no_trace_and_no_leak() {
         for _ in 0..20 {
             let bytes = random.random_range(1..200_000);
             let Ok(object) = op.alloc(LANE, bytes) else { break };
-            if op.fill(LANE, object, bytes.min(2_000) as usize, false).is_err() {
+            if op.fill(LANE, object, bytes.min(2_000) as usize, None).is_err() {
                 break;
             }
         }

@@ -7,13 +7,14 @@
 use std::any::Any;
 use std::convert::Infallible;
 use std::sync::atomic::Ordering::*;
-use std::sync::atomic::{AtomicU64, fence};
+use std::sync::atomic::fence;
 
 use parking_lot::MutexGuard;
 
 use crate::core::{Core, unit_shift};
 use crate::error::RegionError;
 use crate::geometry::{BLOCK_BYTES, WORD_GRAINS};
+use crate::heat::Heat;
 use crate::lanes::{LaneId, LaneState};
 use crate::planted::Planted;
 use crate::stats::Counters;
@@ -144,19 +145,19 @@ impl<'r> LaneGuard<'r> {
     /// Changes bytes in place. Not atomic: a kill may leave a mixture, so what is reachable must be
     /// covered by an undo log.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Need> {
-        self.announced_mut(offset, bytes.len(), false)?.copy_from_slice(bytes);
+        self.announced_mut(offset, bytes.len(), None)?.copy_from_slice(bytes);
         Ok(())
     }
 
-    /// Announces a range and returns it to be filled. `again`: the data it holds replace data that were
-    /// still dirty, so they are likely to be written again.
+    /// Announces a range and returns it to be filled. `heat`: [`LaneGuard::heat_of_successor`] of what the new data
+    /// replace; `None`: they replace what lies there.
     pub fn announced_mut(
         &mut self,
         offset: u64,
         len: usize,
-        again: bool,
+        heat: Option<Heat>,
     ) -> Result<&mut [u8], Need> {
-        self.announce_as(offset, len as u64, again)?;
+        self.announce_as(offset, len as u64, heat)?;
         // SAFETY: the range belongs to this lane (asserted by `announce_as`), whose lock we hold
         // exclusively (`&mut self`); the cleaner only reads it, under the same lock.
         Ok(unsafe { self.core.map.bytes_mut(offset, len) })
@@ -169,10 +170,10 @@ impl<'r> LaneGuard<'r> {
     /// need, and try again. Nothing is lost; some of the range may be entered already. After the final flush has
     /// begun nothing can be announced: to satisfy the need is then refused with [`RegionError::Closed`].
     pub fn announce(&mut self, offset: u64, len: u64) -> Result<(), Need> {
-        self.announce_as(offset, len, false)
+        self.announce_as(offset, len, None)
     }
 
-    fn announce_as(&mut self, offset: u64, len: u64, again: bool) -> Result<(), Need> {
+    fn announce_as(&mut self, offset: u64, len: u64, heat: Option<Heat>) -> Result<(), Need> {
         if len == 0 {
             return Ok(());
         }
@@ -186,13 +187,13 @@ impl<'r> LaneGuard<'r> {
         }
         let shift = self.core.ledger.geometry().grain_shift;
         let (first, last) = (offset >> shift, (offset + len - 1) >> shift);
-        for_words(first, last + 1, |word, mask| self.open_word(word, mask, again))?;
+        for_words(first, last + 1, |word, mask| self.open_word(word, mask, heat))?;
         // The ledger's bits are visible to any process before the bytes they cover change.
         fence(Release);
         Ok(())
     }
 
-    fn open_word(&mut self, word: usize, mask: u64, again: bool) -> Result<(), Need> {
+    fn open_word(&mut self, word: usize, mask: u64, heat: Option<Heat>) -> Result<(), Need> {
         let core = self.core;
         if self.closing {
             let owed = core.ledger.dirty_word(self.parity ^ 1, word).load(Relaxed) & mask;
@@ -215,9 +216,8 @@ impl<'r> LaneGuard<'r> {
             }
             self.dirtied_bytes += cost_bytes;
         }
-        let again_bits = if again { mask } else { mask & dirty };
-        if again_bits != 0 && core.recency {
-            set_bits(core.recent_word(word), again_bits);
+        if core.recency {
+            core.heat.written(word, mask, dirty, heat);
         }
         if core.marks.is_some() && (core.recency || new != 0) {
             self.mark_units(word, mask, dirty);
@@ -283,6 +283,14 @@ impl<'r> LaneGuard<'r> {
         });
         self.state.credit_bytes += bytes;
         self.dropped_bytes += bytes;
+    }
+
+    /// How likely data that replace those at `offset`, but are stored elsewhere, will be replaced again soon.
+    pub fn heat_of_successor(&self, offset: u64) -> Heat {
+        let grain = offset >> self.core.ledger.geometry().grain_shift;
+        let (word, bit) = ((grain / WORD_GRAINS) as usize, 1 << (grain % WORD_GRAINS));
+        let dirty = self.core.ledger.dirty_word(self.parity, word).load(Relaxed);
+        self.core.heat.successor_of(word, bit, dirty & bit != 0)
     }
 
     /// Whether any grain of the range is dirty in the current epoch.
@@ -420,9 +428,4 @@ fn for_words<E>(
         grain = end;
     }
     Ok(())
-}
-
-/// Hints are shared between lanes only through neighbouring words, never the same word.
-fn set_bits(word: &AtomicU64, bits: u64) {
-    word.store(word.load(Relaxed) | bits, Relaxed);
 }

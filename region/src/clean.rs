@@ -13,6 +13,7 @@ use crate::append::{Refusal, frame_bytes, free_buffer, seal};
 use crate::core::{Core, unit_shift};
 use crate::error::RegionError;
 use crate::geometry::WORD_GRAINS;
+use crate::heat::WORDS_PER_COOLED;
 use crate::observed::Observed;
 use crate::planted::Planted;
 use crate::policy::{self, Mark, PolicyKind, View};
@@ -27,8 +28,8 @@ pub(crate) const QUEUE_DEPTH: usize = 16;
 const DRAIN_STEP_BYTES: u64 = 8 << 20;
 /// In trap mode it looks after this much whether a fault waits for a page it owes.
 const DRAIN_STEP_TRAPPED_BYTES: u64 = 256 << 10;
-/// A round cleans as much as this, or a 64th of the budget: a write and a device flush of their own have a price.
-const CLEAN_MIN_BYTES: u64 = 1 << 20;
+/// A round cleans a 32nd of the budget, or this: a write and a device flush of their own have a price.
+const CLEAN_ENOUGH_BYTES: u64 = 8 << 20;
 /// Completed bytes that are worth a device flush of their own, at most.
 const FLUSH_BATCH_BYTES: u64 = 4 << 20;
 
@@ -53,6 +54,8 @@ pub(crate) struct Cleaner {
     written_bytes: u64,
     /// Where the next sweep begins: a bitmap word.
     hand: usize,
+    /// The cooling hand, in eighths of a word.
+    cooled: usize,
     round: u64,
     pressure_bytes: u64,
     net_dirtied_before: u64,
@@ -81,6 +84,7 @@ impl Cleaner {
             written: Vec::new(),
             written_bytes: 0,
             hand: 0,
+            cooled: 0,
             round: seed,
             pressure_bytes: 0,
             net_dirtied_before: 0,
@@ -139,7 +143,7 @@ impl Cleaner {
         // The device works on the last round's frames while the next are copied.
         self.pump(core, Pump::Poll)?;
         let threshold = self.threshold(core);
-        let least = CLEAN_MIN_BYTES.min(threshold / 64);
+        let least = CLEAN_ENOUGH_BYTES.min(threshold / 32);
         if self.written_bytes >= least.max(1) {
             self.flush_written(core)?;
         }
@@ -168,9 +172,9 @@ impl Cleaner {
         }
         self.net_dirtied_begun.get_or_insert_with(|| core.stats.net_dirtied_bytes());
         let mut copied = 0;
-        // Two revolutions: the first may spare everything once.
+        // Two revolutions: the first may spare everything.
         let mut words_left = core.words_in_use() * 2;
-        let floor = self.plan(core, want_bytes);
+        let mut floor = self.plan(core, want_bytes);
         while copied < want_bytes && words_left > 0 {
             let spare = core.appender.lock().spare_segments();
             if spare <= core.spare_wanted() && copied > 0 {
@@ -178,6 +182,7 @@ impl Cleaner {
                 break;
             }
             let from = if self.hand < core.words_in_use() { self.hand } else { 0 };
+            floor.spares = words_left > core.words_in_use();
             let to = core.words_in_use().min(from + words_left);
             let parity = core.parity();
             let left = want_bytes - copied;
@@ -190,6 +195,7 @@ impl Cleaner {
             copied += bytes;
             words_left -= (next - from).min(words_left);
             self.hand = next;
+            self.cool(core, parity, next - from);
             match refusal {
                 None => {}
                 Some(Refusal::NoBuffer) => {
@@ -367,13 +373,28 @@ impl Cleaner {
         self.in_flight_bytes = 0;
     }
 
+    /// The cooling hand follows the other, which has passed so many words.
+    fn cool(&mut self, core: &Core, parity: u64, passed: usize) {
+        if core.policy != PolicyKind::ClockPro || !core.recency {
+            return;
+        }
+        let before = self.cooled / WORDS_PER_COOLED;
+        self.cooled += passed;
+        for word in before..self.cooled / WORDS_PER_COOLED {
+            let word = word % core.words_in_use().max(1);
+            core.heat.cool(word, core.ledger.dirty_word(parity, word).load(Relaxed));
+        }
+        self.cooled %= (core.words_in_use() * WORDS_PER_COOLED).max(1);
+    }
+
     fn plan(&mut self, core: &Core, want_bytes: u64) -> Floor {
         self.round = self.round.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut floor = Floor {
             view: View { epoch: core.tick.load(Relaxed), round: self.round, ..View::default() },
             rank: 0,
+            spares: true,
         };
-        if core.policy == PolicyKind::SecondChance {
+        if core.policy == PolicyKind::ClockPro {
             return floor;
         }
         if matches!(core.policy, PolicyKind::Fifo | PolicyKind::Segmented) {
@@ -395,19 +416,18 @@ impl Cleaner {
     }
 }
 
-/// Victims are the units of this rank and above.
+/// Victims are the units of this rank and above, or what is cold.
 struct Floor {
     view: View,
     rank: u64,
+    /// False: there was too little that is cold.
+    spares: bool,
 }
 
 impl Floor {
     fn victims(&self, core: &Core, word: usize, dirty: u64) -> u64 {
-        if core.policy == PolicyKind::SecondChance {
-            let recent = core.recent_word(word);
-            let spared = recent.load(Relaxed);
-            recent.store(0, Relaxed);
-            return dirty & !spared;
+        if core.policy == PolicyKind::ClockPro {
+            return if self.spares { dirty & core.heat.cold(word) } else { dirty };
         }
         let mut victims = 0;
         for_units_of_word(core, word, dirty, |unit, mark, bits| {

@@ -11,25 +11,28 @@ use crate::core::Core;
 use crate::error::RegionError;
 use crate::format::Extent;
 use crate::geometry::{BLOCK_BYTES, COMPACTION_FRAMES, WORD_GRAINS};
-use crate::ledger::SEGMENT_USED;
+use crate::ledger::{BUFFER_FREE, SEGMENT_USED};
 use crate::planted::Planted;
 use crate::recover::read_tables;
 use crate::stats::Counters;
 use crate::tracking::Tracking;
 
+/// Segments emptied at once ahead of need.
+const VICTIMS_AHEAD: u32 = 4;
+
 impl Cleaner {
-    /// Keeps enough spare segments for a whole drain, committing and compacting if need be.
+    /// Keeps enough spare segments for a whole drain, committing and compacting if need be; a step ahead of need each time
+    /// it is called, so that writers need not wait for all of it at once.
     ///
     /// At every moment a drain of all that is dirty fits the spare segments (the budget is held to that, see
     /// [`Core::note_space`]), so a commit can always be made, and a commit is what frees segments.
     pub fn ensure_space(&mut self, core: &Core) -> Result<(), RegionError> {
-        // Each compaction should free about a segment; a log too small for its budget would never see the end.
-        let mut compactions_left = core.ledger.segments().load(Relaxed);
-        let mut fruitless = 0;
-        while fruitless < 4 {
+        let clean = core.spare_wanted();
+        let slack = core.slack_segments(clean);
+        for _ in 0..VICTIMS_AHEAD {
             let spare = core.appender.lock().spare_segments();
-            let clean = core.spare_wanted();
-            if spare > clean {
+            let left = spare.saturating_sub(clean);
+            if left > slack / 2 {
                 return Ok(());
             }
             // The final flush waits for the cleaner, on the warning's time, and needs none of this.
@@ -38,15 +41,50 @@ impl Cleaner {
                 free_dead_now(core);
                 return Ok(());
             }
-            let dead = count_dead(core);
-            let worth_a_commit = dead + spare > clean + core.dead_worth_a_commit(clean);
+            if left == 0 {
+                return self.make_space(core, clean);
+            }
+            // What is moved is loaded first; that can wait.
+            if core.loading().is_some() {
+                return Ok(());
+            }
+            // A commit writes all that is dirty, hot or not: the more it frees the better. So it comes late, and by then
+            // three quarters of the slack should be dead.
+            let dead = dead_segments(core).count() as u32;
+            if left <= slack / 16 && dead > slack / 4 {
+                return self.commit_checkpoint(core, false);
+            }
+            if dead >= (slack / 2 - left) / 2 * 3 {
+                return Ok(());
+            }
+            let half = core.ledger.geometry().segment_bytes / 2;
+            match sparsest(core).filter(|victim| victim.live_bytes <= half) {
+                Some(victim) => self.compact(core, victim)?,
+                None => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    fn make_space(&mut self, core: &Core, clean: u32) -> Result<(), RegionError> {
+        // Each compaction should free about a segment; a log too small for its budget would never see the end.
+        let mut compactions_left = core.ledger.segments().load(Relaxed);
+        let mut fruitless = 0;
+        while fruitless < 4 {
+            let spare = core.appender.lock().spare_segments();
+            if spare > clean {
+                return Ok(());
+            }
+            core.check_open()?;
             let used_bytes = core.ledger.budget_used().load(Relaxed);
-            if !worth_a_commit
+            // Writers may be waiting: no more is moved than must be.
+            if dead_segments(core).count() as u32 + spare <= clean + clean / 4
                 && compactions_left > 0
                 // Where nothing is in use, too, a victim needs segments to go to.
                 && core.drainable_bytes(spare.saturating_sub(1)) >= used_bytes.max(1)
-                && self.compact_one(core)?
+                && let Some(victim) = sparsest(core)
             {
+                self.compact(core, victim)?;
                 compactions_left -= 1;
                 continue;
             }
@@ -57,12 +95,16 @@ impl Cleaner {
         Ok(())
     }
 
-    /// Empties the segment with the fewest live bytes. False: none is worth it.
-    fn compact_one(&mut self, core: &Core) -> Result<bool, RegionError> {
+    /// Empties a segment.
+    fn compact(
+        &mut self,
+        core: &Core,
+        Sparse { segment: victim, .. }: Sparse,
+    ) -> Result<(), RegionError> {
         // Frames still on their way could not be read back.
-        core.appender.lock().close_frame(&core.ledger, 0);
-        self.pump(core, Pump::Durable)?;
-        let Some(victim) = sparsest(core) else { return Ok(false) };
+        if core.is_being_written(victim) {
+            self.pump(core, Pump::Durable)?;
+        }
         let tables = read_tables(core, victim);
         let candidates = match tables {
             Ok((extents, bytes_read)) => {
@@ -88,12 +130,10 @@ impl Cleaner {
                 }
             }
         }
-        core.appender.lock().close_frame(&core.ledger, 0);
-        // The victim's copies are needed until the new ones are durable and committed.
-        self.pump(core, Pump::Durable)?;
+        // The victim's copies are needed until the new ones are durable and committed: a commit sees to both.
         let left = core.ledger.segment(victim).live_bytes().load(Acquire);
         assert_eq!(left, 0, "segment {victim} kept {left} live bytes after compaction");
-        Ok(true)
+        Ok(())
     }
 
     fn move_extent(&mut self, core: &Core, victim: u32, extent: Extent) -> Result<(), RegionError> {
@@ -186,14 +226,21 @@ impl Core {
         drain + 2 * self.compaction_segments()
     }
 
-    /// Dead segments for which a commit is made, beside `clean` spare ones: a commit writes all that is dirty, hot
-    /// or not, so where the log has slack it waits for more of them.
-    fn dead_worth_a_commit(&self, clean: u32) -> u32 {
-        let segment_bytes = self.ledger.geometry().segment_bytes;
-        let data = self.region_bytes().div_ceil(segment_bytes) as u32;
+    /// Segments beyond what data, reserve and `clean` spare ones need.
+    fn slack_segments(&self, clean: u32) -> u32 {
+        let data = self.region_bytes().div_ceil(self.ledger.geometry().segment_bytes) as u32;
         let reserve = self.appender.lock().reserve_segments;
         let segments = self.ledger.segments().load(Relaxed) as u32;
-        (clean / 4).max(segments.saturating_sub(data + reserve + clean) / 4)
+        segments.saturating_sub(data + reserve + clean)
+    }
+
+    /// Whether frames of this segment are not on the device yet.
+    fn is_being_written(&self, segment: u32) -> bool {
+        (0..self.ledger.geometry().buffers).any(|number| {
+            let buffer = self.ledger.buffer(number);
+            buffer.state().load(Acquire) != BUFFER_FREE
+                && buffer.segment().load(Relaxed) == u64::from(segment)
+        })
     }
 
     /// Spare segments that writers leave to compaction, without which no space would ever be gained.
@@ -211,10 +258,6 @@ impl Core {
         let for_writers = appender.spare_segments().saturating_sub(self.compaction_segments());
         self.budget.limit_by_space(self.drainable_bytes(for_writers));
     }
-}
-
-fn count_dead(core: &Core) -> u32 {
-    dead_segments(core).count() as u32
 }
 
 fn dead_segments(core: &Core) -> impl Iterator<Item = u32> {
@@ -239,18 +282,27 @@ fn free_dead_now(core: &Core) {
     core.note_space(&appender);
 }
 
+/// A segment to be compacted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Sparse {
+    live_bytes: u64,
+    segment: u32,
+}
+
 /// The used segment with the fewest live bytes, if moving them gains at least an eighth of a segment.
-fn sparsest(core: &Core) -> Option<u32> {
+fn sparsest(core: &Core) -> Option<Sparse> {
     let current = core.appender.lock().current_segment();
     let segments = core.ledger.segments().load(Relaxed) as u32;
     let segment_bytes = core.ledger.geometry().segment_bytes;
     (0..segments)
         .filter(|segment| current != Some(*segment))
         .filter(|&segment| core.ledger.segment(segment).state() == SEGMENT_USED)
-        .map(|segment| (core.ledger.segment(segment).live_bytes().load(Relaxed), segment))
-        .filter(|(live, _)| *live > 0 && *live <= segment_bytes / 8 * 7)
+        .map(|segment| {
+            let live_bytes = core.ledger.segment(segment).live_bytes().load(Relaxed);
+            Sparse { live_bytes, segment }
+        })
+        .filter(|found| found.live_bytes > 0 && found.live_bytes <= segment_bytes / 8 * 7)
         .min()
-        .map(|(_, segment)| segment)
 }
 
 #[cfg(test)]

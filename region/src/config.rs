@@ -38,7 +38,7 @@ pub struct Config {
     pub seal_mapping: bool,
     /// Victim policy.
     pub policy: PolicyKind,
-    /// Whether it is noted that dirty data were written again: the second-chance bits of barrier mode, the
+    /// Whether it is noted that dirty data were written again: the heat of barrier mode, the
     /// re-protection of dirty pages in trap mode. Without it policies see the first write only. For
     /// measuring what that upkeep costs and brings (Viyojit, section 6.3).
     pub recency: bool,

@@ -15,6 +15,7 @@ use crate::clean::Cleaner;
 use crate::error::{OpenError, RegionError};
 use crate::format::Layout;
 use crate::gathered::HugePages;
+use crate::heat::HeatTable;
 use crate::lanes::{LaneId, Lanes};
 use crate::ledger::Ledger;
 use crate::load::Loading;
@@ -44,7 +45,7 @@ pub(crate) struct Core {
     pub planted: Planted,
     pub stats: Counters,
     /// Grains written again while dirty; private, only a hint.
-    pub recent: Mapping,
+    pub heat: HeatTable,
     /// Policy marks, as many words per unit as the policy needs; private, only a hint.
     pub marks: Option<Mapping>,
     /// For each bitmap, a bit per word that may be non-zero. Private; rebuilt on attach.
@@ -69,25 +70,19 @@ pub(crate) struct Core {
     pub buffers: OnceLock<(Result<(), Errno>, Result<(), Errno>)>,
 }
 
-/// The private hint tables: recency bits, and marks if the policy needs them.
+/// The private hint tables: heat, and marks if the policy needs them.
 pub(crate) fn hint_tables(
     ledger: &Ledger,
     policy: PolicyKind,
-) -> Result<(Mapping, Option<Mapping>), OpenError> {
+) -> Result<(HeatTable, Option<Mapping>), OpenError> {
     let geometry = ledger.geometry();
-    let map = |what, len_bytes| {
-        Mapping::anonymous(len_bytes).map_err(|source| OpenError::Memory {
-            what,
-            len_bytes,
-            source,
-        })
-    };
-    let recent = map("recency table", geometry.words() as u64 * 8)?;
-    recent.prefer_huge_pages();
+    let failed = |what, len_bytes| move |source| OpenError::Memory { what, len_bytes, source };
+    let heat = HeatTable::new(geometry.words());
+    let heat = heat.map_err(failed("heat table", geometry.words() as u64 * 16))?;
     let units = geometry.reserved_bytes >> unit_shift(geometry.grain_shift);
     let marks_bytes = units * policy.mark_words() as u64 * 8;
-    let marks = (marks_bytes > 0).then(|| map("policy table", marks_bytes)).transpose()?;
-    Ok((recent, marks))
+    let marks = (marks_bytes > 0).then(|| Mapping::anonymous(marks_bytes)).transpose();
+    Ok((heat, marks.map_err(failed("policy table", marks_bytes))?))
 }
 
 /// Log2 of a policy unit's bytes.
@@ -139,21 +134,11 @@ impl Core {
         self.marks.as_ref().map_or(&[], |marks| marks.words(unit * count as u64 * 8, count))
     }
 
-    pub fn recent(&self) -> &[AtomicU64] {
-        self.recent.words(0, self.ledger.geometry().words())
-    }
-
-    /// One word of [`Core::recent`].
-    #[inline]
-    pub fn recent_word(&self, word: usize) -> &AtomicU64 {
-        &self.recent.words(word as u64 * 8, 1)[0]
-    }
-
     /// Asks for the memory that cleaning a word will touch: the records' first lines (the rest follows by itself)
     /// and their homes.
-    pub fn prefetch_dirty(&self, parity: u64, word: usize) {
+    pub fn prefetch_grains(&self, word: usize, bits: u64) {
         let grain_bytes = self.ledger.geometry().grain_bytes();
-        for run in runs(word, self.ledger.dirty_word(parity, word).load(Relaxed)) {
+        for run in runs(word, bits) {
             let (from, len) = (run.grain * grain_bytes, run.len * grain_bytes);
             for line in (0..len.min(LINES_AHEAD * 64)).step_by(64) {
                 prefetch(self.map.base().wrapping_add((from + line) as usize));

@@ -67,7 +67,7 @@ impl Region {
 }
 
 impl Core {
-    fn loading(&self) -> Option<Arc<Loading>> {
+    pub(crate) fn loading(&self) -> Option<Arc<Loading>> {
         self.loading.read().clone()
     }
 

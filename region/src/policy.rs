@@ -14,10 +14,10 @@
 /// The named policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PolicyKind {
-    /// Second chance: data written again since the hand last passed are spared once. Costs writers
-    /// nothing but a bit, works per grain.
+    /// Two hands, after CLOCK-Pro: data written again while dirty, or soon after they were cleaned, are spared until a
+    /// slower hand has cooled them. Two bits a grain.
     #[default]
-    SecondChance,
+    ClockPro,
     /// Oldest first, by the time data became dirty.
     Fifo,
     /// Data written once go first, oldest first; data written again are kept while they are less than
@@ -32,12 +32,12 @@ pub enum PolicyKind {
 impl PolicyKind {
     /// All policies.
     pub const ALL: [Self; 5] =
-        [Self::SecondChance, Self::Fifo, Self::Segmented, Self::LeastRecentlyUpdated, Self::Random];
+        [Self::ClockPro, Self::Fifo, Self::Segmented, Self::LeastRecentlyUpdated, Self::Random];
 
     /// Name in settings and reports.
     pub fn name(self) -> &'static str {
         match self {
-            Self::SecondChance => "second-chance",
+            Self::ClockPro => "clock-pro",
             Self::Fifo => "fifo",
             Self::Segmented => "segmented",
             Self::LeastRecentlyUpdated => "least-recently-updated",
@@ -53,7 +53,7 @@ impl PolicyKind {
     /// Words of [`Mark`] that writers must leave for each unit.
     pub fn mark_words(self) -> usize {
         match self {
-            Self::SecondChance | Self::Random => 0,
+            Self::ClockPro | Self::Random => 0,
             Self::Fifo | Self::Segmented => 1,
             Self::LeastRecentlyUpdated => 2,
         }
@@ -81,7 +81,7 @@ impl PolicyKind {
         let age = mark.age_at(view.epoch);
         let by_age = |top: u64| age.min(view.oldest_age) * top / view.oldest_age.max(1);
         match self {
-            Self::SecondChance => 255,
+            Self::ClockPro => 255,
             Self::Fifo => by_age(255),
             Self::Segmented if !mark.again || view.protected_is_over => 128 + by_age(127),
             Self::Segmented => by_age(127),
@@ -203,10 +203,11 @@ pub fn threshold(budget_bytes: u64, pressure_bytes: u64) -> u64 {
 }
 
 /// Dirty bytes to expect while what is being cleaned is on its way to the device, beside the pressure: as many
-/// as the last time, or nearly as many as before if that was more. Where a write takes longer than an epoch the
+/// as the last time, or nearly as many as before if that was more: one flush of the device in ten takes ten times as
+/// long as the others, and room for it costs a hundredth of the budget. Where a write takes longer than an epoch the
 /// paper's pressure alone makes writers wait.
 pub fn lead(net_dirtied_bytes: u64, previous: u64) -> u64 {
-    net_dirtied_bytes.max(previous - previous / 8)
+    net_dirtied_bytes.max(previous - previous.div_ceil(64))
 }
 
 #[cfg(test)]
@@ -227,8 +228,9 @@ mod tests {
     #[test]
     fn lead_follows_a_rise_at_once_and_a_fall_slowly() {
         assert_eq!(lead(800, 0), 800);
-        assert_eq!(lead(0, 800), 700);
-        assert_eq!(lead(0, 7), 7);
+        assert_eq!(lead(0, 800), 787);
+        assert_eq!(lead(0, 7), 6);
+        assert_eq!(lead(0, 0), 0);
     }
 
     #[test]

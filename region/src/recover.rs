@@ -149,19 +149,28 @@ fn named_tables<'d>(
     open: &(dyn Fn() -> Result<Reader<'d>, OpenError> + Sync),
 ) -> Result<Vec<Table>, OpenError> {
     let next = AtomicUsize::new(0);
+    let read_one = |reader: &mut Reader<'d>, number: usize, tables: &mut Vec<Table>| {
+        let (named, mut frames) = (&slot.segments[number], Vec::new());
+        let (first_seq, used_bytes) = (named.first_seq.get(), named.used_bytes.get());
+        reader.named_frames(number as u32, first_seq, used_bytes, &mut frames)?;
+        for frame in frames {
+            tables.push(reader.table(&frame)?.0);
+        }
+        Ok(())
+    };
+    // An error is told with its segment, so that it is the same each time: all before it are read by somebody.
     let read = || {
-        let (mut reader, mut tables, mut frames) = (open()?, Vec::new(), Vec::new());
+        let mut reader = open().map_err(|error| (0, error))?;
+        let mut tables = Vec::new();
         loop {
             let number = next.fetch_add(1, Relaxed);
-            let Some(named) = slot.segments.get(number) else { return Ok(tables) };
-            let (first_seq, used_bytes) = (named.first_seq.get(), named.used_bytes.get());
-            reader.named_frames(number as u32, first_seq, used_bytes, &mut frames)?;
-            for frame in frames.drain(..) {
-                tables.push(reader.table(&frame)?.0);
+            if number >= slot.segments.len() {
+                return Ok(tables);
             }
+            read_one(&mut reader, number, &mut tables).map_err(|error| (number, error))?;
         }
     };
-    let read: &(dyn Fn() -> Result<Vec<Table>, OpenError> + Sync) = &read;
+    let read: &(dyn Fn() -> Result<Vec<Table>, (usize, OpenError)> + Sync) = &read;
     let needed = slot.segments.iter().filter(|named| named.used_bytes.get() > 0).count();
     let outcomes: Vec<_> = std::thread::scope(|scope| {
         let spawn = || std::thread::Builder::new().spawn_scoped(scope, read).ok();
@@ -175,11 +184,15 @@ fn named_tables<'d>(
         });
         theirs.chain([own]).collect()
     });
-    let mut tables = Vec::new();
+    let (mut tables, mut first_error) = (Vec::new(), None::<(usize, OpenError)>);
     for outcome in outcomes {
-        tables.append(&mut outcome?);
+        match outcome {
+            Ok(mut found) => tables.append(&mut found),
+            Err(error) if first_error.as_ref().is_some_and(|first| first.0 <= error.0) => {}
+            Err(error) => first_error = Some(error),
+        }
     }
-    Ok(tables)
+    first_error.map_or(Ok(tables), |(_, error)| Err(error))
 }
 
 /// Threads that pay for so many frames.

@@ -238,7 +238,7 @@ impl Region {
     ) -> Result<Self, OpenError> {
         let map = map_region(&memory)?;
         let geometry = *ledger.geometry();
-        let (recent, marks) = hint_tables(&ledger, config.policy)?;
+        let (heat, marks) = hint_tables(&ledger, config.policy)?;
         let used = ledger.budget_used().load(Acquire);
         // The budget proper is put in force at the end, when the log has room for its flush.
         let limit = BUDGET_MIN_BYTES.max(used);
@@ -296,7 +296,7 @@ impl Region {
             ledger,
             device,
             clock,
-            recent,
+            heat,
             marks,
             summary,
         });

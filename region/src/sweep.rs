@@ -49,7 +49,17 @@ impl<'c> Sweep<'c> {
         // cache. Waiting for them one by one was most of what a cleaned record cost.
         let mut coming = VecDeque::with_capacity(WORDS_AHEAD);
         core.for_dirty_words(self.parity, from, to, |word| {
-            core.prefetch_dirty(self.parity, word);
+            let dirty = core.ledger.dirty_word(self.parity, word).load(Relaxed);
+            if dirty == 0 {
+                // Left in the summary by whoever cleaned it.
+                core.unsummarize_if_clean(self.parity, word);
+                return true;
+            }
+            let victims = select(word, dirty);
+            if victims == 0 {
+                return true;
+            }
+            core.prefetch_grains(word, victims);
             coming.push_back(word);
             if coming.len() == WORDS_AHEAD
                 && let Some(word) = coming.pop_front()
@@ -68,11 +78,6 @@ impl<'c> Sweep<'c> {
     /// Copies what is selected of a word. Returns whether to go on, and why not.
     fn take(&mut self, word: usize, select: impl Fn(usize, u64) -> u64) -> (bool, Option<Refusal>) {
         let (core, parity) = (self.core, self.parity);
-        if core.ledger.dirty_word(parity, word).load(Relaxed) == 0 {
-            // Left in the summary by whoever cleaned it.
-            core.unsummarize_if_clean(parity, word);
-            return (true, None);
-        }
         self.exclude(word);
         let dirty = core.ledger.dirty_word(parity, word).load(Acquire);
         let mut victims = select(word, dirty);
@@ -95,6 +100,9 @@ impl<'c> Sweep<'c> {
         if let Tracking::Pages(tracker) = &core.tracking {
             self.appender = None;
             tracker.release(core, word, victims, victims & !done);
+        }
+        if core.recency && parity == core.parity() {
+            core.heat.cleaned(word, done);
         }
         self.copied_bytes += u64::from(done.count_ones()) << core.ledger.geometry().grain_shift;
         let go_on = refusal.is_none() && self.copied_bytes < self.want_bytes;

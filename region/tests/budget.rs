@@ -58,7 +58,7 @@ fn write(region: &Region, random: &mut Random) {
     let mut credit = 0;
     loop {
         let mut guard = region.lock_with(lane_of(block), credit);
-        match guard.announced_mut(offset, len as usize, false) {
+        match guard.announced_mut(offset, len as usize, None) {
             Ok(bytes) => return bytes.fill(byte),
             Err(need) => {
                 drop(guard);
@@ -127,7 +127,7 @@ fn memory_never_differs_from_the_image_by_more_than_the_budget() {
     for (seed, percent) in [(1, 2), (2, 11), (3, 46)] {
         let budget_bytes = (REGION_BYTES * percent / 100).max(128 << 10);
         assert!(
-            holds(seed, budget_bytes, PolicyKind::SecondChance, Planted::None, false),
+            holds(seed, budget_bytes, PolicyKind::ClockPro, Planted::None, false),
             "{percent} %"
         );
     }
@@ -142,7 +142,7 @@ fn every_policy_keeps_the_budget() {
 
 #[test]
 fn a_budget_cut_in_half_under_load_holds_when_the_call_returns() {
-    assert!(holds(20, REGION_BYTES / 9, PolicyKind::SecondChance, Planted::None, true));
+    assert!(holds(20, REGION_BYTES / 9, PolicyKind::ClockPro, Planted::None, true));
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn bytes_that_are_not_accounted_are_found() {
     assert!(!holds(
         30,
         REGION_BYTES / 9,
-        PolicyKind::SecondChance,
+        PolicyKind::ClockPro,
         Planted::OpenBeforeAccounting,
         false
     ));
@@ -159,7 +159,7 @@ fn bytes_that_are_not_accounted_are_found() {
 #[test]
 fn bytes_called_clean_when_only_copied_are_found() {
     let found = (31..36).any(|seed| {
-        !holds(seed, REGION_BYTES / 9, PolicyKind::SecondChance, Planted::CleanAtCopy, false)
+        !holds(seed, REGION_BYTES / 9, PolicyKind::ClockPro, Planted::CleanAtCopy, false)
     });
     assert!(found);
 }

@@ -258,7 +258,7 @@ fn recency_spares_pages_that_are_written_again() {
         };
         dirtied(PolicyKind::Fifo);
         dirtied(PolicyKind::Segmented);
-        for policy in [PolicyKind::LeastRecentlyUpdated, PolicyKind::SecondChance] {
+        for policy in [PolicyKind::LeastRecentlyUpdated, PolicyKind::ClockPro] {
             let stats = dirtied(policy);
             // Some faults must have been on pages that were dirty already: touches.
             assert!(stats.faults > stats.dirtied_bytes / PAGE, "{kind:?}, {}", policy.name());

@@ -1,5 +1,7 @@
 //! Hashes: packed in one record while small, a table of their own above.
 
+use perdura_heap::Heat;
+
 use crate::api::{Entry, Expiry, Key, Kind};
 use crate::error::{TxError, WrongType};
 use crate::packed;
@@ -236,7 +238,7 @@ impl Tx<'_> {
         let lane = self.op.lane(place.lane);
         let hash = hash_field(field);
         let found = find_field(lane, root, field);
-        let again = found.is_some_and(|found| lane.is_dirty(found.record()));
+        let heat = found.map_or(Heat::COLD, |found| lane.heat_of_successor(found.record()));
         let len = table::stored_len(lane, root);
         let header = Header {
             value_len: value.len() as u32,
@@ -245,7 +247,7 @@ impl Tx<'_> {
             kind: RecordKind::Field,
             expire_at_ms: 0,
         };
-        let record = self.write(place.lane, header, field, &[value], 0, again)?;
+        let record = self.write(place.lane, header, field, &[value], 0, heat)?;
         if let Some(found) = found {
             self.store_word(place.lane, found.at, found.replaced(false, record))?;
             self.op.free(found.record());

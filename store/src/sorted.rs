@@ -14,7 +14,7 @@ mod view;
 
 use std::ops::Range;
 
-use perdura_heap::{HeapError, Lane, LaneId, Marks, Op, Stop};
+use perdura_heap::{HeapError, Heat, Lane, LaneId, Marks, Op, Stop};
 
 pub use node::Edge;
 pub use view::Sorted;
@@ -267,7 +267,7 @@ impl Tx<'_> {
             kind: RecordKind::Member,
             expire_at_ms: score.to_bits(),
         };
-        let record = self.write(lane, header, member, &[], 0, false)?;
+        let record = self.write(lane, header, member, &[], 0, Heat::COLD)?;
         let hash = hash_field(member);
         let entry = table::entry(hash, false, record);
         let inserted = table::insert(&mut self.op, lane, root, hash, entry);
@@ -390,7 +390,7 @@ fn plain(score: f64) -> f64 {
 
 fn new_root(op: &mut Op<'_>, id: LaneId) -> Result<u64, Stop> {
     let root = op.alloc(id, SORTED_ROOT_BYTES)?;
-    op.fill(id, root, SORTED_ROOT_BYTES as usize, false)?.fill(0);
+    op.fill(id, root, SORTED_ROOT_BYTES as usize, Some(Heat::COLD))?.fill(0);
     Ok(root)
 }
 

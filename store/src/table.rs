@@ -10,7 +10,7 @@
 //! number, which is what lets a scan in bucket order miss nothing. The tag holds the hash bits that splits
 //! go by, so that splitting reads no record (but in the smallest tables). Tables do not shrink.
 
-use perdura_heap::{Lane, LaneId, OBJECT_BYTES_MAX, Op, Stop};
+use perdura_heap::{Heat, Lane, LaneId, OBJECT_BYTES_MAX, Op, Stop};
 
 use crate::record::hash_record;
 
@@ -155,7 +155,7 @@ pub(crate) fn likely_record(bucket: &[u64; 8], hash: u64) -> Option<u64> {
 fn create(op: &mut Op<'_>, id: LaneId, root: u64) -> Result<(), Stop> {
     let len = FIRST_BUCKETS * BUCKET_BYTES;
     let segment = op.alloc(id, len)?;
-    op.fill(id, segment, len as usize, false)?.fill(0);
+    op.fill(id, segment, len as usize, Some(Heat::COLD))?.fill(0);
     op.store(id, root + 8, segment)?;
     op.store(id, root, FIRST_BUCKETS)
 }
@@ -163,7 +163,7 @@ fn create(op: &mut Op<'_>, id: LaneId, root: u64) -> Result<(), Stop> {
 /// A root of its own, for a hash. Nothing reaches it yet.
 pub(crate) fn new_root(op: &mut Op<'_>, id: LaneId) -> Result<u64, Stop> {
     let root = op.alloc(id, ROOT_BYTES)?;
-    op.fill(id, root, ROOT_BYTES as usize, false)?.fill(0);
+    op.fill(id, root, ROOT_BYTES as usize, Some(Heat::COLD))?.fill(0);
     Ok(root)
 }
 
@@ -213,7 +213,7 @@ fn write_bucket(
     entries: &[u64],
     link: u64,
 ) -> Result<(), Stop> {
-    let bytes = op.fill(id, at, BUCKET_BYTES as usize, false)?;
+    let bytes = op.fill(id, at, BUCKET_BYTES as usize, Some(Heat::COLD))?;
     bytes.fill(0);
     for (word, entry) in bytes.chunks_exact_mut(8).zip(entries) {
         word.copy_from_slice(&entry.to_le_bytes());

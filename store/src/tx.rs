@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use perdura_heap::{Lane, LaneId, LaneSet, Op, Stop};
+use perdura_heap::{Heat, Lane, LaneId, LaneSet, Op, Stop};
 
 use crate::api::{Entry, Expiry, Key};
 use crate::error::{StoreError, TxError};
@@ -264,8 +264,9 @@ impl<'s> Tx<'s> {
             (Expiry::Keep, Some(found)) => self.entry(place, found).header.expire_at_ms,
         };
         let header = header_of(key, kind, value, expire_at_ms)?;
-        let again = found.is_some_and(|found| self.op.lane(place.lane).is_dirty(found.record()));
-        let record = self.write(place.lane, header, key.bytes, value, slack_bytes, again)?;
+        let heat = found
+            .map_or(Heat::COLD, |found| self.op.lane(place.lane).heat_of_successor(found.record()));
+        let record = self.write(place.lane, header, key.bytes, value, slack_bytes, heat)?;
         let expires = expire_at_ms != 0;
         match found {
             Some(found) => {
@@ -295,7 +296,7 @@ impl<'s> Tx<'s> {
         key: &[u8],
         value: &[&[u8]],
         slack_bytes: u64,
-        again: bool,
+        heat: Heat,
     ) -> Result<u64, TxError> {
         let capacity = header.len_bytes() + slack_bytes;
         if !self.session.staged.is_empty()
@@ -312,7 +313,7 @@ impl<'s> Tx<'s> {
             return Err(TxError::Again);
         }
         let record = self.op.alloc(lane, capacity).map_err(|stop| self.stop(stop))?;
-        let filled = self.op.fill(lane, record, header.len_bytes() as usize, again);
+        let filled = self.op.fill(lane, record, header.len_bytes() as usize, Some(heat));
         match filled {
             Ok(bytes) => fill(bytes, &header, key, value),
             Err(stop) => return Err(self.stop(stop)),
@@ -340,7 +341,7 @@ impl<'s> Tx<'s> {
         let Some(record) = found else { return Ok(None) };
         let at = record + Header::AT_EXPIRY;
         if self.op.lane(lane).load(at) != header.expire_at_ms {
-            match self.op.fill(lane, at, 8, false) {
+            match self.op.fill(lane, at, 8, None) {
                 Ok(word) => word.copy_from_slice(&header.expire_at_ms.to_le_bytes()),
                 Err(stop) => return Err(self.stop(stop)),
             }

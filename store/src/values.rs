@@ -29,7 +29,7 @@ impl Tx<'_> {
         let fits = header.value_at() + new_len <= slot_bytes;
         if fits && tail.len() as u64 <= self.store.piece_bytes_max() {
             // First the bytes, which nobody can see; then the length, in one store.
-            let filled = self.op.fill(place.lane, record + header.len_bytes(), tail.len(), false);
+            let filled = self.op.fill(place.lane, record + header.len_bytes(), tail.len(), None);
             match filled {
                 Ok(bytes) => bytes.copy_from_slice(tail),
                 Err(stop) => return Err(self.stop(stop)),

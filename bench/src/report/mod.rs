@@ -39,7 +39,7 @@ pub(crate) mod tests {
                 pairs: 10,
                 seed: 1,
                 checkpoint_ns: None,
-                policy: Some("second-chance".into()),
+                policy: Some("clock-pro".into()),
                 trap_mode: false,
             },
             ratio: None,

@@ -193,7 +193,7 @@ pub struct SetupArgs {
     /// one: `uffd-sigbus`, `uffd-thread`, `mprotect` [default: barrier].
     #[arg(long, value_name = "MODE", conflicts_with_all = ["server", "spawn"])]
     pub tracking: Option<String>,
-    /// Victim policy, as of `serve` [default: second-chance].
+    /// Victim policy, as of `serve` [default: clock-pro].
     #[arg(long, value_name = "NAME", conflicts_with = "server")]
     pub policy: Option<String>,
     /// How the image is written: auto, uring or pwrite [default: auto].

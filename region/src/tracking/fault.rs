@@ -200,7 +200,7 @@ impl PageTracker {
     fn touch(&self, core: &Core, page: u64, word: usize, bit: u64, was_dirty: bool) {
         if was_dirty {
             self.touches.fetch_add(1, Relaxed);
-            core.recent()[word].fetch_or(bit, Relaxed);
+            core.heat.written_among_others(word, bit);
         }
         // A page is a unit, and its lock is held.
         core.mark_written(page, was_dirty);

@@ -80,7 +80,7 @@ impl PageTracker {
         let needed = core.recency
             && matches!(
                 core.policy,
-                PolicyKind::SecondChance | PolicyKind::Segmented | PolicyKind::LeastRecentlyUpdated
+                PolicyKind::ClockPro | PolicyKind::Segmented | PolicyKind::LeastRecentlyUpdated
             );
         if !needed || used < core.budget.effective_limit(&core.ledger) / 2 {
             recency.last_batch = 0;

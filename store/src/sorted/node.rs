@@ -12,7 +12,7 @@
 
 use std::cmp::Ordering;
 
-use perdura_heap::{Lane, LaneId, Op, Stop};
+use perdura_heap::{Heat, Lane, LaneId, Op, Stop};
 
 use crate::record::Header;
 
@@ -184,7 +184,7 @@ impl Node {
     pub fn create(op: &mut Op<'_>, id: LaneId, level: u8, items: &[Item]) -> Result<u64, Stop> {
         let words = words_of(level);
         let at = op.alloc(id, (HEAD_BYTES + SLOTS * words * 8) as u64)?;
-        let bytes = op.fill(id, at, HEAD_BYTES + items.len() * words * 8, false)?;
+        let bytes = op.fill(id, at, HEAD_BYTES + items.len() * words * 8, Some(Heat::COLD))?;
         let (head, slots) = bytes.split_at_mut(HEAD_BYTES);
         head.fill(0);
         (head[0], head[AT_LEVEL]) = (items.len() as u8, level);
