@@ -28,7 +28,7 @@ pub(crate) const QUEUE_DEPTH: usize = 16;
 const DRAIN_STEP_BYTES: u64 = 8 << 20;
 /// In trap mode it looks after this much whether a fault waits for a page it owes.
 const DRAIN_STEP_TRAPPED_BYTES: u64 = 256 << 10;
-/// A round cleans a 32nd of the budget, or this: a write and a device flush of their own have a price.
+/// A round cleans a 64th of the budget, or this: a write and a device flush of their own have a price.
 const CLEAN_ENOUGH_BYTES: u64 = 8 << 20;
 /// Completed bytes that are worth a device flush of their own, at most.
 const FLUSH_BATCH_BYTES: u64 = 4 << 20;
@@ -143,7 +143,7 @@ impl Cleaner {
         // The device works on the last round's frames while the next are copied.
         self.pump(core, Pump::Poll)?;
         let threshold = self.threshold(core);
-        let least = CLEAN_ENOUGH_BYTES.min(threshold / 32);
+        let least = CLEAN_ENOUGH_BYTES.min(threshold / 64);
         if self.written_bytes >= least.max(1) {
             self.flush_written(core)?;
         }

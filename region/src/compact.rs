@@ -32,7 +32,7 @@ impl Cleaner {
         for _ in 0..VICTIMS_AHEAD {
             let spare = core.appender.lock().spare_segments();
             let left = spare.saturating_sub(clean);
-            if left > slack / 2 {
+            if left > slack / 4 {
                 return Ok(());
             }
             // The final flush waits for the cleaner, on the warning's time, and needs none of this.
@@ -49,12 +49,12 @@ impl Cleaner {
                 return Ok(());
             }
             // A commit writes all that is dirty, hot or not: the more it frees the better. So it comes late, and by then
-            // three quarters of the slack should be dead.
+            // half of the slack should be dead.
             let dead = dead_segments(core).count() as u32;
-            if left <= slack / 16 && dead > slack / 4 {
+            if left <= slack / 32 && dead > slack / 8 {
                 return self.commit_checkpoint(core, false);
             }
-            if dead >= (slack / 2 - left) / 2 * 3 {
+            if dead >= (slack / 4 - left) * 2 {
                 return Ok(());
             }
             let half = core.ledger.geometry().segment_bytes / 2;
