@@ -114,6 +114,20 @@ impl<'h> Lane<'h> {
         self.state_mut().user = Box::new(user);
     }
 
+    /// Starts loading the memory that an object of `bytes` would get now.
+    pub fn prefetch_alloc(&self, bytes: u64) {
+        let state = self.state.as_ref().zip(class_of(bytes));
+        if let Some(&slot) = state.and_then(|(state, class)| state.classes[class].free.last()) {
+            self.guard.prefetch_filled(slot, bytes);
+        }
+    }
+
+    /// Starts loading what is kept about the object at `offset`, which may soon be replaced.
+    #[inline]
+    pub fn prefetch_entry(&self, offset: u64) {
+        self.guard.prefetch_entry(offset);
+    }
+
     /// Fills part of an object that nothing reaches.
     ///
     /// # Errors

@@ -18,9 +18,12 @@ use crate::heat::Heat;
 use crate::lanes::{LaneId, LaneState};
 use crate::planted::Planted;
 use crate::stats::Counters;
+use crate::sys::prefetch;
 
 /// Credit taken from the budget at a time, at most, so that most writes touch only their lane.
 const CREDIT_CHUNK_BYTES: u64 = 4096;
+/// As many lines as a core can wait for at once.
+const FILLED_AHEAD_BYTES: u64 = 12 * 64;
 
 /// What a writer must wait for, with no lane held (see [`crate::Region::satisfy`]), before it tries again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -283,6 +286,22 @@ impl<'r> LaneGuard<'r> {
         });
         self.state.credit_bytes += bytes;
         self.dropped_bytes += bytes;
+    }
+
+    /// Starts loading what is kept about the grain at `offset`: a hint before it is announced or dropped.
+    #[inline]
+    pub fn prefetch_entry(&self, offset: u64) {
+        let word = (offset >> self.core.ledger.geometry().grain_shift) / WORD_GRAINS;
+        self.core.prefetch_entry(self.parity, word as usize);
+    }
+
+    /// Starts loading a range that is about to be filled, and what is kept about it.
+    #[inline]
+    pub fn prefetch_filled(&self, offset: u64, len: u64) {
+        self.prefetch_entry(offset);
+        for line in (offset..offset + len.min(FILLED_AHEAD_BYTES)).step_by(64) {
+            prefetch(self.core.map.base().wrapping_add(line as usize));
+        }
     }
 
     /// How likely data that replace those at `offset`, but are stored elsewhere, will be replaced again soon.

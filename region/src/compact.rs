@@ -17,6 +17,8 @@ use crate::recover::read_tables;
 use crate::stats::Counters;
 use crate::tracking::Tracking;
 
+/// Extents whose homes are asked for ahead.
+const EXTENTS_AHEAD: usize = 16;
 /// Segments emptied at once ahead of need.
 const VICTIMS_AHEAD: u32 = 4;
 
@@ -119,7 +121,11 @@ impl Cleaner {
                 }]
             }
         };
-        for extent in candidates {
+        for (number, &extent) in candidates.iter().enumerate() {
+            // Most are no longer at home here, and where their homes are noted is in no cache.
+            if let Some(coming) = candidates.get(number + EXTENTS_AHEAD) {
+                core.ledger.prefetch_homes(coming.grain, coming.len);
+            }
             self.move_extent(core, victim, extent)?;
             // Nobody has paid for the time to write these again, should this process be killed: only so many.
             while core.buffers_in_use() > COMPACTION_FRAMES {

@@ -147,6 +147,13 @@ impl Core {
         }
     }
 
+    /// Asks for what is kept about a word's grains.
+    #[inline]
+    pub fn prefetch_entry(&self, parity: u64, word: usize) {
+        prefetch(std::ptr::from_ref(self.ledger.dirty_word(parity, word)).cast());
+        self.heat.prefetch(word);
+    }
+
     /// Notes that a bitmap word has become non-zero.
     pub fn summarize(&self, parity: u64, word: usize) {
         self.summary[(parity & 1) as usize][word / 64].fetch_or(1 << (word % 64), AcqRel);

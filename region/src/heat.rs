@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::io::Errno;
 
-use crate::sys::Mapping;
+use crate::sys::{Mapping, prefetch};
 
 /// Words the cleaner's hand passes for one that the cooling hand passes.
 pub(crate) const WORDS_PER_COOLED: usize = 8;
@@ -91,6 +91,11 @@ impl HeatTable {
             places[0].store(after.0, Relaxed);
             places[1].store(after.1, Relaxed);
         }
+    }
+
+    #[inline]
+    pub fn prefetch(&self, word: usize) {
+        prefetch(self.0.base().wrapping_add(word * 16));
     }
 
     /// Of a bitmap word, the grains that are cold.

@@ -69,7 +69,11 @@ impl Store {
 
     fn lanes_of(&self, access: Access<'_>) -> Lanes {
         match access {
-            Access::Key(key) => Lanes::OfKey(self.place(key)),
+            Access::Key(key) => {
+                let place = self.place(key);
+                self.prefetch_bucket(&place);
+                Lanes::OfKey(place)
+            }
             Access::Keys([key]) => Lanes::One(self.place(*key).lane),
             Access::Keys(keys) => {
                 let mut lanes: Vec<_> = keys.iter().map(|key| self.place(*key).lane).collect();

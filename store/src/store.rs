@@ -199,6 +199,7 @@ impl Store {
     /// Reads one key under its shard's lock; an expired key is `None`.
     pub fn read<R>(&self, key: Key<'_>, f: impl FnOnce(Option<Entry<'_>>) -> R) -> R {
         let place = self.place(key);
+        self.prefetch_bucket(&place);
         let lane = self.heap.lock(place.lane);
         f(self.live(&lane, &place, key))
     }

@@ -232,6 +232,18 @@ impl<'s> Tx<'s> {
         find(self.op.lane(place.lane), place, key)
     }
 
+    /// As `find`, where the record found is about to be replaced.
+    fn find_to_replace(&self, place: &Place, key: Key<'_>) -> Option<Found> {
+        if self.op.last_store().is_some() {
+            return self.find(place, key);
+        }
+        let lane = self.op.lane(place.lane);
+        table::find(lane, place.root, place.hash, |record| {
+            lane.prefetch_entry(record);
+            is_of(lane, record, key.db, key.bytes)
+        })
+    }
+
     pub(crate) fn find_live(&self, place: &Place, key: Key<'_>) -> Option<Found> {
         self.find(place, key).filter(|found| self.is_live(place, found))
     }
@@ -256,7 +268,11 @@ impl<'s> Tx<'s> {
         slack_bytes: u64,
     ) -> Result<(), TxError> {
         self.touch(key);
-        let found = self.find(place, key);
+        // Bucket, old record, new record and the ledger's entries of both lie in five places, none in a cache.
+        let value_len = value.iter().map(|part| part.len()).sum::<usize>();
+        let bytes = Header::BYTES + (key.bytes.len() + value_len) as u64 + slack_bytes;
+        self.op.lane(place.lane).prefetch_alloc(bytes);
+        let found = self.find_to_replace(place, key);
         let expire_at_ms = match (expiry, &found) {
             (Expiry::None, _) | (Expiry::Keep, None) => 0,
             (Expiry::AtMs(at_ms), _) => at_ms.max(1),
