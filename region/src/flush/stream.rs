@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 
 use perdura_media::{Completion, Device, DeviceError, WriteQueue};
 
-use crate::append::{Appender, Refusal, frame_bytes, free_buffer, runs, seal};
+use crate::append::{Appender, Refusal, free_buffer, runs};
 use crate::error::RegionError;
 use crate::format::{Extent, Layout};
 use crate::geometry::WORD_GRAINS;
 use crate::ledger::Ledger;
+use crate::seal::{frame_bytes, seal};
 use crate::sys::{Mapping, prefetch};
 
 /// Bitmap words a thread takes at a time: 256 KiB of region at 64 B grains.
