@@ -18,7 +18,7 @@ use crate::observed::Observed;
 use crate::planted::Planted;
 use crate::policy::{self, Mark, PolicyKind, View};
 use crate::promise::Terms;
-use crate::seal::{Packer, frame_bytes, seal};
+use crate::seal::{Packer, frame_bytes, let_go, seal};
 use crate::stats::Counters;
 use crate::sweep::Sweep;
 
@@ -317,7 +317,11 @@ impl Cleaner {
         for completion in self.completions.drain(..) {
             completion.result.map_err(|error| core.latch(&error))?;
             let number = completion.token as u32;
-            done_bytes += frame_bytes(&core.ledger.buffer(number));
+            let buffer = core.ledger.buffer(number);
+            done_bytes += frame_bytes(&buffer);
+            if core.planted == Planted::LetGoWhenWritten {
+                let_go(&buffer);
+            }
             if let Some(frame) = self.on_device.iter_mut().find(|frame| frame.0 == number) {
                 frame.1 = true;
             }

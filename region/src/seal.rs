@@ -124,6 +124,16 @@ fn write_header(mut header: FrameHeader, head: &mut [u8]) {
     head[..FRAME_HEADER_BYTES].copy_from_slice(header.as_bytes());
 }
 
+/// The planted bug: other bytes come where those of a frame lie that whoever takes over would have to write again.
+pub(crate) fn let_go(buffer: &FrameBuffer<'_>) {
+    if let Some(packed) = buffer.packed() {
+        // SAFETY: the device has read it, and it is the cleaner's; that it is not durable is the bug.
+        if let Some(bytes) = unsafe { buffer.packed_mut(0, packed.stored_bytes as usize) } {
+            bytes.fill(0);
+        }
+    }
+}
+
 /// Compresses frames on their way to the device. The cleaner has one.
 #[derive(Debug, Default)]
 pub(crate) struct Packer {

@@ -87,6 +87,11 @@ fn a_block_that_counts_as_loaded_too_early_is_caught() {
 }
 
 #[test]
+fn compressed_bytes_let_go_before_they_are_durable_are_caught() {
+    assert_caught(Planted::LetGoWhenWritten);
+}
+
+#[test]
 fn every_planted_bug_has_a_test_here() {
     let covered = [
         Planted::SkipFlush,
@@ -96,6 +101,7 @@ fn every_planted_bug_has_a_test_here() {
         Planted::AcknowledgeBeforeCommit,
         Planted::FreeBeforeCommit,
         Planted::LoadedTooEarly,
+        Planted::LetGoWhenWritten,
     ];
     assert_eq!(covered, Planted::ALL);
 }
