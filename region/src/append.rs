@@ -27,6 +27,9 @@ use crate::tracking::Tracking;
 /// A frame is not begun in a segment's rest smaller than this.
 const FRAME_MIN_BYTES: u64 = 16 * 1024;
 
+/// A full segment is gone on with if this part of it is free again: smaller frames cost recovery a read each.
+const REOPENED_PART: u64 = 8;
+
 /// Buffers that a sweep leaves free.
 const CAPTURE_BUFFERS: usize = 3;
 // Beside them and the one being filled the device can have a full queue, which shows its rate.
@@ -56,6 +59,10 @@ pub(crate) struct Appender {
     /// Most bytes of a frame: smaller than a segment when the budget is small.
     pub frame_bytes_max: u64,
     current: Option<(u32, u64)>,
+    /// Segments that were full until their last frame turned out shorter, and where they go on.
+    reopened: Vec<(u32, u64)>,
+    /// The last that compaction took up.
+    emptied: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -84,6 +91,8 @@ impl Appender {
             reserve_segments,
             frame_bytes_max,
             current: None,
+            reopened: Vec::new(),
+            emptied: None,
         }
     }
 
@@ -113,14 +122,16 @@ impl Appender {
     }
 
     fn has_place(&self, core: &Core) -> bool {
-        self.place_in_current(core.ledger.geometry().segment_bytes) || self.spare_segments() > 0
+        self.place_in_current(core.ledger.geometry().segment_bytes)
+            || !self.reopened.is_empty()
+            || self.spare_segments() > 0
     }
 
     fn place_in_current(&self, segment_bytes: u64) -> bool {
         self.current.is_some_and(|(_, at)| segment_bytes - at >= FRAME_MIN_BYTES)
     }
 
-    /// The segment that later frames may still go to.
+    /// The segment that the next frame goes to if it has room. Reopened ones come after it.
     pub fn current_segment(&self) -> Option<u32> {
         self.current.map(|(segment, _)| segment)
     }
@@ -199,6 +210,11 @@ impl Appender {
         let Some(&buffer_number) = self.free_buffers.last() else {
             return Err(Refusal::NoBuffer);
         };
+        if !self.place_in_current(segment_bytes)
+            && let Some(place) = self.reopened.pop()
+        {
+            self.current = Some(place);
+        }
         let opened = if self.place_in_current(segment_bytes) {
             None
         } else if self.spare_segments() == 0 {
@@ -214,6 +230,7 @@ impl Appender {
             entry.used_bytes().store(0, Relaxed);
             entry.live_bytes().store(0, Relaxed);
             entry.first_seq().store(seq, Relaxed);
+            entry.begin_writing();
             entry.set_state(SEGMENT_USED);
             self.current = Some((segment, 0));
         }
@@ -250,17 +267,14 @@ impl Appender {
         let end = buffer.segment_offset().load(Relaxed) + frame_bytes(&buffer);
         let entry = ledger.segment(open.segment);
         entry.used_bytes().store(end, Release);
-        if end * 4 >= ledger.geometry().segment_bytes * 3 {
-            entry.set_written();
-        }
         buffer.state().store(BUFFER_SEALED, Release);
         self.closed.push_back(open.buffer);
         self.current = Some((open.segment, end));
     }
 
-    /// A closed frame turned out shorter: what it leaves of `raw_bytes` is given back if nothing has been begun behind it.
-    /// Returns the bytes it keeps. The count of used bytes shrinks here, before the frame is marked as packed: a kill in
-    /// between leaves one that is written as it was, and counted again by whoever writes it.
+    /// A closed frame turned out shorter: what it leaves of `raw_bytes` is given back if nothing has been begun behind it,
+    /// and its segment is gone on with. Returns the bytes it keeps. The count of used bytes shrinks here, before the frame
+    /// is marked as packed: a kill in between leaves one that is written as it was, and counted again by whoever writes it.
     pub fn give_back(
         &mut self,
         ledger: &Ledger,
@@ -270,14 +284,38 @@ impl Appender {
     ) -> u64 {
         let segment = buffer.segment().load(Relaxed) as u32;
         let at = buffer.segment_offset().load(Relaxed);
-        let is_last = self.current == Some((segment, at + raw_bytes))
+        let entry = ledger.segment(segment);
+        let is_last = entry.used_bytes().load(Relaxed) == at + raw_bytes
             && self.open.is_none_or(|open| open.segment != segment);
         if !is_last {
             return raw_bytes;
         }
-        ledger.segment(segment).used_bytes().store(at + stored_bytes, Release);
-        self.current = Some((segment, at + stored_bytes));
+        let end = at + stored_bytes;
+        entry.used_bytes().store(end, Release);
+        let segment_bytes = ledger.geometry().segment_bytes;
+        if self.current_segment() == Some(segment) {
+            self.current = Some((segment, end));
+        } else if self.emptied != Some(segment)
+            && segment_bytes - end >= FRAME_MIN_BYTES.max(segment_bytes / REOPENED_PART)
+        {
+            self.reopened.push((segment, end));
+        }
         stored_bytes
+    }
+
+    /// The segment is freed: it is not gone on with.
+    pub fn leave(&mut self, segment: u32) {
+        self.reopened.retain(|(reopened, _)| *reopened != segment);
+    }
+
+    /// From now on nothing more goes to this segment, until the next one is emptied. False: it is being filled.
+    pub fn begin_emptying(&mut self, segment: u32) -> bool {
+        if self.current_segment() == Some(segment) {
+            return false;
+        }
+        self.leave(segment);
+        self.emptied = Some(segment);
+        true
     }
 
     /// Ends the open frame with `flags`, beginning an empty one if none is open.

@@ -282,9 +282,11 @@ impl Cleaner {
             if core.planted == Planted::CleanAtCopy {
                 core.budget.give_back(&core.ledger, buffer.charged_bytes().swap(0, AcqRel));
             }
-            let at = core.layout.segment_at(buffer.segment().load(Relaxed) as u32)
-                + buffer.segment_offset().load(Relaxed);
+            let segment = buffer.segment().load(Relaxed) as u32;
+            let at = core.layout.segment_at(segment) + buffer.segment_offset().load(Relaxed);
             let len = frame_bytes(&buffer);
+            let segment_bytes = core.ledger.geometry().segment_bytes;
+            core.ledger.segment(segment).count_written(len, segment_bytes);
             Counters::add(&core.stats.frames, 1);
             Counters::add(&core.stats.device_bytes, len);
             // Before the write: an engine may carry it out at once.

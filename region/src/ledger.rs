@@ -32,6 +32,9 @@ pub const NO_HOME: u32 = 0;
 const HEADER_BYTES: u64 = 4096;
 const SEGMENT_ENTRY_BYTES: u64 = 32;
 const BUFFER_CONTROL_BYTES: u64 = 64;
+/// In a segment's first word: its state below, whether it was ever written, and behind that how much of it since it was
+/// begun. A hint, which older programs leave alone.
+const WRITTEN_BLOCKS_SHIFT: u32 = 33;
 
 /// Words of the header.
 #[derive(Clone, Copy)]
@@ -380,8 +383,10 @@ impl<'l> SegmentEntry<'l> {
     }
     /// Sets the state.
     pub fn set_state(&self, state: u64) {
-        // One owner changes the state at a time: the appender that takes it, the commit that frees it.
-        self.words[0].store(self.words[0].load(Relaxed) & !0xffff_ffff | state, Release);
+        // One owner changes the state at a time: the appender that takes it, the commit that frees it. Another may be
+        // counting what is written.
+        let _ =
+            self.words[0].fetch_update(AcqRel, Relaxed, |word| Some(word & !0xffff_ffff | state));
     }
     /// Whether its space on the device has been written at least once (not only reserved).
     pub fn was_written(&self) -> bool {
@@ -390,6 +395,18 @@ impl<'l> SegmentEntry<'l> {
     /// Remembers that its space has been written.
     pub fn set_written(&self) {
         self.words[0].fetch_or(1 << 32, AcqRel);
+    }
+    /// It is filled anew: nothing is counted of what was written to it.
+    pub fn begin_writing(&self) {
+        self.words[0].fetch_and((1 << WRITTEN_BLOCKS_SHIFT) - 1, AcqRel);
+    }
+    /// So much of it has been written, once it was begun: at three quarters it counts as written.
+    pub fn count_written(&self, bytes: u64, segment_bytes: u64) {
+        let word = self.words[0].fetch_add((bytes / 4096) << WRITTEN_BLOCKS_SHIFT, AcqRel);
+        let written_bytes = (word >> WRITTEN_BLOCKS_SHIFT) * 4096 + bytes;
+        if written_bytes * 4 >= segment_bytes * 3 {
+            self.set_written();
+        }
     }
     /// Bytes of frames in it, from its start.
     pub fn used_bytes(&self) -> &'l AtomicU64 {

@@ -222,9 +222,10 @@ impl Worker<'_, '_> {
         while let Some(number) = self.appender.closed.pop_front() {
             let buffer = ledger.buffer(number);
             seal(ledger, &buffer, image_id, ledger.epoch().load(Relaxed));
-            let at = layout.segment_at(buffer.segment().load(Relaxed) as u32)
-                + buffer.segment_offset().load(Relaxed);
+            let segment = buffer.segment().load(Relaxed) as u32;
+            let at = layout.segment_at(segment) + buffer.segment_offset().load(Relaxed);
             let len = frame_bytes(&buffer);
+            ledger.segment(segment).count_written(len, ledger.geometry().segment_bytes);
             self.written.device_bytes += len;
             // SAFETY: the buffer lies in the ledger's mapping, which outlives this call's queue (dropping
             // the queue waits), and is this thread's own until its completion is reaped.
