@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use std::sync::Arc;
 
 use perdura_media::sim::SimDevice;
@@ -404,4 +406,29 @@ fn chunks_that_lie_about_their_lengths_are_refused_though_their_checksums_are_ri
         }
     }
     assert!(chunks > 5 && impossible > 5, "{chunks} chunks, {impossible} impossible");
+}
+
+#[test]
+fn pages_that_are_trapped_are_compressed_too() {
+    for kind in support::modes() {
+        let config = || Config { compression: Compression::Lz4, ..support::config(kind) };
+        let device = SimDevice::new(0, 1);
+        let region = support::open(&device, config());
+        let base = region.trapped().unwrap().as_ptr() as usize;
+        for round in 0..3 {
+            for page in 0..256 {
+                for word in 0..512 {
+                    support::store(base, page * support::PAGE + word * 8, page * 7 + round);
+                }
+            }
+            region.checkpoint().unwrap();
+        }
+        let stats = region.stats();
+        assert!(stats.compression_out_bytes * 10 < stats.compression_in_bytes, "{stats:?}");
+        support::storm(&region, 5, 2, 2_000);
+        let before = support::memory(&region);
+        region.close(2).unwrap();
+        drop(region);
+        assert!(support::memory(&support::open(&device, config())) == before, "{kind:?}");
+    }
 }
