@@ -25,11 +25,13 @@ pub enum Planted {
     LoadedTooEarly,
     /// The bytes of a compressed frame are let go when the device has taken them, not when they are durable.
     LetGoWhenWritten,
+    /// What a compressed frame does not need is given back though another frame was begun behind it.
+    GiveBackAlways,
 }
 
 impl Planted {
     /// All bugs, for tests that must catch each.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::SkipFlush,
         Self::DropChecksum,
         Self::OpenBeforeAccounting,
@@ -38,6 +40,7 @@ impl Planted {
         Self::FreeBeforeCommit,
         Self::LoadedTooEarly,
         Self::LetGoWhenWritten,
+        Self::GiveBackAlways,
     ];
 
     /// Name on the command line.
@@ -52,6 +55,7 @@ impl Planted {
             Self::FreeBeforeCommit => "free-before-commit",
             Self::LoadedTooEarly => "loaded-too-early",
             Self::LetGoWhenWritten => "let-go-when-written",
+            Self::GiveBackAlways => "give-back-always",
         }
     }
 }

@@ -17,6 +17,7 @@ use crate::format::{
     FrameHeader, checksum, frame_body_bytes, lengths_bytes,
 };
 use crate::ledger::{FrameBuffer, Ledger, Packed};
+use crate::planted::Planted;
 use crate::stats::Counters;
 
 /// Bytes of the frame in this buffer, on the device.
@@ -192,7 +193,10 @@ impl Packer {
         };
         // No frame is begun behind this one until it is marked: they would overlap if it had to be written as it was.
         let mut appender = core.appender.lock();
-        let kept_bytes = appender.give_back(ledger, buffer, raw_total as u64, total as u64);
+        let kept_bytes = match core.planted {
+            Planted::GiveBackAlways => total as u64,
+            _ => appender.give_back(ledger, buffer, raw_total as u64, total as u64),
+        };
         header.total_bytes = (kept_bytes as u32).into();
         write_header(header, head);
         buffer.set_packed(Some(Packed { stored_bytes: total as u64, kept_bytes }));
