@@ -96,8 +96,8 @@ fn over_budgets(
 ) -> Result<Vec<YcsbResult>, TargetError> {
     let at = |percent: f64| YcsbSettings {
         workload,
-        side: side(percent),
-        compare: Some(side(100.0)),
+        side: side(base, percent),
+        compare: Some(side(base, 100.0)),
         ablate_recency: false,
         runs: budgets.len() as u64,
         ..base.clone()
@@ -113,8 +113,8 @@ fn over_budgets(
     points.collect()
 }
 
-fn side(percent: f64) -> SideSettings {
-    SideSettings { budget: BudgetShare::Percent(percent), recency: true }
+fn side(base: &YcsbSettings, percent: f64) -> SideSettings {
+    SideSettings { budget: BudgetShare::Percent(percent), ..base.side }
 }
 
 fn causes(base: &YcsbSettings, progress: Progress<'_>) -> Result<Vec<YcsbResult>, TargetError> {
@@ -123,8 +123,8 @@ fn causes(base: &YcsbSettings, progress: Progress<'_>) -> Result<Vec<YcsbResult>
     };
     let as_set_up = YcsbSettings {
         workload: a,
-        side: side(BUDGET_OF_CAUSES),
-        compare: Some(side(100.0)),
+        side: side(base, BUDGET_OF_CAUSES),
+        compare: Some(side(base, 100.0)),
         ablate_recency: true,
         ..base.clone()
     };

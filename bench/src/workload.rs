@@ -138,6 +138,8 @@ pub struct Layout {
     pub write_all: bool,
     names: Vec<Vec<u8>>,
     keys: KeyShape,
+    /// Share of the values' bytes that repeat, percent.
+    pub repeating_percent: u32,
 }
 
 /// What keys look like.
@@ -152,7 +154,13 @@ impl Layout {
     /// Fields are named `field0`, ….
     pub fn new(kind: RecordKind, fields: usize, field_bytes: usize, write_all: bool) -> Self {
         let names = (0..fields).map(|field| format!("field{field}").into_bytes()).collect();
-        Self { kind, fields, field_bytes, write_all, names, keys: KeyShape::Ycsb }
+        let keys = KeyShape::Ycsb;
+        Self { kind, fields, field_bytes, write_all, names, keys, repeating_percent: 0 }
+    }
+
+    /// The same with values of which so much can be compressed away.
+    pub fn with_repeating(self, percent: u32) -> Self {
+        Self { repeating_percent: percent, ..self }
     }
 
     /// The same with keys of 16 bytes, as embedded engines are mostly measured.
@@ -212,16 +220,25 @@ pub fn write_key(number: u64, out: &mut Vec<u8>) {
     let _ = write!(out, "user{}", fnv64(number));
 }
 
-/// Random letters that values are pieces of.
+/// Letters that values are pieces of: random ones, and phrases that come again and again.
 #[derive(Debug)]
 pub struct Pool(Vec<u8>);
 
 impl Pool {
-    /// Enough for values of `value_bytes` to differ.
-    pub fn new(seed: u64, value_bytes: usize) -> Self {
+    /// Enough for values to differ.
+    pub fn new(seed: u64, layout: &Layout) -> Self {
         let mut random = Random::seed_from_u64(seed ^ 0x7065_7264_7572_6121);
-        let len = POOL_BYTES + value_bytes;
-        Self((0..len).map(|_| random.random_range(b' '..=b'~')).collect())
+        let len = POOL_BYTES + layout.field_bytes;
+        let mut letters: Vec<u8> = (0..len).map(|_| random.random_range(b' '..=b'~')).collect();
+        let (phrases, rest) = letters.split_at_mut(PHRASES * PHRASE_BYTES);
+        // Drawn after the letters: these are the same whatever repeats.
+        for piece in rest.chunks_exact_mut(PHRASE_BYTES) {
+            if random.random_ratio(layout.repeating_percent, 100) {
+                let from = random.random_range(0..PHRASES) * PHRASE_BYTES;
+                piece.copy_from_slice(&phrases[from..from + PHRASE_BYTES]);
+            }
+        }
+        Self(letters)
     }
 
     /// A value.
@@ -232,6 +249,9 @@ impl Pool {
 }
 
 const POOL_BYTES: usize = 1 << 20;
+/// What repeats, and of how many letters.
+const PHRASES: usize = 16;
+const PHRASE_BYTES: usize = 32;
 
 /// Which records are there: those loaded, and those inserted since.
 ///

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use perdura_media::file::{Direct, Engine};
 use perdura_region::region::{BUDGET_MIN_BYTES, REGION_MIN_BYTES};
-use perdura_region::{Config, PolicyKind, TrackingKind};
+use perdura_region::{Compression, Config, PolicyKind, TrackingKind};
 
 use crate::causes::{Causes, trap_ns};
 use crate::dist::{Chooser, Distribution};
@@ -116,6 +116,8 @@ pub struct SideSettings {
     pub budget: BudgetShare,
     /// Whether it is noted which dirty data are written again.
     pub recency: bool,
+    /// Whether what is written to the SSD is compressed.
+    pub compression: Compression,
 }
 
 /// A budget.
@@ -199,6 +201,7 @@ impl YcsbSettings {
             fields: self.layout.fields,
             field_bytes: self.layout.field_bytes,
             write_all_fields: self.layout.write_all,
+            values_repeating_percent: self.layout.repeating_percent,
             operations,
             duration_ns,
             threads: self.threads,
@@ -233,6 +236,7 @@ impl YcsbSettings {
             tracking: setup.tracking,
             policy: setup.policy,
             recency: side.recency,
+            compression: side.compression,
             seed: self.seed,
             ..Config::new(memory_bytes, budget_bytes)
         };
@@ -284,7 +288,7 @@ pub(crate) struct Bed {
 impl Bed {
     pub fn prepare(settings: &YcsbSettings, progress: Progress<'_>) -> Result<Self, TargetError> {
         let machine = Machine::here();
-        let pool = Pool::new(settings.seed, settings.layout.field_bytes);
+        let pool = Pool::new(settings.seed, &settings.layout);
         let sides = settings.sides();
         let targets =
             sides.iter().map(|side| open(settings, side)).collect::<Result<Vec<_>, _>>()?;
@@ -395,9 +399,15 @@ fn open(settings: &YcsbSettings, side: &SideSettings) -> Result<Box<dyn Target>,
                 dir: setup.dir.clone(),
                 memory_bytes: settings.memory_bytes(setup),
                 budget_bytes,
-                extra: ["--checkpoint", &checkpoint, "--policy", setup.policy.name()]
-                    .map(str::to_owned)
-                    .to_vec(),
+                extra: [
+                    ["--checkpoint", &checkpoint],
+                    ["--policy", setup.policy.name()],
+                    ["--compress", side.compression.name()],
+                ]
+                .concat()
+                .into_iter()
+                .map(str::to_owned)
+                .collect(),
             };
             Box::new(SpawnedTarget::start(&options, &layout, indexed)?)
         }
@@ -520,6 +530,8 @@ impl Measured {
         let per_s = |bytes: u64| bytes as f64 / (elapsed_ns as f64 / 1e9);
         let budget_bytes = since.get("budget_bytes");
         let data_bytes = settings.data_bytes() as f64;
+        let has_compressed = since.get("compression_in_bytes").is_some_and(|bytes| bytes > 0);
+        let compressed = |name| since.get(name).filter(|_| has_compressed);
         Ok(SideResult {
             target: target_name,
             budget_percent: budget_bytes.map(|_| match self.side.budget {
@@ -528,6 +540,10 @@ impl Measured {
             }),
             budget_bytes,
             dirty_bytes_max: since.get("dirty_bytes_max"),
+            compression: settings.place.setup().map(|_| self.side.compression.name().into()),
+            compression_in_bytes: compressed("compression_in_bytes"),
+            compression_out_bytes: compressed("compression_out_bytes"),
+            compression_cpu_ns: compressed("compression_cpu_ns"),
             operations,
             elapsed_ns,
             throughput_ops_per_s: operations as f64 / (elapsed_ns as f64 / 1e9),

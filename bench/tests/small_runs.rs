@@ -12,7 +12,7 @@ use perdura_bench::sweep::{SweepSettings, sweep};
 use perdura_bench::workload::{Layout, RecordKind, Workload};
 use perdura_bench::ycsb::{BudgetShare, Place, Setup, SideSettings, YcsbSettings, run};
 use perdura_media::file::{Direct, Engine};
-use perdura_region::{PolicyKind, TrackingKind, TrapKind};
+use perdura_region::{Compression, PolicyKind, TrackingKind, TrapKind};
 
 const RECORDS: u64 = 2000;
 const OPERATIONS: u64 = 6000;
@@ -31,7 +31,11 @@ fn setup(dir: &Path, tracking: TrackingKind) -> Setup {
 }
 
 fn settings(letter: &str, place: Place, kind: RecordKind) -> YcsbSettings {
-    let budget = |percent| SideSettings { budget: BudgetShare::Percent(percent), recency: true };
+    let budget = |percent| SideSettings {
+        budget: BudgetShare::Percent(percent),
+        recency: true,
+        compression: Compression::Off,
+    };
     YcsbSettings {
         workload: Workload::parse(letter).unwrap(),
         distribution: None,

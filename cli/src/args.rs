@@ -102,6 +102,10 @@ pub struct PlaceArgs {
     /// [default: clock-pro].
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,
+    /// Compress what cleaning and checkpoints write to the SSD: `lz4` or `off`. What may be dirty stays the same, as if
+    /// nothing shrank; the emergency flush compresses nothing [default: off].
+    #[arg(long, value_name = "METHOD")]
+    pub compress: Option<String>,
     /// Space of the log as a share of the memory [default: 200%].
     #[arg(long, value_name = "PERCENT")]
     pub log: Option<String>,
@@ -165,7 +169,7 @@ pub struct CutArgs {
     #[arg(long, value_name = "N")]
     pub only: Option<u64>,
     /// Plant a bug that must be caught: skip-flush, drop-checksum, open-before-accounting, clean-at-copy,
-    /// acknowledge-before-commit, free-before-commit.
+    /// acknowledge-before-commit, free-before-commit, loaded-too-early, let-go-when-written, give-back-always.
     #[arg(long, value_name = "BUG")]
     pub plant: Option<String>,
 }

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use perdura_heap::Heap;
 use perdura_media::{Bytes, BytesPerSecond, Clock, RealClock, format_duration};
-use perdura_region::Region;
 use perdura_region::directory::Directory;
 use perdura_region::holder::Watch;
 use perdura_region::region::Origin;
+use perdura_region::{Compression, Region};
 use perdura_server::{Durability, Listener, ServerConfig, StopFlag};
 use perdura_store::{Store, StoreOptions};
 
@@ -124,9 +124,18 @@ fn finish(
 fn account(region: &Region) -> String {
     let stats = region.stats();
     let time = |ns| format_duration(Duration::from_nanos(ns));
+    let compressed = match region.compression() {
+        Compression::Off => String::new(),
+        Compression::Lz4 => format!(
+            "compressed {} to {} in {} of processor time\n",
+            Bytes(stats.compression_in_bytes),
+            Bytes(stats.compression_out_bytes),
+            time(stats.compression_cpu_ns),
+        ),
+    };
     format!(
         "wrote {} to the SSD: {} cleaned, {} for {} checkpoints and {} group commits, {} captured, {} compacted\n\
-         {} stalls, {} together, {} the longest; at most {} dirty",
+         {compressed}{} stalls, {} together, {} the longest; at most {} dirty",
         Bytes(stats.device_bytes),
         Bytes(stats.cleaned_bytes),
         Bytes(stats.drained_bytes),
@@ -178,6 +187,7 @@ fn banner(directory: &Directory, server: &ServerConfig, grace: Duration) -> Stri
          image            {origin}; {device}\n\
          memory           {locked}\n\
          tracking         {tracking}\n\
+         compression      {compression}\n\
          promise          at most {budget} dirty{cap}, flushed in {time} (warning {grace})\n\
          proven rate      {rate} (slowest part of {proof} written in the flush's own layout)\n\
          covered          {covered}\n\
@@ -190,6 +200,7 @@ fn banner(directory: &Directory, server: &ServerConfig, grace: Duration) -> Stri
         device = region.describe_device(),
         locked = region.describe_memory(),
         tracking = region.describe_tracking(),
+        compression = region.compression().name(),
         budget = Bytes(promise.budget_bytes),
         cap = if promise.covers_whole_region { " (all of the memory)" } else { "" },
         time = format_duration(promise.flush_time),

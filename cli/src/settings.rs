@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use perdura_media::{Bytes, Direct, Energy, Engine, Joules, Percent, Watts, parse_duration};
 use perdura_region::directory::{self, Settings};
 use perdura_region::promise::BudgetWish;
-use perdura_region::{Config, PolicyKind};
+use perdura_region::{Compression, Config, PolicyKind};
 use perdura_server::{Durability, EventQueue, ServerConfig};
 
 use crate::args::{PlaceArgs, ServeArgs};
@@ -69,6 +69,7 @@ pub fn place(args: &PlaceArgs, holder: Option<fn() -> Command>) -> Result<Settin
         })?;
     }
     config.policy = policy(&args.policy)?;
+    config.compression = compression("compress", &args.compress)?;
     let warning = match (time("grace", &args.grace)?, &args.joules, &args.watts) {
         (Some(grace), _, _) => grace,
         (None, Some(joules), Some(watts)) => {
@@ -100,6 +101,11 @@ pub fn policy(name: &Option<String>) -> Result<PolicyKind> {
         let names: Vec<_> = PolicyKind::ALL.iter().map(|kind| kind.name()).collect();
         format!("--policy {name}: expected one of {}", names.join(", "))
     })
+}
+
+/// Whether what is written is compressed.
+pub fn compression(option: &str, name: &Option<String>) -> Result<Compression> {
+    one_of(option, name, &Compression::ALL)
 }
 
 /// Time between checkpoints.

@@ -41,6 +41,7 @@ fn values_that_make_no_sense_are_named() {
         (&["--grace", "10ms"], &["leaves nothing"]),
         (&["--joules", "0J", "--watts", "5W"], &["energy", "zero"]),
         (&["--policy", "best"], &["--policy", "segmented"]),
+        (&["--compress", "zip"], &["--compress", "lz4"]),
         (&["--durability", "maybe"], &["--durability", "fsync"]),
         (&["--events", "select"], &["--events", "epoll"]),
         (&["--log", "50%"], &["125 %"]),

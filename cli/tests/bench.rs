@@ -120,6 +120,29 @@ fn all_workloads_against_serve() {
 }
 
 #[test]
+fn compression_is_measured_beside_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let (json, images) = (dir.path().join("result"), dir.path().join("images"));
+    let words = ["--workload", "a", "--dir", images.to_str().unwrap(), "--budget", "11%"];
+    let packed = ["--repeating", "75%", "--compress", "lz4", "--compare-compress", "off"];
+    let both = [&words[..], &packed].concat();
+    for both in [both.clone(), [&both[..], &["--spawn", "--checkpoint", "50ms"]].concat()] {
+        let result = ycsb(&both, &json);
+        assert!(result["ratio"].is_number(), "{result}");
+        let figure =
+            |name: &str| result[name].as_u64().unwrap_or_else(|| panic!("{name}: {result}"));
+        assert!(figure("compression_out_bytes") < figure("compression_in_bytes"), "{result}");
+        assert!(figure("compression_cpu_ns") > 0, "{result}");
+        assert_eq!(
+            (&result["compression"], &result["compare"]["compression"]),
+            (&"lz4".into(), &"off".into())
+        );
+        assert!(result["compare"]["compression_in_bytes"].is_null(), "{result}");
+        assert_eq!(result["configuration"]["values_repeating_percent"], 75);
+    }
+}
+
+#[test]
 fn two_budgets_embedded_and_served_give_a_ratio() {
     let dir = tempfile::tempdir().unwrap();
     let (json, images) = (dir.path().join("result"), dir.path().join("images"));

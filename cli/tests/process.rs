@@ -49,6 +49,46 @@ fn killed_under_load_and_started_again_nothing_acknowledged_is_missing() {
 }
 
 #[test]
+fn compressed_on_the_ssd_everything_is_there_killed_warned_and_without_compression_again() {
+    let dir = dir();
+    let packed = [&SETTINGS[..], &["--compress", "lz4", "--checkpoint", "100ms"]].concat();
+    let mut acknowledged = 0;
+    let mut server = Server::start(dir.path(), &packed);
+    for end in ["KILL", "KILL", "TERM"] {
+        assert!(server.banner.contains("compression      lz4"), "{}", server.banner);
+        acknowledged = verify(&server, acknowledged);
+        let writer = load_for(&server, acknowledged, 400);
+        let (before, after) = (server.figure("compression_in_bytes"), server.figure("frames"));
+        assert!(before > 0 && after > 0, "nothing was compressed");
+        server.signal(end);
+        assert_eq!(server.wait(), (end == "TERM").then_some(0));
+        acknowledged = writer.join().unwrap();
+        if end == "TERM" {
+            wait_until("the holder's end", || holder_of(dir.path()).is_none());
+        }
+        server = Server::start(dir.path(), &packed);
+    }
+    verify(&server, acknowledged);
+    let mut client = server.client();
+    for key in 0..2_000 {
+        let value = format!("{key:>8}").repeat(128);
+        assert_eq!(client.ask(&["SET", &format!("shrinks:{key}"), &value]), "+OK");
+    }
+    wait_until("compressed frames", || server.figure("compressed_frames") > 0);
+    let (before, after) =
+        (server.figure("compression_in_bytes"), server.figure("compression_out_bytes"));
+    assert!(after < before, "{before} bytes became {after}");
+    assert!(server.figure("compression_cpu_ns") > 0);
+    stop(server, dir.path());
+    let server = Server::start(dir.path(), &SETTINGS);
+    assert!(server.banner.contains("compression      off"), "{}", server.banner);
+    verify(&server, acknowledged);
+    let value = format!("{:>8}", 1_999).repeat(128);
+    assert_eq!(server.client().ask(&["GET", "shrinks:1999"]), value);
+    stop(server, dir.path());
+}
+
+#[test]
 fn warned_it_stops_in_time_and_the_image_alone_has_everything() {
     let dir = dir();
     let mut server = Server::start(dir.path(), &SETTINGS);

@@ -7,20 +7,21 @@ use libfuzzer_sys::fuzz_target;
 use perdura_media::sim::SimDevice;
 use perdura_media::{BlockBuf, Device, SimClock};
 use perdura_region::fuzzing::repair_checksums;
-use perdura_region::{Config, LaneId, Region};
+use perdura_region::{Compression, Config, LaneId, Region};
 
-/// A small image with frames of several kinds, after a few checkpoints and a group commit.
+/// A small image with frames of several kinds, compressed and not, after a few checkpoints and a group commit.
 static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let device = SimDevice::new(0, 1);
     let region = Region::open(Arc::new(device.clone()), Arc::new(SimClock::new(1)), config()).unwrap();
     for round in 0..6u64 {
         let mut lane = region.lock(LaneId(0));
         for at in (round * 64..200_000).step_by(4_160) {
-            lane.write(at, &[round as u8 + 1; 100]).unwrap();
+            lane.write(at, &[round as u8 + 1; 400]).unwrap();
         }
         drop(lane);
         if round % 2 == 0 { region.checkpoint().unwrap() } else { region.commit_group().unwrap() }
     }
+    assert!(region.stats().compressed_frames > 2);
     device.snapshot_durable()
 });
 
@@ -31,6 +32,7 @@ fn config() -> Config {
         lanes: Some(1),
         thread: false,
         checkpoint_every: None,
+        compression: Compression::Lz4,
         ..Config::new(1 << 20, 512 << 10)
     }
 }

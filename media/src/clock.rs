@@ -11,6 +11,8 @@ pub trait Clock: Send + Sync {
     fn now_ns(&self) -> u64;
     /// Milliseconds since the Unix epoch; may jump when the machine's time is set.
     fn unix_ms(&self) -> u64;
+    /// Processor time of the calling thread, nanoseconds since an arbitrary start.
+    fn thread_cpu_ns(&self) -> u64;
     /// Returns when at least `duration_ns` nanoseconds of this clock have passed.
     fn sleep_ns(&self, duration_ns: u64);
 }
@@ -29,6 +31,11 @@ impl Clock for RealClock {
         let now = clock_gettime(ClockId::Realtime);
         // A machine set to a time before 1970 reads as 1970.
         u64::try_from(now.tv_sec).unwrap_or(0) * 1000 + now.tv_nsec as u64 / NS_PER_MS
+    }
+
+    fn thread_cpu_ns(&self) -> u64 {
+        let now = clock_gettime(ClockId::ThreadCPUTime);
+        now.tv_sec as u64 * NS_PER_S + now.tv_nsec as u64
     }
 
     fn sleep_ns(&self, duration_ns: u64) {
@@ -80,6 +87,11 @@ impl Clock for SimClock {
         self.unix_base_ms.load(Ordering::Acquire).wrapping_add(self.now_ns() / NS_PER_MS)
     }
 
+    /// All of the time is the caller's.
+    fn thread_cpu_ns(&self) -> u64 {
+        self.now_ns()
+    }
+
     fn sleep_ns(&self, duration_ns: u64) {
         self.advance_ns(duration_ns);
     }
@@ -98,6 +110,9 @@ mod tests {
         RealClock.sleep_ns(0);
         assert!(RealClock.now_ns() >= first_ns);
         assert!(RealClock.unix_ms() > 1_700_000_000_000);
+        let first_cpu_ns = RealClock.thread_cpu_ns();
+        let spun = (0..100_000u64).fold(0, |sum, n| std::hint::black_box(sum ^ n));
+        assert!(RealClock.thread_cpu_ns() > first_cpu_ns, "{spun}");
     }
 
     #[test]

@@ -12,23 +12,23 @@ use std::sync::atomic::fence;
 use crate::announce::Need;
 use crate::clean::QUEUE_DEPTH;
 use crate::core::Core;
-use crate::format::{
-    CHECK_BYTES, Extent, FORMAT_VERSION, FRAME_HEADER_BYTES, FRAME_MAGIC, FrameHeader, checksum,
-    frame_body_bytes,
-};
+use crate::format::{CHECK_BYTES, Extent, FRAME_HEADER_BYTES};
 use crate::geometry::WORD_GRAINS;
 use crate::image::BUFFERS;
 use crate::ledger::{
     BUFFER_FILLING, BUFFER_FREE, BUFFER_SEALED, FrameBuffer, Ledger, NO_HOME, SEGMENT_FREE,
     SEGMENT_USED,
 };
+use crate::seal::frame_bytes;
 use crate::stats::Counters;
 use crate::sys::Mapping;
 use crate::tracking::Tracking;
-use zerocopy::IntoBytes;
 
 /// A frame is not begun in a segment's rest smaller than this.
 const FRAME_MIN_BYTES: u64 = 16 * 1024;
+
+/// A full segment is gone on with if this part of it is free again: smaller frames cost recovery a read each.
+const REOPENED_PART: u64 = 8;
 
 /// Buffers that a sweep leaves free.
 const CAPTURE_BUFFERS: usize = 3;
@@ -59,6 +59,10 @@ pub(crate) struct Appender {
     /// Most bytes of a frame: smaller than a segment when the budget is small.
     pub frame_bytes_max: u64,
     current: Option<(u32, u64)>,
+    /// Segments that were full until their last frame turned out shorter, and where they go on.
+    reopened: Vec<(u32, u64)>,
+    /// The last that compaction took up.
+    emptied: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -87,6 +91,8 @@ impl Appender {
             reserve_segments,
             frame_bytes_max,
             current: None,
+            reopened: Vec::new(),
+            emptied: None,
         }
     }
 
@@ -116,14 +122,16 @@ impl Appender {
     }
 
     fn has_place(&self, core: &Core) -> bool {
-        self.place_in_current(core.ledger.geometry().segment_bytes) || self.spare_segments() > 0
+        self.place_in_current(core.ledger.geometry().segment_bytes)
+            || !self.reopened.is_empty()
+            || self.spare_segments() > 0
     }
 
     fn place_in_current(&self, segment_bytes: u64) -> bool {
         self.current.is_some_and(|(_, at)| segment_bytes - at >= FRAME_MIN_BYTES)
     }
 
-    /// The segment that later frames may still go to.
+    /// The segment that the next frame goes to if it has room. Reopened ones come after it.
     pub fn current_segment(&self) -> Option<u32> {
         self.current.map(|(segment, _)| segment)
     }
@@ -202,6 +210,11 @@ impl Appender {
         let Some(&buffer_number) = self.free_buffers.last() else {
             return Err(Refusal::NoBuffer);
         };
+        if !self.place_in_current(segment_bytes)
+            && let Some(place) = self.reopened.pop()
+        {
+            self.current = Some(place);
+        }
         let opened = if self.place_in_current(segment_bytes) {
             None
         } else if self.spare_segments() == 0 {
@@ -217,19 +230,21 @@ impl Appender {
             entry.used_bytes().store(0, Relaxed);
             entry.live_bytes().store(0, Relaxed);
             entry.first_seq().store(seq, Relaxed);
+            entry.begin_writing();
             entry.set_state(SEGMENT_USED);
             self.current = Some((segment, 0));
         }
         let Some((segment, at)) = self.current else { return Err(Refusal::NoSegment) };
         self.free_buffers.pop();
         let buffer = ledger.buffer(buffer_number);
+        // As if nothing of it could be compressed: whether it can is known when it is full.
         let limit = (segment_bytes - at).min(self.frame_bytes_max.max(FRAME_MIN_BYTES));
         buffer.segment().store(u64::from(segment), Relaxed);
         buffer.segment_offset().store(at, Relaxed);
         buffer.fill().store(0, Relaxed);
         buffer.charged_bytes().store(0, Relaxed);
         buffer.flags().store(0, Relaxed);
-        buffer.limit_bytes().store(limit, Relaxed);
+        buffer.set_packed(None);
         buffer.seq().store(seq, Relaxed);
         buffer.state().store(BUFFER_FILLING, Release);
         let open = OpenFrame {
@@ -252,12 +267,55 @@ impl Appender {
         let end = buffer.segment_offset().load(Relaxed) + frame_bytes(&buffer);
         let entry = ledger.segment(open.segment);
         entry.used_bytes().store(end, Release);
-        if end * 4 >= ledger.geometry().segment_bytes * 3 {
-            entry.set_written();
-        }
         buffer.state().store(BUFFER_SEALED, Release);
         self.closed.push_back(open.buffer);
         self.current = Some((open.segment, end));
+    }
+
+    /// A closed frame turned out shorter: what it leaves of `raw_bytes` is given back if nothing has been begun behind it,
+    /// and its segment is gone on with. Returns the bytes it keeps. The count of used bytes shrinks here, before the frame
+    /// is marked as packed: a kill in between leaves one that is written as it was, and counted again by whoever writes it.
+    pub fn give_back(
+        &mut self,
+        ledger: &Ledger,
+        buffer: &FrameBuffer<'_>,
+        raw_bytes: u64,
+        stored_bytes: u64,
+    ) -> u64 {
+        let segment = buffer.segment().load(Relaxed) as u32;
+        let at = buffer.segment_offset().load(Relaxed);
+        let entry = ledger.segment(segment);
+        let is_last = entry.used_bytes().load(Relaxed) == at + raw_bytes
+            && self.open.is_none_or(|open| open.segment != segment);
+        if !is_last {
+            return raw_bytes;
+        }
+        let end = at + stored_bytes;
+        entry.used_bytes().store(end, Release);
+        let segment_bytes = ledger.geometry().segment_bytes;
+        if self.current_segment() == Some(segment) {
+            self.current = Some((segment, end));
+        } else if self.emptied != Some(segment)
+            && segment_bytes - end >= FRAME_MIN_BYTES.max(segment_bytes / REOPENED_PART)
+        {
+            self.reopened.push((segment, end));
+        }
+        stored_bytes
+    }
+
+    /// The segment is freed: it is not gone on with.
+    pub fn leave(&mut self, segment: u32) {
+        self.reopened.retain(|(reopened, _)| *reopened != segment);
+    }
+
+    /// From now on nothing more goes to this segment, until the next one is emptied. False: it is being filled.
+    pub fn begin_emptying(&mut self, segment: u32) -> bool {
+        if self.current_segment() == Some(segment) {
+            return false;
+        }
+        self.leave(segment);
+        self.emptied = Some(segment);
+        true
     }
 
     /// Ends the open frame with `flags`, beginning an empty one if none is open.
@@ -268,63 +326,6 @@ impl Appender {
         self.close_frame(ledger, flags);
         Ok(())
     }
-}
-
-/// Bytes of the frame in this buffer, on the device.
-pub(crate) fn frame_bytes(buffer: &FrameBuffer<'_>) -> u64 {
-    let (payload, extents) = fill(buffer);
-    frame_body_bytes(payload, extents).next_multiple_of(4096) as u64
-}
-
-fn fill(buffer: &FrameBuffer<'_>) -> (usize, usize) {
-    let fill = buffer.fill().load(Acquire);
-    ((fill & 0xffff_ffff) as usize, (fill >> 32) as usize)
-}
-
-/// Writes table, checksums and header of a closed frame. Repeatable: whatever a killed process did of it
-/// is done again with the same result.
-pub(crate) fn seal(ledger: &Ledger, buffer: &FrameBuffer<'_>, image_id: u64, epoch: u64) {
-    let (payload, extents) = fill(buffer);
-    let total = frame_bytes(buffer) as usize;
-    // SAFETY: a closed buffer belongs to the one who writes it: the cleaner (whose lock is held), or the
-    // only process left.
-    let bytes = unsafe { buffer.bytes_mut(0, total) };
-    let (head, tail) = bytes.split_at_mut(FRAME_HEADER_BYTES + payload);
-    let (table, rest) = tail.split_at_mut(extents * 8);
-    // A kill may have come between a longer table entry and the fill that published its bytes.
-    let mut grains_left = payload as u64 >> ledger.geometry().grain_shift;
-    for (place, word) in table.chunks_exact_mut(8).zip(buffer.table()) {
-        let mut extent = Extent::unpack(word.load(Relaxed));
-        extent.len = extent.len.min(grains_left);
-        grains_left -= extent.len;
-        place.copy_from_slice(&extent.pack().to_le_bytes());
-    }
-    let sums_bytes = payload.div_ceil(CHECK_BYTES) * 8;
-    let (sums, padding) = rest.split_at_mut(sums_bytes);
-    let payload_bytes = &head[FRAME_HEADER_BYTES..];
-    for (place, block) in sums.chunks_exact_mut(8).zip(payload_bytes.chunks(CHECK_BYTES)) {
-        place.copy_from_slice(&checksum(block).to_le_bytes());
-    }
-    padding.fill(0);
-    let tail_bytes = extents * 8 + sums_bytes;
-    let mut header = FrameHeader {
-        magic: FRAME_MAGIC.into(),
-        version: (FORMAT_VERSION as u16).into(),
-        flags: (buffer.flags().load(Relaxed) as u16).into(),
-        image_id: image_id.into(),
-        seq: buffer.seq().load(Relaxed).into(),
-        epoch: epoch.into(),
-        payload_bytes: (payload as u32).into(),
-        extents: (extents as u32).into(),
-        total_bytes: (total as u32).into(),
-        life: (ledger.life().load(Relaxed) as u32).into(),
-        tail_checksum: checksum(&tail[..tail_bytes]).into(),
-        checksum: 0.into(),
-    };
-    let covered = size_of::<FrameHeader>() - 8;
-    header.checksum = checksum(&header.as_bytes()[..covered]).into();
-    head[..FRAME_HEADER_BYTES].copy_from_slice(header.as_bytes());
-    debug_assert!(ledger.geometry().segment_bytes >= total as u64);
 }
 
 /// Payload bytes that still fit a frame of `limit` bytes which will have `extents` extents.
@@ -432,7 +433,10 @@ impl Core {
 
 /// The buffer may take a new frame.
 pub(crate) fn free_buffer(ledger: &Ledger, number: u32) {
-    ledger.buffer(number).state().store(BUFFER_FREE, Release);
+    let buffer = ledger.buffer(number);
+    buffer.state().store(BUFFER_FREE, Release);
+    // Second: until it is free, whoever finds the ledger goes by it.
+    buffer.set_packed(None);
 }
 
 /// The segment may be filled anew.

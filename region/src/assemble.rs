@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::thread::JoinHandle;
 
+use perdura_media::Device;
+
 use crate::append::Appender;
 use crate::config::Config;
 use crate::core::Core;
@@ -79,6 +81,15 @@ impl Core {
         *current = appender(&self.ledger, self.ledger.budget_limit().load(Acquire));
         self.note_space(&current);
     }
+}
+
+/// A commit that names the new segments must not outlive their space.
+pub(crate) fn grow_durably(device: &dyn Device, capacity_bytes: u64) -> Result<(), OpenError> {
+    if capacity_bytes > device.capacity_bytes() {
+        device.grow(capacity_bytes)?;
+        device.flush()?;
+    }
+    Ok(())
 }
 
 pub(crate) fn new_memory(geometry: &Geometry) -> Result<SharedMemory, OpenError> {

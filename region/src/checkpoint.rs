@@ -38,6 +38,7 @@ impl Cleaner {
         let mut appender = core.appender.lock();
         for segment in freed {
             free_segment(&core.ledger, segment);
+            appender.leave(segment);
             appender.free_segments.push_back(segment);
         }
         core.note_space(&appender);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use perdura_media::{Completion, WriteQueue};
 
-use crate::append::{Refusal, frame_bytes, free_buffer, seal};
+use crate::append::{Refusal, free_buffer};
 use crate::core::{Core, unit_shift};
 use crate::error::RegionError;
 use crate::geometry::WORD_GRAINS;
@@ -18,6 +18,7 @@ use crate::observed::Observed;
 use crate::planted::Planted;
 use crate::policy::{self, Mark, PolicyKind, View};
 use crate::promise::Terms;
+use crate::seal::{Packer, frame_bytes, let_go, seal};
 use crate::stats::Counters;
 use crate::sweep::Sweep;
 
@@ -47,6 +48,7 @@ pub(crate) enum Pump {
 pub(crate) struct Cleaner {
     queue: Box<dyn WriteQueue>,
     completions: Vec<Completion>,
+    packer: Packer,
     /// Frames handed to the device, in order, and whether they have been written.
     on_device: VecDeque<(u32, bool)>,
     /// Frames written, as all before them: none of them lies behind a gap in the log.
@@ -80,6 +82,7 @@ impl Cleaner {
         Self {
             queue,
             completions: Vec::new(),
+            packer: Packer::default(),
             on_device: VecDeque::new(),
             written: Vec::new(),
             written_bytes: 0,
@@ -274,13 +277,16 @@ impl Cleaner {
             let Some(number) = core.appender.lock().closed.pop_front() else { break };
             let buffer = core.ledger.buffer(number);
             let epoch = core.ledger.epoch().load(Relaxed);
+            self.packer.pack(core, &buffer);
             seal(&core.ledger, &buffer, core.ledger.image_id().load(Relaxed), epoch);
             if core.planted == Planted::CleanAtCopy {
                 core.budget.give_back(&core.ledger, buffer.charged_bytes().swap(0, AcqRel));
             }
-            let at = core.layout.segment_at(buffer.segment().load(Relaxed) as u32)
-                + buffer.segment_offset().load(Relaxed);
+            let segment = buffer.segment().load(Relaxed) as u32;
+            let at = core.layout.segment_at(segment) + buffer.segment_offset().load(Relaxed);
             let len = frame_bytes(&buffer);
+            let segment_bytes = core.ledger.geometry().segment_bytes;
+            core.ledger.segment(segment).count_written(len, segment_bytes);
             Counters::add(&core.stats.frames, 1);
             Counters::add(&core.stats.device_bytes, len);
             // Before the write: an engine may carry it out at once.
@@ -313,7 +319,11 @@ impl Cleaner {
         for completion in self.completions.drain(..) {
             completion.result.map_err(|error| core.latch(&error))?;
             let number = completion.token as u32;
-            done_bytes += frame_bytes(&core.ledger.buffer(number));
+            let buffer = core.ledger.buffer(number);
+            done_bytes += frame_bytes(&buffer);
+            if core.planted == Planted::LetGoWhenWritten {
+                let_go(&buffer);
+            }
             if let Some(frame) = self.on_device.iter_mut().find(|frame| frame.0 == number) {
                 frame.1 = true;
             }

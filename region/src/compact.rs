@@ -103,6 +103,10 @@ impl Cleaner {
         core: &Core,
         Sparse { segment: victim, .. }: Sparse,
     ) -> Result<(), RegionError> {
+        if !core.appender.lock().begin_emptying(victim) {
+            // A writer who captured has begun a frame there.
+            return Ok(());
+        }
         // Frames still on their way could not be read back.
         if core.is_being_written(victim) {
             self.pump(core, Pump::Durable)?;
@@ -283,6 +287,7 @@ fn free_dead_now(core: &Core) {
     let mut appender = core.appender.lock();
     for segment in dead {
         free_segment(&core.ledger, segment);
+        appender.leave(segment);
         appender.free_segments.push_front(segment);
     }
     core.note_space(&appender);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::codec::Compression;
 use crate::error::OpenError;
 use crate::geometry::{BLOCK_BYTES, Geometry};
 use crate::planted::Planted;
@@ -53,6 +54,9 @@ pub struct Config {
     /// until it is done; what is touched before is loaded first. Damage is then met late: see
     /// [`Unreadable`](crate::Unreadable).
     pub defer_load: bool,
+    /// Whether cleaning, checkpoints and compaction compress what they write. The emergency flush does not, and the budget
+    /// assumes that nothing shrinks. An image opened with it is of the newest format from then on.
+    pub compression: Compression,
     /// Seeds the `random` policy and the image's identity.
     pub seed: u64,
     /// A planted bug, for tests that must catch it.
@@ -77,6 +81,7 @@ impl Config {
             epoch: Duration::from_millis(1),
             thread: true,
             defer_load: false,
+            compression: Compression::Off,
             seed: 0,
             planted: Planted::None,
         }

@@ -12,6 +12,7 @@ use crate::announce::Need;
 use crate::append::{Appender, runs};
 use crate::budget::Budget;
 use crate::clean::Cleaner;
+use crate::codec::Compression;
 use crate::error::{OpenError, RegionError};
 use crate::format::Layout;
 use crate::gathered::HugePages;
@@ -42,6 +43,7 @@ pub(crate) struct Core {
     pub clock: Arc<dyn Clock>,
     pub policy: PolicyKind,
     pub recency: bool,
+    pub compression: Compression,
     pub planted: Planted,
     pub stats: Counters,
     /// Grains written again while dirty; private, only a hint.
@@ -163,7 +165,10 @@ impl Core {
     /// without loading it, and so is left to the cleaner's thread then.
     pub fn settle_buffers(&self) {
         // Before they are locked: locked pages are gathered less readily.
-        self.buffers.get_or_init(|| (self.ledger.gather_buffers(), self.ledger.lock_in_memory()));
+        let is_compressing = self.compression != Compression::Off;
+        self.buffers.get_or_init(|| {
+            (self.ledger.gather_buffers(is_compressing), self.ledger.lock_in_memory())
+        });
     }
 
     /// Calls `f` with each word of a bitmap that may be non-zero, from word `from` up to `to`; stops when

@@ -1,8 +1,15 @@
 //! What a region says of itself to people.
 
+use crate::codec::Compression;
 use crate::region::Region;
 
 impl Region {
+    /// Whether what is written is compressed: not in memory that a program without compression laid out.
+    pub fn compression(&self) -> Compression {
+        let core = self.core();
+        if core.ledger.can_pack() { core.compression } else { Compression::Off }
+    }
+
     /// Whether the memory is locked in DRAM and the frame buffers lie in huge pages, or why not.
     pub fn describe_memory(&self) -> String {
         let Some((gathered, ledger_locked)) = self.core().buffers.get() else {

@@ -69,6 +69,27 @@ pub enum ImageError {
         /// Checksum found.
         found: u64,
     },
+    /// A compressed piece of a frame does not become what it was, though its checksums are right: written by a faulty
+    /// program, or made up.
+    #[error(
+        "page {page} of the region is damaged (region offset {region_offset}, segment {segment}, device offset {offset_bytes}): its {stored_bytes} compressed bytes should become {expected_bytes}, {found}"
+    )]
+    DamagedChunk {
+        /// 4 KiB page number in the region of the first data lost.
+        page: u64,
+        /// Where that is.
+        region_offset: u64,
+        /// Log segment.
+        segment: u32,
+        /// Where on the device.
+        offset_bytes: u64,
+        /// Its length there.
+        stored_bytes: u64,
+        /// Its length in memory.
+        expected_bytes: u64,
+        /// What they are instead.
+        found: ChunkFound,
+    },
     /// A segment that the commit slot names is not what the slot says.
     #[error(
         "segment {segment} at device offset {offset_bytes}: expected frame {expected_seq}, found {found_seq}"
@@ -101,6 +122,24 @@ pub enum ImageError {
         /// Where on the device.
         offset_bytes: u64,
     },
+}
+
+/// What a damaged chunk became.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChunkFound {
+    /// Fewer bytes than it should.
+    Bytes(u64),
+    /// More than it should, or nothing that LZ4 makes.
+    NotLz4,
+}
+
+impl std::fmt::Display for ChunkFound {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Bytes(bytes) => write!(f, "they become {bytes}"),
+            Self::NotLz4 => f.write_str("they are more, or no LZ4 block"),
+        }
+    }
 }
 
 /// Why a region could not be opened, created or attached.

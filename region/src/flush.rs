@@ -15,11 +15,12 @@ use std::sync::atomic::fence;
 
 use perdura_media::{Device, DeviceError};
 
-use crate::append::{frame_bytes, free_buffer, free_segment, runs, seal};
+use crate::append::{free_buffer, free_segment, runs};
 use crate::error::RegionError;
 use crate::format::Layout;
 use crate::image::{SlotContents, write_slot};
 use crate::ledger::{BUFFER_FREE, Ledger, SEGMENT_FREE, SEGMENT_USED};
+use crate::seal::{frame_bytes, kept_bytes, seal};
 use crate::sys::Mapping;
 use stream::{Placed, Stream};
 
@@ -73,9 +74,9 @@ pub(crate) fn settle(
         let len = frame_bytes(&buffer);
         seal(ledger, &buffer, image_id, ledger.epoch().load(Relaxed));
         // SAFETY: the process that filled the buffer is gone or stopped; nobody else writes it.
-        let bytes = unsafe { buffer.bytes_mut(0, len as usize) };
+        let bytes = unsafe { buffer.stored_mut(len as usize) };
         device.write_at(layout.segment_at(segment) + at, bytes)?;
-        ledger.segment(segment).used_bytes().fetch_max(at + len, AcqRel);
+        ledger.segment(segment).used_bytes().fetch_max(at + kept_bytes(&buffer), AcqRel);
         ledger.next_seq().fetch_max(buffer.seq().load(Acquire) + 1, AcqRel);
         written_bytes += len;
     }

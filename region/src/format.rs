@@ -7,7 +7,8 @@
 //! ...      slots 0 and 1       second copies
 //! 1 MiB..  segments            each holds frames, one after another, from its start
 //! ```
-//! A frame: 64 B header, payload, extent table (8 B an extent), a checksum for each 4 KiB of payload.
+//! A frame: 64 B header, payload, extent table (8 B an extent), a checksum for each 4 KiB of payload; if it is
+//! compressed, the stored length of each chunk (4 B).
 
 use xxhash_rust::xxh3::xxh3_64;
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
@@ -15,8 +16,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::geometry::Geometry;
 
-/// Version of this format.
-pub const FORMAT_VERSION: u32 = 2;
+/// Newest version of this format: frames may be compressed.
+pub const FORMAT_VERSION: u32 = 3;
+/// The version before. An image is of this one until it is opened with compression, and so is every frame that is not
+/// compressed: programs that know no other read both.
+pub const FORMAT_PLAIN: u32 = 2;
 /// First bytes of a superblock.
 pub const SUPERBLOCK_MAGIC: u64 = 0x3156_4152_5544_5250;
 /// In the superblock's place while an image is being made: nothing is in it yet.
@@ -38,11 +42,17 @@ pub const CHECK_BYTES: usize = 4096;
 /// Bytes of a frame header.
 pub const FRAME_HEADER_BYTES: usize = 64;
 
+/// Payload bytes compressed at a time, each chunk by itself: who needs one extent decodes one chunk, not a frame. LZ4
+/// looks back no further.
+pub const CHUNK_BYTES: usize = 64 << 10;
+
 /// Segment flag: its space has been written at least once.
 pub const SEGMENT_WRITTEN: u32 = 1;
 
 /// Frame flag: everything up to and including this frame is a consistent state (group commit).
 pub const FRAME_COMMIT: u16 = 1;
+/// Frame flag: the payload is stored in chunks that are compressed where that makes them smaller.
+pub const FRAME_LZ4: u16 = 2;
 
 /// Identity and sizes of an image.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -50,7 +60,7 @@ pub const FRAME_COMMIT: u16 = 1;
 pub struct Superblock {
     /// [`SUPERBLOCK_MAGIC`].
     pub magic: U64,
-    /// [`FORMAT_VERSION`].
+    /// [`FORMAT_PLAIN`] or [`FORMAT_VERSION`].
     pub version: U32,
     /// log2 of the grain's bytes.
     pub grain_shift: U32,
@@ -121,25 +131,28 @@ const _: () = assert!(size_of::<SlotSegment>() == 16);
 pub struct FrameHeader {
     /// [`FRAME_MAGIC`].
     pub magic: U32,
-    /// [`FORMAT_VERSION`].
+    /// [`FORMAT_VERSION`] if it is compressed, otherwise [`FORMAT_PLAIN`].
     pub version: U16,
-    /// [`FRAME_COMMIT`] or 0.
+    /// [`FRAME_COMMIT`], [`FRAME_LZ4`] or 0.
     pub flags: U16,
     /// Image it belongs to.
     pub image_id: U64,
     /// Contiguous number of this frame.
     pub seq: U64,
-    /// Epoch in which it was sealed.
-    pub epoch: U64,
-    /// Bytes of payload.
+    /// Epoch in which it was sealed, its low half; for people.
+    pub epoch: U32,
+    /// Of a compressed frame: bytes of the payload before. Otherwise the epoch's high half.
+    pub raw_bytes: U32,
+    /// Bytes of payload as stored.
     pub payload_bytes: U32,
     /// Extents in the table.
     pub extents: U32,
-    /// Bytes of the whole frame, a multiple of 4 KiB.
+    /// Bytes from this frame to the next, a multiple of 4 KiB. A compressed one may have a gap behind it that was never
+    /// written.
     pub total_bytes: U32,
     /// Life of the image in which it was written.
     pub life: U32,
-    /// XXH3 of extent table and payload checksums.
+    /// XXH3 of extent table, payload checksums and chunk lengths.
     pub tail_checksum: U64,
     /// XXH3 of the bytes before.
     pub checksum: U64,
@@ -218,4 +231,9 @@ impl Layout {
 /// Bytes a frame takes on the device, without the last round-up.
 pub fn frame_body_bytes(payload: usize, extents: usize) -> usize {
     FRAME_HEADER_BYTES + payload + extents * 8 + payload.div_ceil(CHECK_BYTES) * 8
+}
+
+/// Bytes of the chunk lengths of a compressed frame whose payload was `raw` bytes.
+pub fn lengths_bytes(raw: usize) -> usize {
+    raw.div_ceil(CHUNK_BYTES) * 4
 }

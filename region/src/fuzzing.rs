@@ -1,11 +1,14 @@
 //! For the fuzz target of the image reader: checksums made right over bytes made wrong.
 
+use zerocopy::FromBytes;
+
 use crate::format::{
-    FRAME_HEADER_BYTES, FRAME_MAGIC, SLOT_MAGIC, SUPERBLOCK_MAGIC, SlotHeader, Superblock, checksum,
+    CHECK_BYTES, FRAME_HEADER_BYTES, FRAME_LZ4, FRAME_MAGIC, FrameHeader, SLOT_MAGIC,
+    SUPERBLOCK_MAGIC, SlotHeader, Superblock, checksum, lengths_bytes,
 };
 
 /// Recomputes the header checksums of whatever superblocks, slots and frames stand on 4 KiB boundaries, and
-/// the slots' table checksums.
+/// the checksums of the slots' tables, the frames' payload and its tables.
 pub fn repair_checksums(image: &mut [u8]) {
     for at in (0..image.len().saturating_sub(4095)).step_by(4096) {
         let block = &mut image[at..];
@@ -22,9 +25,32 @@ pub fn repair_checksums(image: &mut [u8]) {
             }
             seal(block, head);
         } else if magic as u32 == FRAME_MAGIC {
+            repair_tail(block);
             seal(block, FRAME_HEADER_BYTES);
         }
     }
+}
+
+/// As far as its lengths allow.
+fn repair_tail(frame: &mut [u8]) {
+    let Ok((header, _)) = FrameHeader::read_from_prefix(frame) else { return };
+    let payload_end = FRAME_HEADER_BYTES + header.payload_bytes.get() as usize;
+    let sums_at = payload_end.saturating_add(header.extents.get() as usize * 8);
+    let sums_bytes = (header.payload_bytes.get() as usize).div_ceil(CHECK_BYTES) * 8;
+    let lengths = match header.flags.get() & FRAME_LZ4 {
+        0 => 0,
+        _ => lengths_bytes(header.raw_bytes.get() as usize),
+    };
+    if frame.len() < sums_at.saturating_add(sums_bytes).saturating_add(lengths) {
+        return;
+    }
+    let (payload, tail) = frame.split_at_mut(payload_end);
+    let sums = tail[sums_at - payload_end..][..sums_bytes].chunks_exact_mut(8);
+    for (place, block) in sums.zip(payload[FRAME_HEADER_BYTES..].chunks(CHECK_BYTES)) {
+        place.copy_from_slice(&checksum(block).to_le_bytes());
+    }
+    let sum = checksum(&tail[..sums_at - payload_end + sums_bytes + lengths]);
+    frame[48..56].copy_from_slice(&sum.to_le_bytes());
 }
 
 fn seal(block: &mut [u8], len: usize) {

@@ -20,9 +20,11 @@ use crate::sys::{HUGE_PAGE_BYTES, Mapping, SharedMemory, prefetch};
 
 const MAGIC: u64 = 0x5045_5244_4c47_5231;
 /// Version of this layout; raised with every change.
-pub const LIVE_LAYOUT: u64 = 3;
-/// An older one that differs only in header words which are zero there.
-const LIVE_LAYOUT_BEFORE: u64 = 2;
+pub const LIVE_LAYOUT: u64 = 4;
+/// The one before: without room for compressed frames. Memory that has it keeps it, and its frames are not compressed.
+const LIVE_LAYOUT_PLAIN: u64 = 3;
+/// One that differs from that only in header words which are zero there.
+const LIVE_LAYOUT_OLDEST: u64 = 2;
 /// `home` of a grain that no segment holds; otherwise the segment's number plus one, so that untouched
 /// (zero) memory means "nowhere".
 pub const NO_HOME: u32 = 0;
@@ -30,6 +32,9 @@ pub const NO_HOME: u32 = 0;
 const HEADER_BYTES: u64 = 4096;
 const SEGMENT_ENTRY_BYTES: u64 = 32;
 const BUFFER_CONTROL_BYTES: u64 = 64;
+/// In a segment's first word: its state below, whether it was ever written, and behind that how much of it since it was
+/// begun. A hint, which older programs leave alone.
+const WRITTEN_BLOCKS_SHIFT: u32 = 33;
 
 /// Words of the header.
 #[derive(Clone, Copy)]
@@ -91,11 +96,13 @@ struct Offsets {
     tables: u64,
     table_bytes: u64,
     buffers: u64,
+    /// Of the same sizes, for what they become when compressed. Untouched, and so no memory, while nothing is.
+    packed: Option<u64>,
     total: u64,
 }
 
 impl Offsets {
-    fn of(g: &Geometry) -> Self {
+    fn of(g: &Geometry, layout: u64) -> Self {
         let page = |bytes: u64| bytes.next_multiple_of(4096);
         let bitmap = page(g.words() as u64 * 8);
         let bitmaps = [HEADER_BYTES, HEADER_BYTES + bitmap];
@@ -110,21 +117,36 @@ impl Offsets {
             true => buffers,
             false => buffers.next_multiple_of(HUGE_PAGE_BYTES as u64),
         };
-        let total = buffers + g.segment_bytes * u64::from(g.buffers);
-        Self { bitmaps, home, segments, controls, tables, table_bytes, buffers, total }
+        let buffers_bytes = g.segment_bytes * u64::from(g.buffers);
+        let plain_total = buffers + buffers_bytes;
+        let packed = (layout > LIVE_LAYOUT_PLAIN).then(|| match plain_total - buffers {
+            small if small < HUGE_PAGE_BYTES as u64 => plain_total,
+            _ => plain_total.next_multiple_of(HUGE_PAGE_BYTES as u64),
+        });
+        let total = packed.map_or(plain_total, |packed| packed + buffers_bytes);
+        Self { bitmaps, home, segments, controls, tables, table_bytes, buffers, packed, total }
     }
 }
 
 impl Ledger {
     /// A new, empty ledger.
     pub fn create(geometry: Geometry, image_id: u64, region_bytes: u64) -> Result<Self, OpenError> {
-        let offsets = Offsets::of(&geometry);
+        Self::create_as(LIVE_LAYOUT, geometry, image_id, region_bytes)
+    }
+
+    fn create_as(
+        layout: u64,
+        geometry: Geometry,
+        image_id: u64,
+        region_bytes: u64,
+    ) -> Result<Self, OpenError> {
+        let offsets = Offsets::of(&geometry, layout);
         let refused =
             |source| OpenError::Memory { what: "ledger", len_bytes: offsets.total, source };
         let memory = SharedMemory::create("perdura-ledger", offsets.total).map_err(refused)?;
         let map = memory.map().map_err(refused)?;
         let ledger = Self { memory, map, geometry, offsets };
-        ledger.set(Word::Layout, LIVE_LAYOUT);
+        ledger.set(Word::Layout, layout);
         ledger.set(Word::Reserved, geometry.reserved_bytes);
         ledger.set(Word::GrainShift, u64::from(geometry.grain_shift));
         ledger.set(Word::SegmentBytes, geometry.segment_bytes);
@@ -146,7 +168,7 @@ impl Ledger {
         }
         let map = memory.map().map_err(refused)?;
         let word = |w: Word| map.words(0, 64)[w as usize].load(Acquire);
-        let layouts = LIVE_LAYOUT_BEFORE..=LIVE_LAYOUT;
+        let layouts = LIVE_LAYOUT_OLDEST..=LIVE_LAYOUT;
         if word(Word::Magic) != MAGIC || !layouts.contains(&word(Word::Layout)) {
             return Err(OpenError::LiveLayout {
                 found: word(Word::Layout),
@@ -160,15 +182,15 @@ impl Ledger {
             segments_max: word(Word::SegmentsMax) as u32,
             buffers: word(Word::Buffers) as u32,
         };
-        let offsets = Offsets::of(&geometry);
+        let offsets = Offsets::of(&geometry, word(Word::Layout));
         if offsets.total != len_bytes {
             return Err(refused(Errno::INVAL));
         }
         let ledger = Self { memory, map, geometry, offsets };
-        if ledger.word(Word::Layout).load(Acquire) != LIVE_LAYOUT {
+        if ledger.word(Word::Layout).load(Acquire) == LIVE_LAYOUT_OLDEST {
             // Who wrote it did not say when the counts could be relied on.
             ledger.set(Word::Uncounted, 1);
-            ledger.set(Word::Layout, LIVE_LAYOUT);
+            ledger.set(Word::Layout, LIVE_LAYOUT_PLAIN);
         }
         Ok(ledger)
     }
@@ -193,12 +215,22 @@ impl Ledger {
     }
 
     /// Puts the frame buffers in huge pages, for the device's sake; see [`Mapping::gather`].
-    pub fn gather_buffers(&self) -> Result<(), Errno> {
+    /// `is_compressing`: the frames that leave are the compressed ones, too.
+    pub fn gather_buffers(&self, is_compressing: bool) -> Result<(), Errno> {
         let len_bytes = self.geometry.segment_bytes * u64::from(self.geometry.buffers);
         if len_bytes < HUGE_PAGE_BYTES as u64 {
             return Err(Errno::INVAL);
         }
-        self.map.gather(self.offsets.buffers, len_bytes as usize)
+        self.map.gather(self.offsets.buffers, len_bytes as usize)?;
+        match self.offsets.packed.filter(|_| is_compressing) {
+            Some(packed) => self.map.gather(packed, len_bytes as usize),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether frames can be compressed here: not in memory laid out by a program that could not.
+    pub fn can_pack(&self) -> bool {
+        self.offsets.packed.is_some()
     }
 
     /// Keeps the ledger in DRAM; see [`Mapping::lock_in_memory`].
@@ -258,6 +290,7 @@ impl Ledger {
             table_at: self.offsets.tables + n * self.offsets.table_bytes,
             table_capacity: (self.offsets.table_bytes / 8) as usize,
             bytes_at: self.offsets.buffers + n * self.geometry.segment_bytes,
+            packed_at: self.offsets.packed.map(|at| at + n * self.geometry.segment_bytes),
             len_bytes: self.geometry.segment_bytes,
         }
     }
@@ -350,8 +383,10 @@ impl<'l> SegmentEntry<'l> {
     }
     /// Sets the state.
     pub fn set_state(&self, state: u64) {
-        // One owner changes the state at a time: the appender that takes it, the commit that frees it.
-        self.words[0].store(self.words[0].load(Relaxed) & !0xffff_ffff | state, Release);
+        // One owner changes the state at a time: the appender that takes it, the commit that frees it. Another may be
+        // counting what is written.
+        let _ =
+            self.words[0].fetch_update(AcqRel, Relaxed, |word| Some(word & !0xffff_ffff | state));
     }
     /// Whether its space on the device has been written at least once (not only reserved).
     pub fn was_written(&self) -> bool {
@@ -360,6 +395,18 @@ impl<'l> SegmentEntry<'l> {
     /// Remembers that its space has been written.
     pub fn set_written(&self) {
         self.words[0].fetch_or(1 << 32, AcqRel);
+    }
+    /// It is filled anew: nothing is counted of what was written to it.
+    pub fn begin_writing(&self) {
+        self.words[0].fetch_and((1 << WRITTEN_BLOCKS_SHIFT) - 1, AcqRel);
+    }
+    /// So much of it has been written, once it was begun: at three quarters it counts as written.
+    pub fn count_written(&self, bytes: u64, segment_bytes: u64) {
+        let word = self.words[0].fetch_add((bytes / 4096) << WRITTEN_BLOCKS_SHIFT, AcqRel);
+        let written_bytes = (word >> WRITTEN_BLOCKS_SHIFT) * 4096 + bytes;
+        if written_bytes * 4 >= segment_bytes * 3 {
+            self.set_written();
+        }
     }
     /// Bytes of frames in it, from its start.
     pub fn used_bytes(&self) -> &'l AtomicU64 {
@@ -382,7 +429,17 @@ pub struct FrameBuffer<'l> {
     table_at: u64,
     table_capacity: usize,
     bytes_at: u64,
+    packed_at: Option<u64>,
     len_bytes: u64,
+}
+
+/// A frame that has been compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Packed {
+    /// Bytes to be written.
+    pub stored_bytes: u64,
+    /// Bytes it keeps in its segment.
+    pub kept_bytes: u64,
 }
 
 impl<'l> FrameBuffer<'l> {
@@ -414,26 +471,96 @@ impl<'l> FrameBuffer<'l> {
     pub fn flags(&self) -> &'l AtomicU64 {
         &self.words[6]
     }
-    /// Most bytes the frame may take.
-    pub fn limit_bytes(&self) -> &'l AtomicU64 {
-        &self.words[7]
+    /// Of a frame that has been compressed: all of it lies beside the buffer, as it is to be written. Until then, and
+    /// after it is free, `None`.
+    pub fn packed(&self) -> Option<Packed> {
+        self.packed_at?;
+        let word = self.words[7].load(Acquire);
+        let packed = Packed { stored_bytes: word & 0xffff_ffff, kept_bytes: word >> 32 };
+        (word != 0).then_some(packed)
+    }
+    /// Marks it, in one store, when every byte of it is there.
+    pub fn set_packed(&self, packed: Option<Packed>) {
+        assert!(packed.is_none() || self.packed_at.is_some(), "no room for compressed frames");
+        if self.packed_at.is_some() {
+            let word = packed.map_or(0, |packed| packed.kept_bytes << 32 | packed.stored_bytes);
+            self.words[7].store(word, Release);
+        }
     }
     /// The extent table.
     pub fn table(&self) -> &'l [AtomicU64] {
         self.map.words(self.table_at, self.table_capacity)
     }
+    fn stored_at(&self) -> u64 {
+        self.packed_at.filter(|_| self.packed().is_some()).unwrap_or(self.bytes_at)
+    }
     /// Where the frame's bytes begin, for the device.
     pub fn device_bytes(&self) -> *const u8 {
-        self.map.base().wrapping_add(self.bytes_at as usize)
+        self.map.base().wrapping_add(self.stored_at() as usize)
     }
-    /// The frame's bytes.
+    /// The frame's bytes, as they were filled in.
     ///
     /// # Safety
     /// The caller is the only one to use this buffer's bytes: it holds the appender lock, or the buffer
     /// is sealed and owned by the cleaner.
     pub unsafe fn bytes_mut(&self, offset: u64, len: usize) -> &'l mut [u8] {
+        // SAFETY: as the caller promises.
+        unsafe { self.part_mut(self.bytes_at, offset, len) }
+    }
+    /// The room for what they become when compressed.
+    ///
+    /// # Safety
+    /// As [`FrameBuffer::bytes_mut`].
+    pub unsafe fn packed_mut(&self, offset: u64, len: usize) -> Option<&'l mut [u8]> {
+        // SAFETY: as the caller promises.
+        self.packed_at.map(|at| unsafe { self.part_mut(at, offset, len) })
+    }
+    /// The bytes to be written of a sealed frame.
+    ///
+    /// # Safety
+    /// As [`FrameBuffer::bytes_mut`].
+    pub unsafe fn stored_mut(&self, len: usize) -> &'l mut [u8] {
+        // SAFETY: as the caller promises.
+        unsafe { self.part_mut(self.stored_at(), 0, len) }
+    }
+    /// # Safety
+    /// As [`FrameBuffer::bytes_mut`]; `at` is where this buffer begins, or the room beside it.
+    unsafe fn part_mut(&self, at: u64, offset: u64, len: usize) -> &'l mut [u8] {
         assert!(offset + len as u64 <= self.len_bytes, "a frame outgrew its buffer");
         // SAFETY: in bounds of this buffer; exclusivity is the caller's promise.
-        unsafe { self.map.bytes_mut(self.bytes_at + offset, len) }
+        unsafe { self.map.bytes_mut(at + offset, len) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::geometry::GRAIN_SHIFT_BARRIER;
+
+    fn attached(ledger: &Ledger) -> Result<Ledger, OpenError> {
+        let fd = ledger.memory().fd().try_clone_to_owned().unwrap();
+        Ledger::attach(SharedMemory::from_fd(fd).unwrap())
+    }
+
+    #[test]
+    fn memory_laid_out_by_older_programs_is_taken_over_without_room_for_compressed_frames() {
+        let geometry = Geometry::new(BLOCK_BYTES, GRAIN_SHIFT_BARRIER, None, 4).unwrap();
+        for layout in [LIVE_LAYOUT_OLDEST, LIVE_LAYOUT_PLAIN, LIVE_LAYOUT] {
+            let ledger = Ledger::create_as(layout, geometry, 7, BLOCK_BYTES).unwrap();
+            // Once the most bytes of a frame.
+            let word = &ledger.buffer(0).words[7];
+            if layout < LIVE_LAYOUT {
+                word.store(geometry.segment_bytes, Relaxed);
+            }
+            let found = attached(&ledger).unwrap();
+            assert_eq!(found.can_pack(), layout == LIVE_LAYOUT);
+            assert_eq!(found.uncounted().load(Relaxed), u64::from(layout == LIVE_LAYOUT_OLDEST));
+            let buffer = found.buffer(0);
+            assert_eq!(buffer.packed(), None, "layout {layout}");
+            buffer.set_packed(None);
+            assert_eq!(attached(&found).unwrap().can_pack(), layout == LIVE_LAYOUT);
+        }
+        let unknown = Ledger::create_as(LIVE_LAYOUT + 1, geometry, 7, BLOCK_BYTES).unwrap();
+        assert!(matches!(attached(&unknown), Err(OpenError::LiveLayout { .. })));
     }
 }

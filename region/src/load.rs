@@ -10,6 +10,8 @@
 //! - A grain's bytes and its pending bit change under the stripe lock of its block; a block counts as loaded when
 //!   none of its grains is pending.
 
+mod compressed;
+
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::*;
@@ -39,8 +41,10 @@ pub(crate) struct Table {
     pub frame: Frame,
     /// Packed extents, in the order of their bytes.
     pub extents: Box<[u64]>,
-    /// Checksums of the payload's blocks.
+    /// Checksums of the stored payload's blocks.
     pub sums: Box<[u64]>,
+    /// Where each chunk ends in the stored payload; none unless it is compressed.
+    pub chunk_ends: Box<[u32]>,
     /// A bit per grain of payload: the newest copy.
     pub won: Box<[AtomicU64]>,
     /// Grains between which all extents lie.
@@ -87,7 +91,15 @@ pub(crate) struct Loading {
     bytes_left: AtomicU64,
     total_bytes: u64,
     failure: OnceLock<Arc<OpenError>>,
-    buffers: Mutex<Vec<AlignedBytes>>,
+    buffers: Mutex<Vec<Buffers>>,
+}
+
+/// What a reader works with.
+struct Buffers {
+    /// As on the device.
+    stored: AlignedBytes,
+    /// Decoded; empty until a compressed frame is met.
+    raw: Vec<u8>,
 }
 
 impl Loading {
@@ -198,7 +210,7 @@ impl Loading {
             let segment = self.next.fetch_add(1, Relaxed);
             let Some(left) = self.segments_left.get(segment) else { return Ok(false) };
             if left.load(Acquire) > 0 {
-                let loaded = self.with_buffer(|buffer| self.load_segment(to, segment, buffer));
+                let loaded = self.with_buffers(|own| self.load_segment(to, segment, own));
                 return loaded.map(|()| true).map_err(|error| self.fail(error));
             }
         }
@@ -233,10 +245,10 @@ impl Loading {
         &self,
         to: &Target<'_>,
         segment: usize,
-        buffer: &mut AlignedBytes,
+        buffers: &mut Buffers,
     ) -> Result<(), OpenError> {
         for table in &self.tables[segment] {
-            self.load_pieces(to, table, &self.wanted(table, 0, u64::MAX), buffer)?;
+            self.load_pieces(to, table, &self.wanted(table, 0, u64::MAX), buffers)?;
         }
         Ok(())
     }
@@ -249,10 +261,10 @@ impl Loading {
         let (share, inside) =
             (block as usize / self.blocks_per_share, block as usize % self.blocks_per_share);
         let segments = self.sources[share].of(inside);
-        let load = |buffer: &mut AlignedBytes| {
+        let load = |buffers: &mut Buffers| {
             for segment in segments {
                 for table in &self.tables[segment as usize] {
-                    self.load_pieces(to, table, &self.wanted(table, from, end), buffer)?;
+                    self.load_pieces(to, table, &self.wanted(table, from, end), buffers)?;
                 }
                 if self.planted == Planted::LoadedTooEarly {
                     (to.loaded)(block);
@@ -261,25 +273,27 @@ impl Loading {
             }
             Ok(())
         };
-        self.with_buffer(load).map_err(|error| self.fail(error))?;
+        self.with_buffers(load).map_err(|error| self.fail(error))?;
         let is_whole = left.load(Acquire) == 0 || self.planted == Planted::LoadedTooEarly;
         assert!(is_whole, "block {block} is not made of what the tables say");
         Ok(())
     }
 
-    fn with_buffer(
+    fn with_buffers(
         &self,
-        f: impl FnOnce(&mut AlignedBytes) -> Result<(), OpenError>,
+        f: impl FnOnce(&mut Buffers) -> Result<(), OpenError>,
     ) -> Result<(), OpenError> {
         let kept = self.buffers.lock().pop();
-        let mut buffer = match kept {
-            Some(buffer) => buffer,
-            None => aligned(self.geometry.segment_bytes as usize)?,
+        let mut own = match kept {
+            Some(own) => own,
+            None => {
+                Buffers { stored: aligned(self.geometry.segment_bytes as usize)?, raw: Vec::new() }
+            }
         };
-        let outcome = f(&mut buffer);
+        let outcome = f(&mut own);
         let mut buffers = self.buffers.lock();
         if buffers.len() < BUFFERS_KEPT {
-            buffers.push(buffer);
+            buffers.push(own);
         }
         outcome
     }
@@ -312,8 +326,11 @@ impl Loading {
         to: &Target<'_>,
         table: &Table,
         mut pieces: &[Piece],
-        buffer: &mut AlignedBytes,
+        buffers: &mut Buffers,
     ) -> Result<(), OpenError> {
+        if table.frame.is_compressed() {
+            return self.load_compressed(to, table, pieces, buffers);
+        }
         let frame_at = self.layout.segment_at(table.frame.segment) + table.frame.at;
         let blocks = |piece: &Piece| {
             let len = (piece.run.len << self.geometry.grain_shift) as usize;
@@ -331,7 +348,7 @@ impl Loading {
             let end =
                 FRAME_HEADER_BYTES + ((last_block + 1) * CHECK_BYTES).min(table.frame.payload());
             let len = end.next_multiple_of(4096) - first_block * CHECK_BYTES;
-            let bytes = &mut buffer.as_mut()[..len];
+            let bytes = &mut buffers.stored.as_mut()[..len];
             to.device.read_at(frame_at + (first_block * CHECK_BYTES) as u64, bytes)?;
             let bytes = &bytes[FRAME_HEADER_BYTES..];
             let mut verified_to = first_block;
@@ -341,20 +358,10 @@ impl Loading {
                     let verified =
                         self.verify(table, block, &bytes[(block - first_block) * CHECK_BYTES..]);
                     // One that nobody needs any more may have been overwritten while it was read.
-                    if let Err((expected, found)) = verified
+                    if let Err(sums) = verified
                         && self.is_wanted(table, piece)
                     {
-                        let region_offset = piece.run.grain << self.geometry.grain_shift;
-                        return Err(ImageError::DamagedPage {
-                            page: region_offset / 4096,
-                            region_offset,
-                            segment: table.frame.segment,
-                            offset_bytes: frame_at
-                                + (FRAME_HEADER_BYTES + block * CHECK_BYTES) as u64,
-                            expected,
-                            found,
-                        }
-                        .into());
+                        return Err(self.damaged(table, piece, block, sums));
                     }
                 }
                 verified_to = to_block + 1;
@@ -370,6 +377,21 @@ impl Loading {
         let (expected, found) = (table.sums[block], checksum(&bytes[..len]));
         let is_right = expected == found || self.planted == Planted::DropChecksum;
         if is_right { Ok(()) } else { Err((expected, found)) }
+    }
+
+    /// That a payload block which the piece needs does not have its checksum: expected, found.
+    fn damaged(&self, table: &Table, piece: &Piece, block: usize, sums: (u64, u64)) -> OpenError {
+        let region_offset = piece.run.grain << self.geometry.grain_shift;
+        let frame_at = self.layout.segment_at(table.frame.segment) + table.frame.at;
+        ImageError::DamagedPage {
+            page: region_offset / 4096,
+            region_offset,
+            segment: table.frame.segment,
+            offset_bytes: frame_at + (FRAME_HEADER_BYTES + block * CHECK_BYTES) as u64,
+            expected: sums.0,
+            found: sums.1,
+        }
+        .into()
     }
 
     /// Copies those grains of a piece that are pending and have won.

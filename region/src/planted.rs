@@ -23,11 +23,15 @@ pub enum Planted {
     FreeBeforeCommit,
     /// A block counts as loaded when the first segment that has a part of it was read.
     LoadedTooEarly,
+    /// The bytes of a compressed frame are let go when the device has taken them, not when they are durable.
+    LetGoWhenWritten,
+    /// What a compressed frame does not need is given back though another frame was begun behind it.
+    GiveBackAlways,
 }
 
 impl Planted {
     /// All bugs, for tests that must catch each.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::SkipFlush,
         Self::DropChecksum,
         Self::OpenBeforeAccounting,
@@ -35,6 +39,8 @@ impl Planted {
         Self::AcknowledgeBeforeCommit,
         Self::FreeBeforeCommit,
         Self::LoadedTooEarly,
+        Self::LetGoWhenWritten,
+        Self::GiveBackAlways,
     ];
 
     /// Name on the command line.
@@ -48,6 +54,8 @@ impl Planted {
             Self::AcknowledgeBeforeCommit => "acknowledge-before-commit",
             Self::FreeBeforeCommit => "free-before-commit",
             Self::LoadedTooEarly => "loaded-too-early",
+            Self::LetGoWhenWritten => "let-go-when-written",
+            Self::GiveBackAlways => "give-back-always",
         }
     }
 }

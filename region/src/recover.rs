@@ -10,11 +10,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use perdura_media::Device;
 use zerocopy::FromBytes;
 
+use crate::codec::chunk_bytes;
 use crate::core::Core;
 use crate::error::{ImageError, OpenError};
 use crate::format::{
-    CHECK_BYTES, Extent, FORMAT_VERSION, FRAME_COMMIT, FRAME_HEADER_BYTES, FRAME_MAGIC,
-    FrameHeader, Layout, SEGMENT_WRITTEN, checksum, frame_body_bytes,
+    CHECK_BYTES, Extent, FORMAT_PLAIN, FORMAT_VERSION, FRAME_COMMIT, FRAME_HEADER_BYTES, FRAME_LZ4,
+    FRAME_MAGIC, FrameHeader, Layout, SEGMENT_WRITTEN, checksum, frame_body_bytes, lengths_bytes,
 };
 use crate::geometry::{Geometry, WORD_GRAINS};
 use crate::image::{Slot, aligned, read_slots};
@@ -38,15 +39,43 @@ impl Frame {
     fn seq(&self) -> u64 {
         self.header.seq.get()
     }
-    /// Bytes of payload.
+    /// Bytes of payload as stored.
     pub fn payload(&self) -> usize {
         self.header.payload_bytes.get() as usize
+    }
+    /// Whether the payload is stored in chunks.
+    pub fn is_compressed(&self) -> bool {
+        self.header.flags.get() & FRAME_LZ4 != 0
+    }
+    /// Bytes of payload in memory.
+    pub fn raw(&self) -> usize {
+        if self.is_compressed() { self.header.raw_bytes.get() as usize } else { self.payload() }
     }
     fn extents(&self) -> usize {
         self.header.extents.get() as usize
     }
     fn total(&self) -> u64 {
         u64::from(self.header.total_bytes.get())
+    }
+    /// Bytes of it that were written.
+    fn written(&self) -> usize {
+        written_bytes(&self.header)
+    }
+    /// Where each chunk ends in the stored payload, if these lengths can be theirs.
+    fn chunk_ends(&self, lengths: &[u8]) -> Option<Box<[u32]>> {
+        let (lengths, _) = lengths.as_chunks::<4>();
+        let mut end = 0;
+        let ends: Box<[u32]> = lengths
+            .iter()
+            .enumerate()
+            .map(|(number, len)| {
+                let len = u32::from_le_bytes(*len);
+                let fits = len > 0 && len as usize <= chunk_bytes(self.raw(), number);
+                end += if fits { len } else { return None };
+                Some(end)
+            })
+            .collect::<Option<_>>()?;
+        (!self.is_compressed() || end as usize == self.payload()).then_some(ends)
     }
 }
 
@@ -220,9 +249,13 @@ fn check_extents(
             return impossible("extent", *packed);
         }
         payload += extent.len * geometry.grain_bytes();
-        if payload > frame.payload() as u64 {
+        if payload > frame.raw() as u64 {
             return impossible("extent length", extent.len);
         }
+    }
+    // What chunks become is for the extents, all of it and nothing else.
+    if frame.is_compressed() && payload != frame.raw() as u64 {
+        return impossible("length before compression", frame.raw() as u64);
     }
     Ok(())
 }
@@ -249,7 +282,7 @@ impl Reader<'_> {
         let offset = self.layout.segment_at(segment) + at;
         self.device.read_at(offset, self.page.as_mut())?;
         let bytes = &self.page.as_slice()[..FRAME_HEADER_BYTES];
-        Ok(parse_header(bytes, self.image_id, self.geometry.segment_bytes - at)
+        Ok(parse_header(bytes, self.image_id, self.geometry.segment_bytes, at)
             .map(|header| Frame { segment, at, header, first_seq: header.seq.get() }))
     }
 
@@ -346,7 +379,7 @@ impl Reader<'_> {
     fn is_whole(&mut self, frame: &Frame) -> Result<bool, OpenError> {
         self.read_frame(frame)?;
         let bytes = self.bytes.as_slice();
-        let (_, sums) = tail_of(frame, bytes);
+        let FrameTail { sums, .. } = tail_of(frame, bytes);
         if checksum_of_tail(frame, bytes) != frame.header.tail_checksum.get() {
             return Ok(false);
         }
@@ -359,7 +392,7 @@ impl Reader<'_> {
 
     fn read_frame(&mut self, frame: &Frame) -> Result<(), OpenError> {
         let offset = self.layout.segment_at(frame.segment) + frame.at;
-        self.device.read_at(offset, &mut self.bytes.as_mut()[..frame.total() as usize])?;
+        self.device.read_at(offset, &mut self.bytes.as_mut()[..frame.written()])?;
         Ok(())
     }
 
@@ -367,7 +400,7 @@ impl Reader<'_> {
     fn table(&mut self, frame: &Frame) -> Result<(Table, u64), OpenError> {
         let from = (FRAME_HEADER_BYTES + frame.payload()) / 4096 * 4096;
         let offset = self.layout.segment_at(frame.segment) + frame.at;
-        let range = from..frame.total() as usize;
+        let range = from..frame.written();
         let len = range.len() as u64;
         self.device.read_at(offset + from as u64, &mut self.bytes.as_mut()[range])?;
         let bytes = self.bytes.as_slice();
@@ -377,45 +410,86 @@ impl Reader<'_> {
             let what = "frame table";
             return Err(ImageError::Damaged { what, offset_bytes, expected, found }.into());
         }
-        let (table, sums) = tail_of(frame, bytes);
+        let FrameTail { table, sums, lengths } = tail_of(frame, bytes);
         let (extents, sums) = (words_of(table), words_of(sums));
+        let Some(chunk_ends) = frame.chunk_ends(lengths) else {
+            let (what, value) = ("chunk lengths", frame.payload() as u64);
+            return Err(ImageError::Impossible { what, value, offset_bytes: offset }.into());
+        };
         let each = || extents.iter().map(|packed| Extent::unpack(*packed));
         let reach = (
             each().map(|extent| extent.grain).min().unwrap_or(0),
             each().map(|extent| extent.grain + extent.len).max().unwrap_or(0),
         );
         let grains = each().map(|extent| extent.len).sum::<u64>();
-        let most = frame.payload() as u64 >> self.geometry.grain_shift;
+        let most = frame.raw() as u64 >> self.geometry.grain_shift;
         // One that says more is refused before it is used.
         let won = (0..grains.min(most).div_ceil(WORD_GRAINS)).map(|_| AtomicU64::new(0)).collect();
-        Ok((Table { frame: *frame, extents, sums, won, reach }, len))
+        Ok((Table { frame: *frame, extents, sums, chunk_ends, won, reach }, len))
     }
 }
 
-fn parse_header(bytes: &[u8], image_id: u64, room_bytes: u64) -> Option<FrameHeader> {
+fn parse_header(bytes: &[u8], image_id: u64, segment_bytes: u64, at: u64) -> Option<FrameHeader> {
     let header = FrameHeader::read_from_bytes(bytes).ok()?;
-    let body =
-        frame_body_bytes(header.payload_bytes.get() as usize, header.extents.get() as usize) as u64;
+    let total_bytes = u64::from(header.total_bytes.get());
     let valid = header.magic.get() == FRAME_MAGIC
-        && u32::from(header.version.get()) == FORMAT_VERSION
         && header.image_id.get() == image_id
         && header.checksum.get() == checksum(&bytes[..FRAME_HEADER_BYTES - 8])
-        && u64::from(header.total_bytes.get()) == body.next_multiple_of(4096)
-        && u64::from(header.total_bytes.get()) <= room_bytes;
+        && total_bytes <= segment_bytes - at
+        && has_possible_sizes(&header, segment_bytes as usize);
     valid.then_some(header)
 }
 
-/// Extent table and payload checksums of a frame whose bytes are in `bytes`.
-fn tail_of<'b>(frame: &Frame, bytes: &'b [u8]) -> (&'b [u8], &'b [u8]) {
-    let at = FRAME_HEADER_BYTES + frame.payload();
-    let (table_bytes, sum_bytes) = (frame.extents() * 8, frame.payload().div_ceil(CHECK_BYTES) * 8);
-    bytes[at..at + table_bytes + sum_bytes].split_at(table_bytes)
+/// Every length in it follows from the others, or lies within what the frame took before it was compressed; and that was
+/// no more than a buffer holds.
+fn has_possible_sizes(header: &FrameHeader, segment_bytes: usize) -> bool {
+    let (total, written) = (header.total_bytes.get() as usize, written_bytes(header));
+    match u32::from(header.version.get()) {
+        FORMAT_PLAIN => header.flags.get() & FRAME_LZ4 == 0 && total == written,
+        FORMAT_VERSION => {
+            let (raw, extents) = (header.raw_bytes.get() as usize, header.extents.get() as usize);
+            let raw_total = frame_body_bytes(raw, extents).next_multiple_of(4096);
+            header.flags.get() & FRAME_LZ4 != 0
+                && raw_total <= segment_bytes
+                && total.is_multiple_of(4096)
+                && (written..=raw_total).contains(&total)
+        }
+        _ => false,
+    }
+}
+
+fn written_bytes(header: &FrameHeader) -> usize {
+    let (payload, extents) = (header.payload_bytes.get() as usize, header.extents.get() as usize);
+    let lengths = match header.flags.get() & FRAME_LZ4 {
+        0 => 0,
+        _ => lengths_bytes(header.raw_bytes.get() as usize),
+    };
+    (frame_body_bytes(payload, extents) + lengths).next_multiple_of(4096)
+}
+
+/// What follows a frame's payload.
+struct FrameTail<'b> {
+    table: &'b [u8],
+    sums: &'b [u8],
+    /// Empty unless the frame is compressed.
+    lengths: &'b [u8],
+}
+
+/// The tail of a frame whose bytes are in `bytes`.
+fn tail_of<'b>(frame: &Frame, bytes: &'b [u8]) -> FrameTail<'b> {
+    let (table, rest) = tail_bytes(frame, bytes).split_at(frame.extents() * 8);
+    let (sums, lengths) = rest.split_at(frame.payload().div_ceil(CHECK_BYTES) * 8);
+    FrameTail { table, sums, lengths }
+}
+
+fn tail_bytes<'b>(frame: &Frame, bytes: &'b [u8]) -> &'b [u8] {
+    let lengths = if frame.is_compressed() { lengths_bytes(frame.raw()) } else { 0 };
+    let end = frame_body_bytes(frame.payload(), frame.extents()) + lengths;
+    &bytes[FRAME_HEADER_BYTES + frame.payload()..end]
 }
 
 fn checksum_of_tail(frame: &Frame, bytes: &[u8]) -> u64 {
-    let (table, sums) = tail_of(frame, bytes);
-    let at = FRAME_HEADER_BYTES + frame.payload();
-    checksum(&bytes[at..at + table.len() + sums.len()])
+    checksum(tail_bytes(frame, bytes))
 }
 
 fn words_of(bytes: &[u8]) -> Box<[u64]> {
@@ -446,10 +520,11 @@ mod tests {
     use perdura_media::SimDevice;
 
     use super::*;
-    use crate::append::{Appender, frame_bytes, seal};
+    use crate::append::Appender;
     use crate::geometry::{BLOCK_BYTES, GRAIN_SHIFT_TRAP};
     use crate::image::{SlotContents, write_slot};
     use crate::load::Target;
+    use crate::seal::{frame_bytes, seal};
     use crate::sys::{Mapping, SharedMemory};
 
     /// Parts of a region of two segments, as yet unused.

@@ -12,10 +12,11 @@ use parking_lot::{Mutex, RwLock};
 use perdura_media::{Clock, Device};
 
 use crate::announce::{LaneGuard, Need};
-use crate::assemble::{appender, new_memory, segments_wanted, spawn_cleaner};
+use crate::assemble::{appender, grow_durably, new_memory, segments_wanted, spawn_cleaner};
 use crate::attachment::{adopt, map_region};
 use crate::budget::Budget;
 use crate::clean::{Cleaner, Pump, QUEUE_DEPTH};
+use crate::codec::Compression;
 use crate::config::{check_grain, checked};
 use crate::core::{Core, hint_tables};
 use crate::count::count_live;
@@ -113,10 +114,10 @@ impl Region {
         ledger.life().store(1, Release);
         let memory = new_memory(&geometry)?;
         image::prepare(&*device, &geometry)?;
-        let region =
-            Self::start(Arc::clone(&device), clock, config, memory, ledger, Origin::Created, None)?;
+        let (to, compression, made) = (Arc::clone(&device), config.compression, Origin::Created);
+        let region = Self::start(to, clock, config, memory, ledger, made, None)?;
         // Last: an image without a commit could not be told from one that lost it.
-        image::publish(&*device, &geometry, image_id)?;
+        image::publish(&*device, &geometry, image_id, compression)?;
         Ok(region)
     }
 
@@ -238,6 +239,9 @@ impl Region {
     ) -> Result<Self, OpenError> {
         let map = map_region(&memory)?;
         let geometry = *ledger.geometry();
+        if config.compression != Compression::Off && origin != Origin::Created {
+            image::admit_compressed(&*device, &ledger)?;
+        }
         let (heat, marks) = hint_tables(&ledger, config.policy)?;
         let used = ledger.budget_used().load(Acquire);
         // The budget proper is put in force at the end, when the log has room for its flush.
@@ -290,6 +294,7 @@ impl Region {
             huge_pages: HugePages::new(&map, &ledger),
             locked: map.lock_in_memory(),
             buffers: OnceLock::new(),
+            compression: config.compression,
             planted: config.planted,
             memory,
             map,
@@ -587,13 +592,4 @@ impl Drop for Region {
             cleaner.quiesce();
         }
     }
-}
-
-/// A commit that names the new segments must not outlive their space.
-fn grow_durably(device: &dyn Device, capacity_bytes: u64) -> Result<(), OpenError> {
-    if capacity_bytes > device.capacity_bytes() {
-        device.grow(capacity_bytes)?;
-        device.flush()?;
-    }
-    Ok(())
 }

@@ -37,6 +37,14 @@ counters! {
     compaction_read_bytes,
     /// Bytes written to the device, frames and commit slots.
     device_bytes,
+    /// Payload bytes of frames that were to be compressed.
+    compression_in_bytes,
+    /// What was stored for them; those that did not shrink are among both.
+    compression_out_bytes,
+    /// Processor time spent on it, nanoseconds.
+    compression_cpu_ns,
+    /// Frames that did shrink.
+    compressed_frames,
     /// Frames written.
     frames,
     /// Device flushes.

@@ -146,6 +146,9 @@ fn a_flush_beyond_its_grace_is_not_waited_for_for_ever() {
         fn unix_ms(&self) -> u64 {
             0
         }
+        fn thread_cpu_ns(&self) -> u64 {
+            0
+        }
         fn sleep_ns(&self, _: u64) {}
     }
     let dir = tempfile::tempdir().unwrap();

@@ -12,7 +12,7 @@ use perdura_bench::workload::{Layout, RecordKind, Workload};
 use perdura_bench::ycsb::{BudgetShare, Place, Setup, SideSettings, YcsbSettings};
 use perdura_media::file::{Direct, Engine};
 use perdura_media::{Bytes, Percent, parse_duration};
-use perdura_region::{PolicyKind, TrackingKind};
+use perdura_region::{Compression, PolicyKind, TrackingKind};
 
 use crate::contest::ContestSettings;
 use crate::engines::{RIVALS, Rival};
@@ -167,7 +167,11 @@ impl Args {
             seed: self.seed,
             load: true,
             place: Place::Embedded(setup.clone()),
-            side: SideSettings { budget: budget(&self.budget)?, recency: true },
+            side: SideSettings {
+                budget: budget(&self.budget)?,
+                recency: true,
+                compression: Compression::Off,
+            },
             compare: None,
             ablate_recency: false,
             runs: 1,

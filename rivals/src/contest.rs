@@ -102,7 +102,7 @@ pub struct Side {
 /// A side cannot be had or is lost; operations that are refused are counted instead.
 pub fn duel(settings: &ContestSettings, rival: &Rival) -> Result<Duel, TargetError> {
     let ContestSettings { ycsb, setup, commit_each } = settings;
-    let pool = Pool::new(ycsb.seed, ycsb.layout.field_bytes);
+    let pool = Pool::new(ycsb.seed, &ycsb.layout);
     let options = ycsb.store_options(setup, &ycsb.side);
     let options = StoreOptions { commit_each: *commit_each, ..options };
     let perdura = StoreTarget::create(&options, ycsb.layout.clone())?;

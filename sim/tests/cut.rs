@@ -13,13 +13,18 @@ fn cut(seed: u64, cuts: u64, only: Option<u64>, planted: Planted) -> Outcome {
 
 #[track_caller]
 fn assert_caught(planted: Planted) {
-    let outcome = cut(1, CUTS, None, planted);
+    assert_caught_within(CUTS, planted);
+}
+
+#[track_caller]
+fn assert_caught_within(cuts: u64, planted: Planted) {
+    let outcome = cut(1, cuts, None, planted);
     let Some(first) = outcome.failures.first() else {
         panic!("{} was not caught:\n{outcome}", planted.name());
     };
     assert!(outcome.failures.len() <= FAILURES_MAX);
     println!("{} caught by cut {}: {}", planted.name(), first.cut, first.why);
-    let replayed = cut(1, CUTS, Some(first.cut), planted);
+    let replayed = cut(1, cuts, Some(first.cut), planted);
     assert_eq!(replayed.failures.first(), Some(first), "the replay differs");
     let command =
         format!("perdura sim cut --seed 1 --only {} --plant {}", first.cut, planted.name());
@@ -87,6 +92,17 @@ fn a_block_that_counts_as_loaded_too_early_is_caught() {
 }
 
 #[test]
+fn compressed_bytes_let_go_before_they_are_durable_are_caught() {
+    // It takes a process that dies between a write and a device flush, with a frame that shrank among them.
+    assert_caught_within(5 * CUTS, Planted::LetGoWhenWritten);
+}
+
+#[test]
+fn a_place_given_back_that_another_frame_lies_behind_is_caught() {
+    assert_caught(Planted::GiveBackAlways);
+}
+
+#[test]
 fn every_planted_bug_has_a_test_here() {
     let covered = [
         Planted::SkipFlush,
@@ -96,6 +112,8 @@ fn every_planted_bug_has_a_test_here() {
         Planted::AcknowledgeBeforeCommit,
         Planted::FreeBeforeCommit,
         Planted::LoadedTooEarly,
+        Planted::LetGoWhenWritten,
+        Planted::GiveBackAlways,
     ];
     assert_eq!(covered, Planted::ALL);
 }

@@ -29,6 +29,7 @@ pub(crate) mod tests {
                 fields: 10,
                 field_bytes: 100,
                 write_all_fields: false,
+                values_repeating_percent: 0,
                 operations: Some(1000),
                 duration_ns: None,
                 threads: 1,

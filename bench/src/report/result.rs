@@ -77,6 +77,9 @@ pub struct Configuration {
     pub field_bytes: usize,
     /// Updates write all fields.
     pub write_all_fields: bool,
+    /// Share of the values' bytes that repeat, percent.
+    #[serde(default)]
+    pub values_repeating_percent: u32,
     /// Operations of each side that were asked for.
     pub operations: Option<u64>,
     /// Time of each side that was asked for, nanoseconds.
@@ -114,6 +117,18 @@ pub struct SideResult {
     pub budget_bytes: Option<u64>,
     /// Most bytes that were dirty.
     pub dirty_bytes_max: Option<u64>,
+    /// `lz4` or `off`; none: not known.
+    #[serde(default)]
+    pub compression: Option<String>,
+    /// Payload that was to be compressed; none: nothing was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compression_in_bytes: Option<u64>,
+    /// What was stored for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compression_out_bytes: Option<u64>,
+    /// Processor time of that, nanoseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compression_cpu_ns: Option<u64>,
     /// Operations done.
     pub operations: u64,
     /// Time of the slices, nanoseconds.

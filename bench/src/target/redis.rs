@@ -115,7 +115,7 @@ impl Target for RedisTarget {
 }
 
 /// What of INFO goes into a result.
-const SHOWN: [&str; 29] = [
+const SHOWN: [&str; 33] = [
     "budget_bytes",
     "dirty_bytes",
     "dirty_bytes_max",
@@ -128,6 +128,10 @@ const SHOWN: [&str; 29] = [
     "captured_bytes",
     "compacted_bytes",
     "compaction_read_bytes",
+    "compression_in_bytes",
+    "compression_out_bytes",
+    "compression_cpu_ns",
+    "compressed_frames",
     "device_bytes",
     "frames",
     "device_flushes",

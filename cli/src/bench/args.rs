@@ -98,6 +98,9 @@ pub struct YcsbArgs {
     /// Length of a field's value [default: 100].
     #[arg(long, value_name = "SIZE")]
     pub field_length: Option<String>,
+    /// Share of the values' bytes that repeat, for compression to find [default: 0%].
+    #[arg(long, value_name = "PERCENT")]
+    pub repeating: Option<String>,
     /// How a record is stored: `hash`, as YCSB's Redis binding does, or `string`, all fields together
     /// [default: hash].
     #[arg(long, value_name = "KIND")]
@@ -134,6 +137,9 @@ pub struct YcsbArgs {
     /// Also measure with this budget, in turn with the other, and give the ratio of throughputs.
     #[arg(long, value_name = "SIZE|PERCENT")]
     pub compare_budget: Option<String>,
+    /// Also measure with this instead of --compress, in turn, and give the ratio of throughputs.
+    #[arg(long, value_name = "METHOD", conflicts_with = "server")]
+    pub compare_compress: Option<String>,
     /// Slices of each side where two are compared, at least 10 [default: 10].
     #[arg(long, value_name = "N")]
     pub pairs: Option<usize>,
@@ -196,6 +202,9 @@ pub struct SetupArgs {
     /// Victim policy, as of `serve` [default: clock-pro].
     #[arg(long, value_name = "NAME", conflicts_with = "server")]
     pub policy: Option<String>,
+    /// Compress what is written to the SSD, as of `serve`: `lz4` or `off` [default: off].
+    #[arg(long, value_name = "METHOD", conflicts_with = "server")]
+    pub compress: Option<String>,
     /// How the image is written: auto, uring or pwrite [default: auto].
     #[arg(long, value_name = "ENGINE", conflicts_with = "server")]
     pub io: Option<String>,

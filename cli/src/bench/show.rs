@@ -141,6 +141,7 @@ fn ssd(f: &mut Formatter<'_>, side: &SideResult) -> fmt::Result {
             format_duration(Duration::from_nanos(flush_ns)),
         )?;
     }
+    compressed(f, side)?;
     let count = |value: Option<u64>| value.unwrap_or(0);
     writeln!(
         f,
@@ -149,6 +150,23 @@ fn ssd(f: &mut Formatter<'_>, side: &SideResult) -> fmt::Result {
         format_duration(Duration::from_nanos(count(side.stall_ns))),
         count(side.traps),
         count(side.reprotections),
+    )
+}
+
+fn compressed(f: &mut Formatter<'_>, side: &SideResult) -> fmt::Result {
+    let (Some(before), Some(after), Some(cpu_ns)) =
+        (side.compression_in_bytes, side.compression_out_bytes, side.compression_cpu_ns)
+    else {
+        return Ok(());
+    };
+    writeln!(
+        f,
+        "  compressed      {} to {}: {:.3}; {:.2} us/operation of processor time, {}",
+        Bytes(before),
+        Bytes(after),
+        after as f64 / before.max(1) as f64,
+        cpu_ns as f64 / side.operations.max(1) as f64 / 1e3,
+        BytesPerSecond((u128::from(before) * 1_000_000_000 / u128::from(cpu_ns.max(1))) as u64),
     )
 }
 

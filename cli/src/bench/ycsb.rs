@@ -118,7 +118,18 @@ fn resolve(args: &YcsbArgs, letter: &str) -> Result<YcsbSettings> {
         None => Quota::Operations(at_least_one("operations", args.operations, records)?),
     };
     let budget = budget("budget", &args.budget)?.unwrap_or(BudgetShare::Percent(100.0));
-    let compare = self::budget("compare-budget", &args.compare_budget)?;
+    let compression = settings::compression("compress", &args.setup.compress)?;
+    let side = SideSettings { budget, recency: true, compression };
+    let compare_budget = self::budget("compare-budget", &args.compare_budget)?;
+    let is_compared = compare_budget.is_some() || args.compare_compress.is_some();
+    let compare = is_compared.then_some(SideSettings {
+        budget: compare_budget.unwrap_or(budget),
+        compression: match &args.compare_compress {
+            None => compression,
+            name => settings::compression("compare-compress", name)?,
+        },
+        ..side
+    });
     let pairs = match (args.pairs, compare) {
         (Some(pairs), Some(_)) if pairs < PAIRS_MIN => {
             bail!(
@@ -126,7 +137,9 @@ fn resolve(args: &YcsbArgs, letter: &str) -> Result<YcsbSettings> {
             )
         }
         (Some(pairs), None) if args.html.is_none() => {
-            bail!("--pairs {pairs}: there is nothing to compare; give --compare-budget too")
+            bail!(
+                "--pairs {pairs}: there is nothing to compare; give --compare-budget or --compare-compress too"
+            )
         }
         (pairs, Some(_)) => pairs.unwrap_or(PAIRS_MIN),
         _ => 1,
@@ -161,8 +174,8 @@ fn resolve(args: &YcsbArgs, letter: &str) -> Result<YcsbSettings> {
         seed: args.seed.unwrap_or(1),
         load: !args.skip_load,
         place,
-        side: SideSettings { budget, recency: true },
-        compare: compare.map(|budget| SideSettings { budget, recency: true }),
+        side,
+        compare,
         ablate_recency: args.ablate_recency,
         runs: 1,
     })
@@ -226,7 +239,20 @@ fn layout(args: &YcsbArgs) -> Result<Layout> {
             Bytes(field_bytes)
         );
     }
-    Ok(Layout::new(kind, fields, field_bytes as usize, args.write_all_fields))
+    let repeating = match &args.repeating {
+        None => 0,
+        Some(value) => repeating(value)?,
+    };
+    let layout = Layout::new(kind, fields, field_bytes as usize, args.write_all_fields);
+    Ok(layout.with_repeating(repeating))
+}
+
+fn repeating(value: &str) -> Result<u32> {
+    let Percent(percent) = named("repeating", value, value.parse())?;
+    if !(0.0..=100.0).contains(&percent) {
+        bail!("--repeating {value}: expected a share from 0% to 100%");
+    }
+    Ok(percent as u32)
 }
 
 const RECORD_BYTES_MAX: u64 = 64 << 20;

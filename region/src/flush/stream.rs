@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 
 use perdura_media::{Completion, Device, DeviceError, WriteQueue};
 
-use crate::append::{Appender, Refusal, frame_bytes, free_buffer, runs, seal};
+use crate::append::{Appender, Refusal, free_buffer, runs};
 use crate::error::RegionError;
 use crate::format::{Extent, Layout};
 use crate::geometry::WORD_GRAINS;
 use crate::ledger::Ledger;
+use crate::seal::{frame_bytes, seal};
 use crate::sys::{Mapping, prefetch};
 
 /// Bitmap words a thread takes at a time: 256 KiB of region at 64 B grains.
@@ -221,9 +222,10 @@ impl Worker<'_, '_> {
         while let Some(number) = self.appender.closed.pop_front() {
             let buffer = ledger.buffer(number);
             seal(ledger, &buffer, image_id, ledger.epoch().load(Relaxed));
-            let at = layout.segment_at(buffer.segment().load(Relaxed) as u32)
-                + buffer.segment_offset().load(Relaxed);
+            let segment = buffer.segment().load(Relaxed) as u32;
+            let at = layout.segment_at(segment) + buffer.segment_offset().load(Relaxed);
             let len = frame_bytes(&buffer);
+            ledger.segment(segment).count_written(len, ledger.geometry().segment_bytes);
             self.written.device_bytes += len;
             // SAFETY: the buffer lies in the ledger's mapping, which outlives this call's queue (dropping
             // the queue waits), and is this thread's own until its completion is reaped.

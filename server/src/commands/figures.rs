@@ -82,12 +82,14 @@ pub(super) fn perdura_section(server: &Server<'_>, _: usize, out: &mut String) -
     write!(
         out,
         "durability:{}\r\nwarning_seconds:{}\r\nmemory_lock:{}\r\ntracking:{}\r\ndevice:{}\r\n\
+         compression:{}\r\n\
          device_bytes_per_user_byte:{:.3}\r\nfailure:{}\r\n",
         server.config.durability.name(),
         server.config.warning_s,
         server.store.region().describe_memory(),
         server.store.region().describe_tracking(),
         server.store.region().describe_device(),
+        server.store.region().compression().name(),
         server.facts.region.device_bytes as f64 / server.user_bytes.max(1) as f64,
         one_line(server.latched.as_ref().or(server.facts.failure.as_ref())),
     )?;

@@ -41,6 +41,7 @@ fn values(server: &Server<'_>) -> BTreeMap<&'static str, String> {
         ("appendonly", if server.holds_replies() { "yes" } else { "no" }.to_owned()),
         ("bind", bind.join(" ")),
         ("client-output-buffer-limit", format!("normal {} 0 0", config.output_max_bytes)),
+        ("compress", server.store.region().compression().name().to_owned()),
         ("databases", perdura_store::DATABASES.to_string()),
         ("durability", config.durability.name().to_owned()),
         ("maxclients", config.clients_max.to_string()),

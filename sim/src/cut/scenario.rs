@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use perdura_region::planted::Planted;
 use perdura_region::region::BUDGET_MIN_BYTES;
-use perdura_region::{Config, PolicyKind};
+use perdura_region::{Compression, Config, PolicyKind};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 
@@ -43,6 +43,7 @@ pub(crate) struct Scenario {
     pub log_percent: u64,
     pub lanes: u16,
     pub policy: PolicyKind,
+    pub compression: Compression,
     pub steps: Vec<Step>,
 }
 
@@ -79,6 +80,7 @@ impl Scenario {
             },
             lanes: random.random_range(2..=5),
             policy: PolicyKind::ALL[random.random_range(0..PolicyKind::ALL.len())],
+            compression: compression(seed),
             steps: Vec::new(),
         };
         let steps = match shape {
@@ -98,6 +100,7 @@ impl Scenario {
             log_percent: self.log_percent,
             lanes: Some(self.lanes),
             policy: self.policy,
+            compression: self.compression,
             checkpoint_every: None,
             thread: false,
             defer_load: true,
@@ -123,16 +126,23 @@ impl fmt::Display for Scenario {
         let (mebibytes, kibibytes) = (self.region_bytes >> 20, self.budget_bytes >> 10);
         write!(
             f,
-            ", {mebibytes} MiB region, budget {kibibytes} KiB, log {} %, {} lanes, {}",
+            ", {mebibytes} MiB region, budget {kibibytes} KiB, log {} %, {} lanes, {}, compression {}",
             self.log_percent,
             self.lanes,
-            self.policy.name()
+            self.policy.name(),
+            self.compression.name(),
         )
     }
 }
 
 fn share(region_bytes: u64, percent: u64) -> u64 {
     (region_bytes / 100 * percent).max(BUDGET_MIN_BYTES)
+}
+
+/// Two in five compress. Drawn apart, so that the others stay what they were before there was compression.
+fn compression(seed: u64) -> Compression {
+    let mut random = Random::seed_from_u64(seed ^ 0x6c7a_3463_7574_7321);
+    if random.random_ratio(2, 5) { Compression::Lz4 } else { Compression::Off }
 }
 
 /// Draws steps.
@@ -266,10 +276,26 @@ impl Steps<'_> {
         self.bytes(len)
     }
 
+    /// Of each 32 bytes, all but the first eight become alike: in half of the values, in some in part.
+    fn make_compressible(&mut self, bytes: &mut [u8]) {
+        let end = match self.random.random_range(0..10) {
+            0..4 => 0,
+            4..9 => bytes.len(),
+            _ => bytes.len() / 2,
+        };
+        for piece in bytes[..end].chunks_mut(32) {
+            let (_, rest) = piece.split_at_mut(piece.len().min(8));
+            rest.fill(0x5a);
+        }
+    }
+
     /// Bytes of which no two grains are alike.
     fn bytes(&mut self, len: usize) -> Rc<[u8]> {
         let mut bytes = vec![0; len];
         self.random.fill(&mut bytes[..]);
+        if self.of.compression != Compression::Off {
+            self.make_compressible(&mut bytes);
+        }
         Rc::from(bytes)
     }
 }
