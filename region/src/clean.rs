@@ -34,6 +34,9 @@ const CLEAN_ENOUGH_BYTES: u64 = 8 << 20;
 /// Completed bytes that are worth a device flush of their own, at most.
 const FLUSH_BATCH_BYTES: u64 = 4 << 20;
 
+/// One part in so many of the budget is free when a checkpoint begins.
+const CHECKPOINT_MARGIN_SHARE: u64 = 8;
+
 /// How far [`Cleaner::pump`] goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pump {
@@ -166,6 +169,19 @@ impl Cleaner {
         let limit = core.budget.effective_limit(&core.ledger);
         let expected = self.pressure_bytes.min(limit / 4) + self.lead_bytes.min(limit / 4);
         policy::threshold(limit, expected)
+    }
+
+    /// Cleans a part of what a checkpoint is about to write anyway. After its cut every write costs budget anew, and
+    /// nothing is given back until the first of its frames are durable: without a margin all writers would wait then.
+    fn make_margin(&mut self, core: &Core) -> Result<(), RegionError> {
+        let limit = core.budget.effective_limit(&core.ledger);
+        let used = core.ledger.budget_used().load(Relaxed);
+        let excess = used.saturating_sub(limit - limit / CHECKPOINT_MARGIN_SHARE);
+        if excess > 0 {
+            self.clean(core, excess)?;
+            self.pump(core, Pump::Durable)?;
+        }
+        Ok(())
     }
 
     /// Copies victims worth about `want_bytes` into frames and submits them. Returns the bytes copied.
@@ -508,6 +524,7 @@ impl Core {
             let outcome = cleaner.tick(self, is_epoch).and_then(|more| {
                 if due && !cleaner.is_committed(self) {
                     last_checkpoint_ns = began_ns;
+                    cleaner.make_margin(self)?;
                     cleaner.ensure_space(self)?;
                     cleaner.checkpoint(self, false)?;
                 }
