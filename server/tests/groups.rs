@@ -98,8 +98,7 @@ fn a_connection_in_two_groups_is_answered_in_order() {
         world.gather(&mut client, "CLIENT REPLY ON\r\nGET n\r\nINCR n\r\n", "n", "4");
         assert!(client.hears_nothing());
         world.gate.shut(false);
-        for reply in
-            [":1", "$1 1", ":50000", &format!("$50000 {long}"), ":2", "+OK", "$1 3", ":4"]
+        for reply in [":1", "$1 1", ":50000", &format!("$50000 {long}"), ":2", "+OK", "$1 3", ":4"]
         {
             assert_eq!(client.reply_text(), reply);
         }
@@ -141,63 +140,46 @@ fn a_failed_commit_fails_the_group_behind_it_too() {
 #[test]
 fn a_stop_waits_for_the_commit_on_its_way_and_begins_no_other() {
     for events in QUEUES {
-        let World { server, device, gate, .. } = {
-            let world = World::new(fsync(events));
-            let (mut first, mut second) = (world.server.client(), world.server.client());
-            world.begin(&mut first, "SET a 1");
-            world.gather(&mut second, "SET b 1\r\n", "b", "1");
-            // Kept open beyond the stop, to see what they are told.
-            std::thread::scope(|scope| {
-                let gate = &world.gate;
-                scope.spawn(move || {
-                    assert_eq!(first.reply_text(), "+OK");
-                    assert_eq!(second.rest(), "", "told of a write without a commit");
-                });
-                let World { server, device, plan, gate: _ } = &world;
-                let _ = (device, plan);
-                server.trigger();
-                std::thread::sleep(std::time::Duration::from_millis(50));
-                assert!(!server.has_ended(), "a commit is on its way");
-                gate.shut(false);
-                while !server.has_ended() {
-                    std::thread::yield_now();
-                }
-            });
-            world
-        };
-        let store = Arc::clone(&server.store);
+        let world = World::new(fsync(events));
+        let (mut first, mut second) = (world.server.client(), world.server.client());
+        world.begin(&mut first, "SET a 1");
+        world.gather(&mut second, "SET b 1\r\n", "b", "1");
+        world.server.trigger();
+        assert!(first.hears_nothing() && second.hears_nothing());
+        assert!(!world.server.has_ended(), "a commit is on its way");
+        world.gate.shut(false);
+        assert_eq!(first.reply_text(), "+OK");
+        assert_eq!(second.rest(), "", "told of a write without a commit");
+        let World { server, device, .. } = world;
         assert_eq!(server.stop().latched, None);
-        let key = |name: &'static str| Key { db: 0, bytes: name.as_bytes() };
         let then = open_on(Arc::new(device.power_cycle(1)), false).store;
-        assert!(then.get(key("a")).is_some(), "acknowledged");
-        assert!(then.get(key("b")).is_none(), "the final flush is to write it, not another commit");
-        gate.shut(false);
-        store.region().close(1).unwrap();
-        let then = open_on(Arc::new(device.power_cycle(1)), false).store;
-        assert!(then.get(key("b")).is_some());
+        assert!(then.get(Key { db: 0, bytes: b"a" }).is_some(), "acknowledged");
+        assert!(
+            then.get(Key { db: 0, bytes: b"b" }).is_none(),
+            "the final flush's, not a commit's"
+        );
     }
 }
 
 #[test]
 fn shutdown_commits_and_answers_what_came_before_it() {
     for events in QUEUES {
-        let World { server, device, gate, .. } = {
-            let world = World::new(fsync(events));
-            let (mut first, mut second) = (world.server.client(), world.server.client());
-            world.begin(&mut first, "SET a 1");
-            world.gather(&mut second, "SET b 1\r\nSHUTDOWN\r\n", "b", "1");
-            assert!(first.hears_nothing() && second.hears_nothing());
-            world.gate.shut(false);
-            assert_eq!(first.reply_text(), "+OK");
-            assert_eq!(second.rest(), "+OK\r\n");
-            world
-        };
+        let world = World::new(fsync(events));
+        let (mut first, mut second) = (world.server.client(), world.server.client());
+        world.begin(&mut first, "SET a 1");
+        world.gather(&mut second, "SET b 1\r\nSHUTDOWN\r\n", "b", "1");
+        assert!(first.hears_nothing() && second.hears_nothing());
+        world.gate.shut(false);
+        assert_eq!(first.reply_text(), "+OK");
+        assert_eq!(second.rest(), "+OK\r\n");
+        let World { server, device, .. } = world;
         server.join();
-        let opened = open_on(Arc::new(device.power_cycle(1)), false);
-        for name in ["a", "b"] {
-            assert!(opened.store.get(Key { db: 0, bytes: name.as_bytes() }).is_some());
-        }
-        drop(gate);
+        let then = open_on(Arc::new(device.power_cycle(1)), false).store;
+        assert!(
+            [b"a", b"b"]
+                .iter()
+                .all(|name| then.get(Key { db: 0, bytes: name.as_slice() }).is_some())
+        );
     }
 }
 
