@@ -22,10 +22,19 @@ fn fsync(events: EventQueue) -> ServerConfig {
 }
 
 struct World {
+    gate: Opened,
     server: Running,
     device: SimDevice,
     plan: Arc<FaultPlan>,
-    gate: Arc<Gate>,
+}
+
+/// Opens the gate when dropped: before the server is, which could not end behind it.
+struct Opened(Arc<Gate>);
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.0.shut(false);
+    }
 }
 
 impl World {
@@ -38,13 +47,13 @@ impl World {
         let server = start_with(config, open_on(Arc::new(gated), false));
         assert_eq!(server.client().call("SET first 1"), "+OK");
         gate.shut(true);
-        Self { server, device, plan, gate }
+        Self { gate: Opened(gate), server, device, plan }
     }
 
     /// Sends a line whose commit does not return.
     fn begin(&self, client: &mut Client, line: &str) {
         client.stream.write_all(format!("{line}\r\n").as_bytes()).unwrap();
-        self.gate.until_reached();
+        self.gate.0.until_reached();
     }
 
     /// Sends lines, and waits until the server has carried them out, which makes `key` this.
@@ -76,7 +85,7 @@ fn nobody_is_told_of_a_write_before_its_commit_returns() {
         world.gather(&mut clients[1], "GET a\r\nSET b 2\r\n", "b", "2");
         clients[2].stream.write_all(b"GET a\r\nGET b\r\n").unwrap();
         assert!(clients.iter_mut().all(Client::hears_nothing));
-        world.gate.shut(false);
+        world.gate.0.shut(false);
         assert_eq!(clients[2].reply_text(), "$1 1");
         assert_eq!(clients[2].reply_text(), "$1 2");
         assert_eq!(clients[1].reply_text(), "$1 1");
@@ -97,7 +106,7 @@ fn a_connection_in_two_groups_is_answered_in_order() {
         world.gather(&mut client, "GET long\r\nINCR n\r\nCLIENT REPLY OFF\r\nINCR n\r\n", "n", "3");
         world.gather(&mut client, "CLIENT REPLY ON\r\nGET n\r\nINCR n\r\n", "n", "4");
         assert!(client.hears_nothing());
-        world.gate.shut(false);
+        world.gate.0.shut(false);
         for reply in [":1", "$1 1", ":50000", &format!("$50000 {long}"), ":2", "+OK", "$1 3", ":4"]
         {
             assert_eq!(client.reply_text(), reply);
@@ -118,7 +127,7 @@ fn a_failed_commit_fails_the_group_behind_it_too() {
         world.gather(&mut second, line, "n", "3");
         world.gather(&mut first, "GET n\r\nINCR n\r\nGET n\r\n", "n", "4");
         assert!(first.hears_nothing() && second.hears_nothing());
-        world.gate.shut(false);
+        world.gate.0.shut(false);
         assert!(first.reply_text().starts_with(failed));
         assert_eq!(first.reply_text(), "$1 3");
         assert!(first.reply_text().starts_with(failed));
@@ -147,7 +156,7 @@ fn a_stop_waits_for_the_commit_on_its_way_and_begins_no_other() {
         world.server.trigger();
         assert!(first.hears_nothing() && second.hears_nothing());
         assert!(!world.server.has_ended(), "a commit is on its way");
-        world.gate.shut(false);
+        world.gate.0.shut(false);
         assert_eq!(first.reply_text(), "+OK");
         assert_eq!(second.rest(), "", "told of a write without a commit");
         let World { server, device, .. } = world;
@@ -169,7 +178,7 @@ fn shutdown_commits_and_answers_what_came_before_it() {
         world.begin(&mut first, "SET a 1");
         world.gather(&mut second, "SET b 1\r\nSHUTDOWN\r\n", "b", "1");
         assert!(first.hears_nothing() && second.hears_nothing());
-        world.gate.shut(false);
+        world.gate.0.shut(false);
         assert_eq!(first.reply_text(), "+OK");
         assert_eq!(second.rest(), "+OK\r\n");
         let World { server, device, .. } = world;
@@ -196,7 +205,7 @@ fn who_takes_the_place_of_a_killed_client_does_not_get_its_replies() {
         let mut next = world.server.client();
         world.gather(&mut next, "SET c 1\r\nGET a\r\n", "c", "1");
         assert!(next.hears_nothing() && other.hears_nothing());
-        world.gate.shut(false);
+        world.gate.0.shut(false);
         assert_eq!(next.reply_text(), "+OK");
         assert_eq!(next.reply_text(), "$1 1");
         assert_eq!(other.reply_text(), ":1");
@@ -218,7 +227,7 @@ fn what_is_held_is_bounded() {
             assert!(client.hears_nothing());
             let done: u64 = String::from_utf8(world.get("n").unwrap()).unwrap().parse().unwrap();
             assert!((2..60).contains(&done), "{done}");
-            world.gate.shut(false);
+            world.gate.0.shut(false);
             for n in 1..=1_001 {
                 assert_eq!(client.reply_text(), format!(":{n}"));
             }

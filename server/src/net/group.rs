@@ -171,14 +171,15 @@ impl<'s> Group<'s> {
 
     /// The next output that is free to be sent: whose, and up to where.
     pub fn next_free(&mut self) -> Option<(Tag, u64)> {
-        let held = self.held.pop_front_if(|held| held.group <= self.seen.durable)?;
-        Some((held.of, held.end))
+        self.held.front().filter(|held| held.group <= self.seen.durable)?;
+        self.held.pop_front().map(|held| (held.of, held.end))
     }
 
     /// After all that is free was taken: forgets the writes of it. When a commit has failed, returns why, and
     /// nothing waits any more.
     pub fn settle(&mut self) -> Option<String> {
-        while self.writes.pop_front_if(|write| write.group <= self.seen.durable).is_some() {}
+        let durable = self.writes.partition_point(|write| write.group <= self.seen.durable);
+        self.writes.drain(..durable);
         if !self.seen.failed {
             return None;
         }
