@@ -245,7 +245,7 @@ impl Cleaner {
                 want_bytes = DRAIN_STEP_TRAPPED_BYTES;
             }
             let mut sweep = Sweep::new(core, closing, want_bytes);
-            let words = core.ledger.geometry().words();
+            let words = core.words_in_use();
             let refusal = sweep.run(from, words, |_, dirty| dirty);
             let (bytes, next) = (sweep.copied_bytes, sweep.next);
             drop(sweep);

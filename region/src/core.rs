@@ -185,7 +185,12 @@ impl Core {
         while at < to {
             let bits = summary[at / 64].load(Relaxed) >> (at % 64);
             if bits == 0 {
-                at = (at / 64 + 1) * 64;
+                // Most are: a group commit of a few records looks at all of them.
+                let rest = &summary[at / 64 + 1..to.div_ceil(64)];
+                let Some(skipped) = rest.iter().position(|bits| bits.load(Relaxed) != 0) else {
+                    return;
+                };
+                at = (at / 64 + 1 + skipped) * 64;
                 continue;
             }
             at += bits.trailing_zeros() as usize;

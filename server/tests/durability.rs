@@ -5,11 +5,10 @@
 mod common;
 
 use std::io::Write;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
 
-use common::{Opened, config, frame, open_on, start_with};
-use perdura_media::device::{Device, DeviceError, WriteQueue};
+use common::{Gate, GatedFlush, Opened, config, frame, open_on, start_with};
 use perdura_media::faulty::{FaultPlan, FaultyDevice};
 use perdura_media::sim::SimDevice;
 use perdura_media::{Clock, RealClock};
@@ -358,60 +357,5 @@ fn a_full_device_refuses_writes_beyond_the_budget_and_keeps_what_is_in_memory() 
     assert!(client.call("SAVE").starts_with("-ERR checkpoint failed"));
     for n in 0..accepted {
         assert_eq!(client.call(&format!("STRLEN key:{n}")), ":10000");
-    }
-}
-
-/// Flushes wait while it is shut.
-#[derive(Default)]
-struct Gate {
-    is_shut: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Gate {
-    fn shut(&self, shut: bool) {
-        *self.is_shut.lock().unwrap() = shut;
-        self.changed.notify_all();
-    }
-
-    fn pass(&self) {
-        let shut = self.is_shut.lock().unwrap();
-        drop(self.changed.wait_while(shut, |shut| *shut).unwrap());
-    }
-}
-
-struct GatedFlush {
-    inner: SimDevice,
-    gate: Arc<Gate>,
-}
-
-impl Device for GatedFlush {
-    fn capacity_bytes(&self) -> u64 {
-        self.inner.capacity_bytes()
-    }
-
-    fn grow(&self, capacity_bytes: u64) -> Result<(), DeviceError> {
-        self.inner.grow(capacity_bytes)
-    }
-
-    fn read_at(&self, offset_bytes: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        self.inner.read_at(offset_bytes, buf)
-    }
-
-    fn write_at(&self, offset_bytes: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.inner.write_at(offset_bytes, buf)
-    }
-
-    fn flush(&self) -> Result<(), DeviceError> {
-        self.gate.pass();
-        self.inner.flush()
-    }
-
-    fn queue(&self, depth: usize) -> Result<Box<dyn WriteQueue>, DeviceError> {
-        self.inner.queue(depth)
-    }
-
-    fn describe(&self) -> String {
-        self.inner.describe()
     }
 }

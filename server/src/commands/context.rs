@@ -33,8 +33,6 @@ pub(crate) struct Server<'a> {
     pub kills: bool,
     /// The first failure of a group commit: writes are refused from then on.
     pub latched: Option<String>,
-    /// A write since the last group commit.
-    pub uncommitted: bool,
     /// Bytes of keys, fields and values in the write commands carried out since start.
     pub user_bytes: u64,
     /// Monotonic time after the last command; read once a command.
@@ -68,7 +66,6 @@ impl<'a> Server<'a> {
             shutdown: false,
             kills: false,
             latched: None,
-            uncommitted: false,
             user_bytes: 0,
             now_ns,
             turn: (now_ns, unix_ms),
@@ -155,7 +152,6 @@ pub(crate) struct Stats {
     pub net_input_bytes: u64,
     pub net_output_bytes: u64,
     pub output_limit_disconnections: u64,
-    pub group_commits: u64,
     pub group_writes: u64,
     pub clients_max_seen: u64,
     /// By row of the table.
@@ -184,7 +180,6 @@ impl Stats {
             net_input_bytes: 0,
             net_output_bytes: 0,
             output_limit_disconnections: 0,
-            group_commits: 0,
             group_writes: 0,
             clients_max_seen: 0,
             by_command: vec![CommandStats::default(); TABLE.len()],

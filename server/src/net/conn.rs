@@ -60,6 +60,12 @@ pub(crate) struct Conn {
     pub(super) pending: Option<Box<Pending>>,
     out: Vec<u8>,
     sent: usize,
+    /// Bytes that have left `out` so far: where it begins in all output there ever is.
+    gone: u64,
+    /// Up to here, of all output there ever is, may be sent; the rest waits for a group commit.
+    pub(super) free_to: u64,
+    /// Up to here it is known for which one.
+    pub(super) held_to: u64,
     /// Unsent bytes before those of `out`, which the ring has.
     pub(super) in_flight: usize,
     /// What epoll watches for.
@@ -72,8 +78,6 @@ pub(crate) struct Conn {
     pub(super) input_closed: bool,
     /// Whole commands wait in `pending`: for the peer to read, or for CLIENT UNPAUSE.
     pub(super) stalled: bool,
-    /// Output waits for the group commit.
-    pub(super) held: bool,
 }
 
 impl Conn {
@@ -84,28 +88,55 @@ impl Conn {
             pending: None,
             out: Vec::new(),
             sent: 0,
+            gone: 0,
+            free_to: 0,
+            held_to: 0,
             in_flight: 0,
             receiving: false,
             more: false,
             interest: EventFlags::IN,
             input_closed: false,
             stalled: false,
-            held: false,
         }
     }
 
     pub fn unsent(&self) -> usize {
-        self.in_flight + self.waiting()
+        self.in_flight + self.out.len() - self.sent
     }
 
-    /// Unsent bytes that nobody has been given yet.
-    pub(super) fn waiting(&self) -> usize {
-        self.out.len() - self.sent
+    /// All output there ever was, bytes.
+    pub(super) fn written(&self) -> u64 {
+        self.gone + self.out.len() as u64
     }
 
-    /// Gives away the output, and where in it what is unsent begins.
-    pub(super) fn take_output(&mut self) -> (Vec<u8>, usize) {
-        (std::mem::take(&mut self.out), std::mem::take(&mut self.sent))
+    /// Where in `out` ends what may be sent.
+    fn free_end(&self) -> usize {
+        (self.free_to - self.gone) as usize
+    }
+
+    /// There is something to be sent that nobody has been given yet.
+    pub(super) fn is_sendable(&self) -> bool {
+        self.sent < self.free_end()
+    }
+
+    /// Gives away the output that may be sent, and where in it what is unsent begins.
+    pub(super) fn take_free(&mut self, spare: &mut Vec<Vec<u8>>) -> (Vec<u8>, usize) {
+        let end = self.free_end();
+        let mut held = Vec::new();
+        if end < self.out.len() {
+            held = spare.pop().unwrap_or_default();
+            held.extend_from_slice(&self.out[end..]);
+            self.out.truncate(end);
+        }
+        self.gone = self.free_to;
+        (std::mem::replace(&mut self.out, held), std::mem::take(&mut self.sent))
+    }
+
+    /// Replaces all output by what `f` makes of it and of where it begins in all there ever is, and frees it.
+    pub(super) fn rewrite_output(&mut self, f: impl FnOnce(u64, &[u8]) -> Vec<u8>) {
+        self.out = f(self.gone, &self.out);
+        self.free_to = self.written();
+        self.held_to = self.free_to;
     }
 
     pub fn pending_bytes(&self) -> usize {
@@ -133,8 +164,9 @@ impl Conn {
     /// Sends what the peer takes; returns the bytes sent. A failure ends the connection.
     pub(super) fn send(&mut self, spare: &mut Vec<Vec<u8>>) -> usize {
         let before = self.sent;
-        while self.sent < self.out.len() {
-            match self.stream.write(&self.out[self.sent..]) {
+        let end = self.free_end();
+        while self.sent < end {
+            match self.stream.write(&self.out[self.sent..end]) {
                 Ok(0) => self.session.killed = true,
                 Ok(n) => self.sent += n,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
@@ -146,12 +178,14 @@ impl Conn {
             }
         }
         let count = self.sent - before;
-        if self.sent == self.out.len() {
+        let len = self.out.len();
+        if self.sent == len {
             keep_spare(spare, std::mem::take(&mut self.out));
             self.sent = 0;
         } else {
             drop_taken(&mut self.out, &mut self.sent);
         }
+        self.gone += (len - self.out.len()) as u64;
         count
     }
 
@@ -167,7 +201,7 @@ impl Conn {
         if !self.stalled && !self.input_closed && !self.session.closing {
             wanted |= EventFlags::IN;
         }
-        if self.unsent() > 0 && !self.held {
+        if self.is_sendable() {
             wanted |= EventFlags::OUT;
         }
         wanted
@@ -238,6 +272,7 @@ mod tests {
         let (mut taken, mut piece) = (0, vec![0; 64 << 10]);
         let began = std::time::Instant::now();
         while taken < len {
+            conn.free_to = conn.written();
             conn.send(&mut Vec::new());
             taken += (&peer).read(&mut piece).unwrap();
         }

@@ -29,6 +29,8 @@ pub(super) enum Events {
 #[derive(Debug)]
 pub(super) enum Event {
     Stop,
+    /// The committing thread has news.
+    Committed,
     Listener(usize),
     /// Epoll: a connection can be used.
     Ready {
@@ -51,7 +53,7 @@ pub(super) enum Event {
 }
 
 /// A connection as completions name it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Tag {
     pub slot: u32,
     generation: u32,
@@ -104,6 +106,25 @@ impl Events {
         }
     }
 
+    /// Tells when `news` can be read: with the ring once.
+    pub fn watch_commits(&mut self, news: impl AsFd) -> Result<(), ServeError> {
+        match self {
+            Self::Epoll { queue, .. } => {
+                let data = EventData::new_u64(COMMITTED);
+                epoll::add(queue, news, data, EventFlags::IN).map_err(failed("epoll_ctl"))
+            }
+            Self::Uring(ring) => ring.poll(news, COMMITTED).map_err(ring_failed),
+        }
+    }
+
+    /// Tells again, after it was told and read.
+    pub fn watch_commits_again(&mut self, news: impl AsFd) -> Result<(), ServeError> {
+        match self {
+            Self::Epoll { .. } => Ok(()),
+            Self::Uring(_) => self.watch_commits(news),
+        }
+    }
+
     /// Tells once when the listening socket number `at` has a connection.
     pub fn watch_listener(&mut self, socket: impl AsFd, at: usize) -> Result<(), ServeError> {
         let data = LISTENERS + at as u64;
@@ -139,6 +160,7 @@ impl Events {
                 }
                 happened.extend(ready.iter().map(|event| match event.data.u64() {
                     STOP => Event::Stop,
+                    COMMITTED => Event::Committed,
                     data @ LISTENERS.. => Event::Listener((data - LISTENERS) as usize),
                     data => Event::Ready { slot: data as u32, flags: event.flags },
                 }));
@@ -151,6 +173,7 @@ impl Events {
                 {
                     happened.push(match done {
                         Completion::Polled { token: STOP } => Event::Stop,
+                        Completion::Polled { token: COMMITTED } => Event::Committed,
                         Completion::Polled { token } => {
                             Event::Listener(token.saturating_sub(LISTENERS) as usize)
                         }
@@ -243,6 +266,7 @@ fn ring_failed(source: io::Error) -> ServeError {
 /// Event data: below `LISTENERS` a connection's slot.
 const LISTENERS: u64 = 1 << 32;
 const STOP: u64 = (1 << crate::sys::TOKEN_BITS) - 1;
+const COMMITTED: u64 = STOP - 1;
 const GENERATION_MAX: u32 = (1 << 30) - 1;
 
 const EVENTS_MAX: usize = 1024;

@@ -1,7 +1,7 @@
 //! The event loop: one thread.
 //!
-//! A turn: wait, read what is there (bounded per connection), execute, commit the group if replies
-//! are held, send, close who is done. Nothing in a turn waits for a peer.
+//! A turn: wait, read what is there (bounded per connection), execute, order a commit if something was written
+//! and replies wait for that, send what is free, close who is done. Nothing in a turn waits for a peer.
 //!
 //! Fairness: a connection gets one bounded read a turn. A peer that does not read its replies is not
 //! executed any further (its requests stay in the socket), so its memory is bounded as well.
@@ -14,6 +14,7 @@ use perdura_store::{Store, Unreadable};
 use rustix::event::epoll::EventFlags;
 
 use super::ahead::Ahead;
+use super::committer::Committer;
 use super::conn::{Conn, drop_taken, keep_spare};
 use super::events::{Event, Events, Tag};
 use super::group::Group;
@@ -62,21 +63,27 @@ pub fn run(
     let saving = Saving::new(clock.unix_ms());
     let mut server = Server::new(store, clock, &saving, config.clone());
     server.tcp_port = listener.local_addr().map_or(0, |addr| addr.port());
-    let mut serve = Serve::new(listener, server, stop)?;
-    let ended = std::thread::scope(|scope| {
+    let no_thread = |source| ServeError::Events { op: "start of a thread", source };
+    let committer = server.holds_replies().then(Committer::new).transpose();
+    let committer = committer.map_err(|source| ServeError::Events { op: "eventfd", source })?;
+    std::thread::scope(|scope| {
         let _ending = saving.end_when_dropped();
         std::thread::Builder::new()
             .name("perdura-bgsave".into())
             .spawn_scoped(scope, || saving.serve(store, clock))
-            .map_err(|source| ServeError::Events { op: "start of a thread", source })?;
-        serve.until(stop)
-    })?;
-    let stats = &serve.server.stats;
-    Ok(Report {
-        ended,
-        connections: stats.connections,
-        commands: stats.commands,
-        latched: serve.server.latched.clone(),
+            .map_err(no_thread)?;
+        let orders = committer.as_ref().map(|committer| committer.start(scope, store.region()));
+        let group = Group::new(orders.transpose().map_err(no_thread)?);
+        let mut serve = Serve::new(listener, server, group, stop)?;
+        let ended = serve.until(stop)?;
+        serve.end_commits(ended)?;
+        let stats = &serve.server.stats;
+        Ok(Report {
+            ended,
+            connections: stats.connections,
+            commands: stats.commands,
+            latched: serve.server.latched.clone(),
+        })
     })
 }
 
@@ -99,8 +106,8 @@ pub(super) struct Serve<'a> {
     pub(super) parser: Parser,
     pub(super) ahead: Ahead,
     pub(super) spare: Vec<Vec<u8>>,
-    pub(super) group: Group,
-    /// Connections answered by the turn's last group commit.
+    pub(super) group: Group<'a>,
+    /// Connections answered since the last wait because a group commit had returned.
     pub(super) committed: usize,
     pub(super) stalled: Vec<u32>,
     pub(super) finished: Vec<u32>,
@@ -111,12 +118,16 @@ impl<'a> Serve<'a> {
     fn new(
         listener: Listener,
         mut server: Server<'a>,
+        group: Group<'a>,
         stop: &StopFlag,
     ) -> Result<Self, ServeError> {
         let turn_bytes_max = server.config.turn_bytes_max.max(1);
         let mut events = Events::new(server.config.events, turn_bytes_max)?;
         server.multiplexing = events.name();
         events.watch_stop(stop)?;
+        if let Some(orders) = group.orders() {
+            events.watch_commits(orders)?;
+        }
         for (at, socket) in listener.sockets.iter().enumerate() {
             events.watch_listener(socket, at)?;
         }
@@ -134,7 +145,7 @@ impl<'a> Serve<'a> {
             parser: Parser::default(),
             ahead: Ahead::default(),
             spare: Vec::new(),
-            group: Group::default(),
+            group,
             committed: 0,
             stalled: Vec::new(),
             finished: Vec::new(),
@@ -145,20 +156,24 @@ impl<'a> Serve<'a> {
     fn until(&mut self, stop: &StopFlag) -> Result<Ended, ServeError> {
         let mut happened: Vec<Event> = Vec::new();
         loop {
-            let committed = std::mem::take(&mut self.committed);
-            self.events.wait(self.timeout_ns(), committed, &mut happened)?;
+            self.wait(&mut happened)?;
             if stop.is_set() {
                 return Ok(Ended::Stopped);
             }
             self.server.begin_turn();
             for event in happened.drain(..) {
-                self.handle(event);
+                self.handle(event)?;
                 if self.server.shutdown || stop.is_set() {
                     break;
                 }
             }
             self.resume_stalled();
-            self.commit_group();
+            if stop.is_set() {
+                // The final flush takes up what would be ordered now.
+                return Ok(Ended::Stopped);
+            }
+            self.server.stats.group_writes += self.group.order() as u64;
+            self.release();
             self.close_finished();
             if self.server.shutdown {
                 return Ok(Ended::Shutdown);
@@ -168,6 +183,18 @@ impl<'a> Serve<'a> {
                 self.tick();
             }
         }
+    }
+
+    /// Waits for something to happen. Of a group answered at once more than the first should come back together,
+    /// or each would be a group of its own; a lone one is answered without delay.
+    fn wait(&mut self, happened: &mut Vec<Event>) -> Result<(), ServeError> {
+        let committed = std::mem::take(&mut self.committed);
+        let committed = if committed > 1 { committed } else { 0 };
+        let is_news = self.group.call_me();
+        let timeout_ns = if is_news { 0 } else { self.timeout_ns() };
+        self.events.wait(timeout_ns, committed, happened)?;
+        self.group.awake();
+        Ok(())
     }
 
     fn timeout_ns(&self) -> u32 {
@@ -181,12 +208,18 @@ impl<'a> Serve<'a> {
         tick_ns.clamp(1_000_000, TICK_NS) as u32
     }
 
-    fn handle(&mut self, event: Event) {
+    fn handle(&mut self, event: Event) -> Result<(), ServeError> {
         match event {
-            Event::Stop => return,
-            Event::Listener(at) => return self.accept(at),
+            Event::Stop => return Ok(()),
+            Event::Committed => {
+                if let Some(orders) = self.group.orders() {
+                    orders.heard();
+                    self.events.watch_commits_again(orders)?;
+                }
+            }
+            Event::Listener(at) => self.accept(at),
             Event::Ready { slot, flags } => {
-                let Some(mut conn) = self.conns[slot as usize].take() else { return };
+                let Some(mut conn) = self.conns[slot as usize].take() else { return Ok(()) };
                 self.ready(slot, &mut conn, flags);
                 self.put_back(slot, conn);
             }
@@ -208,15 +241,24 @@ impl<'a> Serve<'a> {
             }
             Event::Sent { of, buffer, from, result } => {
                 let Some(mut conn) = self.take(of) else {
-                    return keep_spare(&mut self.spare, buffer);
+                    keep_spare(&mut self.spare, buffer);
+                    return Ok(());
                 };
                 self.sent(of, &mut conn, buffer, from, result);
                 self.put_back(of.slot, conn);
             }
         }
-        if self.group.writes() >= self.server.config.group_writes_max {
-            self.commit_group();
+        if self.group.is_holding() {
+            self.release();
+            let writes_max = self.server.config.group_writes_max;
+            if self.group.is_full(writes_max) {
+                self.server.stats.group_writes += self.group.order() as u64;
+            }
+            while self.group.is_crowded(writes_max) {
+                self.wait_for_commit()?;
+            }
         }
+        Ok(())
     }
 
     /// The connection a completion is for, unless it has gone.
@@ -225,7 +267,7 @@ impl<'a> Serve<'a> {
     }
 
     fn ready(&mut self, slot: u32, conn: &mut Conn, flags: EventFlags) {
-        if flags.contains(EventFlags::OUT) && !conn.held {
+        if flags.contains(EventFlags::OUT) {
             self.send(slot, conn);
         }
         if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
@@ -267,20 +309,14 @@ impl<'a> Serve<'a> {
 
     /// Ends a connection's part of a turn: sends or holds its output, watches for what it needs.
     pub(super) fn put_back(&mut self, slot: u32, mut conn: Box<Conn>) {
-        if self.server.uncommitted && conn.waiting() > 0 {
-            if !conn.held {
-                conn.held = true;
-                self.group.slots.push(slot);
-            }
-        } else {
-            self.send_unless_held(slot, &mut conn);
-        }
+        self.group.hold(slot, &mut conn);
+        self.send(slot, &mut conn);
         self.watch(slot, &mut conn);
         self.conns[slot as usize] = Some(conn);
     }
 
     pub(super) fn watch(&mut self, slot: u32, conn: &mut Conn) {
-        if conn.is_finished() && !conn.held {
+        if conn.is_finished() {
             self.finished.push(slot);
             return;
         }
@@ -290,21 +326,15 @@ impl<'a> Serve<'a> {
         }
     }
 
-    pub(super) fn send_unless_held(&mut self, slot: u32, conn: &mut Conn) {
-        if !conn.held && !self.server.uncommitted {
-            self.send(slot, conn);
-        }
-    }
-
-    /// Sends now, or with the ring at the end of the turn, after what it is sending already.
+    /// Sends what is free, now or with the ring at the end of the turn, after what it is sending already.
     pub(super) fn send(&mut self, slot: u32, conn: &mut Conn) {
-        if conn.waiting() == 0 {
+        if !conn.is_sendable() {
             return;
         }
         match &self.events {
             Events::Epoll { .. } => self.write(conn),
             Events::Uring(_) if conn.in_flight == 0 => {
-                let (buffer, from) = conn.take_output();
+                let (buffer, from) = conn.take_free(&mut self.spare);
                 self.events.send(slot, conn, buffer, from);
             }
             Events::Uring(_) => {}
@@ -312,8 +342,9 @@ impl<'a> Serve<'a> {
     }
 
     /// In the middle of a turn: sends what can be sent at once.
-    pub(super) fn send_now(&mut self, conn: &mut Conn) {
-        if !conn.held && !self.server.uncommitted && conn.in_flight == 0 {
+    pub(super) fn send_now(&mut self, slot: u32, conn: &mut Conn) {
+        self.group.hold(slot, conn);
+        if conn.in_flight == 0 {
             self.write(conn);
         }
     }
@@ -322,38 +353,49 @@ impl<'a> Serve<'a> {
         self.server.stats.net_output_bytes += conn.send(&mut self.spare) as u64;
     }
 
-    /// Makes the turn's writes durable, then sends what waited for it.
-    fn commit_group(&mut self) {
-        let mut failure = None;
-        if self.server.uncommitted {
-            self.server.uncommitted = false;
-            match self.server.store.region().commit_group() {
-                Ok(_) => {
-                    self.server.stats.group_commits += 1;
-                    self.server.stats.group_writes += self.group.writes() as u64;
-                }
-                Err(error) => {
-                    tracing::error!(%error, "a group commit failed; no more writes are accepted");
-                    failure = Some(error.to_string());
-                    self.server.latched.get_or_insert_with(|| error.to_string());
-                }
-            }
+    /// Sends what waited for commits that have returned.
+    fn release(&mut self) {
+        if !self.group.look() {
+            return;
         }
-        let mut slots = std::mem::take(&mut self.group.slots);
-        // A lone one is answered without delay; of more, the next group should be as large.
-        self.committed = if slots.len() > 1 { slots.len() } else { 0 };
-        for slot in slots.drain(..) {
-            let Some(mut conn) = self.conns[slot as usize].take() else { continue };
-            if let Some(why) = &failure {
-                self.group.fail(slot, &mut conn, why);
-            }
-            conn.held = false;
-            self.send(slot, &mut conn);
-            self.watch(slot, &mut conn);
-            self.conns[slot as usize] = Some(conn);
+        while let Some((of, end)) = self.group.next_free() {
+            let Some(mut conn) = self.take(of) else { continue };
+            conn.free_to = end;
+            self.answer(of, conn);
         }
-        self.group.slots = slots;
-        self.group.clear_writes();
+        if let Some(why) = self.group.settle() {
+            for of in self.group.take_held() {
+                let Some(mut conn) = self.take(of) else { continue };
+                self.group.fail(of, &mut conn, &why);
+                self.answer(of, conn);
+            }
+            self.group.forget_writes();
+            self.server.latched.get_or_insert(why);
+        }
+    }
+
+    fn answer(&mut self, of: Tag, mut conn: Box<Conn>) {
+        self.committed += 1;
+        self.send(of.slot, &mut conn);
+        self.watch(of.slot, &mut conn);
+        self.conns[of.slot as usize] = Some(conn);
+    }
+
+    fn wait_for_commit(&mut self) -> Result<(), ServeError> {
+        self.group.wait().map_err(|source| ServeError::Events { op: "poll", source })?;
+        self.release();
+        Ok(())
+    }
+
+    /// No commit is on its way when this returns. After a warning no other is begun, and what waits for one is not
+    /// answered: the time is the final flush's. Who said SHUTDOWN can wait for one more.
+    fn end_commits(&mut self, ended: Ended) -> Result<(), ServeError> {
+        while ended == Ended::Shutdown && self.group.is_on_its_way() {
+            self.wait_for_commit()?;
+        }
+        self.group.end();
+        self.release();
+        Ok(())
     }
 
     /// About ten times a second: expired keys, silent clients.

@@ -4,6 +4,7 @@ use std::io;
 
 use super::ahead::{Ahead, Looked};
 use super::conn::{Conn, Peers, Pending};
+use super::events::Tag;
 use super::serve::Serve;
 use crate::commands::{Flow, execute};
 use crate::resp::{Parser, Reply};
@@ -102,7 +103,7 @@ impl Serve<'_> {
                 return buf.len();
             }
             if conn.unsent() > self.server.config.output_pause_bytes {
-                self.send_now(conn);
+                self.send_now(slot, conn);
                 if conn.unsent() > self.server.config.output_pause_bytes {
                     return self.stall(slot, conn, at);
                 }
@@ -126,7 +127,7 @@ impl Serve<'_> {
             at = command.start;
             conn.session.active_ns = self.server.now_ns;
             let args = parser.args_of(command.frame, &buf[at..]);
-            let start = conn.output_mut().len();
+            let start = conn.written();
             let peers = Peers { conns: &mut self.conns, connected: self.connected };
             let (session, out) = conn.session_and_output();
             match execute(&mut self.server, session, peers, command.found, args, out) {
@@ -134,14 +135,15 @@ impl Serve<'_> {
                     at = command.end;
                     ahead.advance();
                     if wrote && self.server.holds_replies() {
-                        self.server.uncommitted = true;
-                        self.group.note_write(slot, start, conn.output_mut().len());
+                        self.group.note_write(Tag::of(slot, conn), start, conn.written());
                     }
                 }
                 Flow::Paused => return self.stall(slot, conn, at),
                 Flow::Close { wrote } => {
                     conn.session.killed = true;
-                    self.server.uncommitted |= wrote && self.server.holds_replies();
+                    if wrote && self.server.holds_replies() {
+                        self.group.note_write(Tag::of(slot, conn), start, start);
+                    }
                 }
             }
         }

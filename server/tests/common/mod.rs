@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 #![allow(dead_code)] // each test file uses its own part
 
+mod gate;
 mod open;
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,6 +13,8 @@ use std::time::Duration;
 
 use perdura_server::{Listener, Report, ServeError, ServerConfig, StopFlag, run};
 
+#[allow(unused_imports)] // as above
+pub use gate::{Gate, GatedFlush};
 #[allow(unused_imports)] // as above
 pub use open::{Opened, open, open_on};
 
@@ -51,6 +54,15 @@ impl Running {
     pub fn stop(mut self) -> Report {
         self.stop.trigger();
         self.thread.take().unwrap().join().unwrap().unwrap()
+    }
+
+    /// Tells it to stop, and does not wait.
+    pub fn trigger(&self) {
+        self.stop.trigger();
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// Waits for a server that ends by itself.
@@ -138,6 +150,14 @@ impl Client {
             b'+' | b'-' | b':' | b',' | b'_' | b'#' => {}
             other => panic!("not a reply: {:?} in {out:?}", other as char),
         }
+    }
+
+    /// True if no byte of a reply comes for a while.
+    pub fn hears_nothing(&mut self) -> bool {
+        self.stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        let heard = self.reader.fill_buf().map(<[u8]>::len);
+        self.stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        heard.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
     }
 
     /// One reply, or nothing if the server has closed already.

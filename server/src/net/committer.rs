@@ -1,0 +1,197 @@
+//! The thread that makes groups durable while the loop goes on executing.
+//!
+//! Groups are numbered from 1 in the order they are executed. The loop *orders* a group once everything of it
+//! and before it is done in memory; the thread commits up to the last group ordered, and says how far it came.
+//! One commit at a time, so those ordered meanwhile go together in the next, which needs no word from the loop.
+//!
+//! The loop is woken only where it has said that it is about to wait: one that executes looks by itself.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::thread::{Scope, ScopedJoinHandle};
+
+use perdura_region::Region;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+
+/// What loop and thread share. All of it is sequentially consistent: each side writes its own word before it reads
+/// the other's, so that none sleeps while the other thinks it awake.
+#[derive(Debug)]
+pub(super) struct Committer {
+    /// Everything of the groups up to this one is done in memory.
+    ordered: AtomicU64,
+    /// Groups up to this one are durable; [`FAILED`] beside it: none will be any more.
+    durable: AtomicU64,
+    why: OnceLock<String>,
+    ended: AtomicBool,
+    loop_waits: AtomicBool,
+    news: OwnedFd,
+}
+
+/// How far it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Progress {
+    pub durable: u64,
+    pub failed: bool,
+}
+
+/// The loop's end. The thread is told to end when this is dropped, and begins no other commit.
+#[derive(Debug)]
+pub(super) struct Orders<'s> {
+    committer: &'s Committer,
+    thread: Option<ScopedJoinHandle<'s, ()>>,
+}
+
+impl Committer {
+    /// # Errors
+    /// The system has no event file descriptor left.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self {
+            ordered: AtomicU64::new(0),
+            durable: AtomicU64::new(0),
+            why: OnceLock::new(),
+            ended: AtomicBool::new(false),
+            loop_waits: AtomicBool::new(false),
+            news: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+        })
+    }
+
+    /// # Errors
+    /// The system refuses a thread.
+    pub fn start<'s>(
+        &'s self,
+        scope: &'s Scope<'s, '_>,
+        region: &'s Region,
+    ) -> io::Result<Orders<'s>> {
+        let thread = std::thread::Builder::new().name("perdura-commit".into());
+        let thread = thread.spawn_scoped(scope, || self.serve(region))?;
+        Ok(Orders { committer: self, thread: Some(thread) })
+    }
+
+    /// The thread's life. It ends with the first failure: whether the device has what came before is not known.
+    fn serve(&self, region: &Region) {
+        let mut done = 0;
+        while let Some(group) = self.next_after(done) {
+            match region.commit_group() {
+                Ok(()) => {
+                    done = group;
+                    self.durable.store(done, SeqCst);
+                }
+                Err(error) => {
+                    tracing::error!(%error, "a group commit failed; no more writes are accepted");
+                    self.why.get_or_init(|| error.to_string());
+                    self.durable.store(done | FAILED, SeqCst);
+                }
+            }
+            if self.loop_waits.swap(false, SeqCst) {
+                // Fails only when the counter is full: then the loop is awake already.
+                let _ = rustix::io::write(&self.news, &1u64.to_ne_bytes());
+            }
+            if self.progress().failed {
+                return;
+            }
+        }
+    }
+
+    /// The last group ordered, once it is behind `done`; none at the end.
+    fn next_after(&self, done: u64) -> Option<u64> {
+        let mut spins = SPINS;
+        while !self.ended.load(SeqCst) {
+            let ordered = self.ordered.load(SeqCst);
+            if ordered > done {
+                return Some(ordered);
+            }
+            if spins > 0 {
+                spins -= 1;
+                std::hint::spin_loop();
+            } else {
+                std::thread::park();
+            }
+        }
+        None
+    }
+
+    fn progress(&self) -> Progress {
+        let word = self.durable.load(SeqCst);
+        Progress { durable: word & !FAILED, failed: word & FAILED != 0 }
+    }
+}
+
+impl Orders<'_> {
+    /// Everything up to `group` has been executed: it is committed next.
+    pub fn order(&self, group: u64) {
+        self.committer.ordered.store(group, SeqCst);
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+    }
+
+    pub fn progress(&self) -> Progress {
+        self.committer.progress()
+    }
+
+    /// Why it failed.
+    pub fn why(&self) -> &str {
+        self.committer.why.get().map_or("", String::as_str)
+    }
+
+    /// Asks to be woken by news beyond `seen`. True: there are some already.
+    pub fn call_me(&self, seen: Progress) -> bool {
+        self.committer.loop_waits.store(true, SeqCst);
+        self.progress() != seen
+    }
+
+    /// The loop is awake by itself.
+    pub fn awake(&self) {
+        self.committer.loop_waits.store(false, SeqCst);
+    }
+
+    /// Takes note of having been woken.
+    pub fn heard(&self) {
+        // Nothing to be read: somebody has heard it already.
+        let _ = rustix::io::read(&self.committer.news, &mut [0; 8]);
+    }
+
+    /// Waits for news beyond `seen`.
+    ///
+    /// # Errors
+    /// The system cannot wait.
+    pub fn wait(&self, seen: Progress) -> io::Result<()> {
+        while !self.call_me(seen) {
+            match poll(&mut [PollFd::new(&self.committer.news, PollFlags::IN)], None) {
+                Ok(_) => self.heard(),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.awake();
+        Ok(())
+    }
+
+    /// Ends the thread: when this returns the commit that was on its way is over, and no other will begin.
+    pub fn end(&mut self) {
+        self.committer.ended.store(true, SeqCst);
+        let Some(thread) = self.thread.take() else { return };
+        thread.thread().unpark();
+        if thread.join().is_err() {
+            tracing::error!("the committing thread panicked");
+        }
+    }
+}
+
+impl Drop for Orders<'_> {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl AsFd for Orders<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.committer.news.as_fd()
+    }
+}
+
+const FAILED: u64 = 1 << 63;
+/// A commit later the next is often a moment away, and to sleep and be woken costs more than that moment.
+const SPINS: u32 = 1000;
