@@ -10,13 +10,13 @@ use std::time::Duration;
 use perdura_media::{Completion, WriteQueue};
 
 use crate::append::{Refusal, free_buffer};
-use crate::core::{Core, unit_shift};
+use crate::core::Core;
 use crate::error::RegionError;
-use crate::geometry::WORD_GRAINS;
+use crate::floor::Floor;
 use crate::heat::WORDS_PER_COOLED;
 use crate::observed::Observed;
 use crate::planted::Planted;
-use crate::policy::{self, Mark, PolicyKind, View};
+use crate::policy::{self, PolicyKind};
 use crate::promise::Terms;
 use crate::seal::{Packer, frame_bytes, let_go, seal};
 use crate::stats::Counters;
@@ -193,7 +193,8 @@ impl Cleaner {
         let mut copied = 0;
         // Two revolutions: the first may spare everything.
         let mut words_left = core.words_in_use() * 2;
-        let mut floor = self.plan(core, want_bytes);
+        self.round = self.round.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut floor = Floor::plan(core, self.round, want_bytes);
         while copied < want_bytes && words_left > 0 {
             let spare = core.appender.lock().spare_segments();
             if spare <= core.spare_wanted() && copied > 0 {
@@ -201,8 +202,11 @@ impl Cleaner {
                 break;
             }
             let from = if self.hand < core.words_in_use() { self.hand } else { 0 };
-            floor.spares = words_left > core.words_in_use();
-            let to = core.words_in_use().min(from + words_left);
+            // A whole revolution that spares what is hot, then a whole one that does not, wherever the hand stands.
+            let spared_left = words_left.saturating_sub(core.words_in_use());
+            floor.spares = spared_left > 0;
+            let part = if floor.spares { spared_left } else { words_left };
+            let to = core.words_in_use().min(from + part);
             let parity = core.parity();
             let left = want_bytes - copied;
             let mut sweep = Sweep::new(core, parity, left);
@@ -412,83 +416,6 @@ impl Cleaner {
         }
         self.cooled %= (core.words_in_use() * WORDS_PER_COOLED).max(1);
     }
-
-    fn plan(&mut self, core: &Core, want_bytes: u64) -> Floor {
-        self.round = self.round.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut floor = Floor {
-            view: View { epoch: core.tick.load(Relaxed), round: self.round, ..View::default() },
-            rank: 0,
-            spares: true,
-        };
-        if core.policy == PolicyKind::ClockPro {
-            return floor;
-        }
-        if matches!(core.policy, PolicyKind::Fifo | PolicyKind::Segmented) {
-            let (mut oldest, mut units, mut again) = (0u64, 0u64, 0u64);
-            for_dirty_units(core, |_, mark, _| {
-                oldest = oldest.max(u64::from(floor.view.epoch.wrapping_sub(mark.epoch)));
-                units += 1;
-                again += u64::from(mark.again);
-            });
-            floor.view.oldest_age = oldest;
-            floor.view.protected_is_over = again * 10 > units * 3;
-        }
-        floor.rank = policy::floor_rank(core.policy.rank_bits(), want_bytes, |found| {
-            for_dirty_units(core, |unit, mark, bytes| {
-                found(core.policy.rank(unit, mark, &floor.view), bytes);
-            });
-        });
-        floor
-    }
-}
-
-/// Victims are the units of this rank and above, or what is cold.
-struct Floor {
-    view: View,
-    rank: u64,
-    /// False: there was too little that is cold.
-    spares: bool,
-}
-
-impl Floor {
-    fn victims(&self, core: &Core, word: usize, dirty: u64) -> u64 {
-        if core.policy == PolicyKind::ClockPro {
-            return if self.spares { dirty & core.heat.cold(word) } else { dirty };
-        }
-        let mut victims = 0;
-        for_units_of_word(core, word, dirty, |unit, mark, bits| {
-            if core.policy.rank(unit, mark, &self.view) >= self.rank {
-                victims |= bits;
-            }
-        });
-        victims
-    }
-}
-
-fn for_dirty_units(core: &Core, mut f: impl FnMut(u64, Mark, u64)) {
-    let parity = core.parity();
-    let shift = core.ledger.geometry().grain_shift;
-    core.for_dirty_words(parity, 0, core.words_in_use(), |word| {
-        let dirty = core.ledger.bitmap(parity)[word].load(Relaxed);
-        for_units_of_word(core, word, dirty, |unit, mark, bits| {
-            f(unit, mark, u64::from(bits.count_ones()) << shift);
-        });
-        true
-    });
-}
-
-fn for_units_of_word(core: &Core, word: usize, dirty: u64, mut f: impl FnMut(u64, Mark, u64)) {
-    let shift = core.ledger.geometry().grain_shift;
-    let per_unit = 1u64 << (unit_shift(shift) - shift);
-    let mut at = 0;
-    while at < WORD_GRAINS {
-        let bits = dirty & crate::announce::mask(at, per_unit);
-        if bits != 0 {
-            let unit = (word as u64 * WORD_GRAINS + at) / per_unit;
-            f(unit, core.mark_of(unit), bits);
-        }
-        at += per_unit;
-    }
 }
 
 impl Core {
@@ -525,7 +452,6 @@ impl Core {
                 if due && !cleaner.is_committed(self) {
                     last_checkpoint_ns = began_ns;
                     cleaner.make_margin(self)?;
-                    cleaner.ensure_space(self)?;
                     cleaner.checkpoint(self, false)?;
                 }
                 Ok(more)
@@ -562,6 +488,49 @@ impl Core {
             // More than that already: what could be cleaned was, and a call would only make it look again.
             let call_above = if used <= threshold { threshold } else { u64::MAX };
             self.budget.wait_as_cleaner(&self.ledger, seen, call_above, epoch_now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use perdura_media::{SimClock, SimDevice};
+
+    use crate::geometry::BLOCK_BYTES;
+    use crate::{Config, LaneId, Region};
+
+    #[test]
+    fn what_is_hot_is_cleaned_in_the_end_wherever_the_hand_stands() {
+        let blocks = 64;
+        for hand in [0, blocks / 4, blocks / 2, blocks - 1] {
+            let config = Config {
+                segment_bytes: Some(64 << 10),
+                lanes: Some(1),
+                thread: false,
+                checkpoint_every: None,
+                ..Config::new(blocks * BLOCK_BYTES, 8 * BLOCK_BYTES)
+            };
+            let device = Arc::new(SimDevice::new(0, 1));
+            let region = Region::open(device, Arc::new(SimClock::new(1_000)), config).unwrap();
+            let core = region.core();
+            core.cleaner.lock().hand = hand as usize * core.words_in_use() / blocks as usize;
+            for round in 0..8 {
+                for block in (0..4 * 4).map(|n| blocks / 2 + 4 + n % 4) {
+                    let mut credit = 0;
+                    loop {
+                        let mut lane = region.lock_with(LaneId(0), std::mem::take(&mut credit));
+                        let Err(need) = lane.write(block * BLOCK_BYTES, &[1; 65_536]) else {
+                            break;
+                        };
+                        drop(lane);
+                        credit = region.satisfy(need).unwrap();
+                    }
+                }
+                let copied = core.cleaner.lock().clean(core, BLOCK_BYTES).unwrap();
+                assert!(copied >= BLOCK_BYTES, "hand at block {hand}, round {round}: {copied}");
+            }
         }
     }
 }

@@ -24,6 +24,7 @@ mod describe;
 pub mod directory;
 pub mod drill;
 pub mod error;
+mod floor;
 pub mod flush;
 pub mod format;
 #[doc(hidden)]

@@ -509,6 +509,7 @@ pub(crate) fn read_tables(core: &Core, segment: u32) -> Result<(Vec<Extent>, u64
     let (mut extents, mut bytes_read) = (Vec::new(), 0);
     for frame in &frames {
         let (table, len) = reader.table(frame)?;
+        check_extents(&table, &geometry, &core.layout, core.region_bytes())?;
         extents.extend(table.extents.iter().map(|packed| Extent::unpack(*packed)));
         bytes_read += len + 4096;
     }

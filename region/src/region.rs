@@ -186,7 +186,9 @@ impl Region {
         if !is_whole && ledger.flushed().load(Acquire) == 0 {
             // Who loaded it is gone, and with it the knowledge of what was loaded. What is dirty was: with that in
             // the image, too, loading begins anew.
-            let options = FlushOptions { threads: 4, unix_ms: clock.unix_ms() };
+            // Where frames lie follows from the threads' race; without a thread of its own a region repeats itself.
+            let threads = if config.thread { 4 } else { 1 };
+            let options = FlushOptions { threads, unix_ms: clock.unix_ms() };
             let map = map_region(&memory)?;
             drop(commit_all(&ledger, &map, &layout, &*device, options)?);
         }

@@ -147,6 +147,8 @@ impl Packer {
     pub fn pack(&mut self, core: &Core, buffer: &FrameBuffer<'_>) {
         let is_wanted = core.compression == Compression::Lz4
             && core.ledger.can_pack()
+            // The final flush waits for the cleaner, on the warning's time: it is reckoned without compressing.
+            && !core.budget.is_closed()
             && buffer.flags().load(Relaxed) == 0;
         if !is_wanted {
             return;
@@ -237,7 +239,11 @@ mod tests {
 
     fn write(region: &Region, offset: u64, bytes: &[u8]) {
         let mut credit = 0;
-        while let Err(need) = region.lock_with(LaneId(0), credit).write(offset, bytes) {
+        loop {
+            let mut lane = region.lock_with(LaneId(0), std::mem::take(&mut credit));
+            let Err(need) = lane.write(offset, bytes) else { break };
+            // No lane is held where room is waited for.
+            drop(lane);
             credit = region.satisfy(need).unwrap();
         }
     }
@@ -284,6 +290,27 @@ mod tests {
         };
         let (plain, packed) = (used(Compression::Off), used(Compression::Lz4));
         assert!(packed * 3 < plain * 2, "{packed} segments, {plain} without compression");
+    }
+
+    #[test]
+    fn nothing_more_is_compressed_once_the_final_flush_waits() {
+        let device = SimDevice::new(0, 1);
+        let region = open(&device, Compression::Lz4);
+        let core = region.core();
+        fill_all(&region);
+        for is_closed in [false, true] {
+            if is_closed {
+                region.refuse_writers();
+            }
+            let before = region.stats();
+            let run = Extent { grain: 0, len: 512 };
+            core.appender.lock().append(&core.ledger, &core.map, run, false).unwrap();
+            core.appender.lock().close_frame(&core.ledger, 0);
+            core.cleaner.lock().pump(core, Pump::Durable).unwrap();
+            let after = region.stats();
+            assert_eq!(after.compressed_frames > before.compressed_frames, !is_closed);
+            assert_eq!(after.compression_in_bytes > before.compression_in_bytes, !is_closed);
+        }
     }
 
     #[test]
