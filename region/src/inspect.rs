@@ -38,7 +38,10 @@ pub fn image_bytes(device: &dyn Device, believe: Believe) -> Result<Vec<u8>, Ope
         Believe::EveryFrame => Tail::EveryWholeFrame,
     };
     let (found, loading) = recover(device, &geometry, image_id, &ledger, tail, Planted::None)?;
-    loading.load_all(&Target { device, ledger: &ledger, map: &map, loaded: &|_| {} }, 1)?;
+    loading.load_all(
+        &Target { device, ledger: &ledger, map: &map, loaded: &|_| {}, huge_pages: None },
+        1,
+    )?;
     let len = found.slot.header.region_bytes.get() as usize;
     // SAFETY: the mapping was made here and nobody else has it.
     Ok(unsafe { map.bytes(0, len) }.to_vec())

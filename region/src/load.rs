@@ -23,6 +23,7 @@ use perdura_media::Device;
 use crate::append::runs;
 use crate::error::{ImageError, OpenError};
 use crate::format::{CHECK_BYTES, Extent, FRAME_HEADER_BYTES, Layout, checksum};
+use crate::gathered::HugePages;
 use crate::geometry::{BLOCK_BYTES, Geometry, WORD_GRAINS};
 use crate::image::aligned;
 use crate::ledger::Ledger;
@@ -66,6 +67,8 @@ pub(crate) struct Target<'t> {
     pub map: &'t Mapping,
     /// Called with each block that is complete.
     pub loaded: &'t (dyn Fn(u64) + Sync),
+    /// Gives blocks their memory; `None`: page by page, as it comes.
+    pub huge_pages: Option<&'t HugePages>,
 }
 
 /// What of an image is not in memory yet.
@@ -406,6 +409,10 @@ impl Loading {
             let won = runs(word, bits).flat_map(|run| run.grain..run.grain + run.len);
             let won = won.filter(|grain| table.has_won(self.place_of(piece, *grain)));
             let won = won.fold(0u64, |won, grain| won | 1 << (grain % WORD_GRAINS));
+            if let Some(huge_pages) = to.huge_pages.filter(|_| won != 0) {
+                // A page fault for each 4 KiB took longer than reading them.
+                huge_pages.for_block(to.map, to.ledger, block);
+            }
             for run in runs(word, won) {
                 let from = ((run.grain - piece.run.grain) << shift) as usize;
                 let len = (run.len << shift) as usize;

@@ -9,6 +9,7 @@ use crate::attachment::map_region;
 use crate::config::Config;
 use crate::core::Core;
 use crate::error::{OpenError, RegionError, Unreadable};
+use crate::gathered::HugePages;
 use crate::ledger::Ledger;
 use crate::load::{Loading, Target};
 use crate::region::Region;
@@ -72,7 +73,8 @@ impl Core {
     }
 
     fn target<'t>(&'t self, loaded: &'t (dyn Fn(u64) + Sync)) -> Target<'t> {
-        Target { device: &*self.device, ledger: &self.ledger, map: &self.map, loaded }
+        let huge_pages = Some(&self.huge_pages);
+        Target { device: &*self.device, ledger: &self.ledger, map: &self.map, loaded, huge_pages }
     }
 
     /// Has a block's bytes in memory when it returns.
@@ -133,7 +135,10 @@ pub(crate) fn load_or_defer(
         return Ok(Some(loading));
     }
     let map = map_region(memory)?;
-    let to = Target { device, ledger, map: &map, loaded: &|_| {} };
+    let huge_pages = HugePages::new(&map, ledger);
+    // Where pages are trapped one by one they must be small.
+    let huge_pages = matches!(config.tracking, TrackingKind::Barrier).then_some(&huge_pages);
+    let to = Target { device, ledger, map: &map, loaded: &|_| {}, huge_pages };
     loading.load_all(&to, load_threads())?;
     ledger.loading().store(0, Release);
     Ok(None)

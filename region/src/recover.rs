@@ -552,7 +552,7 @@ mod tests {
 
     fn fill(device: &SimDevice, geometry: &Geometry, ledger: &Ledger, map: &Mapping) {
         let recovered = recover(device, geometry, 7, ledger, Tail::Committed, Planted::None);
-        let to = Target { device, ledger, map, loaded: &|_| {} };
+        let to = Target { device, ledger, map, loaded: &|_| {}, huge_pages: None };
         recovered.unwrap().1.load_all(&to, 1).unwrap();
     }
 
