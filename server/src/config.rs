@@ -78,6 +78,9 @@ pub struct ServerConfig {
     pub multi_max_bytes: usize,
     /// Held write replies above which a group is committed before the turn ends.
     pub group_writes_max: usize,
+    /// Up to so many writes in a group the event loop makes it durable itself, if no commit is on its way: for so few,
+    /// waking a thread and being woken takes longer than it saves.
+    pub group_writes_inline: usize,
     /// Commands at least this slow are logged, microseconds; negative: none.
     pub slowlog_slower_than_us: i64,
     /// Entries the slow log keeps.
@@ -114,6 +117,7 @@ impl Default for ServerConfig {
             output_max_bytes: 1 << 30,
             multi_max_bytes: 64 << 20,
             group_writes_max: 4096,
+            group_writes_inline: 64,
             slowlog_slower_than_us: 10_000,
             slowlog_len_max: 128,
             debug_enabled: false,

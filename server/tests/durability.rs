@@ -235,6 +235,7 @@ fn with_fsync_whatever_anybody_was_told_survives_whatever_the_turns_were() {
         // Small bounds, so that turns commit in the middle, clients stall, and replies are sent in parts.
         let bounds = ServerConfig {
             group_writes_max: 1 + seed as usize % 3,
+            group_writes_inline: seed as usize % 4,
             output_pause_bytes: 40 << (seed * 2),
             turn_bytes_max: 100 + 700 * seed as usize,
             ..fsync()

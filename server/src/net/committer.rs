@@ -6,6 +6,7 @@
 //!
 //! The loop is woken only where it has said that it is about to wait: one that executes looks by itself.
 
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
@@ -37,10 +38,16 @@ pub(super) struct Progress {
 }
 
 /// The loop's end. The thread is told to end when this is dropped, and begins no other commit.
-#[derive(Debug)]
 pub(super) struct Orders<'s> {
     committer: &'s Committer,
+    region: &'s Region,
     thread: Option<ScopedJoinHandle<'s, ()>>,
+}
+
+impl fmt::Debug for Orders<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Orders").field("committer", self.committer).finish_non_exhaustive()
+    }
 }
 
 impl Committer {
@@ -66,24 +73,13 @@ impl Committer {
     ) -> io::Result<Orders<'s>> {
         let thread = std::thread::Builder::new().name("perdura-commit".into());
         let thread = thread.spawn_scoped(scope, || self.serve(region))?;
-        Ok(Orders { committer: self, thread: Some(thread) })
+        Ok(Orders { committer: self, region, thread: Some(thread) })
     }
 
     /// The thread's life. It ends with the first failure: whether the device has what came before is not known.
     fn serve(&self, region: &Region) {
-        let mut done = 0;
-        while let Some(group) = self.next_after(done) {
-            match region.commit_group() {
-                Ok(()) => {
-                    done = group;
-                    self.durable.store(done, SeqCst);
-                }
-                Err(error) => {
-                    tracing::error!(%error, "a group commit failed; no more writes are accepted");
-                    self.why.get_or_init(|| error.to_string());
-                    self.durable.store(done | FAILED, SeqCst);
-                }
-            }
+        while let Some(group) = self.next() {
+            self.commit(region, group);
             if self.loop_waits.swap(false, SeqCst) {
                 // Fails only when the counter is full: then the loop is awake already.
                 let _ = rustix::io::write(&self.news, &1u64.to_ne_bytes());
@@ -94,12 +90,23 @@ impl Committer {
         }
     }
 
-    /// The last group ordered, once it is behind `done`; none at the end.
-    fn next_after(&self, done: u64) -> Option<u64> {
+    fn commit(&self, region: &Region, group: u64) {
+        match region.commit_group() {
+            Ok(()) => self.durable.store(group, SeqCst),
+            Err(error) => {
+                tracing::error!(%error, "a group commit failed; no more writes are accepted");
+                self.why.get_or_init(|| error.to_string());
+                self.durable.fetch_or(FAILED, SeqCst);
+            }
+        }
+    }
+
+    /// The last group ordered, once it is not durable; none at the end.
+    fn next(&self) -> Option<u64> {
         let mut spins = SPINS;
         while !self.ended.load(SeqCst) {
             let ordered = self.ordered.load(SeqCst);
-            if ordered > done {
+            if ordered > self.progress().durable {
                 return Some(ordered);
             }
             if spins > 0 {
@@ -119,8 +126,18 @@ impl Committer {
 }
 
 impl Orders<'_> {
-    /// Everything up to `group` has been executed: it is committed next.
-    pub fn order(&self, group: u64) {
+    /// Everything up to `group` has been executed: it is committed next. One that `is_small` is durable, or has failed,
+    /// when this returns, unless a commit is on its way.
+    pub fn order(&self, group: u64, is_small: bool) {
+        let (progress, ordered) = (self.progress(), self.committer.ordered.load(SeqCst));
+        if is_small && !progress.failed && progress.durable == ordered {
+            // The thread has nothing to do and finds nothing new: it is durable before it is ordered.
+            self.committer.commit(self.region, group);
+            if !self.progress().failed {
+                self.committer.ordered.store(group, SeqCst);
+            }
+            return;
+        }
         self.committer.ordered.store(group, SeqCst);
         if let Some(thread) = &self.thread {
             thread.thread().unpark();

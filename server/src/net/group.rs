@@ -1,6 +1,6 @@
 //! Replies that wait for a group commit (`durability = fsync`).
 //!
-//! The loop executes while a commit is on its way; what it executes meanwhile is the next group. A turn's end orders
+//! The loop executes while a commit is on its way, but for one of few writes, which it makes itself; what it executes meanwhile is the next group. A turn's end orders
 //! the group that it has filled, so a turn's writes go together; so do all ordered while a commit was on its way.
 //!
 //! Invariants:
@@ -108,12 +108,12 @@ impl<'s> Group<'s> {
         }
     }
 
-    /// Orders what was executed; returns the writes in it.
-    pub fn order(&mut self) -> usize {
+    /// Orders what was executed; returns the writes in it. `inline_max`: so few the loop makes durable itself.
+    pub fn order(&mut self, inline_max: usize) -> usize {
         if std::mem::take(&mut self.uncommitted)
             && let Some(orders) = &self.orders
         {
-            orders.order(self.number);
+            orders.order(self.number, self.gathered <= inline_max);
             self.number += 1;
         }
         std::mem::take(&mut self.gathered)

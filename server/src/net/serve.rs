@@ -172,7 +172,8 @@ impl<'a> Serve<'a> {
                 // The final flush takes up what would be ordered now.
                 return Ok(Ended::Stopped);
             }
-            self.server.stats.group_writes += self.group.order() as u64;
+            self.server.stats.group_writes +=
+                self.group.order(self.server.config.group_writes_inline) as u64;
             self.release();
             self.close_finished();
             if self.server.shutdown {
@@ -252,7 +253,7 @@ impl<'a> Serve<'a> {
             self.release();
             let writes_max = self.server.config.group_writes_max;
             if self.group.is_full(writes_max) {
-                self.server.stats.group_writes += self.group.order() as u64;
+                self.server.stats.group_writes += self.group.order(0) as u64;
             }
             while self.group.is_crowded(writes_max) {
                 self.wait_for_commit()?;
