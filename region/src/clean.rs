@@ -499,7 +499,8 @@ mod tests {
     use perdura_media::{SimClock, SimDevice};
 
     use crate::geometry::BLOCK_BYTES;
-    use crate::{Config, LaneId, Region};
+    use crate::testing::write;
+    use crate::{Config, Region};
 
     #[test]
     fn what_is_hot_is_cleaned_in_the_end_wherever_the_hand_stands() {
@@ -518,15 +519,7 @@ mod tests {
             core.cleaner.lock().hand = hand as usize * core.words_in_use() / blocks as usize;
             for round in 0..8 {
                 for block in (0..4 * 4).map(|n| blocks / 2 + 4 + n % 4) {
-                    let mut credit = 0;
-                    loop {
-                        let mut lane = region.lock_with(LaneId(0), std::mem::take(&mut credit));
-                        let Err(need) = lane.write(block * BLOCK_BYTES, &[1; 65_536]) else {
-                            break;
-                        };
-                        drop(lane);
-                        credit = region.satisfy(need).unwrap();
-                    }
+                    write(&region, block * BLOCK_BYTES, &[1; 65_536]);
                 }
                 let copied = core.cleaner.lock().clean(core, BLOCK_BYTES).unwrap();
                 assert!(copied >= BLOCK_BYTES, "hand at block {hand}, round {round}: {copied}");

@@ -327,7 +327,8 @@ mod tests {
 
     use super::*;
     use crate::geometry::BLOCK_BYTES;
-    use crate::{Config, LaneId, Region};
+    use crate::testing::write;
+    use crate::{Config, Region};
 
     #[test]
     fn space_is_made_though_nothing_is_in_use() {
@@ -347,13 +348,7 @@ mod tests {
             (0..records >> (halving + 1)).map(move |record| record << (halving + 1))
         }));
         for (step, record) in all.enumerate() {
-            let mut credit = 0;
-            loop {
-                let mut lane = region.lock_with(LaneId(0), std::mem::take(&mut credit));
-                let Err(need) = lane.write(record * 1024, &[1; 1024]) else { break };
-                drop(lane);
-                credit = region.satisfy(need).unwrap();
-            }
+            write(&region, record * 1024, &[1; 1024]);
             if step % 54 == 53 {
                 // About a segment each.
                 region.commit_group().unwrap();
@@ -376,13 +371,7 @@ mod tests {
         let region = Region::open(Arc::new(SimDevice::new(0, 1)), clock, config).unwrap();
         for step in 0..4 * blocks * 64 {
             let record = step * 7_919 % (blocks * 64);
-            let mut credit = 0;
-            loop {
-                let mut lane = region.lock_with(LaneId(0), std::mem::take(&mut credit));
-                let Err(need) = lane.write(record * 1024, &[1]) else { break };
-                drop(lane);
-                credit = region.satisfy(need).unwrap();
-            }
+            write(&region, record * 1024, &[1]);
         }
         // More space is wanted than there is.
         let core = region.core();
@@ -408,13 +397,7 @@ mod tests {
             let clock = Arc::new(SimClock::new(1_000));
             let region = Region::open(Arc::new(SimDevice::new(0, 1)), clock, config).unwrap();
             for block in 0..128 {
-                let mut credit = 0;
-                loop {
-                    let mut lane = region.lock_with(LaneId(0), std::mem::take(&mut credit));
-                    let Err(need) = lane.write(block * BLOCK_BYTES, &[1; 65_536]) else { break };
-                    drop(lane);
-                    credit = region.satisfy(need).unwrap();
-                }
+                write(&region, block * BLOCK_BYTES, &[1; 65_536]);
             }
             region.checkpoint().unwrap();
             region.set_budget(budget).unwrap();

@@ -243,6 +243,7 @@ mod tests {
 
     use super::*;
     use crate::geometry::BLOCK_BYTES;
+    use crate::testing::write;
     use crate::{Config, LaneId, Region};
 
     /// The smallest log: no room for the same flush twice.
@@ -262,22 +263,16 @@ mod tests {
         let device = Arc::new(SimDevice::new(0, 1));
         let clock = Arc::new(SimClock::new(1_000));
         let config = || tight(8, 4);
-        let write = |region: &Region, block: u64, byte| {
-            let mut lane = region.lock(LaneId(0));
-            let mut credit_bytes = 0;
-            while let Err(need) = lane.write(block * BLOCK_BYTES, &[byte; 40_000]) {
-                drop(lane);
-                credit_bytes += region.satisfy(need).unwrap();
-                lane = region.lock_with(LaneId(0), std::mem::take(&mut credit_bytes));
-            }
+        let fill = |region: &Region, block: u64, byte| {
+            write(region, block * BLOCK_BYTES, &[byte; 40_000]);
         };
         let first = Region::open(device.clone(), clock.clone(), config()).unwrap();
         for block in 0..8 {
-            write(&first, block, 1);
+            fill(&first, block, 1);
         }
         first.checkpoint().unwrap();
         for block in 2..6 {
-            write(&first, block, 2);
+            fill(&first, block, 2);
         }
         let core = first.core();
         let options = FlushOptions { threads: 2, unix_ms: 1 };
@@ -292,7 +287,7 @@ mod tests {
         let [memory, ledger] = fds;
         let second =
             Region::attach(memory, ledger, device.clone(), clock.clone(), config()).unwrap();
-        write(&second, 0, 3);
+        fill(&second, 0, 3);
         second.close(1).unwrap();
         drop(second);
         let third = Region::open(device, clock, config()).unwrap();
@@ -323,13 +318,7 @@ mod tests {
             let region = Region::open(device.clone(), clock.clone(), config()).unwrap();
             for step in 0..3 * blocks * 512 {
                 let record = step * 7_919 % (blocks * 512);
-                let mut credit = 0;
-                loop {
-                    let mut lane = region.lock_with(LaneId(0), std::mem::take(&mut credit));
-                    let Err(need) = lane.write(record * 128, &[1; 64]) else { break };
-                    drop(lane);
-                    credit = region.satisfy(need).unwrap();
-                }
+                write(&region, record * 128, &[1; 64]);
             }
             assert!(region.used_bytes() >= region.budget_bytes() / 10 * 9);
             killed_flush(&region);

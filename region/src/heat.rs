@@ -3,9 +3,8 @@
 //! Two hands, as in CLOCK-Pro (Jiang, Chen and Zhang, USENIX ATC 2005). Heat 0 is *cold*: the cleaner's hand takes it.
 //! Every write to a dirty grain adds one, up to 3, and hot grains are passed over. A second hand, an eighth as fast,
 //! cools: it takes one from each dirty grain, and forgets clean ones. A grain that is cleaned is left with heat 1, so
-//! that data written again before the second hand comes are hot at once. Against second chance this saves 7 to 12 % of
-//! what is written under Zipf's law and YCSB's (docs/measuring.md), and no more data are looked at: the hands read
-//! bitmaps, 64 grains at a time.
+//! that data written again before the second hand comes are hot at once. What that saves against second chance is in
+//! docs/measuring.md. No more data are looked at: the hands read bitmaps, 64 grains at a time.
 //!
 //! Hints: whoever holds a grain's lane, its page's lock or the cleaner may change its bits, and a lost change does no harm.
 

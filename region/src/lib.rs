@@ -50,6 +50,8 @@ mod seal;
 pub mod stats;
 mod sweep;
 mod sys;
+#[cfg(test)]
+mod testing;
 mod tracking;
 mod trapped;
 mod watch;

@@ -217,6 +217,7 @@ mod tests {
     use crate::clean::Pump;
     use crate::geometry::BLOCK_BYTES;
     use crate::ledger::SEGMENT_USED;
+    use crate::testing::write;
     use crate::{Config, LaneId, Region};
 
     const BLOCKS: u64 = 32;
@@ -235,17 +236,6 @@ mod tests {
     fn open(device: &SimDevice, compression: Compression) -> Region {
         let clock = Arc::new(SimClock::new(1_000));
         Region::open(Arc::new(device.clone()), clock, config(compression)).unwrap()
-    }
-
-    fn write(region: &Region, offset: u64, bytes: &[u8]) {
-        let mut credit = 0;
-        loop {
-            let mut lane = region.lock_with(LaneId(0), std::mem::take(&mut credit));
-            let Err(need) = lane.write(offset, bytes) else { break };
-            // No lane is held where room is waited for.
-            drop(lane);
-            credit = region.satisfy(need).unwrap();
-        }
     }
 
     fn fill_all(region: &Region) {

@@ -15,15 +15,11 @@ use perdura_region::format::{FRAME_LZ4, FRAME_MAGIC, Layout};
 use perdura_region::fuzzing::repair_checksums;
 use perdura_region::region::Attachment;
 use perdura_region::{
-    BLOCK_BYTES, Compression, Config, ImageError, LaneId, OpenError, Region, RegionError, Stats,
-    Unreadable,
+    BLOCK_BYTES, Compression, Config, ImageError, OpenError, Region, Stats, Unreadable,
 };
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
-
-const BLOCKS: u64 = 48;
-const REGION_BYTES: u64 = BLOCKS * BLOCK_BYTES;
-const LANES: u64 = 4;
+use support::lanes::{self, BLOCKS, LANES, REGION_BYTES, memory, owned, read, write};
 
 fn config(compression: Compression) -> Config {
     Config {
@@ -37,52 +33,12 @@ fn config(compression: Compression) -> Config {
     }
 }
 
-fn owned(region: Region) -> Region {
-    for block in 0..BLOCKS {
-        region.assign_block(block, lane_of(block * BLOCK_BYTES));
-    }
-    region
-}
-
-fn open_as(device: &(impl Device + Clone + 'static), config: Config) -> Region {
-    let clock = Arc::new(SimClock::new(1_000));
-    owned(Region::open(Arc::new(device.clone()), clock, config).unwrap())
-}
-
 fn open(device: &(impl Device + Clone + 'static)) -> Region {
-    open_as(device, config(Compression::Lz4))
+    lanes::open(device, config(Compression::Lz4))
 }
 
-/// As after `kill -9`, with a holder.
 fn attach(region: Region, device: &SimDevice) -> Region {
-    let (memory, ledger) = region.fds();
-    let [memory, ledger] = [memory, ledger].map(|fd| fd.try_clone_to_owned().unwrap());
-    drop(region);
-    let (device, clock) = (Arc::new(device.clone()), Arc::new(SimClock::new(1_000)));
-    owned(Region::attach(memory, ledger, device, clock, config(Compression::Lz4)).unwrap())
-}
-
-fn lane_of(offset: u64) -> LaneId {
-    LaneId((offset / BLOCK_BYTES % LANES) as u16)
-}
-
-fn write(region: &Region, offset: u64, bytes: &[u8]) -> Result<(), RegionError> {
-    let mut credit = 0;
-    loop {
-        let written = region.lock_with(lane_of(offset), credit).write(offset, bytes);
-        match written {
-            Ok(()) => return Ok(()),
-            Err(need) => credit = region.satisfy(need)?,
-        }
-    }
-}
-
-fn memory(region: &Region) -> Vec<u8> {
-    let block = |block| {
-        let offset = block * BLOCK_BYTES;
-        region.lock(lane_of(offset)).bytes(offset, BLOCK_BYTES as usize).to_vec()
-    };
-    (0..BLOCKS).flat_map(block).collect()
+    lanes::attach(region, device, config(Compression::Lz4))
 }
 
 /// Half of its pieces repeat others.
@@ -125,7 +81,7 @@ fn write_one(region: &Region, model: &mut [u8], random: &mut Random) -> bool {
 fn image(seed: u64, compression: Compression) -> (SimDevice, Vec<u8>, Stats) {
     let (device, mut random) = (SimDevice::new(0, seed), Random::seed_from_u64(seed));
     let mut model = vec![0; REGION_BYTES as usize];
-    let region = open_as(&device, config(compression));
+    let region = lanes::open(&device, config(compression));
     assert!(write_some(&region, &mut model, &mut random, 1_500));
     region.checkpoint().unwrap();
     let stats = region.stats();
@@ -144,7 +100,7 @@ fn what_is_compressed_comes_back_and_is_less() {
         assert_eq!((plain.compressed_frames, plain.compression_in_bytes), (0, 0));
         assert!(memory(&open(&device)) == model, "seed {seed}");
         // A program that is not asked to compress reads it all the same, and writes on.
-        let region = open_as(&device, config(Compression::Off));
+        let region = lanes::open(&device, config(Compression::Off));
         write(&region, 5, &[9; 100]).unwrap();
         region.checkpoint().unwrap();
         assert!(memory(&region)[105..] == model[105..]);
@@ -156,11 +112,11 @@ fn blocks_are_loaded_from_compressed_frames_one_by_one() {
     for seed in 0..4 {
         let (device, mut model, _) = image(seed, Compression::Lz4);
         let lazy = Config { defer_load: true, ..config(Compression::Lz4) };
-        let region = open_as(&device, lazy);
+        let region = lanes::open(&device, lazy);
         let mut random = Random::seed_from_u64(seed);
         for step in 0..60 {
             let block = random.random_range(0..BLOCKS) * BLOCK_BYTES;
-            let found = region.lock(lane_of(block)).bytes(block, BLOCK_BYTES as usize).to_vec();
+            let found = read(&region, block, BLOCK_BYTES as usize);
             assert!(found == model[block as usize..][..BLOCK_BYTES as usize], "seed {seed}");
             if step % 7 == 0 {
                 region.load_next().unwrap();
@@ -273,7 +229,7 @@ fn killed_again_and_again_nothing_is_lost() {
 fn bytes_that_do_not_shrink_are_written_as_without_compression() {
     let written = |compression| {
         let device = SimDevice::new(0, 1);
-        let region = open_as(&device, config(compression));
+        let region = lanes::open(&device, config(compression));
         let mut random = Random::seed_from_u64(2);
         for _ in 0..600 {
             let block = random.random_range(0..BLOCKS) * BLOCK_BYTES;
@@ -298,7 +254,7 @@ fn an_image_becomes_one_of_the_newest_format_when_it_is_opened_with_compression(
     };
     let (device, model, _) = image(1, Compression::Off);
     assert_eq!(version(&device), [2, 2], "older programs open what holds nothing new");
-    assert!(memory(&open_as(&device, config(Compression::Off))) == model);
+    assert!(memory(&lanes::open(&device, config(Compression::Off))) == model);
     assert_eq!(version(&device), [2, 2]);
     let region = open(&device);
     assert!(memory(&region) == model);
@@ -312,7 +268,7 @@ fn an_image_becomes_one_of_the_newest_format_when_it_is_opened_with_compression(
         let opened = Region::open(Arc::new(device.clone()), clock, config(Compression::Lz4));
         drop(opened);
         let device = device.power_cycle(cut);
-        assert!(memory(&open_as(&device, config(Compression::Off))) == model, "cut {cut}");
+        assert!(memory(&lanes::open(&device, config(Compression::Off))) == model, "cut {cut}");
         assert!(memory(&open(&device)) == model, "cut {cut}");
         assert_eq!(version(&device), [3, 3], "cut {cut}");
     }

@@ -3,18 +3,17 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use std::sync::Arc;
 
 use perdura_media::SimClock;
 use perdura_media::sim::SimDevice;
 use perdura_region::planted::Planted;
-use perdura_region::{BLOCK_BYTES, Config, LaneId, Region, RegionError, Unreadable};
+use perdura_region::{BLOCK_BYTES, Config, Region, Unreadable};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
-
-const BLOCKS: u64 = 48;
-const REGION_BYTES: u64 = BLOCKS * BLOCK_BYTES;
-const LANES: u64 = 4;
+use support::lanes::{self, BLOCKS, LANES, REGION_BYTES, memory, owned, read, write};
 
 fn config(planted: Planted) -> Config {
     Config {
@@ -29,49 +28,12 @@ fn config(planted: Planted) -> Config {
     }
 }
 
-fn owned(region: Region) -> Region {
-    for block in 0..BLOCKS {
-        region.assign_block(block, lane_of(block * BLOCK_BYTES));
-    }
-    region
-}
-
 fn open(device: &SimDevice, planted: Planted) -> Region {
-    let clock = Arc::new(SimClock::new(1_000));
-    owned(Region::open(Arc::new(device.clone()), clock, config(planted)).unwrap())
+    lanes::open(device, config(planted))
 }
 
-/// As after `kill -9`, with a holder.
 fn attach(region: Region, device: &SimDevice) -> Region {
-    let (memory, ledger) = region.fds();
-    let [memory, ledger] = [memory, ledger].map(|fd| fd.try_clone_to_owned().unwrap());
-    drop(region);
-    let (device, clock) = (Arc::new(device.clone()), Arc::new(SimClock::new(1_000)));
-    owned(Region::attach(memory, ledger, device, clock, config(Planted::None)).unwrap())
-}
-
-fn lane_of(offset: u64) -> LaneId {
-    LaneId((offset / BLOCK_BYTES % LANES) as u16)
-}
-
-fn write(region: &Region, offset: u64, bytes: &[u8]) -> Result<(), RegionError> {
-    let mut credit = 0;
-    loop {
-        let written = region.lock_with(lane_of(offset), credit).write(offset, bytes);
-        match written {
-            Ok(()) => return Ok(()),
-            Err(need) => credit = region.satisfy(need)?,
-        }
-    }
-}
-
-fn read(region: &Region, offset: u64, len: usize) -> Vec<u8> {
-    region.lock(lane_of(offset)).bytes(offset, len).to_vec()
-}
-
-fn memory(region: &Region) -> Vec<u8> {
-    let block = |block| read(region, block * BLOCK_BYTES, BLOCK_BYTES as usize);
-    (0..BLOCKS).flat_map(block).collect()
+    lanes::attach(region, device, config(Planted::None))
 }
 
 fn place(random: &mut Random) -> (u64, usize) {

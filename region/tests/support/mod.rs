@@ -2,6 +2,8 @@
 //! independent proof of the budget.
 #![allow(dead_code, missing_docs, clippy::unwrap_used)]
 
+pub mod lanes;
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
