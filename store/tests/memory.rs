@@ -9,8 +9,8 @@ use perdura_region::{Config, Region};
 use perdura_store::{Heap, Key, Store, StoreOptions};
 
 const KEY_BYTES: u64 = 16;
-/// What the ledger keeps of a 64 B grain: its home (4 B) and a bit in each of three tables.
-const LEDGER_SHARE: f64 = (4.0 + 3.0 / 8.0) / 64.0;
+/// What is kept of a 64 B grain: its home (4 B), a bit in each of two bitmaps, and two of heat.
+const LEDGER_SHARE: f64 = (4.0 + 4.0 / 8.0) / 64.0;
 
 /// Bytes of memory and ledger for each key.
 fn bytes_a_key(keys: u64, value_bytes: usize) -> f64 {
