@@ -17,7 +17,6 @@ use crate::geometry::{BLOCK_BYTES, WORD_GRAINS};
 use crate::heat::Heat;
 use crate::lanes::{LaneId, LaneState};
 use crate::planted::Planted;
-use crate::stats::Counters;
 use crate::sys::prefetch;
 
 /// Credit taken from the budget at a time, at most, so that most writes touch only their lane.
@@ -48,7 +47,7 @@ pub struct LaneGuard<'r> {
     closing: bool,
     /// Locked after the final flush had begun: good for reading only.
     is_closed: bool,
-    /// Counted when the lane is released: a writer touches no line that others write, but for its lane's.
+    /// Counted when the lane is released.
     dirtied_bytes: u64,
     dropped_bytes: u64,
 }
@@ -215,7 +214,7 @@ impl<'r> LaneGuard<'r> {
             self.spend(cost_bytes)?;
             bits.store(dirty | new, Release);
             if dirty == 0 {
-                core.summarize(self.parity, word);
+                core.summary(self.parity).mark_held(word);
             }
             self.dirtied_bytes += cost_bytes;
         }
@@ -333,14 +332,7 @@ impl<'r> LaneGuard<'r> {
 
 impl Drop for LaneGuard<'_> {
     fn drop(&mut self) {
-        let stats = &self.core.stats;
-        for (counter, bytes) in
-            [(&stats.dirtied_bytes, self.dirtied_bytes), (&stats.dropped_bytes, self.dropped_bytes)]
-        {
-            if bytes != 0 {
-                Counters::add(counter, bytes);
-            }
-        }
+        self.core.lanes.count_written(self.lane, self.dirtied_bytes, self.dropped_bytes);
         if self.state.credit_bytes == 0 {
             return;
         }

@@ -62,7 +62,7 @@ impl Cleaner {
         Ok(())
     }
 
-    /// Returns [`Counters::dirtied_bytes`] at the cut.
+    /// Returns [`Core::dirtied_bytes`] at the cut.
     fn write_closing_epoch(&mut self, core: &Core, flags: u16) -> Result<u64, RegionError> {
         if core.ledger.closing().load(Acquire) != 0 {
             // An earlier checkpoint ran out of log space: what it still owes comes first.
@@ -139,7 +139,7 @@ fn cut(core: &Core) -> Result<u64, RegionError> {
             let held: Vec<_> =
                 (0..core.lanes.count()).map(|n| core.lanes.lock(crate::LaneId(n)).lock()).collect();
             flip(core);
-            let dirtied = core.stats.dirtied_bytes.load(Relaxed);
+            let dirtied = core.dirtied_bytes();
             drop(held);
             dirtied
         }

@@ -109,8 +109,7 @@ impl Cleaner {
     /// lanes keep as credit is in use, but nothing to write.
     pub(crate) fn is_committed(&self, core: &Core) -> bool {
         let unchanged = core.ledger.budget_used().load(Relaxed) == 0
-            || core.tracking.pages().is_none()
-                && core.stats.dirtied_bytes.load(Relaxed) == self.dirtied_committed;
+            || core.tracking.pages().is_none() && core.dirtied_bytes() == self.dirtied_committed;
         let next_seq = core.ledger.next_seq().load(Relaxed);
         unchanged && next_seq == core.ledger.commit_seq().load(Relaxed) + 1
     }
@@ -141,7 +140,7 @@ impl Cleaner {
                 None => _ = core.tick.fetch_add(1, Relaxed),
                 Some(tracker) => tracker.sample(core),
             }
-            let net_dirtied = core.stats.net_dirtied_bytes();
+            let net_dirtied = core.net_dirtied_bytes();
             let new_bytes = net_dirtied.saturating_sub(self.net_dirtied_before);
             self.net_dirtied_before = net_dirtied;
             self.pressure_bytes = policy::pressure(new_bytes, self.pressure_bytes);
@@ -189,7 +188,7 @@ impl Cleaner {
         if !self.nested {
             self.ensure_space(core)?;
         }
-        self.net_dirtied_begun.get_or_insert_with(|| core.stats.net_dirtied_bytes());
+        self.net_dirtied_begun.get_or_insert_with(|| core.net_dirtied_bytes());
         let mut copied = 0;
         // Two revolutions: the first may spare everything.
         let mut words_left = core.words_in_use() * 2;
@@ -210,6 +209,7 @@ impl Cleaner {
             let parity = core.parity();
             let left = want_bytes - copied;
             let mut sweep = Sweep::new(core, parity, left);
+            sweep.may_skip = floor.spares;
             let refusal = sweep.run(from, to, |word, dirty| floor.victims(core, word, dirty));
             let (bytes, next) = (sweep.copied_bytes, sweep.next);
             drop(sweep);
@@ -369,7 +369,7 @@ impl Cleaner {
             self.observed.flushed(self.written_bytes, took_ns);
         }
         if let Some(begun) = self.net_dirtied_begun.take() {
-            let since = core.stats.net_dirtied_bytes().saturating_sub(begun);
+            let since = core.net_dirtied_bytes().saturating_sub(begun);
             self.lead_bytes = policy::lead(since, self.lead_bytes);
         }
         let mut freed = 0;
@@ -436,7 +436,7 @@ impl Core {
         self.settle_buffers();
         while !self.budget.is_closed() && self.failure.get().is_none() {
             let seen = self.budget.cleaner_version();
-            let dirtied = self.stats.dirtied_bytes.load(Relaxed);
+            let dirtied = self.dirtied_bytes();
             let mut cleaner = self.cleaner.lock();
             if self.budget.is_closed() {
                 return;
@@ -482,7 +482,7 @@ impl Core {
                 self.budget.notify();
             }
             // Idle regions are looked at less often; a waiting writer wakes the thread at once.
-            let quiet = self.stats.dirtied_bytes.load(Relaxed) == dirtied;
+            let quiet = self.dirtied_bytes() == dirtied;
             epoch_now = if quiet { (epoch_now * 2).min(epoch * 64) } else { epoch };
             let used = self.ledger.budget_used().load(Relaxed);
             // More than that already: what could be cleaned was, and a call would only make it look again.

@@ -143,11 +143,17 @@ impl Cleaner {
         while grain < end {
             let word = (grain / WORD_GRAINS) as usize;
             let stop = end.min((word as u64 + 1) * WORD_GRAINS);
-            while !self.move_word(core, victim, word, grain, stop)? {
-                self.pump(core, Pump::One)?;
+            let moved = loop {
+                match self.move_word(core, victim, word, grain, stop)? {
+                    Some(moved) => break moved,
+                    None => _ = self.pump(core, Pump::One)?,
+                }
                 self.serve_faults_nested(core)?;
-            }
+            };
             grain = stop;
+            if !moved {
+                continue;
+            }
             // Nobody has paid for the time to write these again, should this process be killed: only so many. An extent
             // may come from a frame of another budget, and be as long as many of today's.
             while core.buffers_in_use() > COMPACTION_FRAMES {
@@ -163,8 +169,8 @@ impl Cleaner {
         Ok(())
     }
 
-    /// Moves what lives in `victim` of grains `from..to` of one word. False: no buffer, or a page is locked;
-    /// try again.
+    /// Moves what lives in `victim` of grains `from..to` of one word. Returns whether anything does; `None`: no buffer, or a
+    /// page is locked; try again.
     fn move_word(
         &mut self,
         core: &Core,
@@ -172,7 +178,7 @@ impl Cleaner {
         word: usize,
         from: u64,
         to: u64,
-    ) -> Result<bool, RegionError> {
+    ) -> Result<Option<bool>, RegionError> {
         let offset = word as u64 * core.ledger.geometry().word_bytes();
         // It copies from memory, and only what is in memory is known to be at home anywhere.
         core.load_block(offset / BLOCK_BYTES)?;
@@ -183,7 +189,7 @@ impl Cleaner {
                 .fold(0u64, |bits, grain| bits | 1 << (grain % WORD_GRAINS))
         };
         if lives_there() == 0 {
-            return Ok(true);
+            return Ok(Some(false));
         }
         let parity = core.parity();
         let shift = core.ledger.geometry().grain_shift;
@@ -193,7 +199,7 @@ impl Cleaner {
         if let Tracking::Pages(tracker) = &core.tracking
             && tracker.close_all(core, word, bits).is_none()
         {
-            return Ok(false);
+            return Ok(None);
         }
         // A dirty grain met here is cleaned: its bytes stay charged until they are durable.
         let dirty = core.ledger.bitmap(parity)[word].load(Acquire) & bits;
@@ -217,8 +223,8 @@ impl Cleaner {
             tracker.release(core, word, bits, still_dirty);
         }
         match refusal {
-            None => Ok(true),
-            Some(Refusal::NoBuffer) => Ok(false),
+            None => Ok(Some(true)),
+            Some(Refusal::NoBuffer) => Ok(None),
             Some(Refusal::NoSegment) => Err(core.log_full()),
         }
     }

@@ -17,12 +17,13 @@ use crate::error::{OpenError, RegionError};
 use crate::format::Layout;
 use crate::gathered::HugePages;
 use crate::heat::HeatTable;
-use crate::lanes::{LaneId, Lanes};
+use crate::lanes::{Apart, LaneId, Lanes};
 use crate::ledger::Ledger;
 use crate::load::Loading;
 use crate::planted::Planted;
 use crate::policy::{Mark, PolicyKind};
-use crate::stats::Counters;
+use crate::stats::{Counters, Stats};
+use crate::summary::Summary;
 use crate::sys::{Mapping, SharedMemory, prefetch};
 use crate::tracking::Tracking;
 
@@ -36,7 +37,7 @@ pub(crate) struct Core {
     pub map: Mapping,
     pub ledger: Ledger,
     pub layout: Layout,
-    pub budget: Budget,
+    pub budget: Apart<Budget>,
     pub lanes: Lanes,
     pub tracking: Tracking,
     pub device: Arc<dyn Device>,
@@ -45,19 +46,19 @@ pub(crate) struct Core {
     pub recency: bool,
     pub compression: Compression,
     pub planted: Planted,
-    pub stats: Counters,
+    pub stats: Apart<Counters>,
     /// Grains written again while dirty; private, only a hint.
     pub heat: HeatTable,
     /// Policy marks, as many words per unit as the policy needs; private, only a hint.
     pub marks: Option<Mapping>,
-    /// For each bitmap, a bit per word that may be non-zero. Private; rebuilt on attach.
-    pub summary: [Box<[AtomicU64]>; 2],
+    /// For each bitmap.
+    pub summaries: [Summary; 2],
     /// Policy epoch (1 ms by default).
-    pub tick: AtomicU32,
-    pub appender: Mutex<Appender>,
+    pub tick: Apart<AtomicU32>,
+    pub appender: Apart<Mutex<Appender>>,
     /// Held while the budget is changed or drilled.
     pub budget_change: Mutex<()>,
-    pub cleaner: Mutex<Cleaner>,
+    pub cleaner: Apart<Mutex<Cleaner>>,
     pub log_percent: u64,
     /// What of the image is not in memory yet; blocks are marked so in `lanes`.
     pub loading: RwLock<Option<Arc<Loading>>>,
@@ -156,11 +157,6 @@ impl Core {
         self.heat.prefetch(word);
     }
 
-    /// Notes that a bitmap word has become non-zero.
-    pub fn summarize(&self, parity: u64, word: usize) {
-        self.summary[(parity & 1) as usize][word / 64].fetch_or(1 << (word % 64), AcqRel);
-    }
-
     /// Gathers the frame buffers and locks the ledger, unless that was done. It takes longer than to recover an image
     /// without loading it, and so is left to the cleaner's thread then.
     pub fn settle_buffers(&self) {
@@ -171,46 +167,48 @@ impl Core {
         });
     }
 
-    /// Calls `f` with each word of a bitmap that may be non-zero, from word `from` up to `to`; stops when
-    /// `f` returns false.
+    /// What may be dirty in an epoch.
+    pub fn summary(&self, parity: u64) -> &Summary {
+        &self.summaries[(parity & 1) as usize]
+    }
+
+    /// Calls `f` with each word of a bitmap from word `from` up to `to` that is not zero, and its bits; stops when `f`
+    /// returns false.
     pub fn for_dirty_words(
         &self,
         parity: u64,
         from: usize,
         to: usize,
-        mut f: impl FnMut(usize) -> bool,
+        f: impl FnMut(usize, u64) -> bool,
     ) {
-        let summary = &self.summary[(parity & 1) as usize];
-        let mut at = from;
-        while at < to {
-            let bits = summary[at / 64].load(Relaxed) >> (at % 64);
-            if bits == 0 {
-                // Most are: a group commit of a few records looks at all of them.
-                let rest = &summary[at / 64 + 1..to.div_ceil(64)];
-                let Some(skipped) = rest.iter().position(|bits| bits.load(Relaxed) != 0) else {
-                    return;
-                };
-                at = (at / 64 + 1 + skipped) * 64;
-                continue;
+        let (summary, bitmap) = (self.summary(parity), self.ledger.bitmap(parity));
+        let clean = |word: usize| {
+            let offset = word as u64 * self.ledger.geometry().word_bytes();
+            // Another lane may be held: this one is not waited for. Who traps marks without one.
+            let lane = self.lanes.try_lock_owner_of(offset);
+            if lane.is_some() || self.tracking.pages().is_some() {
+                summary.unmark_if_clean(bitmap, word);
             }
-            at += bits.trailing_zeros() as usize;
-            if at >= to || !f(at) {
-                return;
-            }
-            at += 1;
-        }
+        };
+        summary.for_dirty_words(bitmap, from, to, clean, f);
     }
 
-    /// Forgets a word in the summary if it is zero. Fault handlers may be setting bits of it (trap mode), the
-    /// bit first, its summary second: so forget first and look again second, or a bit would never be found.
-    pub fn unsummarize_if_clean(&self, parity: u64, word: usize) {
-        let bits = &self.ledger.bitmap(parity)[word];
-        if bits.load(Relaxed) == 0 {
-            let summary = &self.summary[(parity & 1) as usize][word / 64];
-            summary.fetch_and(!(1 << (word % 64)), AcqRel);
-            if bits.load(Acquire) != 0 {
-                self.summarize(parity, word);
-            }
+    /// Bytes that became dirty since the region was opened.
+    pub fn dirtied_bytes(&self) -> u64 {
+        self.stats.dirtied_bytes.load(Relaxed) + self.lanes.dirtied_bytes()
+    }
+
+    /// Bytes that became dirty less those dropped again: what the budget has had to take in.
+    pub fn net_dirtied_bytes(&self) -> u64 {
+        self.dirtied_bytes().saturating_sub(self.lanes.dropped_bytes())
+    }
+
+    /// A reading of all counters.
+    pub fn read_stats(&self) -> Stats {
+        Stats {
+            dirtied_bytes: self.dirtied_bytes(),
+            dropped_bytes: self.lanes.dropped_bytes(),
+            ..self.stats.read()
         }
     }
 

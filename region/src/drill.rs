@@ -138,7 +138,7 @@ fn enter_record(core: &Core, offset: u64, only_written: bool) -> bool {
         return false;
     }
     bits.fetch_or(new, AcqRel);
-    core.summarize(parity, word);
+    core.summary(parity).mark(word);
     if !only_written {
         // Memory that was never touched gets its page now: the flush of real data meets none such.
         let _ = core.map.octets(offset, 1)[0].load(Relaxed);

@@ -61,8 +61,7 @@ impl Floor {
 fn for_dirty_units(core: &Core, mut f: impl FnMut(u64, Mark, u64)) {
     let parity = core.parity();
     let shift = core.ledger.geometry().grain_shift;
-    core.for_dirty_words(parity, 0, core.words_in_use(), |word| {
-        let dirty = core.ledger.bitmap(parity)[word].load(Relaxed);
+    core.for_dirty_words(parity, 0, core.words_in_use(), |word, dirty| {
         for_units_of_word(core, word, dirty, |unit, mark, bits| {
             f(unit, mark, u64::from(bits.count_ones()) << shift);
         });

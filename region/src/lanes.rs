@@ -4,7 +4,8 @@
 //! in it, so an operation takes one lock only.
 
 use std::any::Any;
-use std::sync::atomic::{AtomicU16, Ordering::*};
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering::*};
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -23,32 +24,73 @@ pub(crate) struct LaneState {
     pub user: Option<Box<dyn Any + Send>>,
 }
 
+/// Shares no cache line with anything: what one thread writes often, others would wait for where they read its neighbour.
+#[derive(Debug, Default)]
 #[repr(align(128))]
-struct Padded(Mutex<LaneState>);
+pub(crate) struct Apart<T>(pub T);
+
+impl<T> Deref for Apart<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+#[derive(Default)]
+struct CountedLane {
+    lock: Mutex<LaneState>,
+    /// Changed by who holds the lane. Of all lanes together they are [`crate::Stats`]: one counter for all would be
+    /// a line that every writer takes from every other.
+    dirtied_bytes: AtomicU64,
+    dropped_bytes: AtomicU64,
+}
 
 /// Beside a block's lane: its bytes are not in memory yet.
 const UNLOADED: u16 = 1 << 15;
 
 /// All lanes of a region, and which block belongs to which.
 pub(crate) struct Lanes {
-    locks: Box<[Padded]>,
+    lanes: Box<[Apart<CountedLane>]>,
     owner: Box<[AtomicU16]>,
 }
 
 impl Lanes {
     pub fn new(lanes: u16, blocks: usize) -> Self {
         Self {
-            locks: (0..lanes).map(|_| Padded(Mutex::default())).collect(),
+            lanes: (0..lanes).map(|_| Apart::default()).collect(),
             owner: (0..blocks).map(|_| AtomicU16::new(0)).collect(),
         }
     }
 
     pub fn count(&self) -> u16 {
-        self.locks.len() as u16
+        self.lanes.len() as u16
     }
 
     pub fn lock(&self, lane: LaneId) -> &Mutex<LaneState> {
-        &self.locks[usize::from(lane.0)].0
+        &self.lanes[usize::from(lane.0)].lock
+    }
+
+    /// Counts what was done under a lane that is still held.
+    #[inline]
+    pub fn count_written(&self, lane: LaneId, dirtied_bytes: u64, dropped_bytes: u64) {
+        let lane = &self.lanes[usize::from(lane.0)];
+        for (counter, bytes) in
+            [(&lane.dirtied_bytes, dirtied_bytes), (&lane.dropped_bytes, dropped_bytes)]
+        {
+            if bytes != 0 {
+                counter.store(counter.load(Relaxed) + bytes, Relaxed);
+            }
+        }
+    }
+
+    /// Bytes that became dirty under lanes.
+    pub fn dirtied_bytes(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.dirtied_bytes.load(Relaxed)).sum()
+    }
+
+    /// Dirty bytes dropped under lanes.
+    pub fn dropped_bytes(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.dropped_bytes.load(Relaxed)).sum()
     }
 
     /// The lane of the block at `offset`.
@@ -88,6 +130,13 @@ impl Lanes {
                 return (lane, held);
             }
         }
+    }
+
+    /// As [`Lanes::lock_owner_of`], unless somebody holds it.
+    pub fn try_lock_owner_of(&self, offset: u64) -> Option<(LaneId, MutexGuard<'_, LaneState>)> {
+        let lane = self.of(offset);
+        let held = self.lock(lane).try_lock()?;
+        (self.of(offset) == lane).then_some((lane, held))
     }
 
     /// Gives a block to a lane. The caller holds the lane that owned it, so that the cleaner, which holds

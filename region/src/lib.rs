@@ -48,6 +48,7 @@ mod recover;
 pub mod region;
 mod seal;
 pub mod stats;
+mod summary;
 mod sweep;
 mod sys;
 #[cfg(test)]

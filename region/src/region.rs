@@ -4,7 +4,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::*;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -14,7 +14,6 @@ use perdura_media::{Clock, Device};
 use crate::announce::{LaneGuard, Need};
 use crate::assemble::{appender, grow_durably, new_memory, segments_wanted, spawn_cleaner};
 use crate::attachment::{adopt, map_region};
-use crate::budget::Budget;
 use crate::clean::{Cleaner, Pump, QUEUE_DEPTH};
 use crate::codec::Compression;
 use crate::config::{check_grain, checked};
@@ -26,12 +25,13 @@ use crate::format::Layout;
 use crate::gathered::HugePages;
 use crate::geometry::{BLOCK_BYTES, Geometry};
 use crate::image;
-use crate::lanes::{LaneId, Lanes};
+use crate::lanes::{Apart, LaneId, Lanes};
 use crate::ledger::Ledger;
 use crate::load::Loading;
 use crate::loaded::load_or_defer;
 use crate::recover::{Tail, recover};
 use crate::stats::Stats;
+use crate::summary::Summary;
 use crate::sys::{SharedMemory, prefetch};
 use crate::tracking::{PageTracker, Service, Tracking, TrackingKind};
 use crate::trapped::TrappedMemory;
@@ -252,17 +252,8 @@ impl Region {
         ledger.budget_high().store(used, Release);
         // Only the part in use can hold bits; reading the rest would give it memory.
         let words_in_use = ledger.words_in_use();
-        let summary = |parity| {
-            let summary: Box<[_]> =
-                (0..geometry.words().div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-            for (index, word) in ledger.bitmap(parity)[..words_in_use].iter().enumerate() {
-                if word.load(Relaxed) != 0 {
-                    summary[index / 64].fetch_or(1 << (index % 64), Relaxed);
-                }
-            }
-            summary
-        };
-        let summary = [summary(0), summary(1)];
+        let summary = |parity| Summary::of(&geometry, &ledger.bitmap(parity)[..words_in_use]);
+        let summaries = [summary(0), summary(1)];
         let tracking = match config.tracking {
             TrackingKind::Barrier => Tracking::Barrier,
             TrackingKind::Trap(kind) => {
@@ -277,15 +268,15 @@ impl Region {
         loading.iter().flat_map(Loading::blocks).for_each(|block| lanes.set_unloaded(block));
         let core = Arc::new(Core {
             layout: Layout::of(&geometry),
-            appender: Mutex::new(appender(&ledger, limit)),
+            appender: Apart(Mutex::new(appender(&ledger, limit))),
             budget_change: Mutex::new(()),
-            cleaner: Mutex::new(Cleaner::new(queue, config.seed)),
+            cleaner: Apart(Mutex::new(Cleaner::new(queue, config.seed))),
             lanes,
             loading: RwLock::new(loading.map(Arc::new)),
             tracking,
-            budget: Budget::default(),
+            budget: Apart::default(),
             stats: Default::default(),
-            tick: AtomicU32::new(1),
+            tick: Apart(AtomicU32::new(1)),
             failure: OnceLock::new(),
             policy: config.policy,
             recency: config.recency,
@@ -305,7 +296,7 @@ impl Region {
             clock,
             heat,
             marks,
-            summary,
+            summaries,
         });
         // From here on the image is in use: the commit says so, and lets go of what recovery did not need.
         if origin != Origin::Attached {
@@ -506,7 +497,7 @@ impl Region {
 
     /// Counters.
     pub fn stats(&self) -> Stats {
-        self.core.stats.read()
+        self.core.read_stats()
     }
 
     /// First failure of the device, if it failed.

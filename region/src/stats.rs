@@ -79,11 +79,6 @@ counters! {
 }
 
 impl Counters {
-    /// Bytes that became dirty less those dropped again: what the budget has had to take in.
-    pub fn net_dirtied_bytes(&self) -> u64 {
-        self.dirtied_bytes.load(Relaxed).saturating_sub(self.dropped_bytes.load(Relaxed))
-    }
-
     pub fn add(counter: &AtomicU64, n: u64) {
         counter.fetch_add(n, Relaxed);
     }

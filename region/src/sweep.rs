@@ -15,6 +15,8 @@ use crate::tracking::Tracking;
 const WORDS_PER_HOLD: usize = 16;
 /// Dirty words whose memory is asked for before they are copied.
 const WORDS_AHEAD: usize = 8;
+/// Words whose heat is asked for before they are looked at.
+const HEAT_AHEAD: usize = 16;
 
 /// One pass over a bitmap, copying what `select` picks while its writers are excluded.
 pub(crate) struct Sweep<'c> {
@@ -23,6 +25,8 @@ pub(crate) struct Sweep<'c> {
     want_bytes: u64,
     pub copied_bytes: u64,
     pub next: usize,
+    /// What is in somebody's hands is left for another time.
+    pub may_skip: bool,
     held: Option<(LaneId, MutexGuard<'c, LaneState>, usize)>,
     /// Held as long as a lane is (trap mode: no longer than for a word).
     appender: Option<MutexGuard<'c, Appender>>,
@@ -32,7 +36,7 @@ impl<'c> Sweep<'c> {
     /// Of at most `want_bytes`, about.
     pub fn new(core: &'c Core, parity: u64, want_bytes: u64) -> Self {
         let (held, appender) = (None, None);
-        Self { core, parity, want_bytes, copied_bytes: 0, next: 0, held, appender }
+        Self { core, parity, want_bytes, copied_bytes: 0, next: 0, may_skip: false, held, appender }
     }
 
     /// Sweeps words `from..to`; afterwards `next` is where to go on.
@@ -48,13 +52,8 @@ impl<'c> Sweep<'c> {
         // A few words behind what was asked for: dirty records lie scattered, and their bytes and homes are in no
         // cache. Waiting for them one by one was most of what a cleaned record cost.
         let mut coming = VecDeque::with_capacity(WORDS_AHEAD);
-        core.for_dirty_words(self.parity, from, to, |word| {
-            let dirty = core.ledger.dirty_word(self.parity, word).load(Relaxed);
-            if dirty == 0 {
-                // Left in the summary by whoever cleaned it.
-                core.unsummarize_if_clean(self.parity, word);
-                return true;
-            }
+        core.for_dirty_words(self.parity, from, to, |word, dirty| {
+            core.heat.prefetch(word + HEAT_AHEAD);
             let victims = select(word, dirty);
             if victims == 0 {
                 return true;
@@ -78,7 +77,9 @@ impl<'c> Sweep<'c> {
     /// Copies what is selected of a word. Returns whether to go on, and why not.
     fn take(&mut self, word: usize, select: impl Fn(usize, u64) -> u64) -> (bool, Option<Refusal>) {
         let (core, parity) = (self.core, self.parity);
-        self.exclude(word);
+        if !self.exclude(word) {
+            return (true, None);
+        }
         let dirty = core.ledger.dirty_word(parity, word).load(Acquire);
         let mut victims = select(word, dirty);
         if let Tracking::Pages(tracker) = &core.tracking {
@@ -113,10 +114,11 @@ impl<'c> Sweep<'c> {
         (go_on, refusal)
     }
 
-    /// Holds the lane of the word's block; several words under one hold, but not too many.
-    fn exclude(&mut self, word: usize) {
+    /// Holds the lane of the word's block; several words under one hold, but not too many. False: it is held, and not
+    /// waited for. Its holder may have been preempted, by this very thread where processors are few.
+    fn exclude(&mut self, word: usize) -> bool {
         if !matches!(self.core.tracking, Tracking::Barrier) {
-            return;
+            return true;
         }
         let lanes = &self.core.lanes;
         let offset = word as u64 * self.core.ledger.geometry().word_bytes();
@@ -127,10 +129,15 @@ impl<'c> Sweep<'c> {
             _ => {
                 // Released first: never two lanes at once.
                 (self.appender, self.held) = (None, None);
-                let (lane, guard) = lanes.lock_owner_of(offset);
+                let locked = match self.may_skip {
+                    true => lanes.try_lock_owner_of(offset),
+                    false => Some(lanes.lock_owner_of(offset)),
+                };
+                let Some((lane, guard)) = locked else { return false };
                 self.held = Some((lane, guard, 1));
             }
         }
+        true
     }
 }
 const _: () = assert!(BLOCK_BYTES == WORD_GRAINS * 64 * WORDS_PER_HOLD as u64);

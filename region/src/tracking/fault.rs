@@ -167,7 +167,7 @@ impl PageTracker {
                 _ => return Err(Blocked::Room),
             }
             bits.fetch_or(bit, AcqRel);
-            core.summarize(parity, word);
+            core.summary(parity).mark(word);
             Counters::add(&core.stats.dirtied_bytes, PAGE_BYTES);
         }
         self.touch(core, page, word, bit, was_dirty);

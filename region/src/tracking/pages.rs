@@ -314,7 +314,7 @@ impl PageTracker {
         Counters::add(&core.stats.reprotections, u64::from(bits.count_ones()));
     }
 
-    /// Forgets a word without open pages; order as in [`Core::unsummarize_if_clean`].
+    /// Forgets a word without open pages; order as in [`crate::summary`].
     fn open_summary_check(&self, word: usize) {
         if self.open()[word].load(Acquire) == 0 {
             let bit = 1 << (word % 64);
