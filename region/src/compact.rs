@@ -20,7 +20,9 @@ use crate::tracking::Tracking;
 /// Extents whose homes are asked for ahead.
 const EXTENTS_AHEAD: usize = 16;
 /// Segments emptied at once ahead of need.
-const VICTIMS_AHEAD: u32 = 4;
+const VICTIMS_AHEAD: usize = 4;
+/// Space is made ahead of need in the last part of so many of the slack.
+const ZONE: u32 = 4;
 
 impl Cleaner {
     /// Keeps enough spare segments for a whole drain, committing and compacting if need be; a step ahead of need each time
@@ -30,39 +32,36 @@ impl Cleaner {
     /// [`Core::note_space`]), so a commit can always be made, and a commit is what frees segments.
     pub fn ensure_space(&mut self, core: &Core) -> Result<(), RegionError> {
         let clean = core.spare_wanted();
-        let slack = core.slack_segments(clean);
-        for _ in 0..VICTIMS_AHEAD {
-            let spare = core.appender.lock().spare_segments();
-            let left = spare.saturating_sub(clean);
-            if left > slack / 4 {
-                return Ok(());
-            }
-            // The final flush waits for the cleaner, on the warning's time, and needs none of this.
-            core.check_open()?;
-            if core.planted == Planted::FreeBeforeCommit {
-                free_dead_now(core);
-                return Ok(());
-            }
-            if left == 0 {
-                return self.make_space(core, clean);
-            }
-            // What is moved is loaded first; that can wait.
-            if core.loading().is_some() {
-                return Ok(());
-            }
-            // A commit writes all that is dirty, hot or not: the more it frees the better. So it comes late, and by then
-            // half of the slack should be dead.
-            let dead = dead_segments(core).count() as u32;
-            if left <= slack / 32 && dead > slack / 8 {
-                return self.commit_checkpoint(core, false);
-            }
-            if dead >= (slack / 4 - left) * 2 {
-                return Ok(());
-            }
-            let half = core.ledger.geometry().segment_bytes / 2;
-            match sparsest(core).filter(|victim| victim.live_bytes <= half) {
-                Some(victim) => self.compact(core, victim)?,
-                None => return Ok(()),
+        let left = core.appender.lock().spare_segments().saturating_sub(clean);
+        if left > core.slack_segments(clean, 0) / ZONE {
+            return Ok(());
+        }
+        // The final flush waits for the cleaner, on the warning's time, and needs none of this.
+        core.check_open()?;
+        if core.planted == Planted::FreeBeforeCommit {
+            free_dead_now(core);
+            return Ok(());
+        }
+        if left == 0 {
+            return self.make_space(core, clean);
+        }
+        let survey = Survey::of(core);
+        let slack = core.slack_segments(clean, survey.live_bytes);
+        // What is moved is loaded first; that can wait.
+        if left > slack / ZONE || core.loading().is_some() {
+            return Ok(());
+        }
+        // A commit writes all that is dirty, hot or not: the more it frees the better. So it comes late, and by then half
+        // of the slack should be dead.
+        if left <= slack / 32 && survey.dead > slack / 8 {
+            return self.commit_checkpoint(core, false);
+        }
+        let wanted = (slack / ZONE - left) * 2;
+        let half = core.ledger.geometry().segment_bytes / 2;
+        let sparse = survey.sparsest.into_iter().flatten();
+        for victim in sparse.take(wanted.saturating_sub(survey.dead) as usize) {
+            if victim.live_bytes <= half {
+                self.compact(core, victim.segment)?;
             }
         }
         Ok(())
@@ -79,14 +78,15 @@ impl Cleaner {
             }
             core.check_open()?;
             let used_bytes = core.ledger.budget_used().load(Relaxed);
+            let survey = Survey::of(core);
             // Writers may be waiting: no more is moved than must be.
-            if dead_segments(core).count() as u32 + spare <= clean + clean / 4
+            if survey.dead + spare <= clean + clean / 4
                 && compactions_left > 0
                 // Where nothing is in use, too, a victim needs segments to go to.
                 && core.drainable_bytes(spare.saturating_sub(1)) >= used_bytes.max(1)
-                && let Some(victim) = sparsest(core)
+                && let Some(victim) = survey.sparsest[0]
             {
-                self.compact(core, victim)?;
+                self.compact(core, victim.segment)?;
                 compactions_left -= 1;
                 continue;
             }
@@ -98,11 +98,7 @@ impl Cleaner {
     }
 
     /// Empties a segment.
-    fn compact(
-        &mut self,
-        core: &Core,
-        Sparse { segment: victim, .. }: Sparse,
-    ) -> Result<(), RegionError> {
+    fn compact(&mut self, core: &Core, victim: u32) -> Result<(), RegionError> {
         if !core.appender.lock().begin_emptying(victim) {
             // A writer who captured has begun a frame there.
             return Ok(());
@@ -245,9 +241,9 @@ impl Core {
         drain + 2 * self.compaction_segments()
     }
 
-    /// Segments beyond what data, reserve and `clean` spare ones need.
-    fn slack_segments(&self, clean: u32) -> u32 {
-        let data = self.region_bytes().div_ceil(self.ledger.geometry().segment_bytes) as u32;
+    /// Segments beyond what live data, reserve and `clean` spare ones need.
+    fn slack_segments(&self, clean: u32, live_bytes: u64) -> u32 {
+        let data = live_bytes.div_ceil(self.ledger.geometry().segment_bytes) as u32;
         let reserve = self.appender.lock().reserve_segments;
         let segments = self.ledger.segments().load(Relaxed) as u32;
         segments.saturating_sub(data + reserve + clean)
@@ -279,22 +275,14 @@ impl Core {
     }
 }
 
-fn dead_segments(core: &Core) -> impl Iterator<Item = u32> {
-    let current = core.appender.lock().current_segment();
-    let segments = core.ledger.segments().load(Relaxed) as u32;
-    (0..segments).filter(move |&segment| {
-        let entry = core.ledger.segment(segment);
-        entry.state() == SEGMENT_USED
-            && entry.live_bytes().load(Relaxed) == 0
-            && current != Some(segment)
-    })
-}
-
 /// The planted bug: what the last commit still needs is overwritten.
 fn free_dead_now(core: &Core) {
-    let dead: Vec<u32> = dead_segments(core).collect();
     let mut appender = core.appender.lock();
-    for segment in dead {
+    let segments = core.ledger.segments().load(Relaxed) as u32;
+    for segment in 0..segments {
+        if live_bytes(core, &appender, segment) != Some(0) {
+            continue;
+        }
         free_segment(&core.ledger, segment);
         appender.leave(segment);
         appender.free_segments.push_front(segment);
@@ -309,20 +297,56 @@ struct Sparse {
     segment: u32,
 }
 
-/// The used segment with the fewest live bytes, if moving them gains at least an eighth of a segment.
-fn sparsest(core: &Core) -> Option<Sparse> {
-    let current = core.appender.lock().current_segment();
-    let segments = core.ledger.segments().load(Relaxed) as u32;
-    let segment_bytes = core.ledger.geometry().segment_bytes;
-    (0..segments)
-        .filter(|segment| current != Some(*segment))
-        .filter(|&segment| core.ledger.segment(segment).state() == SEGMENT_USED)
-        .map(|segment| {
-            let live_bytes = core.ledger.segment(segment).live_bytes().load(Relaxed);
-            Sparse { live_bytes, segment }
-        })
-        .filter(|found| found.live_bytes > 0 && found.live_bytes <= segment_bytes / 8 * 7)
-        .min()
+/// What the log's segments hold, but for those being filled.
+#[derive(Default)]
+struct Survey {
+    /// Segments without live bytes: the next commit frees them.
+    dead: u32,
+    live_bytes: u64,
+    /// Those with the fewest live bytes, first of all the sparsest, if moving them gains at least an eighth of each.
+    sparsest: [Option<Sparse>; VICTIMS_AHEAD],
+}
+
+impl Survey {
+    fn of(core: &Core) -> Self {
+        let appender = core.appender.lock();
+        let segments = core.ledger.segments().load(Relaxed) as u32;
+        let most = core.ledger.geometry().segment_bytes / 8 * 7;
+        let mut survey = Self::default();
+        for segment in 0..segments {
+            match live_bytes(core, &appender, segment) {
+                None => {}
+                Some(0) => survey.dead += 1,
+                Some(live_bytes) => {
+                    survey.live_bytes += live_bytes;
+                    if live_bytes <= most {
+                        survey.consider(Sparse { live_bytes, segment });
+                    }
+                }
+            }
+        }
+        survey
+    }
+
+    fn consider(&mut self, mut found: Sparse) {
+        for place in &mut self.sparsest {
+            match place {
+                None => {
+                    *place = Some(found);
+                    return;
+                }
+                Some(before) if found < *before => std::mem::swap(before, &mut found),
+                Some(_) => {}
+            }
+        }
+    }
+}
+
+/// Live bytes of a segment that is used and not being filled.
+fn live_bytes(core: &Core, appender: &Appender, segment: u32) -> Option<u64> {
+    let entry = core.ledger.segment(segment);
+    let counts = entry.state() == SEGMENT_USED && appender.current_segment() != Some(segment);
+    counts.then(|| entry.live_bytes().load(Relaxed))
 }
 
 #[cfg(test)]
