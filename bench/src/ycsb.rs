@@ -238,6 +238,7 @@ impl YcsbSettings {
             recency: side.recency,
             compression: side.compression,
             seed: self.seed,
+            lanes: Some((LANES_PER_THREAD * self.threads.min(LANES_THREADS_MAX) + 1) as u16),
             ..Config::new(memory_bytes, budget_bytes)
         };
         StoreOptions {
@@ -263,6 +264,10 @@ impl Place {
 
 const RATE_GUESS: f64 = 500_000.0;
 const RECORD_OVERHEAD_BYTES: u64 = 96;
+/// Lanes of an embedded store (a hash map has as many mutexes): threads wait for each other where they meet on one.
+const LANES_PER_THREAD: usize = 128;
+/// Threads for which more lanes are made.
+const LANES_THREADS_MAX: usize = 7;
 const MEMORY_FLOOR_BYTES: u64 = 64 << 20;
 const REST_LOOK_EVERY: Duration = Duration::from_millis(20);
 const REST_WITHIN: Duration = Duration::from_secs(1);
