@@ -22,7 +22,7 @@ use crate::sys::prefetch;
 /// Credit taken from the budget at a time, at most, so that most writes touch only their lane.
 const CREDIT_CHUNK_BYTES: u64 = 4096;
 /// As many lines as a core can wait for at once.
-const FILLED_AHEAD_BYTES: u64 = 12 * 64;
+const FILLED_AHEAD_BYTES: u64 = 20 * 64;
 
 /// What a writer must wait for, with no lane held (see [`crate::Region::satisfy`]), before it tries again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
