@@ -45,6 +45,20 @@ fn a_kilobyte_costs_a_quarter_more_at_most() {
 }
 
 #[test]
+#[ignore]
+fn table_of_costs() {
+    for value_bytes in [8u64, 17, 32, 64, 65, 80, 81, 96, 113, 128] {
+        let mut line = String::new();
+        for tenths in [10, 11, 12, 13, 14, 16, 18, 20] {
+            let keys = (1u64 << 18) * tenths / 10;
+            let beyond = bytes_a_key(keys, value_bytes as usize) - (KEY_BYTES + value_bytes) as f64;
+            line += &format!(" {beyond:.1}");
+        }
+        println!("{value_bytes}: {line}");
+    }
+}
+
+#[test]
 fn a_small_value_costs_its_slot_and_its_place_in_the_index() {
     // Header 16 B, key, value, rounded up to grains of 64 B; an index entry of 8 B in buckets two thirds full.
     for (value_bytes, most_beyond) in [(8, 85.0), (32, 60.0), (64, 98.0), (96, 66.0)] {
