@@ -25,11 +25,8 @@ impl Marks<'_> {
     /// # Errors
     /// There is no such object, or it was marked before.
     pub fn mark(&mut self, offset: u64) -> Result<(), HeapError> {
-        let corrupt = || HeapError::Corrupt {
-            what: "object",
-            offset,
-            value: u64::from(self.lane.0),
-        };
+        let corrupt =
+            || HeapError::Corrupt { what: "object", offset, value: u64::from(self.lane.0) };
         if offset >= self.heap.region.len_bytes() {
             return Err(corrupt());
         }

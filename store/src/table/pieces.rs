@@ -43,11 +43,7 @@ fn place(bucket: u64) -> (usize, u64) {
 
 /// Offset of a bucket. `word` reads the root's words, `load` any.
 #[inline]
-pub(crate) fn bucket_at(
-    word: impl Fn(u64) -> u64,
-    load: impl Fn(u64) -> u64,
-    bucket: u64,
-) -> u64 {
+pub(crate) fn bucket_at(word: impl Fn(u64) -> u64, load: impl Fn(u64) -> u64, bucket: u64) -> u64 {
     let (segment, index) = place(bucket);
     let at = word(1 + segment as u64);
     if at & IN_PIECES == 0 {
