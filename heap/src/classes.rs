@@ -3,8 +3,8 @@
 //!
 //! Up to 256 B a slot need not begin with a grain, and neighbours share one. Memory is saved at the cost of a clean
 //! neighbour's bytes that are written along: none where a size is 16 or 32 B above whole grains, for its slots lie in as
-//! many grains as if they were rounded up; half a grain at 48 B above. So of these there are only those that small
-//! records gain most from. A class costs each lane half a span, which is why there are not more.
+//! many grains as if they were rounded up. At 48 B above it would be half a grain more for each, so there are none of
+//! these. A class costs each lane half a span, which is why there are no larger ones.
 
 use crate::layout::{GRAIN_BYTES, OBJECT_ALIGN_BYTES, SPAN_BYTES};
 
@@ -15,7 +15,7 @@ const WHOLE: usize = 32;
 const WHOLE_MAX: u64 = WHOLE as u64 * GRAIN_BYTES;
 const FIRST_SHARED: usize = WHOLE + 20;
 /// Bytes of the classes whose slots share grains.
-const SHARED: [u64; 9] = [32, 48, 80, 96, 112, 144, 160, 208, 224];
+const SHARED: [u64; 7] = [32, 80, 96, 144, 160, 208, 224];
 /// Sizes looked up by sixteenths.
 const LOOKED_UP: usize = 17;
 const LOOKED_UP_MAX: u64 = (LOOKED_UP as u64 - 1) * OBJECT_ALIGN_BYTES;
@@ -103,8 +103,8 @@ mod tests {
         let sizes = |classes: std::ops::Range<usize>| classes.map(class_bytes).collect::<Vec<_>>();
         assert_eq!(sizes(0..WHOLE), (1..=32).map(|grains| grains * 64).collect::<Vec<_>>());
         assert_eq!(sizes(32..38), [2560, 3072, 3584, 4096, 5120, 6144]);
-        assert_eq!(sizes(50..55), [57344, 65536, 32, 48, 80]);
-        assert_eq!(CLASSES, 61);
+        assert_eq!(sizes(50..55), [57344, 65536, 32, 80, 96]);
+        assert_eq!(CLASSES, 59);
     }
 
     #[test]

@@ -67,7 +67,10 @@ fn keeps_what_is_written(segment_bytes: u64, reserved_bytes: u64) {
         for block in 0..REGION_BYTES / BLOCK_BYTES {
             let at = (block * BLOCK_BYTES) as usize;
             let expected = &model[at..at + BLOCK_BYTES as usize];
-            assert!(lane.bytes(at as u64, expected.len()) == expected, "round {round}, block {block}");
+            assert!(
+                lane.bytes(at as u64, expected.len()) == expected,
+                "round {round}, block {block}"
+            );
         }
     }
 }

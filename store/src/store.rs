@@ -336,7 +336,7 @@ impl Store {
         let found = find(lane, place, key)?;
         let is_live = !found.expires()
             || lane.load(found.record() + Header::AT_EXPIRY) > self.clock.unix_ms();
-        is_live.then(|| Entry::found(lane, found.record(), key.bytes.len()))
+        is_live.then(|| Entry::found(lane, &found, key.bytes.len()))
     }
 }
 

@@ -6,7 +6,7 @@
 //! a segment's buckets lie.
 //! ```text
 //! entry: tag (21 bits of the hash, from bit 6) | expires (1 bit) | record (42 bits);  0: empty
-//! record: its offset's bits 4 and 5, then those from 6 on (40 bits)
+//! record: has a short header (1 bit) | its offset's bits 4 and 5 (2 bits) | those from 6 on (39 bits)
 //! ```
 //! One bucket is split whenever an insert overflows one. An entry moves only to a bucket with a higher
 //! number, which is what lets a scan in bucket order miss nothing. The tag holds the hash bits that splits
@@ -16,7 +16,7 @@ pub(crate) mod pieces;
 
 use perdura_heap::{Heat, Lane, LaneId, OBJECT_ALIGN_BYTES, Op, Stop};
 
-use crate::record::hash_record;
+use crate::record::{Header, hash_record};
 
 /// Bytes of a root.
 pub(crate) const ROOT_BYTES: u64 = 256;
@@ -34,7 +34,8 @@ const FIRST_BUCKETS: u64 = 8;
 const TAG_FROM: u32 = 6;
 const TAG_BITS: u32 = 21;
 const OFFSET_BITS: u32 = 42;
-const SIXTEENTHS_AT: u32 = OFFSET_BITS - 2;
+const SHORT_BIT: u64 = 1 << (OFFSET_BITS - 1);
+const SIXTEENTHS_AT: u32 = OFFSET_BITS - 3;
 const _: () = assert!(OBJECT_ALIGN_BYTES == 16);
 /// No record lies higher: an entry has no more bits for it.
 pub(crate) const RECORDS_END: u64 = 1 << (SIXTEENTHS_AT + 6);
@@ -59,21 +60,41 @@ impl Found {
         expires(self.entry)
     }
 
-    /// The same key with another record or expiry.
-    pub fn replaced(&self, expires: bool, record: u64) -> u64 {
+    /// Bytes of the record's header.
+    pub fn head_bytes(&self) -> u64 {
+        head_of(self.entry)
+    }
+
+    /// The same key with another expiry.
+    pub fn expiring(&self, expires: bool) -> u64 {
+        self.entry & !TTL_BIT | if expires { TTL_BIT } else { 0 }
+    }
+
+    /// The same key with another record.
+    pub fn replaced(&self, record: u64, header: &Header) -> u64 {
         let tag = self.entry >> (OFFSET_BITS + 1) << (OFFSET_BITS + 1);
-        tag | if expires { TTL_BIT } else { 0 } | place_of(record)
+        tag | value_of(record, header)
     }
 }
 
-pub(crate) fn entry(hash: u64, expires: bool, record: u64) -> u64 {
-    tag(hash) << (OFFSET_BITS + 1) | if expires { TTL_BIT } else { 0 } | place_of(record)
+/// What leads to a record.
+pub(crate) fn entry(hash: u64, record: u64, header: &Header) -> u64 {
+    tag(hash) << (OFFSET_BITS + 1) | value_of(record, header)
 }
 
-/// A record's offset as an entry keeps it. When all began with a grain it was the offset / 64: that is what it is still
-/// for those, so entries written then are read like any other.
-fn place_of(record: u64) -> u64 {
-    record >> 6 | (record & 0x30) << (SIXTEENTHS_AT - 4)
+/// An entry without its tag. When all records began with a grain and had a long header it had the offset / 64: as it has
+/// still for those, so entries written then are read like any other.
+fn value_of(record: u64, header: &Header) -> u64 {
+    let place = record >> 6 | (record & 0x30) << (SIXTEENTHS_AT - 4);
+    let is_short = if header.is_short { SHORT_BIT } else { 0 };
+    place | is_short | if header.expires() { TTL_BIT } else { 0 }
+}
+
+/// Bytes of the header of an entry's record: known before the record is here, so that looking at the key need not wait
+/// for the header.
+#[inline]
+pub(crate) fn head_of(entry: u64) -> u64 {
+    if entry & SHORT_BIT == 0 { Header::BYTES } else { Header::SHORT_BYTES }
 }
 
 #[inline]
@@ -120,12 +141,12 @@ fn words(lane: &Lane<'_>, bucket_at: u64) -> [u64; 8] {
     std::array::from_fn(|index| u64::from_le_bytes(chunks[index]))
 }
 
-/// Finds the entry whose tag fits and whose record `is_it`.
+/// Finds the entry whose tag fits and whose record, told with the bytes of its header, `is_it`.
 pub(crate) fn find(
     lane: &Lane<'_>,
     root: u64,
     hash: u64,
-    is_it: impl Fn(u64) -> bool,
+    is_it: impl Fn(u64, u64) -> bool,
 ) -> Option<Found> {
     let buckets = buckets(lane, root);
     if buckets == 0 {
@@ -136,7 +157,8 @@ pub(crate) fn find(
     while at != 0 {
         let words = words(lane, at);
         for (index, &entry) in words[..ENTRIES].iter().enumerate() {
-            if entry >> (OFFSET_BITS + 1) == tag && entry != 0 && is_it(record_of(entry)) {
+            let fits = entry >> (OFFSET_BITS + 1) == tag && entry != 0;
+            if fits && is_it(record_of(entry), head_of(entry)) {
                 return Some(Found { at: at + index as u64 * 8, entry });
             }
         }
