@@ -375,3 +375,35 @@ pub(crate) fn memory_bytes(lane: &Lane<'_>, root: u64) -> u64 {
     }
     sum
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::RecordKind;
+
+    #[test]
+    fn entries_name_record_header_and_expiry_and_those_of_older_images_say_what_they_said() {
+        let hash = 0x1234_5678_9abc_def0;
+        let header = |len, at_ms| Header::of(b"key", 0, RecordKind::String, len, at_ms);
+        for record in [0x40, 0x1_0010, 0x7_fff0, RECORDS_END - 16] {
+            for header in [header(8, 0), header(8, 77), header(300, 0)] {
+                let entry = entry(hash, record, &header);
+                assert_eq!(record_of(entry), record);
+                assert_eq!(
+                    (head_of(entry), expires(entry)),
+                    (header.head_bytes(), header.expires())
+                );
+                assert_eq!(entry >> (OFFSET_BITS + 1), tag(hash));
+                let found = Found { at: 0, entry };
+                assert_eq!(found.replaced(record, &header), entry);
+                assert_eq!(expires(found.expiring(true)), !expires(found.expiring(false)));
+            }
+        }
+        // As written when every record began with a grain and had 16 B of header.
+        for (record, expiry) in [(0x40, 0), (0x7_ffc0, TTL_BIT), (RECORDS_END - 64, 0)] {
+            let old = tag(hash) << (OFFSET_BITS + 1) | expiry | record / 64;
+            assert_eq!((record_of(old), head_of(old)), (record, Header::BYTES));
+            assert_eq!(old, entry(hash, record, &header(300, expiry)));
+        }
+    }
+}
