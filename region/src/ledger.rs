@@ -229,9 +229,8 @@ impl Ledger {
         for bitmap in self.offsets.bitmaps {
             gathered.cover(&self.map, bitmap + block * grains / 8, (grains / 8).max(1));
         }
-        let home_bytes = self.offsets.home_bytes;
-        let at = self.offsets.home + block * grains * home_bytes;
-        gathered.cover(&self.map, at, grains * home_bytes);
+        let homes_bytes = grains * self.offsets.home_bytes;
+        gathered.cover(&self.map, self.offsets.home + block * homes_bytes, homes_bytes);
     }
 
     /// Puts the frame buffers in huge pages, for the device's sake; see [`Mapping::gather`].
@@ -292,10 +291,9 @@ impl Ledger {
 
     /// Asks for the homes of these grains.
     pub fn prefetch_homes(&self, grain: u64, grains: u64) {
-        let home_bytes = self.offsets.home_bytes;
-        let at = self.map.base().wrapping_add((self.offsets.home + grain * home_bytes) as usize);
-        prefetch(at);
-        prefetch(at.wrapping_add((grains * home_bytes) as usize - 1));
+        let home = |grain| self.offsets.home + grain * self.offsets.home_bytes;
+        prefetch(self.map.base().wrapping_add(home(grain) as usize));
+        prefetch(self.map.base().wrapping_add(home(grain + grains) as usize - 1));
     }
 
     /// Reads homes as bytes, from byte `from` of them on.
