@@ -401,7 +401,7 @@ mod tests {
         }
         // As written when every record began with a grain and had 16 B of header.
         for (record, expiry) in [(0x40, 0), (0x7_ffc0, TTL_BIT), (RECORDS_END - 64, 0)] {
-            let old = tag(hash) << (OFFSET_BITS + 1) | expiry | record / 64;
+            let old = tag(hash) << (OFFSET_BITS + 1) | expiry | (record / 64);
             assert_eq!((record_of(old), head_of(old)), (record, Header::BYTES));
             assert_eq!(old, entry(hash, record, &header(300, expiry)));
         }

@@ -133,11 +133,11 @@ mod tests {
 
     #[test]
     fn lists_are_as_long_as_their_segments_and_pieces_a_sixteenth_of_the_table() {
-        for segment in FIRST_IN_PIECES..SEGMENTS {
+        for (segment, shift) in PIECE_SHIFTS.iter().enumerate().skip(FIRST_IN_PIECES) {
             let buckets = FIRST_BUCKETS << (segment - 1);
             assert_eq!(place(buckets), (segment, 0));
             assert_eq!(place(2 * buckets - 1), (segment, buckets - 1));
-            let pieces = buckets >> PIECE_SHIFTS[segment];
+            let pieces = buckets >> shift;
             assert!((2..=64).contains(&pieces) && (pieces >= 16 || buckets <= 64), "{segment}");
         }
     }
