@@ -1,16 +1,53 @@
-//! Size classes: multiples of 64 B up to 2 KiB, then four per doubling up to 64 KiB.
+//! Size classes: multiples of 64 B up to 2 KiB, then four per doubling up to 64 KiB; and between those of up to 256 B
+//! some multiples of 16 B.
+//!
+//! Up to 256 B a slot need not begin with a grain, and neighbours share one. Memory is saved at the cost of a clean
+//! neighbour's bytes that are written along: none where a size is 16 or 32 B above whole grains, for its slots lie in as
+//! many grains as if they were rounded up. At 48 B above it would be half a grain more for each, so there are none of
+//! these. A class costs each lane half a span, which is why there are no larger ones.
 
-use crate::layout::{GRAIN_BYTES, SPAN_BYTES};
+use crate::layout::{GRAIN_BYTES, OBJECT_ALIGN_BYTES, SPAN_BYTES};
 
 /// Number of classes.
-pub(crate) const CLASSES: usize = FINE + 20;
-const FINE: usize = 32;
-const FINE_MAX: u64 = FINE as u64 * GRAIN_BYTES;
+pub(crate) const CLASSES: usize = FIRST_SHARED + SHARED.len();
+/// Classes of whole grains; the steps of later doublings follow, then, since they came later, those that share grains.
+const WHOLE: usize = 32;
+const WHOLE_MAX: u64 = WHOLE as u64 * GRAIN_BYTES;
+const FIRST_SHARED: usize = WHOLE + 20;
+/// Bytes of the classes whose slots share grains.
+const SHARED: [u64; 7] = [32, 80, 96, 144, 160, 208, 224];
+/// Sizes looked up by sixteenths.
+const LOOKED_UP: usize = 17;
+const LOOKED_UP_MAX: u64 = (LOOKED_UP as u64 - 1) * OBJECT_ALIGN_BYTES;
+static BY_SIXTEENTHS: [u8; LOOKED_UP] = by_sixteenths();
+
+const fn by_sixteenths() -> [u8; LOOKED_UP] {
+    let mut classes = [0; LOOKED_UP];
+    let mut sixteenths = 0;
+    while sixteenths < LOOKED_UP {
+        let bytes = sixteenths as u64 * OBJECT_ALIGN_BYTES;
+        let grains = if bytes == 0 { 1 } else { bytes.div_ceil(GRAIN_BYTES) };
+        let mut class = grains as usize - 1;
+        let mut shared = SHARED.len();
+        while shared > 0 {
+            shared -= 1;
+            if bytes <= SHARED[shared] && SHARED[shared] < grains * GRAIN_BYTES {
+                class = FIRST_SHARED + shared;
+            }
+        }
+        classes[sixteenths] = class as u8;
+        sixteenths += 1;
+    }
+    classes
+}
 
 /// The smallest class that holds `bytes`; `None`: a run of whole spans is needed.
 pub(crate) fn class_of(bytes: u64) -> Option<usize> {
-    if bytes <= FINE_MAX {
-        return Some(bytes.max(1).div_ceil(GRAIN_BYTES) as usize - 1);
+    if bytes <= LOOKED_UP_MAX {
+        return Some(usize::from(BY_SIXTEENTHS[bytes.div_ceil(OBJECT_ALIGN_BYTES) as usize]));
+    }
+    if bytes <= WHOLE_MAX {
+        return Some(bytes.div_ceil(GRAIN_BYTES) as usize - 1);
     }
     if bytes > SPAN_BYTES {
         return None;
@@ -18,15 +55,18 @@ pub(crate) fn class_of(bytes: u64) -> Option<usize> {
     // Between 2^log and 2^(log+1): four steps.
     let log = 63 - (bytes - 1).leading_zeros() as usize;
     let step = (bytes - 1 - (1 << log)) >> (log - 2);
-    Some(FINE + (log - 11) * 4 + step as usize)
+    Some(WHOLE + (log - 11) * 4 + step as usize)
 }
 
 /// Bytes of a class's slots.
 pub(crate) fn class_bytes(class: usize) -> u64 {
-    if class < FINE {
+    if class < WHOLE {
         return (class as u64 + 1) * GRAIN_BYTES;
     }
-    let (log, step) = (11 + (class - FINE) / 4, (class - FINE) % 4);
+    if class >= FIRST_SHARED {
+        return SHARED[class - FIRST_SHARED];
+    }
+    let (log, step) = (11 + (class - WHOLE) / 4, (class - WHOLE) % 4);
     (1 << log) + ((step as u64 + 1) << (log - 2))
 }
 
@@ -45,21 +85,35 @@ mod tests {
 
     #[test]
     fn every_size_gets_the_smallest_class_that_holds_it() {
-        for bytes in 1..=SPAN_BYTES {
+        let mut sizes: Vec<u64> = (0..CLASSES).map(class_bytes).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        assert_eq!(sizes.len(), CLASSES);
+        for bytes in 0..=SPAN_BYTES {
             let class = class_of(bytes).unwrap();
-            assert!(class_bytes(class) >= bytes, "{bytes}");
-            assert!(class == 0 || class_bytes(class - 1) < bytes, "{bytes}");
+            let fits = sizes.iter().find(|size| **size >= bytes);
+            assert_eq!(Some(&class_bytes(class)), fits, "{bytes}");
         }
         assert_eq!(class_of(SPAN_BYTES + 1), None);
-        assert_eq!(class_of(SPAN_BYTES), Some(CLASSES - 1));
+        assert_eq!(class_bytes(class_of(SPAN_BYTES).unwrap()), SPAN_BYTES);
     }
 
     #[test]
-    fn slots_are_whole_grains_and_runs_waste_little() {
+    fn what_spans_on_media_name_keeps_its_meaning() {
+        let sizes = |classes: std::ops::Range<usize>| classes.map(class_bytes).collect::<Vec<_>>();
+        assert_eq!(sizes(0..WHOLE), (1..=32).map(|grains| grains * 64).collect::<Vec<_>>());
+        assert_eq!(sizes(32..38), [2560, 3072, 3584, 4096, 5120, 6144]);
+        assert_eq!(sizes(50..55), [57344, 65536, 32, 80, 96]);
+        assert_eq!(CLASSES, 59);
+    }
+
+    #[test]
+    fn slots_are_whole_grains_or_small_and_runs_waste_little() {
         for class in 0..CLASSES {
-            let run = class_spans(class) * SPAN_BYTES;
-            assert_eq!(class_bytes(class) % GRAIN_BYTES, 0);
-            assert!(run % class_bytes(class) <= run / 8, "class {class}");
+            let (bytes, run) = (class_bytes(class), class_spans(class) * SPAN_BYTES);
+            let unit = if bytes < 256 { OBJECT_ALIGN_BYTES } else { GRAIN_BYTES };
+            assert_eq!(bytes % unit, 0);
+            assert!(run % bytes <= run / 8, "class {class}");
         }
     }
 }

@@ -30,7 +30,9 @@ pub enum HeapError {
         found: u64,
     },
     /// Written by another version.
-    #[error("heap format version {found}, this program reads {supported}")]
+    #[error(
+        "heap format version {found}; this program reads those up to {supported}: open it with a newer one"
+    )]
     Version {
         /// Version found.
         found: u64,

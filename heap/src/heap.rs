@@ -11,10 +11,11 @@ use crate::lane::Lane;
 use crate::layout::*;
 use crate::pool::Pool;
 
-/// Volatile copy of a span table word, and used slots of the run it heads.
+/// Volatile copy of a span table word, and what is known of the run it heads.
 pub(crate) struct Span {
     /// As in the table, or [`CONTINUATION`] with the distance to the head.
     pub word: AtomicU64,
+    /// Used slots; while the run is searched for free ones, where its marks begin.
     pub used: AtomicU32,
 }
 
@@ -29,7 +30,7 @@ pub struct Heap {
     /// A bit per span: it heads a run that was there when the heap was opened and that nobody has searched for free
     /// memory yet.
     pub(crate) unsearched: Box<[AtomicU64]>,
-    /// Held by who searches a lane; a bit per grain, see [`crate::Marks`].
+    /// Held by who searches a lane; a bit per slot, see [`crate::Marks`].
     pub(crate) marks: Mutex<Vec<u64>>,
     /// Steps until the heap plays dead; `u64::MAX`: never.
     fuse: AtomicU64,
@@ -320,13 +321,17 @@ impl Heap {
         drop(meta);
         match magic {
             0 => {}
-            MAGIC if version != VERSION => {
+            MAGIC if !(VERSION_WHOLE_GRAINS..=VERSION).contains(&version) => {
                 return Err(HeapError::Version { found: version, supported: VERSION });
             }
             MAGIC if stored != lanes => return Err(HeapError::Lanes { stored, found: lanes }),
             MAGIC if spans != self.layout.spans_max => {
                 let (what, offset) = ("heap header", AT_SPANS);
                 return Err(HeapError::Corrupt { what, offset, value: spans });
+            }
+            // All else is the same in both.
+            MAGIC if version != VERSION => {
+                return Ok(self.with_meta(|meta| meta.store(AT_VERSION, VERSION))?);
             }
             MAGIC => return Ok(()),
             found => return Err(HeapError::NotAHeap { found }),

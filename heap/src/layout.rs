@@ -13,15 +13,20 @@ use perdura_region::{BLOCK_BYTES, Geometry, LaneId};
 
 /// Bytes of a span: a block of the region, the unit that belongs to one lane.
 pub(crate) const SPAN_BYTES: u64 = BLOCK_BYTES;
-/// Everything is aligned to a grain, so that no two objects share one.
+/// What the ledger keeps a bit of. An object whose size is a multiple of it begins with one and shares none; others
+/// share theirs with neighbours of the same size and lane, never with the heap's own tables.
 pub(crate) const GRAIN_BYTES: u64 = 64;
+/// Every object's offset is a multiple of it.
+pub const OBJECT_ALIGN_BYTES: u64 = 16;
 /// Largest object: a value of 512 MiB with header, key and slack.
 pub const OBJECT_BYTES_MAX: u64 = (512 << 20) + (128 << 10);
 /// Bytes of a lane's root area.
 pub const LANE_ROOT_BYTES: u64 = 4096;
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"PERDHEAP");
-pub(crate) const VERSION: u64 = 1;
+pub(crate) const VERSION: u64 = 2;
+/// Without slots that share grains. It is opened, and of the newer version from then on.
+pub(crate) const VERSION_WHOLE_GRAINS: u64 = 1;
 
 pub(crate) const AT_MAGIC: u64 = 0;
 pub(crate) const AT_VERSION: u64 = 8;

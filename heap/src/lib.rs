@@ -30,7 +30,7 @@ mod rebuild;
 pub use error::{HeapError, Stop};
 pub use heap::{Heap, HeapStats};
 pub use lane::Lane;
-pub use layout::{LANE_ROOT_BYTES, OBJECT_BYTES_MAX};
+pub use layout::{LANE_ROOT_BYTES, OBJECT_ALIGN_BYTES, OBJECT_BYTES_MAX};
 pub use op::{LaneSet, LastStore, Op};
 pub use rebuild::Marks;
 

@@ -8,11 +8,11 @@ use crate::classes::{CLASSES, class_bytes, class_spans};
 use crate::error::HeapError;
 use crate::heap::Heap;
 use crate::lane::Lane;
-use crate::layout::{GRAIN_BYTES, Layout, SPAN_BYTES, SpanWord};
+use crate::layout::{Layout, SPAN_BYTES, SpanWord};
 use crate::log::{Undo, read, set_word, void_left};
 use crate::pool::Pool;
 
-/// Objects found reachable: a bit per grain of the region.
+/// Objects found reachable: a bit for each slot of the runs that are searched.
 pub struct Marks<'h> {
     heap: &'h Heap,
     bits: &'h mut [u64],
@@ -25,34 +25,59 @@ impl Marks<'_> {
     /// # Errors
     /// There is no such object, or it was marked before.
     pub fn mark(&mut self, offset: u64) -> Result<(), HeapError> {
-        let corrupt = HeapError::Corrupt { what: "object", offset, value: u64::from(self.lane.0) };
+        let corrupt =
+            || HeapError::Corrupt { what: "object", offset, value: u64::from(self.lane.0) };
         if offset >= self.heap.region.len_bytes() {
-            return Err(corrupt);
+            return Err(corrupt());
         }
         let (start, word) = self.heap.run_of(offset);
+        let run = Slots::of(word).filter(|run| run.lane == self.lane).ok_or_else(corrupt)?;
         let inside = offset - start * SPAN_BYTES;
-        let fits = match word {
-            SpanWord::Small { class, lane, .. } => {
-                lane == self.lane && inside.is_multiple_of(class_bytes(usize::from(class)))
-            }
-            SpanWord::Large { lane, .. } => lane == self.lane && inside == 0,
-            SpanWord::Free => false,
-        };
-        if !fits || self.has(offset) {
-            return Err(corrupt);
+        let slot = inside / run.bytes;
+        if !inside.is_multiple_of(run.bytes) || slot >= run.slots {
+            return Err(corrupt());
         }
         // What was allocated since open is counted already.
         if self.heap.is_unsearched(start) {
-            let grain = offset / GRAIN_BYTES;
-            self.bits[(grain / 64) as usize] |= 1 << (grain % 64);
+            let (word, bit) = (self.first_word(start) + slot / 64, 1 << (slot % 64));
+            if self.bits[word as usize] & bit != 0 {
+                return Err(corrupt());
+            }
+            self.bits[word as usize] |= bit;
         }
         Ok(())
     }
 
-    fn has(&self, offset: u64) -> bool {
-        let grain = offset / GRAIN_BYTES;
-        // A region that grew since has more, none of it searched for.
-        self.bits.get((grain / 64) as usize).is_some_and(|bits| bits & 1 << (grain % 64) != 0)
+    /// Whether a slot of a run that is searched was marked.
+    fn has(&self, start: u64, slot: u64) -> bool {
+        self.bits[(self.first_word(start) + slot / 64) as usize] & 1 << (slot % 64) != 0
+    }
+
+    /// Where a run's marks begin.
+    fn first_word(&self, start: u64) -> u64 {
+        u64::from(self.heap.spans[start as usize].used.load(Relaxed))
+    }
+}
+
+/// A run as slots of one size; a large object is one slot.
+struct Slots {
+    class: Option<usize>,
+    lane: LaneId,
+    spans: u32,
+    bytes: u64,
+    slots: u64,
+}
+
+impl Slots {
+    fn of(word: SpanWord) -> Option<Self> {
+        let (class, lane, spans) = match word {
+            SpanWord::Small { class, lane, spans } => (Some(usize::from(class)), lane, spans),
+            SpanWord::Large { lane, spans } => (None, lane, spans),
+            SpanWord::Free => return None,
+        };
+        let run_bytes = u64::from(spans) * SPAN_BYTES;
+        let bytes = class.map_or(run_bytes, class_bytes);
+        Some(Self { class, lane, spans, bytes, slots: run_bytes / bytes })
     }
 }
 
@@ -87,10 +112,16 @@ impl Heap {
         if held.state_mut().is_searched {
             return Ok(());
         }
-        let grains = self.region.len_bytes() / GRAIN_BYTES;
+        let mut words = 0;
+        for (start, run) in self.unsearched_runs(lane) {
+            // As many words as 32 bits count are slots of 8 TiB.
+            assert!(u32::try_from(words).is_ok(), "lane {} has too many slots", lane.0);
+            self.spans[start as usize].used.store(words as u32, Relaxed);
+            words += run.slots.div_ceil(64);
+        }
         // A trace that ended early, by an error or a panic, leaves marks.
         bits.clear();
-        bits.resize(grains.div_ceil(64) as usize, 0);
+        bits.resize(words as usize, 0);
         let mut marks = Marks { heap: self, bits: &mut bits, lane };
         trace(&mut held, &mut marks)?;
         self.enter_free(&mut held, &marks);
@@ -103,31 +134,27 @@ impl Heap {
     }
 
     fn enter_free(&self, lane: &mut Lane<'_>, marks: &Marks<'_>) {
-        let end = self.region.len_bytes() / SPAN_BYTES;
-        let heads = (self.layout.first_span()..end).filter(|span| self.is_unsearched(*span));
-        for span in heads {
-            let (slots, bytes, class, spans) = match self.run_of(span * SPAN_BYTES).1 {
-                SpanWord::Small { class, lane: owner, spans } if owner == lane.id() => {
-                    let bytes = class_bytes(usize::from(class));
-                    (u64::from(spans) * SPAN_BYTES / bytes, bytes, Some(class), spans)
-                }
-                SpanWord::Large { lane: owner, spans } if owner == lane.id() => {
-                    (1, u64::from(spans) * SPAN_BYTES, None, spans)
-                }
-                _ => continue,
-            };
-            let all = (0..slots).rev().map(|slot| span * SPAN_BYTES + slot * bytes);
-            let free: Vec<u64> = all.filter(|slot| !marks.has(*slot)).collect();
-            let used = (slots - free.len() as u64) as u32;
-            self.spans[span as usize].used.store(used, Relaxed);
-            match class {
-                _ if used == 0 => lane.state_mut().pending.push((span, spans)),
-                Some(class) => lane.state_mut().enter_run(usize::from(class), free),
+        for (start, run) in self.unsearched_runs(lane.id()) {
+            let free = (0..run.slots).rev().filter(|slot| !marks.has(start, *slot));
+            let free: Vec<u64> = free.map(|slot| start * SPAN_BYTES + slot * run.bytes).collect();
+            let used = (run.slots - free.len() as u64) as u32;
+            self.spans[start as usize].used.store(used, Relaxed);
+            match run.class {
+                _ if used == 0 => lane.state_mut().pending.push((start, run.spans)),
+                Some(class) => lane.state_mut().enter_run(class, free),
                 None => {}
             }
-            self.unsearched[(span / 64) as usize].fetch_and(!(1 << (span % 64)), Relaxed);
+            self.unsearched[(start / 64) as usize].fetch_and(!(1 << (start % 64)), Relaxed);
         }
         lane.state_mut().is_searched = true;
+    }
+
+    /// The lane's runs that were there when the heap was opened and were not searched since, by their first span.
+    fn unsearched_runs(&self, lane: LaneId) -> impl Iterator<Item = (u64, Slots)> {
+        let spans = self.layout.first_span()..self.region.len_bytes() / SPAN_BYTES;
+        let run = move |start| Some((start, Slots::of(self.run_of(start * SPAN_BYTES).1)?));
+        let heads = spans.filter(|start| self.is_unsearched(*start)).filter_map(run);
+        heads.filter(move |(_, run)| run.lane == lane)
     }
 
     /// Whether a run was there when the heap was opened, and its lane was not searched since.

@@ -270,8 +270,13 @@ impl<'r> LaneGuard<'r> {
             return;
         }
         let geometry = self.core.ledger.geometry();
-        let first = offset.div_ceil(geometry.grain_bytes());
-        let last = (offset + len) >> geometry.grain_shift;
+        // What shares a grain with others is not the caller's alone to drop.
+        let mut first = offset.div_ceil(geometry.grain_bytes());
+        let mut last = (offset + len) >> geometry.grain_shift;
+        if self.core.planted == Planted::DropNeighbours {
+            first = offset >> geometry.grain_shift;
+            last = (offset + len).div_ceil(geometry.grain_bytes());
+        }
         let mut bytes = 0;
         let Ok(()) = for_words(first, last, |word, mask| {
             let bits = self.core.ledger.dirty_word(self.parity, word);

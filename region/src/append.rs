@@ -14,10 +14,10 @@ use crate::clean::QUEUE_DEPTH;
 use crate::core::Core;
 use crate::format::{CHECK_BYTES, Extent, FRAME_HEADER_BYTES};
 use crate::geometry::WORD_GRAINS;
+use crate::homes::NO_HOME;
 use crate::image::BUFFERS;
 use crate::ledger::{
-    BUFFER_FILLING, BUFFER_FREE, BUFFER_SEALED, FrameBuffer, Ledger, NO_HOME, SEGMENT_FREE,
-    SEGMENT_USED,
+    BUFFER_FILLING, BUFFER_FREE, BUFFER_SEALED, FrameBuffer, Ledger, SEGMENT_FREE, SEGMENT_USED,
 };
 use crate::seal::frame_bytes;
 use crate::stats::Counters;
@@ -339,23 +339,21 @@ fn room_for_payload(limit: usize, payload: usize, extents: usize) -> usize {
 
 /// The grains' newest copies now lie in `segment`.
 fn move_homes(ledger: &Ledger, run: Extent, segment: u32) {
-    let homes = &ledger.homes()[run.grain as usize..(run.grain + run.len) as usize];
+    let homes = ledger.homes();
     let grain_bytes = ledger.geometry().grain_bytes();
-    let mut at = 0;
-    while at < homes.len() {
-        let old = homes[at].load(Relaxed);
-        let same = homes[at..].iter().take_while(|home| home.load(Relaxed) == old).count();
-        for home in &homes[at..at + same] {
-            home.store(segment + 1, Relaxed);
-        }
+    let mut rest = run;
+    while rest.len > 0 {
+        let old = homes.of(rest.grain);
+        let same = Extent { grain: rest.grain, len: homes.alike(rest) };
+        homes.set(same, segment + 1);
         if old != NO_HOME {
             let live = ledger.segment(old - 1);
-            let (live, gone) = (live.live_bytes(), same as u64 * grain_bytes);
+            let (live, gone) = (live.live_bytes(), same.len * grain_bytes);
             let before = live.load(Relaxed);
             assert!(before >= gone, "segment {} lost count", old - 1);
             live.store(before - gone, Release);
         }
-        at += same;
+        rest = Extent { grain: rest.grain + same.len, len: rest.len - same.len };
     }
     add_exclusively(ledger.segment(segment).live_bytes(), run.len * grain_bytes);
 }

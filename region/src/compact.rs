@@ -181,7 +181,7 @@ impl Cleaner {
         let homes = core.ledger.homes();
         let lives_there = || {
             (from..to)
-                .filter(|grain| homes[*grain as usize].load(Relaxed) == victim + 1)
+                .filter(|grain| homes.of(*grain) == victim + 1)
                 .fold(0u64, |bits, grain| bits | 1 << (grain % WORD_GRAINS))
         };
         if lives_there() == 0 {

@@ -4,7 +4,8 @@ use std::sync::atomic::Ordering::*;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use crate::error::OpenError;
-use crate::ledger::{Ledger, NO_HOME, SEGMENT_USED};
+use crate::homes::{NO_HOME, for_runs};
+use crate::ledger::{Ledger, SEGMENT_USED};
 use rustix::io::Errno;
 
 /// Homes read at a time.
@@ -18,7 +19,9 @@ const THREADS_MAX: usize = 4;
 pub(crate) fn count_live(ledger: &Ledger) -> Result<(), OpenError> {
     let segments = ledger.segments().load(Acquire) as u32;
     let grain_bytes = ledger.geometry().grain_bytes();
-    let end = (ledger.region_bytes().load(Acquire) / grain_bytes) as usize * 4;
+    let home_bytes = ledger.home_bytes();
+    let end = ledger.region_bytes().load(Acquire) / grain_bytes * home_bytes;
+    let end = end as usize;
     let grains: Vec<AtomicU64> = (0..segments).map(|_| AtomicU64::new(0)).collect();
     let next = AtomicUsize::new(0);
     let wrong = |source: Errno| OpenError::Memory { what: "ledger", len_bytes: end as u64, source };
@@ -29,16 +32,14 @@ pub(crate) fn count_live(ledger: &Ledger) -> Result<(), OpenError> {
             let Some(len) = end.checked_sub(from).filter(|len| *len > 0) else { return Ok(()) };
             let piece = &mut bytes[..len.min(PIECE_BYTES)];
             ledger.read_homes(from as u64, piece)?;
-            let (homes, _) = piece.as_chunks::<4>();
-            for run in homes.chunk_by(|a, b| a == b) {
+            for_runs(home_bytes, piece, |home, len| {
                 // One that does not exist is met, and asserted, where it is used.
-                let home = u32::from_le_bytes(run[0]);
                 if home != NO_HOME
                     && let Some(grains) = grains.get(home as usize - 1)
                 {
-                    grains.fetch_add(run.len() as u64, Relaxed);
+                    grains.fetch_add(len, Relaxed);
                 }
-            }
+            });
         }
     };
     let threads = (end / PIECE_BYTES / PIECES_PER_THREAD).clamp(1, THREADS_MAX);

@@ -10,8 +10,8 @@ use crate::count::count_live;
 use crate::error::{OpenError, RegionError};
 use crate::flush::{FlushOptions, FlushReport, commit_all};
 use crate::geometry::WORD_GRAINS;
+use crate::homes::NO_HOME;
 use crate::lanes::LaneId;
-use crate::ledger::NO_HOME;
 use crate::region::Region;
 
 /// Bytes of a scattered record.
@@ -120,7 +120,7 @@ fn fill_budget(core: &Core) {
 fn enter_record(core: &Core, offset: u64, only_written: bool) -> bool {
     let shift = core.ledger.geometry().grain_shift;
     let grain = offset >> shift;
-    if only_written && core.ledger.homes()[grain as usize].load(Relaxed) == NO_HOME {
+    if only_written && core.ledger.homes().of(grain) == NO_HOME {
         return true;
     }
     let word = (grain / WORD_GRAINS) as usize;

@@ -194,9 +194,7 @@ impl Committed {
         for at in &self.placed {
             for (word, bits) in at.words(bitmap) {
                 for run in runs(word, bits) {
-                    for home in &homes[run.grain as usize..(run.grain + run.len) as usize] {
-                        home.store(at.segment + 1, Relaxed);
-                    }
+                    homes.set(run, at.segment + 1);
                 }
             }
         }

@@ -14,6 +14,8 @@ pub(crate) const COMPACTION_FRAMES: u32 = 4;
 const LANE_BYTES: u64 = 64 << 20;
 /// Lanes made without being asked for, besides the shared one.
 const LANES_MAX: u64 = 64;
+/// Sixteen of them on their way to a device show its full rate (docs/measuring.md).
+const FRAME_LIMIT_LEAST_BYTES: u64 = 1 << 20;
 /// Grains covered by one bitmap word.
 pub const WORD_GRAINS: u64 = 64;
 
@@ -108,13 +110,19 @@ impl Geometry {
         wanted.next_power_of_two() as u16 + 1
     }
 
+    /// Most bytes of a frame, and of its buffer. Where segments are larger, a few frames fill one: to keep a frame of each
+    /// buffer as large would take memory from the data for no faster flush, and more of them would cost recovery a read each.
+    pub fn frame_limit(&self) -> u64 {
+        (self.segment_bytes / 4).max(FRAME_LIMIT_LEAST_BYTES).min(self.segment_bytes)
+    }
+
     /// Worst-case bytes on the device for `dirty_bytes` of dirty grains that are all isolated: every
     /// extent costs 8 B of table, every 4 KiB of payload 8 B of checksum, every frame one 4 KiB round-up.
     pub fn flush_bytes(&self, dirty_bytes: u64) -> u64 {
         let table = (dirty_bytes >> self.grain_shift) * 8;
         let sums = dirty_bytes.div_ceil(4096) * 8;
         let body = dirty_bytes + table + sums;
-        body + body.div_ceil(self.segment_bytes / 2) * 8192
+        body + body.div_ceil(self.frame_limit() / 2) * 8192
     }
 
     /// Most bytes of frames that a flush finds half done by a killed process and writes again, in addition to
@@ -129,7 +137,7 @@ impl Geometry {
 
     /// Most bytes of a frame: so small that a few of them in flight leave most of a small budget to writers.
     pub fn frame_bytes_max(&self, budget_bytes: u64) -> u64 {
-        (budget_bytes / 8).next_power_of_two().clamp(16 << 10, self.segment_bytes)
+        (budget_bytes / 8).next_power_of_two().clamp(16 << 10, self.frame_limit())
     }
 
     /// What a warning must leave time for: [`Geometry::flush_bytes`] and [`Geometry::settle_bytes`].

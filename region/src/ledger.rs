@@ -9,26 +9,26 @@
 //!
 //! The layout carries a version: a newer program attaches or refuses, never guesses.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicU64, Ordering::*};
 
 use rustix::io::Errno;
 
 use crate::error::OpenError;
+use crate::format::Extent;
 use crate::gathered::Gathered;
 use crate::geometry::{BLOCK_BYTES, Geometry, WORD_GRAINS};
+use crate::homes::{self, Homes, NO_HOME};
 use crate::sys::{HUGE_PAGE_BYTES, Mapping, SharedMemory, prefetch};
 
 const MAGIC: u64 = 0x5045_5244_4c47_5231;
 /// Version of this layout; raised with every change.
-pub const LIVE_LAYOUT: u64 = 4;
-/// The one before: without room for compressed frames. Memory that has it keeps it, and its frames are not compressed.
+pub const LIVE_LAYOUT: u64 = 5;
+/// The one before: homes of four bytes, and frame buffers of whole segments. Memory keeps the layout it was made with.
+const LIVE_LAYOUT_WIDE: u64 = 4;
+/// The one before that: without room for compressed frames, so they are not.
 const LIVE_LAYOUT_PLAIN: u64 = 3;
 /// One that differs from that only in header words which are zero there.
 const LIVE_LAYOUT_OLDEST: u64 = 2;
-/// `home` of a grain that no segment holds; otherwise the segment's number plus one, so that untouched
-/// (zero) memory means "nowhere".
-pub const NO_HOME: u32 = 0;
-
 const HEADER_BYTES: u64 = 4096;
 const SEGMENT_ENTRY_BYTES: u64 = 32;
 const BUFFER_CONTROL_BYTES: u64 = 64;
@@ -91,11 +91,13 @@ pub struct Ledger {
 struct Offsets {
     bitmaps: [u64; 2],
     home: u64,
+    home_bytes: u64,
     segments: u64,
     controls: u64,
     tables: u64,
     table_bytes: u64,
     buffers: u64,
+    buffer_bytes: u64,
     /// Of the same sizes, for what they become when compressed. Untouched, and so no memory, while nothing is.
     packed: Option<u64>,
     total: u64,
@@ -107,24 +109,40 @@ impl Offsets {
         let bitmap = page(g.words() as u64 * 8);
         let bitmaps = [HEADER_BYTES, HEADER_BYTES + bitmap];
         let home = bitmaps[1] + bitmap;
-        let segments = home + page(g.grains() * 4);
+        let (home_bytes, buffer_bytes) = match layout {
+            ..=LIVE_LAYOUT_WIDE => (4, g.segment_bytes),
+            _ => (homes::home_bytes(g), g.frame_limit()),
+        };
+        let segments = home + page(g.grains() * home_bytes);
         let controls = segments + page(u64::from(g.segments_max) * SEGMENT_ENTRY_BYTES);
         let tables = controls + page(u64::from(g.buffers) * BUFFER_CONTROL_BYTES);
-        let table_bytes = page(g.segment_bytes / (g.grain_bytes() + 8) * 8 + 8);
+        let table_bytes = page(buffer_bytes / (g.grain_bytes() + 8) * 8 + 8);
         let buffers = tables + table_bytes * u64::from(g.buffers);
         // Huge pages can hold what begins where one does; small buffers are not worth the gap.
-        let buffers = match g.segment_bytes * u64::from(g.buffers) < HUGE_PAGE_BYTES as u64 {
+        let buffers_bytes = buffer_bytes * u64::from(g.buffers);
+        let buffers = match buffers_bytes < HUGE_PAGE_BYTES as u64 {
             true => buffers,
             false => buffers.next_multiple_of(HUGE_PAGE_BYTES as u64),
         };
-        let buffers_bytes = g.segment_bytes * u64::from(g.buffers);
         let plain_total = buffers + buffers_bytes;
         let packed = (layout > LIVE_LAYOUT_PLAIN).then(|| match plain_total - buffers {
             small if small < HUGE_PAGE_BYTES as u64 => plain_total,
             _ => plain_total.next_multiple_of(HUGE_PAGE_BYTES as u64),
         });
         let total = packed.map_or(plain_total, |packed| packed + buffers_bytes);
-        Self { bitmaps, home, segments, controls, tables, table_bytes, buffers, packed, total }
+        Self {
+            bitmaps,
+            home,
+            home_bytes,
+            segments,
+            controls,
+            tables,
+            table_bytes,
+            buffers,
+            buffer_bytes,
+            packed,
+            total,
+        }
     }
 }
 
@@ -211,13 +229,14 @@ impl Ledger {
         for bitmap in self.offsets.bitmaps {
             gathered.cover(&self.map, bitmap + block * grains / 8, (grains / 8).max(1));
         }
-        gathered.cover(&self.map, self.offsets.home + block * grains * 4, grains * 4);
+        let homes_bytes = grains * self.offsets.home_bytes;
+        gathered.cover(&self.map, self.offsets.home + block * homes_bytes, homes_bytes);
     }
 
     /// Puts the frame buffers in huge pages, for the device's sake; see [`Mapping::gather`].
     /// `is_compressing`: the frames that leave are the compressed ones, too.
     pub fn gather_buffers(&self, is_compressing: bool) -> Result<(), Errno> {
-        let len_bytes = self.geometry.segment_bytes * u64::from(self.geometry.buffers);
+        let len_bytes = self.offsets.buffer_bytes * u64::from(self.geometry.buffers);
         if len_bytes < HUGE_PAGE_BYTES as u64 {
             return Err(Errno::INVAL);
         }
@@ -257,15 +276,24 @@ impl Ledger {
     }
 
     /// Log segment of each grain's newest copy.
-    pub fn homes(&self) -> &[AtomicU32] {
-        self.map.half_words(self.offsets.home, self.geometry.grains() as usize)
+    pub fn homes(&self) -> Homes<'_> {
+        let (at, grains) = (self.offsets.home, self.geometry.grains() as usize);
+        match self.offsets.home_bytes {
+            2 => Homes::Narrow(self.map.quarter_words(at, grains)),
+            _ => Homes::Wide(self.map.half_words(at, grains)),
+        }
+    }
+
+    /// Bytes of a home.
+    pub fn home_bytes(&self) -> u64 {
+        self.offsets.home_bytes
     }
 
     /// Asks for the homes of these grains.
     pub fn prefetch_homes(&self, grain: u64, grains: u64) {
-        let at = self.map.base().wrapping_add((self.offsets.home + grain * 4) as usize);
-        prefetch(at);
-        prefetch(at.wrapping_add(grains as usize * 4 - 1));
+        let home = |grain| self.offsets.home + grain * self.offsets.home_bytes;
+        prefetch(self.map.base().wrapping_add(home(grain) as usize));
+        prefetch(self.map.base().wrapping_add(home(grain + grains) as usize - 1));
     }
 
     /// Reads homes as bytes, from byte `from` of them on.
@@ -289,9 +317,9 @@ impl Ledger {
             words: self.map.words(self.offsets.controls + n * BUFFER_CONTROL_BYTES, 8),
             table_at: self.offsets.tables + n * self.offsets.table_bytes,
             table_capacity: (self.offsets.table_bytes / 8) as usize,
-            bytes_at: self.offsets.buffers + n * self.geometry.segment_bytes,
-            packed_at: self.offsets.packed.map(|at| at + n * self.geometry.segment_bytes),
-            len_bytes: self.geometry.segment_bytes,
+            bytes_at: self.offsets.buffers + n * self.offsets.buffer_bytes,
+            packed_at: self.offsets.packed.map(|at| at + n * self.offsets.buffer_bytes),
+            len_bytes: self.offsets.buffer_bytes,
         }
     }
 
@@ -301,8 +329,8 @@ impl Ledger {
         for parity in [0, 1] {
             self.bitmap(parity)[..words].iter().for_each(|bits| bits.store(0, Relaxed));
         }
-        let grains = (self.region_bytes().load(Acquire) >> self.geometry.grain_shift) as usize;
-        self.homes()[..grains].iter().for_each(|home| home.store(NO_HOME, Relaxed));
+        let len = self.region_bytes().load(Acquire) >> self.geometry.grain_shift;
+        self.homes().set(Extent { grain: 0, len }, NO_HOME);
         for number in 0..self.segments().load(Acquire) as u32 {
             let entry = self.segment(number);
             entry.used_bytes().store(0, Relaxed);
@@ -545,20 +573,25 @@ mod tests {
     #[test]
     fn memory_laid_out_by_older_programs_is_taken_over_without_room_for_compressed_frames() {
         let geometry = Geometry::new(BLOCK_BYTES, GRAIN_SHIFT_BARRIER, None, 4).unwrap();
-        for layout in [LIVE_LAYOUT_OLDEST, LIVE_LAYOUT_PLAIN, LIVE_LAYOUT] {
+        for layout in LIVE_LAYOUT_OLDEST..=LIVE_LAYOUT {
             let ledger = Ledger::create_as(layout, geometry, 7, BLOCK_BYTES).unwrap();
             // Once the most bytes of a frame.
             let word = &ledger.buffer(0).words[7];
-            if layout < LIVE_LAYOUT {
+            if layout <= LIVE_LAYOUT_PLAIN {
                 word.store(geometry.segment_bytes, Relaxed);
             }
             let found = attached(&ledger).unwrap();
-            assert_eq!(found.can_pack(), layout == LIVE_LAYOUT);
+            let homes = Extent { grain: 5, len: 3 };
+            ledger.homes().set(homes, 9);
+            assert_eq!((found.homes().of(7), found.homes().alike(homes)), (9, 3));
+            let is_newest = layout == LIVE_LAYOUT;
+            assert_eq!(found.home_bytes(), if is_newest { 2 } else { 4 });
+            assert_eq!(found.can_pack(), layout > LIVE_LAYOUT_PLAIN);
             assert_eq!(found.uncounted().load(Relaxed), u64::from(layout == LIVE_LAYOUT_OLDEST));
             let buffer = found.buffer(0);
             assert_eq!(buffer.packed(), None, "layout {layout}");
             buffer.set_packed(None);
-            assert_eq!(attached(&found).unwrap().can_pack(), layout == LIVE_LAYOUT);
+            assert_eq!(attached(&found).unwrap().can_pack(), layout > LIVE_LAYOUT_PLAIN);
         }
         let unknown = Ledger::create_as(LIVE_LAYOUT + 1, geometry, 7, BLOCK_BYTES).unwrap();
         assert!(matches!(attached(&unknown), Err(OpenError::LiveLayout { .. })));

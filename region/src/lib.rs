@@ -33,6 +33,7 @@ mod gathered;
 pub mod geometry;
 mod heat;
 pub mod holder;
+mod homes;
 mod image;
 pub mod inspect;
 mod lanes;

@@ -420,9 +420,7 @@ impl Loading {
                 // the stripe lock only.
                 unsafe { to.map.bytes_mut(run.grain << shift, len) }
                     .copy_from_slice(&bytes[from..from + len]);
-                for home in &homes[run.grain as usize..(run.grain + run.len) as usize] {
-                    home.store(table.frame.segment + 1, Relaxed);
-                }
+                homes.set(run, table.frame.segment + 1);
                 placed += run.len;
             }
             self.pending[word].fetch_and(!won, Release);

@@ -27,11 +27,13 @@ pub enum Planted {
     LetGoWhenWritten,
     /// What a compressed frame does not need is given back though another frame was begun behind it.
     GiveBackAlways,
+    /// Grains that a freed object shares with its neighbours cease to count as dirty, too.
+    DropNeighbours,
 }
 
 impl Planted {
     /// All bugs, for tests that must catch each.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::SkipFlush,
         Self::DropChecksum,
         Self::OpenBeforeAccounting,
@@ -41,6 +43,7 @@ impl Planted {
         Self::LoadedTooEarly,
         Self::LetGoWhenWritten,
         Self::GiveBackAlways,
+        Self::DropNeighbours,
     ];
 
     /// Name on the command line.
@@ -56,6 +59,7 @@ impl Planted {
             Self::LoadedTooEarly => "loaded-too-early",
             Self::LetGoWhenWritten => "let-go-when-written",
             Self::GiveBackAlways => "give-back-always",
+            Self::DropNeighbours => "drop-neighbours",
         }
     }
 }

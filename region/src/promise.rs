@@ -197,7 +197,7 @@ mod tests {
         let geometry = geometry();
         let budget_bytes = 64 << 20;
         let settle_bytes = geometry.settle_bytes(budget_bytes);
-        assert!(settle_bytes > 5 * geometry.segment_bytes);
+        assert!(settle_bytes > 5 * geometry.frame_limit());
         assert!(geometry.settle_bytes(128 << 10) < 128 << 10);
         // Exactly the flush's time is too little, by exactly the time of those frames.
         let seconds = |bytes: u64| Duration::from_secs_f64(bytes as f64 / 100e6);

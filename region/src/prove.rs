@@ -150,35 +150,38 @@ impl Pass<'_> {
 
     fn write(&self, window: &[u8], index: usize, buffers: &[u32]) -> Result<(), DeviceError> {
         let ledger = &self.core.ledger;
-        let segment_bytes = ledger.geometry().segment_bytes as usize;
+        let frame_bytes = ledger.geometry().frame_limit();
+        let frames = (ledger.geometry().segment_bytes / frame_bytes) as usize;
         let mut idle = buffers.to_vec();
         let mut queue = self.core.device.queue(buffers.len())?;
         let mut completions = Vec::new();
         let mut position = index.wrapping_mul(7_919);
         loop {
             let number = self.next.fetch_add(1, Relaxed);
-            if number as u64 * segment_bytes as u64 >= self.bytes {
+            if (number / frames * frames) as u64 * frame_bytes >= self.bytes {
                 break;
             }
             while idle.is_empty() {
                 queue.wait(1, &mut completions)?;
-                self.account(&mut completions, &mut idle, segment_bytes as u64)?;
+                self.account(&mut completions, &mut idle, frame_bytes)?;
             }
             let Some(own) = idle.pop() else { continue };
             let buffer = ledger.buffer(own);
             // SAFETY: the buffer was free, is taken from the appender while the proof lasts, and belongs to
             // this thread.
-            fill_frame(unsafe { buffer.bytes_mut(0, segment_bytes) }, window, &mut position);
-            let segment = self.segments[number % self.segments.len()];
+            fill_frame(unsafe { buffer.bytes_mut(0, frame_bytes as usize) }, window, &mut position);
+            let segment = self.segments[number / frames % self.segments.len()];
             ledger.segment(segment).set_written();
-            let at = self.core.layout.segment_at(segment);
+            let at = self.core.layout.segment_at(segment) + (number % frames) as u64 * frame_bytes;
             // SAFETY: the buffer lies in the ledger's mapping, which outlives the queue (dropping it waits),
             // and is not touched again before its completion is reaped.
-            unsafe { queue.submit(u64::from(own), at, buffer.device_bytes(), segment_bytes) }?;
+            unsafe {
+                queue.submit(u64::from(own), at, buffer.device_bytes(), frame_bytes as usize)
+            }?;
         }
         while queue.outstanding() > 0 {
             queue.wait(1, &mut completions)?;
-            self.account(&mut completions, &mut idle, segment_bytes as u64)?;
+            self.account(&mut completions, &mut idle, frame_bytes)?;
         }
         Ok(())
     }

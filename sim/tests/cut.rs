@@ -103,6 +103,11 @@ fn a_place_given_back_that_another_frame_lies_behind_is_caught() {
 }
 
 #[test]
+fn neighbours_that_cease_to_count_as_dirty_with_a_freed_object_are_caught() {
+    assert_caught(Planted::DropNeighbours);
+}
+
+#[test]
 fn every_planted_bug_has_a_test_here() {
     let covered = [
         Planted::SkipFlush,
@@ -114,6 +119,7 @@ fn every_planted_bug_has_a_test_here() {
         Planted::LoadedTooEarly,
         Planted::LetGoWhenWritten,
         Planted::GiveBackAlways,
+        Planted::DropNeighbours,
     ];
     assert_eq!(covered, Planted::ALL);
 }

@@ -10,10 +10,10 @@ use crate::table::{self, BUCKET_BYTES};
 impl Store {
     /// Starts loading the bucket of a key.
     pub fn prefetch_bucket(&self, place: &Place) {
+        let region = self.region();
         // The root's words change by single stores only.
-        let word = |word| self.region().peek(place.root + word * 8);
-        if let Some(at) = table::first_bucket(word, place.hash) {
-            self.region().prefetch(at, BUCKET_BYTES);
+        if let Some(at) = table::first_bucket(|at| region.peek(at), place.root, place.hash) {
+            region.prefetch(at, BUCKET_BYTES);
         }
     }
 
@@ -21,8 +21,13 @@ impl Store {
     pub fn prefetch_record(&self, place: &Place) {
         let region = self.region();
         // Not locked: a bucket that changes meanwhile is at worst a wrong guess.
-        let word = |word| region.peek(place.root + word * 8);
-        let Some(at) = table::first_bucket(word, place.hash) else { return };
+        let Some(at) = table::first_bucket(|at| region.peek(at), place.root, place.hash) else {
+            return;
+        };
+        // A list of pieces may have become something else since the root was read.
+        if !at.is_multiple_of(BUCKET_BYTES) || at > region.len_bytes() - BUCKET_BYTES {
+            return;
+        }
         let bucket = std::array::from_fn(|index| region.peek(at + index as u64 * 8));
         if let Some(record) = table::likely_record(&bucket, place.hash) {
             region.prefetch(record, RECORD_BYTES_AHEAD);

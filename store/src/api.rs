@@ -3,6 +3,7 @@
 use perdura_heap::Lane;
 
 use crate::record::{Header, RecordKind};
+use crate::table::Found;
 use crate::{sorted, table};
 
 /// A key of one of 16 databases.
@@ -68,13 +69,17 @@ pub struct Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// The record of a key of `key_len` bytes. The caller knows that length; taken from the header, the
+    /// The record found of a key of `key_len` bytes. That length and the header's are known; taken from the header, the
     /// value's address would wait for the header to come from memory.
     #[inline]
-    pub(crate) fn found(lane: &'a Lane<'a>, at: u64, key_len: usize) -> Self {
-        let entry = Self::new(lane, at);
-        debug_assert_eq!(usize::from(entry.header.key_len), key_len);
-        Self { header: Header { key_len: key_len as u16, ..entry.header }, ..entry }
+    pub(crate) fn found(lane: &'a Lane<'a>, found: &Found, key_len: usize) -> Self {
+        let entry = Self::new(lane, found.record());
+        let is_short = found.head_bytes() == Header::SHORT_BYTES;
+        debug_assert_eq!(
+            (usize::from(entry.header.key_len), entry.header.is_short),
+            (key_len, is_short)
+        );
+        Self { header: Header { key_len: key_len as u16, is_short, ..entry.header }, ..entry }
     }
 
     #[inline]
@@ -97,7 +102,7 @@ impl<'a> Entry<'a> {
     }
 
     pub(crate) fn key(&self) -> &'a [u8] {
-        self.lane.bytes(self.at + Header::BYTES, usize::from(self.header.key_len))
+        self.lane.bytes(self.at + self.header.head_bytes(), usize::from(self.header.key_len))
     }
 
     /// The value, if it is a string.

@@ -115,6 +115,14 @@ pub enum OpenError {
         /// Version understood.
         supported: u64,
     },
+    /// An index entry has no more bits for where a record lies.
+    #[error("a region that may grow to {reserved_bytes} bytes; a store can be of {max_bytes}")]
+    TooLarge {
+        /// Bytes the region may grow to.
+        reserved_bytes: u64,
+        /// Most bytes.
+        max_bytes: u64,
+    },
     /// An index entry points to what is no record.
     #[error("{what} at region offset {offset} holds the impossible value {value:#x}")]
     Corrupt {

@@ -240,20 +240,14 @@ impl Tx<'_> {
         let found = find_field(lane, root, field);
         let heat = found.map_or(Heat::COLD, |found| lane.heat_of_successor(found.record()));
         let len = table::stored_len(lane, root);
-        let header = Header {
-            value_len: value.len() as u32,
-            key_len: field.len() as u16,
-            db: FIELD_DB,
-            kind: RecordKind::Field,
-            expire_at_ms: 0,
-        };
+        let header = Header::of(field, FIELD_DB, RecordKind::Field, value.len() as u64, 0);
         let record = self.write(place.lane, header, field, &[value], 0, heat)?;
         if let Some(found) = found {
-            self.store_word(place.lane, found.at, found.replaced(false, record))?;
+            self.store_word(place.lane, found.at, found.replaced(record, &header))?;
             self.op.free(found.record());
             return Ok(false);
         }
-        let entry = table::entry(hash, false, record);
+        let entry = table::entry(hash, record, &header);
         table::insert(&mut self.op, place.lane, root, hash, entry)
             .and_then(|()| table::store_len(&mut self.op, place.lane, root, len + 1))
             .map_err(|stop| self.stop(stop))?;
@@ -299,5 +293,7 @@ fn field_of<'a>(entry: &Entry<'a>, field: &[u8]) -> Option<&'a [u8]> {
 }
 
 fn find_field(lane: &perdura_heap::Lane<'_>, root: u64, field: &[u8]) -> Option<Found> {
-    table::find(lane, root, hash_field(field), |record| is_of(lane, record, FIELD_DB, field))
+    table::find(lane, root, hash_field(field), |record, head| {
+        is_of(lane, record, head, FIELD_DB, field)
+    })
 }

@@ -97,7 +97,11 @@ pub(crate) fn reap(lane: &mut Lane<'_>, parts: u64) -> bool {
         }
         let finished = table.nodes.is_empty() && table.next_bucket >= table.root[0];
         if finished {
-            doomed.extend(table::segments(&table.root));
+            let listed = table::pieces::for_each::<()>(lane, &table.root, |at| {
+                doomed.push(at);
+                Ok(())
+            });
+            debug_assert!(listed.is_ok());
             doomed.extend(table.root_at);
         }
         doomed.into_iter().for_each(|object| lane.free_unreached(object));

@@ -260,16 +260,10 @@ impl Tx<'_> {
         member: &[u8],
         score: f64,
     ) -> Result<u64, TxError> {
-        let header = Header {
-            value_len: 0,
-            key_len: member.len() as u16,
-            db: MEMBER_DB,
-            kind: RecordKind::Member,
-            expire_at_ms: score.to_bits(),
-        };
+        let header = Header::of(member, MEMBER_DB, RecordKind::Member, 0, score.to_bits());
         let record = self.write(lane, header, member, &[], 0, Heat::COLD)?;
         let hash = hash_field(member);
-        let entry = table::entry(hash, false, record);
+        let entry = table::entry(hash, record, &header);
         let inserted = table::insert(&mut self.op, lane, root, hash, entry);
         inserted.map_err(|stop| self.stop(stop)).map(|()| record)
     }
@@ -354,7 +348,7 @@ fn leave_run(
         let left = tree::remove_some(op, id, top, from, count, &mut |op, record| {
             let lane = op.lane(id);
             let hash = hash_field(node::name_of(lane, record));
-            let found = table::find(lane, root, hash, |other| other == record);
+            let found = table::find(lane, root, hash, |other, _| other == record);
             let Some(found) = found else { panic!("a sorted set's tree and table differ") };
             op.free(record);
             op.store(id, found.at, 0)
@@ -395,7 +389,9 @@ fn new_root(op: &mut Op<'_>, id: LaneId) -> Result<u64, Stop> {
 }
 
 fn find_member(lane: &Lane<'_>, root: u64, member: &[u8]) -> Option<Found> {
-    table::find(lane, root, hash_field(member), |record| is_of(lane, record, MEMBER_DB, member))
+    table::find(lane, root, hash_field(member), |record, head| {
+        is_of(lane, record, head, MEMBER_DB, member)
+    })
 }
 
 /// The tree's top, where an entry is a large set.

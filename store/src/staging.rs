@@ -107,7 +107,7 @@ fn is_equal(lane: &Lane<'_>, at: u64, header: &Header, parts: &[&[u8]]) -> bool 
     if Header::load(lane, at).first_word() != header.first_word() {
         return false;
     }
-    let mut at = at + Header::BYTES;
+    let mut at = at + header.head_bytes();
     parts.iter().all(|part| {
         let here = at;
         at += part.len() as u64;

@@ -95,6 +95,10 @@ impl Store {
             }
             Some(found) => return Err(OpenError::Version { found, supported: VERSION_SORTED }),
         };
+        let reserved_bytes = heap.region().geometry().reserved_bytes;
+        if reserved_bytes > table::RECORDS_END {
+            return Err(OpenError::TooLarge { reserved_bytes, max_bytes: table::RECORDS_END });
+        }
         for lane in heap.lanes() {
             heap.lock(lane).set_user(Shard::new());
         }
@@ -332,7 +336,7 @@ impl Store {
         let found = find(lane, place, key)?;
         let is_live = !found.expires()
             || lane.load(found.record() + Header::AT_EXPIRY) > self.clock.unix_ms();
-        is_live.then(|| Entry::found(lane, found.record(), key.bytes.len()))
+        is_live.then(|| Entry::found(lane, &found, key.bytes.len()))
     }
 }
 
@@ -345,9 +349,7 @@ fn trace(
     mut counts: Option<&mut (u64, u64)>,
 ) -> Result<(), OpenError> {
     let words = table::root_words(lane, root);
-    for segment in table::segments(&words) {
-        marks.mark(segment)?;
-    }
+    table::pieces::for_each(lane, &words, |at| marks.mark(at))?;
     for bucket in 0..words[0] {
         // The final flush waits for this shard, on the warning's time, and what is not loaded comes block by block.
         region.check_open().map_err(HeapError::from)?;

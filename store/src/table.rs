@@ -1,18 +1,22 @@
 //! The index: linear hashing in region memory.
 //!
-//! A root (256 B): bucket count, then a pointer per segment; a table that is a hash's own ends with its
-//! number of fields. Segment 0 holds 8 buckets, segment k twice as many as all before it, so growth never
-//! moves a bucket. A bucket is a cache line: seven entries and a link to an overflow bucket.
+//! A root (256 B): bucket count, then a word per segment; a table that is a hash's own ends with its
+//! number of fields. Segment 0 holds 8 buckets, segment k as many as all before it, so growth never
+//! moves a bucket. A bucket is a cache line: seven entries and a link to an overflow bucket. See `pieces` for where
+//! a segment's buckets lie.
 //! ```text
-//! entry: tag (21 bits of the hash, from bit 6) | expires (1 bit) | offset / 64 (42 bits);  0: empty
+//! entry: tag (21 bits of the hash, from bit 6) | expires (1 bit) | record (42 bits);  0: empty
+//! record: has a short header (1 bit) | its offset's bits 4 and 5 (2 bits) | those from 6 on (39 bits)
 //! ```
 //! One bucket is split whenever an insert overflows one. An entry moves only to a bucket with a higher
 //! number, which is what lets a scan in bucket order miss nothing. The tag holds the hash bits that splits
 //! go by, so that splitting reads no record (but in the smallest tables). Tables do not shrink.
 
-use perdura_heap::{Heat, Lane, LaneId, OBJECT_BYTES_MAX, Op, Stop};
+pub(crate) mod pieces;
 
-use crate::record::hash_record;
+use perdura_heap::{Heat, Lane, LaneId, OBJECT_ALIGN_BYTES, Op, Stop};
+
+use crate::record::{Header, hash_record};
 
 /// Bytes of a root.
 pub(crate) const ROOT_BYTES: u64 = 256;
@@ -30,6 +34,11 @@ const FIRST_BUCKETS: u64 = 8;
 const TAG_FROM: u32 = 6;
 const TAG_BITS: u32 = 21;
 const OFFSET_BITS: u32 = 42;
+const SHORT_BIT: u64 = 1 << (OFFSET_BITS - 1);
+const SIXTEENTHS_AT: u32 = OFFSET_BITS - 3;
+const _: () = assert!(OBJECT_ALIGN_BYTES == 16);
+/// No record lies higher: an entry has no more bits for it.
+pub(crate) const RECORDS_END: u64 = 1 << (SIXTEENTHS_AT + 6);
 const TTL_BIT: u64 = 1 << OFFSET_BITS;
 
 /// Where an entry was found.
@@ -51,19 +60,46 @@ impl Found {
         expires(self.entry)
     }
 
-    /// The same key with another record or expiry.
-    pub fn replaced(&self, expires: bool, record: u64) -> u64 {
+    /// Bytes of the record's header.
+    pub fn head_bytes(&self) -> u64 {
+        head_of(self.entry)
+    }
+
+    /// The same key with another expiry.
+    pub fn expiring(&self, expires: bool) -> u64 {
+        self.entry & !TTL_BIT | if expires { TTL_BIT } else { 0 }
+    }
+
+    /// The same key with another record.
+    pub fn replaced(&self, record: u64, header: &Header) -> u64 {
         let tag = self.entry >> (OFFSET_BITS + 1) << (OFFSET_BITS + 1);
-        tag | if expires { TTL_BIT } else { 0 } | record >> 6
+        tag | value_of(record, header)
     }
 }
 
-pub(crate) fn entry(hash: u64, expires: bool, record: u64) -> u64 {
-    tag(hash) << (OFFSET_BITS + 1) | if expires { TTL_BIT } else { 0 } | record >> 6
+/// What leads to a record.
+pub(crate) fn entry(hash: u64, record: u64, header: &Header) -> u64 {
+    tag(hash) << (OFFSET_BITS + 1) | value_of(record, header)
 }
 
+/// An entry without its tag. When all records began with a grain and had a long header it had the offset / 64: as it has
+/// still for those, so entries written then are read like any other.
+fn value_of(record: u64, header: &Header) -> u64 {
+    let place = record >> 6 | (record & 0x30) << (SIXTEENTHS_AT - 4);
+    let is_short = if header.is_short { SHORT_BIT } else { 0 };
+    place | is_short | if header.expires() { TTL_BIT } else { 0 }
+}
+
+/// Bytes of the header of an entry's record: known before the record is here, so that looking at the key need not wait
+/// for the header.
+#[inline]
+pub(crate) fn head_of(entry: u64) -> u64 {
+    if entry & SHORT_BIT == 0 { Header::BYTES } else { Header::SHORT_BYTES }
+}
+
+#[inline]
 pub(crate) fn record_of(entry: u64) -> u64 {
-    (entry & (TTL_BIT - 1)) << 6
+    (entry & ((1 << SIXTEENTHS_AT) - 1)) << 6 | entry >> (SIXTEENTHS_AT - 4) & 0x30
 }
 
 pub(crate) fn expires(entry: u64) -> bool {
@@ -72,15 +108,6 @@ pub(crate) fn expires(entry: u64) -> bool {
 
 fn tag(hash: u64) -> u64 {
     hash >> TAG_FROM & ((1 << TAG_BITS) - 1)
-}
-
-/// Segment of a bucket, and the bucket's place in it.
-fn place(bucket: u64) -> (usize, u64) {
-    if bucket < FIRST_BUCKETS {
-        return (0, bucket);
-    }
-    let log = 63 - bucket.leading_zeros();
-    ((log - 2) as usize, bucket - (1 << log))
 }
 
 fn bucket_of(hash: u64, buckets: u64) -> u64 {
@@ -104,9 +131,9 @@ pub(crate) fn store_len(op: &mut Op<'_>, id: LaneId, root: u64, len: u64) -> Res
     op.store(id, root + AT_LEN, len)
 }
 
-fn bucket_at(word: impl Fn(u64) -> u64, bucket: u64) -> u64 {
-    let (segment, index) = place(bucket);
-    word(1 + segment as u64) + index * BUCKET_BYTES
+#[inline]
+fn bucket_at(lane: &Lane<'_>, root: u64, bucket: u64) -> u64 {
+    pieces::bucket_at(|word| lane.load(root + word * 8), |at| lane.load(at), bucket)
 }
 
 fn words(lane: &Lane<'_>, bucket_at: u64) -> [u64; 8] {
@@ -114,23 +141,24 @@ fn words(lane: &Lane<'_>, bucket_at: u64) -> [u64; 8] {
     std::array::from_fn(|index| u64::from_le_bytes(chunks[index]))
 }
 
-/// Finds the entry whose tag fits and whose record `is_it`.
+/// Finds the entry whose tag fits and whose record, told with the bytes of its header, `is_it`.
 pub(crate) fn find(
     lane: &Lane<'_>,
     root: u64,
     hash: u64,
-    is_it: impl Fn(u64) -> bool,
+    is_it: impl Fn(u64, u64) -> bool,
 ) -> Option<Found> {
     let buckets = buckets(lane, root);
     if buckets == 0 {
         return None;
     }
     let tag = tag(hash);
-    let mut at = bucket_at(|word| lane.load(root + word * 8), bucket_of(hash, buckets));
+    let mut at = bucket_at(lane, root, bucket_of(hash, buckets));
     while at != 0 {
         let words = words(lane, at);
         for (index, &entry) in words[..ENTRIES].iter().enumerate() {
-            if entry >> (OFFSET_BITS + 1) == tag && entry != 0 && is_it(record_of(entry)) {
+            let fits = entry >> (OFFSET_BITS + 1) == tag && entry != 0;
+            if fits && is_it(record_of(entry), head_of(entry)) {
                 return Some(Found { at: at + index as u64 * 8, entry });
             }
         }
@@ -139,10 +167,11 @@ pub(crate) fn find(
     None
 }
 
-/// Where a hash's bucket begins, from the root's words; none while the table is empty.
-pub(crate) fn first_bucket(word: impl Fn(u64) -> u64, hash: u64) -> Option<u64> {
-    let buckets = word(0);
-    (buckets != 0).then(|| bucket_at(word, bucket_of(hash, buckets)))
+/// Where a hash's bucket begins; none while the table is empty. `load` reads a word of region memory.
+pub(crate) fn first_bucket(load: impl Fn(u64) -> u64, root: u64, hash: u64) -> Option<u64> {
+    let buckets = load(root);
+    let word = |word| load(root + word * 8);
+    (buckets != 0).then(|| pieces::bucket_at(word, &load, bucket_of(hash, buckets)))
 }
 
 /// The record of the first entry of a bucket whose tag fits; likely, not surely, the one looked for.
@@ -179,7 +208,7 @@ pub(crate) fn insert(
         create(op, id, root)?;
     }
     let lane = op.lane(id);
-    let mut at = bucket_at(|word| lane.load(root + word * 8), bucket_of(hash, buckets(lane, root)));
+    let mut at = bucket_at(lane, root, bucket_of(hash, buckets(lane, root)));
     loop {
         let words = words(op.lane(id), at);
         if let Some(free) = words[..ENTRIES].iter().position(|entry| *entry == 0) {
@@ -227,13 +256,12 @@ fn split(op: &mut Op<'_>, id: LaneId, root: u64) -> Result<(), Stop> {
     let lane = op.lane(id);
     let count = buckets(lane, root);
     let level = 63 - count.leading_zeros();
-    let (segment, index) = place(count);
-    let segment_bytes = count * BUCKET_BYTES;
-    if segment >= SEGMENTS || (index == 0 && segment_bytes > OBJECT_BYTES_MAX) {
-        // As large as it gets: chains grow longer from here.
+    if !pieces::make_room(op, id, root, count)? {
+        // As large as it gets, or growth can wait: chains grow longer from here, the entry itself found its place.
         return Ok(());
     }
-    let source = bucket_at(|word| lane.load(root + word * 8), count - (1 << level));
+    let lane = op.lane(id);
+    let source = bucket_at(lane, root, count - (1 << level));
     let (mut chain, mut stay, mut go) =
         (Vec::new(), Vec::with_capacity(16), Vec::with_capacity(16));
     let mut at = source;
@@ -245,21 +273,10 @@ fn split(op: &mut Op<'_>, id: LaneId, root: u64) -> Result<(), Stop> {
         chain.push(at);
         at = words[ENTRIES];
     }
-    let segment_at = if index == 0 {
-        let at = match op.alloc(id, segment_bytes) {
-            Ok(at) => at,
-            // Growth can wait: the entry itself found its place.
-            Err(Stop::OutOfMemory { .. }) => return Ok(()),
-            Err(stop) => return Err(stop),
-        };
-        op.store(id, root + 8 * (1 + segment as u64), at)?;
-        at
-    } else {
-        lane.load(root + 8 * (1 + segment as u64))
-    };
     let (first, more) = go.split_at(go.len().min(ENTRIES));
     let link = write_chain(op, id, more)?;
-    write_bucket(op, id, segment_at + index * BUCKET_BYTES, first, link)?;
+    let target = bucket_at(op.lane(id), root, count);
+    write_bucket(op, id, target, first, link)?;
     keep_in_chain(op, id, &chain, &stay)?;
     op.store(id, root, count + 1)
 }
@@ -292,7 +309,7 @@ fn keep_in_chain(op: &mut Op<'_>, id: LaneId, chain: &[u64], entries: &[u64]) ->
 
 /// Calls `f` with every entry of a bucket.
 pub(crate) fn for_each(lane: &Lane<'_>, root: u64, bucket: u64, mut f: impl FnMut(Found)) {
-    let mut at = bucket_at(|word| lane.load(root + word * 8), bucket);
+    let mut at = bucket_at(lane, root, bucket);
     while at != 0 {
         let words = words(lane, at);
         for (index, &entry) in words[..ENTRIES].iter().enumerate().filter(|(_, e)| **e != 0) {
@@ -322,7 +339,7 @@ pub(crate) fn parts_of_bucket<E>(
     bucket: u64,
     f: &mut impl FnMut(Part) -> Result<(), E>,
 ) -> Result<(), E> {
-    let first = bucket_at(|word| root[word as usize], bucket);
+    let first = pieces::bucket_at(|word| root[word as usize], |at| lane.load(at), bucket);
     let mut at = first;
     while at != 0 {
         if at != first {
@@ -337,17 +354,15 @@ pub(crate) fn parts_of_bucket<E>(
     Ok(())
 }
 
-/// The blocks of buckets of a table.
-pub(crate) fn segments(root: &[u64; ROOT_WORDS]) -> impl Iterator<Item = u64> + '_ {
-    let count = if root[0] == 0 { 0 } else { place(root[0] - 1).0 + 1 };
-    root[1..=count].iter().copied()
-}
-
 /// Bytes of memory of a hash's table, fields included.
 pub(crate) fn memory_bytes(lane: &Lane<'_>, root: u64) -> u64 {
     let words = root_words(lane, root);
     let mut sum = lane.usable_bytes(root);
-    sum += segments(&words).map(|segment| lane.usable_bytes(segment)).sum::<u64>();
+    let counted = pieces::for_each::<()>(lane, &words, |at| {
+        sum += lane.usable_bytes(at);
+        Ok(())
+    });
+    debug_assert!(counted.is_ok());
     for bucket in 0..words[0] {
         let walked = parts_of_bucket::<()>(lane, &words, bucket, &mut |part| {
             sum += match part {
@@ -359,4 +374,36 @@ pub(crate) fn memory_bytes(lane: &Lane<'_>, root: u64) -> u64 {
         debug_assert!(walked.is_ok());
     }
     sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::RecordKind;
+
+    #[test]
+    fn entries_name_record_header_and_expiry_and_those_of_older_images_say_what_they_said() {
+        let hash = 0x1234_5678_9abc_def0;
+        let header = |len, at_ms| Header::of(b"key", 0, RecordKind::String, len, at_ms);
+        for record in [0x40, 0x1_0010, 0x7_fff0, RECORDS_END - 16] {
+            for header in [header(8, 0), header(8, 77), header(300, 0)] {
+                let entry = entry(hash, record, &header);
+                assert_eq!(record_of(entry), record);
+                assert_eq!(
+                    (head_of(entry), expires(entry)),
+                    (header.head_bytes(), header.expires())
+                );
+                assert_eq!(entry >> (OFFSET_BITS + 1), tag(hash));
+                let found = Found { at: 0, entry };
+                assert_eq!(found.replaced(record, &header), entry);
+                assert_eq!(expires(found.expiring(true)), !expires(found.expiring(false)));
+            }
+        }
+        // As written when every record began with a grain and had 16 B of header.
+        for (record, expiry) in [(0x40, 0), (0x7_ffc0, TTL_BIT), (RECORDS_END - 64, 0)] {
+            let old = tag(hash) << (OFFSET_BITS + 1) | expiry | (record / 64);
+            assert_eq!((record_of(old), head_of(old)), (record, Header::BYTES));
+            assert_eq!(old, entry(hash, record, &header(300, expiry)));
+        }
+    }
 }

@@ -184,12 +184,19 @@ impl<'s> Tx<'s> {
     pub fn set_expiry(&mut self, key: Key<'_>, at_ms: Option<u64>) -> Result<bool, TxError> {
         let place = self.place(key);
         let Some(found) = self.find_live(&place, key) else { return Ok(false) };
+        let entry = self.entry(&place, &found);
+        if entry.header.is_short {
+            let Some(at_ms) = at_ms else { return Ok(true) };
+            // It has no room for an expiry.
+            let (kind, value) = (entry.header.kind, entry.value().to_vec());
+            self.put_record(&place, key, kind, &[&value], Expiry::AtMs(at_ms), 0)?;
+            return Ok(true);
+        }
         self.touch(key);
-        let record = found.record();
         let word = at_ms.map_or(0, |at_ms| at_ms.max(1));
-        self.store_word(place.lane, record + Header::AT_EXPIRY, word)?;
+        self.store_word(place.lane, found.record() + Header::AT_EXPIRY, word)?;
         if found.expires() != at_ms.is_some() {
-            self.store_word(place.lane, found.at, found.replaced(at_ms.is_some(), record))?;
+            self.store_word(place.lane, found.at, found.expiring(at_ms.is_some()))?;
             self.count(&place, 0, if at_ms.is_some() { 1 } else { -1 }, None);
         }
         Ok(true)
@@ -238,9 +245,9 @@ impl<'s> Tx<'s> {
             return self.find(place, key);
         }
         let lane = self.op.lane(place.lane);
-        table::find(lane, place.root, place.hash, |record| {
+        table::find(lane, place.root, place.hash, |record, head| {
             lane.prefetch_entry(record);
-            is_of(lane, record, key.db, key.bytes)
+            is_of(lane, record, head, key.db, key.bytes)
         })
     }
 
@@ -269,9 +276,11 @@ impl<'s> Tx<'s> {
     ) -> Result<(), TxError> {
         self.touch(key);
         // Bucket, old record, new record and the ledger's entries of both lie in five places, none in a cache.
-        let value_len = value.iter().map(|part| part.len()).sum::<usize>();
-        let bytes = Header::BYTES + (key.bytes.len() + value_len) as u64 + slack_bytes;
-        self.op.lane(place.lane).prefetch_alloc(bytes);
+        let value_len = value.iter().map(|part| part.len() as u64).sum::<u64>();
+        // Whether it will expire is not known yet where that is kept; most do not.
+        let likely_expiry = if let Expiry::AtMs(at_ms) = expiry { at_ms } else { 0 };
+        let likely = Header::of(key.bytes, key.db, kind, value_len, likely_expiry);
+        self.op.lane(place.lane).prefetch_alloc(likely.len_bytes() + slack_bytes);
         let found = self.find_to_replace(place, key);
         let expire_at_ms = match (expiry, &found) {
             (Expiry::None, _) | (Expiry::Keep, None) => 0,
@@ -283,10 +292,10 @@ impl<'s> Tx<'s> {
         let heat = found
             .map_or(Heat::COLD, |found| self.op.lane(place.lane).heat_of_successor(found.record()));
         let record = self.write(place.lane, header, key.bytes, value, slack_bytes, heat)?;
-        let expires = expire_at_ms != 0;
+        let expires = header.expires();
         match found {
             Some(found) => {
-                self.link(place.lane, key, found.at, found.replaced(expires, record))?;
+                self.link(place.lane, key, found.at, found.replaced(record, &header))?;
                 self.free_record(place.lane, found.record());
                 let change = i8::from(expires) - i8::from(found.expires());
                 if change != 0 {
@@ -294,7 +303,7 @@ impl<'s> Tx<'s> {
                 }
             }
             None => {
-                let entry = table::entry(place.hash, expires, record);
+                let entry = table::entry(place.hash, record, &header);
                 let inserted =
                     table::insert(&mut self.op, place.lane, place.root, place.hash, entry);
                 inserted.map_err(|stop| self.stop(stop))?;
@@ -322,7 +331,7 @@ impl<'s> Tx<'s> {
         }
         if header.len_bytes() > self.store.stage_above_bytes(self.session) {
             let mut bytes = Vec::with_capacity(header.len_bytes() as usize);
-            bytes.extend_from_slice(&header.encode());
+            bytes.extend_from_slice(&header.encode()[..header.head_bytes() as usize]);
             bytes.extend_from_slice(key);
             value.iter().for_each(|part| bytes.extend_from_slice(part));
             self.halt.get_or_insert(Halt::Stage(Stash { lane, capacity, bytes }));
@@ -356,7 +365,7 @@ impl<'s> Tx<'s> {
         let found = self.session.take(self.op.lane(lane), capacity, header, &parts);
         let Some(record) = found else { return Ok(None) };
         let at = record + Header::AT_EXPIRY;
-        if self.op.lane(lane).load(at) != header.expire_at_ms {
+        if !header.is_short && self.op.lane(lane).load(at) != header.expire_at_ms {
             match self.op.fill(lane, at, 8, None) {
                 Ok(word) => word.copy_from_slice(&header.expire_at_ms.to_le_bytes()),
                 Err(stop) => return Err(self.stop(stop)),
@@ -443,7 +452,9 @@ fn reap_a_little(lane: &mut Lane<'_>) {
 
 /// The key's entry in its shard, expired or not.
 pub(crate) fn find(lane: &Lane<'_>, place: &Place, key: Key<'_>) -> Option<Found> {
-    table::find(lane, place.root, place.hash, |record| is_of(lane, record, key.db, key.bytes))
+    table::find(lane, place.root, place.hash, |record, head| {
+        is_of(lane, record, head, key.db, key.bytes)
+    })
 }
 
 fn header_of(
@@ -455,8 +466,7 @@ fn header_of(
     check_key(key.bytes)?;
     let value_len = value.iter().map(|part| part.len() as u64).sum::<u64>();
     check_value(value_len)?;
-    let (value_len, key_len) = (value_len as u32, key.bytes.len() as u16);
-    Ok(Header { value_len, key_len, db: key.db, kind, expire_at_ms })
+    Ok(Header::of(key.bytes, key.db, kind, value_len, expire_at_ms))
 }
 
 /// Refuses a key that is too long.
@@ -478,8 +488,8 @@ pub(crate) fn check_value(len_bytes: u64) -> Result<(), TxError> {
 }
 
 fn fill(bytes: &mut [u8], header: &Header, key: &[u8], value: &[&[u8]]) {
-    let (head, mut rest) = bytes.split_at_mut(Header::BYTES as usize);
-    head.copy_from_slice(&header.encode());
+    let (head, mut rest) = bytes.split_at_mut(header.head_bytes() as usize);
+    head.copy_from_slice(&header.encode()[..head.len()]);
     for part in std::iter::once(&key).chain(value) {
         let (here, behind) = rest.split_at_mut(part.len());
         here.copy_from_slice(part);

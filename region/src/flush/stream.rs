@@ -115,10 +115,10 @@ impl<'a> Stream<'a> {
     }
 
     fn run_worker(&self, buffers: &[u32]) -> Result<Written, RegionError> {
-        let segment_bytes = self.ledger.geometry().segment_bytes;
+        let frame_bytes_max = self.ledger.geometry().frame_limit();
         let mut worker = Worker {
             stream: self,
-            appender: Appender::new(buffers.to_vec(), VecDeque::new(), 0, segment_bytes),
+            appender: Appender::new(buffers.to_vec(), VecDeque::new(), 0, frame_bytes_max),
             queue: self.device.queue(buffers.len()).map_err(failed)?,
             completions: Vec::new(),
             written: Written::default(),

@@ -5,7 +5,7 @@
 //! reached through atomics, through copies, or through slices whose exclusion the caller argues.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
@@ -217,6 +217,13 @@ impl Mapping {
         assert_eq!(offset % 4, 0);
         // SAFETY: as in `words`.
         unsafe { std::slice::from_raw_parts(self.check(offset, count * 4).cast(), count) }
+    }
+
+    /// `count` 16-bit words at `offset`.
+    pub fn quarter_words(&self, offset: u64, count: usize) -> &[AtomicU16] {
+        assert_eq!(offset % 2, 0);
+        // SAFETY: as in `words`.
+        unsafe { std::slice::from_raw_parts(self.check(offset, count * 2).cast(), count) }
     }
 
     /// `count` single bytes at `offset`.
