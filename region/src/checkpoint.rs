@@ -96,7 +96,9 @@ impl Cleaner {
             self.pump(core, Pump::Poll)?;
             return Ok(());
         }
-        self.pump(core, Pump::Durable)?;
+        if flags == 0 || !self.write_single(core)? {
+            self.pump(core, Pump::Durable)?;
+        }
         Ok(())
     }
 
