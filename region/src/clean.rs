@@ -319,15 +319,17 @@ impl Cleaner {
     /// takes a device flush. Returns whether it did.
     pub(crate) fn write_single(&mut self, core: &Core) -> Result<bool, RegionError> {
         let mut appender = core.appender.lock();
-        if !self.on_device.is_empty() || !self.written.is_empty() || appender.closed.len() != 1 {
+        let is_single = appender.closed.len() == 1 && self.on_device.is_empty();
+        let is_single = is_single && self.written.is_empty();
+        if !is_single && core.planted != Planted::SingleAlways {
             return Ok(false);
         }
-        let Some(&number) = appender.closed.front() else { return Ok(false) };
+        let Some(&number) = appender.closed.back() else { return Ok(false) };
         let len = frame_bytes(&core.ledger.buffer(number));
         if len >= SINGLE_BYTES_MAX {
             return Ok(false);
         }
-        appender.closed.pop_front();
+        appender.closed.pop_back();
         drop(appender);
         let (buffer, at) = self.seal(core, number);
         let began_ns = if self.observed.is_watching() { core.clock.now_ns() } else { 0 };

@@ -27,11 +27,13 @@ pub enum Planted {
     LetGoWhenWritten,
     /// What a compressed frame does not need is given back though another frame was begun behind it.
     GiveBackAlways,
+    /// A group commit's frame is made durable by itself though frames before it are not.
+    SingleAlways,
 }
 
 impl Planted {
     /// All bugs, for tests that must catch each.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::SkipFlush,
         Self::DropChecksum,
         Self::OpenBeforeAccounting,
@@ -41,6 +43,7 @@ impl Planted {
         Self::LoadedTooEarly,
         Self::LetGoWhenWritten,
         Self::GiveBackAlways,
+        Self::SingleAlways,
     ];
 
     /// Name on the command line.
@@ -56,6 +59,7 @@ impl Planted {
             Self::LoadedTooEarly => "loaded-too-early",
             Self::LetGoWhenWritten => "let-go-when-written",
             Self::GiveBackAlways => "give-back-always",
+            Self::SingleAlways => "single-always",
         }
     }
 }

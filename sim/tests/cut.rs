@@ -103,6 +103,11 @@ fn a_place_given_back_that_another_frame_lies_behind_is_caught() {
 }
 
 #[test]
+fn a_frame_made_durable_before_those_before_it_is_caught() {
+    assert_caught(Planted::SingleAlways);
+}
+
+#[test]
 fn every_planted_bug_has_a_test_here() {
     let covered = [
         Planted::SkipFlush,
@@ -114,6 +119,7 @@ fn every_planted_bug_has_a_test_here() {
         Planted::LoadedTooEarly,
         Planted::LetGoWhenWritten,
         Planted::GiveBackAlways,
+        Planted::SingleAlways,
     ];
     assert_eq!(covered, Planted::ALL);
 }
