@@ -108,7 +108,8 @@ pub(crate) fn write(
         Reach::Device => 0,
         Reach::Medium => libc::RWF_DSYNC,
     };
-    let part = libc::iovec { iov_base: source.ptr().cast_mut().cast(), iov_len: source.len_bytes() };
+    let part =
+        libc::iovec { iov_base: source.ptr().cast_mut().cast(), iov_len: source.len_bytes() };
     // SAFETY: the kernel only reads `source`, valid and unchanged by its promise, and only during the call; the
     // borrow keeps the descriptor open.
     let written = unsafe { libc::pwritev2(fd.as_raw_fd(), &part, 1, offset, flags) };
