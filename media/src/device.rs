@@ -4,8 +4,10 @@
 //! - A write is *completed* when its completion is reaped; it is *durable* only after a [`Device::flush`]
 //!   that began after that. Nothing is promised about completed, unflushed writes: they may be lost,
 //!   torn at 512 B, or land in any order.
-//! - A failed flush latches: every later write and flush of that device fails with
-//!   [`DeviceError::Latched`]. Retrying a failed fsync can report success for lost data.
+//! - What [`Device::write_durable_at`] has written is durable when it returns; of other writes it says nothing,
+//!   not even of those completed before.
+//! - A failed flush latches, and so does a failed durable write: every later write and flush of that device
+//!   fails with [`DeviceError::Latched`]. Retrying a failed fsync can report success for lost data.
 //! - Offsets, lengths and buffer addresses are multiples of [`BLOCK_BYTES`]; a breach is our own mistake
 //!   and asserted.
 
@@ -88,6 +90,9 @@ pub trait Device: Send + Sync {
     fn read_at(&self, offset_bytes: u64, buf: &mut [u8]) -> Result<(), DeviceError>;
     /// Writes all of `buf` and returns when the write is completed (not durable).
     fn write_at(&self, offset_bytes: u64, buf: &[u8]) -> Result<(), DeviceError>;
+    /// Writes all of `buf` and returns when that, and that only, is durable: for little, less work than a write and
+    /// a flush.
+    fn write_durable_at(&self, offset_bytes: u64, buf: &[u8]) -> Result<(), DeviceError>;
     /// Makes every write completed before this call durable.
     fn flush(&self) -> Result<(), DeviceError>;
     /// A queue of at most `depth` outstanding writes, `1..=QUEUE_DEPTH_MAX`. It shares the device, and
@@ -140,6 +145,9 @@ impl<D: Device + ?Sized> Device for Arc<D> {
     }
     fn write_at(&self, offset_bytes: u64, buf: &[u8]) -> Result<(), DeviceError> {
         (**self).write_at(offset_bytes, buf)
+    }
+    fn write_durable_at(&self, offset_bytes: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        (**self).write_durable_at(offset_bytes, buf)
     }
     fn flush(&self) -> Result<(), DeviceError> {
         (**self).flush()

@@ -39,6 +39,24 @@ impl<D: Device> FaultyDevice<D> {
     pub fn inner(&self) -> &D {
         &self.inner
     }
+
+    fn write_slowly(
+        &self,
+        offset_bytes: u64,
+        buf: &[u8],
+        write: impl FnOnce(&D) -> Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
+        assert_aligned(offset_bytes, buf.as_ptr(), buf.len());
+        self.latch.check()?;
+        self.plan.write().apply("write", offset_bytes, buf.len() as u64)?;
+        let started_ns = self.clock.now_ns();
+        let booked_ns = self.plan.book(started_ns, buf.len() as u64);
+        write(&self.inner)?;
+        let now_ns = self.clock.now_ns();
+        let due_ns = self.plan.due(started_ns, now_ns, booked_ns);
+        self.clock.sleep_ns(due_ns.saturating_sub(now_ns));
+        Ok(())
+    }
 }
 
 impl<D: Device> Device for FaultyDevice<D> {
@@ -61,16 +79,16 @@ impl<D: Device> Device for FaultyDevice<D> {
     }
 
     fn write_at(&self, offset_bytes: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        assert_aligned(offset_bytes, buf.as_ptr(), buf.len());
-        self.latch.check()?;
-        self.plan.write().apply("write", offset_bytes, buf.len() as u64)?;
-        let started_ns = self.clock.now_ns();
-        let booked_ns = self.plan.book(started_ns, buf.len() as u64);
-        self.inner.write_at(offset_bytes, buf)?;
-        let now_ns = self.clock.now_ns();
-        let due_ns = self.plan.due(started_ns, now_ns, booked_ns);
-        self.clock.sleep_ns(due_ns.saturating_sub(now_ns));
-        Ok(())
+        self.write_slowly(offset_bytes, buf, |inner| inner.write_at(offset_bytes, buf))
+    }
+
+    /// A write and a flush, as the plan counts.
+    fn write_durable_at(&self, offset_bytes: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        let write = |inner: &D| match self.plan.flush().apply("flush", 0, 0) {
+            Ok(()) => inner.write_durable_at(offset_bytes, buf),
+            Err(error) => inner.write_at(offset_bytes, buf).and(Err(error)),
+        };
+        self.write_slowly(offset_bytes, buf, write).map_err(|error| self.latch.set(error))
     }
 
     fn flush(&self) -> Result<(), DeviceError> {

@@ -30,7 +30,7 @@ use crate::device::{
     BLOCK_BYTES, Device, DeviceError, QUEUE_DEPTH_MAX, WriteQueue, assert_aligned, whole_blocks_up,
 };
 use crate::latch::Latch;
-use crate::sys::file::{self as sys_file, FileKind};
+use crate::sys::file::{self as sys_file, FileKind, Reach};
 use crate::sys::uring::Ring;
 use crate::sys::{BlockBuf, Source};
 use pwrite::PwriteQueue;
@@ -200,7 +200,14 @@ impl Device for FileDevice {
     fn write_at(&self, offset_bytes: u64, buf: &[u8]) -> Result<(), DeviceError> {
         assert_aligned(offset_bytes, buf.as_ptr(), buf.len());
         self.shared.admit_write(offset_bytes, buf.len() as u64)?;
-        pwrite::write_all(self.as_fd(), offset_bytes, Source::borrowed(buf))
+        pwrite::write_all(self.as_fd(), offset_bytes, Source::borrowed(buf), Reach::Device)
+    }
+
+    fn write_durable_at(&self, offset_bytes: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        assert_aligned(offset_bytes, buf.as_ptr(), buf.len());
+        self.shared.admit_write(offset_bytes, buf.len() as u64)?;
+        pwrite::write_all(self.as_fd(), offset_bytes, Source::borrowed(buf), Reach::Medium)
+            .map_err(|error| self.shared.latch.set(error))
     }
 
     fn flush(&self) -> Result<(), DeviceError> {

@@ -191,6 +191,15 @@ impl Device for SimDevice {
         state.complete(number)
     }
 
+    fn write_durable_at(&self, offset_bytes: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.write_at(offset_bytes, buf)?;
+        let mut state = self.state.lock();
+        if let Some(schedule) = &state.schedule {
+            schedule.clock.advance_to_ns(schedule.flush());
+        }
+        state.flush_range(offset_bytes, buf.len() as u64)
+    }
+
     fn flush(&self) -> Result<(), DeviceError> {
         let mut state = self.state.lock();
         state.powered()?;

@@ -14,6 +14,7 @@ use crate::core::Core;
 use crate::error::RegionError;
 use crate::floor::Floor;
 use crate::heat::WORDS_PER_COOLED;
+use crate::ledger::FrameBuffer;
 use crate::observed::Observed;
 use crate::planted::Planted;
 use crate::policy::{self, PolicyKind};
@@ -33,6 +34,9 @@ const DRAIN_STEP_TRAPPED_BYTES: u64 = 256 << 10;
 const CLEAN_ENOUGH_BYTES: u64 = 8 << 20;
 /// Completed bytes that are worth a device flush of their own, at most.
 const FLUSH_BATCH_BYTES: u64 = 4 << 20;
+
+/// Smaller than what `observed` takes for a large flush: a larger frame goes by the queue, and shows the device's rate.
+const SINGLE_BYTES_MAX: u64 = 128 << 10;
 
 /// One part in so many of the budget is free when a checkpoint begins.
 const CHECKPOINT_MARGIN_SHARE: u64 = 8;
@@ -295,20 +299,8 @@ impl Cleaner {
     fn submit_closed(&mut self, core: &Core) -> Result<(), RegionError> {
         while self.queue.outstanding() < QUEUE_DEPTH {
             let Some(number) = core.appender.lock().closed.pop_front() else { break };
-            let buffer = core.ledger.buffer(number);
-            let epoch = core.ledger.epoch().load(Relaxed);
-            self.packer.pack(core, &buffer);
-            seal(&core.ledger, &buffer, core.ledger.image_id().load(Relaxed), epoch);
-            if core.planted == Planted::CleanAtCopy {
-                core.budget.give_back(&core.ledger, buffer.charged_bytes().swap(0, AcqRel));
-            }
-            let segment = buffer.segment().load(Relaxed) as u32;
-            let at = core.layout.segment_at(segment) + buffer.segment_offset().load(Relaxed);
+            let (buffer, at) = self.seal(core, number);
             let len = frame_bytes(&buffer);
-            let segment_bytes = core.ledger.geometry().segment_bytes;
-            core.ledger.segment(segment).count_written(len, segment_bytes);
-            Counters::add(&core.stats.frames, 1);
-            Counters::add(&core.stats.device_bytes, len);
             // Before the write: an engine may carry it out at once.
             let now_ns = if self.observed.is_idle() { core.clock.now_ns() } else { 0 };
             // SAFETY: the buffer lies in the ledger's mapping, which outlives the queue (both belong to
@@ -321,6 +313,56 @@ impl Cleaner {
             self.observed.submitted(len, now_ns);
         }
         Ok(())
+    }
+
+    /// If one frame is all that a loss of power could take, makes it durable with one system call; where more is, it
+    /// takes a device flush. Returns whether it did.
+    pub(crate) fn write_single(&mut self, core: &Core) -> Result<bool, RegionError> {
+        let mut appender = core.appender.lock();
+        let is_single = appender.closed.len() == 1 && self.on_device.is_empty();
+        let is_single = is_single && self.written.is_empty();
+        if !is_single && core.planted != Planted::SingleAlways {
+            return Ok(false);
+        }
+        let Some(&number) = appender.closed.back() else { return Ok(false) };
+        let len = frame_bytes(&core.ledger.buffer(number));
+        if len >= SINGLE_BYTES_MAX {
+            return Ok(false);
+        }
+        appender.closed.pop_back();
+        drop(appender);
+        let (buffer, at) = self.seal(core, number);
+        let began_ns = if self.observed.is_watching() { core.clock.now_ns() } else { 0 };
+        // SAFETY: a closed frame that was taken out is the cleaner's, whose lock is held.
+        let bytes = unsafe { buffer.stored_mut(len as usize) };
+        core.device.write_durable_at(at, bytes).map_err(|error| core.latch(&error))?;
+        Counters::add(&core.stats.device_flushes, 1);
+        if self.observed.is_watching() {
+            // The write itself adds little.
+            self.observed.flushed(len, core.clock.now_ns().saturating_sub(began_ns));
+        }
+        self.settle(core, &[number]);
+        core.appender.lock().free_buffers.push(number);
+        Ok(true)
+    }
+
+    /// Makes the frame in a closed buffer what is to be written. Returns where to.
+    fn seal<'c>(&mut self, core: &'c Core, number: u32) -> (FrameBuffer<'c>, u64) {
+        let buffer = core.ledger.buffer(number);
+        let epoch = core.ledger.epoch().load(Relaxed);
+        self.packer.pack(core, &buffer);
+        seal(&core.ledger, &buffer, core.ledger.image_id().load(Relaxed), epoch);
+        if core.planted == Planted::CleanAtCopy {
+            core.budget.give_back(&core.ledger, buffer.charged_bytes().swap(0, AcqRel));
+        }
+        let segment = buffer.segment().load(Relaxed) as u32;
+        let len = frame_bytes(&buffer);
+        let segment_bytes = core.ledger.geometry().segment_bytes;
+        core.ledger.segment(segment).count_written(len, segment_bytes);
+        Counters::add(&core.stats.frames, 1);
+        Counters::add(&core.stats.device_bytes, len);
+        let at = core.layout.segment_at(segment) + buffer.segment_offset().load(Relaxed);
+        (buffer, at)
     }
 
     fn reap(&mut self, core: &Core, at_least: usize) -> Result<(), RegionError> {
@@ -372,18 +414,27 @@ impl Cleaner {
             let since = core.net_dirtied_bytes().saturating_sub(begun);
             self.lead_bytes = policy::lead(since, self.lead_bytes);
         }
+        let mut written = std::mem::take(&mut self.written);
+        let freed = self.settle(core, &written);
+        core.appender.lock().free_buffers.append(&mut written);
+        // Its memory is used again.
+        self.written = written;
+        self.written_bytes = 0;
+        Ok(freed)
+    }
+
+    /// These frames are durable: their bytes leave the account. Returns how many.
+    fn settle(&mut self, core: &Core, durable: &[u32]) -> u64 {
         let mut freed = 0;
-        for &number in &self.written {
+        for &number in durable {
             freed += core.ledger.buffer(number).charged_bytes().swap(0, AcqRel);
             free_buffer(&core.ledger, number);
         }
-        core.appender.lock().free_buffers.append(&mut self.written);
-        self.written_bytes = 0;
         // What writers captured is in there as well.
         self.in_flight_bytes = self.in_flight_bytes.saturating_sub(freed);
         core.budget.give_back(&core.ledger, freed);
         core.budget.notify();
-        Ok(freed)
+        freed
     }
 
     /// Everything the queue holds has ended when this returns, whatever its outcome.

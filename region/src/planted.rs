@@ -29,6 +29,8 @@ pub enum Planted {
     GiveBackAlways,
     /// Grains that a freed object shares with its neighbours cease to count as dirty, too.
     DropNeighbours,
+    /// A group commit's frame is made durable by itself though frames before it are not.
+    SingleAlways,
 }
 
 impl Planted {
@@ -44,6 +46,7 @@ impl Planted {
         Self::LetGoWhenWritten,
         Self::GiveBackAlways,
         Self::DropNeighbours,
+        Self::SingleAlways,
     ];
 
     /// Name on the command line.
@@ -60,6 +63,7 @@ impl Planted {
             Self::LetGoWhenWritten => "let-go-when-written",
             Self::GiveBackAlways => "give-back-always",
             Self::DropNeighbours => "drop-neighbours",
+            Self::SingleAlways => "single-always",
         }
     }
 }

@@ -108,6 +108,11 @@ fn neighbours_that_cease_to_count_as_dirty_with_a_freed_object_are_caught() {
 }
 
 #[test]
+fn a_frame_made_durable_before_those_before_it_is_caught() {
+    assert_caught(Planted::SingleAlways);
+}
+
+#[test]
 fn every_planted_bug_has_a_test_here() {
     let covered = [
         Planted::SkipFlush,
@@ -120,6 +125,7 @@ fn every_planted_bug_has_a_test_here() {
         Planted::LetGoWhenWritten,
         Planted::GiveBackAlways,
         Planted::DropNeighbours,
+        Planted::SingleAlways,
     ];
     assert_eq!(covered, Planted::ALL);
 }

@@ -96,6 +96,28 @@ fn a_failed_flush_latches_for_good() {
 }
 
 #[test]
+fn a_durable_write_that_fails_latches_whether_it_was_written_or_flushed() {
+    for is_written in [false, true] {
+        let bench = Bench::new();
+        match is_written {
+            true => bench.plan.fail_flush(2),
+            false => bench.plan.fail_write(2),
+        }
+        bench.device.write_durable_at(0, &bench.buf).unwrap();
+        assert_eq!(bench.device.inner().unflushed_bytes(), 0);
+        let failed = bench.device.write_durable_at(BLOCK_BYTES, &bench.buf);
+        let op = if is_written { "flush" } else { "write" };
+        assert!(matches!(failed, Err(DeviceError::Io { op: failed, .. }) if failed == op));
+        let unflushed_bytes = if is_written { BLOCK_BYTES } else { 0 };
+        assert_eq!(bench.device.inner().unflushed_bytes(), unflushed_bytes);
+        bench.plan.heal();
+        let again = bench.device.write_durable_at(0, &bench.buf);
+        assert!(matches!(again, Err(DeviceError::Latched { .. })));
+        assert!(matches!(bench.device.flush(), Err(DeviceError::Latched { .. })));
+    }
+}
+
+#[test]
 fn the_nth_read_fails_once() {
     let bench = Bench::new();
     bench.plan.fail_read(1);

@@ -11,19 +11,21 @@ use std::sync::Arc;
 use super::progress::{Progress, Step};
 use super::shared::Shared;
 use crate::device::{Completion, DeviceError, WriteQueue, assert_submittable};
-use crate::sys::{self, Source};
+use crate::sys::Source;
+use crate::sys::file::{self, Reach};
 
 /// Writes all of `source`, whatever number of calls that takes.
 pub(super) fn write_all(
     fd: BorrowedFd<'_>,
     offset_bytes: u64,
     source: Source<'_>,
+    reach: Reach,
 ) -> Result<(), DeviceError> {
     let mut progress = Progress::default();
     loop {
         let done_bytes = progress.done_bytes();
-        let outcome =
-            sys::file::write(fd, offset_bytes + done_bytes as u64, source.after(done_bytes));
+        let rest = source.after(done_bytes);
+        let outcome = file::write(fd, offset_bytes + done_bytes as u64, rest, reach);
         match progress.record(offset_bytes, source.len_bytes(), outcome) {
             Step::Done => return Ok(()),
             Step::Again => {}
@@ -56,7 +58,7 @@ impl WriteQueue for PwriteQueue {
         self.shared.admit_write(offset_bytes, len_bytes as u64)?;
         // SAFETY: this function's own contract is that of `Source`.
         let source = unsafe { Source::promised(ptr, len_bytes) };
-        let result = write_all(self.shared.fd(), offset_bytes, source);
+        let result = write_all(self.shared.fd(), offset_bytes, source, Reach::Device);
         self.completed.push_back(Completion { token, result });
         Ok(())
     }

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::{Engine, progress, pwrite};
 use crate::device::{BLOCK_BYTES, DeviceError, check_range};
 use crate::latch::Latch;
-use crate::sys::file::{self as sys_file, FileKind};
+use crate::sys::file::{self as sys_file, FileKind, Reach};
 use crate::sys::{BlockBuf, Source};
 
 #[derive(Debug)]
@@ -91,7 +91,8 @@ pub(super) fn fill_with_zeros(
     let mut at_bytes = from_bytes;
     while at_bytes < to_bytes {
         let len_bytes = (to_bytes - at_bytes).min(ZEROS_BYTES as u64) as usize;
-        pwrite::write_all(fd, at_bytes, Source::borrowed(&zeros[..len_bytes]))?;
+        let zeros = Source::borrowed(&zeros[..len_bytes]);
+        pwrite::write_all(fd, at_bytes, zeros, Reach::Device)?;
         at_bytes += len_bytes as u64;
     }
     Ok(())

@@ -62,8 +62,9 @@ fn submit(
 #[test]
 fn what_is_written_can_be_read_and_is_in_the_file() {
     each_combination(|device, path| {
-        device.write_at(8192, &filled(7, 3)).unwrap();
+        device.write_at(8192, &filled(7, 2)).unwrap();
         device.flush().unwrap();
+        device.write_durable_at(16384, &filled(7, 1)).unwrap();
         let mut back = filled(0, 4);
         device.read_at(4096, &mut back).unwrap();
         assert_eq!((back[0], &back[BLOCK..]), (0, &*filled(7, 3)), "{}", device.describe());

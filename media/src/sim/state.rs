@@ -101,6 +101,18 @@ impl State {
 
     /// One durable operation: what has completed survives from now on.
     pub(super) fn flush(&mut self) -> Result<(), DeviceError> {
+        self.flush_where(|_| true)
+    }
+
+    /// One durable operation: of what has completed survives from now on what these bytes are a part of.
+    pub(super) fn flush_range(&mut self, from: u64, len_bytes: u64) -> Result<(), DeviceError> {
+        self.flush_where(|write| {
+            let to = write.offset_bytes + write.bytes.len() as u64;
+            write.offset_bytes < from + len_bytes && from < to
+        })
+    }
+
+    fn flush_where(&mut self, is_meant: impl Fn(&Pending) -> bool) -> Result<(), DeviceError> {
         self.start_op()?;
         self.ops += 1;
         if self.ignore_flushes {
@@ -108,11 +120,11 @@ impl State {
         }
         let mut completed = Vec::new();
         self.pending.retain(|_, write| match write.completed {
-            Some(order) => {
+            Some(order) if is_meant(write) => {
                 completed.push((order, write.offset_bytes, std::mem::take(&mut write.bytes)));
                 false
             }
-            None => true,
+            _ => true,
         });
         completed.sort_unstable_by_key(|(order, ..)| *order);
         for (_, offset_bytes, bytes) in completed {

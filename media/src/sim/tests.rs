@@ -46,6 +46,34 @@ fn reads_see_unflushed_writes_and_flushed_ones_survive() {
 }
 
 #[test]
+fn a_durable_write_survives_and_says_nothing_of_others() {
+    let device = device(4);
+    device.grow(8 * BLOCK_BYTES).unwrap();
+    device.write_at(0, &filled(1, 1)).unwrap();
+    device.write_at(6 * BLOCK_BYTES, &filled(1, 2)).unwrap();
+    device.write_durable_at(7 * BLOCK_BYTES, &filled(2, 1)).unwrap();
+    let mut others_lost = 0;
+    for seed in 0..20 {
+        let again = device.power_cycle(seed);
+        assert_eq!(again.snapshot()[7 * BLOCK..], *filled(2, 1), "seed {seed}");
+        others_lost += u32::from(again.snapshot()[0] == 0);
+    }
+    assert!(others_lost > 0);
+}
+
+#[test]
+fn a_durable_write_may_be_cut_before_and_after_it_has_reached_the_device() {
+    for cut in 0..2 {
+        let device = device(1);
+        device.cut_after(cut);
+        let written = device.write_durable_at(0, &filled(1, 1));
+        assert!(matches!(written, Err(DeviceError::PowerLost)));
+        let survived = (0..50).filter(|seed| device.power_cycle(*seed).snapshot()[0] == 1).count();
+        assert!((1..50).contains(&survived), "{survived} of 50 after {cut} operations");
+    }
+}
+
+#[test]
 fn an_unflushed_write_is_lost_whole_or_torn_at_sectors() {
     let device = device(2);
     device.write_at(0, &filled(1, 2)).unwrap();
@@ -219,6 +247,7 @@ fn a_planted_flaw_makes_flushes_lie() {
     device.ignore_flushes(true);
     device.write_at(0, &filled(1, 1)).unwrap();
     device.flush().unwrap();
+    device.write_durable_at(0, &filled(1, 1)).unwrap();
     assert!((0..20).any(|seed| device.power_cycle(seed).snapshot()[0] == 0));
 }
 

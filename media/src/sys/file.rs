@@ -1,7 +1,7 @@
 //! System calls on the file behind a device. Positional only: the offset of an open file description is
 //! shared by every process that holds it.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{self, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom};
@@ -88,17 +88,31 @@ pub(crate) fn read(fd: BorrowedFd<'_>, offset_bytes: u64, buf: &mut [u8]) -> Res
     rustix::io::pread(fd, buf, offset_bytes)
 }
 
+/// How far a write has come when it returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// The device, or the page cache.
+    Device,
+    /// What keeps it without power.
+    Medium,
+}
+
 pub(crate) fn write(
     fd: BorrowedFd<'_>,
     offset_bytes: u64,
     source: Source<'_>,
+    reach: Reach,
 ) -> Result<usize, Errno> {
     let offset = libc::off_t::try_from(offset_bytes).map_err(|_| Errno::FBIG)?;
-    // SAFETY: the kernel reads `source`, valid and unchanged by its promise, only during the call; the
-    // borrow keeps the descriptor open.
-    let written = unsafe {
-        libc::pwrite(fd.as_fd().as_raw_fd(), source.ptr().cast(), source.len_bytes(), offset)
+    let flags = match reach {
+        Reach::Device => 0,
+        Reach::Medium => libc::RWF_DSYNC,
     };
+    let part =
+        libc::iovec { iov_base: source.ptr().cast_mut().cast(), iov_len: source.len_bytes() };
+    // SAFETY: the kernel only reads `source`, valid and unchanged by its promise, and only during the call; the
+    // borrow keeps the descriptor open.
+    let written = unsafe { libc::pwritev2(fd.as_raw_fd(), &part, 1, offset, flags) };
     usize::try_from(written).map_err(|_| last_errno())
 }
 

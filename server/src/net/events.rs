@@ -166,8 +166,10 @@ impl Events {
                 }));
             }
             Self::Uring(ring) => {
-                // For each, the send is completed as well.
-                ring.wait(timeout_ns, 2 * committed.min(EVENTS_MAX)).map_err(ring_failed)?;
+                // For each, the send is completed as well. Half of those answered: the others come while these are
+                // executed, and the loop is not idle until the last has asked again.
+                let wanted = committed + committed / 2;
+                ring.wait(timeout_ns, wanted.min(EVENTS_MAX)).map_err(ring_failed)?;
                 while happened.len() < EVENTS_MAX
                     && let Some(done) = ring.reap()
                 {

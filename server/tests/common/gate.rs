@@ -61,6 +61,11 @@ impl<D: Device> Device for GatedFlush<D> {
         self.inner.write_at(offset_bytes, buf)
     }
 
+    fn write_durable_at(&self, offset_bytes: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.gate.pass();
+        self.inner.write_durable_at(offset_bytes, buf)
+    }
+
     fn flush(&self) -> Result<(), DeviceError> {
         self.gate.pass();
         self.inner.flush()
