@@ -291,9 +291,10 @@ impl Loading {
             return 0;
         }
         if let Some(huge_pages) = to.huge_pages
-            && !self.given[block as usize].swap(true, Relaxed)
+            && !self.given[block as usize].load(Relaxed)
         {
             // A page fault for each 4 KiB took longer than reading them.
+            self.given[block as usize].store(true, Relaxed);
             huge_pages.for_block(to.map, to.ledger, block);
         }
         let copy = |part: Extent| {
