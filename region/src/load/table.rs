@@ -4,10 +4,12 @@
 //! frames' pieces of it are looked at one after the other. A piece lies in one block. Within a part, pieces keep the
 //! order of the frame: the later copy is the newer one, and lies behind.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rustix::io::Errno;
 
+use crate::append::runs;
 use crate::format::{CHECK_BYTES, CHUNK_BYTES, Extent};
 use crate::geometry::{BLOCK_BYTES, Geometry, WORD_GRAINS};
 use crate::recover::Frame;
@@ -23,6 +25,7 @@ const PARTS_SHIFT_MIN: u32 = 4;
 const GRAIN_BITS: u32 = 27;
 const PLACE_BITS: u32 = 26;
 const LEN_BITS: u32 = 11;
+const LEN_MASK: u64 = (1 << LEN_BITS) - 1;
 const _: () = assert!(GRAIN_BITS + PLACE_BITS + LEN_BITS == 64);
 const _: () = assert!(BLOCK_BYTES >> crate::geometry::GRAIN_SHIFT_BARRIER < 1 << LEN_BITS);
 const _: () = assert!(u32::MAX >> crate::geometry::GRAIN_SHIFT_BARRIER < 1 << PLACE_BITS);
@@ -56,7 +59,7 @@ impl Parts {
     }
 
     /// Grains of a part; of the last one some may not exist.
-    pub fn grains(&self, part: usize) -> std::ops::Range<u64> {
+    pub fn grains(&self, part: usize) -> Range<u64> {
         (part as u64) << self.shift..(part as u64 + 1) << self.shift
     }
 
@@ -86,7 +89,7 @@ impl Parts {
     fn unpack(&self, part: usize, packed: u64) -> Piece {
         let grain = (part as u64) << self.shift | packed >> (PLACE_BITS + LEN_BITS);
         let place = packed >> LEN_BITS & ((1 << PLACE_BITS) - 1);
-        Piece { run: Extent { grain, len: packed & ((1 << LEN_BITS) - 1) }, place }
+        Piece { run: Extent { grain, len: packed & LEN_MASK }, place }
     }
 }
 
@@ -96,6 +99,18 @@ pub(super) struct Piece {
     pub run: Extent,
     /// Grains before it in the frame's payload as it is in memory.
     pub place: u64,
+}
+
+impl Piece {
+    /// What of it has these places.
+    #[inline]
+    pub fn within(&self, places: &Range<u64>) -> Option<Self> {
+        let from = self.place.max(places.start);
+        let to = (self.place + self.run.len).min(places.end);
+        let len = to.checked_sub(from).filter(|len| *len > 0)?;
+        let run = Extent { grain: self.run.grain + (from - self.place), len };
+        Some(Self { run, place: from })
+    }
 }
 
 /// A frame whose table was read and verified.
@@ -194,7 +209,7 @@ impl Table {
     }
 
     /// Where some of these lie in the payload as stored.
-    pub(super) fn stored(&self, units: std::ops::Range<usize>) -> std::ops::Range<usize> {
+    pub(super) fn stored(&self, units: Range<usize>) -> Range<usize> {
         if !self.frame.is_compressed() {
             return units.start * CHECK_BYTES..(units.end * CHECK_BYTES).min(self.frame.payload());
         }
@@ -207,7 +222,7 @@ impl Share<'_> {
     /// Calls `f` with each piece, the last one first, and a place to note which of its grains have won.
     pub fn for_each_from_the_end(&self, mut f: impl FnMut(Piece, Won<'_>)) {
         let pieces = || self.pieces.iter().map(|packed| packed.load(Relaxed));
-        let mut at: u64 = pieces().map(|packed| packed & ((1 << LEN_BITS) - 1)).sum();
+        let mut at: u64 = pieces().map(|packed| packed & LEN_MASK).sum();
         for packed in pieces().rev() {
             let piece = self.parts.unpack(self.part, packed);
             at -= piece.run.len;
@@ -220,28 +235,53 @@ impl Share<'_> {
     pub fn for_each_winner(
         &self,
         cursor: &mut Cursor,
-        places: std::ops::Range<u64>,
+        places: Range<u64>,
         mut f: impl FnMut(Piece),
     ) {
         while let Some(packed) = self.pieces.get(cursor.piece) {
-            let Piece { run, place } = self.parts.unpack(self.part, packed.load(Relaxed));
-            let (from, to) = (place.max(places.start), (place + run.len).min(places.end));
-            let mut at = from;
-            while at < to {
-                let len = (to - at).min(WORD_GRAINS);
-                let won = Won { words: self.won, at: cursor.grains + at - place }.get(len);
-                for found in crate::append::runs(0, won) {
-                    let place_of = at + found.grain;
-                    let grain = run.grain + place_of - place;
-                    f(Piece { run: Extent { grain, len: found.len }, place: place_of });
-                }
-                at += len;
-            }
-            if place + run.len > places.end {
+            let piece = self.parts.unpack(self.part, packed.load(Relaxed));
+            self.for_each_run(piece.within(&places), piece, cursor.grains, &mut f);
+            if piece.place + piece.run.len > places.end {
                 return;
             }
             cursor.piece += 1;
-            cursor.grains += run.len;
+            cursor.grains += piece.run.len;
+        }
+    }
+
+    /// The same for one block of the part, and all of the frame.
+    pub fn for_each_winner_of(&self, block: u64, mut f: impl FnMut(Piece)) {
+        let shift = PLACE_BITS + LEN_BITS + self.parts.block_shift;
+        let inside = block - (self.parts.grains(self.part).start >> self.parts.block_shift);
+        let mut grains = 0;
+        for packed in self.pieces {
+            let packed = packed.load(Relaxed);
+            if packed >> shift == inside {
+                let piece = self.parts.unpack(self.part, packed);
+                self.for_each_run(Some(piece), piece, grains, &mut f);
+            }
+            grains += packed & LEN_MASK;
+        }
+    }
+
+    /// Those of `some` of a piece's grains. `grains`: of the pieces before.
+    #[inline]
+    fn for_each_run(
+        &self,
+        some: Option<Piece>,
+        piece: Piece,
+        grains: u64,
+        f: &mut impl FnMut(Piece),
+    ) {
+        let Some(Piece { run, place }) = some else { return };
+        for from in (0..run.len).step_by(WORD_GRAINS as usize) {
+            let at = grains + place - piece.place + from;
+            let won = Won { words: self.won, at }.get((run.len - from).min(WORD_GRAINS));
+            for found in runs(0, won) {
+                let before = from + found.grain;
+                let run = Extent { grain: run.grain + before, len: found.len };
+                f(Piece { run, place: place + before });
+            }
         }
     }
 }

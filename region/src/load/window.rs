@@ -32,7 +32,11 @@ pub(super) struct Buffers {
     pub raw: Vec<u8>,
     /// A bit for each unit of the frame's payload that is needed.
     wanted: Vec<u64>,
+    /// Of one block, all pieces; of a whole frame, where each part was left.
+    own: Vec<Piece>,
     cursors: Vec<Cursor>,
+    /// The parts, in the order in which they are taken up.
+    order: Vec<usize>,
     /// What of one part is in a window.
     found: Vec<Piece>,
     /// Units of the window that are not what they should be.
@@ -56,9 +60,9 @@ pub(super) enum FlawKind {
 /// A window that was read.
 #[derive(Clone, Copy)]
 struct Window<'b> {
-    /// Grains of the frame.
-    places: (u64, u64),
-    /// They.
+    /// Grains of the frame before it.
+    first_place: u64,
+    /// As in memory.
     bytes: &'b [u8],
     flaws: &'b [Flaw],
     unit_bytes: usize,
@@ -76,7 +80,9 @@ impl Buffers {
             stored,
             raw: Vec::new(),
             wanted: Vec::new(),
+            own: Vec::new(),
             cursors: Vec::new(),
+            order: Vec::new(),
             found: Vec::new(),
             flaws: Vec::new(),
             first_part,
@@ -99,13 +105,24 @@ impl Loading {
         let grains_of = |unit: usize| (unit * unit_bytes) as u64 >> self.geometry.grain_shift;
         buffers.wanted.clear();
         buffers.wanted.resize(units.div_ceil(64), 0);
-        for part in parts.clone() {
-            self.winners(table, part, scope, &mut Cursor::default(), 0..u64::MAX, |piece| {
-                let bytes = self.bytes_of(&piece);
-                for unit in bytes.start / unit_bytes..bytes.end.div_ceil(unit_bytes) {
-                    buffers.wanted[unit / 64] |= 1 << (unit % 64);
+        buffers.own.clear();
+        let mut want = |piece| {
+            let bytes = self.bytes_of(&piece);
+            for unit in bytes.start / unit_bytes..bytes.end.div_ceil(unit_bytes) {
+                buffers.wanted[unit / 64] |= 1 << (unit % 64);
+            }
+        };
+        match scope {
+            Scope::All => parts.clone().for_each(|part| {
+                let share = table.share(part);
+                share.for_each_winner(&mut Cursor::default(), 0..u64::MAX, &mut want);
+            }),
+            Scope::Block(block) => table.share(parts.start).for_each_winner_of(block, |piece| {
+                if self.is_pending(&piece) {
+                    want(piece);
+                    buffers.own.push(piece);
                 }
-            });
+            }),
         }
         buffers.cursors.clear();
         buffers.cursors.resize(parts.len(), Cursor::default());
@@ -114,43 +131,83 @@ impl Loading {
         while let Some(range) = next_window(table, &buffers.wanted, at, room_bytes) {
             at = range.end;
             self.read_window(to, table, range.clone(), buffers)?;
-            let Buffers { stored, raw, cursors, found, flaws, first_part, .. } = buffers;
-            let bytes = match table.frame.is_compressed() {
-                true => &raw[..],
-                false => &stored.as_slice()[FRAME_HEADER_BYTES..],
-            };
-            let places = (grains_of(range.start), grains_of(range.end));
-            let window = Window { places, bytes, flaws, unit_bytes };
+            let places = grains_of(range.start)..grains_of(range.end);
             let mut placed = 0;
-            let mut outcome = Ok(());
-            // First those parts that nobody is at work on.
-            for waits in [false, true] {
-                for turn in 0..parts.len() {
-                    let turn = (turn + *first_part) % parts.len();
-                    let (part, cursor) = (parts.start + turn, &mut cursors[turn]);
-                    found.clear();
-                    let collect = |piece| found.push(piece);
-                    let mut ahead = *cursor;
-                    self.winners(table, part, scope, &mut ahead, places.0..places.1, collect);
-                    let lock = &self.shares[part].lock;
-                    let held = match found.is_empty() || outcome.is_err() {
-                        true => None,
-                        false if waits => Some(lock.lock()),
-                        false => match lock.try_lock() {
-                            None => continue,
-                            held => held,
-                        },
-                    };
-                    *cursor = ahead;
-                    if let Some(held) = held {
-                        outcome = self.place_all(to, table, window, found, &held, &mut placed);
-                    }
-                }
-            }
+            let outcome = self.place_window(to, table, scope, places, buffers, &mut placed);
             self.account(table, placed);
             outcome?;
         }
         Ok(())
+    }
+
+    /// Places what has won of a window that was read. Counts it, also before an error.
+    fn place_window(
+        &self,
+        to: &Target<'_>,
+        table: &Table,
+        scope: Scope,
+        places: Range<u64>,
+        buffers: &mut Buffers,
+        placed: &mut u64,
+    ) -> Result<(), OpenError> {
+        let Buffers { stored, raw, own, cursors, order, found, flaws, first_part, .. } = buffers;
+        let bytes = match table.frame.is_compressed() {
+            true => &raw[..],
+            false => &stored.as_slice()[FRAME_HEADER_BYTES..],
+        };
+        let first_place = places.start;
+        let window = Window { first_place, bytes, flaws, unit_bytes: table.unit_bytes() };
+        let parts = self.parts_of(scope);
+        order.clear();
+        order.extend((0..parts.len()).map(|turn| (turn + *first_part) % parts.len()));
+        let mut next = 0;
+        while let Some(&turn) = order.get(next) {
+            let (part, mut cursor) = (parts.start + turn, cursors[turn]);
+            found.clear();
+            match scope {
+                Scope::All => {
+                    let share = table.share(part);
+                    share.for_each_winner(&mut cursor, places.clone(), |piece| found.push(piece));
+                }
+                Scope::Block(_) => {
+                    found.extend(own.iter().filter_map(|piece| piece.within(&places)));
+                }
+            }
+            if !found.is_empty() {
+                self.give_memory(to, found);
+                let lock = &self.shares[part].lock;
+                let held = match next < parts.len() {
+                    true => lock.try_lock(),
+                    false => Some(lock.lock()),
+                };
+                match held {
+                    Some(held) => self.place_all(to, table, window, found, &held, placed)?,
+                    // Somebody else is at work on it.
+                    None => {
+                        order.push(turn);
+                        cursor = cursors[turn];
+                    }
+                }
+            }
+            cursors[turn] = cursor;
+            next += 1;
+        }
+        Ok(())
+    }
+
+    /// Asks for the memory of the blocks of these pieces, before others could wait for a lock: that takes longer than
+    /// all the rest.
+    fn give_memory(&self, to: &Target<'_>, pieces: &[Piece]) {
+        let Some(huge_pages) = to.huge_pages else { return };
+        for piece in pieces {
+            let block = piece.run.grain >> self.parts.block_shift;
+            let given = &self.given[block as usize];
+            if !given.load(Relaxed) {
+                given.store(true, Relaxed);
+                // A page fault for each 4 KiB took longer than reading them.
+                huge_pages.for_block(to.map, to.ledger, block);
+            }
+        }
     }
 
     fn parts_of(&self, scope: Scope) -> Range<usize> {
@@ -160,26 +217,6 @@ impl Loading {
                 let part = self.parts.of_block(block);
                 part..part + 1
             }
-        }
-    }
-
-    fn winners(
-        &self,
-        table: &Table,
-        part: usize,
-        scope: Scope,
-        cursor: &mut Cursor,
-        places: Range<u64>,
-        mut f: impl FnMut(Piece),
-    ) {
-        let share = table.share(part);
-        match scope {
-            Scope::All => share.for_each_winner(cursor, places, f),
-            Scope::Block(block) => share.for_each_winner(cursor, places, |piece| {
-                if piece.run.grain >> self.parts.block_shift == block && self.is_pending(&piece) {
-                    f(piece);
-                }
-            }),
         }
     }
 
@@ -265,7 +302,7 @@ impl Loading {
                 Some(_) if !self.is_pending(piece) => {}
                 Some(flaw) => return Err(self.error(table, piece, flaw)),
                 None => {
-                    let from = ((piece.place - window.places.0) << shift) as usize;
+                    let from = ((piece.place - window.first_place) << shift) as usize;
                     let bytes = &window.bytes[from..from + bytes.len()];
                     *placed += self.place(to, table.frame.segment, piece.run, bytes, held);
                 }
@@ -289,13 +326,6 @@ impl Loading {
         let is_all = words(run).all(|(word, mask)| pending((word, mask)) == mask);
         if !is_all && words(run).all(|part| pending(part) == 0) {
             return 0;
-        }
-        if let Some(huge_pages) = to.huge_pages
-            && !self.given[block as usize].load(Relaxed)
-        {
-            // A page fault for each 4 KiB took longer than reading them.
-            self.given[block as usize].store(true, Relaxed);
-            huge_pages.for_block(to.map, to.ledger, block);
         }
         let copy = |part: Extent| {
             let from = ((part.grain - run.grain) << shift) as usize;
