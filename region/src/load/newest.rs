@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use super::table::{Parts, Table};
 use super::words;
+use crate::format::Extent;
 use crate::geometry::WORD_GRAINS;
 
 /// What was found for one part.
@@ -96,12 +97,12 @@ fn find_newest(
     for (number, table) in (0..).zip(tables) {
         let mut found = 0;
         table.share(part).for_each_from_the_end(|piece, won| {
-            for (word, mask) in words(piece.run) {
+            for_each_word(piece.run, |word, mask| {
                 let inside = word - first_word;
                 let known = pending[inside].load(Relaxed);
                 let new = mask & !known;
                 if new == 0 {
-                    continue;
+                    return;
                 }
                 // No other thread has this word.
                 pending[inside].store(known | new, Relaxed);
@@ -110,7 +111,7 @@ fn find_newest(
                 let from = word as u64 * WORD_GRAINS + first - piece.run.grain;
                 won.set(from, new >> first);
                 found += u64::from(new.count_ones());
-            }
+            });
         });
         if found > 0 {
             segments[table.frame.segment as usize].fetch_add(found, Relaxed);
@@ -121,4 +122,14 @@ fn find_newest(
         .map(|words| words.iter().map(|bits| bits.load(Relaxed).count_ones()).sum())
         .collect();
     Found { sources, blocks }
+}
+
+/// As [`words`], for most runs are within one.
+#[inline]
+fn for_each_word(run: Extent, mut f: impl FnMut(usize, u64)) {
+    let first = run.grain % WORD_GRAINS;
+    if first + run.len <= WORD_GRAINS {
+        return f((run.grain / WORD_GRAINS) as usize, crate::announce::mask(first, run.len));
+    }
+    words(run).for_each(|(word, mask)| f(word, mask));
 }

@@ -63,20 +63,23 @@ impl Parts {
         (part as u64) << self.shift..(part as u64 + 1) << self.shift
     }
 
-    /// An extent's pieces, with the part each belongs to. `place`: grains before it in the frame.
+    /// Calls `f` with each piece of these extents and the part it belongs to, in the order of the frame.
     #[inline]
-    fn cut(&self, extent: Extent, mut place: u64) -> impl Iterator<Item = (usize, Piece)> {
-        let (shift, block_grains) = (self.shift, 1 << self.block_shift);
-        let (mut grain, end) = (extent.grain, extent.grain + extent.len);
-        std::iter::from_fn(move || {
-            if grain >= end {
-                return None;
+    fn for_each_piece(
+        &self,
+        extents: impl Iterator<Item = Extent>,
+        mut f: impl FnMut(usize, Piece),
+    ) {
+        let block_grains = 1 << self.block_shift;
+        let mut place = 0;
+        for Extent { mut grain, mut len } in extents {
+            while len > 0 {
+                let here = len.min(block_grains - grain % block_grains);
+                let piece = Piece { run: Extent { grain, len: here }, place };
+                f((grain >> self.shift) as usize, piece);
+                (grain, len, place) = (grain + here, len - here, place + here);
             }
-            let len = (end - grain).min(block_grains - grain % block_grains);
-            let piece = Piece { run: Extent { grain, len }, place };
-            (grain, place) = (grain + len, place + len);
-            Some(((piece.run.grain >> shift) as usize, piece))
-        })
+        }
     }
 
     #[inline]
@@ -160,19 +163,12 @@ impl Table {
         chunk_ends: Box<[u32]>,
         arena: &mut Arena,
     ) -> Result<Self, Errno> {
-        let pieces = || {
-            let mut place = 0;
-            extents.clone().flat_map(move |extent| {
-                place += extent.len;
-                parts.cut(extent, place - extent.len)
-            })
-        };
         let mut counts = vec![(0u32, 0u64); parts.count];
-        for (part, piece) in pieces() {
+        parts.for_each_piece(extents.clone(), |part, piece| {
             let (pieces, grains) = &mut counts[part];
             *pieces += 1;
             *grains += piece.run.len;
-        }
+        });
         let mut starts = vec![Start::default(); parts.count + 1];
         for (part, (pieces, grains)) in counts.iter().enumerate() {
             let before = starts[part];
@@ -185,10 +181,10 @@ impl Table {
         let (sorted, won) = (arena.take(all.pieces as usize)?, arena.take(all.won_words as usize)?);
         let mut next: Vec<u32> = starts.iter().map(|start| start.pieces).collect();
         let words = sorted.get();
-        for (part, piece) in pieces() {
+        parts.for_each_piece(extents, |part, piece| {
             words[next[part] as usize].store(parts.pack(piece), Relaxed);
             next[part] += 1;
-        }
+        });
         let (pieces, starts) = (sorted, starts.into());
         Ok(Self { frame, sums, chunk_ends, parts: *parts, pieces, won, starts })
     }
