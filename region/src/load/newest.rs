@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use super::table::{Parts, Table};
 use super::words;
-use crate::format::Extent;
 use crate::geometry::WORD_GRAINS;
 
 /// What was found for one part.
@@ -14,7 +13,7 @@ pub(super) struct Found {
     pub blocks: Vec<u32>,
 }
 
-/// The tables that have winners of each block of a part: lists, all in one vector.
+/// The tables that have pieces of each block of a part, winners or not: lists, all in one vector.
 pub(super) struct Sources {
     /// By block: the last table that was entered, and its entry plus one, or 0.
     last: Vec<(u32, u32)>,
@@ -97,21 +96,16 @@ fn find_newest(
     for (number, table) in (0..).zip(tables) {
         let mut found = 0;
         table.share(part).for_each_from_the_end(|piece, won| {
-            for_each_word(piece.run, |word, mask| {
+            for (word, mask) in words(piece.run) {
+                // No other thread has this word. Whether there is anything new cannot be foreseen, so no branch asks.
                 let inside = word - first_word;
                 let known = pending[inside].load(Relaxed);
-                let new = mask & !known;
-                if new == 0 {
-                    return;
-                }
-                // No other thread has this word.
-                pending[inside].store(known | new, Relaxed);
+                pending[inside].store(known | mask, Relaxed);
                 sources.enter(inside >> block_words_shift, number);
-                let first = u64::from(mask.trailing_zeros());
-                let from = word as u64 * WORD_GRAINS + first - piece.run.grain;
-                won.set(from, new >> first);
+                let (new, first) = (mask & !known, u64::from(mask.trailing_zeros()));
+                won.set(word as u64 * WORD_GRAINS + first - piece.run.grain, new >> first);
                 found += u64::from(new.count_ones());
-            });
+            }
         });
         if found > 0 {
             segments[table.frame.segment as usize].fetch_add(found, Relaxed);
@@ -122,14 +116,4 @@ fn find_newest(
         .map(|words| words.iter().map(|bits| bits.load(Relaxed).count_ones()).sum())
         .collect();
     Found { sources, blocks }
-}
-
-/// As [`words`], for most runs are within one.
-#[inline]
-fn for_each_word(run: Extent, mut f: impl FnMut(usize, u64)) {
-    let first = run.grain % WORD_GRAINS;
-    if first + run.len <= WORD_GRAINS {
-        return f((run.grain / WORD_GRAINS) as usize, crate::announce::mask(first, run.len));
-    }
-    words(run).for_each(|(word, mask)| f(word, mask));
 }
