@@ -37,6 +37,12 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
+    #[cfg(test)]
+    pub fn in_segment(segment: u32) -> Self {
+        use zerocopy::FromZeros;
+        Self { segment, at: 0, header: FrameHeader::new_zeroed(), first_seq: 0 }
+    }
+
     fn seq(&self) -> u64 {
         self.header.seq.get()
     }

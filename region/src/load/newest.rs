@@ -117,3 +117,104 @@ fn find_newest(
         .collect();
     Found { sources, blocks }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use rand::{Rng, SeedableRng};
+    use rand_xoshiro::Xoshiro256PlusPlus as Random;
+
+    use super::super::table::Cursor;
+    use super::*;
+    use crate::format::Extent;
+    use crate::geometry::{BLOCK_BYTES, GRAIN_SHIFT_BARRIER, GRAIN_SHIFT_TRAP, Geometry};
+    use crate::recover::Frame;
+    use crate::sys::Arena;
+
+    /// Segment and place of each grain's newest copy.
+    type Winners = BTreeMap<u64, (u32, u64)>;
+
+    fn extents(random: &mut Random, grains: u64) -> Vec<Extent> {
+        let longest = [1, 3, 70, 3000][random.random_range(0..4)];
+        let one = |_| {
+            let len = random.random_range(1..=longest).min(grains);
+            Extent { grain: random.random_range(0..=grains - len), len }
+        };
+        (0..200).map(one).collect()
+    }
+
+    #[test]
+    fn what_is_found_agrees_with_a_look_at_each_grain() {
+        let mut arena = Arena::default();
+        for seed in 0..60 {
+            let mut random = Random::seed_from_u64(seed);
+            let shift = [GRAIN_SHIFT_BARRIER, GRAIN_SHIFT_TRAP][seed as usize % 2];
+            let region_bytes = random.random_range(1..100) * BLOCK_BYTES;
+            let geometry = Geometry::new(region_bytes, shift, None, 4).unwrap();
+            let (parts, grains) = (Parts::of(&geometry, region_bytes), region_bytes >> shift);
+            let mut expected = Winners::new();
+            let mut tables = Vec::new();
+            for segment in 0..12 {
+                let extents = extents(&mut random, grains);
+                let mut own = Winners::new();
+                let all = extents.iter().flat_map(|extent| extent.grain..extent.grain + extent.len);
+                all.zip(0..).for_each(|(grain, place)| _ = own.insert(grain, (segment, place)));
+                // The first table is the newest; in it, the last copy.
+                own.iter().for_each(|(grain, copy)| _ = expected.entry(*grain).or_insert(*copy));
+                let (frame, none) = (Frame::in_segment(segment), Box::default());
+                let extents = extents.iter().copied();
+                let table =
+                    Table::new(frame, &parts, extents, none, Box::default(), &mut arena).unwrap();
+                tables.push(table);
+            }
+            let words = grains.div_ceil(WORD_GRAINS) as usize;
+            let pending: Vec<_> = (0..words).map(|_| AtomicU64::new(0)).collect();
+            let segments: Vec<_> = (0..12).map(|_| AtomicU64::new(0)).collect();
+            let found = find_all(&tables, &parts, &pending, &segments, 2);
+
+            let (mut by_window, mut by_block) = (Winners::new(), Winners::new());
+            for (number, table) in tables.iter().enumerate() {
+                let mut live = 0;
+                for part in 0..parts.count {
+                    let mut cursor = Cursor::default();
+                    let mut from = 0;
+                    while from < 1 << 20 {
+                        let to = from + random.random_range(1..5000);
+                        table.share(part).for_each_winner(&mut cursor, from..to, |piece| {
+                            live += piece.run.len;
+                            enter(&mut by_window, number, piece.run, piece.place);
+                        });
+                        from = to;
+                    }
+                }
+                assert_eq!(segments[number].load(Relaxed), live, "seed {seed}");
+            }
+            let mut block = 0;
+            for (part, found) in found.iter().enumerate() {
+                for (inside, grains) in found.blocks.iter().enumerate() {
+                    let before = by_block.len();
+                    for number in found.sources.of(inside) {
+                        let share = tables[number as usize].share(part);
+                        share.for_each_winner_of(block, |piece| {
+                            enter(&mut by_block, number as usize, piece.run, piece.place);
+                        });
+                    }
+                    assert_eq!(by_block.len() - before, *grains as usize, "seed {seed}");
+                    block += 1;
+                }
+            }
+            assert!(by_window == expected && by_block == expected, "seed {seed}");
+            for grain in 0..grains {
+                let bit = pending[(grain / 64) as usize].load(Relaxed) >> (grain % 64) & 1;
+                assert_eq!(bit == 1, expected.contains_key(&grain), "seed {seed}");
+            }
+        }
+    }
+
+    fn enter(winners: &mut Winners, table: usize, run: Extent, place: u64) {
+        for (grain, place) in (run.grain..run.grain + run.len).zip(place..) {
+            assert_eq!(winners.insert(grain, (table as u32, place)), None, "grain {grain} twice");
+        }
+    }
+}

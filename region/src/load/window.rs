@@ -32,8 +32,9 @@ pub(super) struct Buffers {
     pub raw: Vec<u8>,
     /// A bit for each unit of the frame's payload that is needed.
     wanted: Vec<u64>,
-    /// Of one block, all pieces; of a whole frame, where each part was left.
+    /// All pieces, where one block is loaded.
     own: Vec<Piece>,
+    /// How far each part was placed, where a whole frame is.
     cursors: Vec<Cursor>,
     /// The parts, in the order in which they are taken up.
     order: Vec<usize>,
