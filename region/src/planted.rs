@@ -35,7 +35,7 @@ pub enum Planted {
 
 impl Planted {
     /// All bugs, for tests that must catch each.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::SkipFlush,
         Self::DropChecksum,
         Self::OpenBeforeAccounting,

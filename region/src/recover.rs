@@ -4,25 +4,28 @@
 //! [`crate::load`], but for frames of the tail, which must be known to be whole. Everything the commit names must be there and whole; what follows it counts only as far as a
 //! contiguous run of whole frames that ends in a group commit.
 
+use std::sync::atomic::AtomicUsize;
+mod parse;
+
 use std::sync::atomic::Ordering::*;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use perdura_media::Device;
-use zerocopy::FromBytes;
+use rustix::io::Errno;
 
 use crate::codec::chunk_bytes;
 use crate::core::Core;
 use crate::error::{ImageError, OpenError};
 use crate::format::{
-    CHECK_BYTES, Extent, FORMAT_PLAIN, FORMAT_VERSION, FRAME_COMMIT, FRAME_HEADER_BYTES, FRAME_LZ4,
-    FRAME_MAGIC, FrameHeader, Layout, SEGMENT_WRITTEN, checksum, frame_body_bytes, lengths_bytes,
+    CHECK_BYTES, Extent, FRAME_COMMIT, FRAME_HEADER_BYTES, FRAME_LZ4, FrameHeader, Layout,
+    SEGMENT_WRITTEN, checksum,
 };
-use crate::geometry::{Geometry, WORD_GRAINS};
+use crate::geometry::Geometry;
 use crate::image::{Slot, aligned, read_slots};
 use crate::ledger::{Ledger, SEGMENT_USED};
-use crate::load::{Loading, Table};
+use crate::load::{Loading, Parts, Table};
 use crate::planted::Planted;
-use crate::sys::AlignedBytes;
+use crate::sys::{AlignedBytes, Arena};
+use parse::{FrameTail, parse_header, tail_bytes, tail_of, written_bytes};
 
 /// A frame found on the device.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +39,12 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
+    #[cfg(test)]
+    pub fn in_segment(segment: u32) -> Self {
+        use zerocopy::FromZeros;
+        Self { segment, at: 0, header: FrameHeader::new_zeroed(), first_seq: 0 }
+    }
+
     fn seq(&self) -> u64 {
         self.header.seq.get()
     }
@@ -91,6 +100,23 @@ struct Reader<'d> {
     image_id: u64,
     page: AlignedBytes,
     bytes: AlignedBytes,
+    /// What tables are kept in.
+    arena: Arena,
+}
+
+/// What a frame's table says.
+struct RawTable<'b> {
+    /// Packed.
+    extents: &'b [[u8; 8]],
+    sums: &'b [[u8; 8]],
+    chunk_ends: Box<[u32]>,
+    bytes_read: u64,
+}
+
+impl<'b> RawTable<'b> {
+    fn extents(&self) -> impl Iterator<Item = Extent> + Clone + use<'b> {
+        self.extents.iter().map(|packed| Extent::unpack(u64::from_le_bytes(*packed)))
+    }
 }
 
 /// Which frames after the last commit count.
@@ -137,7 +163,8 @@ pub(crate) fn recover(
         }
     }
     let region_bytes = slot.header.region_bytes.get();
-    let mut tables = named_tables(&slot, &open)?;
+    let rules = Rules { parts: Parts::of(geometry, region_bytes), region_bytes };
+    let mut tables = named_tables(&slot, &rules, &open)?;
     let last_seq = slot.header.last_seq.get();
     let mut seq_max = last_seq;
     let mut tail_frames = 0;
@@ -151,16 +178,13 @@ pub(crate) fn recover(
         };
         tail_frames = committed.len() as u64;
         for frame in committed {
-            tables.push(reader.table(&frame)?.0);
+            tables.push(reader.sorted_table(&frame, &rules)?);
         }
-    }
-    for table in &tables {
-        check_extents(table, geometry, &layout, region_bytes)?;
     }
     tables.sort_unstable_by_key(|table| std::cmp::Reverse(table.frame.seq()));
     let frames: Vec<_> = tables.iter().map(|table| table.frame).collect();
-    let loading =
-        Loading::resolve(ledger, tables, region_bytes, threads_for(frames.len()), planted);
+    let threads = threads_for(frames.len());
+    let loading = Loading::resolve(ledger, tables, rules.parts, region_bytes, threads, planted);
     for frame in &frames {
         // Without live bytes, too: the commit names it, and recovery reads what a commit names. The next one frees it.
         let entry = ledger.segment(frame.segment);
@@ -175,6 +199,7 @@ pub(crate) fn recover(
 /// The tables of all frames that a commit names. Small reads at many places: several are on their way at a time.
 fn named_tables<'d>(
     slot: &Slot,
+    rules: &Rules,
     open: &(dyn Fn() -> Result<Reader<'d>, OpenError> + Sync),
 ) -> Result<Vec<Table>, OpenError> {
     let next = AtomicUsize::new(0);
@@ -183,7 +208,7 @@ fn named_tables<'d>(
         let (first_seq, used_bytes) = (named.first_seq.get(), named.used_bytes.get());
         reader.named_frames(number as u32, first_seq, used_bytes, &mut frames)?;
         for frame in frames {
-            tables.push(reader.table(&frame)?.0);
+            tables.push(reader.sorted_table(&frame, rules)?);
         }
         Ok(())
     };
@@ -230,45 +255,24 @@ pub(crate) fn threads_for(frames: usize) -> usize {
     (frames / SEGMENTS_PER_READER).clamp(1, processors.min(READERS_MAX))
 }
 
-fn check_extents(
-    table: &Table,
-    geometry: &Geometry,
-    layout: &Layout,
+/// What extents must keep to, and how they are sorted.
+struct Rules {
+    parts: Parts,
     region_bytes: u64,
-) -> Result<(), OpenError> {
-    let frame = &table.frame;
-    let impossible = |what, value| {
-        let offset_bytes = layout.segment_at(frame.segment) + frame.at;
-        Err(ImageError::Impossible { what, value, offset_bytes }.into())
-    };
-    let mut payload = 0;
-    for packed in &table.extents {
-        let extent = Extent::unpack(*packed);
-        let end_bytes = (extent.grain + extent.len).checked_mul(geometry.grain_bytes());
-        if extent.len == 0 || end_bytes.is_none_or(|end| end > region_bytes) {
-            return impossible("extent", *packed);
-        }
-        payload += extent.len * geometry.grain_bytes();
-        if payload > frame.raw() as u64 {
-            return impossible("extent length", extent.len);
-        }
-    }
-    // What chunks become is for the extents, all of it and nothing else.
-    if frame.is_compressed() && payload != frame.raw() as u64 {
-        return impossible("length before compression", frame.raw() as u64);
-    }
-    Ok(())
 }
 
 impl<'d> Reader<'d> {
     fn new(device: &'d dyn Device, geometry: &Geometry, image_id: u64) -> Result<Self, OpenError> {
+        let len = geometry.segment_bytes as usize;
+        let bytes = AlignedBytes::in_huge_pages(len).map_err(refused(len))?;
         Ok(Self {
             device,
             geometry: *geometry,
             layout: Layout::of(geometry),
             image_id,
             page: aligned(4096)?,
-            bytes: aligned(geometry.segment_bytes as usize)?,
+            bytes,
+            arena: Arena::default(),
         })
     }
 }
@@ -379,10 +383,11 @@ impl Reader<'_> {
     fn is_whole(&mut self, frame: &Frame) -> Result<bool, OpenError> {
         self.read_frame(frame)?;
         let bytes = self.bytes.as_slice();
-        let FrameTail { sums, .. } = tail_of(frame, bytes);
-        if checksum_of_tail(frame, bytes) != frame.header.tail_checksum.get() {
+        let tail = tail_bytes(frame, &bytes[FRAME_HEADER_BYTES + frame.payload()..]);
+        if checksum(tail) != frame.header.tail_checksum.get() {
             return Ok(false);
         }
+        let FrameTail { sums, .. } = tail_of(frame, tail);
         let payload = &bytes[FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + frame.payload()];
         Ok(payload
             .chunks(CHECK_BYTES)
@@ -396,105 +401,62 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The frame's table; reads only the pages that hold it. Returns the bytes read, too.
-    fn table(&mut self, frame: &Frame) -> Result<(Table, u64), OpenError> {
-        let from = (FRAME_HEADER_BYTES + frame.payload()) / 4096 * 4096;
-        let offset = self.layout.segment_at(frame.segment) + frame.at;
-        let range = from..frame.written();
-        let len = range.len() as u64;
-        self.device.read_at(offset + from as u64, &mut self.bytes.as_mut()[range])?;
-        let bytes = self.bytes.as_slice();
-        let (expected, found) = (frame.header.tail_checksum.get(), checksum_of_tail(frame, bytes));
+    /// The frame's table, checked; reads only the pages that hold it.
+    fn table(&mut self, frame: &Frame, region_bytes: u64) -> Result<RawTable<'_>, OpenError> {
+        let payload_end = FRAME_HEADER_BYTES + frame.payload();
+        let from = payload_end / 4096 * 4096;
+        let offset_bytes = self.layout.segment_at(frame.segment) + frame.at;
+        let len = frame.written() - from;
+        // At the buffer's beginning, whatever the frame: that much is in the cache.
+        self.device.read_at(offset_bytes + from as u64, &mut self.bytes.as_mut()[..len])?;
+        let bytes = tail_bytes(frame, &self.bytes.as_slice()[payload_end - from..]);
+        let (expected, found) = (frame.header.tail_checksum.get(), checksum(bytes));
         if expected != found {
-            let offset_bytes = offset + from as u64;
-            let what = "frame table";
+            let (what, offset_bytes) = ("frame table", offset_bytes + from as u64);
             return Err(ImageError::Damaged { what, offset_bytes, expected, found }.into());
         }
+        let impossible = |what, value| ImageError::Impossible { what, value, offset_bytes };
         let FrameTail { table, sums, lengths } = tail_of(frame, bytes);
-        let (extents, sums) = (words_of(table), words_of(sums));
         let Some(chunk_ends) = frame.chunk_ends(lengths) else {
-            let (what, value) = ("chunk lengths", frame.payload() as u64);
-            return Err(ImageError::Impossible { what, value, offset_bytes: offset }.into());
+            return Err(impossible("chunk lengths", frame.payload() as u64).into());
         };
-        let each = || extents.iter().map(|packed| Extent::unpack(*packed));
-        let reach = (
-            each().map(|extent| extent.grain).min().unwrap_or(0),
-            each().map(|extent| extent.grain + extent.len).max().unwrap_or(0),
-        );
-        let grains = each().map(|extent| extent.len).sum::<u64>();
-        let most = frame.raw() as u64 >> self.geometry.grain_shift;
-        // One that says more is refused before it is used.
-        let won = (0..grains.min(most).div_ceil(WORD_GRAINS)).map(|_| AtomicU64::new(0)).collect();
-        Ok((Table { frame: *frame, extents, sums, chunk_ends, won, reach }, len))
-    }
-}
-
-fn parse_header(bytes: &[u8], image_id: u64, segment_bytes: u64, at: u64) -> Option<FrameHeader> {
-    let header = FrameHeader::read_from_bytes(bytes).ok()?;
-    let total_bytes = u64::from(header.total_bytes.get());
-    let valid = header.magic.get() == FRAME_MAGIC
-        && header.image_id.get() == image_id
-        && header.checksum.get() == checksum(&bytes[..FRAME_HEADER_BYTES - 8])
-        && total_bytes <= segment_bytes - at
-        && has_possible_sizes(&header, segment_bytes as usize);
-    valid.then_some(header)
-}
-
-/// Every length in it follows from the others, or lies within what the frame took before it was compressed; and that was
-/// no more than a buffer holds.
-fn has_possible_sizes(header: &FrameHeader, segment_bytes: usize) -> bool {
-    let (total, written) = (header.total_bytes.get() as usize, written_bytes(header));
-    match u32::from(header.version.get()) {
-        FORMAT_PLAIN => header.flags.get() & FRAME_LZ4 == 0 && total == written,
-        FORMAT_VERSION => {
-            let (raw, extents) = (header.raw_bytes.get() as usize, header.extents.get() as usize);
-            let raw_total = frame_body_bytes(raw, extents).next_multiple_of(4096);
-            header.flags.get() & FRAME_LZ4 != 0
-                && raw_total <= segment_bytes
-                && total.is_multiple_of(4096)
-                && (written..=raw_total).contains(&total)
+        let (extents, sums) = (table.as_chunks().0, sums.as_chunks().0);
+        let table = RawTable { extents, sums, chunk_ends, bytes_read: len as u64 };
+        let shift = self.geometry.grain_shift;
+        let (region_grains, mut room) = (region_bytes >> shift, frame.raw() as u64 >> shift);
+        for extent in table.extents() {
+            if extent.len == 0 || extent.grain + extent.len > region_grains {
+                return Err(impossible("extent", extent.pack()).into());
+            }
+            room = match room.checked_sub(extent.len) {
+                Some(room) => room,
+                None => return Err(impossible("extent length", extent.len).into()),
+            };
         }
-        _ => false,
+        // What chunks become is for the extents, all of it and nothing else.
+        if frame.is_compressed() && (room != 0 || !frame.raw().is_multiple_of(1 << shift)) {
+            return Err(impossible("length before compression", frame.raw() as u64).into());
+        }
+        Ok(table)
+    }
+
+    /// The same, for loading.
+    fn sorted_table(&mut self, frame: &Frame, rules: &Rules) -> Result<Table, OpenError> {
+        let mut arena = std::mem::take(&mut self.arena);
+        let raw = self.table(frame, rules.region_bytes)?;
+        let sums = raw.sums.iter().map(|sum| u64::from_le_bytes(*sum)).collect();
+        let extents = raw.extents();
+        let table = Table::new(*frame, &rules.parts, extents, sums, raw.chunk_ends, &mut arena);
+        self.arena = arena;
+        table.map_err(refused(frame.extents() * 8))
     }
 }
 
-fn written_bytes(header: &FrameHeader) -> usize {
-    let (payload, extents) = (header.payload_bytes.get() as usize, header.extents.get() as usize);
-    let lengths = match header.flags.get() & FRAME_LZ4 {
-        0 => 0,
-        _ => lengths_bytes(header.raw_bytes.get() as usize),
-    };
-    (frame_body_bytes(payload, extents) + lengths).next_multiple_of(4096)
-}
-
-/// What follows a frame's payload.
-struct FrameTail<'b> {
-    table: &'b [u8],
-    sums: &'b [u8],
-    /// Empty unless the frame is compressed.
-    lengths: &'b [u8],
-}
-
-/// The tail of a frame whose bytes are in `bytes`.
-fn tail_of<'b>(frame: &Frame, bytes: &'b [u8]) -> FrameTail<'b> {
-    let (table, rest) = tail_bytes(frame, bytes).split_at(frame.extents() * 8);
-    let (sums, lengths) = rest.split_at(frame.payload().div_ceil(CHECK_BYTES) * 8);
-    FrameTail { table, sums, lengths }
-}
-
-fn tail_bytes<'b>(frame: &Frame, bytes: &'b [u8]) -> &'b [u8] {
-    let lengths = if frame.is_compressed() { lengths_bytes(frame.raw()) } else { 0 };
-    let end = frame_body_bytes(frame.payload(), frame.extents()) + lengths;
-    &bytes[FRAME_HEADER_BYTES + frame.payload()..end]
-}
-
-fn checksum_of_tail(frame: &Frame, bytes: &[u8]) -> u64 {
-    checksum(tail_bytes(frame, bytes))
-}
-
-fn words_of(bytes: &[u8]) -> Box<[u64]> {
-    let (words, _) = bytes.as_chunks::<8>();
-    words.iter().map(|word| u64::from_le_bytes(*word)).collect()
+fn refused(len_bytes: usize) -> impl FnOnce(Errno) -> OpenError {
+    move |source| {
+        let len_bytes = len_bytes as u64;
+        OpenError::Memory { what: "frames' tables", len_bytes, source }
+    }
 }
 
 /// The extents of all frames in a segment, and the bytes read to know them.
@@ -508,10 +470,9 @@ pub(crate) fn read_tables(core: &Core, segment: u32) -> Result<(Vec<Extent>, u64
     reader.named_frames(segment, first_seq, used as u32, &mut frames)?;
     let (mut extents, mut bytes_read) = (Vec::new(), 0);
     for frame in &frames {
-        let (table, len) = reader.table(frame)?;
-        check_extents(&table, &geometry, &core.layout, core.region_bytes())?;
-        extents.extend(table.extents.iter().map(|packed| Extent::unpack(*packed)));
-        bytes_read += len + 4096;
+        let table = reader.table(frame, core.region_bytes())?;
+        extents.extend(table.extents());
+        bytes_read += table.bytes_read + 4096;
     }
     Ok((extents, bytes_read))
 }

@@ -310,7 +310,9 @@ impl Store {
 
     fn sum(&self, f: impl Fn(&Shard) -> u64) -> u64 {
         let of = |shard: Option<&Shard>| shard.filter(|shard| shard.is_counted).map_or(0, &f);
-        self.heap.lanes().map(|lane| of(self.heap.lock(lane).user::<Shard>())).sum()
+        // The others count nothing, and one is held for as long as it takes to rebuild it.
+        let left = usize::from(self.heap.shards() - self.shards_rebuilt());
+        self.heap.lanes().skip(left).map(|lane| of(self.heap.lock(lane).user::<Shard>())).sum()
     }
 
     /// Where a key belongs: the upper half of its hash picks the shard, the lower the bucket.

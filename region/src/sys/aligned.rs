@@ -18,6 +18,13 @@ impl AlignedBytes {
         Ok(Self { map: Mapping::anonymous(len as u64)?, len })
     }
 
+    /// The same, in huge pages if it is large enough for one and the kernel has one.
+    pub fn in_huge_pages(len: usize) -> Result<Self, Errno> {
+        let bytes = Self::zeroed(len)?;
+        bytes.map.prefer_huge_pages();
+        Ok(bytes)
+    }
+
     /// The bytes.
     pub fn as_slice(&self) -> &[u8] {
         // SAFETY: the mapping is private to this value, and `&self` excludes writers.

@@ -2,6 +2,7 @@
 //! this folder dereferences a raw pointer except through the types here.
 
 mod aligned;
+mod arena;
 mod guarded;
 mod mapping;
 mod prefetch;
@@ -9,6 +10,7 @@ pub mod signals;
 mod uffd;
 
 pub use aligned::AlignedBytes;
+pub use arena::{Arena, Words};
 pub use guarded::Access;
 pub use mapping::{HUGE_PAGE_BYTES, Mapping, SharedMemory};
 pub use prefetch::prefetch;

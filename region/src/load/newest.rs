@@ -1,0 +1,220 @@
+//! Which copy of each grain is the newest: part by part, so that what is looked at is in the cache.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use super::table::{Parts, Table};
+use super::words;
+use crate::geometry::WORD_GRAINS;
+
+/// What was found for one part.
+pub(super) struct Found {
+    pub sources: Sources,
+    /// Grains of each of its blocks.
+    pub blocks: Vec<u32>,
+}
+
+/// The tables that have pieces of each block of a part, winners or not: lists, all in one vector.
+pub(super) struct Sources {
+    /// By block: the last table that was entered, and its entry plus one, or 0.
+    last: Vec<(u32, u32)>,
+    /// A table, and the entry before it plus one.
+    entries: Vec<(u32, u32)>,
+}
+
+impl Sources {
+    #[inline]
+    fn enter(&mut self, block: usize, table: u32) {
+        let last = &mut self.last[block];
+        if last.1 == 0 || last.0 != table {
+            self.entries.push((table, last.1));
+            *last = (table, self.entries.len() as u32);
+        }
+    }
+
+    /// The newest first.
+    pub fn of(&self, block: usize) -> Vec<u32> {
+        let mut at = self.last[block].1;
+        let mut tables = Vec::new();
+        while at != 0 {
+            let (table, before) = self.entries[at as usize - 1];
+            tables.push(table);
+            at = before;
+        }
+        tables.reverse();
+        tables
+    }
+}
+
+/// Finds them in all parts, with several threads: the first of `tables` that holds a grain has it. Sets a bit in
+/// `pending` for each grain that is anywhere, and counts those of each segment.
+pub(super) fn find_all(
+    tables: &[Table],
+    parts: &Parts,
+    pending: &[AtomicU64],
+    segments: &[AtomicU64],
+    threads: usize,
+) -> Vec<Found> {
+    let next = AtomicUsize::new(0);
+    let find = || {
+        let mut found = Vec::new();
+        loop {
+            let part = next.fetch_add(1, Relaxed);
+            if part >= parts.count {
+                return found;
+            }
+            found.push((part, find_newest(tables, parts, part, pending, segments)));
+        }
+    };
+    let find = &find;
+    let mut found: Vec<_> = std::thread::scope(|scope| {
+        let spawn = || std::thread::Builder::new().spawn_scoped(scope, find).ok();
+        let helpers: Vec<_> = (1..threads).filter_map(|_| spawn()).collect();
+        let own = find();
+        let theirs = helpers
+            .into_iter()
+            .map(|helper| helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        theirs.chain([own]).flatten().collect()
+    });
+    found.sort_unstable_by_key(|(part, _)| *part);
+    found.into_iter().map(|(_, found)| found).collect()
+}
+
+fn find_newest(
+    tables: &[Table],
+    parts: &Parts,
+    part: usize,
+    pending: &[AtomicU64],
+    segments: &[AtomicU64],
+) -> Found {
+    let grains = parts.grains(part);
+    let first_word = (grains.start / WORD_GRAINS) as usize;
+    let end_word = pending.len().min((grains.end / WORD_GRAINS) as usize);
+    let pending = &pending[first_word..end_word];
+    let block_words_shift = parts.block_shift - WORD_GRAINS.trailing_zeros();
+    let blocks = pending.len().div_ceil(1 << block_words_shift);
+    let mut sources = Sources { last: vec![(0, 0); blocks], entries: Vec::new() };
+    for (number, table) in (0..).zip(tables) {
+        let mut found = 0;
+        table.share(part).for_each_from_the_end(|piece, won| {
+            for (word, mask) in words(piece.run) {
+                // No other thread has this word. Whether there is anything new cannot be foreseen, so no branch asks.
+                let inside = word - first_word;
+                let known = pending[inside].load(Relaxed);
+                pending[inside].store(known | mask, Relaxed);
+                sources.enter(inside >> block_words_shift, number);
+                let (new, first) = (mask & !known, u64::from(mask.trailing_zeros()));
+                won.set(word as u64 * WORD_GRAINS + first - piece.run.grain, new >> first);
+                found += u64::from(new.count_ones());
+            }
+        });
+        if found > 0 {
+            segments[table.frame.segment as usize].fetch_add(found, Relaxed);
+        }
+    }
+    let blocks = pending
+        .chunks(1 << block_words_shift)
+        .map(|words| words.iter().map(|bits| bits.load(Relaxed).count_ones()).sum())
+        .collect();
+    Found { sources, blocks }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use rand::{Rng, SeedableRng};
+    use rand_xoshiro::Xoshiro256PlusPlus as Random;
+
+    use super::super::table::Cursor;
+    use super::*;
+    use crate::format::Extent;
+    use crate::geometry::{BLOCK_BYTES, GRAIN_SHIFT_BARRIER, GRAIN_SHIFT_TRAP, Geometry};
+    use crate::recover::Frame;
+    use crate::sys::Arena;
+
+    /// Segment and place of each grain's newest copy.
+    type Winners = BTreeMap<u64, (u32, u64)>;
+
+    fn extents(random: &mut Random, grains: u64) -> Vec<Extent> {
+        let longest = [1, 3, 70, 3000][random.random_range(0..4)];
+        let one = |_| {
+            let len = random.random_range(1..=longest).min(grains);
+            Extent { grain: random.random_range(0..=grains - len), len }
+        };
+        (0..200).map(one).collect()
+    }
+
+    #[test]
+    fn what_is_found_agrees_with_a_look_at_each_grain() {
+        let mut arena = Arena::default();
+        for seed in 0..60 {
+            let mut random = Random::seed_from_u64(seed);
+            let shift = [GRAIN_SHIFT_BARRIER, GRAIN_SHIFT_TRAP][seed as usize % 2];
+            let region_bytes = random.random_range(1..100) * BLOCK_BYTES;
+            let geometry = Geometry::new(region_bytes, shift, None, 4).unwrap();
+            let (parts, grains) = (Parts::of(&geometry, region_bytes), region_bytes >> shift);
+            let mut expected = Winners::new();
+            let mut tables = Vec::new();
+            for segment in 0..12 {
+                let extents = extents(&mut random, grains);
+                let mut own = Winners::new();
+                let all = extents.iter().flat_map(|extent| extent.grain..extent.grain + extent.len);
+                all.zip(0..).for_each(|(grain, place)| _ = own.insert(grain, (segment, place)));
+                // The first table is the newest; in it, the last copy.
+                own.iter().for_each(|(grain, copy)| _ = expected.entry(*grain).or_insert(*copy));
+                let (frame, none) = (Frame::in_segment(segment), Box::default());
+                let extents = extents.iter().copied();
+                let table =
+                    Table::new(frame, &parts, extents, none, Box::default(), &mut arena).unwrap();
+                tables.push(table);
+            }
+            let words = grains.div_ceil(WORD_GRAINS) as usize;
+            let pending: Vec<_> = (0..words).map(|_| AtomicU64::new(0)).collect();
+            let segments: Vec<_> = (0..12).map(|_| AtomicU64::new(0)).collect();
+            let found = find_all(&tables, &parts, &pending, &segments, 2);
+
+            let (mut by_window, mut by_block) = (Winners::new(), Winners::new());
+            for (number, table) in tables.iter().enumerate() {
+                let mut live = 0;
+                for part in 0..parts.count {
+                    let mut cursor = Cursor::default();
+                    let mut from = 0;
+                    while from < 1 << 20 {
+                        let to = from + random.random_range(1..5000);
+                        table.share(part).for_each_winner(&mut cursor, from..to, |piece| {
+                            live += piece.run.len;
+                            enter(&mut by_window, number, piece.run, piece.place);
+                        });
+                        from = to;
+                    }
+                }
+                assert_eq!(segments[number].load(Relaxed), live, "seed {seed}");
+            }
+            let mut block = 0;
+            for (part, found) in found.iter().enumerate() {
+                for (inside, grains) in found.blocks.iter().enumerate() {
+                    let before = by_block.len();
+                    for number in found.sources.of(inside) {
+                        let share = tables[number as usize].share(part);
+                        share.for_each_winner_of(block, |piece| {
+                            enter(&mut by_block, number as usize, piece.run, piece.place);
+                        });
+                    }
+                    assert_eq!(by_block.len() - before, *grains as usize, "seed {seed}");
+                    block += 1;
+                }
+            }
+            assert!(by_window == expected && by_block == expected, "seed {seed}");
+            for grain in 0..grains {
+                let bit = pending[(grain / 64) as usize].load(Relaxed) >> (grain % 64) & 1;
+                assert_eq!(bit == 1, expected.contains_key(&grain), "seed {seed}");
+            }
+        }
+    }
+
+    fn enter(winners: &mut Winners, table: usize, run: Extent, place: u64) {
+        for (grain, place) in (run.grain..run.grain + run.len).zip(place..) {
+            assert_eq!(winners.insert(grain, (table as u32, place)), None, "grain {grain} twice");
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! The table of a frame, cut into pieces and sorted by where in the region they belong.
+//!
+//! A region has *parts*, runs of blocks so small that what is kept about one stays in a processor's cache, where all
+//! frames' pieces of it are looked at one after the other. A piece lies in one block. Within a part, pieces keep the
+//! order of the frame: the later copy is the newer one, and lies behind.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use rustix::io::Errno;
+
+use crate::append::runs;
+use crate::format::{CHECK_BYTES, CHUNK_BYTES, Extent};
+use crate::geometry::{BLOCK_BYTES, Geometry, WORD_GRAINS};
+use crate::recover::Frame;
+use crate::sys::{Arena, Words};
+
+/// Grains of a part as a power of two: a bit for each in half of the smaller second-level caches.
+const PART_SHIFT: u32 = 21;
+/// Most parts, as a power of two, while a packed piece can tell the grains of one apart.
+const PARTS_SHIFT_MAX: u32 = 8;
+/// Fewest, where blocks allow it: threads share them.
+const PARTS_SHIFT_MIN: u32 = 4;
+/// Bits of a packed piece: grain in the part, place in the frame, length.
+const GRAIN_BITS: u32 = 27;
+const PLACE_BITS: u32 = 26;
+const LEN_BITS: u32 = 11;
+const LEN_MASK: u64 = (1 << LEN_BITS) - 1;
+const _: () = assert!(GRAIN_BITS + PLACE_BITS + LEN_BITS == 64);
+const _: () = assert!(BLOCK_BYTES >> crate::geometry::GRAIN_SHIFT_BARRIER < 1 << LEN_BITS);
+const _: () = assert!(u32::MAX >> crate::geometry::GRAIN_SHIFT_BARRIER < 1 << PLACE_BITS);
+
+/// How a region is divided.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Parts {
+    /// Log2 of the grains of a block or, in trap mode, of the blocks of a bitmap word.
+    pub block_shift: u32,
+    /// Log2 of a part's grains.
+    shift: u32,
+    /// Parts there are.
+    pub count: usize,
+}
+
+impl Parts {
+    pub fn of(geometry: &Geometry, region_bytes: u64) -> Self {
+        let grains = region_bytes >> geometry.grain_shift;
+        let block_grains = BLOCK_BYTES.max(geometry.word_bytes()) >> geometry.grain_shift;
+        let block_shift = block_grains.trailing_zeros();
+        let whole = grains.max(1).next_power_of_two().trailing_zeros();
+        let shift = whole.saturating_sub(PARTS_SHIFT_MIN).clamp(block_shift, PART_SHIFT);
+        let shift = shift.max(whole.saturating_sub(PARTS_SHIFT_MAX)).min(GRAIN_BITS);
+        let count = grains.div_ceil(1 << shift) as usize;
+        Self { block_shift, shift, count }
+    }
+
+    /// The part that has a block.
+    pub fn of_block(&self, block: u64) -> usize {
+        (block >> (self.shift - self.block_shift)) as usize
+    }
+
+    /// Grains of a part; of the last one some may not exist.
+    pub fn grains(&self, part: usize) -> Range<u64> {
+        (part as u64) << self.shift..(part as u64 + 1) << self.shift
+    }
+
+    /// Calls `f` with each piece of these extents and the part it belongs to, in the order of the frame.
+    #[inline]
+    fn for_each_piece(
+        &self,
+        extents: impl Iterator<Item = Extent>,
+        mut f: impl FnMut(usize, Piece),
+    ) {
+        let block_grains = 1 << self.block_shift;
+        let mut place = 0;
+        for Extent { mut grain, mut len } in extents {
+            while len > 0 {
+                let here = len.min(block_grains - grain % block_grains);
+                let piece = Piece { run: Extent { grain, len: here }, place };
+                f((grain >> self.shift) as usize, piece);
+                (grain, len, place) = (grain + here, len - here, place + here);
+            }
+        }
+    }
+
+    #[inline]
+    fn pack(&self, piece: Piece) -> u64 {
+        let grain = piece.run.grain & ((1 << self.shift) - 1);
+        (grain << PLACE_BITS | piece.place) << LEN_BITS | piece.run.len
+    }
+
+    #[inline]
+    fn unpack(&self, part: usize, packed: u64) -> Piece {
+        let grain = (part as u64) << self.shift | packed >> (PLACE_BITS + LEN_BITS);
+        let place = packed >> LEN_BITS & ((1 << PLACE_BITS) - 1);
+        Piece { run: Extent { grain, len: packed & LEN_MASK }, place }
+    }
+}
+
+/// Some of an extent, all in one block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub run: Extent,
+    /// Grains before it in the frame's payload as it is in memory.
+    pub place: u64,
+}
+
+impl Piece {
+    /// What of it has these places.
+    #[inline]
+    pub fn within(&self, places: &Range<u64>) -> Option<Self> {
+        let from = self.place.max(places.start);
+        let to = (self.place + self.run.len).min(places.end);
+        let len = to.checked_sub(from).filter(|len| *len > 0)?;
+        let run = Extent { grain: self.run.grain + (from - self.place), len };
+        Some(Self { run, place: from })
+    }
+}
+
+/// A frame whose table was read and verified.
+pub(crate) struct Table {
+    pub frame: Frame,
+    /// Checksums of the stored payload's blocks.
+    pub sums: Box<[u64]>,
+    /// Where each chunk ends in the stored payload; none unless it is compressed.
+    pub chunk_ends: Box<[u32]>,
+    parts: Parts,
+    pieces: Words,
+    /// A bit for each grain of each piece: the newest copy. Each part's begin with a word of their own.
+    won: Words,
+    starts: Box<[Start]>,
+}
+
+/// What comes before a part in a table.
+#[derive(Debug, Clone, Copy, Default)]
+struct Start {
+    pieces: u32,
+    won_words: u32,
+}
+
+/// A table's pieces of one part.
+pub(super) struct Share<'t> {
+    parts: Parts,
+    part: usize,
+    pieces: &'t [AtomicU64],
+    won: &'t [AtomicU64],
+}
+
+/// How far a share was walked through.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Cursor {
+    piece: usize,
+    /// Grains of the pieces before.
+    grains: u64,
+}
+
+impl Table {
+    /// `extents`: checked, in the order of their bytes.
+    pub fn new(
+        frame: Frame,
+        parts: &Parts,
+        extents: impl Iterator<Item = Extent> + Clone,
+        sums: Box<[u64]>,
+        chunk_ends: Box<[u32]>,
+        arena: &mut Arena,
+    ) -> Result<Self, Errno> {
+        let mut counts = vec![(0u32, 0u64); parts.count];
+        parts.for_each_piece(extents.clone(), |part, piece| {
+            let (pieces, grains) = &mut counts[part];
+            *pieces += 1;
+            *grains += piece.run.len;
+        });
+        let mut starts = vec![Start::default(); parts.count + 1];
+        for (part, (pieces, grains)) in counts.iter().enumerate() {
+            let before = starts[part];
+            starts[part + 1] = Start {
+                pieces: before.pieces + pieces,
+                won_words: before.won_words + grains.div_ceil(WORD_GRAINS) as u32,
+            };
+        }
+        let all = starts[parts.count];
+        let (sorted, won) = (arena.take(all.pieces as usize)?, arena.take(all.won_words as usize)?);
+        let mut next: Vec<u32> = starts.iter().map(|start| start.pieces).collect();
+        let words = sorted.get();
+        parts.for_each_piece(extents, |part, piece| {
+            words[next[part] as usize].store(parts.pack(piece), Relaxed);
+            next[part] += 1;
+        });
+        let (pieces, starts) = (sorted, starts.into());
+        Ok(Self { frame, sums, chunk_ends, parts: *parts, pieces, won, starts })
+    }
+
+    pub(super) fn share(&self, part: usize) -> Share<'_> {
+        let (from, to) = (self.starts[part], self.starts[part + 1]);
+        Share {
+            parts: self.parts,
+            part,
+            pieces: &self.pieces.get()[from.pieces as usize..to.pieces as usize],
+            won: &self.won.get()[from.won_words as usize..to.won_words as usize],
+        }
+    }
+
+    /// Bytes of payload, as it is in memory, that are verified or decoded together.
+    pub(super) fn unit_bytes(&self) -> usize {
+        if self.frame.is_compressed() { CHUNK_BYTES } else { CHECK_BYTES }
+    }
+
+    /// Where some of these lie in the payload as stored.
+    pub(super) fn stored(&self, units: Range<usize>) -> Range<usize> {
+        if !self.frame.is_compressed() {
+            return units.start * CHECK_BYTES..(units.end * CHECK_BYTES).min(self.frame.payload());
+        }
+        let end = |chunk: usize| self.chunk_ends[chunk] as usize;
+        units.start.checked_sub(1).map_or(0, end)..end(units.end - 1)
+    }
+}
+
+impl Share<'_> {
+    /// Calls `f` with each piece, the last one first, and a place to note which of its grains have won.
+    pub fn for_each_from_the_end(&self, mut f: impl FnMut(Piece, Won<'_>)) {
+        let pieces = || self.pieces.iter().map(|packed| packed.load(Relaxed));
+        let mut at: u64 = pieces().map(|packed| packed & LEN_MASK).sum();
+        for packed in pieces().rev() {
+            let piece = self.parts.unpack(self.part, packed);
+            at -= piece.run.len;
+            f(piece, Won { words: self.won, at });
+        }
+    }
+
+    /// Calls `f` with each run of grains that have won and whose places are within `places`, in the order of the
+    /// frame, from `cursor` on; leaves it at the first piece that reaches beyond.
+    pub fn for_each_winner(
+        &self,
+        cursor: &mut Cursor,
+        places: Range<u64>,
+        mut f: impl FnMut(Piece),
+    ) {
+        while let Some(packed) = self.pieces.get(cursor.piece) {
+            let piece = self.parts.unpack(self.part, packed.load(Relaxed));
+            self.for_each_run(piece.within(&places), piece, cursor.grains, &mut f);
+            if piece.place + piece.run.len > places.end {
+                return;
+            }
+            cursor.piece += 1;
+            cursor.grains += piece.run.len;
+        }
+    }
+
+    /// The same for one block of the part, and all of the frame.
+    pub fn for_each_winner_of(&self, block: u64, mut f: impl FnMut(Piece)) {
+        let shift = PLACE_BITS + LEN_BITS + self.parts.block_shift;
+        let inside = block - (self.parts.grains(self.part).start >> self.parts.block_shift);
+        let mut grains = 0;
+        for packed in self.pieces {
+            let packed = packed.load(Relaxed);
+            if packed >> shift == inside {
+                let piece = self.parts.unpack(self.part, packed);
+                self.for_each_run(Some(piece), piece, grains, &mut f);
+            }
+            grains += packed & LEN_MASK;
+        }
+    }
+
+    /// Those of `some` of a piece's grains. `grains`: of the pieces before.
+    #[inline]
+    fn for_each_run(
+        &self,
+        some: Option<Piece>,
+        piece: Piece,
+        grains: u64,
+        f: &mut impl FnMut(Piece),
+    ) {
+        let Some(Piece { run, place }) = some else { return };
+        for from in (0..run.len).step_by(WORD_GRAINS as usize) {
+            let at = grains + place - piece.place + from;
+            let won = Won { words: self.won, at }.get((run.len - from).min(WORD_GRAINS));
+            for found in runs(0, won) {
+                let before = from + found.grain;
+                let run = Extent { grain: run.grain + before, len: found.len };
+                f(Piece { run, place: place + before });
+            }
+        }
+    }
+}
+
+/// The bits of a share from one on.
+pub(super) struct Won<'t> {
+    words: &'t [AtomicU64],
+    at: u64,
+}
+
+impl Won<'_> {
+    /// Sets those of `bits`, the first of which is number `from`. Only one thread does, for a part.
+    pub fn set(&self, from: u64, bits: u64) {
+        let (word, shift) = self.place(from);
+        let or = |word: usize, bits: u64| {
+            let old = self.words[word].load(Relaxed);
+            self.words[word].store(old | bits, Relaxed);
+        };
+        or(word, bits << shift);
+        let beyond = bits.checked_shr(64 - shift).unwrap_or(0);
+        if beyond != 0 {
+            or(word + 1, beyond);
+        }
+    }
+
+    /// The first `len` of them, at most 64.
+    fn get(&self, len: u64) -> u64 {
+        let (word, shift) = self.place(0);
+        let mut bits = self.words[word].load(Relaxed) >> shift;
+        if u64::from(shift) + len > 64 {
+            bits |= self.words[word + 1].load(Relaxed) << (64 - shift);
+        }
+        bits & crate::announce::mask(0, len)
+    }
+
+    fn place(&self, from: u64) -> (usize, u32) {
+        let at = self.at + from;
+        ((at / 64) as usize, (at % 64) as u32)
+    }
+}
