@@ -69,8 +69,8 @@ impl Summary {
                 prefetch(std::ptr::from_ref(next).cast());
             });
             let mut is_clean = first == begin && end <= to;
-            for word in first..end.min(to) {
-                let bits = bitmap[word].load(Relaxed);
+            for (word, bits) in (first..).zip(&bitmap[first..end.min(to)]) {
+                let bits = bits.load(Relaxed);
                 if bits != 0 {
                     is_clean = false;
                     if !f(word, bits) {
