@@ -56,7 +56,7 @@ pub(crate) struct Appender {
     pub free_segments: VecDeque<u32>,
     /// Free segments that ordinary appends must leave.
     pub reserve_segments: u32,
-    /// Most bytes of a frame: smaller than a segment when the budget is small.
+    /// Most bytes of a frame: no more than a buffer holds, and fewer when the budget is small.
     pub frame_bytes_max: u64,
     current: Option<(u32, u64)>,
     /// Segments that were full until their last frame turned out shorter, and where they go on.

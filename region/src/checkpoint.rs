@@ -193,6 +193,7 @@ mod tests {
         region.commit_group().unwrap();
         assert!(!is_committed(), "a group commit frees no segments; a checkpoint must follow");
     }
+
     #[test]
     fn a_group_commit_makes_durable_what_was_cleaned_before_it_too() {
         let lost = |planted| {

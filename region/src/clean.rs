@@ -332,15 +332,11 @@ impl Cleaner {
         appender.closed.pop_back();
         drop(appender);
         let (buffer, at) = self.seal(core, number);
-        let began_ns = if self.observed.is_watching() { core.clock.now_ns() } else { 0 };
+        // Its time says nothing about a device flush, which may be much dearer: `observed` is not told.
         // SAFETY: a closed frame that was taken out is the cleaner's, whose lock is held.
         let bytes = unsafe { buffer.stored_mut(len as usize) };
         core.device.write_durable_at(at, bytes).map_err(|error| core.latch(&error))?;
         Counters::add(&core.stats.device_flushes, 1);
-        if self.observed.is_watching() {
-            // The write itself adds little.
-            self.observed.flushed(len, core.clock.now_ns().saturating_sub(began_ns));
-        }
         self.settle(core, &[number]);
         core.appender.lock().free_buffers.push(number);
         Ok(true)

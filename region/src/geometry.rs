@@ -30,7 +30,7 @@ pub struct Geometry {
     pub segment_bytes: u64,
     /// Most segments the log may have.
     pub segments_max: u32,
-    /// Frame buffers in shared memory, each of one segment's size.
+    /// Frame buffers in shared memory, each of the size of the longest frame.
     pub buffers: u32,
 }
 

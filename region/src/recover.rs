@@ -1,12 +1,12 @@
 //! From an image to the ledger: the newest commit's segments, newest frame first.
 //!
 //! A grain is at home in the newest frame that holds it; older copies are never read. Payload is left to
-//! [`crate::load`], but for frames of the tail, which must be known to be whole. Everything the commit names must be there and whole; what follows it counts only as far as a
-//! contiguous run of whole frames that ends in a group commit.
+//! [`crate::load`], but for frames of the tail, which must be known to be whole. Everything the commit names must be
+//! there and whole; what follows it counts only as far as a contiguous run of whole frames that ends in a group commit.
 
-use std::sync::atomic::AtomicUsize;
 mod parse;
 
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::*;
 
 use perdura_media::Device;

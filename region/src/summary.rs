@@ -63,6 +63,9 @@ impl Summary {
             && let Some(group) = self.marked_from(at >> self.group_shift)
         {
             let (begin, end) = (group << self.group_shift, (group + 1) << self.group_shift);
+            if begin >= to {
+                return;
+            }
             let first = at.max(begin);
             // Writers change most of it between one sweep and the next: it comes from their processors' caches.
             bitmap[begin..].iter().skip(end - begin).step_by(8).take(2).for_each(|next| {
@@ -153,7 +156,16 @@ mod tests {
                 summary.mark_held(word);
                 dirty.push(word);
                 dirty.sort_unstable();
-                for (from, to) in [(0, words), (word, words), (0, word), (word, word + 1)] {
+                let between = (word + words / 2) % words;
+                for (from, to) in [
+                    (0, words),
+                    (word, words),
+                    (0, word),
+                    (word, word + 1),
+                    // Ends where nothing is marked.
+                    (0, between),
+                    (between, words),
+                ] {
                     let expected: Vec<_> =
                         dirty.iter().copied().filter(|word| (from..to).contains(word)).collect();
                     assert_eq!(seen(&summary, &bitmap, from, to), expected, "{from}..{to}");

@@ -127,12 +127,14 @@ pub(crate) struct Table {
     pieces: Words,
     /// A bit for each grain of each piece: the newest copy. Each part's begin with a word of their own.
     won: Words,
+    /// Of the parts it has pieces of, and behind the last: a small frame has few.
     starts: Box<[Start]>,
 }
 
 /// What comes before a part in a table.
 #[derive(Debug, Clone, Copy, Default)]
 struct Start {
+    part: u32,
     pieces: u32,
     won_words: u32,
 }
@@ -173,6 +175,7 @@ impl Table {
         for (part, (pieces, grains)) in counts.iter().enumerate() {
             let before = starts[part];
             starts[part + 1] = Start {
+                part: part as u32 + 1,
                 pieces: before.pieces + pieces,
                 won_words: before.won_words + grains.div_ceil(WORD_GRAINS) as u32,
             };
@@ -185,12 +188,15 @@ impl Table {
             words[next[part] as usize].store(parts.pack(piece), Relaxed);
             next[part] += 1;
         });
-        let (pieces, starts) = (sorted, starts.into());
+        let has_pieces = |start: &Start| counts.get(start.part as usize).is_none_or(|of| of.0 > 0);
+        let (pieces, starts) = (sorted, starts.into_iter().filter(has_pieces).collect());
         Ok(Self { frame, sums, chunk_ends, parts: *parts, pieces, won, starts })
     }
 
     pub(super) fn share(&self, part: usize) -> Share<'_> {
-        let (from, to) = (self.starts[part], self.starts[part + 1]);
+        let at = self.starts.partition_point(|start| (start.part as usize) < part);
+        let from = self.starts[at];
+        let to = if from.part as usize == part { self.starts[at + 1] } else { from };
         Share {
             parts: self.parts,
             part,
