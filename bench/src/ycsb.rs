@@ -175,6 +175,14 @@ impl YcsbSettings {
         }
     }
 
+    /// Lanes of an embedded store: threads wait for each other where they meet on one, and the hash map that it is put
+    /// beside has 256 mutexes. No more than a given memory has room for.
+    fn lanes(&self, setup: &Setup) -> u64 {
+        let lanes = LANES_PER_THREAD * self.threads.clamp(1, LANES_THREADS_MAX) as u64;
+        let most = setup.memory_bytes.map_or(u64::MAX, |bytes| bytes / LANE_BYTES);
+        lanes.min(most.max(1)) + 1
+    }
+
     /// Memory of a side: records with their slack, an index, and a part of a span for each shard and size.
     fn memory_bytes(&self, setup: &Setup) -> u64 {
         let records = self.records + self.new_records();
@@ -182,7 +190,8 @@ impl YcsbSettings {
             return ArrayTarget::memory_bytes(&self.layout, records).max(REGION_MIN_BYTES);
         }
         let needed = records * (self.layout.record_bytes() + RECORD_OVERHEAD_BYTES) * 3 / 2;
-        setup.memory_bytes.unwrap_or((needed + MEMORY_FLOOR_BYTES).next_multiple_of(1 << 20))
+        let needed = needed + MEMORY_FLOOR_BYTES + self.lanes(setup) * LANE_BYTES;
+        setup.memory_bytes.unwrap_or(needed.next_multiple_of(1 << 20))
     }
 
     /// What of this is told with a result.
@@ -238,7 +247,7 @@ impl YcsbSettings {
             recency: side.recency,
             compression: side.compression,
             seed: self.seed,
-            lanes: Some((LANES_PER_THREAD * self.threads.min(LANES_THREADS_MAX) + 1) as u16),
+            lanes: Some(self.lanes(setup) as u16),
             ..Config::new(memory_bytes, budget_bytes)
         };
         StoreOptions {
@@ -264,10 +273,11 @@ impl Place {
 
 const RATE_GUESS: f64 = 500_000.0;
 const RECORD_OVERHEAD_BYTES: u64 = 96;
-/// Lanes of an embedded store (a hash map has as many mutexes): threads wait for each other where they meet on one.
-const LANES_PER_THREAD: usize = 128;
+const LANES_PER_THREAD: u64 = 128;
 /// Threads for which more lanes are made.
 const LANES_THREADS_MAX: usize = 7;
+/// A lane's own block, and spans begun for a few sizes.
+const LANE_BYTES: u64 = 6 * 64 * 1024;
 const MEMORY_FLOOR_BYTES: u64 = 64 << 20;
 const REST_LOOK_EVERY: Duration = Duration::from_millis(20);
 const REST_WITHIN: Duration = Duration::from_secs(1);

@@ -273,6 +273,10 @@ impl<'h> Lane<'h> {
         if pending.is_empty() {
             return (0, None);
         }
+        for &(start, spans) in &pending {
+            // What its objects shared was left dirty when each was freed.
+            self.guard.drop_dirty(start * SPAN_BYTES, u64::from(spans) * SPAN_BYTES);
+        }
         let outcome = self.heap.return_spans(&mut self.guard, &mut pending);
         self.state_mut().pending = pending;
         outcome

@@ -190,9 +190,9 @@ impl<'a> Serve<'a> {
     /// or each would be a group of its own; a lone one is answered without delay.
     fn wait(&mut self, happened: &mut Vec<Event>) -> Result<(), ServeError> {
         let committed = std::mem::take(&mut self.committed);
-        let committed = if committed > 1 { committed } else { 0 };
         let is_news = self.group.call_me();
         let timeout_ns = if is_news { 0 } else { self.timeout_ns() };
+        let committed = if committed > 1 && timeout_ns > 0 { committed } else { 0 };
         self.events.wait(timeout_ns, committed, happened)?;
         self.group.awake();
         Ok(())

@@ -51,7 +51,8 @@ pub(crate) fn bucket_at(word: impl Fn(u64) -> u64, load: impl Fn(u64) -> u64, bu
     }
     let shift = PIECE_SHIFTS[segment];
     let piece = load(at - IN_PIECES + (index >> shift) * 8);
-    piece + (index & ((1 << shift) - 1)) * BUCKET_BYTES
+    // Looking ahead without the lane may find anything there; it asks no further.
+    piece.wrapping_add((index & ((1 << shift) - 1)) * BUCKET_BYTES)
 }
 
 /// Makes the memory of the bucket after the last, if it has none. False: there is none to be had.
