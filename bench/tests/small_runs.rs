@@ -75,6 +75,16 @@ fn measure(settings: &YcsbSettings) -> YcsbResult {
 }
 
 #[test]
+fn few_records_have_room_for_the_lanes_of_many_threads() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = setup(dir.path(), TrackingKind::Barrier);
+    for memory_bytes in [None, Some(64 << 20)] {
+        let place = Place::Embedded(Setup { memory_bytes, ..setup.clone() });
+        measure(&YcsbSettings { threads: 8, ..settings("a", place, RecordKind::Hash) });
+    }
+}
+
+#[test]
 fn all_workloads_on_the_embedded_store() {
     let dir = tempfile::tempdir().unwrap();
     for letter in ["a", "b", "c", "d", "e", "f"] {
