@@ -85,7 +85,9 @@ impl<'p> Crew<'p> {
                 plan,
                 session: target.session(plan.pipeline)?,
                 chooser: chooser.clone(),
-                random: Random::seed_from_u64(seed.wrapping_add(thread as u64 * STREAM_STRIDE)),
+                random: Random::seed_from_u64(
+                    seed.wrapping_add((thread as u64).wrapping_mul(STREAM_STRIDE)),
+                ),
                 key: Vec::new(),
                 values: Vec::new(),
                 tally: Tally::default(),
