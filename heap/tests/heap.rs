@@ -289,6 +289,34 @@ fn small_objects_share_grains_and_keep_their_bytes() {
 }
 
 #[test]
+fn what_small_objects_shared_is_not_dirty_any_more_when_their_run_goes_back() {
+    let device = SimDevice::new(0, 1);
+    let heap = rebuilt(region(&device, 3));
+    heap.region().checkpoint().unwrap();
+    let dirty_bytes = || heap.region().used_bytes();
+    let before = dirty_bytes();
+    for bytes in [20, 70, 90, 140, 200] {
+        let objects: Vec<u64> = (0..5_000)
+            .map(|_| {
+                let filled = run(&heap, |op| {
+                    let object = op.alloc(LANE, bytes)?;
+                    op.fill(LANE, object, bytes as usize, None)?.fill(1);
+                    Ok(object)
+                });
+                filled.unwrap()
+            })
+            .collect();
+        let full = dirty_bytes();
+        assert!(full > before + 100_000, "{bytes} B: {full}");
+        objects.into_iter().for_each(|object| heap.lock(LANE).free_unreached(object));
+        heap.reclaim();
+        // What is kept of a lane's begun runs, and the table of spans.
+        let left = dirty_bytes() - before;
+        assert!(left <= 2 * 65_536 + 4_096, "{bytes} B: {left} B of {full} left");
+    }
+}
+
+#[test]
 fn a_heap_of_whole_grains_is_opened_and_raised_and_a_newer_one_refused() {
     const AT_VERSION: u64 = 8;
     let device = SimDevice::new(0, 9);

@@ -21,7 +21,7 @@ use crate::sys::prefetch;
 
 /// Credit taken from the budget at a time, at most, so that most writes touch only their lane.
 const CREDIT_CHUNK_BYTES: u64 = 4096;
-/// As many lines as a core can wait for at once.
+/// A kilobyte with its key and header; of more the rest follows by itself.
 const FILLED_AHEAD_BYTES: u64 = 20 * 64;
 
 /// What a writer must wait for, with no lane held (see [`crate::Region::satisfy`]), before it tries again.

@@ -319,8 +319,8 @@ impl Cleaner {
     /// takes a device flush. Returns whether it did.
     pub(crate) fn write_single(&mut self, core: &Core) -> Result<bool, RegionError> {
         let mut appender = core.appender.lock();
-        let is_single = appender.closed.len() == 1 && self.on_device.is_empty();
-        let is_single = is_single && self.written.is_empty();
+        let others = self.on_device.len() + self.written.len();
+        let is_single = appender.closed.len() == 1 && others == 0;
         if !is_single && core.planted != Planted::SingleAlways {
             return Ok(false);
         }

@@ -1,7 +1,8 @@
 //! Replies that wait for a group commit (`durability = fsync`).
 //!
-//! The loop executes while a commit is on its way, but for one of few writes, which it makes itself; what it executes meanwhile is the next group. A turn's end orders
-//! the group that it has filled, so a turn's writes go together; so do all ordered while a commit was on its way.
+//! The loop executes while a commit is on its way, but for one of few writes, which it makes itself; what it executes
+//! meanwhile is the next group. A turn's end orders the group that it has filled, so a turn's writes go together; so do
+//! all ordered while a commit was on its way.
 //!
 //! Invariants:
 //! - A reply to a write, and every reply made after it, to anybody and to reads too, is sent only after a commit that
