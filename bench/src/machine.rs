@@ -1,5 +1,6 @@
 //! Where and with what a result was measured: a figure without it cannot be compared with anything.
 
+use std::path::Path;
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
@@ -60,6 +61,15 @@ impl Machine {
 /// Memory that can be had without pushing anything out, bytes.
 pub fn memory_available_bytes() -> Option<u64> {
     kib_of("MemAvailable:")
+}
+
+/// Disk space that can be had in a directory, or in the one above it that exists, bytes.
+pub fn disk_available_bytes(dir: &Path) -> Option<u64> {
+    let stat = dir.ancestors().find_map(|dir| {
+        let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+        rustix::fs::statvfs(dir).ok()
+    })?;
+    Some(stat.f_bavail * stat.f_frsize)
 }
 
 /// Processor time of this process, nanoseconds.
@@ -124,6 +134,15 @@ mod tests {
         assert!(process_cpu_ns() > before);
         assert!(cpu_ns_of(std::process::id()).is_some());
         assert_eq!(cpu_ns_of(u32::MAX), None);
+    }
+
+    #[test]
+    fn disk_space_is_that_of_the_folder_above_while_there_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let here = disk_available_bytes(dir.path()).unwrap();
+        let to_be = disk_available_bytes(&dir.path().join("not/yet")).unwrap();
+        assert!(here > 0 && to_be.abs_diff(here) < here / 2, "{here}, {to_be}");
+        assert!(disk_available_bytes(Path::new("not/yet")).is_some());
     }
 
     #[test]

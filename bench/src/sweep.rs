@@ -8,7 +8,7 @@ use std::time::Duration;
 use perdura_region::{TrackingKind, TrapKind};
 use serde::{Deserialize, Serialize};
 
-use crate::machine::{Machine, memory_available_bytes};
+use crate::machine::{Machine, disk_available_bytes, memory_available_bytes};
 use crate::report::YcsbResult;
 use crate::target::{ArrayTarget, TargetError};
 use crate::workload::Workload;
@@ -26,6 +26,10 @@ const BUDGET_OF_CAUSES: f64 = 11.0;
 const THINK: Duration = Duration::from_micros(8);
 /// Part of the memory available that the larger stores may take, both sides together.
 const MEMORY_SHARE: f64 = 0.7;
+/// Part of the free disk space that their images may take.
+const DISK_SHARE: f64 = 0.9;
+/// An image in multiples of its memory: the log's capacity, and the reserve for a budget of all data.
+const IMAGE_TIMES: f64 = 4.0;
 
 /// What to sweep.
 #[derive(Debug, Clone)]
@@ -36,7 +40,7 @@ pub struct SweepSettings {
     pub workloads: Vec<Workload>,
     /// Budgets, percent of the data.
     pub budgets: Vec<f64>,
-    /// Records of the larger size; `None`: as many as the memory available holds; 0: no larger size.
+    /// Records of the larger size; `None`: as many as the memory and the disk space available hold; 0: no larger size.
     pub larger_records: Option<u64>,
 }
 
@@ -135,9 +139,12 @@ fn causes(base: &YcsbSettings, progress: Progress<'_>) -> Result<Vec<YcsbResult>
     [as_set_up, trapped].iter().map(|settings| run(settings, &told)).collect()
 }
 
-/// Records for two stores in the memory available, with the log's own buffers left aside.
+/// Records for two stores in the memory available, with the log's own buffers left aside, and their images on the disk.
 fn records_that_fit(base: &YcsbSettings) -> u64 {
-    let available = memory_available_bytes().unwrap_or(0) as f64 * MEMORY_SHARE / 2.0;
+    let memory = memory_available_bytes().unwrap_or(0) as f64 * MEMORY_SHARE;
+    let disk = base.place.setup().and_then(|setup| disk_available_bytes(&setup.dir));
+    let on_disk = disk.map_or(f64::INFINITY, |bytes| bytes as f64 * DISK_SHARE / IMAGE_TIMES);
+    let available = memory.min(on_disk) / 2.0;
     let per_record = match base.place {
         Place::Array(_) => ArrayTarget::memory_bytes(&base.layout, 1 << 20) as f64 / 1048576.0,
         // As much as a store is given for a record.

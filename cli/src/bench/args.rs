@@ -174,7 +174,7 @@ pub struct YcsbArgs {
     #[arg(long, value_name = "PERCENT,...", requires = "html")]
     pub budgets: Option<String>,
     /// Records of the sweep's larger size; 0: one size only [default: what two stores can have of the memory
-    /// that is free].
+    /// and the disk space that are free].
     #[arg(long, value_name = "N", requires = "html")]
     pub larger_records: Option<u64>,
     /// Draw the page from what an earlier sweep wrote with --json, and measure nothing.
