@@ -112,9 +112,15 @@ fn a_warning_does_not_wait_for_a_write_that_waits_for_budget() {
     let mut server = Server::start(dir.path(), &settings);
     let mut client = server.client();
     assert_eq!(client.ask(&["SET", "small", "1"]), "+OK");
-    // A thousand budgets: seconds, for each piece waits until one before it is durable.
+    // A thousand budgets: each piece waits until one before it is durable.
+    let written = server.written_bytes();
     client.send(&["SET", "large", &"x".repeat(256 << 20)]).unwrap();
-    std::thread::sleep(Duration::from_millis(500));
+    // A few budgets gone, most still to come; a file system in memory counts none.
+    let sent = Instant::now();
+    let (enough, long) = (written + (4 << 20), Duration::from_millis(100));
+    while server.written_bytes() < enough && sent.elapsed() < long {
+        std::thread::sleep(Duration::from_millis(1));
+    }
     server.signal("TERM");
     assert_eq!(server.wait(), Some(0));
     let server = Server::start(dir.path(), &settings);

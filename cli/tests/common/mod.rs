@@ -76,6 +76,13 @@ impl Server {
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 
+    /// What the process gave to file systems that count it, so far.
+    pub fn written_bytes(&self) -> u64 {
+        let text = std::fs::read_to_string(format!("/proc/{}/io", self.child.id())).unwrap();
+        let count = text.lines().find_map(|line| line.strip_prefix("write_bytes: "));
+        count.unwrap().parse().unwrap()
+    }
+
     /// A line of INFO as a number.
     pub fn figure(&self, name: &str) -> u64 {
         let info = self.client().ask(&["INFO"]);
