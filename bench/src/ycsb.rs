@@ -74,7 +74,7 @@ pub enum Place {
     Array(Setup),
     /// Servers of our own.
     Spawned {
-        /// Sizes and checkpoints.
+        /// Sizes.
         setup: Setup,
         /// The program, without `serve`.
         program: PathBuf,
@@ -95,8 +95,6 @@ pub struct Setup {
     pub dir: PathBuf,
     /// Memory of each side; `None`: what the records need.
     pub memory_bytes: Option<u64>,
-    /// Time between checkpoints.
-    pub checkpoint_every: Option<Duration>,
     /// How writes are noticed.
     pub tracking: TrackingKind,
     /// Victim policy.
@@ -118,6 +116,8 @@ pub struct SideSettings {
     pub recency: bool,
     /// Whether what is written to the SSD is compressed.
     pub compression: Compression,
+    /// Time between checkpoints.
+    pub checkpoint_every: Option<Duration>,
 }
 
 /// A budget.
@@ -220,9 +220,6 @@ impl YcsbSettings {
             scan_max: self.scan_max,
             pairs: self.pairs,
             seed: self.seed,
-            checkpoint_ns: setup
-                .and_then(|setup| setup.checkpoint_every)
-                .map(|every| every.as_nanos() as u64),
             policy: setup.map(|setup| setup.policy.name().into()),
             trap_mode: setup.is_some_and(|setup| setup.tracking != TrackingKind::Barrier),
         }
@@ -241,7 +238,7 @@ impl YcsbSettings {
         let budget_bytes = side.budget.bytes_of(self.data_bytes());
         let config = Config {
             reserved_bytes: Some(memory_bytes),
-            checkpoint_every: setup.checkpoint_every,
+            checkpoint_every: side.checkpoint_every,
             tracking: setup.tracking,
             policy: setup.policy,
             recency: side.recency,
@@ -407,7 +404,7 @@ fn open(settings: &YcsbSettings, side: &SideSettings) -> Result<Box<dyn Target>,
             Box::new(ArrayTarget::create(&settings.store_options(setup, side), layout)?)
         }
         Place::Spawned { setup, program } => {
-            let every = setup.checkpoint_every;
+            let every = side.checkpoint_every;
             let checkpoint = every.map_or("off".into(), |every| format!("{}ms", every.as_millis()));
             let options = SpawnOptions {
                 program: program.clone(),
@@ -556,6 +553,11 @@ impl Measured {
             budget_bytes,
             dirty_bytes_max: since.get("dirty_bytes_max"),
             compression: settings.place.setup().map(|_| self.side.compression.name().into()),
+            checkpoint_ns: settings
+                .place
+                .setup()
+                .and(self.side.checkpoint_every)
+                .map(|every| every.as_nanos() as u64),
             compression_in_bytes: compressed("compression_in_bytes"),
             compression_out_bytes: compressed("compression_out_bytes"),
             compression_cpu_ns: compressed("compression_cpu_ns"),

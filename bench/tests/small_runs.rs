@@ -21,7 +21,6 @@ fn setup(dir: &Path, tracking: TrackingKind) -> Setup {
     Setup {
         dir: dir.to_owned(),
         memory_bytes: None,
-        checkpoint_every: Some(Duration::from_millis(200)),
         tracking,
         policy: PolicyKind::default(),
         engine: Engine::Auto,
@@ -35,6 +34,7 @@ fn settings(letter: &str, place: Place, kind: RecordKind) -> YcsbSettings {
         budget: BudgetShare::Percent(percent),
         recency: true,
         compression: Compression::Off,
+        checkpoint_every: Some(Duration::from_millis(200)),
     };
     YcsbSettings {
         workload: Workload::parse(letter).unwrap(),
@@ -116,10 +116,10 @@ fn an_array_of_records_announced_and_trapped() {
 #[test]
 fn recency_switched_off_protects_nothing_again() {
     let dir = tempfile::tempdir().unwrap();
-    let mut setup = setup(dir.path(), TrackingKind::Trap(TrapKind::Auto));
+    let setup = setup(dir.path(), TrackingKind::Trap(TrapKind::Auto));
     // Neither checkpoints nor cleaning protect anything: all of it fits, and more than half of the budget is used.
-    setup.checkpoint_every = None;
     let mut settings = settings("a", Place::Array(setup), RecordKind::Hash);
+    settings.side.checkpoint_every = None;
     settings.side.budget = BudgetShare::Percent(150.0);
     settings.ablate_recency = true;
     // Long enough for epochs to end.

@@ -61,7 +61,7 @@ pub fn place(args: &PlaceArgs, holder: Option<fn() -> Command>) -> Result<Settin
     let mut config = Config::new(memory, 0);
     config.reserved_bytes =
         optional::<Bytes>("reserve-memory", &args.reserve_memory)?.map(|Bytes(bytes)| bytes);
-    config.checkpoint_every = checkpoint(&args.checkpoint)?;
+    config.checkpoint_every = checkpoint("checkpoint", &args.checkpoint)?;
     if let Some(log) = &args.log {
         let percent = log.trim().strip_suffix('%').and_then(|number| number.trim().parse().ok());
         config.log_percent = percent.with_context(|| {
@@ -109,11 +109,11 @@ pub fn compression(option: &str, name: &Option<String>) -> Result<Compression> {
 }
 
 /// Time between checkpoints.
-pub fn checkpoint(value: &Option<String>) -> Result<Option<Duration>> {
+pub fn checkpoint(option: &str, value: &Option<String>) -> Result<Option<Duration>> {
     match value.as_deref() {
         Some("off") => Ok(None),
         None => Ok(Some(Duration::from_secs(1))),
-        Some(value) => Ok(Some(named("checkpoint", value, parse_duration(value))?)),
+        Some(value) => Ok(Some(named(option, value, parse_duration(value))?)),
     }
 }
 

@@ -120,6 +120,19 @@ fn all_workloads_against_serve() {
 }
 
 #[test]
+fn checkpoints_are_measured_beside_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let (json, images) = (dir.path().join("result"), dir.path().join("images"));
+    let words = ["--workload", "a", "--dir", images.to_str().unwrap(), "--budget", "11%"];
+    let both = [&words[..], &["--checkpoint", "50ms", "--compare-checkpoint", "off"]].concat();
+    let result = ycsb(&both, &json);
+    assert!(result["ratio"].is_number(), "{result}");
+    assert_eq!(result["checkpoint_ns"], 50_000_000, "{result}");
+    assert!(result["compare"]["checkpoint_ns"].is_null(), "{result}");
+    assert_eq!(result["budget_bytes"], result["compare"]["budget_bytes"], "{result}");
+}
+
+#[test]
 fn compression_is_measured_beside_none() {
     let dir = tempfile::tempdir().unwrap();
     let (json, images) = (dir.path().join("result"), dir.path().join("images"));

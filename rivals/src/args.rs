@@ -145,7 +145,11 @@ impl Args {
     fn contest(&self, letter: &str) -> Result<ContestSettings> {
         let workload = Workload::parse(letter)
             .with_context(|| format!("--workload {letter}: expected a, b, c, d, e or f"))?;
-        let setup = self.setup()?;
+        let setup = self.setup();
+        let checkpoint_every = match &*self.checkpoint {
+            "off" => None,
+            time => Some(parse_duration(time).with_context(|| format!("--checkpoint {time}"))?),
+        };
         let field_bytes = self.value.0 as usize / self.fields;
         let layout = Layout::new(RecordKind::String, self.fields, field_bytes, false);
         let quota = match self.duration {
@@ -171,6 +175,7 @@ impl Args {
                 budget: budget(&self.budget)?,
                 recency: true,
                 compression: Compression::Off,
+                checkpoint_every,
             },
             compare: None,
             ablate_recency: false,
@@ -179,21 +184,16 @@ impl Args {
         Ok(ContestSettings { ycsb, setup, commit_each: self.durability == "fsync" })
     }
 
-    fn setup(&self) -> Result<Setup> {
-        let checkpoint_every = match &*self.checkpoint {
-            "off" => None,
-            time => Some(parse_duration(time).with_context(|| format!("--checkpoint {time}"))?),
-        };
-        Ok(Setup {
+    fn setup(&self) -> Setup {
+        Setup {
             dir: self.dir.clone(),
             memory_bytes: self.memory.map(|Bytes(bytes)| bytes),
-            checkpoint_every,
             tracking: TrackingKind::Barrier,
             policy: PolicyKind::default(),
             engine: Engine::Auto,
             direct: Direct::Auto,
             flush_threads: 1,
-        })
+        }
     }
 }
 

@@ -11,9 +11,9 @@ use crate::pages::HugePages;
 
 /// What stands above the table: all that must be known to read it.
 pub fn head(settings: &ContestSettings, machine: &Machine, pages: &HugePages) -> String {
-    let (ycsb, setup) = (&settings.ycsb, &settings.setup);
+    let ycsb = &settings.ycsb;
     let budget_bytes = ycsb.side.budget.bytes_of(ycsb.data_bytes());
-    let checkpoints = match setup.checkpoint_every {
+    let checkpoints = match ycsb.side.checkpoint_every {
         Some(every) => format!("checkpoints every {}", format_duration(every)),
         None => "no checkpoints".into(),
     };

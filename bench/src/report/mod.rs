@@ -39,7 +39,6 @@ pub(crate) mod tests {
                 scan_max: 100,
                 pairs: 10,
                 seed: 1,
-                checkpoint_ns: None,
                 policy: Some("clock-pro".into()),
                 trap_mode: false,
             },

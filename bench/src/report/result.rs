@@ -98,8 +98,6 @@ pub struct Configuration {
     pub pairs: usize,
     /// Seed of all streams.
     pub seed: u64,
-    /// Time between checkpoints, nanoseconds; none: none, or not known.
-    pub checkpoint_ns: Option<u64>,
     /// Victim policy; none: not known.
     pub policy: Option<String>,
     /// Writes are trapped, not announced.
@@ -120,6 +118,9 @@ pub struct SideResult {
     /// `lz4` or `off`; none: not known.
     #[serde(default)]
     pub compression: Option<String>,
+    /// Time between checkpoints, nanoseconds; none: none, or not known.
+    #[serde(default)]
+    pub checkpoint_ns: Option<u64>,
     /// Payload that was to be compressed; none: nothing was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compression_in_bytes: Option<u64>,

@@ -140,6 +140,9 @@ pub struct YcsbArgs {
     /// Also measure with this instead of --compress, in turn, and give the ratio of throughputs.
     #[arg(long, value_name = "METHOD", conflicts_with = "server")]
     pub compare_compress: Option<String>,
+    /// Also measure with this time, or `off`, instead of --checkpoint, in turn, and give the ratio of throughputs.
+    #[arg(long, value_name = "TIME", conflicts_with = "server")]
+    pub compare_checkpoint: Option<String>,
     /// Slices of each side where two are compared, at least 10 [default: 10].
     #[arg(long, value_name = "N")]
     pub pairs: Option<usize>,

@@ -68,7 +68,7 @@ fn resolve(args: &MemoryArgs) -> Result<MemorySettings> {
         budgets: words(budgets, |word| percent(budgets, word))?,
         rounds: rounds as usize,
         seed: args.seed.unwrap_or(1),
-        checkpoint_every: settings::checkpoint(&checkpoint)?,
+        checkpoint_every: settings::checkpoint("checkpoint", &checkpoint)?,
         engine: settings::engine(&args.io)?,
         direct: settings::direct(&args.direct)?,
     })

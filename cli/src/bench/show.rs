@@ -84,6 +84,14 @@ fn side(f: &mut Formatter<'_>, side: &SideResult) -> fmt::Result {
             Bytes(budget),
             Bytes(dirty),
         )?;
+        match side.checkpoint_ns {
+            Some(ns) => writeln!(
+                f,
+                "  checkpoints     every {}",
+                format_duration(Duration::from_nanos(ns))
+            )?,
+            None => writeln!(f, "  checkpoints     off")?,
+        }
     }
     writeln!(
         f,

@@ -119,14 +119,21 @@ fn resolve(args: &YcsbArgs, letter: &str) -> Result<YcsbSettings> {
     };
     let budget = budget("budget", &args.budget)?.unwrap_or(BudgetShare::Percent(100.0));
     let compression = settings::compression("compress", &args.setup.compress)?;
-    let side = SideSettings { budget, recency: true, compression };
+    let checkpoint_every = settings::checkpoint("checkpoint", &args.setup.checkpoint)?;
+    let side = SideSettings { budget, recency: true, compression, checkpoint_every };
     let compare_budget = self::budget("compare-budget", &args.compare_budget)?;
-    let is_compared = compare_budget.is_some() || args.compare_compress.is_some();
+    let is_compared = compare_budget.is_some()
+        || args.compare_compress.is_some()
+        || args.compare_checkpoint.is_some();
     let compare = is_compared.then_some(SideSettings {
         budget: compare_budget.unwrap_or(budget),
         compression: match &args.compare_compress {
             None => compression,
             name => settings::compression("compare-compress", name)?,
+        },
+        checkpoint_every: match &args.compare_checkpoint {
+            None => checkpoint_every,
+            time => settings::checkpoint("compare-checkpoint", time)?,
         },
         ..side
     });
@@ -138,7 +145,7 @@ fn resolve(args: &YcsbArgs, letter: &str) -> Result<YcsbSettings> {
         }
         (Some(pairs), None) if args.html.is_none() => {
             bail!(
-                "--pairs {pairs}: there is nothing to compare; give --compare-budget or --compare-compress too"
+                "--pairs {pairs}: there is nothing to compare; give --compare-budget, --compare-compress or --compare-checkpoint too"
             )
         }
         (pairs, Some(_)) => pairs.unwrap_or(PAIRS_MIN),
@@ -204,7 +211,6 @@ fn setup(args: &SetupArgs) -> Result<Setup> {
     Ok(Setup {
         dir: args.dir.clone().unwrap_or_else(|| PathBuf::from(DIR)),
         memory_bytes: optional("memory", &args.memory)?.map(|Bytes(bytes)| bytes),
-        checkpoint_every: settings::checkpoint(&args.checkpoint)?,
         tracking: tracking(&args.tracking)?,
         policy: settings::policy(&args.policy)?,
         engine: settings::engine(&args.io)?,
