@@ -26,6 +26,7 @@ use crate::stats::{Counters, Stats};
 use crate::summary::Summary;
 use crate::sys::{Mapping, SharedMemory, prefetch};
 use crate::tracking::Tracking;
+use crate::waited::Waited;
 
 /// Bytes of a policy unit as a power of two, barrier mode: 1 KiB.
 const UNIT_SHIFT_BARRIER: u32 = 10;
@@ -55,7 +56,7 @@ pub(crate) struct Core {
     pub summaries: [Summary; 2],
     /// Policy epoch (1 ms by default).
     pub tick: Apart<AtomicU32>,
-    pub appender: Apart<Mutex<Appender>>,
+    pub appender: Apart<Waited<Appender>>,
     /// Held while the budget is changed or drilled.
     pub budget_change: Mutex<()>,
     pub cleaner: Apart<Mutex<Cleaner>>,

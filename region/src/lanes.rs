@@ -7,9 +7,10 @@ use std::any::Any;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering::*};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::MutexGuard;
 
 use crate::geometry::BLOCK_BYTES;
+use crate::waited::Waited;
 
 /// Number of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,7 +39,7 @@ impl<T> Deref for Apart<T> {
 
 #[derive(Default)]
 struct CountedLane {
-    lock: Mutex<LaneState>,
+    lock: Waited<LaneState>,
     /// Changed by who holds the lane. Of all lanes together they are [`crate::Stats`]: one counter for all would be
     /// a line that every writer takes from every other.
     dirtied_bytes: AtomicU64,
@@ -66,7 +67,7 @@ impl Lanes {
         self.lanes.len() as u16
     }
 
-    pub fn lock(&self, lane: LaneId) -> &Mutex<LaneState> {
+    pub fn lock(&self, lane: LaneId) -> &Waited<LaneState> {
         &self.lanes[usize::from(lane.0)].lock
     }
 

@@ -56,6 +56,7 @@ mod sys;
 mod testing;
 mod tracking;
 mod trapped;
+mod waited;
 mod watch;
 
 pub use announce::{LaneGuard, Need};

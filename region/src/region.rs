@@ -35,6 +35,7 @@ use crate::summary::Summary;
 use crate::sys::{SharedMemory, prefetch};
 use crate::tracking::{PageTracker, Service, Tracking, TrackingKind};
 use crate::trapped::TrappedMemory;
+use crate::waited::Waited;
 
 pub use crate::attachment::Attachment;
 pub use crate::config::{BUDGET_MIN_BYTES, Config, REGION_MIN_BYTES};
@@ -268,7 +269,7 @@ impl Region {
         loading.iter().flat_map(Loading::blocks).for_each(|block| lanes.set_unloaded(block));
         let core = Arc::new(Core {
             layout: Layout::of(&geometry),
-            appender: Apart(Mutex::new(appender(&ledger, limit))),
+            appender: Apart(Waited::new(appender(&ledger, limit))),
             budget_change: Mutex::new(()),
             cleaner: Apart(Mutex::new(Cleaner::new(queue, config.seed))),
             lanes,

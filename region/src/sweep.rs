@@ -91,6 +91,9 @@ impl<'c> Sweep<'c> {
         if victims == 0 {
             return (true, None);
         }
+        if core.appender.is_waited_for() && self.appender.take().is_some() {
+            core.appender.give_way();
+        }
         let appender = self.appender.get_or_insert_with(|| core.appender.lock());
         let bytes = (victims.count_ones() as usize) << core.ledger.geometry().grain_shift;
         let is_barrier = matches!(core.tracking, Tracking::Barrier);
@@ -123,12 +126,20 @@ impl<'c> Sweep<'c> {
         let lanes = &self.core.lanes;
         let offset = word as u64 * self.core.ledger.geometry().word_bytes();
         match &mut self.held {
-            Some((held, _, words)) if *held == lanes.of(offset) && *words < WORDS_PER_HOLD => {
+            Some((held, _, words))
+                if *held == lanes.of(offset)
+                    && *words < WORDS_PER_HOLD
+                    && !lanes.lock(*held).is_waited_for() =>
+            {
                 *words += 1;
             }
-            _ => {
+            held => {
                 // Released first: never two lanes at once.
-                (self.appender, self.held) = (None, None);
+                self.appender = None;
+                if let Some((lane, guard, _)) = held.take() {
+                    drop(guard);
+                    lanes.lock(lane).give_way();
+                }
                 let locked = match self.may_skip {
                     true => lanes.try_lock_owner_of(offset),
                     false => Some(lanes.lock_owner_of(offset)),
