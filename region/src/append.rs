@@ -59,6 +59,8 @@ pub(crate) struct Appender {
     /// Most bytes of a frame: no more than a buffer holds, and fewer when the budget is small.
     pub frame_bytes_max: u64,
     current: Option<(u32, u64)>,
+    /// Free segments that were written before come first.
+    prefers_written: bool,
     /// Segments that were full until their last frame turned out shorter, and where they go on.
     reopened: Vec<(u32, u64)>,
     /// The last that compaction took up.
@@ -91,6 +93,7 @@ impl Appender {
             reserve_segments,
             frame_bytes_max,
             current: None,
+            prefers_written: false,
             reopened: Vec::new(),
             emptied: None,
         }
@@ -100,6 +103,46 @@ impl Appender {
     pub fn set_budget(&mut self, reserve_segments: u32, frame_bytes_max: u64) {
         self.reserve_segments = reserve_segments;
         self.frame_bytes_max = frame_bytes_max;
+    }
+
+    /// From now on what was written before is used first: somebody waits for every frame.
+    pub fn prefer_written(&mut self, ledger: &Ledger) {
+        if !self.prefers_written {
+            self.prefers_written = true;
+            let free = self.free_segments.make_contiguous();
+            free.sort_by_key(|number| !ledger.segment(*number).was_written());
+        }
+    }
+
+    pub fn prefers_written(&self) -> bool {
+        self.prefers_written
+    }
+
+    /// If what was written before is used first: how many such segments are free, and the first of the others.
+    pub fn next_unwritten(&self, ledger: &Ledger) -> Option<(usize, u32)> {
+        let place = self.written_free(ledger);
+        let next = self.free_segments.get(place).filter(|_| self.prefers_written)?;
+        Some((place, *next))
+    }
+
+    fn written_free(&self, ledger: &Ledger) -> usize {
+        self.free_segments.partition_point(|number| ledger.segment(*number).was_written())
+    }
+
+    /// A segment has become free.
+    pub fn add_free(&mut self, ledger: &Ledger, segment: u32) {
+        let is_first = self.prefers_written && ledger.segment(segment).was_written();
+        let place = if is_first { self.written_free(ledger) } else { self.free_segments.len() };
+        self.free_segments.insert(place, segment);
+    }
+
+    /// The log has grown by a segment.
+    pub fn add_new(&mut self, segment: u32) {
+        if self.prefers_written {
+            self.free_segments.push_back(segment);
+        } else {
+            self.free_segments.push_front(segment);
+        }
     }
 
     /// Free segments beyond the reserve.

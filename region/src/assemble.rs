@@ -42,7 +42,7 @@ impl Core {
             self.device.grow(self.layout.segment_at(wanted)).map_err(refused)?;
             self.device.flush().map_err(|error| self.latch(&error))?;
             self.ledger.segments().store(u64::from(wanted), Release);
-            (before..wanted).for_each(|number| appender.free_segments.push_front(number));
+            (before..wanted).for_each(|number| appender.add_new(number));
         }
         appender.set_budget(
             geometry.reserve_segments(budget_bytes),
@@ -78,7 +78,11 @@ impl Core {
     /// Makes the appender anew from the ledger, after a flush has used free segments behind its back.
     pub fn rebuild_appender(&self) {
         let mut current = self.appender.lock();
+        let prefers_written = current.prefers_written();
         *current = appender(&self.ledger, self.ledger.budget_limit().load(Acquire));
+        if prefers_written {
+            current.prefer_written(&self.ledger);
+        }
         self.note_space(&current);
     }
 }

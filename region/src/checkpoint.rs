@@ -39,7 +39,7 @@ impl Cleaner {
         for segment in freed {
             free_segment(&core.ledger, segment);
             appender.leave(segment);
-            appender.free_segments.push_back(segment);
+            appender.add_free(&core.ledger, segment);
         }
         core.note_space(&appender);
         drop(appender);

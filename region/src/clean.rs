@@ -330,6 +330,7 @@ impl Cleaner {
             return Ok(false);
         }
         appender.closed.pop_back();
+        appender.prefer_written(&core.ledger);
         drop(appender);
         let (buffer, at) = self.seal(core, number);
         // Its time says nothing about a device flush, which may be much dearer: `observed` is not told.
@@ -504,6 +505,7 @@ impl Core {
                 Ok(more)
             });
             let threshold = cleaner.threshold(self);
+            let mut ahead = self.choose_ahead(&cleaner);
             drop(cleaner);
             if self.budget.is_closed() {
                 // What is left is the final flush's, and so are its errors.
@@ -511,7 +513,12 @@ impl Core {
             }
             match outcome {
                 Ok(true) => continue,
-                Ok(false) => {}
+                Ok(false) => {
+                    // The first to fail has said so.
+                    if ahead.write_piece(self).is_err() {
+                        return;
+                    }
+                }
                 // Not for good: a checkpoint that waited for a prepared write makes space. Said once.
                 Err(error @ RegionError::LogFull { .. }) => {
                     if !std::mem::replace(&mut log_was_full, true) {
@@ -523,6 +530,7 @@ impl Core {
                     return;
                 }
             }
+            drop(ahead);
             // Who waits because this thread was at work may go on, or do the rest itself. In trap mode a fault that
             // waits has called, and the call below returns at once.
             if self.budget.has_waiters() && self.tracking.pages().is_none() {

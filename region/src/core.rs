@@ -8,6 +8,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 use perdura_media::{Clock, Device, DeviceError};
 use rustix::io::Errno;
 
+use crate::ahead::Ahead;
 use crate::announce::Need;
 use crate::append::{Appender, runs};
 use crate::budget::Budget;
@@ -60,6 +61,8 @@ pub(crate) struct Core {
     /// Held while the budget is changed or drilled.
     pub budget_change: Mutex<()>,
     pub cleaner: Apart<Mutex<Cleaner>>,
+    /// Locked after the cleaner and before the appender.
+    pub ahead: Mutex<Ahead>,
     pub log_percent: u64,
     /// What of the image is not in memory yet; blocks are marked so in `lanes`.
     pub loading: RwLock<Option<Arc<Loading>>>,

@@ -89,7 +89,7 @@ pub(crate) fn settle(
     let segments = ledger.segments().load(Acquire) as u32;
     for number in 0..segments {
         let entry = ledger.segment(number);
-        if entry.used_bytes().load(Acquire) == 0 {
+        if entry.used_bytes().load(Acquire) == 0 && entry.state() == SEGMENT_USED {
             entry.set_state(SEGMENT_FREE);
         }
     }

@@ -70,6 +70,8 @@ enum Word {
 pub const SEGMENT_FREE: u64 = 0;
 /// Holds frames, or is being filled.
 pub const SEGMENT_USED: u64 = 1;
+/// Free, but zeros are on their way to it (`ahead`).
+pub const SEGMENT_ZEROED: u64 = 2;
 
 /// State of a frame buffer.
 pub const BUFFER_FREE: u64 = 0;
@@ -405,7 +407,7 @@ pub struct SegmentEntry<'l> {
 }
 
 impl<'l> SegmentEntry<'l> {
-    /// [`SEGMENT_FREE`] or [`SEGMENT_USED`].
+    /// [`SEGMENT_FREE`], [`SEGMENT_USED`] or [`SEGMENT_ZEROED`].
     pub fn state(&self) -> u64 {
         self.words[0].load(Acquire) & 0xffff_ffff
     }

@@ -31,11 +31,13 @@ pub enum Planted {
     DropNeighbours,
     /// A group commit's frame is made durable by itself though frames before it are not.
     SingleAlways,
+    /// A segment that zeros are being written to is left among the free ones.
+    ZeroUntaken,
 }
 
 impl Planted {
     /// All bugs, for tests that must catch each.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::SkipFlush,
         Self::DropChecksum,
         Self::OpenBeforeAccounting,
@@ -47,6 +49,7 @@ impl Planted {
         Self::GiveBackAlways,
         Self::DropNeighbours,
         Self::SingleAlways,
+        Self::ZeroUntaken,
     ];
 
     /// Name on the command line.
@@ -64,6 +67,7 @@ impl Planted {
             Self::GiveBackAlways => "give-back-always",
             Self::DropNeighbours => "drop-neighbours",
             Self::SingleAlways => "single-always",
+            Self::ZeroUntaken => "zero-untaken",
         }
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use perdura_media::{Clock, Device};
 
+use crate::ahead::forget_ahead;
 use crate::announce::{LaneGuard, Need};
 use crate::assemble::{appender, grow_durably, new_memory, segments_wanted, spawn_cleaner};
 use crate::attachment::{adopt, map_region};
@@ -182,6 +183,7 @@ impl Region {
         check_grain(ledger.geometry(), &config)?;
         let memory = adopt("region", memory)?;
         let layout = Layout::of(ledger.geometry());
+        forget_ahead(&ledger);
         let is_whole = ledger.loading().load(Acquire) == 0;
         let mut loading = None;
         if !is_whole && ledger.flushed().load(Acquire) == 0 {
@@ -272,6 +274,7 @@ impl Region {
             appender: Apart(Waited::new(appender(&ledger, limit))),
             budget_change: Mutex::new(()),
             cleaner: Apart(Mutex::new(Cleaner::new(queue, config.seed))),
+            ahead: Mutex::default(),
             lanes,
             loading: RwLock::new(loading.map(Arc::new)),
             tracking,
@@ -386,7 +389,12 @@ impl Region {
     /// Makes everything done so far durable before it returns; cheaper than a checkpoint, does not free
     /// segments.
     pub fn commit_group(&self) -> Result<(), RegionError> {
-        self.core.open_cleaner()?.group_commit(&self.core)
+        let core = &self.core;
+        let mut cleaner = core.open_cleaner()?;
+        if self.thread.is_none() {
+            core.choose_ahead(&cleaner).write_piece(core)?;
+        }
+        cleaner.group_commit(core)
     }
 
     /// Sets the budget. A smaller one makes writers wait; returns once the dirty set fits it. A larger one

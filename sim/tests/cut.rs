@@ -113,6 +113,11 @@ fn a_frame_made_durable_before_those_before_it_is_caught() {
 }
 
 #[test]
+fn zeros_written_to_a_segment_that_others_may_take_are_caught() {
+    assert_caught(Planted::ZeroUntaken);
+}
+
+#[test]
 fn every_planted_bug_has_a_test_here() {
     let covered = [
         Planted::SkipFlush,
@@ -126,6 +131,7 @@ fn every_planted_bug_has_a_test_here() {
         Planted::GiveBackAlways,
         Planted::DropNeighbours,
         Planted::SingleAlways,
+        Planted::ZeroUntaken,
     ];
     assert_eq!(covered, Planted::ALL);
 }
