@@ -133,9 +133,13 @@ fn account(region: &Region) -> String {
             time(stats.compression_cpu_ns),
         ),
     };
+    let ahead = match stats.written_ahead_bytes {
+        0 => String::new(),
+        bytes => format!("wrote {} of zeros ahead of the log\n", Bytes(bytes)),
+    };
     format!(
         "wrote {} to the SSD: {} cleaned, {} for {} checkpoints and {} group commits, {} captured, {} compacted\n\
-         {compressed}{} stalls, {} together, {} the longest; at most {} dirty",
+         {ahead}{compressed}{} stalls, {} together, {} the longest; at most {} dirty",
         Bytes(stats.device_bytes),
         Bytes(stats.cleaned_bytes),
         Bytes(stats.drained_bytes),

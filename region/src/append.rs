@@ -107,8 +107,14 @@ impl Appender {
 
     /// From now on what was written before is used first: somebody waits for every frame.
     pub fn prefer_written(&mut self, ledger: &Ledger) {
-        if !self.prefers_written {
-            self.prefers_written = true;
+        if !std::mem::replace(&mut self.prefers_written, true) {
+            self.sort_free(ledger);
+        }
+    }
+
+    /// Free segments may have been written by others.
+    pub fn sort_free(&mut self, ledger: &Ledger) {
+        if self.prefers_written {
             let free = self.free_segments.make_contiguous();
             free.sort_by_key(|number| !ledger.segment(*number).was_written());
         }
@@ -127,6 +133,15 @@ impl Appender {
 
     fn written_free(&self, ledger: &Ledger) -> usize {
         self.free_segments.partition_point(|number| ledger.segment(*number).was_written())
+    }
+
+    /// The next segment to be filled. Of those written before, as many as the emergency flush may need are left to it
+    /// while there are others: its time was proven on such.
+    fn take_free(&mut self, ledger: &Ledger) -> Option<u32> {
+        let written = if self.prefers_written { self.written_free(ledger) } else { 0 };
+        let is_left = written <= self.reserve_segments as usize;
+        let place = if is_left && written < self.free_segments.len() { written } else { 0 };
+        self.free_segments.remove(place)
     }
 
     /// A segment has become free.
@@ -263,7 +278,7 @@ impl Appender {
         } else if self.spare_segments() == 0 {
             return Err(Refusal::NoSegment);
         } else {
-            Some(self.free_segments.pop_front().ok_or(Refusal::NoSegment)?)
+            Some(self.take_free(ledger).ok_or(Refusal::NoSegment)?)
         };
         // The segment is known by this number. It is not looked up twice: threads of a flush begin frames at the
         // same time.

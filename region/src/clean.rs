@@ -71,6 +71,8 @@ pub(crate) struct Cleaner {
     lead_bytes: u64,
     /// Bytes copied by cleaning that still count, until the device has flushed them.
     in_flight_bytes: u64,
+    /// Of durable writes of single frames, as far as they have not led to writing ahead.
+    pub(crate) single_bytes: u64,
     /// Net dirtied bytes when cleaning began whose outcome is not durable yet.
     net_dirtied_begun: Option<u64>,
     /// `dirtied_bytes` at the cut of the last commit.
@@ -100,6 +102,7 @@ impl Cleaner {
             net_dirtied_before: 0,
             lead_bytes: 0,
             in_flight_bytes: 0,
+            single_bytes: 0,
             net_dirtied_begun: None,
             dirtied_committed: 0,
             observed: Observed::default(),
@@ -338,6 +341,7 @@ impl Cleaner {
         let bytes = unsafe { buffer.stored_mut(len as usize) };
         core.device.write_durable_at(at, bytes).map_err(|error| core.latch(&error))?;
         Counters::add(&core.stats.device_flushes, 1);
+        self.single_bytes += len;
         self.settle(core, &[number]);
         core.appender.lock().free_buffers.push(number);
         Ok(true)
@@ -505,7 +509,7 @@ impl Core {
                 Ok(more)
             });
             let threshold = cleaner.threshold(self);
-            let mut ahead = self.choose_ahead(&cleaner);
+            let mut ahead = self.choose_ahead(&mut cleaner);
             drop(cleaner);
             if self.budget.is_closed() {
                 // What is left is the final flush's, and so are its errors.

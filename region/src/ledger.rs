@@ -70,7 +70,7 @@ enum Word {
 pub const SEGMENT_FREE: u64 = 0;
 /// Holds frames, or is being filled.
 pub const SEGMENT_USED: u64 = 1;
-/// Free, but zeros are on their way to it (`ahead`).
+/// Would be free, but gets zeros (`ahead`).
 pub const SEGMENT_ZEROED: u64 = 2;
 
 /// State of a frame buffer.
@@ -413,8 +413,7 @@ impl<'l> SegmentEntry<'l> {
     }
     /// Sets the state.
     pub fn set_state(&self, state: u64) {
-        // One owner changes the state at a time: the appender that takes it, the commit that frees it. Another may be
-        // counting what is written.
+        // One owner changes the state at a time: who takes it, who frees it. Another may be counting what is written.
         let _ =
             self.words[0].fetch_update(AcqRel, Relaxed, |word| Some(word & !0xffff_ffff | state));
     }

@@ -56,7 +56,10 @@ impl Region {
         let buffers = std::mem::take(&mut core.appender.lock().free_buffers);
         let proof = self.prove_with(&buffers, bytes, threads, progress);
         // Writers that met none meanwhile wait for the cleaner, which is held.
-        core.appender.lock().free_buffers.extend(buffers);
+        let mut appender = core.appender.lock();
+        appender.free_buffers.extend(buffers);
+        appender.sort_free(&core.ledger);
+        drop(appender);
         proof
     }
 

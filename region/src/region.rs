@@ -392,7 +392,7 @@ impl Region {
         let core = &self.core;
         let mut cleaner = core.open_cleaner()?;
         if self.thread.is_none() {
-            core.choose_ahead(&cleaner).write_piece(core)?;
+            core.choose_ahead(&mut cleaner).write_piece(core)?;
         }
         cleaner.group_commit(core)
     }
@@ -570,6 +570,8 @@ impl Region {
         for mut lane in lanes {
             lane.credit_bytes = 0;
         }
+        // No zeros are on their way any more, and none will be: who goes on from here has the device to himself.
+        drop(core.ahead.lock());
         if let Err(RegionError::Latched { cause }) = &report {
             let _ = core.failure.set(cause.clone());
         }

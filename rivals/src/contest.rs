@@ -177,7 +177,10 @@ impl Written {
         let device = folder.metadata().map_err(at)?.dev();
         let figures = perdura.figures()?;
         Ok(Self {
-            ours: figures.get("device_bytes"),
+            // Zeros written ahead are ours, too.
+            ours: figures
+                .get("device_bytes")
+                .map(|bytes| bytes + figures.get("written_ahead_bytes").unwrap_or(0)),
             dirty: figures.get("dirty_bytes"),
             device: device_written_bytes(device),
             process: process_written_bytes(),

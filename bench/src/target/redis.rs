@@ -115,7 +115,7 @@ impl Target for RedisTarget {
 }
 
 /// What of INFO goes into a result.
-const SHOWN: [&str; 33] = [
+const SHOWN: [&str; 34] = [
     "budget_bytes",
     "dirty_bytes",
     "dirty_bytes_max",
@@ -128,6 +128,7 @@ const SHOWN: [&str; 33] = [
     "captured_bytes",
     "compacted_bytes",
     "compaction_read_bytes",
+    "written_ahead_bytes",
     "compression_in_bytes",
     "compression_out_bytes",
     "compression_cpu_ns",
