@@ -7,8 +7,8 @@
 //! Lock order: cleaner, then lanes in ascending order, then appender. Waiting for budget happens with
 //! none of them held. A fault handler takes no lock at all (see `tracking::fault`).
 
-pub mod ahead;
-mod announce;
+mod ahead;
+pub mod announce;
 mod append;
 mod assemble;
 mod attachment;
