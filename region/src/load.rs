@@ -27,12 +27,13 @@ use crate::error::OpenError;
 use crate::format::{Extent, Layout};
 use crate::gathered::HugePages;
 use crate::geometry::{Geometry, WORD_GRAINS};
+use crate::lanes::Apart;
 use crate::ledger::Ledger;
 use crate::planted::Planted;
 use crate::sys::Mapping;
 
-use newest::{Found, Sources, find_all};
-pub(crate) use table::{Parts, Table};
+use newest::find_all;
+pub(crate) use table::{Parts, Table, Tally};
 use window::Buffers;
 
 /// Buffers kept for the next reader.
@@ -66,7 +67,8 @@ pub(crate) struct Loading {
     segments_left: Box<[AtomicU64]>,
     /// Blocks whose memory has been asked for.
     given: Box<[AtomicBool]>,
-    shares: Vec<Part>,
+    /// Of the parts. Each is locked thousands of times.
+    locks: Box<[Apart<Mutex<()>>]>,
     /// Segment to be taken up next.
     next: AtomicUsize,
     bytes_left: AtomicU64,
@@ -74,13 +76,6 @@ pub(crate) struct Loading {
     failure: OnceLock<Arc<OpenError>>,
     buffers: Mutex<Vec<Buffers>>,
     buffers_made: AtomicUsize,
-}
-
-/// A part of the region. Apart from its neighbours: each is locked thousands of times.
-#[repr(align(128))]
-struct Part {
-    lock: Mutex<()>,
-    sources: Sources,
 }
 
 /// What is to be loaded of a frame.
@@ -106,13 +101,8 @@ impl Loading {
         let segments = tables.iter().map(|table| table.frame.segment + 1).max().unwrap_or(0);
         let pending: Box<[_]> = (0..words).map(|_| AtomicU64::new(0)).collect();
         let segments_left: Box<[_]> = (0..segments).map(|_| AtomicU64::new(0)).collect();
-        let found = find_all(&tables, &parts, &pending, &segments_left, threads);
-        let mut blocks_left = Vec::new();
-        let share = |Found { sources, blocks }| {
-            blocks_left.extend(blocks.into_iter().map(AtomicU32::new));
-            Part { lock: Mutex::default(), sources }
-        };
-        let shares = found.into_iter().map(share).collect();
+        let blocks = find_all(&tables, &parts, &pending, &segments_left, threads);
+        let blocks_left: Box<[_]> = blocks.into_iter().map(AtomicU32::new).collect();
         let mut grains = 0;
         for (number, left) in (0..segments).zip(&segments_left) {
             let left = left.load(Relaxed);
@@ -133,9 +123,9 @@ impl Loading {
             by_segment,
             pending,
             given: blocks_left.iter().map(|_| AtomicBool::new(false)).collect(),
-            blocks_left: blocks_left.into(),
+            blocks_left,
             segments_left,
-            shares,
+            locks: (0..parts.count).map(|_| Apart::default()).collect(),
             next: AtomicUsize::new(0),
             bytes_left: AtomicU64::new(total_bytes),
             total_bytes,
@@ -226,11 +216,8 @@ impl Loading {
     pub fn load_block(&self, to: &Target<'_>, block: u64) -> Result<(), Arc<OpenError>> {
         let Some(left) = self.blocks_left.get(block as usize) else { return Ok(()) };
         let part = self.parts.of_block(block);
-        let first = self.parts.grains(part).start >> self.parts.block_shift;
-        let tables = self.shares[part].sources.of((block - first) as usize);
         let load = |buffers: &mut Buffers| {
-            for number in tables {
-                let table = &self.tables[number as usize];
+            for table in self.tables.iter().filter(|table| table.share(part).may_have(block)) {
                 self.load_from(to, table, Scope::Block(block), buffers)?;
                 if self.planted == Planted::LoadedTooEarly {
                     (to.loaded)(block);

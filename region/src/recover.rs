@@ -22,7 +22,7 @@ use crate::format::{
 use crate::geometry::Geometry;
 use crate::image::{Slot, aligned, read_slots};
 use crate::ledger::{Ledger, SEGMENT_USED};
-use crate::load::{Loading, Parts, Table};
+use crate::load::{Loading, Parts, Table, Tally};
 use crate::planted::Planted;
 use crate::sys::{AlignedBytes, Arena};
 use parse::{FrameTail, parse_header, tail_bytes, tail_of, written_bytes};
@@ -99,6 +99,10 @@ struct Reader<'d> {
     layout: Layout,
     image_id: u64,
     page: AlignedBytes,
+    /// Where on the device the page was read from.
+    page_at: Option<u64>,
+    /// Another frame is needed right behind the one whose table is read.
+    reads_on: bool,
     bytes: AlignedBytes,
     /// What tables are kept in.
     arena: Arena,
@@ -204,13 +208,12 @@ fn named_tables<'d>(
 ) -> Result<Vec<Table>, OpenError> {
     let next = AtomicUsize::new(0);
     let read_one = |reader: &mut Reader<'d>, number: usize, tables: &mut Vec<Table>| {
-        let (named, mut frames) = (&slot.segments[number], Vec::new());
+        let named = &slot.segments[number];
         let (first_seq, used_bytes) = (named.first_seq.get(), named.used_bytes.get());
-        reader.named_frames(number as u32, first_seq, used_bytes, &mut frames)?;
-        for frame in frames {
+        reader.named_frames(number as u32, first_seq, used_bytes, |reader, frame| {
             tables.push(reader.sorted_table(&frame, rules)?);
-        }
-        Ok(())
+            Ok(())
+        })
     };
     // An error is told with its segment, so that it is the same each time: all before it are read by somebody.
     let read = || {
@@ -271,6 +274,8 @@ impl<'d> Reader<'d> {
             layout: Layout::of(geometry),
             image_id,
             page: aligned(4096)?,
+            page_at: None,
+            reads_on: false,
             bytes,
             arena: Arena::default(),
         })
@@ -284,19 +289,23 @@ impl Reader<'_> {
             return Ok(None);
         }
         let offset = self.layout.segment_at(segment) + at;
-        self.device.read_at(offset, self.page.as_mut())?;
+        if self.page_at != Some(offset) {
+            self.page_at = None;
+            self.device.read_at(offset, self.page.as_mut())?;
+            self.page_at = Some(offset);
+        }
         let bytes = &self.page.as_slice()[..FRAME_HEADER_BYTES];
         Ok(parse_header(bytes, self.image_id, self.geometry.segment_bytes, at)
             .map(|header| Frame { segment, at, header, first_seq: header.seq.get() }))
     }
 
-    /// The frames a commit names in a segment: all of them must be there.
+    /// Calls `f` with the frames a commit names in a segment: all of them must be there.
     fn named_frames(
         &mut self,
         segment: u32,
         first_seq: u64,
         used_bytes: u32,
-        out: &mut Vec<Frame>,
+        mut f: impl FnMut(&mut Self, Frame) -> Result<(), OpenError>,
     ) -> Result<(), OpenError> {
         let (mut at, mut expected_seq) = (0, first_seq);
         while at < u64::from(used_bytes) {
@@ -315,10 +324,12 @@ impl Reader<'_> {
                 }
                 .into());
             };
-            out.push(Frame { first_seq, ..frame });
             at += frame.total();
+            self.reads_on = at < u64::from(used_bytes) && frame.total() == frame.written() as u64;
+            f(self, Frame { first_seq, ..frame })?;
             expected_seq = frame.seq() + 1;
         }
+        self.reads_on = false;
         Ok(())
     }
 
@@ -401,14 +412,25 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The frame's table, checked; reads only the pages that hold it.
-    fn table(&mut self, frame: &Frame, region_bytes: u64) -> Result<RawTable<'_>, OpenError> {
+    /// The frame's table, checked; reads only the pages that hold it, and the next frame's header behind it.
+    /// Calls `f` with each extent that was checked, before what follows them is.
+    fn table(
+        &mut self,
+        frame: &Frame,
+        region_bytes: u64,
+        mut f: impl FnMut(Extent),
+    ) -> Result<RawTable<'_>, OpenError> {
         let payload_end = FRAME_HEADER_BYTES + frame.payload();
         let from = payload_end / 4096 * 4096;
         let offset_bytes = self.layout.segment_at(frame.segment) + frame.at;
         let len = frame.written() - from;
         // At the buffer's beginning, whatever the frame: that much is in the cache.
-        self.device.read_at(offset_bytes + from as u64, &mut self.bytes.as_mut()[..len])?;
+        let read = &mut self.bytes.as_mut()[..len + if self.reads_on { 4096 } else { 0 }];
+        self.device.read_at(offset_bytes + from as u64, read)?;
+        if self.reads_on {
+            self.page.as_mut().copy_from_slice(&read[len..]);
+            self.page_at = Some(offset_bytes + frame.total());
+        }
         let bytes = tail_bytes(frame, &self.bytes.as_slice()[payload_end - from..]);
         let (expected, found) = (frame.header.tail_checksum.get(), checksum(bytes));
         if expected != found {
@@ -432,6 +454,7 @@ impl Reader<'_> {
                 Some(room) => room,
                 None => return Err(impossible("extent length", extent.len).into()),
             };
+            f(extent);
         }
         // What chunks become is for the extents, all of it and nothing else.
         if frame.is_compressed() && (room != 0 || !frame.raw().is_multiple_of(1 << shift)) {
@@ -443,10 +466,11 @@ impl Reader<'_> {
     /// The same, for loading.
     fn sorted_table(&mut self, frame: &Frame, rules: &Rules) -> Result<Table, OpenError> {
         let mut arena = std::mem::take(&mut self.arena);
-        let raw = self.table(frame, rules.region_bytes)?;
+        let mut tally = Tally::new(&rules.parts);
+        let raw = self.table(frame, rules.region_bytes, |extent| tally.add(extent))?;
         let sums = raw.sums.iter().map(|sum| u64::from_le_bytes(*sum)).collect();
         let extents = raw.extents();
-        let table = Table::new(*frame, &rules.parts, extents, sums, raw.chunk_ends, &mut arena);
+        let table = Table::new(*frame, &tally, extents, sums, raw.chunk_ends, &mut arena);
         self.arena = arena;
         table.map_err(refused(frame.extents() * 8))
     }
@@ -466,14 +490,12 @@ pub(crate) fn read_tables(core: &Core, segment: u32) -> Result<(Vec<Extent>, u64
     let mut reader = Reader::new(&*core.device, &geometry, image_id)?;
     let entry = core.ledger.segment(segment);
     let (first_seq, used) = (entry.first_seq().load(Acquire), entry.used_bytes().load(Acquire));
-    let mut frames = Vec::new();
-    reader.named_frames(segment, first_seq, used as u32, &mut frames)?;
     let (mut extents, mut bytes_read) = (Vec::new(), 0);
-    for frame in &frames {
-        let table = reader.table(frame, core.region_bytes())?;
-        extents.extend(table.extents());
+    reader.named_frames(segment, first_seq, used as u32, |reader, frame| {
+        let table = reader.table(&frame, core.region_bytes(), |extent| extents.push(extent))?;
         bytes_read += table.bytes_read + 4096;
-    }
+        Ok(())
+    })?;
     Ok((extents, bytes_read))
 }
 

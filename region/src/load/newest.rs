@@ -4,56 +4,18 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use super::table::{Parts, Table};
 use super::words;
+use crate::announce::mask;
 use crate::geometry::WORD_GRAINS;
 
-/// What was found for one part.
-pub(super) struct Found {
-    pub sources: Sources,
-    /// Grains of each of its blocks.
-    pub blocks: Vec<u32>,
-}
-
-/// The tables that have pieces of each block of a part, winners or not: lists, all in one vector.
-pub(super) struct Sources {
-    /// By block: the last table that was entered, and its entry plus one, or 0.
-    last: Vec<(u32, u32)>,
-    /// A table, and the entry before it plus one.
-    entries: Vec<(u32, u32)>,
-}
-
-impl Sources {
-    #[inline]
-    fn enter(&mut self, block: usize, table: u32) {
-        let last = &mut self.last[block];
-        if last.1 == 0 || last.0 != table {
-            self.entries.push((table, last.1));
-            *last = (table, self.entries.len() as u32);
-        }
-    }
-
-    /// The newest first.
-    pub fn of(&self, block: usize) -> Vec<u32> {
-        let mut at = self.last[block].1;
-        let mut tables = Vec::new();
-        while at != 0 {
-            let (table, before) = self.entries[at as usize - 1];
-            tables.push(table);
-            at = before;
-        }
-        tables.reverse();
-        tables
-    }
-}
-
 /// Finds them in all parts, with several threads: the first of `tables` that holds a grain has it. Sets a bit in
-/// `pending` for each grain that is anywhere, and counts those of each segment.
+/// `pending` for each grain that is anywhere, and counts those of each segment; returns how many each block has.
 pub(super) fn find_all(
     tables: &[Table],
     parts: &Parts,
     pending: &[AtomicU64],
     segments: &[AtomicU64],
     threads: usize,
-) -> Vec<Found> {
+) -> Vec<u32> {
     let next = AtomicUsize::new(0);
     let find = || {
         let mut found = Vec::new();
@@ -76,7 +38,7 @@ pub(super) fn find_all(
         theirs.chain([own]).flatten().collect()
     });
     found.sort_unstable_by_key(|(part, _)| *part);
-    found.into_iter().map(|(_, found)| found).collect()
+    found.into_iter().flat_map(|(_, blocks)| blocks).collect()
 }
 
 fn find_newest(
@@ -85,37 +47,39 @@ fn find_newest(
     part: usize,
     pending: &[AtomicU64],
     segments: &[AtomicU64],
-) -> Found {
+) -> Vec<u32> {
     let grains = parts.grains(part);
     let first_word = (grains.start / WORD_GRAINS) as usize;
     let end_word = pending.len().min((grains.end / WORD_GRAINS) as usize);
     let pending = &pending[first_word..end_word];
     let block_words_shift = parts.block_shift - WORD_GRAINS.trailing_zeros();
-    let blocks = pending.len().div_ceil(1 << block_words_shift);
-    let mut sources = Sources { last: vec![(0, 0); blocks], entries: Vec::new() };
-    for (number, table) in (0..).zip(tables) {
-        let mut found = 0;
-        table.share(part).for_each_from_the_end(|piece, won| {
-            for (word, mask) in words(piece.run) {
-                // No other thread has this word. Whether there is anything new cannot be foreseen, so no branch asks.
-                let inside = word - first_word;
-                let known = pending[inside].load(Relaxed);
-                pending[inside].store(known | mask, Relaxed);
-                sources.enter(inside >> block_words_shift, number);
-                let (new, first) = (mask & !known, u64::from(mask.trailing_zeros()));
-                won.set(word as u64 * WORD_GRAINS + first - piece.run.grain, new >> first);
-                found += u64::from(new.count_ones());
+    for table in tables {
+        let share = table.share(part);
+        share.for_each_from_the_end(|run, won| {
+            // No other thread has this word. Whether there is anything new cannot be foreseen, so no branch asks.
+            let enter = |word: usize, mask: u64| {
+                let known = pending[word - first_word].load(Relaxed);
+                pending[word - first_word].store(known | mask, Relaxed);
+                mask & !known
+            };
+            let (word, first) = ((run.grain / WORD_GRAINS) as usize, run.grain % WORD_GRAINS);
+            if first + run.len <= WORD_GRAINS {
+                won.set(0, enter(word, mask(first, run.len)) >> first);
+                return;
+            }
+            for (word, mask) in words(run) {
+                let first = u64::from(mask.trailing_zeros());
+                won.set(word as u64 * WORD_GRAINS + first - run.grain, enter(word, mask) >> first);
             }
         });
+        let found = share.won_grains();
         if found > 0 {
             segments[table.frame.segment as usize].fetch_add(found, Relaxed);
         }
     }
-    let blocks = pending
-        .chunks(1 << block_words_shift)
-        .map(|words| words.iter().map(|bits| bits.load(Relaxed).count_ones()).sum())
-        .collect();
-    Found { sources, blocks }
+    let grains_of =
+        |words: &[AtomicU64]| words.iter().map(|bits| bits.load(Relaxed).count_ones()).sum();
+    pending.chunks(1 << block_words_shift).map(grains_of).collect()
 }
 
 #[cfg(test)]
@@ -125,7 +89,7 @@ mod tests {
     use rand::{Rng, SeedableRng};
     use rand_xoshiro::Xoshiro256PlusPlus as Random;
 
-    use super::super::table::Cursor;
+    use super::super::table::{Cursor, Piece, Tally};
     use super::*;
     use crate::format::Extent;
     use crate::geometry::{BLOCK_BYTES, GRAIN_SHIFT_BARRIER, GRAIN_SHIFT_TRAP, Geometry};
@@ -164,8 +128,10 @@ mod tests {
                 own.iter().for_each(|(grain, copy)| _ = expected.entry(*grain).or_insert(*copy));
                 let (frame, none) = (Frame::in_segment(segment), Box::default());
                 let extents = extents.iter().copied();
+                let mut tally = Tally::new(&parts);
+                extents.clone().for_each(|extent| tally.add(extent));
                 let table =
-                    Table::new(frame, &parts, extents, none, Box::default(), &mut arena).unwrap();
+                    Table::new(frame, &tally, extents, none, Box::default(), &mut arena).unwrap();
                 tables.push(table);
             }
             let words = grains.div_ceil(WORD_GRAINS) as usize;
@@ -190,19 +156,19 @@ mod tests {
                 }
                 assert_eq!(segments[number].load(Relaxed), live, "seed {seed}");
             }
-            let mut block = 0;
-            for (part, found) in found.iter().enumerate() {
-                for (inside, grains) in found.blocks.iter().enumerate() {
-                    let before = by_block.len();
-                    for number in found.sources.of(inside) {
-                        let share = tables[number as usize].share(part);
-                        share.for_each_winner_of(block, |piece| {
-                            enter(&mut by_block, number as usize, piece.run, piece.place);
-                        });
+            for (block, grains) in (0..).zip(&found) {
+                let part = parts.of_block(block);
+                let before = by_block.len();
+                for (number, table) in tables.iter().enumerate() {
+                    let share = table.share(part);
+                    let enter = |piece: Piece| enter(&mut by_block, number, piece.run, piece.place);
+                    if share.may_have(block) {
+                        share.for_each_winner_of(block, enter);
+                    } else {
+                        share.for_each_winner_of(block, |_| panic!("seed {seed}: block {block}"));
                     }
-                    assert_eq!(by_block.len() - before, *grains as usize, "seed {seed}");
-                    block += 1;
                 }
+                assert_eq!(by_block.len() - before, *grains as usize, "seed {seed}");
             }
             assert!(by_window == expected && by_block == expected, "seed {seed}");
             for grain in 0..grains {

@@ -13,7 +13,7 @@ use crate::append::runs;
 use crate::format::{CHECK_BYTES, CHUNK_BYTES, Extent};
 use crate::geometry::{BLOCK_BYTES, Geometry, WORD_GRAINS};
 use crate::recover::Frame;
-use crate::sys::{Arena, Words};
+use crate::sys::{Arena, SharedWords, Words};
 
 /// Grains of a part as a power of two: a bit for each in half of the smaller second-level caches.
 const PART_SHIFT: u32 = 21;
@@ -25,6 +25,8 @@ const PARTS_SHIFT_MIN: u32 = 4;
 const GRAIN_BITS: u32 = 27;
 const PLACE_BITS: u32 = 26;
 const LEN_BITS: u32 = 11;
+/// Pieces that are looked at together where few are sought.
+const PIECES_AT_A_TIME: usize = 32;
 const LEN_MASK: u64 = (1 << LEN_BITS) - 1;
 const _: () = assert!(GRAIN_BITS + PLACE_BITS + LEN_BITS == 64);
 const _: () = assert!(BLOCK_BYTES >> crate::geometry::GRAIN_SHIFT_BARRIER < 1 << LEN_BITS);
@@ -37,6 +39,8 @@ pub(crate) struct Parts {
     pub block_shift: u32,
     /// Log2 of a part's grains.
     shift: u32,
+    /// Log2 of the grains of a 64th of a part, though of a block at least.
+    portion_shift: u32,
     /// Parts there are.
     pub count: usize,
 }
@@ -50,7 +54,8 @@ impl Parts {
         let shift = whole.saturating_sub(PARTS_SHIFT_MIN).clamp(block_shift, PART_SHIFT);
         let shift = shift.max(whole.saturating_sub(PARTS_SHIFT_MAX)).min(GRAIN_BITS);
         let count = grains.div_ceil(1 << shift) as usize;
-        Self { block_shift, shift, count }
+        let portion_shift = shift.saturating_sub(u64::BITS.trailing_zeros()).max(block_shift);
+        Self { block_shift, shift, portion_shift, count }
     }
 
     /// The part that has a block.
@@ -61,6 +66,12 @@ impl Parts {
     /// Grains of a part; of the last one some may not exist.
     pub fn grains(&self, part: usize) -> Range<u64> {
         (part as u64) << self.shift..(part as u64 + 1) << self.shift
+    }
+
+    /// Which portion of its part has a grain.
+    #[inline]
+    fn portion(&self, grain: u64) -> u64 {
+        (grain & ((1 << self.shift) - 1)) >> self.portion_shift
     }
 
     /// Calls `f` with each piece of these extents and the part it belongs to, in the order of the frame.
@@ -126,7 +137,7 @@ pub(crate) struct Table {
     parts: Parts,
     pieces: Words,
     /// A bit for each grain of each piece: the newest copy. Each part's begin with a word of their own.
-    won: Words,
+    won: SharedWords,
     /// Of the parts it has pieces of, and behind the last: a small frame has few.
     starts: Box<[Start]>,
 }
@@ -137,13 +148,49 @@ struct Start {
     part: u32,
     pieces: u32,
     won_words: u32,
+    /// Of this part, not before it.
+    count: Count,
+}
+
+/// What a table has of one part.
+#[derive(Debug, Clone, Copy, Default)]
+struct Count {
+    pieces: u32,
+    grains: u32,
+    /// A bit for each portion of the part that any piece is of.
+    portions: u64,
+}
+
+/// What a table has of each part: counted while its extents are checked, to look at them once less.
+pub(crate) struct Tally {
+    parts: Parts,
+    counts: Vec<Count>,
+}
+
+impl Tally {
+    pub fn new(parts: &Parts) -> Self {
+        Self { parts: *parts, counts: vec![Count::default(); parts.count] }
+    }
+
+    /// Counts a checked extent.
+    #[inline]
+    pub fn add(&mut self, extent: Extent) {
+        let parts = self.parts;
+        parts.for_each_piece([extent].into_iter(), |part, piece| {
+            let count = &mut self.counts[part];
+            count.pieces += 1;
+            count.grains += piece.run.len as u32;
+            count.portions |= 1 << parts.portion(piece.run.grain);
+        });
+    }
 }
 
 /// A table's pieces of one part.
 pub(super) struct Share<'t> {
     parts: Parts,
     part: usize,
-    pieces: &'t [AtomicU64],
+    count: Count,
+    pieces: &'t [u64],
     won: &'t [AtomicU64],
 }
 
@@ -156,41 +203,36 @@ pub(super) struct Cursor {
 }
 
 impl Table {
-    /// `extents`: checked, in the order of their bytes.
+    /// `extents`: checked, in the order of their bytes; the tally is of them.
     pub fn new(
         frame: Frame,
-        parts: &Parts,
+        tally: &Tally,
         extents: impl Iterator<Item = Extent> + Clone,
         sums: Box<[u64]>,
         chunk_ends: Box<[u32]>,
         arena: &mut Arena,
     ) -> Result<Self, Errno> {
-        let mut counts = vec![(0u32, 0u64); parts.count];
-        parts.for_each_piece(extents.clone(), |part, piece| {
-            let (pieces, grains) = &mut counts[part];
-            *pieces += 1;
-            *grains += piece.run.len;
-        });
-        let mut starts = vec![Start::default(); parts.count + 1];
-        for (part, (pieces, grains)) in counts.iter().enumerate() {
-            let before = starts[part];
-            starts[part + 1] = Start {
-                part: part as u32 + 1,
-                pieces: before.pieces + pieces,
-                won_words: before.won_words + grains.div_ceil(WORD_GRAINS) as u32,
-            };
+        let parts = tally.parts;
+        let mut starts = Vec::with_capacity(parts.count + 1);
+        let mut before = Start::default();
+        for (part, count) in (0..).zip(&tally.counts) {
+            starts.push(Start { part, count: *count, ..before });
+            before.pieces += count.pieces;
+            before.won_words += u64::from(count.grains).div_ceil(WORD_GRAINS) as u32;
         }
-        let all = starts[parts.count];
-        let (sorted, won) = (arena.take(all.pieces as usize)?, arena.take(all.won_words as usize)?);
+        starts.push(Start { part: parts.count as u32, ..before });
+        let (mut pieces, won) =
+            (arena.take(before.pieces as usize)?, arena.take(before.won_words as usize)?);
         let mut next: Vec<u32> = starts.iter().map(|start| start.pieces).collect();
-        let words = sorted.get();
+        let words = pieces.as_mut();
         parts.for_each_piece(extents, |part, piece| {
-            words[next[part] as usize].store(parts.pack(piece), Relaxed);
+            words[next[part] as usize] = parts.pack(piece);
             next[part] += 1;
         });
-        let has_pieces = |start: &Start| counts.get(start.part as usize).is_none_or(|of| of.0 > 0);
-        let (pieces, starts) = (sorted, starts.into_iter().filter(has_pieces).collect());
-        Ok(Self { frame, sums, chunk_ends, parts: *parts, pieces, won, starts })
+        let end = parts.count as u32;
+        starts.retain(|start| start.count.pieces > 0 || start.part == end);
+        let (won, starts) = (won.shared(), starts.into());
+        Ok(Self { frame, sums, chunk_ends, parts, pieces, won, starts })
     }
 
     pub(super) fn share(&self, part: usize) -> Share<'_> {
@@ -200,9 +242,15 @@ impl Table {
         Share {
             parts: self.parts,
             part,
-            pieces: &self.pieces.get()[from.pieces as usize..to.pieces as usize],
+            count: from.count,
+            pieces: &self.pieces.as_slice()[from.pieces as usize..to.pieces as usize],
             won: &self.won.get()[from.won_words as usize..to.won_words as usize],
         }
+    }
+
+    /// Grains that have won.
+    pub(super) fn won_grains(&self) -> u64 {
+        self.won.get().iter().map(|bits| u64::from(bits.load(Relaxed).count_ones())).sum()
     }
 
     /// Bytes of payload, as it is in memory, that are verified or decoded together.
@@ -222,14 +270,28 @@ impl Table {
 
 impl Share<'_> {
     /// Calls `f` with each piece, the last one first, and a place to note which of its grains have won.
-    pub fn for_each_from_the_end(&self, mut f: impl FnMut(Piece, Won<'_>)) {
-        let pieces = || self.pieces.iter().map(|packed| packed.load(Relaxed));
-        let mut at: u64 = pieces().map(|packed| packed & LEN_MASK).sum();
-        for packed in pieces().rev() {
-            let piece = self.parts.unpack(self.part, packed);
-            at -= piece.run.len;
-            f(piece, Won { words: self.won, at });
+    #[inline]
+    pub fn for_each_from_the_end(&self, mut f: impl FnMut(Extent, Won<'_>)) {
+        if self.pieces.is_empty() {
+            return;
         }
+        let mut at = u64::from(self.count.grains);
+        for packed in self.pieces.iter().rev() {
+            let run = self.parts.unpack(self.part, *packed).run;
+            at -= run.len;
+            f(run, Won { words: self.won, at });
+        }
+    }
+
+    /// Grains that have won.
+    pub fn won_grains(&self) -> u64 {
+        self.won.iter().map(|bits| u64::from(bits.load(Relaxed).count_ones())).sum()
+    }
+
+    /// Whether it can have pieces of a block of the part.
+    pub fn may_have(&self, block: u64) -> bool {
+        let portion = self.parts.portion(block << self.parts.block_shift);
+        !self.pieces.is_empty() && self.count.portions >> portion & 1 != 0
     }
 
     /// Calls `f` with each run of grains that have won and whose places are within `places`, in the order of the
@@ -241,7 +303,7 @@ impl Share<'_> {
         mut f: impl FnMut(Piece),
     ) {
         while let Some(packed) = self.pieces.get(cursor.piece) {
-            let piece = self.parts.unpack(self.part, packed.load(Relaxed));
+            let piece = self.parts.unpack(self.part, *packed);
             self.for_each_run(piece.within(&places), piece, cursor.grains, &mut f);
             if piece.place + piece.run.len > places.end {
                 return;
@@ -255,14 +317,20 @@ impl Share<'_> {
     pub fn for_each_winner_of(&self, block: u64, mut f: impl FnMut(Piece)) {
         let shift = PLACE_BITS + LEN_BITS + self.parts.block_shift;
         let inside = block - (self.parts.grains(self.part).start >> self.parts.block_shift);
-        let mut grains = 0;
-        for packed in self.pieces {
-            let packed = packed.load(Relaxed);
-            if packed >> shift == inside {
-                let piece = self.parts.unpack(self.part, packed);
-                self.for_each_run(Some(piece), piece, grains, &mut f);
+        let mut before = 0;
+        // Most have none of the block: without a branch for each.
+        for some in self.pieces.chunks(PIECES_AT_A_TIME) {
+            if some.iter().fold(false, |any, packed| any | (packed >> shift == inside)) {
+                let mut grains = before;
+                for packed in some {
+                    if packed >> shift == inside {
+                        let piece = self.parts.unpack(self.part, *packed);
+                        self.for_each_run(Some(piece), piece, grains, &mut f);
+                    }
+                    grains += packed & LEN_MASK;
+                }
             }
-            grains += packed & LEN_MASK;
+            before += some.iter().map(|packed| packed & LEN_MASK).sum::<u64>();
         }
     }
 
@@ -303,7 +371,7 @@ impl Won<'_> {
             self.words[word].store(old | bits, Relaxed);
         };
         or(word, bits << shift);
-        let beyond = bits.checked_shr(64 - shift).unwrap_or(0);
+        let beyond = bits >> 1 >> (63 - shift);
         if beyond != 0 {
             or(word + 1, beyond);
         }

@@ -19,6 +19,8 @@ const GAP_BLOCKS: usize = 16;
 /// Most bytes read at a time: one huge page, which a device is handed as one piece, and little enough to be in a cache
 /// still when it is placed.
 const WINDOW_BYTES: usize = crate::sys::HUGE_PAGE_BYTES;
+/// A frame of which one grain in so many has won is read whole.
+const SPARSE: u64 = 8;
 /// Runs whose memory is asked for ahead of their turn.
 const RUNS_AHEAD: usize = 12;
 /// Cache lines of a run that are asked for; the processor goes on from there by itself.
@@ -114,6 +116,10 @@ impl Loading {
             }
         };
         match scope {
+            // Nearly every unit has something: finding out which has not would take longer than verifying it.
+            Scope::All if table.won_grains() >= grains_of(units).div_ceil(SPARSE) => {
+                (0..units).for_each(|unit| buffers.wanted[unit / 64] |= 1 << (unit % 64));
+            }
             Scope::All => parts.clone().for_each(|part| {
                 let share = table.share(part);
                 share.for_each_winner(&mut Cursor::default(), 0..u64::MAX, &mut want);
@@ -124,6 +130,9 @@ impl Loading {
                     buffers.own.push(piece);
                 }
             }),
+        }
+        if matches!(scope, Scope::Block(_)) && buffers.own.is_empty() {
+            return Ok(());
         }
         buffers.cursors.clear();
         buffers.cursors.resize(parts.len(), Cursor::default());
@@ -176,7 +185,7 @@ impl Loading {
             }
             if !found.is_empty() {
                 self.give_memory(to, found);
-                let lock = &self.shares[part].lock;
+                let lock = &self.locks[part];
                 let held = match next < parts.len() {
                     true => lock.try_lock(),
                     false => Some(lock.lock()),

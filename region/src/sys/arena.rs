@@ -15,7 +15,7 @@ pub struct Arena {
     used_bytes: u64,
 }
 
-/// Zeroed words from an [`Arena`], which they may outlive.
+/// Zeroed words from an [`Arena`], which they may outlive. Nobody else has them.
 #[derive(Debug)]
 pub struct Words {
     piece: Arc<Mapping>,
@@ -48,11 +48,38 @@ impl Arena {
     }
 }
 
+/// The same, for several threads that change them.
+#[derive(Debug)]
+pub struct SharedWords(Words);
+
 impl Words {
     /// The words.
     #[inline]
+    pub fn as_slice(&self) -> &[u64] {
+        let words = self.piece.words(self.at, self.count);
+        // SAFETY: an arena hands each word out once, so only this value reaches them, and `&self` excludes writers.
+        unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len()) }
+    }
+
+    /// The words, to be changed.
+    #[inline]
+    pub fn as_mut(&mut self) -> &mut [u64] {
+        let words = self.piece.words(self.at, self.count);
+        // SAFETY: as above, with `&mut self`; they are memory that may be changed through a shared mapping.
+        unsafe { std::slice::from_raw_parts_mut(words.as_ptr().cast_mut().cast(), words.len()) }
+    }
+
+    /// For several threads, from now on.
+    pub fn shared(self) -> SharedWords {
+        SharedWords(self)
+    }
+}
+
+impl SharedWords {
+    /// The words.
+    #[inline]
     pub fn get(&self) -> &[AtomicU64] {
-        self.piece.words(self.at, self.count)
+        self.0.piece.words(self.0.at, self.0.count)
     }
 }
 

@@ -10,7 +10,7 @@ pub mod signals;
 mod uffd;
 
 pub use aligned::AlignedBytes;
-pub use arena::{Arena, Words};
+pub use arena::{Arena, SharedWords, Words};
 pub use guarded::Access;
 pub use mapping::{HUGE_PAGE_BYTES, Mapping, SharedMemory};
 pub use prefetch::prefetch;
