@@ -45,8 +45,18 @@ impl AsFd for Stream {
     }
 }
 
+/// Whether the ring receives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Receiving {
+    No,
+    /// Until it says that it does not go on.
+    GoesOn,
+    /// It has been asked to end, and has not said that it has.
+    Ending,
+}
+
 /// Received bytes that are not executed yet.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Pending {
     pub bytes: Vec<u8>,
     pub parser: Parser,
@@ -70,10 +80,8 @@ pub(crate) struct Conn {
     pub(super) in_flight: usize,
     /// What epoll watches for.
     pub(super) interest: EventFlags,
-    /// The ring has been asked to receive.
-    pub(super) receiving: bool,
-    /// There was more to be received than the ring has given.
-    pub(super) more: bool,
+    /// What the ring does about input.
+    pub(super) receiving: Receiving,
     /// The peer sends no more.
     pub(super) input_closed: bool,
     /// Whole commands wait in `pending`: for the peer to read, or for CLIENT UNPAUSE.
@@ -92,8 +100,7 @@ impl Conn {
             free_to: 0,
             held_to: 0,
             in_flight: 0,
-            receiving: false,
-            more: false,
+            receiving: Receiving::No,
             interest: EventFlags::IN,
             input_closed: false,
             stalled: false,

@@ -1,9 +1,9 @@
 //! What the loop waits on: an io_uring, or epoll where that is refused.
 //!
-//! With epoll a connection that is ready is read and written at once. With the ring one receive is asked for
-//! at a time, and a send after each turn that left output; both are handed over by the call that waits, so a
-//! turn over many connections costs one system call. A connection that may not be read has no receive asked
-//! for: its requests stay in the socket, as with epoll.
+//! With epoll a connection that is ready is read and written at once. With the ring a receive is asked for once
+//! and goes on, and a send after each turn that left output; both are handed over by the call that waits, so a
+//! turn over many connections costs one system call. A connection that may not be read any more has its receive
+//! ended: what is not received by then stays in the socket, as with epoll, and what is fits the ring's buffers.
 //!
 //! A completion names its connection by slot and generation (the lower bits of the client's number): one for
 //! a connection that has gone never reaches its successor.
@@ -15,7 +15,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
-use super::conn::Conn;
+use super::conn::{Conn, Receiving};
 use crate::config::{EventQueue, ServeError};
 use crate::sys::{Completion, Filled, Ring};
 
@@ -37,11 +37,11 @@ pub(super) enum Event {
         slot: u32,
         flags: EventFlags,
     },
-    /// Ring: a receive asked for is over.
+    /// Ring: something was received, or a receive is over.
     Received {
         of: Tag,
         result: io::Result<Filled>,
-        more: bool,
+        goes_on: bool,
     },
     /// Ring: a send asked for is over.
     Sent {
@@ -179,8 +179,8 @@ impl Events {
                         Completion::Polled { token } => {
                             Event::Listener(token.saturating_sub(LISTENERS) as usize)
                         }
-                        Completion::Received { token, result, more } => {
-                            Event::Received { of: Tag::from_token(token), result, more }
+                        Completion::Received { token, result, goes_on } => {
+                            Event::Received { of: Tag::from_token(token), result, goes_on }
                         }
                         Completion::Sent { token, buffer, from, result } => {
                             Event::Sent { of: Tag::from_token(token), buffer, from, result }
@@ -215,10 +215,17 @@ impl Events {
                 }
             }
             Self::Uring(ring) => {
-                if wanted.contains(EventFlags::IN) && !conn.receiving {
-                    conn.receiving = true;
-                    let wait_first = !std::mem::take(&mut conn.more);
-                    ring.receive(&conn.stream, Tag::of(slot, conn).token(), wait_first)?;
+                let token = Tag::of(slot, conn).token();
+                match (wanted.contains(EventFlags::IN), conn.receiving) {
+                    (true, Receiving::No) => {
+                        conn.receiving = Receiving::GoesOn;
+                        ring.receive(&conn.stream, token)?;
+                    }
+                    (false, Receiving::GoesOn) => {
+                        conn.receiving = Receiving::Ending;
+                        ring.end_receive(token)?;
+                    }
+                    _ => {}
                 }
             }
         }
@@ -246,7 +253,7 @@ impl Events {
     /// end.
     pub fn forget(&mut self, conn: &Conn) {
         if let Self::Uring(ring) = self
-            && (conn.receiving || conn.in_flight > 0)
+            && (conn.receiving != Receiving::No || conn.in_flight > 0)
         {
             if let Err(error) = ring.submit() {
                 tracing::warn!(%error, "io_uring_enter");

@@ -15,7 +15,7 @@ use rustix::event::epoll::EventFlags;
 
 use super::ahead::Ahead;
 use super::committer::Committer;
-use super::conn::{Conn, drop_taken, keep_spare};
+use super::conn::{Conn, Receiving, drop_taken, keep_spare};
 use super::events::{Event, Events, Tag};
 use super::group::Group;
 use super::listen::{Listener, Socket};
@@ -224,10 +224,11 @@ impl<'a> Serve<'a> {
                 self.ready(slot, &mut conn, flags);
                 self.put_back(slot, conn);
             }
-            Event::Received { of, result, more } => {
+            Event::Received { of, result, goes_on } => {
                 if let Some(mut conn) = self.take(of) {
-                    conn.receiving = false;
-                    conn.more = more;
+                    if !goes_on {
+                        conn.receiving = Receiving::No;
+                    }
                     let read = match &result {
                         Ok(filled) => Ok(filled.bytes()),
                         Err(error) => Err(error.raw_os_error()),

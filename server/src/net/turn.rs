@@ -24,6 +24,10 @@ impl Serve<'_> {
             Ok([]) => conn.input_closed = true,
             Ok(bytes) => {
                 self.server.stats.net_input_bytes += bytes.len() as u64;
+                if conn.stalled {
+                    // The ring had received it already.
+                    return conn.pending.get_or_insert_default().bytes.extend_from_slice(bytes);
+                }
                 match conn.pending.take() {
                     None => {
                         let mut parser = std::mem::take(&mut self.parser);
@@ -43,8 +47,8 @@ impl Serve<'_> {
             }
             Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => {}
-                // The ring was out of buffers; they are back when it is asked again.
-                _ if error.raw_os_error() == Some(NO_BUFFERS) => {}
+                // The ring was out of buffers (they are back when it is asked again), or was asked to end.
+                _ if error.raw_os_error().is_some_and(|errno| RING_ENDED.contains(&errno)) => {}
                 _ => conn.session.killed = true,
             },
         }
@@ -179,6 +183,6 @@ impl Serve<'_> {
     }
 }
 
-const NO_BUFFERS: i32 = rustix::io::Errno::NOBUFS.raw_os_error();
+const RING_ENDED: [i32; 2] = [libc::ENOBUFS, libc::ECANCELED];
 /// Pending input may hold so many bytes of unused capacity.
 const PENDING_SLACK: usize = 16 << 10;
