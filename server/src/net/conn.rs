@@ -82,6 +82,8 @@ pub(crate) struct Conn {
     pub(super) interest: EventFlags,
     /// What the ring does about input.
     pub(super) receiving: Receiving,
+    /// When it last did ([`super::load::Load`]).
+    pub(super) asked: u32,
     /// The peer sends no more.
     pub(super) input_closed: bool,
     /// Whole commands wait in `pending`: for the peer to read, or for CLIENT UNPAUSE.
@@ -101,6 +103,7 @@ impl Conn {
             held_to: 0,
             in_flight: 0,
             receiving: Receiving::No,
+            asked: 0,
             interest: EventFlags::IN,
             input_closed: false,
             stalled: false,

@@ -17,7 +17,7 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use super::conn::{Conn, Receiving};
 use crate::config::{EventQueue, ServeError};
-use crate::sys::{Completion, Filled, Ring};
+use crate::sys::{Completion, Filled, Ring, Several};
 
 /// What the loop waits on.
 pub(super) enum Events {
@@ -142,12 +142,11 @@ impl Events {
         }
     }
 
-    /// Waits, at most `timeout_ns`, and appends what happened. `committed`: so many connections have just been
-    /// answered after a group commit, and are worth waiting for together for a moment.
+    /// Waits, at most `timeout_ns`, and appends what happened. The ring can wait for `several` connections to ask.
     pub fn wait(
         &mut self,
         timeout_ns: u32,
-        committed: usize,
+        several: Several,
         happened: &mut Vec<Event>,
     ) -> Result<(), ServeError> {
         match self {
@@ -166,10 +165,7 @@ impl Events {
                 }));
             }
             Self::Uring(ring) => {
-                // For each, the send is completed as well. Half of those answered: the others come while these are
-                // executed, and the loop is not idle until the last has asked again.
-                let wanted = committed + committed / 2;
-                ring.wait(timeout_ns, wanted.min(EVENTS_MAX)).map_err(ring_failed)?;
+                ring.wait(timeout_ns, several).map_err(ring_failed)?;
                 while happened.len() < EVENTS_MAX
                     && let Some(done) = ring.reap()
                 {

@@ -1,6 +1,6 @@
 //! Sockets and the event loop.
 //!
-//! `listen` opens sockets, `conn` is one connection's bytes, `events` what the loop waits on, `serve` the loop, `turn` one connection's
+//! `listen` opens sockets, `conn` is one connection's bytes, `events` what the loop waits on, `serve` the loop, `load` how much is coming, `turn` one connection's
 //! part of it, `clients` their coming and going, `ahead` the look at a pipeline before it is carried out, `group` the replies that wait for a group commit,
 //! `committer` the thread that makes it.
 
@@ -12,6 +12,7 @@ mod descriptors;
 mod events;
 mod group;
 mod listen;
+mod load;
 mod serve;
 mod turn;
 

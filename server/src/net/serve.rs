@@ -19,10 +19,12 @@ use super::conn::{Conn, Receiving, drop_taken, keep_spare};
 use super::events::{Event, Events, Tag};
 use super::group::Group;
 use super::listen::{Listener, Socket};
+use super::load::{Load, ONE};
 use crate::commands::Server;
 use crate::config::{ServeError, ServerConfig, StopFlag};
 use crate::resp::Parser;
 use crate::saving::Saving;
+use crate::sys::Several;
 
 /// Why a server ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,6 +111,7 @@ pub(super) struct Serve<'a> {
     pub(super) group: Group<'a>,
     /// Connections answered since the last wait because a group commit had returned.
     pub(super) committed: usize,
+    load: Load,
     pub(super) stalled: Vec<u32>,
     pub(super) finished: Vec<u32>,
     pub(super) next_tick_ns: u64,
@@ -147,6 +150,7 @@ impl<'a> Serve<'a> {
             spare: Vec::new(),
             group,
             committed: 0,
+            load: Load::new(),
             stalled: Vec::new(),
             finished: Vec::new(),
             next_tick_ns: 0,
@@ -186,14 +190,19 @@ impl<'a> Serve<'a> {
         }
     }
 
-    /// Waits for something to happen. Of a group answered at once more than the first should come back together,
-    /// or each would be a group of its own; a lone one is answered without delay.
     fn wait(&mut self, happened: &mut Vec<Event>) -> Result<(), ServeError> {
         let committed = std::mem::take(&mut self.committed);
+        let load = self.load.several(self.server.now_ns);
         let is_news = self.group.call_me();
         let timeout_ns = if is_news { 0 } else { self.timeout_ns() };
-        let committed = if committed > 1 && timeout_ns > 0 { committed } else { 0 };
-        self.events.wait(timeout_ns, committed, happened)?;
+        let several = match timeout_ns {
+            // Half of those answered: the others come while these are executed, and the loop is not idle until the
+            // last has asked again. Each by itself would be a group of its own.
+            1.. if committed > 1 => Several { count: committed / 2, moment_us: COMMIT_US },
+            1.. if !self.group.is_on_its_way() => load,
+            _ => ONE,
+        };
+        self.events.wait(timeout_ns, several, happened)?;
         self.group.awake();
         Ok(())
     }
@@ -226,6 +235,7 @@ impl<'a> Serve<'a> {
             }
             Event::Received { of, result, goes_on } => {
                 if let Some(mut conn) = self.take(of) {
+                    self.load.note(&mut conn);
                     if !goes_on {
                         conn.receiving = Receiving::No;
                     }
@@ -426,5 +436,7 @@ impl<'a> Serve<'a> {
 }
 
 const TICK_NS: u64 = 100_000_000;
+/// About as long as an SSD takes to make a write durable.
+const COMMIT_US: u32 = 100;
 const EXPIRE_WORK: usize = 256;
 const EXPIRE_ROUNDS_MAX: usize = 16;

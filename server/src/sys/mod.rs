@@ -2,4 +2,4 @@
 
 mod uring;
 
-pub(crate) use uring::{Completion, Filled, Ring, TOKEN_BITS};
+pub(crate) use uring::{Completion, Filled, Ring, Several, TOKEN_BITS};

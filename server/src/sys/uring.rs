@@ -30,6 +30,14 @@ pub(crate) enum Completion {
     Sent { token: u64, buffer: Vec<u8>, from: usize, result: io::Result<usize> },
 }
 
+/// What is worth waiting for together: so many completions besides those of sends, if they come within the moment.
+/// After it anything is enough.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Several {
+    pub count: usize,
+    pub moment_us: u32,
+}
+
 /// A buffer the kernel has received into.
 #[derive(Debug)]
 pub(crate) struct Filled {
@@ -63,6 +71,8 @@ pub(crate) struct Ring {
     turn_bytes: u32,
     sends: Vec<Option<Outgoing>>,
     free_sends: Vec<u32>,
+    /// Since the last wait.
+    sends_asked: usize,
 }
 
 /// Bytes that the kernel is sending.
@@ -88,7 +98,8 @@ impl Ring {
             ring.submitter().register_buf_ring_with_flags(entries, buffers, GROUP, 0)?;
         }
         let turn_bytes = buffer_bytes as u32;
-        let mut ring = Self { ring, pool, turn_bytes, sends: Vec::new(), free_sends: Vec::new() };
+        let (sends, free_sends) = (Vec::new(), Vec::new());
+        let mut ring = Self { ring, pool, turn_bytes, sends, free_sends, sends_asked: 0 };
         if ring.try_receive().is_err() {
             ring.turn_bytes = 0;
             ring.try_receive()?;
@@ -100,7 +111,7 @@ impl Ring {
     fn try_receive(&mut self) -> io::Result<()> {
         let (ours, _) = UnixStream::pair()?;
         self.receive(&ours, 0)?;
-        self.wait(TRY_NS, 1)?;
+        self.wait(TRY_NS, ONE)?;
         match self.reap() {
             Some(Completion::Received { result, goes_on: false, .. }) => {
                 self.give_back(result?);
@@ -146,6 +157,7 @@ impl Ring {
         let entry = opcode::Send::new(Fd(fd.as_fd().as_raw_fd()), bytes.as_ptr(), len).build();
         // The bytes of a `Vec` stay where they are when it moves.
         self.sends[place as usize] = Some(Outgoing { token, buffer, from });
+        self.sends_asked += 1;
         self.push(entry, SEND, u64::from(place))
     }
 
@@ -170,16 +182,20 @@ impl Ring {
         ignore_early_return(self.ring.submit())
     }
 
-    /// Hands over what was asked, and waits until something is done or the time is over. `wanted` completions are
-    /// waited for, more than one only for a moment, and only where the kernel can (Linux 6.12).
-    pub fn wait(&mut self, timeout_ns: u32, wanted: usize) -> io::Result<()> {
+    /// Hands over what was asked, and waits until something is done or the time is over. Where the kernel can (Linux
+    /// 6.12), sends are not what is waited for: they are nearly always done when they have been handed over.
+    pub fn wait(&mut self, timeout_ns: u32, several: Several) -> io::Result<()> {
+        let sends = std::mem::take(&mut self.sends_asked);
         let time = Timespec::new().nsec(timeout_ns);
-        let args = SubmitArgs::new().timespec(&time);
-        if wanted > 1 && self.ring.params().is_feature_min_timeout() {
-            let args = args.min_wait_usec(MOMENT_US);
-            return ignore_early_return(self.ring.submitter().submit_with_args(wanted, &args));
+        let mut args = SubmitArgs::new().timespec(&time);
+        let mut wanted = 1;
+        if self.ring.params().is_feature_min_timeout() {
+            wanted = (sends + several.count).clamp(1, COMPLETIONS as usize);
         }
-        ignore_early_return(self.ring.submitter().submit_with_args(1, &args))
+        if wanted > 1 {
+            args = args.min_wait_usec(several.moment_us);
+        }
+        ignore_early_return(self.ring.submitter().submit_with_args(wanted, &args))
     }
 
     /// The next thing done. Those that were not asked for with a token of this ring do not exist.
@@ -329,12 +345,11 @@ impl Drop for Pool {
     }
 }
 
-/// How long several completions are waited for: about as long as an SSD takes to make a write durable.
-const MOMENT_US: u32 = 100;
 const SUBMISSIONS: u32 = 1024;
 const COMPLETIONS: u32 = 8192;
 const PAGE_BYTES: usize = 4096;
 const TRY_NS: u32 = 100_000_000;
+const ONE: Several = Several { count: 1, moment_us: 0 };
 const SEND_BYTES_MAX: usize = 1 << 30;
 
 #[cfg(test)]
@@ -352,7 +367,7 @@ mod tests {
             ring.send(&ours, 100 + round, b"__answer".to_vec(), 2).unwrap();
             let (mut received, mut sent) = (false, false);
             while !(received && sent) {
-                ring.wait(1_000_000, 1).unwrap();
+                ring.wait(1_000_000, ONE).unwrap();
                 while let Some(done) = ring.reap() {
                     match done {
                         Completion::Received { token, result, goes_on } => {
@@ -387,7 +402,7 @@ mod tests {
                     return (token, result, goes_on);
                 }
                 Some(other) => unreachable!("{other:?}"),
-                None => ring.wait(100_000_000, 1).unwrap(),
+                None => ring.wait(100_000_000, ONE).unwrap(),
             }
         }
     }
