@@ -5,7 +5,6 @@
 //! sleeps until they are there, or the moment is over. It never waits for more than half of those who asked lately:
 //! they might all wait for their replies first. A few clients, or slow ones, are answered without delay.
 
-use super::conn::Conn;
 use crate::sys::Several;
 
 /// What came lately: counted over one period, used in the next.
@@ -23,10 +22,10 @@ impl Load {
         Self { period: 1, requests: 0, clients: 0, several: ONE }
     }
 
-    /// Something was received.
-    pub fn note(&mut self, conn: &mut Conn) {
+    /// Something was received. `asked` is kept for this by its connection.
+    pub fn note(&mut self, asked: &mut u32) {
         self.requests += 1;
-        if std::mem::replace(&mut conn.asked, self.period) != self.period {
+        if std::mem::replace(asked, self.period) != self.period {
             self.clients += 1;
         }
     }
@@ -53,3 +52,33 @@ const PERIOD_NS: u64 = PERIOD_US as u64 * 1000;
 /// What a request may be delayed at most.
 const MOMENT_US: u32 = 50;
 const COUNT_MIN: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is waited for in the millisecond after `requests` of so many clients.
+    fn after(load: &mut Load, now_ns: &mut u64, requests: usize, clients: &mut [u32]) -> usize {
+        for n in 0..requests {
+            let client = n % clients.len();
+            load.note(&mut clients[client]);
+        }
+        *now_ns += PERIOD_NS;
+        load.several(*now_ns).count
+    }
+
+    #[test]
+    fn several_are_waited_for_where_a_moment_brings_them() {
+        let (mut load, mut now_ns) = (Load::new(), 5 * PERIOD_NS);
+        load.several(now_ns);
+        assert_eq!(after(&mut load, &mut now_ns, 200, &mut [0; 50]), 10);
+        // Half of those that ask are not waiting for one another.
+        assert_eq!(after(&mut load, &mut now_ns, 200, &mut [0; 12]), 6);
+        assert_eq!(after(&mut load, &mut now_ns, 200, &mut [0; 7]), 1);
+        assert_eq!(after(&mut load, &mut now_ns, 79, &mut [0; 50]), 1);
+        assert_eq!(after(&mut load, &mut now_ns, 80, &mut [0; 50]), 4);
+        // What came before a rest says nothing.
+        (0..200).for_each(|_| load.note(&mut 0));
+        assert_eq!(load.several(now_ns + 2 * PERIOD_NS).count, 1);
+    }
+}

@@ -235,7 +235,7 @@ impl<'a> Serve<'a> {
             }
             Event::Received { of, result, goes_on } => {
                 if let Some(mut conn) = self.take(of) {
-                    self.load.note(&mut conn);
+                    self.load.note(&mut conn.asked);
                     if !goes_on {
                         conn.receiving = Receiving::No;
                     }

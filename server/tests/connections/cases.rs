@@ -169,6 +169,53 @@ fn a_peer_that_does_not_read_is_not_executed_further() {
 }
 
 #[test]
+fn a_flood_that_may_not_be_executed_stays_in_the_sockets() {
+    let server = start(config());
+    let (mut flood, mut other) = (server.client(), server.client());
+    assert_eq!(flood.call("PING"), "+PONG");
+    assert_eq!(other.call("CLIENT PAUSE 60000 WRITE"), "+OK");
+    let set = frame(&[b"SET", b"k", &[b'x'; 16 << 10]]);
+    let mut writer = flood.stream.try_clone().unwrap();
+    // 64 MiB; the sockets take some of it.
+    let sender = std::thread::spawn(move || writer.write_all(&set.repeat(4096)).unwrap());
+    let mut last = 0;
+    eventually("the server receives no more", || {
+        std::thread::sleep(Duration::from_millis(50));
+        let stats = other.call("INFO stats");
+        let (_, figure) = stats.split_once("total_net_input_bytes:").unwrap();
+        let now: usize = figure.split(' ').next().unwrap().parse().unwrap();
+        let before = std::mem::replace(&mut last, now);
+        now > 1000 && now - before < 100
+    });
+    assert!(last < 8 << 20, "{last} bytes received");
+    assert_eq!(other.call("CLIENT UNPAUSE"), "+OK");
+    for _ in 0..4096 {
+        assert_eq!(flood.reply_text(), "+OK");
+    }
+    sender.join().unwrap();
+}
+
+#[test]
+fn more_clients_than_there_are_buffers_send_at_once() {
+    let server = start(config());
+    let together = std::sync::Barrier::new(150);
+    std::thread::scope(|scope| {
+        for id in 0..150u32 {
+            let (mut client, together) = (server.client(), &together);
+            scope.spawn(move || {
+                let (key, value) = (id.to_be_bytes(), vec![id as u8; 100_000]);
+                together.wait();
+                for _ in 0..5 {
+                    assert_eq!(client.call_bytes(&[b"SET", &key, &value]), b"+OK\r\n");
+                    let reply = client.call_bytes(&[b"GET", &key]);
+                    assert!(reply.ends_with(&[&value[..], b"\r\n"].concat()));
+                }
+            });
+        }
+    });
+}
+
+#[test]
 fn a_reply_beyond_the_output_limit_ends_the_connection() {
     let server = start(ServerConfig { output_max_bytes: 100_000, ..config() });
     let mut client = server.client();
