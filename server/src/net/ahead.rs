@@ -1,5 +1,6 @@
 //! Looking ahead in a pipeline: the whole commands that follow each other are parsed first, the memory of
-//! their keys is asked for, then they are carried out one by one, as if nothing had been looked at.
+//! their keys is asked for, then they are carried out one by one, as if nothing had been looked at. So are lone commands
+//! that several connections sent together.
 //!
 //! Invariant: nothing is looked at behind a command that could change how it is read (AUTH, SELECT, QUIT,
 //! CONFIG SET): that is every command on client or server state, and every one that is not known.
@@ -7,7 +8,7 @@
 use perdura_store::{Key, Place};
 
 use crate::commands::{Handler, Server, Spec};
-use crate::resp::{Frame, Limits, Parser, ProtocolError, Step};
+use crate::resp::{Args, Frame, Limits, Parser, ProtocolError, Step};
 use crate::session::Session;
 
 /// Commands parsed and not carried out yet.
@@ -98,21 +99,52 @@ impl Ahead {
         Ok(Looked::Commands)
     }
 
-    /// Starts loading what the commands will read: first every bucket, then every record, so that the
-    /// waits overlap. A single key has nothing to overlap with.
+    /// Starts loading what lone commands of several connections will read. A pipeline asks for its own memory, and what
+    /// is no whole command is left to its connection.
+    pub fn look_across<'c>(
+        &mut self,
+        server: &Server<'_>,
+        parser: &mut Parser,
+        received: impl Iterator<Item = (&'c Session, &'c [u8])>,
+    ) {
+        self.places.clear();
+        for (session, bytes) in received.take(PLACES_MAX) {
+            let step = parser.step(bytes, &server.config.limits);
+            let is_lone = matches!(step, Ok(Step::Command { consumed }) if consumed == bytes.len());
+            if is_lone {
+                let args = parser.args(bytes);
+                if let Ok((_, spec)) = server.index.resolve(args) {
+                    note_places(&mut self.places, server, session.db, spec, args);
+                }
+            }
+            parser.restart();
+        }
+        self.prefetch(server);
+    }
+
+    /// Starts loading what the commands will read.
     fn ask_for_memory(&mut self, server: &Server<'_>, db: u8, parser: &Parser, buf: &[u8]) {
         self.places.clear();
         for command in &self.commands {
             let Some((_, spec)) = command.found else { continue };
             let args = parser.args_of(command.frame, &buf[command.start..]);
-            let keys = spec.keys.indices(args).take(PLACES_MAX - self.places.len());
-            self.places.extend(keys.map(|at| server.store.place(Key { db, bytes: args.get(at) })));
+            note_places(&mut self.places, server, db, spec, args);
         }
+        self.prefetch(server);
+    }
+
+    /// First every bucket, then every record, so that the waits overlap. A single key has nothing to overlap with.
+    fn prefetch(&self, server: &Server<'_>) {
         if self.places.len() > 1 {
             self.places.iter().for_each(|place| server.store.prefetch_bucket(place));
             self.places.iter().for_each(|place| server.store.prefetch_record(place));
         }
     }
+}
+
+fn note_places(places: &mut Vec<Place>, server: &Server<'_>, db: u8, spec: &Spec, args: Args<'_>) {
+    let keys = spec.keys.indices(args).take(PLACES_MAX - places.len());
+    places.extend(keys.map(|at| server.store.place(Key { db, bytes: args.get(at) })));
 }
 
 /// Commands looked at before the first of them is carried out; what they read has to stay in the cache.

@@ -165,6 +165,7 @@ impl<'a> Serve<'a> {
                 return Ok(Ended::Stopped);
             }
             self.server.begin_turn();
+            self.look_ahead(&happened);
             for event in happened.drain(..) {
                 self.handle(event)?;
                 if self.server.shutdown || stop.is_set() {
@@ -187,6 +188,20 @@ impl<'a> Serve<'a> {
                 self.next_tick_ns = self.server.now_ns + TICK_NS;
                 self.tick();
             }
+        }
+    }
+
+    /// Asks for the memory of what connections have sent, before any of it is carried out.
+    fn look_ahead(&mut self, happened: &[Event]) {
+        let received = happened.iter().filter_map(|event| match event {
+            Event::Received { of, result: Ok(filled), .. } => {
+                let conn = self.conns[of.slot as usize].as_ref()?;
+                conn.pending.is_none().then(|| (&conn.session, filled.bytes()))
+            }
+            _ => None,
+        });
+        if happened.len() > 1 {
+            self.ahead.look_across(&self.server, &mut self.parser, received);
         }
     }
 
