@@ -189,7 +189,8 @@ impl Ring {
         let time = Timespec::new().nsec(timeout_ns);
         let mut args = SubmitArgs::new().timespec(&time);
         let mut wanted = 1;
-        if self.ring.params().is_feature_min_timeout() {
+        // The kernel waits for the moment before it looks at the time: who has none must not ask for several.
+        if timeout_ns > 0 && self.ring.params().is_feature_min_timeout() {
             wanted = (sends + several.count).clamp(1, COMPLETIONS as usize);
         }
         if wanted > 1 {
@@ -446,5 +447,16 @@ mod tests {
         let mut left = [0; 10];
         (&pairs[0].0).read_exact(&mut left).unwrap();
         assert_eq!(&left, b"not for us");
+    }
+
+    #[test]
+    fn who_does_not_want_to_wait_does_not_wait_for_several() {
+        let Ok(mut ring) = Ring::new(2, 4096) else { return };
+        let (ours, _peer) = UnixStream::pair().unwrap();
+        let began = std::time::Instant::now();
+        ring.send(&ours, 1, b"answer".to_vec(), 0).unwrap();
+        ring.wait(0, Several { count: 1, moment_us: 2_000_000 }).unwrap();
+        assert!(began.elapsed().as_secs() < 1, "{:?}", began.elapsed());
+        assert!(matches!(ring.reap(), Some(Completion::Sent { token: 1, .. })));
     }
 }
