@@ -32,7 +32,7 @@ use crate::ledger::Ledger;
 use crate::planted::Planted;
 use crate::sys::Mapping;
 
-use newest::find_all;
+use newest::{Found, SmallTables, find_all};
 pub(crate) use table::{Parts, Table, Tally};
 use window::Buffers;
 
@@ -67,6 +67,10 @@ pub(crate) struct Loading {
     segments_left: Box<[AtomicU64]>,
     /// Blocks whose memory has been asked for.
     given: Box<[AtomicBool]>,
+    /// By part.
+    small: Vec<SmallTables>,
+    /// Numbers of the tables that are not small.
+    large: Vec<u32>,
     /// Of the parts. Each is locked thousands of times.
     locks: Box<[Apart<Mutex<()>>]>,
     /// Segment to be taken up next.
@@ -101,8 +105,15 @@ impl Loading {
         let segments = tables.iter().map(|table| table.frame.segment + 1).max().unwrap_or(0);
         let pending: Box<[_]> = (0..words).map(|_| AtomicU64::new(0)).collect();
         let segments_left: Box<[_]> = (0..segments).map(|_| AtomicU64::new(0)).collect();
-        let blocks = find_all(&tables, &parts, &pending, &segments_left, threads);
-        let blocks_left: Box<[_]> = blocks.into_iter().map(AtomicU32::new).collect();
+        let found = find_all(&tables, &parts, &pending, &segments_left, threads);
+        let mut blocks_left = Vec::new();
+        let of_part = |Found { blocks, small }| {
+            blocks_left.extend(blocks.into_iter().map(AtomicU32::new));
+            small
+        };
+        let small = found.into_iter().map(of_part).collect();
+        let is_large = |number: &u32| !tables[*number as usize].is_small();
+        let large = (0..tables.len() as u32).filter(is_large).collect();
         let mut grains = 0;
         for (number, left) in (0..segments).zip(&segments_left) {
             let left = left.load(Relaxed);
@@ -123,7 +134,9 @@ impl Loading {
             by_segment,
             pending,
             given: blocks_left.iter().map(|_| AtomicBool::new(false)).collect(),
-            blocks_left,
+            blocks_left: blocks_left.into(),
+            small,
+            large,
             segments_left,
             locks: (0..parts.count).map(|_| Apart::default()).collect(),
             next: AtomicUsize::new(0),
@@ -217,7 +230,12 @@ impl Loading {
         let Some(left) = self.blocks_left.get(block as usize) else { return Ok(()) };
         let part = self.parts.of_block(block);
         let load = |buffers: &mut Buffers| {
-            for table in self.tables.iter().filter(|table| table.share(part).may_have(block)) {
+            let small = self.small[part].of(self.parts.portion_of_block(block));
+            for number in self.large.iter().chain(small) {
+                let table = &self.tables[*number as usize];
+                if !table.share(part).may_have(block) {
+                    continue;
+                }
                 self.load_from(to, table, Scope::Block(block), buffers)?;
                 if self.planted == Planted::LoadedTooEarly {
                     (to.loaded)(block);

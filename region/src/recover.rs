@@ -325,7 +325,8 @@ impl Reader<'_> {
                 .into());
             };
             at += frame.total();
-            self.reads_on = at < u64::from(used_bytes) && frame.total() == frame.written() as u64;
+            let has_header = at < u64::from(used_bytes) && at + 4096 <= self.geometry.segment_bytes;
+            self.reads_on = has_header && frame.total() == frame.written() as u64;
             f(self, Frame { first_seq, ..frame })?;
             expected_seq = frame.seq() + 1;
         }

@@ -351,6 +351,13 @@ fn trace(
     mut counts: Option<&mut (u64, u64)>,
 ) -> Result<(), OpenError> {
     let words = table::root_words(lane, root);
+    if words[0] > table::BUCKETS_MAX {
+        return Err(OpenError::Corrupt {
+            what: "buckets of a table",
+            offset: root,
+            value: words[0],
+        });
+    }
     table::pieces::for_each(lane, &words, |at| marks.mark(at))?;
     for bucket in 0..words[0] {
         // The final flush waits for this shard, on the warning's time, and what is not loaded comes block by block.
@@ -363,6 +370,10 @@ fn trace(
             let at = table::record_of(entry);
             marks.mark(at)?;
             let record = Entry::new(lane, at);
+            if record.header.head_bytes() != table::head_of(entry) {
+                let value = record.header.first_word();
+                return Err(OpenError::Corrupt { what: "record's header", offset: at, value });
+            }
             if record.header.len_bytes() > lane.usable_bytes(at) {
                 let value = record.header.len_bytes();
                 return Err(OpenError::Corrupt { what: "record length", offset: at, value });

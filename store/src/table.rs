@@ -37,6 +37,8 @@ const OFFSET_BITS: u32 = 42;
 const SHORT_BIT: u64 = 1 << (OFFSET_BITS - 1);
 const SIXTEENTHS_AT: u32 = OFFSET_BITS - 3;
 const _: () = assert!(OBJECT_ALIGN_BYTES == 16);
+/// Most buckets that a root has words for.
+pub(crate) const BUCKETS_MAX: u64 = FIRST_BUCKETS << (SEGMENTS - 1);
 /// No record lies higher: an entry has no more bits for it.
 pub(crate) const RECORDS_END: u64 = 1 << (SIXTEENTHS_AT + 6);
 const TTL_BIT: u64 = 1 << OFFSET_BITS;

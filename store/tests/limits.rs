@@ -10,7 +10,8 @@ use std::sync::Arc;
 use common::*;
 use perdura_media::SimClock;
 use perdura_media::sim::SimDevice;
-use perdura_store::{Access, Expiry, Key, Kind, Store, StoreError};
+use perdura_region::Region;
+use perdura_store::{Access, Expiry, Heap, Key, Kind, OpenError, Store, StoreError, StoreOptions};
 
 const BUDGET_BYTES: u64 = 256 << 10;
 
@@ -289,4 +290,41 @@ fn a_transaction_of_many_keys_beyond_the_budget_takes_time_as_its_keys_do() {
     // A second, where looking each key up among all before it took eighteen.
     assert!(began.elapsed() < std::time::Duration::from_secs(8), "{:?}", began.elapsed());
     assert_eq!(store.len(0), 100_000);
+}
+
+#[test]
+fn what_no_store_writes_is_refused() {
+    let key = Key::new(b"the only key");
+    // A small record that never expires: of its header there is only the first word.
+    let header = 5 | 12 << 32 | 1 << 63;
+    let has_buckets = |store: &Store, lane| store.region().peek(store.heap().lane_roots(lane)) > 0;
+    let lane_of =
+        |store: &Store| store.heap().lanes().find(|lane| has_buckets(store, *lane)).unwrap();
+    let root_of = |store: &Store| store.heap().lane_roots(lane_of(store));
+    let header_of = |store: &Store| {
+        (0..REGION_BYTES).step_by(8).find(|at| store.region().peek(*at) == header).unwrap()
+    };
+    type Offset<'f> = &'f dyn Fn(&Store) -> u64;
+    let damages: [(_, Offset<'_>, u64); 3] = [
+        ("buckets of a table", &root_of, (8 << 29) + 1),
+        ("record's header", &header_of, header & !(1 << 63)),
+        ("record length", &header_of, header | 0xffff_ffff),
+    ];
+    for (wrong, offset_of, wrong_value) in damages {
+        let (store, clock, device) = fresh(BUDGET_BYTES);
+        store.put(key, b"value").unwrap();
+        let (offset, lane) = (offset_of(&store), lane_of(&store));
+        store.region().lock(lane).store(offset, wrong_value).unwrap();
+        store.region().close(1).unwrap();
+        drop(store);
+        let region = Region::open(Arc::new(device), clock.clone(), config(BUDGET_BYTES)).unwrap();
+        let opened = Store::open(Heap::open(region).unwrap(), clock, StoreOptions::default());
+        match opened.map(drop) {
+            Err(OpenError::Corrupt { what, offset: at, value }) => {
+                assert_eq!((what, at), (wrong, offset));
+                assert!(what == "record length" || value == wrong_value);
+            }
+            other => panic!("{wrong}: {other:?}"),
+        }
+    }
 }

@@ -7,15 +7,40 @@ use super::words;
 use crate::announce::mask;
 use crate::geometry::WORD_GRAINS;
 
+/// What was found for one part.
+pub(super) struct Found {
+    /// Grains of each of its blocks.
+    pub blocks: Vec<u32>,
+    pub small: SmallTables,
+}
+
+/// The small tables that have pieces of each portion of a part. A block's load asks no other of them; large ones are few
+/// enough to be looked at, and such a list of them would be as long as they are.
+pub(super) struct SmallTables([Vec<u32>; u64::BITS as usize]);
+
+impl SmallTables {
+    fn enter(&mut self, number: u32, mut portions: u64) {
+        while portions != 0 {
+            self.0[portions.trailing_zeros() as usize].push(number);
+            portions &= portions - 1;
+        }
+    }
+
+    /// Numbers of those that have pieces of the portion.
+    pub fn of(&self, portion: usize) -> &[u32] {
+        &self.0[portion]
+    }
+}
+
 /// Finds them in all parts, with several threads: the first of `tables` that holds a grain has it. Sets a bit in
-/// `pending` for each grain that is anywhere, and counts those of each segment; returns how many each block has.
+/// `pending` for each grain that is anywhere, and counts those of each segment; returns what each part has.
 pub(super) fn find_all(
     tables: &[Table],
     parts: &Parts,
     pending: &[AtomicU64],
     segments: &[AtomicU64],
     threads: usize,
-) -> Vec<u32> {
+) -> Vec<Found> {
     let next = AtomicUsize::new(0);
     let find = || {
         let mut found = Vec::new();
@@ -38,7 +63,7 @@ pub(super) fn find_all(
         theirs.chain([own]).flatten().collect()
     });
     found.sort_unstable_by_key(|(part, _)| *part);
-    found.into_iter().flat_map(|(_, blocks)| blocks).collect()
+    found.into_iter().map(|(_, found)| found).collect()
 }
 
 fn find_newest(
@@ -47,14 +72,18 @@ fn find_newest(
     part: usize,
     pending: &[AtomicU64],
     segments: &[AtomicU64],
-) -> Vec<u32> {
+) -> Found {
     let grains = parts.grains(part);
     let first_word = (grains.start / WORD_GRAINS) as usize;
     let end_word = pending.len().min((grains.end / WORD_GRAINS) as usize);
     let pending = &pending[first_word..end_word];
     let block_words_shift = parts.block_shift - WORD_GRAINS.trailing_zeros();
-    for table in tables {
+    let mut small = SmallTables(std::array::from_fn(|_| Vec::new()));
+    for (number, table) in (0..).zip(tables) {
         let share = table.share(part);
+        if table.is_small() {
+            small.enter(number, share.portions());
+        }
         share.for_each_from_the_end(|run, won| {
             // No other thread has this word. Whether there is anything new cannot be foreseen, so no branch asks.
             let enter = |word: usize, mask: u64| {
@@ -79,7 +108,7 @@ fn find_newest(
     }
     let grains_of =
         |words: &[AtomicU64]| words.iter().map(|bits| bits.load(Relaxed).count_ones()).sum();
-    pending.chunks(1 << block_words_shift).map(grains_of).collect()
+    Found { blocks: pending.chunks(1 << block_words_shift).map(grains_of).collect(), small }
 }
 
 #[cfg(test)]
@@ -156,11 +185,15 @@ mod tests {
                 }
                 assert_eq!(segments[number].load(Relaxed), live, "seed {seed}");
             }
-            for (block, grains) in (0..).zip(&found) {
+            let blocks = found.iter().flat_map(|found| &found.blocks);
+            for (block, grains) in (0..).zip(blocks) {
                 let part = parts.of_block(block);
+                let small = found[part].small.of(parts.portion_of_block(block));
                 let before = by_block.len();
                 for (number, table) in tables.iter().enumerate() {
                     let share = table.share(part);
+                    let is_listed = small.contains(&(number as u32));
+                    assert_eq!(is_listed, table.is_small() && share.may_have(block), "seed {seed}");
                     let enter = |piece: Piece| enter(&mut by_block, number, piece.run, piece.place);
                     if share.may_have(block) {
                         share.for_each_winner_of(block, enter);

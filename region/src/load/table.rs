@@ -27,6 +27,8 @@ const PLACE_BITS: u32 = 26;
 const LEN_BITS: u32 = 11;
 /// Pieces that are looked at together where few are sought.
 const PIECES_AT_A_TIME: usize = 32;
+/// Pieces of a small table.
+const SMALL_PIECES: usize = 256;
 const LEN_MASK: u64 = (1 << LEN_BITS) - 1;
 const _: () = assert!(GRAIN_BITS + PLACE_BITS + LEN_BITS == 64);
 const _: () = assert!(BLOCK_BYTES >> crate::geometry::GRAIN_SHIFT_BARRIER < 1 << LEN_BITS);
@@ -72,6 +74,11 @@ impl Parts {
     #[inline]
     fn portion(&self, grain: u64) -> u64 {
         (grain & ((1 << self.shift) - 1)) >> self.portion_shift
+    }
+
+    /// Which portion of its part has a block.
+    pub fn portion_of_block(&self, block: u64) -> usize {
+        self.portion(block << self.block_shift) as usize
     }
 
     /// Calls `f` with each piece of these extents and the part it belongs to, in the order of the frame.
@@ -248,6 +255,11 @@ impl Table {
         }
     }
 
+    /// It has few pieces, as a commit's frame has: there may be hundreds of thousands such.
+    pub(super) fn is_small(&self) -> bool {
+        self.pieces.as_slice().len() <= SMALL_PIECES
+    }
+
     /// Grains that have won.
     pub(super) fn won_grains(&self) -> u64 {
         self.won.get().iter().map(|bits| u64::from(bits.load(Relaxed).count_ones())).sum()
@@ -290,8 +302,12 @@ impl Share<'_> {
 
     /// Whether it can have pieces of a block of the part.
     pub fn may_have(&self, block: u64) -> bool {
-        let portion = self.parts.portion(block << self.parts.block_shift);
-        !self.pieces.is_empty() && self.count.portions >> portion & 1 != 0
+        self.portions() >> self.parts.portion_of_block(block) & 1 != 0
+    }
+
+    /// A bit for each portion of the part that it has pieces of.
+    pub fn portions(&self) -> u64 {
+        if self.pieces.is_empty() { 0 } else { self.count.portions }
     }
 
     /// Calls `f` with each run of grains that have won and whose places are within `places`, in the order of the
