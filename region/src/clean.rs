@@ -517,12 +517,7 @@ impl Core {
             }
             match outcome {
                 Ok(true) => continue,
-                Ok(false) => {
-                    // The first to fail has said so.
-                    if ahead.write_piece(self).is_err() {
-                        return;
-                    }
-                }
+                Ok(false) => {}
                 // Not for good: a checkpoint that waited for a prepared write makes space. Said once.
                 Err(error @ RegionError::LogFull { .. }) => {
                     if !std::mem::replace(&mut log_was_full, true) {
@@ -534,12 +529,16 @@ impl Core {
                     return;
                 }
             }
-            drop(ahead);
             // Who waits because this thread was at work may go on, or do the rest itself. In trap mode a fault that
             // waits has called, and the call below returns at once.
             if self.budget.has_waiters() && self.tracking.pages().is_none() {
                 self.budget.notify();
             }
+            // After those who wait. The first to fail has said so.
+            if ahead.write_piece(self).is_err() {
+                return;
+            }
+            drop(ahead);
             // Idle regions are looked at less often; a waiting writer wakes the thread at once.
             let quiet = self.dirtied_bytes() == dirtied;
             epoch_now = if quiet { (epoch_now * 2).min(epoch * 64) } else { epoch };
