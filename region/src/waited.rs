@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use parking_lot::{Mutex, MutexGuard};
 
-/// Looks at a lock before its waiter is parked; together about as long as a wake takes.
+/// Looks at a lock before its waiter is parked: a few microseconds, for a copy or two. More of them gained nothing, and
+/// whoever holds the lock may have been preempted.
 const LOOKS_MAX: u32 = 200;
 
 #[derive(Debug, Default)]
