@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use perdura_heap::Heap;
+use perdura_heap::traced::Heap;
 use perdura_media::{Bytes, BytesPerSecond, Clock, RealClock, format_duration};
 use perdura_region::directory::Directory;
 use perdura_region::holder::Watch;

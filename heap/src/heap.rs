@@ -1,367 +1,386 @@
-//! The heap of a region: open, spans, roots.
+//! The heap: open, close, and what its methods share.
 
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::*};
 
-use parking_lot::Mutex;
-use perdura_region::{LaneGuard, LaneId, Need, Region, RegionError, Unreadable};
-
-use crate::error::{HeapError, Stop};
-use crate::lane::Lane;
+use crate::config::{Bookkeeping, Config};
+use crate::conventional::Conventional;
+use crate::core::{Core, Local, Spans};
+use crate::engine::classes::SPAN_BYTES;
+use crate::engine::{Engine, Kind, NoMemory, NotFreed, ThreadCache};
+use crate::error::HeapError;
 use crate::layout::*;
-use crate::pool::Pool;
+use crate::log::fold::{Fold, fold, fold_if_due};
+use crate::log::logger::Logger;
+use crate::log::recover::{Recovered, recover};
+use crate::log::{Logs, Written};
+use crate::memory::{Durability, Memory};
+use crate::ptr::Offset;
+use crate::sys::threads;
 
-/// Volatile copy of a span table word, and what is known of the run it heads.
-pub(crate) struct Span {
-    /// As in the table, or [`CONTINUATION`] with the distance to the head.
-    pub word: AtomicU64,
-    /// Used slots; while the run is searched for free ones, where its marks begin.
-    pub used: AtomicU32,
-}
+/// Buckets in small heaps: at least this many.
+const BUCKETS_LEAST: u64 = 64;
+const BUCKET_BYTES: u64 = 2 << 20;
+const THREADS_MAX: u64 = 4096;
 
-/// Marks, in the volatile copy only, a later span of a run of slots.
-pub(crate) const CONTINUATION: u64 = 0xff;
-
-/// A heap on a region.
+/// A heap with two kinds of memory: persistent, and capacity (pMem, "Dual-Use NVM").
+///
+/// Any thread may use it. Dropping it is like the end of the process: persistent memory is as it was at that moment
+/// and the next open recovers it. [`Heap::close`] leaves less to recover.
 pub struct Heap {
-    pub(crate) region: Region,
-    pub(crate) layout: Layout,
-    pub(crate) spans: Box<[Span]>,
-    /// A bit per span: it heads a run that was there when the heap was opened and that nobody has searched for free
-    /// memory yet.
-    pub(crate) unsearched: Box<[AtomicU64]>,
-    /// Held by who searches a lane; a bit per slot, see [`crate::Marks`].
-    pub(crate) marks: Mutex<Vec<u64>>,
-    /// Steps until the heap plays dead; `u64::MAX`: never.
-    fuse: AtomicU64,
+    pub(crate) core: Arc<Core>,
+    opened: Opened,
 }
 
-/// Memory in use.
+/// How a heap came to its contents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Opened {
+    /// It was made.
+    Made,
+    /// It was there.
+    Recovered(Recovered),
+}
+
+/// Memory in use, and what logging has cost since the heap was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HeapStats {
-    /// Bytes of the region.
-    pub region_bytes: u64,
-    /// Bytes in spans that nobody has.
+    /// All of the heap.
+    pub len_bytes: u64,
+    /// In spans that serve nobody.
     pub free_bytes: u64,
+    /// In buckets of persistent memory, log and tables included.
+    pub persistent_bytes: u64,
+    /// In buckets of capacity memory.
+    pub capacity_bytes: u64,
+    /// Written to word logs by transactions.
+    pub word_log_bytes: u64,
+    /// Written to object logs by transactions.
+    pub object_log_bytes: u64,
+    /// Changed by committed transactions.
+    pub changed_bytes: u64,
+    /// Home lines written back after the commits that changed them.
+    pub deferred_lines: u64,
+    /// Folds of the log.
+    pub folds: u64,
 }
 
 impl Heap {
-    /// Opens the heap in `region`, or makes one if the region is new. Operations that a killed process had
-    /// not committed are rolled back. The last lane becomes the meta lane.
-    ///
-    /// All of it can be used at once, but memory that was in use before is not found free until
-    /// [`Heap::rebuild_lane`] has searched it: allocation is from spans that nobody has.
+    /// Opens the heap in `memory`, or makes one if the memory is all zeros. What a crash has cut is made whole or
+    /// undone. Capacity memory is empty.
     ///
     /// # Errors
-    /// The region holds something else, was made for another number of lanes, is too small, or cannot be read.
-    pub fn open(region: Region) -> Result<Self, HeapError> {
-        Unreadable::catch(|| Self::open_readable(region))?
-    }
-
-    fn open_readable(region: Region) -> Result<Self, HeapError> {
-        if region.lanes() < 2 {
-            return Err(HeapError::Lanes { stored: 2, found: u64::from(region.lanes()) });
-        }
-        let layout = Layout::of(region.geometry(), region.lanes());
-        let spans = (0..layout.spans_max)
-            .map(|_| Span { word: AtomicU64::new(0), used: AtomicU32::new(0) })
-            .collect();
-        let unsearched = (0..layout.spans_max.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        let (fuse, marks) = (AtomicU64::new(u64::MAX), Mutex::default());
-        let heap = Self { region, layout, spans, unsearched, marks, fuse };
-        let needed_bytes = (layout.first_span() + 1) * SPAN_BYTES;
-        if heap.region.len_bytes() < needed_bytes {
-            let region_bytes = heap.region.len_bytes();
-            return Err(HeapError::TooSmall { region_bytes, needed_bytes });
-        }
-        let blocks = heap.region.geometry().blocks() as u64;
-        for block in 0..blocks {
-            heap.region.assign_block(block, heap.meta());
-        }
-        heap.check_or_format()?;
-        for lane in heap.lanes() {
-            heap.region.assign_block(layout.lane_block(lane) / SPAN_BYTES, lane);
-        }
-        heap.load_spans()?;
-        heap.roll_back_all()?;
-        Ok(heap)
-    }
-
-    /// The region below.
-    pub fn region(&self) -> &Region {
-        &self.region
-    }
-
-    /// Lanes that users may lock: all but the meta lane.
-    pub fn shards(&self) -> u16 {
-        self.layout.shards
-    }
-
-    /// The lanes that users may lock, ascending.
-    pub fn lanes(&self) -> impl Iterator<Item = LaneId> + use<> {
-        (0..self.layout.shards).map(LaneId)
-    }
-
-    /// Locks one lane.
-    pub fn lock(&self, lane: LaneId) -> Lane<'_> {
-        assert!(lane.0 < self.layout.shards, "lane {} is not for users", lane.0);
-        Lane::new(self, self.region.lock(lane))
-    }
-
-    /// Locks one lane with budget bytes that [`Region::satisfy`] returned.
-    pub fn lock_with(&self, lane: LaneId, credit_bytes: u64) -> Lane<'_> {
-        assert!(lane.0 < self.layout.shards, "lane {} is not for users", lane.0);
-        Lane::new(self, self.region.lock_with(lane, credit_bytes))
-    }
-
-    /// Where a lane's root area of [`LANE_ROOT_BYTES`] lies: zeros at first.
-    pub fn lane_roots(&self, lane: LaneId) -> u64 {
-        self.layout.lane_roots(lane)
-    }
-
-    /// Value of a named root.
-    pub fn root(&self, name: &str) -> Option<u64> {
-        let meta = self.region.lock(self.meta());
-        let at = find_root(&meta, name)?;
-        Some(meta.load(at + ROOT_NAME_BYTES as u64))
-    }
-
-    /// Sets a named root, in one word store if it exists. Names have at most 24 bytes.
-    ///
-    /// # Errors
-    /// All roots are taken, or the region refuses.
-    pub fn set_root(&self, name: &str, value: u64) -> Result<(), HeapError> {
-        assert!(!name.is_empty() && name.len() <= ROOT_NAME_BYTES, "root name {name:?}");
-        self.with_meta(|meta| {
-            if let Some(at) = find_root(meta, name) {
-                return Ok(Ok(meta.store(at + ROOT_NAME_BYTES as u64, value)?));
-            }
-            let Some(at) = free_root(meta) else {
-                return Ok(Err(HeapError::RootsFull { roots_max: ROOTS_MAX }));
-            };
-            meta.store(at + ROOT_NAME_BYTES as u64, value)?;
-            // The first word last: it makes the root exist.
-            for (index, word) in name_words(name).into_iter().enumerate().rev() {
-                meta.store(at + index as u64 * 8, word)?;
-            }
-            Ok(Ok(()))
-        })?
-    }
-
-    /// Memory in use.
-    pub fn stats(&self) -> HeapStats {
-        let mut meta = self.region.lock(self.meta());
-        let region_spans = self.region.len_bytes() / SPAN_BYTES;
-        let free_spans = meta.user::<Pool>().map_or(0, |pool| {
-            pool.extend(region_spans);
-            pool.free_spans()
+    /// The memory holds something else, or a heap that this program, or these settings, cannot open.
+    pub fn open(mut memory: Memory, config: Config) -> Result<Self, HeapError> {
+        let len_bytes = memory.len_bytes() / SPAN_BYTES * SPAN_BYTES;
+        check_size("a heap", len_bytes, HEAP_BYTES_MIN, HEAP_BYTES_MAX)?;
+        memory.set_tap(config.tap.clone());
+        let is_new = superblock(&memory, &config)?;
+        let spans = if is_new { len_bytes / SPAN_BYTES } else { memory.load(AT_SPANS) };
+        let bucket_spans = bucket_spans(&config, spans)?;
+        let conventional = config.bookkeeping == Bookkeeping::Conventional;
+        let layout = Layout { spans, conventional };
+        let memory = Arc::new(memory);
+        let backing = Spans {
+            memory: Arc::clone(&memory),
+            layout,
+            contiguous: config.contiguous,
+            numa_node: config.numa_node,
+        };
+        static HEAPS_MADE: AtomicU64 = AtomicU64::new(1);
+        let refused = |errno: rustix::io::Errno| HeapError::Refused {
+            kind: "the allocator's own",
+            source: errno.into(),
+        };
+        let engine =
+            Engine::new(layout.first_span(), layout.spans, bucket_spans, Box::new(backing));
+        let core = Arc::new(Core {
+            id: HEAPS_MADE.fetch_add(1, Relaxed),
+            conventional: conventional.then(Conventional::default),
+            logs: Logs::new(layout.spans).map_err(refused)?,
+            engine: engine.map_err(refused)?,
+            memory,
+            layout,
+            compartments: Default::default(),
+            config,
         });
-        HeapStats { region_bytes: self.region.len_bytes(), free_bytes: free_spans * SPAN_BYTES }
-    }
-
-    /// Gives the empty runs of all lanes back to the pool, waiting for the little budget that takes: what to
-    /// try before giving up for want of memory. No lane may be held. Returns the bytes given back.
-    pub fn reclaim(&self) -> u64 {
-        let mut spans = 0;
-        for lane in self.lanes() {
-            let mut credit = 0;
-            loop {
-                let (returned, need) = self.lock_with(lane, credit).trim_all();
-                spans += returned;
-                // A region that refuses has no use for the memory either.
-                match need.map(|need| self.region.satisfy(need)) {
-                    Some(Ok(granted)) => credit = granted,
-                    Some(Err(_)) | None => break,
-                }
-            }
-        }
-        spans * SPAN_BYTES
-    }
-
-    /// From `steps` steps on this heap behaves as if its process had been killed: the step does not happen,
-    /// nothing is rolled back, and everything after it stops with [`Stop::Killed`]. For tests.
-    pub fn kill_after(&self, steps: u64) {
-        self.fuse.store(steps, Relaxed);
-    }
-
-    /// Whether the heap plays dead.
-    pub fn is_killed(&self) -> bool {
-        self.fuse.load(Relaxed) == 0
-    }
-
-    /// One step nearer to the planned death.
-    pub(crate) fn burn(&self) -> Result<(), Stop> {
-        match self.fuse.load(Relaxed) {
-            u64::MAX => Ok(()),
-            0 => Err(Stop::Killed),
-            left => {
-                self.fuse.store(left - 1, Relaxed);
-                if left == 1 { Err(Stop::Killed) } else { Ok(()) }
-            }
-        }
-    }
-
-    pub(crate) fn meta(&self) -> LaneId {
-        LaneId(self.layout.shards)
-    }
-
-    /// Head of the run that `offset` lies in, and what it is.
-    pub(crate) fn run_of(&self, offset: u64) -> (u64, SpanWord) {
-        let mut span = offset / SPAN_BYTES;
-        let mut word = self.spans[span as usize].word.load(Relaxed);
-        if word as u8 == CONTINUATION as u8 {
-            span -= word >> 32;
-            word = self.spans[span as usize].word.load(Relaxed);
-        }
-        (span, SpanWord::decode(word).unwrap_or(SpanWord::Free))
-    }
-
-    /// Notes a run in the volatile copy of the span table.
-    pub(crate) fn mirror(&self, start: u64, word: SpanWord) {
-        let spans = match word {
-            SpanWord::Small { spans, .. } => u64::from(spans),
-            // Only the head of a large object is ever asked for.
-            SpanWord::Large { .. } | SpanWord::Free => 1,
+        core.keep_for_logs();
+        let opened = if is_new {
+            format(&core);
+            Opened::Made
+        } else {
+            Opened::Recovered(recover(&core)?)
         };
-        for later in 1..spans {
-            let head = CONTINUATION | later << 32;
-            self.spans[(start + later) as usize].word.store(head, Relaxed);
+        let boot = core.config.boot_id.unwrap_or_else(boot_id);
+        for (index, word) in boot.into_iter().enumerate() {
+            core.memory.store_word(AT_BOOT + index as u64 * 8, word);
         }
-        self.spans[start as usize].used.store(0, Relaxed);
-        self.spans[start as usize].word.store(word.encode(), Relaxed);
+        core.memory.flush(AT_BOOT, 16);
+        core.memory.fence();
+        for range in core.engine.unowned() {
+            // What capacity memory held is gone, on media as well.
+            core.memory.empty(range.start * SPAN_BYTES, (range.end - range.start) * SPAN_BYTES);
+        }
+        threads::enter(core.id, Arc::downgrade(&core));
+        Ok(Self { core, opened })
     }
 
-    /// Takes contiguous spans from the pool for a held lane.
-    pub(crate) fn take_spans(
+    /// How it came to its contents.
+    pub fn opened(&self) -> Opened {
+        self.opened
+    }
+
+    /// The memory it lies in.
+    pub fn memory(&self) -> &Memory {
+        &self.core.memory
+    }
+
+    /// Leaves as little as possible to recover, durably. Other threads must have ended what they do.
+    ///
+    /// # Errors
+    /// An undo transaction is open, or there is no room for the log; the heap is as whole as after a crash then.
+    pub fn close(self) -> Result<(), HeapError> {
+        self.compact()
+    }
+
+    /// Folds the logs now; it is done by itself as they grow.
+    ///
+    /// # Errors
+    /// As [`Heap::close`].
+    pub fn compact(&self) -> Result<(), HeapError> {
+        match fold(&self.core).map_err(|error| refusal(error, Kind::Persistent))? {
+            Fold::Done => Ok(()),
+            Fold::Busy => Err(HeapError::Busy),
+        }
+    }
+
+    /// Makes a range durable that was changed by plain stores, or through a pointer of [`Heap::pointer`]. What
+    /// transactions changed before will not be put in place over it.
+    pub fn persist(&self, offset: Offset, len_bytes: u64) {
+        if self.core.memory.durability() == Durability::Flushed {
+            for logger in self.core.logs.all() {
+                logger.retire(&self.core);
+            }
+        }
+        self.core.memory.flush(offset.get(), len_bytes);
+        self.fence();
+    }
+
+    /// Makes durable what this thread has recorded and written back: its frees, in particular.
+    pub fn fence(&self) {
+        let drained = threads::with(self.core.id, |local| {
+            local.logger.get().map(|logger| logger.drain(&self.core)).is_some()
+        });
+        if drained != Ok(true) {
+            self.core.memory.fence();
+        }
+    }
+
+    /// The address of an object, to read and, with [`Heap::persist`], to change. Valid as long as the heap is open and
+    /// the object lives.
+    ///
+    /// # Panics
+    /// If the offset leaves the heap.
+    pub fn pointer(&self, offset: Offset) -> *mut u8 {
+        self.core.memory.at(offset.get(), 1)
+    }
+
+    /// Which offset an address of this heap is.
+    pub fn offset_of(&self, address: *const u8) -> Option<Offset> {
+        self.core.memory.offset_of(address).and_then(Offset::new)
+    }
+
+    /// Memory in use, and what logging has cost.
+    pub fn stats(&self) -> HeapStats {
+        let (free, owned) = self.core.engine.count_spans();
+        let mut written = Written::default();
+        for logger in self.core.logs.all() {
+            let some = logger.lock().written;
+            written.word_log_bytes += some.word_log_bytes;
+            written.object_log_bytes += some.object_log_bytes;
+            written.changed_bytes += some.changed_bytes;
+            written.deferred_lines += some.deferred_lines;
+        }
+        HeapStats {
+            len_bytes: self.core.layout.spans * SPAN_BYTES,
+            free_bytes: free * SPAN_BYTES,
+            persistent_bytes: owned[Kind::Persistent as usize].0 * SPAN_BYTES,
+            capacity_bytes: owned[Kind::Capacity as usize].0 * SPAN_BYTES,
+            word_log_bytes: written.word_log_bytes,
+            object_log_bytes: written.object_log_bytes,
+            changed_bytes: written.changed_bytes,
+            deferred_lines: written.deferred_lines,
+            folds: self.core.logs.folds.load(Relaxed),
+        }
+    }
+
+    /// Runs `f` with what this thread has of the heap.
+    #[inline]
+    pub(crate) fn with_local<R>(
         &self,
-        lane: &mut LaneGuard<'_>,
-        spans: u64,
-        word: SpanWord,
-    ) -> Result<u64, Stop> {
-        self.burn()?;
-        let region_spans = self.region.len_bytes() / SPAN_BYTES;
-        let mut meta = self.region.lock(self.meta());
-        let Some(pool) = meta.user::<Pool>() else { panic!("the heap was not opened") };
-        pool.extend(region_spans);
-        let Some(start) = pool.take(spans) else {
-            let free_bytes = pool.free_spans() * SPAN_BYTES;
-            return Err(Stop::OutOfMemory { needed_bytes: spans * SPAN_BYTES, free_bytes });
-        };
-        meta.deposit(lane.withdraw());
-        let stored = meta.store(self.layout.table_word(start), word.encode());
-        lane.deposit(meta.withdraw());
-        if let Err(need) = stored {
-            if let Some(pool) = meta.user::<Pool>() {
-                pool.put(start, spans);
-            }
-            return Err(Stop::Need(need));
-        }
-        for span in start..start + spans {
-            lane.adopt_block(span);
-        }
-        self.mirror(start, word);
-        Ok(start)
-    }
-
-    /// Gives runs of a held lane back to the pool. Returns how many spans, and what those left over wait for.
-    pub(crate) fn return_spans(
-        &self,
-        lane: &mut LaneGuard<'_>,
-        runs: &mut Vec<(u64, u32)>,
-    ) -> (u64, Option<Need>) {
-        let (mut returned, mut needed) = (0, None);
-        let mut meta = self.region.lock(self.meta());
-        meta.deposit(lane.withdraw());
-        while let Some(&(start, spans)) = runs.last() {
-            if self.burn().is_err() {
-                break;
-            }
-            let word = self.layout.table_word(start);
-            if let Err(need) = meta.store(word, SpanWord::Free.encode()) {
-                needed = Some(need);
-                break;
-            }
-            runs.pop();
-            for span in start..start + u64::from(spans) {
-                meta.adopt_block(span);
-                self.spans[span as usize].word.store(0, Relaxed);
-            }
-            if let Some(pool) = meta.user::<Pool>() {
-                pool.put(start, u64::from(spans));
-            }
-            returned += u64::from(spans);
-        }
-        lane.deposit(meta.withdraw());
-        (returned, needed)
-    }
-
-    /// Runs `f` with the meta lane until it needs nothing.
-    fn with_meta<R>(
-        &self,
-        mut f: impl FnMut(&mut LaneGuard<'_>) -> Result<R, Need>,
-    ) -> Result<R, RegionError> {
-        let mut credit = 0;
-        loop {
-            let mut meta = self.region.lock_with(self.meta(), credit);
-            match f(&mut meta) {
-                Ok(done) => return Ok(done),
-                Err(need) => {
-                    drop(meta);
-                    credit = self.region.satisfy(need)?;
-                }
-            }
+        kind: Kind,
+        f: impl FnOnce(&Local) -> Result<R, HeapError>,
+    ) -> Result<R, HeapError> {
+        match threads::with(self.core.id, f) {
+            Ok(result) => result,
+            Err(errno) => Err(refusal(NoMemory::Refused(errno), kind)),
         }
     }
 
-    fn check_or_format(&self) -> Result<(), HeapError> {
-        let lanes = u64::from(self.region.lanes());
-        let meta = self.region.lock(self.meta());
-        let (magic, version) = (meta.load(AT_MAGIC), meta.load(AT_VERSION));
-        let (stored, spans) = (meta.load(AT_LANES), meta.load(AT_SPANS));
-        drop(meta);
-        match magic {
-            0 => {}
-            MAGIC if !(VERSION_WHOLE_GRAINS..=VERSION).contains(&version) => {
-                return Err(HeapError::Version { found: version, supported: VERSION });
-            }
-            MAGIC if stored != lanes => return Err(HeapError::Lanes { stored, found: lanes }),
-            MAGIC if spans != self.layout.spans_max => {
-                let (what, offset) = ("heap header", AT_SPANS);
-                return Err(HeapError::Corrupt { what, offset, value: spans });
-            }
-            // All else is the same in both.
-            MAGIC if version != VERSION => {
-                return Ok(self.with_meta(|meta| meta.store(AT_VERSION, VERSION))?);
-            }
-            MAGIC => return Ok(()),
-            found => return Err(HeapError::NotAHeap { found }),
+    /// This thread's log.
+    #[inline]
+    pub(crate) fn logger<'l>(&self, local: &'l Local) -> Result<&'l Logger, HeapError> {
+        if let Some(logger) = local.logger.get() {
+            return Ok(logger);
         }
-        self.with_meta(|meta| {
-            meta.store(AT_VERSION, VERSION)?;
-            meta.store(AT_LANES, lanes)?;
-            meta.store(AT_SPANS, self.layout.spans_max)?;
-            meta.store(AT_KINDS, self.layout.kinds_at())?;
-            // Last: it makes the heap exist. All else is right when zero.
-            meta.store(AT_MAGIC, MAGIC)
-        })?;
+        let none = HeapError::Threads { threads_max: THREADS_MAX };
+        let logger = self.core.logs.acquire().ok_or(none)?;
+        self.core.keep_for_logs();
+        Ok(local.logger.get_or_init(|| logger))
+    }
+
+    /// After something was logged.
+    #[inline]
+    pub(crate) fn fold_if_due(&self) -> Result<(), HeapError> {
+        if self.core.logs.is_due() {
+            fold_if_due(&self.core).map_err(|error| refusal(error, Kind::Persistent))?;
+        }
         Ok(())
     }
 }
 
-fn find_root(meta: &LaneGuard<'_>, name: &str) -> Option<u64> {
-    let words = name_words(name);
-    (0..ROOTS_MAX).map(|index| AT_ROOTS + index * ROOT_BYTES).find(|&at| {
-        words.iter().enumerate().all(|(index, word)| meta.load(at + index as u64 * 8) == *word)
-    })
+impl Drop for Heap {
+    fn drop(&mut self) {
+        threads::forget(self.core.id);
+    }
 }
 
-fn free_root(meta: &LaneGuard<'_>) -> Option<u64> {
-    (0..ROOTS_MAX).map(|index| AT_ROOTS + index * ROOT_BYTES).find(|&at| meta.load(at) == 0)
+impl Core {
+    /// A thread that ends gives its slots back, and its log to the next.
+    pub fn leave(&self, cache: &ThreadCache, logger: Option<Arc<Logger>>) {
+        if let Some(logger) = &logger {
+            logger.drain(self);
+        }
+        self.engine.flush_cache(cache);
+        if let Some(logger) = logger {
+            self.logs.release(logger);
+        }
+    }
 }
 
-fn name_words(name: &str) -> [u64; 3] {
-    let mut bytes = [0; ROOT_NAME_BYTES];
-    bytes[..name.len()].copy_from_slice(name.as_bytes());
-    let (words, _) = bytes.as_chunks::<8>();
-    [0, 1, 2].map(|index| u64::from_le_bytes(words[index]))
+/// A kind's name in messages.
+pub(crate) fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Persistent => "persistent",
+        Kind::Capacity => "capacity",
+    }
+}
+
+/// What the engine could not give, for people.
+pub(crate) fn refusal(error: NoMemory, kind: Kind) -> HeapError {
+    let kind = kind_name(kind);
+    match error {
+        NoMemory::Exhausted { needed_bytes, free_bytes } => {
+            HeapError::OutOfMemory { kind, needed_bytes, free_bytes }
+        }
+        NoMemory::Refused(errno) => HeapError::Refused { kind, source: errno.into() },
+    }
+}
+
+/// Why something could not be freed, for people.
+pub(crate) fn not_freed(error: NotFreed, offset: u64, expected: Kind) -> HeapError {
+    let offset = Offset::of(offset);
+    match error {
+        NotFreed::NoObject => HeapError::NoObject { offset },
+        NotFreed::Twice => HeapError::FreedTwice { offset },
+        NotFreed::OtherKind => {
+            let other = if expected == Kind::Capacity { Kind::Persistent } else { Kind::Capacity };
+            let (found, expected) = (kind_name(other), kind_name(expected));
+            HeapError::OtherKind { offset, found, expected }
+        }
+    }
+}
+
+pub(crate) fn check_size(
+    what: &'static str,
+    bytes: u64,
+    least_bytes: u64,
+    most_bytes: u64,
+) -> Result<(), HeapError> {
+    if (least_bytes..=most_bytes).contains(&bytes) {
+        return Ok(());
+    }
+    Err(HeapError::Size { what, bytes, least_bytes, most_bytes })
+}
+
+fn bucket_spans(config: &Config, spans: u64) -> Result<u64, HeapError> {
+    match config.bucket_bytes {
+        Some(bytes) => {
+            check_size("a bucket", bytes, SPAN_BYTES, 1 << 30)?;
+            Ok(bytes / SPAN_BYTES)
+        }
+        None => Ok((spans / BUCKETS_LEAST).clamp(1, BUCKET_BYTES / SPAN_BYTES)),
+    }
+}
+
+/// Checks the superblock. Returns whether the memory is new.
+fn superblock(memory: &Memory, config: &Config) -> Result<bool, HeapError> {
+    match memory.load(AT_MAGIC) {
+        // A heap that was being made when its process died has its magic number last.
+        0 => return Ok(true),
+        MAGIC => {}
+        found => return Err(HeapError::NotAHeap { found }),
+    }
+    let version = memory.load(AT_VERSION);
+    if version != VERSION {
+        return Err(HeapError::Version { found: version, supported: VERSION });
+    }
+    if memory.load(AT_CHECKSUM) != checksum(memory) {
+        let value = memory.load(AT_CHECKSUM);
+        return Err(HeapError::Corrupt { what: "superblock", offset: AT_CHECKSUM, value });
+    }
+    let made_bytes = memory.load(AT_SPANS) * SPAN_BYTES;
+    if made_bytes > memory.len_bytes() {
+        return Err(HeapError::Shorter { made_bytes, found_bytes: memory.len_bytes() });
+    }
+    let made = match memory.load(AT_FLAGS) & FLAG_CONVENTIONAL {
+        0 => Bookkeeping::Logged,
+        _ => Bookkeeping::Conventional,
+    };
+    if made != config.bookkeeping {
+        let (made, asked) = (made.name(), config.bookkeeping.name());
+        return Err(HeapError::Fixed { setting: "bookkeeping", made, asked });
+    }
+    Ok(false)
+}
+
+fn checksum(memory: &Memory) -> u64 {
+    let mut words = [0_u8; (AT_CHECKSUM - AT_MAGIC) as usize];
+    memory.read(AT_MAGIC, &mut words);
+    // As it will be when the heap exists.
+    words[..8].copy_from_slice(&MAGIC.to_le_bytes());
+    xxhash_rust::xxh3::xxh3_64(&words)
+}
+
+fn format(core: &Core) {
+    let memory = &core.memory;
+    // A process that died while it made the heap may have left tables.
+    memory.zero(0, core.layout.first_span() * SPAN_BYTES);
+    memory.store_word(AT_VERSION, VERSION);
+    memory.store_word(AT_SPANS, core.layout.spans);
+    memory.store_word(AT_FLAGS, u64::from(core.layout.conventional) * FLAG_CONVENTIONAL);
+    memory.store_word(AT_CHECKSUM, checksum(memory));
+    memory.flush(0, 4096);
+    memory.fence();
+    memory.persist_word(AT_MAGIC, MAGIC);
+}
+
+/// Changes whenever the machine starts: then caches were lost.
+pub(crate) fn boot_id() -> [u64; 2] {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let hex: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    let word = |range: std::ops::Range<usize>| {
+        hex.get(range).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or(0)
+    };
+    // Unknown is never equal to anything: all zeros is not compared.
+    [word(0..16), word(16..32)]
 }

@@ -1,126 +1,243 @@
-//! Where things lie in region memory. Little-endian; all sizes in bytes.
+//! Where things lie in a heap's memory. Little-endian; offsets from the first byte; drawn in docs/format.md.
 //!
 //! ```text
-//! block 0…     heap header (4 KiB): magic, version, lanes, spans, named roots     meta lane
-//!              span table: 8 B per 64 KiB span of the reserved range              meta lane
-//!              kinds: 1 B per block; 0 = as the span table says, 1 = capacity (room only)  meta lane
-//! then         one lane block (64 KiB) per shard lane: undo log 60 KiB, lane roots 4 KiB
-//! then         spans
+//! 0          superblock      4 KiB
+//! 4 KiB      named roots     1,024 times 64 B
+//! 68 KiB     span table      8 B per span of 64 KiB
+//! then       conventional bookkeeping only: 640 B per span
+//! then       spans, from the next multiple of 64 KiB
 //! ```
-//! A span table word counts only at the head of a run: words inside a run are zero.
 
-use perdura_region::{BLOCK_BYTES, Geometry, LaneId};
+use crate::engine::classes::SPAN_BYTES;
 
-/// Bytes of a span: a block of the region, the unit that belongs to one lane.
-pub(crate) const SPAN_BYTES: u64 = BLOCK_BYTES;
-/// What the ledger keeps a bit of. An object whose size is a multiple of it begins with one and shares none; others
-/// share theirs with neighbours of the same size and lane, never with the heap's own tables.
-pub(crate) const GRAIN_BYTES: u64 = 64;
-/// Every object's offset is a multiple of it.
-pub const OBJECT_ALIGN_BYTES: u64 = 16;
-/// Largest object: a value of 512 MiB with header, key and slack.
-pub const OBJECT_BYTES_MAX: u64 = (512 << 20) + (128 << 10);
-/// Bytes of a lane's root area.
-pub const LANE_ROOT_BYTES: u64 = 4096;
-
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"PERDHEAP");
-pub(crate) const VERSION: u64 = 2;
-/// Without slots that share grains. It is opened, and of the newer version from then on.
-pub(crate) const VERSION_WHOLE_GRAINS: u64 = 1;
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"PERDDUAL");
+pub(crate) const VERSION: u64 = 1;
 
 pub(crate) const AT_MAGIC: u64 = 0;
 pub(crate) const AT_VERSION: u64 = 8;
-pub(crate) const AT_LANES: u64 = 16;
-pub(crate) const AT_SPANS: u64 = 24;
-/// Where the kind bytes begin, for readers that do not know the span table's size.
-pub(crate) const AT_KINDS: u64 = 32;
-/// Named roots: [`ROOTS_MAX`] times 24 B name (zero-padded) and 8 B value.
-pub(crate) const AT_ROOTS: u64 = 1024;
-pub(crate) const ROOT_BYTES: u64 = 32;
-pub(crate) const ROOT_NAME_BYTES: usize = 24;
-pub(crate) const ROOTS_MAX: u64 = 32;
-pub(crate) const AT_TABLE: u64 = 4096;
-const _: () = assert!(AT_ROOTS + ROOTS_MAX * ROOT_BYTES <= AT_TABLE);
+/// Spans that the tables have room for, and there are.
+pub(crate) const AT_SPANS: u64 = 16;
+/// [`FLAG_CONVENTIONAL`] or nothing.
+pub(crate) const AT_FLAGS: u64 = 24;
+/// XXH3 of the four words before it.
+pub(crate) const AT_CHECKSUM: u64 = 32;
+/// Names the snapshot and the logs that count; changes in one store. Alone in its line.
+pub(crate) const AT_GENERATION: u64 = 64;
+/// The boot in which the heap was last open: two words. Alone in its line.
+pub(crate) const AT_BOOT: u64 = 128;
+/// The tx clock when the generation began. Alone in its line.
+pub(crate) const AT_CLOCK: u64 = 192;
 
-/// Undo log of a lane: the front of its lane block.
-pub(crate) const LOG_BYTES: u64 = SPAN_BYTES - LANE_ROOT_BYTES;
+pub(crate) const FLAG_CONVENTIONAL: u64 = 1;
 
-/// Positions that follow from the region's geometry.
-#[derive(Debug, Clone, Copy)]
+pub(crate) const AT_ROOTS: u64 = 4096;
+pub(crate) const ROOTS_MAX: u64 = 1024;
+pub(crate) const ROOT_BYTES: u64 = 64;
+/// Longest name of a root, bytes.
+pub const ROOT_NAME_MAX: usize = 39;
+
+pub(crate) const AT_TABLE: u64 = AT_ROOTS + ROOTS_MAX * ROOT_BYTES;
+/// Conventional bookkeeping: a header line and 4,096 bits a span, and a line for the class's list.
+pub(crate) const CONVENTIONAL_BYTES: u64 = 640;
+
+/// Bytes of a log chunk: a span. Its first line is its header.
+pub(crate) const CHUNK_BYTES: u64 = SPAN_BYTES;
+pub(crate) const CHUNK_HEAD: u64 = 64;
+/// In a word log chunk's header: groups before this position are in place, durably.
+pub(crate) const AT_RETIRED: u64 = 0;
+/// In a word log chunk's header: groups before this position were put in place (trusted within one boot).
+pub(crate) const AT_APPLIED: u64 = 8;
+/// In a word log chunk's header: which of its logger's chunks it is.
+pub(crate) const AT_ORDER: u64 = 16;
+
+/// In a snapshot chunk's header: its place among its generation's.
+pub(crate) const AT_SNAP_INDEX: u64 = 0;
+/// Bytes of entries.
+pub(crate) const AT_SNAP_BYTES: u64 = 8;
+/// XXH3 of the entries.
+pub(crate) const AT_SNAP_SUM: u64 = 16;
+/// Chunks of this snapshot.
+pub(crate) const AT_SNAP_CHUNKS: u64 = 24;
+
+/// Smallest heap.
+pub const HEAP_BYTES_MIN: u64 = 1 << 20;
+/// Largest heap: what a record's 36 bits of 16 B units reach.
+pub const HEAP_BYTES_MAX: u64 = 1 << 40;
+
+/// Positions that follow from the size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layout {
-    pub spans_max: u64,
-    pub header_spans: u64,
-    pub shards: u16,
+    pub spans: u64,
+    pub conventional: bool,
 }
 
 impl Layout {
-    pub fn of(geometry: &Geometry, lanes: u16) -> Self {
-        let spans_max = geometry.reserved_bytes / SPAN_BYTES;
-        let header_bytes = AT_TABLE + spans_max * 9;
-        Self { spans_max, header_spans: header_bytes.div_ceil(SPAN_BYTES), shards: lanes - 1 }
-    }
-
-    pub fn kinds_at(&self) -> u64 {
-        AT_TABLE + self.spans_max * 8
-    }
-
     pub fn table_word(&self, span: u64) -> u64 {
         AT_TABLE + span * 8
     }
 
-    /// The lane block: its undo log begins here.
-    pub fn lane_block(&self, lane: LaneId) -> u64 {
-        (self.header_spans + u64::from(lane.0)) * SPAN_BYTES
+    /// Where the conventional bookkeeping of a span lies.
+    pub fn conventional_at(&self, span: u64) -> u64 {
+        (AT_TABLE + self.spans * 8).next_multiple_of(64) + span * CONVENTIONAL_BYTES
     }
 
-    pub fn lane_roots(&self, lane: LaneId) -> u64 {
-        self.lane_block(lane) + LOG_BYTES
-    }
-
-    /// First span that objects may use.
+    /// First span for objects and logs.
     pub fn first_span(&self) -> u64 {
-        self.header_spans + u64::from(self.shards)
+        let spans = if self.conventional { self.spans } else { 0 };
+        self.conventional_at(spans).div_ceil(SPAN_BYTES)
     }
 }
 
-/// What a span table word says about a run of spans.
+/// What the span table says of a span on media.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SpanWord {
+    /// Nobody's, or a later one of a run.
     Free,
-    /// A run of slots of one size class.
-    Small {
-        class: u8,
-        lane: LaneId,
-        spans: u32,
-    },
-    /// One object.
-    Large {
-        lane: LaneId,
-        spans: u32,
-    },
+    /// The first of a run of slots.
+    Slots { class: u16 },
+    /// The first of one object.
+    Large { spans: u32 },
+    /// A chunk of a word log.
+    Log { logger: u16, generation: u32 },
+    /// A chunk of an object log.
+    Objects { logger: u16, generation: u32 },
+    /// A chunk of a snapshot.
+    Snapshot { generation: u32 },
+    /// The first of a persistent compartment.
+    Compartment { spans: u32 },
 }
 
+/// Bits of generations and counts in a span word.
+pub(crate) const GENERATION_MASK: u64 = (1 << 24) - 1;
+
 impl SpanWord {
-    /// `kind | class << 8 | lane << 16 | spans << 32`.
+    /// `what | a << 4 | spans << 16 | generation << 40`.
     pub fn encode(self) -> u64 {
+        let word = |what: u64, a: u16, spans: u32, generation: u32| {
+            what | u64::from(a) << 4 | u64::from(spans) << 16 | u64::from(generation) << 40
+        };
         match self {
             Self::Free => 0,
-            Self::Small { class, lane, spans } => {
-                1 | u64::from(class) << 8 | u64::from(lane.0) << 16 | u64::from(spans) << 32
-            }
-            Self::Large { lane, spans } => 2 | u64::from(lane.0) << 16 | u64::from(spans) << 32,
+            Self::Slots { class } => word(1, class, 0, 0),
+            Self::Large { spans } => word(2, 0, spans, 0),
+            Self::Log { logger, generation } => word(3, logger, 1, generation),
+            Self::Objects { logger, generation } => word(4, logger, 1, generation),
+            Self::Snapshot { generation } => word(5, 0, 1, generation),
+            Self::Compartment { spans } => word(6, 0, spans, 0),
         }
     }
 
     /// `None`: no correct program writes this.
     pub fn decode(word: u64) -> Option<Self> {
-        let (class, lane, spans) = ((word >> 8) as u8, LaneId((word >> 16) as u16), word >> 32);
-        let spans = spans as u32;
-        match word as u8 {
-            0 if word == 0 => Some(Self::Free),
-            1 if spans > 0 => Some(Self::Small { class, lane, spans }),
-            2 if spans > 0 && class == 0 => Some(Self::Large { lane, spans }),
+        let a = (word >> 4) as u16 & 0xfff;
+        let spans = (word >> 16 & GENERATION_MASK) as u32;
+        let generation = (word >> 40) as u32;
+        let found = match word & 15 {
+            0 => Self::Free,
+            1 => Self::Slots { class: a },
+            2 => Self::Large { spans },
+            3 => Self::Log { logger: a, generation },
+            4 => Self::Objects { logger: a, generation },
+            5 => Self::Snapshot { generation },
+            6 => Self::Compartment { spans },
+            _ => return None,
+        };
+        let is_sound = match found {
+            Self::Large { spans } | Self::Compartment { spans } => spans > 0,
+            _ => true,
+        };
+        (is_sound && found.encode() == word).then_some(found)
+    }
+}
+
+/// A record of the word log: one 8 B word, whole or absent after a crash. Zero: none.
+///
+/// `what (2) | stamp (26) | unit (36)`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Record {
+    /// An object begins to exist; the stamp is of the tx clock.
+    Alloc { unit: u64, stamp: u32 },
+    /// An object ceases to.
+    Free { unit: u64, stamp: u32 },
+    /// The head of a group of `words` words, this one included, or, with none, the rest of the line is empty.
+    Group { words: u16, piece: u16, flags: u8 },
+}
+
+/// The last piece of its group: the commit.
+pub(crate) const GROUP_LAST: u8 = 1;
+/// What follows are old values (undo).
+pub(crate) const GROUP_UNDO: u8 = 2;
+pub(crate) const STAMP_BITS: u32 = 26;
+pub(crate) const STAMP_MASK: u64 = (1 << STAMP_BITS) - 1;
+
+impl Record {
+    pub fn encode(self) -> u64 {
+        match self {
+            Self::Alloc { unit, stamp } => 1 | u64::from(stamp) << 2 | unit << 28,
+            Self::Free { unit, stamp } => 2 | u64::from(stamp) << 2 | unit << 28,
+            Self::Group { words, piece, flags } => {
+                3 | u64::from(flags) << 2 | u64::from(words) << 16 | u64::from(piece) << 32
+            }
+        }
+    }
+
+    pub fn decode(word: u64) -> Option<Self> {
+        let (unit, stamp) = (word >> 28, (word >> 2 & STAMP_MASK) as u32);
+        match word & 3 {
+            1 => Some(Self::Alloc { unit, stamp }),
+            2 => Some(Self::Free { unit, stamp }),
+            3 => Some(Self::Group {
+                words: (word >> 16) as u16,
+                piece: (word >> 32) as u16,
+                flags: (word >> 2) as u8,
+            }),
             _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_reads_back() {
+        let generation = GENERATION_MASK as u32;
+        for word in [
+            SpanWord::Free,
+            SpanWord::Slots { class: 43 },
+            SpanWord::Large { spans: 1 << 23 },
+            SpanWord::Log { logger: 0xfff, generation },
+            SpanWord::Objects { logger: 7, generation: 1 },
+            SpanWord::Snapshot { generation },
+            SpanWord::Compartment { spans: 3 },
+        ] {
+            assert_eq!(SpanWord::decode(word.encode()), Some(word));
+        }
+        let (unit, stamp) = ((1 << 36) - 1, STAMP_MASK as u32);
+        for record in [
+            Record::Alloc { unit, stamp },
+            Record::Free { unit: 1, stamp: 0 },
+            Record::Group { words: 8191, piece: 65535, flags: 3 },
+        ] {
+            assert_eq!(Record::decode(record.encode()), Some(record));
+            assert_ne!(record.encode(), 0);
+        }
+        assert_eq!(SpanWord::decode(7), None);
+        assert_eq!(SpanWord::decode(2), None);
+        assert_eq!(Record::decode(0), None);
+    }
+
+    #[test]
+    fn tables_and_spans_do_not_overlap() {
+        for conventional in [false, true] {
+            for mib in [1, 5, 64, 1 << 20] {
+                let layout = Layout { spans: (mib << 20) / SPAN_BYTES, conventional };
+                assert!(layout.table_word(layout.spans) <= layout.conventional_at(0));
+                let end = layout.conventional_at(if conventional { layout.spans } else { 0 });
+                assert!(end <= layout.first_span() * SPAN_BYTES);
+                assert!(layout.first_span() < layout.spans);
+            }
         }
     }
 }

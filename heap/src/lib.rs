@@ -1,37 +1,44 @@
-//! Memory to build structures in, on a region: an allocator, an undo log, named roots.
+//! Memory to build structures in: one heap, two uses (pMem, Georgia Tech: "dual-use NVM").
 //!
-//! What is durable and what is not: the *span table* (which 64 KiB span belongs to which lane and size
-//! class), the *undo logs* and the *roots* lie in region memory. Which slots of a span are free is
-//! volatile and made anew on every open, from what the heap's user reaches ([`Heap::rebuild`]): so an
-//! allocation dirties nothing but the object itself, and memory that a killed process had taken and not
-//! yet linked is free again.
+//! [`Heap`] gives *persistent* memory, whose allocations, contents and named roots survive, and *capacity*
+//! memory, a plain heap on the same medium that is gone after a restart and costs no persistence. What is
+//! allocated is known from a log of allocations and frees ([`Heap`], module `log`); every other structure of
+//! the allocator lies in DRAM and is rebuilt (the paper's write-aware allocator, NVMA).
 //!
-//! An operation ([`Op`]) holds the lanes it works on. Objects it allocates are filled freely, since nobody
-//! reaches them; what is reachable changes through the undo log only: record first, then store. Commit is
-//! one 8-byte store. Freed memory is given out again only after it.
-//!
-//! Lock order: the user's lanes ascending, then the *meta lane* (the highest), which the heap takes for the
-//! time of one span table change. Nothing here waits while a lane is held: what an operation must wait for
-//! comes back as [`Stop::Need`].
+//! [`traced`] is the heap that the key-value store stands on: it logs no allocation, because the store's
+//! index can be walked to find what is allocated.
 
 #[cfg(target_endian = "big")]
-compile_error!("region memory holds little-endian words; a big-endian machine would misread them");
+compile_error!("heaps hold little-endian words; a big-endian machine would misread them");
 
-mod classes;
+mod capacity;
+mod compartment;
+mod config;
+mod conventional;
+mod core;
+mod engine;
 mod error;
 mod heap;
-mod lane;
 mod layout;
 mod log;
-mod op;
-mod pool;
-mod rebuild;
+mod memory;
+mod object;
+mod ptr;
+mod roots;
+mod sys;
+pub mod traced;
+mod tx;
 
-pub use error::{HeapError, Stop};
-pub use heap::{Heap, HeapStats};
-pub use lane::Lane;
-pub use layout::{LANE_ROOT_BYTES, OBJECT_ALIGN_BYTES, OBJECT_BYTES_MAX};
-pub use op::{LaneSet, LastStore, Op};
-pub use rebuild::Marks;
-
-pub use perdura_region::{Heat, LaneId, Need, Region, RegionError, Unreadable};
+pub use compartment::Compartment;
+pub use config::{Bookkeeping, Config, Logging, Planted, Records};
+pub use engine::Kind;
+pub use error::HeapError;
+pub use heap::{Heap, HeapStats, Opened};
+pub use layout::{HEAP_BYTES_MAX, HEAP_BYTES_MIN, ROOT_NAME_MAX};
+pub use log::recover::Recovered;
+pub use memory::{Durability, Memory, MemoryError, Tap};
+pub use object::ALIGN_MAX;
+pub use ptr::{Offset, Persist, Ptr};
+pub use roots::Root;
+pub use sys::FlushKind;
+pub use tx::{LogAs, Tx};

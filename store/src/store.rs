@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering::*;
 use std::sync::atomic::{AtomicU16, AtomicU64};
 
 use parking_lot::Mutex;
-use perdura_heap::{Heap, HeapError, LANE_ROOT_BYTES, Lane, LaneId, Marks, Region, Unreadable};
+use perdura_heap::traced::{
+    Heap, HeapError, LANE_ROOT_BYTES, Lane, LaneId, Marks, Region, Unreadable,
+};
 use perdura_media::Clock;
 
 use crate::DATABASES;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use perdura_heap::{Heap, HeapError, LANE_ROOT_BYTES, LaneId, LaneSet, Need, Op, Stop};
+use perdura_heap::traced::{Heap, HeapError, LANE_ROOT_BYTES, LaneId, LaneSet, Need, Op, Stop};
 use perdura_media::SimClock;
 use perdura_media::sim::SimDevice;
 use perdura_region::{Config, Region};

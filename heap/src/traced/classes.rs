@@ -6,7 +6,7 @@
 //! many grains as if they were rounded up. At 48 B above it would be half a grain more for each, so there are none of
 //! these. A class costs each lane half a span, which is why there are no larger ones.
 
-use crate::layout::{GRAIN_BYTES, OBJECT_ALIGN_BYTES, SPAN_BYTES};
+use crate::traced::layout::{GRAIN_BYTES, OBJECT_ALIGN_BYTES, SPAN_BYTES};
 
 /// Number of classes.
 pub(crate) const CLASSES: usize = FIRST_SHARED + SHARED.len();

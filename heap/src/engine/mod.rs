@@ -1,0 +1,452 @@
+//! The allocator proper, for both kinds of memory: spans, slots, threads' caches.
+//!
+//! Everything here lies in DRAM and is lost with the process. What must survive is the caller's to record: the
+//! engine tells its [`Backing`] when spans change their use, and hands out or takes back slots.
+//!
+//! An object goes: free slot in a run's states -> in a thread's cache -> used -> in a cache again -> free. A state
+//! changes by the thread whose cache holds the slot, or under the lock of its class.
+//!
+//! Lock order: a class's list, then the pool. Nothing here calls `malloc`.
+
+mod cache;
+mod central;
+pub(crate) mod classes;
+mod pool;
+pub(crate) mod spans;
+
+use std::sync::atomic::Ordering::*;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::io::Errno;
+
+pub(crate) use cache::{Bin, ThreadCache};
+use central::Central;
+use classes::{CLASSES, SPAN_BYTES, class_aligned, class_info, class_of};
+use pool::Pool;
+use spans::{CACHED, FREE, Slot, Span, SpanTable, USED};
+
+/// The two kinds of memory (pMem: NVMPersist and NVMCap).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Survives.
+    Persistent = 0,
+    /// A plain heap; gone after a restart.
+    Capacity = 1,
+}
+
+impl Kind {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Persistent, Self::Capacity];
+}
+
+/// What a run of spans is taken for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Run {
+    /// Slots of a class.
+    Slots { class: u8 },
+    /// One object.
+    Large { spans: u32 },
+}
+
+/// What the engine stands on. All of it is off the fast path.
+pub(crate) trait Backing: Send + Sync {
+    /// These bytes now serve a kind: give them their pages.
+    fn enter_bucket(&self, kind: Kind, offset: u64, len: u64) -> Result<(), Errno>;
+    /// These bytes serve nobody: their pages may go.
+    fn leave_bucket(&self, offset: u64, len: u64);
+    /// A run begins to serve; durable before this returns if it must be.
+    fn enter_run(&self, kind: Kind, start: u64, run: Run);
+    /// A run without objects ceases to.
+    fn leave_run(&self, kind: Kind, start: u64);
+}
+
+/// Why there is no memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoMemory {
+    /// No free spans.
+    Exhausted { needed_bytes: u64, free_bytes: u64 },
+    /// The kernel, or the region, refused.
+    Refused(Errno),
+}
+
+/// Why an address cannot be freed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NotFreed {
+    /// No object begins there.
+    NoObject,
+    /// It is free already.
+    Twice,
+    /// It is of the other kind.
+    OtherKind,
+}
+
+/// An object that was found.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Found {
+    Slot(Slot),
+    Large { kind: Kind, spans: u32 },
+}
+
+impl Found {
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Slot(slot) => slot.kind,
+            Self::Large { kind, .. } => *kind,
+        }
+    }
+
+    /// Bytes that the object may use.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::Slot(slot) => u64::from(class_info(slot.class).bytes),
+            Self::Large { spans, .. } => u64::from(*spans) * SPAN_BYTES,
+        }
+    }
+}
+
+/// The allocator.
+pub(crate) struct Engine {
+    pub spans: SpanTable,
+    pool: Mutex<Pool>,
+    central: [[Mutex<Central>; CLASSES]; 2],
+    backing: Box<dyn Backing>,
+    /// Spans that objects must leave to the log.
+    keep_spans: std::sync::atomic::AtomicU64,
+}
+
+impl Engine {
+    /// An engine over the spans from `first` to `end`, all free.
+    pub fn new(
+        first: u64,
+        end: u64,
+        bucket_spans: u64,
+        backing: Box<dyn Backing>,
+    ) -> Result<Self, Errno> {
+        Ok(Self {
+            spans: SpanTable::new(end)?,
+            pool: Mutex::new(Pool::new(first, end, bucket_spans)?),
+            central: std::array::from_fn(|_| std::array::from_fn(|_| Mutex::default())),
+            backing,
+            keep_spans: 0.into(),
+        })
+    }
+
+    /// How many free spans objects must leave.
+    pub fn keep_free(&self, spans: u64) {
+        self.keep_spans.store(spans, Relaxed);
+    }
+
+    /// Takes an object of `bytes` at a multiple of `align` (a power of two) out of a cache; its state says "used".
+    #[inline]
+    pub fn alloc(
+        &self,
+        cache: &ThreadCache,
+        kind: Kind,
+        bytes: u64,
+        align: u64,
+    ) -> Result<u64, NoMemory> {
+        let class = if align <= classes::UNIT_BYTES {
+            class_of(bytes)
+        } else {
+            class_aligned(bytes, align)
+        };
+        let Some(class) = class else { return self.alloc_large(kind, bytes, align) };
+        let bin = cache.bin(kind, class);
+        let offset = match bin.pop() {
+            Some(offset) => offset,
+            None => self.refill(bin, kind, class)?,
+        };
+        self.state_of(offset).store(USED, Relaxed);
+        Ok(offset)
+    }
+
+    /// The object that begins at `offset`.
+    #[inline]
+    pub fn find(&self, offset: u64) -> Result<Found, NotFreed> {
+        if let Some(slot) = self.spans.slot_at(offset) {
+            return match self.spans.state(slot.states, slot.slot).load(Relaxed) {
+                USED => Ok(Found::Slot(slot)),
+                _ => Err(NotFreed::Twice),
+            };
+        }
+        match self.spans.get(offset / SPAN_BYTES) {
+            Span::Large { kind, spans } if offset.is_multiple_of(SPAN_BYTES) => {
+                Ok(Found::Large { kind, spans })
+            }
+            _ => Err(NotFreed::NoObject),
+        }
+    }
+
+    /// The persistent object that holds the byte at `offset`: its first byte and its length.
+    #[inline]
+    pub fn object_around(&self, offset: u64) -> Option<(u64, u64)> {
+        let span = offset / SPAN_BYTES;
+        match self.spans.get(span) {
+            Span::Slots { kind: Kind::Persistent, class, back, states } => {
+                let info = class_info(usize::from(class));
+                let start = (span - u64::from(back)) * SPAN_BYTES;
+                let slot = info.slot_holding(offset - start)?;
+                let is_used = self.spans.state(states, slot).load(Relaxed) == USED;
+                let bytes = u64::from(info.bytes);
+                is_used.then_some((start + u64::from(slot) * bytes, bytes))
+            }
+            Span::Slots { .. } | Span::Other => None,
+            Span::Large { .. } | Span::Nothing => self.large_around(span),
+        }
+    }
+
+    /// The large persistent object that holds a span; only its first span is entered, so it is searched for.
+    fn large_around(&self, span: u64) -> Option<(u64, u64)> {
+        for start in (0..=span).rev() {
+            match self.spans.get(start) {
+                Span::Nothing => {}
+                Span::Large { kind: Kind::Persistent, spans } => {
+                    let is_inside = span < start + u64::from(spans);
+                    return is_inside
+                        .then_some((start * SPAN_BYTES, u64::from(spans) * SPAN_BYTES));
+                }
+                _ => return None,
+            }
+        }
+        None
+    }
+
+    /// Marks the object at `offset` as no longer used: of several who free it, one succeeds. It is not handed out
+    /// again before [`Engine::give`].
+    #[inline]
+    pub fn unuse(&self, kind: Kind, offset: u64) -> Result<Found, NotFreed> {
+        let found = self.find(offset)?;
+        if found.kind() != kind {
+            return Err(NotFreed::OtherKind);
+        }
+        match &found {
+            Found::Slot(slot) => {
+                // Not a locked exchange: two threads that free one object at the same instant are both wrong, and
+                // the second is met when the slot is given to its run.
+                let state = self.spans.state(slot.states, slot.slot);
+                state.store(CACHED, Relaxed);
+            }
+            Found::Large { kind, spans } => {
+                let what = Span::Large { kind: *kind, spans: *spans };
+                if !self.spans.remove_large(offset / SPAN_BYTES, what) {
+                    return Err(NotFreed::Twice);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Takes back what [`Engine::unuse`] marked: the object is used still.
+    pub fn reuse(&self, offset: u64, found: Found) {
+        match found {
+            Found::Slot(slot) => self.spans.state(slot.states, slot.slot).store(USED, Relaxed),
+            Found::Large { kind, spans } => {
+                self.spans.set(offset / SPAN_BYTES, Span::Large { kind, spans });
+            }
+        }
+    }
+
+    /// Gives an object's memory back. `drain` is called before slots leave the thread's cache.
+    #[inline]
+    pub fn give(&self, cache: &ThreadCache, offset: u64, found: Found, drain: impl FnOnce()) {
+        match found {
+            Found::Slot(slot) => {
+                let bin = cache.bin(slot.kind, slot.class);
+                if !bin.push(offset, class_info(slot.class).cached_max) {
+                    drain();
+                    self.overflow(bin, slot);
+                    bin.push(offset, u32::MAX);
+                }
+            }
+            Found::Large { kind, spans } => {
+                drain();
+                self.release_run(kind, offset / SPAN_BYTES, u64::from(spans));
+            }
+        }
+    }
+
+    /// Gives all slots of a cache back.
+    pub fn flush_cache(&self, cache: &ThreadCache) {
+        for kind in Kind::ALL {
+            for class in 0..CLASSES {
+                let bin = cache.bin(kind, class);
+                let mut central = self.lock_central(kind, class);
+                while let Some(offset) = bin.pop() {
+                    central.give(self, offset, false);
+                }
+            }
+        }
+    }
+
+    /// Spans for the heap's own use.
+    pub fn take_spans(&self, kind: Kind, spans: u64) -> Result<u64, NoMemory> {
+        let start = self.take_run(kind, spans, 1, 0)?;
+        for span in start..start + spans {
+            self.spans.set(span, Span::Other);
+        }
+        Ok(start)
+    }
+
+    /// Spans for a compartment, which must leave the log its own.
+    pub fn take_compartment(&self, kind: Kind, spans: u64) -> Result<u64, NoMemory> {
+        let start = self.take_run(kind, spans, 1, self.keep_spans.load(Relaxed))?;
+        for span in start..start + spans {
+            self.spans.set(span, Span::Other);
+        }
+        Ok(start)
+    }
+
+    /// Gives such spans back.
+    pub fn put_spans(&self, start: u64, spans: u64) {
+        for span in start..start + spans {
+            self.spans.set(span, Span::Nothing);
+        }
+        self.put_run(start, spans);
+    }
+
+    /// Enters spans of the heap's own found when a heap is opened.
+    pub fn claim_spans(&self, kind: Kind, start: u64, spans: u64) {
+        self.pool().claim(kind, start, spans);
+        for span in start..start + spans {
+            self.spans.set(span, Span::Other);
+        }
+    }
+
+    /// Enters a large object found when a heap is opened.
+    pub fn claim_large(&self, start: u64, spans: u32) {
+        self.pool().claim(Kind::Persistent, start, u64::from(spans));
+        self.spans.set(start, Span::Large { kind: Kind::Persistent, spans });
+    }
+
+    /// Enters a run of slots found when a heap is opened; `is_used` says which hold objects.
+    pub fn claim_slots(&self, start: u64, class: usize, is_used: impl Fn(u32) -> bool) {
+        let info = class_info(class);
+        let states = {
+            let mut pool = self.pool();
+            pool.claim(Kind::Persistent, start, u64::from(info.spans));
+            pool.take_states(info.slots)
+        };
+        let mut free = 0;
+        for (slot, state) in self.spans.states_of(states, info.slots).iter().enumerate() {
+            let is_used = is_used(slot as u32);
+            state.store(if is_used { USED } else { FREE }, Relaxed);
+            free += u32::from(!is_used);
+        }
+        self.spans.set_run(start, Kind::Persistent, class, states);
+        self.lock_central(Kind::Persistent, class).enter(self, start, free);
+    }
+
+    /// Free spans, and those of a kind's buckets: all and free.
+    pub fn count_spans(&self) -> (u64, [(u64, u64); 2]) {
+        let pool = self.pool();
+        (pool.free_spans(), Kind::ALL.map(|kind| pool.owned_spans(kind)))
+    }
+
+    /// Spans of buckets that serve nobody.
+    pub fn unowned(&self) -> Vec<std::ops::Range<u64>> {
+        self.pool().unowned()
+    }
+
+    #[inline]
+    fn state_of(&self, offset: u64) -> &std::sync::atomic::AtomicU8 {
+        match self.spans.slot_at(offset) {
+            Some(slot) => self.spans.state(slot.states, slot.slot),
+            None => unreachable!("a cache holds slots only, not {offset:#x}"),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refill(&self, bin: &Bin, kind: Kind, class: usize) -> Result<u64, NoMemory> {
+        let wanted = class_info(class).cached_max.div_ceil(2);
+        self.lock_central(kind, class).fill(self, bin, kind, class, wanted)?;
+        match bin.pop() {
+            Some(offset) => Ok(offset),
+            None => unreachable!("a list that was refilled gave nothing"),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn overflow(&self, bin: &Bin, slot: Slot) {
+        let mut central = self.lock_central(slot.kind, slot.class);
+        // The oldest half: what was freed last is in the processor's cache still.
+        bin.drop_oldest(class_info(slot.class).cached_max / 2 + 1, |offset| {
+            central.give(self, offset, true);
+        });
+    }
+
+    fn alloc_large(&self, kind: Kind, bytes: u64, align: u64) -> Result<u64, NoMemory> {
+        let spans = bytes.max(1).div_ceil(SPAN_BYTES);
+        let align_spans = align.div_ceil(SPAN_BYTES);
+        let keep = self.keep_spans.load(Relaxed);
+        let Ok(count) = u32::try_from(spans) else {
+            let free_bytes = self.pool().free_spans() * SPAN_BYTES;
+            return Err(NoMemory::Exhausted { needed_bytes: bytes, free_bytes });
+        };
+        let start = self.take_run(kind, spans, align_spans, keep)?;
+        self.backing.enter_run(kind, start, Run::Large { spans: count });
+        self.spans.set(start, Span::Large { kind, spans: count });
+        Ok(start * SPAN_BYTES)
+    }
+
+    /// A run of slots, entered in the tables.
+    fn new_run(&self, kind: Kind, class: usize) -> Result<u64, NoMemory> {
+        let info = class_info(class);
+        let keep = self.keep_spans.load(Relaxed);
+        let start = self.take_run(kind, u64::from(info.spans), 1, keep)?;
+        self.backing.enter_run(kind, start, Run::Slots { class: class as u8 });
+        let states = self.pool().take_states(info.slots);
+        for state in self.spans.states_of(states, info.slots) {
+            state.store(FREE, Relaxed);
+        }
+        self.spans.set_run(start, kind, class, states);
+        Ok(start)
+    }
+
+    fn release_run(&self, kind: Kind, start: u64, spans: u64) {
+        self.backing.leave_run(kind, start);
+        if let Span::Slots { states, class, .. } = self.spans.get(start) {
+            self.pool().put_states(states, class_info(usize::from(class)).slots);
+        }
+        for span in start..start + spans {
+            self.spans.set(span, Span::Nothing);
+        }
+        self.put_run(start, spans);
+    }
+
+    fn take_run(&self, kind: Kind, spans: u64, align: u64, keep: u64) -> Result<u64, NoMemory> {
+        let mut pool = self.pool();
+        let Some(taken) = pool.take(kind, spans, align, keep) else {
+            let free_bytes = pool.free_spans() * SPAN_BYTES;
+            return Err(NoMemory::Exhausted { needed_bytes: spans * SPAN_BYTES, free_bytes });
+        };
+        let (first, len) = taken.new_buckets.unwrap_or((0, 0));
+        for bucket in first..first + len {
+            let spans_in = pool.spans_of(bucket);
+            let bytes = (spans_in.end - spans_in.start) * SPAN_BYTES;
+            let entered = self.backing.enter_bucket(kind, spans_in.start * SPAN_BYTES, bytes);
+            if let Err(errno) = entered {
+                pool.refuse(taken, spans);
+                return Err(NoMemory::Refused(errno));
+            }
+        }
+        Ok(taken.start)
+    }
+
+    fn put_run(&self, start: u64, spans: u64) {
+        let mut pool = self.pool();
+        if let Some(left) = pool.put(start, spans) {
+            let bytes = (left.end - left.start) * SPAN_BYTES;
+            self.backing.leave_bucket(left.start * SPAN_BYTES, bytes);
+        }
+    }
+
+    fn lock_central(&self, kind: Kind, class: usize) -> MutexGuard<'_, Central> {
+        self.central[kind as usize][class].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pool(&self) -> MutexGuard<'_, Pool> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

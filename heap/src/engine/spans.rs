@@ -1,0 +1,177 @@
+//! What lies in each span, in DRAM: one word a span, one byte a slot.
+//!
+//! A run of slots has a word in each of its spans, so that any slot finds its run; a large object has one in its first
+//! span only. The byte of a slot says whether it is free, in a thread's cache, or used: a second free is seen there.
+
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
+
+use rustix::io::Errno;
+
+use super::Kind;
+use super::classes::{SLOTS_MAX, SPAN_BYTES, class_info};
+use crate::sys::Table;
+
+/// A slot that lies in its run's list.
+pub(crate) const FREE: u8 = 0;
+/// A slot that a thread keeps.
+pub(crate) const CACHED: u8 = 1;
+/// An object.
+pub(crate) const USED: u8 = 2;
+
+/// What a span holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Span {
+    /// Nothing, or a later span of a large object.
+    Nothing,
+    /// Slots of a class; `back` spans before it the run begins.
+    Slots { kind: Kind, class: u8, back: u8, states: u32 },
+    /// One object of whole spans.
+    Large { kind: Kind, spans: u32 },
+    /// The heap's own, or a compartment: no object.
+    Other,
+}
+
+impl Span {
+    fn encode(self) -> u64 {
+        match self {
+            Self::Nothing => 0,
+            Self::Slots { kind, class, back, states } => {
+                1 | (kind as u64) << 2
+                    | u64::from(class) << 8
+                    | u64::from(back) << 16
+                    | u64::from(states) << 32
+            }
+            Self::Large { kind, spans } => 2 | (kind as u64) << 2 | u64::from(spans) << 32,
+            Self::Other => 3,
+        }
+    }
+
+    #[inline]
+    fn decode(word: u64) -> Self {
+        let kind = if word & 4 == 0 { Kind::Persistent } else { Kind::Capacity };
+        let high = (word >> 32) as u32;
+        match word & 3 {
+            0 => Self::Nothing,
+            1 => Self::Slots {
+                kind,
+                class: (word >> 8) as u8,
+                back: (word >> 16) as u8,
+                states: high,
+            },
+            2 => Self::Large { kind, spans: high },
+            _ => Self::Other,
+        }
+    }
+}
+
+/// Fields of a run's entry that only the holder of its class's list uses.
+pub(crate) mod listed {
+    /// Free slots, those in caches left out.
+    pub const FREE: usize = 0;
+    /// The next run of the list, plus one.
+    pub const NEXT: usize = 1;
+    /// The run before, plus one.
+    pub const BEFORE: usize = 2;
+    /// Where the search for free slots goes on.
+    pub const CURSOR: usize = 3;
+}
+
+/// The tables.
+#[derive(Debug)]
+pub(crate) struct SpanTable {
+    words: Table<AtomicU64>,
+    pub lists: Table<[AtomicU32; 4]>,
+    states: Table<AtomicU8>,
+}
+
+/// Bytes of the pieces that states are handed out in.
+pub(crate) const STATES_PIECE: usize = 64;
+/// Room for states a span may need at most: pieces of each size, for all that a span was ever used for.
+pub(crate) const STATES_PER_SPAN: u64 = SLOTS_MAX * 2;
+
+impl SpanTable {
+    pub fn new(spans: u64) -> Result<Self, Errno> {
+        Ok(Self {
+            words: Table::new(spans as usize)?,
+            lists: Table::new(spans as usize)?,
+            states: Table::new((spans * STATES_PER_SPAN) as usize)?,
+        })
+    }
+
+    #[inline]
+    pub fn get(&self, span: u64) -> Span {
+        self.words.get(span as usize).map_or(Span::Nothing, |word| Span::decode(word.load(Acquire)))
+    }
+
+    pub fn set(&self, span: u64, what: Span) {
+        self.words[span as usize].store(what.encode(), Release);
+    }
+
+    /// Takes a large object out: of several who free it, one succeeds.
+    pub fn remove_large(&self, span: u64, what: Span) -> bool {
+        let word = &self.words[span as usize];
+        word.compare_exchange(what.encode(), 0, AcqRel, Relaxed).is_ok()
+    }
+
+    /// Enters a run of slots.
+    pub fn set_run(&self, start: u64, kind: Kind, class: usize, states: u32) {
+        for back in 0..u64::from(class_info(class).spans) {
+            let run = Span::Slots { kind, class: class as u8, back: back as u8, states };
+            self.set(start + back, run);
+        }
+    }
+
+    /// The byte of a slot.
+    #[inline]
+    pub fn state(&self, states: u32, slot: u32) -> &AtomicU8 {
+        &self.states[states as usize * STATES_PIECE + slot as usize]
+    }
+
+    /// The bytes of a run.
+    pub fn states_of(&self, states: u32, slots: u32) -> &[AtomicU8] {
+        let at = states as usize * STATES_PIECE;
+        &self.states[at..at + slots as usize]
+    }
+
+    /// The slot whose first byte is at `offset`.
+    #[inline]
+    pub fn slot_at(&self, offset: u64) -> Option<Slot> {
+        let span = offset / SPAN_BYTES;
+        let Span::Slots { kind, class, back, states } = self.get(span) else { return None };
+        let start = span - u64::from(back);
+        let slot = class_info(usize::from(class)).slot_at(offset - start * SPAN_BYTES)?;
+        Some(Slot { kind, class: usize::from(class), start, states, slot })
+    }
+}
+
+/// A slot that was found.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Slot {
+    pub kind: Kind,
+    pub class: usize,
+    pub start: u64,
+    pub states: u32,
+    pub slot: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_span_holds_comes_back() {
+        let table = SpanTable::new(8).unwrap();
+        for kind in [Kind::Persistent, Kind::Capacity] {
+            for what in [
+                Span::Nothing,
+                Span::Slots { kind, class: 43, back: 2, states: u32::MAX },
+                Span::Large { kind, spans: 1 << 24 },
+                Span::Other,
+            ] {
+                table.set(3, what);
+                assert_eq!(table.get(3), what);
+            }
+        }
+        assert_eq!(table.get(99), Span::Nothing);
+    }
+}

@@ -1,0 +1,159 @@
+//! Folding: the records since the last snapshot into the next one (the log's compaction).
+
+use std::sync::atomic::Ordering::*;
+
+use super::group::{Entry, read_piece};
+use super::snapshot;
+use crate::core::{Core, free_chunks};
+use crate::engine::NoMemory;
+use crate::layout::{AT_CLOCK, AT_GENERATION, CHUNK_BYTES, CHUNK_HEAD, Record};
+use crate::log::{Folded, SHADOW_WORDS};
+use crate::memory::Memory;
+use crate::sys::LINE_BYTES;
+
+/// How a fold ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fold {
+    /// The logs begin anew.
+    Done,
+    /// A transaction has changed memory in place and is not at its end: later.
+    Busy,
+}
+
+/// Folds all records so far. Transactions' groups are put in place durably first.
+pub(crate) fn fold(core: &Core) -> Result<Fold, NoMemory> {
+    let mut folded = core.logs.fold();
+    fold_held(core, &mut folded)
+}
+
+/// Folds if enough was written since the last time, unless another thread does.
+pub(crate) fn fold_if_due(core: &Core) -> Result<(), NoMemory> {
+    if !core.logs.is_due() {
+        return Ok(());
+    }
+    match core.logs.fold.try_lock() {
+        Ok(mut folded) if core.logs.is_due() => fold_held(core, &mut folded).map(drop),
+        _ => Ok(()),
+    }
+}
+
+fn fold_held(core: &Core, folded: &mut Folded) -> Result<Fold, NoMemory> {
+    let Some(Cut { room, words, objects }) = cut(core, folded)? else { return Ok(Fold::Busy) };
+    if core.conventional.is_some() {
+        // The bits say what is allocated; the logs held transactions only.
+        let generation = core.logs.generation.load(Acquire);
+        core.memory.persist_word(AT_GENERATION, generation);
+        free_chunks(core, &[words, objects, room].concat());
+        core.logs.set_due(0, core.config.log_bytes_max / 2);
+        return Ok(Fold::Done);
+    }
+    for chunk in &words {
+        apply_chunk(core, *chunk, folded);
+    }
+    let (used, spare, bytes) = snapshot::write(core, folded, room);
+    let generation = core.logs.generation.load(Acquire);
+    core.memory.persist_word(AT_CLOCK, core.logs.clock_folded.load(Acquire));
+    core.memory.persist_word(AT_GENERATION, generation);
+    let old = std::mem::replace(&mut folded.chunks, used);
+    free_chunks(core, &[words, objects, old, spare].concat());
+    core.logs.set_due(bytes, core.config.log_bytes_max / 2);
+    core.logs.folds.fetch_add(1, Relaxed);
+    Ok(Fold::Done)
+}
+
+/// What a generation leaves behind, and room for the snapshot that takes its place.
+struct Cut {
+    room: Vec<u64>,
+    words: Vec<u64>,
+    objects: Vec<u64>,
+}
+
+/// Turns all loggers to the next generation at one instant. The room is taken first: from there on nothing can fail.
+fn cut(core: &Core, folded: &Folded) -> Result<Option<Cut>, NoMemory> {
+    let loggers = core.logs.all();
+    let mut held: Vec<_> = loggers.iter().map(|logger| logger.lock()).collect();
+    if held.iter().any(|state| state.is_undoing) {
+        return Ok(None);
+    }
+    let room = snapshot::reserve(core, folded)?;
+    let (mut words, mut objects) = (Vec::new(), Vec::new());
+    for state in &mut held {
+        state.retire(core);
+        let (some_words, some_objects) = state.detach();
+        words.extend(some_words);
+        objects.extend(some_objects);
+    }
+    core.logs.clock_folded.store(core.logs.clock.load(Acquire), Release);
+    core.logs.generation.fetch_add(1, AcqRel);
+    Ok(Some(Cut { room, words, objects }))
+}
+
+/// Applies the records of a chunk to the shadow.
+fn apply_chunk(core: &Core, chunk: u64, folded: &Folded) {
+    for_records(&core.memory, chunk, |what| match what {
+        InChunk::Record(record) => flip(folded, record),
+        InChunk::Piece { words, .. } => {
+            // Who holds all loggers meets no group in the middle.
+            let piece = read_piece(words);
+            for entry in piece.iter().flat_map(|piece| &piece.entries) {
+                if let Entry::Record(record) = entry {
+                    flip(folded, *record);
+                }
+            }
+        }
+    });
+}
+
+/// Flips the bit of a record's object.
+#[inline]
+pub(crate) fn flip(folded: &Folded, record: Record) {
+    if let Record::Alloc { unit, .. } | Record::Free { unit, .. } = record {
+        let (word, bit) = ((unit / 64) as usize, 1 << (unit % 64));
+        if let Some(word) = folded.shadow.get(word) {
+            word.fetch_xor(bit, Relaxed);
+        }
+    }
+}
+
+const _: () = assert!(SHADOW_WORDS as u64 * 64 * 16 == CHUNK_BYTES);
+
+/// What lies in a chunk of words.
+pub(crate) enum InChunk<'c> {
+    Record(Record),
+    /// A piece of a group at `at`, and all words from its head to the chunk's end. It may not be whole.
+    Piece {
+        at: u64,
+        words: &'c [u64],
+    },
+}
+
+/// Goes through a chunk of words up to its end: the first zero, or a group that is not whole. Returns where that is.
+pub(crate) fn for_records(memory: &Memory, chunk: u64, mut each: impl FnMut(InChunk<'_>)) -> u64 {
+    let mut words = vec![0_u64; (CHUNK_BYTES / 8) as usize];
+    memory.read(chunk, zerocopy::IntoBytes::as_mut_bytes(words.as_mut_slice()));
+    let mut at = (CHUNK_HEAD / 8) as usize;
+    while at < words.len() {
+        match Record::decode(words[at]) {
+            None => break,
+            Some(Record::Group { words: len, .. }) => {
+                if usize::from(len) < super::group::HEAD_WORDS
+                    || at + usize::from(len) > words.len()
+                {
+                    break;
+                }
+                if read_piece(&words[at..]).is_none() {
+                    break;
+                }
+                each(InChunk::Piece { at: at as u64 * 8, words: &words[at..] });
+                at += usize::from(len);
+            }
+            Some(record) => {
+                each(InChunk::Record(record));
+                at += 1;
+            }
+        }
+    }
+    at as u64 * 8
+}
+
+const _: () = assert!(CHUNK_HEAD.is_multiple_of(LINE_BYTES));

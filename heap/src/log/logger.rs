@@ -1,0 +1,306 @@
+//! One thread's end of the logs: a chunk of words, a chunk of objects.
+//!
+//! Invariants: a chunk of words is zero behind what was appended; what is appended is written back in order and fenced
+//! before anything that follows from it can be durable. `retired` and `applied` say which groups recovery need not put
+//! in place again: those whose home lines are durable, and those that were copied home (which counts as long as the
+//! caches live: within one boot, or where memory is kept).
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::Written;
+use super::group::{HEAD_WORDS, PIECE_WORDS_MAX, seal};
+use crate::core::Core;
+use crate::engine::classes::SPAN_BYTES;
+use crate::engine::{Kind, NoMemory};
+use crate::layout::{AT_APPLIED, AT_ORDER, AT_RETIRED, CHUNK_BYTES, CHUNK_HEAD, Record, SpanWord};
+use crate::sys::LINE_BYTES;
+
+/// Less than this is not left in a line behind a group.
+const LINE_REST_LEAST: u64 = (HEAD_WORDS as u64 + 2) * 8;
+
+/// A thread's logs.
+#[derive(Debug)]
+pub(crate) struct Logger {
+    pub id: u16,
+    state: Mutex<LoggerState>,
+}
+
+/// Positions are offsets in the heap; zero: no chunk.
+#[derive(Debug, Default)]
+pub(crate) struct LoggerState {
+    pub chunk: u64,
+    /// Bytes of the chunk that are used.
+    pub at: u64,
+    /// Bytes of it that were written back.
+    flushed: u64,
+    /// A record since the chunk was begun: it must stay until it is folded.
+    has_records: bool,
+    order: u64,
+    objects: u64,
+    objects_at: u64,
+    /// Chunks that are full, and must stay until they are folded.
+    pub closed: Vec<u64>,
+    /// Object chunks likewise.
+    pub closed_objects: Vec<u64>,
+    /// Home ranges of groups that were not written back yet.
+    homes: Vec<(u64, u32)>,
+    /// A transaction has changed memory in place, and may have to be undone from this log.
+    pub is_undoing: bool,
+    /// Where in the chunk the group begins that is being written.
+    group_at: Option<u64>,
+    /// What transactions cost.
+    pub written: Written,
+    /// Words of the piece that is being made; kept for its capacity.
+    pub words: Vec<u64>,
+}
+
+impl Logger {
+    pub fn new(id: u16) -> Self {
+        Self { id, state: Mutex::default() }
+    }
+
+    #[inline]
+    pub fn lock(&self) -> MutexGuard<'_, LoggerState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Appends a record; durable when this returns if `is_durable`, together with all appended before.
+    ///
+    /// # Errors
+    /// There is no room for the log; nothing was recorded.
+    #[inline]
+    pub fn record(&self, core: &Core, record: Record, is_durable: bool) -> Result<(), NoMemory> {
+        let mut state = self.lock();
+        if state.chunk == 0 || state.at == CHUNK_BYTES {
+            self.next_chunk(core, &mut state)?;
+        }
+        let memory = &core.memory;
+        memory.store_word(state.chunk + state.at, record.encode());
+        state.at += 8;
+        state.has_records = true;
+        if is_durable {
+            state.write_back(core);
+            drop(state);
+            memory.fence();
+        } else if state.at.is_multiple_of(LINE_BYTES) {
+            state.write_back(core);
+        }
+        Ok(())
+    }
+
+    /// Makes all that was appended durable.
+    pub fn drain(&self, core: &Core) {
+        let mut state = self.lock();
+        if state.flushed < state.at {
+            state.write_back(core);
+        }
+        drop(state);
+        core.memory.fence();
+    }
+
+    /// Sees to it that recovery will not put the groups of this log in place again.
+    pub fn retire(&self, core: &Core) {
+        self.lock().retire(core);
+    }
+
+    /// Begins a new chunk of words. The old one stays if it has records; else it is used again.
+    pub fn next_chunk(&self, core: &Core, state: &mut LoggerState) -> Result<(), NoMemory> {
+        let memory = &core.memory;
+        if state.chunk != 0 {
+            state.retire(core);
+            if !state.has_records && state.group_at.is_none() {
+                state.begin_again(core);
+                return Ok(());
+            }
+        }
+        let span = core.engine.take_spans(Kind::Persistent, 1)?;
+        let chunk = span * SPAN_BYTES;
+        memory.zero(chunk, CHUNK_BYTES);
+        state.order += 1;
+        memory.store_word(chunk + AT_RETIRED, CHUNK_HEAD);
+        memory.store_word(chunk + AT_APPLIED, CHUNK_HEAD);
+        memory.store_word(chunk + AT_ORDER, state.order);
+        memory.flush(chunk, CHUNK_HEAD);
+        memory.fence();
+        let generation = core.logs.generation_bits();
+        let word = SpanWord::Log { logger: self.id, generation };
+        memory.persist_word(core.layout.table_word(span), word.encode());
+        if state.chunk != 0 {
+            state.closed.push(state.chunk);
+        }
+        state.start_at(chunk);
+        // The pieces of a group that lie in the chunk before stay there.
+        state.group_at = state.group_at.map(|_| CHUNK_HEAD);
+        core.logs.note_chunk();
+        Ok(())
+    }
+
+    /// Room for `len` bytes of an object in the object log.
+    pub fn place_object(
+        &self,
+        core: &Core,
+        state: &mut LoggerState,
+        len: u64,
+    ) -> Result<u64, NoMemory> {
+        // Not across more lines than it must.
+        let at = state.objects_at;
+        let lines = |from: u64| (from + len).div_ceil(LINE_BYTES) - from / LINE_BYTES;
+        let up = at.next_multiple_of(LINE_BYTES);
+        let mut at = if lines(at) > lines(up) { up } else { at.next_multiple_of(8) };
+        if state.objects == 0 || at + len > CHUNK_BYTES {
+            let span = core.engine.take_spans(Kind::Persistent, 1)?;
+            let generation = core.logs.generation_bits();
+            let word = SpanWord::Objects { logger: self.id, generation };
+            core.memory.persist_word(core.layout.table_word(span), word.encode());
+            if state.objects != 0 {
+                state.closed_objects.push(state.objects);
+            }
+            state.objects = span * SPAN_BYTES;
+            core.logs.note_chunk();
+            at = CHUNK_HEAD;
+        }
+        state.objects_at = at + len;
+        Ok(state.objects + at)
+    }
+
+    /// Appends a piece of a group: head and entries in `state.words`, whose first [`HEAD_WORDS`] are free. It is written
+    /// back, not fenced.
+    pub fn append_piece(
+        &self,
+        core: &Core,
+        state: &mut LoggerState,
+        piece: PieceHead,
+    ) -> Result<(), NoMemory> {
+        assert!(state.words.len() <= PIECE_WORDS_MAX + 8, "a piece of {} words", state.words.len());
+        let len = state.words.len() as u64 * 8;
+        if state.chunk == 0 || state.at + len > CHUNK_BYTES {
+            self.next_chunk(core, state)?;
+        }
+        // What is left of the last line, if no other group would fit it, is the group's.
+        let end = state.at + len;
+        let rest = end.next_multiple_of(LINE_BYTES) - end;
+        let padded = if rest < LINE_REST_LEAST { len + rest } else { len };
+        let mut words = std::mem::take(&mut state.words);
+        words.resize((padded / 8) as usize, 0);
+        seal(&mut words, piece.seq, piece.index, piece.flags, piece.objects_sum);
+        for (index, word) in words.iter().enumerate().rev() {
+            // The head last: until then the log ends here.
+            core.memory.store_word(state.chunk + state.at + index as u64 * 8, *word);
+        }
+        state.words = words;
+        state.at += padded;
+        state.written.word_log_bytes += padded;
+        state.write_back(core);
+        Ok(())
+    }
+}
+
+/// What stands at the head of a piece.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PieceHead {
+    pub seq: u64,
+    pub index: u16,
+    pub flags: u8,
+    pub objects_sum: u64,
+}
+
+impl LoggerState {
+    /// Notes that a piece contains records.
+    pub fn note_records(&mut self) {
+        self.has_records = true;
+    }
+
+    /// A range was changed by a group that is durable: to be written back before the group is forgotten.
+    pub fn note_home(&mut self, offset: u64, len: u64) {
+        self.homes.push((offset, len as u32));
+    }
+
+    /// Says that all groups so far were copied home.
+    pub fn note_applied(&self, core: &Core) {
+        core.memory.store_word(self.chunk + AT_APPLIED, self.at);
+    }
+
+    /// Begins a group whose objects have `object_bytes` in all.
+    pub fn begin_group(&mut self, core: &Core, object_bytes: u64) {
+        // A line for each object may be left empty.
+        if self.objects != 0 && self.objects_at + object_bytes * 2 > CHUNK_BYTES {
+            self.retire(core);
+        }
+        if self.homes.is_empty() && self.objects != 0 {
+            // No group needs them any more.
+            self.objects_at = CHUNK_HEAD;
+        }
+        self.group_at = Some(self.at);
+    }
+
+    /// The group is complete, or given up.
+    pub fn end_group(&mut self) {
+        self.group_at = None;
+    }
+
+    fn write_back(&mut self, core: &Core) {
+        core.memory.flush(self.chunk + self.flushed, self.at - self.flushed);
+        self.flushed = self.at;
+    }
+
+    /// Writes the homes of all groups back and notes that, durably.
+    pub fn retire(&mut self, core: &Core) {
+        if self.homes.is_empty() {
+            return;
+        }
+        let mut lines: Vec<u64> = self
+            .homes
+            .iter()
+            .flat_map(|(offset, len)| {
+                offset / LINE_BYTES..(offset + u64::from(*len)).div_ceil(LINE_BYTES)
+            })
+            .collect();
+        lines.sort_unstable();
+        lines.dedup();
+        for line in &lines {
+            core.memory.flush(line * LINE_BYTES, LINE_BYTES);
+        }
+        self.written.deferred_lines += lines.len() as u64;
+        core.memory.fence();
+        self.homes.clear();
+        core.memory.persist_word(self.chunk + AT_RETIRED, self.group_at.unwrap_or(self.at));
+    }
+
+    /// Uses the chunk again, which has nothing that must stay.
+    fn begin_again(&mut self, core: &Core) {
+        let memory = &core.memory;
+        // All of it is retired, durably: what is being cleared is not looked at.
+        memory.persist_word(self.chunk + AT_RETIRED, CHUNK_BYTES);
+        clear(core, self.chunk + CHUNK_HEAD, CHUNK_BYTES - CHUNK_HEAD);
+        memory.store_word(self.chunk + AT_APPLIED, CHUNK_HEAD);
+        memory.persist_word(self.chunk + AT_RETIRED, CHUNK_HEAD);
+        self.start_at(self.chunk);
+    }
+
+    fn start_at(&mut self, chunk: u64) {
+        self.chunk = chunk;
+        self.at = CHUNK_HEAD;
+        self.flushed = CHUNK_HEAD;
+        self.has_records = false;
+    }
+
+    /// Takes all chunks out of use, to be folded: words and objects.
+    pub fn detach(&mut self) -> (Vec<u64>, Vec<u64>) {
+        let mut words = std::mem::take(&mut self.closed);
+        words.extend((self.chunk != 0).then_some(self.chunk));
+        let mut objects = std::mem::take(&mut self.closed_objects);
+        objects.extend((self.objects != 0).then_some(self.objects));
+        (self.chunk, self.at, self.flushed, self.objects, self.objects_at) = (0, 0, 0, 0, 0);
+        self.has_records = false;
+        (words, objects)
+    }
+}
+
+/// Zeros by stores that stay in the caches, unlike [`crate::Memory`]'s zeroing: the lines are about to be used.
+fn clear(core: &Core, offset: u64, len: u64) {
+    for at in (offset..offset + len).step_by(LINE_BYTES as usize) {
+        core.memory.write(at, &[0; LINE_BYTES as usize]);
+    }
+    core.memory.flush(offset, len);
+    core.memory.fence();
+}

@@ -1,0 +1,154 @@
+//! What is allocated, durably: a snapshot and the logs written since (pMem's write-aware allocator, NVMA).
+//!
+//! A *record* says that an object begins or ceases to exist. Each thread appends its records, and its transactions'
+//! groups, to chunks of its own *logger*. What is allocated is the snapshot with all records applied, in any order:
+//! each flips one bit, and what must have come before it is durable before it (an object is handed to another thread
+//! only behind a fence). So threads share no log and no lock.
+//!
+//! A *fold* puts the records into a new snapshot: at one instant, with all loggers held, they turn to chunks of the next
+//! *generation*; the old records are applied to the shadow in DRAM; the shadow is written out; one store of the
+//! superblock's generation makes it count. Until then snapshot and logs of the old generation do, together with those
+//! of the next.
+//!
+//! Lock order: fold, then the list of loggers, then loggers ascending, then the engine's.
+
+pub(crate) mod fold;
+pub(crate) mod group;
+pub(crate) mod logger;
+pub(crate) mod recover;
+pub(crate) mod snapshot;
+
+use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::io::Errno;
+
+use crate::layout::{CHUNK_BYTES, GENERATION_MASK};
+use crate::sys::Table;
+use logger::Logger;
+
+/// Words of the shadow for a span: a bit for each 16 B.
+pub(crate) const SHADOW_WORDS: usize = 64;
+/// A fold is not worth its snapshot below this many bytes of logs.
+const FOLD_BYTES_LEAST: u64 = 1 << 20;
+/// Loggers that span words can name.
+const LOGGERS_MAX: usize = 4096;
+
+/// All loggers, and what is folded.
+pub(crate) struct Logs {
+    list: Mutex<List>,
+    /// Volatile: that of the chunks taken from now on.
+    pub generation: AtomicU64,
+    /// Bytes of chunks taken since the last fold.
+    pub since_fold_bytes: AtomicU64,
+    /// Beyond this many a fold is due.
+    pub due_bytes: AtomicU64,
+    /// Sequence of the next group.
+    pub clock: AtomicU64,
+    /// What it was when the generation began: records' stamps are told apart from there.
+    pub clock_folded: AtomicU64,
+    pub fold: Mutex<Folded>,
+    /// Folds since the heap was opened.
+    pub folds: AtomicU64,
+}
+
+/// What one thread's transactions cost.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Written {
+    pub word_log_bytes: u64,
+    pub object_log_bytes: u64,
+    pub changed_bytes: u64,
+    pub deferred_lines: u64,
+}
+
+#[derive(Default)]
+struct List {
+    all: Vec<Arc<Logger>>,
+    idle: Vec<Arc<Logger>>,
+}
+
+/// What was allocated when the generation began.
+pub(crate) struct Folded {
+    /// [`SHADOW_WORDS`] a span.
+    pub shadow: Table<AtomicU64>,
+    /// Spans of the snapshot that counts.
+    pub chunks: Vec<u64>,
+}
+
+impl Logs {
+    pub fn new(spans: u64) -> Result<Self, Errno> {
+        let shadow = Table::new(spans as usize * SHADOW_WORDS)?;
+        Ok(Self {
+            list: Mutex::default(),
+            generation: AtomicU64::new(0),
+            since_fold_bytes: AtomicU64::new(0),
+            due_bytes: AtomicU64::new(FOLD_BYTES_LEAST),
+            clock: AtomicU64::new(1),
+            clock_folded: AtomicU64::new(0),
+            fold: Mutex::new(Folded { shadow, chunks: Vec::new() }),
+            folds: AtomicU64::new(0),
+        })
+    }
+
+    /// A logger for a thread: one that another has left, or a new one. `None`: there are as many as can be named.
+    pub fn acquire(&self) -> Option<Arc<Logger>> {
+        let mut list = self.list();
+        if let Some(logger) = list.idle.pop() {
+            return Some(logger);
+        }
+        let id = list.all.len();
+        if id >= LOGGERS_MAX {
+            return None;
+        }
+        let logger = Arc::new(Logger::new(id as u16));
+        list.all.push(Arc::clone(&logger));
+        Some(logger)
+    }
+
+    /// Leaves a logger to the next thread that needs one.
+    pub fn release(&self, logger: Arc<Logger>) {
+        self.list().idle.push(logger);
+    }
+
+    /// All there are, ascending.
+    pub fn all(&self) -> Vec<Arc<Logger>> {
+        self.list().all.clone()
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.list().all.len() as u64
+    }
+
+    pub fn fold(&self) -> MutexGuard<'_, Folded> {
+        self.fold.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn list(&self) -> MutexGuard<'_, List> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The generation as span words have it.
+    pub fn generation_bits(&self) -> u32 {
+        (self.generation.load(Acquire) & GENERATION_MASK) as u32
+    }
+
+    /// Notes that a chunk was taken.
+    pub fn note_chunk(&self) {
+        self.since_fold_bytes.fetch_add(CHUNK_BYTES, Relaxed);
+    }
+
+    /// Whether a fold is worth its snapshot, or the stamps are about to come round.
+    pub fn is_due(&self) -> bool {
+        self.since_fold_bytes.load(Relaxed) > self.due_bytes.load(Relaxed)
+            || self.clock.load(Relaxed) - self.clock_folded.load(Relaxed)
+                > crate::layout::STAMP_MASK / 4
+    }
+
+    /// Sets when the next fold is due, for a snapshot of `snapshot_bytes`: it is written once for twice as much log.
+    pub fn set_due(&self, snapshot_bytes: u64, at_most_bytes: u64) {
+        let due = (snapshot_bytes * 4).max(FOLD_BYTES_LEAST).min(at_most_bytes);
+        self.due_bytes.store(due, Relaxed);
+        self.since_fold_bytes.store(0, Relaxed);
+    }
+}

@@ -1,0 +1,147 @@
+//! Snapshots: which 16 B units begin an object, as of the start of a generation.
+//!
+//! A chunk is a header line (index, bytes, sum, chunks) and entries: a word with the span's number, a word with a bit for
+//! each of its 64 shadow words that is not zero, and these words. It does not depend on size classes: a span that
+//! serves another class later is read right.
+
+use std::sync::atomic::Ordering::*;
+
+use xxhash_rust::xxh3::xxh3_64;
+use zerocopy::IntoBytes;
+
+use crate::core::Core;
+use crate::engine::classes::SPAN_BYTES;
+use crate::engine::{Kind, NoMemory};
+use crate::error::HeapError;
+use crate::layout::{
+    AT_SNAP_BYTES, AT_SNAP_CHUNKS, AT_SNAP_INDEX, AT_SNAP_SUM, CHUNK_BYTES, CHUNK_HEAD, SpanWord,
+};
+use crate::log::{Folded, SHADOW_WORDS};
+use crate::memory::Memory;
+
+const BODY_WORDS: usize = ((CHUNK_BYTES - CHUNK_HEAD) / 8) as usize;
+const ENTRY_WORDS_MAX: usize = 2 + SHADOW_WORDS;
+
+/// Takes room for a snapshot as large as the next can become: the last one's chunks, and what was logged since.
+pub(crate) fn reserve(core: &Core, folded: &Folded) -> Result<Vec<u64>, NoMemory> {
+    let logged = core.logs.since_fold_bytes.load(Relaxed);
+    // A record may add an entry of three words for its eight bytes.
+    let wanted = folded.chunks.len() as u64 * 2 + 1 + (logged * 3).div_ceil(BODY_WORDS as u64 * 8);
+    let at_most = core.layout.spans.div_ceil((BODY_WORDS / ENTRY_WORDS_MAX) as u64) + 1;
+    let mut chunks = Vec::new();
+    for _ in 0..wanted.min(at_most) {
+        match core.engine.take_spans(Kind::Persistent, 1) {
+            Ok(span) => chunks.push(span * SPAN_BYTES),
+            Err(error) => {
+                for chunk in chunks {
+                    core.engine.put_spans(chunk / SPAN_BYTES, 1);
+                }
+                return Err(error);
+            }
+        }
+    }
+    Ok(chunks)
+}
+
+/// Writes the shadow, durably. Returns the chunks used, those left over, and the bytes written.
+pub(crate) fn write(core: &Core, folded: &Folded, mut room: Vec<u64>) -> (Vec<u64>, Vec<u64>, u64) {
+    let bodies = bodies(folded);
+    assert!(bodies.len() <= room.len(), "a snapshot of {} chunks", bodies.len());
+    let spare = room.split_off(bodies.len());
+    let generation = core.logs.generation_bits();
+    let memory = &core.memory;
+    let mut bytes = 0;
+    for (index, (chunk, body)) in room.iter().zip(&bodies).enumerate() {
+        let mut head = [0_u64; (CHUNK_HEAD / 8) as usize];
+        head[(AT_SNAP_INDEX / 8) as usize] = index as u64;
+        head[(AT_SNAP_BYTES / 8) as usize] = body.len() as u64 * 8;
+        head[(AT_SNAP_SUM / 8) as usize] = xxh3_64(body.as_bytes());
+        head[(AT_SNAP_CHUNKS / 8) as usize] = bodies.len() as u64;
+        let whole = [head.as_bytes(), body.as_bytes()].concat();
+        if !memory.write(*chunk, &whole) {
+            memory.flush(*chunk, whole.len() as u64);
+        }
+        bytes += whole.len() as u64;
+    }
+    memory.fence();
+    for chunk in &room {
+        let at = core.layout.table_word(chunk / SPAN_BYTES);
+        memory.store_word(at, SpanWord::Snapshot { generation }.encode());
+        memory.flush(at, 8);
+    }
+    memory.fence();
+    (room, spare, bytes)
+}
+
+/// The entries, a body for each chunk; one at least, so that a snapshot of nothing is one, too.
+fn bodies(folded: &Folded) -> Vec<Vec<u64>> {
+    let mut bodies = vec![Vec::new()];
+    for (span, words) in folded.shadow.chunks_exact(SHADOW_WORDS).enumerate() {
+        let mut entry = [0; ENTRY_WORDS_MAX];
+        let mut len = 2;
+        for (index, word) in words.iter().enumerate() {
+            let bits = word.load(Relaxed);
+            if bits != 0 {
+                entry[1] |= 1 << index;
+                entry[len] = bits;
+                len += 1;
+            }
+        }
+        if len == 2 {
+            continue;
+        }
+        entry[0] = span as u64 + 1;
+        let last = bodies.len() - 1;
+        if bodies[last].len() + len > BODY_WORDS {
+            bodies.push(Vec::new());
+        }
+        if let Some(body) = bodies.last_mut() {
+            body.extend_from_slice(&entry[..len]);
+        }
+    }
+    bodies
+}
+
+/// Checks a snapshot's chunk; returns its place, how many there are, and its entries.
+pub(crate) fn read(memory: &Memory, chunk: u64) -> Result<(u64, u64, Vec<u64>), HeapError> {
+    let head = |at: u64| memory.load(chunk + at);
+    let corrupt = |at: u64| HeapError::Corrupt {
+        what: "snapshot",
+        offset: chunk + at,
+        value: memory.load(chunk + at),
+    };
+    let bytes = head(AT_SNAP_BYTES);
+    if !bytes.is_multiple_of(8) || bytes > CHUNK_BYTES - CHUNK_HEAD {
+        return Err(corrupt(AT_SNAP_BYTES));
+    }
+    let mut body = vec![0_u64; (bytes / 8) as usize];
+    memory.read(chunk + CHUNK_HEAD, body.as_mut_bytes());
+    if xxh3_64(body.as_bytes()) != head(AT_SNAP_SUM) {
+        return Err(corrupt(AT_SNAP_SUM));
+    }
+    Ok((head(AT_SNAP_INDEX), head(AT_SNAP_CHUNKS), body))
+}
+
+/// Enters the entries of a chunk in the shadow.
+pub(crate) fn enter(folded: &Folded, chunk: u64, body: &[u64]) -> Result<(), HeapError> {
+    let mut at = 0;
+    while at < body.len() {
+        let corrupt = |value| HeapError::Corrupt {
+            what: "snapshot",
+            offset: chunk + CHUNK_HEAD + at as u64 * 8,
+            value,
+        };
+        let first = (body[at].wrapping_sub(1) as usize).saturating_mul(SHADOW_WORDS);
+        let mask = *body.get(at + 1).ok_or_else(|| corrupt(body[at]))?;
+        let len = mask.count_ones() as usize;
+        let words = body.get(at + 2..at + 2 + len).ok_or_else(|| corrupt(mask))?;
+        let shadow = first.checked_add(SHADOW_WORDS).and_then(|end| folded.shadow.get(first..end));
+        let shadow = shadow.ok_or_else(|| corrupt(body[at]))?;
+        let places = (0..SHADOW_WORDS).filter(|index| mask & 1 << index != 0);
+        for (index, bits) in places.zip(words) {
+            shadow[index].fetch_xor(*bits, Relaxed);
+        }
+        at += 2 + len;
+    }
+    Ok(())
+}

@@ -1,0 +1,166 @@
+//! Persistent objects outside transactions.
+
+use crate::config::Config;
+use crate::core::Core;
+use crate::engine::classes::{SPAN_BYTES, UNIT_BYTES};
+use crate::engine::{Found, Kind, NoMemory};
+use crate::error::HeapError;
+use crate::heap::{Heap, check_size, not_freed, refusal};
+use crate::ptr::Offset;
+
+/// Largest alignment of an object.
+pub const ALIGN_MAX: u64 = 1 << 30;
+
+impl Heap {
+    /// Takes persistent memory for an object of `bytes`; its contents are arbitrary. That it is allocated is durable
+    /// when this returns. Nobody reaches it yet: link it in a transaction, or name it by a root; an object that
+    /// nothing reaches when the process dies is a leak ([`Heap::leaks`]). In a transaction use
+    /// [`crate::Tx::alloc`], which leaks nothing.
+    ///
+    /// # Errors
+    /// Zero bytes, more than the heap, or none free.
+    #[inline]
+    pub fn persist_alloc(&self, bytes: u64) -> Result<Offset, HeapError> {
+        self.persist_alloc_aligned(bytes, UNIT_BYTES)
+    }
+
+    /// As [`Heap::persist_alloc`], at a multiple of `align`, a power of two.
+    ///
+    /// # Errors
+    /// As [`Heap::persist_alloc`], or the alignment cannot be.
+    #[inline]
+    pub fn persist_alloc_aligned(&self, bytes: u64, align: u64) -> Result<Offset, HeapError> {
+        check_request(&self.core, bytes, align)?;
+        self.with_local(Kind::Persistent, |local| {
+            let logger = self.logger(local)?;
+            let core = &*self.core;
+            let offset = core
+                .engine
+                .alloc(&local.cache, Kind::Persistent, bytes, align)
+                .or_else(|error| {
+                    // The log may hold spans that a fold gives back.
+                    self.compact().map_err(|_| error)?;
+                    core.engine.alloc(&local.cache, Kind::Persistent, bytes, align)
+                })
+                .map_err(|error| refusal(error, Kind::Persistent))?;
+            if let Err(error) = core.record_alloc(logger, offset) {
+                self.undo_alloc(local, offset);
+                return Err(refusal(error, Kind::Persistent));
+            }
+            Ok(Offset::of(offset))
+        })
+        .and_then(|offset| self.fold_if_due().map(|()| offset))
+    }
+
+    /// Frees a persistent object. That it is free is durable with this thread's next durable operation, at the latest
+    /// before another thread can get the memory: until then a loss of power leaves it allocated (a leak), never half.
+    ///
+    /// # Errors
+    /// There is no such object.
+    #[inline]
+    pub fn persist_free(&self, object: Offset) -> Result<(), HeapError> {
+        let offset = object.get();
+        self.with_local(Kind::Persistent, |local| {
+            let logger = self.logger(local)?;
+            let core = &*self.core;
+            let found = core
+                .engine
+                .unuse(Kind::Persistent, offset)
+                .map_err(|error| not_freed(error, offset, Kind::Persistent))?;
+            if let Err(error) = core.record_free(logger, offset) {
+                core.engine.reuse(offset, found);
+                return Err(refusal(error, Kind::Persistent));
+            }
+            core.engine.give(&local.cache, offset, found, || logger.drain(core));
+            Ok(())
+        })?;
+        self.fold_if_due()
+    }
+
+    /// Gives an object another size, in place if it fits its slot; else its bytes are copied to a new one, durably,
+    /// and the old one is freed. Whoever links it must link the new offset; a loss of power in between leaves both.
+    ///
+    /// # Errors
+    /// As [`Heap::persist_alloc`]; the object is as it was then.
+    pub fn persist_realloc(&self, object: Offset, bytes: u64) -> Result<Offset, HeapError> {
+        let usable_bytes = self.usable_bytes(object)?;
+        check_request(&self.core, bytes, UNIT_BYTES)?;
+        if bytes <= usable_bytes && bytes > usable_bytes / 2 {
+            return Ok(object);
+        }
+        let moved = self.persist_alloc(bytes)?;
+        let len = usable_bytes.min(bytes);
+        let mut at = 0;
+        let mut buffer = [0; 4096];
+        while at < len {
+            let piece = &mut buffer[..(len - at).min(4096) as usize];
+            self.core.memory.read(object.get() + at, piece);
+            if !self.core.memory.write(moved.get() + at, piece) {
+                self.core.memory.flush(moved.get() + at, piece.len() as u64);
+            }
+            at += piece.len() as u64;
+        }
+        self.core.memory.fence();
+        self.persist_free(object)?;
+        Ok(moved)
+    }
+
+    /// Bytes that an object of either kind may use: those asked for, rounded up.
+    ///
+    /// # Errors
+    /// There is no such object.
+    pub fn usable_bytes(&self, object: Offset) -> Result<u64, HeapError> {
+        let found = self.core.engine.find(object.get());
+        found
+            .map(|found| found.bytes())
+            .map_err(|error| not_freed(error, object.get(), Kind::Persistent))
+    }
+
+    /// Whether a persistent object begins at `offset`.
+    pub fn is_object(&self, offset: Offset) -> bool {
+        self.core.engine.find(offset.get()).is_ok_and(|found| found.kind() == Kind::Persistent)
+    }
+
+    /// Takes back an allocation that was not recorded.
+    fn undo_alloc(&self, local: &crate::core::Local, offset: u64) {
+        if let Ok(found) = self.core.engine.unuse(Kind::Persistent, offset) {
+            self.core.engine.give(&local.cache, offset, found, || {});
+        }
+    }
+
+    /// The first byte and length of the object that holds a range.
+    pub(crate) fn object_around(&self, offset: u64, len: u64) -> Option<(u64, u64)> {
+        let (start, bytes) = self.core.engine.object_around(offset)?;
+        (offset + len <= start + bytes).then_some((start, bytes))
+    }
+
+    /// The settings it was opened with.
+    pub fn config(&self) -> &Config {
+        &self.core.config
+    }
+}
+
+pub(crate) fn check_request(core: &Core, bytes: u64, align: u64) -> Result<(), HeapError> {
+    if bytes == 0 || bytes > core.layout.spans * SPAN_BYTES {
+        check_size("an object", bytes, 1, core.layout.spans * SPAN_BYTES)?;
+    }
+    if !align.is_power_of_two() || align > ALIGN_MAX {
+        return Err(HeapError::Alignment { align, most: ALIGN_MAX });
+    }
+    Ok(())
+}
+
+/// Used by callers that have what [`crate::engine::Engine::unuse`] returned.
+pub(crate) fn give_back(core: &Core, local: &crate::core::Local, offset: u64, found: Found) {
+    core.engine.give(&local.cache, offset, found, || {
+        if let Some(logger) = local.logger.get() {
+            logger.drain(core);
+        }
+    });
+}
+
+impl From<NoMemory> for HeapError {
+    fn from(error: NoMemory) -> Self {
+        refusal(error, Kind::Persistent)
+    }
+}

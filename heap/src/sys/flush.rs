@@ -1,0 +1,151 @@
+//! Instructions that make stores durable on byte-addressable media, chosen at run time.
+//!
+//! `clwb` writes a line back and may keep it, `clflushopt` and `clflush` drop it. On arm64 `dc cvap` cleans to
+//! the point of persistence. What was written back is durable once [`fence`] has returned.
+
+/// Bytes that are written back together.
+pub const LINE_BYTES: u64 = 64;
+
+/// Which instruction writes a line back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FlushKind {
+    /// x86-64: writes back, and may keep the line in the cache.
+    Clwb,
+    /// x86-64: writes back and drops; not ordered with other flushes.
+    ClflushOpt,
+    /// x86-64: writes back and drops, one after the other.
+    Clflush,
+    /// arm64: cleans the line to the point of persistence.
+    DcCvap,
+}
+
+impl FlushKind {
+    /// The cheapest that this processor has.
+    pub fn detect() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        {
+            // Leaf 7 says which of the newer two there are; every x86-64 has `clflush`.
+            let leaf = std::arch::x86_64::__cpuid_count(7, 0);
+            if leaf.ebx & 1 << 24 != 0 {
+                return Self::Clwb;
+            }
+            if leaf.ebx & 1 << 23 != 0 {
+                return Self::ClflushOpt;
+            }
+            Self::Clflush
+        }
+        #[cfg(target_arch = "aarch64")]
+        Self::DcCvap
+    }
+
+    /// The instruction's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Clwb => "clwb",
+            Self::ClflushOpt => "clflushopt",
+            Self::Clflush => "clflush",
+            Self::DcCvap => "dc cvap",
+        }
+    }
+}
+
+/// Writes the line that holds `at` back.
+///
+/// # Safety
+/// `at` lies in mapped memory.
+#[inline]
+pub unsafe fn flush_line(kind: FlushKind, at: *const u8) {
+    // SAFETY: writing a line of mapped memory back changes no byte; `kind` was found on this processor.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        match kind {
+            FlushKind::Clwb => {
+                std::arch::asm!("clwb [{}]", in(reg) at, options(nostack, preserves_flags));
+            }
+            FlushKind::ClflushOpt => {
+                std::arch::asm!("clflushopt [{}]", in(reg) at, options(nostack, preserves_flags));
+            }
+            FlushKind::Clflush | FlushKind::DcCvap => {
+                std::arch::asm!("clflush [{}]", in(reg) at, options(nostack, preserves_flags));
+            }
+        }
+    }
+    // SAFETY: as above. `dc cvap` is encoded as a system instruction: assemblers know its name from armv8.2 on only.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        let _ = kind;
+        std::arch::asm!("sys #3, c7, c12, #1, {}", in(reg) at, options(nostack, preserves_flags));
+    }
+}
+
+/// Waits until everything this thread wrote back is durable.
+#[inline]
+pub fn fence() {
+    // SAFETY: a fence touches no memory. `sfence` is part of every x86-64.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        std::arch::asm!("sfence", options(nostack, preserves_flags));
+    }
+    // SAFETY: as above.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        std::arch::asm!("dsb osh", options(nostack, preserves_flags));
+    }
+}
+
+/// Copies with stores that go past the caches, where there are such; they are durable after [`fence`] without
+/// a flush. Returns false where there are none, with nothing copied.
+///
+/// # Safety
+/// `to` is valid for writes of `from.len()` bytes, aligned to 16, and overlaps nothing that `from` borrows;
+/// the length is a multiple of 16.
+#[inline]
+pub unsafe fn stream(to: *mut u8, from: &[u8]) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
+        for at in (0..from.len()).step_by(16) {
+            // SAFETY: inside both ranges, since the length is a multiple of 16; SSE2 is part of x86-64.
+            unsafe {
+                let value = _mm_loadu_si128(from.as_ptr().add(at).cast::<__m128i>());
+                _mm_stream_si128(to.add(at).cast::<__m128i>(), value);
+            }
+        }
+        true
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let _ = (to, from);
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writing_lines_back_changes_nothing() {
+        let bytes = [7_u8; 256];
+        for at in 0..bytes.len() {
+            // SAFETY: inside the array.
+            unsafe { flush_line(FlushKind::detect(), bytes.as_ptr().add(at)) };
+        }
+        fence();
+        assert_eq!(bytes, [7; 256]);
+    }
+
+    #[repr(align(16))]
+    struct Aligned([u8; 64]);
+
+    #[test]
+    fn streamed_bytes_arrive() {
+        let from: Vec<u8> = (0..64).collect();
+        let mut to = Aligned([0; 64]);
+        // SAFETY: an aligned array of the same length.
+        if unsafe { stream(to.0.as_mut_ptr(), &from) } {
+            fence();
+            assert_eq!(to.0.as_slice(), from);
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! The range of memory that a heap lies in.
+//!
+//! Invariant: a [`Mapping`] stays valid and at one address until dropped. Its bytes are shared with whoever
+//! maps the same file and with other threads: they are reached through atomics or raw copies.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+
+use rustix::io::Errno;
+use rustix::mm::{Advice as Madvice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+
+/// Bytes of a huge page where it matters here.
+pub const HUGE_PAGE_BYTES: usize = 2 << 20;
+/// Linux's number, the same on all architectures served; the musl headers do not name it.
+const MADV_COLLAPSE: libc::c_int = 25;
+
+/// What backs a mapping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backed {
+    /// A file on a DAX file system, mapped so that a flushed line needs no system call (`MAP_SYNC`).
+    Dax,
+    /// Any other file.
+    File,
+    /// Nothing: private memory, gone with the process.
+    Nothing,
+}
+
+/// What is wanted of the pages of a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Advice {
+    /// Their memory now, one after the other.
+    Populate,
+    /// Their memory in huge pages, now.
+    Collapse,
+    /// Their memory back: they read as zeros afterwards.
+    Empty,
+}
+
+/// A mapped range of bytes.
+#[derive(Debug)]
+pub struct Mapping {
+    ptr: *mut u8,
+    len: usize,
+    backed: Backed,
+}
+
+// SAFETY: plain memory owned by this value; it is reached through atomics or raw copies whose exclusion the
+// callers argue, so moving or sharing the handle adds no access.
+unsafe impl Send for Mapping {}
+// SAFETY: as for Send.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Private zeroed memory, touched lazily, at a multiple of a huge page.
+    pub fn anonymous(len_bytes: u64) -> Result<Self, Errno> {
+        let len = (len_bytes as usize).max(4096);
+        let (at, free) = reserve(len)?;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        // SAFETY: the addresses replaced were just reserved and nothing refers to them.
+        let mapped = unsafe { mmap_anonymous(at, len, ProtFlags::READ | ProtFlags::WRITE, flags) };
+        Self::keep(mapped, len, free, Backed::Nothing)
+    }
+
+    /// The first `len_bytes` of a file, which must be that long and must not shrink while it is mapped.
+    pub fn file(file: &File, len_bytes: u64) -> Result<Self, Errno> {
+        let len = len_bytes as usize;
+        let (at, free) = reserve(len)?;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let map = |flags: MapFlags| {
+            // SAFETY: as in `anonymous`; that the file is long enough is the caller's promise.
+            unsafe { mmap(at, len, protection, flags | MapFlags::FIXED, file.as_fd(), 0) }
+        };
+        match map(MapFlags::SHARED_VALIDATE | MapFlags::SYNC) {
+            Ok(mapped) => Self::keep(Ok(mapped), len, free, Backed::Dax),
+            // Not a DAX file system.
+            Err(_) => Self::keep(map(MapFlags::SHARED), len, free, Backed::File),
+        }
+    }
+
+    fn keep(
+        mapped: Result<*mut libc::c_void, Errno>,
+        len: usize,
+        free: Reserved,
+        backed: Backed,
+    ) -> Result<Self, Errno> {
+        let ptr = mapped?.cast();
+        free.trim(ptr, len);
+        Ok(Self { ptr, len, backed })
+    }
+
+    /// First byte.
+    pub fn base(&self) -> *mut u8 {
+        self.ptr
+    }
+
+    /// Mapped length, bytes.
+    pub fn len_bytes(&self) -> u64 {
+        self.len as u64
+    }
+
+    /// What backs it.
+    pub fn backed(&self) -> Backed {
+        self.backed
+    }
+
+    /// Asks the kernel for something about the pages of a range inside the mapping.
+    ///
+    /// # Safety
+    /// For [`Advice::Empty`]: nobody relies on the bytes of the range.
+    pub unsafe fn advise(&self, offset: u64, len: usize, advice: Advice) -> Result<(), Errno> {
+        assert!(offset + len as u64 <= self.len as u64, "advice about {len} bytes at {offset}");
+        let at = self.ptr.wrapping_add(offset as usize).cast::<libc::c_void>();
+        // SAFETY: inside this mapping; only `Empty` changes bytes, and the caller answers for it.
+        unsafe {
+            match advice {
+                Advice::Populate => madvise(at, len, Madvice::LinuxPopulateWrite),
+                Advice::Empty if self.backed == Backed::Nothing => {
+                    madvise(at, len, Madvice::LinuxDontNeed)
+                }
+                Advice::Empty => madvise(at, len, Madvice::LinuxRemove),
+                Advice::Collapse => collapse(at, len, self.backed),
+            }
+        }
+    }
+}
+
+/// Gives whole huge pages their memory. One small page of each must be there first in a file; private memory
+/// gets it at the first touch after the advice.
+unsafe fn collapse(at: *mut libc::c_void, len: usize, backed: Backed) -> Result<(), Errno> {
+    // SAFETY: the caller's range; the bytes stay as they are.
+    unsafe {
+        if backed == Backed::Nothing {
+            return madvise(at, len, Madvice::LinuxHugepage);
+        }
+        for piece in (0..len - len % HUGE_PAGE_BYTES).step_by(HUGE_PAGE_BYTES) {
+            let at = at.wrapping_byte_add(piece);
+            madvise(at, 4096, Madvice::LinuxPopulateWrite)?;
+            if libc::madvise(at, HUGE_PAGE_BYTES, MADV_COLLAPSE) != 0 {
+                let error = std::io::Error::last_os_error();
+                return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Inaccessible addresses, to be replaced by a mapping that begins at a multiple of a huge page.
+struct Reserved {
+    at: *mut libc::c_void,
+    len: usize,
+}
+
+impl Reserved {
+    /// Gives back what lies around the mapping.
+    fn trim(self, ptr: *mut u8, len: usize) {
+        let before = ptr.addr() - self.at.addr();
+        let end = len.next_multiple_of(4096) + before;
+        // SAFETY: addresses of the reservation that the mapping does not use. A failure leaves them reserved.
+        unsafe {
+            if before > 0 {
+                let _ = munmap(self.at, before);
+            }
+            if end < self.len {
+                let _ = munmap(self.at.wrapping_byte_add(end), self.len - end);
+            }
+        }
+    }
+}
+
+fn reserve(len: usize) -> Result<(*mut libc::c_void, Reserved), Errno> {
+    let room = len.checked_add(HUGE_PAGE_BYTES).ok_or(Errno::NOMEM)?.next_multiple_of(4096);
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: fresh addresses which the kernel chooses; nothing else refers to them.
+    let at = unsafe { mmap_anonymous(std::ptr::null_mut(), room, ProtFlags::empty(), flags)? };
+    let aligned = at.addr().next_multiple_of(HUGE_PAGE_BYTES) - at.addr();
+    Ok((at.wrapping_byte_add(aligned), Reserved { at, len: room }))
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped by this value and not used after drop. A failure leaves it mapped, which harms nobody.
+        let _ = unsafe { munmap(self.ptr.cast(), self.len) };
+    }
+}

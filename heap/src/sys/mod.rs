@@ -1,0 +1,12 @@
+//! The unsafe seam of the heap: mappings, instructions that write cache lines back, tables without malloc.
+
+mod flush;
+mod mapping;
+mod table;
+pub mod threads;
+
+pub use flush::LINE_BYTES;
+pub use flush::{FlushKind, fence, flush_line, stream};
+pub use mapping::HUGE_PAGE_BYTES;
+pub use mapping::{Advice, Backed, Mapping};
+pub use table::Table;

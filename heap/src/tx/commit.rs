@@ -1,0 +1,214 @@
+//! The commit of a redo transaction: both logs written, one fence, then memory changes.
+
+use super::writes::Write;
+use super::{LogAs, Tx};
+use crate::config::Logging;
+use crate::core::Core;
+use crate::engine::NoMemory;
+use crate::error::HeapError;
+use crate::layout::{GROUP_LAST, Record, STAMP_MASK};
+use crate::log::group::{Entry, HEAD_WORDS, OBJECT_ENTRY_MAX, PIECE_WORDS_MAX, sum_of};
+use crate::log::logger::{Logger, LoggerState, PieceHead};
+use std::sync::atomic::Ordering::AcqRel;
+
+impl Tx<'_> {
+    /// Makes all changes final. On an error nothing was changed.
+    pub(super) fn commit(&mut self) -> Result<(), HeapError> {
+        match self.logging {
+            Logging::Redo => self.commit_redo()?,
+            Logging::Undo => self.commit_undo()?,
+        }
+        self.done = true;
+        self.give_freed();
+        Ok(())
+    }
+
+    fn commit_redo(&mut self) -> Result<(), HeapError> {
+        if self.writes.list.is_empty()
+            && self.writes.fresh.is_empty()
+            && self.writes.freed.is_empty()
+        {
+            return Ok(());
+        }
+        let core = &*self.heap.core;
+        let log_bytes = self.writes.bytes.len() as u64 * 2 + self.writes.list.len() as u64 * 24;
+        let most_bytes = core.config.log_bytes_max / 2;
+        if log_bytes > most_bytes {
+            return Err(HeapError::LogFull { bytes: log_bytes, most_bytes });
+        }
+        self.settle_fresh();
+        let logger = self.heap.logger(self.local)?;
+        let mut state = logger.lock();
+        let objects = self.writes.list.iter().filter(|write| write.log == LogAs::Object);
+        state.begin_group(core, objects.map(|write| u64::from(write.len)).sum());
+        let seq = core.logs.clock.fetch_add(1, AcqRel);
+        let written = self.write_group(core, logger, &mut state, seq);
+        state.end_group();
+        written?;
+        core.memory.fence();
+        for write in &self.writes.list {
+            // Written back later: see `LoggerState::retire`.
+            core.memory.write(write.offset, self.writes.bytes_of(write));
+            state.note_home(write.offset, u64::from(write.len));
+        }
+        state.note_applied(core);
+        state.written.changed_bytes += self.writes.bytes.len() as u64;
+        drop(state);
+        self.note_conventional();
+        Ok(())
+    }
+
+    /// Makes what fresh objects were filled with durable, before anything can link them.
+    pub(super) fn settle_fresh(&mut self) {
+        let memory = &self.heap.core.memory;
+        if self.writes.direct.is_empty() {
+            return;
+        }
+        for (offset, len) in &self.writes.direct {
+            memory.flush(*offset, u64::from(*len));
+        }
+        memory.fence();
+        self.writes.direct.clear();
+    }
+
+    /// With conventional bookkeeping the bits follow the commit: a crash in between leaks or keeps an object.
+    pub(super) fn note_conventional(&self) {
+        let core = &self.heap.core;
+        if let Some(conventional) = &core.conventional {
+            let born = self.writes.fresh.iter().map(|(offset, _)| (*offset, true));
+            let gone = self.writes.freed.iter().map(|(offset, _)| (*offset, false));
+            for (offset, begins) in born.chain(gone) {
+                conventional.note(core, offset, begins);
+            }
+        }
+    }
+
+    fn write_group(
+        &self,
+        core: &Core,
+        logger: &Logger,
+        state: &mut LoggerState,
+        seq: u64,
+    ) -> Result<(), NoMemory> {
+        let mut pieces = Pieces::new(seq, 0, 0, state, core, logger);
+        for record in self.records(seq) {
+            pieces.push(Entry::Record(record))?;
+        }
+        for write in &self.writes.list {
+            pieces.push_change(write, self.writes.bytes_of(write))?;
+        }
+        pieces.finish(GROUP_LAST)?;
+        Ok(())
+    }
+
+    /// The records of objects taken and freed.
+    pub(super) fn records(&self, seq: u64) -> impl Iterator<Item = Record> + '_ {
+        let stamp = (seq & STAMP_MASK) as u32;
+        let is_logged = self.heap.core.conventional.is_none();
+        let born = self
+            .writes
+            .fresh
+            .iter()
+            .map(move |(offset, _)| Record::Alloc { unit: offset / 16, stamp });
+        let gone = self
+            .writes
+            .freed
+            .iter()
+            .map(move |(offset, _)| Record::Free { unit: offset / 16, stamp });
+        born.chain(gone).filter(move |_| is_logged)
+    }
+}
+
+/// The pieces of a group while they are made.
+pub(super) struct Pieces<'p> {
+    seq: u64,
+    index: u16,
+    /// Of every piece.
+    flags: u8,
+    objects_sum: u64,
+    has_records: bool,
+    state: &'p mut LoggerState,
+    core: &'p Core,
+    logger: &'p Logger,
+}
+
+impl<'p> Pieces<'p> {
+    pub fn new(
+        seq: u64,
+        index: u16,
+        flags: u8,
+        state: &'p mut LoggerState,
+        core: &'p Core,
+        logger: &'p Logger,
+    ) -> Self {
+        state.words.clear();
+        state.words.resize(HEAD_WORDS, 0);
+        Self { seq, index, flags, objects_sum: 0, has_records: false, state, core, logger }
+    }
+
+    pub fn push(&mut self, entry: Entry) -> Result<(), NoMemory> {
+        if self.state.words.len() + entry.words() > PIECE_WORDS_MAX {
+            self.append(0)?;
+        }
+        self.has_records |= matches!(entry, Entry::Record(_));
+        entry.push(&mut self.state.words);
+        Ok(())
+    }
+
+    /// Enters a change of `bytes`, in the log it was made for.
+    pub fn push_change(&mut self, write: &Write, bytes: &[u8]) -> Result<(), NoMemory> {
+        if write.log == LogAs::Words {
+            let mut offset = write.offset;
+            let mut rest = bytes;
+            while !rest.is_empty() {
+                // To the next word's boundary, so that whole words are put in place by one store.
+                let len = rest.len().min(8 - (offset % 8) as usize);
+                let mut value = [0; 8];
+                value[..len].copy_from_slice(&rest[..len]);
+                let value = u64::from_le_bytes(value);
+                self.push(Entry::Short { offset, len: len as u8, value })?;
+                offset += len as u64;
+                rest = &rest[len..];
+            }
+            return Ok(());
+        }
+        let mut offset = write.offset;
+        for part in bytes.chunks(OBJECT_ENTRY_MAX as usize) {
+            // The entry's piece is decided first: its sum covers the bytes.
+            if self.state.words.len() + 3 > PIECE_WORDS_MAX {
+                self.append(0)?;
+            }
+            let len = part.len() as u64;
+            let from = self.logger.place_object(self.core, self.state, len)?;
+            if !self.core.memory.write(from, part) {
+                self.core.memory.flush(from, len);
+            }
+            self.objects_sum = sum_of(self.objects_sum, part);
+            self.state.written.object_log_bytes += len;
+            self.push(Entry::Object { offset, len: part.len() as u32, from })?;
+            offset += len;
+        }
+        Ok(())
+    }
+
+    /// Appends what is left as a piece with these flags; returns the next piece's place.
+    pub fn finish(mut self, flags: u8) -> Result<u16, NoMemory> {
+        self.append(flags)?;
+        Ok(self.index)
+    }
+
+    fn append(&mut self, flags: u8) -> Result<(), NoMemory> {
+        let (seq, index, flags) = (self.seq, self.index, self.flags | flags);
+        let head = PieceHead { seq, index, flags, objects_sum: self.objects_sum };
+        if self.has_records {
+            self.state.note_records();
+        }
+        self.logger.append_piece(self.core, self.state, head)?;
+        self.index += 1;
+        self.objects_sum = 0;
+        self.has_records = false;
+        self.state.words.clear();
+        self.state.words.resize(HEAD_WORDS, 0);
+        Ok(())
+    }
+}

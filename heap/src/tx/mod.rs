@@ -1,0 +1,392 @@
+//! Transactions: all of their changes to persistent memory, or none, after any crash.
+//!
+//! A transaction is a closure: it commits when the closure returns `Ok`, and is undone when it returns `Err` or
+//! panics, so a half-done change cannot leak. Small stores become word records, large ones object records; both logs
+//! commit together (pMem, "Hybrid log design").
+//!
+//! Transactions do not lock: two threads that change the same object at once must exclude each other, as with plain
+//! memory.
+
+mod commit;
+mod undo;
+mod writes;
+
+use crate::config::{Logging, Records};
+use crate::core::Local;
+use crate::engine::{Found, Kind};
+use crate::error::HeapError;
+use crate::heap::{Heap, not_freed, refusal};
+use crate::memory::Durability;
+use crate::object::{check_request, give_back};
+use crate::ptr::{Offset, Persist, Ptr};
+
+pub(crate) use writes::Writes;
+
+/// Which log a change goes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogAs {
+    /// Word records: 16 B for up to 8 B. Good for small scattered stores.
+    Words,
+    /// Object records: 24 B and the bytes, in the object log. Good for large contiguous ones.
+    Object,
+}
+
+/// Up to this many bytes a change goes to the word log if the application does not say.
+const WORDS_MAX: usize = 16;
+
+/// A transaction in progress. Made by [`Heap::transaction`].
+pub struct Tx<'h> {
+    heap: &'h Heap,
+    local: &'h Local,
+    logging: Logging,
+    writes: Box<Writes>,
+    /// Undo: the sequence and the next piece's place; redo has neither before it commits.
+    undoing: Option<(u64, u16)>,
+    level: u32,
+    done: bool,
+}
+
+/// A state of a transaction to which an inner one returns.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Savepoint {
+    writes: usize,
+    bytes: usize,
+    fresh: usize,
+    direct: usize,
+    freed: usize,
+}
+
+impl Heap {
+    /// Runs `f` as a transaction: what it changed is durable, all of it, when this returns `Ok`; if `f` returns `Err`
+    /// or panics, nothing was changed.
+    ///
+    /// # Errors
+    /// What `f` returns; or, as its error, that there was no room for the log, or that this thread is in a transaction
+    /// already ([`Tx::nested`]).
+    pub fn transaction<R, E: From<HeapError>>(
+        &self,
+        f: impl FnOnce(&mut Tx<'_>) -> Result<R, E>,
+    ) -> Result<R, E> {
+        let mut outcome = None;
+        let ran = self.with_local(Kind::Persistent, |local| {
+            let mut tx = Tx::begin(self, local)?;
+            outcome = Some(match f(&mut tx) {
+                Ok(result) => match tx.commit() {
+                    Ok(()) => Ok(result),
+                    Err(error) => {
+                        drop(tx);
+                        return Err(error);
+                    }
+                },
+                Err(error) => Err(error),
+            });
+            Ok(())
+        });
+        ran.map_err(E::from)?;
+        if let Some(Ok(_)) = &outcome {
+            self.fold_if_due().map_err(E::from)?;
+        }
+        match outcome {
+            Some(outcome) => outcome,
+            None => unreachable!("a transaction that ran has an outcome"),
+        }
+    }
+
+    /// How transactions are logged.
+    pub fn logging(&self) -> Logging {
+        self.core.config.logging.unwrap_or(match self.core.memory.durability() {
+            Durability::Flushed => Logging::Redo,
+            Durability::Ordered => Logging::Undo,
+        })
+    }
+}
+
+impl<'h> Tx<'h> {
+    fn begin(heap: &'h Heap, local: &'h Local) -> Result<Self, HeapError> {
+        if local.in_tx.replace(true) {
+            return Err(HeapError::Nested);
+        }
+        let writes = local.writes.take().unwrap_or_default();
+        let logging = heap.logging();
+        Ok(Self { heap, local, logging, writes, undoing: None, level: 0, done: false })
+    }
+
+    /// The heap.
+    pub fn heap(&self) -> &'h Heap {
+        self.heap
+    }
+
+    /// What `ptr` points to, with this transaction's changes.
+    ///
+    /// # Errors
+    /// It does not point into an object.
+    pub fn read<T: Persist>(&self, ptr: Ptr<T>) -> Result<T, HeapError> {
+        let mut value = T::new_zeroed();
+        let offset = ptr.offset().ok_or_else(null)?;
+        self.read_bytes(offset, value.as_mut_bytes())?;
+        Ok(value)
+    }
+
+    /// Copies bytes out, with this transaction's changes.
+    ///
+    /// # Errors
+    /// They do not lie in one object.
+    pub fn read_bytes(&self, offset: Offset, out: &mut [u8]) -> Result<(), HeapError> {
+        self.heap.check_range(offset, out.len())?;
+        self.heap.core.memory.read(offset.get(), out);
+        if self.logging == Logging::Redo {
+            self.writes.overlay(offset.get(), out);
+        }
+        Ok(())
+    }
+
+    /// Changes what `ptr` points to.
+    ///
+    /// # Errors
+    /// As [`Tx::write_bytes`].
+    pub fn write<T: Persist>(&mut self, ptr: Ptr<T>, value: T) -> Result<(), HeapError> {
+        let offset = ptr.offset().ok_or_else(null)?;
+        self.write_bytes(offset, value.as_bytes())
+    }
+
+    /// Changes bytes; their size decides which log they go to.
+    ///
+    /// # Errors
+    /// They do not lie in one object, or there is no room for the log.
+    pub fn write_bytes(&mut self, offset: Offset, bytes: &[u8]) -> Result<(), HeapError> {
+        let log = if bytes.len() <= WORDS_MAX { LogAs::Words } else { LogAs::Object };
+        self.write_as(offset, bytes, log)
+    }
+
+    /// Changes bytes; the application says which log they go to.
+    ///
+    /// # Errors
+    /// As [`Tx::write_bytes`].
+    pub fn write_as(&mut self, offset: Offset, bytes: &[u8], log: LogAs) -> Result<(), HeapError> {
+        let (start, len) = self.heap.check_range(offset, bytes.len())?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        if self.writes.is_fresh(start, self.level) {
+            // Nobody reaches it before the commit.
+            if !self.heap.core.memory.write(offset.get(), bytes) {
+                self.writes.note_direct(offset.get(), bytes.len() as u32);
+            }
+            return Ok(());
+        }
+        self.writes.log_from_now_on(start);
+        match self.heap.core.config.records {
+            Records::Hybrid => self.change(offset.get(), bytes, log),
+            Records::Words => self.change(offset.get(), bytes, LogAs::Words),
+            Records::Objects => self.change_whole(offset.get(), bytes, start, len),
+        }
+    }
+
+    /// Takes memory for an object; given back if the transaction is undone. Its contents are arbitrary.
+    ///
+    /// # Errors
+    /// As [`Heap::persist_alloc`].
+    pub fn alloc(&mut self, bytes: u64) -> Result<Offset, HeapError> {
+        self.alloc_aligned(bytes, crate::engine::classes::UNIT_BYTES)
+    }
+
+    /// As [`Tx::alloc`], at a multiple of `align`.
+    ///
+    /// # Errors
+    /// As [`Heap::persist_alloc_aligned`].
+    pub fn alloc_aligned(&mut self, bytes: u64, align: u64) -> Result<Offset, HeapError> {
+        let core = &self.heap.core;
+        check_request(core, bytes, align)?;
+        let taken = core.engine.alloc(&self.local.cache, Kind::Persistent, bytes, align);
+        let offset = taken.map_err(|error| refusal(error, Kind::Persistent))?;
+        self.writes.fresh.push((offset, self.level));
+        Ok(Offset::of(offset))
+    }
+
+    /// Takes memory for a `T` and fills it.
+    ///
+    /// # Errors
+    /// As [`Tx::alloc`].
+    pub fn new<T: Persist>(&mut self, value: T) -> Result<Ptr<T>, HeapError> {
+        let ptr = Ptr::new(self.alloc((size_of::<T>() as u64).max(1))?);
+        self.write(ptr, value)?;
+        Ok(ptr)
+    }
+
+    /// Frees an object once the transaction has committed.
+    ///
+    /// # Errors
+    /// There is no such object.
+    pub fn free(&mut self, object: Offset) -> Result<(), HeapError> {
+        let found = self
+            .heap
+            .core
+            .engine
+            .unuse(Kind::Persistent, object.get())
+            .map_err(|error| not_freed(error, object.get(), Kind::Persistent))?;
+        self.writes.freed.push((object.get(), found));
+        Ok(())
+    }
+
+    /// Runs `f` as a transaction within this one: if it returns `Err` (or panics and the panic is caught), what it did
+    /// is undone and the rest stands. All of it commits with the outer one.
+    ///
+    /// # Errors
+    /// What `f` returns.
+    pub fn nested<R, E: From<HeapError>>(
+        &mut self,
+        f: impl FnOnce(&mut Tx<'h>) -> Result<R, E>,
+    ) -> Result<R, E> {
+        let savepoint = self.writes.savepoint();
+        self.level += 1;
+        let mut inner = Inner { tx: self, savepoint, holds: false };
+        let result = f(inner.tx)?;
+        inner.holds = true;
+        Ok(result)
+    }
+
+    /// Changes bytes that lie in no object: the heap's own tables.
+    pub(crate) fn write_table(&mut self, offset: u64, bytes: &[u8]) -> Result<(), HeapError> {
+        self.change(offset, bytes, LogAs::Words)
+    }
+
+    /// As [`Tx::read_bytes`], unchecked: for the heap's own tables, too.
+    pub(crate) fn read_table(&self, offset: u64, out: &mut [u8]) {
+        self.heap.core.memory.read(offset, out);
+        if self.logging == Logging::Redo {
+            self.writes.overlay(offset, out);
+        }
+    }
+
+    fn change(&mut self, offset: u64, bytes: &[u8], log: LogAs) -> Result<(), HeapError> {
+        match self.logging {
+            Logging::Redo => {
+                self.writes.push(offset, bytes, log);
+                Ok(())
+            }
+            Logging::Undo => self.change_in_place(offset, bytes, log),
+        }
+    }
+
+    /// Logs all of the object for a change of a part of it: what object-only logs do.
+    fn change_whole(
+        &mut self,
+        offset: u64,
+        bytes: &[u8],
+        start: u64,
+        len: u64,
+    ) -> Result<(), HeapError> {
+        let inside = (offset - start) as usize;
+        // An inner transaction must be able to return to what the object was.
+        if self.logging == Logging::Redo
+            && self.level == 0
+            && let Some(whole) = self.writes.find_mut(start, len as usize)
+        {
+            whole[inside..inside + bytes.len()].copy_from_slice(bytes);
+            return Ok(());
+        }
+        let mut whole = vec![0; len as usize];
+        self.read_table(start, &mut whole);
+        whole[inside..inside + bytes.len()].copy_from_slice(bytes);
+        self.change(start, &whole, LogAs::Object)
+    }
+
+    /// Returns to a savepoint.
+    fn roll_back_to(&mut self, savepoint: Savepoint) {
+        if self.logging == Logging::Undo {
+            self.put_back(savepoint.writes);
+        }
+        self.writes.truncate(savepoint);
+        while self.writes.freed.len() > savepoint.freed {
+            if let Some((offset, found)) = self.writes.freed.pop() {
+                self.heap.core.engine.reuse(offset, found);
+            }
+        }
+        while self.writes.fresh.len() > savepoint.fresh {
+            if let Some((offset, _)) = self.writes.fresh.pop() {
+                self.discard(offset);
+            }
+        }
+    }
+
+    /// Takes back an allocation of this transaction.
+    fn discard(&self, offset: u64) {
+        let core = &self.heap.core;
+        // It may be among the freed, and was taken back from there before.
+        if let Ok(found) = core.engine.unuse(Kind::Persistent, offset) {
+            give_back(core, self.local, offset, found);
+        }
+    }
+
+    /// Gives freed objects' memory back, after the commit.
+    fn give_freed(&mut self) {
+        for (offset, found) in std::mem::take(&mut self.writes.freed) {
+            let found: Found = found;
+            give_back(&self.heap.core, self.local, offset, found);
+        }
+    }
+}
+
+struct Inner<'t, 'h> {
+    tx: &'t mut Tx<'h>,
+    savepoint: Savepoint,
+    holds: bool,
+}
+
+impl Drop for Inner<'_, '_> {
+    fn drop(&mut self) {
+        if !self.holds {
+            self.tx.roll_back_to(self.savepoint);
+        } else {
+            // What was fresh inside is not fresh enough outside: an outer savepoint may lie before its writes.
+            self.tx.writes.lift(self.savepoint, self.tx.level - 1);
+        }
+        self.tx.level -= 1;
+    }
+}
+
+impl Drop for Tx<'_> {
+    fn drop(&mut self) {
+        if !self.done {
+            self.roll_back_to(Savepoint { writes: 0, bytes: 0, fresh: 0, direct: 0, freed: 0 });
+            self.end_undo();
+        }
+        self.writes.clear();
+        self.local.writes.set(Some(std::mem::take(&mut self.writes)));
+        self.local.in_tx.set(false);
+    }
+}
+
+fn null() -> HeapError {
+    HeapError::Null
+}
+
+impl Heap {
+    /// The object that holds a range: its first byte and its length.
+    pub(crate) fn check_range(&self, offset: Offset, len: usize) -> Result<(u64, u64), HeapError> {
+        let outside = || HeapError::OutOfObject { offset, len_bytes: len as u64 };
+        self.object_around(offset.get(), len as u64)
+            .or_else(|| self.compartment_around(offset.get(), len as u64))
+            .ok_or_else(outside)
+    }
+
+    /// What `ptr` points to, as committed.
+    ///
+    /// # Errors
+    /// It does not point into an object.
+    pub fn read<T: Persist>(&self, ptr: Ptr<T>) -> Result<T, HeapError> {
+        let mut value = T::new_zeroed();
+        self.read_bytes(ptr.offset().ok_or_else(null)?, value.as_mut_bytes())?;
+        Ok(value)
+    }
+
+    /// Copies committed bytes out.
+    ///
+    /// # Errors
+    /// They do not lie in one object.
+    pub fn read_bytes(&self, offset: Offset, out: &mut [u8]) -> Result<(), HeapError> {
+        self.check_range(offset, out.len())?;
+        self.core.memory.read(offset.get(), out);
+        Ok(())
+    }
+}
