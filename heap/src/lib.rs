@@ -16,6 +16,7 @@ mod compartment;
 mod config;
 mod conventional;
 mod core;
+mod damage;
 mod engine;
 mod error;
 mod heap;
@@ -32,6 +33,7 @@ mod tx;
 
 pub use compartment::Compartment;
 pub use config::{Bookkeeping, Config, Logging, Planted, Records};
+pub use damage::{Damage, FINDINGS_MAX, Remark};
 pub use engine::Kind;
 pub use error::HeapError;
 pub use heap::{Heap, HeapStats, Opened};

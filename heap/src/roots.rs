@@ -1,11 +1,12 @@
 //! Named roots: where a program finds its data again.
 //!
 //! An entry: name (39 B and its length) | type | object | state. The state is stored last and makes the root exist: it
-//! is a sum of name and type, so an entry that was cut off is none. Another object is set by one store.
+//! is a sum of name and type, so an entry that was cut off is none. Another object is set by one store: its word is
+//! sealed by itself.
 
 use crate::error::HeapError;
 use crate::heap::Heap;
-use crate::layout::{AT_ROOTS, ROOT_BYTES, ROOT_NAME_MAX, ROOTS_MAX};
+use crate::layout::{AT_ROOTS, ROOT_BYTES, ROOT_NAME_MAX, ROOTS_MAX, sealed, unsealed};
 use crate::ptr::{Offset, Persist, Ptr};
 use crate::tx::Tx;
 
@@ -96,7 +97,7 @@ impl Tx<'_> {
     /// As [`Heap::set_root`].
     pub fn set_root<T: Persist>(&mut self, name: &str, object: Ptr<T>) -> Result<(), HeapError> {
         check_name(name)?;
-        let value = object.offset().map_or(0, Offset::get).to_le_bytes();
+        let value = sealed(object.offset().map_or(0, Offset::get)).to_le_bytes();
         if let Some((at, root)) = self.find_root(name)? {
             check_type::<T>(&root)?;
             return self.write_table(at + AT_OBJECT, &value);
@@ -178,7 +179,10 @@ fn decode(at: u64, entry: &[u8; ROOT_BYTES as usize]) -> Result<Option<Root>, He
     let len = usize::from(entry[NAME_BYTES - 1]);
     let name = entry.get(..len).and_then(|name| std::str::from_utf8(name).ok());
     let name = name.ok_or_else(corrupt)?.to_owned();
-    Ok(Some(Root { name, type_id: word(AT_TYPE), object: Offset::new(word(AT_OBJECT)) }))
+    let damaged =
+        HeapError::Corrupt { what: "root", offset: at + AT_OBJECT, value: word(AT_OBJECT) };
+    let object = unsealed(word(AT_OBJECT)).ok_or(damaged)?;
+    Ok(Some(Root { name, type_id: word(AT_TYPE), object: Offset::new(object) }))
 }
 
 /// Never zero, which is the state of no root.

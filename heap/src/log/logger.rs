@@ -12,7 +12,9 @@ use super::group::{HEAD_WORDS, PIECE_WORDS_MAX, seal};
 use crate::core::Core;
 use crate::engine::classes::SPAN_BYTES;
 use crate::engine::{Kind, NoMemory};
-use crate::layout::{AT_APPLIED, AT_ORDER, AT_RETIRED, CHUNK_BYTES, CHUNK_HEAD, Record, SpanWord};
+use crate::layout::{
+    AT_APPLIED, AT_ORDER, AT_RETIRED, CHUNK_BYTES, CHUNK_HEAD, Record, SpanWord, sealed,
+};
 use crate::sys::LINE_BYTES;
 
 /// Less than this is not left in a line behind a group.
@@ -117,9 +119,9 @@ impl Logger {
         let chunk = span * SPAN_BYTES;
         memory.zero(chunk, CHUNK_BYTES);
         state.order += 1;
-        memory.store_word(chunk + AT_RETIRED, CHUNK_HEAD);
-        memory.store_word(chunk + AT_APPLIED, CHUNK_HEAD);
-        memory.store_word(chunk + AT_ORDER, state.order);
+        memory.store_word(chunk + AT_RETIRED, sealed(CHUNK_HEAD));
+        memory.store_word(chunk + AT_APPLIED, sealed(CHUNK_HEAD));
+        memory.store_word(chunk + AT_ORDER, sealed(state.order));
         memory.flush(chunk, CHUNK_HEAD);
         memory.fence();
         let generation = core.logs.generation_bits();
@@ -217,7 +219,7 @@ impl LoggerState {
 
     /// Says that all groups so far were copied home.
     pub fn note_applied(&self, core: &Core) {
-        core.memory.store_word(self.chunk + AT_APPLIED, self.at);
+        core.memory.store_word(self.chunk + AT_APPLIED, sealed(self.at));
     }
 
     /// Begins a group whose objects have `object_bytes` in all.
@@ -263,17 +265,17 @@ impl LoggerState {
         self.written.deferred_lines += lines.len() as u64;
         core.memory.fence();
         self.homes.clear();
-        core.memory.persist_word(self.chunk + AT_RETIRED, self.group_at.unwrap_or(self.at));
+        core.memory.persist_word(self.chunk + AT_RETIRED, sealed(self.group_at.unwrap_or(self.at)));
     }
 
     /// Uses the chunk again, which has nothing that must stay.
     fn begin_again(&mut self, core: &Core) {
         let memory = &core.memory;
         // All of it is retired, durably: what is being cleared is not looked at.
-        memory.persist_word(self.chunk + AT_RETIRED, CHUNK_BYTES);
+        memory.persist_word(self.chunk + AT_RETIRED, sealed(CHUNK_BYTES));
         clear(core, self.chunk + CHUNK_HEAD, CHUNK_BYTES - CHUNK_HEAD);
-        memory.store_word(self.chunk + AT_APPLIED, CHUNK_HEAD);
-        memory.persist_word(self.chunk + AT_RETIRED, CHUNK_HEAD);
+        memory.store_word(self.chunk + AT_APPLIED, sealed(CHUNK_HEAD));
+        memory.persist_word(self.chunk + AT_RETIRED, sealed(CHUNK_HEAD));
         self.start_at(self.chunk);
     }
 
