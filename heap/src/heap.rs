@@ -365,7 +365,7 @@ fn superblock(memory: &Memory, config: &Config) -> Result<bool, HeapError> {
     Ok(false)
 }
 
-fn checksum(memory: &Memory) -> u64 {
+pub(crate) fn checksum(memory: &Memory) -> u64 {
     let mut words = [0_u8; (AT_CHECKSUM - AT_MAGIC) as usize];
     memory.read(AT_MAGIC, &mut words);
     // As it will be when the heap exists.

@@ -12,6 +12,7 @@
 compile_error!("heaps hold little-endian words; a big-endian machine would misread them");
 
 mod capacity;
+pub mod check;
 mod compartment;
 mod config;
 mod conventional;

@@ -12,8 +12,8 @@ use crate::tx::Tx;
 
 const NAME_BYTES: usize = ROOT_NAME_MAX + 1;
 const AT_TYPE: u64 = NAME_BYTES as u64;
-const AT_OBJECT: u64 = AT_TYPE + 8;
-const AT_STATE: u64 = AT_OBJECT + 8;
+pub(crate) const AT_OBJECT: u64 = AT_TYPE + 8;
+pub(crate) const AT_STATE: u64 = AT_OBJECT + 8;
 const _: () = assert!(AT_STATE + 8 == ROOT_BYTES);
 
 /// A named root.
@@ -162,7 +162,10 @@ fn find(name: &str, read: impl Fn(u64, &mut [u8])) -> Result<Option<(u64, Root)>
     Ok(None)
 }
 
-fn decode(at: u64, entry: &[u8; ROOT_BYTES as usize]) -> Result<Option<Root>, HeapError> {
+pub(crate) fn decode(
+    at: u64,
+    entry: &[u8; ROOT_BYTES as usize],
+) -> Result<Option<Root>, HeapError> {
     let word = |at: u64| {
         let mut word = [0; 8];
         word.copy_from_slice(&entry[at as usize..][..8]);

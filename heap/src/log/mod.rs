@@ -19,7 +19,7 @@ pub(crate) mod logger;
 pub(crate) mod recover;
 mod replay;
 pub(crate) mod snapshot;
-mod spans;
+pub(crate) mod spans;
 
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -128,7 +128,7 @@ impl Spans {
 }
 
 /// Spans of a run.
-pub(super) fn run_spans(word: SpanWord) -> u64 {
+pub(crate) fn run_spans(word: SpanWord) -> u64 {
     match word {
         SpanWord::Slots { class } => u64::from(class_info(usize::from(class)).spans),
         SpanWord::Large { spans } | SpanWord::Compartment { spans } => u64::from(spans),
