@@ -13,6 +13,7 @@ compile_error!("heaps hold little-endian words; a big-endian machine would misre
 
 mod capacity;
 pub mod check;
+pub mod checkpoint;
 pub mod collections;
 mod compartment;
 mod config;

@@ -4,9 +4,11 @@ mod flush;
 mod mapping;
 mod table;
 pub mod threads;
+mod written;
 
 pub use flush::LINE_BYTES;
 pub use flush::{FlushKind, fence, flush_line, stream};
 pub use mapping::HUGE_PAGE_BYTES;
 pub use mapping::{Advice, Backed, Mapping};
 pub use table::Table;
+pub use written::{PAGE_BYTES, Written};
