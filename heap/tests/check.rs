@@ -372,3 +372,46 @@ fn a_log_that_ends_in_the_middle_is_cut_and_said() {
     let found = report(&place.with(&torn), "");
     assert!(found.remarks.iter().any(|remark| matches!(remark, Remark::Torn { .. })), "{found}");
 }
+
+#[test]
+fn what_is_left_in_a_chunk_that_was_being_cleared_is_neither_undone_nor_damage() {
+    let place = Place::new();
+    let path = place.dir.path().join("heap");
+    let mut config = Config::default();
+    config.logging = Some(Logging::Undo);
+    let memory = Memory::file(&path, 4 * MIB as u64, Durability::Flushed).unwrap();
+    let heap = Heap::open(memory, config.clone()).unwrap();
+    let object = heap.persist_alloc_named(64, "it").unwrap();
+    heap.compact().unwrap();
+    for value in 1..=9_u8 {
+        heap.transaction(|tx| tx.write_bytes(object, &[value; 16])).unwrap();
+    }
+    drop(heap);
+    let bytes = std::fs::read(&path).unwrap();
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    let span = (0..bytes.len() / SPAN).find(|span| word(AT_TABLE + span * 8) & 15 == 3).unwrap();
+    let chunk = span * SPAN;
+    let used = (64..SPAN).rev().find(|at| bytes[chunk + at] != 0).unwrap();
+    // All of the chunk is retired, durably; then it is cleared, and its lines arrive in any order.
+    let retired = SPAN as u64;
+    let tag = (retired + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
+    let mut random = Random::seed_from_u64(5);
+    for _ in 0..60 {
+        let mut cut = bytes.clone();
+        cut[chunk..chunk + 8].copy_from_slice(&(retired | tag << 48).to_le_bytes());
+        for line in 1..=used / 64 {
+            if random.random() {
+                cut[chunk + line * 64..chunk + (line + 1) * 64].fill(0);
+            }
+        }
+        let path = place.with(&cut);
+        for boot in [[1, 1], [0, 0]] {
+            let mut config = config.clone();
+            config.boot_id = Some(boot);
+            let heap = open(&path, &config).unwrap();
+            let mut found = [0; 16];
+            heap.read_bytes(object, &mut found).unwrap();
+            assert_eq!(found, [9; 16], "a transaction that had committed was undone");
+        }
+    }
+}

@@ -28,7 +28,7 @@ fn table_bytes(pages: u64) -> u64 {
 
 /// What a table says of a page that has a slot.
 fn entry_of(slot: u32, sum: u32) -> u64 {
-    u64::from(slot) + 1 | u64::from(sum) << 32
+    (u64::from(slot) + 1) | (u64::from(sum) << 32)
 }
 
 fn slot_of(entry: u64) -> Option<u32> {

@@ -34,7 +34,7 @@ impl Spans {
     pub fn read(core: &Core, findings: &Findings) -> Result<Self, HeapError> {
         let generation = generation(core, findings)?;
         let current = (generation & GENERATION_MASK) as u32;
-        let next = (generation + 1 & GENERATION_MASK) as u32;
+        let next = ((generation + 1) & GENERATION_MASK) as u32;
         let mut found = Self {
             generation,
             clock: clock(core, findings)?,
