@@ -9,8 +9,9 @@ use crate::core::Core;
 use crate::count::count_live;
 use crate::error::{OpenError, RegionError};
 use crate::flush::{FlushOptions, FlushReport, commit_all};
-use crate::geometry::WORD_GRAINS;
+use crate::geometry::{BLOCK_BYTES, WORD_GRAINS};
 use crate::homes::NO_HOME;
+use crate::kinds::Kind;
 use crate::lanes::LaneId;
 use crate::region::Region;
 
@@ -120,6 +121,9 @@ fn fill_budget(core: &Core) {
 fn enter_record(core: &Core, offset: u64, only_written: bool) -> bool {
     let shift = core.ledger.geometry().grain_shift;
     let grain = offset >> shift;
+    if core.ledger.kind(offset / BLOCK_BYTES) == Kind::Capacity {
+        return true;
+    }
     if only_written && core.ledger.homes().of(grain) == NO_HOME {
         return true;
     }

@@ -4,6 +4,7 @@
 //! - a page whose `open` bit is clear is write-protected; the bit is set before the protection goes and
 //!   cleared after it is back;
 //! - an open page is dirty in the current epoch, and not owed by the closing one;
+//! - pages of capacity blocks are outside of this: not protected, and no bit says so;
 //! - protection and the `open` bit of a page change only under its lock bit, or while the gate is shut;
 //! - a fault holds a page's lock for a few system calls and never while it waits; the cleaner holds the
 //!   locks of pages that it copies; a prepared write holds those of its range until it ends.
@@ -21,7 +22,7 @@ use crate::append::runs;
 use crate::core::Core;
 use crate::error::{OpenError, RegionError};
 use crate::format::Extent;
-use crate::geometry::{Geometry, WORD_GRAINS};
+use crate::geometry::{BLOCK_BYTES, Geometry, WORD_GRAINS};
 use crate::stats::Counters;
 use crate::sys::{Access, Delivery, Mapping, Uffd};
 
@@ -49,6 +50,8 @@ pub(crate) struct PageTracker {
     open_summary: Box<[AtomicU64]>,
     pub(super) open_pages: AtomicU64,
     pub(crate) open_pages_max: u64,
+    /// Stretches of capacity blocks, each a mapping of its own with `mprotect`; changed by who holds the cleaner.
+    capacity_runs: AtomicU64,
     /// Faults being served. Nobody waits inside: a cut waits only for a few system calls.
     pub(super) gate: Gate,
     /// Prepared writes. They may last: a cut waits for them first, with faults still served.
@@ -92,6 +95,7 @@ impl PageTracker {
             open: Mapping::anonymous(table_bytes).map_err(refused)?,
             open_summary: (0..geometry.words().div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
             open_pages: AtomicU64::new(0),
+            capacity_runs: AtomicU64::new(0),
             gate: Gate::default(),
             prepared: Gate::default(),
             door: Door::default(),
@@ -140,6 +144,24 @@ impl PageTracker {
             map.set_access(from, (to - from) as usize, Access::Write).map_err(refused)?;
         }
         Ok(())
+    }
+
+    /// Whether stretches of capacity blocks may become so many more, or fewer: as many as open pages that stand alone.
+    pub fn admits_runs(&self, more: i64) -> bool {
+        let runs = self.capacity_runs.load(Relaxed).saturating_add_signed(more);
+        more <= 0 || runs <= self.open_pages_max
+    }
+
+    /// They have.
+    pub fn count_runs(&self, more: i64) {
+        self.capacity_runs.store(self.capacity_runs.load(Relaxed).saturating_add_signed(more), Relaxed);
+    }
+
+    /// Lets stores to a block through, or none. All its pages are locked.
+    pub fn set_protected(&self, map: &Mapping, block: u64, protect: bool) -> Result<(), RegionError> {
+        let pages = BLOCK_BYTES / PAGE_BYTES;
+        let outcome = self.protect(map, block * pages, pages, protect);
+        outcome.map_err(|source| RegionError::Protection { source })
     }
 
     /// The mode, and why it and no other.

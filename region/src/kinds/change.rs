@@ -1,0 +1,297 @@
+//! How a block changes its kind: with the cleaner held, the closing epoch drained and the block's writers excluded.
+//!
+//! The order is that of a process which may be killed at any instruction, and leaves memory and ledger to others.
+//! To capacity: budget, dirty bits of all grains that the image has copies of, then the memory is taken away: a
+//! persistent block of zeros, some of them dirty. The dirty ones are cleaned, the others need nothing; only then the kind
+//! changes. To persistent: the memory is taken away, then the kind changes; whoever finds it in between empties it again.
+//! The protection of pages is private to the process and dies with it.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::Ordering::*;
+
+use parking_lot::MutexGuard;
+
+use super::{BOUND, CAPACITY, Kind};
+use crate::announce::{Need, for_words};
+use crate::append::{Refusal, Source};
+use crate::clean::{Cleaner, Pump};
+use crate::core::Core;
+use crate::error::RegionError;
+use crate::geometry::{BLOCK_BYTES, WORD_GRAINS};
+use crate::homes::NO_HOME;
+use crate::lanes::{LaneId, LaneState};
+use crate::stats::Counters;
+use crate::tracking::{PageTracker, Tracking};
+
+/// The writers of a block are kept out until this is dropped.
+enum Excluded<'c> {
+    Lane(LaneId, #[expect(dead_code, reason = "dropping it lets them in")] MutexGuard<'c, LaneState>),
+    Pages { core: &'c Core, tracker: &'c PageTracker, word: usize, bits: u64 },
+}
+
+impl Drop for Excluded<'_> {
+    fn drop(&mut self) {
+        if let Self::Pages { core, tracker, word, bits } = self {
+            tracker.release(core, *word, *bits, 0);
+        }
+    }
+}
+
+/// A bitmap word of a block.
+struct Part {
+    word: usize,
+    /// The block's grains in it.
+    mask: u64,
+    /// Those that the image has a copy of.
+    homed: u64,
+}
+
+/// Why a block was not emptied yet.
+enum Lack {
+    /// So much budget was needed.
+    Room(u64),
+    /// Space in the log.
+    Segment,
+}
+
+impl Core {
+    /// Returns the bytes of zeros on their way to the device.
+    pub(super) fn make_capacity(&self, block: u64) -> Result<u64, RegionError> {
+        let mut credit_bytes = 0;
+        loop {
+            let outcome = match self.open_cleaner() {
+                Ok(mut cleaner) => cleaner.make_capacity(self, block, &mut credit_bytes),
+                Err(error) => Err(error),
+            };
+            // What was not needed, or not enough: who waits for more must hold none.
+            self.budget.give_back(&self.ledger, std::mem::take(&mut credit_bytes));
+            match outcome? {
+                ControlFlow::Break(written_bytes) => return Ok(written_bytes),
+                ControlFlow::Continue(bytes) => credit_bytes = self.satisfy(Need::Room { bytes })?,
+            }
+        }
+    }
+
+    /// The bitmap words of a block.
+    fn parts(&self, block: u64) -> Vec<Part> {
+        let grains = BLOCK_BYTES / self.ledger.geometry().grain_bytes();
+        let homes = self.ledger.homes();
+        let mut parts = Vec::new();
+        let Ok(()) = for_words(block * grains, (block + 1) * grains, |word, mask| {
+            let homed = (0..WORD_GRAINS)
+                .filter(|bit| mask & 1 << bit != 0)
+                .filter(|bit| homes.of(word as u64 * WORD_GRAINS + bit) != NO_HOME)
+                .fold(0, |bits, bit| bits | 1 << bit);
+            parts.push(Part { word, mask, homed });
+            Ok::<(), std::convert::Infallible>(())
+        });
+        parts
+    }
+
+    /// How many more stretches of capacity blocks there are once this block's kind changes.
+    fn runs_more(&self, block: u64) -> i64 {
+        let is_capacity = |block: Option<u64>| {
+            block.is_some_and(|block| self.ledger.kind(block) == Kind::Capacity)
+        };
+        let neighbours = [block.checked_sub(1), Some(block + 1)].map(is_capacity);
+        let by_capacity = 1 - neighbours.map(i64::from).iter().sum::<i64>();
+        if is_capacity(Some(block)) { -by_capacity } else { by_capacity }
+    }
+
+    /// Refuses what would split the mapping too often.
+    fn admit(&self, block: u64) -> Result<(), RegionError> {
+        let refused = |why| {
+            Err(RegionError::KindRefused { block, kind: self.ledger.kind(block), why })
+        };
+        if self.ledger.kinds().is_none() {
+            return refused(
+                "this memory was laid out by an older program; kinds can change after the next complete stop",
+            );
+        }
+        match self.tracking.pages() {
+            Some(tracker) if !tracker.admits_runs(self.runs_more(block)) => refused(
+                "each stretch of capacity blocks splits the mapping, and a quarter of vm.max_map_count are in use: change \
+                 neighbouring blocks, or raise it",
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// The last step: what the block is from now on.
+    fn enter_kind(&self, block: u64, kind: u8) {
+        if let Some(tracker) = self.tracking.pages() {
+            tracker.count_runs(self.runs_more(block));
+        }
+        if let Some(entry) = self.ledger.kinds().and_then(|kinds| kinds.get(block as usize)) {
+            entry.store(kind, Release);
+        }
+    }
+
+    fn take_memory(&self, block: u64) -> Result<(), RegionError> {
+        let emptied = self.memory.punch(block * BLOCK_BYTES, BLOCK_BYTES);
+        emptied.map_err(|source| RegionError::NotEmptied { block, source })
+    }
+}
+
+impl Cleaner {
+    /// Empties a block and makes it capacity memory. `Continue`: that needs so much credit.
+    fn make_capacity(
+        &mut self,
+        core: &Core,
+        block: u64,
+        credit_bytes: &mut u64,
+    ) -> Result<ControlFlow<u64, u64>, RegionError> {
+        core.check()?;
+        if core.ledger.kind(block) == Kind::Capacity {
+            // Another thread was first.
+            return Ok(ControlFlow::Break(0));
+        }
+        core.admit(block)?;
+        // Its homes are known only then.
+        core.load_block(block)?;
+        if core.ledger.closing().load(Acquire) != 0 {
+            // A checkpoint ran out of space. What it still owes must be what it was.
+            self.finish_closing_epoch(core, 0)?;
+        }
+        let mut written_bytes = 0;
+        loop {
+            // Not later: it may move grains of this very block.
+            self.ensure_space(core)?;
+            let excluded = self.exclude(core, block)?;
+            match self.empty(core, block, &excluded, credit_bytes, &mut written_bytes)? {
+                None => {}
+                Some(Lack::Room(bytes)) => return Ok(ControlFlow::Continue(bytes)),
+                Some(Lack::Segment) => {
+                    drop(excluded);
+                    self.ensure_space(core)?;
+                    if core.appender.lock().spare_segments() == 0 {
+                        return Err(core.log_full());
+                    }
+                    continue;
+                }
+            }
+            core.enter_kind(block, CAPACITY);
+            if let Some(tracker) = core.tracking.pages()
+                && let Err(error) = tracker.set_protected(&core.map, block, false)
+            {
+                // Partly open, perhaps. If they cannot be closed either it stays capacity, and faults open the rest.
+                if tracker.set_protected(&core.map, block, true).is_ok() {
+                    core.enter_kind(block, 0);
+                }
+                return Err(error);
+            }
+            return Ok(ControlFlow::Break(written_bytes));
+        }
+    }
+
+    /// Takes a persistent block's memory away and writes zeros for what the image has of it. `Some`: that could
+    /// not be done, and the block is whole, or empty.
+    fn empty(
+        &mut self,
+        core: &Core,
+        block: u64,
+        excluded: &Excluded<'_>,
+        credit_bytes: &mut u64,
+        written_bytes: &mut u64,
+    ) -> Result<Option<Lack>, RegionError> {
+        let (parity, shift) = (core.parity(), core.ledger.geometry().grain_shift);
+        let bytes_of = |bits: u64| u64::from(bits.count_ones()) << shift;
+        let parts = core.parts(block);
+        let dirty = |part: &Part| core.ledger.dirty_word(parity, part.word).load(Acquire);
+        let needed_bytes = parts.iter().map(|part| bytes_of(part.homed & !dirty(part))).sum();
+        if needed_bytes > *credit_bytes {
+            return Ok(Some(Lack::Room(needed_bytes)));
+        }
+        *credit_bytes -= needed_bytes;
+        Counters::add(&core.stats.dirtied_bytes, needed_bytes);
+        for part in parts.iter().filter(|part| part.homed != 0) {
+            core.ledger.dirty_word(parity, part.word).fetch_or(part.homed, AcqRel);
+            core.summary(parity).mark(part.word);
+        }
+        core.take_memory(block)?;
+        let mut dropped_bytes = 0;
+        for part in &parts {
+            loop {
+                let owed = dirty(part) & part.homed;
+                if owed == 0 {
+                    break;
+                }
+                let mut appender = core.appender.lock();
+                let (done, refusal) =
+                    core.append_bits_of(Source::Zeros, &mut appender, parity, part.word, owed);
+                drop(appender);
+                *written_bytes += bytes_of(done);
+                self.in_flight_bytes += bytes_of(done);
+                Counters::add(&core.stats.cleaned_bytes, bytes_of(done));
+                match refusal {
+                    None => {}
+                    Some(Refusal::NoBuffer) => self.pump(core, Pump::One).map(drop)?,
+                    Some(Refusal::NoSegment) => return Ok(Some(Lack::Segment)),
+                }
+            }
+            // The image has nothing of these, and zeros need not be written.
+            let unwritten = part.mask & !part.homed;
+            let before = core.ledger.dirty_word(parity, part.word).fetch_and(!unwritten, AcqRel);
+            dropped_bytes += bytes_of(before & unwritten);
+        }
+        core.budget.give_back(&core.ledger, dropped_bytes);
+        if let Excluded::Lane(lane, _) = excluded {
+            core.lanes.count_written(*lane, 0, dropped_bytes);
+        }
+        Ok(None)
+    }
+
+    /// Empties a block and makes it persistent memory, clean.
+    pub(super) fn make_persistent(&mut self, core: &Core, block: u64) -> Result<(), RegionError> {
+        let entry = core.ledger.kinds().and_then(|kinds| kinds.get(block as usize));
+        let bits = entry.map_or(0, |entry| entry.load(Acquire));
+        if bits & CAPACITY == 0 {
+            // Another thread was first.
+            return Ok(());
+        }
+        core.admit(block)?;
+        let _excluded = self.exclude(core, block)?;
+        let protect = || match core.tracking.pages() {
+            Some(tracker) => tracker.set_protected(&core.map, block, true),
+            None => Ok(()),
+        };
+        // Should anything fail from here on, the block is capacity, and stores open its pages again.
+        protect()?;
+        if bits & BOUND != 0 {
+            let (offset, len) = (block * BLOCK_BYTES, BLOCK_BYTES as usize);
+            let refused = |source| RegionError::NotEmptied { block, source };
+            core.map.unbind(offset, len).map_err(refused)?;
+        }
+        core.take_memory(block)?;
+        // The protection of pages that lost their memory is the kernel's business: it is made sure of.
+        protect()?;
+        core.enter_kind(block, 0);
+        Ok(())
+    }
+
+    /// Makes the zeros that were written leave the account.
+    pub(super) fn settle_zeros(&mut self, core: &Core) -> Result<(), RegionError> {
+        core.appender.lock().close_frame(&core.ledger, 0);
+        self.pump(core, Pump::Durable).map(drop)
+    }
+
+    /// Keeps the writers of a block out: by its lane, or with all its pages closed and locked.
+    fn exclude<'c>(&mut self, core: &'c Core, block: u64) -> Result<Excluded<'c>, RegionError> {
+        let tracker = match &core.tracking {
+            Tracking::Barrier => {
+                let (lane, held) = core.lanes.lock_owner_of(block * BLOCK_BYTES);
+                return Ok(Excluded::Lane(lane, held));
+            }
+            Tracking::Pages(tracker) => tracker,
+        };
+        let pages = BLOCK_BYTES / core.ledger.geometry().grain_bytes();
+        let word = (block * pages / WORD_GRAINS) as usize;
+        let bits = crate::announce::mask(block * pages % WORD_GRAINS, pages);
+        while tracker.close_all(core, word, bits).is_none() {
+            // A prepared write that has the page may wait for budget.
+            self.serve_faults_nested(core)?;
+            core.check_open()?;
+        }
+        Ok(Excluded::Pages { core, tracker, word, bits })
+    }
+}
