@@ -75,6 +75,8 @@ pub(crate) struct Core {
     pub locked: Result<(), Errno>,
     /// Whether the frame buffers lie in huge pages and the ledger is locked, or why not.
     pub buffers: OnceLock<(Result<(), Errno>, Result<(), Errno>)>,
+    #[cfg(test)]
+    pub fuse: crate::testing::Fuse,
 }
 
 /// The private hint tables: heat, and marks if the policy needs them.

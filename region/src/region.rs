@@ -291,6 +291,8 @@ impl Region {
             huge_pages: HugePages::new(&map, &ledger),
             locked: map.lock_in_memory(),
             buffers: OnceLock::new(),
+            #[cfg(test)]
+            fuse: crate::testing::Fuse::default(),
             compression: config.compression,
             planted: config.planted,
             memory,

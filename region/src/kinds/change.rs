@@ -127,6 +127,15 @@ impl Core {
         }
     }
 
+    /// Where a process may be killed, as far as others can see it: a test ends what it is at here.
+    fn step(&self) -> Result<(), RegionError> {
+        #[cfg(test)]
+        if !self.fuse.step() {
+            return Err(RegionError::Closed);
+        }
+        Ok(())
+    }
+
     fn take_memory(&self, block: u64) -> Result<(), RegionError> {
         let emptied = self.memory.punch(block * BLOCK_BYTES, BLOCK_BYTES);
         emptied.map_err(|source| RegionError::NotEmptied { block, source })
@@ -170,7 +179,9 @@ impl Cleaner {
                     continue;
                 }
             }
+            core.step()?;
             core.enter_kind(block, CAPACITY);
+            core.step()?;
             if let Some(tracker) = core.tracking.pages()
                 && let Err(error) = tracker.set_protected(&core.map, block, false)
             {
@@ -205,9 +216,11 @@ impl Cleaner {
         *credit_bytes -= needed_bytes;
         Counters::add(&core.stats.dirtied_bytes, needed_bytes);
         for part in parts.iter().filter(|part| part.homed != 0) {
+            core.step()?;
             core.ledger.dirty_word(parity, part.word).fetch_or(part.homed, AcqRel);
             core.summary(parity).mark(part.word);
         }
+        core.step()?;
         core.take_memory(block)?;
         let mut dropped_bytes = 0;
         for part in &parts {
@@ -216,6 +229,7 @@ impl Cleaner {
                 if owed == 0 {
                     break;
                 }
+                core.step()?;
                 let mut appender = core.appender.lock();
                 let (done, refusal) =
                     core.append_bits_of(Source::Zeros, &mut appender, parity, part.word, owed);
@@ -229,6 +243,7 @@ impl Cleaner {
                     Some(Refusal::NoSegment) => return Ok(Some(Lack::Segment)),
                 }
             }
+            core.step()?;
             // The image has nothing of these, and zeros need not be written.
             let unwritten = part.mask & !part.homed;
             let before = core.ledger.dirty_word(parity, part.word).fetch_and(!unwritten, AcqRel);
@@ -257,12 +272,14 @@ impl Cleaner {
         };
         // Should anything fail from here on, the block is capacity, and stores open its pages again.
         protect()?;
+        core.step()?;
         if bits & BOUND != 0 {
             let (offset, len) = (block * BLOCK_BYTES, BLOCK_BYTES as usize);
             let refused = |source| RegionError::NotEmptied { block, source };
             core.map.unbind(offset, len).map_err(refused)?;
         }
         core.take_memory(block)?;
+        core.step()?;
         // The protection of pages that lost their memory is the kernel's business: it is made sure of.
         protect()?;
         core.enter_kind(block, 0);
@@ -293,5 +310,110 @@ impl Cleaner {
             core.check_open()?;
         }
         Ok(Excluded::Pages { core, tracker, word, bits })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use perdura_media::{RealClock, SimDevice};
+
+    use super::*;
+    use crate::flush::FlushOptions;
+    use crate::region::Attachment;
+    use crate::{Config, Region, TrackingKind, TrapKind};
+
+    const BLOCKS: u64 = 8;
+    const BLOCK: u64 = 2;
+
+    fn config(tracking: TrackingKind) -> Config {
+        Config {
+            tracking,
+            segment_bytes: Some(64 << 10),
+            // Of a block some frames, and so some steps.
+            budget_bytes: 128 << 10,
+            lanes: Some(1),
+            checkpoint_every: None,
+            ..Config::new(BLOCKS * BLOCK_BYTES, 128 << 10)
+        }
+    }
+
+    fn put(region: &Region, offset: u64, bytes: &[u8]) {
+        match region.trapped() {
+            Some(memory) => memory.write(offset, bytes),
+            None => crate::testing::write(region, offset, bytes),
+        }
+    }
+
+    fn block(region: &Region) -> Vec<u8> {
+        let mut bytes = vec![0; BLOCK_BYTES as usize];
+        region.core().map.copy_out(BLOCK * BLOCK_BYTES, &mut bytes);
+        bytes
+    }
+
+    /// A region whose block has old and newer copies in the image, dirty grains with a copy and without, killed at step
+    /// `fuse` of a change of kind. Returns whether the change got through before, what was in the block, and what is now.
+    fn killed(tracking: TrackingKind, to: Kind, fuse: u64) -> (bool, Vec<u8>, Vec<u8>) {
+        let (device, clock) = (Arc::new(SimDevice::new(0, 1)), Arc::new(RealClock));
+        let region = Region::open(device.clone(), clock.clone(), config(tracking)).unwrap();
+        let at = BLOCK * BLOCK_BYTES;
+        for byte in [1, 2] {
+            put(&region, at, &[byte; 30_000]);
+            region.checkpoint().unwrap();
+        }
+        if to == Kind::Persistent {
+            region.set_kind(BLOCK..BLOCK + 1, Kind::Capacity).unwrap();
+        }
+        put(&region, at + 20_000, &[3; 30_000]);
+        let before = block(&region);
+        region.core().fuse.light(fuse);
+        let is_through = region.set_kind(BLOCK..BLOCK + 1, to).is_ok();
+        let (memory, ledger) = region.fds();
+        let held = || [memory, ledger].map(|fd| fd.try_clone_to_owned().unwrap());
+        let [fds, again] = [held(), held()];
+        drop(region);
+        // A holder flushes what was left; then, or not, somebody takes over.
+        let [memory, ledger] = fds;
+        let holder = Attachment::new(memory, ledger).unwrap();
+        let options = FlushOptions { threads: 1, unix_ms: 7 };
+        holder.flush(&*device, options).unwrap();
+        drop(holder);
+        let image = Arc::new(device.power_cycle(fuse));
+        let region = Region::open(image.clone(), clock.clone(), config(tracking)).unwrap();
+        let from_image = block(&region);
+        drop(region);
+        let [memory, ledger] = again;
+        let region = Region::attach(memory, ledger, image, clock, config(tracking)).unwrap();
+        let after = block(&region);
+        assert_eq!(region.kind(BLOCK), Kind::Persistent);
+        assert!(from_image == after, "{tracking:?} to {to}, step {fuse}: the image differs");
+        (is_through, before, after)
+    }
+
+    #[test]
+    fn killed_at_any_step_a_block_is_as_it_was_or_empty_and_the_image_agrees() {
+        let modes = [
+            TrackingKind::Barrier,
+            TrackingKind::Trap(TrapKind::Auto),
+            TrackingKind::Trap(TrapKind::Mprotect),
+        ];
+        for tracking in modes {
+            for to in [Kind::Capacity, Kind::Persistent] {
+                let (mut whole, mut empty) = (0, 0);
+                for fuse in 0.. {
+                    let (is_through, before, after) = killed(tracking, to, fuse);
+                    let is_empty = after.iter().all(|byte| *byte == 0);
+                    let is_whole = to == Kind::Capacity && after == before;
+                    assert!(is_empty || is_whole, "{tracking:?} to {to}, step {fuse}");
+                    (whole, empty) = (whole + u64::from(is_whole), empty + u64::from(is_empty));
+                    if is_through {
+                        assert!(is_empty);
+                        break;
+                    }
+                }
+                assert!(empty > 2 && (whole > 1 || to == Kind::Persistent), "{whole}, {empty}");
+            }
+        }
     }
 }
