@@ -317,7 +317,12 @@ fn no_byte_of_capacity_memory_is_ever_on_the_device() {
         let mut random = Random::seed_from_u64(index as u64);
         // What becomes capacity has copies in the image.
         (0..BLOCKS).for_each(|block| put(&region, block * BLOCK_BYTES, &[1; 65_536]));
-        region.set_kind(0..BLOCKS / 4, Kind::Capacity).unwrap();
+        for block in 0..BLOCKS / 4 {
+            region.set_kind(block..block + 1, Kind::Capacity).unwrap();
+            // Beside their zeros lies what dies: they will have to be moved.
+            put(&region, (BLOCKS / 4 + block) * BLOCK_BYTES, &[1; 65_536]);
+            region.checkpoint().unwrap();
+        }
         region.grow(2 * REGION_BYTES).unwrap();
         region.set_kind(BLOCKS + 3..BLOCKS + 9, Kind::Capacity).unwrap();
         let capacity: Vec<u64> = (0..BLOCKS / 4).chain(BLOCKS + 3..BLOCKS + 9).collect();
