@@ -75,7 +75,11 @@ impl Cleaner {
     }
 
     /// Writes all that the closing epoch still owes.
-    pub(crate) fn finish_closing_epoch(&mut self, core: &Core, flags: u16) -> Result<(), RegionError> {
+    pub(crate) fn finish_closing_epoch(
+        &mut self,
+        core: &Core,
+        flags: u16,
+    ) -> Result<(), RegionError> {
         self.drain(core)?;
         loop {
             let mut appender = core.appender.lock();

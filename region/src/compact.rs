@@ -191,7 +191,7 @@ impl Cleaner {
         let shift = core.ledger.geometry().grain_shift;
         let _lane =
             matches!(core.tracking, Tracking::Barrier).then(|| core.lanes.lock_owner_of(offset));
-        // No kind changes while the cleaner is held.
+        // While the cleaner is held no kind changes of a block that has copies in the image.
         let (lives, capacity) = (lives_there(), core.capacity_bits(word));
         let (bits, zeros) = (lives & !capacity, lives & capacity);
         if let Tracking::Pages(tracker) = &core.tracking

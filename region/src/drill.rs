@@ -121,15 +121,15 @@ fn fill_budget(core: &Core) {
 fn enter_record(core: &Core, offset: u64, only_written: bool) -> bool {
     let shift = core.ledger.geometry().grain_shift;
     let grain = offset >> shift;
-    if core.ledger.kind(offset / BLOCK_BYTES) == Kind::Capacity {
-        return true;
-    }
     if only_written && core.ledger.homes().of(grain) == NO_HOME {
         return true;
     }
     let word = (grain / WORD_GRAINS) as usize;
     let mask = crate::announce::mask(grain % WORD_GRAINS, (RECORD_BYTES >> shift).max(1));
     let _lane = core.lanes.lock_owner_of(offset);
+    if core.ledger.kind(offset / BLOCK_BYTES) == Kind::Capacity {
+        return true;
+    }
     let parity = core.parity();
     let bits = &core.ledger.bitmap(parity)[word];
     // What an epoch that did not close still owes is charged already.

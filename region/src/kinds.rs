@@ -7,10 +7,13 @@
 //!   emptied, and where compaction moves those it writes zeros;
 //! - the kinds lie in the ledger, so that who takes memory over knows what to empty. The image knows no kinds.
 //!
-//! A kind changes in `change`, by who holds the cleaner, and with the block's writers excluded. After a restart of
+//! A kind changes in `change`, with the block's writers excluded, and by who holds the cleaner if the image has copies of
+//! the block or it is dirty. After a restart of
 //! any sort every block is persistent, and what was capacity reads as zeros.
 
 mod change;
+
+pub(crate) use change::KindChange;
 
 use std::ops::Range;
 use std::sync::atomic::AtomicU8;
@@ -81,14 +84,12 @@ impl Region {
         core.check_blocks(&blocks)?;
         let mut written_bytes = 0;
         for block in blocks {
-            if core.ledger.kind(block) != kind {
-                written_bytes += match kind {
-                    Kind::Capacity => core.make_capacity(block)?,
-                    Kind::Persistent => {
-                        core.open_cleaner()?.make_persistent(core, block)?;
-                        0
-                    }
-                };
+            if core.ledger.kind(block) == kind || core.change_idle(block, kind)? {
+                continue;
+            }
+            match kind {
+                Kind::Capacity => written_bytes += core.make_capacity(block)?,
+                Kind::Persistent => core.open_cleaner()?.make_persistent(core, block)?,
             }
         }
         // Zeros leave the account when they are on the device.
@@ -103,7 +104,7 @@ impl Region {
     pub fn bind_capacity(&self, blocks: Range<u64>, numa_node: u32) -> Result<(), RegionError> {
         let core = self.core();
         core.check_blocks(&blocks)?;
-        let _kinds_stay = core.open_cleaner()?;
+        let _kinds_stay = core.kind_change.one.lock();
         let mut all = blocks.clone();
         if let Some(block) = all.find(|block| core.ledger.kind(*block) != Kind::Capacity) {
             return Err(RegionError::NotCapacity { block });

@@ -291,8 +291,7 @@ impl Region {
             huge_pages: HugePages::new(&map, &ledger),
             locked: map.lock_in_memory(),
             buffers: OnceLock::new(),
-            #[cfg(test)]
-            fuse: crate::testing::Fuse::default(),
+            kind_change: Default::default(),
             compression: config.compression,
             planted: config.planted,
             memory,

@@ -98,7 +98,9 @@ impl<'r> TrappedMemory<'r> {
                 // Too many pages are open: with none held here, the cleaner closes some.
                 Ok(Went::Crowded) => self.tracker.door.wait(seen),
                 Ok(Went::Short) => {
-                    self.core.budget.give_back(&self.core.ledger, std::mem::take(&mut credit_bytes));
+                    self.core
+                        .budget
+                        .give_back(&self.core.ledger, std::mem::take(&mut credit_bytes));
                     match self.credit_for(&pages) {
                         Ok(bytes) => credit_bytes = bytes,
                         Err(error) => break Err(error),
@@ -119,10 +121,9 @@ impl<'r> TrappedMemory<'r> {
         let limit_bytes = self.tracker.open_pages_max.saturating_mul(PAGE_BYTES) / 2;
         match bytes {
             0 => Ok(0),
-            bytes if bytes > limit_bytes => Err(RegionError::BeyondBudget {
-                asked_bytes: bytes,
-                budget_bytes: limit_bytes,
-            }),
+            bytes if bytes > limit_bytes => {
+                Err(RegionError::BeyondBudget { asked_bytes: bytes, budget_bytes: limit_bytes })
+            }
             bytes => self.core.satisfy(Need::Room { bytes }),
         }
     }

@@ -424,7 +424,8 @@ fn kinds_change_beside_writers_and_checkpoints() {
         });
         let fds = kill(region);
         let copy = Arc::new(device.power_cycle(3));
-        prove(&fds, copy, config(kind), BUDGET_BYTES).unwrap_or_else(|why| panic!("{kind:?}: {why}"));
+        prove(&fds, copy, config(kind), BUDGET_BYTES)
+            .unwrap_or_else(|why| panic!("{kind:?}: {why}"));
     }
 }
 

@@ -1,4 +1,5 @@
-//! How a block changes its kind: with the cleaner held, the closing epoch drained and the block's writers excluded.
+//! How a block changes its kind: with its writers excluded and, unless it is idle (clean, and nothing of it in the image),
+//! with the cleaner held and the closing epoch drained. An idle block need not wait for a checkpoint to end.
 //!
 //! The order is that of a process which may be killed at any instruction, and leaves memory and ledger to others.
 //! To capacity: budget, dirty bits of all grains that the image has copies of, then the memory is taken away: a
@@ -8,8 +9,9 @@
 
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::*;
+use std::time::Duration;
 
-use parking_lot::MutexGuard;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::{BOUND, CAPACITY, Kind};
 use crate::announce::{Need, for_words};
@@ -21,17 +23,39 @@ use crate::geometry::{BLOCK_BYTES, WORD_GRAINS};
 use crate::homes::NO_HOME;
 use crate::lanes::{LaneId, LaneState};
 use crate::stats::Counters;
-use crate::tracking::{PageTracker, Tracking};
+use crate::tracking::{Inside, PageTracker, Tracking};
+
+/// How long who lets no epoch be cut waits for another change of kind.
+const OTHER_WAIT: Duration = Duration::from_millis(1);
+
+/// What changes of kind share.
+#[derive(Default)]
+pub(crate) struct KindChange {
+    /// Held while a block's kind is entered or bound, a leaf: its neighbours are looked at.
+    pub(super) one: Mutex<()>,
+    #[cfg(test)]
+    fuse: crate::testing::Fuse,
+}
 
 /// The writers of a block are kept out until this is dropped.
 enum Excluded<'c> {
-    Lane(LaneId, #[expect(dead_code, reason = "dropping it lets them in")] MutexGuard<'c, LaneState>),
-    Pages { core: &'c Core, tracker: &'c PageTracker, word: usize, bits: u64 },
+    Lane(
+        LaneId,
+        #[expect(dead_code, reason = "dropping it lets them in")] MutexGuard<'c, LaneState>,
+    ),
+    Pages {
+        core: &'c Core,
+        tracker: &'c PageTracker,
+        word: usize,
+        bits: u64,
+        /// Left after the pages are let go: fields drop after `drop`.
+        _inside: Option<Inside<'c>>,
+    },
 }
 
 impl Drop for Excluded<'_> {
     fn drop(&mut self) {
-        if let Self::Pages { core, tracker, word, bits } = self {
+        if let Self::Pages { core, tracker, word, bits, .. } = self {
             tracker.release(core, *word, *bits, 0);
         }
     }
@@ -55,6 +79,59 @@ enum Lack {
 }
 
 impl Core {
+    /// Changes a block's kind if it is idle.
+    pub(super) fn change_idle(&self, block: u64, kind: Kind) -> Result<bool, RegionError> {
+        self.check_open()?;
+        if self.lanes.is_unloaded(block) {
+            return Ok(false);
+        }
+        let Some(_excluded) = self.exclude_idle(block) else { return Ok(false) };
+        let bitmaps = [0, 1].map(|parity| self.ledger.bitmap(parity));
+        let is_used = |part: &Part| {
+            let dirty = bitmaps.iter().fold(0, |bits, map| bits | map[part.word].load(Acquire));
+            part.homed != 0 || dirty & part.mask != 0
+        };
+        if self.parts(block).iter().any(is_used) {
+            return Ok(false);
+        }
+        let one = self.kind_change.one.try_lock_for(OTHER_WAIT);
+        let Some(one) = one else { return Ok(false) };
+        match kind {
+            // Another thread was first.
+            kind if self.ledger.kind(block) == kind => {}
+            Kind::Capacity => {
+                // Zeros; what was read of them has memory.
+                self.take_memory(block)?;
+                self.enter_capacity(block, &one)?;
+            }
+            Kind::Persistent => self.enter_persistent(block, &one)?,
+        }
+        Ok(true)
+    }
+
+    fn exclude_idle(&self, block: u64) -> Option<Excluded<'_>> {
+        match &self.tracking {
+            Tracking::Barrier => Some(self.exclude_lane(block)),
+            Tracking::Pages(tracker) => {
+                let (word, bits) = self.pages_of(block);
+                let _inside = Some(tracker.lock_idle(self, word, bits)?);
+                Some(Excluded::Pages { core: self, tracker, word, bits, _inside })
+            }
+        }
+    }
+
+    fn exclude_lane(&self, block: u64) -> Excluded<'_> {
+        let (lane, held) = self.lanes.lock_owner_of(block * BLOCK_BYTES);
+        Excluded::Lane(lane, held)
+    }
+
+    /// Of a block in trap mode: its bitmap word, and its bits there.
+    fn pages_of(&self, block: u64) -> (usize, u64) {
+        let pages = BLOCK_BYTES / self.ledger.geometry().grain_bytes();
+        let first = block * pages;
+        ((first / WORD_GRAINS) as usize, crate::announce::mask(first % WORD_GRAINS, pages))
+    }
+
     /// Returns the bytes of zeros on their way to the device.
     pub(super) fn make_capacity(&self, block: u64) -> Result<u64, RegionError> {
         let mut credit_bytes = 0;
@@ -67,7 +144,9 @@ impl Core {
             self.budget.give_back(&self.ledger, std::mem::take(&mut credit_bytes));
             match outcome? {
                 ControlFlow::Break(written_bytes) => return Ok(written_bytes),
-                ControlFlow::Continue(bytes) => credit_bytes = self.satisfy(Need::Room { bytes })?,
+                ControlFlow::Continue(bytes) => {
+                    credit_bytes = self.satisfy(Need::Room { bytes })?
+                }
             }
         }
     }
@@ -100,9 +179,8 @@ impl Core {
 
     /// Refuses what would split the mapping too often.
     fn admit(&self, block: u64) -> Result<(), RegionError> {
-        let refused = |why| {
-            Err(RegionError::KindRefused { block, kind: self.ledger.kind(block), why })
-        };
+        let refused =
+            |why| Err(RegionError::KindRefused { block, kind: self.ledger.kind(block), why });
         if self.ledger.kinds().is_none() {
             return refused(
                 "this memory was laid out by an older program; kinds can change after the next complete stop",
@@ -117,7 +195,49 @@ impl Core {
         }
     }
 
-    /// The last step: what the block is from now on.
+    /// The last steps of a persistent block that is emptied. Its writers are excluded.
+    fn enter_capacity(&self, block: u64, _one: &MutexGuard<'_, ()>) -> Result<(), RegionError> {
+        self.admit(block)?;
+        self.step()?;
+        self.enter_kind(block, CAPACITY);
+        self.step()?;
+        if let Some(tracker) = self.tracking.pages()
+            && let Err(error) = tracker.set_protected(&self.map, block, false)
+        {
+            // Partly open, perhaps. If they cannot be closed either it stays capacity, and faults open the rest.
+            if tracker.set_protected(&self.map, block, true).is_ok() {
+                self.enter_kind(block, 0);
+            }
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Empties a capacity block, which is persistent memory then, and clean. Its writers are excluded.
+    fn enter_persistent(&self, block: u64, _one: &MutexGuard<'_, ()>) -> Result<(), RegionError> {
+        self.admit(block)?;
+        let protect = || match self.tracking.pages() {
+            Some(tracker) => tracker.set_protected(&self.map, block, true),
+            None => Ok(()),
+        };
+        // Should anything fail from here on, the block is capacity, and stores open its pages again.
+        protect()?;
+        self.step()?;
+        let entry = self.ledger.kinds().and_then(|kinds| kinds.get(block as usize));
+        if entry.is_some_and(|entry| entry.load(Acquire) & BOUND != 0) {
+            let (offset, len) = (block * BLOCK_BYTES, BLOCK_BYTES as usize);
+            let refused = |source| RegionError::NotEmptied { block, source };
+            self.map.unbind(offset, len).map_err(refused)?;
+        }
+        self.take_memory(block)?;
+        self.step()?;
+        // The protection of pages that lost their memory is the kernel's business: it is made sure of.
+        protect()?;
+        self.enter_kind(block, 0);
+        Ok(())
+    }
+
+    /// What the block is from now on.
     fn enter_kind(&self, block: u64, kind: u8) {
         if let Some(tracker) = self.tracking.pages() {
             tracker.count_runs(self.runs_more(block));
@@ -130,7 +250,7 @@ impl Core {
     /// Where a process may be killed, as far as others can see it: a test ends what it is at here.
     fn step(&self) -> Result<(), RegionError> {
         #[cfg(test)]
-        if !self.fuse.step() {
+        if !self.kind_change.fuse.step() {
             return Err(RegionError::Closed);
         }
         Ok(())
@@ -151,10 +271,7 @@ impl Cleaner {
         credit_bytes: &mut u64,
     ) -> Result<ControlFlow<u64, u64>, RegionError> {
         core.check()?;
-        if core.ledger.kind(block) == Kind::Capacity {
-            // Another thread was first.
-            return Ok(ControlFlow::Break(0));
-        }
+        // Before it is emptied.
         core.admit(block)?;
         // Its homes are known only then.
         core.load_block(block)?;
@@ -167,6 +284,10 @@ impl Cleaner {
             // Not later: it may move grains of this very block.
             self.ensure_space(core)?;
             let excluded = self.exclude(core, block)?;
+            if core.ledger.kind(block) == Kind::Capacity {
+                // Another thread was first.
+                return Ok(ControlFlow::Break(written_bytes));
+            }
             match self.empty(core, block, &excluded, credit_bytes, &mut written_bytes)? {
                 None => {}
                 Some(Lack::Room(bytes)) => return Ok(ControlFlow::Continue(bytes)),
@@ -179,18 +300,7 @@ impl Cleaner {
                     continue;
                 }
             }
-            core.step()?;
-            core.enter_kind(block, CAPACITY);
-            core.step()?;
-            if let Some(tracker) = core.tracking.pages()
-                && let Err(error) = tracker.set_protected(&core.map, block, false)
-            {
-                // Partly open, perhaps. If they cannot be closed either it stays capacity, and faults open the rest.
-                if tracker.set_protected(&core.map, block, true).is_ok() {
-                    core.enter_kind(block, 0);
-                }
-                return Err(error);
-            }
+            core.enter_capacity(block, &core.kind_change.one.lock())?;
             return Ok(ControlFlow::Break(written_bytes));
         }
     }
@@ -258,32 +368,12 @@ impl Cleaner {
 
     /// Empties a block and makes it persistent memory, clean.
     pub(super) fn make_persistent(&mut self, core: &Core, block: u64) -> Result<(), RegionError> {
-        let entry = core.ledger.kinds().and_then(|kinds| kinds.get(block as usize));
-        let bits = entry.map_or(0, |entry| entry.load(Acquire));
-        if bits & CAPACITY == 0 {
-            // Another thread was first.
-            return Ok(());
-        }
-        core.admit(block)?;
         let _excluded = self.exclude(core, block)?;
-        let protect = || match core.tracking.pages() {
-            Some(tracker) => tracker.set_protected(&core.map, block, true),
-            None => Ok(()),
-        };
-        // Should anything fail from here on, the block is capacity, and stores open its pages again.
-        protect()?;
-        core.step()?;
-        if bits & BOUND != 0 {
-            let (offset, len) = (block * BLOCK_BYTES, BLOCK_BYTES as usize);
-            let refused = |source| RegionError::NotEmptied { block, source };
-            core.map.unbind(offset, len).map_err(refused)?;
+        match core.ledger.kind(block) {
+            Kind::Capacity => core.enter_persistent(block, &core.kind_change.one.lock()),
+            // Another thread was first.
+            Kind::Persistent => Ok(()),
         }
-        core.take_memory(block)?;
-        core.step()?;
-        // The protection of pages that lost their memory is the kernel's business: it is made sure of.
-        protect()?;
-        core.enter_kind(block, 0);
-        Ok(())
     }
 
     /// Makes the zeros that were written leave the account.
@@ -294,22 +384,14 @@ impl Cleaner {
 
     /// Keeps the writers of a block out: by its lane, or with all its pages closed and locked.
     fn exclude<'c>(&mut self, core: &'c Core, block: u64) -> Result<Excluded<'c>, RegionError> {
-        let tracker = match &core.tracking {
-            Tracking::Barrier => {
-                let (lane, held) = core.lanes.lock_owner_of(block * BLOCK_BYTES);
-                return Ok(Excluded::Lane(lane, held));
-            }
-            Tracking::Pages(tracker) => tracker,
-        };
-        let pages = BLOCK_BYTES / core.ledger.geometry().grain_bytes();
-        let word = (block * pages / WORD_GRAINS) as usize;
-        let bits = crate::announce::mask(block * pages % WORD_GRAINS, pages);
+        let Some(tracker) = core.tracking.pages() else { return Ok(core.exclude_lane(block)) };
+        let (word, bits) = core.pages_of(block);
         while tracker.close_all(core, word, bits).is_none() {
             // A prepared write that has the page may wait for budget.
             self.serve_faults_nested(core)?;
             core.check_open()?;
         }
-        Ok(Excluded::Pages { core, tracker, word, bits })
+        Ok(Excluded::Pages { core, tracker, word, bits, _inside: None })
     }
 }
 
@@ -352,22 +434,29 @@ mod tests {
         bytes
     }
 
-    /// A region whose block has old and newer copies in the image, dirty grains with a copy and without, killed at step
-    /// `fuse` of a change of kind. Returns whether the change got through before, what was in the block, and what is now.
-    fn killed(tracking: TrackingKind, to: Kind, fuse: u64) -> (bool, Vec<u8>, Vec<u8>) {
+    /// A region whose block has old and newer copies in the image, dirty grains with a copy and without (or nothing of
+    /// all this), killed at step `fuse` of a change of kind. Returns whether the change got through before, what was in the block, and what is now.
+    fn killed(
+        tracking: TrackingKind,
+        to: Kind,
+        is_idle: bool,
+        fuse: u64,
+    ) -> (bool, Vec<u8>, Vec<u8>) {
         let (device, clock) = (Arc::new(SimDevice::new(0, 1)), Arc::new(RealClock));
         let region = Region::open(device.clone(), clock.clone(), config(tracking)).unwrap();
         let at = BLOCK * BLOCK_BYTES;
-        for byte in [1, 2] {
+        for byte in [1, 2].into_iter().filter(|_| !is_idle) {
             put(&region, at, &[byte; 30_000]);
             region.checkpoint().unwrap();
         }
         if to == Kind::Persistent {
             region.set_kind(BLOCK..BLOCK + 1, Kind::Capacity).unwrap();
         }
-        put(&region, at + 20_000, &[3; 30_000]);
+        if to == Kind::Persistent || !is_idle {
+            put(&region, at + 20_000, &[3; 30_000]);
+        }
         let before = block(&region);
-        region.core().fuse.light(fuse);
+        region.core().kind_change.fuse.light(fuse);
         let is_through = region.set_kind(BLOCK..BLOCK + 1, to).is_ok();
         let (memory, ledger) = region.fds();
         let held = || [memory, ledger].map(|fd| fd.try_clone_to_owned().unwrap());
@@ -399,10 +488,11 @@ mod tests {
             TrackingKind::Trap(TrapKind::Mprotect),
         ];
         for tracking in modes {
-            for to in [Kind::Capacity, Kind::Persistent] {
+            let both = [Kind::Capacity, Kind::Persistent];
+            for (to, is_idle) in both.into_iter().flat_map(|to| [(to, false), (to, true)]) {
                 let (mut whole, mut empty) = (0, 0);
                 for fuse in 0.. {
-                    let (is_through, before, after) = killed(tracking, to, fuse);
+                    let (is_through, before, after) = killed(tracking, to, is_idle, fuse);
                     let is_empty = after.iter().all(|byte| *byte == 0);
                     let is_whole = to == Kind::Capacity && after == before;
                     assert!(is_empty || is_whole, "{tracking:?} to {to}, step {fuse}");
@@ -412,8 +502,23 @@ mod tests {
                         break;
                     }
                 }
-                assert!(empty > 2 && (whole > 1 || to == Kind::Persistent), "{whole}, {empty}");
+                assert!(empty > 2, "{whole}, {empty}");
+                assert!(whole > 1 || is_idle || to == Kind::Persistent, "{whole}, {empty}");
             }
+        }
+    }
+
+    #[test]
+    fn an_idle_block_does_not_wait_for_who_holds_the_cleaner() {
+        for tracking in [TrackingKind::Barrier, TrackingKind::Trap(TrapKind::Auto)] {
+            let device = Arc::new(SimDevice::new(0, 1));
+            let region = Region::open(device, Arc::new(RealClock), config(tracking)).unwrap();
+            let cleaner = region.core().cleaner.lock();
+            for kind in [Kind::Capacity, Kind::Persistent, Kind::Capacity] {
+                region.set_kind(0..BLOCKS, kind).unwrap();
+                assert_eq!(region.kind(BLOCK), kind);
+            }
+            drop(cleaner);
         }
     }
 }

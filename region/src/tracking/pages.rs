@@ -15,7 +15,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use super::door::{Door, Gate};
+use super::door::{Door, Gate, Inside};
 use super::recency::Recency;
 use super::{TrapKind, fault::Urgent};
 use crate::append::runs;
@@ -31,6 +31,8 @@ pub(crate) const PAGE_BYTES: u64 = 4096;
 /// A cut protects up to this many closed pages again rather than make one more call: a call costs about
 /// 1 us, a page inside a range 80 ns (measured; see `region/examples/tracking_cost.rs`).
 const BRIDGE_PAGES: u64 = 12;
+// What is bridged never holds pages of a capacity block, which must not be protected.
+const _: () = assert!(BRIDGE_PAGES < BLOCK_BYTES / PAGE_BYTES);
 
 /// What write-protects pages.
 #[derive(Debug)]
@@ -154,11 +156,17 @@ impl PageTracker {
 
     /// They have.
     pub fn count_runs(&self, more: i64) {
-        self.capacity_runs.store(self.capacity_runs.load(Relaxed).saturating_add_signed(more), Relaxed);
+        self.capacity_runs
+            .store(self.capacity_runs.load(Relaxed).saturating_add_signed(more), Relaxed);
     }
 
     /// Lets stores to a block through, or none. All its pages are locked.
-    pub fn set_protected(&self, map: &Mapping, block: u64, protect: bool) -> Result<(), RegionError> {
+    pub fn set_protected(
+        &self,
+        map: &Mapping,
+        block: u64,
+        protect: bool,
+    ) -> Result<(), RegionError> {
         let pages = BLOCK_BYTES / PAGE_BYTES;
         let outcome = self.protect(map, block * pages, pages, protect);
         outcome.map_err(|source| RegionError::Protection { source })
@@ -187,6 +195,26 @@ impl PageTracker {
         }
         self.open_summary_check(word);
         locked & !failed
+    }
+
+    /// Locks all of `bits` if they are closed, clean and not locked, and until the result is dropped no epoch is cut: for
+    /// a few system calls. Whoever drains need not know of it: nothing of these pages is owed, now or then.
+    pub fn lock_idle(&self, core: &Core, word: usize, bits: u64) -> Option<Inside<'_>> {
+        let inside = self.gate.enter()?;
+        let is_idle = || {
+            let dirty = [0, 1].map(|parity| core.ledger.bitmap(parity)[word].load(Acquire));
+            (dirty[0] | dirty[1] | self.open()[word].load(Acquire)) & bits == 0
+        };
+        if !is_idle() {
+            return None;
+        }
+        let locked = self.lock_pages(word, bits);
+        // Again: a fault may have been in between.
+        if locked == bits && is_idle() {
+            return Some(inside);
+        }
+        self.release(core, word, locked, 0);
+        None
     }
 
     /// Closes all of `bits` or none: while it waits for a page it holds no other. `None`: a page is
