@@ -409,7 +409,7 @@ fn kinds_change_beside_writers_and_checkpoints() {
                 assert_eq!(load(base, offset), 0, "{kind:?}: a block that was not emptied");
                 region.set_kind(block..block + 1, Kind::Capacity).unwrap();
                 store(base, offset, 1);
-                if round % 2 == 0 {
+                if round.is_multiple_of(2) {
                     region.set_kind(block..block + 1, Kind::Persistent).unwrap();
                     assert_eq!(load(base, offset), 0, "{kind:?}");
                     // Its image is dirtied, so that there are zeros to be written.
