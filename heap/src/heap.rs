@@ -194,7 +194,7 @@ impl Heap {
         let (free, owned) = self.core.engine.count_spans();
         let mut written = Written::default();
         for logger in self.core.logs.all() {
-            let some = logger.lock().written;
+            let some = logger.visit().written;
             written.word_log_bytes += some.word_log_bytes;
             written.object_log_bytes += some.object_log_bytes;
             written.changed_bytes += some.changed_bytes;

@@ -6,6 +6,7 @@ use super::group::{Entry, read_piece};
 use super::snapshot;
 use crate::core::{Core, free_chunks};
 use crate::engine::NoMemory;
+use crate::engine::classes::{SPAN_BYTES, UNIT_BYTES};
 use crate::layout::{AT_CLOCK, AT_GENERATION, CHUNK_BYTES, CHUNK_HEAD, Record};
 use crate::log::{Folded, SHADOW_WORDS};
 use crate::memory::Memory;
@@ -71,7 +72,7 @@ struct Cut {
 /// Turns all loggers to the next generation at one instant. The room is taken first: from there on nothing can fail.
 fn cut(core: &Core, folded: &Folded) -> Result<Option<Cut>, NoMemory> {
     let loggers = core.logs.all();
-    let mut held: Vec<_> = loggers.iter().map(|logger| logger.lock()).collect();
+    let mut held: Vec<_> = loggers.iter().map(|logger| logger.visit()).collect();
     if held.iter().any(|state| state.is_undoing) {
         return Ok(None);
     }
@@ -111,6 +112,7 @@ pub(crate) fn flip(folded: &Folded, record: Record) {
         let (word, bit) = ((unit / 64) as usize, 1 << (unit % 64));
         if let Some(word) = folded.shadow.get(word) {
             word.fetch_xor(bit, Relaxed);
+            folded.touch((unit * UNIT_BYTES / SPAN_BYTES) as usize);
         }
     }
 }

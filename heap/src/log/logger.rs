@@ -5,15 +5,13 @@
 //! in place again: those whose home lines are durable, and those that were copied home (which counts as long as the
 //! caches live: within one boot, or where memory is kept).
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use super::Written;
 use super::group::{HEAD_WORDS, PIECE_WORDS_MAX, seal};
 use crate::core::Core;
 use crate::engine::classes::SPAN_BYTES;
 use crate::engine::{Kind, NoMemory};
 use crate::layout::{AT_APPLIED, AT_ORDER, AT_RETIRED, CHUNK_BYTES, CHUNK_HEAD, Record, SpanWord};
-use crate::sys::LINE_BYTES;
+use crate::sys::{LINE_BYTES, Own, Owned, Visit};
 
 /// Less than this is not left in a line behind a group.
 const LINE_REST_LEAST: u64 = (HEAD_WORDS as u64 + 2) * 8;
@@ -22,7 +20,7 @@ const LINE_REST_LEAST: u64 = (HEAD_WORDS as u64 + 2) * 8;
 #[derive(Debug)]
 pub(crate) struct Logger {
     pub id: u16,
-    state: Mutex<LoggerState>,
+    state: Owned<LoggerState>,
 }
 
 /// Positions are offsets in the heap; zero: no chunk.
@@ -56,12 +54,18 @@ pub(crate) struct LoggerState {
 
 impl Logger {
     pub fn new(id: u16) -> Self {
-        Self { id, state: Mutex::default() }
+        Self { id, state: Owned::default() }
     }
 
+    /// For the thread whose log this is.
     #[inline]
-    pub fn lock(&self) -> MutexGuard<'_, LoggerState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn own(&self) -> Own<'_, LoggerState> {
+        self.state.own()
+    }
+
+    /// For a thread that uses none of its own logs at the time.
+    pub fn visit(&self) -> Visit<'_, LoggerState> {
+        self.state.visit()
     }
 
     /// Appends a record; durable when this returns if `is_durable`, together with all appended before.
@@ -70,7 +74,7 @@ impl Logger {
     /// There is no room for the log; nothing was recorded.
     #[inline]
     pub fn record(&self, core: &Core, record: Record, is_durable: bool) -> Result<(), NoMemory> {
-        let mut state = self.lock();
+        let mut state = self.own();
         if state.chunk == 0 || state.at == CHUNK_BYTES {
             self.next_chunk(core, &mut state)?;
         }
@@ -90,7 +94,7 @@ impl Logger {
 
     /// Makes all that was appended durable.
     pub fn drain(&self, core: &Core) {
-        let mut state = self.lock();
+        let mut state = self.own();
         if state.flushed < state.at {
             state.write_back(core);
         }
@@ -100,7 +104,7 @@ impl Logger {
 
     /// Sees to it that recovery will not put the groups of this log in place again.
     pub fn retire(&self, core: &Core) {
-        self.lock().retire(core);
+        self.visit().retire(core);
     }
 
     /// Begins a new chunk of words. The old one stays if it has records; else it is used again.
@@ -132,6 +136,31 @@ impl Logger {
         // The pieces of a group that lie in the chunk before stay there.
         state.group_at = state.group_at.map(|_| CHUNK_HEAD);
         core.logs.note_chunk();
+        Ok(())
+    }
+
+    /// Begins a group of about `words` words whose objects have `object_bytes` in all.
+    pub fn begin_group(
+        &self,
+        core: &Core,
+        state: &mut LoggerState,
+        words: usize,
+        object_bytes: u64,
+    ) -> Result<(), NoMemory> {
+        // A chunk cannot be used again with a group in it, so it is looked for now.
+        let len = words.min(PIECE_WORDS_MAX) as u64 * 8 + LINE_BYTES;
+        if state.chunk == 0 || state.at + len > CHUNK_BYTES {
+            self.next_chunk(core, state)?;
+        }
+        // A line for each object may be left empty.
+        if state.objects != 0 && state.objects_at + object_bytes * 2 > CHUNK_BYTES {
+            state.retire(core);
+        }
+        if state.homes.is_empty() && state.objects != 0 {
+            // No group needs them any more.
+            state.objects_at = CHUNK_HEAD;
+        }
+        state.group_at = Some(state.at);
         Ok(())
     }
 
@@ -218,19 +247,6 @@ impl LoggerState {
     /// Says that all groups so far were copied home.
     pub fn note_applied(&self, core: &Core) {
         core.memory.store_word(self.chunk + AT_APPLIED, self.at);
-    }
-
-    /// Begins a group whose objects have `object_bytes` in all.
-    pub fn begin_group(&mut self, core: &Core, object_bytes: u64) {
-        // A line for each object may be left empty.
-        if self.objects != 0 && self.objects_at + object_bytes * 2 > CHUNK_BYTES {
-            self.retire(core);
-        }
-        if self.homes.is_empty() && self.objects != 0 {
-            // No group needs them any more.
-            self.objects_at = CHUNK_HEAD;
-        }
-        self.group_at = Some(self.at);
     }
 
     /// The group is complete, or given up.

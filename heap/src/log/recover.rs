@@ -469,8 +469,8 @@ fn claim(core: &Core, folded: &Folded, spans: &Spans) -> Result<u64, HeapError> 
         Ok(())
     })?;
     let objects = objects.into_inner() as u64;
-    let marked: u64 =
-        folded.shadow.iter().map(|word| u64::from(word.load(Relaxed).count_ones())).sum();
+    let words = folded.touched_spans().flat_map(|span| folded.of_span(span));
+    let marked: u64 = words.map(|word| u64::from(word.load(Relaxed).count_ones())).sum();
     if marked != objects {
         // An object where nothing can hold one.
         return Err(HeapError::Corrupt { what: "log", offset: AT_GENERATION, value: marked });

@@ -38,9 +38,9 @@ impl Tx<'_> {
         }
         self.settle_fresh();
         let logger = self.heap.logger(self.local)?;
-        let mut state = logger.lock();
-        let objects = self.writes.list.iter().filter(|write| write.log == LogAs::Object);
-        state.begin_group(core, objects.map(|write| u64::from(write.len)).sum());
+        let mut state = logger.own();
+        let (words, object_bytes) = self.log_size();
+        logger.begin_group(core, &mut state, words, object_bytes)?;
         let seq = core.logs.clock.fetch_add(1, AcqRel);
         let written = self.write_group(core, logger, &mut state, seq);
         state.end_group();
@@ -56,6 +56,20 @@ impl Tx<'_> {
         drop(state);
         self.note_conventional();
         Ok(())
+    }
+
+    /// Words of the group and bytes of its objects, at most.
+    fn log_size(&self) -> (usize, u64) {
+        let records = self.writes.fresh.len() + self.writes.freed.len();
+        self.writes.list.iter().fold((HEAD_WORDS + records, 0), |(words, bytes), write| match write
+            .log
+        {
+            LogAs::Words => (words + (write.len as usize / 8 + 2) * 2, bytes),
+            LogAs::Object => (
+                words + write.len.div_ceil(OBJECT_ENTRY_MAX as u32) as usize * 3,
+                bytes + u64::from(write.len),
+            ),
+        })
     }
 
     /// Makes what fresh objects were filled with durable, before anything can link them.

@@ -39,7 +39,7 @@ pub struct Tx<'h> {
     heap: &'h Heap,
     local: &'h Local,
     logging: Logging,
-    writes: Box<Writes>,
+    writes: Writes,
     /// Undo: the sequence and the next piece's place; redo has neither before it commits.
     undoing: Option<(u64, u16)>,
     level: u32,
