@@ -81,7 +81,7 @@ impl Backing for Spans {
     }
 
     fn leave_bucket(&self, offset: u64, len: u64) {
-        self.memory.empty(offset, len);
+        self.memory.leave_bucket(offset, len);
     }
 
     fn enter_run(&self, kind: Kind, start: u64, run: Run) {

@@ -118,7 +118,8 @@ impl Heap {
         core.memory.fence();
         for range in core.engine.unowned() {
             // What capacity memory held is gone, on media as well.
-            core.memory.empty(range.start * SPAN_BYTES, (range.end - range.start) * SPAN_BYTES);
+            core.memory
+                .leave_bucket(range.start * SPAN_BYTES, (range.end - range.start) * SPAN_BYTES);
         }
         threads::enter(core.id, Arc::downgrade(&core));
         Ok(Self { core, opened })

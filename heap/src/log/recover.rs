@@ -106,7 +106,7 @@ impl Spans {
     fn read(core: &Core) -> Result<Self, HeapError> {
         let generation = core.memory.load(AT_GENERATION);
         let current = (generation & GENERATION_MASK) as u32;
-        let next = (generation + 1 & GENERATION_MASK) as u32;
+        let next = ((generation + 1) & GENERATION_MASK) as u32;
         let mut found = Self {
             runs: Vec::new(),
             logs: Vec::new(),

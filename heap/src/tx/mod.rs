@@ -207,7 +207,7 @@ impl<'h> Tx<'h> {
     ///
     /// # Errors
     /// As [`Tx::alloc`].
-    pub fn new<T: Persist>(&mut self, value: T) -> Result<Ptr<T>, HeapError> {
+    pub fn put<T: Persist>(&mut self, value: T) -> Result<Ptr<T>, HeapError> {
         let ptr = Ptr::new(self.alloc((size_of::<T>() as u64).max(1))?);
         self.write(ptr, value)?;
         Ok(ptr)
