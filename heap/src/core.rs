@@ -124,6 +124,6 @@ pub(crate) struct Local {
     pub cache: ThreadCache,
     pub logger: std::cell::OnceCell<Arc<Logger>>,
     /// Buffers of transactions, kept for their capacity.
-    pub writes: std::cell::Cell<Option<Writes>>,
+    pub writes: std::cell::RefCell<Writes>,
     pub in_tx: std::cell::Cell<bool>,
 }

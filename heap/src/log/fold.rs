@@ -129,21 +129,19 @@ pub(crate) enum InChunk<'c> {
     },
 }
 
-/// Goes through a chunk of words up to its end: the first zero, or a group that is not whole. Returns where that is.
+/// Goes through a chunk of words up to its end: a line that begins with zero, or a group that is not whole. Returns
+/// where that is.
 pub(crate) fn for_records(memory: &Memory, chunk: u64, mut each: impl FnMut(InChunk<'_>)) -> u64 {
+    const LINE_WORDS: usize = (LINE_BYTES / 8) as usize;
     let mut words = vec![0_u64; (CHUNK_BYTES / 8) as usize];
     memory.read(chunk, zerocopy::IntoBytes::as_mut_bytes(words.as_mut_slice()));
     let mut at = (CHUNK_HEAD / 8) as usize;
     while at < words.len() {
         match Record::decode(words[at]) {
-            None => break,
+            None if at.is_multiple_of(LINE_WORDS) => break,
+            None => at = at.next_multiple_of(LINE_WORDS),
             Some(Record::Group { words: len, .. }) => {
-                if usize::from(len) < super::group::HEAD_WORDS
-                    || at + usize::from(len) > words.len()
-                {
-                    break;
-                }
-                if read_piece(&words[at..]).is_none() {
+                if !at.is_multiple_of(LINE_WORDS) || read_piece(&words[at..]).is_none() {
                     break;
                 }
                 each(InChunk::Piece { at: at as u64 * 8, words: &words[at..] });

@@ -9,6 +9,7 @@ use crate::error::HeapError;
 use crate::layout::{GROUP_LAST, Record, STAMP_MASK};
 use crate::log::group::{Entry, HEAD_WORDS, OBJECT_ENTRY_MAX, PIECE_WORDS_MAX, sum_of};
 use crate::log::logger::{Logger, LoggerState, PieceHead};
+use crate::sys::LINE_BYTES;
 use std::sync::atomic::Ordering::AcqRel;
 
 impl Tx<'_> {
@@ -194,11 +195,9 @@ impl<'p> Pieces<'p> {
             }
             let len = part.len() as u64;
             let from = self.logger.place_object(self.core, self.state, len)?;
-            if !self.core.memory.write(from, part) {
-                self.core.memory.flush(from, len);
-            }
+            self.core.memory.write_lines(from, part);
             self.objects_sum = sum_of(self.objects_sum, part);
-            self.state.written.object_log_bytes += len;
+            self.state.written.object_log_bytes += len.next_multiple_of(LINE_BYTES);
             self.push(Entry::Object { offset, len: part.len() as u32, from })?;
             offset += len;
         }

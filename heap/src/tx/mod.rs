@@ -11,6 +11,8 @@ mod commit;
 mod undo;
 mod writes;
 
+use std::cell::RefMut;
+
 use crate::config::{Logging, Records};
 use crate::core::Local;
 use crate::engine::{Found, Kind};
@@ -39,7 +41,7 @@ pub struct Tx<'h> {
     heap: &'h Heap,
     local: &'h Local,
     logging: Logging,
-    writes: Writes,
+    writes: RefMut<'h, Writes>,
     /// Undo: the sequence and the next piece's place; redo has neither before it commits.
     undoing: Option<(u64, u16)>,
     level: u32,
@@ -106,7 +108,7 @@ impl<'h> Tx<'h> {
         if local.in_tx.replace(true) {
             return Err(HeapError::Nested);
         }
-        let writes = local.writes.take().unwrap_or_default();
+        let writes = local.writes.borrow_mut();
         let logging = heap.logging();
         Ok(Self { heap, local, logging, writes, undoing: None, level: 0, done: false })
     }
@@ -352,7 +354,6 @@ impl Drop for Tx<'_> {
             self.end_undo();
         }
         self.writes.clear();
-        self.local.writes.set(Some(std::mem::take(&mut self.writes)));
         self.local.in_tx.set(false);
     }
 }
