@@ -14,7 +14,7 @@ use crate::log::fold::{Fold, fold, fold_if_due};
 use crate::log::logger::Logger;
 use crate::log::recover::{Recovered, recover};
 use crate::log::{Logs, Written};
-use crate::memory::{Durability, Memory};
+use crate::memory::Memory;
 use crate::ptr::Offset;
 use crate::sys::threads;
 
@@ -157,13 +157,24 @@ impl Heap {
     /// Makes a range durable that was changed by plain stores, or through a pointer of [`Heap::pointer`]. What
     /// transactions changed before will not be put in place over it.
     pub fn persist(&self, offset: Offset, len_bytes: u64) {
-        if self.core.memory.durability() == Durability::Flushed {
-            for logger in self.core.logs.all() {
-                logger.retire(&self.core);
-            }
-        }
+        self.retire();
         self.core.memory.flush(offset.get(), len_bytes);
         self.fence();
+    }
+
+    /// Sees to it that no recovery puts a transaction that has committed in place again.
+    pub(crate) fn retire(&self) {
+        let core = &*self.core;
+        if core.logs.unretired.load(Acquire) == 0 {
+            return;
+        }
+        // This thread's log first: most often no other has anything.
+        let mine = threads::with(core.id, |local| {
+            local.logger.get().map(|logger| logger.own().retire(core)).is_some()
+        });
+        if mine != Ok(true) || core.logs.unretired.load(Acquire) > 0 {
+            core.logs.all().iter().for_each(|logger| logger.visit().retire(core));
+        }
     }
 
     /// Makes durable what this thread has recorded and written back: its frees, in particular.

@@ -7,8 +7,11 @@
 //! in place again: those whose home lines are durable, and those that were copied home (which counts as long as the
 //! caches live: within one boot, or where memory is kept).
 
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
 use super::Written;
 use super::group::{PIECE_WORDS_MAX, seal};
+use crate::config::Planted;
 use crate::core::Core;
 use crate::engine::classes::SPAN_BYTES;
 use crate::engine::{Kind, NoMemory};
@@ -103,11 +106,6 @@ impl Logger {
         }
         drop(state);
         core.memory.fence();
-    }
-
-    /// Sees to it that recovery will not put the groups of this log in place again.
-    pub fn retire(&self, core: &Core) {
-        self.visit().retire(core);
     }
 
     /// Begins a new chunk of words. The old one stays if it has records; else it is used again.
@@ -238,7 +236,10 @@ impl LoggerState {
     }
 
     /// A range was changed by a group that is durable: to be written back before the group is forgotten.
-    pub fn note_home(&mut self, offset: u64, len: u64) {
+    pub fn note_home(&mut self, core: &Core, offset: u64, len: u64) {
+        if self.homes.is_empty() {
+            core.logs.unretired.fetch_add(1, Relaxed);
+        }
         self.homes.push((offset, len as u32));
     }
 
@@ -271,13 +272,16 @@ impl LoggerState {
             .collect();
         lines.sort_unstable();
         lines.dedup();
-        for line in &lines {
-            core.memory.flush(line * LINE_BYTES, LINE_BYTES);
+        if core.config.planted != Planted::RetireUnflushed {
+            for line in &lines {
+                core.memory.flush(line * LINE_BYTES, LINE_BYTES);
+            }
         }
         self.written.deferred_lines += lines.len() as u64;
         core.memory.fence();
         self.homes.clear();
         core.memory.persist_word(self.chunk + AT_RETIRED, self.group_at.unwrap_or(self.at));
+        core.logs.unretired.fetch_sub(1, Release);
     }
 
     /// Uses the chunk again, which has nothing that must stay.

@@ -48,6 +48,8 @@ pub(crate) struct Logs {
     /// What it was when the generation began: records' stamps are told apart from there.
     pub clock_folded: AtomicU64,
     pub fold: Mutex<Folded>,
+    /// Loggers with groups whose homes were not written back yet.
+    pub unretired: AtomicU64,
     /// Folds since the heap was opened.
     pub folds: AtomicU64,
 }
@@ -113,6 +115,7 @@ impl Logs {
             clock: AtomicU64::new(1),
             clock_folded: AtomicU64::new(0),
             fold: Mutex::new(Folded { shadow, touched, chunks: Vec::new() }),
+            unretired: AtomicU64::new(0),
             folds: AtomicU64::new(0),
         })
     }

@@ -50,7 +50,7 @@ impl Tx<'_> {
         for write in &self.writes.list {
             // Written back later: see `LoggerState::retire`.
             core.memory.write(write.offset, self.writes.bytes_of(write));
-            state.note_home(write.offset, u64::from(write.len));
+            state.note_home(core, write.offset, u64::from(write.len));
         }
         state.note_applied(core);
         state.written.changed_bytes += self.writes.bytes.len() as u64;

@@ -18,7 +18,6 @@ use crate::core::Local;
 use crate::engine::{Found, Kind};
 use crate::error::HeapError;
 use crate::heap::{Heap, not_freed, refusal};
-use crate::memory::Durability;
 use crate::object::{check_request, give_back};
 use crate::ptr::{Offset, Persist, Ptr};
 
@@ -93,14 +92,6 @@ impl Heap {
             None => unreachable!("a transaction that ran has an outcome"),
         }
     }
-
-    /// How transactions are logged.
-    pub fn logging(&self) -> Logging {
-        self.core.config.logging.unwrap_or(match self.core.memory.durability() {
-            Durability::Flushed => Logging::Redo,
-            Durability::Ordered => Logging::Undo,
-        })
-    }
 }
 
 impl<'h> Tx<'h> {
@@ -109,7 +100,7 @@ impl<'h> Tx<'h> {
             return Err(HeapError::Nested);
         }
         let writes = local.writes.borrow_mut();
-        let logging = heap.logging();
+        let logging = heap.core.config.logging;
         Ok(Self { heap, local, logging, writes, undoing: None, level: 0, done: false })
     }
 
