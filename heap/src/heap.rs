@@ -60,6 +60,8 @@ pub struct HeapStats {
     pub changed_bytes: u64,
     /// Home lines written back after the commits that changed them.
     pub deferred_lines: u64,
+    /// Lines of the logs zeroed before they were used, and of their heads.
+    pub prepared_lines: u64,
     /// Folds of the log.
     pub folds: u64,
 }
@@ -211,6 +213,7 @@ impl Heap {
             written.object_log_bytes += some.object_log_bytes;
             written.changed_bytes += some.changed_bytes;
             written.deferred_lines += some.deferred_lines;
+            written.prepared_lines += some.prepared_lines;
         }
         HeapStats {
             len_bytes: self.core.layout.spans * SPAN_BYTES,
@@ -221,6 +224,7 @@ impl Heap {
             object_log_bytes: written.object_log_bytes,
             changed_bytes: written.changed_bytes,
             deferred_lines: written.deferred_lines,
+            prepared_lines: written.prepared_lines,
             folds: self.core.logs.folds.load(Relaxed),
         }
     }

@@ -133,6 +133,7 @@ impl Logger {
         if state.chunk != 0 {
             state.closed.push(state.chunk);
         }
+        state.written.prepared_lines += CHUNK_BYTES / LINE_BYTES + 2;
         state.start_at(chunk);
         // The pieces of a group that lie in the chunk before stay there.
         state.group_at = state.group_at.map(|_| CHUNK_HEAD);
@@ -281,6 +282,7 @@ impl LoggerState {
         core.memory.fence();
         self.homes.clear();
         core.memory.persist_word(self.chunk + AT_RETIRED, self.group_at.unwrap_or(self.at));
+        self.written.deferred_lines += 1;
         core.logs.unretired.fetch_sub(1, Release);
     }
 
@@ -292,6 +294,7 @@ impl LoggerState {
         memory.zero(self.chunk + CHUNK_HEAD, CHUNK_BYTES - CHUNK_HEAD);
         memory.store_word(self.chunk + AT_APPLIED, CHUNK_HEAD);
         memory.persist_word(self.chunk + AT_RETIRED, CHUNK_HEAD);
+        self.written.prepared_lines += (CHUNK_BYTES - CHUNK_HEAD) / LINE_BYTES + 2;
         self.start_at(self.chunk);
     }
 

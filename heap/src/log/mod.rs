@@ -61,6 +61,7 @@ pub(crate) struct Written {
     pub object_log_bytes: u64,
     pub changed_bytes: u64,
     pub deferred_lines: u64,
+    pub prepared_lines: u64,
 }
 
 #[derive(Default)]
