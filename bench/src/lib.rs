@@ -8,6 +8,7 @@ pub mod causes;
 pub mod dist;
 pub mod drive;
 pub mod hash;
+pub mod heap;
 pub mod machine;
 pub mod memory;
 pub mod pairs;

@@ -1,0 +1,107 @@
+//! Perdura's figures beside its rivals', with what is wanted of them.
+
+use super::result::{Compared, OfThreads, Spread, Wanted};
+use crate::pairs::Ratio;
+
+/// A comparison: rivals by name and key, of which the fastest counts.
+struct Comparison {
+    name: &'static str,
+    own: &'static str,
+    rivals: &'static [(&'static str, &'static str)],
+    wanted: Wanted,
+}
+
+const PAIR: &str = "persistent_pair_ns";
+const CAPACITY: &str = "capacity_pair_ns";
+
+const COMPARISONS: [Comparison; 5] = [
+    Comparison {
+        name: "libpmemobj_pair_by_persistent",
+        own: PAIR,
+        rivals: &[("libpmemobj", PAIR)],
+        wanted: Wanted::AtLeast(8.0),
+    },
+    Comparison {
+        name: "persistent_pair_by_mimalloc",
+        own: PAIR,
+        rivals: &[("mimalloc", CAPACITY)],
+        wanted: Wanted::AtMost(1.3),
+    },
+    Comparison {
+        name: "capacity_pair_by_fastest",
+        own: CAPACITY,
+        rivals: &[("jemalloc", CAPACITY), ("mimalloc", CAPACITY)],
+        wanted: Wanted::AtMost(1.1),
+    },
+    Comparison {
+        name: "libpmemobj_tx64_by_perdura",
+        own: "tx64_ns",
+        rivals: &[("libpmemobj", "tx64_ns")],
+        wanted: Wanted::AtLeast(3.0),
+    },
+    Comparison {
+        name: "libpmemobj_tx4x64_by_perdura",
+        own: "tx4x64_ns",
+        rivals: &[("libpmemobj", "tx4x64_ns")],
+        wanted: Wanted::AtLeast(3.0),
+    },
+];
+
+/// Enters every ratio of which both sides were measured.
+pub fn compare(found: &mut OfThreads) {
+    let ratios = COMPARISONS.iter().filter_map(|comparison| {
+        let own = found.spread.get(comparison.own)?;
+        let spread = |(name, key): &(&'static str, &'static str)| {
+            Some((*name, found.rivals.get(*name)?.spread.get(*key)?))
+        };
+        let rivals = comparison.rivals.iter().filter_map(spread);
+        let (rival, fastest) = rivals.min_by(|a, b| a.1.median.total_cmp(&b.1.median))?;
+        Some((comparison.name.to_owned(), ratio(comparison, own, rival, fastest)))
+    });
+    found.ratios = ratios.collect();
+}
+
+fn ratio(comparison: &Comparison, own: &Spread, name: &str, rival: &Spread) -> Compared {
+    let wanted = comparison.wanted;
+    let (above, below, about) = match wanted {
+        Wanted::AtLeast(_) => (rival, own, format!("{name} / perdura, {}", comparison.own)),
+        Wanted::AtMost(_) => (own, rival, format!("perdura / {name}, {}", comparison.own)),
+    };
+    let of_medians = above.median / below.median;
+    Compared {
+        about,
+        of_medians,
+        of_pairs: Ratio::of(&above.rounds, &below.rounds),
+        wanted,
+        is_met: wanted.is_met_by(of_medians),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::heap::result::Rival;
+
+    fn rival(key: &str, rounds: &[f64]) -> Rival {
+        let spread = [(key.to_owned(), Spread::of(rounds))].into();
+        Rival { spread, ..Rival::default() }
+    }
+
+    #[test]
+    fn the_fastest_rival_counts_and_ratios_have_their_side() {
+        let mut found = OfThreads::default();
+        found.spread.insert(PAIR.into(), Spread::of(&[10.0, 20.0, 30.0]));
+        found.spread.insert(CAPACITY.into(), Spread::of(&[10.0, 10.0, 10.0]));
+        found.rivals.insert("jemalloc".into(), rival(CAPACITY, &[8.0, 8.0, 8.0]));
+        found.rivals.insert("mimalloc".into(), rival(CAPACITY, &[10.0, 10.0, 10.0]));
+        found.rivals.insert("libpmemobj".into(), rival(PAIR, &[100.0, 200.0, 300.0]));
+        compare(&mut found);
+        let of = |name: &str| found.ratios[name].of_medians;
+        assert_eq!(of("capacity_pair_by_fastest"), 1.25);
+        assert!(!found.ratios["capacity_pair_by_fastest"].is_met);
+        assert_eq!(of("libpmemobj_pair_by_persistent"), 10.0);
+        assert!(found.ratios["libpmemobj_pair_by_persistent"].is_met);
+        assert_eq!(of("persistent_pair_by_mimalloc"), 2.0);
+        assert_eq!(found.ratios.len(), 3, "{:?}", found.ratios);
+    }
+}
