@@ -267,6 +267,34 @@ fn heaps_are_measured_in_turn_and_their_flushes_counted() {
             assert!(figure(rival, pair) <= figure(spread, "max"), "{rival}");
             assert!(rival["memory"]["populated"]["asked_bytes"].as_u64() > Some(3000 * 400));
         }
+        for key in [
+            "persistent_pair_ns",
+            "persistent_pair_strict_ns",
+            "persistent_pair_published_ns",
+            "persistent_pair_ordered_ns",
+            "persistent_pair_conventional_ns",
+            "capacity_pair_ns",
+            "tx64_ns",
+            "tx4x64_ns",
+            "tx64_undo_ns",
+            "recovery_objects_per_s",
+        ] {
+            figure(found, key);
+        }
+        // The allocation's line; a log chunk's zeros and its share of a fold come on top.
+        let lines = figure(found, "lines_flushed_per_alloc");
+        assert!((1.0..=2.0).contains(&lines), "{found}");
+        assert!(figure(found, "lines_flushed_per_tx64") <= 2.3, "{found}");
+        assert!((1.0..=2.0).contains(&figure(found, "fences_per_tx64")), "{found}");
+        assert!(figure(found, "lines_flushed_per_alloc_conventional") >= 4.0, "{found}");
+        let recovered: Vec<_> = found["recovery"].as_array().unwrap().iter().collect();
+        let objects: Vec<_> = recovered.iter().map(|of| of["objects"].as_u64().unwrap()).collect();
+        assert_eq!(objects, [1501, 3001, 6001], "{found}");
+        for (name, ratio) in found["ratios"].as_object().unwrap() {
+            // Tiny heaps, perhaps an unoptimised build: no more than that it is a ratio.
+            let of_medians = figure(ratio, "of_medians");
+            assert!((0.001..1000.0).contains(&of_medians), "{name}: {ratio}");
+        }
         let pmemobj = &found["rivals"]["libpmemobj"];
         if pmemobj["missing"].is_null() {
             figure(pmemobj, "tx4x64_ns");

@@ -104,8 +104,8 @@ pub struct Counted {
     pub allocating: Counters,
     /// Within all calls.
     pub calls: Counters,
-    /// Afterwards, when what was put off was made durable.
-    pub deferred: Counters,
+    /// Put off by them, until what was put off was made durable after the last.
+    pub deferred_lines: u64,
 }
 
 impl Counted {
@@ -115,7 +115,7 @@ impl Counted {
             operations: self.operations + other.operations,
             allocating: self.allocating.plus(other.allocating),
             calls: self.calls.plus(other.calls),
-            deferred: self.deferred.plus(other.deferred),
+            deferred_lines: self.deferred_lines + other.deferred_lines,
         }
     }
 }
@@ -197,8 +197,8 @@ impl<'c, C: Contestant> Share<'c, C> {
     /// The contestant's.
     pub fn count(&mut self, measure: Measure, operations: u64) -> Result<Counted, ContestantError> {
         self.contestant.settle()?;
-        let counters = || self.contestant.counters().unwrap_or_default();
-        let before = counters();
+        let counters = |share: &Self| share.contestant.counters().unwrap_or_default();
+        let before = counters(self);
         let mut allocating = Counters::default();
         if measure == Measure::Pair(Way::Plain) {
             for _ in 0..operations {
@@ -207,10 +207,10 @@ impl<'c, C: Contestant> Share<'c, C> {
         } else {
             self.run(measure, Limit::Operations(operations))?;
         }
-        let calls = self.contestant.counters().unwrap_or_default();
+        let calls = counters(self).since(before);
         self.contestant.settle()?;
-        let deferred = self.contestant.counters().unwrap_or_default().since(calls);
-        Ok(Counted { operations, allocating, calls: calls.since(before), deferred })
+        let deferred_lines = counters(self).since(before).deferred_lines;
+        Ok(Counted { operations, allocating, calls, deferred_lines })
     }
 
     fn counted_pair(&mut self) -> Result<Counters, ContestantError> {

@@ -79,21 +79,31 @@ pub trait Contestant: Sync {
 /// Lines handed to flush instructions and fences that waited for them, since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counters {
-    /// Lines of 64 B.
+    /// Lines of 64 B, without those put off.
     pub lines: u64,
     /// Fences.
     pub fences: u64,
+    /// Lines that were put off by the operation that changed them.
+    pub deferred_lines: u64,
 }
 
 impl Counters {
     /// What came since `earlier`.
     pub fn since(self, earlier: Self) -> Self {
-        Self { lines: self.lines - earlier.lines, fences: self.fences - earlier.fences }
+        Self {
+            lines: self.lines - earlier.lines,
+            fences: self.fences - earlier.fences,
+            deferred_lines: self.deferred_lines - earlier.deferred_lines,
+        }
     }
 
     /// Both together.
     pub fn plus(self, other: Self) -> Self {
-        Self { lines: self.lines + other.lines, fences: self.fences + other.fences }
+        Self {
+            lines: self.lines + other.lines,
+            fences: self.fences + other.fences,
+            deferred_lines: self.deferred_lines + other.deferred_lines,
+        }
     }
 }
 
@@ -111,12 +121,32 @@ pub enum Who {
     Mimalloc,
     /// PMDK's object store, flushing explicitly.
     Libpmemobj,
+    /// Perdura's heap, persistent memory, flushing explicitly, as it is set up by default.
+    Perdura,
+    /// The same with transactions that log old values.
+    PerduraUndo,
+    /// Persistent memory where stores are only ordered: battery-backed.
+    PerduraOrdered,
+    /// The conventional port: the allocator's own metadata in persistent memory.
+    PerduraConventional,
+    /// Capacity memory.
+    PerduraCapacity,
 }
 
 impl Who {
     /// Everyone, in the order of a round.
-    pub const ALL: [Self; 5] =
-        [Self::Harness, Self::Glibc, Self::Jemalloc, Self::Mimalloc, Self::Libpmemobj];
+    pub const ALL: [Self; 10] = [
+        Self::Harness,
+        Self::Glibc,
+        Self::Jemalloc,
+        Self::PerduraCapacity,
+        Self::Mimalloc,
+        Self::Perdura,
+        Self::Libpmemobj,
+        Self::PerduraOrdered,
+        Self::PerduraConventional,
+        Self::PerduraUndo,
+    ];
 
     /// Name in results.
     pub fn name(self) -> &'static str {
@@ -126,6 +156,11 @@ impl Who {
             Self::Jemalloc => "jemalloc",
             Self::Mimalloc => "mimalloc",
             Self::Libpmemobj => "libpmemobj",
+            Self::Perdura => "persistent",
+            Self::PerduraUndo => "persistent, undo",
+            Self::PerduraOrdered => "persistent, ordered",
+            Self::PerduraConventional => "persistent, conventional",
+            Self::PerduraCapacity => "capacity",
         }
     }
 
@@ -134,16 +169,24 @@ impl Who {
         matches!(self, Self::Glibc | Self::Jemalloc | Self::Mimalloc | Self::Libpmemobj)
     }
 
-    /// Whether it can be asked what it flushes.
+    /// Whether there are flushes to be counted.
     pub fn counts(self) -> bool {
-        matches!(self, Self::Libpmemobj)
+        matches!(
+            self,
+            Self::Libpmemobj | Self::Perdura | Self::PerduraUndo | Self::PerduraConventional
+        )
     }
 
     /// What is measured of it.
     pub fn measures(self) -> &'static [Measure] {
         use Measure::{Pair, Tx4x64, Tx64};
         match self {
-            Self::Harness | Self::Glibc | Self::Jemalloc | Self::Mimalloc => &[Pair(Way::Plain)],
+            Self::Harness
+            | Self::Glibc
+            | Self::Jemalloc
+            | Self::Mimalloc
+            | Self::PerduraConventional
+            | Self::PerduraCapacity => &[Pair(Way::Plain)],
             Self::Libpmemobj => &[
                 Pair(Way::Published),
                 Pair(Way::Plain),
@@ -152,22 +195,43 @@ impl Who {
                 Tx64,
                 Tx4x64,
             ],
+            Self::Perdura => &[
+                Pair(Way::Plain),
+                Pair(Way::Strict),
+                Pair(Way::Published),
+                Pair(Way::Transaction),
+                Tx64,
+                Tx4x64,
+            ],
+            Self::PerduraUndo => &[Tx64, Tx4x64],
+            Self::PerduraOrdered => &[Pair(Way::Plain), Tx64, Tx4x64],
         }
     }
 
-    /// Name of a time in results.
-    pub fn key(self, measure: Measure) -> &'static str {
+    /// Name in results of what is measured of it.
+    pub fn figure(self, measure: Measure) -> String {
+        let kind = match self {
+            Self::Harness => "harness_",
+            Self::Glibc | Self::Jemalloc | Self::Mimalloc | Self::PerduraCapacity => "capacity_",
+            _ => "persistent_",
+        };
         match (self, measure) {
-            (Self::Harness, _) => "harness_pair_ns",
-            (Self::Glibc | Self::Jemalloc | Self::Mimalloc, _) => "capacity_pair_ns",
-            // Its manual's way is the one that leaks nothing.
-            (Self::Libpmemobj, Measure::Pair(Way::Published)) => "persistent_pair_ns",
-            (Self::Libpmemobj, Measure::Pair(Way::Plain)) => "persistent_pair_unpublished_ns",
-            (_, Measure::Pair(Way::Strict)) => "persistent_pair_strict_ns",
-            (_, Measure::Pair(Way::Reserved)) => "persistent_pair_reserved_ns",
-            (_, Measure::Pair(Way::Transaction)) => "persistent_pair_transaction_ns",
-            (_, Measure::Tx64) => "tx64_ns",
-            (_, Measure::Tx4x64) => "tx4x64_ns",
+            // Its manual's way of the two is the one that leaks nothing.
+            (Self::Libpmemobj, Measure::Pair(Way::Published)) => "persistent_pair".into(),
+            (Self::Libpmemobj, Measure::Pair(Way::Plain)) => "persistent_pair_unpublished".into(),
+            (_, Measure::Pair(way)) => format!("{kind}pair{}{}", way.suffix(), self.suffix()),
+            (_, Measure::Tx64) => format!("tx64{}", self.suffix()),
+            (_, Measure::Tx4x64) => format!("tx4x64{}", self.suffix()),
+        }
+    }
+
+    /// What tells its figures from those of the default.
+    pub fn suffix(self) -> &'static str {
+        match self {
+            Self::PerduraUndo => "_undo",
+            Self::PerduraOrdered => "_ordered",
+            Self::PerduraConventional => "_conventional",
+            _ => "",
         }
     }
 }
@@ -209,6 +273,18 @@ pub enum Way {
     Reserved,
     /// Both in one transaction.
     Transaction,
+}
+
+impl Way {
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::Plain => "",
+            Self::Strict => "_strict",
+            Self::Published => "_published",
+            Self::Reserved => "_reserved",
+            Self::Transaction => "_transaction",
+        }
+    }
 }
 
 /// Why a contestant could not go on.

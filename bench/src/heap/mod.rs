@@ -12,6 +12,7 @@ mod harness;
 pub mod library;
 mod process;
 pub mod protocol;
+mod recovery;
 pub mod result;
 mod round;
 mod sys;
@@ -121,6 +122,20 @@ pub enum HeapBenchError {
         /// What there is.
         available_bytes: u64,
     },
+    /// A heap was opened again with another number of objects than it was left with.
+    #[error("a heap that was killed with {expected} objects has {objects}")]
+    Lost {
+        /// Allocated before.
+        expected: u64,
+        /// Found.
+        objects: u64,
+    },
+    /// A heap's file held none when it was opened again.
+    #[error("{}: no heap was found in it after its process was killed", file.display())]
+    NotReopened {
+        /// Which.
+        file: PathBuf,
+    },
     /// The folder for heaps cannot be used.
     #[error("folder for heaps {}: {cause}", dir.display())]
     Dir {
@@ -165,7 +180,7 @@ fn of_threads(
         field.enter(settings, setup(who))?;
     }
     field.remember_memory(false)?;
-    for round in 0..settings.rounds {
+    for round in 0..=settings.rounds {
         field.round(round, settings.round, &|| steps.next("rounds"))?;
     }
     field.remember_memory(true)?;
@@ -177,6 +192,15 @@ fn of_threads(
             let setup = Setup { objects, is_counting: true, ..setup(who) };
             round::count(settings, setup, COUNTED_OPERATIONS, found.figures_of(who))?;
         }
+    }
+    for objects in recovery::sizes(settings.objects) {
+        steps.next("opening again after a kill");
+        let heap_bytes = heap_bytes(settings, objects);
+        let setup = Setup { objects, heap_bytes, ..setup(Who::Perdura) };
+        found.recovery.push(recovery::measure(settings, setup)?);
+    }
+    if let Some(largest) = found.recovery.last() {
+        found.figures.insert("recovery_objects_per_s".into(), largest.objects_per_s);
     }
     compare::compare(&mut found);
     Ok(found)
@@ -193,19 +217,25 @@ fn setup(settings: &HeapSettings, who: Who, threads: usize, dir: PathBuf) -> Set
         touch: settings.touch,
         seed: settings.seed,
         dir,
-        heap_bytes: 2 * objects_bytes(settings) + HEAP_EXTRA_BYTES,
+        heap_bytes: heap_bytes(settings, settings.objects),
+        keep: None,
         is_counting: false,
     }
 }
 
-fn objects_bytes(settings: &HeapSettings) -> u64 {
+fn objects_bytes(settings: &HeapSettings, objects: usize) -> u64 {
     // The smallest objects take more than was asked for.
-    settings.objects as u64 * (settings.sizes.mean_bytes() + 32)
+    objects as u64 * (settings.sizes.mean_bytes() + 32)
+}
+
+fn heap_bytes(settings: &HeapSettings, objects: usize) -> u64 {
+    2 * objects_bytes(settings, objects) + HEAP_EXTRA_BYTES
 }
 
 fn enough_memory(settings: &HeapSettings) -> Result<(), HeapBenchError> {
     let workers = Who::ALL.len();
-    let need_bytes = (objects_bytes(settings) * 5 / 4 + WORKER_BYTES) * workers as u64;
+    let need_bytes =
+        (objects_bytes(settings, settings.objects) * 5 / 4 + WORKER_BYTES) * workers as u64;
     match memory_available_bytes() {
         Some(available_bytes) if available_bytes < need_bytes => Err(HeapBenchError::Memory {
             workers,
@@ -249,7 +279,7 @@ impl<'p> Steps<'p> {
     fn new(settings: &HeapSettings, progress: &'p dyn Fn(&str, u64, u64)) -> Self {
         let timed: usize = Who::ALL.iter().map(|who| who.measures().len()).sum();
         let counting = Who::ALL.iter().filter(|who| who.counts()).count();
-        let each = Who::ALL.len() + settings.rounds * timed + counting;
+        let each = Who::ALL.len() + (settings.rounds + 1) * timed + counting + recovery::SIZES;
         Self { progress, done: 0.into(), all: (each * settings.threads.len()) as u64 }
     }
 

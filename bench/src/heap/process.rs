@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use super::HeapBenchError;
 use super::contestant::Who;
-use super::protocol::{Answer, Order, Setup};
+use super::protocol::{Answer, Order, Reopened, Setup};
 
 /// How workers are started: a program, and the words that make it one.
 #[derive(Debug, Clone)]
@@ -26,6 +26,8 @@ pub struct Worker {
     answers: BufReader<ChildStdout>,
     /// Its allocator, in the allocator's own words.
     pub allocator: String,
+    /// Its heap, if it was there before.
+    pub reopened: Option<Reopened>,
 }
 
 impl Worker {
@@ -51,10 +53,13 @@ impl Worker {
         let (Some(orders), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
             unreachable!("both were asked for as pipes");
         };
-        let allocator = String::new();
-        let mut worker = Self { who, child, orders, answers: BufReader::new(answers), allocator };
+        let (allocator, reopened) = (String::new(), None);
+        let answers = BufReader::new(answers);
+        let mut worker = Self { who, child, orders, answers, allocator, reopened };
         match worker.exchange(setup)? {
-            Answer::Ready { allocator } => worker.allocator = allocator,
+            Answer::Ready { allocator, reopened } => {
+                (worker.allocator, worker.reopened) = (allocator, reopened);
+            }
             other => return Err(HeapBenchError::Answer { who, answer: Box::new(other) }),
         }
         Ok(worker)

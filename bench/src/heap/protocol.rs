@@ -28,6 +28,8 @@ pub struct Setup {
     pub dir: PathBuf,
     /// Size of a heap.
     pub heap_bytes: u64,
+    /// A heap's file to make, or to open again, and to leave; none: its name is taken away at once.
+    pub keep: Option<PathBuf>,
     /// Whether flushes are counted; such a worker is not timed.
     pub is_counting: bool,
 }
@@ -66,6 +68,8 @@ pub enum Answer {
     Ready {
         /// The allocator it got, in the allocator's own words.
         allocator: String,
+        /// The heap, if it was there before.
+        reopened: Option<Reopened>,
     },
     /// To what is timed: of each thread.
     Timed(Vec<Timed>),
@@ -75,6 +79,17 @@ pub enum Answer {
     Memory(Memory),
     /// It could not; it ends.
     Failed(String),
+}
+
+/// A heap that was opened again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reopened {
+    /// Time it took.
+    pub ns: u64,
+    /// Objects found allocated.
+    pub objects: u64,
+    /// Log records applied.
+    pub records: u64,
 }
 
 /// What memory a worker takes.

@@ -59,7 +59,8 @@ impl Field {
         Ok(())
     }
 
-    /// A round of everyone, in the other order every other time.
+    /// A round of everyone, in the other order every other time. Number 0 is not kept: after their neighbours were
+    /// populated contestants are cold.
     pub fn round(
         &mut self,
         number: usize,
@@ -79,7 +80,9 @@ impl Field {
             let Some(worker) = self.workers.get_mut(&who) else { continue };
             let order = Order::Round { measure, ns: time.as_nanos() as u64 };
             let threads = timed(who, worker.order(&order)?)?;
-            self.rounds.entry((who, measure)).or_default().push(ns_per_operation(&threads));
+            if number > 0 {
+                self.rounds.entry((who, measure)).or_default().push(ns_per_operation(&threads));
+            }
         }
         Ok(())
     }
@@ -111,9 +114,9 @@ impl Field {
             }
         }
         for ((who, measure), rounds) in self.rounds {
-            let (key, spread) = (who.key(measure), Spread::of(&rounds));
-            found.figures_of(who).insert(key.into(), spread.median);
-            found.spread_of(who).insert(key.into(), spread);
+            let (key, spread) = (format!("{}_ns", who.figure(measure)), Spread::of(&rounds));
+            found.figures_of(who).insert(key.clone(), spread.median);
+            found.spread_of(who).insert(key, spread);
         }
         for (who, [populated, churned]) in self.memory {
             let resident_per_asked =
@@ -181,22 +184,24 @@ fn enter_counts(
     counted: &Counted,
     figures: &mut BTreeMap<String, f64>,
 ) {
-    let each = |count: u64| count as f64 / counted.operations.max(1) as f64;
-    let name = who.key(measure).trim_end_matches("_ns");
-    let mut enter = |key: String, count: u64| figures.insert(key, each(count));
+    let (name, suffix) = (who.figure(measure), who.suffix());
+    let mut enter = |key: String, count: u64| {
+        figures.insert(key, count as f64 / counted.operations.max(1) as f64)
+    };
     if measure == Measure::Pair(Way::Plain) {
-        enter("lines_flushed_per_alloc".into(), counted.allocating.lines);
-        enter("fences_per_alloc".into(), counted.allocating.fences);
         let freeing = counted.calls.since(counted.allocating);
-        enter("lines_flushed_per_free".into(), freeing.lines);
-        enter("fences_per_free".into(), freeing.fences);
+        for (what, counters) in [("alloc", counted.allocating), ("free", freeing)] {
+            enter(format!("lines_flushed_per_{what}{suffix}"), counters.lines);
+            enter(format!("fences_per_{what}{suffix}"), counters.fences);
+        }
     }
     enter(format!("lines_flushed_per_{name}"), counted.calls.lines);
     enter(format!("fences_per_{name}"), counted.calls.fences);
-    enter(format!("lines_deferred_per_{name}"), counted.deferred.lines);
+    enter(format!("lines_deferred_per_{name}"), counted.deferred_lines);
 }
 
-fn timed(who: Who, answer: Answer) -> Result<Vec<Timed>, HeapBenchError> {
+/// The times in an answer.
+pub fn timed(who: Who, answer: Answer) -> Result<Vec<Timed>, HeapBenchError> {
     match answer {
         Answer::Timed(threads) => Ok(threads),
         other => Err(out_of_turn(who, other)),

@@ -13,8 +13,9 @@ use thiserror::Error;
 use super::churn::{Counted, Limit, Share, Timed};
 use super::contestant::{Contestant, ContestantError, Measure, Way, Who};
 use super::harness::Nobody;
-use super::protocol::{Answer, Memory, Order, Setup};
+use super::protocol::{Answer, Memory, Order, Reopened, Setup};
 use super::sys::malloc::Malloc;
+use super::sys::own::{Capacity, OpenHeap, Persistent};
 use super::sys::pmemobj::Pmemobj;
 
 /// Why a worker ended early.
@@ -44,25 +45,22 @@ pub fn work(orders: impl BufRead, answers: impl Write) -> Result<(), WorkerError
     let mut pipes = Pipes { orders, answers };
     let Some(setup) = pipes.next::<Setup>()? else { return Ok(()) };
     let opened = match setup.who {
-        Who::Harness => return serve(&Nobody, "nobody", &setup, pipes),
-        Who::Glibc | Who::Jemalloc | Who::Mimalloc => {
-            Malloc::open(setup.library.as_deref()).map(|(malloc, name)| {
-                serve(
-                    &malloc,
-                    &name,
-                    &setup,
-                    Pipes { orders: &mut pipes.orders, answers: &mut pipes.answers },
-                )
+        Who::Harness => Ok(serve(&Nobody, "nobody".into(), None, &setup, &mut pipes)),
+        Who::Glibc | Who::Jemalloc | Who::Mimalloc => Malloc::open(setup.library.as_deref())
+            .map(|(malloc, name)| serve(&malloc, name, None, &setup, &mut pipes)),
+        Who::Libpmemobj => {
+            Pmemobj::open(&setup).map(|(pool, name)| serve(&pool, name, None, &setup, &mut pipes))
+        }
+        Who::Perdura | Who::PerduraUndo | Who::PerduraOrdered | Who::PerduraConventional => {
+            Persistent::open(&setup).map(|OpenHeap { contestant, name, reopened }| {
+                serve(&contestant, name, reopened, &setup, &mut pipes)
             })
         }
-        Who::Libpmemobj => Pmemobj::open(&setup).map(|(pool, name)| {
-            serve(
-                &pool,
-                &name,
-                &setup,
-                Pipes { orders: &mut pipes.orders, answers: &mut pipes.answers },
-            )
-        }),
+        Who::PerduraCapacity => {
+            Capacity::open(&setup).map(|OpenHeap { contestant, name, reopened }| {
+                serve(&contestant, name, reopened, &setup, &mut pipes)
+            })
+        }
     };
     opened.unwrap_or_else(|error| pipes.answer(&Answer::Failed(error.to_string())))
 }
@@ -116,9 +114,10 @@ struct Crew {
 
 fn serve<C: Contestant>(
     contestant: &C,
-    allocator: &str,
+    allocator: String,
+    reopened: Option<Reopened>,
     setup: &Setup,
-    mut pipes: Pipes<impl BufRead, impl Write>,
+    pipes: &mut Pipes<impl BufRead, impl Write>,
 ) -> Result<(), WorkerError> {
     let together = Barrier::new(setup.threads);
     std::thread::scope(|scope| {
@@ -142,7 +141,7 @@ fn serve<C: Contestant>(
             Ok(bytes) => bytes,
             Err(error) => return pipes.answer(&Answer::Failed(error.to_string())),
         };
-        pipes.answer(&Answer::Ready { allocator: allocator.to_owned() })?;
+        pipes.answer(&Answer::Ready { allocator, reopened })?;
         while let Some(order) = pipes.next::<Order>()? {
             match crew.carry_out(&order, contestant, before) {
                 Ok(answer) => pipes.answer(&answer)?,

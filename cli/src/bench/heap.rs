@@ -131,6 +131,16 @@ fn show(result: &HeapResult) {
 fn show_threads(found: &OfThreads) {
     show_figures("perdura", &found.figures, &found.spread);
     found.memory.iter().for_each(|(name, memory)| show_memory(name, memory));
+    for recovery in &found.recovery {
+        say(format_args!(
+            "    opened again: {} objects, {} records, in {}: {:.2} million objects a second, {:.2} a thread",
+            recovery.objects,
+            recovery.records,
+            format_duration(Duration::from_nanos(recovery.ns.median as u64)),
+            recovery.objects_per_s / 1e6,
+            recovery.objects_per_s_per_thread / 1e6,
+        ));
+    }
     for (name, rival) in &found.rivals {
         match (&rival.missing, &rival.allocator) {
             (Some(missing), _) => say(format_args!("  {name}: MISSING: {missing}")),
@@ -141,17 +151,22 @@ fn show_threads(found: &OfThreads) {
         }
     }
     for compared in found.ratios.values() {
-        let (side, bound) = match compared.wanted {
-            Wanted::AtLeast(bound) => ("at least", bound),
-            Wanted::AtMost(bound) => ("at most", bound),
-        };
         let pairs = compared.of_pairs.as_ref().map_or(String::new(), |pairs| {
-            format!("; of pairs {:.2} ({:.2} to {:.2})", pairs.ratio, pairs.ci95[0], pairs.ci95[1])
+            format!(" (of pairs {:.2}, {:.2} to {:.2})", pairs.ratio, pairs.ci95[0], pairs.ci95[1])
         });
-        let verdict = if compared.is_met { "met" } else { "NOT met" };
+        let wanted = match compared.wanted {
+            None => String::new(),
+            Some(Wanted::AtLeast(bound)) => format!("; wanted at least {bound}"),
+            Some(Wanted::AtMost(bound)) => format!("; wanted at most {bound}"),
+        };
+        let verdict = match compared.is_met {
+            None => "",
+            Some(true) => ": met",
+            Some(false) => ": NOT met",
+        };
         say(format_args!(
-            "  {}: {:.2}{pairs}; wanted {side} {bound}: {verdict}",
-            compared.about, compared.of_medians,
+            "  {}: {:.2}{pairs}{wanted}{verdict}",
+            compared.about, compared.of_medians
         ));
     }
 }

@@ -3,6 +3,7 @@
 pub mod hook;
 pub mod library;
 pub mod malloc;
+pub mod own;
 pub mod pmemobj;
 
 /// Writes the first `bytes` of an object: `value` in each eight, the rest with its first bytes.
