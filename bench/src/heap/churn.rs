@@ -3,6 +3,7 @@
 //! A share draws objects and sizes from its own seeded stream, the same for every contestant. Nothing in a loop but
 //! the contestant allocates or waits; the clock is read once in `BATCH` operations.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -96,7 +97,7 @@ pub struct Timed {
 }
 
 /// What operations flushed.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Counted {
     /// Operations.
     pub operations: u64,
@@ -106,17 +107,33 @@ pub struct Counted {
     pub calls: Counters,
     /// Put off by them, until what was put off was made durable after the last.
     pub deferred_lines: u64,
+    /// Operations by the lines that each flushed: what is done for many at once is in few of them.
+    pub by_lines: BTreeMap<u64, u64>,
 }
 
 impl Counted {
     /// Of two threads together.
-    pub fn plus(self, other: Self) -> Self {
+    pub fn plus(mut self, other: Self) -> Self {
+        for (lines, operations) in other.by_lines {
+            *self.by_lines.entry(lines).or_default() += operations;
+        }
         Self {
+            by_lines: self.by_lines,
             operations: self.operations + other.operations,
             allocating: self.allocating.plus(other.allocating),
             calls: self.calls.plus(other.calls),
             deferred_lines: self.deferred_lines + other.deferred_lines,
         }
+    }
+
+    /// Lines that half of the operations do not exceed.
+    pub fn lines_median(&self) -> u64 {
+        let mut below = 0;
+        let mut reached = self.by_lines.iter().filter(|(_, operations)| {
+            below += **operations;
+            below * 2 >= self.operations
+        });
+        reached.next().map_or(0, |(lines, _)| *lines)
     }
 }
 
@@ -199,18 +216,21 @@ impl<'c, C: Contestant> Share<'c, C> {
         self.contestant.settle()?;
         let counters = |share: &Self| share.contestant.counters().unwrap_or_default();
         let before = counters(self);
-        let mut allocating = Counters::default();
-        if measure == Measure::Pair(Way::Plain) {
-            for _ in 0..operations {
-                allocating = allocating.plus(self.counted_pair()?);
+        let mut counted = Counted { operations, ..Counted::default() };
+        for _ in 0..operations {
+            let earlier = counters(self);
+            if measure == Measure::Pair(Way::Plain) {
+                counted.allocating = counted.allocating.plus(self.counted_pair()?);
+            } else {
+                self.run(measure, Limit::Operations(1))?;
             }
-        } else {
-            self.run(measure, Limit::Operations(operations))?;
+            let lines = counters(self).since(earlier).lines;
+            *counted.by_lines.entry(lines).or_default() += 1;
         }
-        let calls = counters(self).since(before);
+        counted.calls = counters(self).since(before);
         self.contestant.settle()?;
-        let deferred_lines = counters(self).since(before).deferred_lines;
-        Ok(Counted { operations, allocating, calls, deferred_lines })
+        counted.deferred_lines = counters(self).since(before).deferred_lines;
+        Ok(counted)
     }
 
     fn counted_pair(&mut self) -> Result<Counters, ContestantError> {
@@ -331,6 +351,19 @@ mod tests {
         let objects = &ledger.0.lock().unwrap().1;
         assert_eq!(objects.len(), 100);
         assert_eq!(objects.values().map(|bytes| *bytes as u64).sum::<u64>(), share.asked_bytes());
+    }
+
+    #[test]
+    fn the_median_of_counts_is_that_of_single_operations() {
+        let counted = |by_lines: &[(u64, u64)]| Counted {
+            operations: by_lines.iter().map(|(_, operations)| operations).sum(),
+            by_lines: by_lines.iter().copied().collect(),
+            ..Counted::default()
+        };
+        assert_eq!(counted(&[(1, 999), (1024, 1)]).lines_median(), 1);
+        assert_eq!(counted(&[(1, 1), (2, 1), (9, 3)]).lines_median(), 9);
+        assert_eq!(counted(&[(1, 1)]).plus(counted(&[(1, 1), (3, 3)])).lines_median(), 3);
+        assert_eq!(Counted::default().lines_median(), 0);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Perdura's figures beside its rivals', with what is wanted of them.
 
-use super::result::{Compared, OfThreads, Spread, Wanted};
+use super::result::{Bound, Compared, OfThreads, Spread, Wanted};
 use crate::pairs::Ratio;
 
 /// A comparison: rivals by name and key, of which the fastest counts.
@@ -68,8 +68,24 @@ const COMPARISONS: [Comparison; 8] = [
     },
 ];
 
-/// Enters every ratio of which both sides were measured.
+/// Figures that are wanted by themselves.
+const BOUNDS: [(&str, Wanted); 5] = [
+    ("lines_flushed_per_alloc", Wanted::AtMost(2.0)),
+    // With the share of zeroing the log's next chunk, and without: what a commit itself flushes.
+    ("lines_flushed_per_tx64", Wanted::AtMost(2.0)),
+    ("lines_flushed_per_tx64_median", Wanted::AtMost(2.0)),
+    ("fences_per_tx64", Wanted::AtMost(2.0)),
+    ("recovery_objects_per_s_per_thread", Wanted::AtLeast(2e6)),
+];
+
+/// Enters every ratio of which both sides were measured, and every bound.
 pub fn compare(found: &mut OfThreads) {
+    let bounds = BOUNDS.iter().filter_map(|(key, wanted)| {
+        let figure = *found.figures.get(*key)?;
+        let bound = Bound { found: figure, wanted: *wanted, is_met: wanted.is_met_by(figure) };
+        Some(((*key).to_owned(), bound))
+    });
+    found.bounds = bounds.collect();
     let ratios = COMPARISONS.iter().filter_map(|comparison| {
         let own = found.spread.get(comparison.own)?;
         let spread = |(name, key): &(&'static str, &'static str)| {
@@ -121,7 +137,10 @@ mod tests {
         found.rivals.insert("jemalloc".into(), rival(CAPACITY, &[8.0, 8.0, 8.0]));
         found.rivals.insert("mimalloc".into(), rival(CAPACITY, &[10.0, 10.0, 10.0]));
         found.rivals.insert("libpmemobj".into(), rival(PAIR, &[100.0, 200.0, 300.0]));
+        found.figures.insert("fences_per_tx64".into(), 2.5);
         compare(&mut found);
+        assert!(!found.bounds["fences_per_tx64"].is_met);
+        assert_eq!(found.bounds.len(), 1);
         let of = |name: &str| found.ratios[name].of_medians;
         assert_eq!(of("capacity_pair_by_fastest"), 1.25);
         assert_eq!(found.ratios["capacity_pair_by_fastest"].is_met, Some(false));

@@ -200,7 +200,9 @@ fn of_threads(
         found.recovery.push(recovery::measure(settings, setup)?);
     }
     if let Some(largest) = found.recovery.last() {
-        found.figures.insert("recovery_objects_per_s".into(), largest.objects_per_s);
+        let (all, each) = (largest.objects_per_s, largest.objects_per_s_per_thread);
+        found.figures.insert("recovery_objects_per_s".into(), all);
+        found.figures.insert("recovery_objects_per_s_per_thread".into(), each);
     }
     compare::compare(&mut found);
     Ok(found)

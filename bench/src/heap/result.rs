@@ -63,6 +63,8 @@ pub struct OfThreads {
     pub recovery: Vec<Recovery>,
     /// Perdura beside them.
     pub ratios: BTreeMap<String, Compared>,
+    /// Perdura's figures that are wanted by themselves.
+    pub bounds: BTreeMap<String, Bound>,
 }
 
 /// A rival.
@@ -172,6 +174,17 @@ pub struct Compared {
     pub is_met: Option<bool>,
 }
 
+/// A figure with its bound.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Bound {
+    /// As found.
+    pub found: f64,
+    /// Bound that is wanted, and on which side.
+    pub wanted: Wanted,
+    /// Whether it is kept.
+    pub is_met: bool,
+}
+
 /// A bound.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -183,7 +196,7 @@ pub enum Wanted {
 }
 
 impl Wanted {
-    /// Whether a ratio keeps it.
+    /// Whether a figure keeps it.
     pub fn is_met_by(self, ratio: f64) -> bool {
         match self {
             Self::AtLeast(bound) => ratio >= bound,

@@ -154,21 +154,23 @@ fn show_threads(found: &OfThreads) {
         let pairs = compared.of_pairs.as_ref().map_or(String::new(), |pairs| {
             format!(" (of pairs {:.2}, {:.2} to {:.2})", pairs.ratio, pairs.ci95[0], pairs.ci95[1])
         });
-        let wanted = match compared.wanted {
-            None => String::new(),
-            Some(Wanted::AtLeast(bound)) => format!("; wanted at least {bound}"),
-            Some(Wanted::AtMost(bound)) => format!("; wanted at most {bound}"),
+        let verdict = match (compared.wanted, compared.is_met) {
+            (Some(wanted), Some(is_met)) => verdict(wanted, is_met),
+            _ => String::new(),
         };
-        let verdict = match compared.is_met {
-            None => "",
-            Some(true) => ": met",
-            Some(false) => ": NOT met",
-        };
-        say(format_args!(
-            "  {}: {:.2}{pairs}{wanted}{verdict}",
-            compared.about, compared.of_medians
-        ));
+        say(format_args!("  {}: {:.2}{pairs}{verdict}", compared.about, compared.of_medians));
     }
+    for (name, bound) in &found.bounds {
+        say(format_args!("  {name}: {:.2}{}", bound.found, verdict(bound.wanted, bound.is_met)));
+    }
+}
+
+fn verdict(wanted: Wanted, is_met: bool) -> String {
+    let (side, bound) = match wanted {
+        Wanted::AtLeast(bound) => ("at least", bound),
+        Wanted::AtMost(bound) => ("at most", bound),
+    };
+    format!("; wanted {side} {bound}: {}", if is_met { "met" } else { "NOT met" })
 }
 
 fn show_figures(who: &str, figures: &BTreeMap<String, f64>, spread: &BTreeMap<String, Spread>) {
