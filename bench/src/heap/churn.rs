@@ -12,6 +12,7 @@ use rand_xoshiro::Xoshiro256PlusPlus as Random;
 use serde::{Deserialize, Serialize};
 
 use super::contestant::{Contestant, ContestantError, Counters, Measure, WRITE_BYTES, Way};
+use crate::machine::thread_cpu_ns;
 
 /// Operations between looks at the clock.
 const BATCH: u64 = 128;
@@ -94,6 +95,22 @@ pub struct Timed {
     pub operations: u64,
     /// Time they took.
     pub ns: u64,
+    /// Processor time of the thread meanwhile: less where it waited for a lock, or for its turn.
+    pub cpu_ns: u64,
+}
+
+/// A clock and the thread's own, read together.
+struct Began(Instant, u64);
+
+impl Began {
+    fn now() -> Self {
+        Self(Instant::now(), thread_cpu_ns())
+    }
+
+    fn timed(&self, operations: u64) -> Timed {
+        let ns = self.0.elapsed().as_nanos() as u64;
+        Timed { operations, ns, cpu_ns: thread_cpu_ns() - self.1 }
+    }
 }
 
 /// What operations flushed.
@@ -167,15 +184,14 @@ impl<'c, C: Contestant> Share<'c, C> {
     /// # Errors
     /// The contestant's.
     pub fn populate(&mut self) -> Result<Timed, ContestantError> {
-        let began = Instant::now();
+        let began = Began::now();
         while self.live < self.slots.len() {
             let (_, bytes) = self.draw();
             let place = self.contestant.allocate(bytes)?;
             self.enter(self.live, place, bytes);
             self.live += 1;
         }
-        let ns = began.elapsed().as_nanos() as u64;
-        Ok(Timed { operations: self.live as u64, ns })
+        Ok(began.timed(self.live as u64))
     }
 
     /// Bytes that the live objects were asked for with.
@@ -188,16 +204,16 @@ impl<'c, C: Contestant> Share<'c, C> {
     /// # Errors
     /// The contestant's.
     pub fn run(&mut self, measure: Measure, limit: Limit) -> Result<Timed, ContestantError> {
-        let began = Instant::now();
+        let began = Began::now();
         let mut operations = 0;
         loop {
             let batch = match limit {
                 Limit::Operations(all) => BATCH.min(all - operations),
-                Limit::Time(time) if began.elapsed() < time => BATCH,
+                Limit::Time(time) if began.0.elapsed() < time => BATCH,
                 Limit::Time(_) => 0,
             };
             if batch == 0 {
-                return Ok(Timed { operations, ns: began.elapsed().as_nanos() as u64 });
+                return Ok(began.timed(operations));
             }
             match measure {
                 Measure::Pair(way) => self.pairs(way, batch)?,

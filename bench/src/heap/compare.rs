@@ -1,6 +1,6 @@
 //! Perdura's figures beside its rivals', with what is wanted of them.
 
-use super::result::{Bound, Compared, OfThreads, Spread, Wanted};
+use super::result::{Bound, Compared, OfThreads, Spread, Wanted, median};
 use crate::pairs::Ratio;
 
 /// A comparison: rivals by name and key, of which the fastest counts.
@@ -110,9 +110,12 @@ fn ratio(
         _ => (rival, own, format!("{name}'s {key} / perdura's {own_name}")),
     };
     let of_medians = above.median / below.median;
+    let pairs: Vec<f64> = above.rounds.iter().zip(&below.rounds).map(|(a, b)| a / b).collect();
     Compared {
         about,
         of_medians,
+        of_cpu_medians: above.cpu_median.zip(below.cpu_median).map(|(a, b)| a / b),
+        median_of_pairs: median(&pairs),
         of_pairs: Ratio::of(&above.rounds, &below.rounds),
         wanted,
         is_met: wanted.map(|wanted| wanted.is_met_by(of_medians)),

@@ -104,6 +104,14 @@ pub struct Spread {
     pub mean: f64,
     /// In the order they were measured.
     pub rounds: Vec<f64>,
+    /// The median in processor time, where it was taken: other work on the machine is not in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_median: Option<f64>,
+}
+
+/// Half of them are below.
+pub fn median(rounds: &[f64]) -> f64 {
+    Spread::of(rounds).median
 }
 
 impl Spread {
@@ -129,6 +137,7 @@ impl Spread {
             max: at(1.0),
             mean: rounds.iter().sum::<f64>() / rounds.len().max(1) as f64,
             rounds: rounds.to_vec(),
+            cpu_median: None,
         }
     }
 }
@@ -166,6 +175,10 @@ pub struct Compared {
     pub about: String,
     /// Of the two medians.
     pub of_medians: f64,
+    /// Of the two medians in processor time.
+    pub of_cpu_medians: Option<f64>,
+    /// The median of the rounds' ratios.
+    pub median_of_pairs: f64,
     /// Of the rounds in pairs.
     pub of_pairs: Option<Ratio>,
     /// Bound that is wanted, if one is, and on which side.

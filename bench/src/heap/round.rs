@@ -7,7 +7,7 @@ use super::churn::{Counted, Timed};
 use super::contestant::{Measure, Way, Who};
 use super::process::Worker;
 use super::protocol::{Answer, Memory, Order, Setup};
-use super::result::{MemoryFigures, OfThreads, Rival, Spread};
+use super::result::{MemoryFigures, OfThreads, Rival, Spread, median};
 use super::{HeapBenchError, HeapSettings, library};
 
 /// In this order within a round: whoever is compared follows each other.
@@ -26,7 +26,7 @@ const MEASURES: [Measure; 7] = [
 pub struct Field {
     workers: BTreeMap<Who, Worker>,
     missing: BTreeMap<Who, String>,
-    rounds: BTreeMap<(Who, Measure), Vec<f64>>,
+    rounds: BTreeMap<(Who, Measure), (Vec<f64>, Vec<f64>)>,
     memory: BTreeMap<Who, [Memory; 2]>,
 }
 
@@ -81,7 +81,9 @@ impl Field {
             let order = Order::Round { measure, ns: time.as_nanos() as u64 };
             let threads = timed(who, worker.order(&order)?)?;
             if number > 0 {
-                self.rounds.entry((who, measure)).or_default().push(ns_per_operation(&threads));
+                let (wall, cpu) = self.rounds.entry((who, measure)).or_default();
+                wall.push(ns_per_operation(&threads, |timed| timed.ns));
+                cpu.push(ns_per_operation(&threads, |timed| timed.cpu_ns));
             }
         }
         Ok(())
@@ -113,8 +115,9 @@ impl Field {
                 rival.allocator = Some(worker.allocator.clone());
             }
         }
-        for ((who, measure), rounds) in self.rounds {
-            let (key, spread) = (format!("{}_ns", who.figure(measure)), Spread::of(&rounds));
+        for ((who, measure), (wall, cpu)) in self.rounds {
+            let key = format!("{}_ns", who.figure(measure));
+            let spread = Spread { cpu_median: Some(median(&cpu)), ..Spread::of(&wall) };
             found.figures_of(who).insert(key.clone(), spread.median);
             found.spread_of(who).insert(key, spread);
         }
@@ -214,8 +217,8 @@ fn out_of_turn(who: Who, answer: Answer) -> HeapBenchError {
 }
 
 /// A thread's time by its operations, over all threads.
-fn ns_per_operation(threads: &[Timed]) -> f64 {
-    let ns: u64 = threads.iter().map(|timed| timed.ns).sum();
+fn ns_per_operation(threads: &[Timed], ns: impl Fn(&Timed) -> u64) -> f64 {
+    let ns: u64 = threads.iter().map(ns).sum();
     let operations: u64 = threads.iter().map(|timed| timed.operations).sum();
     ns as f64 / operations.max(1) as f64
 }
@@ -226,7 +229,9 @@ mod tests {
 
     #[test]
     fn a_threads_time_is_divided_by_its_own_operations() {
-        let threads = [Timed { operations: 10, ns: 1000 }, Timed { operations: 30, ns: 1000 }];
-        assert_eq!(ns_per_operation(&threads), 50.0);
+        let timed = |operations| Timed { operations, ns: 1000, cpu_ns: 800 };
+        let threads = [timed(10), timed(30)];
+        assert_eq!(ns_per_operation(&threads, |timed| timed.ns), 50.0);
+        assert_eq!(ns_per_operation(&threads, |timed| timed.cpu_ns), 40.0);
     }
 }

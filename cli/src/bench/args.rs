@@ -97,10 +97,10 @@ pub struct HeapArgs {
     /// Numbers of threads, one after the other [default: 1,2].
     #[arg(long, value_name = "N,...")]
     pub threads: Option<String>,
-    /// Rounds of each contestant, in turn with the others; medians are shown [default: 9].
+    /// Rounds of each contestant, in turn with the others; medians are shown [default: 25].
     #[arg(long, value_name = "N")]
     pub rounds: Option<u64>,
-    /// Time of a round [default: 500ms].
+    /// Time of a round [default: 100ms].
     #[arg(long, value_name = "TIME")]
     pub round: Option<String>,
     /// Objects replaced by each contestant before the first round [default: as many as there are].

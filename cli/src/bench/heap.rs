@@ -21,8 +21,8 @@ use crate::settings;
 
 const OBJECTS: u64 = 1_000_000;
 const SIZES: &str = "16-1024";
-const ROUNDS: u64 = 9;
-const ROUND: Duration = Duration::from_millis(500);
+const ROUNDS: u64 = 25;
+const ROUND: Duration = Duration::from_millis(100);
 const DIR: &str = "/dev/shm";
 /// A size lies in 16 bits of the table of live objects.
 const SIZE_MAX: u16 = u16::MAX;
@@ -151,14 +151,16 @@ fn show_threads(found: &OfThreads) {
         }
     }
     for compared in found.ratios.values() {
-        let pairs = compared.of_pairs.as_ref().map_or(String::new(), |pairs| {
-            format!(" (of pairs {:.2}, {:.2} to {:.2})", pairs.ratio, pairs.ci95[0], pairs.ci95[1])
-        });
+        let cpu = compared.of_cpu_medians.unwrap_or(f64::NAN);
+        let [low, high] = compared.of_pairs.as_ref().map_or([f64::NAN; 2], |pairs| pairs.ci95);
         let verdict = match (compared.wanted, compared.is_met) {
             (Some(wanted), Some(is_met)) => verdict(wanted, is_met),
             _ => String::new(),
         };
-        say(format_args!("  {}: {:.2}{pairs}{verdict}", compared.about, compared.of_medians));
+        say(format_args!(
+            "  {}: {:.2} (processor time {cpu:.2}; of pairs {:.2}, {low:.2} to {high:.2}){verdict}",
+            compared.about, compared.of_medians, compared.median_of_pairs,
+        ));
     }
     for (name, bound) in &found.bounds {
         say(format_args!("  {name}: {:.2}{}", bound.found, verdict(bound.wanted, bound.is_met)));
