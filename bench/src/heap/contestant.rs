@@ -79,12 +79,14 @@ pub trait Contestant: Sync {
 /// Lines handed to flush instructions and fences that waited for them, since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counters {
-    /// Lines of 64 B, without those put off.
+    /// Lines of 64 B, without those put off and those prepared.
     pub lines: u64,
     /// Fences.
     pub fences: u64,
     /// Lines that were put off by the operation that changed them.
     pub deferred_lines: u64,
+    /// Lines of a log that were zeroed before it was used.
+    pub prepared_lines: u64,
 }
 
 impl Counters {
@@ -94,6 +96,7 @@ impl Counters {
             lines: self.lines - earlier.lines,
             fences: self.fences - earlier.fences,
             deferred_lines: self.deferred_lines - earlier.deferred_lines,
+            prepared_lines: self.prepared_lines - earlier.prepared_lines,
         }
     }
 
@@ -103,6 +106,7 @@ impl Counters {
             lines: self.lines + other.lines,
             fences: self.fences + other.fences,
             deferred_lines: self.deferred_lines + other.deferred_lines,
+            prepared_lines: self.prepared_lines + other.prepared_lines,
         }
     }
 }

@@ -201,6 +201,7 @@ fn enter_counts(
     enter(format!("lines_flushed_per_{name}"), counted.calls.lines);
     enter(format!("fences_per_{name}"), counted.calls.fences);
     enter(format!("lines_deferred_per_{name}"), counted.deferred_lines);
+    enter(format!("lines_prepared_per_{name}"), counted.calls.prepared_lines);
     figures.insert(format!("lines_flushed_per_{name}_median"), counted.lines_median() as f64);
 }
 

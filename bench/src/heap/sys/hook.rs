@@ -19,7 +19,8 @@ static FENCES: AtomicU64 = AtomicU64::new(0);
 
 /// Counted so far.
 pub fn counters() -> Counters {
-    Counters { lines: LINES.load(Relaxed), fences: FENCES.load(Relaxed), deferred_lines: 0 }
+    let (lines, fences) = (LINES.load(Relaxed), FENCES.load(Relaxed));
+    Counters { lines, fences, ..Counters::default() }
 }
 
 /// A function to be counted: its name, its stand-in, and where the original is.

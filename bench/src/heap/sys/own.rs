@@ -159,11 +159,13 @@ impl Contestant for Persistent {
 
     fn counters(&self) -> Option<Counters> {
         let count = self.count.as_ref()?;
-        let deferred_lines = self.heap.stats().deferred_lines;
+        let stats = self.heap.stats();
+        let (deferred_lines, prepared_lines) = (stats.deferred_lines, stats.prepared_lines);
         Some(Counters {
-            lines: count.lines.load(Relaxed).saturating_sub(deferred_lines),
+            lines: count.lines.load(Relaxed).saturating_sub(deferred_lines + prepared_lines),
             fences: count.fences.load(Relaxed),
             deferred_lines,
+            prepared_lines,
         })
     }
 
@@ -233,7 +235,7 @@ fn open(
     config.threads = setup.threads;
     match setup.who {
         Who::PerduraConventional => config.bookkeeping = Bookkeeping::Conventional,
-        Who::PerduraUndo => config.logging = Some(Logging::Undo),
+        Who::PerduraUndo => config.logging = Logging::Undo,
         _ => {}
     }
     let began = Instant::now();
