@@ -13,7 +13,7 @@ const HEAP_BYTES: u64 = 1 << 20;
 static IMAGES: LazyLock<[Vec<u8>; 2]> = LazyLock::new(|| {
     [Logging::Redo, Logging::Undo].map(|logging| {
         let mut config = Config::default();
-        config.logging = Some(logging);
+        config.logging = logging;
         let memory = Memory::anonymous(HEAP_BYTES, Durability::Flushed).unwrap();
         let heap = Heap::open(memory, config).unwrap();
         for round in 0..30u64 {

@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mib = words.next().transpose()?.unwrap_or(256);
     let writes = words.next().transpose()?.unwrap_or(8_000);
     let dir = tempfile::tempdir_in("/dev/shm")?;
-    let memory = Memory::file(&dir.path().join("heap"), mib * 5 << 20, Durability::Flushed)?;
+    let memory = Memory::file(&dir.path().join("heap"), (mib * 5) << 20, Durability::Flushed)?;
     println!(
         "{} MiB of memory, {writes} pages written between checkpoints; {}",
         mib,

@@ -7,6 +7,7 @@ use crate::engine::classes::UNIT_BYTES;
 use crate::error::HeapError;
 use crate::heap::{Heap, not_freed, refusal};
 use crate::object::check_request;
+use crate::sys::prefetch_for_write;
 
 impl Heap {
     /// Takes capacity memory of `bytes`; its contents are arbitrary. It is gone after a restart.
@@ -43,10 +44,11 @@ impl Heap {
     pub fn cap_free(&self, memory: NonNull<u8>) -> Result<(), HeapError> {
         let offset = self.cap_offset(memory)?;
         self.with_local(Kind::Capacity, |local| {
-            let found = self.core.engine.unuse(Kind::Capacity, offset);
-            let found = found.map_err(|error| not_freed(error, offset, Kind::Capacity))?;
-            self.core.engine.give(&local.cache, offset, found, || {});
-            Ok(())
+            // It is likely to be taken again soon, and filled.
+            prefetch_for_write(memory.as_ptr());
+            let freed =
+                self.core.engine.free(&local.cache, Kind::Capacity, offset, || Ok(()), || {});
+            freed.unwrap_or_else(|error| Err(not_freed(error, offset, Kind::Capacity)))
         })
     }
 

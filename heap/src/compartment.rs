@@ -64,7 +64,7 @@ impl Heap {
         let (start, spans) = (offset.get() / SPAN_BYTES, compartment.len_bytes / SPAN_BYTES);
         if compartment.kind == Kind::Persistent {
             // No transaction's write to it may be put in place over what comes after it.
-            self.core.logs.all().iter().for_each(|logger| logger.retire(&self.core));
+            self.retire();
             let word = self.core.layout.table_word(start);
             self.core.memory.persist_word(word, SpanWord::Free.encode());
         }

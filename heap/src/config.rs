@@ -25,9 +25,10 @@ impl Bookkeeping {
 }
 
 /// How transactions are logged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Logging {
     /// New values go to the log; memory changes after the commit.
+    #[default]
     Redo,
     /// Old values go to the log; memory changes at once.
     Undo,
@@ -51,9 +52,8 @@ pub enum Records {
 pub struct Config {
     /// How it is known what is allocated.
     pub bookkeeping: Bookkeeping,
-    /// How transactions are logged; `None`: redo where stores must be flushed, undo where they are only ordered (as
-    /// measured, docs/measuring.md).
-    pub logging: Option<Logging>,
+    /// How transactions are logged. Redo is faster, whether stores must be flushed or not (docs/measuring.md).
+    pub logging: Logging,
     /// What kinds of records transactions write.
     pub records: Records,
     /// Bytes of a contiguity bucket: a multiple of 64 KiB. `None`: 2 MiB, less in small heaps.
@@ -91,7 +91,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             bookkeeping: Bookkeeping::default(),
-            logging: None,
+            logging: Logging::default(),
             records: Records::default(),
             bucket_bytes: None,
             contiguous: true,

@@ -58,6 +58,7 @@ pub(crate) fn enter_bits(core: &Core, folded: &Folded, runs: &[(u64, SpanWord)])
             _ => 1,
         };
         for span in *start..start + spans {
+            folded.touch(span as usize);
             let bits = core.layout.conventional_at(span) + AT_BITS;
             for index in 0..SHADOW_WORDS {
                 let value = core.memory.load(bits + index as u64 * 8);

@@ -81,7 +81,7 @@ impl Backing for Spans {
     }
 
     fn leave_bucket(&self, offset: u64, len: u64) {
-        self.memory.empty(offset, len);
+        self.memory.leave_bucket(offset, len);
     }
 
     fn enter_run(&self, kind: Kind, start: u64, run: Run) {
@@ -124,6 +124,6 @@ pub(crate) struct Local {
     pub cache: ThreadCache,
     pub logger: std::cell::OnceCell<Arc<Logger>>,
     /// Buffers of transactions, kept for their capacity.
-    pub writes: std::cell::Cell<Option<Box<Writes>>>,
+    pub writes: std::cell::RefCell<Writes>,
     pub in_tx: std::cell::Cell<bool>,
 }

@@ -15,7 +15,7 @@ use crate::log::fold::{Fold, fold, fold_if_due};
 use crate::log::logger::Logger;
 use crate::log::recover::{Recovered, recover};
 use crate::log::{Logs, Written};
-use crate::memory::{Durability, Memory};
+use crate::memory::Memory;
 use crate::ptr::Offset;
 use crate::sys::threads;
 
@@ -61,6 +61,8 @@ pub struct HeapStats {
     pub changed_bytes: u64,
     /// Home lines written back after the commits that changed them.
     pub deferred_lines: u64,
+    /// Lines of the logs zeroed before they were used, and of their heads.
+    pub prepared_lines: u64,
     /// Folds of the log.
     pub folds: u64,
 }
@@ -128,7 +130,8 @@ impl Heap {
         core.memory.fence();
         for range in core.engine.unowned() {
             // What capacity memory held is gone, on media as well.
-            core.memory.empty(range.start * SPAN_BYTES, (range.end - range.start) * SPAN_BYTES);
+            core.memory
+                .leave_bucket(range.start * SPAN_BYTES, (range.end - range.start) * SPAN_BYTES);
         }
         threads::enter(core.id, Arc::downgrade(&core));
         Ok(Self { core, opened })
@@ -166,13 +169,24 @@ impl Heap {
     /// Makes a range durable that was changed by plain stores, or through a pointer of [`Heap::pointer`]. What
     /// transactions changed before will not be put in place over it.
     pub fn persist(&self, offset: Offset, len_bytes: u64) {
-        if self.core.memory.durability() == Durability::Flushed {
-            for logger in self.core.logs.all() {
-                logger.retire(&self.core);
-            }
-        }
+        self.retire();
         self.core.memory.flush(offset.get(), len_bytes);
         self.fence();
+    }
+
+    /// Sees to it that no recovery puts a transaction that has committed in place again.
+    pub(crate) fn retire(&self) {
+        let core = &*self.core;
+        if core.logs.unretired.load(Acquire) == 0 {
+            return;
+        }
+        // This thread's log first: most often no other has anything.
+        let mine = threads::with(core.id, |local| {
+            local.logger.get().map(|logger| logger.own().retire(core)).is_some()
+        });
+        if mine != Ok(true) || core.logs.unretired.load(Acquire) > 0 {
+            core.logs.all().iter().for_each(|logger| logger.visit().retire(core));
+        }
     }
 
     /// Makes durable what this thread has recorded and written back: its frees, in particular.
@@ -204,11 +218,12 @@ impl Heap {
         let (free, owned) = self.core.engine.count_spans();
         let mut written = Written::default();
         for logger in self.core.logs.all() {
-            let some = logger.lock().written;
+            let some = logger.visit().written;
             written.word_log_bytes += some.word_log_bytes;
             written.object_log_bytes += some.object_log_bytes;
             written.changed_bytes += some.changed_bytes;
             written.deferred_lines += some.deferred_lines;
+            written.prepared_lines += some.prepared_lines;
         }
         HeapStats {
             len_bytes: self.core.layout.spans * SPAN_BYTES,
@@ -219,6 +234,7 @@ impl Heap {
             object_log_bytes: written.object_log_bytes,
             changed_bytes: written.changed_bytes,
             deferred_lines: written.deferred_lines,
+            prepared_lines: written.prepared_lines,
             folds: self.core.logs.folds.load(Relaxed),
         }
     }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
-use perdura_region::Region;
+use perdura_region::{BLOCK_BYTES, Region};
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use rustix::io::Errno;
 
@@ -357,6 +357,33 @@ impl Memory {
         false
     }
 
+    /// Fills whole lines of a log, which nobody reads soon: past the caches where they must be durable, which costs a
+    /// sixth of writing them back. The last line is filled up with zeros. Durable after [`Memory::fence`].
+    pub(crate) fn write_lines(&self, offset: u64, bytes: &[u8]) {
+        const LINE: usize = LINE_BYTES as usize;
+        assert!(offset.is_multiple_of(LINE_BYTES), "lines at {offset}");
+        let (whole, rest) = bytes.split_at(bytes.len() - bytes.len() % LINE);
+        self.write_whole_lines(offset, whole);
+        if !rest.is_empty() {
+            let mut last = [0; LINE];
+            last[..rest.len()].copy_from_slice(rest);
+            self.write_whole_lines(offset + whole.len() as u64, &last);
+        }
+    }
+
+    fn write_whole_lines(&self, offset: u64, bytes: &[u8]) {
+        let to = self.at(offset, bytes.len() as u64);
+        // SAFETY: inside the mapping, lines are aligned and whole, and only this thread writes its log.
+        if self.flush.is_some() && unsafe { stream(to, bytes) } {
+            if let Some(tap) = &self.tap {
+                tap.stream(offset, bytes);
+            }
+        } else {
+            self.write(offset, bytes);
+            self.flush(offset, bytes.len() as u64);
+        }
+    }
+
     /// Copies bytes out.
     #[inline]
     pub(crate) fn read(&self, offset: u64, out: &mut [u8]) {
@@ -420,18 +447,21 @@ impl Memory {
         self.fence();
     }
 
-    /// Gives a range that now serves `kind` its pages, all zeros, one behind the other where the kernel can:
-    /// contiguity is what a bucket is for (pMem, "Contiguity-Bucket-based Page Allocator").
+    /// Gives a range that now serves `kind` its pages, one behind the other where the kernel can: contiguity is what a
+    /// bucket is for (pMem, "Contiguity-Bucket-based Page Allocator"). What capacity memory held is gone.
     pub(crate) fn enter_bucket(
         &self,
-        _kind: Kind,
+        kind: Kind,
         offset: u64,
         len: u64,
         contiguous: bool,
         _numa_node: Option<u32>,
     ) -> Result<(), Errno> {
+        let mapping = match &self.source {
+            Source::Mapped { mapping, .. } => mapping,
+            Source::Region(region) => return set_kind(region, kind, offset, len),
+        };
         self.empty(offset, len);
-        let Source::Mapped { mapping, .. } = &self.source else { return Ok(()) };
         let whole = offset.is_multiple_of(HUGE_PAGE_BYTES as u64)
             && len.is_multiple_of(HUGE_PAGE_BYTES as u64);
         if contiguous {
@@ -445,17 +475,43 @@ impl Memory {
         Ok(())
     }
 
-    /// Takes the pages of a range that serves nobody: it reads as zeros then.
-    pub(crate) fn empty(&self, offset: u64, len: u64) {
-        let Source::Mapped { mapping, .. } = &self.source else { return };
-        // SAFETY: nobody relies on bytes that serve nobody.
-        let emptied = unsafe { mapping.advise(offset, len as usize, Advice::Empty) };
-        if emptied.is_err() {
-            // A file system that cannot punch holes; what capacity memory held must not be seen again.
-            // SAFETY: inside the mapping (`at` checks), and nobody uses it.
-            unsafe { std::ptr::write_bytes(self.at(offset, len), 0, len as usize) };
+    /// Takes the pages of a range that serves nobody any more. What capacity memory held there is gone.
+    pub(crate) fn leave_bucket(&self, offset: u64, len: u64) {
+        match &self.source {
+            Source::Mapped { .. } => self.empty(offset, len),
+            Source::Region(region) => {
+                if let Err(errno) = set_kind(region, Kind::Persistent, offset, len) {
+                    // It stays capacity memory, which costs nothing, and is asked again when it is used.
+                    tracing::warn!(offset, len, %errno, "a free bucket did not become persistent");
+                }
+            }
         }
     }
+
+    /// Makes a range that nobody uses read as zeros, by giving its pages back where that is possible.
+    pub(crate) fn empty(&self, offset: u64, len: u64) {
+        if let Source::Mapped { mapping, .. } = &self.source {
+            // SAFETY: nobody relies on bytes that serve nobody.
+            if unsafe { mapping.advise(offset, len as usize, Advice::Empty) }.is_ok() {
+                return;
+            }
+            // A file system that cannot punch holes.
+        }
+        // SAFETY: inside the memory (`at` checks), and nobody uses it.
+        unsafe { std::ptr::write_bytes(self.at(offset, len), 0, len as usize) };
+    }
+}
+
+/// A heap's spans are a region's blocks.
+fn set_kind(region: &Region, kind: Kind, offset: u64, len: u64) -> Result<(), Errno> {
+    let kind = match kind {
+        Kind::Persistent => perdura_region::Kind::Persistent,
+        Kind::Capacity => perdura_region::Kind::Capacity,
+    };
+    region.set_kind(offset / BLOCK_BYTES..(offset + len) / BLOCK_BYTES, kind).map_err(|error| {
+        tracing::error!(%error, "the region did not change the kind of memory");
+        Errno::IO
+    })
 }
 
 #[cold]

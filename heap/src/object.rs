@@ -7,6 +7,7 @@ use crate::engine::{Found, Kind, NoMemory};
 use crate::error::HeapError;
 use crate::heap::{Heap, check_size, not_freed, refusal};
 use crate::ptr::Offset;
+use crate::sys::prefetch_for_write;
 
 /// Largest alignment of an object.
 pub const ALIGN_MAX: u64 = 1 << 30;
@@ -63,16 +64,14 @@ impl Heap {
         self.with_local(Kind::Persistent, |local| {
             let logger = self.logger(local)?;
             let core = &*self.core;
-            let found = core
-                .engine
-                .unuse(Kind::Persistent, offset)
-                .map_err(|error| not_freed(error, offset, Kind::Persistent))?;
-            if let Err(error) = core.record_free(logger, offset) {
-                core.engine.reuse(offset, found);
-                return Err(refusal(error, Kind::Persistent));
+            // It is likely to be taken again soon, and filled.
+            prefetch_for_write(core.memory.base().wrapping_add(offset as usize));
+            let record = || core.record_free(logger, offset);
+            let drain = || logger.drain(core);
+            match core.engine.free(&local.cache, Kind::Persistent, offset, record, drain) {
+                Ok(freed) => freed.map_err(|error| refusal(error, Kind::Persistent)),
+                Err(error) => Err(not_freed(error, offset, Kind::Persistent)),
             }
-            core.engine.give(&local.cache, offset, found, || logger.drain(core));
-            Ok(())
         })?;
         self.fold_if_due()
     }

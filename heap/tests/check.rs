@@ -23,7 +23,7 @@ fn sample(logging: Logging, bookkeeping: Bookkeeping) -> Vec<u8> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("heap");
     let mut config = Config::default();
-    config.logging = Some(logging);
+    config.logging = logging;
     config.bookkeeping = bookkeeping;
     let memory = Memory::file(&path, 4 * MIB as u64, Durability::Flushed).unwrap();
     let heap = Heap::open(memory, config).unwrap();
@@ -306,7 +306,7 @@ fn an_open_heap_agrees_with_its_log_and_a_file_in_use_is_refused() {
         let place = Place::new();
         let path = place.with(&sample(logging, bookkeeping));
         let mut config = Config::default();
-        (config.logging, config.bookkeeping) = (Some(logging), bookkeeping);
+        (config.logging, config.bookkeeping) = (logging, bookkeeping);
         let heap = open(&path, &config).unwrap();
         let mut random = Random::seed_from_u64(4);
         let mut held = Vec::new();
@@ -378,7 +378,7 @@ fn what_is_left_in_a_chunk_that_was_being_cleared_is_neither_undone_nor_damage()
     let place = Place::new();
     let path = place.dir.path().join("heap");
     let mut config = Config::default();
-    config.logging = Some(Logging::Undo);
+    config.logging = Logging::Undo;
     let memory = Memory::file(&path, 4 * MIB as u64, Durability::Flushed).unwrap();
     let heap = Heap::open(memory, config.clone()).unwrap();
     let object = heap.persist_alloc_named(64, "it").unwrap();

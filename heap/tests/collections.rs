@@ -31,7 +31,7 @@ impl From<HeapError> for Stop {
 
 fn open(path: &Path, logging: Logging) -> Heap {
     let mut config = Config::default();
-    config.logging = Some(logging);
+    config.logging = logging;
     Heap::open(Memory::file(path, 32 << 20, Durability::Flushed).unwrap(), config).unwrap()
 }
 

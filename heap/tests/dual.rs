@@ -26,7 +26,7 @@ fn configs() -> Vec<(Durability, Config)> {
             for records in [Records::Hybrid, Records::Words, Records::Objects] {
                 for bookkeeping in [Bookkeeping::Logged, Bookkeeping::Conventional] {
                     let mut config = Config::default();
-                    config.logging = Some(logging);
+                    config.logging = logging;
                     config.records = records;
                     config.bookkeeping = bookkeeping;
                     all.push((durability, config));
@@ -395,7 +395,7 @@ fn capacity_memory_is_a_plain_heap() {
 fn a_panic_inside_a_transaction_leaves_nothing() {
     for logging in [Logging::Redo, Logging::Undo] {
         let mut config = Config::default();
-        config.logging = Some(logging);
+        config.logging = logging;
         let memory = Memory::anonymous(16 * MIB, Durability::Flushed).unwrap();
         let heap = Heap::open(memory, config).unwrap();
         let object = heap.persist_alloc_named(64, "mine").unwrap();

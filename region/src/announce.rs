@@ -15,6 +15,7 @@ use crate::core::{Core, unit_shift};
 use crate::error::RegionError;
 use crate::geometry::{BLOCK_BYTES, WORD_GRAINS};
 use crate::heat::Heat;
+use crate::kinds::Kind;
 use crate::lanes::{LaneId, LaneState};
 use crate::planted::Planted;
 use crate::sys::prefetch;
@@ -139,7 +140,8 @@ impl<'r> LaneGuard<'r> {
     /// As [`LaneGuard::store`], for a word announced under this same hold: it cannot fail.
     pub fn store_announced(&mut self, offset: u64, value: u64) {
         let is_trapped = self.core.tracking.pages().is_some();
-        assert!(is_trapped || self.is_dirty(offset, 8), "the word at {offset} is not announced");
+        let is_free = is_trapped || self.is_dirty(offset, 8) || self.is_capacity(offset);
+        assert!(is_free, "the word at {offset} is not announced");
         self.own(offset, 8);
         self.core.map.words(offset, 1)[0].store(value, Release);
     }
@@ -207,6 +209,9 @@ impl<'r> LaneGuard<'r> {
         let dirty = bits.load(Relaxed);
         let new = mask & !dirty;
         if new != 0 {
+            if core.is_capacity_word(word) {
+                return Ok(());
+            }
             let cost_bytes = u64::from(new.count_ones()) << core.ledger.geometry().grain_shift;
             if core.planted == Planted::OpenBeforeAccounting && word % 7 == 3 {
                 return Ok(());
@@ -329,6 +334,10 @@ impl<'r> LaneGuard<'r> {
         walked.is_err()
     }
 
+    fn is_capacity(&self, offset: u64) -> bool {
+        self.core.ledger.kind(offset / BLOCK_BYTES) == Kind::Capacity
+    }
+
     #[inline]
     fn own(&self, offset: u64, len: u64) {
         LaneMemory { core: self.core, lane: self.lane }.own(offset, len);
@@ -432,7 +441,7 @@ pub(crate) fn mask(from: u64, len: u64) -> u64 {
 
 /// Calls `f` with each bitmap word of the grains `from..to`, and their bits in it, until it fails.
 #[inline]
-fn for_words<E>(
+pub(crate) fn for_words<E>(
     from: u64,
     to: u64,
     mut f: impl FnMut(usize, u64) -> Result<(), E>,

@@ -35,6 +35,20 @@ const CAPTURE_BUFFERS: usize = 3;
 // Beside them and the one being filled the device can have a full queue, which shows its rate.
 const _: () = assert!(CAPTURE_BUFFERS + 1 + QUEUE_DEPTH <= BUFFERS as usize);
 
+/// Where the bytes of an extent come from.
+#[derive(Clone, Copy)]
+pub(crate) enum Source<'m> {
+    Memory(&'m Mapping),
+    /// Of a block that is emptied, or holds what the image must never have.
+    Zeros,
+}
+
+impl<'m> From<&'m Mapping> for Source<'m> {
+    fn from(map: &'m Mapping) -> Self {
+        Self::Memory(map)
+    }
+}
+
 /// Why nothing could be appended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
@@ -194,17 +208,17 @@ impl Appender {
         self.current.map(|(segment, _)| segment)
     }
 
-    /// Appends the run's grains from memory, and their newest copies are at home there from now on; the caller
+    /// Appends the run's grains, and their newest copies are at home there from now on; the caller
     /// excludes their writers. Returns how many fit the frame that is open (at least one). `charged`: their
     /// bytes go on counting until durable.
-    pub fn append(
+    pub fn append<'m>(
         &mut self,
         ledger: &Ledger,
-        map: &Mapping,
+        source: impl Into<Source<'m>>,
         run: Extent,
         charged: bool,
     ) -> Result<u64, Refusal> {
-        let (len, segment) = self.put(ledger, map, run)?;
+        let (len, segment) = self.put(ledger, source, run)?;
         if charged && let Some(open) = &self.open {
             let bytes = len * ledger.geometry().grain_bytes();
             add_exclusively(ledger.buffer(open.buffer).charged_bytes(), bytes);
@@ -218,12 +232,13 @@ impl Appender {
 
     /// Copies as many of the run's grains as fit to the open frame. Returns their number (at least one) and
     /// the segment they will lie in; where they are at home stays the caller's business.
-    pub fn put(
+    pub fn put<'m>(
         &mut self,
         ledger: &Ledger,
-        map: &Mapping,
+        source: impl Into<Source<'m>>,
         run: Extent,
     ) -> Result<(u64, u32), Refusal> {
+        let source = source.into();
         let grain_bytes = ledger.geometry().grain_bytes() as usize;
         let mut open = match self.open {
             Some(open) => open,
@@ -237,7 +252,7 @@ impl Appender {
         if room == 0 {
             self.open = Some(open);
             self.close_frame(ledger, 0);
-            return self.put(ledger, map, run);
+            return self.put(ledger, source, run);
         }
         let len = run.len.min(room as u64);
         let bytes = len as usize * grain_bytes;
@@ -245,10 +260,13 @@ impl Appender {
         // SAFETY: the appender's lock is held (`&mut self`), so the buffer is ours; the source is excluded
         // from writers by the caller.
         unsafe {
-            let source = map.bytes(run.grain * grain_bytes as u64, bytes);
-            buffer
-                .bytes_mut((FRAME_HEADER_BYTES + open.payload) as u64, bytes)
-                .copy_from_slice(source);
+            let room = buffer.bytes_mut((FRAME_HEADER_BYTES + open.payload) as u64, bytes);
+            match source {
+                Source::Memory(map) => {
+                    room.copy_from_slice(map.bytes(run.grain * grain_bytes as u64, bytes));
+                }
+                Source::Zeros => room.fill(0),
+            }
         }
         open.last = if merges {
             Extent { grain: open.last.grain, len: open.last.len + len }
@@ -445,12 +463,24 @@ impl Core {
         word: usize,
         bits: u64,
     ) -> (u64, Option<Refusal>) {
+        self.append_bits_of((&self.map).into(), appender, parity, word, bits)
+    }
+
+    /// As [`Core::append_bits`], from elsewhere.
+    pub fn append_bits_of(
+        &self,
+        source: Source<'_>,
+        appender: &mut Appender,
+        parity: u64,
+        word: usize,
+        bits: u64,
+    ) -> (u64, Option<Refusal>) {
         let bitmap = self.ledger.dirty_word(parity, word);
         let spare_before = appender.spare_segments();
         let mut done = 0;
         for mut run in runs(word, bits) {
             while run.len > 0 {
-                match appender.append(&self.ledger, &self.map, run, true) {
+                match appender.append(&self.ledger, source, run, true) {
                     Ok(len) => {
                         let bits = crate::announce::mask(run.grain % WORD_GRAINS, len);
                         match self.tracking {

@@ -8,7 +8,9 @@ use perdura_media::Device;
 use crate::error::{OpenError, RegionError};
 use crate::flush::{FlushOptions, FlushReport, flush_all};
 use crate::format::Layout;
+use crate::kinds::empty_capacity;
 use crate::ledger::Ledger;
+use crate::planted::Planted;
 use crate::sys::{Mapping, SharedMemory};
 
 /// The three things any holder needs to flush: memory, ledger, image.
@@ -66,6 +68,17 @@ impl Attachment {
 /// A descriptor that another process handed over.
 pub(crate) fn adopt(what: &'static str, fd: OwnedFd) -> Result<SharedMemory, OpenError> {
     SharedMemory::from_fd(fd).map_err(|source| OpenError::Memory { what, len_bytes: 0, source })
+}
+
+/// The memory that a region left, for a new one: what was capacity is emptied before anybody can read it.
+pub(crate) fn take_over(
+    ledger: &Ledger,
+    memory: OwnedFd,
+    planted: Planted,
+) -> Result<SharedMemory, OpenError> {
+    let memory = adopt("region", memory)?;
+    empty_capacity(ledger, &memory, planted)?;
+    Ok(memory)
 }
 
 pub(crate) fn map_region(memory: &SharedMemory) -> Result<Mapping, OpenError> {

@@ -74,7 +74,12 @@ impl Cleaner {
         Ok(dirtied)
     }
 
-    fn finish_closing_epoch(&mut self, core: &Core, flags: u16) -> Result<(), RegionError> {
+    /// Writes all that the closing epoch still owes.
+    pub(crate) fn finish_closing_epoch(
+        &mut self,
+        core: &Core,
+        flags: u16,
+    ) -> Result<(), RegionError> {
         self.drain(core)?;
         loop {
             let mut appender = core.appender.lock();

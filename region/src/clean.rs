@@ -70,7 +70,7 @@ pub(crate) struct Cleaner {
     net_dirtied_before: u64,
     lead_bytes: u64,
     /// Bytes copied by cleaning that still count, until the device has flushed them.
-    in_flight_bytes: u64,
+    pub(crate) in_flight_bytes: u64,
     /// Of durable writes of single frames, as far as they have not led to writing ahead.
     pub(crate) single_bytes: u64,
     /// Net dirtied bytes when cleaning began whose outcome is not durable yet.

@@ -1,11 +1,11 @@
 //! Space: segments come free when a checkpoint commits without them; compaction empties the sparse ones.
 //!
-//! Compaction copies live grains from memory. Only the victim's extent tables are read back, to know which
+//! Compaction copies live grains from memory (of capacity blocks, which the image holds as zeros, zeros). Only the victim's extent tables are read back, to know which
 //! grains to look at; if they cannot be read, the `home` array tells, more slowly.
 
 use std::sync::atomic::Ordering::*;
 
-use crate::append::{Appender, Refusal, free_segment};
+use crate::append::{Appender, Refusal, Source, free_segment, runs};
 use crate::clean::{Cleaner, Pump};
 use crate::core::Core;
 use crate::error::RegionError;
@@ -191,7 +191,9 @@ impl Cleaner {
         let shift = core.ledger.geometry().grain_shift;
         let _lane =
             matches!(core.tracking, Tracking::Barrier).then(|| core.lanes.lock_owner_of(offset));
-        let bits = lives_there();
+        // While the cleaner is held no kind changes of a block that has copies in the image.
+        let (lives, capacity) = (lives_there(), core.capacity_bits(word));
+        let (bits, zeros) = (lives & !capacity, lives & capacity);
         if let Tracking::Pages(tracker) = &core.tracking
             && tracker.close_all(core, word, bits).is_none()
         {
@@ -201,9 +203,10 @@ impl Cleaner {
         let dirty = core.ledger.bitmap(parity)[word].load(Acquire) & bits;
         let mut appender = core.appender.lock();
         let (_, mut refusal) = core.append_bits(&mut appender, parity, word, dirty);
-        for mut run in crate::append::runs(word, bits & !dirty) {
+        let clean = runs(word, bits & !dirty).map(|run| (run, Source::Memory(&core.map)));
+        for (mut run, source) in clean.chain(runs(word, zeros).map(|run| (run, Source::Zeros))) {
             while run.len > 0 && refusal.is_none() {
-                match appender.append(&core.ledger, &core.map, run, false) {
+                match appender.append(&core.ledger, source, run, false) {
                     Ok(len) => {
                         Counters::add(&core.stats.compacted_bytes, len << shift);
                         run = Extent { grain: run.grain + len, len: run.len - len };

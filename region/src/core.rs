@@ -18,6 +18,7 @@ use crate::error::{OpenError, RegionError};
 use crate::format::Layout;
 use crate::gathered::HugePages;
 use crate::heat::HeatTable;
+use crate::kinds::KindChange;
 use crate::lanes::{Apart, LaneId, Lanes};
 use crate::ledger::Ledger;
 use crate::load::Loading;
@@ -75,6 +76,7 @@ pub(crate) struct Core {
     pub locked: Result<(), Errno>,
     /// Whether the frame buffers lie in huge pages and the ledger is locked, or why not.
     pub buffers: OnceLock<(Result<(), Errno>, Result<(), Errno>)>,
+    pub kind_change: KindChange,
 }
 
 /// The private hint tables: heat, and marks if the policy needs them.

@@ -9,8 +9,9 @@ use crate::core::Core;
 use crate::count::count_live;
 use crate::error::{OpenError, RegionError};
 use crate::flush::{FlushOptions, FlushReport, commit_all};
-use crate::geometry::WORD_GRAINS;
+use crate::geometry::{BLOCK_BYTES, WORD_GRAINS};
 use crate::homes::NO_HOME;
+use crate::kinds::Kind;
 use crate::lanes::LaneId;
 use crate::region::Region;
 
@@ -126,6 +127,9 @@ fn enter_record(core: &Core, offset: u64, only_written: bool) -> bool {
     let word = (grain / WORD_GRAINS) as usize;
     let mask = crate::announce::mask(grain % WORD_GRAINS, (RECORD_BYTES >> shift).max(1));
     let _lane = core.lanes.lock_owner_of(offset);
+    if core.ledger.kind(offset / BLOCK_BYTES) == Kind::Capacity {
+        return true;
+    }
     let parity = core.parity();
     let bits = &core.ledger.bitmap(parity)[word];
     // What an epoch that did not close still owes is charged already.

@@ -3,6 +3,8 @@
 use perdura_media::DeviceError;
 use rustix::io::Errno;
 
+use crate::kinds::Kind;
+
 /// An image that cannot be used as it is.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -281,6 +283,60 @@ pub enum RegionError {
     /// Pages could not be protected or opened (trap modes); nothing is lost, no checkpoint was made.
     #[error("changing the protection of pages failed: {source}")]
     Protection {
+        /// The system's error.
+        source: Errno,
+    },
+    /// Blocks that the region does not have.
+    #[error("blocks {first}..{end} leave a region of {region_blocks} blocks")]
+    Blocks {
+        /// The first asked for.
+        first: u64,
+        /// Behind the last asked for.
+        end: u64,
+        /// Blocks there are.
+        region_blocks: u64,
+    },
+    /// The kind of a block cannot be changed.
+    #[error("block {block} stays {kind}: {why}")]
+    KindRefused {
+        /// Which block; those before it in the same call have changed.
+        block: u64,
+        /// What it is.
+        kind: Kind,
+        /// Why.
+        why: &'static str,
+    },
+    /// The system would not take away the memory of a block: its kind has not changed.
+    #[error("block {block} could not be emptied: {source}")]
+    NotEmptied {
+        /// Which block.
+        block: u64,
+        /// The system's error.
+        source: Errno,
+    },
+    /// Only capacity memory is bound to a NUMA node.
+    #[error("block {block} is persistent: only capacity blocks can be bound to a NUMA node")]
+    NotCapacity {
+        /// The first such block.
+        block: u64,
+    },
+    /// A NUMA node that does not exist, or has no memory.
+    #[error("there is no NUMA node {node} with memory (see /sys/devices/system/node/has_memory)")]
+    NoNode {
+        /// Which node.
+        node: u32,
+    },
+    /// The system refuses to bind memory.
+    #[error(
+        "binding blocks {first}..{end} to NUMA node {node} refused: {source} (EPERM: not permitted here; EIO: memory in use could not be moved; ENOSYS: a kernel without NUMA)"
+    )]
+    Binding {
+        /// The first block.
+        first: u64,
+        /// Behind the last.
+        end: u64,
+        /// Which node.
+        node: u32,
         /// The system's error.
         source: Errno,
     },

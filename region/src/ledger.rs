@@ -7,9 +7,13 @@
 //! - `epoch & 1` names the current bitmap; the other one is the closing epoch's and empty unless
 //!   `closing` is set.
 //!
+//! - a grain of a capacity block has no bit: see [`crate::kinds`].
+//!
 //! The layout carries a version: a newer program attaches or refuses, never guesses.
 
-use std::sync::atomic::{AtomicU64, Ordering::*};
+mod buffer;
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::*};
 
 use rustix::io::Errno;
 
@@ -20,10 +24,14 @@ use crate::geometry::{BLOCK_BYTES, Geometry, WORD_GRAINS};
 use crate::homes::{self, Homes, NO_HOME};
 use crate::sys::{HUGE_PAGE_BYTES, Mapping, SharedMemory, prefetch};
 
+pub use buffer::{FrameBuffer, Packed};
+
 const MAGIC: u64 = 0x5045_5244_4c47_5231;
 /// Version of this layout; raised with every change.
-pub const LIVE_LAYOUT: u64 = 5;
-/// The one before: homes of four bytes, and frame buffers of whole segments. Memory keeps the layout it was made with.
+pub const LIVE_LAYOUT: u64 = 6;
+/// The one before: without the kinds of blocks, so all are persistent.
+const LIVE_LAYOUT_UNKINDED: u64 = 5;
+/// The one before that: homes of four bytes, and frame buffers of whole segments. Memory keeps the layout it was made with.
 const LIVE_LAYOUT_WIDE: u64 = 4;
 /// The one before that: without room for compressed frames, so they are not.
 const LIVE_LAYOUT_PLAIN: u64 = 3;
@@ -96,6 +104,8 @@ struct Offsets {
     home_bytes: u64,
     segments: u64,
     controls: u64,
+    /// A byte a block.
+    kinds: Option<u64>,
     tables: u64,
     table_bytes: u64,
     buffers: u64,
@@ -117,7 +127,9 @@ impl Offsets {
         };
         let segments = home + page(g.grains() * home_bytes);
         let controls = segments + page(u64::from(g.segments_max) * SEGMENT_ENTRY_BYTES);
-        let tables = controls + page(u64::from(g.buffers) * BUFFER_CONTROL_BYTES);
+        let behind_controls = controls + page(u64::from(g.buffers) * BUFFER_CONTROL_BYTES);
+        let kinds = (layout > LIVE_LAYOUT_UNKINDED).then_some(behind_controls);
+        let tables = behind_controls + kinds.map_or(0, |_| page(g.blocks() as u64));
         let table_bytes = page(buffer_bytes / (g.grain_bytes() + 8) * 8 + 8);
         let buffers = tables + table_bytes * u64::from(g.buffers);
         // Huge pages can hold what begins where one does; small buffers are not worth the gap.
@@ -138,6 +150,7 @@ impl Offsets {
             home_bytes,
             segments,
             controls,
+            kinds,
             tables,
             table_bytes,
             buffers,
@@ -303,6 +316,12 @@ impl Ledger {
         self.memory.read_at(self.offsets.home + from, bytes)
     }
 
+    /// The kind of each block; `None` in memory laid out by a program that knew only one.
+    #[inline]
+    pub fn kinds(&self) -> Option<&[AtomicU8]> {
+        self.offsets.kinds.map(|at| self.map.octets(at, self.geometry.blocks()))
+    }
+
     /// One segment's entry.
     pub fn segment(&self, number: u32) -> SegmentEntry<'_> {
         assert!(number < self.geometry.segments_max, "segment {number} does not exist");
@@ -451,116 +470,6 @@ impl<'l> SegmentEntry<'l> {
     }
 }
 
-/// One frame buffer: control words, an extent table, and room for one frame.
-pub struct FrameBuffer<'l> {
-    map: &'l Mapping,
-    words: &'l [AtomicU64],
-    table_at: u64,
-    table_capacity: usize,
-    bytes_at: u64,
-    packed_at: Option<u64>,
-    len_bytes: u64,
-}
-
-/// A frame that has been compressed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Packed {
-    /// Bytes to be written.
-    pub stored_bytes: u64,
-    /// Bytes it keeps in its segment.
-    pub kept_bytes: u64,
-}
-
-impl<'l> FrameBuffer<'l> {
-    /// [`BUFFER_FREE`], [`BUFFER_FILLING`] or [`BUFFER_SEALED`].
-    pub fn state(&self) -> &'l AtomicU64 {
-        &self.words[0]
-    }
-    /// Segment the frame goes to.
-    pub fn segment(&self) -> &'l AtomicU64 {
-        &self.words[1]
-    }
-    /// Where in the segment, bytes.
-    pub fn segment_offset(&self) -> &'l AtomicU64 {
-        &self.words[2]
-    }
-    /// Sequence number of the frame.
-    pub fn seq(&self) -> &'l AtomicU64 {
-        &self.words[3]
-    }
-    /// Payload bytes (low 32 bits) and extents (high 32 bits), published together.
-    pub fn fill(&self) -> &'l AtomicU64 {
-        &self.words[4]
-    }
-    /// Budget bytes that its durability gives back.
-    pub fn charged_bytes(&self) -> &'l AtomicU64 {
-        &self.words[5]
-    }
-    /// Frame flags.
-    pub fn flags(&self) -> &'l AtomicU64 {
-        &self.words[6]
-    }
-    /// Of a frame that has been compressed: all of it lies beside the buffer, as it is to be written. Until then, and
-    /// after it is free, `None`.
-    pub fn packed(&self) -> Option<Packed> {
-        self.packed_at?;
-        let word = self.words[7].load(Acquire);
-        let packed = Packed { stored_bytes: word & 0xffff_ffff, kept_bytes: word >> 32 };
-        (word != 0).then_some(packed)
-    }
-    /// Marks it, in one store, when every byte of it is there.
-    pub fn set_packed(&self, packed: Option<Packed>) {
-        assert!(packed.is_none() || self.packed_at.is_some(), "no room for compressed frames");
-        if self.packed_at.is_some() {
-            let word = packed.map_or(0, |packed| packed.kept_bytes << 32 | packed.stored_bytes);
-            self.words[7].store(word, Release);
-        }
-    }
-    /// The extent table.
-    pub fn table(&self) -> &'l [AtomicU64] {
-        self.map.words(self.table_at, self.table_capacity)
-    }
-    fn stored_at(&self) -> u64 {
-        self.packed_at.filter(|_| self.packed().is_some()).unwrap_or(self.bytes_at)
-    }
-    /// Where the frame's bytes begin, for the device.
-    pub fn device_bytes(&self) -> *const u8 {
-        self.map.base().wrapping_add(self.stored_at() as usize)
-    }
-    /// The frame's bytes, as they were filled in.
-    ///
-    /// # Safety
-    /// The caller is the only one to use this buffer's bytes: it holds the appender lock, or the buffer
-    /// is sealed and owned by the cleaner.
-    pub unsafe fn bytes_mut(&self, offset: u64, len: usize) -> &'l mut [u8] {
-        // SAFETY: as the caller promises.
-        unsafe { self.part_mut(self.bytes_at, offset, len) }
-    }
-    /// The room for what they become when compressed.
-    ///
-    /// # Safety
-    /// As [`FrameBuffer::bytes_mut`].
-    pub unsafe fn packed_mut(&self, offset: u64, len: usize) -> Option<&'l mut [u8]> {
-        // SAFETY: as the caller promises.
-        self.packed_at.map(|at| unsafe { self.part_mut(at, offset, len) })
-    }
-    /// The bytes to be written of a sealed frame.
-    ///
-    /// # Safety
-    /// As [`FrameBuffer::bytes_mut`].
-    pub unsafe fn stored_mut(&self, len: usize) -> &'l mut [u8] {
-        // SAFETY: as the caller promises.
-        unsafe { self.part_mut(self.stored_at(), 0, len) }
-    }
-    /// # Safety
-    /// As [`FrameBuffer::bytes_mut`]; `at` is where this buffer begins, or the room beside it.
-    unsafe fn part_mut(&self, at: u64, offset: u64, len: usize) -> &'l mut [u8] {
-        assert!(offset + len as u64 <= self.len_bytes, "a frame outgrew its buffer");
-        // SAFETY: in bounds of this buffer; exclusivity is the caller's promise.
-        unsafe { self.map.bytes_mut(at + offset, len) }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -585,8 +494,9 @@ mod tests {
             let homes = Extent { grain: 5, len: 3 };
             ledger.homes().set(homes, 9);
             assert_eq!((found.homes().of(7), found.homes().alike(homes)), (9, 3));
-            let is_newest = layout == LIVE_LAYOUT;
-            assert_eq!(found.home_bytes(), if is_newest { 2 } else { 4 });
+            let is_narrow = layout > LIVE_LAYOUT_WIDE;
+            assert_eq!(found.home_bytes(), if is_narrow { 2 } else { 4 });
+            assert_eq!(found.kinds().is_some(), layout > LIVE_LAYOUT_UNKINDED);
             assert_eq!(found.can_pack(), layout > LIVE_LAYOUT_PLAIN);
             assert_eq!(found.uncounted().load(Relaxed), u64::from(layout == LIVE_LAYOUT_OLDEST));
             let buffer = found.buffer(0);

@@ -33,11 +33,13 @@ pub enum Planted {
     SingleAlways,
     /// A segment that zeros are being written to is left among the free ones.
     ZeroUntaken,
+    /// Capacity memory that a holder kept is handed on as it is, not emptied.
+    KeepCapacity,
 }
 
 impl Planted {
     /// All bugs, for tests that must catch each.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::SkipFlush,
         Self::DropChecksum,
         Self::OpenBeforeAccounting,
@@ -50,6 +52,7 @@ impl Planted {
         Self::DropNeighbours,
         Self::SingleAlways,
         Self::ZeroUntaken,
+        Self::KeepCapacity,
     ];
 
     /// Name on the command line.
@@ -68,6 +71,7 @@ impl Planted {
             Self::DropNeighbours => "drop-neighbours",
             Self::SingleAlways => "single-always",
             Self::ZeroUntaken => "zero-untaken",
+            Self::KeepCapacity => "keep-capacity",
         }
     }
 }

@@ -14,7 +14,7 @@ use perdura_media::{Clock, Device};
 use crate::ahead::forget_ahead;
 use crate::announce::{LaneGuard, Need};
 use crate::assemble::{appender, grow_durably, new_memory, segments_wanted, spawn_cleaner};
-use crate::attachment::{adopt, map_region};
+use crate::attachment::{adopt, map_region, take_over};
 use crate::clean::{Cleaner, Pump, QUEUE_DEPTH};
 use crate::codec::Compression;
 use crate::config::{check_grain, checked};
@@ -181,7 +181,7 @@ impl Region {
         let mut config = checked(config)?;
         let ledger = Ledger::attach(adopt("ledger", ledger)?)?;
         check_grain(ledger.geometry(), &config)?;
-        let memory = adopt("region", memory)?;
+        let memory = take_over(&ledger, memory, config.planted)?;
         let layout = Layout::of(ledger.geometry());
         forget_ahead(&ledger);
         let is_whole = ledger.loading().load(Acquire) == 0;
@@ -291,6 +291,7 @@ impl Region {
             huge_pages: HugePages::new(&map, &ledger),
             locked: map.lock_in_memory(),
             buffers: OnceLock::new(),
+            kind_change: Default::default(),
             compression: config.compression,
             planted: config.planted,
             memory,

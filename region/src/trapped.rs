@@ -4,7 +4,7 @@
 //! a clean page waits until the page fits the budget. What is not tracked, in any mode: a store through
 //! another mapping of the memory file, `pwrite` on it, and DMA into pages pinned before they were closed
 //! (registered `io_uring` buffers, `O_DIRECT` reads in flight). [`TrappedMemory::prepare_write`] is for those
-//! and for system calls. A forked child has no mapping: it dies when it touches one.
+//! and for system calls. Capacity blocks ([`crate::Kind`]) are plain memory: none of this concerns them. A forked child has no mapping: it dies when it touches one.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::Acquire;
@@ -83,19 +83,7 @@ impl<'r> TrappedMemory<'r> {
             true => 0..0,
             false => range.start / PAGE_BYTES..range.end.div_ceil(PAGE_BYTES),
         };
-        let bytes = (pages.end - pages.start) * PAGE_BYTES;
-        let limit_bytes = self.tracker.open_pages_max.saturating_mul(PAGE_BYTES) / 2;
-        if bytes > limit_bytes {
-            return Err(RegionError::BeyondBudget {
-                asked_bytes: bytes,
-                budget_bytes: limit_bytes,
-            });
-        }
-        // All of it before the first page is locked: nobody waits for budget with pages locked.
-        let mut credit_bytes = match bytes {
-            0 => 0,
-            bytes => self.core.satisfy(Need::Room { bytes })?,
-        };
+        let mut credit_bytes = self.credit_for(&pages)?;
         let outcome = loop {
             let seen = self.tracker.door.version();
             let Some(inside) = self.tracker.prepared.enter() else {
@@ -106,9 +94,18 @@ impl<'r> TrappedMemory<'r> {
                 continue;
             };
             match self.prepare_pages(pages.clone(), inside, &mut credit_bytes) {
-                Ok(Some(prepared)) => break Ok(prepared),
+                Ok(Went::Through(prepared)) => break Ok(prepared),
                 // Too many pages are open: with none held here, the cleaner closes some.
-                Ok(None) => self.tracker.door.wait(seen),
+                Ok(Went::Crowded) => self.tracker.door.wait(seen),
+                Ok(Went::Short) => {
+                    self.core
+                        .budget
+                        .give_back(&self.core.ledger, std::mem::take(&mut credit_bytes));
+                    match self.credit_for(&pages) {
+                        Ok(bytes) => credit_bytes = bytes,
+                        Err(error) => break Err(error),
+                    }
+                }
                 Err(error) => break Err(error),
             }
         };
@@ -116,13 +113,28 @@ impl<'r> TrappedMemory<'r> {
         outcome
     }
 
-    /// `None`: all was let go again, to be tried once more.
+    /// Budget for every page that may have to be charged, before the first is locked: nobody waits for budget with
+    /// pages locked. Capacity pages cost none.
+    fn credit_for(&self, pages: &Range<u64>) -> Result<u64, RegionError> {
+        let is_charged = |page: &u64| !self.core.is_capacity_page(*page);
+        let bytes = pages.clone().filter(is_charged).count() as u64 * PAGE_BYTES;
+        let limit_bytes = self.tracker.open_pages_max.saturating_mul(PAGE_BYTES) / 2;
+        match bytes {
+            0 => Ok(0),
+            bytes if bytes > limit_bytes => {
+                Err(RegionError::BeyondBudget { asked_bytes: bytes, budget_bytes: limit_bytes })
+            }
+            bytes => self.core.satisfy(Need::Room { bytes }),
+        }
+    }
+
+    /// Unless it went through, all was let go again, to be tried once more.
     fn prepare_pages(
         &self,
         pages: Range<u64>,
         inside: Inside<'r>,
         credit_bytes: &mut u64,
-    ) -> Result<Option<Prepared<'r>>, RegionError> {
+    ) -> Result<Went<'r>, RegionError> {
         let (core, tracker) = (self.core, self.tracker);
         let mut prepared =
             Prepared { core, tracker, pages: pages.start..pages.start, _inside: inside };
@@ -137,16 +149,18 @@ impl<'r> TrappedMemory<'r> {
                     }
                     Err(blocked) => {
                         tracker.ask(core, page, blocked);
-                        if blocked == Blocked::Crowded {
-                            return Ok(None);
+                        match blocked {
+                            Blocked::Crowded => return Ok(Went::Crowded),
+                            // Its block has become persistent since the credit was taken.
+                            Blocked::Room => return Ok(Went::Short),
+                            _ => tracker.door.wait(seen),
                         }
-                        tracker.door.wait(seen);
                     }
                 }
             }
             prepared.pages.end = page + 1;
         }
-        Ok(Some(prepared))
+        Ok(Went::Through(prepared))
     }
 
     fn check_running(&self) -> Result<(), RegionError> {
@@ -161,6 +175,15 @@ impl<'r> TrappedMemory<'r> {
             "access of {len} bytes at {offset} leaves a region of {region_bytes} bytes"
         );
     }
+}
+
+/// How preparing a write went.
+enum Went<'r> {
+    Through(Prepared<'r>),
+    /// Too many pages are open.
+    Crowded,
+    /// The credit did not do.
+    Short,
 }
 
 /// Pages kept open and dirty for a write that cannot trap.

@@ -5,11 +5,15 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
-/// Package, and a program that shows it is there.
-const PACKAGES: [(&str, &str); 3] = [
+/// Package, and a file that shows it is there.
+const PACKAGES: [(&str, &str); 6] = [
     ("redis-server", "/usr/bin/redis-server"),
     ("redis-tools", "/usr/bin/redis-benchmark"),
     ("python3-redis", "/usr/lib/python3/dist-packages/redis/__init__.py"),
+    // What `perdura bench heap` measures beside the heap: small libraries, loaded at run time.
+    ("libjemalloc2", "/usr/share/doc/libjemalloc2"),
+    ("libmimalloc2.0", "/usr/share/doc/libmimalloc2.0"),
+    ("libpmemobj1", "/usr/share/doc/libpmemobj1"),
 ];
 
 /// The same for `test-qemu`.

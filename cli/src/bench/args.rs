@@ -19,6 +19,12 @@ pub enum BenchCommand {
     /// Bare memory under stores of one size: each way of tracking, each victim policy, and how far they are from
     /// the least that any policy could write.
     Memory(Box<MemoryArgs>),
+    /// The heap beside libpmemobj, jemalloc, mimalloc and the C library's malloc: allocations and frees under churn,
+    /// transactions, lines flushed, memory taken.
+    Heap(Box<HeapArgs>),
+    /// Hold a contestant's objects (started by `heap`, not by hand).
+    #[command(hide = true)]
+    HeapWorker,
     /// The embedded store beside LMDB, RocksDB, redb, fjall and a hash map; by a program that is built apart.
     Rivals(RivalsArgs),
 }
@@ -72,6 +78,43 @@ pub struct MemoryArgs {
     /// Bypass the page cache: auto, on or off [default: auto].
     #[arg(long, value_name = "MODE")]
     pub direct: Option<String>,
+    /// Also write everything found to this file.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct HeapArgs {
+    /// Live objects of all threads [default: 1000000].
+    #[arg(long, value_name = "N")]
+    pub objects: Option<u64>,
+    /// Smallest and largest object, evenly distributed between [default: 16-1024].
+    #[arg(long, value_name = "MIN-MAX")]
+    pub sizes: Option<String>,
+    /// What is written into a new object: `first` eight bytes, or `all` [default: first].
+    #[arg(long, value_name = "PART")]
+    pub touch: Option<String>,
+    /// Numbers of threads, one after the other [default: 1,2].
+    #[arg(long, value_name = "N,...")]
+    pub threads: Option<String>,
+    /// Rounds of each contestant, in turn with the others; medians are shown [default: 25].
+    #[arg(long, value_name = "N")]
+    pub rounds: Option<u64>,
+    /// Time of a round [default: 100ms].
+    #[arg(long, value_name = "TIME")]
+    pub round: Option<String>,
+    /// Objects replaced by each contestant before the first round [default: as many as there are].
+    #[arg(long, value_name = "N")]
+    pub warm: Option<u64>,
+    /// Seed of all streams [default: 1].
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Folder for heaps, in memory or on persistent memory [default: /dev/shm].
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Where rivals' libraries are looked for [default: where the dynamic linker does].
+    #[arg(long, value_name = "DIR,...")]
+    pub library_path: Option<String>,
     /// Also write everything found to this file.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

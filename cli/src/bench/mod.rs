@@ -1,6 +1,7 @@
 //! `perdura bench`: words to settings, settings to `perdura-bench`, results to the terminal and to files.
 
 mod args;
+mod heap;
 mod memory;
 mod rivals;
 mod show;
@@ -22,6 +23,8 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     match &args.what {
         BenchCommand::Ycsb(args) => ycsb::run(args),
         BenchCommand::Memory(args) => memory::run(args),
+        BenchCommand::Heap(args) => heap::run(args),
+        BenchCommand::HeapWorker => heap::work(),
         BenchCommand::Rivals(args) => rivals::run(args),
     }
 }

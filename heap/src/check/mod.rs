@@ -74,7 +74,7 @@ impl Heap {
         let copy = Memory::anonymous(core.layout.spans * SPAN_BYTES, Durability::Flushed)?;
         let _folded = core.logs.fold();
         let loggers = core.logs.all();
-        let _held: Vec<_> = loggers.iter().map(|logger| logger.lock()).collect();
+        let _held: Vec<_> = loggers.iter().map(|logger| logger.visit()).collect();
         let mut span_bytes = vec![0; SPAN_BYTES as usize];
         let mut take = |span: u64| {
             core.memory.read(span * SPAN_BYTES, &mut span_bytes);

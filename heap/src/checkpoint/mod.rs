@@ -216,7 +216,7 @@ impl Checkpointer {
             None => heap.transaction(|tx| {
                 let mut empty = <Head as zerocopy::FromZeros>::new_zeroed();
                 empty.committed = sealed(0);
-                let head = tx.new(empty)?;
+                let head = tx.put(empty)?;
                 tx.set_root(name, head)?;
                 Ok::<_, HeapError>(head)
             })?,

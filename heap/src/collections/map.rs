@@ -86,7 +86,7 @@ impl<K: Persist, V: Persist> PMap<K, V> {
     /// # Errors
     /// No memory.
     pub fn new(tx: &mut Tx<'_>) -> Result<Self, HeapError> {
-        let head = tx.new(Head { table: 0, buckets: 0, len: 0, used: 0 })?;
+        let head = tx.put(Head { table: 0, buckets: 0, len: 0, used: 0 })?;
         Ok(Self { head: head.offset().map_or(0, Offset::get), of: PhantomData })
     }
 

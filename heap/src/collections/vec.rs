@@ -73,7 +73,7 @@ impl<T: Persist> PVec<T> {
     /// # Errors
     /// No memory.
     pub fn new(tx: &mut Tx<'_>) -> Result<Self, HeapError> {
-        let head = tx.new(Head { at: 0, len: 0, capacity: 0 })?;
+        let head = tx.put(Head { at: 0, len: 0, capacity: 0 })?;
         let head = head.offset().map_or(0, Offset::get);
         Ok(Self { head, of: PhantomData })
     }

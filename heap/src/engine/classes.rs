@@ -60,8 +60,7 @@ const fn table() -> [Class; CLASSES] {
             bytes: bytes as u32,
             slots: (spans * SPAN_BYTES / bytes) as u32,
             spans: spans as u32,
-            reciprocal: ((1_u64 << 32) / units + ((1_u64 << 32) % units != 0) as u64
-                - (units == 1) as u64) as u32,
+            reciprocal: (1_u64 << 32).div_ceil(units) as u32,
             cached_max: if wanted < 8 {
                 8
             } else if wanted > CACHED_MAX as u64 {

@@ -237,6 +237,47 @@ impl Engine {
         Ok(found)
     }
 
+    /// Frees an object: `record` says so durably and may refuse, `drain` is as in [`Engine::give`]. What
+    /// [`Engine::unuse`] and [`Engine::give`] do, without what only transactions need in between.
+    #[inline]
+    pub fn free<E>(
+        &self,
+        cache: &ThreadCache,
+        kind: Kind,
+        offset: u64,
+        record: impl FnOnce() -> Result<(), E>,
+        drain: impl FnOnce(),
+    ) -> Result<Result<(), E>, NotFreed> {
+        let Some(slot) = self.spans.slot_at(offset) else {
+            let found = self.unuse(kind, offset)?;
+            if let Err(refused) = record() {
+                self.reuse(offset, found);
+                return Ok(Err(refused));
+            }
+            self.give(cache, offset, found, drain);
+            return Ok(Ok(()));
+        };
+        if slot.kind != kind {
+            return Err(NotFreed::OtherKind);
+        }
+        let state = self.spans.state(slot.states, slot.slot);
+        if state.load(Relaxed) != USED {
+            return Err(NotFreed::Twice);
+        }
+        state.store(CACHED, Relaxed);
+        if let Err(refused) = record() {
+            state.store(USED, Relaxed);
+            return Ok(Err(refused));
+        }
+        let bin = cache.bin(kind, slot.class);
+        if !bin.push(offset, class_info(slot.class).cached_max) {
+            drain();
+            self.overflow(bin, slot);
+            bin.push(offset, u32::MAX);
+        }
+        Ok(Ok(()))
+    }
+
     /// Takes back what [`Engine::unuse`] marked: the object is used still.
     pub fn reuse(&self, offset: u64, found: Found) {
         match found {

@@ -13,8 +13,10 @@ use super::Kind;
 use super::spans::{STATES_PER_SPAN, STATES_PIECE};
 use crate::sys::Table;
 
-/// Entirely free buckets that a kind keeps before their memory is given back.
-const IDLE_KEPT: u32 = 4;
+/// Entirely free buckets that a kind keeps before their memory is given back: at least these, and a part of all. A fold
+/// frees the log's and the next chunks take them; to empty and fill them each time cost a third of an allocation.
+const IDLE_KEPT: usize = 16;
+const IDLE_PART: usize = 32;
 /// Owner of a bucket that serves nobody.
 const NOBODY: u32 = 0;
 const OWNER_SHIFT: u32 = 30;
@@ -128,7 +130,7 @@ impl Pool {
             *rover = (*rover).min(bucket);
             if self.free_in(bucket) == self.len_of(bucket) {
                 self.idle[kind as usize] += 1;
-                if self.idle[kind as usize] > IDLE_KEPT {
+                if self.idle[kind as usize] as usize > self.buckets.len() / IDLE_PART + IDLE_KEPT {
                     self.disown(bucket);
                     left = Some(self.spans_of(bucket));
                 }

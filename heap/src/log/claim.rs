@@ -38,8 +38,8 @@ pub(super) fn claim(
     }
     core.memory.fence();
     let objects = objects.into_inner() as u64;
-    let marked: u64 =
-        folded.shadow.iter().map(|word| u64::from(word.load(Relaxed).count_ones())).sum();
+    let words = folded.touched_spans().flat_map(|span| folded.of_span(span));
+    let marked: u64 = words.map(|word| u64::from(word.load(Relaxed).count_ones())).sum();
     if marked != objects {
         drop_strays(folded, spans, findings)?;
     }

@@ -6,6 +6,7 @@ use super::group::{Entry, read_piece};
 use super::snapshot;
 use crate::core::{Core, free_chunks};
 use crate::engine::NoMemory;
+use crate::engine::classes::{SPAN_BYTES, UNIT_BYTES};
 use crate::layout::{AT_CLOCK, AT_GENERATION, CHUNK_BYTES, CHUNK_HEAD, Record, sealed};
 use crate::log::{Folded, SHADOW_WORDS};
 use crate::memory::Memory;
@@ -71,7 +72,7 @@ struct Cut {
 /// Turns all loggers to the next generation at one instant. The room is taken first: from there on nothing can fail.
 fn cut(core: &Core, folded: &Folded) -> Result<Option<Cut>, NoMemory> {
     let loggers = core.logs.all();
-    let mut held: Vec<_> = loggers.iter().map(|logger| logger.lock()).collect();
+    let mut held: Vec<_> = loggers.iter().map(|logger| logger.visit()).collect();
     if held.iter().any(|state| state.is_undoing) {
         return Ok(None);
     }
@@ -113,6 +114,7 @@ pub(crate) fn flip(folded: &Folded, record: Record) -> bool {
         let (word, bit) = ((unit / 64) as usize, 1 << (unit % 64));
         let Some(word) = folded.shadow.get(word) else { return false };
         word.fetch_xor(bit, Relaxed);
+        folded.touch((unit * UNIT_BYTES / SPAN_BYTES) as usize);
     }
     true
 }
@@ -129,21 +131,20 @@ pub(crate) enum InChunk<'c> {
     },
 }
 
-/// Goes through a chunk of words up to its end: the first zero, or a group that is not whole. Returns where that is.
+/// Goes through a chunk of words up to its end: a line that begins with zero, or a group that is not whole. Returns
+/// where that is.
 pub(crate) fn for_records(memory: &Memory, chunk: u64, mut each: impl FnMut(InChunk<'_>)) -> u64 {
+    const LINE_WORDS: usize = (LINE_BYTES / 8) as usize;
     let mut words = vec![0_u64; (CHUNK_BYTES / 8) as usize];
     memory.read(chunk, zerocopy::IntoBytes::as_mut_bytes(words.as_mut_slice()));
     let mut at = (CHUNK_HEAD / 8) as usize;
     while at < words.len() {
         match Record::decode(words[at]) {
-            None => break,
+            // A word that begins with nothing known was never written.
+            None if at.is_multiple_of(LINE_WORDS) || words[at] != 0 => break,
+            None => at = at.next_multiple_of(LINE_WORDS),
             Some(Record::Group { words: len, .. }) => {
-                if usize::from(len) < super::group::HEAD_WORDS
-                    || at + usize::from(len) > words.len()
-                {
-                    break;
-                }
-                if read_piece(&words[at..]).is_none() {
+                if !at.is_multiple_of(LINE_WORDS) || read_piece(&words[at..]).is_none() {
                     break;
                 }
                 each(InChunk::Piece { at: at as u64 * 8, words: &words[at..] });

@@ -1,30 +1,30 @@
 //! One thread's end of the logs: a chunk of words, a chunk of objects.
 //!
-//! Invariants: a chunk of words is zero behind what was appended; what is appended is written back in order and fenced
-//! before anything that follows from it can be durable. `retired` and `applied` say which groups recovery need not put
+//! Invariants: a chunk of words is zero behind what was appended. Records follow each other; a group begins with a line
+//! and fills whole ones. Where a reader meets a zero word it goes on at the next line, and where a line begins with one
+//! the log ends: of a group cut off anywhere no part is taken for anything else. Records are fenced before a group
+//! behind them is written. `retired` and `applied` say which groups recovery need not put
 //! in place again: those whose home lines are durable, and those that were copied home (which counts as long as the
 //! caches live: within one boot, or where memory is kept).
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use super::Written;
-use super::group::{HEAD_WORDS, PIECE_WORDS_MAX, seal};
+use super::group::{PIECE_WORDS_MAX, seal};
+use crate::config::Planted;
 use crate::core::Core;
 use crate::engine::classes::SPAN_BYTES;
 use crate::engine::{Kind, NoMemory};
 use crate::layout::{
     AT_APPLIED, AT_ORDER, AT_RETIRED, CHUNK_BYTES, CHUNK_HEAD, Record, SpanWord, sealed,
 };
-use crate::sys::LINE_BYTES;
-
-/// Less than this is not left in a line behind a group.
-const LINE_REST_LEAST: u64 = (HEAD_WORDS as u64 + 2) * 8;
+use crate::sys::{LINE_BYTES, Own, Owned, Visit, prefetch_for_write};
 
 /// A thread's logs.
 #[derive(Debug)]
 pub(crate) struct Logger {
     pub id: u16,
-    state: Mutex<LoggerState>,
+    state: Owned<LoggerState>,
 }
 
 /// Positions are offsets in the heap; zero: no chunk.
@@ -58,12 +58,18 @@ pub(crate) struct LoggerState {
 
 impl Logger {
     pub fn new(id: u16) -> Self {
-        Self { id, state: Mutex::default() }
+        Self { id, state: Owned::default() }
     }
 
+    /// For the thread whose log this is.
     #[inline]
-    pub fn lock(&self) -> MutexGuard<'_, LoggerState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn own(&self) -> Own<'_, LoggerState> {
+        self.state.own()
+    }
+
+    /// For a thread that uses none of its own logs at the time.
+    pub fn visit(&self) -> Visit<'_, LoggerState> {
+        self.state.visit()
     }
 
     /// Appends a record; durable when this returns if `is_durable`, together with all appended before.
@@ -72,7 +78,7 @@ impl Logger {
     /// There is no room for the log; nothing was recorded.
     #[inline]
     pub fn record(&self, core: &Core, record: Record, is_durable: bool) -> Result<(), NoMemory> {
-        let mut state = self.lock();
+        let mut state = self.own();
         if state.chunk == 0 || state.at == CHUNK_BYTES {
             self.next_chunk(core, &mut state)?;
         }
@@ -80,6 +86,10 @@ impl Logger {
         memory.store_word(state.chunk + state.at, record.encode());
         state.at += 8;
         state.has_records = true;
+        if state.at.is_multiple_of(LINE_BYTES) {
+            // Chunks are zeroed past the caches.
+            prefetch_for_write(memory.base().wrapping_add((state.chunk + state.at) as usize));
+        }
         if is_durable {
             state.write_back(core);
             drop(state);
@@ -92,17 +102,12 @@ impl Logger {
 
     /// Makes all that was appended durable.
     pub fn drain(&self, core: &Core) {
-        let mut state = self.lock();
+        let mut state = self.own();
         if state.flushed < state.at {
             state.write_back(core);
         }
         drop(state);
         core.memory.fence();
-    }
-
-    /// Sees to it that recovery will not put the groups of this log in place again.
-    pub fn retire(&self, core: &Core) {
-        self.lock().retire(core);
     }
 
     /// Begins a new chunk of words. The old one stays if it has records; else it is used again.
@@ -130,6 +135,7 @@ impl Logger {
         if state.chunk != 0 {
             state.closed.push(state.chunk);
         }
+        state.written.prepared_lines += CHUNK_BYTES / LINE_BYTES + 2;
         state.start_at(chunk);
         // The pieces of a group that lie in the chunk before stay there.
         state.group_at = state.group_at.map(|_| CHUNK_HEAD);
@@ -137,18 +143,39 @@ impl Logger {
         Ok(())
     }
 
-    /// Room for `len` bytes of an object in the object log.
+    /// Begins a group of about `words` words whose objects have `object_bytes` in all.
+    pub fn begin_group(
+        &self,
+        core: &Core,
+        state: &mut LoggerState,
+        words: usize,
+        object_bytes: u64,
+    ) -> Result<(), NoMemory> {
+        // A chunk cannot be used again with a group in it, so it is looked for now.
+        let len = words.min(PIECE_WORDS_MAX) as u64 * 8 + 2 * LINE_BYTES;
+        if state.chunk == 0 || state.at + len > CHUNK_BYTES {
+            self.next_chunk(core, state)?;
+        }
+        // A line for each object may be left empty.
+        if state.objects != 0 && state.objects_at + object_bytes * 2 > CHUNK_BYTES {
+            state.retire(core);
+        }
+        if state.homes.is_empty() && state.objects != 0 {
+            // No group needs them any more.
+            state.objects_at = CHUNK_HEAD;
+        }
+        state.group_at = Some(state.at);
+        Ok(())
+    }
+
+    /// Room for `len` bytes of an object in the object log: whole lines.
     pub fn place_object(
         &self,
         core: &Core,
         state: &mut LoggerState,
         len: u64,
     ) -> Result<u64, NoMemory> {
-        // Not across more lines than it must.
-        let at = state.objects_at;
-        let lines = |from: u64| (from + len).div_ceil(LINE_BYTES) - from / LINE_BYTES;
-        let up = at.next_multiple_of(LINE_BYTES);
-        let mut at = if lines(at) > lines(up) { up } else { at.next_multiple_of(8) };
+        let mut at = state.objects_at;
         if state.objects == 0 || at + len > CHUNK_BYTES {
             let span = core.engine.take_spans(Kind::Persistent, 1)?;
             let generation = core.logs.generation_bits();
@@ -161,12 +188,12 @@ impl Logger {
             core.logs.note_chunk();
             at = CHUNK_HEAD;
         }
-        state.objects_at = at + len;
+        state.objects_at = (at + len).next_multiple_of(LINE_BYTES);
         Ok(state.objects + at)
     }
 
-    /// Appends a piece of a group: head and entries in `state.words`, whose first [`HEAD_WORDS`] are free. It is written
-    /// back, not fenced.
+    /// Appends a piece of a group: head and entries in `state.words`, whose first [`super::group::HEAD_WORDS`] are free. It fills whole
+    /// lines and is durable after a fence.
     pub fn append_piece(
         &self,
         core: &Core,
@@ -174,25 +201,24 @@ impl Logger {
         piece: PieceHead,
     ) -> Result<(), NoMemory> {
         assert!(state.words.len() <= PIECE_WORDS_MAX + 8, "a piece of {} words", state.words.len());
-        let len = state.words.len() as u64 * 8;
-        if state.chunk == 0 || state.at + len > CHUNK_BYTES {
+        let padded = (state.words.len() as u64 * 8).next_multiple_of(LINE_BYTES);
+        if state.chunk == 0 || state.at.next_multiple_of(LINE_BYTES) + padded > CHUNK_BYTES {
             self.next_chunk(core, state)?;
         }
-        // What is left of the last line, if no other group would fit it, is the group's.
-        let end = state.at + len;
-        let rest = end.next_multiple_of(LINE_BYTES) - end;
-        let padded = if rest < LINE_REST_LEAST { len + rest } else { len };
+        if state.flushed < state.at {
+            // A reader goes on behind what is missing of a line: what was recorded before must not be.
+            state.write_back(core);
+            core.memory.fence();
+        }
+        state.at = state.at.next_multiple_of(LINE_BYTES);
         let mut words = std::mem::take(&mut state.words);
         words.resize((padded / 8) as usize, 0);
         seal(&mut words, piece.seq, piece.index, piece.flags, piece.objects_sum);
-        for (index, word) in words.iter().enumerate().rev() {
-            // The head last: until then the log ends here.
-            core.memory.store_word(state.chunk + state.at + index as u64 * 8, *word);
-        }
+        core.memory.write_lines(state.chunk + state.at, zerocopy::IntoBytes::as_bytes(&*words));
         state.words = words;
         state.at += padded;
+        state.flushed = state.at;
         state.written.word_log_bytes += padded;
-        state.write_back(core);
         Ok(())
     }
 }
@@ -213,26 +239,16 @@ impl LoggerState {
     }
 
     /// A range was changed by a group that is durable: to be written back before the group is forgotten.
-    pub fn note_home(&mut self, offset: u64, len: u64) {
+    pub fn note_home(&mut self, core: &Core, offset: u64, len: u64) {
+        if self.homes.is_empty() {
+            core.logs.unretired.fetch_add(1, Relaxed);
+        }
         self.homes.push((offset, len as u32));
     }
 
     /// Says that all groups so far were copied home.
     pub fn note_applied(&self, core: &Core) {
         core.memory.store_word(self.chunk + AT_APPLIED, sealed(self.at));
-    }
-
-    /// Begins a group whose objects have `object_bytes` in all.
-    pub fn begin_group(&mut self, core: &Core, object_bytes: u64) {
-        // A line for each object may be left empty.
-        if self.objects != 0 && self.objects_at + object_bytes * 2 > CHUNK_BYTES {
-            self.retire(core);
-        }
-        if self.homes.is_empty() && self.objects != 0 {
-            // No group needs them any more.
-            self.objects_at = CHUNK_HEAD;
-        }
-        self.group_at = Some(self.at);
     }
 
     /// The group is complete, or given up.
@@ -259,13 +275,17 @@ impl LoggerState {
             .collect();
         lines.sort_unstable();
         lines.dedup();
-        for line in &lines {
-            core.memory.flush(line * LINE_BYTES, LINE_BYTES);
+        if core.config.planted != Planted::RetireUnflushed {
+            for line in &lines {
+                core.memory.flush(line * LINE_BYTES, LINE_BYTES);
+            }
         }
         self.written.deferred_lines += lines.len() as u64;
         core.memory.fence();
         self.homes.clear();
         core.memory.persist_word(self.chunk + AT_RETIRED, sealed(self.group_at.unwrap_or(self.at)));
+        self.written.deferred_lines += 1;
+        core.logs.unretired.fetch_sub(1, Release);
     }
 
     /// Uses the chunk again, which has nothing that must stay.
@@ -273,9 +293,10 @@ impl LoggerState {
         let memory = &core.memory;
         // All of it is retired, durably: what is being cleared is not looked at.
         memory.persist_word(self.chunk + AT_RETIRED, sealed(CHUNK_BYTES));
-        clear(core, self.chunk + CHUNK_HEAD, CHUNK_BYTES - CHUNK_HEAD);
+        memory.zero(self.chunk + CHUNK_HEAD, CHUNK_BYTES - CHUNK_HEAD);
         memory.store_word(self.chunk + AT_APPLIED, sealed(CHUNK_HEAD));
         memory.persist_word(self.chunk + AT_RETIRED, sealed(CHUNK_HEAD));
+        self.written.prepared_lines += (CHUNK_BYTES - CHUNK_HEAD) / LINE_BYTES + 2;
         self.start_at(self.chunk);
     }
 
@@ -296,13 +317,4 @@ impl LoggerState {
         self.has_records = false;
         (words, objects)
     }
-}
-
-/// Zeros by stores that stay in the caches, unlike [`crate::Memory`]'s zeroing: the lines are about to be used.
-fn clear(core: &Core, offset: u64, len: u64) {
-    for at in (offset..offset + len).step_by(LINE_BYTES as usize) {
-        core.memory.write(at, &[0; LINE_BYTES as usize]);
-    }
-    core.memory.flush(offset, len);
-    core.memory.fence();
 }

@@ -51,6 +51,8 @@ pub(crate) struct Logs {
     /// What it was when the generation began: records' stamps are told apart from there.
     pub clock_folded: AtomicU64,
     pub fold: Mutex<Folded>,
+    /// Loggers with groups whose homes were not written back yet.
+    pub unretired: AtomicU64,
     /// Folds since the heap was opened.
     pub folds: AtomicU64,
 }
@@ -62,6 +64,7 @@ pub(crate) struct Written {
     pub object_log_bytes: u64,
     pub changed_bytes: u64,
     pub deferred_lines: u64,
+    pub prepared_lines: u64,
 }
 
 #[derive(Default)]
@@ -74,13 +77,40 @@ struct List {
 pub(crate) struct Folded {
     /// [`SHADOW_WORDS`] a span.
     pub shadow: Table<AtomicU64>,
+    /// A bit a span: its part of the shadow may not be all zeros.
+    pub touched: Table<AtomicU64>,
     /// Spans of the snapshot that counts.
     pub chunks: Vec<u64>,
+}
+
+impl Folded {
+    /// Notes that the shadow of a span changes.
+    #[inline]
+    pub fn touch(&self, span: usize) {
+        let (word, bit) = (&self.touched[span / 64], 1 << (span % 64));
+        if word.load(Relaxed) & bit == 0 {
+            word.fetch_or(bit, Relaxed);
+        }
+    }
+
+    /// The spans whose shadow may not be all zeros, ascending.
+    pub fn touched_spans(&self) -> impl Iterator<Item = usize> + '_ {
+        self.touched.iter().enumerate().flat_map(|(index, word)| {
+            let bits = word.load(Relaxed);
+            (0..64).filter(move |bit| bits & 1 << bit != 0).map(move |bit| index * 64 + bit)
+        })
+    }
+
+    /// The shadow of a span.
+    pub fn of_span(&self, span: usize) -> &[AtomicU64] {
+        &self.shadow[span * SHADOW_WORDS..][..SHADOW_WORDS]
+    }
 }
 
 impl Logs {
     pub fn new(spans: u64) -> Result<Self, Errno> {
         let shadow = Table::new(spans as usize * SHADOW_WORDS)?;
+        let touched = Table::new(spans.div_ceil(64) as usize)?;
         Ok(Self {
             list: Mutex::default(),
             generation: AtomicU64::new(0),
@@ -88,7 +118,8 @@ impl Logs {
             due_bytes: AtomicU64::new(FOLD_BYTES_LEAST),
             clock: AtomicU64::new(1),
             clock_folded: AtomicU64::new(0),
-            fold: Mutex::new(Folded { shadow, chunks: Vec::new() }),
+            fold: Mutex::new(Folded { shadow, touched, chunks: Vec::new() }),
+            unretired: AtomicU64::new(0),
             folds: AtomicU64::new(0),
         })
     }

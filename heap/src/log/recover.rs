@@ -15,10 +15,12 @@ use super::spans::{Spans, header};
 use super::{Folded, snapshot};
 use crate::core::{Core, free_chunks};
 use crate::damage::{Damage, Findings, Remark};
-use crate::engine::classes::UNIT_BYTES;
+use crate::engine::classes::{SPAN_BYTES, UNIT_BYTES};
 use crate::error::HeapError;
 use crate::layout::*;
 use crate::memory::Durability;
+use crate::sys::LINE_BYTES;
+use zerocopy::IntoBytes;
 
 /// What a recovery found.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -132,7 +134,10 @@ fn settle_sums(folded: &Folded, findings: &Findings) -> Result<(), HeapError> {
         findings.meet(Damage::Sum { offset: unit * UNIT_BYTES, sum })?;
         if let (Some(word), bit) = place(unit) {
             match sum > 0 {
-                true => word.fetch_or(bit, Relaxed),
+                true => {
+                    folded.touch((unit * UNIT_BYTES / SPAN_BYTES) as usize);
+                    word.fetch_or(bit, Relaxed)
+                }
                 false => word.fetch_and(!bit, Relaxed),
             };
         }
@@ -226,25 +231,35 @@ pub(super) fn stray(record: Record) -> Damage {
     }
 }
 
-/// Behind the end of a log there can only be what is left of one piece that was cut off, or of a line of frees that
-/// were not durable. A word that begins with nothing known was never written.
+/// Behind the end of a log there can only be what is left of the group that was being written, whose lines arrive in
+/// any order, or of frees that were not durable. All that was written before a group began is durable before it, so
+/// nothing lies behind a torn last piece, and no group begins behind a torn one.
 fn check_end(core: &Core, chunk: u64, end: u64, findings: &Findings) -> Result<(), HeapError> {
     if end >= CHUNK_BYTES {
         return Ok(());
     }
-    let offset = chunk + end;
-    let first = core.memory.load(offset);
-    let used_behind = |from: u64| {
-        (from..CHUNK_BYTES).step_by(8).filter(|at| core.memory.load(chunk + at) != 0).count() as u64
-    };
+    let mut words = vec![0_u64; ((CHUNK_BYTES - end) / 8) as usize];
+    core.memory.read(chunk + end, words.as_mut_bytes());
+    let (offset, first) = (chunk + end, words[0]);
+    let used_behind =
+        |from: usize| words.iter().skip(from).filter(|word| **word != 0).count() as u64;
     let cut = |words| Damage::LogCut { chunk, offset, value: first, words };
+    let begins_group = |at: &usize| {
+        let is_line = (end + *at as u64 * 8).is_multiple_of(LINE_BYTES);
+        is_line && read_piece(&words[*at..]).is_some_and(|piece| piece.piece == 0)
+    };
+    if used_behind(1) > 0 && (1..words.len()).any(|at| begins_group(&at)) {
+        return findings.meet(cut(used_behind(1)));
+    }
     match Record::decode(first) {
-        Some(Record::Group { words, .. }) => match used_behind(end + u64::from(words).max(1) * 8) {
-            0 => findings.remark(Remark::Torn { chunk, offset }),
-            words => findings.meet(cut(words))?,
-        },
-        _ if first != 0 => findings.meet(cut(used_behind(end + 8)))?,
-        _ => match used_behind(end) {
+        Some(Record::Group { words: len, flags, .. }) => {
+            match used_behind(usize::from(len).max(1)) {
+                behind if behind > 0 && flags & GROUP_LAST != 0 => findings.meet(cut(behind))?,
+                _ => findings.remark(Remark::Torn { chunk, offset }),
+            }
+        }
+        _ if first != 0 => findings.meet(cut(used_behind(1)))?,
+        _ => match used_behind(1) {
             0 => {}
             words => findings.remark(Remark::Behind { chunk, offset, words }),
         },

@@ -76,7 +76,8 @@ pub(crate) fn write(core: &Core, folded: &Folded, mut room: Vec<u64>) -> (Vec<u6
 /// The entries, a body for each chunk; one at least, so that a snapshot of nothing is one, too.
 fn bodies(folded: &Folded) -> Vec<Vec<u64>> {
     let mut bodies = vec![Vec::new()];
-    for (span, words) in folded.shadow.chunks_exact(SHADOW_WORDS).enumerate() {
+    for span in folded.touched_spans() {
+        let words = folded.of_span(span);
         let mut entry = [0; ENTRY_WORDS_MAX];
         let mut len = 2;
         for (index, word) in words.iter().enumerate() {
@@ -88,6 +89,7 @@ fn bodies(folded: &Folded) -> Vec<Vec<u64>> {
             }
         }
         if len == 2 {
+            folded.touched[span / 64].fetch_and(!(1 << (span % 64)), Relaxed);
             continue;
         }
         entry[0] = span as u64 + 1;
@@ -145,6 +147,7 @@ pub(crate) fn enter(folded: &Folded, chunk: u64, body: &[u64]) -> Result<(), Hea
         let shadow = first.checked_add(SHADOW_WORDS).and_then(|end| folded.shadow.get(first..end));
         let shadow = shadow.ok_or_else(|| corrupt(body[at]))?;
         let places = (0..SHADOW_WORDS).filter(|index| mask & 1 << index != 0);
+        folded.touch(first / SHADOW_WORDS);
         for (index, bits) in places.zip(words) {
             shadow[index].fetch_xor(*bits, Relaxed);
         }

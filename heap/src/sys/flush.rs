@@ -78,6 +78,21 @@ pub unsafe fn flush_line(kind: FlushKind, at: *const u8) {
     }
 }
 
+/// Starts loading the line that holds `at`, to be changed. A hint: any address is allowed.
+#[inline]
+pub fn prefetch_for_write(at: *const u8) {
+    // SAFETY: prefetching has no effect on memory and faults nowhere; `prefetchw` is a no-op where it is unknown.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
+    }
+    // SAFETY: as above.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        std::arch::asm!("prfm pstl1keep, [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
+    }
+}
+
 /// Waits until everything this thread wrote back is durable.
 #[inline]
 pub fn fence() {

@@ -2,13 +2,15 @@
 
 mod flush;
 mod mapping;
+mod owned;
 mod table;
 pub mod threads;
 mod written;
 
 pub use flush::LINE_BYTES;
-pub use flush::{FlushKind, fence, flush_line, stream};
+pub use flush::{FlushKind, fence, flush_line, prefetch_for_write, stream};
 pub use mapping::HUGE_PAGE_BYTES;
 pub use mapping::{Advice, Backed, Mapping};
+pub use owned::{Own, Owned, Visit};
 pub use table::Table;
 pub use written::{PAGE_BYTES, Written};

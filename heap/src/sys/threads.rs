@@ -3,7 +3,7 @@
 //! A thread's [`Local`]s form a list that only this thread touches. They are mapped, not allocated: this heap may be
 //! what `malloc` calls. At the thread's end its slots go back to the heaps that still live.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::mem::size_of;
 use std::ptr;
 use std::sync::{Mutex, PoisonError, Weak};
@@ -70,7 +70,7 @@ fn make(id: u64) -> Result<*const Node, Errno> {
         ptr::addr_of_mut!((*node).heap).write(id);
         ptr::addr_of_mut!((*node).next).write(FIRST.with(Cell::get));
         ptr::addr_of_mut!((*node).local.logger).write(OnceCell::new());
-        ptr::addr_of_mut!((*node).local.writes).write(Cell::new(None));
+        ptr::addr_of_mut!((*node).local.writes).write(RefCell::default());
         ptr::addr_of_mut!((*node).mapping).write(mapping);
     }
     // Before anything below can allocate, for that may come back here.

@@ -9,6 +9,7 @@ use crate::error::HeapError;
 use crate::layout::{GROUP_LAST, Record, STAMP_MASK};
 use crate::log::group::{Entry, HEAD_WORDS, OBJECT_ENTRY_MAX, PIECE_WORDS_MAX, sum_of};
 use crate::log::logger::{Logger, LoggerState, PieceHead};
+use crate::sys::LINE_BYTES;
 use std::sync::atomic::Ordering::AcqRel;
 
 impl Tx<'_> {
@@ -38,9 +39,9 @@ impl Tx<'_> {
         }
         self.settle_fresh();
         let logger = self.heap.logger(self.local)?;
-        let mut state = logger.lock();
-        let objects = self.writes.list.iter().filter(|write| write.log == LogAs::Object);
-        state.begin_group(core, objects.map(|write| u64::from(write.len)).sum());
+        let mut state = logger.own();
+        let (words, object_bytes) = self.log_size();
+        logger.begin_group(core, &mut state, words, object_bytes)?;
         let seq = core.logs.clock.fetch_add(1, AcqRel);
         let written = self.write_group(core, logger, &mut state, seq);
         state.end_group();
@@ -49,13 +50,27 @@ impl Tx<'_> {
         for write in &self.writes.list {
             // Written back later: see `LoggerState::retire`.
             core.memory.write(write.offset, self.writes.bytes_of(write));
-            state.note_home(write.offset, u64::from(write.len));
+            state.note_home(core, write.offset, u64::from(write.len));
         }
         state.note_applied(core);
         state.written.changed_bytes += self.writes.bytes.len() as u64;
         drop(state);
         self.note_conventional();
         Ok(())
+    }
+
+    /// Words of the group and bytes of its objects, at most.
+    fn log_size(&self) -> (usize, u64) {
+        let records = self.writes.fresh.len() + self.writes.freed.len();
+        self.writes.list.iter().fold((HEAD_WORDS + records, 0), |(words, bytes), write| match write
+            .log
+        {
+            LogAs::Words => (words + (write.len as usize / 8 + 2) * 2, bytes),
+            LogAs::Object => (
+                words + write.len.div_ceil(OBJECT_ENTRY_MAX as u32) as usize * 3,
+                bytes + u64::from(write.len),
+            ),
+        })
     }
 
     /// Makes what fresh objects were filled with durable, before anything can link them.
@@ -180,11 +195,9 @@ impl<'p> Pieces<'p> {
             }
             let len = part.len() as u64;
             let from = self.logger.place_object(self.core, self.state, len)?;
-            if !self.core.memory.write(from, part) {
-                self.core.memory.flush(from, len);
-            }
+            self.core.memory.write_lines(from, part);
             self.objects_sum = sum_of(self.objects_sum, part);
-            self.state.written.object_log_bytes += len;
+            self.state.written.object_log_bytes += len.next_multiple_of(LINE_BYTES);
             self.push(Entry::Object { offset, len: part.len() as u32, from })?;
             offset += len;
         }

@@ -11,12 +11,13 @@ mod commit;
 mod undo;
 mod writes;
 
+use std::cell::RefMut;
+
 use crate::config::{Logging, Records};
 use crate::core::Local;
 use crate::engine::{Found, Kind};
 use crate::error::HeapError;
 use crate::heap::{Heap, not_freed, refusal};
-use crate::memory::Durability;
 use crate::object::{check_request, give_back};
 use crate::ptr::{Offset, Persist, Ptr};
 
@@ -39,7 +40,7 @@ pub struct Tx<'h> {
     heap: &'h Heap,
     local: &'h Local,
     logging: Logging,
-    writes: Box<Writes>,
+    writes: RefMut<'h, Writes>,
     /// Undo: the sequence and the next piece's place; redo has neither before it commits.
     undoing: Option<(u64, u16)>,
     level: u32,
@@ -91,14 +92,6 @@ impl Heap {
             None => unreachable!("a transaction that ran has an outcome"),
         }
     }
-
-    /// How transactions are logged.
-    pub fn logging(&self) -> Logging {
-        self.core.config.logging.unwrap_or(match self.core.memory.durability() {
-            Durability::Flushed => Logging::Redo,
-            Durability::Ordered => Logging::Undo,
-        })
-    }
 }
 
 impl<'h> Tx<'h> {
@@ -106,8 +99,8 @@ impl<'h> Tx<'h> {
         if local.in_tx.replace(true) {
             return Err(HeapError::Nested);
         }
-        let writes = local.writes.take().unwrap_or_default();
-        let logging = heap.logging();
+        let writes = local.writes.borrow_mut();
+        let logging = heap.core.config.logging;
         Ok(Self { heap, local, logging, writes, undoing: None, level: 0, done: false })
     }
 
@@ -207,7 +200,7 @@ impl<'h> Tx<'h> {
     ///
     /// # Errors
     /// As [`Tx::alloc`].
-    pub fn new<T: Persist>(&mut self, value: T) -> Result<Ptr<T>, HeapError> {
+    pub fn put<T: Persist>(&mut self, value: T) -> Result<Ptr<T>, HeapError> {
         let ptr = Ptr::new(self.alloc((size_of::<T>() as u64).max(1))?);
         self.write(ptr, value)?;
         Ok(ptr)
@@ -352,7 +345,6 @@ impl Drop for Tx<'_> {
             self.end_undo();
         }
         self.writes.clear();
-        self.local.writes.set(Some(std::mem::take(&mut self.writes)));
         self.local.in_tx.set(false);
     }
 }

@@ -12,6 +12,9 @@ use crate::error::HeapError;
 use crate::layout::{GROUP_LAST, GROUP_UNDO};
 use crate::log::group::Entry;
 
+/// Room that a group wants in its chunk when it begins; it may go on in the next.
+const WORDS_AT_FIRST: usize = 64;
+
 impl Tx<'_> {
     /// Logs what a range holds and changes it.
     pub(super) fn change_in_place(
@@ -30,11 +33,11 @@ impl Tx<'_> {
         let mut old = vec![0; bytes.len()];
         core.memory.read(offset, &mut old);
         let logger = self.heap.logger(self.local)?;
-        let mut state = logger.lock();
+        let mut state = logger.own();
         let (seq, index) = match self.undoing {
             Some(at) => at,
             None => {
-                state.begin_group(core, 0);
+                logger.begin_group(core, &mut state, WORDS_AT_FIRST, 0)?;
                 state.is_undoing = true;
                 (core.logs.clock.fetch_add(1, AcqRel), 0)
             }
@@ -73,11 +76,11 @@ impl Tx<'_> {
         }
         core.memory.fence();
         let logger = self.heap.logger(self.local)?;
-        let mut state = logger.lock();
+        let mut state = logger.own();
         let (seq, index) = match self.undoing {
             Some(at) => at,
             None => {
-                state.begin_group(core, 0);
+                logger.begin_group(core, &mut state, WORDS_AT_FIRST, 0)?;
                 (core.logs.clock.fetch_add(1, AcqRel), 0)
             }
         };
@@ -101,7 +104,7 @@ impl Tx<'_> {
         let Some((seq, index)) = self.undoing.take() else { return };
         let core = &*self.heap.core;
         let Ok(logger) = self.heap.logger(self.local) else { return };
-        let mut state = logger.lock();
+        let mut state = logger.own();
         let pieces = Pieces::new(seq, index, GROUP_UNDO, &mut state, core, logger);
         // Without room for it the log says nothing newer either: recovery would put back, once more, what was put
         // back just now.

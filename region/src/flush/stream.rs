@@ -182,7 +182,7 @@ impl Worker<'_, '_> {
         self.written.dirty_bytes += run.len * ledger.geometry().grain_bytes();
         let mut joins = !begins;
         while run.len > 0 {
-            match self.appender.put(ledger, map, run) {
+            match self.appender.put(ledger, *map, run) {
                 Ok((len, segment)) => {
                     let to_grain = run.grain + len;
                     match self.written.placed.last_mut() {

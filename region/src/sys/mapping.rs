@@ -7,7 +7,9 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create,
+};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MlockFlags, ProtFlags, mlock_with, mmap, mmap_anonymous, munmap};
 
@@ -71,6 +73,17 @@ impl SharedMemory {
             }
         }
         Ok(())
+    }
+
+    /// Takes the file's memory away from a range of whole pages: it reads as zeros in every mapping from now on.
+    pub fn punch(&self, offset: u64, len_bytes: u64) -> Result<(), Errno> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        loop {
+            match fallocate(&self.fd, flags, offset, len_bytes) {
+                Err(Errno::INTR) => {}
+                outcome => return outcome,
+            }
+        }
     }
 
     /// Maps the whole file, shared, at an address where huge pages of the file can be mapped as such.

@@ -150,7 +150,8 @@ impl PageTracker {
         bit: u64,
         credit_bytes: Option<&mut u64>,
     ) -> Result<(), Blocked> {
-        if self.is_open(word, bit) {
+        // Of a capacity page the ledger knows nothing. Its kind stays while its lock is held.
+        if self.is_open(word, bit) || core.is_capacity_page(page) {
             return self.open_again(core, page);
         }
         if self.open_pages.load(Relaxed) >= self.open_pages_max {
@@ -183,7 +184,7 @@ impl PageTracker {
         })
     }
 
-    /// A page that counts as open trapped: another thread was first, or there is no memory behind it.
+    /// A page that counts as open trapped: another thread was first, or its block has become capacity meanwhile, or there is no memory behind it.
     fn open_again(&self, core: &Core, page: u64) -> Result<(), Blocked> {
         self.unprotect(core, page)?;
         if !matches!(self.guard, Guard::Uffd(_, Delivery::Signal)) {

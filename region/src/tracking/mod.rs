@@ -13,7 +13,7 @@ mod serve;
 
 pub(crate) use door::Inside;
 pub(crate) use fault::Blocked;
-pub(crate) use pages::PageTracker;
+pub(crate) use pages::{PAGE_BYTES, PageTracker};
 pub(crate) use serve::Service;
 
 use crate::geometry::{GRAIN_SHIFT_BARRIER, GRAIN_SHIFT_TRAP};

@@ -4,6 +4,7 @@
 //! - a page whose `open` bit is clear is write-protected; the bit is set before the protection goes and
 //!   cleared after it is back;
 //! - an open page is dirty in the current epoch, and not owed by the closing one;
+//! - pages of capacity blocks are outside of this: not protected, and no bit says so;
 //! - protection and the `open` bit of a page change only under its lock bit, or while the gate is shut;
 //! - a fault holds a page's lock for a few system calls and never while it waits; the cleaner holds the
 //!   locks of pages that it copies; a prepared write holds those of its range until it ends.
@@ -14,14 +15,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use super::door::{Door, Gate};
+use super::door::{Door, Gate, Inside};
 use super::recency::Recency;
 use super::{TrapKind, fault::Urgent};
 use crate::append::runs;
 use crate::core::Core;
 use crate::error::{OpenError, RegionError};
 use crate::format::Extent;
-use crate::geometry::{Geometry, WORD_GRAINS};
+use crate::geometry::{BLOCK_BYTES, Geometry, WORD_GRAINS};
 use crate::stats::Counters;
 use crate::sys::{Access, Delivery, Mapping, Uffd};
 
@@ -30,6 +31,8 @@ pub(crate) const PAGE_BYTES: u64 = 4096;
 /// A cut protects up to this many closed pages again rather than make one more call: a call costs about
 /// 1 us, a page inside a range 80 ns (measured; see `region/examples/tracking_cost.rs`).
 const BRIDGE_PAGES: u64 = 12;
+// What is bridged never holds pages of a capacity block, which must not be protected.
+const _: () = assert!(BRIDGE_PAGES < BLOCK_BYTES / PAGE_BYTES);
 
 /// What write-protects pages.
 #[derive(Debug)]
@@ -49,6 +52,8 @@ pub(crate) struct PageTracker {
     open_summary: Box<[AtomicU64]>,
     pub(super) open_pages: AtomicU64,
     pub(crate) open_pages_max: u64,
+    /// Stretches of capacity blocks, each a mapping of its own with `mprotect`; changed by who holds the cleaner.
+    capacity_runs: AtomicU64,
     /// Faults being served. Nobody waits inside: a cut waits only for a few system calls.
     pub(super) gate: Gate,
     /// Prepared writes. They may last: a cut waits for them first, with faults still served.
@@ -92,6 +97,7 @@ impl PageTracker {
             open: Mapping::anonymous(table_bytes).map_err(refused)?,
             open_summary: (0..geometry.words().div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
             open_pages: AtomicU64::new(0),
+            capacity_runs: AtomicU64::new(0),
             gate: Gate::default(),
             prepared: Gate::default(),
             door: Door::default(),
@@ -142,6 +148,30 @@ impl PageTracker {
         Ok(())
     }
 
+    /// Whether stretches of capacity blocks may become so many more, or fewer: as many as open pages that stand alone.
+    pub fn admits_runs(&self, more: i64) -> bool {
+        let runs = self.capacity_runs.load(Relaxed).saturating_add_signed(more);
+        more <= 0 || runs <= self.open_pages_max
+    }
+
+    /// They have.
+    pub fn count_runs(&self, more: i64) {
+        self.capacity_runs
+            .store(self.capacity_runs.load(Relaxed).saturating_add_signed(more), Relaxed);
+    }
+
+    /// Lets stores to a block through, or none. All its pages are locked.
+    pub fn set_protected(
+        &self,
+        map: &Mapping,
+        block: u64,
+        protect: bool,
+    ) -> Result<(), RegionError> {
+        let pages = BLOCK_BYTES / PAGE_BYTES;
+        let outcome = self.protect(map, block * pages, pages, protect);
+        outcome.map_err(|source| RegionError::Protection { source })
+    }
+
     /// The mode, and why it and no other.
     pub fn describe(&self) -> String {
         format!("trap by {}: {}", mode_name(&self.guard), self.why)
@@ -165,6 +195,26 @@ impl PageTracker {
         }
         self.open_summary_check(word);
         locked & !failed
+    }
+
+    /// Locks all of `bits` if they are closed, clean and not locked, and until the result is dropped no epoch is cut: for
+    /// a few system calls. Whoever drains need not know of it: nothing of these pages is owed, now or then.
+    pub fn lock_idle(&self, core: &Core, word: usize, bits: u64) -> Option<Inside<'_>> {
+        let inside = self.gate.enter()?;
+        let is_idle = || {
+            let dirty = [0, 1].map(|parity| core.ledger.bitmap(parity)[word].load(Acquire));
+            (dirty[0] | dirty[1] | self.open()[word].load(Acquire)) & bits == 0
+        };
+        if !is_idle() {
+            return None;
+        }
+        let locked = self.lock_pages(word, bits);
+        // Again: a fault may have been in between.
+        if locked == bits && is_idle() {
+            return Some(inside);
+        }
+        self.release(core, word, locked, 0);
+        None
     }
 
     /// Closes all of `bits` or none: while it waits for a page it holds no other. `None`: a page is

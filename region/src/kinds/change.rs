@@ -1,0 +1,524 @@
+//! How a block changes its kind: with its writers excluded and, unless it is idle (clean, and nothing of it in the image),
+//! with the cleaner held and the closing epoch drained. An idle block need not wait for a checkpoint to end.
+//!
+//! The order is that of a process which may be killed at any instruction, and leaves memory and ledger to others.
+//! To capacity: budget, dirty bits of all grains that the image has copies of, then the memory is taken away: a
+//! persistent block of zeros, some of them dirty. The dirty ones are cleaned, the others need nothing; only then the kind
+//! changes. To persistent: the memory is taken away, then the kind changes; whoever finds it in between empties it again.
+//! The protection of pages is private to the process and dies with it.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::Ordering::*;
+use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
+
+use super::{BOUND, CAPACITY, Kind};
+use crate::announce::{Need, for_words};
+use crate::append::{Refusal, Source};
+use crate::clean::{Cleaner, Pump};
+use crate::core::Core;
+use crate::error::RegionError;
+use crate::geometry::{BLOCK_BYTES, WORD_GRAINS};
+use crate::homes::NO_HOME;
+use crate::lanes::{LaneId, LaneState};
+use crate::stats::Counters;
+use crate::tracking::{Inside, PageTracker, Tracking};
+
+/// How long who lets no epoch be cut waits for another change of kind.
+const OTHER_WAIT: Duration = Duration::from_millis(1);
+
+/// What changes of kind share.
+#[derive(Default)]
+pub(crate) struct KindChange {
+    /// Held while a block's kind is entered or bound, a leaf: its neighbours are looked at.
+    pub(super) one: Mutex<()>,
+    #[cfg(test)]
+    fuse: crate::testing::Fuse,
+}
+
+/// The writers of a block are kept out until this is dropped.
+enum Excluded<'c> {
+    Lane(
+        LaneId,
+        #[expect(dead_code, reason = "dropping it lets them in")] MutexGuard<'c, LaneState>,
+    ),
+    Pages {
+        core: &'c Core,
+        tracker: &'c PageTracker,
+        word: usize,
+        bits: u64,
+        /// Left after the pages are let go: fields drop after `drop`.
+        _inside: Option<Inside<'c>>,
+    },
+}
+
+impl Drop for Excluded<'_> {
+    fn drop(&mut self) {
+        if let Self::Pages { core, tracker, word, bits, .. } = self {
+            tracker.release(core, *word, *bits, 0);
+        }
+    }
+}
+
+/// A bitmap word of a block.
+struct Part {
+    word: usize,
+    /// The block's grains in it.
+    mask: u64,
+    /// Those that the image has a copy of.
+    homed: u64,
+}
+
+/// Why a block was not emptied yet.
+enum Lack {
+    /// So much budget was needed.
+    Room(u64),
+    /// Space in the log.
+    Segment,
+}
+
+impl Core {
+    /// Changes a block's kind if it is idle.
+    pub(super) fn change_idle(&self, block: u64, kind: Kind) -> Result<bool, RegionError> {
+        self.check_open()?;
+        if self.lanes.is_unloaded(block) {
+            return Ok(false);
+        }
+        let Some(_excluded) = self.exclude_idle(block) else { return Ok(false) };
+        let bitmaps = [0, 1].map(|parity| self.ledger.bitmap(parity));
+        let is_used = |part: &Part| {
+            let dirty = bitmaps.iter().fold(0, |bits, map| bits | map[part.word].load(Acquire));
+            part.homed != 0 || dirty & part.mask != 0
+        };
+        if self.parts(block).iter().any(is_used) {
+            return Ok(false);
+        }
+        let one = self.kind_change.one.try_lock_for(OTHER_WAIT);
+        let Some(one) = one else { return Ok(false) };
+        match kind {
+            // Another thread was first.
+            kind if self.ledger.kind(block) == kind => {}
+            Kind::Capacity => {
+                // Zeros; what was read of them has memory.
+                self.take_memory(block)?;
+                self.enter_capacity(block, &one)?;
+            }
+            Kind::Persistent => self.enter_persistent(block, &one)?,
+        }
+        Ok(true)
+    }
+
+    fn exclude_idle(&self, block: u64) -> Option<Excluded<'_>> {
+        match &self.tracking {
+            Tracking::Barrier => Some(self.exclude_lane(block)),
+            Tracking::Pages(tracker) => {
+                let (word, bits) = self.pages_of(block);
+                let _inside = Some(tracker.lock_idle(self, word, bits)?);
+                Some(Excluded::Pages { core: self, tracker, word, bits, _inside })
+            }
+        }
+    }
+
+    fn exclude_lane(&self, block: u64) -> Excluded<'_> {
+        let (lane, held) = self.lanes.lock_owner_of(block * BLOCK_BYTES);
+        Excluded::Lane(lane, held)
+    }
+
+    /// Of a block in trap mode: its bitmap word, and its bits there.
+    fn pages_of(&self, block: u64) -> (usize, u64) {
+        let pages = BLOCK_BYTES / self.ledger.geometry().grain_bytes();
+        let first = block * pages;
+        ((first / WORD_GRAINS) as usize, crate::announce::mask(first % WORD_GRAINS, pages))
+    }
+
+    /// Returns the bytes of zeros on their way to the device.
+    pub(super) fn make_capacity(&self, block: u64) -> Result<u64, RegionError> {
+        let mut credit_bytes = 0;
+        loop {
+            let outcome = match self.open_cleaner() {
+                Ok(mut cleaner) => cleaner.make_capacity(self, block, &mut credit_bytes),
+                Err(error) => Err(error),
+            };
+            // What was not needed, or not enough: who waits for more must hold none.
+            self.budget.give_back(&self.ledger, std::mem::take(&mut credit_bytes));
+            match outcome? {
+                ControlFlow::Break(written_bytes) => return Ok(written_bytes),
+                ControlFlow::Continue(bytes) => {
+                    credit_bytes = self.satisfy(Need::Room { bytes })?
+                }
+            }
+        }
+    }
+
+    /// The bitmap words of a block.
+    fn parts(&self, block: u64) -> Vec<Part> {
+        let grains = BLOCK_BYTES / self.ledger.geometry().grain_bytes();
+        let homes = self.ledger.homes();
+        let mut parts = Vec::new();
+        let Ok(()) = for_words(block * grains, (block + 1) * grains, |word, mask| {
+            let homed = (0..WORD_GRAINS)
+                .filter(|bit| mask & 1 << bit != 0)
+                .filter(|bit| homes.of(word as u64 * WORD_GRAINS + bit) != NO_HOME)
+                .fold(0, |bits, bit| bits | 1 << bit);
+            parts.push(Part { word, mask, homed });
+            Ok::<(), std::convert::Infallible>(())
+        });
+        parts
+    }
+
+    /// How many more stretches of capacity blocks there are once this block's kind changes.
+    fn runs_more(&self, block: u64) -> i64 {
+        let is_capacity = |block: Option<u64>| {
+            block.is_some_and(|block| self.ledger.kind(block) == Kind::Capacity)
+        };
+        let neighbours = [block.checked_sub(1), Some(block + 1)].map(is_capacity);
+        let by_capacity = 1 - neighbours.map(i64::from).iter().sum::<i64>();
+        if is_capacity(Some(block)) { -by_capacity } else { by_capacity }
+    }
+
+    /// Refuses what would split the mapping too often.
+    fn admit(&self, block: u64) -> Result<(), RegionError> {
+        let refused =
+            |why| Err(RegionError::KindRefused { block, kind: self.ledger.kind(block), why });
+        if self.ledger.kinds().is_none() {
+            return refused(
+                "this memory was laid out by an older program; kinds can change after the next complete stop",
+            );
+        }
+        match self.tracking.pages() {
+            Some(tracker) if !tracker.admits_runs(self.runs_more(block)) => refused(
+                "each stretch of capacity blocks splits the mapping, and a quarter of vm.max_map_count are in use: change \
+                 neighbouring blocks, or raise it",
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// The last steps of a persistent block that is emptied. Its writers are excluded.
+    fn enter_capacity(&self, block: u64, _one: &MutexGuard<'_, ()>) -> Result<(), RegionError> {
+        self.admit(block)?;
+        self.step()?;
+        self.enter_kind(block, CAPACITY);
+        self.step()?;
+        if let Some(tracker) = self.tracking.pages()
+            && let Err(error) = tracker.set_protected(&self.map, block, false)
+        {
+            // Partly open, perhaps. If they cannot be closed either it stays capacity, and faults open the rest.
+            if tracker.set_protected(&self.map, block, true).is_ok() {
+                self.enter_kind(block, 0);
+            }
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Empties a capacity block, which is persistent memory then, and clean. Its writers are excluded.
+    fn enter_persistent(&self, block: u64, _one: &MutexGuard<'_, ()>) -> Result<(), RegionError> {
+        self.admit(block)?;
+        let protect = || match self.tracking.pages() {
+            Some(tracker) => tracker.set_protected(&self.map, block, true),
+            None => Ok(()),
+        };
+        // Should anything fail from here on, the block is capacity, and stores open its pages again.
+        protect()?;
+        self.step()?;
+        let entry = self.ledger.kinds().and_then(|kinds| kinds.get(block as usize));
+        if entry.is_some_and(|entry| entry.load(Acquire) & BOUND != 0) {
+            let (offset, len) = (block * BLOCK_BYTES, BLOCK_BYTES as usize);
+            let refused = |source| RegionError::NotEmptied { block, source };
+            self.map.unbind(offset, len).map_err(refused)?;
+        }
+        self.take_memory(block)?;
+        self.step()?;
+        // The protection of pages that lost their memory is the kernel's business: it is made sure of.
+        protect()?;
+        self.enter_kind(block, 0);
+        Ok(())
+    }
+
+    /// What the block is from now on.
+    fn enter_kind(&self, block: u64, kind: u8) {
+        if let Some(tracker) = self.tracking.pages() {
+            tracker.count_runs(self.runs_more(block));
+        }
+        if let Some(entry) = self.ledger.kinds().and_then(|kinds| kinds.get(block as usize)) {
+            entry.store(kind, Release);
+        }
+    }
+
+    /// Where a process may be killed, as far as others can see it: a test ends what it is at here.
+    fn step(&self) -> Result<(), RegionError> {
+        #[cfg(test)]
+        if !self.kind_change.fuse.step() {
+            return Err(RegionError::Closed);
+        }
+        Ok(())
+    }
+
+    fn take_memory(&self, block: u64) -> Result<(), RegionError> {
+        let emptied = self.memory.punch(block * BLOCK_BYTES, BLOCK_BYTES);
+        emptied.map_err(|source| RegionError::NotEmptied { block, source })
+    }
+}
+
+impl Cleaner {
+    /// Empties a block and makes it capacity memory. `Continue`: that needs so much credit.
+    fn make_capacity(
+        &mut self,
+        core: &Core,
+        block: u64,
+        credit_bytes: &mut u64,
+    ) -> Result<ControlFlow<u64, u64>, RegionError> {
+        core.check()?;
+        // Before it is emptied.
+        core.admit(block)?;
+        // Its homes are known only then.
+        core.load_block(block)?;
+        if core.ledger.closing().load(Acquire) != 0 {
+            // A checkpoint ran out of space. What it still owes must be what it was.
+            self.finish_closing_epoch(core, 0)?;
+        }
+        let mut written_bytes = 0;
+        loop {
+            // Not later: it may move grains of this very block.
+            self.ensure_space(core)?;
+            let excluded = self.exclude(core, block)?;
+            if core.ledger.kind(block) == Kind::Capacity {
+                // Another thread was first.
+                return Ok(ControlFlow::Break(written_bytes));
+            }
+            match self.empty(core, block, &excluded, credit_bytes, &mut written_bytes)? {
+                None => {}
+                Some(Lack::Room(bytes)) => return Ok(ControlFlow::Continue(bytes)),
+                Some(Lack::Segment) => {
+                    drop(excluded);
+                    self.ensure_space(core)?;
+                    if core.appender.lock().spare_segments() == 0 {
+                        return Err(core.log_full());
+                    }
+                    continue;
+                }
+            }
+            core.enter_capacity(block, &core.kind_change.one.lock())?;
+            return Ok(ControlFlow::Break(written_bytes));
+        }
+    }
+
+    /// Takes a persistent block's memory away and writes zeros for what the image has of it. `Some`: that could
+    /// not be done, and the block is whole, or empty.
+    fn empty(
+        &mut self,
+        core: &Core,
+        block: u64,
+        excluded: &Excluded<'_>,
+        credit_bytes: &mut u64,
+        written_bytes: &mut u64,
+    ) -> Result<Option<Lack>, RegionError> {
+        let (parity, shift) = (core.parity(), core.ledger.geometry().grain_shift);
+        let bytes_of = |bits: u64| u64::from(bits.count_ones()) << shift;
+        let parts = core.parts(block);
+        let dirty = |part: &Part| core.ledger.dirty_word(parity, part.word).load(Acquire);
+        let needed_bytes = parts.iter().map(|part| bytes_of(part.homed & !dirty(part))).sum();
+        if needed_bytes > *credit_bytes {
+            return Ok(Some(Lack::Room(needed_bytes)));
+        }
+        *credit_bytes -= needed_bytes;
+        Counters::add(&core.stats.dirtied_bytes, needed_bytes);
+        for part in parts.iter().filter(|part| part.homed != 0) {
+            core.step()?;
+            core.ledger.dirty_word(parity, part.word).fetch_or(part.homed, AcqRel);
+            core.summary(parity).mark(part.word);
+        }
+        core.step()?;
+        core.take_memory(block)?;
+        let mut dropped_bytes = 0;
+        for part in &parts {
+            loop {
+                let owed = dirty(part) & part.homed;
+                if owed == 0 {
+                    break;
+                }
+                core.step()?;
+                let mut appender = core.appender.lock();
+                let (done, refusal) =
+                    core.append_bits_of(Source::Zeros, &mut appender, parity, part.word, owed);
+                drop(appender);
+                *written_bytes += bytes_of(done);
+                self.in_flight_bytes += bytes_of(done);
+                Counters::add(&core.stats.cleaned_bytes, bytes_of(done));
+                match refusal {
+                    None => {}
+                    Some(Refusal::NoBuffer) => self.pump(core, Pump::One).map(drop)?,
+                    Some(Refusal::NoSegment) => return Ok(Some(Lack::Segment)),
+                }
+            }
+            core.step()?;
+            // The image has nothing of these, and zeros need not be written.
+            let unwritten = part.mask & !part.homed;
+            let before = core.ledger.dirty_word(parity, part.word).fetch_and(!unwritten, AcqRel);
+            dropped_bytes += bytes_of(before & unwritten);
+        }
+        core.budget.give_back(&core.ledger, dropped_bytes);
+        if let Excluded::Lane(lane, _) = excluded {
+            core.lanes.count_written(*lane, 0, dropped_bytes);
+        }
+        Ok(None)
+    }
+
+    /// Empties a block and makes it persistent memory, clean.
+    pub(super) fn make_persistent(&mut self, core: &Core, block: u64) -> Result<(), RegionError> {
+        let _excluded = self.exclude(core, block)?;
+        match core.ledger.kind(block) {
+            Kind::Capacity => core.enter_persistent(block, &core.kind_change.one.lock()),
+            // Another thread was first.
+            Kind::Persistent => Ok(()),
+        }
+    }
+
+    /// Makes the zeros that were written leave the account.
+    pub(super) fn settle_zeros(&mut self, core: &Core) -> Result<(), RegionError> {
+        core.appender.lock().close_frame(&core.ledger, 0);
+        self.pump(core, Pump::Durable).map(drop)
+    }
+
+    /// Keeps the writers of a block out: by its lane, or with all its pages closed and locked.
+    fn exclude<'c>(&mut self, core: &'c Core, block: u64) -> Result<Excluded<'c>, RegionError> {
+        let Some(tracker) = core.tracking.pages() else { return Ok(core.exclude_lane(block)) };
+        let (word, bits) = core.pages_of(block);
+        while tracker.close_all(core, word, bits).is_none() {
+            // A prepared write that has the page may wait for budget.
+            self.serve_faults_nested(core)?;
+            core.check_open()?;
+        }
+        Ok(Excluded::Pages { core, tracker, word, bits, _inside: None })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use perdura_media::{RealClock, SimDevice};
+
+    use super::*;
+    use crate::flush::FlushOptions;
+    use crate::region::Attachment;
+    use crate::{Config, Region, TrackingKind, TrapKind};
+
+    const BLOCKS: u64 = 8;
+    const BLOCK: u64 = 2;
+
+    fn config(tracking: TrackingKind) -> Config {
+        Config {
+            tracking,
+            segment_bytes: Some(64 << 10),
+            // Of a block some frames, and so some steps.
+            budget_bytes: 128 << 10,
+            lanes: Some(1),
+            checkpoint_every: None,
+            ..Config::new(BLOCKS * BLOCK_BYTES, 128 << 10)
+        }
+    }
+
+    fn put(region: &Region, offset: u64, bytes: &[u8]) {
+        match region.trapped() {
+            Some(memory) => memory.write(offset, bytes),
+            None => crate::testing::write(region, offset, bytes),
+        }
+    }
+
+    fn block(region: &Region) -> Vec<u8> {
+        let mut bytes = vec![0; BLOCK_BYTES as usize];
+        region.core().map.copy_out(BLOCK * BLOCK_BYTES, &mut bytes);
+        bytes
+    }
+
+    /// A region whose block has old and newer copies in the image, dirty grains with a copy and without (or nothing of
+    /// all this), killed at step `fuse` of a change of kind. Returns whether the change got through before, what was in the block, and what is now.
+    fn killed(
+        tracking: TrackingKind,
+        to: Kind,
+        is_idle: bool,
+        fuse: u64,
+    ) -> (bool, Vec<u8>, Vec<u8>) {
+        let (device, clock) = (Arc::new(SimDevice::new(0, 1)), Arc::new(RealClock));
+        let region = Region::open(device.clone(), clock.clone(), config(tracking)).unwrap();
+        let at = BLOCK * BLOCK_BYTES;
+        for byte in [1, 2].into_iter().filter(|_| !is_idle) {
+            put(&region, at, &[byte; 30_000]);
+            region.checkpoint().unwrap();
+        }
+        if to == Kind::Persistent {
+            region.set_kind(BLOCK..BLOCK + 1, Kind::Capacity).unwrap();
+        }
+        if to == Kind::Persistent || !is_idle {
+            put(&region, at + 20_000, &[3; 30_000]);
+        }
+        let before = block(&region);
+        region.core().kind_change.fuse.light(fuse);
+        let is_through = region.set_kind(BLOCK..BLOCK + 1, to).is_ok();
+        let (memory, ledger) = region.fds();
+        let held = || [memory, ledger].map(|fd| fd.try_clone_to_owned().unwrap());
+        let [fds, again] = [held(), held()];
+        drop(region);
+        // A holder flushes what was left; then, or not, somebody takes over.
+        let [memory, ledger] = fds;
+        let holder = Attachment::new(memory, ledger).unwrap();
+        let options = FlushOptions { threads: 1, unix_ms: 7 };
+        holder.flush(&*device, options).unwrap();
+        drop(holder);
+        let image = Arc::new(device.power_cycle(fuse));
+        let region = Region::open(image.clone(), clock.clone(), config(tracking)).unwrap();
+        let from_image = block(&region);
+        drop(region);
+        let [memory, ledger] = again;
+        let region = Region::attach(memory, ledger, image, clock, config(tracking)).unwrap();
+        let after = block(&region);
+        assert_eq!(region.kind(BLOCK), Kind::Persistent);
+        assert!(from_image == after, "{tracking:?} to {to}, step {fuse}: the image differs");
+        (is_through, before, after)
+    }
+
+    #[test]
+    fn killed_at_any_step_a_block_is_as_it_was_or_empty_and_the_image_agrees() {
+        let modes = [
+            TrackingKind::Barrier,
+            TrackingKind::Trap(TrapKind::Auto),
+            TrackingKind::Trap(TrapKind::Mprotect),
+        ];
+        for tracking in modes {
+            let both = [Kind::Capacity, Kind::Persistent];
+            for (to, is_idle) in both.into_iter().flat_map(|to| [(to, false), (to, true)]) {
+                let (mut whole, mut empty) = (0, 0);
+                for fuse in 0.. {
+                    let (is_through, before, after) = killed(tracking, to, is_idle, fuse);
+                    let is_empty = after.iter().all(|byte| *byte == 0);
+                    let is_whole = to == Kind::Capacity && after == before;
+                    assert!(is_empty || is_whole, "{tracking:?} to {to}, step {fuse}");
+                    (whole, empty) = (whole + u64::from(is_whole), empty + u64::from(is_empty));
+                    if is_through {
+                        assert!(is_empty);
+                        break;
+                    }
+                }
+                assert!(empty > 2, "{whole}, {empty}");
+                assert!(whole > 1 || is_idle || to == Kind::Persistent, "{whole}, {empty}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_idle_block_does_not_wait_for_who_holds_the_cleaner() {
+        for tracking in [TrackingKind::Barrier, TrackingKind::Trap(TrapKind::Auto)] {
+            let device = Arc::new(SimDevice::new(0, 1));
+            let region = Region::open(device, Arc::new(RealClock), config(tracking)).unwrap();
+            let cleaner = region.core().cleaner.lock();
+            for kind in [Kind::Capacity, Kind::Persistent, Kind::Capacity] {
+                region.set_kind(0..BLOCKS, kind).unwrap();
+                assert_eq!(region.kind(BLOCK), kind);
+            }
+            drop(cleaner);
+        }
+    }
+}
