@@ -155,6 +155,8 @@ pub struct SimArgs {
 pub enum SimCommand {
     /// Cut the power after durable operations of seeded runs and check every promise afterwards.
     Cut(CutArgs),
+    /// Check the order of the heap's stores, flushes and fences: reopen it on every memory that a loss may leave.
+    Order(OrderArgs),
 }
 
 #[derive(Debug, Args)]
@@ -171,6 +173,26 @@ pub struct CutArgs {
     /// Plant a bug that must be caught: skip-flush, drop-checksum, open-before-accounting, clean-at-copy,
     /// acknowledge-before-commit, free-before-commit, loaded-too-early, let-go-when-written, give-back-always,
     /// drop-neighbours, single-always, zero-untaken.
+    #[arg(long, value_name = "BUG")]
+    pub plant: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct OrderArgs {
+    /// Check only this operation (an unknown name lists them).
+    #[arg(long, value_name = "NAME", default_value = "all")]
+    pub operation: String,
+    /// Seed of what is drawn where not all states are tried.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// States tried at one event; all of them if there are no more.
+    #[arg(long, value_name = "N", default_value_t = perdura_sim::order::STATES_MAX)]
+    pub states_max: usize,
+    /// Try only this state of the operation: how a failure is replayed.
+    #[arg(long, value_name = "STATE")]
+    pub only: Option<String>,
+    /// Plant bugs that must be caught: `each` flush and fence forgotten and stores swapped, one after the other;
+    /// `none`; or one, as drop-flush:N, drop-fence:N, swap-stores:N, swap-bytes:N [default: each, or none with --only].
     #[arg(long, value_name = "BUG")]
     pub plant: Option<String>,
 }

@@ -49,6 +49,11 @@ pub trait Tap: Send + Sync {
         let lines = offset / LINE_BYTES..(offset + bytes.len() as u64).div_ceil(LINE_BYTES);
         lines.for_each(|line| self.flush(line * LINE_BYTES));
     }
+    /// The pages of this range, which serves nobody, are being given up: they read as zeros, but no fence makes that
+    /// durable.
+    fn empty(&self, offset: u64, len: u64) {
+        let _ = (offset, len);
+    }
 }
 
 /// Why memory cannot be had.
@@ -455,6 +460,9 @@ impl Memory {
 
     /// Makes a range that nobody uses read as zeros, by giving its pages back where that is possible.
     pub(crate) fn empty(&self, offset: u64, len: u64) {
+        if let Some(tap) = &self.tap {
+            tap.empty(offset, len);
+        }
         if let Source::Mapped { mapping, .. } = &self.source {
             // SAFETY: nobody relies on bytes that serve nobody.
             if unsafe { mapping.advise(offset, len as usize, Advice::Empty) }.is_ok() {

@@ -14,7 +14,10 @@ pub fn test() -> Result<()> {
     // The whole-process tests start this binary.
     cargo(&["build", "--release", "--quiet"])?;
     cargo(&["test", "--workspace", "--quiet"])?;
-    cargo(&["run", "--release", "--quiet", "--", "sim", "cut", "--seed", "1", "--cuts", "300"])
+    let sim =
+        |words: &[&str]| cargo(&[&["run", "--release", "--quiet", "--", "sim"], words].concat());
+    sim(&["cut", "--seed", "1", "--cuts", "300"])?;
+    sim(&["order", "--seed", "1", "--states-max", "24", "--plant", "none"])
 }
 
 /// The engines beside the store: its own workspace, so none of it is in the other steps.

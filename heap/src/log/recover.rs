@@ -214,10 +214,21 @@ fn enter_snapshot(core: &Core, folded: &Folded, spans: &Spans) -> Result<(), Hea
     Err(HeapError::Corrupt { what: "snapshot", offset: AT_GENERATION, value: count })
 }
 
+/// Where the changes of a piece are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// In the log; in memory perhaps.
+    Pending,
+    /// In memory, which trusts its caches, perhaps not written back.
+    InCaches,
+    /// In memory, durably.
+    Durable,
+}
+
 /// A transaction as far as its pieces were found, in order.
 struct Group {
     seq: u64,
-    pieces: Vec<(Piece, bool)>,
+    pieces: Vec<(Piece, Place)>,
 }
 
 impl Group {
@@ -229,7 +240,7 @@ impl Group {
 
     /// Whether recovery must put it in place: its last piece lies behind what is in place already.
     fn is_pending(&self) -> bool {
-        self.pieces.last().is_some_and(|(_, pending)| *pending)
+        self.pieces.last().is_some_and(|(_, place)| *place == Place::Pending)
     }
 }
 
@@ -247,7 +258,8 @@ fn read_logs(
         let chunk = log.chunk;
         let mark = if same_boot { AT_APPLIED } else { AT_RETIRED };
         // Both are kept up: what is durably in place is in place in any case.
-        let in_place = core.memory.load(chunk + mark).max(core.memory.load(chunk + AT_RETIRED));
+        let retired = core.memory.load(chunk + AT_RETIRED);
+        let in_place = core.memory.load(chunk + mark).max(retired);
         let mut pieces = Vec::new();
         let end = for_records(&core.memory, chunk, |what| match what {
             InChunk::Record(record) => {
@@ -257,16 +269,38 @@ fn read_logs(
             InChunk::Piece { at, words } => pieces.extend(read_piece(words).map(|p| (at, p))),
         });
         check_end(core, chunk, end)?;
+        if same_boot {
+            // The dead process may not have written it back; nothing that follows from it may be durable before it.
+            core.memory.flush(chunk, end);
+            let entries = pieces.iter().flat_map(|(_, piece)| &piece.entries);
+            for entry in entries {
+                if let Entry::Object { len, from, .. } = entry
+                    && is_inside(&core.memory, *from, u64::from(*len))
+                {
+                    core.memory.flush(*from, u64::from(*len));
+                }
+            }
+        }
         if let Ok(mut groups) = groups.lock() {
             for (at, piece) in pieces {
                 let group = groups
                     .entry((log.logger, piece.seq))
                     .or_insert_with(|| Group { seq: piece.seq, pieces: Vec::new() });
-                group.pieces.push((piece, at >= in_place));
+                let place = if at >= in_place {
+                    Place::Pending
+                } else if at >= retired {
+                    Place::InCaches
+                } else {
+                    Place::Durable
+                };
+                group.pieces.push((piece, place));
             }
         }
         Ok(())
     })?;
+    if same_boot {
+        core.memory.fence();
+    }
     found.records += records.into_inner() as u64;
     let mut groups = groups.into_inner().unwrap_or_default();
     for group in groups.values_mut() {
@@ -321,6 +355,8 @@ fn replay(
             }
             if !is_undo && group.is_pending() {
                 pending.push(group);
+            } else if !is_undo {
+                write_back(core, group);
             }
         } else if is_undo && newest.get(logger) == Some(&group.seq) {
             // With a later group in its log it had ended.
@@ -336,6 +372,21 @@ fn replay(
     }
     core.memory.fence();
     Ok(())
+}
+
+/// Writes the homes of a group back whose changes a dead process left in the caches: its log is about to be forgotten.
+fn write_back(core: &Core, group: &Group) {
+    let in_caches = group.pieces.iter().filter(|(_, place)| *place == Place::InCaches);
+    for entry in in_caches.flat_map(|(piece, _)| &piece.entries) {
+        let (offset, len) = match entry {
+            Entry::Short { offset, len, .. } => (*offset, u64::from(*len)),
+            Entry::Object { offset, len, .. } => (*offset, u64::from(*len)),
+            Entry::Record(_) => continue,
+        };
+        if is_inside(&core.memory, offset, len) {
+            core.memory.flush(offset, len);
+        }
+    }
 }
 
 /// For the objects that `pending` groups write to: the latest stamp with which each was allocated since the snapshot.
