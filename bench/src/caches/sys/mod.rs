@@ -1,0 +1,8 @@
+//! The unsafe seam of `caches`: mapped pages and the processor's counters. What is above this folder dereferences
+//! no raw pointer.
+
+mod counters;
+mod pages;
+
+pub use counters::{Counter, CounterError, Counters};
+pub use pages::{Backing, HUGE_PAGE_BYTES, PAGE_BYTES, Pages, populate};
