@@ -20,7 +20,8 @@ pub struct Recorder {
     line_bytes: u64,
     reader: FrameReader,
     assumed: Assumed,
-    frames: HashMap<u64, u64>,
+    /// Frame of each page met, and whose access met it first.
+    frames: HashMap<u64, (u64, Owner)>,
     /// Page and frame met last, by the page's low bits: spares nearly all look-ups.
     recent: Vec<(u64, u64)>,
     error: Option<FrameError>,
@@ -72,21 +73,21 @@ impl Recorder {
 
     /// Bytes were, or are about to be, loaded.
     pub fn load(&mut self, address: u64, len_bytes: u64, owner: Owner) {
-        self.each_line(address, len_bytes, |cache, line| {
+        self.each_line(address, len_bytes, owner, |cache, line| {
             cache.access(line, owner, false);
         });
     }
 
     /// Bytes were, or are about to be, stored.
     pub fn store(&mut self, address: u64, len_bytes: u64, owner: Owner) {
-        self.each_line(address, len_bytes, |cache, line| {
+        self.each_line(address, len_bytes, owner, |cache, line| {
             cache.access(line, owner, true);
         });
     }
 
     /// A 64-byte line is flushed: all modelled lines that it touches are.
     pub fn flush(&mut self, address: u64, owner: Owner) {
-        self.each_line(address, 64, |cache, line| cache.flush(line, owner));
+        self.each_line(address, 64, owner, |cache, line| cache.flush(line, owner));
     }
 
     /// What was counted since the last [`Recorder::forget_counts`].
@@ -104,16 +105,17 @@ impl Recorder {
         self.reader.source()
     }
 
-    /// Frames of pages met between two addresses, by page; absent where a page was never met.
-    pub fn frames_between(&self, from: u64, to: u64) -> Vec<(u64, u64)> {
-        let inside = |page: &u64| (from..to).contains(&(page * PAGE));
-        let mut found: Vec<(u64, u64)> = self
-            .frames
-            .iter()
-            .filter(|(page, _)| inside(page))
-            .map(|(page, frame)| (*page, *frame))
-            .collect();
-        found.sort_unstable();
+    /// Pages met between two addresses, in order, and whose access met each first.
+    pub fn pages_between(&self, from: u64, to: u64) -> Vec<(u64, Owner)> {
+        let met = self.met_between(from, to);
+        met.into_iter().map(|(page, _, owner)| (page, owner)).collect()
+    }
+
+    fn met_between(&self, from: u64, to: u64) -> Vec<(u64, u64, Owner)> {
+        let inside = |page: u64| (from..to).contains(&(page * PAGE));
+        let all = self.frames.iter().map(|(page, (frame, owner))| (*page, *frame, *owner));
+        let mut found: Vec<_> = all.filter(|(page, ..)| inside(*page)).collect();
+        found.sort_unstable_by_key(|(page, ..)| *page);
         found
     }
 
@@ -129,7 +131,7 @@ impl Recorder {
             return Ok(0);
         }
         let mut moved = 0;
-        for (page, frame) in &self.frames {
+        for (page, (frame, _)) in &self.frames {
             // A page given back meanwhile has not moved.
             let now = self.reader.frame(page * PAGE)?;
             moved += u64::from(now.is_some_and(|now| now != *frame));
@@ -137,7 +139,13 @@ impl Recorder {
         Ok(moved)
     }
 
-    fn each_line(&mut self, address: u64, len_bytes: u64, mut visit: impl FnMut(&mut Cache, u64)) {
+    fn each_line(
+        &mut self,
+        address: u64,
+        len_bytes: u64,
+        owner: Owner,
+        mut visit: impl FnMut(&mut Cache, u64),
+    ) {
         if len_bytes == 0 {
             return;
         }
@@ -145,22 +153,22 @@ impl Recorder {
             (address / self.line_bytes, (address + len_bytes - 1) / self.line_bytes);
         let lines_per_page = PAGE / self.line_bytes;
         for line in first..=last {
-            let frame = self.frame(line / lines_per_page);
+            let frame = self.frame(line / lines_per_page, owner);
             visit(&mut self.cache, frame * lines_per_page + line % lines_per_page);
         }
     }
 
-    fn frame(&mut self, page: u64) -> u64 {
+    fn frame(&mut self, page: u64, owner: Owner) -> u64 {
         let slot = page as usize % RECENT;
         let (known, frame) = self.recent[slot];
         if known == page {
             return frame;
         }
         let frame = match self.frames.get(&page) {
-            Some(frame) => *frame,
+            Some((frame, _)) => *frame,
             None => {
                 let frame = self.find(page);
-                self.frames.insert(page, frame);
+                self.frames.insert(page, (frame, owner));
                 frame
             }
         };
@@ -172,8 +180,11 @@ impl Recorder {
         let looked_up = self.reader.frame(page * PAGE).and_then(|found| match found {
             // The access is about to be made: what it will find is there a moment earlier.
             None if self.reader.source() != FrameSource::Hidden => {
-                // An address that nothing is mapped at stays without a frame, and gets an assumed one.
-                let _ = populate(page * PAGE, PAGE_BYTES);
+                populate(page * PAGE, PAGE_BYTES).map_err(|errno| FrameError {
+                    address: page * PAGE,
+                    pages: 1,
+                    source: errno.into(),
+                })?;
                 self.reader.frame(page * PAGE)
             }
             found => Ok(found),
@@ -199,6 +210,11 @@ mod tests {
         Recorder::new(CacheShape::default(), FlushKind::Drops, reader, bucket_bytes).unwrap()
     }
 
+    fn frames(recorder: &Recorder) -> Vec<(u64, u64)> {
+        let met = recorder.met_between(0, 100 * PAGE);
+        met.into_iter().map(|(page, frame, _)| (page, frame)).collect()
+    }
+
     #[test]
     fn a_range_is_as_many_accesses_as_it_has_lines() {
         let mut recorder = recorder(None);
@@ -214,10 +230,10 @@ mod tests {
     fn assumed_frames_follow_the_first_touch_or_the_bucket() {
         let mut demand = recorder(None);
         [9, 3, 4].into_iter().for_each(|page| demand.load(page * PAGE, 8, Owner::Log));
-        assert_eq!(demand.frames_between(0, 100 * PAGE), [(3, 2), (4, 3), (9, 1)]);
+        assert_eq!(frames(&demand), [(3, 2), (4, 3), (9, 1)]);
         let mut buckets = recorder(Some(4 * PAGE));
         [9, 3, 4, 8].into_iter().for_each(|page| buckets.load(page * PAGE, 8, Owner::Log));
-        assert_eq!(buckets.frames_between(0, 100 * PAGE), [(3, 8), (4, 9), (8, 1), (9, 2)]);
+        assert_eq!(frames(&buckets), [(3, 8), (4, 9), (8, 1), (9, 2)]);
     }
 
     #[test]
@@ -228,7 +244,7 @@ mod tests {
                 .unwrap();
         // Not touched before: the recorder comes first.
         recorder.store(pages.address() + PAGE, 8, Owner::PersistentData);
-        let found = recorder.frames_between(pages.address(), pages.address() + 3 * PAGE);
+        let found = recorder.met_between(pages.address(), pages.address() + 3 * PAGE);
         assert_eq!(found.len(), 1);
         let real = FrameReader::open().frame(pages.address() + PAGE).unwrap();
         assert_eq!(real.is_some(), recorder.source() != FrameSource::Hidden);

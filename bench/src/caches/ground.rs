@@ -20,6 +20,9 @@ pub enum WorkError {
         /// Why not.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// A place that nothing is at.
+    #[error("an object at place 0, where nothing can be")]
+    Nowhere,
     /// The table does not hold what was put in.
     #[error("the hash table lost key {key:#x} (seed {seed})")]
     Lost {
@@ -42,7 +45,10 @@ pub trait Ground: Sync {
     ) -> Result<(), WorkError>;
 
     /// Copies persistent bytes out.
-    fn read(&self, place: Place, bytes: &mut [u8]);
+    ///
+    /// # Errors
+    /// They are of no object.
+    fn read(&self, place: Place, bytes: &mut [u8]) -> Result<(), WorkError>;
 
     /// The address of a persistent byte.
     fn address(&self, place: Place) -> u64;
@@ -72,23 +78,16 @@ pub trait Changes {
     /// # Errors
     /// There is none at that place.
     fn free(&mut self, place: Place) -> Result<(), WorkError>;
-    /// Changes a word of an object that begins at `object` and has `object_bytes`: a log of whole objects needs to
-    /// know them.
+    /// Changes a word of an object.
     ///
     /// # Errors
     /// There is no room in the log.
-    fn word(
-        &mut self,
-        object: Place,
-        object_bytes: usize,
-        at: usize,
-        value: u64,
-    ) -> Result<(), WorkError>;
-    /// Changes a whole object.
+    fn word(&mut self, object: Place, at: usize, value: u64) -> Result<(), WorkError>;
+    /// Changes bytes in a row, all of an object or most of it.
     ///
     /// # Errors
     /// There is no room in the log.
-    fn object(&mut self, object: Place, bytes: &[u8]) -> Result<(), WorkError>;
+    fn bytes(&mut self, place: Place, bytes: &[u8]) -> Result<(), WorkError>;
 }
 
 /// Tells a recorder, if there is one.

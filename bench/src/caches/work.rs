@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 
-use super::ground::{Changes, Ground, Place, Watch, WorkError};
+use super::ground::{Ground, Place, Watch, WorkError};
 use super::model::Owner;
 use super::sys::Block;
 
@@ -19,15 +19,16 @@ const WORD: usize = 8;
 const HEAD: usize = 3 * WORD;
 /// Lengths of values and of how many in 20 nodes: 16 B to 1 KiB, small ones more often.
 const VALUES: [(usize, u32); 6] = [(16, 5), (40, 6), (104, 4), (232, 3), (488, 1), (1000, 1)];
-/// Slots of the table in one piece of memory.
-const PIECE_SLOTS: u64 = 4096;
-/// Bytes of slots that a log of whole objects takes as one: a line.
-const GROUP_BYTES: usize = 64;
+/// Slots of the table that are one object: a line, so that a log of whole objects is not put at a disadvantage.
+const GROUP_SLOTS: u64 = 8;
+const GROUP_BYTES: usize = GROUP_SLOTS as usize * WORD;
+/// The bits of a key that are its number.
+const KEY_NUMBER: u64 = u32::MAX as u64;
 
 /// What a hash operation does, of 100.
 #[derive(Debug, Clone, Copy)]
 pub struct Mix {
-    /// Puts a new key in.
+    /// Puts any key in; one that is there gets another value of the same length, in place.
     pub inserts: u32,
     /// Changes one word of a value.
     pub updates: u32,
@@ -38,34 +39,35 @@ pub struct Mix {
 /// The paper's: insert, look up, delete.
 pub const HASH_OPERATIONS: Mix = Mix { inserts: 50, updates: 0, deletes: 20 };
 /// Large contiguous changes and small scattered ones, for logs.
-pub const MIXED: Mix = Mix { inserts: 40, updates: 40, deletes: 20 };
+pub const MIXED: Mix = Mix { inserts: 50, updates: 40, deletes: 10 };
 
 /// A chained hash table in persistent memory.
 pub struct HashWork<'g, G: Ground> {
     ground: &'g G,
     watch: Watch<'g>,
-    pieces: Vec<Place>,
+    groups: Vec<Place>,
     mix: Mix,
     random: Random,
     seed: u64,
-    keys: u64,
-    /// What the table must hold: keys and the word of their value that updates change.
+    /// What the table must hold: keys and the first word of their values.
     live: Vec<(u64, u64)>,
+    /// Where a key is among these, plus one, by its number.
+    places: Vec<u32>,
     changed_bytes: u64,
     live_bytes: u64,
 }
 
 /// Where a key was found.
 struct Found {
-    /// The object whose word points to the node, its bytes, and the word's place in it.
-    link: (Place, usize, usize),
+    /// The object whose word points to the node, and the word's place in it.
+    link: (Place, usize),
     node: Place,
     next: u64,
     value_bytes: usize,
 }
 
 impl<'g, G: Ground> HashWork<'g, G> {
-    /// An empty table for about so many nodes.
+    /// An empty table for so many different keys.
     ///
     /// # Errors
     /// There is no memory for it.
@@ -73,17 +75,17 @@ impl<'g, G: Ground> HashWork<'g, G> {
         ground: &'g G,
         watch: Watch<'g>,
         mix: Mix,
-        nodes: u64,
+        keys: u64,
         seed: u64,
     ) -> Result<Self, WorkError> {
-        let count = nodes.div_ceil(PIECE_SLOTS).next_power_of_two();
-        let mut pieces = Vec::new();
-        let empty = vec![0; PIECE_SLOTS as usize * WORD];
+        let count = keys.div_ceil(GROUP_SLOTS).next_power_of_two();
+        let mut groups = Vec::new();
+        let empty = [0; GROUP_BYTES];
         for _ in 0..count {
             ground.transact(&mut |changes| {
-                let piece = changes.alloc(empty.len())?;
-                changes.object(piece, &empty)?;
-                pieces.push(piece);
+                let group = changes.alloc(empty.len())?;
+                changes.bytes(group, &empty)?;
+                groups.push(group);
                 Ok(())
             })?;
         }
@@ -91,12 +93,12 @@ impl<'g, G: Ground> HashWork<'g, G> {
         Ok(Self {
             ground,
             watch,
-            pieces,
+            groups,
             mix,
             random,
             seed,
-            keys: 0,
             live: Vec::new(),
+            places: vec![0; keys as usize],
             changed_bytes: 0,
             live_bytes: 0,
         })
@@ -137,61 +139,78 @@ impl<'g, G: Ground> HashWork<'g, G> {
     }
 
     fn insert(&mut self) -> Result<(), WorkError> {
-        self.keys += 1;
-        let key = scramble(self.keys ^ self.seed << 40);
+        let number = self.random.random_range(0..self.places.len());
+        let key = self.key(number);
+        let mut value = vec![0; value_bytes(key)];
+        self.random.fill(&mut value[..]);
+        if let Some(which) = self.places[number].checked_sub(1) {
+            return self.replace(which as usize, &value);
+        }
         let (group, at) = self.slot(key);
         let next = self.load(group, at, WORD)?;
-        let value_bytes = value_bytes(key);
-        let mut node = Vec::with_capacity(HEAD + value_bytes);
-        [next, key, value_bytes as u64].iter().for_each(|word| node.extend(word.to_le_bytes()));
-        (0..value_bytes / WORD)
-            .for_each(|word| node.extend(scramble(key + word as u64).to_le_bytes()));
+        let head = [next, key, value.len() as u64].map(u64::to_le_bytes);
+        let node = [head.as_flattened(), &value].concat();
         self.ground.transact(&mut |changes| {
             let place = changes.alloc(node.len())?;
-            changes.object(place, &node)?;
-            changes.word(group, GROUP_BYTES, at, place)
+            changes.bytes(place, &node)?;
+            changes.word(group, at, place)
         })?;
         self.changed_bytes += (node.len() + WORD) as u64;
         self.live_bytes += node.len() as u64;
-        self.live.push((key, scramble(key)));
+        self.live.push((key, word_at(&value, 0)));
+        self.places[number] = self.live.len() as u32;
+        Ok(())
+    }
+
+    fn replace(&mut self, which: usize, value: &[u8]) -> Result<(), WorkError> {
+        let found = self.find(self.live[which].0)?;
+        let place = found.node + HEAD as u64;
+        self.ground.transact(&mut |changes| changes.bytes(place, value))?;
+        self.changed_bytes += value.len() as u64;
+        self.live[which].1 = word_at(value, 0);
         Ok(())
     }
 
     fn update(&mut self, which: usize, found: &Found) -> Result<(), WorkError> {
         let value = self.random.random();
-        let node_bytes = HEAD + found.value_bytes;
-        self.ground.transact(&mut |changes| changes.word(found.node, node_bytes, HEAD, value))?;
+        self.ground.transact(&mut |changes| changes.word(found.node, HEAD, value))?;
         self.changed_bytes += WORD as u64;
         self.live[which].1 = value;
         Ok(())
     }
 
     fn delete(&mut self, which: usize, found: &Found) -> Result<(), WorkError> {
-        let (object, object_bytes, at) = found.link;
+        let (object, at) = found.link;
         self.ground.transact(&mut |changes| {
-            changes.word(object, object_bytes, at, found.next)?;
+            changes.word(object, at, found.next)?;
             changes.free(found.node)
         })?;
         self.changed_bytes += WORD as u64;
         self.live_bytes -= (HEAD + found.value_bytes) as u64;
-        self.live.swap_remove(which);
+        let (key, _) = self.live.swap_remove(which);
+        let number = self.number(key);
+        self.places[number] = 0;
+        if let Some((moved, _)) = self.live.get(which) {
+            let moved = self.number(*moved);
+            self.places[moved] = which as u32 + 1;
+        }
         Ok(())
     }
 
     fn find(&self, key: u64) -> Result<Found, WorkError> {
         let (group, at) = self.slot(key);
-        let mut link = (group, GROUP_BYTES, at);
+        let mut link = (group, at);
         let mut node = self.load(group, at, WORD)?;
         while node != 0 {
             let mut head = [0; HEAD];
-            self.ground.read(node, &mut head);
+            self.ground.read(node, &mut head)?;
             self.watch.load(self.ground.address(node), HEAD, Owner::PersistentData);
             let [next, found, value_bytes] = [0, WORD, 2 * WORD].map(|at| word_at(&head, at));
             let value_bytes = value_bytes as usize;
             if found == key {
                 return Ok(Found { link, node, next, value_bytes });
             }
-            link = (node, HEAD + value_bytes, 0);
+            link = (node, 0);
             node = next;
         }
         Err(WorkError::Lost { key, seed: self.seed })
@@ -203,18 +222,25 @@ impl<'g, G: Ground> HashWork<'g, G> {
         let Some(loaded) = loaded.get_mut(..bytes) else {
             return Err(WorkError::Lost { key: object, seed: self.seed });
         };
-        self.ground.read(object + at as u64, loaded);
+        self.ground.read(object + at as u64, loaded)?;
         let address = self.ground.address(object) + at as u64;
         self.watch.load(address, bytes, Owner::PersistentData);
         Ok(word_at(loaded, 0))
     }
 
+    /// Keys are numbers without a pattern, but each says which of the table's it is.
+    fn key(&self, number: usize) -> u64 {
+        scramble(number as u64) & !KEY_NUMBER | number as u64
+    }
+
+    fn number(&self, key: u64) -> usize {
+        (key & KEY_NUMBER) as usize
+    }
+
     /// The group of slots that a key is in, and its slot's place there.
     fn slot(&self, key: u64) -> (Place, usize) {
-        let slot = key % (self.pieces.len() as u64 * PIECE_SLOTS);
-        let piece = self.pieces[(slot / PIECE_SLOTS) as usize];
-        let at = (slot % PIECE_SLOTS) as usize * WORD;
-        (piece + (at - at % GROUP_BYTES) as u64, at % GROUP_BYTES)
+        let slot = scramble(key) % (self.groups.len() as u64 * GROUP_SLOTS);
+        (self.groups[(slot / GROUP_SLOTS) as usize], (slot % GROUP_SLOTS) as usize * WORD)
     }
 }
 
@@ -225,7 +251,7 @@ fn word_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 fn value_bytes(key: u64) -> usize {
-    let mut rest = (key >> 20) as u32 % 20;
+    let mut rest = (key >> 40) as u32 % 20;
     for (bytes, weight) in VALUES {
         match rest.checked_sub(weight) {
             None => return bytes,
@@ -320,6 +346,7 @@ mod tests {
 
     use parking_lot::Mutex;
 
+    use super::super::ground::Changes;
     use super::*;
 
     /// Objects in a map: no heap, no log, no order.
@@ -334,11 +361,12 @@ mod tests {
             make(&mut &*self)
         }
 
-        fn read(&self, place: Place, bytes: &mut [u8]) {
+        fn read(&self, place: Place, bytes: &mut [u8]) -> Result<(), WorkError> {
             let objects = self.0.lock();
             let (object, held) = objects.range(..=place).next_back().unwrap();
             let from = (place - object) as usize;
             bytes.copy_from_slice(&held[from..from + bytes.len()]);
+            Ok(())
         }
 
         fn address(&self, place: Place) -> u64 {
@@ -371,23 +399,19 @@ mod tests {
             Ok(())
         }
 
-        fn word(
-            &mut self,
-            object: Place,
-            bytes: usize,
-            at: usize,
-            value: u64,
-        ) -> Result<(), WorkError> {
+        fn word(&mut self, object: Place, at: usize, value: u64) -> Result<(), WorkError> {
             let mut objects = self.0.lock();
             let (begin, held) = objects.range_mut(..=object).next_back().unwrap();
             let from = (object - begin) as usize;
-            assert!(from + bytes <= held.len(), "the object's length as the log is told it");
             held[from + at..from + at + 8].copy_from_slice(&value.to_le_bytes());
             Ok(())
         }
 
-        fn object(&mut self, object: Place, bytes: &[u8]) -> Result<(), WorkError> {
-            self.0.lock().get_mut(&object).unwrap().copy_from_slice(bytes);
+        fn bytes(&mut self, place: Place, bytes: &[u8]) -> Result<(), WorkError> {
+            let mut objects = self.0.lock();
+            let (begin, held) = objects.range_mut(..=place).next_back().unwrap();
+            let from = (place - begin) as usize;
+            held[from..from + bytes.len()].copy_from_slice(bytes);
             Ok(())
         }
     }
@@ -404,9 +428,9 @@ mod tests {
                 work.find(key).unwrap();
             }
             let objects = ground.0.lock();
-            assert_eq!(objects.len(), keys + work.pieces.len(), "seed {seed}");
+            assert_eq!(objects.len(), keys + work.groups.len(), "seed {seed}");
             let bytes: u64 = objects.values().map(|object| object.len() as u64).sum();
-            assert_eq!(bytes, work.live_bytes() + PIECE_SLOTS * 8, "seed {seed}");
+            assert_eq!(bytes, work.live_bytes() + work.groups.len() as u64 * 64, "seed {seed}");
         }
     }
 
@@ -416,7 +440,7 @@ mod tests {
         let mut work = HashWork::new(&ground, Watch(None), HASH_OPERATIONS, 100, 7).unwrap();
         work.step().unwrap();
         let (group, at) = work.slot(work.live[0].0);
-        let change = &mut |changes: &mut dyn Changes| changes.word(group, 64, at, 0);
+        let change = &mut |changes: &mut dyn Changes| changes.word(group, at, 0);
         ground.transact(change).unwrap();
         let lost = (0..20).find_map(|_| work.step().err());
         assert!(matches!(lost, Some(WorkError::Lost { seed: 7, .. })), "{lost:?}");

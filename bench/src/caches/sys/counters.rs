@@ -8,16 +8,16 @@ use std::os::fd::FromRawFd;
 
 use serde::{Deserialize, Serialize};
 
-/// What is counted.
+/// Whose misses are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Counter {
     /// Misses of the last-level cache, as the processor defines them.
-    CacheMisses,
+    Cache,
     /// Loads that missed the last-level cache.
-    LastLevelLoadMisses,
+    LastLevelLoads,
     /// Loads whose translation was not in the TLB.
-    DataTlbLoadMisses,
+    DataTlbLoads,
 }
 
 const HARDWARE: u32 = 0;
@@ -31,23 +31,22 @@ const FLAGS: u64 = (1 << 1) | (1 << 5) | (1 << 6);
 
 impl Counter {
     /// All of them.
-    pub const ALL: [Self; 3] =
-        [Self::CacheMisses, Self::LastLevelLoadMisses, Self::DataTlbLoadMisses];
+    pub const ALL: [Self; 3] = [Self::Cache, Self::LastLevelLoads, Self::DataTlbLoads];
 
     /// Name as of `perf`.
     pub fn name(self) -> &'static str {
         match self {
-            Self::CacheMisses => "cache-misses",
-            Self::LastLevelLoadMisses => "LLC-load-misses",
-            Self::DataTlbLoadMisses => "dTLB-load-misses",
+            Self::Cache => "cache-misses",
+            Self::LastLevelLoads => "LLC-load-misses",
+            Self::DataTlbLoads => "dTLB-load-misses",
         }
     }
 
     fn kind_and_config(self) -> (u32, u64) {
         match self {
-            Self::CacheMisses => (HARDWARE, CACHE_MISSES),
-            Self::LastLevelLoadMisses => (HARDWARE_CACHE, CACHE_LL | READ_MISS),
-            Self::DataTlbLoadMisses => (HARDWARE_CACHE, CACHE_DTLB | READ_MISS),
+            Self::Cache => (HARDWARE, CACHE_MISSES),
+            Self::LastLevelLoads => (HARDWARE_CACHE, CACHE_LL | READ_MISS),
+            Self::DataTlbLoads => (HARDWARE_CACHE, CACHE_DTLB | READ_MISS),
         }
     }
 }
