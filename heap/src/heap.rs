@@ -95,6 +95,10 @@ impl Heap {
         };
         let engine =
             Engine::new(layout.first_span(), layout.spans, bucket_spans, Box::new(backing));
+        if config.contiguous {
+            // The tables are persistent memory, too. Refused: their pages come one by one.
+            let _ = memory.gather(0, layout.first_span() * SPAN_BYTES);
+        }
         let core = Arc::new(Core {
             id: HEAPS_MADE.fetch_add(1, Relaxed),
             conventional: conventional.then(Conventional::default),

@@ -431,18 +431,32 @@ impl Memory {
             Source::Mapped { mapping, .. } => mapping,
             Source::Region(region) => return set_kind(region, kind, offset, len),
         };
+        const HUGE: u64 = HUGE_PAGE_BYTES as u64;
+        let whole = offset.is_multiple_of(HUGE) && len.is_multiple_of(HUGE);
+        if contiguous && !whole && self.gather(offset, len).is_ok() {
+            // Taking the pages of a piece would tear its huge page, in which others may live.
+            // SAFETY: inside the mapping (`at` checks), and nobody uses it.
+            unsafe { std::ptr::write_bytes(self.at(offset, len), 0, len as usize) };
+            return Ok(());
+        }
         self.empty(offset, len);
-        let whole = offset.is_multiple_of(HUGE_PAGE_BYTES as u64)
-            && len.is_multiple_of(HUGE_PAGE_BYTES as u64);
-        if contiguous {
-            // SAFETY: neither advice changes a byte. Where both are refused, pages come one by one as ever.
-            unsafe {
-                if !whole || mapping.advise(offset, len as usize, Advice::Collapse).is_err() {
-                    let _ = mapping.advise(offset, len as usize, Advice::Populate);
-                }
-            }
+        if contiguous && !(whole && self.gather(offset, len).is_ok()) {
+            // SAFETY: this changes no byte. Where it is refused, pages come one by one as ever.
+            let _ = unsafe { mapping.advise(offset, len as usize, Advice::Populate) };
         }
         Ok(())
+    }
+
+    /// Puts the huge pages in which a range lies in place, contents as they are; quick where they are.
+    pub(crate) fn gather(&self, offset: u64, len: u64) -> Result<(), Errno> {
+        const HUGE: u64 = HUGE_PAGE_BYTES as u64;
+        let Source::Mapped { mapping, .. } = &self.source else { return Ok(()) };
+        let (start, end) = (offset / HUGE * HUGE, (offset + len).next_multiple_of(HUGE));
+        if end > self.len_bytes {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: this changes no byte.
+        unsafe { mapping.advise(start, (end - start) as usize, Advice::Collapse) }
     }
 
     /// Takes the pages of a range that serves nobody any more. What capacity memory held there is gone.

@@ -2,6 +2,7 @@
 
 mod args;
 mod heap;
+mod caches;
 mod memory;
 mod rivals;
 mod show;
@@ -26,6 +27,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
         BenchCommand::Heap(args) => heap::run(args),
         BenchCommand::HeapWorker => heap::work(),
         BenchCommand::Rivals(args) => rivals::run(args),
+        BenchCommand::HeapCaches(args) => caches::run(args),
     }
 }
 
