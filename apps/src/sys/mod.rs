@@ -1,0 +1,4 @@
+//! The only place of `unsafe`: the program's allocator, mapped files.
+
+pub mod alloc;
+pub mod map;
