@@ -4,8 +4,9 @@
 //! Applications are written against these traits only, so all ways do the same work on the same data. A way hands out
 //! its data as slices: files copy them into a buffer first, mappings and the heap do not.
 //!
-//! What is put is whole or absent for readers, and as durable as the way promises, when `finish` returns. Calls are
-//! counted as the application makes them, whatever the way makes of them; the system calls that follow are counted
+//! What is put is there as a whole, and as durable as the way promises, when `finish` returns; who reads what has the
+//! name already, goes on reading that. (A file can be seen before: programs that need more write another one and
+//! rename it.) Calls are counted as the application makes them, whatever the way makes of them; the system calls that follow are counted
 //! beside.
 
 use std::cell::Cell;

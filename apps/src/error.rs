@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use perdura_heap::HeapError;
+
 /// Why an application or a way to its data gave up.
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
@@ -15,6 +17,32 @@ pub enum AppError {
         path: PathBuf,
         /// The system's words.
         source: io::Error,
+    },
+    /// The heap refused.
+    #[error("{way}: {doing}: {source}")]
+    Heap {
+        /// By which way.
+        way: &'static str,
+        /// What was being done.
+        doing: &'static str,
+        /// The heap's words.
+        source: HeapError,
+    },
+    /// Allocations can be directed to a few heaps only.
+    #[error(
+        "{way}: allocations are directed to as many heaps as can be; measure fewer ways at once"
+    )]
+    TooManyHeaps {
+        /// By which way.
+        way: &'static str,
+    },
+    /// Something outlived the run that allocated it.
+    #[error("{way}: {live} allocations in capacity memory outlived the run; the heap stays mapped")]
+    CapacityInUse {
+        /// By which way.
+        way: &'static str,
+        /// How many.
+        live: i64,
     },
     /// Named data that are not there.
     #[error("no data named {name:?} in {way}")]

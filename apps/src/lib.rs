@@ -7,9 +7,14 @@
 //! All inputs are made from a seed, and all ways get the same bytes.
 
 pub mod access;
+pub mod args;
 pub mod error;
+pub mod gauge;
 pub mod kinds;
+pub mod measure;
+pub mod pages;
 pub mod scratch;
+pub mod show;
 pub mod ways;
 
-pub mod sys;
+mod sys;

@@ -27,6 +27,11 @@ impl Scratch {
     }
 }
 
+/// Until the guard is dropped, allocations of this thread are malloc's.
+pub fn by_malloc() -> Entered<'static> {
+    Entered { before: alloc::direct(None), _scratch: PhantomData }
+}
+
 /// Allocations of this thread go where it was entered.
 #[must_use = "the scratch is left at once"]
 pub struct Entered<'a> {

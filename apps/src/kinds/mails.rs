@@ -46,7 +46,8 @@ impl Mails {
     fn mail(&self, number: usize) -> Vec<u8> {
         let mut random = random(self.seed, NAME, number);
         let kind = kind_of(number);
-        let mut text = format!("From: a{number}@example.org\nSubject: mail {number}\n\n").into_bytes();
+        let mut text =
+            format!("From: a{number}@example.org\nSubject: mail {number}\n\n").into_bytes();
         while text.len() < MAIL_BYTES - 16 {
             let word = if random.random_range(0..8) == 0 {
                 VOCABULARY + rank(&mut random, 500) * KINDS + kind
@@ -139,8 +140,7 @@ impl Counts {
     }
 
     fn put(&self, access: &dyn Access) -> Result<()> {
-        let mut output =
-            access.put(MODEL, HEAD_BYTES + self.by_word.len() * ENTRY_BYTES)?;
+        let mut output = access.put(MODEL, HEAD_BYTES + self.by_word.len() * ENTRY_BYTES)?;
         let differ = [self.by_word.len() as u64];
         let head = self.mails.iter().chain(&self.words).chain(&differ);
         let head: Vec<u8> = head.flat_map(|word| word.to_le_bytes()).collect();

@@ -35,7 +35,8 @@ impl Snappy {
         let mut at = 1_600_000_000u64;
         while bytes.len() < FILE_BYTES {
             at += random.random_range(0..30);
-            let (host, code) = (random.random_range(0..40), [200, 200, 200, 304, 404][at as usize % 5]);
+            let (host, code) =
+                (random.random_range(0..40), [200, 200, 200, 304, 404][at as usize % 5]);
             let unique: u64 = random.random();
             let line = format!("{at} host-{host:02} GET /item/{unique:016x} {code}\n");
             bytes.extend_from_slice(line.as_bytes());

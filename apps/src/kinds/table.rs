@@ -15,8 +15,8 @@ const KEY_BYTES: usize = 16;
 /// An entry's next link and key; the value follows.
 const HEAD_BYTES: usize = WORD_BYTES + KEY_BYTES;
 const VALUE_BYTES_MAX: usize = 512;
-/// As often a program would wait for the device that can lose a few operations.
-const SYNC_EVERY: usize = 100;
+/// As often a program would wait for the device that may lose some operations.
+const SYNC_EVERY: usize = 1000;
 
 /// The workload: gets, puts and removals of random keys.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl Table {
     pub fn new(size: Size, seed: u64) -> Self {
         let (keys, operations) = match size {
             Size::Small => (1_000, 5_000),
-            Size::Medium => (100_000, 300_000),
+            Size::Medium => (100_000, 200_000),
             // The largest of the paper's figure.
             Size::Paper => (1_000_000, 2_000_000),
         };

@@ -136,8 +136,13 @@ pub fn counted_peak_bytes() -> u64 {
     PEAK.load(Ordering::Relaxed).max(0) as u64
 }
 
+/// Whether allocations are counted now.
+pub fn is_counting() -> bool {
+    COUNTING.load(Ordering::Relaxed)
+}
+
 fn count(bytes: isize) {
-    if COUNTING.load(Ordering::Relaxed) {
+    if is_counting() {
         let live = LIVE.fetch_add(bytes, Ordering::Relaxed) + bytes;
         PEAK.fetch_max(live, Ordering::Relaxed);
     }

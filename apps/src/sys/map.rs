@@ -28,14 +28,7 @@ impl Mapping {
         let write = if writable { ProtFlags::WRITE } else { ProtFlags::empty() };
         // SAFETY: a new mapping, where the kernel has room.
         let at = unsafe {
-            mm::mmap(
-                ptr::null_mut(),
-                len_bytes,
-                ProtFlags::READ | write,
-                MapFlags::SHARED,
-                file,
-                0,
-            )
+            mm::mmap(ptr::null_mut(), len_bytes, ProtFlags::READ | write, MapFlags::SHARED, file, 0)
         }?;
         let at = NonNull::new(at.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Self { at, len_bytes, writable })

@@ -2,3 +2,4 @@
 
 pub mod alloc;
 pub mod map;
+pub mod object;

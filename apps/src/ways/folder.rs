@@ -39,12 +39,18 @@ impl Folder {
         Ok((file, len_bytes))
     }
 
-    /// Makes a file, or empties it, for reading and writing.
+    /// Makes a file for reading and writing. One of that name is removed, not emptied: somebody may still read it.
     pub fn create_file(&self, name: &str) -> Result<(File, PathBuf)> {
         let path = self.path(name);
-        let file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path);
-        Ok((file.map_err(AppError::io("create", &path))?, path))
+        let create = || OpenOptions::new().read(true).write(true).create_new(true).open(&path);
+        let made = match create() {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                self.remove(name)?;
+                create()
+            }
+            made => made,
+        };
+        Ok((made.map_err(AppError::io("create", &path))?, path))
     }
 
     pub fn remove(&self, name: &str) -> Result<bool> {
