@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::thread;
 
+use perdura_media::Bytes;
 use rand::Rng;
 use xxhash_rust::xxh3::Xxh3Builder;
 
@@ -59,7 +60,8 @@ impl App for Words {
     }
 
     fn about(&self) -> String {
-        format!("map-reduce word count of {} MiB, {THREADS} threads", self.text_bytes >> 20)
+        let text_bytes = Bytes(self.text_bytes as u64);
+        format!("map-reduce word count of {text_bytes} of text, {THREADS} threads")
     }
 
     fn inputs(&self) -> Result<Vec<Named>> {

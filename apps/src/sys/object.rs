@@ -41,7 +41,7 @@ impl Object {
     ///
     /// # Safety
     /// As long as they are used, the object is neither freed nor written where they are.
-    pub unsafe fn bytes<'h>(self, heap: &'h Heap, at: usize, len_bytes: usize) -> Option<&'h [u8]> {
+    pub unsafe fn bytes(self, heap: &Heap, at: usize, len_bytes: usize) -> Option<&[u8]> {
         let from = self.within(heap, at, len_bytes)?;
         // SAFETY: inside the object; the rest is the caller's promise.
         Some(unsafe { std::slice::from_raw_parts(from.as_ptr(), len_bytes) })

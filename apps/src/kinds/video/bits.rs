@@ -69,7 +69,7 @@ pub(super) mod tests {
             if number % 2 == 1 { (number + 1) / 2 } else { -number / 2 }
         }
 
-        pub fn to_next_byte(&mut self) {
+        pub fn skip_to_byte(&mut self) {
             self.at = self.at.next_multiple_of(8);
         }
     }

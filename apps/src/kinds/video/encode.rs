@@ -249,7 +249,7 @@ pub(super) mod tests {
                     }
                 }
             }
-            reader.to_next_byte();
+            reader.skip_to_byte();
             film.extend(now.planes.concat());
             before = now;
         }

@@ -52,8 +52,10 @@ impl Capacity {
 impl Drop for Capacity {
     fn drop(&mut self) {
         // What is in use stays where it is: then the allocator keeps the heap.
-        if self.source.live.load(Ordering::Relaxed) == 0 {
-            self.registration.take().map(Registration::end);
+        if self.source.live.load(Ordering::Relaxed) == 0
+            && let Some(registration) = self.registration.take()
+        {
+            registration.end();
         }
     }
 }
