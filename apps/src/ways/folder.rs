@@ -80,22 +80,19 @@ impl Folder {
 
     /// Waits until all files are on the device, then drops them from the page cache.
     pub fn write_back_and_forget(&self) -> Result<()> {
+        self.write_back()?;
         self.each(|path| {
             let file = File::open(path).map_err(AppError::io("open", path))?;
-            file.sync_all().map_err(AppError::io("sync", path))?;
             rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)
                 .map_err(AppError::io("drop from the page cache", path))
         })?;
         Ok(())
     }
 
-    /// Waits until all files are on the device.
+    /// Waits until all of the file system is on the device.
     pub fn write_back(&self) -> Result<()> {
-        self.each(|path| {
-            let file = File::open(path).map_err(AppError::io("open", path))?;
-            file.sync_all().map_err(AppError::io("sync", path))
-        })?;
-        Ok(())
+        let folder = File::open(&self.path).map_err(AppError::io("open", &self.path))?;
+        rustix::fs::syncfs(&folder).map_err(AppError::io("sync", &self.path))
     }
 
     fn each<T>(&self, call: impl Fn(&Path) -> Result<T>) -> Result<Vec<T>> {
