@@ -33,8 +33,8 @@ pub struct Args {
     /// Seed of all inputs.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Folder on a tmpfs, for the RAM disk and for heaps; it must not exist, and is removed at the end
-    /// [default: one in /dev/shm].
+    /// Folder on a tmpfs, for the RAM disk and for heaps; it must not exist, and is removed at the end, but not
+    /// when the run is killed [default: one in /dev/shm].
     #[arg(long, value_name = "DIR")]
     pub ram_dir: Option<PathBuf>,
     /// Folder on a device's file system, for mapped files and block I/O; it must not exist, and is removed at the end.

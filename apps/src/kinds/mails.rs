@@ -35,7 +35,7 @@ impl Mails {
     pub fn new(size: Size, seed: u64) -> Self {
         let mails = match size {
             Size::Small => 60,
-            Size::Medium => 1_500,
+            Size::Medium => 400,
             // The paper's 500 MB.
             Size::Paper => 61_000,
         };

@@ -1,5 +1,6 @@
 //! A folder of files, one for each name.
 
+use std::cell::RefCell;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -11,6 +12,8 @@ use crate::error::{AppError, Result};
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
+    /// Since all was written back.
+    made: RefCell<Vec<PathBuf>>,
 }
 
 impl Folder {
@@ -21,7 +24,7 @@ impl Folder {
             fs::create_dir_all(above).map_err(AppError::io("make", above))?;
         }
         fs::create_dir(&path).map_err(AppError::io("make (remove it if nothing uses it)", &at))?;
-        Ok(Self { path })
+        Ok(Self { path, made: RefCell::default() })
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -50,7 +53,9 @@ impl Folder {
             }
             made => made,
         };
-        Ok((made.map_err(AppError::io("create", &path))?, path))
+        let file = made.map_err(AppError::io("create", &path))?;
+        self.made.borrow_mut().push(path.clone());
+        Ok((file, path))
     }
 
     pub fn remove(&self, name: &str) -> Result<bool> {
@@ -89,10 +94,16 @@ impl Folder {
         Ok(())
     }
 
-    /// Waits until all of the file system is on the device.
+    /// Waits until all files made since the last time are on the device; not for what others wrote.
     pub fn write_back(&self) -> Result<()> {
-        let folder = File::open(&self.path).map_err(AppError::io("open", &self.path))?;
-        rustix::fs::syncfs(&folder).map_err(AppError::io("sync", &self.path))
+        for path in self.made.take() {
+            match File::open(&path) {
+                Ok(file) => file.sync_all().map_err(AppError::io("sync", &path))?,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(source) => return Err(AppError::Io { what: "open", path, source }),
+            }
+        }
+        Ok(())
     }
 
     fn each<T>(&self, call: impl Fn(&Path) -> Result<T>) -> Result<Vec<T>> {
