@@ -7,7 +7,7 @@ use std::ffi::c_int;
 use std::path::PathBuf;
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
+use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering::*};
 
 use perdura_heap::{Config, Durability, Heap, HeapError, Memory, MemoryError};
 
@@ -19,7 +19,8 @@ const BYTES_LEAST: u64 = 64 << 20;
 
 static HEAP: AtomicPtr<Heap> = AtomicPtr::new(ptr::null_mut());
 static DIR: OnceLock<PathBuf> = OnceLock::new();
-static REPORT: AtomicBool = AtomicBool::new(false);
+/// Standard error as it was at the start, or -1: many programs close theirs before they end.
+static REPORT: AtomicI32 = AtomicI32::new(-1);
 
 /// The heap, once it is open; it stays so for the rest of the process.
 #[inline]
@@ -51,7 +52,11 @@ extern "C" fn start(_: c_int, _: *const *const u8, _: *const *const u8) {
     };
     match open(&settings) {
         Ok(heap) => {
-            REPORT.store(settings.report, Relaxed);
+            if settings.report {
+                // SAFETY: a new descriptor of the same file, out of the way of those that programs count on.
+                let kept = unsafe { libc::fcntl(2, libc::F_DUPFD_CLOEXEC, 100) };
+                REPORT.store(kept, Relaxed);
+            }
             if let Some(dir) = settings.dir {
                 let _ = DIR.set(dir);
             }
@@ -94,7 +99,7 @@ fn memory(settings: &Settings, bytes: u64) -> Result<Memory, MemoryError> {
 }
 
 extern "C" fn report() {
-    let Some(heap) = heap().filter(|_| REPORT.load(Relaxed)) else { return };
+    let (Some(heap), kept @ 0..) = (heap(), REPORT.load(Relaxed)) else { return };
     let (bytes, others) = (heap.stats().capacity_bytes, elsewhere::taken());
-    say::say(format_args!("capacity_bytes={bytes} elsewhere_objects={others}"));
+    say::say_to(kept, format_args!("capacity_bytes={bytes} elsewhere_objects={others}"));
 }

@@ -1,5 +1,6 @@
 //! Messages without `malloc`: a line on the stack, written at once.
 
+use std::ffi::c_int;
 use std::fmt::{self, Write};
 
 /// A line being made; what does not fit is cut off.
@@ -21,11 +22,16 @@ impl Write for Line {
 
 /// Writes a line to standard error.
 pub fn say(text: fmt::Arguments<'_>) {
+    say_to(2, text);
+}
+
+/// Writes a line to a descriptor.
+pub fn say_to(descriptor: c_int, text: fmt::Arguments<'_>) {
     let mut line = Line { bytes: [0; 512], len: 0 };
     let _ = line.write_fmt(format_args!("perdura: {text}"));
     line.bytes[line.len] = b'\n';
     // SAFETY: the bytes are on this stack. If nobody can be told there is nothing left to do about it.
-    unsafe { libc::write(2, line.bytes.as_ptr().cast(), line.len + 1) };
+    unsafe { libc::write(descriptor, line.bytes.as_ptr().cast(), line.len + 1) };
 }
 
 /// Ends a process that misuses its memory.
