@@ -187,7 +187,10 @@ thread_local! {
 }
 
 /// Runs what a call does. The code and the message of a refusal are this thread's until its next refusal.
-pub(crate) fn guard<R>(call: &str, f: impl FnOnce() -> Result<R, Refusal>) -> Result<R, perdura_code> {
+pub(crate) fn guard<R>(
+    call: &str,
+    f: impl FnOnce() -> Result<R, Refusal>,
+) -> Result<R, perdura_code> {
     match catch_unwind(AssertUnwindSafe(f)) {
         Ok(Ok(result)) => Ok(result),
         Ok(Err(refusal)) => {

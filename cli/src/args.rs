@@ -52,7 +52,12 @@ pub struct RunArgs {
     #[arg(long)]
     pub report: bool,
     /// The program and its arguments. It must be dynamically linked.
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
     pub program: Vec<OsString>,
 }
 

@@ -23,7 +23,8 @@ pub fn find(name: &OsStr) -> Result<PathBuf> {
     }
     let folders = std::env::var_os("PATH").unwrap_or_else(|| OsString::from("/usr/bin:/bin"));
     let found = std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| {
-        path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+        path.metadata()
+            .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
     });
     found.with_context(|| format!("{}: not found in PATH", name.display()))
 }

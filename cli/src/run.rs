@@ -75,7 +75,9 @@ fn before(library: &Path) -> Result<OsString> {
 fn library() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os(LIBRARY_VARIABLE) {
         let path = PathBuf::from(path);
-        return path.canonicalize().with_context(|| format!("{LIBRARY_VARIABLE} {}", path.display()));
+        return path
+            .canonicalize()
+            .with_context(|| format!("{LIBRARY_VARIABLE} {}", path.display()));
     }
     let binary = std::env::current_exe().context("where this program is")?;
     let folder = binary.parent().unwrap_or(Path::new("/"));

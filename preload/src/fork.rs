@@ -74,7 +74,8 @@ unsafe extern "C" fn in_parent() {
 unsafe extern "C" fn in_child() {
     // SAFETY: as in the parent; this is the child's only thread.
     let held = unsafe { &mut *HELD.0.get() };
-    if let (Some([read, write]), Some(dir), Some(heap)) = (held.pipe.take(), open::dir(), &held.heap)
+    if let (Some([read, write]), Some(dir), Some(heap)) =
+        (held.pipe.take(), open::dir(), &held.heap)
     {
         if let Err(errno) = heap.part_from_parent(dir) {
             let dir = dir.display();

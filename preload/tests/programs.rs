@@ -114,11 +114,13 @@ fn a_full_medium_ends_no_program() {
         eprintln!("skipped: this user may not mount a file system");
         return;
     }
-    let preload = format!("export LD_PRELOAD={}; export PERDURA_CAPACITY=$1; ", library().display());
+    let preload =
+        format!("export LD_PRELOAD={}; export PERDURA_CAPACITY=$1; ", library().display());
     let script = mount.replace("exec", &(preload + "exec"));
-    let output = inside(&script.replace("&& export", "&& { export").replace("exhaust", "exhaust; }"))
-        .output()
-        .unwrap();
+    let output =
+        inside(&script.replace("&& export", "&& { export").replace("exhaust", "exhaust; }"))
+            .output()
+            .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && output.stdout == b"done\n", "{} {said}", output.status);
     let (bytes, elsewhere) = report(&output);
@@ -138,7 +140,9 @@ fn medium() -> Option<TempDir> {
 fn memory_freed_twice_or_from_nowhere_ends_the_program_with_its_address() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = program(&folder, &[]) else { return };
-    for (part, words) in [("double-free", "freed before"), ("foreign", "neither in capacity memory")] {
+    for (part, words) in
+        [("double-free", "freed before"), ("foreign", "neither in capacity memory")]
+    {
         let output = preloaded(&program, &[]).arg(part).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{said}");
@@ -169,7 +173,8 @@ fn memory_can_be_bound_to_a_numa_node() {
         eprintln!("skipped: this kernel knows of no NUMA nodes");
         return;
     }
-    let output = preloaded("cat", &[("PERDURA_NUMA_NODE", "0")]).arg("/proc/self/numa_maps").output();
+    let output =
+        preloaded("cat", &[("PERDURA_NUMA_NODE", "0")]).arg("/proc/self/numa_maps").output();
     let output = output.unwrap();
     let maps = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && report(&output).0 > 0, "{output:?}");
@@ -187,16 +192,21 @@ fn ordinary_programs_do_what_they_do() {
     let loops = "for i in 1 2 3; do x=$(echo $i | tr 1-3 a-c); (echo $x; ls / | wc -l); done";
     let python = "import json,threading\nr=[]\ndef f(n):\n r.append(sum(len(json.dumps({str(i):[i]*9})) for i in range(n)))\n\
                   t=[threading.Thread(target=f,args=(3000,)) for _ in range(4)]\n[x.start() for x in t];[x.join() for x in t]\nprint(r)";
-    let spawn = "import subprocess;print(subprocess.check_output(['sort','-n',%r])[-20:])".replace("%r", &format!("{numbers:?}"));
+    let spawn = "import subprocess;print(subprocess.check_output(['sort','-n',%r])[-20:])"
+        .replace("%r", &format!("{numbers:?}"));
     let programs: [&[&str]; 8] = [
         &["ls", "-l", "/"],
         &["sort", "-n", numbers],
         &["sort", "--parallel=2", "-S", "1M", numbers],
         &["bash", "-c", loops],
-        &["gzip", "-c", numbers],
+        &["xz", "-1", "-c", numbers],
         &["python3", "-c", python],
         &["python3", "-c", &spawn],
-        &["perl", "-e", "my %h; $h{$_}=$_ x 9 for 1..50000; print scalar(keys %h), $h{777}, `echo forked`"],
+        &[
+            "perl",
+            "-e",
+            "my %h; $h{$_}=$_ x 9 for 1..50000; print scalar(keys %h), $h{777}, `echo forked`",
+        ],
     ];
     for words in programs {
         let run = |mut command: Command| command.args(&words[1..]).stdin(Stdio::null()).output();
@@ -233,7 +243,14 @@ fn a_redis_server_serves_and_saves_from_a_forked_child() {
         assert!(server.try_wait().unwrap().is_none(), "the server ended");
         assert!(began.elapsed().as_secs() < 20, "no answer");
     }
-    assert_eq!(ask(&["EVAL", "for i=1,20000 do redis.call('SET','k'..i,string.rep('x',i%500)) end return 'ok'", "0"]), "ok");
+    assert_eq!(
+        ask(&[
+            "EVAL",
+            "for i=1,20000 do redis.call('SET','k'..i,string.rep('x',i%500)) end return 'ok'",
+            "0"
+        ]),
+        "ok"
+    );
     assert_eq!(ask(&["GET", "k499"]), "x".repeat(499));
     ask(&["BGSAVE"]);
     while ask(&["INFO", "persistence"]).contains("rdb_bgsave_in_progress:1") {}

@@ -27,9 +27,8 @@ impl Mapping {
             let len = (range.end - at).min(PIECE_BYTES) as usize;
             // SAFETY: inside this mapping. Other threads of the parent may be storing to it: this child may not look
             // at what they were changing, by the rules of `fork`, and the kernel copies bytes whatever they are.
-            let bytes = unsafe {
-                std::slice::from_raw_parts(self.base().wrapping_add(at as usize), len)
-            };
+            let bytes =
+                unsafe { std::slice::from_raw_parts(self.base().wrapping_add(at as usize), len) };
             match pwrite(file, bytes, at)? {
                 0 => return Err(Errno::IO),
                 written => at += written as u64,
