@@ -4,7 +4,6 @@ use std::ffi::{CStr, OsStr, c_char};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::ptr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -180,7 +179,6 @@ fn holder() -> Command {
 /// # Safety
 /// `heap` is null or open, and stays so for as long as the result is used.
 pub(crate) unsafe fn heap_of<'h>(heap: *const perdura_heap) -> Result<&'h Heap, Refusal> {
-    debug_assert!(heap.is_aligned() || heap == ptr::null());
     // SAFETY: the caller's promise.
     let heap = unsafe { heap.as_ref() };
     heap.map(|heap| &heap.heap).ok_or(Refusal::Argument { what: "heap", why: "is null" })

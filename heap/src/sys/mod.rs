@@ -2,12 +2,9 @@
 
 mod flush;
 mod mapping;
-<<<<<<< HEAD
-mod owned;
-=======
 mod numa;
+mod owned;
 mod parting;
->>>>>>> 366ee1d (Move an unmodified program's heap into capacity memory: preload library, bound to a node if asked)
 mod table;
 pub mod threads;
 
@@ -15,10 +12,7 @@ pub use flush::LINE_BYTES;
 pub use flush::{FlushKind, fence, flush_line, prefetch_for_write, stream};
 pub use mapping::HUGE_PAGE_BYTES;
 pub use mapping::{Advice, Backed, Mapping};
-<<<<<<< HEAD
-pub use owned::{Own, Owned, Visit};
-=======
 pub use numa::check_node;
+pub use owned::{Own, Owned, Visit};
 pub use parting::rebind;
->>>>>>> 366ee1d (Move an unmodified program's heap into capacity memory: preload library, bound to a node if asked)
 pub use table::Table;
