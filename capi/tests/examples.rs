@@ -1,5 +1,7 @@
 //! The examples in docs/heap.md do what they say: these are they.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
+
 mod common;
 
 use std::process::Command;

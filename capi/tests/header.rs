@@ -1,5 +1,7 @@
 //! `include/perdura.h` is what the source says.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
+
 const HEADER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/include/perdura.h");
 const PREAMBLE: &str = "\
 // Perdura's heap: persistent and capacity memory, named roots, transactions. See docs/heap.md.

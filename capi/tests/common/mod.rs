@@ -1,5 +1,5 @@
 //! A C compiler, and the library beside this test.
-#![allow(dead_code, clippy::print_stderr)]
+#![allow(dead_code, clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
