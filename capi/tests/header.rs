@@ -13,19 +13,21 @@ const PREAMBLE: &str = "\
 // Made by cbindgen from capi/src; to make it again: PERDURA_BLESS=1 cargo test -p perdura-capi --test header";
 
 fn generated() -> String {
-    let mut config = cbindgen::Config::default();
-    config.language = cbindgen::Language::C;
-    config.cpp_compat = true;
-    config.header = Some(PREAMBLE.to_owned());
-    config.include_guard = Some("PERDURA_H".to_owned());
-    config.style = cbindgen::Style::Both;
-    config.documentation_style = cbindgen::DocumentationStyle::C99;
-    config.usize_is_size_t = true;
-    config.line_length = 100;
+    let mut config = cbindgen::Config {
+        language: cbindgen::Language::C,
+        cpp_compat: true,
+        header: Some(PREAMBLE.to_owned()),
+        include_guard: Some("PERDURA_H".to_owned()),
+        style: cbindgen::Style::Both,
+        documentation_style: cbindgen::DocumentationStyle::C99,
+        usize_is_size_t: true,
+        line_length: 100,
+        no_includes: true,
+        sys_includes: vec!["stddef.h".into(), "stdint.h".into()],
+        ..cbindgen::Config::default()
+    };
     // They are passed as numbers: a value that C makes up must be refused, not be an impossible enum.
     config.export.include = vec!["perdura_kind".into(), "perdura_durability".into()];
-    config.no_includes = true;
-    config.sys_includes = vec!["stddef.h".into(), "stdint.h".into()];
     let bindings = cbindgen::Builder::new()
         .with_crate(env!("CARGO_MANIFEST_DIR"))
         .with_config(config)
