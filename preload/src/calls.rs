@@ -10,6 +10,9 @@ use crate::{elsewhere, open, say};
 /// From here on a block that grows gets a fifth more than asked for, since it cannot grow in place.
 const GROWS_BYTES: usize = 64 << 10;
 
+/// From here on `calloc` gives pages back in the place of writing zeros.
+const EMPTIED_BYTES: usize = 1 << 20;
+
 /// Takes memory of a size at a multiple of a power of two.
 #[inline]
 fn take(bytes: usize, align: usize) -> *mut c_void {
@@ -50,11 +53,22 @@ pub extern "C" fn calloc(count: usize, bytes: usize) -> *mut c_void {
         return ptr::null_mut();
     };
     let memory = take(all, 16);
-    if !memory.is_null() {
+    if !memory.is_null() && !empty(memory, all) {
         // SAFETY: just taken, at least this long.
         unsafe { memory.cast::<u8>().write_bytes(0, all) };
     }
     memory
+}
+
+/// Zeros a large block by giving its pages back: programs take large tables of which they touch little. False: it is
+/// small, or not the heap's, or lies in a file, whose room in its file system must not go.
+fn empty(memory: *mut c_void, bytes: usize) -> bool {
+    if bytes < EMPTIED_BYTES || open::dir().is_some() || heap_of(memory).is_none() {
+        return false;
+    }
+    // SAFETY: a block of this size is whole spans of the heap's private memory, at a multiple of a page; it was just
+    // taken, so nobody relies on its bytes, those up to the end of its last page included.
+    unsafe { libc::madvise(memory, bytes, libc::MADV_DONTNEED) == 0 }
 }
 
 /// Gives memory back; null is none.

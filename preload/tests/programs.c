@@ -172,6 +172,25 @@ static void manners(void) {
   free(grown);
 }
 
+// A large table of which little is touched costs little, and is zero however often its memory was used.
+static void sparse(void) {
+  enum { BYTES = 512 << 20 };
+  for (int round = 0; round < 3; round++) {
+    unsigned char *table = calloc(BYTES / 8, 8);
+    EXPECT(table != NULL);
+    for (size_t at = 0; at < BYTES; at += BYTES / 16 + 4097) {
+      EXPECT(table[at] == 0 && table[at + 1] == 0);
+      table[at] = 1;
+    }
+    free(table);
+  }
+  long pages = 0, resident = 0;
+  FILE *file = fopen("/proc/self/statm", "r");
+  EXPECT(file != NULL && fscanf(file, "%ld %ld", &pages, &resident) == 2);
+  fclose(file);
+  EXPECT(resident < (128 << 20) / 4096);
+}
+
 // More than the heap has: the rest comes from elsewhere, and goes back there.
 static void exhaust(void) {
   enum { OBJECTS = 3000, BYTES = 100000 };
@@ -195,6 +214,7 @@ int main(int count, char **words) {
   else if (strcmp(part, "many-threads") == 0) many_threads();
   else if (strcmp(part, "manners") == 0) manners();
   else if (strcmp(part, "exhaust") == 0) exhaust();
+  else if (strcmp(part, "sparse") == 0) sparse();
   else if (strcmp(part, "double-free") == 0) {
     void *volatile memory = malloc(10);
     free(memory);

@@ -83,6 +83,11 @@ fn threads_leave_nothing_behind() {
 }
 
 #[test]
+fn a_large_table_of_zeros_costs_what_is_touched_of_it() {
+    runs_well("sparse", &[]);
+}
+
+#[test]
 fn sizes_alignments_and_errno_are_as_the_manual_says() {
     runs_well("manners", &[]);
 }
