@@ -1,5 +1,6 @@
 //! The command line as typed: words to plain values, nothing decided yet (see `settings`).
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -27,9 +28,37 @@ pub enum Command {
     Sim(SimArgs),
     /// Measure: YCSB's workloads on the store, on servers, on bare memory.
     Bench(Box<crate::bench::BenchArgs>),
+    /// Run another program with its heap in capacity memory.
+    Run(RunArgs),
     /// Keep a server's memory (started by `serve`, not by hand).
     #[command(hide = true)]
     Holder(HolderArgs),
+}
+
+/// Where the heap of another program is to lie.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Directory on the medium to use (a DAX file system, tmpfs): memory is a file without a name in it [default: private
+    /// memory].
+    #[arg(long, value_name = "DIR")]
+    pub capacity: Option<PathBuf>,
+    /// Most it may have; what is not used costs nothing [default: the machine's memory, at most 64GiB].
+    #[arg(long, value_name = "SIZE")]
+    pub size: Option<String>,
+    /// NUMA node to take it from: CXL memory, persistent memory as system RAM.
+    #[arg(long, value_name = "N")]
+    pub numa_node: Option<u32>,
+    /// Say at the end of each process, on standard error, what was used.
+    #[arg(long)]
+    pub report: bool,
+    /// The program and its arguments. It must be dynamically linked.
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    pub program: Vec<OsString>,
 }
 
 /// Options of `serve`; each can also stand in the file given with --config, under the same name.

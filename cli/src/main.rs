@@ -7,7 +7,9 @@ mod drill;
 mod file;
 mod flush;
 mod holder;
+mod program;
 mod progress;
+mod run;
 mod say;
 mod serve;
 mod settings;
@@ -61,6 +63,7 @@ fn run() -> Result<ExitCode> {
         Command::Sim(args) => sim::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Flush(args) => flush::run(&args),
+        Command::Run(args) => run::run(&args),
         Command::Holder(args) => holder::run(args, warning).map(|()| ExitCode::SUCCESS),
     }
 }

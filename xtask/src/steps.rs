@@ -11,7 +11,7 @@ pub fn lint() -> Result<()> {
 }
 
 pub fn test() -> Result<()> {
-    // The whole-process tests start this binary.
+    // The whole-process tests start this binary, and with it the library beside it.
     cargo(&["build", "--release", "--quiet"])?;
     cargo(&["test", "--workspace", "--quiet"])?;
     let sim =

@@ -298,9 +298,7 @@ impl<'p> Page<'p> {
                 let (a, b) = (buckets[x].persistent?, buckets[x].capacity?);
                 Some(1000.0 * (a.breaks + b.breaks) as f64 / (a.pages + b.pages).max(1) as f64)
             }),
-            chart("Measured: operation and capacity step, ns", &|x| {
-                Some(buckets[x].operation_ns)
-            }),
+            chart("Measured: operation and capacity step, ns", &|x| Some(buckets[x].operation_ns)),
             chart("Measured: the slowest of them, us", &|x| {
                 Some(buckets[x].operation_ns_max as f64 / 1e3)
             }),

@@ -1,8 +1,8 @@
 //! `perdura bench`: words to settings, settings to `perdura-bench`, results to the terminal and to files.
 
 mod args;
-mod heap;
 mod caches;
+mod heap;
 mod memory;
 mod rivals;
 mod show;
