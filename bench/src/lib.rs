@@ -4,6 +4,7 @@
 //! `tally` and `pairs` what comes of it, `report` how it is told,
 //! `memory` a run on bare memory, `heap` one on allocators, `machine` where it was.
 
+pub mod caches;
 pub mod causes;
 pub mod dist;
 pub mod drive;

@@ -1,5 +1,6 @@
 //! The command line as typed: words to plain values, nothing decided yet (see `settings`).
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -30,9 +31,37 @@ pub enum Command {
     Check(CheckArgs),
     /// Measure: YCSB's workloads on the store, on servers, on bare memory.
     Bench(Box<crate::bench::BenchArgs>),
+    /// Run another program with its heap in capacity memory.
+    Run(RunArgs),
     /// Keep a server's memory (started by `serve`, not by hand).
     #[command(hide = true)]
     Holder(HolderArgs),
+}
+
+/// Where the heap of another program is to lie.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Directory on the medium to use (a DAX file system, tmpfs): memory is a file without a name in it [default: private
+    /// memory].
+    #[arg(long, value_name = "DIR")]
+    pub capacity: Option<PathBuf>,
+    /// Most it may have; what is not used costs nothing [default: the machine's memory, at most 64GiB].
+    #[arg(long, value_name = "SIZE")]
+    pub size: Option<String>,
+    /// NUMA node to take it from: CXL memory, persistent memory as system RAM.
+    #[arg(long, value_name = "N")]
+    pub numa_node: Option<u32>,
+    /// Say at the end of each process, on standard error, what was used.
+    #[arg(long)]
+    pub report: bool,
+    /// The program and its arguments. It must be dynamically linked.
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    pub program: Vec<OsString>,
 }
 
 /// Options of `serve`; each can also stand in the file given with --config, under the same name.
@@ -175,6 +204,8 @@ pub struct SimArgs {
 pub enum SimCommand {
     /// Cut the power after durable operations of seeded runs and check every promise afterwards.
     Cut(CutArgs),
+    /// Check the order of the heap's stores, flushes and fences: reopen it on every memory that a loss may leave.
+    Order(OrderArgs),
 }
 
 #[derive(Debug, Args)]
@@ -191,6 +222,26 @@ pub struct CutArgs {
     /// Plant a bug that must be caught: skip-flush, drop-checksum, open-before-accounting, clean-at-copy,
     /// acknowledge-before-commit, free-before-commit, loaded-too-early, let-go-when-written, give-back-always,
     /// drop-neighbours, single-always, zero-untaken.
+    #[arg(long, value_name = "BUG")]
+    pub plant: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct OrderArgs {
+    /// Check only this operation (an unknown name lists them).
+    #[arg(long, value_name = "NAME", default_value = "all")]
+    pub operation: String,
+    /// Seed of what is drawn where not all states are tried.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// States tried at one event; all of them if there are no more.
+    #[arg(long, value_name = "N", default_value_t = perdura_sim::order::STATES_MAX)]
+    pub states_max: usize,
+    /// Try only this state of the operation: how a failure is replayed.
+    #[arg(long, value_name = "STATE")]
+    pub only: Option<String>,
+    /// Plant bugs that must be caught: `each` flush and fence forgotten and stores swapped, one after the other;
+    /// `none`; or one, as drop-flush:N, drop-fence:N, swap-stores:N, swap-bytes:N [default: each, or none with --only].
     #[arg(long, value_name = "BUG")]
     pub plant: Option<String>,
 }

@@ -8,7 +8,9 @@ mod drill;
 mod file;
 mod flush;
 mod holder;
+mod program;
 mod progress;
+mod run;
 mod say;
 mod serve;
 mod settings;
@@ -63,6 +65,7 @@ fn run() -> Result<ExitCode> {
         Command::Bench(args) => bench::run(&args),
         Command::Check(args) => Ok(check::run(&args)),
         Command::Flush(args) => flush::run(&args),
+        Command::Run(args) => run::run(&args),
         Command::Holder(args) => holder::run(args, warning).map(|()| ExitCode::SUCCESS),
     }
 }

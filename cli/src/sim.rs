@@ -1,18 +1,20 @@
-//! `perdura sim cut`.
+//! `perdura sim cut`, `perdura sim order`.
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use perdura_region::planted::Planted;
 use perdura_sim::cut::{Plan, run as run_cuts};
+use perdura_sim::order;
 
-use crate::args::{CutArgs, SimArgs, SimCommand};
+use crate::args::{CutArgs, OrderArgs, SimArgs, SimCommand};
 use crate::progress::LateBar;
 use crate::say::say;
 
 pub fn run(args: &SimArgs) -> Result<ExitCode> {
     match &args.what {
         SimCommand::Cut(args) => cut(args),
+        SimCommand::Order(args) => check_order(args),
     }
 }
 
@@ -32,4 +34,29 @@ fn cut(args: &CutArgs) -> Result<ExitCode> {
     bar.finish();
     say(&outcome);
     Ok(if outcome.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn check_order(args: &OrderArgs) -> Result<ExitCode> {
+    let only: Option<order::Place> = match &args.only {
+        None => None,
+        Some(_) if args.operation == "all" => {
+            bail!("--only needs --operation: states are numbered in each")
+        }
+        Some(name) => Some(name.parse().context("--only")?),
+    };
+    let plant = match args.plant.as_deref() {
+        None if only.is_some() => order::Plant::None,
+        None | Some("each") => order::Plant::Each,
+        Some("none") => order::Plant::None,
+        Some(_) if args.operation == "all" => bail!("--plant with one bug needs --operation"),
+        Some(name) => order::Plant::One(name.parse().context("--plant: each, none or a bug")?),
+    };
+    let operation = (args.operation != "all").then(|| args.operation.clone());
+    let bar = LateBar::new("checking orders");
+    let plan = order::Plan { operation, seed: args.seed, states_max: args.states_max, only, plant };
+    let outcome = order::run(&plan, &|done, of| bar.count(done, of));
+    bar.finish();
+    let outcome = outcome?;
+    say(&outcome);
+    Ok(if outcome.failures().next().is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -3,6 +3,13 @@
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
+/// Undoes what [`warning_descriptor`] does and another program would inherit: the standard library unblocks the signals
+/// of what it starts, but an ignored one stays ignored.
+pub fn let_file_size_signal() {
+    // SAFETY: changes a signal's disposition to its default.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_DFL) };
+}
+
 /// Blocks SIGTERM, SIGINT and SIGPWR in this thread and those it starts, and returns a descriptor that becomes
 /// readable when one arrives. Call before any thread is started.
 pub fn warning_descriptor() -> io::Result<OwnedFd> {

@@ -85,6 +85,9 @@ impl Heap {
     ) -> Result<Self, HeapError> {
         let len_bytes = memory.len_bytes() / SPAN_BYTES * SPAN_BYTES;
         check_size("a heap", len_bytes, HEAP_BYTES_MIN, HEAP_BYTES_MAX)?;
+        if let Some(node) = config.numa_node {
+            Memory::check_node(node)?;
+        }
         memory.set_tap(config.tap.clone());
         let is_new = superblock(&memory, &config)?;
         let spans = if is_new { len_bytes / SPAN_BYTES } else { memory.load(AT_SPANS) };
@@ -105,6 +108,10 @@ impl Heap {
         };
         let engine =
             Engine::new(layout.first_span(), layout.spans, bucket_spans, Box::new(backing));
+        if config.contiguous {
+            // The tables are persistent memory, too. Refused: their pages come one by one.
+            let _ = memory.gather(0, layout.first_span() * SPAN_BYTES);
+        }
         let core = Arc::new(Core {
             id: HEAPS_MADE.fetch_add(1, Relaxed),
             conventional: conventional.then(Conventional::default),
@@ -391,8 +398,10 @@ pub(crate) fn checksum(memory: &Memory) -> u64 {
 
 fn format(core: &Core) {
     let memory = &core.memory;
-    // A process that died while it made the heap may have left tables.
-    memory.zero(0, core.layout.first_span() * SPAN_BYTES);
+    if !memory.is_fresh() || core.config.tap.is_some() {
+        // A process that died while it made the heap may have left tables.
+        memory.zero(0, core.layout.first_span() * SPAN_BYTES);
+    }
     memory.store_word(AT_VERSION, VERSION);
     memory.store_word(AT_SPANS, core.layout.spans);
     memory.store_word(AT_FLAGS, u64::from(core.layout.conventional) * FLAG_CONVENTIONAL);

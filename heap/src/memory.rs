@@ -12,12 +12,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
 use perdura_region::{BLOCK_BYTES, Region};
-use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, ftruncate, open};
 use rustix::io::Errno;
 
 use crate::engine::Kind;
 use crate::sys::{
-    Advice, Backed, FlushKind, HUGE_PAGE_BYTES, LINE_BYTES, Mapping, fence, flush_line, stream,
+    Advice, Backed, FlushKind, HUGE_PAGE_BYTES, LINE_BYTES, Mapping, check_node, fence, flush_line,
+    rebind, stream,
 };
 
 /// From here on a copy goes past the caches where stores must be flushed anyway.
@@ -48,6 +49,11 @@ pub trait Tap: Send + Sync {
         self.store(offset, bytes);
         let lines = offset / LINE_BYTES..(offset + bytes.len() as u64).div_ceil(LINE_BYTES);
         lines.for_each(|line| self.flush(line * LINE_BYTES));
+    }
+    /// The pages of this range, which serves nobody, are being given up: they read as zeros, but no fence makes that
+    /// durable.
+    fn empty(&self, offset: u64, len: u64) {
+        let _ = (offset, len);
     }
 }
 
@@ -111,7 +117,9 @@ enum Source {
     /// A file stays locked while it is mapped.
     Mapped {
         mapping: Mapping,
-        _file: Option<File>,
+        file: Option<File>,
+        /// The file has room where a bucket is, and no more.
+        is_sparse: bool,
     },
     Region(Arc<Region>),
 }
@@ -171,7 +179,28 @@ impl Memory {
         }
         let mapping =
             Mapping::file(&file, len_bytes).map_err(|errno| failed("map", errno.into()))?;
-        Ok(Self::of(Source::Mapped { mapping, _file: Some(file) }, durability))
+        Ok(Self::of(Source::Mapped { mapping, file: Some(file), is_sparse: false }, durability))
+    }
+
+    /// A file without a name in a directory: memory on that medium, gone with the process, for capacity only. It gets
+    /// room in the file system as it is used.
+    ///
+    /// # Errors
+    /// The directory's file system has no such files, or the system gives no addresses.
+    pub fn unnamed_file(dir: &Path, len_bytes: u64) -> Result<Self, MemoryError> {
+        let failed = |what, errno: Errno| MemoryError::File {
+            path: dir.to_owned(),
+            what,
+            len_bytes,
+            source: errno.into(),
+        };
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let fd = open(dir, flags, Mode::RUSR | Mode::WUSR).map_err(|e| failed("open", e))?;
+        ftruncate(&fd, len_bytes).map_err(|e| failed("extend", e))?;
+        let file = File::from(fd);
+        let mapping = Mapping::file(&file, len_bytes).map_err(|e| failed("map", e))?;
+        let source = Source::Mapped { mapping, file: Some(file), is_sparse: true };
+        Ok(Self::of(source, Durability::Ordered))
     }
 
     /// A private copy of a file that nobody has open as a heap, and that nobody can while this lives: to look at it.
@@ -215,7 +244,8 @@ impl Memory {
     pub fn anonymous(len_bytes: u64, durability: Durability) -> Result<Self, MemoryError> {
         let mapping = Mapping::anonymous(len_bytes)
             .map_err(|errno| MemoryError::Anonymous { len_bytes, source: errno.into() })?;
-        Ok(Self::of(Source::Mapped { mapping, _file: None }, durability))
+        let source = Source::Mapped { mapping, file: None, is_sparse: false };
+        Ok(Self::of(source, durability))
     }
 
     /// A region in trap mode: battery-backed memory with a bounded dirty set. Stores just store.
@@ -455,24 +485,86 @@ impl Memory {
         offset: u64,
         len: u64,
         contiguous: bool,
-        _numa_node: Option<u32>,
+        numa_node: Option<u32>,
     ) -> Result<(), Errno> {
-        let mapping = match &self.source {
-            Source::Mapped { mapping, .. } => mapping,
-            Source::Region(region) => return set_kind(region, kind, offset, len),
+        let (mapping, file, is_sparse) = match &self.source {
+            Source::Mapped { mapping, file, is_sparse } => (mapping, file, is_sparse),
+            Source::Region(region) => {
+                set_kind(region, kind, offset, len)?;
+                return match (kind, numa_node) {
+                    (Kind::Capacity, Some(node)) => bind(region, offset, len, node),
+                    _ => Ok(()),
+                };
+            }
         };
+        const HUGE: u64 = HUGE_PAGE_BYTES as u64;
+        let whole = offset.is_multiple_of(HUGE) && len.is_multiple_of(HUGE);
+        if contiguous && !whole && numa_node.is_none() && self.gather(offset, len).is_ok() {
+            // Taking the pages of a piece would tear its huge page, in which others may live.
+            // SAFETY: inside the mapping (`at` checks), and nobody uses it.
+            unsafe { std::ptr::write_bytes(self.at(offset, len), 0, len as usize) };
+            return Ok(());
+        }
         self.empty(offset, len);
-        let whole = offset.is_multiple_of(HUGE_PAGE_BYTES as u64)
-            && len.is_multiple_of(HUGE_PAGE_BYTES as u64);
-        if contiguous {
-            // SAFETY: neither advice changes a byte. Where both are refused, pages come one by one as ever.
-            unsafe {
-                if !whole || mapping.advise(offset, len as usize, Advice::Collapse).is_err() {
-                    let _ = mapping.advise(offset, len as usize, Advice::Populate);
-                }
+        if let Some(node) = numa_node {
+            // Before it has pages. A bucket may have served the other kind before.
+            match kind {
+                Kind::Capacity => mapping.bind(offset, len as usize, node)?,
+                Kind::Persistent => mapping.unbind(offset, len as usize)?,
             }
         }
+        if let (true, Some(file)) = (is_sparse, file) {
+            // No store may meet a full file system: that would be the program's end.
+            fallocate(file, FallocateFlags::KEEP_SIZE, offset, len)?;
+        }
+        if contiguous && !(whole && self.gather(offset, len).is_ok()) {
+            // SAFETY: this changes no byte. Where it is refused, pages come one by one as ever.
+            let _ = unsafe { mapping.advise(offset, len as usize, Advice::Populate) };
+        }
         Ok(())
+    }
+
+    /// Puts the huge pages in which a range lies in place, contents as they are; quick where they are.
+    pub(crate) fn gather(&self, offset: u64, len: u64) -> Result<(), Errno> {
+        const HUGE: u64 = HUGE_PAGE_BYTES as u64;
+        let Source::Mapped { mapping, .. } = &self.source else { return Ok(()) };
+        let (start, end) = (offset / HUGE * HUGE, (offset + len).next_multiple_of(HUGE));
+        if end > self.len_bytes {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: this changes no byte.
+        unsafe { mapping.advise(start, (end - start) as usize, Advice::Collapse) }
+    }
+
+    /// Whether a node can be bound to: said when a heap is opened, not at some later allocation.
+    pub(crate) fn check_node(node: u32) -> Result<(), MemoryError> {
+        let refused = |source| MemoryError::Node { node, source };
+        check_node(node).map_err(|errno| refused(errno.into()))
+    }
+
+    /// Whether this memory is all zeros because nobody had it before.
+    pub(crate) fn is_fresh(&self) -> bool {
+        matches!(&self.source, Source::Mapped { is_sparse: true, .. })
+            || matches!(&self.source, Source::Mapped { mapping, .. } if mapping.backed() == Backed::Nothing)
+    }
+
+    /// In a forked child: puts a file of its own in the place of the one shared with its parent, with the same bytes in
+    /// `ranges`. Nothing is to do where memory is private.
+    pub(crate) fn part_from_parent(
+        &self,
+        dir: &Path,
+        ranges: impl Iterator<Item = std::ops::Range<u64>>,
+    ) -> Result<(), Errno> {
+        let Source::Mapped { mapping, file: Some(file), .. } = &self.source else { return Ok(()) };
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let own = open(dir, flags, Mode::RUSR | Mode::WUSR)?;
+        ftruncate(&own, self.len_bytes)?;
+        for range in ranges {
+            mapping.copy_to(&own, range)?;
+        }
+        mapping.replace(&own)?;
+        // Under the same number, so that whoever has the file goes on with this one.
+        rebind(&own, file)
     }
 
     /// Takes the pages of a range that serves nobody any more. What capacity memory held there is gone.
@@ -490,6 +582,9 @@ impl Memory {
 
     /// Makes a range that nobody uses read as zeros, by giving its pages back where that is possible.
     pub(crate) fn empty(&self, offset: u64, len: u64) {
+        if let Some(tap) = &self.tap {
+            tap.empty(offset, len);
+        }
         if let Source::Mapped { mapping, .. } = &self.source {
             // SAFETY: nobody relies on bytes that serve nobody.
             if unsafe { mapping.advise(offset, len as usize, Advice::Empty) }.is_ok() {
@@ -500,6 +595,14 @@ impl Memory {
         // SAFETY: inside the memory (`at` checks), and nobody uses it.
         unsafe { std::ptr::write_bytes(self.at(offset, len), 0, len as usize) };
     }
+}
+
+fn bind(region: &Region, offset: u64, len: u64, node: u32) -> Result<(), Errno> {
+    let blocks = offset / BLOCK_BYTES..(offset + len) / BLOCK_BYTES;
+    region.bind_capacity(blocks, node).map_err(|error| {
+        tracing::error!(%error, "the region did not bind capacity memory");
+        Errno::IO
+    })
 }
 
 /// A heap's spans are a region's blocks.

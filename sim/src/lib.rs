@@ -5,3 +5,4 @@
 //! threads: a seed decides everything, so a failure is replayed from its seed.
 
 pub mod cut;
+pub mod order;

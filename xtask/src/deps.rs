@@ -6,10 +6,12 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 /// Package, and a file that shows it is there.
-const PACKAGES: [(&str, &str); 6] = [
+const PACKAGES: [(&str, &str); 7] = [
     ("redis-server", "/usr/bin/redis-server"),
     ("redis-tools", "/usr/bin/redis-benchmark"),
     ("python3-redis", "/usr/lib/python3/dist-packages/redis/__init__.py"),
+    // The heap's C interface, and programs to preload the library into.
+    ("g++", "/usr/bin/g++"),
     // What `perdura bench heap` measures beside the heap: small libraries, loaded at run time.
     ("libjemalloc2", "/usr/share/doc/libjemalloc2"),
     ("libmimalloc2.0", "/usr/share/doc/libmimalloc2.0"),

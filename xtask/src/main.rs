@@ -18,6 +18,7 @@ cargo xtask COMMAND
                 Debian; needs QEMU and a kernel package, which it installs or fetches as root, or names)
   rivals        build the engines that `perdura bench rivals` measures beside the store (minutes: RocksDB), test them,
                 and run each once, small
+  apps          build the small applications of `apps/` and run each by all its ways, small; with their tests
   fuzz [SECONDS]  run each fuzz target (default 600 s each; needs nightly and cargo-fuzz)
 ";
 
@@ -47,6 +48,7 @@ fn run(words: &[&str]) -> Result<()> {
             deps::install_rivals()?;
             steps::rivals()
         }
+        ["apps"] => steps::apps(),
         ["fuzz"] => steps::fuzz(600),
         ["fuzz", seconds] => steps::fuzz(seconds.parse()?),
         [] | ["help" | "--help" | "-h"] => {

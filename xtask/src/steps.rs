@@ -11,21 +11,35 @@ pub fn lint() -> Result<()> {
 }
 
 pub fn test() -> Result<()> {
-    // The whole-process tests start this binary.
+    // The whole-process tests start this binary, and with it the library beside it.
     cargo(&["build", "--release", "--quiet"])?;
     cargo(&["test", "--workspace", "--quiet"])?;
-    cargo(&["run", "--release", "--quiet", "--", "sim", "cut", "--seed", "1", "--cuts", "300"])
+    let sim =
+        |words: &[&str]| cargo(&[&["run", "--release", "--quiet", "--", "sim"], words].concat());
+    sim(&["cut", "--seed", "1", "--cuts", "300"])?;
+    sim(&["order", "--seed", "1", "--states-max", "24", "--plant", "none"])
 }
 
-/// The engines beside the store: its own workspace, so none of it is in the other steps.
+/// The engines beside the store.
 pub fn rivals() -> Result<()> {
-    let of = ["--manifest-path", "rivals/Cargo.toml"];
+    let small = ["--records", "2000", "--workload", "a,c", "--dir", "target/rivals-run"];
+    apart("rivals/Cargo.toml", &small)
+}
+
+/// The small applications.
+pub fn apps() -> Result<()> {
+    let small = ["--size", "small", "--rounds", "3", "--disk-dir", "target/apps-run"];
+    apart("apps/Cargo.toml", &small)
+}
+
+/// A workspace of its own, none of which is in the other steps: all of them, and its program with some words.
+fn apart(manifest: &str, words: &[&str]) -> Result<()> {
+    let of = ["--manifest-path", manifest];
     let step = |before: &[&str], after: &[&str]| cargo(&[before, &of[..], after].concat());
     step(&["fmt", "--check"], &[])?;
     step(&["clippy", "--release", "--all-targets", "--quiet"], &["--", "-D", "warnings"])?;
     step(&["test", "--release", "--quiet"], &[])?;
-    let small = ["--records", "2000", "--workload", "a,c", "--dir", "target/rivals-run"];
-    step(&["run", "--release", "--quiet"], &[&["--"], &small[..]].concat())
+    step(&["run", "--release", "--quiet"], &[&["--"], words].concat())
 }
 
 /// Each fuzz target in turn, on the nightly toolchain.

@@ -1,10 +1,12 @@
 //! Results: what they hold, as JSON and as a page.
 
+mod caches;
 mod html;
 mod published;
 mod result;
 mod svg;
 
+pub use caches::caches_page;
 pub use html::page;
 pub use result::{Configuration, SideResult, YcsbResult};
 

@@ -27,6 +27,73 @@ pub enum BenchCommand {
     HeapWorker,
     /// The embedded store beside LMDB, RocksDB, redb, fjall and a hash map; by a program that is built apart.
     Rivals(RivalsArgs),
+    /// What persistent and capacity memory in one heap cost each other in the cache they share, step by step as in
+    /// the pMem paper: page frames measured, a last-level cache modelled.
+    HeapCaches(Box<CachesArgs>),
+}
+
+#[derive(Debug, Args)]
+pub struct CachesArgs {
+    /// Counts of hash operations [default: 600000,800000,1000000,1500000].
+    #[arg(long, value_name = "N,...")]
+    pub operations: Option<String>,
+    /// Size of the modelled cache [default: 1MiB].
+    #[arg(long, value_name = "SIZE")]
+    pub cache: Option<String>,
+    /// Its ways [default: 8].
+    #[arg(long, value_name = "N")]
+    pub ways: Option<u64>,
+    /// Its lines [default: 64].
+    #[arg(long, value_name = "SIZE")]
+    pub line: Option<String>,
+    /// What a flush does to a line in it: drops (clflush) or keeps (clwb) [default: drops].
+    #[arg(long, value_name = "WHAT")]
+    pub flush: Option<String>,
+    /// Records of the base's log: words or objects [default: words].
+    #[arg(long, value_name = "KIND")]
+    pub base_log: Option<String>,
+    /// Bucket of the steps that have buckets [default: 2MiB].
+    #[arg(long, value_name = "SIZE")]
+    pub bucket: Option<String>,
+    /// Buckets that are compared [default: 64KiB,256KiB,1MiB,2MiB,4MiB,16MiB].
+    #[arg(long, value_name = "SIZE,...")]
+    pub buckets: Option<String>,
+    /// Memory of the heap [default: 1GiB].
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<String>,
+    /// The capacity work's table, which is used all the time [default: 512KiB].
+    #[arg(long, value_name = "SIZE")]
+    pub hot: Option<String>,
+    /// Records that the capacity work keeps [default: 32MiB].
+    #[arg(long, value_name = "SIZE")]
+    pub kept: Option<String>,
+    /// Steps of capacity work for each hash operation [default: 1].
+    #[arg(long, value_name = "N")]
+    pub capacity_steps: Option<u64>,
+    /// Modelled run times: an access that hits, nanoseconds [default: 5].
+    #[arg(long, value_name = "NS")]
+    pub hit_ns: Option<f64>,
+    /// Modelled run times: a miss that reads, nanoseconds [default: 80].
+    #[arg(long, value_name = "NS")]
+    pub read_ns: Option<f64>,
+    /// Modelled run times: how many times longer a miss takes that writes [default: 4,10].
+    #[arg(long, value_name = "N,...")]
+    pub write_factors: Option<String>,
+    /// Do not time the work on the machine.
+    #[arg(long)]
+    pub modelled_only: bool,
+    /// Do not look at page frames: assume them in the order of the first touch.
+    #[arg(long)]
+    pub assume_frames: bool,
+    /// Seed of all streams [default: 1].
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Also write everything found to this file.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Also draw it: one page, no script.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -1,6 +1,7 @@
 //! `perdura bench`: words to settings, settings to `perdura-bench`, results to the terminal and to files.
 
 mod args;
+mod caches;
 mod heap;
 mod memory;
 mod rivals;
@@ -26,6 +27,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
         BenchCommand::Heap(args) => heap::run(args),
         BenchCommand::HeapWorker => heap::work(),
         BenchCommand::Rivals(args) => rivals::run(args),
+        BenchCommand::HeapCaches(args) => caches::run(args),
     }
 }
 

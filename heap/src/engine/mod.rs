@@ -115,7 +115,26 @@ pub(crate) struct Engine {
     keep_spans: std::sync::atomic::AtomicU64,
 }
 
+/// An engine of which all locks are held.
+pub(crate) struct Halted<'e> {
+    pool: MutexGuard<'e, Pool>,
+    _central: [[MutexGuard<'e, Central>; CLASSES]; 2],
+}
+
+impl Halted<'_> {
+    /// Spans of a kind's buckets, bucket by bucket.
+    pub fn owned(&self, kind: Kind) -> impl Iterator<Item = std::ops::Range<u64>> {
+        self.pool.owned(kind)
+    }
+}
+
 impl Engine {
+    /// Takes all locks, for a fork.
+    pub fn halt(&self) -> Halted<'_> {
+        let central = Kind::ALL.map(|kind| std::array::from_fn(|c| self.lock_central(kind, c)));
+        Halted { pool: self.pool(), _central: central }
+    }
+
     /// An engine over the spans from `first` to `end`, all free.
     pub fn new(
         first: u64,

@@ -65,9 +65,7 @@ impl Pool {
             idle: [0; 2],
             states: States::new(end)?,
         };
-        for span in first..end {
-            pool.mark(span, true);
-        }
+        pool.mark_all(first, end);
         for bucket in 0..pool.buckets.len() as u64 {
             let spans = pool.spans_of(bucket);
             let len = spans.end.saturating_sub(spans.start) as u32;
@@ -320,6 +318,21 @@ impl Pool {
 
     fn is_free(&self, span: u64) -> bool {
         self.free[(span / 64) as usize].load(Relaxed) & 1 << (span % 64) != 0
+    }
+
+    /// A word at a time: a large heap has millions of spans.
+    fn mark_all(&self, first: u64, end: u64) {
+        for word in first / 64..end.div_ceil(64) {
+            let before = !0 << first.saturating_sub(word * 64).min(63);
+            let after = !0 >> ((word + 1) * 64).saturating_sub(end).min(63);
+            self.free[word as usize].store(before & after, Relaxed);
+        }
+    }
+
+    /// Spans of a kind's buckets, bucket by bucket.
+    pub fn owned(&self, kind: Kind) -> impl Iterator<Item = std::ops::Range<u64>> {
+        let owned = (0..self.buckets.len() as u64).filter(move |b| self.owner(*b) == Some(kind));
+        owned.map(|bucket| self.spans_of(bucket))
     }
 
     fn mark(&self, span: u64, is_free: bool) {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::*};
 
 use super::claim::claim;
 use super::fold::{InChunk, flip, for_records};
-use super::group::{Piece, read_piece};
+use super::group::{Entry, Piece, is_inside, read_piece};
 use super::replay::replay;
 use super::spans::{Spans, header};
 use super::{Folded, snapshot};
@@ -145,10 +145,21 @@ fn settle_sums(folded: &Folded, findings: &Findings) -> Result<(), HeapError> {
     Ok(())
 }
 
+/// Where the changes of a piece are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In the log; in memory perhaps.
+    Pending,
+    /// In memory, which trusts its caches, perhaps not written back.
+    InCaches,
+    /// In memory, durably.
+    Durable,
+}
+
 /// A transaction as far as its pieces were found, in order.
 pub(super) struct Group {
     pub seq: u64,
-    pub pieces: Vec<(Piece, bool)>,
+    pub pieces: Vec<(Piece, Place)>,
 }
 
 impl Group {
@@ -160,7 +171,7 @@ impl Group {
 
     /// Whether recovery must put it in place: its last piece lies behind what is in place already.
     pub fn is_pending(&self) -> bool {
-        self.pieces.last().is_some_and(|(_, pending)| *pending)
+        self.pieces.last().is_some_and(|(_, place)| *place == Place::Pending)
     }
 }
 
@@ -203,16 +214,38 @@ fn read_logs(
             findings.meet(Damage::LogCut { chunk, offset: chunk, value, words: 0 })?;
             pieces.clear();
         }
+        if same_boot {
+            // The dead process may not have written it back; nothing that follows from it may be durable before it.
+            core.memory.flush(chunk, end);
+            let entries = pieces.iter().flat_map(|(_, piece)| &piece.entries);
+            for entry in entries {
+                if let Entry::Object { len, from, .. } = entry
+                    && is_inside(&core.memory, *from, u64::from(*len))
+                {
+                    core.memory.flush(*from, u64::from(*len));
+                }
+            }
+        }
         if let Ok(mut groups) = groups.lock() {
             for (at, piece) in pieces {
                 let group = groups
                     .entry((log.logger, piece.seq))
                     .or_insert_with(|| Group { seq: piece.seq, pieces: Vec::new() });
-                group.pieces.push((piece, at >= in_place));
+                let place = if at >= in_place {
+                    Place::Pending
+                } else if at >= retired.unwrap_or(CHUNK_HEAD) {
+                    Place::InCaches
+                } else {
+                    Place::Durable
+                };
+                group.pieces.push((piece, place));
             }
         }
         Ok(())
     })?;
+    if same_boot {
+        core.memory.fence();
+    }
     found.records += records.into_inner() as u64;
     let mut groups = groups.into_inner().unwrap_or_default();
     for group in groups.values_mut() {

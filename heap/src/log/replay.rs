@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering::*;
 
 use super::Folded;
 use super::fold::{InChunk, flip, for_records};
-use super::group::{Entry, read_piece};
-use super::recover::{Group, Recovered, stray};
+use super::group::{Entry, is_inside, read_piece};
+use super::recover::{Group, Place, Recovered, stray};
 use super::spans::Spans;
 use crate::config::Planted;
 use crate::core::Core;
@@ -48,6 +48,8 @@ pub(super) fn replay(
             }
             if !is_undo && group.is_pending() {
                 pending.push(group);
+            } else if !is_undo {
+                write_back(core, group);
             }
         } else if is_undo && group.is_pending() && newest.get(logger) == Some(&group.seq) {
             // With a later group in its log it had ended; and what is retired is left over from a chunk that was being
@@ -66,6 +68,21 @@ pub(super) fn replay(
     }
     core.memory.fence();
     Ok(())
+}
+
+/// Writes the homes of a group back whose changes a dead process left in the caches: its log is about to be forgotten.
+fn write_back(core: &Core, group: &Group) {
+    let in_caches = group.pieces.iter().filter(|(_, place)| *place == Place::InCaches);
+    for entry in in_caches.flat_map(|(piece, _)| &piece.entries) {
+        let (offset, len) = match entry {
+            Entry::Short { offset, len, .. } => (*offset, u64::from(*len)),
+            Entry::Object { offset, len, .. } => (*offset, u64::from(*len)),
+            Entry::Record(_) => continue,
+        };
+        if is_inside(&core.memory, offset, len) {
+            core.memory.flush(offset, len);
+        }
+    }
 }
 
 /// For the objects that `pending` groups write to: the latest stamp with which each was allocated since the snapshot.

@@ -138,20 +138,17 @@ impl Mapping {
                     madvise(at, len, Madvice::LinuxDontNeed)
                 }
                 Advice::Empty => madvise(at, len, Madvice::LinuxRemove),
-                Advice::Collapse => collapse(at, len, self.backed),
+                Advice::Collapse => collapse(at, len),
             }
         }
     }
 }
 
-/// Gives whole huge pages their memory. One small page of each must be there first in a file; private memory
-/// gets it at the first touch after the advice.
-unsafe fn collapse(at: *mut libc::c_void, len: usize, backed: Backed) -> Result<(), Errno> {
+/// Gives whole huge pages their memory. One small page of each must be there first; asking for huge pages at the
+/// first touch instead is not heeded in files, nor where memory is in pieces.
+unsafe fn collapse(at: *mut libc::c_void, len: usize) -> Result<(), Errno> {
     // SAFETY: the caller's range; the bytes stay as they are.
     unsafe {
-        if backed == Backed::Nothing {
-            return madvise(at, len, Madvice::LinuxHugepage);
-        }
         for piece in (0..len - len % HUGE_PAGE_BYTES).step_by(HUGE_PAGE_BYTES) {
             let at = at.wrapping_byte_add(piece);
             madvise(at, 4096, Madvice::LinuxPopulateWrite)?;

@@ -2,7 +2,9 @@
 
 mod flush;
 mod mapping;
+mod numa;
 mod owned;
+mod parting;
 mod table;
 pub mod threads;
 mod written;
@@ -11,6 +13,8 @@ pub use flush::LINE_BYTES;
 pub use flush::{FlushKind, fence, flush_line, prefetch_for_write, stream};
 pub use mapping::HUGE_PAGE_BYTES;
 pub use mapping::{Advice, Backed, Mapping};
+pub use numa::check_node;
 pub use owned::{Own, Owned, Visit};
+pub use parting::rebind;
 pub use table::Table;
 pub use written::{PAGE_BYTES, Written};

@@ -6,12 +6,13 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::mem::size_of;
 use std::ptr;
-use std::sync::{Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rustix::io::Errno;
 
 use super::mapping::Mapping;
 use crate::core::{Core, Local};
+use crate::log::logger::Logger;
 
 struct Node {
     heap: u64,
@@ -23,7 +24,16 @@ struct Node {
 thread_local! {
     static FIRST: Cell<*const Node> = const { Cell::new(ptr::null()) };
     static AT_END: AtEnd = const { AtEnd };
+    static HAS_ENDED: Cell<bool> = const { Cell::new(false) };
 }
+
+/// The nodes that ended threads share: other destructors of a thread may run after ours.
+static LATE: Mutex<Late> = Mutex::new(Late(ptr::null()));
+
+struct Late(*const Node);
+
+// SAFETY: the list is reached under the lock only.
+unsafe impl Send for Late {}
 
 /// Heaps that live.
 static HEAPS: Mutex<Vec<(u64, Weak<Core>)>> = Mutex::new(Vec::new());
@@ -38,6 +48,33 @@ pub fn enter(id: u64, core: Weak<Core>) {
 pub fn forget(id: u64) {
     let mut heaps = HEAPS.lock().unwrap_or_else(PoisonError::into_inner);
     heaps.retain(|(other, _)| *other != id);
+    drop(heaps);
+    let mut late = LATE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut at: *mut *const Node = &mut late.0;
+    // SAFETY: the list is this lock's; a node is unlinked before it is read for the last time.
+    unsafe {
+        while !(*at).is_null() {
+            let node = *at;
+            if (*node).heap == id {
+                *at = (*node).next;
+                drop(end(node));
+                return;
+            }
+            at = ptr::addr_of!((*node).next).cast_mut();
+        }
+    }
+}
+
+/// No thread begins or ends to use a heap while it lives.
+pub struct Held {
+    _late: MutexGuard<'static, Late>,
+    _heaps: MutexGuard<'static, Vec<(u64, Weak<Core>)>>,
+}
+
+/// Holds what threads share, for a fork.
+pub fn hold() -> Held {
+    let heaps = HEAPS.lock().unwrap_or_else(PoisonError::into_inner);
+    Held { _late: LATE.lock().unwrap_or_else(PoisonError::into_inner), _heaps: heaps }
 }
 
 /// What the calling thread has of the heap `id`.
@@ -55,52 +92,89 @@ pub fn with<R>(id: u64, f: impl FnOnce(&Local) -> R) -> Result<R, Errno> {
         }
         node = found.next;
     }
+    if HAS_ENDED.with(Cell::get) {
+        return with_late(id, f);
+    }
     // SAFETY: `make` returns a node of this thread's list.
     Ok(f(unsafe { &(*make(id)?).local }))
+}
+
+/// What a thread does with a heap after it has left all of them: few things, and one thread after the other.
+#[cold]
+fn with_late<R>(id: u64, f: impl FnOnce(&Local) -> R) -> Result<R, Errno> {
+    let mut late = LATE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut node = late.0;
+    // SAFETY: the list is this lock's, which is held while `f` has what a node holds.
+    unsafe {
+        while !node.is_null() && (*node).heap != id {
+            node = (*node).next;
+        }
+        if node.is_null() {
+            node = new_node(id, late.0)?;
+            late.0 = node;
+        }
+        Ok(f(&(*node).local))
+    }
 }
 
 #[cold]
 #[inline(never)]
 fn make(id: u64) -> Result<*const Node, Errno> {
+    let node = new_node(id, FIRST.with(Cell::get))?;
+    // Before anything below can allocate, for that may come back here.
+    FIRST.with(|first| first.set(node));
+    // Registers the guard.
+    let _ = AT_END.try_with(|_| ());
+    Ok(node)
+}
+
+fn new_node(id: u64, next: *const Node) -> Result<*const Node, Errno> {
     let mapping = Mapping::anonymous(size_of::<Node>() as u64)?;
     let node = mapping.base().cast::<Node>();
     // SAFETY: the mapping is large enough, aligned to a page, and nobody else has it. The cache is left as it is: all
     // zeros is an empty one.
     unsafe {
         ptr::addr_of_mut!((*node).heap).write(id);
-        ptr::addr_of_mut!((*node).next).write(FIRST.with(Cell::get));
+        ptr::addr_of_mut!((*node).next).write(next);
         ptr::addr_of_mut!((*node).local.logger).write(OnceCell::new());
         ptr::addr_of_mut!((*node).local.writes).write(RefCell::default());
         ptr::addr_of_mut!((*node).mapping).write(mapping);
     }
-    // Before anything below can allocate, for that may come back here.
-    FIRST.with(|first| first.set(node));
-    // At the very end of a thread there is no guard any more: what is made then stays.
-    let _ = AT_END.try_with(|_| ());
     Ok(node)
+}
+
+/// Takes a node apart: its logger is given to the caller, its memory goes with the mapping.
+///
+/// # Safety
+/// The node is in no list any more, and nobody refers to it.
+unsafe fn end(node: *const Node) -> (Option<Arc<Logger>>, Mapping) {
+    // SAFETY: the caller's promise; each field is read once, and the mapping outlives the reading.
+    unsafe {
+        drop((*node).local.writes.take());
+        let logger = ptr::addr_of!((*node).local.logger).read();
+        (logger.into_inner(), ptr::read(&(*node).mapping))
+    }
 }
 
 struct AtEnd;
 
 impl Drop for AtEnd {
     fn drop(&mut self) {
+        HAS_ENDED.with(|ended| ended.set(true));
         let mut node = FIRST.with(|first| first.replace(ptr::null()));
         while !node.is_null() {
             // SAFETY: the list is this thread's alone and was just taken from where callers would find it; each node
-            // is read once, and its mapping is dropped last.
-            let (heap, next, local, mapping) = unsafe {
+            // is taken apart once, and its mapping is dropped last.
+            let (heap, next, cache, (logger, mapping)) = unsafe {
                 let found = &*node;
-                let logger = ptr::addr_of!(found.local.logger).read();
-                drop(found.local.writes.take());
-                (found.heap, found.next, (&found.local.cache, logger), ptr::read(&found.mapping))
+                (found.heap, found.next, &found.local.cache, end(node))
             };
-            let (cache, logger) = local;
             // Held until the heap was left: who drops it waits here for us.
             let heaps = HEAPS.lock().unwrap_or_else(PoisonError::into_inner);
             let core =
                 heaps.iter().find(|(id, _)| *id == heap).and_then(|(_, core)| core.upgrade());
             if let Some(core) = core {
-                core.leave(cache, logger.into_inner());
+                core.leave(cache, logger);
             }
             drop(heaps);
             drop(mapping);

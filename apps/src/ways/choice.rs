@@ -1,0 +1,106 @@
+//! The ways by their names on the command line.
+
+use std::path::PathBuf;
+
+use crate::access::Access;
+use crate::error::Result;
+use crate::ways::{Dram, Files, HeapSettings, HeapWay, Mapped};
+
+/// A way to data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Way {
+    /// Plain memory by malloc.
+    Dram,
+    /// A persistent heap with explicit flushes, all else in its capacity memory (the paper's pMem-Full).
+    Heap,
+    /// The same heap, all else by malloc (the paper's pMem I/O).
+    HeapIo,
+    /// As `Heap`, in memory that a battery keeps: ordering only.
+    HeapOrdered,
+    /// Files on a tmpfs, read and written.
+    RamDisk,
+    /// Files mapped, not waited for.
+    Mmap,
+    /// Files mapped, on the device when they are finished.
+    MmapSync,
+    /// Files read from and written to a device.
+    Block,
+}
+
+/// Where the ways keep their data.
+#[derive(Debug, Clone)]
+pub struct Places {
+    /// On a tmpfs.
+    pub ram_dir: PathBuf,
+    /// On a device's file system.
+    pub disk_dir: PathBuf,
+    /// Length of a heap.
+    pub heap_bytes: u64,
+}
+
+impl Way {
+    /// All, in the order of tables.
+    pub const ALL: [Self; 8] = [
+        Self::Dram,
+        Self::Heap,
+        Self::HeapIo,
+        Self::HeapOrdered,
+        Self::RamDisk,
+        Self::Mmap,
+        Self::MmapSync,
+        Self::Block,
+    ];
+
+    /// The name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Dram => "dram",
+            Self::Heap => "heap",
+            Self::HeapIo => "heap-io",
+            Self::HeapOrdered => "heap-ordered",
+            Self::RamDisk => "ramdisk",
+            Self::Mmap => "mmap",
+            Self::MmapSync => "mmap-sync",
+            Self::Block => "block",
+        }
+    }
+
+    /// What data that are finished survive.
+    pub fn survives(self) -> &'static str {
+        match self {
+            Self::Dram => "nothing",
+            Self::Heap | Self::HeapIo => "power loss, were its memory persistent",
+            Self::HeapOrdered => "power loss, with a battery for memory and caches",
+            Self::RamDisk | Self::Mmap => "the process",
+            Self::MmapSync | Self::Block => "power loss",
+        }
+    }
+
+    /// Whether it keeps anything in files.
+    pub fn is_in_files(self) -> bool {
+        self != Self::Dram
+    }
+
+    /// Begins with no data.
+    ///
+    /// # Errors
+    /// A folder or file cannot be made, or the heap refuses.
+    pub fn open(self, places: &Places) -> Result<Box<dyn Access>> {
+        let in_ram = || places.ram_dir.join(self.name());
+        let on_disk = || places.disk_dir.join(self.name());
+        let heap = |flushed: bool, capacity: bool| {
+            let settings = HeapSettings { len_bytes: places.heap_bytes, flushed, capacity };
+            HeapWay::create(self.name(), in_ram(), settings)
+        };
+        Ok(match self {
+            Self::Dram => Box::new(Dram::default()),
+            Self::Heap => Box::new(heap(true, true)?),
+            Self::HeapIo => Box::new(heap(true, false)?),
+            Self::HeapOrdered => Box::new(heap(false, true)?),
+            Self::RamDisk => Box::new(Files::on_ram_disk(in_ram())?),
+            Self::Mmap => Box::new(Mapped::new(on_disk(), false)?),
+            Self::MmapSync => Box::new(Mapped::new(on_disk(), true)?),
+            Self::Block => Box::new(Files::on_device(on_disk())?),
+        })
+    }
+}

@@ -1,0 +1,249 @@
+//! What a call that failed leaves behind: a code and a message, by thread.
+
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+
+use ::perdura_heap::{HeapError, MemoryError};
+use perdura_region::directory::DirectoryError;
+use perdura_region::holder::LinkError;
+use perdura_region::{OpenError, RegionError};
+
+/// How a call ended. Codes keep their numbers; new ones may come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub enum perdura_code {
+    /// It did what it was asked.
+    PERDURA_OK = 0,
+    /// An argument cannot be: a null pointer, a name that is not UTF-8, an unknown kind.
+    PERDURA_ARGUMENT = 1,
+    /// A size that cannot be: zero, or more than the heap has.
+    PERDURA_SIZE = 2,
+    /// An alignment that cannot be.
+    PERDURA_ALIGNMENT = 3,
+    /// The heap is exhausted, or the system gives no memory.
+    PERDURA_NO_MEMORY = 4,
+    /// No object begins there.
+    PERDURA_NO_OBJECT = 5,
+    /// It was freed before.
+    PERDURA_FREED_TWICE = 6,
+    /// It is memory of the other kind.
+    PERDURA_OTHER_KIND = 7,
+    /// The address is not in this heap.
+    PERDURA_FOREIGN = 8,
+    /// The range leaves its object.
+    PERDURA_OUT_OF_OBJECT = 9,
+    /// The name is empty or too long.
+    PERDURA_ROOT_NAME = 10,
+    /// The name is taken.
+    PERDURA_ROOT_TAKEN = 11,
+    /// There is no root of that name.
+    PERDURA_NO_ROOT = 12,
+    /// The root is of another type.
+    PERDURA_ROOT_TYPE = 13,
+    /// There is no room for another root.
+    PERDURA_ROOTS_FULL = 14,
+    /// The transaction is larger than the log may be.
+    PERDURA_LOG_FULL = 15,
+    /// Too many threads use the heap.
+    PERDURA_THREADS = 16,
+    /// This thread is in a transaction already.
+    PERDURA_NESTED = 17,
+    /// A transaction is open elsewhere.
+    PERDURA_BUSY = 18,
+    /// Something on the medium is damaged.
+    PERDURA_CORRUPT = 19,
+    /// The heap was written by another version.
+    PERDURA_VERSION = 20,
+    /// The file or directory holds something else, or a heap with other fixed settings.
+    PERDURA_NOT_A_HEAP = 21,
+    /// The file or directory cannot be had.
+    PERDURA_FILE = 22,
+    /// Another program, or another handle, has it open.
+    PERDURA_IN_USE = 23,
+    /// The NUMA node cannot be bound to.
+    PERDURA_NODE = 24,
+    /// The transaction's function asked for it to be undone, and it was.
+    PERDURA_ABORTED = 25,
+    /// The region refused: its device has failed, or the budget is too small.
+    PERDURA_REGION = 26,
+    /// Something else; see the message.
+    PERDURA_OTHER = 27,
+}
+
+use perdura_code::*;
+
+/// Why a call is refused.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refusal {
+    #[error(transparent)]
+    Heap(#[from] HeapError),
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    #[error(transparent)]
+    Region(#[from] RegionError),
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    #[error("{what} {why}")]
+    Argument { what: &'static str, why: &'static str },
+    #[error("there is no root {name:?}")]
+    NoRoot { name: String },
+    #[error("the transaction was undone: its function returned {returned}")]
+    Aborted { returned: i32 },
+}
+
+impl Refusal {
+    fn code(&self) -> perdura_code {
+        match self {
+            Self::Heap(error) => code_of(error),
+            Self::Memory(error) => code_of_memory(error),
+            Self::Directory(error) => match error {
+                DirectoryError::InUse { .. } | DirectoryError::StillFlushing { .. } => {
+                    PERDURA_IN_USE
+                }
+                DirectoryError::File { .. } => PERDURA_FILE,
+                DirectoryError::Image { source, .. } => match source {
+                    OpenError::Image(_) => PERDURA_CORRUPT,
+                    _ => PERDURA_FILE,
+                },
+                _ => PERDURA_REGION,
+            },
+            Self::Region(_) | Self::Link(_) => PERDURA_REGION,
+            Self::Argument { .. } => PERDURA_ARGUMENT,
+            Self::NoRoot { .. } => PERDURA_NO_ROOT,
+            Self::Aborted { .. } => PERDURA_ABORTED,
+        }
+    }
+}
+
+fn code_of(error: &HeapError) -> perdura_code {
+    match error {
+        HeapError::NotAHeap { .. } | HeapError::Fixed { .. } => PERDURA_NOT_A_HEAP,
+        HeapError::Shorter { .. } => PERDURA_FILE,
+        HeapError::Version { .. } => PERDURA_VERSION,
+        HeapError::Size { .. } => PERDURA_SIZE,
+        HeapError::Alignment { .. } => PERDURA_ALIGNMENT,
+        HeapError::OutOfMemory { .. } | HeapError::Refused { .. } => PERDURA_NO_MEMORY,
+        HeapError::NoObject { .. } => PERDURA_NO_OBJECT,
+        HeapError::FreedTwice { .. } => PERDURA_FREED_TWICE,
+        HeapError::OtherKind { .. } => PERDURA_OTHER_KIND,
+        HeapError::Foreign { .. } => PERDURA_FOREIGN,
+        HeapError::OutOfObject { .. } => PERDURA_OUT_OF_OBJECT,
+        HeapError::RootName { .. } => PERDURA_ROOT_NAME,
+        HeapError::RootTaken { .. } => PERDURA_ROOT_TAKEN,
+        HeapError::NoRoot { .. } => PERDURA_NO_ROOT,
+        HeapError::RootType { .. } => PERDURA_ROOT_TYPE,
+        HeapError::RootsFull { .. } => PERDURA_ROOTS_FULL,
+        HeapError::LogFull { .. } => PERDURA_LOG_FULL,
+        HeapError::Threads { .. } => PERDURA_THREADS,
+        HeapError::Nested => PERDURA_NESTED,
+        HeapError::Busy => PERDURA_BUSY,
+        HeapError::Null => PERDURA_ARGUMENT,
+        HeapError::Corrupt { .. } => PERDURA_CORRUPT,
+        HeapError::Memory(error) => code_of_memory(error),
+        _ => PERDURA_OTHER,
+    }
+}
+
+fn code_of_memory(error: &MemoryError) -> perdura_code {
+    match error {
+        MemoryError::File { .. } => PERDURA_FILE,
+        MemoryError::InUse { .. } => PERDURA_IN_USE,
+        MemoryError::Anonymous { .. } => PERDURA_NO_MEMORY,
+        MemoryError::Node { .. } => PERDURA_NODE,
+        _ => PERDURA_OTHER,
+    }
+}
+
+/// What to do, where the error does not say it.
+fn advice(code: perdura_code) -> &'static str {
+    match code {
+        PERDURA_NO_OBJECT | PERDURA_FOREIGN => {
+            "; pass an address that this heap gave out, and the first byte of it"
+        }
+        PERDURA_FREED_TWICE => "; free it once, and forget its address then",
+        PERDURA_OTHER_KIND => {
+            "; free persistent memory with persistfree, capacity memory with capfree"
+        }
+        PERDURA_ROOT_TAKEN => "; use perdura_root to have it, or remove the name first",
+        PERDURA_NO_ROOT => "; name an object with persistmalloc or perdura_root_set",
+        PERDURA_ROOT_TYPE => "; open it with the program that made it, or remove the root",
+        PERDURA_NOT_A_HEAP => "; name another file, or delete this one if it is not needed",
+        PERDURA_CORRUPT => "; restore it from a copy",
+        _ => "",
+    }
+}
+
+struct Last {
+    code: perdura_code,
+    text: CString,
+}
+
+thread_local! {
+    static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
+}
+
+/// Runs what a call does. The code and the message of a refusal are this thread's until its next refusal.
+pub(crate) fn guard<R>(
+    call: &str,
+    f: impl FnOnce() -> Result<R, Refusal>,
+) -> Result<R, perdura_code> {
+    match catch_unwind(AssertUnwindSafe(f)) {
+        Ok(Ok(result)) => Ok(result),
+        Ok(Err(refusal)) => {
+            let code = refusal.code();
+            let mut text = format!("{call}: {refusal}{}", advice(code));
+            text.retain(|c| c != '\0');
+            let text = CString::new(text).unwrap_or_default();
+            LAST.with_borrow_mut(|last| *last = Some(Last { code, text }));
+            Err(code)
+        }
+        Err(_) => {
+            // The panic has said on standard error what and where.
+            eprintln!("perdura: {call}: a mistake in libperdura (above); the process ends");
+            std::process::abort()
+        }
+    }
+}
+
+/// As [`guard`], for calls that return a code.
+pub(crate) fn code(call: &str, f: impl FnOnce() -> Result<(), Refusal>) -> perdura_code {
+    guard(call, f).err().unwrap_or(PERDURA_OK)
+}
+
+/// As [`guard`], for calls that return an address or null.
+pub(crate) fn address<T>(call: &str, f: impl FnOnce() -> Result<*mut T, Refusal>) -> *mut T {
+    guard(call, f).unwrap_or(ptr::null_mut())
+}
+
+/// A string of C.
+///
+/// # Safety
+/// `text` is null or ends with a zero byte, and stays as it is for as long as the result is used.
+pub(crate) unsafe fn text_of<'t>(
+    what: &'static str,
+    text: *const c_char,
+) -> Result<&'t str, Refusal> {
+    if text.is_null() {
+        return Err(Refusal::Argument { what, why: "is null" });
+    }
+    // SAFETY: the caller's promise.
+    let text = unsafe { CStr::from_ptr(text) };
+    text.to_str().map_err(|_| Refusal::Argument { what, why: "is not UTF-8" })
+}
+
+/// The code of this thread's last call that failed; PERDURA_OK if none did. Calls that succeed leave it.
+#[unsafe(no_mangle)]
+pub extern "C" fn perdura_error_code() -> perdura_code {
+    LAST.with_borrow(|last| last.as_ref().map_or(PERDURA_OK, |last| last.code))
+}
+
+/// What went wrong in this thread's last call that failed, with the values and what to do; an empty string if none did.
+/// It belongs to the library and is valid until this thread's next call that fails.
+#[unsafe(no_mangle)]
+pub extern "C" fn perdura_error() -> *const c_char {
+    LAST.with_borrow(|last| last.as_ref().map_or(c"".as_ptr(), |last| last.text.as_ptr()))
+}

@@ -1,0 +1,110 @@
+//! Whether a program can have a library preloaded: looked at before it is started, since the system ignores what it
+//! cannot preload without a word.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+/// Scripts that scripts are interpreted by: as many as the kernel follows.
+const INTERPRETERS_MAX: usize = 5;
+/// As much of a first line as the kernel reads.
+const FIRST_LINE_MAX: u64 = 256;
+const PT_INTERP: u32 = 3;
+
+/// Finds a program as a shell would.
+pub fn find(name: &OsStr) -> Result<PathBuf> {
+    if name.as_bytes().contains(&b'/') {
+        return Ok(PathBuf::from(name));
+    }
+    let folders = std::env::var_os("PATH").unwrap_or_else(|| OsString::from("/usr/bin:/bin"));
+    let found = std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| {
+        path.metadata()
+            .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    });
+    found.with_context(|| format!("{}: not found in PATH", name.display()))
+}
+
+/// Refuses a program whose heap would stay where it is.
+pub fn check(path: &Path) -> Result<()> {
+    let mut path = path.to_owned();
+    for _ in 0..INTERPRETERS_MAX {
+        match interpreter(&path).with_context(|| path.display().to_string())? {
+            Some(interpreter) => path = interpreter,
+            None => return check_elf(&path).with_context(|| path.display().to_string()),
+        }
+    }
+    bail!("{}: scripts interpreted by scripts, more than {INTERPRETERS_MAX} deep", path.display())
+}
+
+/// The program behind a script's first line.
+fn interpreter(path: &Path) -> Result<Option<PathBuf>> {
+    let mut line = Vec::new();
+    File::open(path)?.take(FIRST_LINE_MAX).read_to_end(&mut line)?;
+    let Some(rest) = line.strip_prefix(b"#!") else { return Ok(None) };
+    let rest = rest.split(|byte| *byte == b'\n').next().unwrap_or_default().trim_ascii();
+    let mut words = rest.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
+    let Some(first) = words.next() else { bail!("the first line names no interpreter") };
+    let first = PathBuf::from(OsStr::from_bytes(first));
+    // `env` starts another program, which it finds as a shell does.
+    if first.file_name() == Some(OsStr::new("env")) {
+        let next = words.find(|word| !word.starts_with(b"-") && !word.contains(&b'='));
+        if let Some(next) = next {
+            check_elf(&first).with_context(|| first.display().to_string())?;
+            return find(OsStr::from_bytes(next)).map(Some);
+        }
+    }
+    Ok(Some(first))
+}
+
+fn check_elf(path: &Path) -> Result<()> {
+    let mut file = File::open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        bail!("not a program");
+    }
+    let changes_user = metadata.mode() & libc::S_ISUID != 0;
+    let changes_group = metadata.mode() & libc::S_ISGID != 0 && metadata.mode() & 0o010 != 0;
+    if changes_user || changes_group {
+        bail!(
+            "it runs as its owner (set-user-ID or set-group-ID), where the system preloads nothing: its heap would \
+             stay in ordinary memory"
+        );
+    }
+    let mut head = [0; 64];
+    file.read_exact(&mut head).context("too short for a program")?;
+    if head[..4] != *b"\x7fELF" {
+        bail!("neither an ELF program nor a script with an interpreter (#!)");
+    }
+    // Class 64, little-endian: what this build's library is.
+    if head[4] != 2 || head[5] != 1 {
+        bail!("not a 64-bit little-endian program: the library cannot be loaded into it");
+    }
+    let at = u64::from_le_bytes(piece(&head, 32));
+    let entry_bytes = u64::from(u16::from_le_bytes(piece(&head, 54)));
+    let entries = u64::from(u16::from_le_bytes(piece(&head, 56)));
+    if entry_bytes < 56 {
+        bail!("damaged: program headers of {entry_bytes} bytes");
+    }
+    for entry in 0..entries {
+        let mut kind = [0; 4];
+        let place = at.checked_add(entry * entry_bytes).context("damaged: program headers")?;
+        file.seek(SeekFrom::Start(place))?;
+        file.read_exact(&mut kind).context("damaged: program headers beyond its end")?;
+        if u32::from_le_bytes(kind) == PT_INTERP {
+            return Ok(());
+        }
+    }
+    bail!(
+        "statically linked: it has no dynamic loader that could preload a library, and its heap would stay in ordinary \
+         memory; use a dynamically linked build"
+    )
+}
+
+fn piece<const N: usize>(bytes: &[u8; 64], at: usize) -> [u8; N] {
+    std::array::from_fn(|index| bytes[at + index])
+}

@@ -1,0 +1,104 @@
+//! `perdura run`: programs that can have their heap moved, and those that are refused before they start.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+const PERDURA: &str = env!("CARGO_BIN_EXE_perdura");
+
+/// With the library that was built for this test.
+fn run(words: &[&str]) -> Output {
+    let library = std::env::current_exe().unwrap().with_file_name("libperdura_preload.so");
+    assert!(library.exists(), "no {}", library.display());
+    let mut command = Command::new(PERDURA);
+    command.env("PERDURA_PRELOAD", library).arg("run").args(words).output().unwrap()
+}
+
+fn refused(output: &Output, words: &[&str]) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && output.stdout.is_empty(), "it went on: {said}");
+    for word in words {
+        assert!(said.contains(word), "{word:?} is missing in: {said}");
+    }
+}
+
+fn script(folder: &Path, name: &str, text: &str) -> String {
+    let path = folder.join(name);
+    std::fs::write(&path, text).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_program_runs_with_its_arguments_and_its_exit_status() {
+    let output =
+        run(&["--report", "--size", "1GiB", "--", "bash", "-c", "echo $0 $1; exit 7", "a", "-b"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(
+        (output.status.code(), output.stdout.as_slice()),
+        (Some(7), &b"a -b\n"[..]),
+        "{said}"
+    );
+    assert!(said.contains("capacity_bytes="), "{said}");
+    let folder = tempfile::tempdir().unwrap();
+    let path = script(folder.path(), "script", "#!/usr/bin/env cat\n");
+    let output = run(&["--report", &path]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.stdout, b"#!/usr/bin/env cat\n", "{said}");
+    assert!(said.contains("capacity_bytes="), "{said}");
+}
+
+#[test]
+fn a_statically_linked_program_is_refused_before_it_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("static");
+    let source = folder.path().join("static.c");
+    std::fs::write(&source, "#include <stdio.h>\nint main(void) { puts(\"began\"); }\n").unwrap();
+    let compiled = Command::new("cc").arg("-static").arg(&source).arg("-o").arg(&program).output();
+    if !compiled.is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: no C compiler, or none that links statically");
+        return;
+    }
+    let program = program.to_str().unwrap();
+    refused(&run(&[program]), &[program, "statically linked"]);
+    let behind = script(folder.path(), "script", &format!("#!{program} -x\n"));
+    refused(&run(&[&behind]), &[program, "statically linked"]);
+}
+
+#[test]
+fn what_cannot_have_a_library_preloaded_is_refused_before_it_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let copy = |name: &str, mode: u32| {
+        let path = folder.path().join(name);
+        std::fs::copy("/bin/echo", &path).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    refused(&run(&[&copy("set-user", 0o4755)]), &["set-user-ID"]);
+    refused(&run(&[&copy("set-group", 0o2755)]), &["set-group-ID"]);
+    let text = script(
+        folder.path(),
+        "text",
+        "echo this needs a shell, and names none, in more than sixty-four bytes\n",
+    );
+    refused(&run(&[&text]), &["neither an ELF program nor a script"]);
+    let short = script(folder.path(), "short", "\x7fELF");
+    refused(&run(&[&short]), &["too short"]);
+    let empty = script(folder.path(), "empty", "#!\n");
+    refused(&run(&[&empty]), &["names no interpreter"]);
+    let itself = folder.path().join("loop");
+    let itself = script(folder.path(), "loop", &format!("#!{}\n", itself.display()));
+    refused(&run(&[&itself]), &["scripts interpreted by scripts"]);
+    let mut head = std::fs::read("/bin/echo").unwrap();
+    head[4] = 1;
+    head.truncate(4096);
+    let narrow = folder.path().join("narrow");
+    std::fs::write(&narrow, head).unwrap();
+    refused(&run(&[narrow.to_str().unwrap()]), &["not a 64-bit"]);
+    refused(&run(&["no-such-program-anywhere"]), &["no-such-program-anywhere", "PATH"]);
+    refused(&run(&["--size", "much", "echo"]), &["--size", "much"]);
+    refused(&run(&["--capacity", "/nonexistent/folder", "echo"]), &["/nonexistent/folder"]);
+    refused(&run(&["--numa-node", "99", "echo", "began"]), &["NUMA node 99"]);
+}

@@ -1,0 +1,261 @@
+//! The functions that are replaced, with the C library's manners: `errno`, null, what zero bytes are.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::{self, NonNull};
+
+use perdura_heap::Heap;
+
+use crate::{elsewhere, open, say};
+
+/// From here on a block that grows gets a fifth more than asked for, since it cannot grow in place.
+const GROWS_BYTES: usize = 64 << 10;
+
+/// From here on `calloc` gives pages back in the place of writing zeros.
+const EMPTIED_BYTES: usize = 1 << 20;
+
+/// Takes memory of a size at a multiple of a power of two.
+#[inline]
+fn take(bytes: usize, align: usize) -> *mut c_void {
+    if let Some(heap) = open::heap()
+        && let Ok(memory) = heap.cap_alloc_aligned(bytes.max(1) as u64, align.max(16) as u64)
+    {
+        return memory.as_ptr().cast();
+    }
+    take_elsewhere(bytes, align)
+}
+
+#[cold]
+fn take_elsewhere(bytes: usize, align: usize) -> *mut c_void {
+    let memory = elsewhere::alloc(bytes, align);
+    if memory.is_null() {
+        set_errno(libc::ENOMEM);
+    }
+    memory
+}
+
+/// The heap if the memory is its own.
+#[inline]
+fn heap_of(memory: *mut c_void) -> Option<&'static Heap> {
+    open::heap().filter(|heap| heap.offset_of(memory.cast()).is_some())
+}
+
+/// Takes memory of `bytes`; null and `ENOMEM` if there is none.
+#[unsafe(no_mangle)]
+pub extern "C" fn malloc(bytes: usize) -> *mut c_void {
+    take(bytes, 16)
+}
+
+/// Takes zeroed memory for `count` times `bytes`.
+#[unsafe(no_mangle)]
+pub extern "C" fn calloc(count: usize, bytes: usize) -> *mut c_void {
+    let Some(all) = count.checked_mul(bytes) else {
+        set_errno(libc::ENOMEM);
+        return ptr::null_mut();
+    };
+    let memory = take(all, 16);
+    if !memory.is_null() && !empty(memory, all) {
+        // SAFETY: just taken, at least this long.
+        unsafe { memory.cast::<u8>().write_bytes(0, all) };
+    }
+    memory
+}
+
+/// Zeros a large block by giving its pages back: programs take large tables of which they touch little. False: it is
+/// small, or not the heap's, or lies in a file, whose room in its file system must not go.
+fn empty(memory: *mut c_void, bytes: usize) -> bool {
+    if bytes < EMPTIED_BYTES || open::dir().is_some() || heap_of(memory).is_none() {
+        return false;
+    }
+    // SAFETY: a block of this size is whole spans of the heap's private memory, at a multiple of a page; it was just
+    // taken, so nobody relies on its bytes, those up to the end of its last page included.
+    unsafe { libc::madvise(memory, bytes, libc::MADV_DONTNEED) == 0 }
+}
+
+/// Gives memory back; null is none.
+///
+/// # Safety
+/// Nobody uses it any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn free(memory: *mut c_void) {
+    let Some(some) = NonNull::new(memory.cast::<u8>()) else { return };
+    match heap_of(memory) {
+        Some(heap) => {
+            if let Err(error) = heap.cap_free(some) {
+                say::abort(format_args!("free({memory:p}): {error}"));
+            }
+        }
+        None => {
+            if !elsewhere::free(memory) {
+                foreign("free", memory);
+            }
+        }
+    }
+}
+
+/// Gives memory another size, perhaps elsewhere; null: it is as it was.
+///
+/// # Safety
+/// Nobody uses it by its old address after that.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn realloc(memory: *mut c_void, bytes: usize) -> *mut c_void {
+    if memory.is_null() {
+        return malloc(bytes);
+    }
+    if bytes == 0 {
+        // SAFETY: the caller's promise.
+        unsafe { free(memory) };
+        return ptr::null_mut();
+    }
+    let usable_bytes = usable("realloc", memory);
+    let is_in_heap = heap_of(memory).is_some();
+    if is_in_heap && bytes <= usable_bytes && bytes > usable_bytes / 2 {
+        return memory;
+    }
+    let roomy_bytes = match bytes > usable_bytes && usable_bytes >= GROWS_BYTES {
+        true => bytes.saturating_add(bytes / 5),
+        false => bytes,
+    };
+    let mut moved = take(roomy_bytes, 16);
+    if moved.is_null() && roomy_bytes > bytes {
+        moved = take(bytes, 16);
+    }
+    if moved.is_null() {
+        return moved;
+    }
+    let len = usable_bytes.min(bytes);
+    // SAFETY: two objects, both at least this long; the old one is the caller's to give.
+    unsafe {
+        moved.cast::<u8>().copy_from_nonoverlapping(memory.cast(), len);
+        free(memory);
+    }
+    moved
+}
+
+/// As [`realloc`], for `count` times `bytes`.
+///
+/// # Safety
+/// As for [`realloc`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn reallocarray(
+    memory: *mut c_void,
+    count: usize,
+    bytes: usize,
+) -> *mut c_void {
+    match count.checked_mul(bytes) {
+        // SAFETY: the caller's promise.
+        Some(all) => unsafe { realloc(memory, all) },
+        None => {
+            set_errno(libc::ENOMEM);
+            ptr::null_mut()
+        }
+    }
+}
+
+/// Takes memory at a multiple of `align`, a power of two and a multiple of a pointer's size; says what went wrong.
+///
+/// # Safety
+/// `out` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_memalign(
+    out: *mut *mut c_void,
+    align: usize,
+    bytes: usize,
+) -> c_int {
+    if !align.is_power_of_two() || !align.is_multiple_of(size_of::<usize>()) {
+        return libc::EINVAL;
+    }
+    let errno = errno();
+    let memory = take(bytes, align);
+    if memory.is_null() {
+        // The result says it; `errno` is as it was.
+        set_errno(errno);
+        return libc::ENOMEM;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { out.write(memory) };
+    0
+}
+
+/// Takes memory at a multiple of `align`.
+#[unsafe(no_mangle)]
+pub extern "C" fn aligned_alloc(align: usize, bytes: usize) -> *mut c_void {
+    if !align.is_power_of_two() {
+        set_errno(libc::EINVAL);
+        return ptr::null_mut();
+    }
+    take(bytes, align)
+}
+
+/// As [`aligned_alloc`]; what is no power of two is made one, as ever.
+#[unsafe(no_mangle)]
+pub extern "C" fn memalign(align: usize, bytes: usize) -> *mut c_void {
+    match align.checked_next_power_of_two() {
+        Some(align) => take(bytes, align),
+        None => {
+            set_errno(libc::EINVAL);
+            ptr::null_mut()
+        }
+    }
+}
+
+/// Takes memory at a multiple of a page.
+#[unsafe(no_mangle)]
+pub extern "C" fn valloc(bytes: usize) -> *mut c_void {
+    take(bytes, page_bytes())
+}
+
+/// Takes whole pages.
+#[unsafe(no_mangle)]
+pub extern "C" fn pvalloc(bytes: usize) -> *mut c_void {
+    match bytes.max(1).checked_next_multiple_of(page_bytes()) {
+        Some(bytes) => take(bytes, page_bytes()),
+        None => {
+            set_errno(libc::ENOMEM);
+            ptr::null_mut()
+        }
+    }
+}
+
+/// Bytes that memory may use; 0 of null.
+///
+/// # Safety
+/// It is memory in use.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn malloc_usable_size(memory: *mut c_void) -> usize {
+    if memory.is_null() { 0 } else { usable("malloc_usable_size", memory) }
+}
+
+fn usable(call: &str, memory: *mut c_void) -> usize {
+    let Some(heap) = heap_of(memory) else {
+        return elsewhere::bytes_of(memory).unwrap_or_else(|| foreign(call, memory));
+    };
+    let found = NonNull::new(memory.cast()).map(|memory| heap.cap_usable_bytes(memory));
+    match found {
+        Some(Ok(bytes)) => bytes as usize,
+        Some(Err(error)) => say::abort(format_args!("{call}({memory:p}): {error}")),
+        None => 0,
+    }
+}
+
+#[cold]
+fn foreign(call: &str, memory: *mut c_void) -> ! {
+    say::abort(format_args!(
+        "{call}({memory:p}): this address is neither in capacity memory nor from the C library: freed before, or never \
+         allocated"
+    ));
+}
+
+fn page_bytes() -> usize {
+    // SAFETY: asks a number.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
+
+fn errno() -> c_int {
+    // SAFETY: this thread's.
+    unsafe { *libc::__errno_location() }
+}
+
+fn set_errno(value: c_int) {
+    // SAFETY: this thread's.
+    unsafe { *libc::__errno_location() = value };
+}

@@ -1,0 +1,92 @@
+//! Programs that fork: the child has the heap as it was, and works on.
+//!
+//! Private memory the kernel copies. A file both would share: the child copies what is used of it, to a file of its own,
+//! and the parent waits for that (as for a page table that is copied, only longer). A child by `vfork` or `posix_spawn`
+//! only executes another program; one by a bare `clone` without `CLONE_VM` must not be used with a file.
+
+use std::cell::UnsafeCell;
+use std::ffi::c_int;
+use std::sync::MutexGuard;
+
+use perdura_heap::Still;
+
+use crate::{elsewhere, open, say};
+
+/// What is held from before a fork until after it.
+struct Held {
+    /// Dropped first: whoever frees has the heap before the table.
+    heap: Option<Still<'static>>,
+    table: Option<MutexGuard<'static, elsewhere::Table>>,
+    /// The child's end and the parent's.
+    pipe: Option<[c_int; 2]>,
+}
+
+struct Slot(UnsafeCell<Held>);
+
+// SAFETY: only the thread that forks reaches it, and the C library lets one fork at a time with the handlers below; the
+// locks that it holds are what others would need to come here.
+unsafe impl Sync for Slot {}
+
+static HELD: Slot = Slot(UnsafeCell::new(Held { heap: None, table: None, pipe: None }));
+
+/// From now on forks are seen.
+pub fn watch() {
+    // SAFETY: three functions that live as long as the process: this library is never unloaded.
+    let refused = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
+    if refused != 0 {
+        say::refuse(format_args!("pthread_atfork: error {refused}"));
+    }
+}
+
+unsafe extern "C" fn before() {
+    let Some(heap) = open::heap() else { return };
+    let still = heap.hold_still();
+    let table = elsewhere::lock();
+    let mut ends = [-1; 2];
+    let pipe = open::dir().map(|_| {
+        // SAFETY: two descriptors are written to this stack.
+        if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
+            say::abort(format_args!("no pipe to wait for a forked child with"));
+        }
+        ends
+    });
+    // SAFETY: see `Slot`; all locks are held now.
+    unsafe { *HELD.0.get() = Held { heap: Some(still), table: Some(table), pipe } };
+}
+
+unsafe extern "C" fn in_parent() {
+    // SAFETY: see `Slot`; the locks that `before` took are held still.
+    let held = unsafe { &mut *HELD.0.get() };
+    if let Some([read, write]) = held.pipe.take() {
+        let mut byte = 0_u8;
+        // SAFETY: this stack's byte, and descriptors that `before` opened. It ends with a byte, or because the child has.
+        unsafe {
+            libc::close(write);
+            while libc::read(read, (&raw mut byte).cast(), 1) < 0
+                && *libc::__errno_location() == libc::EINTR
+            {}
+            libc::close(read);
+        }
+    }
+    (held.table, held.heap) = (None, None);
+}
+
+unsafe extern "C" fn in_child() {
+    // SAFETY: as in the parent; this is the child's only thread.
+    let held = unsafe { &mut *HELD.0.get() };
+    if let (Some([read, write]), Some(dir), Some(heap)) =
+        (held.pipe.take(), open::dir(), &held.heap)
+    {
+        if let Err(errno) = heap.part_from_parent(dir) {
+            let dir = dir.display();
+            say::refuse(format_args!("{dir}: no capacity memory for a forked child: {errno}"));
+        }
+        // SAFETY: one byte of a constant; descriptors that `before` opened.
+        unsafe {
+            libc::write(write, b"1".as_ptr().cast(), 1);
+            libc::close(read);
+            libc::close(write);
+        }
+    }
+    (held.table, held.heap) = (None, None);
+}

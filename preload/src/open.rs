@@ -1,0 +1,105 @@
+//! Opens the heap before `main`, and says at the end what it was used for.
+//!
+//! Not at the first `malloc`, which the dynamic loader makes when nothing is ready yet. What is allocated before comes
+//! from [`crate::elsewhere`].
+
+use std::ffi::c_int;
+use std::path::PathBuf;
+use std::ptr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering::*};
+
+use perdura_heap::{Config, Durability, Heap, HeapError, Memory, MemoryError};
+
+use crate::settings::{self, Settings};
+use crate::{elsewhere, fork, say};
+
+/// Not worth trying below this many.
+const BYTES_LEAST: u64 = 64 << 20;
+
+static HEAP: AtomicPtr<Heap> = AtomicPtr::new(ptr::null_mut());
+static DIR: OnceLock<PathBuf> = OnceLock::new();
+/// Standard error as it was at the start, or -1: many programs close theirs before they end.
+static REPORT: AtomicI32 = AtomicI32::new(-1);
+
+/// The heap, once it is open; it stays so for the rest of the process.
+#[inline]
+pub fn heap() -> Option<&'static Heap> {
+    // SAFETY: null, or a heap that was leaked.
+    unsafe { HEAP.load(Acquire).as_ref() }
+}
+
+/// Where the heap's file lies, if it lies in one.
+pub fn dir() -> Option<&'static PathBuf> {
+    DIR.get()
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_START: extern "C" fn(c_int, *const *const u8, *const *const u8) = start;
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static AT_EXIT: extern "C" fn() = report;
+
+extern "C" fn start(_: c_int, _: *const *const u8, _: *const *const u8) {
+    let settings = match Settings::of_environment() {
+        Ok(settings) => settings,
+        Err(wrong) => {
+            let (name, value, expected) = (wrong.name, wrong.value.display(), wrong.expected);
+            say::refuse(format_args!("{name}={value}: expected {expected}"));
+        }
+    };
+    match open(&settings) {
+        Ok(heap) => {
+            if settings.report {
+                // SAFETY: a new descriptor of the same file, out of the way of those that programs count on.
+                let kept = unsafe { libc::fcntl(2, libc::F_DUPFD_CLOEXEC, 100) };
+                REPORT.store(kept, Relaxed);
+            }
+            if let Some(dir) = settings.dir {
+                let _ = DIR.set(dir);
+            }
+            HEAP.store(Box::into_raw(Box::new(heap)), Release);
+            fork::watch();
+        }
+        Err(error) => say::refuse(format_args!(
+            "this program was to have its heap in capacity memory, which cannot be had: {error}"
+        )),
+    }
+}
+
+fn open(settings: &Settings) -> Result<Heap, HeapError> {
+    let mut config = Config::default();
+    config.numa_node = settings.numa_node;
+    // What a system call must make at once takes a small program longer than all it does. Private memory comes in huge
+    // pages where the kernel has them, at the first touch.
+    config.contiguous = settings.dir.is_none();
+    let heap = |bytes| Heap::open(memory(settings, bytes)?, config.clone());
+    if let Some(bytes) = settings.bytes {
+        return heap(bytes);
+    }
+    let mut bytes = settings::default_bytes();
+    loop {
+        match heap(bytes) {
+            // Addresses may be limited (`ulimit -v`).
+            Err(HeapError::Memory(MemoryError::Anonymous { .. })) if bytes / 2 >= BYTES_LEAST => {
+                bytes /= 2;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+fn memory(settings: &Settings, bytes: u64) -> Result<Memory, MemoryError> {
+    match &settings.dir {
+        Some(dir) => Memory::unnamed_file(dir, bytes),
+        None => Memory::anonymous(bytes, Durability::Ordered),
+    }
+}
+
+extern "C" fn report() {
+    let (Some(heap), kept @ 0..) = (heap(), REPORT.load(Relaxed)) else { return };
+    let (bytes, others) = (heap.stats().capacity_bytes, elsewhere::taken());
+    say::say_to(kept, format_args!("capacity_bytes={bytes} elsewhere_objects={others}"));
+}

@@ -1,0 +1,263 @@
+//! Checking the order of stores: `perdura sim order`.
+//!
+//! An operation of the heap is recorded: its stores, flushes and fences. Of each point of the recording the
+//! memories that a loss may leave are enumerated ([`model`]), the heap is reopened on each, and what is found is
+//! compared with an oracle that knows the states before and after each step. Recoveries are cut in their turn.
+//! Then every flush, fence and store of the recording is planted with a bug in turn, which must be caught; a
+//! flush that is never missed was made for nothing, and is listed.
+//!
+//! All follows from operation, seed and limits; a [`Place`] names a state.
+
+mod broken;
+mod contents;
+mod explore;
+mod model;
+mod operations;
+mod oracle;
+mod place;
+mod plant;
+mod report;
+mod script;
+mod states;
+mod subject;
+mod sys;
+#[cfg(test)]
+mod tests;
+mod trace;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use broken::Broken;
+use explore::{Explorer, Found, Limits};
+use script::{Operation, Recorded};
+use trace::Event;
+
+pub use explore::Tally;
+pub use place::{NotAPlace, Place, Step};
+pub use plant::{Bug, NotABug};
+pub use report::{Caught, Failure, OperationReport, Outcome};
+
+/// States tried at one event unless told otherwise.
+pub const STATES_MAX: usize = 32;
+/// Stores cut at in one recording; of more, as many are taken, evenly.
+const STORES_MAX: usize = 90;
+/// Recoveries are cut at as many points as there are at most in so many events; fewer of a longer recording.
+const EVENTS_RECOVERED: usize = 50;
+/// Bugs of one kind planted in one recording; of more, as many are taken, evenly.
+const BUGS_MAX: usize = 64;
+
+/// What to check.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// Name of an operation; none: all.
+    pub operation: Option<String>,
+    /// What is drawn follows from it.
+    pub seed: u64,
+    /// States tried at one event: all of them, if there are no more.
+    pub states_max: usize,
+    /// Try only this state.
+    pub only: Option<Place>,
+    /// Bugs to plant.
+    pub plant: Plant,
+}
+
+/// Which bugs to plant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Plant {
+    /// None: only the right program.
+    None,
+    /// After the right program each there is, for how many are caught.
+    Each,
+    /// One, in place of the right program: it is to fail.
+    One(Bug),
+}
+
+/// A plan that cannot be carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// No such operation.
+    #[error("no operation {name}: expected all or one of {}", names().join(", "))]
+    NoOperation {
+        /// The name given.
+        name: String,
+    },
+    /// The operation has no such event.
+    #[error(
+        "{operation}: {bug} cannot be planted: there is no such event, or it would change nothing"
+    )]
+    NoBug {
+        /// The operation.
+        operation: &'static str,
+        /// The bug.
+        bug: Bug,
+    },
+    /// The operation has no such state.
+    #[error(
+        "{operation}: no state {place} (states are numbered anew with another seed or --states-max)"
+    )]
+    NoState {
+        /// The operation.
+        operation: &'static str,
+        /// The state.
+        place: Place,
+    },
+    /// The operation failed where no power was lost.
+    #[error("{operation}: failed without any loss: {why}")]
+    Record {
+        /// The operation.
+        operation: &'static str,
+        /// What happened.
+        why: String,
+    },
+}
+
+/// The operations there are.
+pub fn names() -> Vec<&'static str> {
+    operations::all().iter().map(|operation| operation.name).collect()
+}
+
+/// Carries a plan out. `progress` is told the operations done so far, and of how many.
+///
+/// # Errors
+/// The plan names what is not there, or an operation fails by itself.
+pub fn run(plan: &Plan, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Outcome, PlanError> {
+    let mut chosen = operations::all();
+    if let Some(name) = &plan.operation {
+        chosen.retain(|operation| operation.name == name);
+    }
+    if let (Some(name), true) = (&plan.operation, chosen.is_empty()) {
+        return Err(PlanError::NoOperation { name: name.clone() });
+    }
+    let next = AtomicUsize::new(0);
+    let done = AtomicU64::new(0);
+    let work = || {
+        let mut reports = Vec::new();
+        while let Some(operation) = chosen.get(next.fetch_add(1, Relaxed)) {
+            reports.push((operation.name, check_recorded(plan, operation)));
+            progress(done.fetch_add(1, Relaxed) + 1, chosen.len() as u64);
+        }
+        reports
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(chosen.len());
+    let mut reports = std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let mut reports = work();
+        for other in others {
+            let some = other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            reports.extend(some);
+        }
+        reports
+    });
+    let place = |name| chosen.iter().position(|operation| operation.name == name);
+    reports.sort_by_key(|(name, _)| place(*name));
+    let operations: Result<_, _> = reports.into_iter().map(|(_, report)| report).collect();
+    Ok(Outcome { operations: operations? })
+}
+
+fn check_recorded(plan: &Plan, operation: &Operation) -> Result<OperationReport, PlanError> {
+    let recorded = script::record(operation)
+        .map_err(|why| PlanError::Record { operation: operation.name, why: why.to_string() })?;
+    check(plan, operation.name, &recorded)
+}
+
+fn check(
+    plan: &Plan,
+    operation: &'static str,
+    recorded: &Recorded,
+) -> Result<OperationReport, PlanError> {
+    let mut explorer = Explorer::new(&recorded.subject, plan.seed, recorded.boot);
+    let limits = limits(plan, recorded);
+    let bug = if let Plant::One(bug) = plan.plant { Some(bug) } else { None };
+    let trace = match bug {
+        None => recorded.trace.clone(),
+        Some(bug) => bug.plant(&recorded.trace).ok_or(PlanError::NoBug { operation, bug })?,
+    };
+    let walked = match &plan.only {
+        None => explorer.walk(&recorded.lines, &trace, &limits),
+        Some(place) => match explorer.replay(&recorded.lines, &trace, &limits, place) {
+            Ok(true) => Ok(()),
+            Ok(false) => return Err(PlanError::NoState { operation, place: place.clone() }),
+            Err(found) => Err(found),
+        },
+    };
+    let mut report = OperationReport::new(operation, &recorded.trace);
+    let failure = |Found { place, broken }: Found<Broken>| Failure {
+        operation,
+        seed: plan.seed,
+        states_max: plan.states_max,
+        bug,
+        place,
+        why: broken.to_string(),
+    };
+    report.failure = walked.err().map(failure);
+    report.tally = explorer.tally;
+    if plan.plant == Plant::Each && plan.only.is_none() && report.failure.is_none() {
+        // Recoveries are not planted with bugs here: `open` is an operation of its own.
+        plant_each(&mut explorer, recorded, &Limits { losses_max: 1, ..limits }, &mut report);
+    }
+    Ok(report)
+}
+
+/// Plants each bug there is.
+fn plant_each(
+    explorer: &mut Explorer<'_, subject::HeapSubject>,
+    recorded: &Recorded,
+    limits: &Limits,
+    report: &mut OperationReport,
+) {
+    let mut caught: BTreeMap<&'static str, Caught> = BTreeMap::new();
+    for bug in thinned(Bug::all(&recorded.trace)) {
+        let Some(trace) = bug.plant(&recorded.trace) else { continue };
+        let is_caught = explorer.walk(&recorded.lines, &trace, limits).is_err();
+        let kind = caught.entry(bug.kind()).or_default();
+        kind.planted += 1;
+        kind.caught += u64::from(is_caught);
+        if !is_caught {
+            let event = bug.index(&recorded.trace).map(|at| recorded.describe(at));
+            report.missed.push((bug, event.unwrap_or_default()));
+        }
+    }
+    report.caught = caught.into_iter().collect();
+}
+
+/// At most [`BUGS_MAX`] of each kind.
+fn thinned(bugs: Vec<Bug>) -> Vec<Bug> {
+    let mut by_kind: BTreeMap<&'static str, Vec<Bug>> = BTreeMap::new();
+    for bug in bugs {
+        by_kind.entry(bug.kind()).or_default().push(bug);
+    }
+    let some = |bugs: Vec<Bug>| {
+        let every = bugs.len().div_ceil(BUGS_MAX).max(1);
+        bugs.into_iter().step_by(every)
+    };
+    by_kind.into_values().flat_map(some).collect()
+}
+
+fn limits(plan: &Plan, recorded: &Recorded) -> Limits {
+    let events = recorded.trace.events.len();
+    let thinner = events.div_ceil(EVENTS_RECOVERED).max(1) as u64;
+    Limits {
+        states_max: plan.states_max,
+        stores_max: STORES_MAX,
+        losses_max: recorded.losses_max,
+        recovery_states_max: (plan.states_max / 8).max(2),
+        recovery_one_in: recorded.recovery_one_in * thinner,
+        kill_one_in: thinner,
+        with_kills: true,
+    }
+}
+
+/// What an event is, for people.
+fn describe(event: &Event) -> String {
+    match event {
+        Event::Store { offset, bytes } => format!("{} bytes at {offset:#x}", bytes.len()),
+        Event::Stream { offset, bytes, .. } => {
+            format!("{} bytes past the caches at {offset:#x}", bytes.len())
+        }
+        Event::Empty { offset, len } => format!("{len} bytes given up at {offset:#x}"),
+        Event::Flush { line_offset, .. } => format!("line {line_offset:#x}"),
+        Event::Fence { thread } => format!("fence of thread {thread}"),
+        Event::Mark(_) => "end of a step".to_owned(),
+    }
+}

@@ -1,0 +1,366 @@
+//! A trace walked event by event: at each the crash states, each reopened once.
+//!
+//! What a state led to is remembered by its bytes, so a state seen before costs a look-up, also when the trace
+//! is walked again with a bug planted. Everything follows from trace, seed and limits: a [`Place`] names a state.
+
+use std::collections::HashMap;
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::contents::{Contents, WORD_BYTES};
+use super::model::{Choices, Lines};
+use super::place::{Place, Step};
+use super::states::Selections;
+use super::trace::{Event, States, Trace};
+
+/// How a life ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Loss {
+    /// Of power: what was not persisted is gone, the next life has another boot.
+    Power,
+    /// Of the process: all stores are there, the boot is the same.
+    Process,
+}
+
+/// The end of a life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct End {
+    pub loss: Loss,
+    /// Number of the boot that follows, or goes on; the first is 0.
+    pub boot: u64,
+}
+
+impl End {
+    fn of(place: &Place, first_boot: u64) -> Self {
+        let is_power = |step: &&Step| matches!(step, Step::Power { .. });
+        let boot = first_boot + place.0.iter().filter(is_power).count() as u64;
+        let loss = match place.0.last() {
+            Some(Step::Power { .. }) | None => Loss::Power,
+            Some(Step::Kill { .. }) => Loss::Process,
+        };
+        Self { loss, boot }
+    }
+}
+
+/// What is reopened after a loss.
+pub(crate) trait Subject {
+    /// What can be wrong with it.
+    type Broken;
+
+    /// Opens `contents` and finds out which of the oracle's states they are.
+    fn reopen(&self, contents: &Contents, end: End) -> Result<Reopened, Self::Broken>;
+
+    /// Why `contents`, which opened, are none of `allowed`.
+    fn explain(&self, contents: &Contents, end: End, allowed: States) -> Self::Broken;
+}
+
+/// What came of a state.
+pub(crate) struct Reopened {
+    /// Those of the oracle's states it is (several if they look alike); none: it is something else.
+    pub states: States,
+    /// What opening did to the memory.
+    pub recovery: Trace,
+}
+
+/// How far to go.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// States tried at one event.
+    pub states_max: usize,
+    /// Of a longer life only about so many stores are cut at, evenly; a third of them in a recovery. Every fence
+    /// and every mark is.
+    pub stores_max: usize,
+    /// Losses in a row; further ones fall into the recovery from the one before.
+    pub losses_max: usize,
+    /// States tried at one event of a recovery.
+    pub recovery_states_max: usize,
+    /// Of how many states the recovery of one is cut.
+    pub recovery_one_in: u64,
+    /// Of how many killed processes the recovery of one is cut.
+    pub kill_one_in: u64,
+    /// Whether the process is killed, too.
+    pub with_kills: bool,
+}
+
+/// What was done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Points of traces at which states were enumerated.
+    pub points: u64,
+    /// Of them those where all states were.
+    pub whole_points: u64,
+    /// States tried, those seen before included.
+    pub states: u64,
+    /// Different ones: each was reopened.
+    pub reopened: u64,
+    /// Recoveries cut in their turn.
+    pub recoveries: u64,
+}
+
+/// A state that is none of those allowed.
+#[derive(Debug)]
+pub(crate) struct Found<B> {
+    pub place: Place,
+    pub broken: B,
+}
+
+/// Walks traces of one subject.
+pub(crate) struct Explorer<'s, S: Subject> {
+    subject: &'s S,
+    seed: u64,
+    /// Number of the boot in which the trace was recorded.
+    boot: u64,
+    seen: HashMap<(u64, End), States>,
+    pub tally: Tally,
+}
+
+/// Where a walk stands: one life, from an opening to its losses.
+struct Life<'t> {
+    lines: Lines,
+    /// What it does.
+    trace: &'t Trace,
+    /// What a loss may lead to now.
+    allowed: States,
+    /// The losses before it.
+    place: Place,
+}
+
+impl<'t> Life<'t> {
+    fn first(lines: &Lines, trace: &'t Trace) -> Self {
+        // Until the first mark says what may be.
+        let allowed = States(u64::MAX);
+        Self { lines: lines.clone(), trace, allowed, place: Place::default() }
+    }
+
+    fn apply(&mut self, event: &Event) {
+        match event {
+            Event::Mark(states) => self.allowed = *states,
+            event => self.lines.apply(event),
+        }
+    }
+
+    /// The states of a loss of power now.
+    fn selections(&self, events: usize, limits: &Limits, seed: u64) -> Selections {
+        let counts: Vec<_> = self.lines.choices().iter().map(|choices| choices.len()).collect();
+        let states_max =
+            if self.place.0.is_empty() { limits.states_max } else { limits.recovery_states_max };
+        // The name of the point, so that a replay draws the same ones.
+        let point = format!("{}/{events}", self.place);
+        Selections::of(&counts, states_max, xxh3_64_with_seed(point.as_bytes(), seed))
+    }
+}
+
+impl<'s, S: Subject> Explorer<'s, S> {
+    pub fn new(subject: &'s S, seed: u64, boot: u64) -> Self {
+        Self { subject, seed, boot, seen: HashMap::new(), tally: Tally::default() }
+    }
+
+    /// Tries the crash states of `trace`, begun with `lines`, until one is none of those allowed.
+    pub fn walk(
+        &mut self,
+        lines: &Lines,
+        trace: &Trace,
+        limits: &Limits,
+    ) -> Result<(), Found<S::Broken>> {
+        self.live(Life::first(lines, trace), limits)
+    }
+
+    /// Tries one state only; false if there is none of that name.
+    pub fn replay(
+        &mut self,
+        lines: &Lines,
+        trace: &Trace,
+        limits: &Limits,
+        place: &Place,
+    ) -> Result<bool, Found<S::Broken>> {
+        self.follow(Life::first(lines, trace), limits, &place.0)
+    }
+
+    fn follow(
+        &mut self,
+        mut life: Life<'_>,
+        limits: &Limits,
+        steps: &[Step],
+    ) -> Result<bool, Found<S::Broken>> {
+        let [step, rest @ ..] = steps else { return Ok(true) };
+        let (Step::Power { events, .. } | Step::Kill { events, .. }) = *step;
+        let Some(done) = life.trace.events.get(..events) else { return Ok(false) };
+        done.iter().for_each(|event| life.apply(event));
+        let lines = match *step {
+            Step::Power { selection, .. } => {
+                let selections = life.selections(events, limits, self.seed);
+                let Some(selection) = selections.list.get(selection) else { return Ok(false) };
+                Lines::new(&life.lines.found(selection))
+            }
+            Step::Kill { is_half, .. } => {
+                let half =
+                    if is_half { life.trace.events.get(events).and_then(half_of) } else { None };
+                if half.is_none() && is_half {
+                    return Ok(false);
+                }
+                half.iter().for_each(|event| life.apply(event));
+                life.lines.kill();
+                life.lines
+            }
+        };
+        let place = life.place.then(*step);
+        let reopened = self.reopen(lines.current(), life.allowed, &place)?;
+        let trace = recovery_of(reopened, life.allowed);
+        self.follow(Life { lines, trace: &trace, allowed: life.allowed, place }, limits, rest)
+    }
+
+    fn live(&mut self, mut life: Life<'_>, limits: &Limits) -> Result<(), Found<S::Broken>> {
+        self.cut_power(&life, 0, limits)?;
+        let is_first = life.place.0.is_empty();
+        let stores_max = if is_first { limits.stores_max } else { limits.stores_max / 3 };
+        let store_one_in = life.trace.stores().div_ceil(stores_max.max(1)).max(1);
+        let mut stores = 0;
+        for (index, event) in life.trace.events.iter().enumerate() {
+            let is_store = event.stored().is_some();
+            stores += usize::from(is_store);
+            let is_passed = is_store && !stores.is_multiple_of(store_one_in);
+            if is_passed {
+                life.apply(event);
+                continue;
+            }
+            self.cut_at(&mut life, index, event, limits)?;
+        }
+        Ok(())
+    }
+
+    /// Lets `event` happen, and the losses half-way and after it.
+    fn cut_at(
+        &mut self,
+        life: &mut Life<'_>,
+        index: usize,
+        event: &Event,
+        limits: &Limits,
+    ) -> Result<(), Found<S::Broken>> {
+        if limits.with_kills
+            && let Some(half) = half_of(event)
+        {
+            let mut lines = life.lines.clone();
+            lines.apply(&half);
+            self.kill(life, lines, Step::Kill { events: index, is_half: true }, limits)?;
+        }
+        let before_fence = matches!(event, Event::Fence { .. });
+        if before_fence {
+            self.cut_power(life, index, limits)?;
+        }
+        life.apply(event);
+        let events = index + 1;
+        match event {
+            // Nothing else can be found than before it.
+            Event::Flush { .. } => Ok(()),
+            Event::Fence { .. } => self.cut_power(life, events, limits),
+            Event::Store { .. } | Event::Stream { .. } | Event::Empty { .. } | Event::Mark(_) => {
+                self.cut_power(life, events, limits)?;
+                if !limits.with_kills {
+                    return Ok(());
+                }
+                let step = Step::Kill { events, is_half: false };
+                self.kill(life, life.lines.clone(), step, limits)
+            }
+        }
+    }
+
+    fn cut_power(
+        &mut self,
+        life: &Life<'_>,
+        events: usize,
+        limits: &Limits,
+    ) -> Result<(), Found<S::Broken>> {
+        let choices = life.lines.choices();
+        let selections = life.selections(events, limits, self.seed);
+        self.tally.points += 1;
+        self.tally.whole_points += u64::from(selections.is_all);
+        for (number, selection) in selections.list.iter().enumerate() {
+            let change = |(choices, cut): (&Choices<'_>, &usize)| choices.hash_change(*cut);
+            let hash = choices
+                .iter()
+                .zip(selection)
+                .map(change)
+                .fold(life.lines.guaranteed().hash(), |hash, change| hash ^ change);
+            let step = Step::Power { events, selection: number };
+            let lines = || Lines::new(&life.lines.found(selection));
+            self.lose(life, hash, lines, step, limits)?;
+        }
+        Ok(())
+    }
+
+    fn kill(
+        &mut self,
+        life: &Life<'_>,
+        mut lines: Lines,
+        step: Step,
+        limits: &Limits,
+    ) -> Result<(), Found<S::Broken>> {
+        lines.kill();
+        let hash = lines.current().hash();
+        self.lose(life, hash, || lines, step, limits)
+    }
+
+    /// Ends `life` with `lines`, whose bytes have `hash`.
+    fn lose(
+        &mut self,
+        life: &Life<'_>,
+        hash: u64,
+        lines: impl FnOnce() -> Lines,
+        step: Step,
+        limits: &Limits,
+    ) -> Result<(), Found<S::Broken>> {
+        self.tally.states += 1;
+        let place = life.place.then(step);
+        let end = End::of(&place, self.boot);
+        let states = self.seen.get(&(hash, end));
+        if states.is_some_and(|states| !states.and(life.allowed).is_none()) {
+            return Ok(());
+        }
+        let lines = lines();
+        debug_assert_eq!(lines.current().hash(), hash, "hashes of contents do not add up");
+        let reopened = self.reopen(lines.current(), life.allowed, &place)?;
+        self.tally.reopened += 1;
+        self.seen.insert((hash, end), reopened.states);
+        // Of a killed process the next life inherits what was not persisted: gone on with more often.
+        let one_in = match end.loss {
+            Loss::Process => limits.kill_one_in,
+            Loss::Power => limits.recovery_one_in,
+        };
+        let is_chosen = hash.is_multiple_of(one_in.max(1));
+        if place.0.len() < limits.losses_max && is_chosen {
+            self.tally.recoveries += 1;
+            let trace = recovery_of(reopened, life.allowed);
+            self.live(Life { lines, trace: &trace, allowed: life.allowed, place }, limits)?;
+        }
+        Ok(())
+    }
+
+    fn reopen(
+        &self,
+        contents: &Contents,
+        allowed: States,
+        place: &Place,
+    ) -> Result<Reopened, Found<S::Broken>> {
+        let found = |broken| Found { place: place.clone(), broken };
+        let end = End::of(place, self.boot);
+        let reopened = self.subject.reopen(contents, end).map_err(found)?;
+        if reopened.states.and(allowed).is_none() {
+            return Err(found(self.subject.explain(contents, end, allowed)));
+        }
+        Ok(reopened)
+    }
+}
+
+/// What opening did; once it is done, the next life must find the same.
+fn recovery_of(reopened: Reopened, allowed: States) -> Trace {
+    let mut trace = reopened.recovery;
+    trace.events.push(Event::Mark(reopened.states.and(allowed)));
+    trace
+}
+
+/// The first half of a store of several words.
+fn half_of(event: &Event) -> Option<Event> {
+    let (offset, bytes) = event.stored()?;
+    let half = bytes.len() / 2 / WORD_BYTES * WORD_BYTES;
+    (half > 0).then(|| Event::Store { offset, bytes: bytes[..half].into() })
+}

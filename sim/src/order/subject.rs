@@ -1,0 +1,182 @@
+//! The heap, reopened on a crash state, looked at and used again.
+
+use std::sync::Arc;
+
+use perdura_heap::{Heap, Offset, Opened as HeapOpened, Tap};
+
+use super::broken::Broken;
+use super::contents::Contents;
+use super::explore::{End, Reopened, Subject};
+use super::model::Lines;
+use super::oracle::{Difference, Expected, Held};
+use super::script::{FIRST_BOOT, Settings};
+use super::sys::{Bytes, memory_of};
+use super::trace::{Recorder, States, Trace};
+
+/// Objects taken after a recovery, to see that none lies in what must have survived.
+const SIZES_AFTER: [u64; 5] = [16, 64, 160, 1_000, 70_000];
+
+/// A heap and the states that it may be in.
+pub(crate) struct HeapSubject {
+    pub settings: Settings,
+    /// Number of the boot in which it was recorded: only a later one may bring freed objects back.
+    pub boot: u64,
+    /// What it should hold after each step; at most 64.
+    pub states: Vec<Expected>,
+}
+
+impl Tap for Recorder {
+    fn store(&self, offset: u64, bytes: &[u8]) {
+        Self::store(self, offset, bytes);
+    }
+
+    fn flush(&self, line_offset: u64) {
+        Self::flush(self, line_offset);
+    }
+
+    fn fence(&self) {
+        Self::fence(self);
+    }
+
+    fn stream(&self, offset: u64, bytes: &[u8]) {
+        Self::stream(self, offset, bytes);
+    }
+
+    fn empty(&self, offset: u64, len: u64) {
+        Self::empty(self, offset, len);
+    }
+}
+
+/// A heap opened on a crash state.
+struct Opened {
+    heap: Heap,
+    bytes: Bytes,
+    recovery: Trace,
+    held: Held,
+    freed_may_return: bool,
+}
+
+impl Subject for HeapSubject {
+    type Broken = Broken;
+
+    fn reopen(&self, contents: &Contents, end: End) -> Result<Reopened, Broken> {
+        catching(|| {
+            let opened = self.open(contents, end)?;
+            let states = opened.states(&self.states);
+            if let Some(state) = states.numbers().last() {
+                opened.use_again(&self.states[state])?;
+            }
+            Ok(Reopened { states, recovery: opened.recovery })
+        })
+    }
+
+    fn explain(&self, contents: &Contents, end: End, allowed: States) -> Broken {
+        let explained = catching(|| {
+            let opened = self.open(contents, end)?;
+            let found = allowed.numbers().filter_map(|state| {
+                let expected = self.states.get(state)?;
+                Some((expected.step, opened.difference(expected)?))
+            });
+            Ok(Broken::NoState(found.collect()))
+        });
+        explained.unwrap_or_else(|broken| broken)
+    }
+}
+
+impl HeapSubject {
+    fn open(&self, contents: &Contents, end: End) -> Result<Opened, Broken> {
+        let (memory, bytes) = memory_of(contents)?;
+        let recorder = Arc::new(Recorder::default());
+        let config = self.settings.config(&recorder, FIRST_BOOT + end.boot);
+        let heap = Heap::open(memory, config).map_err(Broken::Open)?;
+        let recovery = recorder.take();
+        let mut after = Lines::new(contents);
+        recovery.events.iter().for_each(|event| after.apply(event));
+        // All of the memory is looked at now and then only: it takes longer than the recovery.
+        let is_whole = contents.hash().is_multiple_of(64);
+        if let Some(offset) = bytes.first_difference(after.current(), is_whole) {
+            return Err(Broken::Untapped { when: "recovery", offset });
+        }
+        let held = held_by(&heap, &self.states)?;
+        let freed_may_return = end.boot > self.boot;
+        Ok(Opened { heap, bytes, recovery, held, freed_may_return })
+    }
+}
+
+impl Opened {
+    /// Which of `states` it is.
+    fn states(&self, states: &[Expected]) -> States {
+        states
+            .iter()
+            .enumerate()
+            .filter(|(_, expected)| self.difference(expected).is_none())
+            .fold(States(0), |so_far, (number, _)| so_far.or(States::one(number)))
+    }
+
+    fn difference(&self, expected: &Expected) -> Option<Difference> {
+        expected.difference(&self.held, self.freed_may_return, &|offset, len| {
+            self.bytes.read(offset, len)
+        })
+    }
+
+    /// Takes memory and writes all of it: nothing that must be there may change.
+    fn use_again(&self, expected: &Expected) -> Result<(), Broken> {
+        let mut now = expected.clone();
+        let mut held = self.held.clone();
+        now.maybe.extend(held.allocated.keys().filter(|at| !expected.objects.contains_key(at)));
+        for len in SIZES_AFTER {
+            let step = "an allocation";
+            let offset =
+                self.heap.persist_alloc(len).map_err(|error| Broken::Refused { step, error })?;
+            let usable_bytes = self.heap.usable_bytes(offset).unwrap_or(len);
+            if held.allocated.contains_key(&offset.get()) {
+                let next = offset.get();
+                let difference = Difference::Overlap { offset: next, usable_bytes, next };
+                return Err(Broken::Later { step, difference });
+            }
+            self.bytes.write(offset.get(), &vec![0xa5; len as usize]);
+            held.allocated.insert(offset.get(), usable_bytes);
+            now.alloc(offset.get(), len, None);
+        }
+        let step = "five allocations";
+        match now.difference(&held, true, &|offset, len| self.bytes.read(offset, len)) {
+            Some(difference) => Err(Broken::Later { step, difference }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Runs `f` on a thread of its own, whose caches of the heap go with it; a panic is a failure like others.
+fn catching<R: Send>(f: impl FnOnce() -> Result<R, Broken> + Send) -> Result<R, Broken> {
+    std::thread::scope(|scope| scope.spawn(f).join()).unwrap_or_else(|panic| {
+        let text = panic
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(Broken::Panicked(text.unwrap_or("without a message").to_owned()))
+    })
+}
+
+/// What the heap says it holds, of the objects that were ever given out; and how many there are in all.
+fn held_by(heap: &Heap, states: &[Expected]) -> Result<Held, Broken> {
+    let mut held = Held::default();
+    for root in heap.roots().map_err(|error| Broken::Refused { step: "roots", error })? {
+        held.roots.insert(root.name, (root.type_id, root.object.map_or(0, Offset::get)));
+    }
+    let known = states.iter().flat_map(|state| state.objects.keys().chain(&state.maybe));
+    for offset in known.filter_map(|offset| Offset::new(*offset)) {
+        if heap.is_object(offset)
+            && let Ok(usable_bytes) = heap.usable_bytes(offset)
+        {
+            held.allocated.insert(offset.get(), usable_bytes);
+        }
+    }
+    for compartment in heap.compartments() {
+        held.compartments.insert(compartment.offset.get(), compartment.len_bytes);
+    }
+    held.objects = match heap.opened() {
+        HeapOpened::Made => 0,
+        HeapOpened::Recovered(found) => found.objects,
+    };
+    Ok(held)
+}

@@ -1,0 +1,84 @@
+//! The memory of an open heap, from outside: filled before it is opened, read and written while it is.
+
+use perdura_heap::{Durability, Memory, MemoryError};
+
+use super::contents::Contents;
+
+/// The bytes of a heap that is open, or about to be.
+///
+/// Invariant: made from a `Memory` that outlives it, which its owner (subject or script) keeps open beside it.
+#[derive(Clone, Copy)]
+pub(crate) struct Bytes {
+    base: *mut u8,
+    len_bytes: u64,
+}
+
+/// Private memory that holds `contents`, and a way to look at it.
+pub(crate) fn memory_of(contents: &Contents) -> Result<(Memory, Bytes), MemoryError> {
+    let memory = Memory::anonymous(contents.len_bytes(), Durability::Flushed)?;
+    let bytes = Bytes { base: memory.base(), len_bytes: contents.len_bytes() };
+    for (offset, part) in contents.parts() {
+        bytes.write(offset, part);
+    }
+    Ok((memory, bytes))
+}
+
+impl Bytes {
+    /// Stores bytes, as a user of the heap does.
+    pub fn write(&self, offset: u64, bytes: &[u8]) {
+        self.check(offset, bytes.len());
+        // SAFETY: inside the memory (checked), which is mapped (invariant); one thread uses the heap here.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                bytes.as_ptr(),
+                self.base.add(offset as usize),
+                bytes.len(),
+            );
+        }
+    }
+
+    /// Loads bytes.
+    pub fn read(&self, offset: u64, len: usize) -> Vec<u8> {
+        self.check(offset, len);
+        let mut out = vec![0; len];
+        // SAFETY: as for `write`.
+        unsafe {
+            std::ptr::copy_nonoverlapping(self.base.add(offset as usize), out.as_mut_ptr(), len);
+        }
+        out
+    }
+
+    /// The first byte that is not as in `contents`; of all the memory, or of what is not zeros there.
+    pub fn first_difference(&self, contents: &Contents, is_whole: bool) -> Option<u64> {
+        let differs = |offset: u64, expected: &[u8]| {
+            let found = self.read(offset, expected.len());
+            let differs = found.iter().zip(expected).position(|(one, other)| one != other);
+            differs.map(|at| offset + at as u64)
+        };
+        let mut end = 0;
+        for (offset, part) in contents.parts() {
+            if is_whole && end < offset {
+                let zeros = vec![0; (offset - end) as usize];
+                if let Some(at) = differs(end, &zeros) {
+                    return Some(at);
+                }
+            }
+            if let Some(at) = differs(offset, part) {
+                return Some(at);
+            }
+            end = offset + part.len() as u64;
+        }
+        if is_whole { differs(end, &vec![0; (self.len_bytes - end) as usize]) } else { None }
+    }
+
+    fn check(&self, offset: u64, len: usize) {
+        let end = offset.checked_add(len as u64);
+        assert!(
+            end.is_some_and(|end| end <= self.len_bytes),
+            "{len} bytes at {offset:#x} leave the heap"
+        );
+    }
+}
+
+// SAFETY: plain memory; the threads that use one heap here do so one after the other.
+unsafe impl Send for Bytes {}

@@ -1,0 +1,179 @@
+//! What an operation did to a memory, in order: stores, flushes and fences, with the moments between them.
+//!
+//! A fence completes the flushes of its own thread only, so flushes and fences carry the thread's number
+//! (numbered as they come). Marks are not the memory's: they say what an oracle may expect from there on.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::thread::ThreadId;
+
+use parking_lot::Mutex;
+
+/// A set of the oracle's states, a bit each: those that a loss may lead to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct States(pub u64);
+
+impl States {
+    /// State `number` only.
+    pub fn one(number: usize) -> Self {
+        Self(1 << number)
+    }
+
+    pub fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    pub fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    pub fn numbers(self) -> impl Iterator<Item = usize> {
+        (0..64).filter(move |number| self.0 >> number & 1 == 1)
+    }
+}
+
+/// One thing that happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Event {
+    Store {
+        offset: u64,
+        bytes: Arc<[u8]>,
+    },
+    /// Past the caches: as if stored and flushed at once.
+    Stream {
+        offset: u64,
+        bytes: Arc<[u8]>,
+        thread: usize,
+    },
+    /// Pages given up: they read as zeros, and nothing guarantees that.
+    Empty {
+        offset: u64,
+        len: u64,
+    },
+    Flush {
+        line_offset: u64,
+        thread: usize,
+    },
+    Fence {
+        thread: usize,
+    },
+    /// From here on a loss leads to one of these.
+    Mark(States),
+}
+
+impl Event {
+    /// Offset and bytes, if it stores any.
+    pub fn stored(&self) -> Option<(u64, &[u8])> {
+        match self {
+            Self::Store { offset, bytes } | Self::Stream { offset, bytes, .. } => {
+                Some((*offset, bytes))
+            }
+            Self::Empty { .. } | Self::Flush { .. } | Self::Fence { .. } | Self::Mark(_) => None,
+        }
+    }
+}
+
+/// Events in the order in which they happened.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Trace {
+    pub events: Vec<Event>,
+}
+
+impl Trace {
+    /// Streams are stores, too.
+    pub fn stores(&self) -> usize {
+        self.events.iter().filter(|event| event.stored().is_some()).count()
+    }
+
+    pub fn flushes(&self) -> usize {
+        self.events.iter().filter(|event| matches!(event, Event::Flush { .. })).count()
+    }
+
+    pub fn fences(&self) -> usize {
+        self.events.iter().filter(|event| matches!(event, Event::Fence { .. })).count()
+    }
+}
+
+/// Writes down what a heap does.
+#[derive(Default)]
+pub(crate) struct Recorder {
+    recording: Mutex<Recording>,
+}
+
+#[derive(Default)]
+struct Recording {
+    trace: Trace,
+    threads: HashMap<ThreadId, usize>,
+}
+
+impl Recorder {
+    pub fn store(&self, offset: u64, bytes: &[u8]) {
+        self.push(|_| Event::Store { offset, bytes: bytes.into() });
+    }
+
+    pub fn stream(&self, offset: u64, bytes: &[u8]) {
+        self.push(|thread| Event::Stream { offset, bytes: bytes.into(), thread });
+    }
+
+    pub fn empty(&self, offset: u64, len: u64) {
+        self.push(|_| Event::Empty { offset, len });
+    }
+
+    pub fn flush(&self, line_offset: u64) {
+        self.push(|thread| Event::Flush { line_offset, thread });
+    }
+
+    pub fn fence(&self) {
+        self.push(|thread| Event::Fence { thread });
+    }
+
+    /// From here on a loss leads to one of `states`.
+    pub fn mark(&self, states: States) {
+        self.push(|_| Event::Mark(states));
+    }
+
+    /// Events so far.
+    pub fn len(&self) -> usize {
+        self.recording.lock().trace.events.len()
+    }
+
+    /// Marks a moment that has passed: the one after `events` events.
+    pub fn mark_after(&self, events: usize, states: States) {
+        self.recording.lock().trace.events.insert(events, Event::Mark(states));
+    }
+
+    /// What was written down since the last call.
+    pub fn take(&self) -> Trace {
+        std::mem::take(&mut self.recording.lock().trace)
+    }
+
+    fn push(&self, event: impl FnOnce(usize) -> Event) {
+        let mut recording = self.recording.lock();
+        let next = recording.threads.len();
+        let thread = *recording.threads.entry(std::thread::current().id()).or_insert(next);
+        recording.trace.events.push(event(thread));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_are_numbered_as_they_come() {
+        let recorder = Recorder::default();
+        recorder.fence();
+        std::thread::scope(|scope| {
+            scope.spawn(|| recorder.flush(64));
+        });
+        recorder.fence();
+        let first = Event::Fence { thread: 0 };
+        let flush = Event::Flush { line_offset: 64, thread: 1 };
+        assert_eq!(recorder.take().events, [first.clone(), flush, first]);
+        assert!(recorder.take().events.is_empty());
+    }
+}

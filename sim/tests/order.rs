@@ -1,0 +1,73 @@
+//! The heap bears every loss that its stores allow; a flush or fence left out is found.
+
+use perdura_sim::order::{Bug, Outcome, Place, Plan, PlanError, Plant, names, run};
+
+const STATES_MAX: usize = 8;
+
+fn plan(operation: Option<&str>, plant: Plant) -> Plan {
+    let operation = operation.map(str::to_owned);
+    Plan { operation, seed: 1, states_max: STATES_MAX, only: None, plant }
+}
+
+fn check(operation: Option<&str>, plant: Plant) -> Outcome {
+    run(&plan(operation, plant), &|_, _| ()).unwrap()
+}
+
+#[test]
+fn every_operation_bears_every_loss() {
+    let outcome = check(None, Plant::None);
+    println!("{outcome}");
+    assert_eq!(outcome.failures().count(), 0, "{outcome}");
+    assert_eq!(outcome.operations.len(), names().len());
+    for operation in &outcome.operations {
+        assert!(operation.tally.reopened > 5 && operation.flushes > 0, "{outcome}");
+    }
+}
+
+#[track_caller]
+fn assert_flushes_matter(operation: &str) {
+    let outcome = check(Some(operation), Plant::Each);
+    println!("{outcome}");
+    assert_eq!(outcome.failures().count(), 0, "{outcome}");
+    let report = &outcome.operations[0];
+    let of = |kind| report.caught.iter().find(|(name, _)| *name == kind).unwrap().1;
+    assert!(of("drop-flush").caught > 0 && of("drop-fence").caught > 0, "{outcome}");
+    // A missed one is replayed by its name, and is missed again; a caught one fails.
+    let missed: Vec<_> = report.missed.iter().map(|(bug, _)| *bug).collect();
+    let flushes = (0..report.flushes).map(Bug::DropFlush);
+    let Some(caught) = flushes.into_iter().find(|bug| !missed.contains(bug)) else {
+        panic!("no flush was missed: {outcome}");
+    };
+    let failed = check(Some(operation), Plant::One(caught));
+    let failure = failed.failures().next().unwrap().clone();
+    assert!(failure.to_string().contains(&format!("--only {} --plant {caught}", failure.place)));
+    let only = Some(failure.place.clone());
+    let replayed = run(&Plan { only, ..plan(Some(operation), Plant::One(caught)) }, &|_, _| ());
+    assert_eq!(replayed.unwrap().failures().next(), Some(&failure), "the replay differs");
+}
+
+#[test]
+fn flushes_of_an_allocation_matter() {
+    assert_flushes_matter("alloc");
+}
+
+#[test]
+fn flushes_of_a_redo_commit_matter() {
+    assert_flushes_matter("commit-redo");
+}
+
+#[test]
+fn flushes_of_a_recovery_matter() {
+    assert_flushes_matter("open-undo");
+}
+
+#[test]
+fn what_is_not_there_is_named() {
+    let wrong = run(&plan(Some("dance"), Plant::None), &|_, _| ()).unwrap_err();
+    assert!(wrong.to_string().contains("commit-undo"), "{wrong}");
+    let none = run(&plan(Some("alloc"), Plant::One(Bug::DropFlush(9_999))), &|_, _| ());
+    assert!(matches!(none, Err(PlanError::NoBug { .. })));
+    let place: Place = "power:9999:0".parse().unwrap();
+    let none = run(&Plan { only: Some(place), ..plan(Some("alloc"), Plant::None) }, &|_, _| ());
+    assert!(matches!(none, Err(PlanError::NoState { .. })));
+}
