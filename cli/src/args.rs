@@ -26,6 +26,9 @@ pub enum Command {
     Flush(FlushArgs),
     /// Explore failures by simulation, deterministically by seed.
     Sim(SimArgs),
+    /// Verify a heap file, or the image in a directory and the heap in it, without changing anything. Exits 0: sound,
+    /// 1: damaged, 2: it could not be checked (in use, not readable, not there).
+    Check(CheckArgs),
     /// Measure: YCSB's workloads on the store, on servers, on bare memory.
     Bench(Box<crate::bench::BenchArgs>),
     /// Run another program with its heap in capacity memory.
@@ -172,6 +175,23 @@ pub struct FlushArgs {
     /// Directory whose holder is to flush.
     #[arg(long, value_name = "DIR", default_value = "perdura-data")]
     pub dir: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// A heap file, or the directory of a server's image (DIR/image.perdura). Nothing may have it open.
+    #[arg(value_name = "DIR|FILE")]
+    pub place: PathBuf,
+    /// Mend what can be, in a heap file: torn roots and roots of nothing are removed, damaged logs are cut, spans without
+    /// objects are freed. Nothing is changed if something cannot be mended. Not for directories.
+    #[arg(long)]
+    pub repair: bool,
+    /// With --repair: free objects that nothing reaches.
+    #[arg(long, requires = "repair")]
+    pub reclaim_leaks: bool,
+    /// Print what was found as JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -3,6 +3,7 @@
 mod args;
 mod background;
 mod bench;
+mod check;
 mod drill;
 mod file;
 mod flush;
@@ -62,6 +63,7 @@ fn run() -> Result<ExitCode> {
         Command::Drill(args) => drill::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Check(args) => Ok(check::run(&args)),
         Command::Flush(args) => flush::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Holder(args) => holder::run(args, warning).map(|()| ExitCode::SUCCESS),

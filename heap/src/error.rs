@@ -180,6 +180,9 @@ pub enum HeapError {
     /// This thread is in a transaction already.
     #[error("this thread is in a transaction already: use Tx::nested inside it")]
     Nested,
+    /// What is handed back was found in another heap, or before this one was opened.
+    #[error("these leaks were found in another heap: search this one")]
+    OtherHeap,
     /// A null pointer.
     #[error("a null pointer points to no object")]
     Null,

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 use crate::config::{Bookkeeping, Config};
 use crate::conventional::Conventional;
 use crate::core::{Core, Local, Spans};
+use crate::damage::Findings;
 use crate::engine::classes::SPAN_BYTES;
 use crate::engine::{Engine, Kind, NoMemory, NotFreed, ThreadCache};
 use crate::error::HeapError;
@@ -72,7 +73,16 @@ impl Heap {
     ///
     /// # Errors
     /// The memory holds something else, or a heap that this program, or these settings, cannot open.
-    pub fn open(mut memory: Memory, config: Config) -> Result<Self, HeapError> {
+    pub fn open(memory: Memory, config: Config) -> Result<Self, HeapError> {
+        Self::open_with(memory, config, &Findings::strict())
+    }
+
+    /// As [`Heap::open`]; damage goes to `findings`.
+    pub(crate) fn open_with(
+        mut memory: Memory,
+        config: Config,
+        findings: &Findings,
+    ) -> Result<Self, HeapError> {
         let len_bytes = memory.len_bytes() / SPAN_BYTES * SPAN_BYTES;
         check_size("a heap", len_bytes, HEAP_BYTES_MIN, HEAP_BYTES_MAX)?;
         if let Some(node) = config.numa_node {
@@ -117,7 +127,7 @@ impl Heap {
             format(&core);
             Opened::Made
         } else {
-            Opened::Recovered(recover(&core)?)
+            Opened::Recovered(recover(&core, findings)?)
         };
         let boot = core.config.boot_id.unwrap_or_else(boot_id);
         for (index, word) in boot.into_iter().enumerate() {
@@ -361,7 +371,9 @@ fn superblock(memory: &Memory, config: &Config) -> Result<bool, HeapError> {
         let value = memory.load(AT_CHECKSUM);
         return Err(HeapError::Corrupt { what: "superblock", offset: AT_CHECKSUM, value });
     }
-    let made_bytes = memory.load(AT_SPANS) * SPAN_BYTES;
+    let spans = memory.load(AT_SPANS);
+    let made_bytes = spans.saturating_mul(SPAN_BYTES);
+    check_size("the heap in this memory", made_bytes, HEAP_BYTES_MIN, HEAP_BYTES_MAX)?;
     if made_bytes > memory.len_bytes() {
         return Err(HeapError::Shorter { made_bytes, found_bytes: memory.len_bytes() });
     }
@@ -376,7 +388,7 @@ fn superblock(memory: &Memory, config: &Config) -> Result<bool, HeapError> {
     Ok(false)
 }
 
-fn checksum(memory: &Memory) -> u64 {
+pub(crate) fn checksum(memory: &Memory) -> u64 {
     let mut words = [0_u8; (AT_CHECKSUM - AT_MAGIC) as usize];
     memory.read(AT_MAGIC, &mut words);
     // As it will be when the heap exists.
@@ -394,6 +406,8 @@ fn format(core: &Core) {
     memory.store_word(AT_SPANS, core.layout.spans);
     memory.store_word(AT_FLAGS, u64::from(core.layout.conventional) * FLAG_CONVENTIONAL);
     memory.store_word(AT_CHECKSUM, checksum(memory));
+    memory.store_word(AT_GENERATION, sealed(0));
+    memory.store_word(AT_CLOCK, sealed(0));
     memory.flush(0, 4096);
     memory.fence();
     memory.persist_word(AT_MAGIC, MAGIC);

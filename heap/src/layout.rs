@@ -21,11 +21,11 @@ pub(crate) const AT_SPANS: u64 = 16;
 pub(crate) const AT_FLAGS: u64 = 24;
 /// XXH3 of the four words before it.
 pub(crate) const AT_CHECKSUM: u64 = 32;
-/// Names the snapshot and the logs that count; changes in one store. Alone in its line.
+/// Names the snapshot and the logs that count; changes in one store, [`sealed`]. Alone in its line.
 pub(crate) const AT_GENERATION: u64 = 64;
 /// The boot in which the heap was last open: two words. Alone in its line.
 pub(crate) const AT_BOOT: u64 = 128;
-/// The tx clock when the generation began. Alone in its line.
+/// The tx clock when the generation began, [`sealed`]. Alone in its line.
 pub(crate) const AT_CLOCK: u64 = 192;
 
 pub(crate) const FLAG_CONVENTIONAL: u64 = 1;
@@ -43,7 +43,7 @@ pub(crate) const CONVENTIONAL_BYTES: u64 = 640;
 /// Bytes of a log chunk: a span. Its first line is its header.
 pub(crate) const CHUNK_BYTES: u64 = SPAN_BYTES;
 pub(crate) const CHUNK_HEAD: u64 = 64;
-/// In a word log chunk's header: groups before this position are in place, durably.
+/// In a word log chunk's header, all [`sealed`]: groups before this position are in place, durably.
 pub(crate) const AT_RETIRED: u64 = 0;
 /// In a word log chunk's header: groups before this position were put in place (trusted within one boot).
 pub(crate) const AT_APPLIED: u64 = 8;
@@ -58,6 +58,9 @@ pub(crate) const AT_SNAP_BYTES: u64 = 8;
 pub(crate) const AT_SNAP_SUM: u64 = 16;
 /// Chunks of this snapshot.
 pub(crate) const AT_SNAP_CHUNKS: u64 = 24;
+
+/// Clocks, sequences and generations stay below: [`sealed`] words hold them.
+pub(crate) const CLOCK_MAX: u64 = 1 << 46;
 
 /// Smallest heap.
 pub const HEAP_BYTES_MIN: u64 = 1 << 20;
@@ -107,23 +110,49 @@ pub(crate) enum SpanWord {
     Compartment { spans: u32 },
 }
 
+/// Multiplies a value into bits that depend on all of its bits; odd, and chosen so that no change of one byte of a
+/// value, whichever it was, keeps them (tested).
+const TAGGING: u64 = 0x9e37_79b9_7f4a_7c15;
+const TAG_SHIFT: u32 = 48;
+
+/// A value below 2^48 as it lies on media: with 16 bits that follow from it, so that damage to it is seen although it
+/// changes in one store.
+#[inline]
+pub(crate) fn sealed(value: u64) -> u64 {
+    value | (value.wrapping_add(1).wrapping_mul(TAGGING) >> TAG_SHIFT) << TAG_SHIFT
+}
+
+/// The value; `None`: the word is damaged.
+#[inline]
+pub(crate) fn unsealed(word: u64) -> Option<u64> {
+    let value = word & ((1 << TAG_SHIFT) - 1);
+    (sealed(value) == word).then_some(value)
+}
+
 /// Bits of generations and counts in a span word.
 pub(crate) const GENERATION_MASK: u64 = (1 << 24) - 1;
 
 impl SpanWord {
-    /// `what | a << 4 | spans << 16 | generation << 40`.
+    /// `what | a << 4 | spans << 16 | generation << 40`, and in the place of the one of the last two that a word does
+    /// not need, bits that follow from the rest.
     pub fn encode(self) -> u64 {
-        let word = |what: u64, a: u16, spans: u32, generation: u32| {
-            what | u64::from(a) << 4 | u64::from(spans) << 16 | u64::from(generation) << 40
+        let tag = |word: u64| word.wrapping_add(1).wrapping_mul(TAGGING) >> 40;
+        let run = |what: u64, a: u16, spans: u32| {
+            let word = what | u64::from(a) << 4 | u64::from(spans) << 16;
+            word | tag(word) << 40
+        };
+        let chunk = |what: u64, a: u16, generation: u32| {
+            let word = what | u64::from(a) << 4 | u64::from(generation) << 40;
+            word | tag(word) << 16
         };
         match self {
             Self::Free => 0,
-            Self::Slots { class } => word(1, class, 0, 0),
-            Self::Large { spans } => word(2, 0, spans, 0),
-            Self::Log { logger, generation } => word(3, logger, 1, generation),
-            Self::Objects { logger, generation } => word(4, logger, 1, generation),
-            Self::Snapshot { generation } => word(5, 0, 1, generation),
-            Self::Compartment { spans } => word(6, 0, spans, 0),
+            Self::Slots { class } => run(1, class, 0),
+            Self::Large { spans } => run(2, 0, spans),
+            Self::Log { logger, generation } => chunk(3, logger, generation),
+            Self::Objects { logger, generation } => chunk(4, logger, generation),
+            Self::Snapshot { generation } => chunk(5, 0, generation),
+            Self::Compartment { spans } => run(6, 0, spans),
         }
     }
 
@@ -226,6 +255,48 @@ mod tests {
         assert_eq!(SpanWord::decode(7), None);
         assert_eq!(SpanWord::decode(2), None);
         assert_eq!(Record::decode(0), None);
+    }
+
+    #[test]
+    fn one_byte_changed_is_seen() {
+        // Whatever the value was, a changed byte adds or takes these; the tag must not stay.
+        for byte in 0..6 {
+            for change in 1..256_u64 {
+                for change in [change << (8 * byte), (change << (8 * byte)).wrapping_neg()] {
+                    let moved = change.wrapping_mul(TAGGING);
+                    let stays =
+                        moved < 1 << TAG_SHIFT || moved > (1_u64 << TAG_SHIFT).wrapping_neg();
+                    assert!(!stays, "{change:#x}");
+                }
+            }
+        }
+        let words = [
+            SpanWord::Slots { class: 0 },
+            SpanWord::Slots { class: 43 },
+            SpanWord::Large { spans: 2 },
+            SpanWord::Log { logger: 1, generation: 2 },
+            SpanWord::Objects { logger: 0, generation: GENERATION_MASK as u32 },
+            SpanWord::Snapshot { generation: 77 },
+            SpanWord::Compartment { spans: 1 << 20 },
+        ];
+        for byte in 0..8 {
+            for change in 1..256_u64 {
+                let change = change << (8 * byte);
+                for word in words {
+                    assert_eq!(
+                        SpanWord::decode(word.encode() ^ change),
+                        None,
+                        "{word:?} {change:#x}"
+                    );
+                }
+                assert_eq!(SpanWord::decode(change), None);
+                for value in [0, 64, 65_536, (1 << 48) - 1] {
+                    assert_eq!(unsealed(sealed(value)), Some(value));
+                    assert_eq!(unsealed(sealed(value) ^ change), None);
+                }
+            }
+        }
+        assert_eq!(unsealed(0), None);
     }
 
     #[test]

@@ -12,14 +12,19 @@
 compile_error!("heaps hold little-endian words; a big-endian machine would misread them");
 
 mod capacity;
+pub mod check;
+pub mod checkpoint;
+pub mod collections;
 mod compartment;
 mod config;
 mod conventional;
 mod core;
+mod damage;
 mod engine;
 mod error;
 mod heap;
 mod layout;
+mod leaks;
 mod log;
 mod memory;
 mod object;
@@ -32,10 +37,12 @@ mod tx;
 
 pub use compartment::Compartment;
 pub use config::{Bookkeeping, Config, Logging, Planted, Records};
+pub use damage::{Damage, FINDINGS_MAX, Remark};
 pub use engine::Kind;
 pub use error::HeapError;
 pub use heap::{Heap, HeapStats, Opened};
 pub use layout::{HEAP_BYTES_MAX, HEAP_BYTES_MIN, ROOT_NAME_MAX};
+pub use leaks::{LEAKS_LISTED_MAX, Leak, Leaks, Reached, Reclaimed, Visitor};
 pub use log::recover::Recovered;
 pub use memory::{Durability, Memory, MemoryError, Tap};
 pub use object::ALIGN_MAX;

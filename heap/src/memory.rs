@@ -203,6 +203,40 @@ impl Memory {
         Ok(Self::of(source, Durability::Ordered))
     }
 
+    /// A private copy of a file that nobody has open as a heap, and that nobody can while this lives: to look at it.
+    /// What is changed is not in the file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or a heap has it open.
+    pub fn copy_of(path: &Path) -> Result<Self, MemoryError> {
+        let failed = |what, len_bytes, source: io::Error| MemoryError::File {
+            path: path.to_owned(),
+            what,
+            len_bytes,
+            source,
+        };
+        let file = File::open(path).map_err(|source| failed("open", 0, source))?;
+        match flock(&file, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Err(MemoryError::InUse { path: path.to_owned() }),
+            Err(errno) => return Err(failed("lock", 0, errno.into())),
+        }
+        let len_bytes = file.metadata().map_err(|source| failed("open", 0, source))?.len();
+        let mapping = Mapping::copy(&file, len_bytes)
+            .map_err(|errno| failed("map", len_bytes, errno.into()))?;
+        Ok(Self::of(Source::Mapped { mapping, _file: Some(file) }, Durability::Flushed))
+    }
+
+    /// Private memory with these bytes: to look at an image of a heap.
+    ///
+    /// # Errors
+    /// The system gives none.
+    pub fn copy_of_bytes(bytes: &[u8]) -> Result<Self, MemoryError> {
+        let memory = Self::anonymous(bytes.len() as u64, Durability::Flushed)?;
+        memory.write(0, bytes);
+        Ok(memory)
+    }
+
     /// Private memory, gone with the process: for tests, for measuring, for capacity only.
     ///
     /// # Errors
@@ -281,6 +315,7 @@ impl Memory {
                 Backed::Dax => "a DAX file",
                 Backed::File => "a file",
                 Backed::Nothing => "private memory",
+                Backed::Copy => "a private copy of a file",
             },
         };
         match self.flush {

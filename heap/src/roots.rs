@@ -1,18 +1,19 @@
 //! Named roots: where a program finds its data again.
 //!
 //! An entry: name (39 B and its length) | type | object | state. The state is stored last and makes the root exist: it
-//! is a sum of name and type, so an entry that was cut off is none. Another object is set by one store.
+//! is a sum of name and type, so an entry that was cut off is none. Another object is set by one store: its word is
+//! sealed by itself.
 
 use crate::error::HeapError;
 use crate::heap::Heap;
-use crate::layout::{AT_ROOTS, ROOT_BYTES, ROOT_NAME_MAX, ROOTS_MAX};
+use crate::layout::{AT_ROOTS, ROOT_BYTES, ROOT_NAME_MAX, ROOTS_MAX, sealed, unsealed};
 use crate::ptr::{Offset, Persist, Ptr};
 use crate::tx::Tx;
 
 const NAME_BYTES: usize = ROOT_NAME_MAX + 1;
 const AT_TYPE: u64 = NAME_BYTES as u64;
-const AT_OBJECT: u64 = AT_TYPE + 8;
-const AT_STATE: u64 = AT_OBJECT + 8;
+pub(crate) const AT_OBJECT: u64 = AT_TYPE + 8;
+pub(crate) const AT_STATE: u64 = AT_OBJECT + 8;
 const _: () = assert!(AT_STATE + 8 == ROOT_BYTES);
 
 /// A named root.
@@ -96,7 +97,7 @@ impl Tx<'_> {
     /// As [`Heap::set_root`].
     pub fn set_root<T: Persist>(&mut self, name: &str, object: Ptr<T>) -> Result<(), HeapError> {
         check_name(name)?;
-        let value = object.offset().map_or(0, Offset::get).to_le_bytes();
+        let value = sealed(object.offset().map_or(0, Offset::get)).to_le_bytes();
         if let Some((at, root)) = self.find_root(name)? {
             check_type::<T>(&root)?;
             return self.write_table(at + AT_OBJECT, &value);
@@ -161,7 +162,10 @@ fn find(name: &str, read: impl Fn(u64, &mut [u8])) -> Result<Option<(u64, Root)>
     Ok(None)
 }
 
-fn decode(at: u64, entry: &[u8; ROOT_BYTES as usize]) -> Result<Option<Root>, HeapError> {
+pub(crate) fn decode(
+    at: u64,
+    entry: &[u8; ROOT_BYTES as usize],
+) -> Result<Option<Root>, HeapError> {
     let word = |at: u64| {
         let mut word = [0; 8];
         word.copy_from_slice(&entry[at as usize..][..8]);
@@ -178,7 +182,10 @@ fn decode(at: u64, entry: &[u8; ROOT_BYTES as usize]) -> Result<Option<Root>, He
     let len = usize::from(entry[NAME_BYTES - 1]);
     let name = entry.get(..len).and_then(|name| std::str::from_utf8(name).ok());
     let name = name.ok_or_else(corrupt)?.to_owned();
-    Ok(Some(Root { name, type_id: word(AT_TYPE), object: Offset::new(word(AT_OBJECT)) }))
+    let damaged =
+        HeapError::Corrupt { what: "root", offset: at + AT_OBJECT, value: word(AT_OBJECT) };
+    let object = unsealed(word(AT_OBJECT)).ok_or(damaged)?;
+    Ok(Some(Root { name, type_id: word(AT_TYPE), object: Offset::new(object) }))
 }
 
 /// Never zero, which is the state of no root.

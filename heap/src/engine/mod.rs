@@ -13,6 +13,7 @@ mod central;
 pub(crate) mod classes;
 mod pool;
 pub(crate) mod spans;
+pub(crate) mod walk;
 
 use std::sync::atomic::Ordering::*;
 use std::sync::{Mutex, MutexGuard, PoisonError};

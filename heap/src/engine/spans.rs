@@ -98,6 +98,11 @@ impl SpanTable {
         })
     }
 
+    /// Spans it has room for.
+    pub fn len(&self) -> u64 {
+        self.words.len() as u64
+    }
+
     #[inline]
     pub fn get(&self, span: u64) -> Span {
         self.words.get(span as usize).map_or(Span::Nothing, |word| Span::decode(word.load(Acquire)))

@@ -7,7 +7,7 @@ use super::snapshot;
 use crate::core::{Core, free_chunks};
 use crate::engine::NoMemory;
 use crate::engine::classes::{SPAN_BYTES, UNIT_BYTES};
-use crate::layout::{AT_CLOCK, AT_GENERATION, CHUNK_BYTES, CHUNK_HEAD, Record};
+use crate::layout::{AT_CLOCK, AT_GENERATION, CHUNK_BYTES, CHUNK_HEAD, Record, sealed};
 use crate::log::{Folded, SHADOW_WORDS};
 use crate::memory::Memory;
 use crate::sys::LINE_BYTES;
@@ -43,7 +43,7 @@ fn fold_held(core: &Core, folded: &mut Folded) -> Result<Fold, NoMemory> {
     if core.conventional.is_some() {
         // The bits say what is allocated; the logs held transactions only.
         let generation = core.logs.generation.load(Acquire);
-        core.memory.persist_word(AT_GENERATION, generation);
+        core.memory.persist_word(AT_GENERATION, sealed(generation));
         free_chunks(core, &[words, objects, room].concat());
         core.logs.set_due(0, core.config.log_bytes_max / 2);
         return Ok(Fold::Done);
@@ -53,8 +53,8 @@ fn fold_held(core: &Core, folded: &mut Folded) -> Result<Fold, NoMemory> {
     }
     let (used, spare, bytes) = snapshot::write(core, folded, room);
     let generation = core.logs.generation.load(Acquire);
-    core.memory.persist_word(AT_CLOCK, core.logs.clock_folded.load(Acquire));
-    core.memory.persist_word(AT_GENERATION, generation);
+    core.memory.persist_word(AT_CLOCK, sealed(core.logs.clock_folded.load(Acquire)));
+    core.memory.persist_word(AT_GENERATION, sealed(generation));
     let old = std::mem::replace(&mut folded.chunks, used);
     free_chunks(core, &[words, objects, old, spare].concat());
     core.logs.set_due(bytes, core.config.log_bytes_max / 2);
@@ -92,7 +92,9 @@ fn cut(core: &Core, folded: &Folded) -> Result<Option<Cut>, NoMemory> {
 /// Applies the records of a chunk to the shadow.
 fn apply_chunk(core: &Core, chunk: u64, folded: &Folded) {
     for_records(&core.memory, chunk, |what| match what {
-        InChunk::Record(record) => flip(folded, record),
+        InChunk::Record(record) => {
+            flip(folded, record);
+        }
         InChunk::Piece { words, .. } => {
             // Who holds all loggers meets no group in the middle.
             let piece = read_piece(words);
@@ -105,16 +107,16 @@ fn apply_chunk(core: &Core, chunk: u64, folded: &Folded) {
     });
 }
 
-/// Flips the bit of a record's object.
+/// Flips the bit of a record's object; false: no heap of this size has it.
 #[inline]
-pub(crate) fn flip(folded: &Folded, record: Record) {
+pub(crate) fn flip(folded: &Folded, record: Record) -> bool {
     if let Record::Alloc { unit, .. } | Record::Free { unit, .. } = record {
         let (word, bit) = ((unit / 64) as usize, 1 << (unit % 64));
-        if let Some(word) = folded.shadow.get(word) {
-            word.fetch_xor(bit, Relaxed);
-            folded.touch((unit * UNIT_BYTES / SPAN_BYTES) as usize);
-        }
+        let Some(word) = folded.shadow.get(word) else { return false };
+        word.fetch_xor(bit, Relaxed);
+        folded.touch((unit * UNIT_BYTES / SPAN_BYTES) as usize);
     }
+    true
 }
 
 const _: () = assert!(SHADOW_WORDS as u64 * 64 * 16 == CHUNK_BYTES);
@@ -138,7 +140,8 @@ pub(crate) fn for_records(memory: &Memory, chunk: u64, mut each: impl FnMut(InCh
     let mut at = (CHUNK_HEAD / 8) as usize;
     while at < words.len() {
         match Record::decode(words[at]) {
-            None if at.is_multiple_of(LINE_WORDS) => break,
+            // A word that begins with nothing known was never written.
+            None if at.is_multiple_of(LINE_WORDS) || words[at] != 0 => break,
             None => at = at.next_multiple_of(LINE_WORDS),
             Some(Record::Group { words: len, .. }) => {
                 if !at.is_multiple_of(LINE_WORDS) || read_piece(&words[at..]).is_none() {

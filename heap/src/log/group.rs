@@ -76,6 +76,8 @@ impl Entry {
             }
             OBJECT => {
                 let len = (first >> 4) as u32;
+                // A longer one would have recovery read the heap over and over.
+                (1..=OBJECT_ENTRY_MAX).contains(&u64::from(len)).then_some(())?;
                 Some(Self::Object { offset: *words.get(1)?, len, from: *words.get(2)? })
             }
             _ => None,

@@ -15,7 +15,9 @@ use crate::config::Planted;
 use crate::core::Core;
 use crate::engine::classes::SPAN_BYTES;
 use crate::engine::{Kind, NoMemory};
-use crate::layout::{AT_APPLIED, AT_ORDER, AT_RETIRED, CHUNK_BYTES, CHUNK_HEAD, Record, SpanWord};
+use crate::layout::{
+    AT_APPLIED, AT_ORDER, AT_RETIRED, CHUNK_BYTES, CHUNK_HEAD, Record, SpanWord, sealed,
+};
 use crate::sys::{LINE_BYTES, Own, Owned, Visit, prefetch_for_write};
 
 /// A thread's logs.
@@ -122,9 +124,9 @@ impl Logger {
         let chunk = span * SPAN_BYTES;
         memory.zero(chunk, CHUNK_BYTES);
         state.order += 1;
-        memory.store_word(chunk + AT_RETIRED, CHUNK_HEAD);
-        memory.store_word(chunk + AT_APPLIED, CHUNK_HEAD);
-        memory.store_word(chunk + AT_ORDER, state.order);
+        memory.store_word(chunk + AT_RETIRED, sealed(CHUNK_HEAD));
+        memory.store_word(chunk + AT_APPLIED, sealed(CHUNK_HEAD));
+        memory.store_word(chunk + AT_ORDER, sealed(state.order));
         memory.flush(chunk, CHUNK_HEAD);
         memory.fence();
         let generation = core.logs.generation_bits();
@@ -246,7 +248,7 @@ impl LoggerState {
 
     /// Says that all groups so far were copied home.
     pub fn note_applied(&self, core: &Core) {
-        core.memory.store_word(self.chunk + AT_APPLIED, self.at);
+        core.memory.store_word(self.chunk + AT_APPLIED, sealed(self.at));
     }
 
     /// The group is complete, or given up.
@@ -281,7 +283,7 @@ impl LoggerState {
         self.written.deferred_lines += lines.len() as u64;
         core.memory.fence();
         self.homes.clear();
-        core.memory.persist_word(self.chunk + AT_RETIRED, self.group_at.unwrap_or(self.at));
+        core.memory.persist_word(self.chunk + AT_RETIRED, sealed(self.group_at.unwrap_or(self.at)));
         self.written.deferred_lines += 1;
         core.logs.unretired.fetch_sub(1, Release);
     }
@@ -290,10 +292,10 @@ impl LoggerState {
     fn begin_again(&mut self, core: &Core) {
         let memory = &core.memory;
         // All of it is retired, durably: what is being cleared is not looked at.
-        memory.persist_word(self.chunk + AT_RETIRED, CHUNK_BYTES);
+        memory.persist_word(self.chunk + AT_RETIRED, sealed(CHUNK_BYTES));
         memory.zero(self.chunk + CHUNK_HEAD, CHUNK_BYTES - CHUNK_HEAD);
-        memory.store_word(self.chunk + AT_APPLIED, CHUNK_HEAD);
-        memory.persist_word(self.chunk + AT_RETIRED, CHUNK_HEAD);
+        memory.store_word(self.chunk + AT_APPLIED, sealed(CHUNK_HEAD));
+        memory.persist_word(self.chunk + AT_RETIRED, sealed(CHUNK_HEAD));
         self.written.prepared_lines += (CHUNK_BYTES - CHUNK_HEAD) / LINE_BYTES + 2;
         self.start_at(self.chunk);
     }

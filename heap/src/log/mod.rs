@@ -12,11 +12,14 @@
 //!
 //! Lock order: fold, then the list of loggers, then loggers ascending, then the engine's.
 
+mod claim;
 pub(crate) mod fold;
 pub(crate) mod group;
 pub(crate) mod logger;
 pub(crate) mod recover;
+mod replay;
 pub(crate) mod snapshot;
+pub(crate) mod spans;
 
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

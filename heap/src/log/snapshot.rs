@@ -124,6 +124,13 @@ pub(crate) fn read(memory: &Memory, chunk: u64) -> Result<(u64, u64, Vec<u64>), 
     Ok((head(AT_SNAP_INDEX), head(AT_SNAP_CHUNKS), body))
 }
 
+/// Whether chunks with these places and counts make a whole snapshot.
+pub(crate) fn is_whole(mut places: Vec<(u64, u64)>) -> bool {
+    places.sort_unstable();
+    let count = places.len() as u64;
+    count > 0 && places.iter().zip(0..).all(|(place, at)| *place == (at, count))
+}
+
 /// Enters the entries of a chunk in the shadow.
 pub(crate) fn enter(folded: &Folded, chunk: u64, body: &[u64]) -> Result<(), HeapError> {
     let mut at = 0;

@@ -23,6 +23,8 @@ pub enum Backed {
     File,
     /// Nothing: private memory, gone with the process.
     Nothing,
+    /// A file that is only read: what is changed is private, and gone with the process.
+    Copy,
 }
 
 /// What is wanted of the pages of a range.
@@ -64,17 +66,31 @@ impl Mapping {
     /// The first `len_bytes` of a file, which must be that long and must not shrink while it is mapped.
     pub fn file(file: &File, len_bytes: u64) -> Result<Self, Errno> {
         let len = len_bytes as usize;
+        let (how, backed) = match is_dax(file) {
+            true => (MapFlags::SHARED_VALIDATE | MapFlags::SYNC, Backed::Dax),
+            false => (MapFlags::SHARED, Backed::File),
+        };
         let (at, free) = reserve(len)?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let map = |flags: MapFlags| {
-            // SAFETY: as in `anonymous`; that the file is long enough is the caller's promise.
-            unsafe { mmap(at, len, protection, flags | MapFlags::FIXED, file.as_fd(), 0) }
-        };
-        match map(MapFlags::SHARED_VALIDATE | MapFlags::SYNC) {
-            Ok(mapped) => Self::keep(Ok(mapped), len, free, Backed::Dax),
-            // Not a DAX file system.
-            Err(_) => Self::keep(map(MapFlags::SHARED), len, free, Backed::File),
+        // SAFETY: as in `anonymous`; that the file is long enough is the caller's promise.
+        let mapped = unsafe { mmap(at, len, protection, how | MapFlags::FIXED, file.as_fd(), 0) };
+        Self::keep(mapped, len, free, backed)
+    }
+
+    /// A private copy of the first `len_bytes` of a file: changes stay in this process. The file must be that long
+    /// and must not shrink.
+    pub fn copy(file: &File, len_bytes: u64) -> Result<Self, Errno> {
+        if len_bytes == 0 {
+            // Nothing can be mapped of it: it reads as one page of zeros, and no heap.
+            return Self::anonymous(0);
         }
+        let len = len_bytes as usize;
+        let (at, free) = reserve(len)?;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: as in `anonymous`; that the file is long enough is the caller's promise.
+        let mapped = unsafe { mmap(at, len, protection, flags, file.as_fd(), 0) };
+        Self::keep(mapped, len, free, Backed::Copy)
     }
 
     fn keep(
@@ -109,6 +125,10 @@ impl Mapping {
     /// For [`Advice::Empty`]: nobody relies on the bytes of the range.
     pub unsafe fn advise(&self, offset: u64, len: usize, advice: Advice) -> Result<(), Errno> {
         assert!(offset + len as u64 <= self.len as u64, "advice about {len} bytes at {offset}");
+        if self.backed == Backed::Copy {
+            // Pages that nobody has are nobody's to give up, and each page touched would be one copied.
+            return Ok(());
+        }
         let at = self.ptr.wrapping_add(offset as usize).cast::<libc::c_void>();
         // SAFETY: inside this mapping; only `Empty` changes bytes, and the caller answers for it.
         unsafe {
@@ -139,6 +159,17 @@ unsafe fn collapse(at: *mut libc::c_void, len: usize) -> Result<(), Errno> {
         }
     }
     Ok(())
+}
+
+/// Whether a file's lines need no system call to be durable. Tried on a page of its own: a mapping at fixed addresses
+/// that a file system refuses late leaves a hole there, into which another thread may map meanwhile.
+fn is_dax(file: &File) -> bool {
+    let flags = MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
+    // SAFETY: fresh addresses which the kernel chooses; they are not touched, and given back at once.
+    unsafe {
+        let tried = mmap(std::ptr::null_mut(), 4096, ProtFlags::READ, flags, file.as_fd(), 0);
+        tried.is_ok_and(|page| munmap(page, 4096).is_ok())
+    }
 }
 
 /// Inaccessible addresses, to be replaced by a mapping that begins at a multiple of a huge page.

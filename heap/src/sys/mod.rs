@@ -7,6 +7,7 @@ mod owned;
 mod parting;
 mod table;
 pub mod threads;
+mod written;
 
 pub use flush::LINE_BYTES;
 pub use flush::{FlushKind, fence, flush_line, prefetch_for_write, stream};
@@ -16,3 +17,4 @@ pub use numa::check_node;
 pub use owned::{Own, Owned, Visit};
 pub use parting::rebind;
 pub use table::Table;
+pub use written::{PAGE_BYTES, Written};

@@ -171,10 +171,15 @@ pub(crate) fn read<'m>(
         return Ok(undo);
     }
     let mut chunk = head;
+    let mut seen = std::collections::HashSet::new();
     while chunk != 0 {
+        // A chain that comes round would be read for ever; an address at the end of all would leave the numbers.
+        if !seen.insert(chunk) || chunk > u64::MAX / 4 {
+            return Err((chunk, chunk));
+        }
         let used = word(chunk + AT_USED)?;
         let mut at = chunk + AT_ENTRIES;
-        let end = at + used;
+        let end = at.checked_add(used).ok_or((chunk + AT_USED, used))?;
         while at < end {
             let (offset, second) = (word(at)?, word(at + 8)?);
             if offset & BYTES_FLAG == 0 {
@@ -183,7 +188,7 @@ pub(crate) fn read<'m>(
             } else {
                 let raw = bytes(at + 16, second as usize).ok_or((at + 8, second))?;
                 undo.push(Undo::Bytes { offset: offset & !BYTES_FLAG, old: raw.to_vec() });
-                at += 16 + second.next_multiple_of(8);
+                at += 16 + second.checked_next_multiple_of(8).ok_or((at + 8, second))?;
             }
         }
         chunk = word(chunk + AT_NEXT)?;

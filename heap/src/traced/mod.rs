@@ -17,6 +17,7 @@
 #[cfg(target_endian = "big")]
 compile_error!("region memory holds little-endian words; a big-endian machine would misread them");
 
+pub mod check;
 mod classes;
 mod error;
 mod heap;

@@ -1,0 +1,211 @@
+//! `perdura check`: is a heap sound, and what can be done if not.
+//!
+//! Exit codes: 0 sound, 1 damaged, 2 it could not be checked. A directory's image is only read, and so is a heap file
+//! without `--repair`.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use perdura_heap::check::{self, CheckReport, RepairOptions, Repaired};
+use perdura_heap::traced::check::{TracedReport, is_traced, region_bytes};
+use perdura_heap::{HeapError, Memory};
+use perdura_media::FileDevice;
+use perdura_media::file::{Direct, Engine, OpenMode};
+use perdura_region::OpenError;
+use perdura_region::inspect::{Believe, image_bytes};
+use serde_json::{Value, json};
+
+use crate::args::CheckArgs;
+use crate::say::say;
+
+const IMAGE_NAME: &str = "image.perdura";
+const DAMAGED: u8 = 1;
+const NOT_CHECKED: u8 = 2;
+
+/// What was found, whatever was looked at.
+struct Outcome {
+    is_sound: bool,
+    text: String,
+    json: Value,
+}
+
+pub fn run(args: &CheckArgs) -> ExitCode {
+    let outcome = if args.place.is_dir() { directory(args) } else { heap_file(args) };
+    match outcome {
+        Ok(outcome) => {
+            match args.json {
+                true => say(&outcome.json),
+                false => say(&outcome.text),
+            }
+            if outcome.is_sound { ExitCode::SUCCESS } else { ExitCode::from(DAMAGED) }
+        }
+        Err(error) => {
+            eprintln!("perdura: {} was not checked: {}", args.place.display(), crate::once(&error));
+            ExitCode::from(NOT_CHECKED)
+        }
+    }
+}
+
+fn heap_file(args: &CheckArgs) -> Result<Outcome> {
+    if !args.repair {
+        let report = check::heap_file(&args.place)?;
+        return Ok(Outcome {
+            is_sound: report.is_sound(),
+            text: report.to_string(),
+            json: json!({ "heap": of_report(&report) }),
+        });
+    }
+    let options = RepairOptions { reclaim_leaks: args.reclaim_leaks };
+    let done = check::repair(&args.place, options)?;
+    Ok(repaired(&done))
+}
+
+fn repaired(done: &Repaired) -> Outcome {
+    let Some(after) = &done.after else {
+        return Outcome {
+            is_sound: false,
+            text: format!("{}\nnothing was changed: not all of it can be repaired", done.before),
+            json: json!({ "before": of_report(&done.before), "repaired": false }),
+        };
+    };
+    let reclaimed = done.reclaimed;
+    let text = format!(
+        "before: {}\nafter: {after}\n{} findings mended, {} leaks of {} bytes freed",
+        done.before,
+        done.before.damage.len(),
+        reclaimed.objects,
+        reclaimed.bytes
+    );
+    let json = json!({
+        "before": of_report(&done.before),
+        "heap": of_report(after),
+        "repaired": true,
+        "reclaimed_objects": reclaimed.objects,
+        "reclaimed_bytes": reclaimed.bytes,
+    });
+    Outcome { is_sound: after.is_sound(), text, json }
+}
+
+fn directory(args: &CheckArgs) -> Result<Outcome> {
+    let path = args.place.join(IMAGE_NAME);
+    if args.repair {
+        bail!("--repair mends heap files; an image repairs itself when a server opens it");
+    }
+    let device = open_image(&path)?;
+    let bytes = match image_bytes(&device, Believe::Committed) {
+        Ok(bytes) => bytes,
+        Err(error @ OpenError::Image(_)) => {
+            let text = format!("damage: image: {error}\ndamaged: the image cannot be read");
+            let json = json!({ "image": { "sound": false, "error": error.to_string() } });
+            return Ok(Outcome { is_sound: false, text, json });
+        }
+        Err(error) => return Err(error).context("the image"),
+    };
+    let image = format!("image: sound, {} bytes of region", bytes.len());
+    if is_traced(&bytes) {
+        let report = region_bytes(&bytes);
+        return Ok(Outcome {
+            is_sound: report.damage.is_empty(),
+            text: format!("{image}\n{}", traced_text(&report)),
+            json: json!({ "image": { "sound": true }, "store": of_traced(&report) }),
+        });
+    }
+    let report = check::memory(Memory::copy_of_bytes(&bytes).map_err(HeapError::from)?);
+    Ok(Outcome {
+        is_sound: report.is_sound(),
+        text: format!("{image}\n{report}"),
+        json: json!({ "image": { "sound": true }, "heap": of_report(&report) }),
+    })
+}
+
+fn open_image(path: &Path) -> Result<FileDevice> {
+    let device = FileDevice::open(path, OpenMode::Existing, Engine::Pwrite, Direct::Off)
+        .with_context(|| path.display().to_string())?;
+    if !device.try_lock().with_context(|| path.display().to_string())? {
+        bail!("{} is in use: end the server, and its holder, first", path.display());
+    }
+    Ok(device)
+}
+
+fn traced_text(report: &TracedReport) -> String {
+    let mut text = format!(
+        "heap of the store: {} lanes; spans of 64 KiB: {} of slots, {} of large objects, {} free; {} operations to undo",
+        report.lanes, report.small_spans, report.large_spans, report.free_spans, report.unfinished
+    );
+    for damage in &report.damage {
+        text += &format!("\ndamage: {damage}");
+    }
+    text += match report.damage.is_empty() {
+        true => "\nsound",
+        false => "\ndamaged: take a copy of it from before the damage",
+    };
+    text
+}
+
+fn of_traced(report: &TracedReport) -> Value {
+    json!({
+        "sound": report.damage.is_empty(),
+        "lanes": report.lanes,
+        "slot_spans": report.small_spans,
+        "large_spans": report.large_spans,
+        "free_spans": report.free_spans,
+        "unfinished_operations": report.unfinished,
+        "damage": report.damage.iter().map(ToString::to_string).collect::<Vec<_>>(),
+    })
+}
+
+fn of_report(report: &CheckReport) -> Value {
+    let damage = report.damage.iter().map(|damage| {
+        json!({
+            "what": damage.to_string(),
+            "repairable": damage.is_repairable(),
+            "repair": damage.remedy(),
+        })
+    });
+    let classes = report.classes.iter().map(|class| {
+        json!({
+            "slot_bytes": class.slot_bytes,
+            "runs": class.runs,
+            "slots": class.slots,
+            "used": class.used,
+        })
+    });
+    let leaks = report.leaks.as_ref().map(|leaks| {
+        let listed = leaks.listed.iter();
+        let listed =
+            listed.map(|leak| json!({ "offset": leak.object.get(), "bytes": leak.len_bytes }));
+        json!({
+            "objects": leaks.objects,
+            "bytes": leaks.bytes,
+            "listed": listed.collect::<Vec<_>>(),
+        })
+    });
+    let roots = report
+        .roots
+        .iter()
+        .map(|root| json!({ "name": root.name, "object": root.object.map(|object| object.get()) }));
+    json!({
+        "sound": report.is_sound(),
+        "len_bytes": report.len_bytes,
+        "objects": report.objects,
+        "object_bytes": report.object_bytes,
+        "large_objects": report.large_objects,
+        "compartments": report.compartments,
+        "spans": {
+            "total": report.spans.total,
+            "tables": report.spans.tables,
+            "slots": report.spans.slots,
+            "large": report.spans.large,
+            "compartments": report.spans.compartments,
+            "logs": report.spans.logs,
+            "free": report.spans.free,
+        },
+        "classes": classes.collect::<Vec<_>>(),
+        "roots": roots.collect::<Vec<_>>(),
+        "leaks": leaks,
+        "damage": damage.collect::<Vec<_>>(),
+        "damage_more": report.damage_more,
+        "remarks": report.remarks.iter().map(ToString::to_string).collect::<Vec<_>>(),
+    })
+}

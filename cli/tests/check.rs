@@ -1,0 +1,108 @@
+//! `perdura check` as a process: what it says of sound, damaged and absent heaps, and by which exit code.
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use perdura_heap::{Config, Durability, Heap, Memory};
+use serde_json::Value;
+
+fn check(words: &[&str], place: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_perdura"))
+        .arg("check")
+        .arg(place)
+        .args(words)
+        .output()
+        .unwrap()
+}
+
+fn heap(path: &Path) -> Heap {
+    let memory = Memory::file(path, 2 << 20, Durability::Flushed).unwrap();
+    Heap::open(memory, Config::default()).unwrap()
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn a_heap_file_is_checked_and_mended() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("heap");
+    let open = heap(&path);
+    open.persist_alloc_named(100, "mine").unwrap();
+    open.persist_alloc_named(200, "yours").unwrap();
+    open.persist_alloc(300).unwrap();
+    let busy = check(&[], &path);
+    assert_eq!(busy.status.code(), Some(2), "{busy:?}");
+    assert!(String::from_utf8_lossy(&busy.stderr).contains("in use"), "{busy:?}");
+    open.close().unwrap();
+    let sound = check(&[], &path);
+    assert_eq!(sound.status.code(), Some(0), "{sound:?}");
+    let text = String::from_utf8_lossy(&sound.stdout).into_owned();
+    assert!(text.contains("leaks: 1 objects") && text.ends_with("sound\n"), "{text}");
+
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[4096 + 3] ^= 1;
+    std::fs::write(&path, &bytes).unwrap();
+    let damaged = check(&["--json"], &path);
+    assert_eq!(damaged.status.code(), Some(1));
+    let found = json(&damaged);
+    assert_eq!(found["heap"]["sound"], false);
+    assert!(found["heap"]["damage"][0]["what"].as_str().unwrap().contains("root entry 0"));
+    assert_eq!(std::fs::read(&path).unwrap(), bytes, "a check changes nothing");
+    let mended = check(&["--repair", "--reclaim-leaks", "--json"], &path);
+    assert_eq!(mended.status.code(), Some(0), "{mended:?}");
+    assert_eq!(json(&mended)["reclaimed_objects"], 2);
+    assert_eq!(heap(&path).roots().unwrap().len(), 1);
+}
+
+#[test]
+fn what_is_not_there_or_no_heap_has_its_own_code() {
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(check(&[], &dir.path().join("nothing")).status.code(), Some(2));
+    assert_eq!(check(&[], dir.path()).status.code(), Some(2), "a directory without an image");
+    let path = dir.path().join("text");
+    std::fs::write(&path, "no heap at all\n".repeat(100_000)).unwrap();
+    let found = check(&[], &path);
+    assert_eq!(found.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&found.stdout).contains("not a heap"));
+    assert_eq!(check(&["--repair"], &path).status.code(), Some(1));
+    assert_eq!(check(&["--reclaim-leaks"], &path).status.code(), Some(2), "needs --repair");
+}
+
+#[test]
+fn a_servers_directory_is_checked_with_its_image() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image.perdura");
+    {
+        use perdura_media::file::{Direct, Engine, OpenMode};
+        let mode = OpenMode::Create { capacity_bytes: 64 << 20 };
+        let device =
+            perdura_media::FileDevice::open(&path, mode, Engine::Pwrite, Direct::Off).unwrap();
+        let config = perdura_region::Config {
+            segment_bytes: Some(64 << 10),
+            lanes: Some(3),
+            thread: false,
+            checkpoint_every: None,
+            ..perdura_region::Config::new(4 << 20, 1 << 20)
+        };
+        let clock = std::sync::Arc::new(perdura_media::SimClock::new(1));
+        let region =
+            perdura_region::Region::open(std::sync::Arc::new(device), clock, config).unwrap();
+        let heap = perdura_heap::traced::Heap::open(region).unwrap();
+        heap.region().close(1).unwrap();
+    }
+    let sound = check(&["--json"], dir.path());
+    assert_eq!(sound.status.code(), Some(0), "{sound:?}");
+    assert_eq!(json(&sound)["store"]["lanes"], 3);
+    assert_eq!(check(&["--repair"], dir.path()).status.code(), Some(2));
+    let mut bytes = std::fs::read(&path).unwrap();
+    let len = bytes.len();
+    bytes[len / 64..len / 2].fill(0x5a);
+    bytes[..16384].iter_mut().skip(4096).for_each(|byte| *byte ^= 0x33);
+    std::fs::write(&path, &bytes).unwrap();
+    let damaged = check(&[], dir.path());
+    assert_eq!(damaged.status.code(), Some(1), "{damaged:?}");
+    assert!(String::from_utf8_lossy(&damaged.stdout).contains("image"), "{damaged:?}");
+}

@@ -1,0 +1,245 @@
+//! Checking a heap: everything that can be seen to be wrong with it, without changing it.
+//!
+//! A check is a recovery of a copy that collects what it meets instead of ending, followed by a look at roots, runs
+//! and leaks. [`heap_file`] maps the file privately, so it costs memory only for what recovery changes; [`Heap::check`]
+//! copies tables and logs of an open heap and compares what they say with what the heap believes.
+//! [`repair`] does such a recovery in place, once a check has ruled out that it loses objects.
+
+mod repair;
+mod report;
+
+use std::path::Path;
+
+use crate::config::{Bookkeeping, Config};
+use crate::core::Core;
+use crate::damage::{Damage, Findings};
+use crate::engine::Kind;
+use crate::engine::classes::{CLASSES, SPAN_BYTES, class_info};
+use crate::error::HeapError;
+use crate::heap::{Heap, Opened, checksum};
+use crate::layout::*;
+use crate::memory::{Durability, Memory, MemoryError};
+use crate::roots::{AT_OBJECT, AT_STATE, Root, decode};
+
+pub use repair::{RepairOptions, Repaired, repair};
+pub use report::{CheckReport, ClassUse, LeakCount, SpanUse};
+
+/// Checks the heap in a file that no program has open. The file is not changed.
+///
+/// # Errors
+/// The file cannot be read, or a program has it open.
+pub fn heap_file(path: &Path) -> Result<CheckReport, MemoryError> {
+    Ok(memory(Memory::copy_of(path)?))
+}
+
+/// Checks the heap in a copy, which is used up.
+pub fn memory(memory: Memory) -> CheckReport {
+    let findings = Findings::collected();
+    let heap = open_tolerant(memory, None, &findings);
+    let heap = match heap {
+        Ok(heap) => heap,
+        Err(error) => return CheckReport::unopened(findings, error),
+    };
+    let mut report = CheckReport::of(&heap);
+    mend_roots(&heap, &findings);
+    report.look_at(&heap);
+    report.add(findings);
+    report
+}
+
+impl Heap {
+    /// Checks the open heap: what its logs and tables say, and whether it is what the heap takes for allocated. Other
+    /// threads must have ended what they do.
+    ///
+    /// # Errors
+    /// This thread is in a transaction, or there is no memory for the copy.
+    pub fn check(&self) -> Result<CheckReport, HeapError> {
+        self.check_outside_transaction()?;
+        let findings = Findings::collected();
+        let copy = open_tolerant(self.copy_of_tables()?, Some(&self.core.config), &findings)?;
+        let opened = CheckReport::of(&copy);
+        self.compare(&copy, &findings)?;
+        let mut report = CheckReport { recovered: opened.recovered, ..CheckReport::of(self) };
+        mend_roots(&copy, &findings);
+        if findings.is_clean() {
+            report.look_at(self);
+        }
+        report.add(findings);
+        Ok(report)
+    }
+
+    /// Superblock, roots, tables, logs and snapshots of one moment; objects read as zeros.
+    fn copy_of_tables(&self) -> Result<Memory, HeapError> {
+        let core = &self.core;
+        let copy = Memory::anonymous(core.layout.spans * SPAN_BYTES, Durability::Flushed)?;
+        let _folded = core.logs.fold();
+        let loggers = core.logs.all();
+        let _held: Vec<_> = loggers.iter().map(|logger| logger.visit()).collect();
+        let mut span_bytes = vec![0; SPAN_BYTES as usize];
+        let mut take = |span: u64| {
+            core.memory.read(span * SPAN_BYTES, &mut span_bytes);
+            copy.write(span * SPAN_BYTES, &span_bytes);
+        };
+        (0..core.layout.first_span()).for_each(&mut take);
+        for span in core.layout.first_span()..core.layout.spans {
+            let word = SpanWord::decode(core.memory.load(core.layout.table_word(span)));
+            if let Some(
+                SpanWord::Log { .. } | SpanWord::Objects { .. } | SpanWord::Snapshot { .. },
+            ) = word
+            {
+                take(span);
+            }
+        }
+        Ok(copy)
+    }
+
+    /// What is durable against what this heap takes for allocated.
+    fn compare(&self, copy: &Heap, findings: &Findings) -> Result<(), HeapError> {
+        let list = |core: &Core| {
+            let mut list = Vec::new();
+            core.engine.for_objects(|offset, len_bytes| list.push((offset, len_bytes)));
+            list
+        };
+        let (mine, durable) = (list(&self.core), list(&copy.core));
+        for (list, other, is_used) in [(&mine, &durable, true), (&durable, &mine, false)] {
+            for object in list {
+                if other.binary_search(object).is_err() {
+                    findings.meet(Damage::Differs { offset: object.0, is_used })?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Opens what is in `memory` as well as it goes, settings found in it.
+fn open_tolerant(
+    memory: Memory,
+    config: Option<&Config>,
+    findings: &Findings,
+) -> Result<Heap, HeapError> {
+    mend_superblock(&memory, findings)?;
+    let mut settings = Config::default();
+    if let Some(config) = config {
+        settings.boot_id = config.boot_id;
+        settings.threads = config.threads;
+    }
+    // Nothing is taken that would have to be contiguous.
+    settings.contiguous = false;
+    if memory.load(AT_FLAGS) & FLAG_CONVENTIONAL != 0 {
+        settings.bookkeeping = Bookkeeping::Conventional;
+    }
+    Heap::open_with(memory, settings, findings)
+}
+
+/// Puts one damaged word of the superblock right: the others, the length and the sum say what it was.
+fn mend_superblock(memory: &Memory, findings: &Findings) -> Result<(), HeapError> {
+    let found = memory.load(AT_MAGIC);
+    if memory.len_bytes() < HEAP_BYTES_MIN {
+        return crate::heap::check_size(
+            "a heap",
+            memory.len_bytes(),
+            HEAP_BYTES_MIN,
+            HEAP_BYTES_MAX,
+        );
+    }
+    let places = [AT_MAGIC, AT_VERSION, AT_SPANS, AT_FLAGS];
+    let words = places.map(|at| memory.load(at));
+    let sum = memory.load(AT_CHECKSUM);
+    if found == MAGIC && sum == checksum(memory) {
+        return Ok(());
+    }
+    let put = |words: [u64; 4]| {
+        places.iter().zip(words).for_each(|(at, word)| memory.store_word(*at, word));
+    };
+    let candidates = [0, FLAG_CONVENTIONAL]
+        .map(|flags| [MAGIC, VERSION, memory.len_bytes() / SPAN_BYTES, flags]);
+    let sums = candidates.map(|right| {
+        put(right);
+        checksum(memory)
+    });
+    put(words);
+    // Either the sum is right, or all but the sum.
+    let right = candidates.iter().zip(sums).find(|(_, of)| *of == sum).map(|(right, _)| *right);
+    if let Some(right) = right.or(candidates.into_iter().find(|right| *right == words)) {
+        let wrong = places.iter().zip(words).zip(right).find(|((_, word), right)| word != right);
+        let (offset, value) = wrong.map_or((AT_CHECKSUM, sum), |((at, word), _)| (*at, word));
+        put(right);
+        memory.store_word(AT_CHECKSUM, checksum(memory));
+        memory.flush(AT_MAGIC, 64);
+        memory.fence();
+        return findings.meet(Damage::Superblock { what: "fixed part", offset, value });
+    }
+    match found {
+        // An empty file is none, whatever opening it would make of it.
+        0 => Err(HeapError::NotAHeap { found }),
+        // Opening says which it is.
+        _ => Ok(()),
+    }
+}
+
+/// Removes entries of the roots that cannot be, and roots that name no object.
+fn mend_roots(heap: &Heap, findings: &Findings) {
+    let core = &heap.core;
+    let mut names = std::collections::BTreeSet::new();
+    for index in 0..ROOTS_MAX {
+        let offset = AT_ROOTS + index * ROOT_BYTES;
+        let mut entry = [0; ROOT_BYTES as usize];
+        core.memory.read(offset, &mut entry);
+        let damage = match decode(offset, &entry) {
+            Ok(None) => continue,
+            Ok(Some(root)) => match root_damage(heap, &mut names, index, &root) {
+                None => continue,
+                Some(damage) => damage,
+            },
+            Err(HeapError::Corrupt { offset: at, value, .. }) => {
+                let what = if at == offset + AT_OBJECT { "object" } else { "name or type" };
+                Damage::RootTorn { index, offset, what, value }
+            }
+            Err(error) => Damage::Unopenable(error),
+        };
+        core.memory.persist_word(offset + AT_STATE, 0);
+        // Collected: it cannot end anything.
+        let _ = findings.meet(damage);
+    }
+}
+
+fn root_damage(
+    heap: &Heap,
+    names: &mut std::collections::BTreeSet<String>,
+    index: u64,
+    root: &Root,
+) -> Option<Damage> {
+    let name = root.name.clone();
+    if !names.insert(name.clone()) {
+        return Some(Damage::RootTwice { name, index });
+    }
+    let object = root.object?;
+    let is_there = heap.is_object(object)
+        || heap.compartments().iter().any(|compartment| {
+            let (start, len) = (compartment.offset.get(), compartment.len_bytes);
+            compartment.kind == Kind::Persistent && (start..start + len).contains(&object.get())
+        });
+    (!is_there).then(|| Damage::RootNothing { name, object: object.get() })
+}
+
+/// How the heap's runs are filled.
+fn classes(heap: &Heap) -> Vec<ClassUse> {
+    let filled = heap.core.engine.filled();
+    (0..CLASSES)
+        .filter(|class| filled[*class].runs > 0)
+        .map(|class| ClassUse {
+            slot_bytes: u64::from(class_info(class).bytes),
+            runs: filled[class].runs,
+            slots: filled[class].slots,
+            used: filled[class].used,
+        })
+        .collect()
+}
+
+fn recovered(heap: &Heap) -> Option<crate::log::recover::Recovered> {
+    match heap.opened() {
+        Opened::Recovered(found) => Some(found),
+        Opened::Made => None,
+    }
+}

@@ -1,0 +1,239 @@
+//! A growing array.
+
+use std::marker::PhantomData;
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::{Reads, read_at, type_id_of, write_at};
+use crate::error::HeapError;
+use crate::heap::Heap;
+use crate::ptr::{Offset, Persist, Ptr};
+use crate::tx::Tx;
+
+const CAPACITY_LEAST: u64 = 8;
+/// Bytes copied at once when an array grows.
+const COPY_BYTES: usize = 16 << 10;
+
+/// An array in persistent memory that grows at its end.
+///
+/// ```
+/// use perdura_heap::collections::PVec;
+/// use perdura_heap::{Config, Durability, Heap, HeapError, Memory};
+///
+/// let heap = Heap::open(Memory::anonymous(4 << 20, Durability::Ordered)?, Config::default())?;
+/// let primes = heap.transaction(|tx| {
+///     let primes = PVec::<u64>::named(tx, "primes")?;
+///     for prime in [2, 3, 5] {
+///         primes.push(tx, prime)?;
+///     }
+///     Ok::<_, HeapError>(primes)
+/// })?;
+/// assert_eq!(primes.get(&heap, 1)?, Some(3));
+/// assert_eq!(PVec::<u64>::find(&heap, "primes")?.map(|found| found.len(&heap)).transpose()?, Some(3));
+/// # Ok::<(), HeapError>(())
+/// ```
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(transparent)]
+pub struct PVec<T: 'static> {
+    head: u64,
+    of: PhantomData<fn() -> T>,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Head {
+    at: u64,
+    len: u64,
+    capacity: u64,
+}
+
+impl Persist for Head {
+    const NAME: &'static str = "pvec head";
+}
+
+impl<T> Clone for PVec<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for PVec<T> {}
+
+impl<T: Persist> Persist for PVec<T> {
+    const NAME: &'static str = "pvec";
+
+    fn type_id() -> u64 {
+        type_id_of(Self::NAME, &[T::type_id()])
+    }
+}
+
+impl<T: Persist> PVec<T> {
+    /// An empty one. Whoever makes it must link it in the same transaction, or it is a leak.
+    ///
+    /// # Errors
+    /// No memory.
+    pub fn new(tx: &mut Tx<'_>) -> Result<Self, HeapError> {
+        let head = tx.put(Head { at: 0, len: 0, capacity: 0 })?;
+        let head = head.offset().map_or(0, Offset::get);
+        Ok(Self { head, of: PhantomData })
+    }
+
+    /// The one that a root names; made and named if there is none.
+    ///
+    /// # Errors
+    /// The root is of another type, or no memory.
+    pub fn named(tx: &mut Tx<'_>, name: &str) -> Result<Self, HeapError> {
+        if let Some(found) = tx.root::<Self>(name)? {
+            return Ok(Self::at(found));
+        }
+        let made = Self::new(tx)?;
+        tx.set_root(name, Ptr::<Self>::new(Offset::new(made.head).ok_or(HeapError::Null)?))?;
+        Ok(made)
+    }
+
+    /// The one that a root names.
+    ///
+    /// # Errors
+    /// The root is of another type.
+    pub fn find(heap: &Heap, name: &str) -> Result<Option<Self>, HeapError> {
+        Ok(heap.root::<Self>(name)?.map(Self::at))
+    }
+
+    fn at(root: Ptr<Self>) -> Self {
+        Self { head: root.offset().map_or(0, Offset::get), of: PhantomData }
+    }
+
+    /// Elements.
+    ///
+    /// # Errors
+    /// This is none, or was freed.
+    pub fn len(&self, from: &impl Reads) -> Result<u64, HeapError> {
+        Ok(self.head(from)?.len)
+    }
+
+    /// Whether there are no elements.
+    ///
+    /// # Errors
+    /// As [`PVec::len`].
+    pub fn is_empty(&self, from: &impl Reads) -> Result<bool, HeapError> {
+        Ok(self.len(from)? == 0)
+    }
+
+    /// The `index`th; `None`: there are not as many.
+    ///
+    /// # Errors
+    /// As [`PVec::len`].
+    pub fn get(&self, from: &impl Reads, index: u64) -> Result<Option<T>, HeapError> {
+        let head = self.head(from)?;
+        if index >= head.len {
+            return Ok(None);
+        }
+        read_at(from, place::<T>(&head, index)).map(Some)
+    }
+
+    /// Changes the `index`th; false: there are not as many.
+    ///
+    /// # Errors
+    /// As [`PVec::len`], or no room for the log.
+    pub fn set(&self, tx: &mut Tx<'_>, index: u64, value: T) -> Result<bool, HeapError> {
+        let head = self.head(tx)?;
+        if index < head.len {
+            write_at(tx, place::<T>(&head, index), &value)?;
+        }
+        Ok(index < head.len)
+    }
+
+    /// Appends an element.
+    ///
+    /// # Errors
+    /// No memory, or no room for the log.
+    pub fn push(&self, tx: &mut Tx<'_>, value: T) -> Result<(), HeapError> {
+        let mut head = self.head(tx)?;
+        if head.len == head.capacity {
+            self.grow(tx, &mut head)?;
+        }
+        write_at(tx, place::<T>(&head, head.len), &value)?;
+        head.len += 1;
+        write_at(tx, self.head + 8, &head.len)
+    }
+
+    /// Takes the last element out.
+    ///
+    /// # Errors
+    /// As [`PVec::set`].
+    pub fn pop(&self, tx: &mut Tx<'_>) -> Result<Option<T>, HeapError> {
+        let head = self.head(tx)?;
+        let Some(last) = head.len.checked_sub(1) else { return Ok(None) };
+        let value = read_at(tx, place::<T>(&head, last))?;
+        write_at(tx, self.head + 8, &last)?;
+        Ok(Some(value))
+    }
+
+    /// All elements, the first first.
+    ///
+    /// # Errors
+    /// As [`PVec::len`].
+    pub fn iter<'f, R: Reads>(&self, from: &'f R) -> Result<VecIter<'f, T, R>, HeapError> {
+        Ok(VecIter { from, head: self.head(from)?, next: 0, of: PhantomData })
+    }
+
+    /// Frees it; what its elements refer to is the caller's.
+    ///
+    /// # Errors
+    /// As [`PVec::len`].
+    pub fn free(self, tx: &mut Tx<'_>) -> Result<(), HeapError> {
+        let head = self.head(tx)?;
+        if let Some(at) = Offset::new(head.at) {
+            tx.free(at)?;
+        }
+        tx.free(Offset::new(self.head).ok_or(HeapError::Null)?)
+    }
+
+    fn head(&self, from: &impl Reads) -> Result<Head, HeapError> {
+        read_at(from, self.head)
+    }
+
+    /// Moves to an array twice as long. It is new, so nothing of it is logged.
+    fn grow(&self, tx: &mut Tx<'_>, head: &mut Head) -> Result<(), HeapError> {
+        let capacity = (head.capacity * 2).max(CAPACITY_LEAST);
+        let bytes = capacity.saturating_mul(size_of::<T>().max(1) as u64);
+        let at = tx.alloc(bytes)?;
+        let (mut done, len) = (0, head.len * size_of::<T>() as u64);
+        let mut buffer = vec![0; COPY_BYTES];
+        while done < len {
+            let piece = &mut buffer[..(len - done).min(COPY_BYTES as u64) as usize];
+            tx.read_bytes(Offset::of(head.at + done), piece)?;
+            tx.write_bytes(Offset::of(at.get() + done), piece)?;
+            done += piece.len() as u64;
+        }
+        if let Some(old) = Offset::new(head.at) {
+            tx.free(old)?;
+        }
+        (head.at, head.capacity) = (at.get(), capacity);
+        write_at(tx, self.head, head)
+    }
+}
+
+fn place<T>(head: &Head, index: u64) -> u64 {
+    head.at + index * size_of::<T>() as u64
+}
+
+/// Elements of a [`PVec`].
+pub struct VecIter<'f, T: 'static, R> {
+    from: &'f R,
+    head: Head,
+    next: u64,
+    of: PhantomData<fn() -> T>,
+}
+
+impl<T: Persist, R: Reads> Iterator for VecIter<'_, T, R> {
+    type Item = Result<T, HeapError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.next >= self.head.len {
+            return None;
+        }
+        self.next += 1;
+        Some(read_at(self.from, place::<T>(&self.head, self.next - 1)))
+    }
+}

@@ -1,0 +1,386 @@
+//! What can be wrong with a heap on media, and what is done about it.
+//!
+//! A heap is opened with [`Findings::strict`]: the first damage ends it, as an error. A check collects instead, and a
+//! repair is such an opening that is kept: whatever is left out then is left out for good, so what would lose objects
+//! ([`Damage::is_repairable`]) must be ruled out before.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use crate::error::HeapError;
+use crate::layout::Record;
+
+/// Findings that are kept one by one.
+pub const FINDINGS_MAX: usize = 1000;
+
+/// Something wrong with a heap.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Damage {
+    /// It cannot be opened at all.
+    #[error("{0}")]
+    Unopenable(HeapError),
+    /// A word of the superblock does not agree with itself.
+    #[error("superblock: the {what} at {offset:#x} holds the impossible value {value:#x}")]
+    Superblock {
+        /// `generation`, `clock`.
+        what: &'static str,
+        /// Where.
+        offset: u64,
+        /// What was found.
+        value: u64,
+    },
+    /// A span's word in the span table cannot be.
+    #[error(
+        "span table: the word of span {span}, at {offset:#x}, holds the impossible value {value:#x}"
+    )]
+    SpanWord {
+        /// Which span.
+        span: u64,
+        /// Where its word is.
+        offset: u64,
+        /// What was found.
+        value: u64,
+    },
+    /// Objects lie where the span table, which is damaged, names no memory for them.
+    #[error(
+        "span table: {objects} objects lie in spans that the damaged table does not describe, the first at {first:#x}"
+    )]
+    SpanLost {
+        /// How many.
+        objects: u64,
+        /// The first one's offset.
+        first: u64,
+    },
+    /// A snapshot's chunk does not agree with its sum, or an entry of it cannot be.
+    #[error("snapshot: the chunk at {chunk:#x} is damaged at {offset:#x}, which holds {value:#x}")]
+    Snapshot {
+        /// The chunk.
+        chunk: u64,
+        /// Where.
+        offset: u64,
+        /// What was found.
+        value: u64,
+    },
+    /// A snapshot is not whole.
+    #[error(
+        "snapshot: of generation {generation}, {found} chunks were found that do not make a whole one"
+    )]
+    SnapshotMissing {
+        /// The generation.
+        generation: u64,
+        /// Chunks found.
+        found: u64,
+    },
+    /// A chunk's header cannot be.
+    #[error(
+        "log: the header of the chunk at {chunk:#x} holds the impossible value {value:#x} at {offset:#x}"
+    )]
+    LogHeader {
+        /// The chunk.
+        chunk: u64,
+        /// Where.
+        offset: u64,
+        /// What was found.
+        value: u64,
+    },
+    /// A log ends in the middle: what lies behind cannot be read.
+    #[error(
+        "log: the chunk at {chunk:#x} cannot be read from {offset:#x} on, which holds {value:#x}; {words} words follow"
+    )]
+    LogCut {
+        /// The chunk.
+        chunk: u64,
+        /// From where.
+        offset: u64,
+        /// What was found.
+        value: u64,
+        /// Words that are not zero behind it.
+        words: u64,
+    },
+    /// A record is about a place where no object can be.
+    #[error("log or snapshot: an object is said to be at {offset:#x}, where none can begin")]
+    Stray {
+        /// Where.
+        offset: u64,
+    },
+    /// An object was allocated twice, or freed twice.
+    #[error("log: records and snapshot make {sum} objects at {offset:#x}")]
+    Sum {
+        /// Where.
+        offset: u64,
+        /// Snapshot, and allocations less frees since.
+        sum: i64,
+    },
+    /// A transaction changes what it cannot.
+    #[error(
+        "log: transaction {seq} changes {len_bytes} bytes at {offset:#x}, where no object, compartment or root is"
+    )]
+    Outside {
+        /// The transaction's sequence.
+        seq: u64,
+        /// Where.
+        offset: u64,
+        /// How many bytes.
+        len_bytes: u64,
+    },
+    /// An entry of the roots cannot be.
+    #[error("root entry {index}, at {offset:#x}: {what} does not agree with its sum, {value:#x}")]
+    RootTorn {
+        /// Which entry.
+        index: u64,
+        /// Where.
+        offset: u64,
+        /// `name or type`, `object`.
+        what: &'static str,
+        /// What was found.
+        value: u64,
+    },
+    /// A root names nothing.
+    #[error("root {name:?} names {object:#x}, where no object begins")]
+    RootNothing {
+        /// Its name.
+        name: String,
+        /// What it names.
+        object: u64,
+    },
+    /// Two roots of one name.
+    #[error("root {name:?} is there twice: entry {index} as well")]
+    RootTwice {
+        /// The name.
+        name: String,
+        /// The second entry.
+        index: u64,
+    },
+    /// What the open heap takes for allocated is not what its logs say.
+    #[error("object at {offset:#x}: the heap takes it for {}, its log for the opposite", if *is_used { "allocated" } else { "free" })]
+    Differs {
+        /// The object.
+        offset: u64,
+        /// What the open heap takes it for.
+        is_used: bool,
+    },
+}
+
+impl Damage {
+    /// Whether a repair can mend it without losing objects.
+    pub fn is_repairable(&self) -> bool {
+        !matches!(
+            self,
+            Self::Unopenable(_)
+                | Self::SpanLost { .. }
+                | Self::Snapshot { .. }
+                | Self::SnapshotMissing { .. }
+                | Self::Differs { .. }
+        )
+    }
+
+    /// What a repair does about it, and what may be lost.
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            Self::Unopenable(_) => "cannot be repaired: take a copy of it from before the damage",
+            Self::Superblock { .. } => "is made anew from the newest whole snapshot",
+            Self::SpanWord { .. } => "the span, in which no object lies, is freed",
+            Self::SpanLost { .. } | Self::Snapshot { .. } | Self::SnapshotMissing { .. } => {
+                "cannot be repaired: objects would be lost; take a copy of it from before the damage"
+            }
+            Self::LogHeader { .. } => {
+                "the chunk's other marks are used; changes of the last transactions may be lost"
+            }
+            Self::LogCut { .. } => {
+                "the log is cut there: allocations, frees and transactions behind it may be lost"
+            }
+            Self::Stray { .. } => {
+                "the record is dropped; another object may be free or leaked for it"
+            }
+            Self::Sum { .. } => "the object is kept if it was allocated at all",
+            Self::Outside { .. } => "the change is dropped",
+            Self::RootTorn { .. } | Self::RootNothing { .. } | Self::RootTwice { .. } => {
+                "the root is removed; what only it reached is a leak then"
+            }
+            Self::Differs { .. } => {
+                "cannot be repaired while the heap is open: close it and check it then"
+            }
+        }
+    }
+
+    /// As what opening a heap says of it.
+    fn into_error(self) -> HeapError {
+        let corrupt = |what, offset, value| HeapError::Corrupt { what, offset, value };
+        match self {
+            Self::Unopenable(error) => error,
+            Self::Superblock { offset, value, .. } => corrupt("superblock", offset, value),
+            Self::SpanWord { offset, value, .. } => corrupt("span table", offset, value),
+            Self::SpanLost { objects, first } => corrupt("span table", first, objects),
+            Self::Snapshot { offset, value, .. } => corrupt("snapshot", offset, value),
+            Self::SnapshotMissing { generation, found } => {
+                corrupt("snapshot", crate::layout::AT_GENERATION, generation << 32 | found)
+            }
+            Self::LogHeader { offset, value, .. } | Self::LogCut { offset, value, .. } => {
+                corrupt("log", offset, value)
+            }
+            Self::Stray { offset } => corrupt("log", offset, 0),
+            Self::Sum { offset, sum } => corrupt("log", offset, sum as u64),
+            Self::Outside { offset, seq, .. } => corrupt("log", offset, seq),
+            Self::RootTorn { offset, value, .. } => corrupt("root", offset, value),
+            Self::RootNothing { object, .. } => corrupt("root", object, object),
+            Self::RootTwice { index, .. } => corrupt("root", index, index),
+            Self::Differs { offset, is_used } => corrupt("object", offset, u64::from(is_used)),
+        }
+    }
+}
+
+/// Something a check says that is no damage by itself: a loss of power leaves it, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Remark {
+    /// A word in the middle of a run: left over from what was there before, or damage. The run counts.
+    #[error(
+        "span table: span {span} belongs to the run at span {run}, and its own word holds {value:#x}"
+    )]
+    Inside {
+        /// The span.
+        span: u64,
+        /// First span of the run.
+        run: u64,
+        /// What its word holds.
+        value: u64,
+    },
+    /// The last group of a log is not whole.
+    #[error(
+        "log: the chunk at {chunk:#x} ends, at {offset:#x}, in a transaction that is not whole: it was being written, and does not count, or it was damaged"
+    )]
+    Torn {
+        /// The chunk.
+        chunk: u64,
+        /// Where.
+        offset: u64,
+    },
+    /// A transaction whose pieces are not all there.
+    #[error(
+        "log: transaction {seq} of logger {logger} has not all of its pieces: it does not count"
+    )]
+    Unfinished {
+        /// The logger.
+        logger: u16,
+        /// Its sequence.
+        seq: u64,
+    },
+    /// Words behind the end of a log.
+    #[error(
+        "log: {words} words lie behind the end of the chunk at {chunk:#x}, at {offset:#x}: frees that were not durable, or records behind a damaged one"
+    )]
+    Behind {
+        /// The chunk.
+        chunk: u64,
+        /// Its end.
+        offset: u64,
+        /// How many.
+        words: u64,
+    },
+}
+
+/// What a recovery meets: its errors, or a list.
+pub(crate) struct Findings {
+    is_strict: bool,
+    found: Mutex<Found>,
+}
+
+#[derive(Default)]
+pub(crate) struct Found {
+    pub damage: Vec<Damage>,
+    /// Beyond [`FINDINGS_MAX`].
+    pub damage_more: u64,
+    pub remarks: Vec<Remark>,
+    /// For each object with records: how many, and allocations less frees.
+    sums: HashMap<u64, (u32, i64)>,
+}
+
+impl Findings {
+    /// The first damage is an error.
+    pub fn strict() -> Self {
+        Self { is_strict: true, found: Mutex::default() }
+    }
+
+    /// Goes on as well as it can.
+    pub fn collected() -> Self {
+        Self { is_strict: false, found: Mutex::default() }
+    }
+
+    /// Whether the first damage is an error.
+    pub fn is_strict(&self) -> bool {
+        self.is_strict
+    }
+
+    /// Notes damage, or returns it as an error.
+    pub fn meet(&self, damage: Damage) -> Result<(), HeapError> {
+        if self.is_strict {
+            return Err(damage.into_error());
+        }
+        let mut found = self.lock();
+        if found.damage.len() < FINDINGS_MAX {
+            found.damage.push(damage);
+        } else {
+            found.damage_more += 1;
+        }
+        Ok(())
+    }
+
+    /// Notes what may be damage.
+    pub fn remark(&self, remark: Remark) {
+        if !self.is_strict {
+            let mut found = self.lock();
+            if found.remarks.len() < FINDINGS_MAX {
+                found.remarks.push(remark);
+            }
+        }
+    }
+
+    /// Notes a record that is applied.
+    #[inline]
+    pub fn count(&self, record: Record) {
+        if self.is_strict {
+            return;
+        }
+        let (unit, change) = match record {
+            Record::Alloc { unit, .. } => (unit, 1),
+            Record::Free { unit, .. } => (unit, -1),
+            Record::Group { .. } => return,
+        };
+        let mut found = self.lock();
+        let (records, sum) = found.sums.entry(unit).or_default();
+        *records += 1;
+        *sum += change;
+    }
+
+    /// Objects that are there twice or less than not at all, given what the shadow says of each: unit and sum.
+    pub fn wrong_sums(&self, bit: impl Fn(u64) -> bool) -> Vec<(u64, i64)> {
+        let found = self.lock();
+        let mut wrong: Vec<(u64, i64)> = found
+            .sums
+            .iter()
+            .filter_map(|(unit, (records, sum))| {
+                let base = i64::from(bit(*unit)) ^ i64::from(records & 1);
+                (!(0..=1).contains(&(base + sum))).then_some((*unit, base + sum))
+            })
+            .collect();
+        wrong.sort_unstable();
+        wrong
+    }
+
+    pub fn is_clean(&self) -> bool {
+        self.lock().damage.is_empty()
+    }
+
+    pub fn has(&self, is_it: impl Fn(&Damage) -> bool) -> bool {
+        self.lock().damage.iter().any(is_it)
+    }
+
+    pub fn into_found(self) -> Found {
+        self.found.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Found> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,205 @@
+//! Putting in place what transactions had logged: redo forward by sequence, undo backward.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::Ordering::*;
+
+use super::Folded;
+use super::fold::{InChunk, flip, for_records};
+use super::group::{Entry, is_inside, read_piece};
+use super::recover::{Group, Place, Recovered, stray};
+use super::spans::Spans;
+use crate::config::Planted;
+use crate::core::Core;
+use crate::damage::{Damage, Findings, Remark};
+use crate::engine::classes::SPAN_BYTES;
+use crate::error::HeapError;
+use crate::layout::*;
+
+/// Applies the groups that committed, and undoes the one of each log that had begun to change memory and had not.
+pub(super) fn replay(
+    core: &Core,
+    spans: &Spans,
+    folded: &Folded,
+    groups: &BTreeMap<(u16, u64), Group>,
+    findings: &Findings,
+    found: &mut Recovered,
+) -> Result<(), HeapError> {
+    let mut pending: Vec<&Group> = Vec::new();
+    let newest: HashMap<&u16, u64> =
+        groups.iter().map(|((logger, _), g)| (logger, g.seq)).collect();
+    for ((logger, _), group) in groups {
+        let is_undo = group.pieces.iter().any(|(piece, _)| piece.is_undo());
+        if group.is_committed() {
+            let objects_whole =
+                || group.pieces.iter().all(|(piece, _)| piece.has_objects(&core.memory));
+            if !is_undo && group.is_pending() && !objects_whole() {
+                // Cut off in the object log: as if its last piece were missing.
+                findings.remark(Remark::Unfinished { logger: *logger, seq: group.seq });
+                continue;
+            }
+            for entry in group.pieces.iter().flat_map(|(piece, _)| &piece.entries) {
+                if let Entry::Record(record) = entry {
+                    if !flip(folded, *record) {
+                        findings.meet(stray(*record))?;
+                    }
+                    findings.count(*record);
+                    found.records += 1;
+                }
+            }
+            if !is_undo && group.is_pending() {
+                pending.push(group);
+            } else if !is_undo {
+                write_back(core, group);
+            }
+        } else if is_undo && group.is_pending() && newest.get(logger) == Some(&group.seq) {
+            // With a later group in its log it had ended; and what is retired is left over from a chunk that was being
+            // cleared.
+            undo(core, spans, group, findings)?;
+            found.undone += 1;
+        } else if !is_undo && group.is_pending() {
+            findings.remark(Remark::Unfinished { logger: *logger, seq: group.seq });
+        }
+    }
+    pending.sort_unstable_by_key(|group| group.seq);
+    let born = births(core, spans, &pending);
+    for group in &pending {
+        redo(core, spans, folded, group, &born, findings)?;
+        found.redone += 1;
+    }
+    core.memory.fence();
+    Ok(())
+}
+
+/// Writes the homes of a group back whose changes a dead process left in the caches: its log is about to be forgotten.
+fn write_back(core: &Core, group: &Group) {
+    let in_caches = group.pieces.iter().filter(|(_, place)| *place == Place::InCaches);
+    for entry in in_caches.flat_map(|(piece, _)| &piece.entries) {
+        let (offset, len) = match entry {
+            Entry::Short { offset, len, .. } => (*offset, u64::from(*len)),
+            Entry::Object { offset, len, .. } => (*offset, u64::from(*len)),
+            Entry::Record(_) => continue,
+        };
+        if is_inside(&core.memory, offset, len) {
+            core.memory.flush(offset, len);
+        }
+    }
+}
+
+/// For the objects that `pending` groups write to: the latest stamp with which each was allocated since the snapshot.
+fn births(core: &Core, spans: &Spans, pending: &[&Group]) -> HashMap<u64, u64> {
+    let mut born: HashMap<u64, u64> = pending
+        .iter()
+        .flat_map(|group| &group.pieces)
+        .flat_map(|(piece, _)| &piece.entries)
+        .filter_map(|entry| match entry {
+            Entry::Short { offset, .. } | Entry::Object { offset, .. } => spans.unit_of(*offset),
+            Entry::Record(_) => None,
+        })
+        .map(|unit| (unit, 0))
+        .collect();
+    if born.is_empty() {
+        return born;
+    }
+    // A damaged clock: all stamps are later than the first group that is left.
+    let first = pending.iter().map(|group| group.seq).min().unwrap_or(0);
+    let base = spans.clock.unwrap_or(first);
+    let mut note = |record: Record| {
+        if let Record::Alloc { unit, stamp } = record
+            && let Some(latest) = born.get_mut(&unit)
+        {
+            *latest = (*latest).max(whole_stamp(base, stamp));
+        }
+    };
+    for log in &spans.logs {
+        for_records(&core.memory, log.chunk, |what| match what {
+            InChunk::Record(record) => note(record),
+            InChunk::Piece { words, .. } => {
+                for entry in read_piece(words).iter().flat_map(|piece| &piece.entries) {
+                    if let Entry::Record(record) = entry {
+                        note(*record);
+                    }
+                }
+            }
+        });
+    }
+    born
+}
+
+/// A stamp's upper bits are those that bring it nearest to the clock of the generation's start.
+fn whole_stamp(base: u64, stamp: u32) -> u64 {
+    let ahead = u64::from(stamp).wrapping_sub(base) & STAMP_MASK;
+    let half = 1 << (STAMP_BITS - 1);
+    if ahead < half { base + ahead } else { (base + ahead).saturating_sub(1 << STAMP_BITS) }
+}
+
+fn redo(
+    core: &Core,
+    spans: &Spans,
+    folded: &Folded,
+    group: &Group,
+    born: &HashMap<u64, u64>,
+    findings: &Findings,
+) -> Result<(), HeapError> {
+    let first_object = core.layout.first_span() * SPAN_BYTES;
+    for (piece, _) in &group.pieces {
+        for entry in &piece.entries {
+            let Some((offset, bytes)) = change_of(core, entry) else { continue };
+            let len_bytes = bytes.len() as u64;
+            if offset < first_object && !spans.may_change(offset, len_bytes) {
+                findings.meet(Damage::Outside { seq: group.seq, offset, len_bytes })?;
+                continue;
+            }
+            // Roots and other tables always count; objects only if they are the same ones still.
+            let is_same = offset < first_object
+                || core.config.planted == Planted::ReplayIntoReused
+                || matches!(spans.run_at(offset), Some((_, SpanWord::Compartment { .. })))
+                || spans.unit_of(offset).is_some_and(|unit| {
+                    let is_allocated =
+                        folded.shadow[(unit / 64) as usize].load(Relaxed) & 1 << (unit % 64) != 0;
+                    is_allocated && born.get(&unit).is_none_or(|stamp| *stamp <= group.seq)
+                });
+            // The object may be gone, and with it its run.
+            if is_same && spans.may_change(offset, len_bytes) {
+                core.memory.write(offset, &bytes);
+                core.memory.flush(offset, bytes.len() as u64);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn undo(core: &Core, spans: &Spans, group: &Group, findings: &Findings) -> Result<(), HeapError> {
+    for (piece, _) in group.pieces.iter().rev() {
+        if !piece.has_objects(&core.memory) {
+            // Nothing was changed before this piece was durable.
+            continue;
+        }
+        for entry in piece.entries.iter().rev() {
+            let Some((offset, bytes)) = change_of(core, entry) else { continue };
+            let len_bytes = bytes.len() as u64;
+            if !spans.may_change(offset, len_bytes) {
+                findings.meet(Damage::Outside { seq: group.seq, offset, len_bytes })?;
+                continue;
+            }
+            core.memory.write(offset, &bytes);
+            core.memory.flush(offset, bytes.len() as u64);
+        }
+    }
+    core.memory.fence();
+    Ok(())
+}
+
+/// What an entry changes: where, and to what.
+fn change_of(core: &Core, entry: &Entry) -> Option<(u64, Vec<u8>)> {
+    match entry {
+        Entry::Short { offset, len, value } => {
+            Some((*offset, value.to_le_bytes()[..usize::from(*len)].to_vec()))
+        }
+        Entry::Object { offset, len, from } => {
+            let mut bytes = vec![0; *len as usize];
+            core.memory.read(*from, &mut bytes);
+            Some((*offset, bytes))
+        }
+        Entry::Record(_) => None,
+    }
+}

@@ -1,0 +1,194 @@
+//! What the span table says of a heap that is opened.
+
+use super::snapshot;
+use crate::core::Core;
+use crate::damage::{Damage, Findings, Remark};
+use crate::engine::classes::{CLASSES, SPAN_BYTES, UNIT_BYTES, class_info};
+use crate::error::HeapError;
+use crate::layout::*;
+
+/// A chunk of a word log.
+pub(super) struct LogChunk {
+    pub chunk: u64,
+    pub logger: u16,
+    /// Ascending by age within a logger.
+    pub order: (u64, u64),
+}
+
+/// The spans by what they serve.
+pub(super) struct Spans {
+    /// Generation of snapshot and logs.
+    pub generation: u64,
+    /// The tx clock at its start; `None`: damaged.
+    pub clock: Option<u64>,
+    pub runs: Vec<(u64, SpanWord)>,
+    pub logs: Vec<LogChunk>,
+    pub snapshot: Vec<u64>,
+    /// Chunks that nothing refers to any more, and those of object logs.
+    pub stale: Vec<u64>,
+    /// Spans whose words cannot be, and words inside runs.
+    pub broken: Vec<u64>,
+}
+
+impl Spans {
+    pub fn read(core: &Core, findings: &Findings) -> Result<Self, HeapError> {
+        let generation = generation(core, findings)?;
+        let current = (generation & GENERATION_MASK) as u32;
+        let next = ((generation + 1) & GENERATION_MASK) as u32;
+        let mut found = Self {
+            generation,
+            clock: clock(core, findings)?,
+            runs: Vec::new(),
+            logs: Vec::new(),
+            snapshot: Vec::new(),
+            stale: Vec::new(),
+            broken: Vec::new(),
+        };
+        let mut span = core.layout.first_span();
+        while span < core.layout.spans {
+            let offset = core.layout.table_word(span);
+            let value = core.memory.load(offset);
+            let word = SpanWord::decode(value).filter(|word| fits(core, span, *word));
+            let Some(word) = word else {
+                findings.meet(Damage::SpanWord { span, offset, value })?;
+                found.broken.push(span);
+                span += 1;
+                continue;
+            };
+            let chunk = span * SPAN_BYTES;
+            match word {
+                SpanWord::Free => {}
+                SpanWord::Slots { .. } | SpanWord::Large { .. } | SpanWord::Compartment { .. } => {
+                    found.runs.push((span, word));
+                }
+                SpanWord::Log { logger, generation } if [current, next].contains(&generation) => {
+                    let order = header(core, findings, chunk, AT_ORDER)?.unwrap_or(0);
+                    let is_next = u64::from(generation == next);
+                    found.logs.push(LogChunk { chunk, logger, order: (is_next, order) });
+                }
+                SpanWord::Snapshot { generation } if generation == current => {
+                    found.snapshot.push(chunk);
+                }
+                SpanWord::Log { .. } | SpanWord::Objects { .. } | SpanWord::Snapshot { .. } => {
+                    found.stale.push(chunk);
+                }
+            }
+            let len = run_spans(word);
+            found.look_inside(core, findings, span, len);
+            span += len;
+        }
+        found.logs.sort_unstable_by_key(|log| (log.logger, log.order));
+        Ok(found)
+    }
+
+    /// Words of the later spans of a run may be left over from what was there before; a check names them.
+    fn look_inside(&mut self, core: &Core, findings: &Findings, run: u64, len: u64) {
+        for span in run + 1..run + len {
+            let value = core.memory.load(core.layout.table_word(span));
+            // Strictly it is none of recovery's business.
+            if value != 0 && !findings.is_strict() {
+                self.broken.push(span);
+                findings.remark(Remark::Inside { span, run, value });
+            }
+        }
+    }
+
+    /// The run that holds `offset`: its first span and word.
+    pub fn run_at(&self, offset: u64) -> Option<(u64, SpanWord)> {
+        let span = offset / SPAN_BYTES;
+        let after = self.runs.partition_point(|(start, _)| *start <= span);
+        let (start, word) = *self.runs.get(after.checked_sub(1)?)?;
+        (span < start + run_spans(word)).then_some((start, word))
+    }
+
+    /// The unit at which the object begins that would hold `offset`; `None`: no object can.
+    pub fn unit_of(&self, offset: u64) -> Option<u64> {
+        let (start, word) = self.run_at(offset)?;
+        let inside = offset - start * SPAN_BYTES;
+        let first = match word {
+            SpanWord::Slots { class } => {
+                let info = class_info(usize::from(class));
+                u64::from(info.slot_holding(inside)?) * u64::from(info.bytes)
+            }
+            SpanWord::Large { .. } => 0,
+            _ => return None,
+        };
+        Some((start * SPAN_BYTES + first) / UNIT_BYTES)
+    }
+
+    /// Whether a transaction may change a range: roots, objects, compartments, each within itself.
+    pub fn may_change(&self, offset: u64, len: u64) -> bool {
+        let Some(end) = offset.checked_add(len) else { return false };
+        if offset < AT_TABLE {
+            return offset >= AT_ROOTS && end <= AT_TABLE;
+        }
+        self.run_at(offset)
+            .is_some_and(|(start, word)| end <= (start + run_spans(word)) * SPAN_BYTES)
+    }
+}
+
+/// Spans of a run.
+pub(crate) fn run_spans(word: SpanWord) -> u64 {
+    match word {
+        SpanWord::Slots { class } => u64::from(class_info(usize::from(class)).spans),
+        SpanWord::Large { spans } | SpanWord::Compartment { spans } => u64::from(spans),
+        _ => 1,
+    }
+}
+
+fn fits(core: &Core, span: u64, word: SpanWord) -> bool {
+    if let SpanWord::Slots { class } = word
+        && usize::from(class) >= CLASSES
+    {
+        return false;
+    }
+    span + run_spans(word) <= core.layout.spans
+}
+
+/// A word of a log chunk's header; `None`: damaged.
+pub(super) fn header(
+    core: &Core,
+    findings: &Findings,
+    chunk: u64,
+    at: u64,
+) -> Result<Option<u64>, HeapError> {
+    let (offset, value) = (chunk + at, core.memory.load(chunk + at));
+    let is_position = at != AT_ORDER;
+    let sound = unsealed(value).filter(|at| {
+        !is_position || (CHUNK_HEAD..=CHUNK_BYTES).contains(at) && at.is_multiple_of(8)
+    });
+    if sound.is_none() {
+        findings.meet(Damage::LogHeader { chunk, offset, value })?;
+    }
+    Ok(sound)
+}
+
+fn clock(core: &Core, findings: &Findings) -> Result<Option<u64>, HeapError> {
+    let value = core.memory.load(AT_CLOCK);
+    let clock = unsealed(value).filter(|clock| *clock < CLOCK_MAX);
+    if clock.is_none() {
+        findings.meet(Damage::Superblock { what: "clock", offset: AT_CLOCK, value })?;
+    }
+    Ok(clock)
+}
+
+/// The generation that counts; if its word is damaged, that of the newest whole snapshot.
+fn generation(core: &Core, findings: &Findings) -> Result<u64, HeapError> {
+    let value = core.memory.load(AT_GENERATION);
+    if let Some(generation) = unsealed(value).filter(|generation| *generation < CLOCK_MAX) {
+        return Ok(generation);
+    }
+    findings.meet(Damage::Superblock { what: "generation", offset: AT_GENERATION, value })?;
+    let mut places: std::collections::BTreeMap<u32, Vec<(u64, u64)>> = Default::default();
+    for span in core.layout.first_span()..core.layout.spans {
+        let word = SpanWord::decode(core.memory.load(core.layout.table_word(span)));
+        if let Some(SpanWord::Snapshot { generation }) = word
+            && let Ok((index, count, _)) = snapshot::read(&core.memory, span * SPAN_BYTES)
+        {
+            places.entry(generation).or_default().push((index, count));
+        }
+    }
+    // A snapshot is written before its spans say so: the newest whole one has all of the older ones.
+    let whole = places.into_iter().filter(|(_, places)| snapshot::is_whole(places.clone()));
+    Ok(whole.map(|(generation, _)| u64::from(generation)).max().unwrap_or(0))
+}
