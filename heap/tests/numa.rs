@@ -17,12 +17,12 @@ fn on_node(node: u32) -> Result<Heap, HeapError> {
 /// The policy of the mapping that holds an address.
 fn policy_of(address: usize) -> Option<String> {
     let maps = std::fs::read_to_string("/proc/self/numa_maps").ok()?;
-    let starts = maps.lines().filter_map(|line| {
+    let mut starts = maps.lines().filter_map(|line| {
         let mut words = line.split(' ');
         let start = usize::from_str_radix(words.next()?, 16).ok()?;
         Some((start, words.next()?.to_owned()))
     });
-    starts.filter(|(start, _)| *start <= address).last().map(|(_, policy)| policy)
+    starts.rfind(|(start, _)| *start <= address).map(|(_, policy)| policy)
 }
 
 #[test]
