@@ -224,7 +224,10 @@ impl Memory {
         let len_bytes = file.metadata().map_err(|source| failed("open", 0, source))?.len();
         let mapping = Mapping::copy(&file, len_bytes)
             .map_err(|errno| failed("map", len_bytes, errno.into()))?;
-        Ok(Self::of(Source::Mapped { mapping, _file: Some(file) }, Durability::Flushed))
+        Ok(Self::of(
+            Source::Mapped { mapping, file: Some(file), is_sparse: false },
+            Durability::Flushed,
+        ))
     }
 
     /// Private memory with these bytes: to look at an image of a heap.
