@@ -76,7 +76,7 @@ impl Settings {
     /// The heap's settings, in a boot of that number.
     pub fn config(self, recorder: &Arc<Recorder>, boot: u64) -> Config {
         let mut config = Config::default();
-        config.logging = Some(self.logging);
+        config.logging = self.logging;
         config.records = self.records;
         // One thread, so that the order of stores is always the same.
         config.threads = 1;
