@@ -1,5 +1,7 @@
 //! The heap bears every loss that its stores allow; a flush or fence left out is found.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
+
 use perdura_sim::order::{Bug, Outcome, Place, Plan, PlanError, Plant, names, run};
 
 const STATES_MAX: usize = 8;

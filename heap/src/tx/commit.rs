@@ -163,7 +163,7 @@ impl<'p> Pieces<'p> {
 
     pub fn push(&mut self, entry: Entry) -> Result<(), NoMemory> {
         if self.state.words.len() + entry.words() > PIECE_WORDS_MAX {
-            self.append(0)?;
+            self.append_before_more()?;
         }
         self.has_records |= matches!(entry, Entry::Record(_));
         entry.push(&mut self.state.words);
@@ -191,7 +191,7 @@ impl<'p> Pieces<'p> {
         for part in bytes.chunks(OBJECT_ENTRY_MAX as usize) {
             // The entry's piece is decided first: its sum covers the bytes.
             if self.state.words.len() + 3 > PIECE_WORDS_MAX {
-                self.append(0)?;
+                self.append_before_more()?;
             }
             let len = part.len() as u64;
             let from = self.logger.place_object(self.core, self.state, len)?;
@@ -208,6 +208,13 @@ impl<'p> Pieces<'p> {
     pub fn finish(mut self, flags: u8) -> Result<u16, NoMemory> {
         self.append(flags)?;
         Ok(self.index)
+    }
+
+    /// Appends a piece that others follow: it is whole before they come, so that a log is torn at its end only.
+    fn append_before_more(&mut self) -> Result<(), NoMemory> {
+        self.append(0)?;
+        self.core.memory.fence();
+        Ok(())
     }
 
     fn append(&mut self, flags: u8) -> Result<(), NoMemory> {

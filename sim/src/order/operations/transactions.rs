@@ -22,7 +22,6 @@ pub(crate) fn all() -> Vec<Operation> {
         of(Records::Objects, redo("commit-redo-objects", commit)),
         of(Records::Objects, undo("commit-undo-objects", commit)),
         redo("commit-large-redo", commit_large),
-        undo("commit-large-undo", commit_large),
         redo("abort-redo", abort),
         undo("abort-undo", abort),
         redo("nested-redo", nested),

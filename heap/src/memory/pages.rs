@@ -1,0 +1,154 @@
+//! Where a range of memory gets its pages from, and who has them: buckets, kinds, nodes, forks.
+//!
+//! Invariant: these are ranges that nobody uses at the time; what capacity memory held in them is gone afterwards.
+
+use std::path::Path;
+
+use perdura_region::{BLOCK_BYTES, Region};
+use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, ftruncate, open};
+use rustix::io::Errno;
+
+use super::{Memory, MemoryError, Source};
+use crate::engine::Kind;
+use crate::sys::{Advice, Backed, HUGE_PAGE_BYTES, check_node, rebind};
+
+impl Memory {
+    /// Gives a range that now serves `kind` its pages, one behind the other where the kernel can: contiguity is what a
+    /// bucket is for (pMem, "Contiguity-Bucket-based Page Allocator"). What capacity memory held is gone.
+    pub(crate) fn enter_bucket(
+        &self,
+        kind: Kind,
+        offset: u64,
+        len: u64,
+        contiguous: bool,
+        numa_node: Option<u32>,
+    ) -> Result<(), Errno> {
+        let (mapping, file, is_sparse) = match &self.source {
+            Source::Mapped { mapping, file, is_sparse } => (mapping, file, is_sparse),
+            Source::Region(region) => {
+                set_kind(region, kind, offset, len)?;
+                return match (kind, numa_node) {
+                    (Kind::Capacity, Some(node)) => bind(region, offset, len, node),
+                    _ => Ok(()),
+                };
+            }
+        };
+        const HUGE: u64 = HUGE_PAGE_BYTES as u64;
+        let whole = offset.is_multiple_of(HUGE) && len.is_multiple_of(HUGE);
+        if contiguous && !whole && numa_node.is_none() && self.gather(offset, len).is_ok() {
+            // Taking the pages of a piece would tear its huge page, in which others may live.
+            // SAFETY: inside the mapping (`at` checks), and nobody uses it.
+            unsafe { std::ptr::write_bytes(self.at(offset, len), 0, len as usize) };
+            return Ok(());
+        }
+        self.empty(offset, len);
+        if let Some(node) = numa_node {
+            // Before it has pages. A bucket may have served the other kind before.
+            match kind {
+                Kind::Capacity => mapping.bind(offset, len as usize, node)?,
+                Kind::Persistent => mapping.unbind(offset, len as usize)?,
+            }
+        }
+        if let (true, Some(file)) = (is_sparse, file) {
+            // No store may meet a full file system: that would be the program's end.
+            fallocate(file, FallocateFlags::KEEP_SIZE, offset, len)?;
+        }
+        if contiguous && !(whole && self.gather(offset, len).is_ok()) {
+            // SAFETY: this changes no byte. Where it is refused, pages come one by one as ever.
+            let _ = unsafe { mapping.advise(offset, len as usize, Advice::Populate) };
+        }
+        Ok(())
+    }
+
+    /// Puts the huge pages in which a range lies in place, contents as they are; quick where they are.
+    pub(crate) fn gather(&self, offset: u64, len: u64) -> Result<(), Errno> {
+        const HUGE: u64 = HUGE_PAGE_BYTES as u64;
+        let Source::Mapped { mapping, .. } = &self.source else { return Ok(()) };
+        let (start, end) = (offset / HUGE * HUGE, (offset + len).next_multiple_of(HUGE));
+        if end > self.len_bytes {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: this changes no byte.
+        unsafe { mapping.advise(start, (end - start) as usize, Advice::Collapse) }
+    }
+
+    /// Whether a node can be bound to: said when a heap is opened, not at some later allocation.
+    pub(crate) fn check_node(node: u32) -> Result<(), MemoryError> {
+        let refused = |source| MemoryError::Node { node, source };
+        check_node(node).map_err(|errno| refused(errno.into()))
+    }
+
+    /// Whether this memory is all zeros because nobody had it before.
+    pub(crate) fn is_fresh(&self) -> bool {
+        matches!(&self.source, Source::Mapped { is_sparse: true, .. })
+            || matches!(&self.source, Source::Mapped { mapping, .. } if mapping.backed() == Backed::Nothing)
+    }
+
+    /// In a forked child: puts a file of its own in the place of the one shared with its parent, with the same bytes in
+    /// `ranges`. Nothing is to do where memory is private.
+    pub(crate) fn part_from_parent(
+        &self,
+        dir: &Path,
+        ranges: impl Iterator<Item = std::ops::Range<u64>>,
+    ) -> Result<(), Errno> {
+        let Source::Mapped { mapping, file: Some(file), .. } = &self.source else { return Ok(()) };
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let own = open(dir, flags, Mode::RUSR | Mode::WUSR)?;
+        ftruncate(&own, self.len_bytes)?;
+        for range in ranges {
+            mapping.copy_to(&own, range)?;
+        }
+        mapping.replace(&own)?;
+        // Under the same number, so that whoever has the file goes on with this one.
+        rebind(&own, file)
+    }
+
+    /// Takes the pages of a range that serves nobody any more. What capacity memory held there is gone.
+    pub(crate) fn leave_bucket(&self, offset: u64, len: u64) {
+        match &self.source {
+            Source::Mapped { .. } => self.empty(offset, len),
+            Source::Region(region) => {
+                if let Err(errno) = set_kind(region, Kind::Persistent, offset, len) {
+                    // It stays capacity memory, which costs nothing, and is asked again when it is used.
+                    tracing::warn!(offset, len, %errno, "a free bucket did not become persistent");
+                }
+            }
+        }
+    }
+
+    /// Makes a range that nobody uses read as zeros, by giving its pages back where that is possible.
+    pub(crate) fn empty(&self, offset: u64, len: u64) {
+        if let Some(tap) = &self.tap {
+            tap.empty(offset, len);
+        }
+        if let Source::Mapped { mapping, .. } = &self.source {
+            // SAFETY: nobody relies on bytes that serve nobody.
+            if unsafe { mapping.advise(offset, len as usize, Advice::Empty) }.is_ok() {
+                return;
+            }
+            // A file system that cannot punch holes.
+        }
+        // SAFETY: inside the memory (`at` checks), and nobody uses it.
+        unsafe { std::ptr::write_bytes(self.at(offset, len), 0, len as usize) };
+    }
+}
+
+fn bind(region: &Region, offset: u64, len: u64, node: u32) -> Result<(), Errno> {
+    let blocks = offset / BLOCK_BYTES..(offset + len) / BLOCK_BYTES;
+    region.bind_capacity(blocks, node).map_err(|error| {
+        tracing::error!(%error, "the region did not bind capacity memory");
+        Errno::IO
+    })
+}
+
+/// A heap's spans are a region's blocks.
+fn set_kind(region: &Region, kind: Kind, offset: u64, len: u64) -> Result<(), Errno> {
+    let kind = match kind {
+        Kind::Persistent => perdura_region::Kind::Persistent,
+        Kind::Capacity => perdura_region::Kind::Capacity,
+    };
+    region.set_kind(offset / BLOCK_BYTES..(offset + len) / BLOCK_BYTES, kind).map_err(|error| {
+        tracing::error!(%error, "the region did not change the kind of memory");
+        Errno::IO
+    })
+}
