@@ -57,16 +57,17 @@ fn run() -> Result<ExitCode> {
         )
         .with_writer(std::io::stderr)
         .init();
-    let warning = sys::warning_descriptor().context("signals")?;
+    // Before any thread is there; and of these two only: the others end as programs do when they are told to.
+    let warning = || sys::warning_descriptor().context("signals");
     match cli.command {
-        Command::Serve(args) => serve::run(&args, warning),
+        Command::Serve(args) => serve::run(&args, warning()?),
         Command::Drill(args) => drill::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Check(args) => Ok(check::run(&args)),
         Command::Flush(args) => flush::run(&args),
         Command::Run(args) => run::run(&args),
-        Command::Holder(args) => holder::run(args, warning).map(|()| ExitCode::SUCCESS),
+        Command::Holder(args) => holder::run(args, warning()?).map(|()| ExitCode::SUCCESS),
     }
 }
 
