@@ -241,7 +241,7 @@ pub struct OrderArgs {
     #[arg(long, value_name = "STATE")]
     pub only: Option<String>,
     /// Plant bugs that must be caught: `each` flush and fence forgotten and stores swapped, one after the other;
-    /// `none`; or one, as drop-flush:N, drop-fence:N, swap-stores:N, swap-bytes:N [default: each, or none with --only].
+    /// or one, as drop-flush:N, drop-fence:N, swap-stores:N, swap-bytes:N [default: none].
     #[arg(long, value_name = "BUG")]
     pub plant: Option<String>,
 }

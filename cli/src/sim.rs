@@ -45,9 +45,8 @@ fn check_order(args: &OrderArgs) -> Result<ExitCode> {
         Some(name) => Some(name.parse().context("--only")?),
     };
     let plant = match args.plant.as_deref() {
-        None if only.is_some() => order::Plant::None,
-        None | Some("each") => order::Plant::Each,
-        Some("none") => order::Plant::None,
+        None | Some("none") => order::Plant::None,
+        Some("each") => order::Plant::Each,
         Some(_) if args.operation == "all" => bail!("--plant with one bug needs --operation"),
         Some(name) => order::Plant::One(name.parse().context("--plant: each, none or a bug")?),
     };

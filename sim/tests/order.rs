@@ -22,7 +22,7 @@ fn every_operation_bears_every_loss() {
     assert_eq!(outcome.failures().count(), 0, "{outcome}");
     assert_eq!(outcome.operations.len(), names().len());
     for operation in &outcome.operations {
-        assert!(operation.tally.reopened > 5 && operation.flushes > 0, "{outcome}");
+        assert!(operation.tally.reopened > 5 && operation.fences > 0, "{outcome}");
     }
 }
 

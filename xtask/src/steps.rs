@@ -17,7 +17,7 @@ pub fn test() -> Result<()> {
     let sim =
         |words: &[&str]| cargo(&[&["run", "--release", "--quiet", "--", "sim"], words].concat());
     sim(&["cut", "--seed", "1", "--cuts", "300"])?;
-    sim(&["order", "--seed", "1", "--states-max", "24", "--plant", "none"])
+    sim(&["order", "--seed", "1", "--states-max", "8"])
 }
 
 /// The engines beside the store.

@@ -290,6 +290,9 @@ impl Subject for Toy {
 
     fn reopen(&self, contents: &Contents, _end: End) -> Result<Reopened, String> {
         let recorder = Recorder::default();
+        // A killed process may have left what is read here in the caches only: durable before it is acted on.
+        [64, 128, 256, 320].iter().for_each(|line| recorder.flush(*line));
+        recorder.fence();
         let mut words = [Self::word(contents, 64), Self::word(contents, 128)];
         if Self::word(contents, 320) == 1 {
             words = [Self::word(contents, 256); 2];
