@@ -185,6 +185,8 @@ impl Logger {
                 state.closed_objects.push(state.objects);
             }
             state.objects = span * SPAN_BYTES;
+            // Its span word.
+            state.written.prepared_lines += 1;
             core.logs.note_chunk();
             at = CHUNK_HEAD;
         }
