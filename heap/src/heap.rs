@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
-use crate::config::{Bookkeeping, Config};
+use crate::config::{Bookkeeping, Config, LOG_BYTES_LEAST, LOG_BYTES_MOST};
 use crate::conventional::Conventional;
 use crate::core::{Core, Local, Spans};
 use crate::damage::Findings;
@@ -85,6 +85,7 @@ impl Heap {
     ) -> Result<Self, HeapError> {
         let len_bytes = memory.len_bytes() / SPAN_BYTES * SPAN_BYTES;
         check_size("a heap", len_bytes, HEAP_BYTES_MIN, HEAP_BYTES_MAX)?;
+        check_size("log_bytes_max", config.log_bytes_max, LOG_BYTES_LEAST, LOG_BYTES_MOST)?;
         if let Some(node) = config.numa_node {
             Memory::check_node(node)?;
         }
@@ -271,13 +272,12 @@ impl Heap {
         Ok(local.logger.get_or_init(|| logger))
     }
 
-    /// After something was logged.
+    /// After something was logged, and is durable.
     #[inline]
-    pub(crate) fn fold_if_due(&self) -> Result<(), HeapError> {
+    pub(crate) fn fold_if_due(&self) {
         if self.core.logs.is_due() {
-            fold_if_due(&self.core).map_err(|error| refusal(error, Kind::Persistent))?;
+            fold_if_due(&self.core);
         }
-        Ok(())
     }
 }
 

@@ -188,7 +188,7 @@ pub(crate) enum Record {
     Alloc { unit: u64, stamp: u32 },
     /// An object ceases to.
     Free { unit: u64, stamp: u32 },
-    /// The head of a group of `words` words, this one included, or, with none, the rest of the line is empty.
+    /// The head of a piece of a group, of `words` words with this one.
     Group { words: u16, piece: u16, flags: u8 },
 }
 

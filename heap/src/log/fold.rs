@@ -27,14 +27,15 @@ pub(crate) fn fold(core: &Core) -> Result<Fold, NoMemory> {
     fold_held(core, &mut folded)
 }
 
-/// Folds if enough was written since the last time, unless another thread does.
-pub(crate) fn fold_if_due(core: &Core) -> Result<(), NoMemory> {
-    if !core.logs.is_due() {
-        return Ok(());
-    }
-    match core.logs.fold.try_lock() {
-        Ok(mut folded) if core.logs.is_due() => fold_held(core, &mut folded).map(drop),
-        _ => Ok(()),
+/// Folds if enough was written since the last time, unless another thread does, or it cannot be done now. What was
+/// logged holds either way, so that is no failure of what was done: it is due still, and who finds no room for a log
+/// or an object says so.
+pub(crate) fn fold_if_due(core: &Core) {
+    if let Ok(mut folded) = core.logs.fold.try_lock()
+        && core.logs.is_due()
+        && let Err(error) = fold_held(core, &mut folded)
+    {
+        tracing::debug!(?error, "no room to fold the logs yet");
     }
 }
 
@@ -71,7 +72,8 @@ struct Cut {
 
 /// Turns all loggers to the next generation at one instant. The room is taken first: from there on nothing can fail.
 fn cut(core: &Core, folded: &Folded) -> Result<Option<Cut>, NoMemory> {
-    let loggers = core.logs.all();
+    // Held to the end: a logger made meanwhile would begin in the old generation, which nobody would fold.
+    let loggers = core.logs.all_held();
     let mut held: Vec<_> = loggers.iter().map(|logger| logger.visit()).collect();
     if held.iter().any(|state| state.is_undoing) {
         return Ok(None);

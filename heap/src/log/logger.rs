@@ -3,9 +3,9 @@
 //! Invariants: a chunk of words is zero behind what was appended. Records follow each other; a group begins with a line
 //! and fills whole ones. Where a reader meets a zero word it goes on at the next line, and where a line begins with one
 //! the log ends: of a group cut off anywhere no part is taken for anything else. Records are fenced before a group
-//! behind them is written. `retired` and `applied` say which groups recovery need not put
-//! in place again: those whose home lines are durable, and those that were copied home (which counts as long as the
-//! caches live: within one boot, or where memory is kept).
+//! behind them, or the next chunk, is written. `retired` and `applied` say which groups recovery need not put in place
+//! again: those whose home lines are durable, and those that were copied home (which counts as long as the caches
+//! live: within one boot, or where memory is kept).
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -114,6 +114,11 @@ impl Logger {
     pub fn next_chunk(&self, core: &Core, state: &mut LoggerState) -> Result<(), NoMemory> {
         let memory = &core.memory;
         if state.chunk != 0 {
+            if state.flushed < state.at {
+                // Before anything in the next chunk can be durable.
+                state.write_back(core);
+                memory.fence();
+            }
             state.retire(core);
             if !state.has_records && state.group_at.is_none() {
                 state.begin_again(core);
@@ -143,7 +148,7 @@ impl Logger {
         Ok(())
     }
 
-    /// Begins a group of about `words` words whose objects have `object_bytes` in all.
+    /// Begins a group of about `words` words whose objects take `object_bytes` of lines in all.
     pub fn begin_group(
         &self,
         core: &Core,
@@ -156,8 +161,7 @@ impl Logger {
         if state.chunk == 0 || state.at + len > CHUNK_BYTES {
             self.next_chunk(core, state)?;
         }
-        // A line for each object may be left empty.
-        if state.objects != 0 && state.objects_at + object_bytes * 2 > CHUNK_BYTES {
+        if state.objects != 0 && state.objects_at + object_bytes > CHUNK_BYTES {
             state.retire(core);
         }
         if state.homes.is_empty() && state.objects != 0 {
@@ -194,8 +198,8 @@ impl Logger {
         Ok(state.objects + at)
     }
 
-    /// Appends a piece of a group: head and entries in `state.words`, whose first [`super::group::HEAD_WORDS`] are free. It fills whole
-    /// lines and is durable after a fence.
+    /// Appends a piece of a group: head and entries in `state.words`, whose first [`super::group::HEAD_WORDS`] are free.
+    /// It fills whole lines and is durable after a fence.
     pub fn append_piece(
         &self,
         core: &Core,

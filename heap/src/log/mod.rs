@@ -73,6 +73,17 @@ struct List {
     idle: Vec<Arc<Logger>>,
 }
 
+/// All loggers; none is made while this lives.
+pub(crate) struct AllHeld<'l>(MutexGuard<'l, List>);
+
+impl std::ops::Deref for AllHeld<'_> {
+    type Target = [Arc<Logger>];
+
+    fn deref(&self) -> &[Arc<Logger>] {
+        &self.0.all
+    }
+}
+
 /// What was allocated when the generation began.
 pub(crate) struct Folded {
     /// [`SHADOW_WORDS`] a span.
@@ -147,6 +158,11 @@ impl Logs {
     /// All there are, ascending.
     pub fn all(&self) -> Vec<Arc<Logger>> {
         self.list().all.clone()
+    }
+
+    /// All there are, and no new one while it is held.
+    pub fn all_held(&self) -> AllHeld<'_> {
+        AllHeld(self.list())
     }
 
     /// How many there are.

@@ -58,9 +58,7 @@ pub(crate) fn write(core: &Core, folded: &Folded, mut room: Vec<u64>) -> (Vec<u6
         head[(AT_SNAP_SUM / 8) as usize] = xxh3_64(body.as_bytes());
         head[(AT_SNAP_CHUNKS / 8) as usize] = bodies.len() as u64;
         let whole = [head.as_bytes(), body.as_bytes()].concat();
-        if !memory.write(*chunk, &whole) {
-            memory.flush(*chunk, whole.len() as u64);
-        }
+        memory.fill(*chunk, &whole);
         bytes += whole.len() as u64;
     }
     memory.fence();

@@ -24,12 +24,6 @@ impl Tx<'_> {
         log: LogAs,
     ) -> Result<(), HeapError> {
         let core = &*self.heap.core;
-        let most_bytes = core.config.log_bytes_max / 2;
-        let log_bytes =
-            (self.writes.bytes.len() + bytes.len()) as u64 * 2 + self.writes.list.len() as u64 * 64;
-        if log_bytes > most_bytes {
-            return Err(HeapError::LogFull { bytes: log_bytes, most_bytes });
-        }
         let mut old = vec![0; bytes.len()];
         core.memory.read(offset, &mut old);
         let logger = self.heap.logger(self.local)?;
@@ -84,6 +78,8 @@ impl Tx<'_> {
                 (core.logs.clock.fetch_add(1, AcqRel), 0)
             }
         };
+        // Whatever fails from here on, the transaction is undone, and its end is logged.
+        self.undoing = Some((seq, index));
         let mut pieces = Pieces::new(seq, index, GROUP_UNDO, &mut state, core, logger);
         for record in self.records(seq) {
             pieces.push(Entry::Record(record))?;
