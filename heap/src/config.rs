@@ -62,7 +62,8 @@ pub struct Config {
     pub contiguous: bool,
     /// NUMA node of capacity memory (CXL or NVM as a memory node); `None`: the system's choice.
     pub numa_node: Option<u32>,
-    /// Bytes that the logs may have between two folds.
+    /// Bytes that the logs may have between two folds, 1 MiB to 4 GiB; a transaction may have half of it. While an undo
+    /// transaction is open nothing is folded, and the logs of other threads grow on.
     pub log_bytes_max: u64,
     /// Threads of a recovery; 0: as many as there are processors.
     pub threads: usize,
@@ -73,6 +74,10 @@ pub struct Config {
     /// A planted bug, for tests that must catch it.
     pub planted: Planted,
 }
+
+/// Bounds of [`Config::log_bytes_max`].
+pub(crate) const LOG_BYTES_LEAST: u64 = 1 << 20;
+pub(crate) const LOG_BYTES_MOST: u64 = 4 << 30;
 
 /// Bugs that can be planted: each must be caught by a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

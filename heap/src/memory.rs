@@ -17,10 +17,12 @@ use perdura_region::Region;
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, ftruncate, open};
 use rustix::io::Errno;
 
-use crate::sys::{Backed, FlushKind, LINE_BYTES, Mapping, fence, flush_line, stream};
+use crate::sys::{
+    Backed, FlushKind, LINE_BYTES, Mapping, copy_in, copy_out, fence, flush_line, stream,
+};
 
-/// From here on a copy goes past the caches where stores must be flushed anyway.
-const STREAM_BYTES: usize = 4096;
+/// From here on what nobody reads yet goes past the caches where stores must be flushed anyway.
+pub(crate) const STREAM_BYTES: usize = 4096;
 
 /// How a store becomes durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -364,32 +366,45 @@ impl Memory {
         self.word(offset).store(value, Release);
     }
 
-    /// Copies bytes in; large ones past the caches where they must be flushed anyway, and written back here: only
-    /// a fence is left to do if this returns true.
-    pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> bool {
+    /// Copies bytes in.
+    #[inline]
+    pub(crate) fn write(&self, offset: u64, bytes: &[u8]) {
         let to = self.at(offset, bytes.len() as u64);
-        let is_streamed = self.flush.is_some()
-            && bytes.len() >= STREAM_BYTES
-            && offset.is_multiple_of(LINE_BYTES)
-            && bytes.len().is_multiple_of(LINE_BYTES as usize);
-        // SAFETY: inside the mapping, aligned, and of a length that `stream` accepts (all just checked). That nobody
-        // else uses these bytes now is what transactions and allocation promise their users.
-        if is_streamed && unsafe { stream(to, bytes) } {
-            if let Some(tap) = &self.tap {
-                tap.stream(offset, bytes);
-            }
-            return true;
-        }
         if let Some(tap) = &self.tap {
             tap.store(offset, bytes);
         }
-        // SAFETY: as above.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
-        false
+        // SAFETY: inside the mapping (checked), of which nobody borrows bytes; others reach them as this does, or, where
+        // a user changes memory by plain stores, have promised not to.
+        unsafe { copy_in(to, bytes) };
     }
 
-    /// Fills whole lines of a log, which nobody reads soon: past the caches where they must be durable, which costs a
-    /// sixth of writing them back. The last line is filled up with zeros. Durable after [`Memory::fence`].
+    /// Copies bytes, whole aligned lines of them, past the caches where they must be flushed anyway: a sixth of what
+    /// writing them back costs. Durable after [`Memory::fence`], and seen by other threads only then. False: nothing
+    /// was done.
+    pub(crate) fn stream(&self, offset: u64, bytes: &[u8]) -> bool {
+        let to = self.at(offset, bytes.len() as u64);
+        let is_streamed = self.flush.is_some()
+            && offset.is_multiple_of(LINE_BYTES)
+            && bytes.len().is_multiple_of(LINE_BYTES as usize)
+            // SAFETY: inside the mapping, aligned, and of a length that it accepts (all just checked). Nobody else uses
+            // these bytes: they are of a log, or of an object that nobody reaches yet.
+            && unsafe { stream(to, bytes) };
+        if let (true, Some(tap)) = (is_streamed, &self.tap) {
+            tap.stream(offset, bytes);
+        }
+        is_streamed
+    }
+
+    /// Copies bytes to where nobody reads yet; durable after [`Memory::fence`].
+    pub(crate) fn fill(&self, offset: u64, bytes: &[u8]) {
+        if bytes.len() < STREAM_BYTES || !self.stream(offset, bytes) {
+            self.write(offset, bytes);
+            self.flush(offset, bytes.len() as u64);
+        }
+    }
+
+    /// Fills whole lines of a log, which nobody reads soon, as [`Memory::stream`] does. The last line is filled up with
+    /// zeros. Durable after [`Memory::fence`].
     pub(crate) fn write_lines(&self, offset: u64, bytes: &[u8]) {
         const LINE: usize = LINE_BYTES as usize;
         assert!(offset.is_multiple_of(LINE_BYTES), "lines at {offset}");
@@ -403,13 +418,7 @@ impl Memory {
     }
 
     fn write_whole_lines(&self, offset: u64, bytes: &[u8]) {
-        let to = self.at(offset, bytes.len() as u64);
-        // SAFETY: inside the mapping, lines are aligned and whole, and only this thread writes its log.
-        if self.flush.is_some() && unsafe { stream(to, bytes) } {
-            if let Some(tap) = &self.tap {
-                tap.stream(offset, bytes);
-            }
-        } else {
+        if !self.stream(offset, bytes) {
             self.write(offset, bytes);
             self.flush(offset, bytes.len() as u64);
         }
@@ -419,9 +428,8 @@ impl Memory {
     #[inline]
     pub(crate) fn read(&self, offset: u64, out: &mut [u8]) {
         let from = self.at(offset, out.len() as u64);
-        // SAFETY: inside the mapping (checked). A thread that changes the bytes meanwhile is a mistake of the heap's
-        // user, who is told so; the copy is volatile in effect, for nothing is inferred from the bytes.
-        unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) };
+        // SAFETY: inside the mapping (checked); else as for writing.
+        unsafe { copy_out(from, out) };
     }
 
     /// Writes the lines of a range back; durable after [`Memory::fence`].
@@ -470,9 +478,7 @@ impl Memory {
         let mut at = offset;
         while at < offset + len {
             let piece = (offset + len - at).min(ZEROS.len() as u64);
-            if !self.write(at, &ZEROS[..piece as usize]) {
-                self.flush(at, piece);
-            }
+            self.fill(at, &ZEROS[..piece as usize]);
             at += piece;
         }
         self.fence();

@@ -1,7 +1,7 @@
 //! Persistent objects outside transactions.
 
 use crate::config::Config;
-use crate::core::Core;
+use crate::core::{Core, Local};
 use crate::engine::classes::{SPAN_BYTES, UNIT_BYTES};
 use crate::engine::{Found, Kind, NoMemory};
 use crate::error::HeapError;
@@ -35,22 +35,14 @@ impl Heap {
         self.with_local(Kind::Persistent, |local| {
             let logger = self.logger(local)?;
             let core = &*self.core;
-            let offset = core
-                .engine
-                .alloc(&local.cache, Kind::Persistent, bytes, align)
-                .or_else(|error| {
-                    // The log may hold spans that a fold gives back.
-                    self.compact().map_err(|_| error)?;
-                    core.engine.alloc(&local.cache, Kind::Persistent, bytes, align)
-                })
-                .map_err(|error| refusal(error, Kind::Persistent))?;
+            let offset = self.take_persistent(local, bytes, align)?;
             if let Err(error) = core.record_alloc(logger, offset) {
                 self.undo_alloc(local, offset);
                 return Err(refusal(error, Kind::Persistent));
             }
             Ok(Offset::of(offset))
         })
-        .and_then(|offset| self.fold_if_due().map(|()| offset))
+        .inspect(|_| self.fold_if_due())
     }
 
     /// Frees a persistent object. That it is free is durable with this thread's next durable operation, at the latest
@@ -73,7 +65,8 @@ impl Heap {
                 Err(error) => Err(not_freed(error, offset, Kind::Persistent)),
             }
         })?;
-        self.fold_if_due()
+        self.fold_if_due();
+        Ok(())
     }
 
     /// Gives an object another size, in place if it fits its slot; else its bytes are copied to a new one, durably,
@@ -94,13 +87,15 @@ impl Heap {
         while at < len {
             let piece = &mut buffer[..(len - at).min(4096) as usize];
             self.core.memory.read(object.get() + at, piece);
-            if !self.core.memory.write(moved.get() + at, piece) {
-                self.core.memory.flush(moved.get() + at, piece.len() as u64);
-            }
+            self.core.memory.fill(moved.get() + at, piece);
             at += piece.len() as u64;
         }
         self.core.memory.fence();
-        self.persist_free(object)?;
+        if let Err(error) = self.persist_free(object) {
+            // Another thread was quicker, or the log has no room: one of the two objects must go.
+            let _ = self.persist_free(moved);
+            return Err(error);
+        }
         Ok(moved)
     }
 
@@ -120,8 +115,27 @@ impl Heap {
         self.core.engine.find(offset.get()).is_ok_and(|found| found.kind() == Kind::Persistent)
     }
 
+    /// Takes memory that no record says is allocated yet.
+    #[inline]
+    pub(crate) fn take_persistent(
+        &self,
+        local: &Local,
+        bytes: u64,
+        align: u64,
+    ) -> Result<u64, HeapError> {
+        let engine = &self.core.engine;
+        engine
+            .alloc(&local.cache, Kind::Persistent, bytes, align)
+            .or_else(|error| {
+                // The log may hold spans that a fold gives back.
+                self.compact().map_err(|_| error)?;
+                engine.alloc(&local.cache, Kind::Persistent, bytes, align)
+            })
+            .map_err(|error| refusal(error, Kind::Persistent))
+    }
+
     /// Takes back an allocation that was not recorded.
-    fn undo_alloc(&self, local: &crate::core::Local, offset: u64) {
+    fn undo_alloc(&self, local: &Local, offset: u64) {
         if let Ok(found) = self.core.engine.unuse(Kind::Persistent, offset) {
             self.core.engine.give(&local.cache, offset, found, || {});
         }
@@ -150,7 +164,7 @@ pub(crate) fn check_request(core: &Core, bytes: u64, align: u64) -> Result<(), H
 }
 
 /// Used by callers that have what [`crate::engine::Engine::unuse`] returned.
-pub(crate) fn give_back(core: &Core, local: &crate::core::Local, offset: u64, found: Found) {
+pub(crate) fn give_back(core: &Core, local: &Local, offset: u64, found: Found) {
     core.engine.give(&local.cache, offset, found, || {
         if let Some(logger) = local.logger.get() {
             logger.drain(core);

@@ -59,6 +59,15 @@ pub trait Persist: FromBytes + IntoBytes + Immutable + KnownLayout + Copy + 'sta
     }
 }
 
+/// The number of a type made of others.
+pub(crate) fn type_id_of(name: &str, parts: &[u64]) -> u64 {
+    let mut id = xxhash_rust::xxh3::xxh3_64(name.as_bytes());
+    for part in parts {
+        id = xxhash_rust::xxh3::xxh3_64_with_seed(&part.to_le_bytes(), id);
+    }
+    id | 1
+}
+
 macro_rules! persist {
     ($($of:ty => $name:literal),* $(,)?) => {
         $(impl Persist for $of { const NAME: &'static str = $name; })*
@@ -140,4 +149,8 @@ impl<T> fmt::Debug for Ptr<T> {
 
 impl<T: Persist> Persist for Ptr<T> {
     const NAME: &'static str = "ptr";
+
+    fn type_id() -> u64 {
+        type_id_of(Self::NAME, &[T::type_id()])
+    }
 }

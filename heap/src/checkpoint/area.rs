@@ -187,9 +187,7 @@ impl AreaState {
             None => unreachable!("two slots a page are enough for two checkpoints"),
         };
         let at = self.slot_at(slot);
-        if !heap.core.memory.write(at, bytes) {
-            heap.core.memory.flush(at, PAGE_BYTES);
-        }
+        heap.core.memory.fill(at, bytes);
         self.next[page as usize] = entry_of(slot, sum_of(bytes));
     }
 

@@ -8,10 +8,10 @@ use std::marker::PhantomData;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::{Reads, read_at, type_id_of, write_at};
+use super::{Reads, read_at, write_at};
 use crate::error::HeapError;
 use crate::heap::Heap;
-use crate::ptr::{Offset, Persist, Ptr};
+use crate::ptr::{Offset, Persist, Ptr, type_id_of};
 use crate::tx::Tx;
 
 const BUCKETS_LEAST: u64 = 16;

@@ -51,12 +51,3 @@ fn read_at<T: Persist>(from: &impl Reads, offset: u64) -> Result<T, HeapError> {
 fn write_at<T: Persist>(tx: &mut Tx<'_>, offset: u64, value: &T) -> Result<(), HeapError> {
     tx.write_bytes(Offset::new(offset).ok_or(HeapError::Null)?, value.as_bytes())
 }
-
-/// The number of a type made of others.
-fn type_id_of(name: &str, parts: &[u64]) -> u64 {
-    let mut id = xxhash_rust::xxh3::xxh3_64(name.as_bytes());
-    for part in parts {
-        id = xxhash_rust::xxh3::xxh3_64_with_seed(&part.to_le_bytes(), id);
-    }
-    id | 1
-}

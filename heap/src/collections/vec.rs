@@ -4,10 +4,10 @@ use std::marker::PhantomData;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::{Reads, read_at, type_id_of, write_at};
+use super::{Reads, read_at, write_at};
 use crate::error::HeapError;
 use crate::heap::Heap;
-use crate::ptr::{Offset, Persist, Ptr};
+use crate::ptr::{Offset, Persist, Ptr, type_id_of};
 use crate::tx::Tx;
 
 const CAPACITY_LEAST: u64 = 8;

@@ -1,5 +1,6 @@
 //! The unsafe seam of the heap: mappings, instructions that write cache lines back, tables without malloc.
 
+mod copy;
 mod flush;
 mod mapping;
 mod numa;
@@ -9,6 +10,7 @@ mod table;
 pub mod threads;
 mod written;
 
+pub use copy::{copy_in, copy_out};
 pub use flush::LINE_BYTES;
 pub use flush::{FlushKind, fence, flush_line, prefetch_for_write, stream};
 pub use mapping::HUGE_PAGE_BYTES;

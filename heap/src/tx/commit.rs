@@ -32,11 +32,6 @@ impl Tx<'_> {
             return Ok(());
         }
         let core = &*self.heap.core;
-        let log_bytes = self.writes.bytes.len() as u64 * 2 + self.writes.list.len() as u64 * 24;
-        let most_bytes = core.config.log_bytes_max / 2;
-        if log_bytes > most_bytes {
-            return Err(HeapError::LogFull { bytes: log_bytes, most_bytes });
-        }
         self.settle_fresh();
         let logger = self.heap.logger(self.local)?;
         let mut state = logger.own();
@@ -68,7 +63,7 @@ impl Tx<'_> {
             LogAs::Words => (words + (write.len as usize / 8 + 2) * 2, bytes),
             LogAs::Object => (
                 words + write.len.div_ceil(OBJECT_ENTRY_MAX as u32) as usize * 3,
-                bytes + u64::from(write.len),
+                bytes + u64::from(write.len).next_multiple_of(LINE_BYTES),
             ),
         })
     }
@@ -80,7 +75,7 @@ impl Tx<'_> {
             return;
         }
         for (offset, len) in &self.writes.direct {
-            memory.flush(*offset, u64::from(*len));
+            memory.flush(*offset, *len);
         }
         memory.fence();
         self.writes.direct.clear();

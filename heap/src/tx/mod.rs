@@ -17,7 +17,8 @@ use crate::config::{Logging, Records};
 use crate::core::Local;
 use crate::engine::{Found, Kind};
 use crate::error::HeapError;
-use crate::heap::{Heap, not_freed, refusal};
+use crate::heap::{Heap, not_freed};
+use crate::memory::STREAM_BYTES;
 use crate::object::{check_request, give_back};
 use crate::ptr::{Offset, Persist, Ptr};
 
@@ -31,6 +32,9 @@ pub enum LogAs {
     /// Object records: 24 B and the bytes, in the object log. Good for large contiguous ones.
     Object,
 }
+
+/// Bytes that a change may take in the logs beside twice its own.
+const CHANGE_LOG_BYTES: u64 = 64;
 
 /// Up to this many bytes a change goes to the word log if the application does not say.
 const WORDS_MAX: usize = 16;
@@ -85,7 +89,7 @@ impl Heap {
         });
         ran.map_err(E::from)?;
         if let Some(Ok(_)) = &outcome {
-            self.fold_if_due().map_err(E::from)?;
+            self.fold_if_due();
         }
         match outcome {
             Some(outcome) => outcome,
@@ -162,8 +166,13 @@ impl<'h> Tx<'h> {
         }
         if self.writes.is_fresh(start, self.level) {
             // Nobody reaches it before the commit.
-            if !self.heap.core.memory.write(offset.get(), bytes) {
-                self.writes.note_direct(offset.get(), bytes.len() as u32);
+            let memory = &self.heap.core.memory;
+            if bytes.len() >= STREAM_BYTES && memory.stream(offset.get(), bytes) {
+                // No line of it is to be written back, but the commit must wait for it.
+                self.writes.note_direct(offset.get(), 0);
+            } else {
+                memory.write(offset.get(), bytes);
+                self.writes.note_direct(offset.get(), bytes.len() as u64);
             }
             return Ok(());
         }
@@ -188,10 +197,8 @@ impl<'h> Tx<'h> {
     /// # Errors
     /// As [`Heap::persist_alloc_aligned`].
     pub fn alloc_aligned(&mut self, bytes: u64, align: u64) -> Result<Offset, HeapError> {
-        let core = &self.heap.core;
-        check_request(core, bytes, align)?;
-        let taken = core.engine.alloc(&self.local.cache, Kind::Persistent, bytes, align);
-        let offset = taken.map_err(|error| refusal(error, Kind::Persistent))?;
+        check_request(&self.heap.core, bytes, align)?;
+        let offset = self.heap.take_persistent(self.local, bytes, align)?;
         self.writes.fresh.push((offset, self.level));
         Ok(Offset::of(offset))
     }
@@ -252,6 +259,7 @@ impl<'h> Tx<'h> {
     }
 
     fn change(&mut self, offset: u64, bytes: &[u8], log: LogAs) -> Result<(), HeapError> {
+        self.check_log(bytes.len() as u64)?;
         match self.logging {
             Logging::Redo => {
                 self.writes.push(offset, bytes, log);
@@ -259,6 +267,18 @@ impl<'h> Tx<'h> {
             }
             Logging::Undo => self.change_in_place(offset, bytes, log),
         }
+    }
+
+    /// Whether the log may have `more_bytes` of changes: the two halves of what it may be are this transaction's and
+    /// what is folded meanwhile.
+    fn check_log(&self, more_bytes: u64) -> Result<(), HeapError> {
+        let changes = self.writes.list.len() as u64 + 1;
+        let bytes = (self.writes.bytes.len() as u64 + more_bytes) * 2 + changes * CHANGE_LOG_BYTES;
+        let most_bytes = self.heap.core.config.log_bytes_max / 2;
+        if bytes > most_bytes {
+            return Err(HeapError::LogFull { bytes, most_bytes });
+        }
+        Ok(())
     }
 
     /// Logs all of the object for a change of a part of it: what object-only logs do.
@@ -278,6 +298,7 @@ impl<'h> Tx<'h> {
             whole[inside..inside + bytes.len()].copy_from_slice(bytes);
             return Ok(());
         }
+        self.check_log(len)?;
         let mut whole = vec![0; len as usize];
         self.read_table(start, &mut whole);
         whole[inside..inside + bytes.len()].copy_from_slice(bytes);

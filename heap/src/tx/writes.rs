@@ -17,12 +17,12 @@ pub(crate) struct Writes {
     /// Objects taken, and the level of nesting at which.
     pub fresh: Vec<(u64, u32)>,
     /// Ranges of fresh objects that were filled, not written back yet.
-    pub direct: Vec<(u64, u32)>,
+    pub direct: Vec<(u64, u64)>,
     pub freed: Vec<(u64, Found)>,
     by_page: HashMap<u64, Vec<u32>>,
 }
 
-/// One change.
+/// One change. What a log may have in all is less than 4 GiB ([`crate::config::LOG_BYTES_MOST`]).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Write {
     pub offset: u64,
@@ -110,7 +110,7 @@ impl Writes {
     }
 
     /// Notes that a fresh object was filled.
-    pub fn note_direct(&mut self, offset: u64, len: u32) {
+    pub fn note_direct(&mut self, offset: u64, len: u64) {
         self.direct.push((offset, len));
     }
 
