@@ -60,6 +60,10 @@ impl Heap {
             prefetch_for_write(core.memory.base().wrapping_add(offset as usize));
             let record = || core.record_free(logger, offset);
             let drain = || logger.drain(core);
+            if core.conventional.is_some() {
+                // No birth in a log says that a write was to an object before the one that will be there.
+                self.retire();
+            }
             match core.engine.free(&local.cache, Kind::Persistent, offset, record, drain) {
                 Ok(freed) => freed.map_err(|error| refusal(error, Kind::Persistent)),
                 Err(error) => Err(not_freed(error, offset, Kind::Persistent)),

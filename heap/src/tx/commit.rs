@@ -15,10 +15,16 @@ use std::sync::atomic::Ordering::AcqRel;
 impl Tx<'_> {
     /// Makes all changes final. On an error nothing was changed.
     pub(super) fn commit(&mut self) -> Result<(), HeapError> {
-        match self.logging {
-            Logging::Redo => self.commit_redo()?,
-            Logging::Undo => self.commit_undo()?,
+        self.note_births(true);
+        let committed = match self.logging {
+            Logging::Redo => self.commit_redo(),
+            Logging::Undo => self.commit_undo(),
+        };
+        if let Err(error) = committed {
+            self.note_births(false);
+            return Err(error);
         }
+        self.note_deaths();
         self.done = true;
         self.give_freed();
         Ok(())
@@ -49,8 +55,6 @@ impl Tx<'_> {
         }
         state.note_applied(core);
         state.written.changed_bytes += self.writes.bytes.len() as u64;
-        drop(state);
-        self.note_conventional();
         Ok(())
     }
 
@@ -81,15 +85,28 @@ impl Tx<'_> {
         self.writes.direct.clear();
     }
 
-    /// With conventional bookkeeping the bits follow the commit: a crash in between leaks or keeps an object.
-    pub(super) fn note_conventional(&self) {
+    /// With conventional bookkeeping births come before the commit, and deaths behind it: a crash in between leaks.
+    fn note_births(&self, begin: bool) {
         let core = &self.heap.core;
         if let Some(conventional) = &core.conventional {
-            let born = self.writes.fresh.iter().map(|(offset, _)| (*offset, true));
-            let gone = self.writes.freed.iter().map(|(offset, _)| (*offset, false));
-            for (offset, begins) in born.chain(gone) {
-                conventional.note(core, offset, begins);
-            }
+            self.writes
+                .fresh
+                .iter()
+                .for_each(|(offset, _)| conventional.note(core, *offset, begin));
+        }
+    }
+
+    fn note_deaths(&self) {
+        let core = &self.heap.core;
+        if let Some(conventional) = &core.conventional
+            && !self.writes.freed.is_empty()
+        {
+            // No birth in a log says that a write was to an object before the one that is there.
+            self.heap.retire();
+            self.writes
+                .freed
+                .iter()
+                .for_each(|(offset, _)| conventional.note(core, *offset, false));
         }
     }
 

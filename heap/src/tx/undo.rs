@@ -91,7 +91,6 @@ impl Tx<'_> {
         drop(state);
         core.memory.fence();
         self.undoing = None;
-        self.note_conventional();
         Ok(())
     }
 

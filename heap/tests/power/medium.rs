@@ -1,0 +1,156 @@
+//! A persistent memory as strict as the architecture allows: it has what was flushed and fenced, and of the rest
+//! whatever lines the caches happened to evict.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Mutex, MutexGuard};
+use std::thread::ThreadId;
+
+use perdura_heap::Tap;
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus as Random;
+
+const LINE: usize = 64;
+
+/// What the heap does to its memory, and what of it would be left.
+pub struct Medium {
+    state: Mutex<State>,
+}
+
+struct State {
+    /// What all processors see.
+    cache: Vec<u8>,
+    /// What is durable.
+    medium: Vec<u8>,
+    /// By line: when it was last flushed, as far as the medium has it.
+    durable_at: Vec<u64>,
+    /// Lines in which the two differ, or may.
+    dirty: BTreeSet<usize>,
+    /// What each thread's next fence makes durable: line, when it was flushed, what it held.
+    flushing: HashMap<ThreadId, Vec<(usize, u64, [u8; LINE])>>,
+    events: u64,
+    /// When the power is to be lost, and which lines are evicted then.
+    loss: Option<(u64, Random)>,
+    image: Option<Vec<u8>>,
+}
+
+impl Medium {
+    pub fn new(len_bytes: u64) -> Self {
+        let (len, lines) = (len_bytes as usize, len_bytes as usize / LINE);
+        Self {
+            state: Mutex::new(State {
+                cache: vec![0; len],
+                medium: vec![0; len],
+                durable_at: vec![0; lines],
+                dirty: BTreeSet::new(),
+                flushing: HashMap::new(),
+                events: 0,
+                loss: None,
+                image: None,
+            }),
+        }
+    }
+
+    /// Loses the power, for whoever asks for the image, that many events from now.
+    pub fn lose_after(&self, events: u64, seed: u64) {
+        let mut state = self.state();
+        state.loss = Some((state.events + events, Random::seed_from_u64(seed)));
+    }
+
+    /// What a loss leaves: the one that was planned if it came, else one now. Says whether it came.
+    pub fn take_image(&self) -> (Vec<u8>, bool) {
+        let mut state = self.state();
+        if let Some(image) = state.image.take() {
+            return (image, true);
+        }
+        let mut random = state.loss.take().map_or_else(|| Random::seed_from_u64(0), |loss| loss.1);
+        (state.lose(&mut random), false)
+    }
+
+    /// What a process leaves that is killed now: all of its stores.
+    pub fn cache(&self) -> Vec<u8> {
+        self.state().cache.clone()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+}
+
+impl State {
+    fn line(&self, line: usize) -> [u8; LINE] {
+        self.cache[line * LINE..][..LINE].try_into().unwrap()
+    }
+
+    fn lose(&self, random: &mut Random) -> Vec<u8> {
+        let mut image = self.medium.clone();
+        let evicts: u32 = random.random_range(0..=4);
+        for line in self.dirty.iter().filter(|_| random.random_range(0..4) < evicts) {
+            image[line * LINE..][..LINE].copy_from_slice(&self.line(*line));
+        }
+        image
+    }
+
+    fn count(&mut self) {
+        self.events += 1;
+        if self.loss.as_ref().is_some_and(|(at, _)| *at <= self.events)
+            && let Some((_, mut random)) = self.loss.take()
+        {
+            self.image = Some(self.lose(&mut random));
+        }
+    }
+
+    fn store(&mut self, offset: u64, bytes: &[u8]) {
+        let at = offset as usize;
+        self.cache[at..at + bytes.len()].copy_from_slice(bytes);
+        self.dirty.extend(at / LINE..(at + bytes.len()).div_ceil(LINE));
+    }
+
+    fn flush(&mut self, line: usize) {
+        let flushed = (line, self.events, self.line(line));
+        self.flushing.entry(std::thread::current().id()).or_default().push(flushed);
+    }
+}
+
+impl Tap for Medium {
+    fn store(&self, offset: u64, bytes: &[u8]) {
+        let mut state = self.state();
+        state.count();
+        state.store(offset, bytes);
+    }
+
+    fn flush(&self, line_offset: u64) {
+        let mut state = self.state();
+        state.count();
+        state.flush(line_offset as usize / LINE);
+    }
+
+    fn stream(&self, offset: u64, bytes: &[u8]) {
+        let mut state = self.state();
+        state.count();
+        state.store(offset, bytes);
+        let at = offset as usize;
+        (at / LINE..(at + bytes.len()).div_ceil(LINE)).for_each(|line| state.flush(line));
+    }
+
+    fn fence(&self) {
+        let mut state = self.state();
+        state.count();
+        let flushed = state.flushing.remove(&std::thread::current().id()).unwrap_or_default();
+        for (line, at, bytes) in flushed {
+            // Another thread may have made a later state of the line durable.
+            if state.durable_at[line] <= at {
+                state.durable_at[line] = at;
+                state.medium[line * LINE..][..LINE].copy_from_slice(&bytes);
+                if bytes == state.line(line) {
+                    state.dirty.remove(&line);
+                }
+            }
+        }
+    }
+
+    fn empty(&self, offset: u64, len: u64) {
+        let mut state = self.state();
+        state.count();
+        state.store(offset, &vec![0; len as usize]);
+    }
+}
