@@ -22,6 +22,8 @@ pub(crate) fn all() -> Vec<Operation> {
         of(Records::Objects, redo("commit-redo-objects", commit)),
         of(Records::Objects, undo("commit-undo-objects", commit)),
         redo("commit-large-redo", commit_large),
+        redo("fill-large-redo", fill_large),
+        undo("fill-large-undo", fill_large),
         redo("abort-redo", abort),
         undo("abort-undo", abort),
         redo("nested-redo", nested),
@@ -155,6 +157,16 @@ fn commit_large(script: &mut Script) -> Result<(), Broken> {
         Ok(())
     })?;
     transact(script, "a word", |tx, next| write(tx, next, words, 16, &pattern(4, 8)))
+}
+
+/// A new object that is filled past the caches.
+fn fill_large(script: &mut Script) -> Result<(), Broken> {
+    let small = script.object("a small object", &pattern(1, 64))?;
+    script.begin();
+    transact(script, "a large object, and where it is", |tx, next| {
+        let made = make(tx, next, &pattern(2, 4_096))?;
+        write(tx, next, small, 0, &made.get().to_le_bytes())
+    })
 }
 
 fn abort(script: &mut Script) -> Result<(), Broken> {
