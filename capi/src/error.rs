@@ -139,7 +139,7 @@ fn code_of(error: &HeapError) -> perdura_code {
         HeapError::RootsFull { .. } => PERDURA_ROOTS_FULL,
         HeapError::LogFull { .. } => PERDURA_LOG_FULL,
         HeapError::Threads { .. } => PERDURA_THREADS,
-        HeapError::Nested => PERDURA_NESTED,
+        HeapError::InTransaction { .. } => PERDURA_NESTED,
         HeapError::Busy => PERDURA_BUSY,
         HeapError::Null => PERDURA_ARGUMENT,
         HeapError::Corrupt { .. } => PERDURA_CORRUPT,

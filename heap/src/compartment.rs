@@ -50,8 +50,9 @@ impl Heap {
     /// Gives an area back. Nobody may use it any more.
     ///
     /// # Errors
-    /// There is no such compartment.
+    /// There is no such compartment, or this thread is in a transaction, which may have changed it.
     pub fn remove_compartment(&self, compartment: Compartment) -> Result<(), HeapError> {
+        self.refuse_in_transaction("end it first")?;
         let offset = compartment.offset;
         let removed = {
             let mut all = self.core.compartments.lock().unwrap_or_else(PoisonError::into_inner);
@@ -82,7 +83,8 @@ impl Heap {
     pub(crate) fn compartment_around(&self, offset: u64, len: u64) -> Option<(u64, u64)> {
         let all = self.core.compartments.lock().unwrap_or_else(PoisonError::into_inner);
         let (start, found) = all.range(..=offset).next_back()?;
-        let is_inside = found.kind == Kind::Persistent && offset + len <= start + found.len_bytes;
+        let is_inside =
+            found.kind == Kind::Persistent && len <= found.len_bytes.saturating_sub(offset - start);
         is_inside.then_some((*start, found.len_bytes))
     }
 }

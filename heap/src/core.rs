@@ -10,6 +10,7 @@ use crate::config::Config;
 use crate::conventional::Conventional;
 use crate::engine::classes::SPAN_BYTES;
 use crate::engine::{Backing, Engine, Kind, NoMemory, Run, ThreadCache};
+use crate::error::HeapError;
 use crate::layout::{Layout, Record, SpanWord};
 use crate::log::Logs;
 use crate::log::logger::Logger;
@@ -126,4 +127,12 @@ pub(crate) struct Local {
     /// Buffers of transactions, kept for their capacity.
     pub writes: std::cell::RefCell<Writes>,
     pub in_tx: std::cell::Cell<bool>,
+}
+
+impl Local {
+    /// For what would go round the transaction that this thread is in.
+    #[inline]
+    pub fn refuse_in_transaction(&self, instead: &'static str) -> Result<(), HeapError> {
+        if self.in_tx.get() { Err(HeapError::InTransaction { instead }) } else { Ok(()) }
+    }
 }

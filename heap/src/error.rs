@@ -177,9 +177,12 @@ pub enum HeapError {
         /// How many may.
         threads_max: u64,
     },
-    /// This thread is in a transaction already.
-    #[error("this thread is in a transaction already: use Tx::nested inside it")]
-    Nested,
+    /// This thread is in a transaction.
+    #[error("this thread is in a transaction: {instead}")]
+    InTransaction {
+        /// What to do.
+        instead: &'static str,
+    },
     /// What is handed back was found in another heap, or before this one was opened.
     #[error("these leaks were found in another heap: search this one")]
     OtherHeap,

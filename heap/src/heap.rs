@@ -260,6 +260,11 @@ impl Heap {
         }
     }
 
+    /// As [`Local::refuse_in_transaction`].
+    pub(crate) fn refuse_in_transaction(&self, instead: &'static str) -> Result<(), HeapError> {
+        self.with_local(Kind::Persistent, |local| local.refuse_in_transaction(instead))
+    }
+
     /// This thread's log.
     #[inline]
     pub(crate) fn logger<'l>(&self, local: &'l Local) -> Result<&'l Logger, HeapError> {

@@ -49,11 +49,12 @@ impl Heap {
     /// before another thread can get the memory: until then a loss of power leaves it allocated (a leak), never half.
     ///
     /// # Errors
-    /// There is no such object.
+    /// There is no such object; or this thread is in a transaction, which may have made or changed it: [`crate::Tx::free`].
     #[inline]
     pub fn persist_free(&self, object: Offset) -> Result<(), HeapError> {
         let offset = object.get();
         self.with_local(Kind::Persistent, |local| {
+            local.refuse_in_transaction("use Tx::free")?;
             let logger = self.logger(local)?;
             let core = &*self.core;
             // It is likely to be taken again soon, and filled.
@@ -79,6 +80,7 @@ impl Heap {
     /// # Errors
     /// As [`Heap::persist_alloc`]; the object is as it was then.
     pub fn persist_realloc(&self, object: Offset, bytes: u64) -> Result<Offset, HeapError> {
+        self.refuse_in_transaction("use Tx::alloc and Tx::free")?;
         let usable_bytes = self.usable_bytes(object)?;
         check_request(&self.core, bytes, UNIT_BYTES)?;
         if bytes <= usable_bytes && bytes > usable_bytes / 2 {
@@ -148,7 +150,7 @@ impl Heap {
     /// The first byte and length of the object that holds a range.
     pub(crate) fn object_around(&self, offset: u64, len: u64) -> Option<(u64, u64)> {
         let (start, bytes) = self.core.engine.object_around(offset)?;
-        (offset + len <= start + bytes).then_some((start, bytes))
+        (len <= start + bytes - offset).then_some((start, bytes))
     }
 
     /// The settings it was opened with.
@@ -179,5 +181,26 @@ pub(crate) fn give_back(core: &Core, local: &Local, offset: u64, found: Found) {
 impl From<NoMemory> for HeapError {
     fn from(error: NoMemory) -> Self {
         refusal(error, Kind::Persistent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{Durability, Memory};
+
+    #[test]
+    fn a_length_that_wraps_is_outside() -> Result<(), HeapError> {
+        let memory = Memory::anonymous(4 << 20, Durability::Flushed)?;
+        let heap = Heap::open(memory, Config::default())?;
+        let area = heap.compartment(Kind::Persistent, 4096)?;
+        for offset in [heap.persist_alloc(64)?, area.offset] {
+            let inside = Offset::of(offset.get() + 8);
+            assert!(heap.check_range(inside, 56).is_ok());
+            for len in [usize::MAX, usize::MAX - offset.get() as usize] {
+                assert!(heap.check_range(inside, len).is_err(), "{len} bytes");
+            }
+        }
+        Ok(())
     }
 }

@@ -420,6 +420,30 @@ fn a_panic_inside_a_transaction_leaves_nothing() {
         assert_eq!((out, heap.stats().free_bytes), ([1; 64], free_bytes));
         heap.transaction(|tx| tx.write_bytes(object, &[3; 64])).unwrap();
         let nested = heap.transaction(|_| heap.transaction(|_| Ok::<(), HeapError>(())));
-        assert!(matches!(nested, Err(HeapError::Nested)));
+        assert!(matches!(nested, Err(HeapError::InTransaction { .. })));
     }
+}
+
+#[test]
+fn nothing_goes_round_a_transaction_that_may_have_made_or_changed_it() {
+    let memory = Memory::anonymous(4 * MIB, Durability::Flushed).unwrap();
+    let heap = Heap::open(memory, Config::default()).unwrap();
+    let object = heap.persist_alloc(64).unwrap();
+    let area = heap.compartment(Kind::Persistent, 4096).unwrap();
+    let undone: Result<(), HeapError> = heap.transaction(|tx| {
+        let fresh = tx.alloc(32)?;
+        for result in [
+            heap.persist_free(fresh),
+            heap.persist_free(object),
+            heap.persist_realloc(object, 1000).map(drop),
+            heap.remove_compartment(area),
+        ] {
+            assert!(matches!(result, Err(HeapError::InTransaction { .. })), "{result:?}");
+        }
+        Err(HeapError::Null)
+    });
+    assert!(matches!(undone, Err(HeapError::Null)));
+    heap.remove_compartment(area).unwrap();
+    heap.persist_free(object).unwrap();
+    assert_eq!(heap.leaks().unwrap().objects, 0);
 }

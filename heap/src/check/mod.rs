@@ -54,7 +54,7 @@ impl Heap {
     /// # Errors
     /// This thread is in a transaction, or there is no memory for the copy.
     pub fn check(&self) -> Result<CheckReport, HeapError> {
-        self.check_outside_transaction()?;
+        self.refuse_in_transaction("end it first")?;
         let findings = Findings::collected();
         let copy = open_tolerant(self.copy_of_tables()?, Some(&self.core.config), &findings)?;
         let opened = CheckReport::of(&copy);

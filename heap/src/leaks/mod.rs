@@ -109,7 +109,7 @@ impl Heap {
     }
 
     fn find_leaks(&self, tracer: &impl Tracer) -> Result<Leaks, HeapError> {
-        self.check_outside_transaction()?;
+        self.refuse_in_transaction("end it first")?;
         let marks = self.mark(tracer)?;
         let mut leaks = Leaks {
             heap: self.core.id,
@@ -185,13 +185,6 @@ impl Heap {
         }
         mark::run(&self.core, tracer, &marks, first);
         Ok(marks)
-    }
-
-    pub(crate) fn check_outside_transaction(&self) -> Result<(), HeapError> {
-        self.with_local(Kind::Persistent, |local| match local.in_tx.get() {
-            true => Err(HeapError::Nested),
-            false => Ok(()),
-        })
     }
 }
 

@@ -100,9 +100,8 @@ impl Heap {
 
 impl<'h> Tx<'h> {
     fn begin(heap: &'h Heap, local: &'h Local) -> Result<Self, HeapError> {
-        if local.in_tx.replace(true) {
-            return Err(HeapError::Nested);
-        }
+        local.refuse_in_transaction("use Tx::nested inside it")?;
+        local.in_tx.set(true);
         let writes = local.writes.borrow_mut();
         let logging = heap.core.config.logging;
         Ok(Self { heap, local, logging, writes, undoing: None, level: 0, done: false })
