@@ -7,6 +7,7 @@ use crate::engine::classes::SPAN_BYTES;
 use crate::error::HeapError;
 use crate::heap::{Heap, check_size, refusal};
 use crate::layout::SpanWord;
+use crate::log::settle::settle;
 use crate::ptr::Offset;
 
 /// A large area of one kind.
@@ -36,6 +37,8 @@ impl Heap {
         let (offset, len_bytes) = (start * SPAN_BYTES, spans * SPAN_BYTES);
         match kind {
             Kind::Persistent => {
+                // No transaction's write to what was here may be put in place over it.
+                settle(core);
                 core.memory.zero(offset, len_bytes);
                 let word = SpanWord::Compartment { spans: spans as u32 };
                 core.memory.persist_word(core.layout.table_word(start), word.encode());
@@ -65,7 +68,7 @@ impl Heap {
         let (start, spans) = (offset.get() / SPAN_BYTES, compartment.len_bytes / SPAN_BYTES);
         if compartment.kind == Kind::Persistent {
             // No transaction's write to it may be put in place over what comes after it.
-            self.retire();
+            settle(&self.core);
             let word = self.core.layout.table_word(start);
             self.core.memory.persist_word(word, SpanWord::Free.encode());
         }

@@ -88,8 +88,8 @@ pub enum Planted {
     None,
     /// Recovery puts a write in place although its object was freed and its memory given to another since.
     ReplayIntoReused,
-    /// Groups are forgotten before their homes were written back.
-    RetireUnflushed,
+    /// Groups are settled before their homes were written back.
+    SettleUnflushed,
 }
 
 impl Default for Config {

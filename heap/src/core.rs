@@ -11,9 +11,9 @@ use crate::conventional::Conventional;
 use crate::engine::classes::SPAN_BYTES;
 use crate::engine::{Backing, Engine, Kind, NoMemory, Run, ThreadCache};
 use crate::error::HeapError;
-use crate::layout::{Layout, Record, SpanWord};
-use crate::log::Logs;
+use crate::layout::{CHUNK_BYTES, Layout, Record, SpanWord};
 use crate::log::logger::Logger;
+use crate::log::{Logs, logs_keep, objects_keep};
 use crate::memory::Memory;
 use crate::tx::Writes;
 
@@ -63,8 +63,16 @@ impl Core {
 
     /// Spans that objects must leave: chunks for every logger, and a snapshot beside the one that counts.
     pub fn keep_for_logs(&self) {
-        let snapshot = self.layout.spans.div_ceil(100) + 1;
-        self.engine.keep_free(snapshot + 3 * self.logs.count() + 2);
+        self.engine.keep_free(objects_keep(self, self.logs.count()));
+    }
+
+    /// Notes that a log took a chunk.
+    pub fn note_chunk(&self) {
+        use std::sync::atomic::Ordering::Relaxed;
+        self.logs.since_fold_bytes.fetch_add(CHUNK_BYTES, Relaxed);
+        if self.engine.free_for_persistent() <= logs_keep(self) + self.logs.count() {
+            self.logs.is_short.store(true, Relaxed);
+        }
     }
 }
 
@@ -98,11 +106,8 @@ impl Backing for Spans {
 
     fn leave_run(&self, kind: Kind, start: u64) {
         if kind == Kind::Persistent {
-            // Durable sooner or later: a run without objects is found free anyway, and whoever takes its place
-            // makes the next word durable first.
-            let at = self.layout.table_word(start);
-            self.memory.store_word(at, SpanWord::Free.encode());
-            self.memory.flush(at, 8);
+            // A word that came back would hide those of the runs that take its place.
+            self.memory.persist_word(self.layout.table_word(start), SpanWord::Free.encode());
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::layout::*;
 use crate::log::fold::{Fold, fold, fold_if_due};
 use crate::log::logger::Logger;
 use crate::log::recover::{Recovered, recover};
+use crate::log::settle::settle;
 use crate::log::{Logs, Written};
 use crate::memory::Memory;
 use crate::ptr::Offset;
@@ -177,24 +178,9 @@ impl Heap {
     /// Makes a range durable that was changed by plain stores, or through a pointer of [`Heap::pointer`]. What
     /// transactions changed before will not be put in place over it.
     pub fn persist(&self, offset: Offset, len_bytes: u64) {
-        self.retire();
+        settle(&self.core);
         self.core.memory.flush(offset.get(), len_bytes);
         self.fence();
-    }
-
-    /// Sees to it that no recovery puts a transaction that has committed in place again.
-    pub(crate) fn retire(&self) {
-        let core = &*self.core;
-        if core.logs.unretired.load(Acquire) == 0 {
-            return;
-        }
-        // This thread's log first: most often no other has anything.
-        let mine = threads::with(core.id, |local| {
-            local.logger.get().map(|logger| logger.own().retire(core)).is_some()
-        });
-        if mine != Ok(true) || core.logs.unretired.load(Acquire) > 0 {
-            core.logs.all().iter().for_each(|logger| logger.visit().retire(core));
-        }
     }
 
     /// Makes durable what this thread has recorded and written back: its frees, in particular.
@@ -363,8 +349,8 @@ fn bucket_spans(config: &Config, spans: u64) -> Result<u64, HeapError> {
 /// Checks the superblock. Returns whether the memory is new.
 fn superblock(memory: &Memory, config: &Config) -> Result<bool, HeapError> {
     match memory.load(AT_MAGIC) {
-        // A heap that was being made when its process died has its magic number last.
-        0 => return Ok(true),
+        0 if is_unused(memory) => return Ok(true),
+        0 => return Err(HeapError::Corrupt { what: "superblock", offset: AT_MAGIC, value: 0 }),
         MAGIC => {}
         found => return Err(HeapError::NotAHeap { found }),
     }
@@ -393,6 +379,22 @@ fn superblock(memory: &Memory, config: &Config) -> Result<bool, HeapError> {
     Ok(false)
 }
 
+/// Whether memory without a magic number, which is stored last, holds nothing but what the making of a heap leaves that
+/// was cut off.
+fn is_unused(memory: &Memory) -> bool {
+    if memory.is_fresh() {
+        return true;
+    }
+    let end = AT_TABLE + memory.len_bytes() / SPAN_BYTES * 8;
+    let is_made = |at: u64, value: u64| match at {
+        AT_VERSION => value == VERSION,
+        AT_SPANS..=AT_CHECKSUM => memory.load(AT_VERSION) == VERSION,
+        AT_GENERATION | AT_CLOCK | AT_SETTLED => value == sealed(0),
+        _ => false,
+    };
+    (0..end).step_by(8).all(|at| matches!(memory.load(at), 0) || is_made(at, memory.load(at)))
+}
+
 pub(crate) fn checksum(memory: &Memory) -> u64 {
     let mut words = [0_u8; (AT_CHECKSUM - AT_MAGIC) as usize];
     memory.read(AT_MAGIC, &mut words);
@@ -413,6 +415,7 @@ fn format(core: &Core) {
     memory.store_word(AT_CHECKSUM, checksum(memory));
     memory.store_word(AT_GENERATION, sealed(0));
     memory.store_word(AT_CLOCK, sealed(0));
+    memory.store_word(AT_SETTLED, sealed(0));
     memory.flush(0, 4096);
     memory.fence();
     memory.persist_word(AT_MAGIC, MAGIC);

@@ -11,7 +11,7 @@
 use crate::engine::classes::SPAN_BYTES;
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"PERDDUAL");
-pub(crate) const VERSION: u64 = 1;
+pub(crate) const VERSION: u64 = 2;
 
 pub(crate) const AT_MAGIC: u64 = 0;
 pub(crate) const AT_VERSION: u64 = 8;
@@ -27,6 +27,8 @@ pub(crate) const AT_GENERATION: u64 = 64;
 pub(crate) const AT_BOOT: u64 = 128;
 /// The tx clock when the generation began, [`sealed`]. Alone in its line.
 pub(crate) const AT_CLOCK: u64 = 192;
+/// Groups below this sequence are over, [`sealed`]: in place, durably, or given up. Alone in its line.
+pub(crate) const AT_SETTLED: u64 = 256;
 
 pub(crate) const FLAG_CONVENTIONAL: u64 = 1;
 
@@ -43,9 +45,9 @@ pub(crate) const CONVENTIONAL_BYTES: u64 = 640;
 /// Bytes of a log chunk: a span. Its first line is its header.
 pub(crate) const CHUNK_BYTES: u64 = SPAN_BYTES;
 pub(crate) const CHUNK_HEAD: u64 = 64;
-/// In a word log chunk's header, all [`sealed`]: groups before this position are in place, durably.
-pub(crate) const AT_RETIRED: u64 = 0;
-/// In a word log chunk's header: groups before this position were put in place (trusted within one boot).
+/// In a word log chunk's header, all [`sealed`]: 1 while it is cleared, to be used again: nothing in it counts.
+pub(crate) const AT_CLEARING: u64 = 0;
+/// In a word log chunk's header: its logger's groups up to this sequence were put in place (trusted within one boot).
 pub(crate) const AT_APPLIED: u64 = 8;
 /// In a word log chunk's header: which of its logger's chunks it is.
 pub(crate) const AT_ORDER: u64 = 16;
@@ -189,13 +191,15 @@ pub(crate) enum Record {
     /// An object ceases to.
     Free { unit: u64, stamp: u32 },
     /// The head of a piece of a group, of `words` words with this one.
-    Group { words: u16, piece: u16, flags: u8 },
+    Group { words: u16, piece: u32, flags: u8 },
 }
 
 /// The last piece of its group: the commit.
 pub(crate) const GROUP_LAST: u8 = 1;
 /// What follows are old values (undo).
 pub(crate) const GROUP_UNDO: u8 = 2;
+/// With the last piece: the transaction was undone, and its records do not count.
+pub(crate) const GROUP_UNDONE: u8 = 4;
 pub(crate) const STAMP_BITS: u32 = 26;
 pub(crate) const STAMP_MASK: u64 = (1 << STAMP_BITS) - 1;
 
@@ -217,7 +221,7 @@ impl Record {
             2 => Some(Self::Free { unit, stamp }),
             3 => Some(Self::Group {
                 words: (word >> 16) as u16,
-                piece: (word >> 32) as u16,
+                piece: (word >> 32) as u32,
                 flags: (word >> 2) as u8,
             }),
             _ => None,
@@ -247,7 +251,7 @@ mod tests {
         for record in [
             Record::Alloc { unit, stamp },
             Record::Free { unit: 1, stamp: 0 },
-            Record::Group { words: 8191, piece: 65535, flags: 3 },
+            Record::Group { words: 8191, piece: u32::MAX, flags: 7 },
         ] {
             assert_eq!(Record::decode(record.encode()), Some(record));
             assert_ne!(record.encode(), 0);

@@ -6,6 +6,7 @@ use crate::engine::classes::{SPAN_BYTES, UNIT_BYTES};
 use crate::engine::{Found, Kind, NoMemory};
 use crate::error::HeapError;
 use crate::heap::{Heap, check_size, not_freed, refusal};
+use crate::log::settle::settle;
 use crate::ptr::Offset;
 use crate::sys::prefetch_for_write;
 
@@ -63,7 +64,7 @@ impl Heap {
             let drain = || logger.drain(core);
             if core.conventional.is_some() {
                 // No birth in a log says that a write was to an object before the one that will be there.
-                self.retire();
+                settle(&self.core);
             }
             match core.engine.free(&local.cache, Kind::Persistent, offset, record, drain) {
                 Ok(freed) => freed.map_err(|error| refusal(error, Kind::Persistent)),

@@ -392,13 +392,13 @@ fn what_is_left_in_a_chunk_that_was_being_cleared_is_neither_undone_nor_damage()
     let span = (0..bytes.len() / SPAN).find(|span| word(AT_TABLE + span * 8) & 15 == 3).unwrap();
     let chunk = span * SPAN;
     let used = (64..SPAN).rev().find(|at| bytes[chunk + at] != 0).unwrap();
-    // All of the chunk is retired, durably; then it is cleared, and its lines arrive in any order.
-    let retired = SPAN as u64;
-    let tag = (retired + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
+    // It says that it is being cleared, durably; then it is, and its lines arrive in any order.
+    let clearing = 1_u64;
+    let tag = (clearing + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
     let mut random = Random::seed_from_u64(5);
     for _ in 0..60 {
         let mut cut = bytes.clone();
-        cut[chunk..chunk + 8].copy_from_slice(&(retired | tag << 48).to_le_bytes());
+        cut[chunk..chunk + 8].copy_from_slice(&(clearing | tag << 48).to_le_bytes());
         for line in 1..=used / 64 {
             if random.random() {
                 cut[chunk + line * 64..chunk + (line + 1) * 64].fill(0);

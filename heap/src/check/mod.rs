@@ -73,7 +73,7 @@ impl Heap {
         let core = &self.core;
         let copy = Memory::anonymous(core.layout.spans * SPAN_BYTES, Durability::Flushed)?;
         let _folded = core.logs.fold();
-        let loggers = core.logs.all();
+        let loggers = core.logs.all_held();
         let _held: Vec<_> = loggers.iter().map(|logger| logger.visit()).collect();
         let mut span_bytes = vec![0; SPAN_BYTES as usize];
         let mut take = |span: u64| {

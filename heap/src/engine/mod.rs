@@ -339,9 +339,9 @@ impl Engine {
         }
     }
 
-    /// Spans for the heap's own use.
-    pub fn take_spans(&self, kind: Kind, spans: u64) -> Result<u64, NoMemory> {
-        let start = self.take_run(kind, spans, 1, 0)?;
+    /// Spans for the heap's own use, if `keep` are left.
+    pub fn take_spans(&self, kind: Kind, spans: u64, keep: u64) -> Result<u64, NoMemory> {
+        let start = self.take_run(kind, spans, 1, keep)?;
         for span in start..start + spans {
             self.spans.set(span, Span::Other);
         }
@@ -398,6 +398,11 @@ impl Engine {
     }
 
     /// Free spans, and those of a kind's buckets: all and free.
+    /// Free spans that persistent memory may have.
+    pub fn free_for_persistent(&self) -> u64 {
+        self.pool().free_for_persistent()
+    }
+
     pub fn count_spans(&self) -> (u64, [(u64, u64); 2]) {
         let pool = self.pool();
         (pool.free_spans(), Kind::ALL.map(|kind| pool.owned_spans(kind)))

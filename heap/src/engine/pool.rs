@@ -78,6 +78,12 @@ impl Pool {
         self.free_spans
     }
 
+    /// Those that persistent memory may have: capacity's buckets when all of their spans are free.
+    pub fn free_for_persistent(&self) -> u64 {
+        let idle = u64::from(self.idle[Kind::Capacity as usize]) * self.bucket_spans;
+        self.free_spans - self.capacity_free.saturating_sub(idle)
+    }
+
     /// Bytes of spans whose buckets belong to `kind`, and how many of these are free.
     pub fn owned_spans(&self, kind: Kind) -> (u64, u64) {
         let owned = (0..self.buckets.len() as u64).filter(|b| self.owner(*b) == Some(kind));
@@ -98,7 +104,7 @@ impl Pool {
     /// Takes `spans` contiguous spans, the first a multiple of `align`, for a kind; `None`: there are none, or
     /// fewer than `keep` would be left that persistent memory may have.
     pub fn take(&mut self, kind: Kind, spans: u64, align: u64, keep: u64) -> Option<Taken> {
-        let for_persistent = self.free_spans - self.capacity_free;
+        let for_persistent = self.free_for_persistent();
         let new_buckets = spans.div_ceil(self.bucket_spans).checked_mul(self.bucket_spans)?;
         let may_grow = match kind {
             Kind::Persistent if for_persistent < spans.checked_add(keep)? => return None,

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering::*;
 
 use super::group::{Entry, read_piece};
+use super::settle::settle_held;
 use super::snapshot;
 use crate::core::{Core, free_chunks};
 use crate::engine::NoMemory;
@@ -49,8 +50,9 @@ fn fold_held(core: &Core, folded: &mut Folded) -> Result<Fold, NoMemory> {
         core.logs.set_due(0, core.config.log_bytes_max / 2);
         return Ok(Fold::Done);
     }
+    let mut group = None;
     for chunk in &words {
-        apply_chunk(core, *chunk, folded);
+        apply_chunk(core, *chunk, folded, &mut group);
     }
     let (used, spare, bytes) = snapshot::write(core, folded, room);
     let generation = core.logs.generation.load(Acquire);
@@ -72,38 +74,52 @@ struct Cut {
 
 /// Turns all loggers to the next generation at one instant. The room is taken first: from there on nothing can fail.
 fn cut(core: &Core, folded: &Folded) -> Result<Option<Cut>, NoMemory> {
+    let _settling = core.logs.settling();
     // Held to the end: a logger made meanwhile would begin in the old generation, which nobody would fold.
     let loggers = core.logs.all_held();
-    let mut held: Vec<_> = loggers.iter().map(|logger| logger.visit()).collect();
-    if held.iter().any(|state| state.is_undoing) {
+    let mut held: Vec<_> = loggers.iter().map(|logger| (&**logger, logger.visit())).collect();
+    if held.iter().any(|(_, state)| state.undoing.is_some()) {
         return Ok(None);
     }
     let room = snapshot::reserve(core, folded)?;
+    settle_held(core, &mut held);
     let (mut words, mut objects) = (Vec::new(), Vec::new());
-    for state in &mut held {
-        state.retire(core);
+    for (_, state) in &mut held {
         let (some_words, some_objects) = state.detach();
         words.extend(some_words);
         objects.extend(some_objects);
     }
+    core.logs.since_fold_bytes.store(0, Relaxed);
+    core.logs.is_short.store(false, Relaxed);
     core.logs.clock_folded.store(core.logs.clock.load(Acquire), Release);
     core.logs.generation.fetch_add(1, AcqRel);
     Ok(Some(Cut { room, words, objects }))
 }
 
-/// Applies the records of a chunk to the shadow.
-fn apply_chunk(core: &Core, chunk: u64, folded: &Folded) {
+/// Applies the records of a chunk to the shadow. A group's count once its last piece is there, perhaps in a later chunk;
+/// one that failed has none.
+fn apply_chunk(core: &Core, chunk: u64, folded: &Folded, group: &mut Option<(u64, Vec<Record>)>) {
     for_records(&core.memory, chunk, |what| match what {
         InChunk::Record(record) => {
             flip(folded, record);
         }
         InChunk::Piece { words, .. } => {
-            // Who holds all loggers meets no group in the middle.
-            let piece = read_piece(words);
-            for entry in piece.iter().flat_map(|piece| &piece.entries) {
-                if let Entry::Record(record) = entry {
-                    flip(folded, *record);
-                }
+            let Some(piece) = read_piece(words) else { return };
+            let (seq, records) = group.get_or_insert_default();
+            if *seq != piece.seq {
+                (*seq, *records) = (piece.seq, Vec::new());
+            }
+            let some = piece.entries.iter().filter_map(|entry| match entry {
+                Entry::Record(record) => Some(*record),
+                _ => None,
+            });
+            records.extend(some);
+            if piece.is_last() {
+                let records = std::mem::take(records);
+                let counted = records.into_iter().filter(|_| !piece.is_undone());
+                counted.for_each(|record| {
+                    flip(folded, record);
+                });
             }
         }
     });
@@ -126,9 +142,8 @@ const _: () = assert!(SHADOW_WORDS as u64 * 64 * 16 == CHUNK_BYTES);
 /// What lies in a chunk of words.
 pub(crate) enum InChunk<'c> {
     Record(Record),
-    /// A piece of a group at `at`, and all words from its head to the chunk's end. It may not be whole.
+    /// A piece of a group, and all words from its head to the chunk's end.
     Piece {
-        at: u64,
         words: &'c [u64],
     },
 }
@@ -149,7 +164,7 @@ pub(crate) fn for_records(memory: &Memory, chunk: u64, mut each: impl FnMut(InCh
                 if !at.is_multiple_of(LINE_WORDS) || read_piece(&words[at..]).is_none() {
                     break;
                 }
-                each(InChunk::Piece { at: at as u64 * 8, words: &words[at..] });
+                each(InChunk::Piece { words: &words[at..] });
                 at += usize::from(len);
             }
             Some(record) => {

@@ -12,7 +12,7 @@
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use crate::layout::{GROUP_LAST, GROUP_UNDO, Record};
+use crate::layout::{GROUP_LAST, GROUP_UNDO, GROUP_UNDONE, Record};
 use crate::memory::Memory;
 
 /// Words before the entries.
@@ -89,7 +89,7 @@ impl Entry {
 #[derive(Debug, Clone)]
 pub(crate) struct Piece {
     pub seq: u64,
-    pub piece: u16,
+    pub piece: u32,
     pub flags: u8,
     /// Sum of the objects' bytes that it names.
     pub objects_sum: u64,
@@ -103,6 +103,11 @@ impl Piece {
 
     pub fn is_undo(&self) -> bool {
         self.flags & GROUP_UNDO != 0
+    }
+
+    /// Whether it says that its transaction was undone.
+    pub fn is_undone(&self) -> bool {
+        self.flags & GROUP_UNDONE != 0
     }
 
     /// Whether the object log holds what this piece names.
@@ -135,7 +140,7 @@ pub(crate) fn sum_of(sum: u64, bytes: &[u8]) -> u64 {
 }
 
 /// Fills in the head of a piece whose entries begin at [`HEAD_WORDS`], padded with zeros to `padded` words.
-pub(crate) fn seal(words: &mut [u64], seq: u64, piece: u16, flags: u8, objects_sum: u64) {
+pub(crate) fn seal(words: &mut [u64], seq: u64, piece: u32, flags: u8, objects_sum: u64) {
     words[0] = Record::Group { words: words.len() as u16, piece, flags }.encode();
     words[1] = seq;
     words[3] = objects_sum;

@@ -3,27 +3,36 @@
 //! Invariants: a chunk of words is zero behind what was appended. Records follow each other; a group begins with a line
 //! and fills whole ones. Where a reader meets a zero word it goes on at the next line, and where a line begins with one
 //! the log ends: of a group cut off anywhere no part is taken for anything else. Records are fenced before a group
-//! behind them, or the next chunk, is written. `retired` and `applied` say which groups recovery need not put in place
-//! again: those whose home lines are durable, and those that were copied home (which counts as long as the caches
-//! live: within one boot, or where memory is kept).
+//! behind them, or the next chunk, is written. `applied` says which groups recovery need not put in place again because
+//! they were copied home, which counts as long as the caches live: within one boot, or where memory is kept. A chunk is
+//! used again only when all of its groups are settled ([`super::settle`]), and it has no records.
 
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::*;
 
-use super::Written;
+use super::fold::{Fold, fold};
 use super::group::{PIECE_WORDS_MAX, seal};
+use super::settle::settle;
+use super::{Written, logs_keep};
 use crate::config::Planted;
 use crate::core::Core;
 use crate::engine::classes::SPAN_BYTES;
 use crate::engine::{Kind, NoMemory};
 use crate::layout::{
-    AT_APPLIED, AT_ORDER, AT_RETIRED, CHUNK_BYTES, CHUNK_HEAD, Record, SpanWord, sealed,
+    AT_APPLIED, AT_CLEARING, AT_ORDER, CHUNK_BYTES, CHUNK_HEAD, GROUP_UNDONE, Record, SpanWord,
+    sealed,
 };
 use crate::sys::{LINE_BYTES, Own, Owned, Visit, prefetch_for_write};
+
+/// With more home ranges than this the groups are settled, though there is room in the chunk.
+const HOMES_MAX: usize = 1 << 16;
 
 /// A thread's logs.
 #[derive(Debug)]
 pub(crate) struct Logger {
     pub id: u16,
+    /// No later than its oldest group that is not settled; `u64::MAX`: there is none.
+    pub oldest: AtomicU64,
     state: Owned<LoggerState>,
 }
 
@@ -35,8 +44,12 @@ pub(crate) struct LoggerState {
     pub at: u64,
     /// Bytes of it that were written back.
     flushed: u64,
-    /// A record since the chunk was begun: it must stay until it is folded.
+    /// Bytes of it that its owner has fenced since.
+    fenced: u64,
+    /// A record since the chunk was begun, or a part of a group that began before it: it must stay until it is folded.
     has_records: bool,
+    /// Of the newest group.
+    last_seq: u64,
     order: u64,
     objects: u64,
     objects_at: u64,
@@ -46,8 +59,8 @@ pub(crate) struct LoggerState {
     pub closed_objects: Vec<u64>,
     /// Home ranges of groups that were not written back yet.
     homes: Vec<(u64, u32)>,
-    /// A transaction has changed memory in place, and may have to be undone from this log.
-    pub is_undoing: bool,
+    /// A transaction, by its sequence, has changed memory in place, and may have to be undone from this log.
+    pub undoing: Option<u64>,
     /// Where in the chunk the group begins that is being written.
     group_at: Option<u64>,
     /// What transactions cost.
@@ -58,7 +71,7 @@ pub(crate) struct LoggerState {
 
 impl Logger {
     pub fn new(id: u16) -> Self {
-        Self { id, state: Owned::default() }
+        Self { id, oldest: AtomicU64::new(u64::MAX), state: Owned::default() }
     }
 
     /// For the thread whose log this is.
@@ -79,8 +92,8 @@ impl Logger {
     #[inline]
     pub fn record(&self, core: &Core, record: Record, is_durable: bool) -> Result<(), NoMemory> {
         let mut state = self.own();
-        if state.chunk == 0 || state.at == CHUNK_BYTES {
-            self.next_chunk(core, &mut state)?;
+        if state.chunk == 0 || state.at >= state.end() {
+            state = self.with_room(core, state, |state| self.next_chunk(core, state))?;
         }
         let memory = &core.memory;
         memory.store_word(state.chunk + state.at, record.encode());
@@ -91,11 +104,13 @@ impl Logger {
             prefetch_for_write(memory.base().wrapping_add((state.chunk + state.at) as usize));
         }
         if is_durable {
-            state.write_back(core);
+            state.write_records_back(core);
+            // Who visits before that fence has no reason to wait for this record: nobody knows of it.
+            state.fenced = state.at;
             drop(state);
             memory.fence();
         } else if state.at.is_multiple_of(LINE_BYTES) {
-            state.write_back(core);
+            state.write_records_back(core);
         }
         Ok(())
     }
@@ -103,34 +118,48 @@ impl Logger {
     /// Makes all that was appended durable.
     pub fn drain(&self, core: &Core) {
         let mut state = self.own();
-        if state.flushed < state.at {
-            state.write_back(core);
-        }
+        state.write_records_back(core);
+        state.fenced = state.at;
         drop(state);
         core.memory.fence();
     }
 
-    /// Begins a new chunk of words. The old one stays if it has records; else it is used again.
-    pub fn next_chunk(&self, core: &Core, state: &mut LoggerState) -> Result<(), NoMemory> {
+    /// Runs `f`, which takes room for the log; if there is none, once more after a fold, which gives some back.
+    fn with_room<'l>(
+        &'l self,
+        core: &Core,
+        mut state: Own<'l, LoggerState>,
+        f: impl Fn(&mut LoggerState) -> Result<(), NoMemory>,
+    ) -> Result<Own<'l, LoggerState>, NoMemory> {
+        if let Err(error) = f(&mut state) {
+            drop(state);
+            if fold(core)? == Fold::Busy {
+                return Err(error);
+            }
+            state = self.own();
+            f(&mut state)?;
+        }
+        Ok(state)
+    }
+
+    /// Begins a new chunk of words. The old one stays if it has what must; else it is used again.
+    fn next_chunk(&self, core: &Core, state: &mut LoggerState) -> Result<(), NoMemory> {
         let memory = &core.memory;
         if state.chunk != 0 {
-            if state.flushed < state.at {
-                // Before anything in the next chunk can be durable.
-                state.write_back(core);
-                memory.fence();
-            }
-            state.retire(core);
-            if !state.has_records && state.group_at.is_none() {
+            // Before anything in the next chunk can be durable.
+            state.make_records_durable(core);
+            let is_settled = state.last_seq < core.logs.settled.load(Acquire);
+            if !state.has_records && state.group_at.is_none() && is_settled {
                 state.begin_again(core);
                 return Ok(());
             }
         }
-        let span = core.engine.take_spans(Kind::Persistent, 1)?;
+        let span = core.engine.take_spans(Kind::Persistent, 1, logs_keep(core))?;
         let chunk = span * SPAN_BYTES;
         memory.zero(chunk, CHUNK_BYTES);
         state.order += 1;
-        memory.store_word(chunk + AT_RETIRED, sealed(CHUNK_HEAD));
-        memory.store_word(chunk + AT_APPLIED, sealed(CHUNK_HEAD));
+        memory.store_word(chunk + AT_CLEARING, sealed(0));
+        memory.store_word(chunk + AT_APPLIED, sealed(0));
         memory.store_word(chunk + AT_ORDER, sealed(state.order));
         memory.flush(chunk, CHUNK_HEAD);
         memory.fence();
@@ -142,9 +171,10 @@ impl Logger {
         }
         state.written.prepared_lines += CHUNK_BYTES / LINE_BYTES + 2;
         state.start_at(chunk);
-        // The pieces of a group that lie in the chunk before stay there.
+        // The pieces of a group that lie in the chunk before stay there, and so must the others.
+        state.has_records = state.group_at.is_some();
         state.group_at = state.group_at.map(|_| CHUNK_HEAD);
-        core.logs.note_chunk();
+        core.note_chunk();
         Ok(())
     }
 
@@ -152,24 +182,39 @@ impl Logger {
     pub fn begin_group(
         &self,
         core: &Core,
-        state: &mut LoggerState,
         words: usize,
         object_bytes: u64,
-    ) -> Result<(), NoMemory> {
+    ) -> Result<Own<'_, LoggerState>, NoMemory> {
         // A chunk cannot be used again with a group in it, so it is looked for now.
         let len = words.min(PIECE_WORDS_MAX) as u64 * 8 + 2 * LINE_BYTES;
-        if state.chunk == 0 || state.at + len > CHUNK_BYTES {
-            self.next_chunk(core, state)?;
+        let mut state = self.own();
+        let is_full = |state: &LoggerState| state.chunk == 0 || state.at + len > CHUNK_BYTES;
+        let may_clear = state.chunk != 0 && is_full(&state) && !state.has_records;
+        let may_rewind = state.objects != 0 && state.objects_at + object_bytes > CHUNK_BYTES;
+        if may_clear || may_rewind || state.homes.len() > HOMES_MAX {
+            drop(state);
+            settle(core);
+            state = self.own();
         }
-        if state.objects != 0 && state.objects_at + object_bytes > CHUNK_BYTES {
-            state.retire(core);
+        if is_full(&state) {
+            state = self.with_room(core, state, |state| self.next_chunk(core, state))?;
         }
-        if state.homes.is_empty() && state.objects != 0 {
+        if state.objects != 0 && state.last_seq < core.logs.settled.load(Acquire) {
             // No group needs them any more.
             state.objects_at = CHUNK_HEAD;
         }
         state.group_at = Some(state.at);
-        Ok(())
+        Ok(state)
+    }
+
+    /// The sequence of a group that was begun.
+    pub fn draw_seq(&self, core: &Core, state: &mut LoggerState) -> u64 {
+        if self.oldest.load(Relaxed) == u64::MAX {
+            self.oldest.store(core.logs.clock.load(Acquire), Release);
+            core.logs.unsettled.fetch_add(1, AcqRel);
+        }
+        state.last_seq = core.logs.clock.fetch_add(1, SeqCst);
+        state.last_seq
     }
 
     /// Room for `len` bytes of an object in the object log: whole lines.
@@ -181,7 +226,7 @@ impl Logger {
     ) -> Result<u64, NoMemory> {
         let mut at = state.objects_at;
         if state.objects == 0 || at + len > CHUNK_BYTES {
-            let span = core.engine.take_spans(Kind::Persistent, 1)?;
+            let span = core.engine.take_spans(Kind::Persistent, 1, logs_keep(core))?;
             let generation = core.logs.generation_bits();
             let word = SpanWord::Objects { logger: self.id, generation };
             core.memory.persist_word(core.layout.table_word(span), word.encode());
@@ -191,7 +236,7 @@ impl Logger {
             state.objects = span * SPAN_BYTES;
             // Its span word.
             state.written.prepared_lines += 1;
-            core.logs.note_chunk();
+            core.note_chunk();
             at = CHUNK_HEAD;
         }
         state.objects_at = (at + len).next_multiple_of(LINE_BYTES);
@@ -208,14 +253,12 @@ impl Logger {
     ) -> Result<(), NoMemory> {
         assert!(state.words.len() <= PIECE_WORDS_MAX + 8, "a piece of {} words", state.words.len());
         let padded = (state.words.len() as u64 * 8).next_multiple_of(LINE_BYTES);
-        if state.chunk == 0 || state.at.next_multiple_of(LINE_BYTES) + padded > CHUNK_BYTES {
+        let end = if piece.flags & GROUP_UNDONE == 0 { state.end() } else { CHUNK_BYTES };
+        if state.chunk == 0 || state.at.next_multiple_of(LINE_BYTES) + padded > end {
             self.next_chunk(core, state)?;
         }
-        if state.flushed < state.at {
-            // A reader goes on behind what is missing of a line: what was recorded before must not be.
-            state.write_back(core);
-            core.memory.fence();
-        }
+        // A reader goes on behind what is missing of a line: what was recorded before must not be.
+        state.make_records_durable(core);
         state.at = state.at.next_multiple_of(LINE_BYTES);
         let mut words = std::mem::take(&mut state.words);
         words.resize((padded / 8) as usize, 0);
@@ -223,7 +266,8 @@ impl Logger {
         core.memory.write_lines(state.chunk + state.at, zerocopy::IntoBytes::as_bytes(&*words));
         state.words = words;
         state.at += padded;
-        state.flushed = state.at;
+        // The group's own fence follows: nothing is recorded before it.
+        (state.flushed, state.fenced) = (state.at, state.at);
         state.written.word_log_bytes += padded;
         Ok(())
     }
@@ -233,7 +277,7 @@ impl Logger {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PieceHead {
     pub seq: u64,
-    pub index: u16,
+    pub index: u32,
     pub flags: u8,
     pub objects_sum: u64,
 }
@@ -244,17 +288,19 @@ impl LoggerState {
         self.has_records = true;
     }
 
-    /// A range was changed by a group that is durable: to be written back before the group is forgotten.
-    pub fn note_home(&mut self, core: &Core, offset: u64, len: u64) {
-        if self.homes.is_empty() {
-            core.logs.unretired.fetch_add(1, Relaxed);
-        }
+    /// A range was changed by a group that is durable: to be written back before the group is settled.
+    pub fn note_home(&mut self, offset: u64, len: u64) {
         self.homes.push((offset, len as u32));
     }
 
     /// Says that all groups so far were copied home.
     pub fn note_applied(&self, core: &Core) {
-        core.memory.store_word(self.chunk + AT_APPLIED, sealed(self.at));
+        core.memory.store_word(self.chunk + AT_APPLIED, sealed(self.last_seq));
+    }
+
+    /// Where a chunk ends for all but the line that says that a transaction was undone: there is always room for that.
+    fn end(&self) -> u64 {
+        CHUNK_BYTES - if self.undoing.is_some() { LINE_BYTES } else { 0 }
     }
 
     /// The group is complete, or given up.
@@ -262,46 +308,46 @@ impl LoggerState {
         self.group_at = None;
     }
 
-    fn write_back(&mut self, core: &Core) {
+    /// Writes back what was appended; durable after the owner's fence.
+    fn write_records_back(&mut self, core: &Core) {
         core.memory.flush(self.chunk + self.flushed, self.at - self.flushed);
         self.flushed = self.at;
     }
 
-    /// Writes the homes of all groups back and notes that, durably.
-    pub fn retire(&mut self, core: &Core) {
-        if self.homes.is_empty() {
-            return;
+    fn make_records_durable(&mut self, core: &Core) {
+        if self.fenced < self.at {
+            self.write_records_back(core);
+            core.memory.fence();
+            self.fenced = self.at;
         }
-        let mut lines: Vec<u64> = self
-            .homes
-            .iter()
-            .flat_map(|(offset, len)| {
-                offset / LINE_BYTES..(offset + u64::from(*len)).div_ceil(LINE_BYTES)
-            })
-            .collect();
+    }
+
+    /// For a visitor, whose fence does not cover what the owner has written back: writes back what was not fenced.
+    pub fn write_unfenced_back(&self, core: &Core) {
+        core.memory.flush(self.chunk + self.fenced, self.at - self.fenced);
+    }
+
+    /// Writes the homes of all groups back; durable after a fence.
+    pub fn write_homes_back(&mut self, core: &Core) {
+        let homes = std::mem::take(&mut self.homes);
+        let lines_of = |(offset, len): &(u64, u32)| {
+            offset / LINE_BYTES..(offset + u64::from(*len)).div_ceil(LINE_BYTES)
+        };
+        let mut lines: Vec<u64> = homes.iter().flat_map(lines_of).collect();
         lines.sort_unstable();
         lines.dedup();
-        if core.config.planted != Planted::RetireUnflushed {
-            for line in &lines {
-                core.memory.flush(line * LINE_BYTES, LINE_BYTES);
-            }
+        if core.config.planted != Planted::SettleUnflushed {
+            lines.iter().for_each(|line| core.memory.flush(line * LINE_BYTES, LINE_BYTES));
         }
         self.written.deferred_lines += lines.len() as u64;
-        core.memory.fence();
-        self.homes.clear();
-        core.memory.persist_word(self.chunk + AT_RETIRED, sealed(self.group_at.unwrap_or(self.at)));
-        self.written.deferred_lines += 1;
-        core.logs.unretired.fetch_sub(1, Release);
     }
 
     /// Uses the chunk again, which has nothing that must stay.
     fn begin_again(&mut self, core: &Core) {
         let memory = &core.memory;
-        // All of it is retired, durably: what is being cleared is not looked at.
-        memory.persist_word(self.chunk + AT_RETIRED, sealed(CHUNK_BYTES));
+        memory.persist_word(self.chunk + AT_CLEARING, sealed(1));
         memory.zero(self.chunk + CHUNK_HEAD, CHUNK_BYTES - CHUNK_HEAD);
-        memory.store_word(self.chunk + AT_APPLIED, sealed(CHUNK_HEAD));
-        memory.persist_word(self.chunk + AT_RETIRED, sealed(CHUNK_HEAD));
+        memory.persist_word(self.chunk + AT_CLEARING, sealed(0));
         self.written.prepared_lines += (CHUNK_BYTES - CHUNK_HEAD) / LINE_BYTES + 2;
         self.start_at(self.chunk);
     }
@@ -309,7 +355,7 @@ impl LoggerState {
     fn start_at(&mut self, chunk: u64) {
         self.chunk = chunk;
         self.at = CHUNK_HEAD;
-        self.flushed = CHUNK_HEAD;
+        (self.flushed, self.fenced) = (CHUNK_HEAD, CHUNK_HEAD);
         self.has_records = false;
     }
 
@@ -319,7 +365,8 @@ impl LoggerState {
         words.extend((self.chunk != 0).then_some(self.chunk));
         let mut objects = std::mem::take(&mut self.closed_objects);
         objects.extend((self.objects != 0).then_some(self.objects));
-        (self.chunk, self.at, self.flushed, self.objects, self.objects_at) = (0, 0, 0, 0, 0);
+        (self.chunk, self.objects, self.objects_at) = (0, 0, 0);
+        (self.at, self.flushed, self.fenced) = (0, 0, 0);
         self.has_records = false;
         (words, objects)
     }

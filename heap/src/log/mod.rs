@@ -10,7 +10,7 @@
 //! superblock's generation makes it count. Until then snapshot and logs of the old generation do, together with those
 //! of the next.
 //!
-//! Lock order: fold, then the list of loggers, then loggers ascending, then the engine's.
+//! Lock order: fold, settling, the list of loggers, loggers ascending, the engine's.
 
 mod claim;
 pub(crate) mod fold;
@@ -18,15 +18,17 @@ pub(crate) mod group;
 pub(crate) mod logger;
 pub(crate) mod recover;
 mod replay;
+pub(crate) mod settle;
 pub(crate) mod snapshot;
 pub(crate) mod spans;
 
-use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
 
-use crate::layout::{CHUNK_BYTES, GENERATION_MASK};
+use crate::core::Core;
+use crate::layout::GENERATION_MASK;
 use crate::sys::Table;
 use logger::Logger;
 
@@ -40,6 +42,7 @@ const LOGGERS_MAX: usize = 4096;
 /// All loggers, and what is folded.
 pub(crate) struct Logs {
     list: Mutex<List>,
+    made: AtomicU64,
     /// Volatile: that of the chunks taken from now on.
     pub generation: AtomicU64,
     /// Bytes of chunks taken since the last fold.
@@ -51,10 +54,25 @@ pub(crate) struct Logs {
     /// What it was when the generation began: records' stamps are told apart from there.
     pub clock_folded: AtomicU64,
     pub fold: Mutex<Folded>,
-    /// Loggers with groups whose homes were not written back yet.
-    pub unretired: AtomicU64,
+    /// Loggers with groups that are not settled.
+    pub unsettled: AtomicU64,
+    /// Groups below this sequence are over, durably ([`settle`]).
+    pub settled: AtomicU64,
+    settling: Mutex<()>,
+    /// Spans run short, and a fold gives some back.
+    pub is_short: AtomicBool,
     /// Folds since the heap was opened.
     pub folds: AtomicU64,
+}
+
+/// Spans that logs leave for a snapshot, however large it becomes: without it nothing could be folded, nor opened.
+pub(crate) fn logs_keep(core: &Core) -> u64 {
+    snapshot::chunks_most(core.layout.spans)
+}
+
+/// Spans that objects leave besides, for the logs of `loggers` threads.
+pub(crate) fn objects_keep(core: &Core, loggers: u64) -> u64 {
+    logs_keep(core) + 3 * loggers + 2
 }
 
 /// What one thread's transactions cost.
@@ -124,13 +142,17 @@ impl Logs {
         let touched = Table::new(spans.div_ceil(64) as usize)?;
         Ok(Self {
             list: Mutex::default(),
+            made: AtomicU64::new(0),
             generation: AtomicU64::new(0),
             since_fold_bytes: AtomicU64::new(0),
             due_bytes: AtomicU64::new(FOLD_BYTES_LEAST),
             clock: AtomicU64::new(1),
             clock_folded: AtomicU64::new(0),
             fold: Mutex::new(Folded { shadow, touched, chunks: Vec::new() }),
-            unretired: AtomicU64::new(0),
+            unsettled: AtomicU64::new(0),
+            settled: AtomicU64::new(0),
+            settling: Mutex::default(),
+            is_short: AtomicBool::new(false),
             folds: AtomicU64::new(0),
         })
     }
@@ -147,6 +169,7 @@ impl Logs {
         }
         let logger = Arc::new(Logger::new(id as u16));
         list.all.push(Arc::clone(&logger));
+        self.made.store(list.all.len() as u64, Relaxed);
         Some(logger)
     }
 
@@ -165,13 +188,18 @@ impl Logs {
         AllHeld(self.list())
     }
 
-    /// How many there are.
+    /// How many there are. Takes no lock: who asks may be using a log.
     pub fn count(&self) -> u64 {
-        self.list().all.len() as u64
+        self.made.load(Relaxed)
     }
 
     pub fn fold(&self) -> MutexGuard<'_, Folded> {
         self.fold.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Held by who settles.
+    pub fn settling(&self) -> MutexGuard<'_, ()> {
+        self.settling.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn list(&self) -> MutexGuard<'_, List> {
@@ -183,14 +211,10 @@ impl Logs {
         (self.generation.load(Acquire) & GENERATION_MASK) as u32
     }
 
-    /// Notes that a chunk was taken.
-    pub fn note_chunk(&self) {
-        self.since_fold_bytes.fetch_add(CHUNK_BYTES, Relaxed);
-    }
-
-    /// Whether a fold is worth its snapshot, or the stamps are about to come round.
+    /// Whether a fold is worth its snapshot, spans run short, or the stamps are about to come round.
     pub fn is_due(&self) -> bool {
         self.since_fold_bytes.load(Relaxed) > self.due_bytes.load(Relaxed)
+            || self.is_short.load(Relaxed)
             || self.clock.load(Relaxed) - self.clock_folded.load(Relaxed)
                 > crate::layout::STAMP_MASK / 4
     }
@@ -199,6 +223,5 @@ impl Logs {
     pub fn set_due(&self, snapshot_bytes: u64, at_most_bytes: u64) {
         let due = (snapshot_bytes * 4).max(FOLD_BYTES_LEAST).min(at_most_bytes);
         self.due_bytes.store(due, Relaxed);
-        self.since_fold_bytes.store(0, Relaxed);
     }
 }

@@ -3,9 +3,9 @@
 //! Everything up to the new generation's first store can be done again: a crash in the middle of a recovery leaves the
 //! snapshot and logs it read, and memory in which some writes were put in place already that will be again.
 
-use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering::*};
+use std::sync::{Mutex, PoisonError};
 
 use super::claim::claim;
 use super::fold::{InChunk, flip, for_records};
@@ -40,6 +40,11 @@ pub struct Recovered {
 /// Recovers the heap; its engine and logs are empty before.
 pub(crate) fn recover(core: &Core, findings: &Findings) -> Result<Recovered, HeapError> {
     let same_boot = trusts_caches(core);
+    if same_boot {
+        // What the dead process stored last may be in the caches only, and what is done from here on builds on it.
+        core.memory.flush(0, core.layout.first_span() * SPAN_BYTES);
+        core.memory.fence();
+    }
     let mut found = Recovered { same_boot, ..Recovered::default() };
     let spans = Spans::read(core, findings)?;
     let mut folded = core.logs.fold();
@@ -47,14 +52,18 @@ pub(crate) fn recover(core: &Core, findings: &Findings) -> Result<Recovered, Hea
         Some(_) => crate::conventional::enter_bits(core, &folded, &spans.runs),
         None => enter_snapshot(core, &folded, &spans, findings)?,
     }
-    let groups = read_logs(core, &folded, &spans, findings, &mut found)?;
-    replay(core, &spans, &folded, &groups, findings, &mut found)?;
+    let logged = read_logs(core, &folded, &spans, findings, &mut found)?;
+    replay(core, &spans, &folded, &logged, findings, &mut found)?;
     settle_sums(&folded, findings)?;
     let generation = spans.generation;
-    let clock = groups.values().map(|group| group.seq + 1).max().unwrap_or(1);
+    let clock = logged.groups.values().map(|group| group.seq + 1).max().unwrap_or(1);
     let clock = clock.max(spans.clock.unwrap_or(0) + 1);
+    // Damaged, it is made anew below.
+    let settled = if spans.settled < CLOCK_MAX { spans.settled } else { 0 };
+    let clock = clock.max(settled);
     core.logs.clock.store(clock, Release);
     core.logs.clock_folded.store(clock, Release);
+    core.logs.settled.store(settled, Release);
     found.objects = claim(core, &folded, &spans, findings)?;
     if spans.logs.is_empty() && spans.stale.is_empty() && findings.is_clean() {
         core.logs.generation.store(generation, Release);
@@ -71,6 +80,9 @@ pub(crate) fn recover(core: &Core, findings: &Findings) -> Result<Recovered, Hea
         None => snapshot::write(core, &folded, snapshot::reserve(core, &folded)?),
     };
     core.memory.persist_word(AT_CLOCK, sealed(clock));
+    core.memory.persist_word(AT_SETTLED, sealed(clock));
+    core.logs.settled.store(clock, Release);
+    core.logs.since_fold_bytes.store(0, Relaxed);
     core.memory.persist_word(AT_GENERATION, sealed(generation + 2));
     let logs = spans.logs.iter().map(|log| log.chunk);
     let old: Vec<u64> = logs.chain(spans.stale).chain(spans.snapshot).chain(spare).collect();
@@ -145,7 +157,7 @@ fn settle_sums(folded: &Folded, findings: &Findings) -> Result<(), HeapError> {
     Ok(())
 }
 
-/// Where the changes of a piece are.
+/// Where the changes of a group are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     /// In the log; in memory perhaps.
@@ -159,39 +171,60 @@ pub(super) enum Place {
 /// A transaction as far as its pieces were found, in order.
 pub(super) struct Group {
     pub seq: u64,
-    pub pieces: Vec<(Piece, Place)>,
+    pub pieces: Vec<Piece>,
 }
 
 impl Group {
-    /// Whether the last piece is there and none before it is missing.
-    pub fn is_committed(&self) -> bool {
-        let whole = self.pieces.iter().zip(0..).all(|((piece, _), at)| piece.piece == at);
-        whole && self.pieces.last().is_some_and(|(piece, _)| piece.is_last())
+    /// Whether it committed or was undone: the last piece is there and none before it is missing.
+    pub fn is_over(&self) -> bool {
+        let whole = self.pieces.iter().zip(0..).all(|(piece, at)| piece.piece == at);
+        whole && self.pieces.last().is_some_and(Piece::is_last)
     }
 
-    /// Whether recovery must put it in place: its last piece lies behind what is in place already.
-    pub fn is_pending(&self) -> bool {
-        self.pieces.last().is_some_and(|(_, place)| *place == Place::Pending)
+    /// Whether it was undone, and said so.
+    pub fn is_undone(&self) -> bool {
+        self.pieces.last().is_some_and(Piece::is_undone)
     }
 }
 
-/// Reads the word logs: records are applied, groups returned by logger and sequence.
+/// What the word logs hold.
+pub(super) struct Logged {
+    /// By logger and sequence.
+    pub groups: BTreeMap<(u16, u64), Group>,
+    /// By logger: up to which sequence its groups are in memory, whose caches are trusted, perhaps not written back.
+    pub applied: HashMap<u16, u64>,
+}
+
+impl Logged {
+    /// Where the changes of a group that has committed are.
+    pub fn place(&self, spans: &Spans, logger: u16, seq: u64) -> Place {
+        if seq < spans.settled {
+            Place::Durable
+        } else if self.applied.get(&logger).is_some_and(|applied| seq <= *applied) {
+            Place::InCaches
+        } else {
+            Place::Pending
+        }
+    }
+}
+
+/// Reads the word logs: records are applied, groups returned.
 fn read_logs(
     core: &Core,
     folded: &Folded,
     spans: &Spans,
     findings: &Findings,
     found: &mut Recovered,
-) -> Result<BTreeMap<(u16, u64), Group>, HeapError> {
-    let groups: Mutex<BTreeMap<(u16, u64), Group>> = Mutex::default();
+) -> Result<Logged, HeapError> {
+    let all = Mutex::new(Logged { groups: BTreeMap::new(), applied: HashMap::new() });
     let records = AtomicUsize::new(0);
     let same_boot = found.same_boot;
     in_parallel(core, &spans.logs, |log| {
         let chunk = log.chunk;
-        let retired = header(core, findings, chunk, AT_RETIRED)?;
-        let applied = header(core, findings, chunk, AT_APPLIED)?.filter(|_| same_boot);
-        // Both are kept up: what is durably in place is in place in any case. With neither nothing is put in place.
-        let in_place = retired.max(applied).unwrap_or(CHUNK_BYTES);
+        if header(core, findings, chunk, AT_CLEARING)? == Some(1) {
+            return Ok(());
+        }
+        let applied = header(core, findings, chunk, AT_APPLIED)?;
         let mut pieces = Vec::new();
         let mut strays = Vec::new();
         let end = for_records(&core.memory, chunk, |what| match what {
@@ -202,14 +235,11 @@ fn read_logs(
                 findings.count(record);
                 records.fetch_add(1, Relaxed);
             }
-            InChunk::Piece { at, words } => pieces.extend(read_piece(words).map(|p| (at, p))),
+            InChunk::Piece { words } => pieces.extend(read_piece(words)),
         });
         strays.into_iter().try_for_each(|record| findings.meet(stray(record)))?;
-        // A chunk that was being cleared to be used again, and has nothing that counts, says so first.
-        if retired != Some(CHUNK_BYTES) {
-            check_end(core, chunk, end, findings)?;
-        }
-        if let Some((_, piece)) = pieces.iter().find(|(_, piece)| piece.seq >= CLOCK_MAX) {
+        check_end(core, chunk, end, findings)?;
+        if let Some(piece) = pieces.iter().find(|piece| piece.seq >= CLOCK_MAX) {
             let value = piece.seq;
             findings.meet(Damage::LogCut { chunk, offset: chunk, value, words: 0 })?;
             pieces.clear();
@@ -217,7 +247,7 @@ fn read_logs(
         if same_boot {
             // The dead process may not have written it back; nothing that follows from it may be durable before it.
             core.memory.flush(chunk, end);
-            let entries = pieces.iter().flat_map(|(_, piece)| &piece.entries);
+            let entries = pieces.iter().flat_map(|piece| &piece.entries);
             for entry in entries {
                 if let Entry::Object { len, from, .. } = entry
                     && is_inside(&core.memory, *from, u64::from(*len))
@@ -226,20 +256,18 @@ fn read_logs(
                 }
             }
         }
-        if let Ok(mut groups) = groups.lock() {
-            for (at, piece) in pieces {
-                let group = groups
-                    .entry((log.logger, piece.seq))
-                    .or_insert_with(|| Group { seq: piece.seq, pieces: Vec::new() });
-                let place = if at >= in_place {
-                    Place::Pending
-                } else if at >= retired.unwrap_or(CHUNK_HEAD) {
-                    Place::InCaches
-                } else {
-                    Place::Durable
-                };
-                group.pieces.push((piece, place));
-            }
+        let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+        if same_boot {
+            // Damaged: nothing of it is put in place.
+            let latest = all.applied.entry(log.logger).or_default();
+            *latest = applied.unwrap_or(CLOCK_MAX).max(*latest);
+        }
+        for piece in pieces {
+            let group = all
+                .groups
+                .entry((log.logger, piece.seq))
+                .or_insert_with(|| Group { seq: piece.seq, pieces: Vec::new() });
+            group.pieces.push(piece);
         }
         Ok(())
     })?;
@@ -247,11 +275,11 @@ fn read_logs(
         core.memory.fence();
     }
     found.records += records.into_inner() as u64;
-    let mut groups = groups.into_inner().unwrap_or_default();
-    for group in groups.values_mut() {
-        group.pieces.sort_by_key(|(piece, _)| piece.piece);
+    let mut all = all.into_inner().unwrap_or_else(PoisonError::into_inner);
+    for group in all.groups.values_mut() {
+        group.pieces.sort_by_key(|piece| piece.piece);
     }
-    Ok(groups)
+    Ok(all)
 }
 
 /// A record that no heap of this size has.

@@ -1,12 +1,12 @@
 //! Putting in place what transactions had logged: redo forward by sequence, undo backward.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::atomic::Ordering::*;
 
 use super::Folded;
 use super::fold::{InChunk, flip, for_records};
-use super::group::{Entry, is_inside, read_piece};
-use super::recover::{Group, Place, Recovered, stray};
+use super::group::{Entry, Piece, is_inside, read_piece};
+use super::recover::{Group, Logged, Place, Recovered, stray};
 use super::spans::Spans;
 use crate::config::Planted;
 use crate::core::Core;
@@ -20,24 +20,27 @@ pub(super) fn replay(
     core: &Core,
     spans: &Spans,
     folded: &Folded,
-    groups: &BTreeMap<(u16, u64), Group>,
+    logged: &Logged,
     findings: &Findings,
     found: &mut Recovered,
 ) -> Result<(), HeapError> {
     let mut pending: Vec<&Group> = Vec::new();
-    let newest: HashMap<&u16, u64> =
-        groups.iter().map(|((logger, _), g)| (logger, g.seq)).collect();
-    for ((logger, _), group) in groups {
-        let is_undo = group.pieces.iter().any(|(piece, _)| piece.is_undo());
-        if group.is_committed() {
-            let objects_whole =
-                || group.pieces.iter().all(|(piece, _)| piece.has_objects(&core.memory));
-            if !is_undo && group.is_pending() && !objects_whole() {
+    let newest: HashMap<u16, u64> =
+        logged.groups.iter().map(|((logger, _), group)| (*logger, group.seq)).collect();
+    for ((logger, seq), group) in &logged.groups {
+        let is_undo = group.pieces.iter().any(Piece::is_undo);
+        let place = logged.place(spans, *logger, *seq);
+        if group.is_over() {
+            if group.is_undone() {
+                continue;
+            }
+            let objects_whole = || group.pieces.iter().all(|piece| piece.has_objects(&core.memory));
+            if !is_undo && place == Place::Pending && !objects_whole() {
                 // Cut off in the object log: as if its last piece were missing.
                 findings.remark(Remark::Unfinished { logger: *logger, seq: group.seq });
                 continue;
             }
-            for entry in group.pieces.iter().flat_map(|(piece, _)| &piece.entries) {
+            for entry in group.pieces.iter().flat_map(|piece| &piece.entries) {
                 if let Entry::Record(record) = entry {
                     if !flip(folded, *record) {
                         findings.meet(stray(*record))?;
@@ -46,17 +49,16 @@ pub(super) fn replay(
                     found.records += 1;
                 }
             }
-            if !is_undo && group.is_pending() {
-                pending.push(group);
-            } else if !is_undo {
-                write_back(core, group);
+            match place {
+                Place::Pending if !is_undo => pending.push(group),
+                Place::InCaches if !is_undo => write_back(core, group),
+                _ => {}
             }
-        } else if is_undo && group.is_pending() && newest.get(logger) == Some(&group.seq) {
-            // With a later group in its log it had ended; and what is retired is left over from a chunk that was being
-            // cleared.
+        } else if is_undo && *seq >= spans.settled && newest.get(logger) == Some(seq) {
+            // With a later group in its log it had ended.
             undo(core, spans, group, findings)?;
             found.undone += 1;
-        } else if !is_undo && group.is_pending() {
+        } else if !is_undo && place == Place::Pending {
             findings.remark(Remark::Unfinished { logger: *logger, seq: group.seq });
         }
     }
@@ -72,8 +74,7 @@ pub(super) fn replay(
 
 /// Writes the homes of a group back whose changes a dead process left in the caches: its log is about to be forgotten.
 fn write_back(core: &Core, group: &Group) {
-    let in_caches = group.pieces.iter().filter(|(_, place)| *place == Place::InCaches);
-    for entry in in_caches.flat_map(|(piece, _)| &piece.entries) {
+    for entry in group.pieces.iter().flat_map(|piece| &piece.entries) {
         let (offset, len) = match entry {
             Entry::Short { offset, len, .. } => (*offset, u64::from(*len)),
             Entry::Object { offset, len, .. } => (*offset, u64::from(*len)),
@@ -90,7 +91,7 @@ fn births(core: &Core, spans: &Spans, pending: &[&Group]) -> HashMap<u64, u64> {
     let mut born: HashMap<u64, u64> = pending
         .iter()
         .flat_map(|group| &group.pieces)
-        .flat_map(|(piece, _)| &piece.entries)
+        .flat_map(|piece| &piece.entries)
         .filter_map(|entry| match entry {
             Entry::Short { offset, .. } | Entry::Object { offset, .. } => spans.unit_of(*offset),
             Entry::Record(_) => None,
@@ -141,7 +142,7 @@ fn redo(
     findings: &Findings,
 ) -> Result<(), HeapError> {
     let first_object = core.layout.first_span() * SPAN_BYTES;
-    for (piece, _) in &group.pieces {
+    for piece in &group.pieces {
         for entry in &piece.entries {
             let Some((offset, bytes)) = change_of(core, entry) else { continue };
             let len_bytes = bytes.len() as u64;
@@ -169,7 +170,7 @@ fn redo(
 }
 
 fn undo(core: &Core, spans: &Spans, group: &Group, findings: &Findings) -> Result<(), HeapError> {
-    for (piece, _) in group.pieces.iter().rev() {
+    for piece in group.pieces.iter().rev() {
         if !piece.has_objects(&core.memory) {
             // Nothing was changed before this piece was durable.
             continue;

@@ -22,15 +22,19 @@ use crate::memory::Memory;
 const BODY_WORDS: usize = ((CHUNK_BYTES - CHUNK_HEAD) / 8) as usize;
 const ENTRY_WORDS_MAX: usize = 2 + SHADOW_WORDS;
 
+/// Chunks of the largest snapshot of so many spans.
+pub(crate) fn chunks_most(spans: u64) -> u64 {
+    spans.div_ceil((BODY_WORDS / ENTRY_WORDS_MAX) as u64) + 1
+}
+
 /// Takes room for a snapshot as large as the next can become: the last one's chunks, and what was logged since.
 pub(crate) fn reserve(core: &Core, folded: &Folded) -> Result<Vec<u64>, NoMemory> {
     let logged = core.logs.since_fold_bytes.load(Relaxed);
     // A record may add an entry of three words for its eight bytes.
     let wanted = folded.chunks.len() as u64 * 2 + 1 + (logged * 3).div_ceil(BODY_WORDS as u64 * 8);
-    let at_most = core.layout.spans.div_ceil((BODY_WORDS / ENTRY_WORDS_MAX) as u64) + 1;
     let mut chunks = Vec::new();
-    for _ in 0..wanted.min(at_most) {
-        match core.engine.take_spans(Kind::Persistent, 1) {
+    for _ in 0..wanted.min(chunks_most(core.layout.spans)) {
+        match core.engine.take_spans(Kind::Persistent, 1, 0) {
             Ok(span) => chunks.push(span * SPAN_BYTES),
             Err(error) => {
                 for chunk in chunks {

@@ -21,6 +21,8 @@ pub(super) struct Spans {
     pub generation: u64,
     /// The tx clock at its start; `None`: damaged.
     pub clock: Option<u64>,
+    /// Groups below this sequence are over.
+    pub settled: u64,
     pub runs: Vec<(u64, SpanWord)>,
     pub logs: Vec<LogChunk>,
     pub snapshot: Vec<u64>,
@@ -37,7 +39,9 @@ impl Spans {
         let next = ((generation + 1) & GENERATION_MASK) as u32;
         let mut found = Self {
             generation,
-            clock: clock(core, findings)?,
+            clock: clock(core, findings, "clock", AT_CLOCK)?,
+            // With it damaged nothing is put in place.
+            settled: clock(core, findings, "settled clock", AT_SETTLED)?.unwrap_or(CLOCK_MAX),
             runs: Vec::new(),
             logs: Vec::new(),
             snapshot: Vec::new(),
@@ -153,21 +157,23 @@ pub(super) fn header(
     at: u64,
 ) -> Result<Option<u64>, HeapError> {
     let (offset, value) = (chunk + at, core.memory.load(chunk + at));
-    let is_position = at != AT_ORDER;
-    let sound = unsealed(value).filter(|at| {
-        !is_position || (CHUNK_HEAD..=CHUNK_BYTES).contains(at) && at.is_multiple_of(8)
-    });
+    let sound = unsealed(value).filter(|value| at != AT_CLEARING || *value <= 1);
     if sound.is_none() {
         findings.meet(Damage::LogHeader { chunk, offset, value })?;
     }
     Ok(sound)
 }
 
-fn clock(core: &Core, findings: &Findings) -> Result<Option<u64>, HeapError> {
-    let value = core.memory.load(AT_CLOCK);
+fn clock(
+    core: &Core,
+    findings: &Findings,
+    what: &'static str,
+    offset: u64,
+) -> Result<Option<u64>, HeapError> {
+    let value = core.memory.load(offset);
     let clock = unsealed(value).filter(|clock| *clock < CLOCK_MAX);
     if clock.is_none() {
-        findings.meet(Damage::Superblock { what: "clock", offset: AT_CLOCK, value })?;
+        findings.meet(Damage::Superblock { what, offset, value })?;
     }
     Ok(clock)
 }

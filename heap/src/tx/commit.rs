@@ -7,10 +7,11 @@ use crate::core::Core;
 use crate::engine::NoMemory;
 use crate::error::HeapError;
 use crate::layout::{GROUP_LAST, Record, STAMP_MASK};
+use crate::log::fold::{Fold, fold};
 use crate::log::group::{Entry, HEAD_WORDS, OBJECT_ENTRY_MAX, PIECE_WORDS_MAX, sum_of};
 use crate::log::logger::{Logger, LoggerState, PieceHead};
-use crate::sys::LINE_BYTES;
-use std::sync::atomic::Ordering::AcqRel;
+use crate::log::settle::settle;
+use crate::sys::{LINE_BYTES, Own};
 
 impl Tx<'_> {
     /// Makes all changes final. On an error nothing was changed.
@@ -40,18 +41,17 @@ impl Tx<'_> {
         let core = &*self.heap.core;
         self.settle_fresh();
         let logger = self.heap.logger(self.local)?;
-        let mut state = logger.own();
-        let (words, object_bytes) = self.log_size();
-        logger.begin_group(core, &mut state, words, object_bytes)?;
-        let seq = core.logs.clock.fetch_add(1, AcqRel);
-        let written = self.write_group(core, logger, &mut state, seq);
-        state.end_group();
-        written?;
+        let mut written = self.write_group(core, logger);
+        if written.is_err() && fold(core)? == Fold::Done {
+            // It gave room back.
+            written = self.write_group(core, logger);
+        }
+        let mut state = written?;
         core.memory.fence();
         for write in &self.writes.list {
             // Written back later: see `LoggerState::retire`.
             core.memory.write(write.offset, self.writes.bytes_of(write));
-            state.note_home(core, write.offset, u64::from(write.len));
+            state.note_home(write.offset, u64::from(write.len));
         }
         state.note_applied(core);
         state.written.changed_bytes += self.writes.bytes.len() as u64;
@@ -102,7 +102,7 @@ impl Tx<'_> {
             && !self.writes.freed.is_empty()
         {
             // No birth in a log says that a write was to an object before the one that is there.
-            self.heap.retire();
+            settle(core);
             self.writes
                 .freed
                 .iter()
@@ -110,22 +110,24 @@ impl Tx<'_> {
         }
     }
 
-    fn write_group(
+    /// Writes the group; it counts after a fence. One that fails has no last piece.
+    fn write_group<'l>(
         &self,
         core: &Core,
-        logger: &Logger,
-        state: &mut LoggerState,
-        seq: u64,
-    ) -> Result<(), NoMemory> {
-        let mut pieces = Pieces::new(seq, 0, 0, state, core, logger);
-        for record in self.records(seq) {
-            pieces.push(Entry::Record(record))?;
-        }
-        for write in &self.writes.list {
-            pieces.push_change(write, self.writes.bytes_of(write))?;
-        }
-        pieces.finish(GROUP_LAST)?;
-        Ok(())
+        logger: &'l Logger,
+    ) -> Result<Own<'l, LoggerState>, NoMemory> {
+        let (words, object_bytes) = self.log_size();
+        let mut state = logger.begin_group(core, words, object_bytes)?;
+        let seq = logger.draw_seq(core, &mut state);
+        let mut pieces = Pieces::new(seq, 0, 0, &mut state, core, logger);
+        let mut changes = self.writes.list.iter();
+        let written = self
+            .records(seq)
+            .try_for_each(|record| pieces.push(Entry::Record(record)))
+            .and_then(|()| changes.try_for_each(|w| pieces.push_change(w, self.writes.bytes_of(w))))
+            .and_then(|()| pieces.append(GROUP_LAST));
+        state.end_group();
+        written.map(|()| state)
     }
 
     /// The records of objects taken and freed.
@@ -149,7 +151,8 @@ impl Tx<'_> {
 /// The pieces of a group while they are made.
 pub(super) struct Pieces<'p> {
     seq: u64,
-    index: u16,
+    /// Of the next piece.
+    pub index: u32,
     /// Of every piece.
     flags: u8,
     objects_sum: u64,
@@ -162,7 +165,7 @@ pub(super) struct Pieces<'p> {
 impl<'p> Pieces<'p> {
     pub fn new(
         seq: u64,
-        index: u16,
+        index: u32,
         flags: u8,
         state: &'p mut LoggerState,
         core: &'p Core,
@@ -216,12 +219,6 @@ impl<'p> Pieces<'p> {
         Ok(())
     }
 
-    /// Appends what is left as a piece with these flags; returns the next piece's place.
-    pub fn finish(mut self, flags: u8) -> Result<u16, NoMemory> {
-        self.append(flags)?;
-        Ok(self.index)
-    }
-
     /// Appends a piece that others follow: it is whole before they come, so that a log is torn at its end only.
     fn append_before_more(&mut self) -> Result<(), NoMemory> {
         self.append(0)?;
@@ -229,13 +226,14 @@ impl<'p> Pieces<'p> {
         Ok(())
     }
 
-    fn append(&mut self, flags: u8) -> Result<(), NoMemory> {
+    /// Appends what is left as a piece with these flags.
+    pub fn append(&mut self, flags: u8) -> Result<(), NoMemory> {
         let (seq, index, flags) = (self.seq, self.index, self.flags | flags);
         let head = PieceHead { seq, index, flags, objects_sum: self.objects_sum };
+        self.logger.append_piece(self.core, self.state, head)?;
         if self.has_records {
             self.state.note_records();
         }
-        self.logger.append_piece(self.core, self.state, head)?;
         self.index += 1;
         self.objects_sum = 0;
         self.has_records = false;

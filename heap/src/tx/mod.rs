@@ -46,7 +46,7 @@ pub struct Tx<'h> {
     logging: Logging,
     writes: RefMut<'h, Writes>,
     /// Undo: the sequence and the next piece's place; redo has neither before it commits.
-    undoing: Option<(u64, u16)>,
+    undoing: Option<(u64, u32)>,
     level: u32,
     done: bool,
 }

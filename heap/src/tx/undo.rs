@@ -3,14 +3,16 @@
 //! A piece of the log for each change, whole before the change it undoes. The commit is a last piece, behind the
 //! changed lines; a transaction that is undone gets a last piece, too, so that recovery leaves it alone.
 
-use std::sync::atomic::Ordering::AcqRel;
-
 use super::commit::Pieces;
 use super::writes::Write;
 use super::{LogAs, Tx};
+use crate::core::Core;
+use crate::engine::NoMemory;
 use crate::error::HeapError;
-use crate::layout::{GROUP_LAST, GROUP_UNDO};
+use crate::layout::{GROUP_LAST, GROUP_UNDO, GROUP_UNDONE};
 use crate::log::group::Entry;
+use crate::log::logger::{Logger, LoggerState};
+use crate::sys::Own;
 
 /// Room that a group wants in its chunk when it begins; it may go on in the next.
 const WORDS_AT_FIRST: usize = 64;
@@ -27,21 +29,14 @@ impl Tx<'_> {
         let mut old = vec![0; bytes.len()];
         core.memory.read(offset, &mut old);
         let logger = self.heap.logger(self.local)?;
-        let mut state = logger.own();
-        let (seq, index) = match self.undoing {
-            Some(at) => at,
-            None => {
-                logger.begin_group(core, &mut state, WORDS_AT_FIRST, 0)?;
-                state.is_undoing = true;
-                (core.logs.clock.fetch_add(1, AcqRel), 0)
-            }
-        };
-        self.undoing = Some((seq, index));
+        let (mut state, seq, index) = self.at_group(core, logger)?;
         let write = Write { offset, len: bytes.len() as u32, at: 0, log };
         let mut pieces = Pieces::new(seq, index, GROUP_UNDO, &mut state, core, logger);
-        pieces.push_change(&write, &old)?;
-        self.undoing = Some((seq, pieces.finish(0)?));
+        let logged = pieces.push_change(&write, &old).and_then(|()| pieces.append(0));
+        // Also of what failed later some pieces may be there.
+        self.undoing = Some((seq, pieces.index));
         drop(state);
+        logged?;
         core.memory.fence();
         self.writes.push(offset, &old, log);
         core.memory.write(offset, bytes);
@@ -70,28 +65,38 @@ impl Tx<'_> {
         }
         core.memory.fence();
         let logger = self.heap.logger(self.local)?;
-        let mut state = logger.own();
-        let (seq, index) = match self.undoing {
-            Some(at) => at,
-            None => {
-                logger.begin_group(core, &mut state, WORDS_AT_FIRST, 0)?;
-                (core.logs.clock.fetch_add(1, AcqRel), 0)
-            }
-        };
-        // Whatever fails from here on, the transaction is undone, and its end is logged.
-        self.undoing = Some((seq, index));
+        let (mut state, seq, index) = self.at_group(core, logger)?;
         let mut pieces = Pieces::new(seq, index, GROUP_UNDO, &mut state, core, logger);
-        for record in self.records(seq) {
-            pieces.push(Entry::Record(record))?;
-        }
-        pieces.finish(GROUP_LAST)?;
+        let logged = self
+            .records(seq)
+            .try_for_each(|record| pieces.push(Entry::Record(record)))
+            .and_then(|()| pieces.append(GROUP_LAST));
+        // If it failed, the transaction is undone, and its end is logged.
+        self.undoing = Some((seq, pieces.index));
+        logged?;
         state.written.changed_bytes += self.writes.bytes.len() as u64;
         state.end_group();
-        state.is_undoing = false;
+        state.undoing = None;
         drop(state);
         core.memory.fence();
         self.undoing = None;
         Ok(())
+    }
+
+    /// This transaction's group, begun if need be: its sequence and the next piece's place.
+    fn at_group<'l>(
+        &mut self,
+        core: &Core,
+        logger: &'l Logger,
+    ) -> Result<(Own<'l, LoggerState>, u64, u32), NoMemory> {
+        if let Some((seq, index)) = self.undoing {
+            return Ok((logger.own(), seq, index));
+        }
+        let mut state = logger.begin_group(core, WORDS_AT_FIRST, 0)?;
+        let seq = logger.draw_seq(core, &mut state);
+        state.undoing = Some(seq);
+        self.undoing = Some((seq, 0));
+        Ok((state, seq, 0))
     }
 
     /// Says in the log that a transaction that was undone is over.
@@ -100,12 +105,12 @@ impl Tx<'_> {
         let core = &*self.heap.core;
         let Ok(logger) = self.heap.logger(self.local) else { return };
         let mut state = logger.own();
-        let pieces = Pieces::new(seq, index, GROUP_UNDO, &mut state, core, logger);
-        // Without room for it the log says nothing newer either: recovery would put back, once more, what was put
-        // back just now.
-        let _ = pieces.finish(GROUP_LAST);
+        let flags = GROUP_UNDO | GROUP_UNDONE;
+        let ended = Pieces::new(seq, index, flags, &mut state, core, logger).append(GROUP_LAST);
+        // Else recovery would put back once more what was put back just now, over what comes after it.
+        assert!(ended.is_ok(), "no room in the log for a transaction's end, which was kept free");
         state.end_group();
-        state.is_undoing = false;
+        state.undoing = None;
         drop(state);
         core.memory.fence();
     }

@@ -329,7 +329,7 @@ fn replay_one_life_from_the_environment() {
 
 #[test]
 fn planted_bugs_are_caught() {
-    for planted in [Planted::RetireUnflushed, Planted::ReplayIntoReused] {
+    for planted in [Planted::SettleUnflushed, Planted::ReplayIntoReused] {
         let caught = (0..20).any(|seed| {
             let logging = Logging::Redo;
             let case = Case { planted, logging, ..Case::of(seed) };
