@@ -15,6 +15,7 @@ use crate::layout::{CHUNK_BYTES, Layout, Record, SpanWord};
 use crate::log::logger::Logger;
 use crate::log::{Logs, logs_keep, objects_keep};
 use crate::memory::Memory;
+use crate::roots::RootClaims;
 use crate::tx::Writes;
 
 /// An open heap.
@@ -28,6 +29,7 @@ pub(crate) struct Core {
     /// Where the allocator's metadata is persistent itself: the comparison mode.
     pub conventional: Option<Conventional>,
     pub compartments: Mutex<BTreeMap<u64, Compartment>>,
+    pub root_claims: RootClaims,
     pub config: Config,
 }
 

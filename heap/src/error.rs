@@ -129,8 +129,8 @@ pub enum HeapError {
         /// Longest.
         most: usize,
     },
-    /// The name is taken.
-    #[error("root {name:?} exists already")]
+    /// The name is taken: by a root, or by a transaction of another thread that is about to make or to remove it.
+    #[error("root {name:?} exists already, or another transaction is making or removing it")]
     RootTaken {
         /// The name.
         name: String,

@@ -18,6 +18,7 @@ use crate::log::settle::settle;
 use crate::log::{Logs, Written};
 use crate::memory::Memory;
 use crate::ptr::Offset;
+use crate::roots::RootClaims;
 use crate::sys::threads;
 
 /// Buckets in small heaps: at least this many.
@@ -122,6 +123,7 @@ impl Heap {
             memory,
             layout,
             compartments: Default::default(),
+            root_claims: RootClaims::default(),
             config,
         });
         core.keep_for_logs();

@@ -4,6 +4,8 @@
 //! is a sum of name and type, so an entry that was cut off is none. Another object is set by one store: its word is
 //! sealed by itself.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use crate::error::HeapError;
 use crate::heap::Heap;
 use crate::layout::{AT_ROOTS, ROOT_BYTES, ROOT_NAME_MAX, ROOTS_MAX, sealed, unsealed};
@@ -61,10 +63,9 @@ impl Heap {
     pub fn roots(&self) -> Result<Vec<Root>, HeapError> {
         let mut roots = Vec::new();
         for index in 0..ROOTS_MAX {
-            let mut entry = [0; ROOT_BYTES as usize];
             let at = AT_ROOTS + index * ROOT_BYTES;
-            self.core.memory.read(at, &mut entry);
-            roots.extend(decode(at, &entry)?);
+            let read = |entry: &mut [u8]| self.core.memory.read(at, entry);
+            roots.extend(root_at(&self.core.root_claims, at, read)?);
         }
         roots.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(roots)
@@ -76,9 +77,11 @@ impl Heap {
     /// As [`Heap::persist_alloc`] and [`Heap::set_root`], or the name is taken.
     pub fn persist_alloc_named(&self, bytes: u64, name: &str) -> Result<Offset, HeapError> {
         self.transaction(|tx| {
-            if tx.find_root(name)?.is_some() {
-                return Err(HeapError::RootTaken { name: name.to_owned() });
-            }
+            let taken = || HeapError::RootTaken { name: name.to_owned() };
+            tx.find_root(name)?.map_or(Ok(()), |_| Err(taken()))?;
+            tx.claim_root(name, None)?;
+            // Another transaction may have ended in between.
+            tx.find_root(name)?.map_or(Ok(()), |_| Err(taken()))?;
             let object = tx.alloc(bytes)?;
             tx.set_root(name, Ptr::<u8>::new(object))?;
             Ok(object)
@@ -86,7 +89,7 @@ impl Heap {
     }
 
     fn find_root(&self, name: &str) -> Result<Option<(u64, Root)>, HeapError> {
-        find(name, |at, entry| self.core.memory.read(at, entry))
+        find(&self.core.root_claims, name, |at, entry| self.core.memory.read(at, entry))
     }
 }
 
@@ -98,12 +101,18 @@ impl Tx<'_> {
     pub fn set_root<T: Persist>(&mut self, name: &str, object: Ptr<T>) -> Result<(), HeapError> {
         check_name(name)?;
         let value = sealed(object.offset().map_or(0, Offset::get)).to_le_bytes();
-        if let Some((at, root)) = self.find_root(name)? {
+        let mut found = self.find_root(name)?;
+        let mut free = None;
+        if found.is_none() {
+            free = Some(self.claim_root(name, None)?);
+            // Another transaction may have made it in between.
+            found = self.find_root(name)?;
+        }
+        if let Some((at, root)) = found {
             check_type::<T>(&root)?;
             return self.write_table(at + AT_OBJECT, &value);
         }
-        let full = || HeapError::RootsFull { name: name.to_owned(), roots_max: ROOTS_MAX };
-        let at = self.free_root().ok_or_else(full)?;
+        let Some(at) = free else { unreachable!("a root that is not found was claimed") };
         let mut entry = [0; ROOT_BYTES as usize];
         entry[..name.len()].copy_from_slice(name.as_bytes());
         entry[NAME_BYTES - 1] = name.len() as u8;
@@ -121,6 +130,7 @@ impl Tx<'_> {
     pub fn remove_root(&mut self, name: &str) -> Result<(), HeapError> {
         let none = || HeapError::NoRoot { name: name.to_owned() };
         let (at, _) = self.find_root(name)?.ok_or_else(none)?;
+        self.claim_root(name, Some(at))?;
         self.write_table(at + AT_STATE, &[0; 8])
     }
 
@@ -135,31 +145,92 @@ impl Tx<'_> {
     }
 
     pub(crate) fn find_root(&self, name: &str) -> Result<Option<(u64, Root)>, HeapError> {
-        find(name, |at, entry| self.read_table(at, entry))
+        find(&self.heap().core.root_claims, name, |at, entry| self.read_table(at, entry))
     }
 
-    fn free_root(&self) -> Option<u64> {
-        (0..ROOTS_MAX).map(|index| AT_ROOTS + index * ROOT_BYTES).find(|at| {
+    /// Claims an entry for a root that is made, or the one of a root that is removed, to this transaction's end: another
+    /// one would take the same, or in undo mode one that may come back.
+    fn claim_root(&mut self, name: &str, is_at: Option<u64>) -> Result<u64, HeapError> {
+        let mut claimed = self.heap().core.root_claims.held();
+        let mine = claimed.iter().find(|(_, of)| of == name).map(|(at, _)| *at);
+        match mine {
+            Some(at) if self.claims.contains(&at) && is_at.is_none_or(|is_at| is_at == at) => {
+                return Ok(at);
+            }
+            Some(at) if !self.claims.contains(&at) => {
+                return Err(HeapError::RootTaken { name: name.to_owned() });
+            }
+            _ => {}
+        }
+        let is_free = |at: &u64| {
             let mut state = [0; 8];
             self.read_table(at + AT_STATE, &mut state);
-            state == [0; 8]
-        })
+            state == [0; 8] && !claimed.iter().any(|(of, _)| of == at)
+        };
+        let all = || (0..ROOTS_MAX).map(|index| AT_ROOTS + index * ROOT_BYTES);
+        let full = || HeapError::RootsFull { name: name.to_owned(), roots_max: ROOTS_MAX };
+        let at = is_at.or_else(|| all().find(is_free)).ok_or_else(full)?;
+        claimed.push((at, name.to_owned()));
+        drop(claimed);
+        self.claims.push(at);
+        Ok(at)
     }
 }
 
-fn find(name: &str, read: impl Fn(u64, &mut [u8])) -> Result<Option<(u64, Root)>, HeapError> {
+/// Entries of roots that transactions are making or removing, by name.
+#[derive(Debug, Default)]
+pub(crate) struct RootClaims(Mutex<Vec<(u64, String)>>);
+
+impl RootClaims {
+    fn held(&self) -> MutexGuard<'_, Vec<(u64, String)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leaves entries to others.
+    pub fn release(&self, claims: &[u64]) {
+        if !claims.is_empty() {
+            self.held().retain(|(at, _)| !claims.contains(at));
+        }
+    }
+}
+
+fn find(
+    claims: &RootClaims,
+    name: &str,
+    read: impl Fn(u64, &mut [u8]),
+) -> Result<Option<(u64, Root)>, HeapError> {
     check_name(name)?;
     for at in (0..ROOTS_MAX).map(|index| AT_ROOTS + index * ROOT_BYTES) {
-        let mut entry = [0; ROOT_BYTES as usize];
-        read(at, &mut entry);
-        if entry[..name.len()] == *name.as_bytes()
-            && let Some(root) = decode(at, &entry)?
+        let mut begin = [0; NAME_BYTES];
+        read(at, &mut begin);
+        if begin[..name.len()] == *name.as_bytes()
+            && let Some(root) = root_at(claims, at, |entry| read(at, entry))?
             && root.name == name
         {
             return Ok(Some((at, root)));
         }
     }
     Ok(None)
+}
+
+/// The root of an entry, which another transaction may be filling at the time.
+fn root_at(
+    claims: &RootClaims,
+    at: u64,
+    read: impl Fn(&mut [u8]),
+) -> Result<Option<Root>, HeapError> {
+    let entry = || {
+        let mut entry = [0; ROOT_BYTES as usize];
+        read(&mut entry);
+        decode(at, &entry)
+    };
+    entry().or_else(|_| {
+        if claims.held().iter().any(|(claimed, _)| *claimed == at) {
+            // It is none until that transaction has ended.
+            return Ok(None);
+        }
+        entry()
+    })
 }
 
 pub(crate) fn decode(

@@ -447,3 +447,44 @@ fn nothing_goes_round_a_transaction_that_may_have_made_or_changed_it() {
     heap.persist_free(object).unwrap();
     assert_eq!(heap.leaks().unwrap().objects, 0);
 }
+
+#[test]
+fn threads_that_make_roots_at_once_lose_none_and_share_none() {
+    const EACH: usize = 60;
+    for logging in [Logging::Redo, Logging::Undo] {
+        let mut config = Config::default();
+        config.logging = logging;
+        let memory = Memory::anonymous(4 * MIB, Durability::Flushed).unwrap();
+        let heap = Heap::open(memory, config).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let heap = &heap;
+                scope.spawn(move || {
+                    for index in 0..EACH {
+                        let name = format!("{thread} {index}");
+                        heap.persist_alloc_named(16, &name).unwrap();
+                        if index % 3 == 0 {
+                            heap.remove_root(&name).unwrap();
+                        }
+                        heap.roots().unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(heap.roots().unwrap().len(), 4 * EACH * 2 / 3);
+        let taken: usize = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4)
+                .map(|_| {
+                    let heap = &heap;
+                    scope.spawn(move || {
+                        (0..EACH)
+                            .filter(|at| heap.persist_alloc_named(16, &format!("one {at}")).is_ok())
+                            .count()
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        assert_eq!(taken, EACH, "each name for one thread");
+    }
+}

@@ -25,6 +25,7 @@ use crate::engine::Kind;
 use crate::error::HeapError;
 use crate::heap::Heap;
 use crate::layout::{sealed, unsealed};
+use crate::log::settle::settle;
 use crate::ptr::{Offset, Persist, Ptr};
 use area::{AreaState, store_bytes};
 
@@ -301,6 +302,8 @@ impl Checkpointer {
         }
         let memory = &shared.heap.core.memory;
         memory.fence();
+        // No transaction that entered an area may be put in place over the number.
+        settle(&shared.heap.core);
         memory.persist_word(shared.head, sealed(number));
         state.number = number;
         state.areas.iter_mut().for_each(AreaState::settle);
@@ -455,6 +458,8 @@ impl Shared {
             loop {
                 let mut state = self.lock();
                 let (some, is_done) = state.areas[index].copy(&self.heap, BATCH_PAGES)?;
+                // Who has the areas next may make them count, and cannot wait for what this thread stored.
+                self.heap.core.memory.fence();
                 state.precopied += some;
                 copied += some;
                 if is_done {
@@ -462,7 +467,6 @@ impl Shared {
                 }
             }
         }
-        self.heap.core.memory.fence();
         Ok(copied)
     }
 }

@@ -48,6 +48,8 @@ pub struct Tx<'h> {
     /// Undo: the sequence and the next piece's place; redo has neither before it commits.
     undoing: Option<(u64, u32)>,
     level: u32,
+    /// Entries of roots that no other transaction may make or remove meanwhile.
+    pub(crate) claims: Vec<u64>,
     done: bool,
 }
 
@@ -104,7 +106,16 @@ impl<'h> Tx<'h> {
         local.in_tx.set(true);
         let writes = local.writes.borrow_mut();
         let logging = heap.core.config.logging;
-        Ok(Self { heap, local, logging, writes, undoing: None, level: 0, done: false })
+        Ok(Self {
+            heap,
+            local,
+            logging,
+            writes,
+            undoing: None,
+            level: 0,
+            claims: Vec::new(),
+            done: false,
+        })
     }
 
     /// The heap.
@@ -364,6 +375,7 @@ impl Drop for Tx<'_> {
             self.roll_back_to(Savepoint { writes: 0, bytes: 0, fresh: 0, direct: 0, freed: 0 });
             self.end_undo();
         }
+        self.heap.core.root_claims.release(&self.claims);
         self.writes.clear();
         self.local.in_tx.set(false);
     }
