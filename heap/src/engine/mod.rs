@@ -217,11 +217,12 @@ impl Engine {
 
     /// The large persistent object that holds a span; only its first span is entered, so it is searched for.
     fn large_around(&self, span: u64) -> Option<(u64, u64)> {
-        for start in (0..=span).rev() {
+        // Any number may be asked for: objects hold arbitrary bytes.
+        for start in (0..=span.min(self.spans.len())).rev() {
             match self.spans.get(start) {
                 Span::Nothing => {}
                 Span::Large { kind: Kind::Persistent, spans } => {
-                    let is_inside = span < start + u64::from(spans);
+                    let is_inside = span - start < u64::from(spans);
                     return is_inside
                         .then_some((start * SPAN_BYTES, u64::from(spans) * SPAN_BYTES));
                 }

@@ -8,6 +8,7 @@ mod medium;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use medium::Medium;
 use perdura_heap::{
@@ -85,6 +86,20 @@ impl Model {
 
     /// The first difference from what the heap holds.
     fn difference(&self, heap: &Heap, found: u64) -> Option<String> {
+        if let Some(lost) = self.lost_in(heap) {
+            return Some(lost);
+        }
+        let returned = self
+            .freed
+            .iter()
+            .filter(|offset| !self.objects.contains_key(offset) && heap.is_object(**offset));
+        let expected = (self.objects.len() + returned.count()) as u64;
+        let leaks = expected..=expected + self.leaks_max;
+        (!leaks.contains(&found)).then(|| format!("{found} objects, not {expected}"))
+    }
+
+    /// The first object that is not as it must be.
+    fn lost_in(&self, heap: &Heap) -> Option<String> {
         for (offset, object) in &self.objects {
             if !heap.is_object(*offset) {
                 return Some(format!("{offset} is lost"));
@@ -103,13 +118,7 @@ impl Model {
                 ));
             }
         }
-        let returned = self
-            .freed
-            .iter()
-            .filter(|offset| !self.objects.contains_key(offset) && heap.is_object(**offset));
-        let expected = (self.objects.len() + returned.count()) as u64;
-        let leaks = expected..=expected + self.leaks_max;
-        (!leaks.contains(&found)).then(|| format!("{found} objects, not {expected}"))
+        None
     }
 }
 
@@ -148,6 +157,18 @@ impl From<HeapError> for Undone {
     fn from(error: HeapError) -> Self {
         Self::Heap(error)
     }
+}
+
+/// As [`operate`], of a thread among others, which has but so many objects.
+fn operate_alone(heap: &Heap, random: &mut Random, model: &mut Model, objects_max: usize) {
+    if model.objects.len() >= objects_max
+        && let Some((offset, _)) = model.objects.pop_first()
+    {
+        heap.persist_free(offset).unwrap();
+        model.freed.insert(offset);
+        return;
+    }
+    operate(heap, random, model);
 }
 
 /// One operation on the heap and on its model. Returns states that it may pass through.
@@ -271,11 +292,7 @@ fn part(tx: &mut Tx<'_>, random: &mut Random, model: &mut Model) -> Result<(), H
 /// A life with many losses, each of which is only looked at: the heap goes on.
 fn live(case: Case, ops: u64) -> Result<(), String> {
     let mut random = Random::seed_from_u64(case.seed);
-    let medium = Arc::new(Medium::new(HEAP_BYTES));
-    let mut config = case.config(1);
-    config.tap = Some(Arc::clone(&medium) as _);
-    let memory = Memory::anonymous(HEAP_BYTES, Durability::Flushed).unwrap();
-    let heap = Heap::open(memory, config).unwrap();
+    let (medium, heap) = on_medium(case);
     let mut model = Model::default();
     let mut done = 0;
     while done < ops {
@@ -297,7 +314,8 @@ fn live(case: Case, ops: u64) -> Result<(), String> {
             states.iter_mut().for_each(|state| state.leaks_max = leaks_max);
         }
         let states: Vec<_> = states.iter().collect();
-        check(case, &image, 2, &states).map_err(|found| format!("operation {done}: {found}"))?;
+        check(case, &image.bytes, 2, &states)
+            .map_err(|found| format!("operation {done}: {found}"))?;
         check(case, &medium.cache(), 1, &[&model])
             .map_err(|found| format!("operation {done}, killed: {found}"))?;
     }
@@ -339,15 +357,20 @@ fn planted_bugs_are_caught() {
     }
 }
 
-/// Threads come and go, and with them logs, while others are folded; more of them in each round, so that new logs are
-/// made besides those that ended threads leave.
-fn change_hands(seed: u64) -> Result<(), String> {
-    let case = Case { seed, ..Case::of(0) };
+/// A heap under a medium, in its first boot.
+fn on_medium(case: Case) -> (Arc<Medium>, Heap) {
     let medium = Arc::new(Medium::new(HEAP_BYTES));
     let mut config = case.config(1);
     config.tap = Some(Arc::clone(&medium) as _);
     let memory = Memory::anonymous(HEAP_BYTES, Durability::Flushed).unwrap();
-    let heap = Heap::open(memory, config).unwrap();
+    (medium, Heap::open(memory, config).unwrap())
+}
+
+/// Threads come and go, and with them logs, while others are folded; more of them in each round, so that new logs are
+/// made besides those that ended threads leave.
+fn change_hands(seed: u64) -> Result<(), String> {
+    let case = Case { seed, ..Case::of(0) };
+    let (medium, heap) = on_medium(case);
     let mut all = Model::default();
     for round in 1..6 {
         std::thread::scope(|scope| {
@@ -366,7 +389,7 @@ fn change_hands(seed: u64) -> Result<(), String> {
             }
         });
         let (image, _) = medium.take_image();
-        check(case, &image, 2, &[&all]).map_err(|found| format!("round {round}: {found}"))?;
+        check(case, &image.bytes, 2, &[&all]).map_err(|found| format!("round {round}: {found}"))?;
     }
     Ok(())
 }
@@ -391,5 +414,90 @@ fn lead_a_short_life(heap: &Heap, seed: u64) -> Model {
 fn logs_that_change_hands_lose_nothing() {
     for seed in 0..15 {
         change_hands(seed).unwrap_or_else(|found| panic!("seed {seed}: {found}"));
+    }
+}
+
+/// An object freed and another of its size taken, which is likely to get its memory: as many records as can be.
+fn churn(heap: &Heap, random: &mut Random, model: &mut Model) {
+    if model.objects.len() > 20 && random.random() {
+        let offset = *model.objects.keys().choose(random).unwrap();
+        heap.persist_free(offset).unwrap();
+        model.objects.remove(&offset);
+        model.freed.insert(offset);
+    } else {
+        let offset = heap.persist_alloc(64).unwrap();
+        model.settle();
+        model.objects.insert(offset, Object { len: 64, bytes: None });
+    }
+}
+
+/// Threads that live beside each other, each with its own objects; memory that one frees another takes. The power is
+/// lost while all of them are in the middle of something, and logs are folded.
+fn live_together(case: Case, ops: usize, churns: bool) -> Result<(), String> {
+    const THREADS: u64 = 3;
+    let (medium, heap) = on_medium(case);
+    let counts: Vec<_> = (0..THREADS).map(|_| Arc::new(AtomicU64::new(0))).collect();
+    medium.watch(&counts);
+    let events = if churns { 500..8_000 } else { 1_000..120_000 };
+    medium.lose_after(Random::seed_from_u64(case.seed).random_range(events), case.seed);
+    let is_over = AtomicBool::new(false);
+    // What each thread had after each of its operations.
+    let histories: Vec<Vec<Model>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .zip(&counts)
+            .map(|(thread, count)| {
+                let heap = &heap;
+                scope.spawn(move || {
+                    let mut random = Random::seed_from_u64(case.seed << 8 | thread);
+                    let mut model = Model::default();
+                    let mut history = vec![model.clone()];
+                    for done in 1..=ops as u64 {
+                        if churns {
+                            churn(heap, &mut random, &mut model);
+                        } else {
+                            operate_alone(heap, &mut random, &mut model, OBJECTS_MAX / 8);
+                        }
+                        history.push(model.clone());
+                        count.store(done, SeqCst);
+                    }
+                    history
+                })
+            })
+            .collect();
+        if churns {
+            scope.spawn(|| {
+                while !is_over.load(SeqCst) {
+                    heap.compact().unwrap();
+                }
+            });
+        }
+        let histories = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+        is_over.store(true, SeqCst);
+        histories
+    });
+    let (image, _) = medium.take_image();
+    let memory = Memory::copy_of_bytes(&image.bytes).unwrap();
+    let found = Heap::open(memory, case.config(2)).map_err(|error| format!("refused: {error}"))?;
+    let mut most = 0;
+    for ((thread, history), done) in histories.iter().enumerate().zip(&image.acknowledged) {
+        let states = &history[*done as usize..history.len().min(*done as usize + 2)];
+        let differences: Vec<_> = states.iter().map_while(|state| state.lost_in(&found)).collect();
+        if differences.len() == states.len() {
+            return Err(format!("thread {thread} after {done}: {}", differences.join("; ")));
+        }
+        most +=
+            states.iter().map(|state| state.objects.len() + state.freed.len()).max().unwrap_or(0);
+    }
+    let objects = found.leaks().unwrap().objects;
+    if objects > most as u64 { Err(format!("{objects} objects, {most} at most")) } else { Ok(()) }
+}
+
+#[test]
+fn threads_beside_each_other_lose_nothing_that_was_acknowledged() {
+    for seed in 0..40 {
+        let case =
+            Case { logging: Logging::Redo, bookkeeping: Bookkeeping::Logged, ..Case::of(seed) };
+        live_together(case, 250, false).unwrap_or_else(|found| panic!("seed {seed}: {found}"));
+        live_together(case, 600, true).unwrap_or_else(|found| panic!("seed {seed}: {found}"));
     }
 }

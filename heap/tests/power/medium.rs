@@ -2,7 +2,8 @@
 //! whatever lines the caches happened to evict.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::ThreadId;
 
 use perdura_heap::Tap;
@@ -30,7 +31,16 @@ struct State {
     events: u64,
     /// When the power is to be lost, and which lines are evicted then.
     loss: Option<(u64, Random)>,
-    image: Option<Vec<u8>>,
+    image: Option<Image>,
+    /// How many operations each thread has had acknowledged.
+    acknowledged: Vec<Arc<AtomicU64>>,
+}
+
+/// What a loss leaves.
+pub struct Image {
+    pub bytes: Vec<u8>,
+    /// What had been acknowledged to each thread before.
+    pub acknowledged: Vec<u64>,
 }
 
 impl Medium {
@@ -46,6 +56,7 @@ impl Medium {
                 events: 0,
                 loss: None,
                 image: None,
+                acknowledged: Vec::new(),
             }),
         }
     }
@@ -56,8 +67,13 @@ impl Medium {
         state.loss = Some((state.events + events, Random::seed_from_u64(seed)));
     }
 
+    /// Notes these counts of acknowledged operations whenever the power is lost.
+    pub fn watch(&self, acknowledged: &[Arc<AtomicU64>]) {
+        self.state().acknowledged = acknowledged.to_vec();
+    }
+
     /// What a loss leaves: the one that was planned if it came, else one now. Says whether it came.
-    pub fn take_image(&self) -> (Vec<u8>, bool) {
+    pub fn take_image(&self) -> (Image, bool) {
         let mut state = self.state();
         if let Some(image) = state.image.take() {
             return (image, true);
@@ -81,13 +97,15 @@ impl State {
         self.cache[line * LINE..][..LINE].try_into().unwrap()
     }
 
-    fn lose(&self, random: &mut Random) -> Vec<u8> {
+    fn lose(&self, random: &mut Random) -> Image {
+        // First: what is acknowledged from here on need not be there.
+        let acknowledged = self.acknowledged.iter().map(|count| count.load(SeqCst)).collect();
         let mut image = self.medium.clone();
         let evicts: u32 = random.random_range(0..=4);
         for line in self.dirty.iter().filter(|_| random.random_range(0..4) < evicts) {
             image[line * LINE..][..LINE].copy_from_slice(&self.line(*line));
         }
-        image
+        Image { bytes: image, acknowledged }
     }
 
     fn count(&mut self) {
