@@ -31,7 +31,9 @@ struct State {
     events: u64,
     /// When the power is to be lost, and which lines are evicted then.
     loss: Option<(u64, Random)>,
-    image: Option<Image>,
+    /// Further losses follow, this many at most, so many events apart at most.
+    further: (usize, u64),
+    images: Vec<Image>,
     /// How many operations each thread has had acknowledged.
     acknowledged: Vec<Arc<AtomicU64>>,
 }
@@ -55,7 +57,8 @@ impl Medium {
                 flushing: HashMap::new(),
                 events: 0,
                 loss: None,
-                image: None,
+                further: (0, 0),
+                images: Vec::new(),
                 acknowledged: Vec::new(),
             }),
         }
@@ -67,6 +70,17 @@ impl Medium {
         state.loss = Some((state.events + events, Random::seed_from_u64(seed)));
     }
 
+    /// Loses it again and again, so often and so many events apart at most.
+    pub fn lose_often(&self, times: usize, events: u64, seed: u64) {
+        self.lose_after(events, seed);
+        self.state().further = (times, events);
+    }
+
+    /// What the losses so far have left.
+    pub fn take_images(&self) -> Vec<Image> {
+        std::mem::take(&mut self.state().images)
+    }
+
     /// Notes these counts of acknowledged operations whenever the power is lost.
     pub fn watch(&self, acknowledged: &[Arc<AtomicU64>]) {
         self.state().acknowledged = acknowledged.to_vec();
@@ -75,7 +89,7 @@ impl Medium {
     /// What a loss leaves: the one that was planned if it came, else one now. Says whether it came.
     pub fn take_image(&self) -> (Image, bool) {
         let mut state = self.state();
-        if let Some(image) = state.image.take() {
+        if let Some(image) = state.images.pop() {
             return (image, true);
         }
         let mut random = state.loss.take().map_or_else(|| Random::seed_from_u64(0), |loss| loss.1);
@@ -113,7 +127,12 @@ impl State {
         if self.loss.as_ref().is_some_and(|(at, _)| *at <= self.events)
             && let Some((_, mut random)) = self.loss.take()
         {
-            self.image = Some(self.lose(&mut random));
+            let image = self.lose(&mut random);
+            self.images.push(image);
+            if self.further.0 > 0 {
+                self.further.0 -= 1;
+                self.loss = Some((self.events + random.random_range(1..=self.further.1), random));
+            }
         }
     }
 
