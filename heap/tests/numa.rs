@@ -179,6 +179,37 @@ fn so_it_is_in_a_heap_on_a_region() {
     }
 }
 
+#[test]
+fn a_file_is_bound_page_by_page_or_refused() {
+    let Some(node) = node() else { return };
+    let (mut bound, mut refused) = (0, 0);
+    for dir in [std::env::temp_dir(), "/dev/shm".into(), std::env::current_dir().unwrap()] {
+        let memory = match Memory::unnamed_file(&dir, LEN_BYTES) {
+            Ok(memory) => memory,
+            Err(MemoryError::File { what: "open", source, .. }) => {
+                eprintln!("{}: {source}", dir.display());
+                continue;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        match Heap::open(memory, bound_to(node)) {
+            Ok(heap) => {
+                let (capacity, persistent) =
+                    (fill(&heap, Kind::Capacity), fill(&heap, Kind::Persistent));
+                assert_apart(node, &capacity, &persistent, &dir.display().to_string());
+                bound += 1;
+            }
+            Err(HeapError::Memory(MemoryError::NodeOfFile { node: named })) => {
+                assert_eq!(named, node);
+                refused += 1;
+            }
+            Err(error) => panic!("{}: {error}", dir.display()),
+        }
+    }
+    // The guest has both: memory files where temporary ones are, and others where the test is started.
+    assert!(node == 0 || bound > 0 && refused > 0, "{bound} bound, {refused} refused");
+}
+
 /// As far as it goes; every byte is stored to.
 fn fill_up(heap: &Heap) -> Vec<Stored> {
     let len = 60_000;

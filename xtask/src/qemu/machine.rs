@@ -315,9 +315,9 @@ fn build_test(package: &str, test: &str, target: &[&str]) -> Result<PathBuf> {
     let mut cargo = Command::new("cargo");
     cargo.args(words).args(target).args(["--quiet", "--message-format", "json"]);
     let messages = output(&mut cargo)?;
-    let named = messages.lines().filter_map(|line| line.split_once("\"executable\":\""));
-    let path = named.filter_map(|(_, rest)| rest.split_once('"')).last();
-    let (path, _) = path.with_context(|| format!("{cargo:?} named no binary"))?;
+    let mut named = messages.lines().filter_map(|line| line.split_once("\"executable\":\""));
+    let last = named.next_back().and_then(|(_, rest)| rest.split_once('"'));
+    let (path, _) = last.with_context(|| format!("{cargo:?} named no binary"))?;
     Ok(PathBuf::from(path))
 }
 

@@ -41,6 +41,7 @@ pub fn run(machine: &Machine) -> Result<String> {
     ensure!(status == 0, "the heap's tests ended with {status}\n{}", guest.transcript());
     let tests = passed(&guest)?;
     let (bound, unbound) = (guest.wait_for("bound_kib")?, guest.wait_for("unbound_kib")?);
+    let forked = guest.wait_for("forked_file_bound_kib")?;
     let large_bound = guest.wait_for("large_bound_kib")?;
     let large_unbound = guest.wait_for("large_unbound_kib")?;
     guest.wait_for("run_status")?;
@@ -49,7 +50,7 @@ pub fn run(machine: &Machine) -> Result<String> {
     std::fs::remove_file(nvdimm)?;
     Ok(format!(
         "node {node} of {node_kib} KiB from an NVDIMM; heap: {tests} tests; `perdura run --numa-node {node}`: \
-         {bound} KiB of heap on it, {unbound} KiB of the program beside its heap not; a program larger than the node: \
+         {bound} KiB of heap on it, {unbound} KiB of the program beside its heap not; a forked child's file: {forked} KiB; a program larger than the node: \
          {large_bound} KiB on it, {large_unbound} KiB not"
     ))
 }

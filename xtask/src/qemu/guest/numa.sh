@@ -17,6 +17,9 @@ echo dax0.0 >/sys/bus/dax/drivers/device_dax/unbind
 echo dax0.0 >/sys/bus/dax/drivers/kmem/new_id
 echo "guest: node $node"
 echo "guest: node_kib $(awk '/MemTotal/ { print $4 }' /sys/devices/system/node/node$node/meminfo)"
+# Where the test is started there is a file system that heeds no binding.
+mount -t ramfs none /data
+cd /data
 PERDURA_TEST_NUMA_NODE=$node heap_numa --test-threads 1 --nocapture 2>&1
 echo "guest: heap_tests $?"
 qemu_numa $node
