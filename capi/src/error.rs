@@ -153,7 +153,7 @@ fn code_of_memory(error: &MemoryError) -> perdura_code {
         MemoryError::File { .. } => PERDURA_FILE,
         MemoryError::InUse { .. } => PERDURA_IN_USE,
         MemoryError::Anonymous { .. } => PERDURA_NO_MEMORY,
-        MemoryError::Node { .. } => PERDURA_NODE,
+        MemoryError::Node { .. } | MemoryError::NodeOfFile { .. } => PERDURA_NODE,
         _ => PERDURA_OTHER,
     }
 }

@@ -45,7 +45,8 @@ pub struct RunArgs {
     /// memory].
     #[arg(long, value_name = "DIR")]
     pub capacity: Option<PathBuf>,
-    /// Most it may have; what is not used costs nothing [default: the machine's memory, at most 64GiB].
+    /// Most it may have; what is not used costs nothing [default: the machine's memory, or what is free on
+    /// the node; at most 64GiB].
     #[arg(long, value_name = "SIZE")]
     pub size: Option<String>,
     /// NUMA node to take it from: CXL memory, persistent memory as system RAM.

@@ -89,7 +89,7 @@ impl Heap {
         check_size("a heap", len_bytes, HEAP_BYTES_MIN, HEAP_BYTES_MAX)?;
         check_size("log_bytes_max", config.log_bytes_max, LOG_BYTES_LEAST, LOG_BYTES_MOST)?;
         if let Some(node) = config.numa_node {
-            Memory::check_node(node)?;
+            memory.check_node(node)?;
         }
         memory.set_tap(config.tap.clone());
         let is_new = superblock(&memory, &config)?;

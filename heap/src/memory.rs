@@ -102,6 +102,14 @@ pub enum MemoryError {
         /// What the system said.
         source: io::Error,
     },
+    /// The memory's file lies where its file system has it, whatever node is asked for.
+    #[error(
+        "capacity memory in this file cannot be bound to NUMA node {node}: its file system says where pages are; take private memory, a region, or a file on tmpfs"
+    )]
+    NodeOfFile {
+        /// The node.
+        node: u32,
+    },
 }
 
 /// A range of memory for a heap.

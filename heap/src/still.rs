@@ -37,9 +37,12 @@ impl Still<'_> {
     /// # Errors
     /// The medium has no room for it, or the system refuses: the child must not go on.
     pub fn part_from_parent(&self, dir: &Path) -> Result<(), Errno> {
-        let tables = std::iter::once(0..self.heap.core.layout.first_span() * SPAN_BYTES);
-        let owned = self.engine.owned(Kind::Capacity);
-        let owned = owned.map(|spans| spans.start * SPAN_BYTES..spans.end * SPAN_BYTES);
-        self.heap.core.memory.part_from_parent(dir, tables.chain(owned))
+        let core = &self.heap.core;
+        let bytes_of =
+            |spans: std::ops::Range<u64>| spans.start * SPAN_BYTES..spans.end * SPAN_BYTES;
+        let capacity = || self.engine.owned(Kind::Capacity).map(bytes_of);
+        let tables = std::iter::once(0..core.layout.first_span() * SPAN_BYTES);
+        let bound = core.config.numa_node.map(|node| (node, capacity()));
+        core.memory.part_from_parent(dir, tables.chain(capacity()), bound)
     }
 }

@@ -79,7 +79,7 @@ fn open(settings: &Settings) -> Result<Heap, HeapError> {
     if let Some(bytes) = settings.bytes {
         return heap(bytes);
     }
-    let mut bytes = settings::default_bytes();
+    let mut bytes = settings::default_bytes(settings.numa_node);
     loop {
         match heap(bytes) {
             // Addresses may be limited (`ulimit -v`).

@@ -2,13 +2,15 @@
 //!
 //! `PERDURA_CAPACITY`         `anonymous` (private memory, the default), or a directory on the medium to use: memory is
 //!                            then a file without a name in it
-//! `PERDURA_CAPACITY_BYTES`   most bytes of capacity memory; by default the machine's memory, at most 64 GiB. What
-//!                            is not used costs nothing.
+//! `PERDURA_CAPACITY_BYTES`   most bytes of capacity memory; by default the machine's memory, or what is free on
+//!                            `PERDURA_NUMA_NODE`, at most 64 GiB. What is not used costs nothing.
 //! `PERDURA_NUMA_NODE`        the NUMA node to take it from
 //! `PERDURA_CAPACITY_REPORT`  `1`: say at the end what was used, on standard error
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+
+use perdura_heap::HEAP_BYTES_MIN;
 
 const BYTES_MOST: u64 = 64 << 30;
 
@@ -44,12 +46,29 @@ impl Settings {
 }
 
 /// Bytes to try if none were asked for.
-pub fn default_bytes() -> u64 {
+pub fn default_bytes(numa_node: Option<u32>) -> u64 {
+    if let Some(bytes) = numa_node.and_then(free_bytes_of) {
+        // The kernel ends a program that wants memory of a full node. What the heap has no room for comes from others.
+        return (bytes / 16 * 15).clamp(HEAP_BYTES_MIN, BYTES_MOST);
+    }
     // SAFETY: asks two numbers.
     let (pages, page_bytes) =
         unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
     let all = u64::try_from(pages).unwrap_or(0) * u64::try_from(page_bytes).unwrap_or(0);
     all.clamp(1 << 30, BYTES_MOST)
+}
+
+/// What a node has to give, with the files that it holds in memory; `None`: the system does not say.
+fn free_bytes_of(node: u32) -> Option<u64> {
+    let path = format!("/sys/devices/system/node/node{node}/meminfo");
+    let meminfo = std::fs::read_to_string(path).ok()?;
+    let kib_of = |name: &str| {
+        // `Node 1 MemFree:   393216 kB`
+        let mut lines = meminfo.lines().filter_map(|line| line.split_once(name));
+        lines.next()?.1.trim().strip_suffix(" kB")?.parse::<u64>().ok()
+    };
+    let kib = [" MemFree:", " Active(file):", " Inactive(file):"].into_iter().map(kib_of);
+    kib.sum::<Option<u64>>()?.checked_mul(1024)
 }
 
 fn number<T: std::str::FromStr>(

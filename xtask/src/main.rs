@@ -14,8 +14,9 @@ cargo xtask COMMAND
   test          everything CI runs: format, lints, tests, doc tests, a short simulation, whole-process tests
   lint          format and lints only
   deps          install the Debian packages that the whole-process tests compare with (as root), or name them
-  test-qemu     cut a virtual machine that runs `perdura serve`, boot it again, compare (about two minutes; x86-64
-                Debian; needs QEMU and a kernel package, which it installs or fetches as root, or names)
+  test-qemu [PART]  cut a virtual machine that runs `perdura serve`, boot it again, compare; and bind capacity memory to
+                an NVDIMM that is a NUMA node. Some two minutes after the build, or the cases with PART in their names;
+                x86-64 Debian; needs QEMU and a kernel package, which it installs or fetches as root, or names
   rivals        build the engines that `perdura bench rivals` measures beside the store (minutes: RocksDB), test them,
                 and run each once, small
   apps          build the small applications of `apps/` and run each by all its ways, small; with their tests
@@ -43,7 +44,8 @@ fn run(words: &[&str]) -> Result<()> {
         }
         ["lint"] => steps::lint(),
         ["deps"] => deps::install(),
-        ["test-qemu"] => qemu::test(),
+        ["test-qemu"] => qemu::test(""),
+        ["test-qemu", part] => qemu::test(part),
         ["rivals"] => {
             deps::install_rivals()?;
             steps::rivals()

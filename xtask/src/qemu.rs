@@ -7,14 +7,21 @@
 //!
 //! The disk behaves like one with a volatile write cache: what the guest has not flushed is, in part, lost
 //! (see `machine::Machine::new_disk`). The host itself goes on running: this is the loss of a guest.
+//!
+//! Beside the cuts, an NVDIMM becomes system RAM, and capacity memory is bound to it (`numa.rs`).
 
 mod machine;
+mod numa;
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use machine::{Guest, Machine};
+use machine::{Guest, Machine, SERVE};
+
+const SIZES: &str = "--memory 64MiB --budget 4MiB --grace 10s --flush-threads 1";
+const NUMA_NAME: &str = "an NVDIMM as NUMA node: capacity memory on it, nothing else";
 
 struct Case {
     name: &'static str,
@@ -59,22 +66,35 @@ const CASES: [Case; 3] = [
     },
 ];
 
-pub fn test() -> Result<()> {
+/// All cases whose names contain `part`.
+pub fn test(part: &str) -> Result<()> {
+    let mut names = CASES.iter().map(|case| case.name).chain([NUMA_NAME]);
+    ensure!(names.any(|name| name.contains(part)), "no case of test-qemu is called {part:?}");
     let machine = Machine::prepare()?;
-    let mut failed = 0;
-    for (index, case) in CASES.iter().enumerate() {
+    let (mut passed, mut failed) = (0, 0);
+    let mut run = |name: &str, case: &dyn Fn() -> Result<String>| {
+        if !name.contains(part) {
+            return;
+        }
         let began = Instant::now();
-        match case.run(&machine, index) {
-            Ok(counts) => println!("ok    {}: {counts}", case.name),
+        match case() {
+            Ok(found) => {
+                passed += 1;
+                println!("ok    {name}: {found}");
+            }
             Err(error) => {
                 failed += 1;
-                println!("FAIL  {}: {error:#}", case.name);
+                println!("FAIL  {name}: {error:#}");
             }
         }
         eprintln!("  {:.0} s", began.elapsed().as_secs_f64());
+    };
+    for (index, case) in CASES.iter().enumerate() {
+        run(case.name, &|| case.run(&machine, index));
     }
-    println!("{} passed, {failed} failed", CASES.len() - failed);
-    ensure!(failed == 0, "{failed} of {} cases failed", CASES.len());
+    run(NUMA_NAME, &|| numa::run(&machine));
+    println!("{passed} passed, {failed} failed");
+    ensure!(failed == 0, "{failed} of {} cases failed", passed + failed);
     Ok(())
 }
 
@@ -82,14 +102,14 @@ impl Case {
     /// The counts of each cut.
     fn run(&self, machine: &Machine, index: usize) -> Result<String> {
         let disk = machine.new_disk(&format!("disk{index}"))?;
-        let mut guest = machine.boot(&disk, self.options, &[])?;
+        let mut guest = self.boot(machine, &disk, &[])?;
         // The first write of each boot: the guest tells by it which boot a value must be from.
         let mut starts = vec![guest.wait_for("found")?];
         let mut counts = format!("[{}]", guest.device());
         for (writes, pause_ms) in self.writes.into_iter().zip(PAUSES_MS) {
             let before = starts[starts.len() - 1];
             let acked = self.write_and_cut(guest, before + writes, pause_ms)?;
-            guest = machine.boot(&disk, self.options, &starts)?;
+            guest = self.boot(machine, &disk, &starts)?;
             let found = guest.wait_for("found")?;
             counts += &format!(" {acked} acknowledged, {found} found;");
             let banner = guest.transcript();
@@ -100,6 +120,16 @@ impl Case {
         }
         ensure!(starts.iter().any(|start| *start > 0), "{counts} nothing was ever kept");
         Ok(counts.trim_end_matches(';').to_owned())
+    }
+
+    /// `starts`: the first write of each earlier boot.
+    fn boot(&self, machine: &Machine, disk: &Path, starts: &[u64]) -> Result<Guest> {
+        let starts: Vec<String> = starts.iter().map(u64::to_string).collect();
+        let words = format!("STARTS={} OPTIONS=\"{SIZES} {}\"", starts.join(","), self.options);
+        let hardware = ["-machine", "q35,accel=tcg", "-m", "512M", "-drive"];
+        let mut hardware = hardware.map(str::to_owned).to_vec();
+        hardware.push(format!("file={},format=qcow2,if=virtio,cache=none", disk.display()));
+        machine.boot(&SERVE, &words, &hardware)
     }
 
     /// How many writes were acknowledged, as far as the console showed before the cut.

@@ -2,15 +2,18 @@
 //!
 //! Invariant: these are ranges that nobody uses at the time; what capacity memory held in them is gone afterwards.
 
+use std::fs::File;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use perdura_region::{BLOCK_BYTES, Region};
-use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, ftruncate, open};
+use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, fstatfs, ftruncate, open};
 use rustix::io::Errno;
 
 use super::{Memory, MemoryError, Source};
 use crate::engine::Kind;
-use crate::sys::{Advice, Backed, HUGE_PAGE_BYTES, check_node, rebind};
+use crate::sys::{Advice, Backed, HUGE_PAGE_BYTES, Mapping, check_node, rebind};
 
 impl Memory {
     /// Gives a range that now serves `kind` its pages, one behind the other where the kernel can: contiguity is what a
@@ -72,10 +75,18 @@ impl Memory {
         unsafe { mapping.advise(start, (end - start) as usize, Advice::Collapse) }
     }
 
-    /// Whether a node can be bound to: said when a heap is opened, not at some later allocation.
-    pub(crate) fn check_node(node: u32) -> Result<(), MemoryError> {
-        let refused = |source| MemoryError::Node { node, source };
-        check_node(node).map_err(|errno| refused(errno.into()))
+    /// Whether this memory can be bound to a node: said when a heap is opened, not at some later allocation.
+    pub(crate) fn check_node(&self, node: u32) -> Result<(), MemoryError> {
+        let refused = |source: Errno| MemoryError::Node { node, source: source.into() };
+        check_node(node).map_err(refused)?;
+        match &self.source {
+            Source::Mapped { file: Some(file), .. }
+                if !obeys_bindings(file).map_err(refused)? =>
+            {
+                Err(MemoryError::NodeOfFile { node })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether this memory is all zeros because nobody had it before.
@@ -85,16 +96,26 @@ impl Memory {
     }
 
     /// In a forked child: puts a file of its own in the place of the one shared with its parent, with the same bytes in
-    /// `ranges`. Nothing is to do where memory is private.
+    /// `ranges`, those of `bound` on a node. Nothing is to do where memory is private.
     pub(crate) fn part_from_parent(
         &self,
         dir: &Path,
-        ranges: impl Iterator<Item = std::ops::Range<u64>>,
+        ranges: impl Iterator<Item = Range<u64>>,
+        bound: Option<(u32, impl Iterator<Item = Range<u64>>)>,
     ) -> Result<(), Errno> {
         let Source::Mapped { mapping, file: Some(file), .. } = &self.source else { return Ok(()) };
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let own = open(dir, flags, Mode::RUSR | Mode::WUSR)?;
         ftruncate(&own, self.len_bytes)?;
+        let own = File::from(own);
+        if let Some((node, ranges)) = bound {
+            // Before it has pages. The binding is the file's, and stays when this view of it goes.
+            let view = Mapping::file(&own, self.len_bytes)?;
+            for range in ranges {
+                view.bind(range.start, (range.end - range.start) as usize, node)?;
+            }
+        }
+        let own = OwnedFd::from(own);
         for range in ranges {
             mapping.copy_to(&own, range)?;
         }
@@ -131,6 +152,14 @@ impl Memory {
         // SAFETY: inside the memory (`at` checks), and nobody uses it.
         unsafe { std::ptr::write_bytes(self.at(offset, len), 0, len as usize) };
     }
+}
+
+/// Other file systems take a binding and do not look at it.
+fn obeys_bindings(file: &File) -> Result<bool, Errno> {
+    const TMPFS: u32 = 0x0102_1994;
+    const HUGETLBFS: u32 = 0x9584_58f6;
+    // The word's width and sign are the architecture's.
+    Ok([TMPFS, HUGETLBFS].contains(&(fstatfs(file)?.f_type as u32)))
 }
 
 fn bind(region: &Region, offset: u64, len: u64, node: u32) -> Result<(), Errno> {

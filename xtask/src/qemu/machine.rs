@@ -18,8 +18,28 @@ use crate::{deps, steps};
 const MUSL: &str = "x86_64-unknown-linux-musl";
 /// What pulls in Debian's newest kernel for virtual machines (the smallest).
 const KERNEL_PACKAGE: &str = "linux-image-cloud-amd64";
-const MODULES: [&str; 3] = ["virtio_pci", "virtio_blk", "ext4"];
-const SIZES: &str = "--memory 64MiB --budget 4MiB --grace 10s --flush-threads 1";
+const INIT: &str = include_str!("guest/init.sh");
+
+/// What a guest is booted for.
+pub struct Task {
+    pub name: &'static str,
+    /// Run by process 1.
+    script: &'static str,
+    modules: &'static [&'static str],
+}
+
+pub const SERVE: Task = Task {
+    name: "serve",
+    script: include_str!("guest/serve.sh"),
+    modules: &["virtio_pci", "virtio_blk", "ext4"],
+};
+
+pub const NUMA: Task = Task {
+    name: "numa",
+    script: include_str!("guest/numa.sh"),
+    modules: &["nfit", "dax_pmem", "device_dax", "kmem"],
+};
+
 /// For one line from the guest; a boot takes about 10 s.
 const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -39,12 +59,14 @@ impl Machine {
         let _ = fs::remove_dir_all(&root);
         fs::create_dir_all(root.join("bin"))?;
         let (release, kernel) = unpack_kernel(&dir)?;
-        let modules = copy_modules(&dir, &release, &root)?;
-        for program in build_programs()? {
-            copy_program(&program, &root)?;
+        for task in [SERVE, NUMA] {
+            copy_task(&task, &dir, &release, &root)?;
+        }
+        for (program, name) in build_programs()? {
+            copy_program(&program, &name, &root)?;
         }
         fs::copy("/bin/busybox", root.join("bin/busybox"))?;
-        fs::write(root.join("init"), init_script(&modules))?;
+        fs::write(root.join("init"), INIT)?;
         fs::set_permissions(root.join("init"), fs::Permissions::from_mode(0o755))?;
         let initramfs = dir.join("initramfs");
         let names = output(Command::new("find").arg(".").current_dir(&root))?;
@@ -74,23 +96,25 @@ impl Machine {
         Ok(disk)
     }
 
-    /// A booting guest. `starts`: the first write of each earlier boot.
-    pub fn boot(&self, disk: &Path, options: &str, starts: &[u64]) -> Result<Guest> {
-        let starts: Vec<String> = starts.iter().map(u64::to_string).collect();
-        // The kernel hands unknown NAME=value words to init as environment.
-        let words = format!(
-            "console=ttyS0 quiet panic=-1 STARTS={} OPTIONS=\"{SIZES} {options}\"",
-            starts.join(",")
-        );
+    /// Persistent memory that was never written to: a sparse file.
+    pub fn new_nvdimm(&self, name: &str, len_bytes: u64) -> Result<PathBuf> {
+        let file = self.dir.join(name);
+        File::create(&file)?.set_len(len_bytes)?;
+        Ok(file)
+    }
+
+    /// A booting guest with this hardware. `words`: NAME=value, which the kernel hands to process 1 as environment.
+    pub fn boot(&self, task: &Task, words: &str, hardware: &[String]) -> Result<Guest> {
         let mut child = Command::new("qemu-system-x86_64")
-            .args(["-machine", "q35,accel=tcg", "-cpu", "max", "-m", "512M", "-smp", "1"])
+            .args(["-cpu", "max", "-smp", "1"])
             .args(["-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot"])
             .arg("-kernel")
             .arg(&self.kernel)
             .arg("-initrd")
             .arg(&self.initramfs)
-            .args(["-append", &words, "-drive"])
-            .arg(format!("file={},format=qcow2,if=virtio,cache=none", disk.display()))
+            .arg("-append")
+            .arg(format!("console=ttyS0 quiet panic=-1 TASK={} {words}", task.name))
+            .args(hardware)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -151,6 +175,11 @@ impl Guest {
         image.and_then(|line| line.split_once("; ")).map_or("device unknown", |(_, device)| device)
     }
 
+    /// All of the console that was heard.
+    pub fn heard_lines(&self) -> impl Iterator<Item = &str> {
+        self.transcript.iter().map(String::as_str)
+    }
+
     /// The last lines of the console.
     pub fn transcript(&self) -> String {
         let from = self.transcript.len().saturating_sub(40);
@@ -198,38 +227,6 @@ fn lines_of(mut console: impl BufRead + Send + 'static) -> Receiver<String> {
     receiver
 }
 
-/// Runs as process 1. The server is stopped by a line on the console, the machine by the host, or by itself
-/// after ten minutes, should the host be gone.
-fn init_script(modules: &[String]) -> String {
-    let insmod: String = modules.iter().map(|name| format!("insmod /modules/{name}\n")).collect();
-    format!(
-        "#!/bin/busybox sh
-/bin/busybox mkdir -p /proc /sys /dev /data /tmp
-/bin/busybox --install -s /bin
-mount -t proc proc /proc
-mount -t sysfs sys /sys
-mount -t devtmpfs dev /dev
-(sleep 600; poweroff -f) &
-{insmod}ip link set lo up
-mount -t ext4 /dev/vda /data || echo 'guest: FAILED mount'
-# Not a terminal, or the server would draw progress bars.
-mkfifo /tmp/said
-cat /tmp/said &
-perdura serve --dir /data/store $OPTIONS >/tmp/said 2>&1 &
-server=$!
-qemu_guest 127.0.0.1:6379 $STARTS &
-client=$!
-read warning
-kill -TERM $server
-wait $server
-status=$?
-wait $client
-echo \"guest: served $status\"
-sleep 600
-"
-    )
-}
-
 /// The kernel's release and image; fetched once.
 fn unpack_kernel(dir: &Path) -> Result<(String, PathBuf)> {
     let kernel = dir.join("kernel");
@@ -256,9 +253,10 @@ fn unpack_kernel(dir: &Path) -> Result<(String, PathBuf)> {
     Ok((release, image))
 }
 
-/// The names of the modules in the order of their loading.
-fn copy_modules(dir: &Path, release: &str, root: &Path) -> Result<Vec<String>> {
+/// A task's script and modules, with the modules' names in the order of their loading.
+fn copy_task(task: &Task, dir: &Path, release: &str, root: &Path) -> Result<()> {
     fs::create_dir_all(root.join("modules"))?;
+    fs::create_dir_all(root.join("tasks"))?;
     // The host's modprobe rules are not for the guest.
     let no_rules = dir.join("no-rules");
     fs::create_dir_all(&no_rules)?;
@@ -269,7 +267,7 @@ fn copy_modules(dir: &Path, release: &str, root: &Path) -> Result<Vec<String>> {
             .arg("-d")
             .arg(fs::canonicalize(dir.join("kernel"))?)
             .args(["-S", release, "--show-depends", "-a"])
-            .args(MODULES),
+            .args(task.modules),
     )?;
     let mut names = Vec::new();
     for path in listed.lines().filter_map(|line| line.strip_prefix("insmod ")) {
@@ -281,21 +279,46 @@ fn copy_modules(dir: &Path, release: &str, root: &Path) -> Result<Vec<String>> {
             names.push(name_text);
         }
     }
-    Ok(names)
+    let file = |kind: &str| root.join("tasks").join(format!("{}.{kind}", task.name));
+    fs::write(file("modules"), names.join("\n") + "\n")?;
+    Ok(fs::write(file("sh"), task.script)?)
 }
 
-/// Static where the musl target can be had, and as for this machine otherwise.
-fn build_programs() -> Result<[PathBuf; 2]> {
+/// Programs and what they are called in the guest. Static where the musl target can be had, and as for this machine
+/// otherwise; but for a program that is not ours, and what is preloaded into it.
+fn build_programs() -> Result<Vec<(PathBuf, String)>> {
     let added = Command::new("rustup").args(["target", "add", MUSL]).output();
     let is_static = added.is_ok_and(|added| added.status.success());
     let target = if is_static { vec!["--target", MUSL] } else { Vec::new() };
     let build = ["build", "--release", "--quiet"];
-    steps::cargo(&[&build[..], &["--package", "perdura"], &target].concat())?;
-    steps::cargo(
-        &[&build[..], &["--package", "xtask", "--example", "qemu_guest"], &target].concat(),
-    )?;
-    let built = target_dir().join(if is_static { MUSL } else { "" }).join("release");
-    Ok([built.join("perdura"), built.join("examples/qemu_guest")])
+    let package = |name: &'static str| [&build[..], &["--package", name], &target].concat();
+    steps::cargo(&package("perdura"))?;
+    steps::cargo(&[&package("xtask")[..], &["--examples"]].concat())?;
+    steps::cargo(&[&build[..], &["--package", "perdura-preload"]].concat())?;
+    let heap_numa = build_test("perdura-heap", "numa", &target)?;
+    let release = target_dir().join("release");
+    let built = if is_static { target_dir().join(MUSL).join("release") } else { release.clone() };
+    let named = |path: PathBuf, name: &str| (path, name.to_owned());
+    Ok(vec![
+        named(built.join("perdura"), "perdura"),
+        named(built.join("examples/qemu_guest"), "qemu_guest"),
+        named(built.join("examples/qemu_numa"), "qemu_numa"),
+        named(heap_numa, "heap_numa"),
+        named(release.join("libperdura_preload.so"), "libperdura_preload.so"),
+        named(PathBuf::from("/usr/bin/perl"), "perl"),
+    ])
+}
+
+/// The binary of a package's test, whose name cargo makes up.
+fn build_test(package: &str, test: &str, target: &[&str]) -> Result<PathBuf> {
+    let words = ["test", "--release", "--no-run", "--package", package, "--test", test];
+    let mut cargo = Command::new("cargo");
+    cargo.args(words).args(target).args(["--quiet", "--message-format", "json"]);
+    let messages = output(&mut cargo)?;
+    let mut named = messages.lines().filter_map(|line| line.split_once("\"executable\":\""));
+    let last = named.next_back().and_then(|(_, rest)| rest.split_once('"'));
+    let (path, _) = last.with_context(|| format!("{cargo:?} named no binary"))?;
+    Ok(PathBuf::from(path))
 }
 
 fn target_dir() -> PathBuf {
@@ -303,8 +326,7 @@ fn target_dir() -> PathBuf {
 }
 
 /// A program, and the loader and libraries it names, at the paths where it looks for them.
-fn copy_program(program: &Path, root: &Path) -> Result<()> {
-    let name = program.file_name().context("a program without a name")?;
+fn copy_program(program: &Path, name: &str, root: &Path) -> Result<()> {
     fs::copy(program, root.join("bin").join(name))
         .with_context(|| program.display().to_string())?;
     // Fails for a static program, and then names nothing.

@@ -13,6 +13,8 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mun
 pub const PAGE_BYTES: usize = 4096;
 /// Size of a huge page.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
+/// Linux's number, the same on all architectures served; the musl headers do not name it.
+const MADV_COLLAPSE: libc::c_int = 25;
 
 /// What pages belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,7 +109,7 @@ impl Pages {
     /// # Errors
     /// No huge page can be had, or the kernel does not know this request (before Linux 6.1).
     pub fn gather(&self, at_bytes: usize, len_bytes: usize) -> Result<(), Errno> {
-        self.advise(at_bytes, len_bytes, libc::MADV_COLLAPSE)
+        self.advise(at_bytes, len_bytes, MADV_COLLAPSE)
     }
 
     fn advise(&self, at_bytes: usize, len_bytes: usize, advice: i32) -> Result<(), Errno> {
