@@ -15,18 +15,19 @@ const PAIR: &str = "persistent_pair_ns";
 const CAPACITY: &str = "capacity_pair_ns";
 
 const COMPARISONS: [Comparison; 8] = [
+    // Unlike: libpmemobj keeps the object's address durably, and ours is in DRAM.
     Comparison {
         name: "libpmemobj_pair_by_persistent",
         own: PAIR,
         rivals: &[("libpmemobj", PAIR)],
-        wanted: Some(Wanted::AtLeast(8.0)),
+        wanted: None,
     },
     // Like for like: nobody keeps the object's address.
     Comparison {
         name: "libpmemobj_unpublished_pair_by_persistent",
         own: PAIR,
         rivals: &[("libpmemobj", "persistent_pair_unpublished_ns")],
-        wanted: None,
+        wanted: Some(Wanted::AtLeast(8.0)),
     },
     // Like for like: a free is durable on return.
     Comparison {
@@ -40,7 +41,7 @@ const COMPARISONS: [Comparison; 8] = [
         name: "libpmemobj_pair_by_published",
         own: "persistent_pair_published_ns",
         rivals: &[("libpmemobj", PAIR)],
-        wanted: None,
+        wanted: Some(Wanted::AtLeast(8.0)),
     },
     Comparison {
         name: "persistent_pair_by_mimalloc",
@@ -69,11 +70,10 @@ const COMPARISONS: [Comparison; 8] = [
 ];
 
 /// Figures that are wanted by themselves.
-const BOUNDS: [(&str, Wanted); 5] = [
+const BOUNDS: [(&str, Wanted); 4] = [
     ("lines_flushed_per_alloc", Wanted::AtMost(2.0)),
-    // With the share of zeroing the log's next chunk, and without: what a commit itself flushes.
+    // What a commit itself writes back: lines put off, and those that a log is prepared with, are apart.
     ("lines_flushed_per_tx64", Wanted::AtMost(2.0)),
-    ("lines_flushed_per_tx64_median", Wanted::AtMost(2.0)),
     ("fences_per_tx64", Wanted::AtMost(2.0)),
     ("recovery_objects_per_s_per_thread", Wanted::AtLeast(2e6)),
 ];
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(of("capacity_pair_by_fastest"), 1.25);
         assert_eq!(found.ratios["capacity_pair_by_fastest"].is_met, Some(false));
         assert_eq!(of("libpmemobj_pair_by_persistent"), 10.0);
-        assert_eq!(found.ratios["libpmemobj_pair_by_persistent"].is_met, Some(true));
+        assert_eq!(found.ratios["libpmemobj_pair_by_persistent"].is_met, None, "unlike");
         assert_eq!(of("persistent_pair_by_mimalloc"), 2.0);
         assert_eq!(found.ratios.len(), 3, "{:?}", found.ratios);
     }

@@ -202,6 +202,8 @@ fn enter_counts(
     enter(format!("fences_per_{name}"), counted.calls.fences);
     enter(format!("lines_deferred_per_{name}"), counted.deferred_lines);
     enter(format!("lines_prepared_per_{name}"), counted.calls.prepared_lines);
+    let total = counted.calls.lines + counted.calls.prepared_lines + counted.deferred_lines;
+    enter(format!("lines_per_{name}_total"), total);
     figures.insert(format!("lines_flushed_per_{name}_median"), counted.lines_median() as f64);
 }
 
