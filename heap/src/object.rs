@@ -8,10 +8,10 @@ use crate::error::HeapError;
 use crate::heap::{Heap, check_size, not_freed, refusal};
 use crate::log::settle::settle;
 use crate::ptr::Offset;
-use crate::sys::prefetch_for_write;
+use crate::sys::{MAPPING_ALIGN_MAX, prefetch_for_write};
 
-/// Largest alignment of an object.
-pub const ALIGN_MAX: u64 = 1 << 30;
+/// Largest alignment of an object; what its heap's memory itself is aligned to bounds it as well.
+pub const ALIGN_MAX: u64 = MAPPING_ALIGN_MAX as u64;
 
 impl Heap {
     /// Takes persistent memory for an object of `bytes`; its contents are arbitrary. That it is allocated is durable
@@ -164,8 +164,13 @@ pub(crate) fn check_request(core: &Core, bytes: u64, align: u64) -> Result<(), H
     if bytes == 0 || bytes > core.layout.spans * SPAN_BYTES {
         check_size("an object", bytes, 1, core.layout.spans * SPAN_BYTES)?;
     }
-    if !align.is_power_of_two() || align > ALIGN_MAX {
-        return Err(HeapError::Alignment { align, most: ALIGN_MAX });
+    if align > UNIT_BYTES || !align.is_power_of_two() {
+        // Offsets are aligned, and addresses are to be.
+        let base = core.memory.base().addr() as u64;
+        let most = ALIGN_MAX.min(base & base.wrapping_neg());
+        if !align.is_power_of_two() || align > most {
+            return Err(HeapError::Alignment { align, most });
+        }
     }
     Ok(())
 }

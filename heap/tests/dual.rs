@@ -488,3 +488,20 @@ fn threads_that_make_roots_at_once_lose_none_and_share_none() {
         assert_eq!(taken, EACH, "each name for one thread");
     }
 }
+
+#[test]
+fn addresses_are_aligned_as_asked() {
+    let memory = Memory::anonymous(64 * MIB, Durability::Ordered).unwrap();
+    let heap = Heap::open(memory, Config::default()).unwrap();
+    for shift in 4..=24 {
+        let align = 1_u64 << shift;
+        let capacity = heap.cap_alloc_aligned(100, align).unwrap();
+        assert!(capacity.addr().get().is_multiple_of(align as usize), "{align}");
+        let object = heap.persist_alloc_aligned(100, align).unwrap();
+        assert!(heap.pointer(object).addr().is_multiple_of(align as usize), "{align}");
+        heap.cap_free(capacity).unwrap();
+        heap.persist_free(object).unwrap();
+    }
+    let refused = heap.cap_alloc_aligned(100, 1 << 40);
+    assert!(matches!(refused, Err(HeapError::Alignment { .. })), "{refused:?}");
+}

@@ -53,7 +53,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Private zeroed memory, touched lazily, at a multiple of a huge page.
+    /// Private zeroed memory, touched lazily.
     pub fn anonymous(len_bytes: u64) -> Result<Self, Errno> {
         let len = (len_bytes as usize).max(4096);
         let (at, free) = reserve(len)?;
@@ -195,12 +195,17 @@ impl Reserved {
     }
 }
 
+/// Largest alignment of a mapping.
+pub const MAPPING_ALIGN_MAX: usize = 1 << 30;
+
+/// Addresses for a mapping, at a multiple of what objects in it may ask for: a power of two that is not above its length.
 fn reserve(len: usize) -> Result<(*mut libc::c_void, Reserved), Errno> {
-    let room = len.checked_add(HUGE_PAGE_BYTES).ok_or(Errno::NOMEM)?.next_multiple_of(4096);
+    let align = (1 << len.max(1).ilog2()).clamp(HUGE_PAGE_BYTES, MAPPING_ALIGN_MAX);
+    let room = len.checked_add(align).ok_or(Errno::NOMEM)?.next_multiple_of(4096);
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
     // SAFETY: fresh addresses which the kernel chooses; nothing else refers to them.
     let at = unsafe { mmap_anonymous(std::ptr::null_mut(), room, ProtFlags::empty(), flags)? };
-    let aligned = at.addr().next_multiple_of(HUGE_PAGE_BYTES) - at.addr();
+    let aligned = at.addr().next_multiple_of(align) - at.addr();
     Ok((at.wrapping_byte_add(aligned), Reserved { at, len: room }))
 }
 
