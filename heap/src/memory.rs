@@ -18,7 +18,8 @@ use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock,
 use rustix::io::Errno;
 
 use crate::sys::{
-    Backed, FlushKind, LINE_BYTES, Mapping, copy_in, copy_out, fence, flush_line, stream,
+    Backed, FlushKind, LINE_BYTES, Mapping, copy_in, copy_out, fence, flush_line,
+    prefetch_for_write, stream,
 };
 
 /// From here on what nobody reads yet goes past the caches where stores must be flushed anyway.
@@ -429,6 +430,16 @@ impl Memory {
         if !self.stream(offset, bytes) {
             self.write(offset, bytes);
             self.flush(offset, bytes.len() as u64);
+        }
+    }
+
+    /// Starts loading the first lines of a range, to be changed.
+    #[inline]
+    pub(crate) fn expect_write(&self, offset: u64, len: u64) {
+        const LINES_MAX: u64 = 8;
+        let first = offset / LINE_BYTES;
+        for line in first..(offset + len).div_ceil(LINE_BYTES).min(first + LINES_MAX) {
+            prefetch_for_write(self.base.wrapping_add((line * LINE_BYTES) as usize));
         }
     }
 

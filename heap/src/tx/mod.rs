@@ -272,6 +272,8 @@ impl<'h> Tx<'h> {
         self.check_log(bytes.len() as u64)?;
         match self.logging {
             Logging::Redo => {
+                // Loaded while the log is written.
+                self.heap.core.memory.expect_write(offset, bytes.len() as u64);
                 self.writes.push(offset, bytes, log);
                 Ok(())
             }
