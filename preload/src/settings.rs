@@ -3,7 +3,8 @@
 //! `PERDURA_CAPACITY`         `anonymous` (private memory, the default), or a directory on the medium to use: memory is
 //!                            then a file without a name in it
 //! `PERDURA_CAPACITY_BYTES`   most bytes of capacity memory; by default the machine's memory, or what is free on
-//!                            `PERDURA_NUMA_NODE`, at most 64 GiB. What is not used costs nothing.
+//!                            `PERDURA_NUMA_NODE`, at most 64 GiB. What is not allocated costs nothing
+//!                            (docs/heap.md).
 //! `PERDURA_NUMA_NODE`        the NUMA node to take it from
 //! `PERDURA_CAPACITY_REPORT`  `1`: say at the end what was used, on standard error
 

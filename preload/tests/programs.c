@@ -172,23 +172,50 @@ static void manners(void) {
   free(grown);
 }
 
-// A large table of which little is touched costs little, and is zero however often its memory was used.
-static void sparse(void) {
-  enum { BYTES = 512 << 20 };
-  for (int round = 0; round < 3; round++) {
-    unsigned char *table = calloc(BYTES / 8, 8);
-    EXPECT(table != NULL);
-    for (size_t at = 0; at < BYTES; at += BYTES / 16 + 4097) {
-      EXPECT(table[at] == 0 && table[at + 1] == 0);
-      table[at] = 1;
-    }
-    free(table);
-  }
+static long resident_bytes(void) {
   long pages = 0, resident = 0;
   FILE *file = fopen("/proc/self/statm", "r");
   EXPECT(file != NULL && fscanf(file, "%ld %ld", &pages, &resident) == 2);
   fclose(file);
-  EXPECT(resident < (128 << 20) / 4096);
+  return resident * 4096;
+}
+
+// A large table of which little is touched costs little, and is zero, if it was to be, however often its memory was used.
+static void sparse(void) {
+  enum { BYTES = 512 << 20 };
+  for (int round = 0; round < 6; round++) {
+    int zeroed = round % 2;
+    unsigned char *table = zeroed ? calloc(BYTES / 8, 8) : malloc(BYTES);
+    EXPECT(table != NULL);
+    for (size_t at = 0; at < BYTES; at += BYTES / 16 + 4097) {
+      EXPECT(!zeroed || (table[at] == 0 && table[at + 1] == 0));
+      table[at] = 1;
+    }
+    EXPECT(resident_bytes() < 128 << 20);
+    free(table);
+  }
+}
+
+// Memory that was used goes back to the system when it is freed, whatever the sizes.
+static void give_back(void) {
+  enum { OBJECTS = 100 };
+  static unsigned char *objects[OBJECTS];
+  for (int kib = 512; kib <= 4096; kib *= 2) {
+    for (int index = 0; index < OBJECTS; index++) {
+      objects[index] = malloc((size_t)kib << 10);
+      EXPECT(objects[index] != NULL);
+      memset(objects[index], index, (size_t)kib << 10);
+    }
+    EXPECT(resident_bytes() > (long)OBJECTS * kib << 10);
+    for (int index = 0; index < OBJECTS; index++) free(objects[index]);
+    EXPECT(resident_bytes() < 128 << 20);
+  }
+  unsigned char *all = malloc(600 << 20);
+  EXPECT(all != NULL);
+  memset(all, 1, 600 << 20);
+  EXPECT(resident_bytes() > 600 << 20);
+  free(all);
+  EXPECT(resident_bytes() < 128 << 20);
 }
 
 // More than the heap has: the rest comes from elsewhere, and goes back there.
@@ -215,6 +242,7 @@ int main(int count, char **words) {
   else if (strcmp(part, "manners") == 0) manners();
   else if (strcmp(part, "exhaust") == 0) exhaust();
   else if (strcmp(part, "sparse") == 0) sparse();
+  else if (strcmp(part, "give-back") == 0) give_back();
   else if (strcmp(part, "double-free") == 0) {
     void *volatile memory = malloc(10);
     free(memory);

@@ -83,8 +83,15 @@ fn threads_leave_nothing_behind() {
 }
 
 #[test]
-fn a_large_table_of_zeros_costs_what_is_touched_of_it() {
+fn a_large_table_costs_what_is_touched_of_it() {
     runs_well("sparse", &[]);
+}
+
+#[test]
+fn freed_memory_goes_back_to_the_system() {
+    runs_well("give-back", &[]);
+    let Some(folder) = medium() else { return };
+    runs_well("give-back", &[("PERDURA_CAPACITY", folder.path().to_str().unwrap())]);
 }
 
 #[test]

@@ -16,8 +16,8 @@ use crate::engine::Kind;
 use crate::sys::{Advice, Backed, HUGE_PAGE_BYTES, Mapping, check_node, rebind};
 
 impl Memory {
-    /// Gives a range that now serves `kind` its pages, one behind the other where the kernel can: contiguity is what a
-    /// bucket is for (pMem, "Contiguity-Bucket-based Page Allocator"). What capacity memory held is gone.
+    /// Gives a range that now serves `kind` its pages, if `contiguous` one behind the other where the kernel can: that is
+    /// what a bucket is for (pMem, "Contiguity-Bucket-based Page Allocator"). What capacity memory held is gone.
     pub(crate) fn enter_bucket(
         &self,
         kind: Kind,
