@@ -31,11 +31,12 @@ impl Heap {
 }
 
 impl Still<'_> {
-    /// In the child: gives it memory of its own if the heap lies in a file, in a file without a name in `dir`. The
+    /// In the child: gives it memory of its own if the heap lies in a file without a name, in another in `dir`. The
     /// parent must wait for that. Calls no `malloc`.
     ///
     /// # Errors
-    /// The medium has no room for it, or the system refuses: the child must not go on.
+    /// The medium has no room for it, or the system refuses, or the heap can be shared otherwise (a file with a name, a
+    /// region): the child must not go on.
     pub fn part_from_parent(&self, dir: &Path) -> Result<(), Errno> {
         let core = &self.heap.core;
         let bytes_of =

@@ -2,12 +2,14 @@
 
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -218,6 +220,32 @@ static void give_back(void) {
   EXPECT(resident_bytes() < 128 << 20);
 }
 
+// A program may close what it did not open, and believe that the next descriptor is its own.
+static void close_all(const char *path) {
+  for (int number = 3; number < 4096; number++) close(number);
+  struct stat found;
+  int own = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+  EXPECT(own >= 0 && dup2(own, 1000) == 1000 && dup2(own, 1001) == 1001);
+  for (int round = 0; round < 2; round++) {
+    unsigned char *memory[20];
+    for (int index = 0; index < 20; index++) {
+      memory[index] = malloc(1 << 20);
+      EXPECT(memory[index] != NULL);
+      memset(memory[index], index, 1 << 20);
+    }
+    int child = fork();
+    if (child == 0) {
+      EXPECT(fstat(1000, &found) == 0 && S_ISREG(found.st_mode) && found.st_nlink == 1);
+      for (int index = 0; index < 20; index++) EXPECT(holds(memory[index], 1 << 20, (unsigned char)index));
+      free(malloc(20 << 20));
+      exit(0);
+    }
+    expect_child(child);
+    for (int index = 0; index < 20; index++) free(memory[index]);
+  }
+  EXPECT(fstat(own, &found) == 0 && found.st_size == 0 && found.st_blocks == 0);
+}
+
 // More than the heap has: the rest comes from elsewhere, and goes back there.
 static void exhaust(void) {
   enum { OBJECTS = 3000, BYTES = 100000 };
@@ -243,6 +271,7 @@ int main(int count, char **words) {
   else if (strcmp(part, "exhaust") == 0) exhaust();
   else if (strcmp(part, "sparse") == 0) sparse();
   else if (strcmp(part, "give-back") == 0) give_back();
+  else if (strcmp(part, "close-all") == 0) close_all(words[2]);
   else if (strcmp(part, "double-free") == 0) {
     void *volatile memory = malloc(10);
     free(memory);

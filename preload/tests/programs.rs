@@ -77,6 +77,34 @@ fn a_forked_child_has_a_file_of_its_own() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "files have no names");
 }
 
+/// A shell's subshells write to a descriptor that the shell opened under the number that was free.
+#[test]
+fn the_heaps_file_is_under_no_number_that_programs_count_on() {
+    let Some(folder) = medium() else { return };
+    let out = folder.path().join("out");
+    let script =
+        "exec 3>\"$0\"; echo parent >&3; (echo child >&3); /bin/true | cat; (echo again >&3)";
+    let settings = [("PERDURA_CAPACITY", folder.path().to_str().unwrap())];
+    let mut command = preloaded("bash", &settings);
+    let Ok(output) = command.args(["-c", script]).arg(&out).output() else {
+        eprintln!("skipped: no bash");
+        return;
+    };
+    assert!(output.status.success() && report(&output).0 > 0, "{output:?}");
+    assert_eq!(std::fs::read_to_string(&out).unwrap(), "parent\nchild\nagain\n");
+}
+
+#[test]
+fn a_program_that_closes_the_heaps_file_gets_nothing_into_its_own() {
+    let Some(folder) = medium() else { return };
+    let own = folder.path().join("own");
+    let Some(program) = program(&folder, &[]) else { return };
+    let settings = [("PERDURA_CAPACITY", folder.path().to_str().unwrap())];
+    let output = preloaded(program, &settings).arg("close-all").arg(&own).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && output.stdout == b"done\n", "{} {said}", output.status);
+}
+
 #[test]
 fn threads_leave_nothing_behind() {
     runs_well("many-threads", &[]);

@@ -1,12 +1,10 @@
 //! A forked child and its parent: memory that both have mapped becomes the child's own.
 
-use std::fs::File;
-use std::mem::ManuallyDrop;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use rustix::fs::{FallocateFlags, fallocate};
-use rustix::io::{DupFlags, Errno, dup3, pwrite};
+use rustix::io::{Errno, pwrite};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 
 use super::mapping::Mapping;
@@ -21,7 +19,11 @@ impl Mapping {
     /// The file system has no room.
     pub fn copy_to(&self, file: &OwnedFd, range: Range<u64>) -> Result<(), Errno> {
         assert!(range.end <= self.len_bytes(), "a range leaves its mapping");
-        fallocate(file, FallocateFlags::KEEP_SIZE, range.start, range.end - range.start)?;
+        match fallocate(file, FallocateFlags::KEEP_SIZE, range.start, range.end - range.start) {
+            // Writing then says whether there is room.
+            Ok(()) | Err(Errno::OPNOTSUPP) => {}
+            Err(errno) => return Err(errno),
+        }
         let mut at = range.start;
         while at < range.end {
             let len = (range.end - at).min(PIECE_BYTES) as usize;
@@ -49,14 +51,4 @@ impl Mapping {
         // wherever anybody relies on them: the caller copied them.
         unsafe { mmap(at, len, protection, flags, file, 0) }.map(|_| ())
     }
-}
-
-/// Makes the number of `old` mean the file of `new`.
-///
-/// # Errors
-/// The system refuses.
-pub fn rebind(new: &OwnedFd, old: &File) -> Result<(), Errno> {
-    // SAFETY: the number is `old`'s and stays its: it is only pointed elsewhere, and not closed here.
-    let mut number = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(old.as_raw_fd()) });
-    dup3(new, &mut number, DupFlags::CLOEXEC)
 }
