@@ -6,6 +6,7 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
+use std::mem;
 use std::sync::MutexGuard;
 
 use perdura_heap::Still;
@@ -16,18 +17,20 @@ use crate::{elsewhere, open, say};
 struct Held {
     /// Dropped first: whoever frees has the heap before the table.
     heap: Option<Still<'static>>,
-    table: Option<MutexGuard<'static, elsewhere::Table>>,
+    _table: Option<MutexGuard<'static, elsewhere::Table>>,
     /// The child's end and the parent's.
     pipe: Option<[c_int; 2]>,
 }
 
 struct Slot(UnsafeCell<Held>);
 
-// SAFETY: only the thread that forks reaches it, and the C library lets one fork at a time with the handlers below; the
-// locks that it holds are what others would need to come here.
+// SAFETY: reached only by a thread that holds all that `before` locks, and several threads may fork at once: from the
+// last lock taken until what is here has been taken out, before any of it is let go of.
 unsafe impl Sync for Slot {}
 
-static HELD: Slot = Slot(UnsafeCell::new(Held { heap: None, table: None, pipe: None }));
+const NOTHING: Held = Held { heap: None, _table: None, pipe: None };
+
+static HELD: Slot = Slot(UnsafeCell::new(NOTHING));
 
 /// From now on forks are seen.
 pub fn watch() {
@@ -50,14 +53,22 @@ unsafe extern "C" fn before() {
         }
         ends
     });
-    // SAFETY: see `Slot`; all locks are held now.
-    unsafe { *HELD.0.get() = Held { heap: Some(still), table: Some(table), pipe } };
+    // SAFETY: see `Slot`; all locks are held now, and whoever had them before has left nothing here.
+    unsafe { *HELD.0.get() = Held { heap: Some(still), _table: Some(table), pipe } };
+}
+
+/// Takes what `before` has left for this thread, or, in a child, for the one that it is a copy of.
+fn take() -> Held {
+    // SAFETY: see `Slot`; the locks that `before` took are held until the caller drops this.
+    unsafe { mem::replace(&mut *HELD.0.get(), NOTHING) }
 }
 
 unsafe extern "C" fn in_parent() {
-    // SAFETY: see `Slot`; the locks that `before` took are held still.
-    let held = unsafe { &mut *HELD.0.get() };
-    if let Some([read, write]) = held.pipe.take() {
+    if open::heap().is_none() {
+        return;
+    }
+    let held = take();
+    if let Some([read, write]) = held.pipe {
         let mut byte = 0_u8;
         // SAFETY: this stack's byte, and descriptors that `before` opened. It ends with a byte, or because the child has.
         unsafe {
@@ -68,15 +79,14 @@ unsafe extern "C" fn in_parent() {
             libc::close(read);
         }
     }
-    (held.table, held.heap) = (None, None);
 }
 
 unsafe extern "C" fn in_child() {
-    // SAFETY: as in the parent; this is the child's only thread.
-    let held = unsafe { &mut *HELD.0.get() };
-    if let (Some([read, write]), Some(dir), Some(heap)) =
-        (held.pipe.take(), open::dir(), &held.heap)
-    {
+    if open::heap().is_none() {
+        return;
+    }
+    let held = take();
+    if let (Some([read, write]), Some(dir), Some(heap)) = (held.pipe, open::dir(), &held.heap) {
         if let Err(errno) = heap.part_from_parent(dir) {
             let dir = dir.display();
             say::refuse(format_args!("{dir}: no capacity memory for a forked child: {errno}"));
@@ -88,5 +98,4 @@ unsafe extern "C" fn in_child() {
             libc::close(write);
         }
     }
-    (held.table, held.heap) = (None, None);
 }

@@ -108,6 +108,28 @@ static void threads(void) {
   free(mine);
 }
 
+static void *fork_often(void *unused) {
+  for (int round = 0; round < 500; round++) {
+    void *mine = malloc(300000);
+    int child = fork();
+    if (child == 0) {
+      free(mine);
+      free(malloc(300000));
+      _exit(0);
+    }
+    expect_child(child);
+    free(mine);
+  }
+  return unused;
+}
+
+// Several threads fork at the same time.
+static void forks(void) {
+  pthread_t all[THREADS];
+  for (int index = 0; index < THREADS; index++) EXPECT(pthread_create(&all[index], NULL, fork_often, NULL) == 0);
+  for (int index = 0; index < THREADS; index++) EXPECT(pthread_join(all[index], NULL) == 0);
+}
+
 // What a thread frees after its own destructors have run.
 static pthread_key_t late_key;
 static void at_end(void *memory) {
@@ -265,7 +287,9 @@ static void exhaust(void) {
 
 int main(int count, char **words) {
   const char *part = count > 1 ? words[1] : "";
+  alarm(60); // A program that waits for itself fails its test.
   if (strcmp(part, "threads") == 0) threads();
+  else if (strcmp(part, "forks") == 0) forks();
   else if (strcmp(part, "many-threads") == 0) many_threads();
   else if (strcmp(part, "manners") == 0) manners();
   else if (strcmp(part, "exhaust") == 0) exhaust();

@@ -77,6 +77,13 @@ fn a_forked_child_has_a_file_of_its_own() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "files have no names");
 }
 
+#[test]
+fn several_threads_fork_at_once() {
+    runs_well("forks", &[]);
+    let Some(folder) = medium() else { return };
+    runs_well("forks", &[("PERDURA_CAPACITY", folder.path().to_str().unwrap())]);
+}
+
 /// A shell's subshells write to a descriptor that the shell opened under the number that was free.
 #[test]
 fn the_heaps_file_is_under_no_number_that_programs_count_on() {
