@@ -3,6 +3,9 @@
 //! Private memory the kernel copies. A file both would share: the child copies what is used of it, to a file of its own,
 //! and the parent waits for that (as for a page table that is copied, only longer). A child by `vfork` or `posix_spawn`
 //! only executes another program; one by a bare `clone` without `CLONE_VM` must not be used with a file.
+//!
+//! While the heap is held nobody may need it, the other libraries' handlers included. Those that asked later are done
+//! before the heap is held and after it is let go of, so this library asks first of all (`build.rs`).
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;

@@ -1,9 +1,10 @@
 //! Opens the heap before `main`, and says at the end what it was used for.
 //!
 //! Not at the first `malloc`, which the dynamic loader makes when nothing is ready yet. What is allocated before comes
-//! from [`crate::elsewhere`].
+//! from [`crate::elsewhere`]. And before the constructors of all other libraries (`build.rs`), the C library's own
+//! included: see [`crate::fork`]. So little of that may be relied on here.
 
-use std::ffi::c_int;
+use std::ffi::{c_char, c_int};
 use std::path::PathBuf;
 use std::ptr;
 use std::sync::OnceLock;
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering::*};
 
 use perdura_heap::{Config, Durability, Heap, HeapError, Memory, MemoryError};
 
-use crate::settings::{self, Settings};
+use crate::settings::{self, Environment, Settings};
 use crate::{elsewhere, fork, say};
 
 /// Not worth trying below this many.
@@ -36,14 +37,15 @@ pub fn dir() -> Option<&'static PathBuf> {
 
 #[used]
 #[unsafe(link_section = ".init_array")]
-static AT_START: extern "C" fn(c_int, *const *const u8, *const *const u8) = start;
+static AT_START: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = start;
 
 #[used]
 #[unsafe(link_section = ".fini_array")]
 static AT_EXIT: extern "C" fn() = report;
 
-extern "C" fn start(_: c_int, _: *const *const u8, _: *const *const u8) {
-    let settings = match Settings::of_environment() {
+extern "C" fn start(_: c_int, _: *const *const c_char, words: *const *const c_char) {
+    // SAFETY: given by the loader; no other thread is there yet.
+    let settings = match Settings::of(&unsafe { Environment::new(words) }) {
         Ok(settings) => settings,
         Err(wrong) => {
             let (name, value, expected) = (wrong.name, wrong.value.display(), wrong.expected);

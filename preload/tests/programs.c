@@ -289,6 +289,7 @@ int main(int count, char **words) {
   const char *part = count > 1 ? words[1] : "";
   alarm(60); // A program that waits for itself fails its test.
   if (strcmp(part, "threads") == 0) threads();
+  else if (strcmp(part, "fork") == 0) fork_often(NULL);
   else if (strcmp(part, "forks") == 0) forks();
   else if (strcmp(part, "many-threads") == 0) many_threads();
   else if (strcmp(part, "manners") == 0) manners();

@@ -84,6 +84,25 @@ fn several_threads_fork_at_once() {
     runs_well("forks", &[("PERDURA_CAPACITY", folder.path().to_str().unwrap())]);
 }
 
+#[test]
+fn libraries_may_use_memory_before_and_after_a_fork() {
+    let folder = tempfile::tempdir().unwrap();
+    let library = folder.path().join("forking.so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/forking_library.c");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source);
+    if !compiler.output().is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: no C compiler; install gcc");
+        return;
+    }
+    let linked = ["-Wl,--no-as-needed", library.to_str().unwrap()];
+    let Some(program) = program(&folder, &linked) else { return };
+    let output = preloaded(program, &[]).arg("fork").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && output.stdout == b"done\n", "{} {said}", output.status);
+    assert!(report(&output).0 > 0, "{said}");
+}
+
 /// A shell's subshells write to a descriptor that the shell opened under the number that was free.
 #[test]
 fn the_heaps_file_is_under_no_number_that_programs_count_on() {
