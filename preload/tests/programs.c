@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -268,6 +269,41 @@ static void close_all(const char *path) {
   EXPECT(fstat(own, &found) == 0 && found.st_size == 0 && found.st_blocks == 0);
 }
 
+// A process that has all the descriptors it may have, or nearly, can fork.
+static void no_descriptors(void) {
+  struct rlimit limit = {1200, 1200};
+  EXPECT(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  int last = 0;
+  for (int number; (number = dup(2)) >= 0;) last = number;
+  EXPECT(errno == EMFILE && last > 1000);
+  unsigned char *mine = malloc(3 << 20);
+  EXPECT(mine != NULL);
+  memset(mine, 1, 3 << 20);
+  for (int left = 0; left < 5; left++) {
+    int child = fork();
+    if (child == 0) {
+      EXPECT(holds(mine, 3 << 20, 1));
+      memset(mine, 2, 3 << 20);
+      churn((void *)(intptr_t)(left + 200));
+      int grandchild = fork();
+      if (grandchild == 0) {
+        EXPECT(holds(mine, 3 << 20, 2));
+        free(mine);
+        exit(0);
+      }
+      expect_child(grandchild);
+      free(mine);
+      unsigned char *zeros = calloc(3, 1 << 20);
+      EXPECT(holds(zeros, 3 << 20, 0));
+      exit(0);
+    }
+    expect_child(child);
+    EXPECT(holds(mine, 3 << 20, 1));
+    EXPECT(close(last - left) == 0);
+  }
+  free(mine);
+}
+
 // More than the heap has: the rest comes from elsewhere, and goes back there.
 static void exhaust(void) {
   enum { OBJECTS = 3000, BYTES = 100000 };
@@ -296,6 +332,7 @@ int main(int count, char **words) {
   else if (strcmp(part, "exhaust") == 0) exhaust();
   else if (strcmp(part, "sparse") == 0) sparse();
   else if (strcmp(part, "give-back") == 0) give_back();
+  else if (strcmp(part, "no-descriptors") == 0) no_descriptors();
   else if (strcmp(part, "close-all") == 0) close_all(words[2]);
   else if (strcmp(part, "double-free") == 0) {
     void *volatile memory = malloc(10);

@@ -103,6 +103,14 @@ fn libraries_may_use_memory_before_and_after_a_fork() {
     assert!(report(&output).0 > 0, "{said}");
 }
 
+#[test]
+fn a_process_without_descriptors_left_can_fork() {
+    runs_well("no-descriptors", &[]);
+    let Some(folder) = medium() else { return };
+    let dir = folder.path().to_str().unwrap();
+    runs_well("no-descriptors", &[("PERDURA_CAPACITY", dir)]);
+}
+
 /// A shell's subshells write to a descriptor that the shell opened under the number that was free.
 #[test]
 fn the_heaps_file_is_under_no_number_that_programs_count_on() {

@@ -117,12 +117,9 @@ impl Memory {
         let own = open(dir, flags, Mode::RUSR | Mode::WUSR)?;
         ftruncate(&own, self.len_bytes)?;
         let own = File::from(own);
-        if let Some((node, ranges)) = bound {
-            // Before it has pages. The binding is the file's, and stays when this view of it goes.
-            let view = Mapping::file(&own, self.len_bytes)?;
-            for range in ranges {
-                view.bind(range.start, (range.end - range.start) as usize, node)?;
-            }
+        if bound.is_some() {
+            // The binding is the file's, and stays when this view of it goes.
+            bind_ranges(&Mapping::file(&own, self.len_bytes)?, bound)?;
         }
         let own = OwnedFd::from(own);
         for range in ranges {
@@ -130,6 +127,30 @@ impl Memory {
         }
         mapping.replace(&own)?;
         room.replace(own);
+        Ok(())
+    }
+
+    /// A private copy of `ranges` of memory that a forked child would share with its parent; `None`: it would not.
+    pub(crate) fn private_copy(
+        &self,
+        ranges: impl Iterator<Item = Range<u64>>,
+        bound: Option<(u32, impl Iterator<Item = Range<u64>>)>,
+    ) -> Result<Option<Mapping>, Errno> {
+        let Source::Mapped { mapping, room: Some(_), .. } = &self.source else { return Ok(None) };
+        if mapping.backed() == Backed::Nothing {
+            return Ok(None);
+        }
+        let copy = Mapping::anonymous(self.len_bytes)?;
+        bind_ranges(&copy, bound)?;
+        ranges.for_each(|range| mapping.copy_to_private(&copy, range));
+        Ok(Some(copy))
+    }
+
+    /// In a forked child: puts such a copy in the place of the shared memory.
+    pub(crate) fn part_with(&self, copy: Mapping) -> Result<(), Errno> {
+        let Source::Mapped { mapping, room: Some(room), .. } = &self.source else { return Ok(()) };
+        mapping.replace_by_private(copy)?;
+        room.let_go();
         Ok(())
     }
 
@@ -181,6 +202,15 @@ fn obeys_bindings(file: impl AsFd) -> Result<bool, Errno> {
     const HUGETLBFS: u32 = 0x9584_58f6;
     // The word's width and sign are the architecture's.
     Ok([TMPFS, HUGETLBFS].contains(&(fstatfs(file)?.f_type as u32)))
+}
+
+/// Binds ranges before they have pages.
+fn bind_ranges(
+    mapping: &Mapping,
+    bound: Option<(u32, impl Iterator<Item = Range<u64>>)>,
+) -> Result<(), Errno> {
+    let Some((node, mut ranges)) = bound else { return Ok(()) };
+    ranges.try_for_each(|range| mapping.bind(range.start, (range.end - range.start) as usize, node))
 }
 
 fn bind(region: &Region, offset: u64, len: u64, node: u32) -> Result<(), Errno> {
