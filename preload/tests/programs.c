@@ -249,6 +249,7 @@ static void close_all(const char *path) {
   struct stat found;
   int own = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
   EXPECT(own >= 0 && dup2(own, 1000) == 1000 && dup2(own, 1001) == 1001);
+  for (int number = 4; number < 200; number++) EXPECT(dup2(own, number) == number);
   for (int round = 0; round < 2; round++) {
     unsigned char *memory[20];
     for (int index = 0; index < 20; index++) {

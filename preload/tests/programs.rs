@@ -137,6 +137,8 @@ fn a_program_that_closes_the_heaps_file_gets_nothing_into_its_own() {
     let output = preloaded(program, &settings).arg("close-all").arg(&own).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && output.stdout == b"done\n", "{} {said}", output.status);
+    // Nor the report, which has nowhere to go.
+    assert_eq!((said.as_ref(), std::fs::read(&own).unwrap()), ("", Vec::new()));
 }
 
 #[test]
