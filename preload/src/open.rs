@@ -12,6 +12,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering::*};
 
 use perdura_heap::{Config, Durability, Heap, HeapError, Memory, MemoryError};
+use rustix::process::{Resource, getrlimit};
 
 use crate::settings::{self, Environment, Settings};
 use crate::{elsewhere, fork, say};
@@ -91,15 +92,32 @@ fn open(settings: &Settings) -> Result<Heap, HeapError> {
         return heap(bytes);
     }
     let mut bytes = settings::default_bytes(settings.numa_node);
+    if settings.dir.is_some() {
+        // Beyond it a file that is made longer ends the process.
+        bytes = bytes.min(file_bytes_most());
+    }
     loop {
         match heap(bytes) {
-            // Addresses may be limited (`ulimit -v`).
-            Err(HeapError::Memory(MemoryError::Anonymous { .. })) if bytes / 2 >= BYTES_LEAST => {
-                bytes /= 2;
-            }
+            Err(error) if bytes / 2 >= BYTES_LEAST && is_for_size(&error) => bytes /= 2,
             outcome => return outcome,
         }
     }
+}
+
+/// Whether a smaller heap may be had: addresses may be limited (`ulimit -v`), or a file's length.
+fn is_for_size(error: &HeapError) -> bool {
+    match error {
+        HeapError::Memory(MemoryError::Anonymous { .. }) => true,
+        HeapError::Memory(MemoryError::File { what, .. }) => matches!(*what, "extend" | "map"),
+        // The heap's own tables.
+        HeapError::Refused { .. } => true,
+        _ => false,
+    }
+}
+
+/// How long a file may be (`ulimit -f`).
+fn file_bytes_most() -> u64 {
+    getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX)
 }
 
 fn memory(settings: &Settings, bytes: u64) -> Result<Memory, MemoryError> {

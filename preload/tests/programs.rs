@@ -244,6 +244,26 @@ fn settings_that_cannot_be_end_the_program_before_it_begins() {
 }
 
 #[test]
+fn where_addresses_or_files_are_limited_the_heap_is_smaller() {
+    let Some(folder) = medium() else { return };
+    let dir = folder.path().to_str().unwrap();
+    for capacity in ["anonymous", dir] {
+        for limit in ["-v 8000000", "-v 500000", "-f 300000"] {
+            let script = format!("ulimit {limit}; exec \"$0\" begun");
+            let mut command = preloaded("bash", &[("PERDURA_CAPACITY", capacity)]);
+            command.env_remove("PERDURA_CAPACITY_BYTES").env_remove("LD_PRELOAD");
+            let script =
+                script.replace("exec", &format!("LD_PRELOAD={} exec", library().display()));
+            let output = command.args(["-c", &script, "/bin/echo"]).output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{capacity}, {limit}: {} {said}", output.status);
+            assert_eq!(output.stdout, b"begun\n");
+            assert!(report(&output).0 > 0, "{capacity}, {limit}: {said}");
+        }
+    }
+}
+
+#[test]
 fn memory_can_be_bound_to_a_numa_node() {
     if !Path::new("/proc/self/numa_maps").exists() {
         eprintln!("skipped: this kernel knows of no NUMA nodes");
