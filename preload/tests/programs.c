@@ -5,6 +5,8 @@
 #include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -124,10 +126,45 @@ static void *fork_often(void *unused) {
   return unused;
 }
 
-// Several threads fork at the same time.
-static void forks(void) {
+// Freeing changes no errno, though it may wait for a fork, and be interrupted by signals meanwhile.
+static atomic_int is_over;
+static void nothing(int number) { (void)number; }
+
+static void *fork_slowly(void *unused) {
+  void *much = memset(malloc(20 << 20), 1, 20 << 20);
+  for (int round = 0; round < 20; round++) {
+    int child = fork();
+    if (child == 0) _exit(0);
+    expect_child(child);
+  }
+  free(much);
+  is_over = 1;
+  return unused;
+}
+
+static void *interrupt(void *whom) {
+  while (!is_over) EXPECT(pthread_kill(*(pthread_t *)whom, SIGUSR1) == 0);
+  return NULL;
+}
+
+static void keep_errno(void) {
+  pthread_t all[2], self = pthread_self();
+  struct sigaction action = {.sa_handler = nothing};
+  EXPECT(sigaction(SIGUSR1, &action, NULL) == 0);
+  EXPECT(pthread_create(&all[0], NULL, fork_slowly, NULL) == 0);
+  EXPECT(pthread_create(&all[1], NULL, interrupt, &self) == 0);
+  while (!is_over) {
+    void *volatile some = malloc(100000);
+    errno = 77;
+    free(some);
+    EXPECT(errno == 77);
+  }
+  for (int index = 0; index < 2; index++) EXPECT(pthread_join(all[index], NULL) == 0);
+}
+
+static void in_threads(void *(*what)(void *)) {
   pthread_t all[THREADS];
-  for (int index = 0; index < THREADS; index++) EXPECT(pthread_create(&all[index], NULL, fork_often, NULL) == 0);
+  for (int index = 0; index < THREADS; index++) EXPECT(pthread_create(&all[index], NULL, what, NULL) == 0);
   for (int index = 0; index < THREADS; index++) EXPECT(pthread_join(all[index], NULL) == 0);
 }
 
@@ -327,7 +364,8 @@ int main(int count, char **words) {
   alarm(60); // A program that waits for itself fails its test.
   if (strcmp(part, "threads") == 0) threads();
   else if (strcmp(part, "fork") == 0) fork_often(NULL);
-  else if (strcmp(part, "forks") == 0) forks();
+  else if (strcmp(part, "forks") == 0) in_threads(fork_often);
+  else if (strcmp(part, "errno") == 0) keep_errno();
   else if (strcmp(part, "many-threads") == 0) many_threads();
   else if (strcmp(part, "manners") == 0) manners();
   else if (strcmp(part, "exhaust") == 0) exhaust();

@@ -39,7 +39,7 @@ fn program(folder: &TempDir, more: &[&str]) -> Option<PathBuf> {
     let path = folder.path().join("program");
     let compiled = Command::new("cc")
         .args(["-std=gnu11", "-O1", "-Wall", "-Wno-use-after-free", "-Wno-free-nonheap-object"])
-        .args(["-Wno-unknown-warning-option", "-pthread", "-o"])
+        .args(["-Wno-unknown-warning-option", "-fno-builtin", "-pthread", "-o"])
         .arg(&path)
         .args(more)
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs.c"))
@@ -109,6 +109,12 @@ fn a_process_without_descriptors_left_can_fork() {
     let Some(folder) = medium() else { return };
     let dir = folder.path().to_str().unwrap();
     runs_well("no-descriptors", &[("PERDURA_CAPACITY", dir)]);
+}
+
+#[test]
+fn freeing_changes_no_errno() {
+    let Some(folder) = medium() else { return };
+    runs_well("errno", &[("PERDURA_CAPACITY", folder.path().to_str().unwrap())]);
 }
 
 /// A shell's subshells write to a descriptor that the shell opened under the number that was free.
