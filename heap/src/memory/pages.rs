@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use perdura_region::{BLOCK_BYTES, Region};
-use rustix::fs::{Mode, OFlags, fstatfs, ftruncate, open};
+use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, fstatfs, ftruncate, open};
 use rustix::io::Errno;
 
 use super::{Memory, MemoryError, Source};
@@ -26,8 +26,8 @@ impl Memory {
         contiguous: bool,
         numa_node: Option<u32>,
     ) -> Result<(), Errno> {
-        let (mapping, room) = match &self.source {
-            Source::Mapped { mapping, room, .. } => (mapping, room),
+        let (mapping, room, file) = match &self.source {
+            Source::Mapped { mapping, room, file } => (mapping, room, file),
             Source::Region(region) => {
                 set_kind(region, kind, offset, len)?;
                 return match (kind, numa_node) {
@@ -54,6 +54,15 @@ impl Memory {
         }
         if let Some(room) = room {
             room.reserve(mapping, offset..offset + len)?;
+        }
+        if let (Some(file), Backed::File | Backed::Dax, false) =
+            (file, mapping.backed(), contiguous)
+        {
+            // Nothing touches these pages yet; their room went when they were last given back.
+            match fallocate(file, FallocateFlags::KEEP_SIZE, offset, len) {
+                Ok(()) | Err(Errno::OPNOTSUPP) => {}
+                Err(errno) => return Err(errno),
+            }
         }
         if !is_zero {
             self.clear(offset, len);
