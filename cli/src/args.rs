@@ -45,7 +45,7 @@ pub struct RunArgs {
     /// memory].
     #[arg(long, value_name = "DIR")]
     pub capacity: Option<PathBuf>,
-    /// Most it may have; what is not used costs nothing [default: the machine's memory, or what is free on
+    /// Most it may have; what is not allocated costs nothing [default: the machine's memory, or what is free on
     /// the node; at most 64GiB].
     #[arg(long, value_name = "SIZE")]
     pub size: Option<String>,

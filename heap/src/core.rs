@@ -87,8 +87,8 @@ pub(crate) struct Spans {
 }
 
 impl Backing for Spans {
-    fn enter_bucket(&self, kind: Kind, offset: u64, len: u64) -> Result<(), Errno> {
-        self.memory.enter_bucket(kind, offset, len, self.contiguous, self.numa_node)
+    fn enter_bucket(&self, kind: Kind, offset: u64, len: u64, at_once: bool) -> Result<(), Errno> {
+        self.memory.enter_bucket(kind, offset, len, self.contiguous && at_once, self.numa_node)
     }
 
     fn leave_bucket(&self, offset: u64, len: u64) {

@@ -48,6 +48,6 @@ pub use memory::{Durability, Memory, MemoryError, Tap};
 pub use object::ALIGN_MAX;
 pub use ptr::{Offset, Persist, Ptr};
 pub use roots::Root;
-pub use still::Still;
+pub use still::{PrivateCopy, Still};
 pub use sys::FlushKind;
 pub use tx::{LogAs, Tx};

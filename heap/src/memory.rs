@@ -18,7 +18,7 @@ use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock,
 use rustix::io::Errno;
 
 use crate::sys::{
-    Backed, FlushKind, LINE_BYTES, Mapping, copy_in, copy_out, fence, flush_line,
+    Backed, FlushKind, LINE_BYTES, Mapping, Room, copy_in, copy_out, fence, flush_line,
     prefetch_for_write, stream,
 };
 
@@ -125,10 +125,10 @@ pub struct Memory {
 enum Source {
     /// A file stays locked while it is mapped.
     Mapped {
+        /// A file without a name has room where a bucket is, and no more. Before the mapping: it lives no longer.
+        room: Option<Room>,
         mapping: Mapping,
         file: Option<File>,
-        /// The file has room where a bucket is, and no more.
-        is_sparse: bool,
     },
     Region(Arc<Region>),
 }
@@ -188,7 +188,7 @@ impl Memory {
         }
         let mapping =
             Mapping::file(&file, len_bytes).map_err(|errno| failed("map", errno.into()))?;
-        Ok(Self::of(Source::Mapped { mapping, file: Some(file), is_sparse: false }, durability))
+        Ok(Self::of(Source::Mapped { mapping, file: Some(file), room: None }, durability))
     }
 
     /// A file without a name in a directory: memory on that medium, gone with the process, for capacity only. It gets
@@ -208,7 +208,10 @@ impl Memory {
         ftruncate(&fd, len_bytes).map_err(|e| failed("extend", e))?;
         let file = File::from(fd);
         let mapping = Mapping::file(&file, len_bytes).map_err(|e| failed("map", e))?;
-        let source = Source::Mapped { mapping, file: Some(file), is_sparse: true };
+        let room = Room::of(file.into());
+        // The heap's first words are stored before any bucket is taken.
+        room.reserve(&mapping, 0..4096).map_err(|e| failed("extend", e))?;
+        let source = Source::Mapped { mapping, file: None, room: Some(room) };
         Ok(Self::of(source, Durability::Ordered))
     }
 
@@ -233,10 +236,7 @@ impl Memory {
         let len_bytes = file.metadata().map_err(|source| failed("open", 0, source))?.len();
         let mapping = Mapping::copy(&file, len_bytes)
             .map_err(|errno| failed("map", len_bytes, errno.into()))?;
-        Ok(Self::of(
-            Source::Mapped { mapping, file: Some(file), is_sparse: false },
-            Durability::Flushed,
-        ))
+        Ok(Self::of(Source::Mapped { mapping, file: Some(file), room: None }, Durability::Flushed))
     }
 
     /// Private memory with these bytes: to look at an image of a heap.
@@ -256,7 +256,7 @@ impl Memory {
     pub fn anonymous(len_bytes: u64, durability: Durability) -> Result<Self, MemoryError> {
         let mapping = Mapping::anonymous(len_bytes)
             .map_err(|errno| MemoryError::Anonymous { len_bytes, source: errno.into() })?;
-        let source = Source::Mapped { mapping, file: None, is_sparse: false };
+        let source = Source::Mapped { mapping, file: None, room: None };
         Ok(Self::of(source, durability))
     }
 

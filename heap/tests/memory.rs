@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use perdura_heap::{Config, Durability, Heap, Memory, MemoryError};
@@ -21,6 +22,20 @@ fn a_file_without_a_name_takes_room_as_it_is_used() {
             assert_eq!(path, Path::new("/nonexistent/folder"));
         }
         other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_large_object_in_a_file_has_room_before_it_is_touched() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("heap");
+    let memory = Memory::file(&path, 256 << 20, Durability::Ordered).unwrap();
+    let heap = Heap::open(memory, Config::default()).unwrap();
+    for _ in 0..3 {
+        let object = heap.cap_alloc(150 << 20).unwrap();
+        let bytes = std::fs::metadata(&path).unwrap().blocks() * 512;
+        assert!(bytes >= 150 << 20, "{bytes} bytes have room");
+        heap.cap_free(object).unwrap();
     }
 }
 

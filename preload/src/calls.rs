@@ -71,13 +71,14 @@ fn empty(memory: *mut c_void, bytes: usize) -> bool {
     unsafe { libc::madvise(memory, bytes, libc::MADV_DONTNEED) == 0 }
 }
 
-/// Gives memory back; null is none.
+/// Gives memory back; null is none. Changes no `errno`: callers free between a failure and their look at it.
 ///
 /// # Safety
 /// Nobody uses it any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free(memory: *mut c_void) {
     let Some(some) = NonNull::new(memory.cast::<u8>()) else { return };
+    let errno = errno();
     match heap_of(memory) {
         Some(heap) => {
             if let Err(error) = heap.cap_free(some) {
@@ -90,6 +91,8 @@ pub unsafe extern "C" fn free(memory: *mut c_void) {
             }
         }
     }
+    // A lock that had to be waited for has changed it.
+    set_errno(errno);
 }
 
 /// Gives memory another size, perhaps elsewhere; null: it is as it was.

@@ -1,14 +1,20 @@
 //! Programs that fork: the child has the heap as it was, and works on.
 //!
 //! Private memory the kernel copies. A file both would share: the child copies what is used of it, to a file of its own,
-//! and the parent waits for that (as for a page table that is copied, only longer). A child by `vfork` or `posix_spawn`
+//! and the parent waits for that (as for a page table that is copied, only longer). A parent without descriptors left
+//! copies itself, and the child has its heap in private memory. A child by `vfork` or `posix_spawn`
 //! only executes another program; one by a bare `clone` without `CLONE_VM` must not be used with a file.
+//!
+//! While the heap is held nobody may need it, the other libraries' handlers included. Those that asked later are done
+//! before the heap is held and after it is let go of, so this library asks first of all (`build.rs`).
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
+use std::mem;
 use std::sync::MutexGuard;
 
-use perdura_heap::Still;
+use perdura_heap::{PrivateCopy, Still};
+use rustix::io::Errno;
 
 use crate::{elsewhere, open, say};
 
@@ -16,18 +22,29 @@ use crate::{elsewhere, open, say};
 struct Held {
     /// Dropped first: whoever frees has the heap before the table.
     heap: Option<Still<'static>>,
-    table: Option<MutexGuard<'static, elsewhere::Table>>,
-    /// The child's end and the parent's.
-    pipe: Option<[c_int; 2]>,
+    _table: Option<MutexGuard<'static, elsewhere::Table>>,
+    parting: Parting,
+}
+
+/// How a child comes to memory of its own.
+enum Parting {
+    /// It has its own.
+    None,
+    /// It copies, and the parent waits at the other end: the parent's and the child's.
+    Pipe([c_int; 2]),
+    /// It takes what its parent has copied, which has no descriptors left; or there was no memory for that.
+    Copied(Result<PrivateCopy, Errno>),
 }
 
 struct Slot(UnsafeCell<Held>);
 
-// SAFETY: only the thread that forks reaches it, and the C library lets one fork at a time with the handlers below; the
-// locks that it holds are what others would need to come here.
+// SAFETY: reached only by a thread that holds all that `before` locks, and several threads may fork at once: from the
+// last lock taken until what is here has been taken out, before any of it is let go of.
 unsafe impl Sync for Slot {}
 
-static HELD: Slot = Slot(UnsafeCell::new(Held { heap: None, table: None, pipe: None }));
+const NOTHING: Held = Held { heap: None, _table: None, parting: Parting::None };
+
+static HELD: Slot = Slot(UnsafeCell::new(NOTHING));
 
 /// From now on forks are seen.
 pub fn watch() {
@@ -43,21 +60,30 @@ unsafe extern "C" fn before() {
     let still = heap.hold_still();
     let table = elsewhere::lock();
     let mut ends = [-1; 2];
-    let pipe = open::dir().map(|_| {
+    let parting = match open::dir() {
+        None => Parting::None,
         // SAFETY: two descriptors are written to this stack.
-        if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
-            say::abort(format_args!("no pipe to wait for a forked child with"));
+        Some(_) if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } == 0 => {
+            Parting::Pipe(ends)
         }
-        ends
-    });
-    // SAFETY: see `Slot`; all locks are held now.
-    unsafe { *HELD.0.get() = Held { heap: Some(still), table: Some(table), pipe } };
+        Some(_) => Parting::Copied(still.private_copy()),
+    };
+    // SAFETY: see `Slot`; all locks are held now, and whoever had them before has left nothing here.
+    unsafe { *HELD.0.get() = Held { heap: Some(still), _table: Some(table), parting } };
+}
+
+/// Takes what `before` has left for this thread, or, in a child, for the one that it is a copy of.
+fn take() -> Held {
+    // SAFETY: see `Slot`; the locks that `before` took are held until the caller drops this.
+    unsafe { mem::replace(&mut *HELD.0.get(), NOTHING) }
 }
 
 unsafe extern "C" fn in_parent() {
-    // SAFETY: see `Slot`; the locks that `before` took are held still.
-    let held = unsafe { &mut *HELD.0.get() };
-    if let Some([read, write]) = held.pipe.take() {
+    if open::heap().is_none() {
+        return;
+    }
+    let held = take();
+    if let Parting::Pipe([read, write]) = held.parting {
         let mut byte = 0_u8;
         // SAFETY: this stack's byte, and descriptors that `before` opened. It ends with a byte, or because the child has.
         unsafe {
@@ -68,25 +94,30 @@ unsafe extern "C" fn in_parent() {
             libc::close(read);
         }
     }
-    (held.table, held.heap) = (None, None);
 }
 
 unsafe extern "C" fn in_child() {
-    // SAFETY: as in the parent; this is the child's only thread.
-    let held = unsafe { &mut *HELD.0.get() };
-    if let (Some([read, write]), Some(dir), Some(heap)) =
-        (held.pipe.take(), open::dir(), &held.heap)
-    {
-        if let Err(errno) = heap.part_from_parent(dir) {
-            let dir = dir.display();
-            say::refuse(format_args!("{dir}: no capacity memory for a forked child: {errno}"));
-        }
-        // SAFETY: one byte of a constant; descriptors that `before` opened.
-        unsafe {
-            libc::write(write, b"1".as_ptr().cast(), 1);
-            libc::close(read);
-            libc::close(write);
-        }
+    if open::heap().is_none() {
+        return;
     }
-    (held.table, held.heap) = (None, None);
+    let held = take();
+    let (Some(dir), Some(heap)) = (open::dir(), &held.heap) else { return };
+    let parted = match held.parting {
+        Parting::None => Ok(()),
+        Parting::Pipe([read, write]) => {
+            // SAFETY: descriptors that `before` opened, and one byte of a constant. The first may be the last there are.
+            unsafe {
+                libc::close(read);
+                let parted = heap.part_from_parent(dir);
+                libc::write(write, b"1".as_ptr().cast(), 1);
+                libc::close(write);
+                parted
+            }
+        }
+        Parting::Copied(copy) => copy.and_then(|copy| heap.part_with(copy)),
+    };
+    if let Err(errno) = parted {
+        let dir = dir.display();
+        say::refuse(format_args!("{dir}: no capacity memory for a forked child: {errno}"));
+    }
 }

@@ -1,17 +1,20 @@
 //! Opens the heap before `main`, and says at the end what it was used for.
 //!
 //! Not at the first `malloc`, which the dynamic loader makes when nothing is ready yet. What is allocated before comes
-//! from [`crate::elsewhere`].
+//! from [`crate::elsewhere`]. And before the constructors of all other libraries (`build.rs`), the C library's own
+//! included: see [`crate::fork`]. So little of that may be relied on here.
 
-use std::ffi::c_int;
+use std::ffi::{c_char, c_int};
+use std::mem::MaybeUninit;
 use std::path::PathBuf;
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering::*};
+use std::sync::atomic::{AtomicPtr, Ordering::*};
 
 use perdura_heap::{Config, Durability, Heap, HeapError, Memory, MemoryError};
+use rustix::process::{Resource, getrlimit};
 
-use crate::settings::{self, Settings};
+use crate::settings::{self, Environment, Settings};
 use crate::{elsewhere, fork, say};
 
 /// Not worth trying below this many.
@@ -19,8 +22,14 @@ const BYTES_LEAST: u64 = 64 << 20;
 
 static HEAP: AtomicPtr<Heap> = AtomicPtr::new(ptr::null_mut());
 static DIR: OnceLock<PathBuf> = OnceLock::new();
-/// Standard error as it was at the start, or -1: many programs close theirs before they end.
-static REPORT: AtomicI32 = AtomicI32::new(-1);
+/// Standard error as it was at the start: many programs close theirs before they end.
+static REPORT: OnceLock<Kept> = OnceLock::new();
+
+/// A descriptor of this library's own, as long as it means the same file: programs close what they did not open.
+struct Kept {
+    number: c_int,
+    file: (libc::dev_t, libc::ino_t),
+}
 
 /// The heap, once it is open; it stays so for the rest of the process.
 #[inline]
@@ -36,14 +45,15 @@ pub fn dir() -> Option<&'static PathBuf> {
 
 #[used]
 #[unsafe(link_section = ".init_array")]
-static AT_START: extern "C" fn(c_int, *const *const u8, *const *const u8) = start;
+static AT_START: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = start;
 
 #[used]
 #[unsafe(link_section = ".fini_array")]
 static AT_EXIT: extern "C" fn() = report;
 
-extern "C" fn start(_: c_int, _: *const *const u8, _: *const *const u8) {
-    let settings = match Settings::of_environment() {
+extern "C" fn start(_: c_int, _: *const *const c_char, words: *const *const c_char) {
+    // SAFETY: given by the loader; no other thread is there yet.
+    let settings = match Settings::of(&unsafe { Environment::new(words) }) {
         Ok(settings) => settings,
         Err(wrong) => {
             let (name, value, expected) = (wrong.name, wrong.value.display(), wrong.expected);
@@ -54,8 +64,10 @@ extern "C" fn start(_: c_int, _: *const *const u8, _: *const *const u8) {
         Ok(heap) => {
             if settings.report {
                 // SAFETY: a new descriptor of the same file, out of the way of those that programs count on.
-                let kept = unsafe { libc::fcntl(2, libc::F_DUPFD_CLOEXEC, 100) };
-                REPORT.store(kept, Relaxed);
+                let number = unsafe { libc::fcntl(2, libc::F_DUPFD_CLOEXEC, 100) };
+                if let Some(file) = file_of(number) {
+                    let _ = REPORT.set(Kept { number, file });
+                }
             }
             if let Some(dir) = settings.dir {
                 let _ = DIR.set(dir);
@@ -80,15 +92,32 @@ fn open(settings: &Settings) -> Result<Heap, HeapError> {
         return heap(bytes);
     }
     let mut bytes = settings::default_bytes(settings.numa_node);
+    if settings.dir.is_some() {
+        // Beyond it a file that is made longer ends the process.
+        bytes = bytes.min(file_bytes_most());
+    }
     loop {
         match heap(bytes) {
-            // Addresses may be limited (`ulimit -v`).
-            Err(HeapError::Memory(MemoryError::Anonymous { .. })) if bytes / 2 >= BYTES_LEAST => {
-                bytes /= 2;
-            }
+            Err(error) if bytes / 2 >= BYTES_LEAST && is_for_size(&error) => bytes /= 2,
             outcome => return outcome,
         }
     }
+}
+
+/// Whether a smaller heap may be had: addresses may be limited (`ulimit -v`), or a file's length.
+fn is_for_size(error: &HeapError) -> bool {
+    match error {
+        HeapError::Memory(MemoryError::Anonymous { .. }) => true,
+        HeapError::Memory(MemoryError::File { what, .. }) => matches!(*what, "extend" | "map"),
+        // The heap's own tables.
+        HeapError::Refused { .. } => true,
+        _ => false,
+    }
+}
+
+/// How long a file may be (`ulimit -f`).
+fn file_bytes_most() -> u64 {
+    getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX)
 }
 
 fn memory(settings: &Settings, bytes: u64) -> Result<Memory, MemoryError> {
@@ -99,7 +128,22 @@ fn memory(settings: &Settings, bytes: u64) -> Result<Memory, MemoryError> {
 }
 
 extern "C" fn report() {
-    let (Some(heap), kept @ 0..) = (heap(), REPORT.load(Relaxed)) else { return };
+    let (Some(heap), Some(kept)) = (heap(), REPORT.get()) else { return };
+    if file_of(kept.number) != Some(kept.file) {
+        // Nobody to tell; the number may be the program's now.
+        return;
+    }
     let (bytes, others) = (heap.stats().capacity_bytes, elsewhere::taken());
-    say::say_to(kept, format_args!("capacity_bytes={bytes} elsewhere_objects={others}"));
+    say::say_to(kept.number, format_args!("capacity_bytes={bytes} elsewhere_objects={others}"));
+}
+
+/// What tells the file of a descriptor from others.
+fn file_of(number: c_int) -> Option<(libc::dev_t, libc::ino_t)> {
+    let mut found = MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: written to this stack; all zeros is a value.
+    unsafe {
+        let outcome = libc::fstat(number, found.as_mut_ptr());
+        let found = found.assume_init();
+        (outcome == 0).then_some((found.st_dev, found.st_ino))
+    }
 }

@@ -2,12 +2,17 @@
 
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -106,6 +111,63 @@ static void threads(void) {
   free(mine);
 }
 
+static void *fork_often(void *unused) {
+  for (int round = 0; round < 500; round++) {
+    void *mine = malloc(300000);
+    int child = fork();
+    if (child == 0) {
+      free(mine);
+      free(malloc(300000));
+      _exit(0);
+    }
+    expect_child(child);
+    free(mine);
+  }
+  return unused;
+}
+
+// Freeing changes no errno, though it may wait for a fork, and be interrupted by signals meanwhile.
+static atomic_int is_over;
+static void nothing(int number) { (void)number; }
+
+static void *fork_slowly(void *unused) {
+  void *much = memset(malloc(20 << 20), 1, 20 << 20);
+  for (int round = 0; round < 20; round++) {
+    int child = fork();
+    if (child == 0) _exit(0);
+    expect_child(child);
+  }
+  free(much);
+  is_over = 1;
+  return unused;
+}
+
+static void *interrupt(void *whom) {
+  while (!is_over) EXPECT(pthread_kill(*(pthread_t *)whom, SIGUSR1) == 0);
+  return NULL;
+}
+
+static void keep_errno(void) {
+  pthread_t all[2], self = pthread_self();
+  struct sigaction action = {.sa_handler = nothing};
+  EXPECT(sigaction(SIGUSR1, &action, NULL) == 0);
+  EXPECT(pthread_create(&all[0], NULL, fork_slowly, NULL) == 0);
+  EXPECT(pthread_create(&all[1], NULL, interrupt, &self) == 0);
+  while (!is_over) {
+    void *volatile some = malloc(100000);
+    errno = 77;
+    free(some);
+    EXPECT(errno == 77);
+  }
+  for (int index = 0; index < 2; index++) EXPECT(pthread_join(all[index], NULL) == 0);
+}
+
+static void in_threads(void *(*what)(void *)) {
+  pthread_t all[THREADS];
+  for (int index = 0; index < THREADS; index++) EXPECT(pthread_create(&all[index], NULL, what, NULL) == 0);
+  for (int index = 0; index < THREADS; index++) EXPECT(pthread_join(all[index], NULL) == 0);
+}
+
 // What a thread frees after its own destructors have run.
 static pthread_key_t late_key;
 static void at_end(void *memory) {
@@ -172,23 +234,112 @@ static void manners(void) {
   free(grown);
 }
 
-// A large table of which little is touched costs little, and is zero however often its memory was used.
-static void sparse(void) {
-  enum { BYTES = 512 << 20 };
-  for (int round = 0; round < 3; round++) {
-    unsigned char *table = calloc(BYTES / 8, 8);
-    EXPECT(table != NULL);
-    for (size_t at = 0; at < BYTES; at += BYTES / 16 + 4097) {
-      EXPECT(table[at] == 0 && table[at + 1] == 0);
-      table[at] = 1;
-    }
-    free(table);
-  }
+static long resident_bytes(void) {
   long pages = 0, resident = 0;
   FILE *file = fopen("/proc/self/statm", "r");
   EXPECT(file != NULL && fscanf(file, "%ld %ld", &pages, &resident) == 2);
   fclose(file);
-  EXPECT(resident < (128 << 20) / 4096);
+  return resident * 4096;
+}
+
+// A large table of which little is touched costs little, and is zero, if it was to be, however often its memory was used.
+static void sparse(void) {
+  enum { BYTES = 512 << 20 };
+  for (int round = 0; round < 6; round++) {
+    int zeroed = round % 2;
+    unsigned char *table = zeroed ? calloc(BYTES / 8, 8) : malloc(BYTES);
+    EXPECT(table != NULL);
+    for (size_t at = 0; at < BYTES; at += BYTES / 16 + 4097) {
+      EXPECT(!zeroed || (table[at] == 0 && table[at + 1] == 0));
+      table[at] = 1;
+    }
+    EXPECT(resident_bytes() < 128 << 20);
+    free(table);
+  }
+}
+
+// Memory that was used goes back to the system when it is freed, whatever the sizes.
+static void give_back(void) {
+  enum { OBJECTS = 100 };
+  static unsigned char *objects[OBJECTS];
+  for (int kib = 512; kib <= 4096; kib *= 2) {
+    for (int index = 0; index < OBJECTS; index++) {
+      objects[index] = malloc((size_t)kib << 10);
+      EXPECT(objects[index] != NULL);
+      memset(objects[index], index, (size_t)kib << 10);
+    }
+    EXPECT(resident_bytes() > (long)OBJECTS * kib << 10);
+    for (int index = 0; index < OBJECTS; index++) free(objects[index]);
+    EXPECT(resident_bytes() < 128 << 20);
+  }
+  unsigned char *all = malloc(600 << 20);
+  EXPECT(all != NULL);
+  memset(all, 1, 600 << 20);
+  EXPECT(resident_bytes() > 600 << 20);
+  free(all);
+  EXPECT(resident_bytes() < 128 << 20);
+}
+
+// A program may close what it did not open, and believe that the next descriptor is its own.
+static void close_all(const char *path) {
+  for (int number = 3; number < 4096; number++) close(number);
+  struct stat found;
+  int own = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+  EXPECT(own >= 0 && dup2(own, 1000) == 1000 && dup2(own, 1001) == 1001);
+  for (int number = 4; number < 200; number++) EXPECT(dup2(own, number) == number);
+  for (int round = 0; round < 2; round++) {
+    unsigned char *memory[20];
+    for (int index = 0; index < 20; index++) {
+      memory[index] = malloc(1 << 20);
+      EXPECT(memory[index] != NULL);
+      memset(memory[index], index, 1 << 20);
+    }
+    int child = fork();
+    if (child == 0) {
+      EXPECT(fstat(1000, &found) == 0 && S_ISREG(found.st_mode) && found.st_nlink == 1);
+      for (int index = 0; index < 20; index++) EXPECT(holds(memory[index], 1 << 20, (unsigned char)index));
+      free(malloc(20 << 20));
+      exit(0);
+    }
+    expect_child(child);
+    for (int index = 0; index < 20; index++) free(memory[index]);
+  }
+  EXPECT(fstat(own, &found) == 0 && found.st_size == 0 && found.st_blocks == 0);
+}
+
+// A process that has all the descriptors it may have, or nearly, can fork.
+static void no_descriptors(void) {
+  struct rlimit limit = {1200, 1200};
+  EXPECT(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  int last = 0;
+  for (int number; (number = dup(2)) >= 0;) last = number;
+  EXPECT(errno == EMFILE && last > 1000);
+  unsigned char *mine = malloc(3 << 20);
+  EXPECT(mine != NULL);
+  memset(mine, 1, 3 << 20);
+  for (int left = 0; left < 5; left++) {
+    int child = fork();
+    if (child == 0) {
+      EXPECT(holds(mine, 3 << 20, 1));
+      memset(mine, 2, 3 << 20);
+      churn((void *)(intptr_t)(left + 200));
+      int grandchild = fork();
+      if (grandchild == 0) {
+        EXPECT(holds(mine, 3 << 20, 2));
+        free(mine);
+        exit(0);
+      }
+      expect_child(grandchild);
+      free(mine);
+      unsigned char *zeros = calloc(3, 1 << 20);
+      EXPECT(holds(zeros, 3 << 20, 0));
+      exit(0);
+    }
+    expect_child(child);
+    EXPECT(holds(mine, 3 << 20, 1));
+    EXPECT(close(last - left) == 0);
+  }
+  free(mine);
 }
 
 // More than the heap has: the rest comes from elsewhere, and goes back there.
@@ -210,11 +361,18 @@ static void exhaust(void) {
 
 int main(int count, char **words) {
   const char *part = count > 1 ? words[1] : "";
+  alarm(60); // A program that waits for itself fails its test.
   if (strcmp(part, "threads") == 0) threads();
+  else if (strcmp(part, "fork") == 0) fork_often(NULL);
+  else if (strcmp(part, "forks") == 0) in_threads(fork_often);
+  else if (strcmp(part, "errno") == 0) keep_errno();
   else if (strcmp(part, "many-threads") == 0) many_threads();
   else if (strcmp(part, "manners") == 0) manners();
   else if (strcmp(part, "exhaust") == 0) exhaust();
   else if (strcmp(part, "sparse") == 0) sparse();
+  else if (strcmp(part, "give-back") == 0) give_back();
+  else if (strcmp(part, "no-descriptors") == 0) no_descriptors();
+  else if (strcmp(part, "close-all") == 0) close_all(words[2]);
   else if (strcmp(part, "double-free") == 0) {
     void *volatile memory = malloc(10);
     free(memory);

@@ -39,7 +39,7 @@ fn program(folder: &TempDir, more: &[&str]) -> Option<PathBuf> {
     let path = folder.path().join("program");
     let compiled = Command::new("cc")
         .args(["-std=gnu11", "-O1", "-Wall", "-Wno-use-after-free", "-Wno-free-nonheap-object"])
-        .args(["-Wno-unknown-warning-option", "-pthread", "-o"])
+        .args(["-Wno-unknown-warning-option", "-fno-builtin", "-pthread", "-o"])
         .arg(&path)
         .args(more)
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs.c"))
@@ -78,13 +78,90 @@ fn a_forked_child_has_a_file_of_its_own() {
 }
 
 #[test]
+fn several_threads_fork_at_once() {
+    runs_well("forks", &[]);
+    let Some(folder) = medium() else { return };
+    runs_well("forks", &[("PERDURA_CAPACITY", folder.path().to_str().unwrap())]);
+}
+
+#[test]
+fn libraries_may_use_memory_before_and_after_a_fork() {
+    let folder = tempfile::tempdir().unwrap();
+    let library = folder.path().join("forking.so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/forking_library.c");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source);
+    if !compiler.output().is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: no C compiler; install gcc");
+        return;
+    }
+    let linked = ["-Wl,--no-as-needed", library.to_str().unwrap()];
+    let Some(program) = program(&folder, &linked) else { return };
+    let output = preloaded(program, &[]).arg("fork").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && output.stdout == b"done\n", "{} {said}", output.status);
+    assert!(report(&output).0 > 0, "{said}");
+}
+
+#[test]
+fn a_process_without_descriptors_left_can_fork() {
+    runs_well("no-descriptors", &[]);
+    let Some(folder) = medium() else { return };
+    let dir = folder.path().to_str().unwrap();
+    runs_well("no-descriptors", &[("PERDURA_CAPACITY", dir)]);
+}
+
+#[test]
+fn freeing_changes_no_errno() {
+    let Some(folder) = medium() else { return };
+    runs_well("errno", &[("PERDURA_CAPACITY", folder.path().to_str().unwrap())]);
+}
+
+/// A shell's subshells write to a descriptor that the shell opened under the number that was free.
+#[test]
+fn the_heaps_file_is_under_no_number_that_programs_count_on() {
+    let Some(folder) = medium() else { return };
+    let out = folder.path().join("out");
+    let script =
+        "exec 3>\"$0\"; echo parent >&3; (echo child >&3); /bin/true | cat; (echo again >&3)";
+    let settings = [("PERDURA_CAPACITY", folder.path().to_str().unwrap())];
+    let mut command = preloaded("bash", &settings);
+    let Ok(output) = command.args(["-c", script]).arg(&out).output() else {
+        eprintln!("skipped: no bash");
+        return;
+    };
+    assert!(output.status.success() && report(&output).0 > 0, "{output:?}");
+    assert_eq!(std::fs::read_to_string(&out).unwrap(), "parent\nchild\nagain\n");
+}
+
+#[test]
+fn a_program_that_closes_the_heaps_file_gets_nothing_into_its_own() {
+    let Some(folder) = medium() else { return };
+    let own = folder.path().join("own");
+    let Some(program) = program(&folder, &[]) else { return };
+    let settings = [("PERDURA_CAPACITY", folder.path().to_str().unwrap())];
+    let output = preloaded(program, &settings).arg("close-all").arg(&own).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && output.stdout == b"done\n", "{} {said}", output.status);
+    // Nor the report, which has nowhere to go.
+    assert_eq!((said.as_ref(), std::fs::read(&own).unwrap()), ("", Vec::new()));
+}
+
+#[test]
 fn threads_leave_nothing_behind() {
     runs_well("many-threads", &[]);
 }
 
 #[test]
-fn a_large_table_of_zeros_costs_what_is_touched_of_it() {
+fn a_large_table_costs_what_is_touched_of_it() {
     runs_well("sparse", &[]);
+}
+
+#[test]
+fn freed_memory_goes_back_to_the_system() {
+    runs_well("give-back", &[]);
+    let Some(folder) = medium() else { return };
+    runs_well("give-back", &[("PERDURA_CAPACITY", folder.path().to_str().unwrap())]);
 }
 
 #[test]
@@ -169,6 +246,26 @@ fn settings_that_cannot_be_end_the_program_before_it_begins() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(127), "{name}={value}: {said}");
         assert!(output.stdout.is_empty() && said.contains(words), "{name}={value}: {said}");
+    }
+}
+
+#[test]
+fn where_addresses_or_files_are_limited_the_heap_is_smaller() {
+    let Some(folder) = medium() else { return };
+    let dir = folder.path().to_str().unwrap();
+    for capacity in ["anonymous", dir] {
+        for limit in ["-v 8000000", "-v 500000", "-f 300000"] {
+            let script = format!("ulimit {limit}; exec \"$0\" begun");
+            let mut command = preloaded("bash", &[("PERDURA_CAPACITY", capacity)]);
+            command.env_remove("PERDURA_CAPACITY_BYTES").env_remove("LD_PRELOAD");
+            let script =
+                script.replace("exec", &format!("LD_PRELOAD={} exec", library().display()));
+            let output = command.args(["-c", &script, "/bin/echo"]).output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{capacity}, {limit}: {} {said}", output.status);
+            assert_eq!(output.stdout, b"begun\n");
+            assert!(report(&output).0 > 0, "{capacity}, {limit}: {said}");
+        }
     }
 }
 

@@ -51,8 +51,9 @@ pub(crate) enum Run {
 
 /// What the engine stands on. All of it is off the fast path.
 pub(crate) trait Backing: Send + Sync {
-    /// These bytes now serve a kind: give them their pages.
-    fn enter_bucket(&self, kind: Kind, offset: u64, len: u64) -> Result<(), Errno>;
+    /// These bytes now serve a kind. `at_once`: they are a bucket, which may get its pages now; else they are the
+    /// buckets of one large object, of which perhaps little is ever touched.
+    fn enter_bucket(&self, kind: Kind, offset: u64, len: u64, at_once: bool) -> Result<(), Errno>;
     /// These bytes serve nobody: their pages may go.
     fn leave_bucket(&self, offset: u64, len: u64);
     /// A run begins to serve; durable before this returns if it must be.
@@ -489,12 +490,15 @@ impl Engine {
             return Err(NoMemory::Exhausted { needed_bytes: spans * SPAN_BYTES, free_bytes });
         };
         let (first, len) = taken.new_buckets.unwrap_or((0, 0));
-        for bucket in first..first + len {
-            let spans_in = pool.spans_of(bucket);
-            let bytes = (spans_in.end - spans_in.start) * SPAN_BYTES;
-            let entered = self.backing.enter_bucket(kind, spans_in.start * SPAN_BYTES, bytes);
+        let at_once = kind == Kind::Persistent || spans <= pool.bucket_spans();
+        let step = if at_once { 1 } else { len.max(1) };
+        for bucket in (first..first + len).step_by(step as usize) {
+            let start = pool.spans_of(bucket).start;
+            let bytes = (pool.spans_of(bucket + step - 1).end - start) * SPAN_BYTES;
+            let entered = self.backing.enter_bucket(kind, start * SPAN_BYTES, bytes, at_once);
             if let Err(errno) = entered {
-                pool.refuse(taken, spans);
+                let left = pool.refuse(taken, spans);
+                self.leave(left);
                 return Err(NoMemory::Refused(errno));
             }
         }
@@ -503,7 +507,13 @@ impl Engine {
 
     fn put_run(&self, start: u64, spans: u64) {
         let mut pool = self.pool();
-        if let Some(left) = pool.put(start, spans) {
+        let left = pool.put(start, spans);
+        // Under the lock: nobody may take these spans before their pages are gone.
+        self.leave(left);
+    }
+
+    fn leave(&self, left: Option<std::ops::Range<u64>>) {
+        if let Some(left) = left {
             let bytes = (left.end - left.start) * SPAN_BYTES;
             self.backing.leave_bucket(left.start * SPAN_BYTES, bytes);
         }

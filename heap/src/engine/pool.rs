@@ -13,10 +13,11 @@ use super::Kind;
 use super::spans::{STATES_PER_SPAN, STATES_PIECE};
 use crate::sys::Table;
 
-/// Entirely free buckets that a kind keeps before their memory is given back: at least these, and a part of all. A fold
-/// frees the log's and the next chunks take them; to empty and fill them each time cost a third of an allocation.
-const IDLE_KEPT: usize = 16;
-const IDLE_PART: usize = 32;
+/// Entirely free buckets that a kind keeps before their memory is given back: at least these, and a part of all, or, for
+/// capacity, of those it has: a large heap of which little is used keeps little. A fold frees the log's and the next
+/// chunks take them; to empty and fill them each time cost a third of an allocation.
+const IDLE_KEPT: u32 = 16;
+const IDLE_PART: u32 = 32;
 /// Owner of a bucket that serves nobody.
 const NOBODY: u32 = 0;
 const OWNER_SHIFT: u32 = 30;
@@ -47,6 +48,8 @@ pub(crate) struct Pool {
     /// Below these buckets no owned one has a free span.
     rover: [u64; 2],
     idle: [u32; 2],
+    /// Buckets of each kind.
+    owned: [u32; 2],
     states: States,
 }
 
@@ -63,6 +66,7 @@ impl Pool {
             capacity_free: 0,
             rover: [first / bucket_spans; 2],
             idle: [0; 2],
+            owned: [0; 2],
             states: States::new(end)?,
         };
         pool.mark_all(first, end);
@@ -117,13 +121,20 @@ impl Pool {
                 self.take_at(start, spans);
                 return Some(Taken { start, new_buckets: None });
             }
+        } else if kind == Kind::Capacity
+            && let Some(start) = self.find_idle(kind, spans, align)
+        {
+            // Before any that nobody has: their memory is there.
+            self.take_at(start, spans);
+            return Some(Taken { start, new_buckets: None });
         }
         may_grow.then(|| self.take_buckets(kind, spans, align)).flatten()
     }
 
-    /// Gives spans back. Returns a bucket whose memory should be given back too: nobody's from now on.
+    /// Gives spans back. Returns the spans of buckets whose memory should be given back too: nobody's from now on.
+    #[must_use]
     pub fn put(&mut self, start: u64, spans: u64) -> Option<std::ops::Range<u64>> {
-        let mut left = None;
+        let mut left: Option<std::ops::Range<u64>> = None;
         for span in start..start + spans {
             assert!(!self.is_free(span), "span {span} is freed twice");
             self.mark(span, true);
@@ -134,9 +145,12 @@ impl Pool {
             *rover = (*rover).min(bucket);
             if self.free_in(bucket) == self.len_of(bucket) {
                 self.idle[kind as usize] += 1;
-                if self.idle[kind as usize] as usize > self.buckets.len() / IDLE_PART + IDLE_KEPT {
+                if self.idle[kind as usize] > self.idle_most(kind) {
                     self.disown(bucket);
-                    left = Some(self.spans_of(bucket));
+                    let spans = self.spans_of(bucket);
+                    // In a row: each is free only when its last span is, and once one is too many all behind it are.
+                    let start = left.map_or(spans.start, |left| left.start);
+                    left = Some(start..spans.end);
                 }
             }
         }
@@ -144,15 +158,20 @@ impl Pool {
         left
     }
 
-    /// Forgets whose the buckets are that `taken` brought: what the backing refused.
-    pub fn refuse(&mut self, taken: Taken, spans: u64) {
-        self.put(taken.start, spans);
-        let (first, len) = taken.new_buckets.unwrap_or((0, 0));
-        for bucket in first..first + len {
-            if self.owner(bucket).is_some() {
-                self.disown(bucket);
-            }
-        }
+    /// Forgets whose the buckets are that `taken` brought: what the backing refused. Returns their spans, for what it
+    /// did give.
+    #[must_use]
+    pub fn refuse(&mut self, taken: Taken, spans: u64) -> Option<std::ops::Range<u64>> {
+        let left = self.put(taken.start, spans);
+        let Some((first, len)) = taken.new_buckets else { return left };
+        (first..first + len).for_each(|bucket| self.disown(bucket));
+        // What was taken lies in them, so what is left does.
+        Some(self.spans_of(first).start..self.spans_of(first + len - 1).end)
+    }
+
+    /// Spans of a bucket.
+    pub fn bucket_spans(&self) -> u64 {
+        self.bucket_spans
     }
 
     /// Room for the states of a run of `slots`.
@@ -187,24 +206,38 @@ impl Pool {
         None
     }
 
+    /// Idle buckets of a kind in a row.
+    fn find_idle(&self, kind: Kind, spans: u64, align: u64) -> Option<u64> {
+        if u64::from(self.idle[kind as usize]) < spans.div_ceil(self.bucket_spans) {
+            return None;
+        }
+        self.find_free(spans, align, |owner| owner == Some(kind))
+    }
+
+    /// The first of `spans` spans in a row that lie in entirely free buckets of owners who will do.
+    fn find_free(
+        &self,
+        spans: u64,
+        align: u64,
+        will_do: impl Fn(Option<Kind>) -> bool,
+    ) -> Option<u64> {
+        let mut at = self.first;
+        loop {
+            at = at.next_multiple_of(align.max(1));
+            let end = at.checked_add(spans).filter(|end| *end <= self.end)?;
+            let buckets = at / self.bucket_spans..end.div_ceil(self.bucket_spans);
+            let taken = |b: &u64| self.free_in(*b) < self.len_of(*b) || !will_do(self.owner(*b));
+            match buckets.rev().find(taken) {
+                None => return Some(at),
+                Some(bucket) => at = self.spans_of(bucket).end,
+            }
+        }
+    }
+
     /// Takes whole free buckets: nobody's, or idle ones of any kind.
     fn take_buckets(&mut self, kind: Kind, spans: u64, align: u64) -> Option<Taken> {
-        let start = [false, true].into_iter().find_map(|any_idle| {
-            let mut at = self.first;
-            loop {
-                at = at.next_multiple_of(align.max(1));
-                let end = at.checked_add(spans).filter(|end| *end <= self.end)?;
-                let buckets = at / self.bucket_spans..end.div_ceil(self.bucket_spans);
-                let taken = |b: &u64| {
-                    let is_mine_idle = any_idle || self.owner(*b).is_none();
-                    self.free_in(*b) < self.len_of(*b) || !is_mine_idle
-                };
-                match buckets.rev().find(taken) {
-                    None => return Some(at),
-                    Some(bucket) => at = self.spans_of(bucket).end,
-                }
-            }
-        })?;
+        let nobodys = self.find_free(spans, align, |owner| owner.is_none());
+        let start = nobodys.or_else(|| self.find_free(spans, align, |_| true))?;
         let buckets = start / self.bucket_spans..(start + spans).div_ceil(self.bucket_spans);
         for bucket in buckets.clone() {
             self.own(bucket, kind);
@@ -225,6 +258,7 @@ impl Pool {
         if self.free_in(bucket) == self.len_of(bucket) {
             self.idle[kind as usize] += 1;
         }
+        self.owned[kind as usize] += 1;
         let entry = &self.buckets[bucket as usize];
         entry.store((kind as u32 + 1) << OWNER_SHIFT | entry.load(Relaxed) & COUNT, Relaxed);
         if kind == Kind::Capacity {
@@ -235,12 +269,12 @@ impl Pool {
     }
 
     fn disown(&mut self, bucket: u64) {
-        if let Some(kind) = self.owner(bucket)
-            && self.free_in(bucket) == self.len_of(bucket)
-        {
+        let Some(kind) = self.owner(bucket) else { return };
+        self.owned[kind as usize] -= 1;
+        if self.free_in(bucket) == self.len_of(bucket) {
             self.idle[kind as usize] -= 1;
         }
-        if self.owner(bucket) == Some(Kind::Capacity) {
+        if kind == Kind::Capacity {
             self.capacity_free -= self.free_in(bucket);
         }
         let entry = &self.buckets[bucket as usize];
@@ -308,6 +342,14 @@ impl Pool {
             1 => Some(Kind::Persistent),
             _ => Some(Kind::Capacity),
         }
+    }
+
+    fn idle_most(&self, kind: Kind) -> u32 {
+        let all = match kind {
+            Kind::Persistent => self.buckets.len() as u32,
+            Kind::Capacity => self.owned[kind as usize],
+        };
+        all / IDLE_PART + IDLE_KEPT
     }
 
     fn free_in(&self, bucket: u64) -> u64 {
@@ -433,11 +475,57 @@ mod tests {
                     taken.iter().nth(random.random_range(0..taken.len().max(1)))
                 {
                     taken.remove(&start);
-                    pool.put(start, spans);
+                    let before = owners(&pool);
+                    let left = pool.put(start, spans);
+                    assert_eq!(disowned(&pool, &before), buckets_in(&pool, left), "seed {seed}");
                 }
                 let used: u64 = taken.values().map(|(spans, _)| spans).sum();
                 assert_eq!(pool.free_spans(), end - first - used, "seed {seed}");
             }
+        }
+    }
+
+    fn owners(pool: &Pool) -> Vec<Option<Kind>> {
+        (0..pool.buckets.len() as u64).map(|bucket| pool.owner(bucket)).collect()
+    }
+
+    /// Buckets that had an owner and have none.
+    fn disowned(pool: &Pool, before: &[Option<Kind>]) -> Vec<u64> {
+        let now = owners(pool);
+        let lost = |b: &u64| before[*b as usize].is_some() && now[*b as usize].is_none();
+        (0..now.len() as u64).filter(lost).collect()
+    }
+
+    fn buckets_in(pool: &Pool, spans: Option<std::ops::Range<u64>>) -> Vec<u64> {
+        let buckets = 0..pool.buckets.len() as u64;
+        let inside =
+            |b: &u64| spans.as_ref().is_some_and(|all| all.contains(&pool.spans_of(*b).start));
+        buckets.filter(inside).collect()
+    }
+
+    #[test]
+    fn all_buckets_of_a_large_object_are_given_back_but_those_kept() {
+        let mut pool = Pool::new(0, 8_000, 8).unwrap();
+        let taken = pool.take(Kind::Capacity, 4_003, 1, 0).unwrap();
+        assert_eq!(taken.new_buckets, Some((0, 501)));
+        let kept = u64::from(501 / IDLE_PART + IDLE_KEPT);
+        assert_eq!(pool.put(taken.start, 4_003), Some(kept * 8..501 * 8));
+        assert_eq!(pool.owned_spans(Kind::Capacity), (kept * 8, kept * 8));
+        // What was kept is taken first, as it is.
+        let again = pool.take(Kind::Capacity, 20, 1, 0).unwrap();
+        assert_eq!((again.start, again.new_buckets), (0, None));
+    }
+
+    #[test]
+    fn buckets_that_the_backing_refused_are_all_handed_back() {
+        let mut pool = Pool::new(3, 8_000, 8).unwrap();
+        for spans in [1, 8, 9, 4_003] {
+            let taken = pool.take(Kind::Capacity, spans, 1, 0).unwrap();
+            let (first, len) = taken.new_buckets.unwrap();
+            let all = pool.spans_of(first).start..pool.spans_of(first + len - 1).end;
+            assert_eq!(pool.refuse(taken, spans), Some(all));
+            assert_eq!(pool.owned_spans(Kind::Capacity), (0, 0), "{spans} spans");
+            assert_eq!((pool.idle, pool.owned, pool.capacity_free), ([0; 2], [0; 2], 0));
         }
     }
 

@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use rustix::io::Errno;
 use rustix::mm::{Advice as Madvice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
@@ -44,6 +45,8 @@ pub struct Mapping {
     ptr: *mut u8,
     len: usize,
     backed: Backed,
+    /// Private memory was put in the place of what backed it.
+    is_private: AtomicBool,
 }
 
 // SAFETY: plain memory owned by this value; it is reached through atomics or raw copies whose exclusion the
@@ -101,7 +104,7 @@ impl Mapping {
     ) -> Result<Self, Errno> {
         let ptr = mapped?.cast();
         free.trim(ptr, len);
-        Ok(Self { ptr, len, backed })
+        Ok(Self { ptr, len, backed, is_private: false.into() })
     }
 
     /// First byte.
@@ -116,7 +119,11 @@ impl Mapping {
 
     /// What backs it.
     pub fn backed(&self) -> Backed {
-        self.backed
+        if self.is_private.load(Relaxed) { Backed::Nothing } else { self.backed }
+    }
+
+    pub(super) fn become_private(&self) {
+        self.is_private.store(true, Relaxed);
     }
 
     /// Asks the kernel for something about the pages of a range inside the mapping.
@@ -125,7 +132,7 @@ impl Mapping {
     /// For [`Advice::Empty`]: nobody relies on the bytes of the range.
     pub unsafe fn advise(&self, offset: u64, len: usize, advice: Advice) -> Result<(), Errno> {
         assert!(offset + len as u64 <= self.len as u64, "advice about {len} bytes at {offset}");
-        if self.backed == Backed::Copy {
+        if self.backed() == Backed::Copy {
             // Pages that nobody has are nobody's to give up, and each page touched would be one copied.
             return Ok(());
         }
@@ -134,7 +141,7 @@ impl Mapping {
         unsafe {
             match advice {
                 Advice::Populate => madvise(at, len, Madvice::LinuxPopulateWrite),
-                Advice::Empty if self.backed == Backed::Nothing => {
+                Advice::Empty if self.backed() == Backed::Nothing => {
                     madvise(at, len, Madvice::LinuxDontNeed)
                 }
                 Advice::Empty => madvise(at, len, Madvice::LinuxRemove),

@@ -1,14 +1,14 @@
 //! A forked child and its parent: memory that both have mapped becomes the child's own.
 
-use std::fs::File;
-use std::mem::ManuallyDrop;
+use std::mem;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use rustix::fs::{FallocateFlags, fallocate};
-use rustix::io::{DupFlags, Errno, dup3, pwrite};
-use rustix::mm::{MapFlags, ProtFlags, mmap};
+use rustix::io::{Errno, pwrite};
+use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap, mremap_fixed};
 
+use super::copy::copy_out;
 use super::mapping::Mapping;
 
 /// Bytes copied at a time.
@@ -21,7 +21,11 @@ impl Mapping {
     /// The file system has no room.
     pub fn copy_to(&self, file: &OwnedFd, range: Range<u64>) -> Result<(), Errno> {
         assert!(range.end <= self.len_bytes(), "a range leaves its mapping");
-        fallocate(file, FallocateFlags::KEEP_SIZE, range.start, range.end - range.start)?;
+        match fallocate(file, FallocateFlags::KEEP_SIZE, range.start, range.end - range.start) {
+            // Writing then says whether there is room.
+            Ok(()) | Err(Errno::OPNOTSUPP) => {}
+            Err(errno) => return Err(errno),
+        }
         let mut at = range.start;
         while at < range.end {
             let len = (range.end - at).min(PIECE_BYTES) as usize;
@@ -37,6 +41,34 @@ impl Mapping {
         Ok(())
     }
 
+    /// Copies a range to the same place of private memory of the same length, which nobody else has yet.
+    pub fn copy_to_private(&self, copy: &Self, range: Range<u64>) {
+        let len = (range.end - range.start) as usize;
+        assert!(
+            range.end <= self.len_bytes() && range.end <= copy.len_bytes(),
+            "a range leaves its mapping"
+        );
+        let at = |mapping: &Self| mapping.base().wrapping_add(range.start as usize);
+        // SAFETY: inside both mappings (just checked), of which the copy is the caller's alone. What other threads store
+        // meanwhile nobody may look at in the child, as above.
+        unsafe { copy_out(at(self), std::slice::from_raw_parts_mut(at(copy), len)) };
+    }
+
+    /// Puts private memory of the same length in the place of this mapping's, which is private from now on.
+    ///
+    /// # Errors
+    /// The system refuses; the mapping is as it was.
+    pub fn replace_by_private(&self, copy: Self) -> Result<(), Errno> {
+        assert_eq!(self.len_bytes(), copy.len_bytes(), "a copy is of all");
+        let len = self.len_bytes() as usize;
+        let flags = MremapFlags::MAYMOVE;
+        // SAFETY: as in `replace`; the copy's own addresses are given up with it.
+        unsafe { mremap_fixed(copy.base().cast(), len, len, flags, self.base().cast()) }?;
+        mem::forget(copy);
+        self.become_private();
+        Ok(())
+    }
+
     /// Maps another file of the same length at the same addresses.
     ///
     /// # Errors
@@ -49,14 +81,4 @@ impl Mapping {
         // wherever anybody relies on them: the caller copied them.
         unsafe { mmap(at, len, protection, flags, file, 0) }.map(|_| ())
     }
-}
-
-/// Makes the number of `old` mean the file of `new`.
-///
-/// # Errors
-/// The system refuses.
-pub fn rebind(new: &OwnedFd, old: &File) -> Result<(), Errno> {
-    // SAFETY: the number is `old`'s and stays its: it is only pointed elsewhere, and not closed here.
-    let mut number = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(old.as_raw_fd()) });
-    dup3(new, &mut number, DupFlags::CLOEXEC)
 }

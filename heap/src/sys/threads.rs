@@ -1,7 +1,8 @@
 //! What each thread has of each heap, found without a lock.
 //!
 //! A thread's [`Local`]s form a list that only this thread touches. They are mapped, not allocated: this heap may be
-//! what `malloc` calls. At the thread's end its slots go back to the heaps that still live.
+//! what `malloc` calls. At the thread's end its slots go back to the heaps that still live; those of heaps that are gone
+//! it frees when it begins to use another.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::mem::size_of;
@@ -16,7 +17,7 @@ use crate::log::logger::Logger;
 
 struct Node {
     heap: u64,
-    next: *const Node,
+    next: Cell<*const Node>,
     mapping: Mapping,
     local: Local,
 }
@@ -50,17 +51,21 @@ pub fn forget(id: u64) {
     heaps.retain(|(other, _)| *other != id);
     drop(heaps);
     let mut late = LATE.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut at: *mut *const Node = &mut late.0;
+    let mut before: *const Node = ptr::null();
+    let mut node = late.0;
     // SAFETY: the list is this lock's; a node is unlinked before it is read for the last time.
     unsafe {
-        while !(*at).is_null() {
-            let node = *at;
+        while !node.is_null() {
+            let next = (*node).next.get();
             if (*node).heap == id {
-                *at = (*node).next;
+                match before.as_ref() {
+                    None => late.0 = next,
+                    Some(before) => before.next.set(next),
+                }
                 drop(end(node));
                 return;
             }
-            at = ptr::addr_of!((*node).next).cast_mut();
+            (before, node) = (node, next);
         }
     }
 }
@@ -90,7 +95,7 @@ pub fn with<R>(id: u64, f: impl FnOnce(&Local) -> R) -> Result<R, Errno> {
         if found.heap == id {
             return Ok(f(&found.local));
         }
-        node = found.next;
+        node = found.next.get();
     }
     if HAS_ENDED.with(Cell::get) {
         return with_late(id, f);
@@ -107,7 +112,7 @@ fn with_late<R>(id: u64, f: impl FnOnce(&Local) -> R) -> Result<R, Errno> {
     // SAFETY: the list is this lock's, which is held while `f` has what a node holds.
     unsafe {
         while !node.is_null() && (*node).heap != id {
-            node = (*node).next;
+            node = (*node).next.get();
         }
         if node.is_null() {
             node = new_node(id, late.0)?;
@@ -120,12 +125,53 @@ fn with_late<R>(id: u64, f: impl FnOnce(&Local) -> R) -> Result<R, Errno> {
 #[cold]
 #[inline(never)]
 fn make(id: u64) -> Result<*const Node, Errno> {
+    free_gone();
     let node = new_node(id, FIRST.with(Cell::get))?;
     // Before anything below can allocate, for that may come back here.
     FIRST.with(|first| first.set(node));
     // Registers the guard.
     let _ = AT_END.try_with(|_| ());
     Ok(node)
+}
+
+/// Frees what this thread has of heaps that are gone. Nobody else could, and a thread may never end.
+fn free_gone() {
+    if FIRST.with(Cell::get).is_null() {
+        return;
+    }
+    let mut gone: *const Node = ptr::null();
+    let heaps = HEAPS.lock().unwrap_or_else(PoisonError::into_inner);
+    FIRST.with(|first| {
+        let mut before: *const Node = ptr::null();
+        let mut node = first.get();
+        // SAFETY: the list is this thread's alone, and what `next` holds is changed here only. A node that somebody
+        // further up uses is not of these: they have its heap, which is entered as long as it lives.
+        unsafe {
+            while !node.is_null() {
+                let next = (*node).next.get();
+                if heaps.iter().any(|(id, _)| *id == (*node).heap) {
+                    before = node;
+                } else {
+                    match before.as_ref() {
+                        None => first.set(next),
+                        Some(before) => before.next.set(next),
+                    }
+                    (*node).next.set(gone);
+                    gone = node;
+                }
+                node = next;
+            }
+        }
+    });
+    drop(heaps);
+    while !gone.is_null() {
+        // SAFETY: in no list any more; each is taken apart once, its mapping dropped last.
+        unsafe {
+            let next = (*gone).next.get();
+            drop(end(gone));
+            gone = next;
+        }
+    }
 }
 
 fn new_node(id: u64, next: *const Node) -> Result<*const Node, Errno> {
@@ -135,7 +181,7 @@ fn new_node(id: u64, next: *const Node) -> Result<*const Node, Errno> {
     // zeros is an empty one.
     unsafe {
         ptr::addr_of_mut!((*node).heap).write(id);
-        ptr::addr_of_mut!((*node).next).write(next);
+        ptr::addr_of_mut!((*node).next).write(Cell::new(next));
         ptr::addr_of_mut!((*node).local.logger).write(OnceCell::new());
         ptr::addr_of_mut!((*node).local.writes).write(RefCell::default());
         ptr::addr_of_mut!((*node).mapping).write(mapping);
@@ -167,7 +213,7 @@ impl Drop for AtEnd {
             // is taken apart once, and its mapping is dropped last.
             let (heap, next, cache, (logger, mapping)) = unsafe {
                 let found = &*node;
-                (found.heap, found.next, &found.local.cache, end(node))
+                (found.heap, found.next.get(), &found.local.cache, end(node))
             };
             // Held until the heap was left: who drops it waits here for us.
             let heaps = HEAPS.lock().unwrap_or_else(PoisonError::into_inner);
