@@ -12,13 +12,8 @@ use tempfile::TempDir;
 
 const CALLS: &str = include_str!("calls.c");
 
-/// The program compiled, in a folder of its own; `None`: no compiler.
 fn calls() -> Option<(TempDir, PathBuf)> {
-    let compiler = common::compiler("c")?;
-    let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("calls");
-    common::compile(compiler, "c", CALLS, &program);
-    Some((folder, program))
+    common::program("c", CALLS)
 }
 
 fn heap_in(path: &Path) -> Heap {
@@ -90,9 +85,6 @@ fn a_heap_in_a_directory_keeps_what_was_stored() {
 
 #[test]
 fn the_header_serves_cpp() {
-    let Some(compiler) = common::compiler("c++") else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("calls");
     let source = r#"
 #include <perdura.h>
 #include <cstring>
@@ -111,15 +103,12 @@ int main() {
   return perdura_close(heap);
 }
 "#;
-    common::compile(compiler, "c++", source, &program);
+    let Some((folder, program)) = common::program("c++", source) else { return };
     common::run_well(&program, &[], folder.path());
 }
 
 #[test]
 fn a_cpp_exception_in_a_transaction_ends_the_process() {
-    let Some(compiler) = common::compiler("c++") else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("throws");
     let source = r#"
 #include <perdura.h>
 #include <cstdio>
@@ -136,7 +125,7 @@ int main() {
   }
 }
 "#;
-    common::compile(compiler, "c++", source, &program);
+    let Some((folder, program)) = common::program("c++", source) else { return };
     let output = common::run(&program, &[], folder.path());
     assert!(!output.status.success() && output.stdout.is_empty(), "{output:?}");
     // The next process finds the heap whole.
