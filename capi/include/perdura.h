@@ -70,6 +70,8 @@ typedef enum perdura_code {
   PERDURA_REGION = 26,
   // Something else; see the message.
   PERDURA_OTHER = 27,
+  // This process was forked from the one that opened the heap.
+  PERDURA_FORKED = 28,
 } perdura_code;
 
 // The two kinds of memory.
@@ -175,6 +177,10 @@ const char *perdura_error(void);
 // Opens the heap at `path`, or makes one: in a file (on a DAX file system persistent memory; on any other as durable as
 // its page cache), or, if `path` is a directory, in a region with a bounded dirty set that is kept on that SSD. What a
 // crash cut is made whole or undone; capacity memory is empty.
+//
+// The heap is this process's alone. In a child that it forks every call fails with PERDURA_FORKED, but perdura_close,
+// which does nothing there; the child must not store to the heap's memory either. Nobody else can open the heap while
+// such a child lives, unless it executes another program.
 //
 // Returns a heap that the caller must close, or null: then nothing was opened. `path` and `options` (null: the
 // defaults) stay the caller's and are not used after the call.

@@ -70,6 +70,8 @@ pub enum perdura_code {
     PERDURA_REGION = 26,
     /// Something else; see the message.
     PERDURA_OTHER = 27,
+    /// This process was forked from the one that opened the heap.
+    PERDURA_FORKED = 28,
 }
 
 use perdura_code::*;
@@ -91,6 +93,11 @@ pub(crate) enum Refusal {
     Argument { what: &'static str, why: &'static str },
     #[error("there is no root {name:?}")]
     NoRoot { name: String },
+    #[error(
+        "this process was forked from the one that opened the heap, which goes on with it; leave it to that process, or \
+         open it in the child after the parent has closed it (a daemon: after it forked)"
+    )]
+    Forked,
     #[error("the transaction was undone: its function returned {returned}")]
     Aborted { returned: i32 },
 }
@@ -115,6 +122,7 @@ impl Refusal {
             Self::Argument { .. } => PERDURA_ARGUMENT,
             Self::NoRoot { .. } => PERDURA_NO_ROOT,
             Self::Aborted { .. } => PERDURA_ABORTED,
+            Self::Forked => PERDURA_FORKED,
         }
     }
 }

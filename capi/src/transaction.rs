@@ -36,7 +36,13 @@ pub unsafe extern "C" fn perdura_transaction(
         let body = body.ok_or(Refusal::Argument { what: "body", why: "is null" })?;
         heap.transaction(|tx| {
             // SAFETY: the caller's function. The transaction lives until it has returned, and nobody else uses it.
-            match unsafe { body(std::ptr::from_mut(tx).cast(), arg) } {
+            let returned = unsafe { body(std::ptr::from_mut(tx).cast(), arg) };
+            if heap.is_forked() {
+                // To commit it or to undo it is the parent's.
+                eprintln!("perdura: perdura_transaction: its function forked, and the child returned from it too; end");
+                std::process::abort()
+            }
+            match returned {
                 0 => Ok(()),
                 returned => Err(Refusal::Aborted { returned }),
             }
@@ -164,5 +170,6 @@ pub unsafe extern "C" fn perdura_tx_root_remove(
 unsafe fn tx_of<'t>(tx: *mut perdura_tx) -> Result<&'t mut Tx<'t>, Refusal> {
     // SAFETY: the caller's promise: it is a transaction that only this function uses, one call after the other.
     let tx = unsafe { tx.cast::<Tx<'t>>().as_mut() };
-    tx.ok_or(Refusal::Argument { what: "tx", why: "is null" })
+    let tx = tx.ok_or(Refusal::Argument { what: "tx", why: "is null" })?;
+    if tx.heap().is_forked() { Err(Refusal::Forked) } else { Ok(tx) }
 }

@@ -9,6 +9,26 @@ use perdura_heap::check;
 const ENDINGS: &str = include_str!("endings.c");
 
 #[test]
+fn a_forked_child_is_refused_and_changes_nothing_of_its_parents_heap() {
+    let Some((folder, program)) = common::program("c", ENDINGS) else { return };
+    let path = folder.path().join("a.heap");
+    for part in ["forks", "forks-and-closes"] {
+        common::run_well(&program, &[part, "a.heap"], folder.path());
+        let report = check::heap_file(&path).unwrap();
+        assert!(report.is_sound(), "{part}: {report}");
+        assert_eq!(report.roots.len(), 100, "{part}: {report}");
+        std::fs::remove_file(&path).unwrap();
+    }
+}
+
+#[test]
+fn a_forked_child_of_a_program_with_a_directory_is_refused() {
+    let Some((folder, program)) = common::program("c", ENDINGS) else { return };
+    std::fs::create_dir(folder.path().join("region")).unwrap();
+    common::run_well(&program, &["forks-and-closes", "region"], folder.path());
+}
+
+#[test]
 fn exit_within_a_transaction_leaves_none_of_it() {
     let Some((folder, program)) = common::program("c", ENDINGS) else { return };
     common::run_well(&program, &["exits-within", "a.heap"], folder.path());
