@@ -171,7 +171,8 @@ enum perdura_code nvmunmap(struct perdura_heap *heap, void *area);
 enum perdura_code perdura_error_code(void);
 
 // What went wrong in this thread's last call that failed, with the values and what to do; an empty string if none did.
-// It belongs to the library and is valid until this thread's next call that fails.
+// It belongs to the library and is valid until this thread's next call that fails, or its end. Of more than 1,023 bytes
+// the middle is left out.
 const char *perdura_error(void);
 
 // Opens the heap at `path`, or makes one: in a file (on a DAX file system persistent memory; on any other as durable as

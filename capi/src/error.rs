@@ -1,7 +1,11 @@
 //! What a call that failed leaves behind: a code and a message, by thread.
+//!
+//! They lie in the thread's own memory and nothing takes them down: handlers of `atexit` and what runs late at a thread's
+//! end may call and fail like everybody else.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
@@ -185,13 +189,41 @@ fn advice(code: perdura_code) -> &'static str {
     }
 }
 
+/// Room for a message and the zero byte behind it. Only long paths make longer ones.
+const TEXT_BYTES: usize = 1024;
+/// In the place of what does not fit: the beginning says what failed, the end why and what to do.
+const LEFT_OUT: &str = " [...] ";
+
 struct Last {
     code: perdura_code,
-    text: CString,
+    /// Ends with a zero byte.
+    text: [u8; TEXT_BYTES],
 }
 
 thread_local! {
-    static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
+    static LAST: RefCell<Last> = const { RefCell::new(Last { code: PERDURA_OK, text: [0; TEXT_BYTES] }) };
+}
+
+const _: () = assert!(!std::mem::needs_drop::<RefCell<Last>>());
+
+impl Last {
+    fn set(&mut self, code: perdura_code, text: &str) {
+        let text = fitting(text);
+        self.code = code;
+        self.text[..text.len()].copy_from_slice(text.as_bytes());
+        self.text[text.len()..].fill(0);
+    }
+}
+
+/// The text without its middle if it is too long.
+fn fitting(text: &str) -> Cow<'_, str> {
+    if text.len() < TEXT_BYTES {
+        return text.into();
+    }
+    let half = (TEXT_BYTES - 1 - LEFT_OUT.len()) / 2;
+    let begin = (0..=half).rfind(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    let end = (text.len() - half..text.len()).find(|at| text.is_char_boundary(*at));
+    format!("{}{LEFT_OUT}{}", &text[..begin], &text[end.unwrap_or(text.len())..]).into()
 }
 
 /// Runs what a call does. The code and the message of a refusal are this thread's until its next refusal.
@@ -205,8 +237,7 @@ pub(crate) fn guard<R>(
             let code = refusal.code();
             let mut text = format!("{call}: {refusal}{}", advice(code));
             text.retain(|c| c != '\0');
-            let text = CString::new(text).unwrap_or_default();
-            LAST.with_borrow_mut(|last| *last = Some(Last { code, text }));
+            LAST.with_borrow_mut(|last| last.set(code, &text));
             Err(code)
         }
         Err(_) => {
@@ -246,12 +277,13 @@ pub(crate) unsafe fn text_of<'t>(
 /// The code of this thread's last call that failed; PERDURA_OK if none did. Calls that succeed leave it.
 #[unsafe(no_mangle)]
 pub extern "C" fn perdura_error_code() -> perdura_code {
-    LAST.with_borrow(|last| last.as_ref().map_or(PERDURA_OK, |last| last.code))
+    LAST.with_borrow(|last| last.code)
 }
 
 /// What went wrong in this thread's last call that failed, with the values and what to do; an empty string if none did.
-/// It belongs to the library and is valid until this thread's next call that fails.
+/// It belongs to the library and is valid until this thread's next call that fails, or its end. Of more than 1,023 bytes
+/// the middle is left out.
 #[unsafe(no_mangle)]
 pub extern "C" fn perdura_error() -> *const c_char {
-    LAST.with_borrow(|last| last.as_ref().map_or(c"".as_ptr(), |last| last.text.as_ptr()))
+    LAST.with_borrow(|last| last.text.as_ptr().cast())
 }

@@ -3,6 +3,7 @@
 
 #include <perdura.h>
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,6 +114,56 @@ static void forks(void) {
   }
 }
 
+// With what there is where most of the library has ended already.
+static void fail_late(void) {
+  EXPECT(perdura_error_code() == PERDURA_NO_ROOT && strstr(perdura_error(), "\"early\"") != NULL);
+  EXPECT(perdura_root(heap, "late") == NULL);
+  EXPECT(perdura_error_code() == PERDURA_NO_ROOT && strstr(perdura_error(), "\"late\"") != NULL);
+  EXPECT(persistfree(heap, &heap) == PERDURA_FOREIGN && perdura_error_code() == PERDURA_FOREIGN);
+  EXPECT(persistmalloc(heap, 64, NULL) != NULL);
+}
+
+static void fail_and_close_late(void) {
+  fail_late();
+  EXPECT(perdura_close(heap) == PERDURA_OK);
+  fputs("closed\n", stderr);
+}
+
+static void fail_late_in_thread(void *arg) {
+  fail_late();
+  *(int *)arg = 1;
+}
+
+static void *fail_in_thread(void *key) {
+  EXPECT(perdura_error_code() == PERDURA_OK && perdura_error()[0] == 0);
+  EXPECT(perdura_root(heap, "early") == NULL);
+  static int has_ended;
+  EXPECT(pthread_setspecific(*(pthread_key_t *)key, &has_ended) == 0);
+  return &has_ended;
+}
+
+// A path that is too long for a message.
+static void long_message(void) {
+  static char path[3000] = "/nonexistent/";
+  for (size_t at = strlen(path); at < sizeof path - 1; at++) path[at] = at % 100 == 0 ? '/' : 'x';
+  EXPECT(perdura_open(path, NULL) == NULL && perdura_error_code() == PERDURA_FILE);
+  const char *said = perdura_error();
+  EXPECT(strlen(said) > 900 && strlen(said) < 1024 && strstr(said, " [...] ") != NULL);
+  EXPECT(strstr(said, "perdura_open: /nonexistent/xxx") == said && strstr(said, "No such file") != NULL);
+}
+
+static void fails_late(void) {
+  pthread_key_t key;
+  pthread_t thread;
+  void *has_ended;
+  EXPECT(pthread_key_create(&key, fail_late_in_thread) == 0);
+  EXPECT(pthread_create(&thread, NULL, fail_in_thread, &key) == 0);
+  EXPECT(pthread_join(thread, &has_ended) == 0 && *(int *)has_ended == 1);
+  long_message();
+  EXPECT(perdura_root(heap, "early") == NULL);
+  EXPECT(atexit(fail_and_close_late) == 0);
+}
+
 static int exit_within(perdura_tx *tx, void *arg) {
   char byte = 1;
   EXPECT(perdura_tx_write(tx, arg, &byte, 1) == PERDURA_OK && perdura_tx_alloc(tx, 64) != NULL);
@@ -132,6 +183,9 @@ int main(int count, char **words) {
   } else if (strcmp(part, "forks-and-closes") == 0) {
     forks();
     return perdura_close(heap);
+  } else if (strcmp(part, "fails-late") == 0) {
+    fails_late();
+    return 0;
   } else if (strcmp(part, "exits-within") == 0) {
     perdura_transaction(heap, exit_within, persistmalloc(heap, 64, NULL));
   }

@@ -35,3 +35,11 @@ fn exit_within_a_transaction_leaves_none_of_it() {
     let report = check::heap_file(&folder.path().join("a.heap")).unwrap();
     assert!(report.is_sound() && report.objects == 1, "{report}");
 }
+
+#[test]
+fn calls_fail_as_ever_in_handlers_of_exit_and_late_in_a_thread() {
+    let Some((folder, program)) = common::program("c", ENDINGS) else { return };
+    let output = common::run(&program, &["fails-late", "a.heap"], folder.path());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said == "closed\n", "{}: {said}", output.status);
+}
