@@ -6,7 +6,7 @@ use ::perdura_heap::Tx;
 
 use crate::error::{Refusal, address, code, perdura_code, text_of};
 use crate::open::{heap_of, perdura_heap};
-use crate::place::offset_of;
+use crate::place::{offset_of, range_of};
 use crate::roots::pointer_to;
 
 /// A transaction in progress: valid within its function, and in its thread.
@@ -65,11 +65,12 @@ pub unsafe extern "C" fn perdura_tx_write(
     code("perdura_tx_write", || {
         // SAFETY: the caller's promise.
         let tx = unsafe { tx_of(tx)? };
-        let offset = offset_of(tx.heap(), to)?;
+        let offset = range_of(tx.heap(), to, len)?;
         if from.is_null() {
             return Err(Refusal::Argument { what: "from", why: "is null" });
         }
-        // SAFETY: the caller's promise; the copy that is made of them is made before anything is written.
+        // SAFETY: the caller's promise, for no more bytes than the heap has; the copy that is made of them is made
+        // before anything is written.
         let bytes = unsafe { std::slice::from_raw_parts(from.cast(), len) };
         Ok(tx.write_bytes(offset, bytes)?)
     })
@@ -89,11 +90,11 @@ pub unsafe extern "C" fn perdura_tx_read(
     code("perdura_tx_read", || {
         // SAFETY: the caller's promise.
         let tx = unsafe { tx_of(tx)? };
-        let offset = offset_of(tx.heap(), from)?;
+        let offset = range_of(tx.heap(), from, len)?;
         if to.is_null() {
             return Err(Refusal::Argument { what: "to", why: "is null" });
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's promise, for no more bytes than the heap has.
         let out = unsafe { std::slice::from_raw_parts_mut(to.cast(), len) };
         Ok(tx.read_bytes(offset, out)?)
     })

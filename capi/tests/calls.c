@@ -66,6 +66,9 @@ static int replace(perdura_tx *tx, void *arg) {
   FAILS(perdura_tx_free(tx, swap->old), PERDURA_FREED_TWICE, "freed before");
   FAILS(perdura_tx_write(tx, (char *)fresh + 8, &value, 64), PERDURA_OUT_OF_OBJECT, "one object");
   FAILS(perdura_tx_write(tx, &value, &value, 8), PERDURA_FOREIGN, "not in this heap");
+  FAILS(perdura_tx_write(tx, fresh, &value, SIZE_MAX), PERDURA_OUT_OF_OBJECT, "18446744073709551615");
+  FAILS(perdura_tx_read(tx, &value, fresh, SIZE_MAX / 2 + 1), PERDURA_OUT_OF_OBJECT, "one object");
+  FAILS(perdura_tx_read(tx, &value, fresh, SIZE_MAX / 2), PERDURA_OUT_OF_OBJECT, "one object");
   FAILS(perdura_transaction(swap->heap, replace, arg), PERDURA_NESTED, "already");
   return 0;
 }
