@@ -279,7 +279,7 @@ enum perdura_code perdura_root_set(struct perdura_heap *heap,
 enum perdura_code perdura_root_remove(struct perdura_heap *heap, const char *name);
 
 // Calls `each` with every root's name (the library's, valid during the call) and its memory, in the order of names, until
-// it returns something else than 0. `each` must not unwind or jump out.
+// it returns something else than 0. `each` must return, as a transaction's function must.
 //
 // What it needs:
 // `heap` is open; `each` may be called with `arg`.
@@ -292,8 +292,8 @@ enum perdura_code perdura_roots(const struct perdura_heap *heap,
 // cannot be left behind, whenever the power fails. Within `body` no other transaction of this thread can begin
 // (PERDURA_NESTED). Transactions do not lock: who changes one object in two threads must exclude the other.
 //
-// `body` must return: not by `longjmp`, and not by a C++ exception, which ends the process. What it allocates and what
-// it frees, it does so with the commit.
+// `body` must return: not by `longjmp`; a C++ exception, or the end of the thread, ends the process. What it allocates
+// and what it frees, it does so with the commit.
 //
 // What it needs:
 // `heap` is open; `body` may be called with `arg`.

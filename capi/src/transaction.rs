@@ -4,6 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 use ::perdura_heap::Tx;
 
+use crate::called::called;
 use crate::error::{Refusal, address, code, perdura_code, text_of};
 use crate::open::{heap_of, perdura_heap};
 use crate::place::{offset_of, range_of};
@@ -19,15 +20,15 @@ pub struct perdura_tx {
 /// cannot be left behind, whenever the power fails. Within `body` no other transaction of this thread can begin
 /// (PERDURA_NESTED). Transactions do not lock: who changes one object in two threads must exclude the other.
 ///
-/// `body` must return: not by `longjmp`, and not by a C++ exception, which ends the process. What it allocates and what
-/// it frees, it does so with the commit.
+/// `body` must return: not by `longjmp`; a C++ exception, or the end of the thread, ends the process. What it allocates
+/// and what it frees, it does so with the commit.
 ///
 /// # Safety
 /// `heap` is open; `body` may be called with `arg`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn perdura_transaction(
     heap: *mut perdura_heap,
-    body: Option<unsafe extern "C" fn(*mut perdura_tx, *mut c_void) -> c_int>,
+    body: Option<unsafe extern "C-unwind" fn(*mut perdura_tx, *mut c_void) -> c_int>,
     arg: *mut c_void,
 ) -> perdura_code {
     code("perdura_transaction", || {
@@ -36,7 +37,8 @@ pub unsafe extern "C" fn perdura_transaction(
         let body = body.ok_or(Refusal::Argument { what: "body", why: "is null" })?;
         heap.transaction(|tx| {
             // SAFETY: the caller's function. The transaction lives until it has returned, and nobody else uses it.
-            let returned = unsafe { body(std::ptr::from_mut(tx).cast(), arg) };
+            let run = || unsafe { body(std::ptr::from_mut(tx).cast(), arg) };
+            let returned = called("perdura_transaction", run);
             if heap.is_forked() {
                 // To commit it or to undo it is the parent's.
                 eprintln!("perdura: perdura_transaction: its function forked, and the child returned from it too; end");

@@ -107,27 +107,50 @@ int main() {
     common::run_well(&program, &[], folder.path());
 }
 
+/// The functions that the library calls, thrown through in every way; none comes out.
 #[test]
-fn a_cpp_exception_in_a_transaction_ends_the_process() {
+fn an_exception_or_the_threads_end_in_a_called_function_ends_the_process_with_its_name() {
     let source = r#"
 #include <perdura.h>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <pthread.h>
 
-int main() {
+static bool ends_thread;
+
+static int leave() {
+  if (ends_thread) pthread_exit(nullptr);
+  throw 1;
+}
+
+int main(int, char **words) {
   perdura_options options{};
   options.len_bytes = 2 << 20;
   perdura_heap *heap = perdura_open("a.heap", &options);
-  if (heap == nullptr) return 1;
+  if (heap == nullptr || persistmalloc(heap, 8, "root") == nullptr) return 1;
+  ends_thread = std::strcmp(words[2], "thread") == 0;
   try {
-    perdura_transaction(heap, [](perdura_tx *, void *) -> int { throw 1; }, nullptr);
+    if (std::strcmp(words[1], "perdura_roots") == 0)
+      perdura_roots(heap, [](const char *, void *, void *) -> int { return leave(); }, nullptr);
+    else
+      perdura_transaction(heap, [](perdura_tx *, void *) -> int { return leave(); }, nullptr);
   } catch (int) {
     std::puts("unwound");
   }
 }
 "#;
     let Some((folder, program)) = common::program("c++", source) else { return };
-    let output = common::run(&program, &[], folder.path());
-    assert!(!output.status.success() && output.stdout.is_empty(), "{output:?}");
-    // The next process finds the heap whole.
-    assert!(heap_in(&folder.path().join("a.heap")).roots().unwrap().is_empty());
+    for call in ["perdura_transaction", "perdura_roots"] {
+        for way in ["exception", "thread"] {
+            let output = common::run(&program, &[call, way], folder.path());
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(!output.status.success() && output.stdout.is_empty(), "{way}: {output:?}");
+            assert!(said.starts_with(&format!("perdura: {call}: the function")), "{way}: {said}");
+            // The next process finds the heap whole.
+            let path = folder.path().join("a.heap");
+            assert_eq!(heap_in(&path).roots().unwrap().len(), 1);
+            std::fs::remove_file(&path).unwrap();
+        }
+    }
 }
