@@ -96,13 +96,17 @@ typedef struct perdura_heap perdura_heap;
 // A transaction in progress: valid within its function, and in its thread.
 typedef struct perdura_tx perdura_tx;
 
-// Settings of `perdura_open`. All zero bytes, and a null pointer, are the defaults.
+// Settings of `perdura_open`. All zero bytes, and a null pointer, are the defaults. Fields may be added at the end: zero
+// all of it first, and say how long it is.
 typedef struct perdura_options {
+  // `sizeof(struct perdura_options)`: how many fields the program knows. 0: those here. A later library takes what a
+  // program does not know for zero; an earlier one refuses what it does not know, unless it is zero.
+  uint32_t size_bytes;
+  // One of perdura_durability; for files.
+  uint32_t durability;
   // Bytes of the heap, at least 1 MiB; what is there already is never made smaller. 0: as large as it is, and 1 GiB if
   // it is new.
   uint64_t len_bytes;
-  // One of perdura_durability; for files.
-  uint32_t durability;
   // Not 0: capacity memory is bound to the NUMA node `numa_node`.
   uint32_t bind_numa;
   // Which node.
