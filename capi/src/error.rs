@@ -184,7 +184,10 @@ fn advice(code: perdura_code) -> &'static str {
         PERDURA_NO_ROOT => "; name an object with persistmalloc or perdura_root_set",
         PERDURA_ROOT_TYPE => "; open it with the program that made it, or remove the root",
         PERDURA_NOT_A_HEAP => "; name another file, or delete this one if it is not needed",
-        PERDURA_CORRUPT => "; restore it from a copy",
+        PERDURA_CORRUPT => {
+            "; `perdura check` says what is damaged, `perdura check --repair` mends a file's heap where nothing is lost by \
+             it; else restore it from a copy"
+        }
         _ => "",
     }
 }

@@ -55,10 +55,11 @@ fn a_file_of_another_version_or_of_something_else_is_refused_and_unchanged() {
     heap_in(&path).close().unwrap();
     let whole = std::fs::read(&path).unwrap();
     // PERDURA_VERSION, PERDURA_NOT_A_HEAP, PERDURA_CORRUPT; where, what is put there, and a word of the message.
-    let damages: [(u64, &[u8], &str, &str); 3] = [
+    let damages: [(u64, &[u8], &str, &str); 4] = [
         (8, &[250], "20", "version 250"),
         (0, b"somebody", "21", "not a heap"),
         (16, &[1], "19", "superblock"),
+        (16, &[2], "19", "perdura check --repair"),
     ];
     for (at, bytes, code, word) in damages {
         let mut file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
