@@ -111,11 +111,14 @@ typedef struct perdura_options {
   uint32_t bind_numa;
   // Which node.
   uint32_t numa_node;
-  // For directories: milliseconds from the warning (SIGTERM, a battery's signal) to the loss of power, from which
-  // follows how much may be dirty. 0: 30,000.
+  // For directories: milliseconds from the warning to the loss of power, from which follows how much may be dirty. 0:
+  // 30,000. The library watches for no warning: on its SIGTERM, or a battery's signal, the program calls
+  // perdura_close, which flushes in that time; see `holder` for who does it if the program does not.
   uint32_t warning_ms;
-  // For directories: path of the program `perdura`, which then keeps the memory if this process dies. Null: what was
-  // not flushed dies with the process. The first heap's counts for all of a process.
+  // For directories: path of the program `perdura`, which then keeps the memory if this process dies, and flushes it at
+  // its own SIGTERM, SIGINT or SIGPWR (or `perdura flush`): once this process has closed the heap or died, and it
+  // ends one that does neither. Null: what was not flushed dies with the process. The first heap's counts for all of a
+  // process.
   const char *holder;
 } perdura_options;
 
@@ -182,6 +185,11 @@ const char *perdura_error(void);
 // Opens the heap at `path`, or makes one: in a file (on a DAX file system persistent memory; on any other as durable as
 // its page cache), or, if `path` is a directory, in a region with a bounded dirty set that is kept on that SSD. What a
 // crash cut is made whole or undone; capacity memory is empty.
+//
+// A directory's heap notices stores by SIGBUS or SIGSEGV, which the library handles from then on. Handlers of the
+// program's own are installed before: they get what is not the library's. One that is installed later must pass on what
+// it does not know to the one that sigaction gave it, or the program ends at its next store. No thread that stores may
+// block these signals.
 //
 // The heap is this process's alone. In a child that it forks every call fails with PERDURA_FORKED, but perdura_close,
 // which does nothing there; the child must not store to the heap's memory either. Nobody else can open the heap while

@@ -41,6 +41,11 @@ static HOLDER: OnceLock<PathBuf> = OnceLock::new();
 /// its page cache), or, if `path` is a directory, in a region with a bounded dirty set that is kept on that SSD. What a
 /// crash cut is made whole or undone; capacity memory is empty.
 ///
+/// A directory's heap notices stores by SIGBUS or SIGSEGV, which the library handles from then on. Handlers of the
+/// program's own are installed before: they get what is not the library's. One that is installed later must pass on what
+/// it does not know to the one that sigaction gave it, or the program ends at its next store. No thread that stores may
+/// block these signals.
+///
 /// The heap is this process's alone. In a child that it forks every call fails with PERDURA_FORKED, but perdura_close,
 /// which does nothing there; the child must not store to the heap's memory either. Nobody else can open the heap while
 /// such a child lives, unless it executes another program.

@@ -1,9 +1,12 @@
 // How processes come and go with a heap open. Run with the name of a part and a path; exits with 0, or says which line
 // is wrong.
 
+#define _GNU_SOURCE
+
 #include <perdura.h>
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -164,6 +167,33 @@ static void fails_late(void) {
   EXPECT(atexit(fail_and_close_late) == 0);
 }
 
+static struct sigaction library_handles[2];
+static volatile char *const nowhere = (char *)16;
+
+static void handle(int signal, siginfo_t *info, void *context) {
+  if (info->si_addr == (void *)nowhere) _exit(0);
+  const struct sigaction *before = &library_handles[signal == SIGSEGV];
+  if (before->sa_sigaction == NULL) _exit(3); // it was the library's
+  before->sa_sigaction(signal, info, context);
+}
+
+static void install(struct sigaction *before) {
+  struct sigaction action;
+  memset(&action, 0, sizeof action);
+  action.sa_sigaction = handle;
+  action.sa_flags = SA_SIGINFO;
+  EXPECT(sigaction(SIGBUS, &action, before) == 0);
+  EXPECT(sigaction(SIGSEGV, &action, before == NULL ? NULL : before + 1) == 0);
+}
+
+// Ends by a fault of the program's own, which its handler takes for its success.
+static void store_and_fault(void) {
+  char *object = persistmalloc(heap, 1 << 20, NULL);
+  EXPECT(object != NULL);
+  memset(object, 1, 1 << 20);
+  *nowhere = 1;
+}
+
 static int exit_within(perdura_tx *tx, void *arg) {
   char byte = 1;
   EXPECT(perdura_tx_write(tx, arg, &byte, 1) == PERDURA_OK && perdura_tx_alloc(tx, 64) != NULL);
@@ -175,9 +205,15 @@ int main(int count, char **words) {
   memset(&options, 0, sizeof options);
   options.len_bytes = 16 << 20;
   const char *part = count > 2 ? words[1] : "";
+  if (strcmp(part, "handler-before") == 0) install(NULL);
   heap = perdura_open(count > 2 ? words[2] : NULL, &options);
   EXPECT(heap != NULL);
-  if (strcmp(part, "forks") == 0) {
+  if (strcmp(part, "handler-before") == 0) {
+    store_and_fault();
+  } else if (strcmp(part, "handler-passes-on") == 0) {
+    install(library_handles);
+    store_and_fault();
+  } else if (strcmp(part, "forks") == 0) {
     forks();
     _exit(0); // unclosed
   } else if (strcmp(part, "forks-and-closes") == 0) {

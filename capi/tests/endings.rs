@@ -43,3 +43,12 @@ fn calls_fail_as_ever_in_handlers_of_exit_and_late_in_a_thread() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said == "closed\n", "{}: {said}", output.status);
 }
+
+#[test]
+fn a_programs_handlers_of_faults_stand_before_the_librarys_or_pass_on() {
+    let Some((folder, program)) = common::program("c", ENDINGS) else { return };
+    std::fs::create_dir(folder.path().join("region")).unwrap();
+    for part in ["handler-before", "handler-passes-on"] {
+        common::run_well(&program, &[part, "region"], folder.path());
+    }
+}
