@@ -60,7 +60,18 @@ fn a_heap_file_is_checked_and_mended() {
 #[test]
 fn what_is_not_there_or_no_heap_has_its_own_code() {
     let dir = tempfile::tempdir().unwrap();
-    assert_eq!(check(&[], &dir.path().join("nothing")).status.code(), Some(2));
+    let nothing = check(&[], &dir.path().join("nothing"));
+    let said = String::from_utf8_lossy(&nothing.stderr);
+    assert!(said.contains("cannot open a heap file: No such file") && !said.contains("bytes"), "{said}");
+    assert_eq!(nothing.status.code(), Some(2));
+    for len in [0, 10_000] {
+        let path = dir.path().join("short");
+        std::fs::write(&path, vec![7; len]).unwrap();
+        let short = check(&[], &path);
+        let said = String::from_utf8_lossy(&short.stdout);
+        assert!(said.contains(&format!("a heap of {len} bytes: ")), "{said}");
+        assert_eq!(short.status.code(), Some(1));
+    }
     assert_eq!(check(&[], dir.path()).status.code(), Some(2), "a directory without an image");
     let path = dir.path().join("text");
     std::fs::write(&path, "no heap at all\n".repeat(100_000)).unwrap();

@@ -99,6 +99,7 @@ fn what_cannot_have_a_library_preloaded_is_refused_before_it_starts() {
     refused(&run(&[narrow.to_str().unwrap()]), &["not a 64-bit"]);
     refused(&run(&["no-such-program-anywhere"]), &["no-such-program-anywhere", "PATH"]);
     refused(&run(&["--size", "much", "echo"]), &["--size", "much"]);
+    refused(&run(&["--size", "1", "echo", "began"]), &["a heap of 1 bytes: it must have 1048576 to"]);
     refused(&run(&["--capacity", "/nonexistent/folder", "echo"]), &["/nonexistent/folder"]);
     refused(&run(&["--numa-node", "99", "echo", "began"]), &["NUMA node 99"]);
 }

@@ -85,8 +85,8 @@ impl Heap {
         config: Config,
         findings: &Findings,
     ) -> Result<Self, HeapError> {
+        check_size("a heap", memory.len_bytes(), HEAP_BYTES_MIN, HEAP_BYTES_MAX)?;
         let len_bytes = memory.len_bytes() / SPAN_BYTES * SPAN_BYTES;
-        check_size("a heap", len_bytes, HEAP_BYTES_MIN, HEAP_BYTES_MAX)?;
         check_size("log_bytes_max", config.log_bytes_max, LOG_BYTES_LEAST, LOG_BYTES_MOST)?;
         if let Some(node) = config.numa_node {
             memory.check_node(node)?;
