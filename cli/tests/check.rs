@@ -1,10 +1,14 @@
 //! `perdura check` as a process: what it says of sound, damaged and absent heaps, and by which exit code.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
+mod common;
+
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
 use perdura_heap::{Config, Durability, Heap, Memory};
+use rustix::fs::FlockOperation;
 use serde_json::Value;
 
 fn check(words: &[&str], place: &Path) -> Output {
@@ -72,7 +76,10 @@ fn what_is_not_there_or_no_heap_has_its_own_code() {
         assert!(said.contains(&format!("a heap of {len} bytes: ")), "{said}");
         assert_eq!(short.status.code(), Some(1));
     }
-    assert_eq!(check(&[], dir.path()).status.code(), Some(2), "a directory without an image");
+    let bare = check(&[], dir.path());
+    let said = String::from_utf8_lossy(&bare.stderr);
+    assert_eq!(bare.status.code(), Some(2), "a directory without an image");
+    assert!(said.contains(&format!("no image in {}", dir.path().display())), "{said}");
     let path = dir.path().join("text");
     std::fs::write(&path, "no heap at all\n".repeat(100_000)).unwrap();
     let found = check(&[], &path);
@@ -108,6 +115,7 @@ fn a_servers_directory_is_checked_with_its_image() {
     assert_eq!(sound.status.code(), Some(0), "{sound:?}");
     assert_eq!(json(&sound)["store"]["lanes"], 3);
     assert_eq!(check(&["--repair"], dir.path()).status.code(), Some(2));
+    a_check_needs_no_more_than_to_read(dir.path(), &path);
     let mut bytes = std::fs::read(&path).unwrap();
     let len = bytes.len();
     bytes[len / 64..len / 2].fill(0x5a);
@@ -116,4 +124,24 @@ fn a_servers_directory_is_checked_with_its_image() {
     let damaged = check(&[], dir.path());
     assert_eq!(damaged.status.code(), Some(1), "{damaged:?}");
     assert!(String::from_utf8_lossy(&damaged.stdout).contains("image"), "{damaged:?}");
+}
+
+/// By somebody who may not write the image, while somebody else reads it; but not while a server has it.
+fn a_check_needs_no_more_than_to_read(dir: &Path, image: &Path) {
+    let set = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    set(dir, 0o755);
+    set(image, 0o444);
+    // Root may write whatever the mode says.
+    let mut command = common::unprivileged(Path::new(common::PERDURA), dir);
+    let reader = std::fs::File::open(image).unwrap();
+    rustix::fs::flock(&reader, FlockOperation::NonBlockingLockShared).unwrap();
+    let shared = command.arg("check").arg(dir).output().unwrap();
+    assert_eq!(shared.status.code(), Some(0), "{shared:?}");
+    rustix::fs::flock(&reader, FlockOperation::NonBlockingLockExclusive).unwrap();
+    let taken = check(&[], dir);
+    let said = String::from_utf8_lossy(&taken.stderr);
+    assert!(taken.status.code() == Some(2) && said.contains("in use"), "{taken:?}");
+    set(image, 0o644);
 }
