@@ -55,11 +55,7 @@ pub(crate) fn offset_of(heap: &Heap, memory: *const c_void) -> Result<Offset, Re
 }
 
 /// The offset of a range that must lie in this heap; so `len` is one that a slice can have.
-pub(crate) fn range_of(
-    heap: &Heap,
-    memory: *const c_void,
-    len: usize,
-) -> Result<Offset, Refusal> {
+pub(crate) fn range_of(heap: &Heap, memory: *const c_void, len: usize) -> Result<Offset, Refusal> {
     let offset = offset_of(heap, memory)?;
     let len_bytes = len as u64;
     if len_bytes > heap.memory().len_bytes() - offset.get() {

@@ -123,7 +123,9 @@ fn open_image(path: &Path) -> Result<FileDevice> {
     let place = || path.display().to_string();
     if !path.try_exists().with_context(place)? {
         let dir = path.parent().unwrap_or(path).display();
-        bail!("no image in {dir} ({IMAGE_NAME}): name a heap's file, or the directory of a server or of a heap");
+        bail!(
+            "no image in {dir} ({IMAGE_NAME}): name a heap's file, or the directory of a server or of a heap"
+        );
     }
     let device = FileDevice::open(path, OpenMode::ReadOnly, Engine::Pwrite, Direct::Off)
         .with_context(place)?;

@@ -29,6 +29,30 @@ fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
+/// An image with an empty store in it.
+fn make_store(dir: &Path, region_bytes: u64) {
+    use perdura_media::file::{Direct, Engine, OpenMode};
+    let mode = OpenMode::Create { capacity_bytes: 64 << 20 };
+    let device = perdura_media::FileDevice::open(
+        &dir.join("image.perdura"),
+        mode,
+        Engine::Pwrite,
+        Direct::Off,
+    )
+    .unwrap();
+    let config = perdura_region::Config {
+        segment_bytes: Some(64 << 10),
+        lanes: Some(3),
+        thread: false,
+        checkpoint_every: None,
+        ..perdura_region::Config::new(region_bytes, 1 << 20)
+    };
+    let clock = std::sync::Arc::new(perdura_media::SimClock::new(1));
+    let region = perdura_region::Region::open(std::sync::Arc::new(device), clock, config).unwrap();
+    let heap = perdura_heap::traced::Heap::open(region).unwrap();
+    heap.region().close(1).unwrap();
+}
+
 #[test]
 fn a_heap_file_is_checked_and_mended() {
     let dir = tempfile::tempdir().unwrap();
@@ -66,7 +90,10 @@ fn what_is_not_there_or_no_heap_has_its_own_code() {
     let dir = tempfile::tempdir().unwrap();
     let nothing = check(&[], &dir.path().join("nothing"));
     let said = String::from_utf8_lossy(&nothing.stderr);
-    assert!(said.contains("cannot open a heap file: No such file") && !said.contains("bytes"), "{said}");
+    assert!(
+        said.contains("cannot open a heap file: No such file") && !said.contains("bytes"),
+        "{said}"
+    );
     assert_eq!(nothing.status.code(), Some(2));
     for len in [0, 10_000] {
         let path = dir.path().join("short");
@@ -90,27 +117,24 @@ fn what_is_not_there_or_no_heap_has_its_own_code() {
 }
 
 #[test]
+fn a_limit_on_file_sizes_is_said_and_no_death() {
+    let dir = tempfile::tempdir().unwrap();
+    make_store(dir.path(), 64 << 20);
+    let output = Command::new("sh")
+        .args(["-c", "ulimit -f 100; exec \"$0\" check \"$1\"", common::PERDURA])
+        .arg(dir.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{}: {said}", output.status);
+    assert!(said.contains("was not checked") && said.contains("File too large"), "{said}");
+}
+
+#[test]
 fn a_servers_directory_is_checked_with_its_image() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image.perdura");
-    {
-        use perdura_media::file::{Direct, Engine, OpenMode};
-        let mode = OpenMode::Create { capacity_bytes: 64 << 20 };
-        let device =
-            perdura_media::FileDevice::open(&path, mode, Engine::Pwrite, Direct::Off).unwrap();
-        let config = perdura_region::Config {
-            segment_bytes: Some(64 << 10),
-            lanes: Some(3),
-            thread: false,
-            checkpoint_every: None,
-            ..perdura_region::Config::new(4 << 20, 1 << 20)
-        };
-        let clock = std::sync::Arc::new(perdura_media::SimClock::new(1));
-        let region =
-            perdura_region::Region::open(std::sync::Arc::new(device), clock, config).unwrap();
-        let heap = perdura_heap::traced::Heap::open(region).unwrap();
-        heap.region().close(1).unwrap();
-    }
+    make_store(dir.path(), 4 << 20);
     let sound = check(&["--json"], dir.path());
     assert_eq!(sound.status.code(), Some(0), "{sound:?}");
     assert_eq!(json(&sound)["store"]["lanes"], 3);

@@ -99,7 +99,29 @@ fn what_cannot_have_a_library_preloaded_is_refused_before_it_starts() {
     refused(&run(&[narrow.to_str().unwrap()]), &["not a 64-bit"]);
     refused(&run(&["no-such-program-anywhere"]), &["no-such-program-anywhere", "PATH"]);
     refused(&run(&["--size", "much", "echo"]), &["--size", "much"]);
-    refused(&run(&["--size", "1", "echo", "began"]), &["a heap of 1 bytes: it must have 1048576 to"]);
+    refused(
+        &run(&["--size", "1", "echo", "began"]),
+        &["a heap of 1 bytes: it must have 1048576 to"],
+    );
     refused(&run(&["--capacity", "/nonexistent/folder", "echo"]), &["/nonexistent/folder"]);
     refused(&run(&["--numa-node", "99", "echo", "began"]), &["NUMA node 99"]);
+}
+
+#[test]
+fn a_program_has_the_signal_of_file_sizes_as_the_caller_has_it() {
+    let library = std::env::current_exe().unwrap().with_file_name("libperdura_preload.so");
+    for (trap, is_ignored) in [("trap '' 25", true), ("trap - 25", false)] {
+        let output = Command::new("sh")
+            .args([
+                "-c",
+                &format!("{trap}; exec \"$0\" run grep SigIgn: /proc/self/status"),
+                PERDURA,
+            ])
+            .env("PERDURA_PRELOAD", &library)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        let mask = said.split_whitespace().nth(1).and_then(|hex| u64::from_str_radix(hex, 16).ok());
+        assert_eq!(mask.map(|mask| mask >> 24 & 1 == 1), Some(is_ignored), "{trap}: {output:?}");
+    }
 }
