@@ -5,6 +5,7 @@ mod background;
 mod bench;
 mod check;
 mod drill;
+mod env_words;
 mod file;
 mod flush;
 mod holder;

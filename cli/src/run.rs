@@ -21,7 +21,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let library = library()?;
     let Some((name, words)) = args.program.split_first() else { bail!("no program to run") };
     let path = program::find(name)?;
-    program::check(&path)?;
+    program::check(&path, words)?;
     let mut command = Command::new(&path);
     // The name it was called by, as a shell would.
     command.arg0(name).args(words).env(PRELOAD_VARIABLE, before(&library)?);

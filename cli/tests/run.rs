@@ -2,11 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
+mod common;
+
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-const PERDURA: &str = env!("CARGO_BIN_EXE_perdura");
+use common::PERDURA;
 
 /// With the library that was built for this test.
 fn run(words: &[&str]) -> Output {
@@ -124,4 +126,25 @@ fn a_program_has_the_signal_of_file_sizes_as_the_caller_has_it() {
         let mask = said.split_whitespace().nth(1).and_then(|hex| u64::from_str_radix(hex, 16).ok());
         assert_eq!(mask.map(|mask| mask >> 24 & 1 == 1), Some(is_ignored), "{trap}: {output:?}");
     }
+}
+
+#[test]
+fn what_env_starts_is_looked_at_and_env_itself_may_not_drop_the_library() {
+    let folder = tempfile::tempdir().unwrap();
+    let first_line = |name: &str, line: &str| script(folder.path(), name, &format!("{line}\n"));
+    let split = first_line("split", "#!/usr/bin/env -S -u FOO -C / A=1 cat");
+    for words in [&[split.as_str()][..], &["env", "-u", "FOO", "echo"]] {
+        let output = run(&[&["--report"], words].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && said.contains("capacity_bytes="), "{words:?}: {said}");
+    }
+    let emptied = first_line("emptied", "#!/usr/bin/env -S -i cat");
+    refused(&run(&[&emptied]), &["env -i", "LD_PRELOAD"]);
+    refused(&run(&["env", "-i", "echo", "began"]), &["env -i", "LD_PRELOAD"]);
+    let other = first_line("other", "#!/usr/bin/env -S LD_PRELOAD= cat");
+    refused(&run(&[&other]), &["env changes LD_PRELOAD"]);
+    // What `env` says itself, not a guess of ours.
+    let unknown = run(&["env", "--no-such-option", "echo", "began"]);
+    let said = String::from_utf8_lossy(&unknown.stderr);
+    assert!(!unknown.status.success() && said.starts_with("env: "), "{said}");
 }
