@@ -9,6 +9,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use rustix::io::Errno;
 
 use crate::env_words;
 
@@ -88,6 +89,12 @@ fn check_elf(path: &Path) -> Result<()> {
              stay in ordinary memory"
         );
     }
+    if has_capabilities(&file)? && !rustix::process::getuid().is_root() {
+        bail!(
+            "it has capabilities (setcap), with which the system preloads nothing for anybody but root: its heap would \
+             stay in ordinary memory; start it as root, or use a copy without them"
+        );
+    }
     let mut head = [0; 64];
     file.read_exact(&mut head).context("too short for a program")?;
     if head[..4] != *b"\x7fELF" {
@@ -116,6 +123,15 @@ fn check_elf(path: &Path) -> Result<()> {
         "statically linked: it has no dynamic loader that could preload a library, and its heap would stay in ordinary \
          memory; use a dynamically linked build"
     )
+}
+
+fn has_capabilities(file: &File) -> Result<bool> {
+    match rustix::fs::fgetxattr_query(file, c"security.capability") {
+        Ok(len_bytes) => Ok(len_bytes > 0),
+        // It has none, or its file system has no such attributes.
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(false),
+        Err(errno) => Err(errno).context("its capabilities cannot be read"),
+    }
 }
 
 fn piece<const N: usize>(bytes: &[u8; 64], at: usize) -> [u8; N] {

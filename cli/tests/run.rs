@@ -148,3 +148,31 @@ fn what_env_starts_is_looked_at_and_env_itself_may_not_drop_the_library() {
     let said = String::from_utf8_lossy(&unknown.stderr);
     assert!(!unknown.status.success() && said.starts_with("env: "), "{said}");
 }
+
+#[test]
+fn a_program_with_capabilities_is_refused_unless_root_starts_it() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let program = folder.path().join("capable");
+    std::fs::copy("/bin/echo", &program).unwrap();
+    // Revision 2, effective; CAP_NET_BIND_SERVICE is permitted, nothing is inherited.
+    let capability: Vec<u8> =
+        [0x0200_0001_u32, 1 << 10, 0, 0, 0].iter().flat_map(|word| word.to_le_bytes()).collect();
+    let flags = rustix::fs::XattrFlags::empty();
+    let set = rustix::fs::setxattr(&program, c"security.capability", &capability, flags);
+    if let Err(errno) = set {
+        eprintln!("skipped: no capabilities can be given to a file here: {errno}");
+        return;
+    }
+    let library = std::env::current_exe().unwrap().with_file_name("libperdura_preload.so");
+    let refusing = common::unprivileged(Path::new(PERDURA), folder.path())
+        .env("PERDURA_PRELOAD", common::for_everybody(&library, folder.path()))
+        .arg("run")
+        .arg(&program)
+        .output()
+        .unwrap();
+    refused(&refusing, &[program.to_str().unwrap(), "capabilities (setcap)"]);
+    let output = run(&["--report", program.to_str().unwrap(), "said"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.stdout == b"said\n" && said.contains("capacity_bytes="), "{said}");
+}
