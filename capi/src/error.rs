@@ -52,7 +52,7 @@ pub enum perdura_code {
     PERDURA_LOG_FULL = 15,
     /// Too many threads use the heap.
     PERDURA_THREADS = 16,
-    /// This thread is in a transaction already.
+    /// This thread is in a transaction, in which that is done otherwise or not at all.
     PERDURA_NESTED = 17,
     /// A transaction is open elsewhere.
     PERDURA_BUSY = 18,
@@ -175,6 +175,9 @@ fn advice(code: perdura_code) -> &'static str {
     match code {
         PERDURA_NO_OBJECT | PERDURA_FOREIGN => {
             "; pass an address that this heap gave out, and the first byte of it"
+        }
+        PERDURA_NESTED => {
+            " (C has perdura_tx_alloc, perdura_tx_free and perdura_tx_write, and no nested transactions)"
         }
         PERDURA_FREED_TWICE => "; free it once, and forget its address then",
         PERDURA_OTHER_KIND => {

@@ -17,8 +17,9 @@ pub struct perdura_tx {
 
 /// Runs `body(tx, arg)` as a transaction. If it returns 0, all that it did through `tx` is durable, and this returns
 /// PERDURA_OK; if it returns anything else, none of it was done, and this returns PERDURA_ABORTED. A half-done change
-/// cannot be left behind, whenever the power fails. Within `body` no other transaction of this thread can begin
-/// (PERDURA_NESTED). Transactions do not lock: who changes one object in two threads must exclude the other.
+/// cannot be left behind, whenever the power fails. Within `body` no other transaction of this thread can begin,
+/// and persistent memory is freed by perdura_tx_free only and not resized (PERDURA_NESTED). Transactions do not lock: who
+/// changes one object in two threads must exclude the other.
 ///
 /// `body` must return: not by `longjmp`; a C++ exception, or the end of the thread, ends the process. What it allocates
 /// and what it frees, it does so with the commit.

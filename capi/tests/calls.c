@@ -69,7 +69,9 @@ static int replace(perdura_tx *tx, void *arg) {
   FAILS(perdura_tx_write(tx, fresh, &value, SIZE_MAX), PERDURA_OUT_OF_OBJECT, "18446744073709551615");
   FAILS(perdura_tx_read(tx, &value, fresh, SIZE_MAX / 2 + 1), PERDURA_OUT_OF_OBJECT, "one object");
   FAILS(perdura_tx_read(tx, &value, fresh, SIZE_MAX / 2), PERDURA_OUT_OF_OBJECT, "one object");
-  FAILS(perdura_transaction(swap->heap, replace, arg), PERDURA_NESTED, "already");
+  FAILS(perdura_transaction(swap->heap, replace, arg), PERDURA_NESTED, "no nested");
+  FAILS(persistfree(swap->heap, fresh), PERDURA_NESTED, "perdura_tx_free");
+  NULLS(persistrealloc(swap->heap, fresh, 5000), PERDURA_NESTED, "perdura_tx_alloc");
   return 0;
 }
 
