@@ -48,7 +48,7 @@ typedef enum perdura_code {
   PERDURA_LOG_FULL = 15,
   // Too many threads use the heap.
   PERDURA_THREADS = 16,
-  // This thread is in a transaction already.
+  // This thread is in a transaction, in which that is done otherwise or not at all.
   PERDURA_NESTED = 17,
   // A transaction is open elsewhere.
   PERDURA_BUSY = 18,
@@ -70,6 +70,8 @@ typedef enum perdura_code {
   PERDURA_REGION = 26,
   // Something else; see the message.
   PERDURA_OTHER = 27,
+  // This process was forked from the one that opened the heap.
+  PERDURA_FORKED = 28,
 } perdura_code;
 
 // The two kinds of memory.
@@ -94,22 +96,29 @@ typedef struct perdura_heap perdura_heap;
 // A transaction in progress: valid within its function, and in its thread.
 typedef struct perdura_tx perdura_tx;
 
-// Settings of `perdura_open`. All zero bytes, and a null pointer, are the defaults.
+// Settings of `perdura_open`. All zero bytes, and a null pointer, are the defaults. Fields may be added at the end: zero
+// all of it first, and say how long it is.
 typedef struct perdura_options {
+  // `sizeof(struct perdura_options)`: how many fields the program knows. 0: those here. A later library takes what a
+  // program does not know for zero; an earlier one refuses what it does not know, unless it is zero.
+  uint32_t size_bytes;
+  // One of perdura_durability; for files.
+  uint32_t durability;
   // Bytes of the heap, at least 1 MiB; what is there already is never made smaller. 0: as large as it is, and 1 GiB if
   // it is new.
   uint64_t len_bytes;
-  // One of perdura_durability; for files.
-  uint32_t durability;
   // Not 0: capacity memory is bound to the NUMA node `numa_node`.
   uint32_t bind_numa;
   // Which node.
   uint32_t numa_node;
-  // For directories: milliseconds from the warning (SIGTERM, a battery's signal) to the loss of power, from which
-  // follows how much may be dirty. 0: 30,000.
+  // For directories: milliseconds from the warning to the loss of power, from which follows how much may be dirty. 0:
+  // 30,000. The library watches for no warning: on its SIGTERM, or a battery's signal, the program calls
+  // perdura_close, which flushes in that time; see `holder` for who does it if the program does not.
   uint32_t warning_ms;
-  // For directories: path of the program `perdura`, which then keeps the memory if this process dies. Null: what was
-  // not flushed dies with the process. The first heap's counts for all of a process.
+  // For directories: path of the program `perdura`, which then keeps the memory if this process dies, and flushes it at
+  // its own SIGTERM, SIGINT or SIGPWR (or `perdura flush`): once this process has closed the heap or died, and it
+  // ends one that does neither. Null: what was not flushed dies with the process. The first heap's counts for all of a
+  // process.
   const char *holder;
 } perdura_options;
 
@@ -169,12 +178,22 @@ enum perdura_code nvmunmap(struct perdura_heap *heap, void *area);
 enum perdura_code perdura_error_code(void);
 
 // What went wrong in this thread's last call that failed, with the values and what to do; an empty string if none did.
-// It belongs to the library and is valid until this thread's next call that fails.
+// It belongs to the library and is valid until this thread's next call that fails, or its end. Of more than 1,023 bytes
+// the middle is left out.
 const char *perdura_error(void);
 
 // Opens the heap at `path`, or makes one: in a file (on a DAX file system persistent memory; on any other as durable as
 // its page cache), or, if `path` is a directory, in a region with a bounded dirty set that is kept on that SSD. What a
 // crash cut is made whole or undone; capacity memory is empty.
+//
+// A directory's heap notices stores by SIGBUS or SIGSEGV, which the library handles from then on. Handlers of the
+// program's own are installed before: they get what is not the library's. One that is installed later must pass on what
+// it does not know to the one that sigaction gave it, or the program ends at its next store. No thread that stores may
+// block these signals.
+//
+// The heap is this process's alone. In a child that it forks every call fails with PERDURA_FORKED, but perdura_close,
+// which does nothing there; the child must not store to the heap's memory either. Nobody else can open the heap while
+// such a child lives, unless it executes another program.
 //
 // Returns a heap that the caller must close, or null: then nothing was opened. `path` and `options` (null: the
 // defaults) stay the caller's and are not used after the call.
@@ -272,7 +291,7 @@ enum perdura_code perdura_root_set(struct perdura_heap *heap,
 enum perdura_code perdura_root_remove(struct perdura_heap *heap, const char *name);
 
 // Calls `each` with every root's name (the library's, valid during the call) and its memory, in the order of names, until
-// it returns something else than 0. `each` must not unwind or jump out.
+// it returns something else than 0. `each` must return, as a transaction's function must.
 //
 // What it needs:
 // `heap` is open; `each` may be called with `arg`.
@@ -282,11 +301,12 @@ enum perdura_code perdura_roots(const struct perdura_heap *heap,
 
 // Runs `body(tx, arg)` as a transaction. If it returns 0, all that it did through `tx` is durable, and this returns
 // PERDURA_OK; if it returns anything else, none of it was done, and this returns PERDURA_ABORTED. A half-done change
-// cannot be left behind, whenever the power fails. Within `body` no other transaction of this thread can begin
-// (PERDURA_NESTED). Transactions do not lock: who changes one object in two threads must exclude the other.
+// cannot be left behind, whenever the power fails. Within `body` no other transaction of this thread can begin,
+// and persistent memory is freed by perdura_tx_free only and not resized (PERDURA_NESTED). Transactions do not lock: who
+// changes one object in two threads must exclude the other.
 //
-// `body` must return: not by `longjmp`, and not by a C++ exception, which ends the process. What it allocates and what
-// it frees, it does so with the commit.
+// `body` must return: not by `longjmp`; a C++ exception, or the end of the thread, ends the process. What it allocates
+// and what it frees, it does so with the commit.
 //
 // What it needs:
 // `heap` is open; `body` may be called with `arg`.

@@ -1,7 +1,11 @@
 //! What a call that failed leaves behind: a code and a message, by thread.
+//!
+//! They lie in the thread's own memory and nothing takes them down: handlers of `atexit` and what runs late at a thread's
+//! end may call and fail like everybody else.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
@@ -48,7 +52,7 @@ pub enum perdura_code {
     PERDURA_LOG_FULL = 15,
     /// Too many threads use the heap.
     PERDURA_THREADS = 16,
-    /// This thread is in a transaction already.
+    /// This thread is in a transaction, in which that is done otherwise or not at all.
     PERDURA_NESTED = 17,
     /// A transaction is open elsewhere.
     PERDURA_BUSY = 18,
@@ -70,6 +74,8 @@ pub enum perdura_code {
     PERDURA_REGION = 26,
     /// Something else; see the message.
     PERDURA_OTHER = 27,
+    /// This process was forked from the one that opened the heap.
+    PERDURA_FORKED = 28,
 }
 
 use perdura_code::*;
@@ -91,6 +97,11 @@ pub(crate) enum Refusal {
     Argument { what: &'static str, why: &'static str },
     #[error("there is no root {name:?}")]
     NoRoot { name: String },
+    #[error(
+        "this process was forked from the one that opened the heap, which goes on with it; leave it to that process, or \
+         open it in the child after the parent has closed it (a daemon: after it forked)"
+    )]
+    Forked,
     #[error("the transaction was undone: its function returned {returned}")]
     Aborted { returned: i32 },
 }
@@ -115,6 +126,7 @@ impl Refusal {
             Self::Argument { .. } => PERDURA_ARGUMENT,
             Self::NoRoot { .. } => PERDURA_NO_ROOT,
             Self::Aborted { .. } => PERDURA_ABORTED,
+            Self::Forked => PERDURA_FORKED,
         }
     }
 }
@@ -164,6 +176,9 @@ fn advice(code: perdura_code) -> &'static str {
         PERDURA_NO_OBJECT | PERDURA_FOREIGN => {
             "; pass an address that this heap gave out, and the first byte of it"
         }
+        PERDURA_NESTED => {
+            " (C has perdura_tx_alloc, perdura_tx_free and perdura_tx_write, and no nested transactions)"
+        }
         PERDURA_FREED_TWICE => "; free it once, and forget its address then",
         PERDURA_OTHER_KIND => {
             "; free persistent memory with persistfree, capacity memory with capfree"
@@ -172,18 +187,49 @@ fn advice(code: perdura_code) -> &'static str {
         PERDURA_NO_ROOT => "; name an object with persistmalloc or perdura_root_set",
         PERDURA_ROOT_TYPE => "; open it with the program that made it, or remove the root",
         PERDURA_NOT_A_HEAP => "; name another file, or delete this one if it is not needed",
-        PERDURA_CORRUPT => "; restore it from a copy",
+        PERDURA_CORRUPT => {
+            "; `perdura check` says what is damaged, `perdura check --repair` mends a file's heap where nothing is lost by \
+             it; else restore it from a copy"
+        }
         _ => "",
     }
 }
 
+/// Room for a message and the zero byte behind it. Only long paths make longer ones.
+const TEXT_BYTES: usize = 1024;
+/// In the place of what does not fit: the beginning says what failed, the end why and what to do.
+const LEFT_OUT: &str = " [...] ";
+
 struct Last {
     code: perdura_code,
-    text: CString,
+    /// Ends with a zero byte.
+    text: [u8; TEXT_BYTES],
 }
 
 thread_local! {
-    static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
+    static LAST: RefCell<Last> = const { RefCell::new(Last { code: PERDURA_OK, text: [0; TEXT_BYTES] }) };
+}
+
+const _: () = assert!(!std::mem::needs_drop::<RefCell<Last>>());
+
+impl Last {
+    fn set(&mut self, code: perdura_code, text: &str) {
+        let text = fitting(text);
+        self.code = code;
+        self.text[..text.len()].copy_from_slice(text.as_bytes());
+        self.text[text.len()..].fill(0);
+    }
+}
+
+/// The text without its middle if it is too long.
+fn fitting(text: &str) -> Cow<'_, str> {
+    if text.len() < TEXT_BYTES {
+        return text.into();
+    }
+    let half = (TEXT_BYTES - 1 - LEFT_OUT.len()) / 2;
+    let begin = (0..=half).rfind(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    let end = (text.len() - half..text.len()).find(|at| text.is_char_boundary(*at));
+    format!("{}{LEFT_OUT}{}", &text[..begin], &text[end.unwrap_or(text.len())..]).into()
 }
 
 /// Runs what a call does. The code and the message of a refusal are this thread's until its next refusal.
@@ -197,8 +243,7 @@ pub(crate) fn guard<R>(
             let code = refusal.code();
             let mut text = format!("{call}: {refusal}{}", advice(code));
             text.retain(|c| c != '\0');
-            let text = CString::new(text).unwrap_or_default();
-            LAST.with_borrow_mut(|last| *last = Some(Last { code, text }));
+            LAST.with_borrow_mut(|last| last.set(code, &text));
             Err(code)
         }
         Err(_) => {
@@ -238,12 +283,13 @@ pub(crate) unsafe fn text_of<'t>(
 /// The code of this thread's last call that failed; PERDURA_OK if none did. Calls that succeed leave it.
 #[unsafe(no_mangle)]
 pub extern "C" fn perdura_error_code() -> perdura_code {
-    LAST.with_borrow(|last| last.as_ref().map_or(PERDURA_OK, |last| last.code))
+    LAST.with_borrow(|last| last.code)
 }
 
 /// What went wrong in this thread's last call that failed, with the values and what to do; an empty string if none did.
-/// It belongs to the library and is valid until this thread's next call that fails.
+/// It belongs to the library and is valid until this thread's next call that fails, or its end. Of more than 1,023 bytes
+/// the middle is left out.
 #[unsafe(no_mangle)]
 pub extern "C" fn perdura_error() -> *const c_char {
-    LAST.with_borrow(|last| last.as_ref().map_or(c"".as_ptr(), |last| last.text.as_ptr()))
+    LAST.with_borrow(|last| last.text.as_ptr().cast())
 }

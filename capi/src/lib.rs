@@ -10,6 +10,7 @@
 // C's names.
 #![allow(non_camel_case_types)]
 
+mod called;
 mod capacity;
 mod compartment;
 mod error;

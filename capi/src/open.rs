@@ -41,6 +41,15 @@ static HOLDER: OnceLock<PathBuf> = OnceLock::new();
 /// its page cache), or, if `path` is a directory, in a region with a bounded dirty set that is kept on that SSD. What a
 /// crash cut is made whole or undone; capacity memory is empty.
 ///
+/// A directory's heap notices stores by SIGBUS or SIGSEGV, which the library handles from then on. Handlers of the
+/// program's own are installed before: they get what is not the library's. One that is installed later must pass on what
+/// it does not know to the one that sigaction gave it, or the program ends at its next store. No thread that stores may
+/// block these signals.
+///
+/// The heap is this process's alone. In a child that it forks every call fails with PERDURA_FORKED, but perdura_close,
+/// which does nothing there; the child must not store to the heap's memory either. Nobody else can open the heap while
+/// such a child lives, unless it executes another program.
+///
 /// Returns a heap that the caller must close, or null: then nothing was opened. `path` and `options` (null: the
 /// defaults) stay the caller's and are not used after the call.
 ///
@@ -75,7 +84,10 @@ pub unsafe extern "C" fn perdura_open(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn perdura_close(heap: *mut perdura_heap) -> perdura_code {
     code("perdura_close", || {
-        if heap.is_null() {
+        // SAFETY: the caller's promise.
+        let Some(opened) = (unsafe { heap.as_ref() }) else { return Ok(()) };
+        if opened.heap.is_forked() {
+            // All of it is the parent's: even to drop it could wait for a thread that is not here.
             return Ok(());
         }
         // SAFETY: `perdura_open` made it, and the caller gives it up.
@@ -174,12 +186,13 @@ fn holder() -> Command {
     command
 }
 
-/// The heap behind a handle.
+/// The heap behind a handle, if it is this process's.
 ///
 /// # Safety
 /// `heap` is null or open, and stays so for as long as the result is used.
 pub(crate) unsafe fn heap_of<'h>(heap: *const perdura_heap) -> Result<&'h Heap, Refusal> {
     // SAFETY: the caller's promise.
     let heap = unsafe { heap.as_ref() };
-    heap.map(|heap| &heap.heap).ok_or(Refusal::Argument { what: "heap", why: "is null" })
+    let heap = &heap.ok_or(Refusal::Argument { what: "heap", why: "is null" })?.heap;
+    if heap.is_forked() { Err(Refusal::Forked) } else { Ok(heap) }
 }

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_void};
 
 use crate::error::{address, code, guard, perdura_code, text_of};
 use crate::open::{heap_of, perdura_heap};
-use crate::place::offset_of;
+use crate::place::{offset_of, range_of};
 
 /// Takes persistent memory of `size` bytes, at a multiple of 16; its contents are arbitrary. That it is taken is durable
 /// on return. With a name (1 to 39 bytes) it is also a root, both or neither: perdura_root finds it after a restart.
@@ -82,12 +82,7 @@ pub unsafe extern "C" fn perdura_persist(
     code("perdura_persist", || {
         // SAFETY: the caller's promise.
         let heap = unsafe { heap_of(heap)? };
-        let offset = offset_of(heap, memory)?;
-        if len as u64 > heap.memory().len_bytes() - offset.get() {
-            let len_bytes = len as u64;
-            return Err(::perdura_heap::HeapError::OutOfObject { offset, len_bytes }.into());
-        }
-        heap.persist(offset, len as u64);
+        heap.persist(range_of(heap, memory, len)?, len as u64);
         Ok(())
     })
 }

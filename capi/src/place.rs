@@ -53,3 +53,13 @@ pub(crate) fn offset_of(heap: &Heap, memory: *const c_void) -> Result<Offset, Re
     };
     Ok(heap.offset_of(memory.cast()).ok_or_else(foreign)?)
 }
+
+/// The offset of a range that must lie in this heap; so `len` is one that a slice can have.
+pub(crate) fn range_of(heap: &Heap, memory: *const c_void, len: usize) -> Result<Offset, Refusal> {
+    let offset = offset_of(heap, memory)?;
+    let len_bytes = len as u64;
+    if len_bytes > heap.memory().len_bytes() - offset.get() {
+        return Err(HeapError::OutOfObject { offset, len_bytes }.into());
+    }
+    Ok(offset)
+}

@@ -5,6 +5,7 @@ use std::ptr;
 
 use ::perdura_heap::{Offset, Ptr};
 
+use crate::called::called;
 use crate::error::{Refusal, address, code, perdura_code, text_of};
 use crate::open::{heap_of, perdura_heap};
 use crate::place::offset_of;
@@ -62,14 +63,14 @@ pub unsafe extern "C" fn perdura_root_remove(
 }
 
 /// Calls `each` with every root's name (the library's, valid during the call) and its memory, in the order of names, until
-/// it returns something else than 0. `each` must not unwind or jump out.
+/// it returns something else than 0. `each` must return, as a transaction's function must.
 ///
 /// # Safety
 /// `heap` is open; `each` may be called with `arg`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn perdura_roots(
     heap: *const perdura_heap,
-    each: Option<unsafe extern "C" fn(*const c_char, *mut c_void, *mut c_void) -> i32>,
+    each: Option<unsafe extern "C-unwind" fn(*const c_char, *mut c_void, *mut c_void) -> i32>,
     arg: *mut c_void,
 ) -> perdura_code {
     code("perdura_roots", || {
@@ -80,7 +81,8 @@ pub unsafe extern "C" fn perdura_roots(
             let name = std::ffi::CString::new(root.name).unwrap_or_default();
             let memory = root.object.map_or(ptr::null_mut(), |object| heap.pointer(object));
             // SAFETY: the caller's function, with what it was promised.
-            if unsafe { each(name.as_ptr(), memory.cast(), arg) } != 0 {
+            let run = || unsafe { each(name.as_ptr(), memory.cast(), arg) };
+            if called("perdura_roots", run) != 0 {
                 break;
             }
         }

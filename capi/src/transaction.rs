@@ -4,9 +4,10 @@ use std::ffi::{c_char, c_int, c_void};
 
 use ::perdura_heap::Tx;
 
+use crate::called::called;
 use crate::error::{Refusal, address, code, perdura_code, text_of};
 use crate::open::{heap_of, perdura_heap};
-use crate::place::offset_of;
+use crate::place::{offset_of, range_of};
 use crate::roots::pointer_to;
 
 /// A transaction in progress: valid within its function, and in its thread.
@@ -16,18 +17,19 @@ pub struct perdura_tx {
 
 /// Runs `body(tx, arg)` as a transaction. If it returns 0, all that it did through `tx` is durable, and this returns
 /// PERDURA_OK; if it returns anything else, none of it was done, and this returns PERDURA_ABORTED. A half-done change
-/// cannot be left behind, whenever the power fails. Within `body` no other transaction of this thread can begin
-/// (PERDURA_NESTED). Transactions do not lock: who changes one object in two threads must exclude the other.
+/// cannot be left behind, whenever the power fails. Within `body` no other transaction of this thread can begin,
+/// and persistent memory is freed by perdura_tx_free only and not resized (PERDURA_NESTED). Transactions do not lock: who
+/// changes one object in two threads must exclude the other.
 ///
-/// `body` must return: not by `longjmp`, and not by a C++ exception, which ends the process. What it allocates and what
-/// it frees, it does so with the commit.
+/// `body` must return: not by `longjmp`; a C++ exception, or the end of the thread, ends the process. What it allocates
+/// and what it frees, it does so with the commit.
 ///
 /// # Safety
 /// `heap` is open; `body` may be called with `arg`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn perdura_transaction(
     heap: *mut perdura_heap,
-    body: Option<unsafe extern "C" fn(*mut perdura_tx, *mut c_void) -> c_int>,
+    body: Option<unsafe extern "C-unwind" fn(*mut perdura_tx, *mut c_void) -> c_int>,
     arg: *mut c_void,
 ) -> perdura_code {
     code("perdura_transaction", || {
@@ -36,7 +38,14 @@ pub unsafe extern "C" fn perdura_transaction(
         let body = body.ok_or(Refusal::Argument { what: "body", why: "is null" })?;
         heap.transaction(|tx| {
             // SAFETY: the caller's function. The transaction lives until it has returned, and nobody else uses it.
-            match unsafe { body(std::ptr::from_mut(tx).cast(), arg) } {
+            let run = || unsafe { body(std::ptr::from_mut(tx).cast(), arg) };
+            let returned = called("perdura_transaction", run);
+            if heap.is_forked() {
+                // To commit it or to undo it is the parent's.
+                eprintln!("perdura: perdura_transaction: its function forked, and the child returned from it too; end");
+                std::process::abort()
+            }
+            match returned {
                 0 => Ok(()),
                 returned => Err(Refusal::Aborted { returned }),
             }
@@ -59,11 +68,12 @@ pub unsafe extern "C" fn perdura_tx_write(
     code("perdura_tx_write", || {
         // SAFETY: the caller's promise.
         let tx = unsafe { tx_of(tx)? };
-        let offset = offset_of(tx.heap(), to)?;
+        let offset = range_of(tx.heap(), to, len)?;
         if from.is_null() {
             return Err(Refusal::Argument { what: "from", why: "is null" });
         }
-        // SAFETY: the caller's promise; the copy that is made of them is made before anything is written.
+        // SAFETY: the caller's promise, for no more bytes than the heap has; the copy that is made of them is made
+        // before anything is written.
         let bytes = unsafe { std::slice::from_raw_parts(from.cast(), len) };
         Ok(tx.write_bytes(offset, bytes)?)
     })
@@ -83,11 +93,11 @@ pub unsafe extern "C" fn perdura_tx_read(
     code("perdura_tx_read", || {
         // SAFETY: the caller's promise.
         let tx = unsafe { tx_of(tx)? };
-        let offset = offset_of(tx.heap(), from)?;
+        let offset = range_of(tx.heap(), from, len)?;
         if to.is_null() {
             return Err(Refusal::Argument { what: "to", why: "is null" });
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's promise, for no more bytes than the heap has.
         let out = unsafe { std::slice::from_raw_parts_mut(to.cast(), len) };
         Ok(tx.read_bytes(offset, out)?)
     })
@@ -164,5 +174,6 @@ pub unsafe extern "C" fn perdura_tx_root_remove(
 unsafe fn tx_of<'t>(tx: *mut perdura_tx) -> Result<&'t mut Tx<'t>, Refusal> {
     // SAFETY: the caller's promise: it is a transaction that only this function uses, one call after the other.
     let tx = unsafe { tx.cast::<Tx<'t>>().as_mut() };
-    tx.ok_or(Refusal::Argument { what: "tx", why: "is null" })
+    let tx = tx.ok_or(Refusal::Argument { what: "tx", why: "is null" })?;
+    if tx.heap().is_forked() { Err(Refusal::Forked) } else { Ok(tx) }
 }

@@ -66,7 +66,12 @@ static int replace(perdura_tx *tx, void *arg) {
   FAILS(perdura_tx_free(tx, swap->old), PERDURA_FREED_TWICE, "freed before");
   FAILS(perdura_tx_write(tx, (char *)fresh + 8, &value, 64), PERDURA_OUT_OF_OBJECT, "one object");
   FAILS(perdura_tx_write(tx, &value, &value, 8), PERDURA_FOREIGN, "not in this heap");
-  FAILS(perdura_transaction(swap->heap, replace, arg), PERDURA_NESTED, "already");
+  FAILS(perdura_tx_write(tx, fresh, &value, SIZE_MAX), PERDURA_OUT_OF_OBJECT, "18446744073709551615");
+  FAILS(perdura_tx_read(tx, &value, fresh, SIZE_MAX / 2 + 1), PERDURA_OUT_OF_OBJECT, "one object");
+  FAILS(perdura_tx_read(tx, &value, fresh, SIZE_MAX / 2), PERDURA_OUT_OF_OBJECT, "one object");
+  FAILS(perdura_transaction(swap->heap, replace, arg), PERDURA_NESTED, "no nested");
+  FAILS(persistfree(swap->heap, fresh), PERDURA_NESTED, "perdura_tx_free");
+  NULLS(persistrealloc(swap->heap, fresh, 5000), PERDURA_NESTED, "perdura_tx_alloc");
   return 0;
 }
 
@@ -179,9 +184,31 @@ static void refused(const char *path, const char *code, const char *word) {
   NULLS(perdura_open(path, NULL), atoi(code), word);
 }
 
+// What a program compiled with a later header passes.
+struct later_options {
+  perdura_options known;
+  uint64_t unknown[3];
+};
+
 static void bad_options(const char *path) {
   perdura_options options;
   memset(&options, 0, sizeof options);
+  EXPECT(sizeof options == 40 && (char *)&options.size_bytes == (char *)&options);
+  struct later_options later;
+  memset(&later, 0, sizeof later);
+  later.known.size_bytes = sizeof later;
+  later.known.len_bytes = 1000;
+  NULLS(perdura_open(path, &later.known), PERDURA_SIZE, "1000");
+  later.unknown[2] = 1;
+  NULLS(perdura_open(path, &later.known), PERDURA_ARGUMENT, "options->size_bytes");
+  // The last field is none of what it says it knows.
+  later.known.size_bytes -= sizeof later.unknown[2];
+  NULLS(perdura_open(path, &later.known), PERDURA_SIZE, "1000");
+  options.size_bytes = sizeof options - 1;
+  NULLS(perdura_open(path, &options), PERDURA_ARGUMENT, "options->size_bytes");
+  options.size_bytes = UINT32_MAX;
+  NULLS(perdura_open(path, &options), PERDURA_ARGUMENT, "options->size_bytes");
+  options.size_bytes = sizeof options;
   options.len_bytes = 1000;
   NULLS(perdura_open(path, &options), PERDURA_SIZE, "1000");
   options.len_bytes = 1 << 20;

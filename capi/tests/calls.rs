@@ -12,13 +12,8 @@ use tempfile::TempDir;
 
 const CALLS: &str = include_str!("calls.c");
 
-/// The program compiled, in a folder of its own; `None`: no compiler.
 fn calls() -> Option<(TempDir, PathBuf)> {
-    let compiler = common::compiler("c")?;
-    let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("calls");
-    common::compile(compiler, "c", CALLS, &program);
-    Some((folder, program))
+    common::program("c", CALLS)
 }
 
 fn heap_in(path: &Path) -> Heap {
@@ -60,10 +55,11 @@ fn a_file_of_another_version_or_of_something_else_is_refused_and_unchanged() {
     heap_in(&path).close().unwrap();
     let whole = std::fs::read(&path).unwrap();
     // PERDURA_VERSION, PERDURA_NOT_A_HEAP, PERDURA_CORRUPT; where, what is put there, and a word of the message.
-    let damages: [(u64, &[u8], &str, &str); 3] = [
+    let damages: [(u64, &[u8], &str, &str); 4] = [
         (8, &[250], "20", "version 250"),
         (0, b"somebody", "21", "not a heap"),
         (16, &[1], "19", "superblock"),
+        (16, &[2], "19", "perdura check --repair"),
     ];
     for (at, bytes, code, word) in damages {
         let mut file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
@@ -90,9 +86,6 @@ fn a_heap_in_a_directory_keeps_what_was_stored() {
 
 #[test]
 fn the_header_serves_cpp() {
-    let Some(compiler) = common::compiler("c++") else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("calls");
     let source = r#"
 #include <perdura.h>
 #include <cstring>
@@ -111,34 +104,54 @@ int main() {
   return perdura_close(heap);
 }
 "#;
-    common::compile(compiler, "c++", source, &program);
+    let Some((folder, program)) = common::program("c++", source) else { return };
     common::run_well(&program, &[], folder.path());
 }
 
+/// The functions that the library calls, thrown through in every way; none comes out.
 #[test]
-fn a_cpp_exception_in_a_transaction_ends_the_process() {
-    let Some(compiler) = common::compiler("c++") else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("throws");
+fn an_exception_or_the_threads_end_in_a_called_function_ends_the_process_with_its_name() {
     let source = r#"
 #include <perdura.h>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <pthread.h>
 
-int main() {
+static bool ends_thread;
+
+static int leave() {
+  if (ends_thread) pthread_exit(nullptr);
+  throw 1;
+}
+
+int main(int, char **words) {
   perdura_options options{};
   options.len_bytes = 2 << 20;
   perdura_heap *heap = perdura_open("a.heap", &options);
-  if (heap == nullptr) return 1;
+  if (heap == nullptr || persistmalloc(heap, 8, "root") == nullptr) return 1;
+  ends_thread = std::strcmp(words[2], "thread") == 0;
   try {
-    perdura_transaction(heap, [](perdura_tx *, void *) -> int { throw 1; }, nullptr);
+    if (std::strcmp(words[1], "perdura_roots") == 0)
+      perdura_roots(heap, [](const char *, void *, void *) -> int { return leave(); }, nullptr);
+    else
+      perdura_transaction(heap, [](perdura_tx *, void *) -> int { return leave(); }, nullptr);
   } catch (int) {
     std::puts("unwound");
   }
 }
 "#;
-    common::compile(compiler, "c++", source, &program);
-    let output = common::run(&program, &[], folder.path());
-    assert!(!output.status.success() && output.stdout.is_empty(), "{output:?}");
-    // The next process finds the heap whole.
-    assert!(heap_in(&folder.path().join("a.heap")).roots().unwrap().is_empty());
+    let Some((folder, program)) = common::program("c++", source) else { return };
+    for call in ["perdura_transaction", "perdura_roots"] {
+        for way in ["exception", "thread"] {
+            let output = common::run(&program, &[call, way], folder.path());
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(!output.status.success() && output.stdout.is_empty(), "{way}: {output:?}");
+            assert!(said.starts_with(&format!("perdura: {call}: the function")), "{way}: {said}");
+            // The next process finds the heap whole.
+            let path = folder.path().join("a.heap");
+            assert_eq!(heap_in(&path).roots().unwrap().len(), 1);
+            std::fs::remove_file(&path).unwrap();
+        }
+    }
 }

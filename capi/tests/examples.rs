@@ -21,10 +21,7 @@ fn block(language: &str) -> &'static str {
 
 #[test]
 fn the_c_example_compiles_and_keeps_its_accounts_across_runs() {
-    let Some(compiler) = common::compiler("c") else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("example");
-    common::compile(compiler, "c", block("c"), &program);
+    let Some((folder, program)) = common::program("c", block("c")) else { return };
     for run in 1..=3 {
         let said = common::run_well(&program, &[], folder.path());
         assert_eq!(said, format!("difference: {}\n", run * 10));

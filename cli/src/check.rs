@@ -120,9 +120,16 @@ fn directory(args: &CheckArgs) -> Result<Outcome> {
 }
 
 fn open_image(path: &Path) -> Result<FileDevice> {
-    let device = FileDevice::open(path, OpenMode::Existing, Engine::Pwrite, Direct::Off)
-        .with_context(|| path.display().to_string())?;
-    if !device.try_lock().with_context(|| path.display().to_string())? {
+    let place = || path.display().to_string();
+    if !path.try_exists().with_context(place)? {
+        let dir = path.parent().unwrap_or(path).display();
+        bail!(
+            "no image in {dir} ({IMAGE_NAME}): name a heap's file, or the directory of a server or of a heap"
+        );
+    }
+    let device = FileDevice::open(path, OpenMode::ReadOnly, Engine::Pwrite, Direct::Off)
+        .with_context(place)?;
+    if !device.try_lock_shared().with_context(place)? {
         bail!("{} is in use: end the server, and its holder, first", path.display());
     }
     Ok(device)

@@ -5,6 +5,7 @@ mod background;
 mod bench;
 mod check;
 mod drill;
+mod env_words;
 mod file;
 mod flush;
 mod holder;
@@ -57,6 +58,10 @@ fn run() -> Result<ExitCode> {
         )
         .with_writer(std::io::stderr)
         .init();
+    // What `run` becomes has its signals as whoever called has set them.
+    if !matches!(cli.command, Command::Run(_)) {
+        sys::ignore_file_size_signal();
+    }
     // Before any thread is there; and of these two only: the others end as programs do when they are told to.
     let warning = || sys::warning_descriptor().context("signals");
     match cli.command {

@@ -9,8 +9,11 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use rustix::io::Errno;
 
-/// Scripts that scripts are interpreted by: as many as the kernel follows.
+use crate::env_words;
+
+/// Scripts that scripts are interpreted by: what the kernel no longer follows.
 const INTERPRETERS_MAX: usize = 5;
 /// As much of a first line as the kernel reads.
 const FIRST_LINE_MAX: u64 = 256;
@@ -29,36 +32,47 @@ pub fn find(name: &OsStr) -> Result<PathBuf> {
     found.with_context(|| format!("{}: not found in PATH", name.display()))
 }
 
-/// Refuses a program whose heap would stay where it is.
-pub fn check(path: &Path) -> Result<()> {
+/// Refuses a program whose heap would stay where it is. `words` are its arguments: `env` names another in them.
+pub fn check(path: &Path, words: &[OsString]) -> Result<()> {
     let mut path = path.to_owned();
-    for _ in 0..INTERPRETERS_MAX {
-        match interpreter(&path).with_context(|| path.display().to_string())? {
-            Some(interpreter) => path = interpreter,
-            None => return check_elf(&path).with_context(|| path.display().to_string()),
+    let mut words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
+    let mut scripts = 0;
+    loop {
+        let place = || path.display().to_string();
+        if let Some((interpreter, argument)) = interpreter(&path).with_context(place)? {
+            scripts += 1;
+            if scripts >= INTERPRETERS_MAX {
+                bail!("{}: scripts interpreted by scripts, {scripts} deep and more", place());
+            }
+            (path, words) = (interpreter, argument);
+            continue;
         }
+        check_elf(&path).with_context(place)?;
+        if path.file_name() != Some(OsStr::new("env")) {
+            return Ok(());
+        }
+        // It finds what it starts as a shell does.
+        let Some((name, rest)) = env_words::started(words).with_context(place)? else {
+            return Ok(());
+        };
+        (path, words) = (find(&name)?, rest);
     }
-    bail!("{}: scripts interpreted by scripts, more than {INTERPRETERS_MAX} deep", path.display())
 }
 
-/// The program behind a script's first line.
-fn interpreter(path: &Path) -> Result<Option<PathBuf>> {
+/// The program behind a script's first line, and what it is given before the script: one word, whatever spaces are in
+/// it, or none.
+fn interpreter(path: &Path) -> Result<Option<(PathBuf, Vec<Vec<u8>>)>> {
     let mut line = Vec::new();
     File::open(path)?.take(FIRST_LINE_MAX).read_to_end(&mut line)?;
     let Some(rest) = line.strip_prefix(b"#!") else { return Ok(None) };
     let rest = rest.split(|byte| *byte == b'\n').next().unwrap_or_default().trim_ascii();
-    let mut words = rest.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
-    let Some(first) = words.next() else { bail!("the first line names no interpreter") };
-    let first = PathBuf::from(OsStr::from_bytes(first));
-    // `env` starts another program, which it finds as a shell does.
-    if first.file_name() == Some(OsStr::new("env")) {
-        let next = words.find(|word| !word.starts_with(b"-") && !word.contains(&b'='));
-        if let Some(next) = next {
-            check_elf(&first).with_context(|| first.display().to_string())?;
-            return find(OsStr::from_bytes(next)).map(Some);
-        }
+    let end = rest.iter().position(u8::is_ascii_whitespace).unwrap_or(rest.len());
+    let (first, argument) = (&rest[..end], rest[end..].trim_ascii());
+    if first.is_empty() {
+        bail!("the first line names no interpreter");
     }
-    Ok(Some(first))
+    let words = (!argument.is_empty()).then(|| argument.to_vec());
+    Ok(Some((PathBuf::from(OsStr::from_bytes(first)), words.into_iter().collect())))
 }
 
 fn check_elf(path: &Path) -> Result<()> {
@@ -73,6 +87,12 @@ fn check_elf(path: &Path) -> Result<()> {
         bail!(
             "it runs as its owner (set-user-ID or set-group-ID), where the system preloads nothing: its heap would \
              stay in ordinary memory"
+        );
+    }
+    if has_capabilities(&file)? && !rustix::process::getuid().is_root() {
+        bail!(
+            "it has capabilities (setcap), with which the system preloads nothing for anybody but root: its heap would \
+             stay in ordinary memory; start it as root, or use a copy without them"
         );
     }
     let mut head = [0; 64];
@@ -103,6 +123,15 @@ fn check_elf(path: &Path) -> Result<()> {
         "statically linked: it has no dynamic loader that could preload a library, and its heap would stay in ordinary \
          memory; use a dynamically linked build"
     )
+}
+
+fn has_capabilities(file: &File) -> Result<bool> {
+    match rustix::fs::fgetxattr_query(file, c"security.capability") {
+        Ok(len_bytes) => Ok(len_bytes > 0),
+        // It has none, or its file system has no such attributes.
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(false),
+        Err(errno) => Err(errno).context("its capabilities cannot be read"),
+    }
 }
 
 fn piece<const N: usize>(bytes: &[u8; 64], at: usize) -> [u8; N] {

@@ -11,7 +11,6 @@ use perdura_media::Bytes;
 use crate::args::RunArgs;
 use crate::program;
 use crate::settings;
-use crate::sys;
 
 const LIBRARY: &str = "libperdura_preload.so";
 const LIBRARY_VARIABLE: &str = "PERDURA_PRELOAD";
@@ -22,7 +21,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let library = library()?;
     let Some((name, words)) = args.program.split_first() else { bail!("no program to run") };
     let path = program::find(name)?;
-    program::check(&path)?;
+    program::check(&path, words)?;
     let mut command = Command::new(&path);
     // The name it was called by, as a shell would.
     command.arg0(name).args(words).env(PRELOAD_VARIABLE, before(&library)?);
@@ -42,7 +41,6 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     set(&mut command, "PERDURA_CAPACITY_BYTES", size);
     set(&mut command, "PERDURA_NUMA_NODE", args.numa_node.map(|node| node.to_string()));
     set(&mut command, "PERDURA_CAPACITY_REPORT", args.report.then(|| "1".to_owned()));
-    sys::let_file_size_signal();
     let error = command.exec();
     Err(error).with_context(|| path.display().to_string())
 }

@@ -3,11 +3,11 @@
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-/// Undoes what [`warning_descriptor`] does and another program would inherit: the standard library unblocks the signals
-/// of what it starts, but an ignored one stays ignored.
-pub fn let_file_size_signal() {
-    // SAFETY: changes a signal's disposition to its default.
-    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_DFL) };
+/// From now on a limit on file sizes is an error of the write, said with the file's name, and not a death. Programs that
+/// are started inherit it.
+pub fn ignore_file_size_signal() {
+    // SAFETY: no handler runs; only the signal's disposition changes.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
 /// Blocks SIGTERM, SIGINT and SIGPWR in this thread and those it starts, and returns a descriptor that becomes
@@ -16,8 +16,6 @@ pub fn warning_descriptor() -> io::Result<OwnedFd> {
     // SAFETY: `set` is initialised by sigemptyset before it is read; the calls take valid pointers to it and
     // change only this thread's mask.
     let fd = unsafe {
-        // A limit on file sizes is then an error of the write, said with the file's name, not a death.
-        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
         let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
         libc::sigemptyset(set.as_mut_ptr());
         for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGPWR] {

@@ -1,10 +1,14 @@
 //! `perdura check` as a process: what it says of sound, damaged and absent heaps, and by which exit code.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
+mod common;
+
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
 use perdura_heap::{Config, Durability, Heap, Memory};
+use rustix::fs::FlockOperation;
 use serde_json::Value;
 
 fn check(words: &[&str], place: &Path) -> Output {
@@ -23,6 +27,30 @@ fn heap(path: &Path) -> Heap {
 
 fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// An image with an empty store in it.
+fn make_store(dir: &Path, region_bytes: u64) {
+    use perdura_media::file::{Direct, Engine, OpenMode};
+    let mode = OpenMode::Create { capacity_bytes: 64 << 20 };
+    let device = perdura_media::FileDevice::open(
+        &dir.join("image.perdura"),
+        mode,
+        Engine::Pwrite,
+        Direct::Off,
+    )
+    .unwrap();
+    let config = perdura_region::Config {
+        segment_bytes: Some(64 << 10),
+        lanes: Some(3),
+        thread: false,
+        checkpoint_every: None,
+        ..perdura_region::Config::new(region_bytes, 1 << 20)
+    };
+    let clock = std::sync::Arc::new(perdura_media::SimClock::new(1));
+    let region = perdura_region::Region::open(std::sync::Arc::new(device), clock, config).unwrap();
+    let heap = perdura_heap::traced::Heap::open(region).unwrap();
+    heap.region().close(1).unwrap();
 }
 
 #[test]
@@ -60,8 +88,25 @@ fn a_heap_file_is_checked_and_mended() {
 #[test]
 fn what_is_not_there_or_no_heap_has_its_own_code() {
     let dir = tempfile::tempdir().unwrap();
-    assert_eq!(check(&[], &dir.path().join("nothing")).status.code(), Some(2));
-    assert_eq!(check(&[], dir.path()).status.code(), Some(2), "a directory without an image");
+    let nothing = check(&[], &dir.path().join("nothing"));
+    let said = String::from_utf8_lossy(&nothing.stderr);
+    assert!(
+        said.contains("cannot open a heap file: No such file") && !said.contains("bytes"),
+        "{said}"
+    );
+    assert_eq!(nothing.status.code(), Some(2));
+    for len in [0, 10_000] {
+        let path = dir.path().join("short");
+        std::fs::write(&path, vec![7; len]).unwrap();
+        let short = check(&[], &path);
+        let said = String::from_utf8_lossy(&short.stdout);
+        assert!(said.contains(&format!("a heap of {len} bytes: ")), "{said}");
+        assert_eq!(short.status.code(), Some(1));
+    }
+    let bare = check(&[], dir.path());
+    let said = String::from_utf8_lossy(&bare.stderr);
+    assert_eq!(bare.status.code(), Some(2), "a directory without an image");
+    assert!(said.contains(&format!("no image in {}", dir.path().display())), "{said}");
     let path = dir.path().join("text");
     std::fs::write(&path, "no heap at all\n".repeat(100_000)).unwrap();
     let found = check(&[], &path);
@@ -72,31 +117,29 @@ fn what_is_not_there_or_no_heap_has_its_own_code() {
 }
 
 #[test]
+fn a_limit_on_file_sizes_is_said_and_no_death() {
+    let dir = tempfile::tempdir().unwrap();
+    make_store(dir.path(), 64 << 20);
+    let output = Command::new("sh")
+        .args(["-c", "ulimit -f 100; exec \"$0\" check \"$1\"", common::PERDURA])
+        .arg(dir.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{}: {said}", output.status);
+    assert!(said.contains("was not checked") && said.contains("File too large"), "{said}");
+}
+
+#[test]
 fn a_servers_directory_is_checked_with_its_image() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image.perdura");
-    {
-        use perdura_media::file::{Direct, Engine, OpenMode};
-        let mode = OpenMode::Create { capacity_bytes: 64 << 20 };
-        let device =
-            perdura_media::FileDevice::open(&path, mode, Engine::Pwrite, Direct::Off).unwrap();
-        let config = perdura_region::Config {
-            segment_bytes: Some(64 << 10),
-            lanes: Some(3),
-            thread: false,
-            checkpoint_every: None,
-            ..perdura_region::Config::new(4 << 20, 1 << 20)
-        };
-        let clock = std::sync::Arc::new(perdura_media::SimClock::new(1));
-        let region =
-            perdura_region::Region::open(std::sync::Arc::new(device), clock, config).unwrap();
-        let heap = perdura_heap::traced::Heap::open(region).unwrap();
-        heap.region().close(1).unwrap();
-    }
+    make_store(dir.path(), 4 << 20);
     let sound = check(&["--json"], dir.path());
     assert_eq!(sound.status.code(), Some(0), "{sound:?}");
     assert_eq!(json(&sound)["store"]["lanes"], 3);
     assert_eq!(check(&["--repair"], dir.path()).status.code(), Some(2));
+    a_check_needs_no_more_than_to_read(dir.path(), &path);
     let mut bytes = std::fs::read(&path).unwrap();
     let len = bytes.len();
     bytes[len / 64..len / 2].fill(0x5a);
@@ -105,4 +148,24 @@ fn a_servers_directory_is_checked_with_its_image() {
     let damaged = check(&[], dir.path());
     assert_eq!(damaged.status.code(), Some(1), "{damaged:?}");
     assert!(String::from_utf8_lossy(&damaged.stdout).contains("image"), "{damaged:?}");
+}
+
+/// By somebody who may not write the image, while somebody else reads it; but not while a server has it.
+fn a_check_needs_no_more_than_to_read(dir: &Path, image: &Path) {
+    let set = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    set(dir, 0o755);
+    set(image, 0o444);
+    // Root may write whatever the mode says.
+    let mut command = common::unprivileged(Path::new(common::PERDURA), dir);
+    let reader = std::fs::File::open(image).unwrap();
+    rustix::fs::flock(&reader, FlockOperation::NonBlockingLockShared).unwrap();
+    let shared = command.arg("check").arg(dir).output().unwrap();
+    assert_eq!(shared.status.code(), Some(0), "{shared:?}");
+    rustix::fs::flock(&reader, FlockOperation::NonBlockingLockExclusive).unwrap();
+    let taken = check(&[], dir);
+    let said = String::from_utf8_lossy(&taken.stderr);
+    assert!(taken.status.code() == Some(2) && said.contains("in use"), "{taken:?}");
+    set(image, 0o644);
 }

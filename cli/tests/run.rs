@@ -2,11 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
+mod common;
+
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-const PERDURA: &str = env!("CARGO_BIN_EXE_perdura");
+use common::PERDURA;
 
 /// With the library that was built for this test.
 fn run(words: &[&str]) -> Output {
@@ -99,6 +101,78 @@ fn what_cannot_have_a_library_preloaded_is_refused_before_it_starts() {
     refused(&run(&[narrow.to_str().unwrap()]), &["not a 64-bit"]);
     refused(&run(&["no-such-program-anywhere"]), &["no-such-program-anywhere", "PATH"]);
     refused(&run(&["--size", "much", "echo"]), &["--size", "much"]);
+    refused(
+        &run(&["--size", "1", "echo", "began"]),
+        &["a heap of 1 bytes: it must have 1048576 to"],
+    );
     refused(&run(&["--capacity", "/nonexistent/folder", "echo"]), &["/nonexistent/folder"]);
     refused(&run(&["--numa-node", "99", "echo", "began"]), &["NUMA node 99"]);
+}
+
+#[test]
+fn a_program_has_the_signal_of_file_sizes_as_the_caller_has_it() {
+    let library = std::env::current_exe().unwrap().with_file_name("libperdura_preload.so");
+    for (trap, is_ignored) in [("trap '' 25", true), ("trap - 25", false)] {
+        let output = Command::new("sh")
+            .args([
+                "-c",
+                &format!("{trap}; exec \"$0\" run grep SigIgn: /proc/self/status"),
+                PERDURA,
+            ])
+            .env("PERDURA_PRELOAD", &library)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        let mask = said.split_whitespace().nth(1).and_then(|hex| u64::from_str_radix(hex, 16).ok());
+        assert_eq!(mask.map(|mask| mask >> 24 & 1 == 1), Some(is_ignored), "{trap}: {output:?}");
+    }
+}
+
+#[test]
+fn what_env_starts_is_looked_at_and_env_itself_may_not_drop_the_library() {
+    let folder = tempfile::tempdir().unwrap();
+    let first_line = |name: &str, line: &str| script(folder.path(), name, &format!("{line}\n"));
+    let split = first_line("split", "#!/usr/bin/env -S -u FOO -C / A=1 cat");
+    for words in [&[split.as_str()][..], &["env", "-u", "FOO", "echo"]] {
+        let output = run(&[&["--report"], words].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && said.contains("capacity_bytes="), "{words:?}: {said}");
+    }
+    let emptied = first_line("emptied", "#!/usr/bin/env -S -i cat");
+    refused(&run(&[&emptied]), &["env -i", "LD_PRELOAD"]);
+    refused(&run(&["env", "-i", "echo", "began"]), &["env -i", "LD_PRELOAD"]);
+    let other = first_line("other", "#!/usr/bin/env -S LD_PRELOAD= cat");
+    refused(&run(&[&other]), &["env changes LD_PRELOAD"]);
+    // What `env` says itself, not a guess of ours.
+    let unknown = run(&["env", "--no-such-option", "echo", "began"]);
+    let said = String::from_utf8_lossy(&unknown.stderr);
+    assert!(!unknown.status.success() && said.starts_with("env: "), "{said}");
+}
+
+#[test]
+fn a_program_with_capabilities_is_refused_unless_root_starts_it() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let program = folder.path().join("capable");
+    std::fs::copy("/bin/echo", &program).unwrap();
+    // Revision 2, effective; CAP_NET_BIND_SERVICE is permitted, nothing is inherited.
+    let capability: Vec<u8> =
+        [0x0200_0001_u32, 1 << 10, 0, 0, 0].iter().flat_map(|word| word.to_le_bytes()).collect();
+    let flags = rustix::fs::XattrFlags::empty();
+    let set = rustix::fs::setxattr(&program, c"security.capability", &capability, flags);
+    if let Err(errno) = set {
+        eprintln!("skipped: no capabilities can be given to a file here: {errno}");
+        return;
+    }
+    let library = std::env::current_exe().unwrap().with_file_name("libperdura_preload.so");
+    let refusing = common::unprivileged(Path::new(PERDURA), folder.path())
+        .env("PERDURA_PRELOAD", common::for_everybody(&library, folder.path()))
+        .arg("run")
+        .arg(&program)
+        .output()
+        .unwrap();
+    refused(&refusing, &[program.to_str().unwrap(), "capabilities (setcap)"]);
+    let output = run(&["--report", program.to_str().unwrap(), "said"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.stdout == b"said\n" && said.contains("capacity_bytes="), "{said}");
 }

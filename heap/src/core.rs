@@ -1,6 +1,7 @@
 //! What the parts of an open heap share: its memory, its engine, its logs.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering::*};
 use std::sync::{Arc, Mutex};
 
 use rustix::io::Errno;
@@ -16,6 +17,7 @@ use crate::log::logger::Logger;
 use crate::log::{Logs, logs_keep, objects_keep};
 use crate::memory::Memory;
 use crate::roots::RootClaims;
+use crate::sys::forks;
 use crate::tx::Writes;
 
 /// An open heap.
@@ -31,9 +33,22 @@ pub(crate) struct Core {
     pub compartments: Mutex<BTreeMap<u64, Compartment>>,
     pub root_claims: RootClaims,
     pub config: Config,
+    /// The process that it belongs to: what [`forks::forks`] says there.
+    pub process: AtomicU32,
 }
 
 impl Core {
+    /// Whether this process was forked from the one that the heap belongs to.
+    #[inline]
+    pub fn is_forked(&self) -> bool {
+        self.process.load(Relaxed) != forks::forks()
+    }
+
+    /// From now on the heap belongs to this process.
+    pub fn adopt(&self) {
+        self.process.store(forks::forks(), Relaxed);
+    }
+
     /// Records that an object begins to exist; durable when this returns.
     #[inline]
     pub fn record_alloc(&self, logger: &Logger, offset: u64) -> Result<(), NoMemory> {

@@ -19,7 +19,7 @@ use crate::log::{Logs, Written};
 use crate::memory::Memory;
 use crate::ptr::Offset;
 use crate::roots::RootClaims;
-use crate::sys::threads;
+use crate::sys::{forks, threads};
 
 /// Buckets in small heaps: at least this many.
 const BUCKETS_LEAST: u64 = 64;
@@ -85,8 +85,8 @@ impl Heap {
         config: Config,
         findings: &Findings,
     ) -> Result<Self, HeapError> {
+        check_size("a heap", memory.len_bytes(), HEAP_BYTES_MIN, HEAP_BYTES_MAX)?;
         let len_bytes = memory.len_bytes() / SPAN_BYTES * SPAN_BYTES;
-        check_size("a heap", len_bytes, HEAP_BYTES_MIN, HEAP_BYTES_MAX)?;
         check_size("log_bytes_max", config.log_bytes_max, LOG_BYTES_LEAST, LOG_BYTES_MOST)?;
         if let Some(node) = config.numa_node {
             memory.check_node(node)?;
@@ -109,6 +109,7 @@ impl Heap {
             kind: "the allocator's own",
             source: errno.into(),
         };
+        forks::watch().map_err(refused)?;
         let engine =
             Engine::new(layout.first_span(), layout.spans, bucket_spans, Box::new(backing));
         if config.contiguous {
@@ -125,6 +126,7 @@ impl Heap {
             compartments: Default::default(),
             root_claims: RootClaims::default(),
             config,
+            process: forks::forks().into(),
         });
         core.keep_for_logs();
         let opened = if is_new {
@@ -151,6 +153,13 @@ impl Heap {
     /// How it came to its contents.
     pub fn opened(&self) -> Opened {
         self.opened
+    }
+
+    /// Whether this process was forked from the one that opened the heap, which goes on with it. Such a child must leave
+    /// it alone: what it does, it does to its parent's memory, and the parent knows nothing of it.
+    #[inline]
+    pub fn is_forked(&self) -> bool {
+        self.core.is_forked()
     }
 
     /// The memory it lies in.
@@ -283,6 +292,10 @@ impl Drop for Heap {
 impl Core {
     /// A thread that ends gives its slots back, and its log to the next.
     pub fn leave(&self, cache: &ThreadCache, logger: Option<Arc<Logger>>) {
+        if self.is_forked() {
+            // The parent's thread has them still.
+            return;
+        }
         if let Some(logger) = &logger {
             logger.drain(self);
         }

@@ -63,13 +63,13 @@ pub trait Tap: Send + Sync {
 #[non_exhaustive]
 pub enum MemoryError {
     /// The file cannot be opened, made longer or mapped.
-    #[error("{}: cannot {what} a heap file of {len_bytes} bytes: {source}", path.display())]
+    #[error("{}: cannot {what} a heap file{}: {source}", path.display(), length(what, *len_bytes))]
     File {
         /// The file.
         path: PathBuf,
         /// `open`, `lock`, `extend`, `map`.
         what: &'static str,
-        /// Length asked for.
+        /// Length asked for; of no account where the file was opened or locked.
         len_bytes: u64,
         /// What the system said.
         source: io::Error,
@@ -111,6 +111,14 @@ pub enum MemoryError {
         /// The node.
         node: u32,
     },
+}
+
+/// The length in a message about what was done to a file, where it has to do with it.
+fn length(what: &str, len_bytes: u64) -> String {
+    match what {
+        "open" | "lock" => String::new(),
+        _ => format!(" of {len_bytes} bytes"),
+    }
 }
 
 /// A range of memory for a heap.
@@ -236,7 +244,9 @@ impl Memory {
         let len_bytes = file.metadata().map_err(|source| failed("open", 0, source))?.len();
         let mapping = Mapping::copy(&file, len_bytes)
             .map_err(|errno| failed("map", len_bytes, errno.into()))?;
-        Ok(Self::of(Source::Mapped { mapping, file: Some(file), room: None }, Durability::Flushed))
+        let source = Source::Mapped { mapping, file: Some(file), room: None };
+        // The mapping of an empty file has a page; the heap has what the file has.
+        Ok(Self { len_bytes, ..Self::of(source, Durability::Flushed) })
     }
 
     /// Private memory with these bytes: to look at an image of a heap.
@@ -257,7 +267,8 @@ impl Memory {
         let mapping = Mapping::anonymous(len_bytes)
             .map_err(|errno| MemoryError::Anonymous { len_bytes, source: errno.into() })?;
         let source = Source::Mapped { mapping, file: None, room: None };
-        Ok(Self::of(source, durability))
+        // A mapping has a page at least.
+        Ok(Self { len_bytes, ..Self::of(source, durability) })
     }
 
     /// A region in trap mode: battery-backed memory with a bounded dirty set. Stores just store.

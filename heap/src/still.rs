@@ -31,6 +31,13 @@ impl Heap {
     }
 }
 
+impl Drop for Still<'_> {
+    fn drop(&mut self) {
+        // A child has the heap for itself now: a copy by the kernel, or by `part_from_parent`.
+        self.heap.core.adopt();
+    }
+}
+
 impl Still<'_> {
     /// In the child: gives it memory of its own if the heap lies in a file without a name, in another in `dir`. The
     /// parent must wait for that. Calls no `malloc`.

@@ -25,13 +25,13 @@ pub const QUEUE_DEPTH_MAX: usize = 4096;
 #[non_exhaustive]
 pub enum DeviceError {
     /// The operating system refused.
-    #[error("{op} of {len_bytes} bytes at offset {offset_bytes} failed: {source}")]
+    #[error("{op}{} failed: {source}", range(*offset_bytes, *len_bytes))]
     Io {
         /// `read`, `write`, `flush`, `grow`, …
         op: &'static str,
         /// Where, from the start of the device.
         offset_bytes: u64,
-        /// How much.
+        /// How much; 0 where it was the device as a whole: `open`, `lock`, `flush`, …
         len_bytes: u64,
         /// The system's error.
         #[source]
@@ -68,6 +68,14 @@ pub enum DeviceError {
     /// A simulated power cut: nothing happens any more.
     #[error("power is off (simulated)")]
     PowerLost,
+}
+
+/// The range in a message, if it was about one.
+fn range(offset_bytes: u64, len_bytes: u64) -> String {
+    match len_bytes {
+        0 => String::new(),
+        _ => format!(" of {len_bytes} bytes at offset {offset_bytes}"),
+    }
 }
 
 /// One finished write.

@@ -24,13 +24,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
 use crate::device::{
     BLOCK_BYTES, Device, DeviceError, QUEUE_DEPTH_MAX, WriteQueue, assert_aligned, whole_blocks_up,
 };
 use crate::latch::Latch;
-use crate::sys::file::{self as sys_file, FileKind, Reach};
+use crate::sys::file::{self as sys_file, Access, FileKind, Reach};
 use crate::sys::uring::Ring;
 use crate::sys::{BlockBuf, Source};
 use pwrite::PwriteQueue;
@@ -48,6 +49,8 @@ pub enum OpenMode {
     },
     /// Opens what is there; the capacity is its size, rounded down to whole blocks.
     Existing,
+    /// As `Existing`, only to read it: every write and every growth fails.
+    ReadOnly,
 }
 
 /// How queued writes reach the kernel.
@@ -92,13 +95,15 @@ impl FileDevice {
         engine: Engine,
         direct: Direct,
     ) -> Result<Self, DeviceError> {
+        let access = match mode {
+            OpenMode::Create { .. } => Access::New,
+            OpenMode::Existing => Access::Write,
+            OpenMode::ReadOnly => Access::Read,
+        };
+        let fd = sys_file::open(path, access).map_err(|errno| refusal("open", errno))?;
         match mode {
-            OpenMode::Existing => {
-                let fd = sys_file::open(path, false).map_err(|errno| refusal("open", errno))?;
-                Self::over(fd, engine, direct)
-            }
+            OpenMode::Existing | OpenMode::ReadOnly => Self::over(fd, engine, direct),
             OpenMode::Create { capacity_bytes } => {
-                let fd = sys_file::open(path, true).map_err(|errno| refusal("open", errno))?;
                 Self::create(fd, path, capacity_bytes, engine, direct).inspect_err(|_| {
                     // Best effort: the error that is returned matters more than a left-over file.
                     let _removed = std::fs::remove_file(path);
@@ -125,7 +130,17 @@ impl FileDevice {
     /// # Errors
     /// [`DeviceError::Io`] when the file system cannot lock.
     pub fn try_lock(&self) -> Result<bool, DeviceError> {
-        sys_file::try_lock(self.as_fd()).map_err(|errno| refusal("lock", errno))
+        let exclusive = FlockOperation::NonBlockingLockExclusive;
+        sys_file::try_lock(self.as_fd(), exclusive).map_err(|errno| refusal("lock", errno))
+    }
+
+    /// As [`FileDevice::try_lock`], to share with others who only read: `false` when somebody has it exclusively.
+    ///
+    /// # Errors
+    /// [`DeviceError::Io`] when the file system cannot lock.
+    pub fn try_lock_shared(&self) -> Result<bool, DeviceError> {
+        let shared = FlockOperation::NonBlockingLockShared;
+        sys_file::try_lock(self.as_fd(), shared).map_err(|errno| refusal("lock", errno))
     }
 
     /// Whether reads and writes pass the page cache by.

@@ -4,6 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use tempfile::TempDir;
+
 /// The folder with `libperdura.so`.
 pub fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
@@ -22,6 +24,15 @@ pub fn compiler(language: &str) -> Option<&'static str> {
         eprintln!("skipped: no compiler for {language}; install gcc and g++");
     }
     found.copied()
+}
+
+/// A program compiled, in a folder of its own; `None`: no compiler of `language`.
+pub fn program(language: &str, source: &str) -> Option<(TempDir, PathBuf)> {
+    let compiler = compiler(language)?;
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("program");
+    compile(compiler, language, source, &program);
+    Some((folder, program))
 }
 
 /// Compiles a program against the header and the library.

@@ -4,11 +4,14 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 pub const PERDURA: &str = env!("CARGO_BIN_EXE_perdura");
+const NOBODY: u32 = 65534;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A directory for a region; what holds it at the end is ended with it.
@@ -116,6 +119,28 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// `program` as somebody runs it who is not root; where root runs the test, a copy of it in `folder` if the way to it
+/// is root's alone.
+pub fn unprivileged(program: &Path, folder: &Path) -> Command {
+    if !rustix::process::getuid().is_root() {
+        return Command::new(program);
+    }
+    let mut command = Command::new(for_everybody(program, folder));
+    command.uid(NOBODY).gid(NOBODY);
+    command
+}
+
+/// The file, or a copy of it in `folder` if not everybody comes to it.
+pub fn for_everybody(file: &Path, folder: &Path) -> PathBuf {
+    let may = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o005 == 0o005;
+    if file.ancestors().all(may) {
+        return file.to_owned();
+    }
+    let copy = folder.join(file.file_name().unwrap());
+    std::fs::copy(file, &copy).unwrap();
+    copy
 }
 
 pub fn signal_process(pid: u32, signal: &str) {

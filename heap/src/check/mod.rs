@@ -16,7 +16,7 @@ use crate::damage::{Damage, Findings};
 use crate::engine::Kind;
 use crate::engine::classes::{CLASSES, SPAN_BYTES, class_info};
 use crate::error::HeapError;
-use crate::heap::{Heap, Opened, checksum};
+use crate::heap::{Heap, Opened, check_size, checksum};
 use crate::layout::*;
 use crate::memory::{Durability, Memory, MemoryError};
 use crate::roots::{AT_OBJECT, AT_STATE, Root, decode};
@@ -134,15 +134,8 @@ fn open_tolerant(
 
 /// Puts one damaged word of the superblock right: the others, the length and the sum say what it was.
 fn mend_superblock(memory: &Memory, findings: &Findings) -> Result<(), HeapError> {
+    check_size("a heap", memory.len_bytes(), HEAP_BYTES_MIN, HEAP_BYTES_MAX)?;
     let found = memory.load(AT_MAGIC);
-    if memory.len_bytes() < HEAP_BYTES_MIN {
-        return crate::heap::check_size(
-            "a heap",
-            memory.len_bytes(),
-            HEAP_BYTES_MIN,
-            HEAP_BYTES_MAX,
-        );
-    }
     let places = [AT_MAGIC, AT_VERSION, AT_SPANS, AT_FLAGS];
     let words = places.map(|at| memory.load(at));
     let sum = memory.load(AT_CHECKSUM);

@@ -2,6 +2,7 @@
 
 mod copy;
 mod flush;
+pub mod forks;
 mod mapping;
 mod numa;
 mod owned;

@@ -209,8 +209,15 @@ impl Drop for AtEnd {
         HAS_ENDED.with(|ended| ended.set(true));
         let mut node = FIRST.with(|first| first.replace(ptr::null()));
         while !node.is_null() {
-            // SAFETY: the list is this thread's alone and was just taken from where callers would find it; each node
-            // is taken apart once, and its mapping is dropped last.
+            // SAFETY: the list is this thread's alone; what is skipped here is never taken apart.
+            let found = unsafe { &*node };
+            if found.local.in_tx.get() {
+                // `exit` was called in a transaction, which will not go on: as if the process had been killed there.
+                node = found.next;
+                continue;
+            }
+            // SAFETY: the list was just taken from where callers would find it; each node is taken apart once, and its
+            // mapping is dropped last.
             let (heap, next, cache, (logger, mapping)) = unsafe {
                 let found = &*node;
                 (found.heap, found.next.get(), &found.local.cache, end(node))

@@ -236,6 +236,34 @@ fn the_lock_is_exclusive_and_stays_with_the_description() {
 }
 
 #[test]
+fn what_is_opened_to_read_is_read_and_shared_and_never_written() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("image");
+    std::fs::write(&path, vec![9; BLOCK]).unwrap();
+    let open = |mode| FileDevice::open(&path, mode, Engine::Pwrite, Direct::Off).unwrap();
+    let (reader, other, writer) =
+        (open(OpenMode::ReadOnly), open(OpenMode::ReadOnly), open(OpenMode::Existing));
+    assert!(reader.try_lock_shared().unwrap() && other.try_lock_shared().unwrap());
+    assert!(!writer.try_lock().unwrap(), "readers have it");
+    let mut read = filled(0, 1);
+    reader.read_at(0, &mut read).unwrap();
+    assert_eq!(read[..], filled(9, 1)[..]);
+    let refused = [reader.write_at(0, &filled(1, 1)), reader.grow(2 * MIB)];
+    for result in refused {
+        assert!(matches!(result, Err(DeviceError::Io { .. })), "{result:?}");
+    }
+    assert_eq!(std::fs::read(&path).unwrap(), vec![9; BLOCK]);
+    let error = FileDevice::open(
+        Path::new("/nonexistent/image"),
+        OpenMode::ReadOnly,
+        Engine::Pwrite,
+        Direct::Off,
+    );
+    let said = error.unwrap_err().to_string();
+    assert!(said.starts_with("open failed: No such file"), "{said}");
+}
+
+#[test]
 fn a_failed_flush_latches_clones_and_queues() {
     each_combination(|device, _| {
         let buf = filled(1, 1);

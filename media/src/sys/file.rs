@@ -17,13 +17,25 @@ pub(crate) enum FileKind {
     Other,
 }
 
-/// Opens for reading and writing; a file created is private to its owner (0600).
-pub(crate) fn open(path: &Path, create_new: bool) -> Result<OwnedFd, Errno> {
-    let mut flags = OFlags::RDWR | OFlags::CLOEXEC;
-    if create_new {
-        flags |= OFlags::CREATE | OFlags::EXCL;
-    }
-    retry_on_intr(|| fs::open(path, flags, Mode::RUSR | Mode::WUSR))
+/// What a file is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// To read it.
+    Read,
+    /// To read and write it.
+    Write,
+    /// The same; it must not be there yet, and is made.
+    New,
+}
+
+/// Opens; a file created is private to its owner (0600).
+pub(crate) fn open(path: &Path, access: Access) -> Result<OwnedFd, Errno> {
+    let flags = match access {
+        Access::Read => OFlags::RDONLY,
+        Access::Write => OFlags::RDWR,
+        Access::New => OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
+    };
+    retry_on_intr(|| fs::open(path, flags | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR))
 }
 
 /// Makes the directory entry of a file just created durable.
@@ -75,9 +87,9 @@ pub(crate) fn sync_data(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     retry_on_intr(|| fs::fdatasync(fd))
 }
 
-/// `false`: another open file description holds the lock.
-pub(crate) fn try_lock(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
-    match retry_on_intr(|| fs::flock(fd, FlockOperation::NonBlockingLockExclusive)) {
+/// `false`: another open file description holds the lock. `how` does not wait.
+pub(crate) fn try_lock(fd: BorrowedFd<'_>, how: FlockOperation) -> Result<bool, Errno> {
+    match retry_on_intr(|| fs::flock(fd, how)) {
         Ok(()) => Ok(true),
         Err(Errno::WOULDBLOCK) => Ok(false),
         Err(errno) => Err(errno),
