@@ -1,7 +1,11 @@
 //! What threads have of heaps, and give up.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
-use perdura_heap::{Config, Durability, Heap, Memory};
+use std::cell::RefCell;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use perdura_heap::{Config, Durability, Heap, HeapError, Memory, Offset};
 
 /// Bytes of addresses that this process has mapped.
 fn mapped_bytes() -> u64 {
@@ -44,4 +48,34 @@ fn a_thread_keeps_nothing_of_heaps_that_were_closed() {
     }
     let grown_bytes = mapped_bytes().saturating_sub(before);
     assert!(grown_bytes < 1 << 20, "{grown_bytes} bytes more after 250 rounds");
+}
+
+#[test]
+fn a_destructor_that_runs_late_may_use_a_heap_within_its_transaction() {
+    struct Late(Arc<Heap>, mpsc::Sender<Result<Offset, HeapError>>);
+    impl Drop for Late {
+        fn drop(&mut self) {
+            let heap = &self.0;
+            let taken = heap.transaction(|tx| {
+                heap.cap_free(heap.cap_alloc(64)?)?;
+                heap.persist_alloc(32)?;
+                tx.alloc(64)
+            });
+            self.1.send(taken).unwrap();
+        }
+    }
+    thread_local! {
+        static LATE: RefCell<Option<Late>> = const { RefCell::new(None) };
+    }
+    let heap = Arc::new(open());
+    let (sender, receiver) = mpsc::channel();
+    let of_thread = Arc::clone(&heap);
+    std::thread::spawn(move || {
+        // Entered before the thread has anything of the heap, and so destroyed after it has left it.
+        LATE.with(|late| *late.borrow_mut() = Some(Late(Arc::clone(&of_thread), sender)));
+        touch(&of_thread);
+    });
+    let taken = receiver.recv_timeout(Duration::from_secs(20)).unwrap().unwrap();
+    assert!(heap.is_object(taken));
+    heap.compact().unwrap();
 }

@@ -60,7 +60,13 @@ pub fn compile(compiler: &str, language: &str, source: &str, to: &Path) {
 
 /// Runs it in a folder; what it says.
 pub fn run(program: &Path, words: &[&str], folder: &Path) -> Output {
-    Command::new(program).args(words).current_dir(folder).output().unwrap()
+    // Cargo's may name a folder with an older library first.
+    Command::new(program)
+        .args(words)
+        .current_dir(folder)
+        .env_remove("LD_LIBRARY_PATH")
+        .output()
+        .unwrap()
 }
 
 /// Runs it; it must succeed.

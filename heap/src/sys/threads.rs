@@ -50,23 +50,9 @@ pub fn forget(id: u64) {
     let mut heaps = HEAPS.lock().unwrap_or_else(PoisonError::into_inner);
     heaps.retain(|(other, _)| *other != id);
     drop(heaps);
-    let mut late = LATE.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut before: *const Node = ptr::null();
-    let mut node = late.0;
-    // SAFETY: the list is this lock's; a node is unlinked before it is read for the last time.
-    unsafe {
-        while !node.is_null() {
-            let next = (*node).next.get();
-            if (*node).heap == id {
-                match before.as_ref() {
-                    None => late.0 = next,
-                    Some(before) => before.next.set(next),
-                }
-                drop(end(node));
-                return;
-            }
-            (before, node) = (node, next);
-        }
+    while let Some(node) = unlink_late(id) {
+        // SAFETY: in no list any more.
+        drop(unsafe { end(node) });
     }
 }
 
@@ -104,22 +90,49 @@ pub fn with<R>(id: u64, f: impl FnOnce(&Local) -> R) -> Result<R, Errno> {
     Ok(f(unsafe { &(*make(id)?).local }))
 }
 
-/// What a thread does with a heap after it has left all of them: few things, and one thread after the other.
+/// What a thread does with a heap after it has left all of them: few things.
 #[cold]
 fn with_late<R>(id: u64, f: impl FnOnce(&Local) -> R) -> Result<R, Errno> {
-    let mut late = LATE.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut node = late.0;
-    // SAFETY: the list is this lock's, which is held while `f` has what a node holds.
-    unsafe {
-        while !node.is_null() && (*node).heap != id {
-            node = (*node).next.get();
+    /// Puts the node back, also where `f` panics.
+    struct Lent(*const Node);
+    impl Drop for Lent {
+        fn drop(&mut self) {
+            let mut late = LATE.lock().unwrap_or_else(PoisonError::into_inner);
+            // SAFETY: the node is in no list.
+            unsafe { (*self.0).next.set(late.0) };
+            late.0 = self.0;
         }
-        if node.is_null() {
-            node = new_node(id, late.0)?;
-            late.0 = node;
-        }
-        Ok(f(&(*node).local))
     }
+    // Out of the list while `f` has it, and no lock is held: `f` may come back here.
+    let node = match unlink_late(id) {
+        Some(node) => node,
+        None => new_node(id, ptr::null())?,
+    };
+    let lent = Lent(node);
+    // SAFETY: nobody else finds a node that is in no list.
+    Ok(f(unsafe { &(*lent.0).local }))
+}
+
+/// Takes a node of a heap out of those that ended threads share.
+fn unlink_late(id: u64) -> Option<*const Node> {
+    let mut late = LATE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut before: *const Node = ptr::null();
+    let mut node = late.0;
+    // SAFETY: the list is this lock's.
+    unsafe {
+        while !node.is_null() {
+            let next = (*node).next.get();
+            if (*node).heap == id {
+                match before.as_ref() {
+                    None => late.0 = next,
+                    Some(before) => before.next.set(next),
+                }
+                return Some(node);
+            }
+            (before, node) = (node, next);
+        }
+    }
+    None
 }
 
 #[cold]
@@ -213,7 +226,7 @@ impl Drop for AtEnd {
             let found = unsafe { &*node };
             if found.local.in_tx.get() {
                 // `exit` was called in a transaction, which will not go on: as if the process had been killed there.
-                node = found.next;
+                node = found.next.get();
                 continue;
             }
             // SAFETY: the list was just taken from where callers would find it; each node is taken apart once, and its
