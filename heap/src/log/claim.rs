@@ -25,7 +25,7 @@ pub(super) fn claim(
     for log in &spans.logs {
         core.engine.claim_spans(Kind::Persistent, log.chunk / SPAN_BYTES, 1);
     }
-    for chunk in spans.snapshot.iter().chain(&spans.stale) {
+    for chunk in spans.snapshot.iter().chain(&spans.objects).chain(&spans.stale) {
         core.engine.claim_spans(Kind::Persistent, chunk / SPAN_BYTES, 1);
     }
     in_parallel(core, &spans.runs, |(start, word)| {

@@ -65,7 +65,9 @@ pub(crate) fn recover(core: &Core, findings: &Findings) -> Result<Recovered, Hea
     core.logs.clock_folded.store(clock, Release);
     core.logs.settled.store(settled, Release);
     found.objects = claim(core, &folded, &spans, findings)?;
-    if spans.logs.is_empty() && spans.stale.is_empty() && findings.is_clean() {
+    // Of a fold that was cut off: what it took is the room that this one needs.
+    free_chunks(core, &spans.stale);
+    if spans.logs.is_empty() && spans.objects.is_empty() && findings.is_clean() {
         core.logs.generation.store(generation, Release);
         folded.chunks = spans.snapshot.clone();
         core.logs.set_due(folded.chunks.len() as u64 * CHUNK_BYTES, core.config.log_bytes_max / 2);
@@ -85,7 +87,7 @@ pub(crate) fn recover(core: &Core, findings: &Findings) -> Result<Recovered, Hea
     core.logs.since_fold_bytes.store(0, Relaxed);
     core.memory.persist_word(AT_GENERATION, sealed(generation + 2));
     let logs = spans.logs.iter().map(|log| log.chunk);
-    let old: Vec<u64> = logs.chain(spans.stale).chain(spans.snapshot).chain(spare).collect();
+    let old: Vec<u64> = logs.chain(spans.objects).chain(spans.snapshot).chain(spare).collect();
     free_chunks(core, &old);
     folded.chunks = used;
     core.logs.set_due(bytes, core.config.log_bytes_max / 2);

@@ -26,7 +26,9 @@ pub(super) struct Spans {
     pub runs: Vec<(u64, SpanWord)>,
     pub logs: Vec<LogChunk>,
     pub snapshot: Vec<u64>,
-    /// Chunks that nothing refers to any more, and those of object logs.
+    /// Chunks of object logs.
+    pub objects: Vec<u64>,
+    /// Chunks that nothing refers to any more.
     pub stale: Vec<u64>,
     /// Spans whose words cannot be, and words inside runs.
     pub broken: Vec<u64>,
@@ -45,6 +47,7 @@ impl Spans {
             runs: Vec::new(),
             logs: Vec::new(),
             snapshot: Vec::new(),
+            objects: Vec::new(),
             stale: Vec::new(),
             broken: Vec::new(),
         };
@@ -73,9 +76,8 @@ impl Spans {
                 SpanWord::Snapshot { generation } if generation == current => {
                     found.snapshot.push(chunk);
                 }
-                SpanWord::Log { .. } | SpanWord::Objects { .. } | SpanWord::Snapshot { .. } => {
-                    found.stale.push(chunk);
-                }
+                SpanWord::Objects { .. } => found.objects.push(chunk),
+                SpanWord::Log { .. } | SpanWord::Snapshot { .. } => found.stale.push(chunk),
             }
             let len = run_spans(word);
             found.look_inside(core, findings, span, len);

@@ -75,10 +75,11 @@ impl Tx<'_> {
         self.undoing = Some((seq, pieces.index));
         logged?;
         state.written.changed_bytes += self.writes.bytes.len() as u64;
+        // While the log is held: who settles would say that the group is over.
+        core.memory.fence();
         state.end_group();
         state.undoing = None;
         drop(state);
-        core.memory.fence();
         self.undoing = None;
         Ok(())
     }

@@ -508,3 +508,34 @@ fn threads_beside_each_other_lose_nothing_that_was_acknowledged() {
         live_together(case, 1_000, true).unwrap_or_else(|found| panic!("seed {seed}: {found}"));
     }
 }
+
+/// A heap without room for another object goes on, folds its logs, and opens after a loss at any instant of that.
+#[test]
+fn a_full_heap_is_folded_and_opened() {
+    for logging in [Logging::Redo, Logging::Undo] {
+        let case = Case { logging, bookkeeping: Bookkeeping::Logged, ..Case::of(0) };
+        let (medium, heap) = on_medium(case, 2 << 20);
+        let mut objects = Vec::new();
+        while let Ok(object) = heap.persist_alloc(64) {
+            objects.push(object);
+        }
+        let folds = heap.stats().folds;
+        medium.lose_often(120, 3_000, 7);
+        let mut random = Random::seed_from_u64(7);
+        for _ in 0..60_000 {
+            let at = random.random_range(0..objects.len());
+            heap.persist_free(objects[at]).unwrap();
+            objects[at] = heap.persist_alloc(64).unwrap();
+        }
+        assert!(heap.stats().folds > folds + 3, "{} folds", heap.stats().folds - folds);
+        let (last, _) = medium.take_image();
+        for image in medium.take_images().iter().chain([&last]) {
+            let memory = Memory::copy_of_bytes(&image.bytes).unwrap();
+            let found = Heap::open(memory, case.config(2)).unwrap();
+            let count = found.leaks().unwrap().objects;
+            assert!((objects.len() as u64 - 1..=objects.len() as u64).contains(&count), "{count}");
+            found.compact().unwrap();
+        }
+        objects.into_iter().for_each(|object| heap.persist_free(object).unwrap());
+    }
+}
