@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 mod medium;
+mod regressions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -47,13 +47,20 @@ pub struct Image {
 
 impl Medium {
     pub fn new(len_bytes: u64) -> Self {
-        let (len, lines) = (len_bytes as usize, len_bytes as usize / LINE);
+        Self::of(vec![0; len_bytes as usize], vec![0; len_bytes as usize])
+    }
+
+    /// One whose caches hold something else than is durable.
+    pub fn of(cache: Vec<u8>, medium: Vec<u8>) -> Self {
+        let lines = cache.len() / LINE;
+        let line = |of: &[u8], line: usize| of[line * LINE..][..LINE].to_vec();
+        let dirty = (0..lines).filter(|at| line(&cache, *at) != line(&medium, *at)).collect();
         Self {
             state: Mutex::new(State {
-                cache: vec![0; len],
-                medium: vec![0; len],
+                cache,
+                medium,
                 durable_at: vec![0; lines],
-                dirty: BTreeSet::new(),
+                dirty,
                 flushing: HashMap::new(),
                 events: 0,
                 loss: None,

@@ -1,0 +1,162 @@
+//! Sequences that once lost something, each as short as it can be.
+
+use super::*;
+
+fn case(logging: Logging) -> Case {
+    Case { logging, bookkeeping: Bookkeeping::Logged, records: Records::Hybrid, ..Case::of(0) }
+}
+
+fn reopened(case: Case, bytes: &[u8], boot: u64) -> Heap {
+    Heap::open(Memory::copy_of_bytes(bytes).unwrap(), case.config(boot)).unwrap()
+}
+
+/// Runs `f` on a thread of its own, and with that another log.
+fn elsewhere<R: Send>(f: impl FnOnce() -> R + Send) -> R {
+    std::thread::scope(|scope| scope.spawn(f).join().unwrap())
+}
+
+fn write(heap: &Heap, object: Offset, byte: u8, len: usize) {
+    heap.transaction(|tx| tx.write_bytes(object, &vec![byte; len])).unwrap();
+}
+
+fn byte_of(heap: &Heap, object: Offset) -> u8 {
+    let mut byte = [0];
+    heap.read_bytes(object, &mut byte).unwrap();
+    byte[0]
+}
+
+#[test]
+fn an_idle_threads_older_write_does_not_come_over_a_newer_one() {
+    for logging in [Logging::Redo, Logging::Undo] {
+        let case = case(logging);
+        let (medium, heap) = on_medium(case, HEAP_BYTES);
+        let (one, other) = (heap.persist_alloc(64).unwrap(), heap.persist_alloc(64).unwrap());
+        // Both live on, so that each keeps its log.
+        let (done, may_end) = std::sync::mpsc::channel::<()>();
+        let heap = &heap;
+        std::thread::scope(|scope| {
+            let (wrote, has_written) = std::sync::mpsc::channel();
+            scope.spawn(move || {
+                write(heap, one, 1, 8);
+                wrote.send(()).unwrap();
+                let _ = may_end.recv();
+            });
+            has_written.recv().unwrap();
+            write(heap, one, 2, 8);
+            // More than a chunk of the log has room for.
+            (0..1_200).for_each(|_| write(heap, other, 3, 8));
+            for image in [medium.take_image().0.bytes, medium.cache()] {
+                assert_eq!(byte_of(&reopened(case, &image, 2), one), 2, "{logging:?}");
+            }
+            drop(done);
+        });
+    }
+}
+
+#[test]
+fn records_of_a_transaction_over_several_chunks_stay() {
+    for logging in [Logging::Redo, Logging::Undo] {
+        let case = case(logging);
+        let (medium, heap) = on_medium(case, HEAP_BYTES);
+        let small = heap.persist_alloc(64).unwrap();
+        let made = heap
+            .transaction(|tx| (0..9_000).map(|_| tx.alloc(16)).collect::<Result<Vec<_>, _>>())
+            .unwrap();
+        (0..3_000).for_each(|_| write(&heap, small, 3, 8));
+        let killed = reopened(case, &medium.cache(), 1);
+        assert!(made.iter().all(|object| killed.is_object(*object)), "{logging:?}, killed");
+        heap.close().unwrap();
+        let closed = reopened(case, &medium.take_image().0.bytes, 2);
+        assert!(made.iter().all(|object| closed.is_object(*object)), "{logging:?}, closed");
+    }
+}
+
+#[test]
+fn a_transaction_of_very_many_writes_is_undone_as_a_whole() {
+    let case = case(Logging::Undo);
+    let medium = Arc::new(Medium::new(HEAP_BYTES));
+    let mut config = case.config(1);
+    config.log_bytes_max = 64 << 20;
+    config.tap = Some(Arc::clone(&medium) as _);
+    let heap =
+        Heap::open(Memory::anonymous(HEAP_BYTES, Durability::Flushed).unwrap(), config).unwrap();
+    let objects: Vec<_> = (0..10).map(|_| heap.persist_alloc(16).unwrap()).collect();
+    objects.iter().for_each(|object| write(&heap, *object, 0, 8));
+    let image = heap.transaction(|tx| {
+        for number in 0..70_000_usize {
+            tx.write_bytes(objects[number % 10], &[1; 8])?;
+        }
+        Ok::<_, HeapError>(medium.cache())
+    });
+    let found = reopened(case, &image.unwrap(), 1);
+    assert!(objects.iter().all(|object| byte_of(&found, *object) == 0));
+}
+
+#[test]
+fn a_transaction_over_several_chunks_survives_a_kill_and_then_a_loss() {
+    let case = case(Logging::Redo);
+    let (medium, heap) = on_medium(case, HEAP_BYTES);
+    let (large, one, other) = (
+        heap.persist_alloc(60_000).unwrap(),
+        heap.persist_alloc(64).unwrap(),
+        heap.persist_alloc(64).unwrap(),
+    );
+    heap.compact().unwrap();
+    heap.transaction(|tx| {
+        tx.write_bytes(one, &[1; 8])?;
+        for round in 1..4 {
+            tx.write_as(large, &[round; 30_000], LogAs::Words)?;
+        }
+        tx.write_bytes(other, &[1; 64])
+    })
+    .unwrap();
+    // Nothing was written back but what the heap itself has.
+    let (image, _) = medium.take_image();
+    let again = Arc::new(Medium::of(medium.cache(), image.bytes));
+    let mut config = case.config(1);
+    config.tap = Some(Arc::clone(&again) as _);
+    let killed = Heap::open(Memory::copy_of_bytes(&again.cache()).unwrap(), config).unwrap();
+    drop(killed);
+    let found = reopened(case, &again.take_image().0.bytes, 2);
+    assert_eq!((byte_of(&found, one), byte_of(&found, other)), (1, 1));
+}
+
+#[test]
+fn a_compartment_is_not_written_over_by_what_was_there() {
+    let case = case(Logging::Redo);
+    let (medium, heap) = on_medium(case, 2 << 20);
+    let large = heap.persist_alloc(100_000).unwrap();
+    write(&heap, large, 0x55, 200);
+    heap.persist_free(large).unwrap();
+    // Until one lies there.
+    let take = || heap.compartment(perdura_heap::Kind::Persistent, 60_000).unwrap();
+    let area = std::iter::repeat_with(take).find(|area| area.offset == large).unwrap();
+    let found = reopened(case, &medium.take_image().0.bytes, 2);
+    assert_eq!(byte_of(&found, area.offset), 0);
+}
+
+#[test]
+fn what_a_failed_transaction_freed_is_there() {
+    for logging in [Logging::Redo, Logging::Undo] {
+        let case = case(logging);
+        let (medium, heap) = on_medium(case, 2 << 20);
+        let kept = heap.persist_alloc(64).unwrap();
+        let large = heap.persist_alloc(400_000).unwrap();
+        let mut others = Vec::new();
+        while let Ok(object) = heap.persist_alloc(1_000) {
+            others.push(object);
+        }
+        let failed = heap.transaction(|tx| {
+            tx.free(kept)?;
+            for _ in 0..4 {
+                tx.write_as(large, &[7; 60_000], LogAs::Words)?;
+            }
+            Ok::<(), HeapError>(())
+        });
+        assert!(failed.is_err(), "{logging:?}: there was room for it");
+        elsewhere(|| others.drain(..).for_each(|object| heap.persist_free(object).unwrap()));
+        heap.compact().unwrap();
+        let found = reopened(case, &medium.take_image().0.bytes, 2);
+        assert!(heap.is_object(kept) && found.is_object(kept), "{logging:?}");
+    }
+}
