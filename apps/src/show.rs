@@ -11,14 +11,9 @@ use crate::pages::PageLatency;
 /// What stands above all tables.
 pub fn head(machine: &Machine, size: &str, rounds: usize, seed: u64) -> String {
     format!(
-        "{}, {} processors, {}; perdura {} {}{}\nsize {size}, seed {seed}, {rounds} timed runs of each way in turn; \
+        "{}\nsize {size}, seed {seed}, {rounds} timed runs of each way in turn; \
          medians\n",
-        machine.cpu,
-        machine.cpus,
-        machine.kernel,
-        machine.version,
-        machine.revision,
-        if machine.is_release { "" } else { " (NOT a release build)" },
+        machine,
     )
 }
 

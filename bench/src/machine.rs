@@ -1,5 +1,6 @@
 //! Where and with what a result was measured: a figure without it cannot be compared with anything.
 
+use std::fmt;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -28,6 +29,14 @@ pub struct Machine {
     pub is_release: bool,
     /// When the run began, milliseconds since 1970.
     pub unix_ms: u64,
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { cpu, cpus, kernel, version, revision, .. } = self;
+        let warning = if self.is_release { "" } else { " (NOT a release build)" };
+        write!(f, "{cpu}, {cpus} processors, {kernel}; perdura {version} {revision}{warning}")
+    }
 }
 
 impl Machine {

@@ -25,7 +25,7 @@ pub fn head(settings: &ContestSettings, machine: &Machine, pages: &HugePages) ->
     };
     format!(
         "workload {} ({}), {} over {} records of 16 B + {} ({} of data), seed {}, threads: {}, {} pairs of slices\n\
-         {}, {} processors, {}; perdura {} {}{}\n\
+         {}\n\
          Perdura: budget {}, {checkpoints}; {survives}\n\
          bytes written for each of the user's until all is on the SSD, Perdura's by its own count, the rival's as \
          what is left of two: the device's, which holds all that other programs write, and this process's \
@@ -41,12 +41,7 @@ pub fn head(settings: &ContestSettings, machine: &Machine, pages: &HugePages) ->
         ycsb.seed,
         ycsb.threads,
         ycsb.pairs,
-        machine.cpu,
-        machine.cpus,
-        machine.kernel,
-        machine.version,
-        machine.revision,
-        if machine.is_release { "" } else { " (NOT a release build)" },
+        machine,
         Bytes(budget_bytes),
         pages.about,
         "rival",

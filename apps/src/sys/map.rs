@@ -64,6 +64,12 @@ impl Mapping {
     }
 }
 
+impl AsRef<[u8]> for Mapping {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes()
+    }
+}
+
 impl Drop for Mapping {
     fn drop(&mut self) {
         if self.len_bytes > 0 {

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use crate::access::{Access, Input, ObjectId, Output, Pool, Tally, Usage};
 use crate::error::{AppError, Result};
 use crate::scratch::Scratch;
+use crate::ways::bytes::InMemory;
 
 const WAY: &str = "dram";
 
@@ -17,6 +18,15 @@ pub struct Dram {
     tally: Tally,
 }
 
+/// Keeps the bytes as long as they are read.
+struct Held(Rc<Vec<u8>>);
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
 impl Access for Dram {
     fn way(&self) -> &'static str {
         WAY
@@ -25,7 +35,7 @@ impl Access for Dram {
     fn get(&self, name: &str) -> Result<Box<dyn Input + '_>> {
         let bytes = self.named.borrow().get(name).cloned();
         let bytes = bytes.ok_or_else(|| AppError::Missing { name: name.to_owned(), way: WAY })?;
-        Ok(Box::new(DramInput { bytes, read_bytes: 0, tally: &self.tally }))
+        Ok(Box::new(InMemory::new(Held(bytes), &self.tally)))
     }
 
     fn put(&self, name: &str, capacity_bytes: usize) -> Result<Box<dyn Output + '_>> {
@@ -59,35 +69,6 @@ impl Access for Dram {
 
     fn usage(&self) -> Result<Usage> {
         Ok(Usage::default())
-    }
-}
-
-struct DramInput<'a> {
-    bytes: Rc<Vec<u8>>,
-    read_bytes: usize,
-    tally: &'a Tally,
-}
-
-impl Input for DramInput<'_> {
-    fn len_bytes(&self) -> usize {
-        self.bytes.len()
-    }
-
-    fn next(&mut self, bytes: usize) -> Result<&[u8]> {
-        let rest = &self.bytes[self.read_bytes..];
-        let piece = &rest[..bytes.min(rest.len())];
-        if !piece.is_empty() {
-            self.tally.read(piece.len());
-        }
-        self.read_bytes += piece.len();
-        Ok(piece)
-    }
-
-    fn whole(&mut self, call_bytes: usize) -> Result<&[u8]> {
-        let rest = &self.bytes[self.read_bytes..];
-        self.tally.read_in_calls(rest.len(), call_bytes);
-        self.read_bytes = self.bytes.len();
-        Ok(rest)
     }
 }
 

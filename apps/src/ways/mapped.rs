@@ -10,6 +10,7 @@ use crate::access::{Access, Input, ObjectId, Output, Pool, Tally, Usage};
 use crate::error::{AppError, Result};
 use crate::scratch::Scratch;
 use crate::sys::map::Mapping;
+use crate::ways::bytes::InMemory;
 use crate::ways::folder::Folder;
 use crate::ways::free::Room;
 
@@ -60,7 +61,7 @@ impl Access for Mapped {
         self.tally.open();
         // The mapping outlives the descriptor, which is closed here.
         let mapping = self.map(&file, &self.folder.path(name), len_bytes, false)?;
-        Ok(Box::new(MappedInput { mapping, read_bytes: 0, tally: &self.tally }))
+        Ok(Box::new(InMemory::new(mapping, &self.tally)))
     }
 
     fn put(&self, name: &str, capacity_bytes: usize) -> Result<Box<dyn Output + '_>> {
@@ -99,36 +100,6 @@ impl Access for Mapped {
 
     fn usage(&self) -> Result<Usage> {
         Ok(Usage { file_bytes: self.folder.file_bytes()?, ..Usage::default() })
-    }
-}
-
-struct MappedInput<'a> {
-    mapping: Mapping,
-    read_bytes: usize,
-    tally: &'a Tally,
-}
-
-impl Input for MappedInput<'_> {
-    fn len_bytes(&self) -> usize {
-        self.mapping.bytes().len()
-    }
-
-    fn next(&mut self, bytes: usize) -> Result<&[u8]> {
-        let rest = &self.mapping.bytes()[self.read_bytes..];
-        let piece = &rest[..bytes.min(rest.len())];
-        if !piece.is_empty() {
-            self.tally.read(piece.len());
-        }
-        self.read_bytes += piece.len();
-        Ok(piece)
-    }
-
-    fn whole(&mut self, call_bytes: usize) -> Result<&[u8]> {
-        let all = self.mapping.bytes();
-        let rest = &all[self.read_bytes..];
-        self.tally.read_in_calls(rest.len(), call_bytes);
-        self.read_bytes = all.len();
-        Ok(rest)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The ways to data, by name.
 
+mod bytes;
 mod choice;
 mod dram;
 mod files;

@@ -120,13 +120,8 @@ fn base_log(word: &str) -> Result<LogKind> {
 fn show(result: &CachesResult) {
     let (machine, setup) = (&result.machine, &result.configuration);
     say(format_args!(
-        "{}, {} processors, {}; perdura {} {}{}\n{}\nmodelled: a last-level cache of {}, {} ways, lines of {} B; a flush {}",
-        machine.cpu,
-        machine.cpus,
-        machine.kernel,
-        machine.version,
-        machine.revision,
-        if machine.is_release { "" } else { " (NOT a release build)" },
+        "{}\n{}\nmodelled: a last-level cache of {}, {} ways, lines of {} B; a flush {}",
+        machine,
         result.frames.words(),
         Bytes(setup.cache.size_bytes),
         setup.cache.ways,

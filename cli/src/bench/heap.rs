@@ -106,7 +106,7 @@ fn threads(list: &str, objects: u64) -> Result<Vec<usize>> {
 fn show(result: &HeapResult) {
     let (machine, setup) = (&result.machine, &result.configuration);
     say(format_args!(
-        "{} live objects of {} to {} B, {} rounds of {}, seed {}, heaps in {}; {}, {} processors, {}; perdura {} {}{}\n\
+        "{} live objects of {} to {} B, {} rounds of {}, seed {}, heaps in {}; {}\n\
          Times are a thread's, in ns: medians of the rounds, in brackets the quartiles",
         setup.objects,
         setup.sizes.min_bytes,
@@ -115,12 +115,7 @@ fn show(result: &HeapResult) {
         format_duration(Duration::from_nanos(setup.round_ns)),
         setup.seed,
         setup.dir,
-        machine.cpu,
-        machine.cpus,
-        machine.kernel,
-        machine.version,
-        machine.revision,
-        if machine.is_release { "" } else { " (NOT a release build)" },
+        machine,
     ));
     for (threads, found) in &result.threads {
         say(format_args!("\n{threads} {}", if *threads == 1 { "thread" } else { "threads" }));

@@ -93,19 +93,14 @@ fn distribution_of_stores(word: &str) -> Result<Distribution> {
 fn show(result: &MemoryResult) {
     let machine = &result.machine;
     say(format_args!(
-        "{} stores into {}, {} rounds, seed {}; {}, {} processors, {}; perdura {} {}{}\n\
+        "{} stores into {}, {} rounds, seed {}; {}\n\
          SSD bytes per byte stored; \"exact LRU\" and \"perfect\" (knows the future) are simulated on the same \
          stream\n",
         result.stores,
         Bytes(result.memory_bytes),
         result.rounds,
         result.seed,
-        machine.cpu,
-        machine.cpus,
-        machine.kernel,
-        machine.version,
-        machine.revision,
-        if machine.is_release { "" } else { " (NOT a release build)" },
+        machine,
     ));
     say(format_args!(
         "{:<9}{:<24}{:<15}{:>6}{:>8}{:>9}{:>9}{:>11}{:>9}{:>11}{:>9}",

@@ -25,16 +25,7 @@ impl Display for Shown<'_> {
             setup.seed,
             setup.threads,
         )?;
-        writeln!(
-            f,
-            "{}, {} processors, {}; perdura {} {}{}",
-            machine.cpu,
-            machine.cpus,
-            machine.kernel,
-            machine.version,
-            machine.revision,
-            if machine.is_release { "" } else { " (NOT a release build)" },
-        )?;
+        writeln!(f, "{}", machine,)?;
         side(f, &result.side)?;
         if let Some(other) = &result.compare {
             side(f, other)?;

@@ -8,10 +8,10 @@ use std::marker::PhantomData;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::{Reads, read_at, write_at};
+use super::{Reads, find, named, read_at, with_head, write_at};
 use crate::error::HeapError;
 use crate::heap::Heap;
-use crate::ptr::{Offset, Persist, Ptr, type_id_of};
+use crate::ptr::{Offset, Persist, type_id_of};
 use crate::tx::Tx;
 
 const BUCKETS_LEAST: u64 = 16;
@@ -86,8 +86,7 @@ impl<K: Persist, V: Persist> PMap<K, V> {
     /// # Errors
     /// No memory.
     pub fn new(tx: &mut Tx<'_>) -> Result<Self, HeapError> {
-        let head = tx.put(Head { table: 0, buckets: 0, len: 0, used: 0 })?;
-        Ok(Self { head: head.offset().map_or(0, Offset::get), of: PhantomData })
+        Ok(with_head(tx.put(Head { table: 0, buckets: 0, len: 0, used: 0 })?.offset()))
     }
 
     /// The one that a root names; made and named if there is none.
@@ -95,12 +94,7 @@ impl<K: Persist, V: Persist> PMap<K, V> {
     /// # Errors
     /// The root is of another type, or no memory.
     pub fn named(tx: &mut Tx<'_>, name: &str) -> Result<Self, HeapError> {
-        if let Some(found) = tx.root::<Self>(name)? {
-            return Ok(Self::at(found));
-        }
-        let made = Self::new(tx)?;
-        tx.set_root(name, Ptr::<Self>::new(Offset::new(made.head).ok_or(HeapError::Null)?))?;
-        Ok(made)
+        named(tx, name, Self::new)
     }
 
     /// The one that a root names.
@@ -108,11 +102,7 @@ impl<K: Persist, V: Persist> PMap<K, V> {
     /// # Errors
     /// The root is of another type.
     pub fn find(heap: &Heap, name: &str) -> Result<Option<Self>, HeapError> {
-        Ok(heap.root::<Self>(name)?.map(Self::at))
-    }
-
-    fn at(root: Ptr<Self>) -> Self {
-        Self { head: root.offset().map_or(0, Offset::get), of: PhantomData }
+        find(heap, name)
     }
 
     /// Entries.

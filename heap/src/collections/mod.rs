@@ -9,7 +9,7 @@ mod vec;
 
 use crate::error::HeapError;
 use crate::heap::Heap;
-use crate::ptr::{Offset, Persist};
+use crate::ptr::{Offset, Persist, Ptr};
 use crate::tx::Tx;
 
 pub use map::{MapIter, PMap};
@@ -40,6 +40,36 @@ mod sealed {
     pub trait Sealed {}
     impl Sealed for crate::heap::Heap {}
     impl Sealed for crate::tx::Tx<'_> {}
+}
+
+/// The collection whose head a root names; made and named if there is none. A collection is its head's offset.
+fn named<C: Persist>(
+    tx: &mut Tx<'_>,
+    name: &str,
+    new: impl FnOnce(&mut Tx<'_>) -> Result<C, HeapError>,
+) -> Result<C, HeapError> {
+    if let Some(found) = tx.root::<C>(name)? {
+        return Ok(with_head(found.offset()));
+    }
+    let made = new(tx)?;
+    let mut head = [0; 8];
+    head.copy_from_slice(made.as_bytes());
+    let head = Offset::new(u64::from_le_bytes(head)).ok_or(HeapError::Null)?;
+    tx.set_root(name, Ptr::<C>::new(head))?;
+    Ok(made)
+}
+
+/// The collection whose head a root names.
+fn find<C: Persist>(heap: &Heap, name: &str) -> Result<Option<C>, HeapError> {
+    Ok(heap.root::<C>(name)?.map(|found| with_head(found.offset())))
+}
+
+/// The collection with this head.
+fn with_head<C: Persist>(head: Option<Offset>) -> C {
+    const { assert!(size_of::<C>() == size_of::<u64>()) };
+    let mut made = C::new_zeroed();
+    made.as_mut_bytes().copy_from_slice(&head.map_or(0, Offset::get).to_le_bytes());
+    made
 }
 
 fn read_at<T: Persist>(from: &impl Reads, offset: u64) -> Result<T, HeapError> {

@@ -4,10 +4,10 @@ use std::marker::PhantomData;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::{Reads, read_at, write_at};
+use super::{Reads, find, named, read_at, with_head, write_at};
 use crate::error::HeapError;
 use crate::heap::Heap;
-use crate::ptr::{Offset, Persist, Ptr, type_id_of};
+use crate::ptr::{Offset, Persist, type_id_of};
 use crate::tx::Tx;
 
 const CAPACITY_LEAST: u64 = 8;
@@ -73,9 +73,7 @@ impl<T: Persist> PVec<T> {
     /// # Errors
     /// No memory.
     pub fn new(tx: &mut Tx<'_>) -> Result<Self, HeapError> {
-        let head = tx.put(Head { at: 0, len: 0, capacity: 0 })?;
-        let head = head.offset().map_or(0, Offset::get);
-        Ok(Self { head, of: PhantomData })
+        Ok(with_head(tx.put(Head { at: 0, len: 0, capacity: 0 })?.offset()))
     }
 
     /// The one that a root names; made and named if there is none.
@@ -83,12 +81,7 @@ impl<T: Persist> PVec<T> {
     /// # Errors
     /// The root is of another type, or no memory.
     pub fn named(tx: &mut Tx<'_>, name: &str) -> Result<Self, HeapError> {
-        if let Some(found) = tx.root::<Self>(name)? {
-            return Ok(Self::at(found));
-        }
-        let made = Self::new(tx)?;
-        tx.set_root(name, Ptr::<Self>::new(Offset::new(made.head).ok_or(HeapError::Null)?))?;
-        Ok(made)
+        named(tx, name, Self::new)
     }
 
     /// The one that a root names.
@@ -96,11 +89,7 @@ impl<T: Persist> PVec<T> {
     /// # Errors
     /// The root is of another type.
     pub fn find(heap: &Heap, name: &str) -> Result<Option<Self>, HeapError> {
-        Ok(heap.root::<Self>(name)?.map(Self::at))
-    }
-
-    fn at(root: Ptr<Self>) -> Self {
-        Self { head: root.offset().map_or(0, Offset::get), of: PhantomData }
+        find(heap, name)
     }
 
     /// Elements.

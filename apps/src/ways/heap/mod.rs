@@ -27,6 +27,7 @@ use crate::access::{Access, Input, Output, Pool, Tally, Usage};
 use crate::error::{AppError, Result};
 use crate::scratch::{Scratch, by_malloc};
 use crate::sys::object::Object;
+use crate::ways::bytes::InMemory;
 use capacity::Capacity;
 use directory::{Directory, KIND_DATA};
 use pool::{HeapPool, Objects};
@@ -157,7 +158,7 @@ impl Access for HeapWay {
         let found = self.data.borrow().get(name).cloned();
         let missing = || AppError::Missing { name: name.to_owned(), way: self.way };
         let data = found.ok_or_else(missing)?;
-        Ok(Box::new(HeapInput { data, read_bytes: 0, tally: &self.tally }))
+        Ok(Box::new(InMemory::new(Held(data), &self.tally)))
     }
 
     fn put(&self, name: &str, capacity_bytes: usize) -> Result<Box<dyn Output + '_>> {
@@ -266,32 +267,12 @@ impl Drop for Data {
     }
 }
 
-struct HeapInput<'a> {
-    data: Rc<Data>,
-    read_bytes: usize,
-    tally: &'a Tally,
-}
+/// Keeps the data as long as they are read.
+struct Held(Rc<Data>);
 
-impl Input for HeapInput<'_> {
-    fn len_bytes(&self) -> usize {
-        self.data.len_bytes
-    }
-
-    fn next(&mut self, bytes: usize) -> Result<&[u8]> {
-        let rest = &self.data.bytes()[self.read_bytes..];
-        let piece = &rest[..bytes.min(rest.len())];
-        if !piece.is_empty() {
-            self.tally.read(piece.len());
-        }
-        self.read_bytes += piece.len();
-        Ok(piece)
-    }
-
-    fn whole(&mut self, call_bytes: usize) -> Result<&[u8]> {
-        let rest = &self.data.bytes()[self.read_bytes..];
-        self.tally.read_in_calls(rest.len(), call_bytes);
-        self.read_bytes = self.data.len_bytes;
-        Ok(rest)
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        self.0.bytes()
     }
 }
 
