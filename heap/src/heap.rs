@@ -238,7 +238,7 @@ impl Heap {
             word_log_bytes: written.word_log_bytes,
             object_log_bytes: written.object_log_bytes,
             changed_bytes: written.changed_bytes,
-            deferred_lines: written.deferred_lines,
+            deferred_lines: written.deferred_lines + self.core.logs.settles.load(Relaxed),
             prepared_lines: written.prepared_lines,
             folds: self.core.logs.folds.load(Relaxed),
         }

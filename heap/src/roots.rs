@@ -77,11 +77,9 @@ impl Heap {
     /// As [`Heap::persist_alloc`] and [`Heap::set_root`], or the name is taken.
     pub fn persist_alloc_named(&self, bytes: u64, name: &str) -> Result<Offset, HeapError> {
         self.transaction(|tx| {
-            let taken = || HeapError::RootTaken { name: name.to_owned() };
-            tx.find_root(name)?.map_or(Ok(()), |_| Err(taken()))?;
-            tx.claim_root(name, None)?;
-            // Another transaction may have ended in between.
-            tx.find_root(name)?.map_or(Ok(()), |_| Err(taken()))?;
+            if tx.claim_new_root(name)?.is_some() {
+                return Err(HeapError::RootTaken { name: name.to_owned() });
+            }
             let object = tx.alloc(bytes)?;
             tx.set_root(name, Ptr::<u8>::new(object))?;
             Ok(object)
@@ -101,18 +99,12 @@ impl Tx<'_> {
     pub fn set_root<T: Persist>(&mut self, name: &str, object: Ptr<T>) -> Result<(), HeapError> {
         check_name(name)?;
         let value = sealed(object.offset().map_or(0, Offset::get)).to_le_bytes();
-        let mut found = self.find_root(name)?;
-        let mut free = None;
-        if found.is_none() {
-            free = Some(self.claim_root(name, None)?);
-            // Another transaction may have made it in between.
-            found = self.find_root(name)?;
-        }
-        if let Some((at, root)) = found {
+        if let Some((at, root)) = self.claim_new_root(name)? {
             check_type::<T>(&root)?;
+            self.refuse_claimed(at, name)?;
             return self.write_table(at + AT_OBJECT, &value);
         }
-        let Some(at) = free else { unreachable!("a root that is not found was claimed") };
+        let at = self.claim_root(name, None)?;
         let mut entry = [0; ROOT_BYTES as usize];
         entry[..name.len()].copy_from_slice(name.as_bytes());
         entry[NAME_BYTES - 1] = name.len() as u8;
@@ -131,7 +123,11 @@ impl Tx<'_> {
         let none = || HeapError::NoRoot { name: name.to_owned() };
         let (at, _) = self.find_root(name)?.ok_or_else(none)?;
         self.claim_root(name, Some(at))?;
-        self.write_table(at + AT_STATE, &[0; 8])
+        // Another transaction may have removed it in between.
+        match self.find_root(name)? {
+            Some((found, _)) if found == at => self.write_table(at + AT_STATE, &[0; 8]),
+            _ => Err(none()),
+        }
     }
 
     /// The object of a named root, as this transaction sees it.
@@ -148,9 +144,48 @@ impl Tx<'_> {
         find(&self.heap().core.root_claims, name, |at, entry| self.read_table(at, entry))
     }
 
+    /// The object of a named root; if there is none, what `make` returns, and the root of it.
+    pub(crate) fn root_or_make<T: Persist>(
+        &mut self,
+        name: &str,
+        make: impl FnOnce(&mut Self) -> Result<Ptr<T>, HeapError>,
+    ) -> Result<Ptr<T>, HeapError> {
+        if let Some((_, root)) = self.claim_new_root(name)? {
+            check_type::<T>(&root)?;
+            if let Some(object) = root.object {
+                return Ok(Ptr::new(object));
+            }
+        }
+        let made = make(self)?;
+        self.set_root(name, made)?;
+        Ok(made)
+    }
+
+    /// The root, or `None` once nobody else can make one of this name.
+    fn claim_new_root(&mut self, name: &str) -> Result<Option<(u64, Root)>, HeapError> {
+        if let Some(found) = self.find_root(name)? {
+            return Ok(Some(found));
+        }
+        self.claim_root(name, None)?;
+        // Another transaction may have made it in between.
+        self.find_root(name)
+    }
+
+    /// Whether another transaction is making or removing the root of an entry.
+    fn refuse_claimed(&self, at: u64, name: &str) -> Result<(), HeapError> {
+        let is_claimed = self.heap().core.root_claims.held().iter().any(|(of, _)| *of == at);
+        match is_claimed && !self.claims.contains(&at) {
+            true => Err(HeapError::RootTaken { name: name.to_owned() }),
+            false => Ok(()),
+        }
+    }
+
     /// Claims an entry for a root that is made, or the one of a root that is removed, to this transaction's end: another
     /// one would take the same, or in undo mode one that may come back.
     fn claim_root(&mut self, name: &str, is_at: Option<u64>) -> Result<u64, HeapError> {
+        if let Some(at) = is_at {
+            self.refuse_claimed(at, name)?;
+        }
         let mut claimed = self.heap().core.root_claims.held();
         let mine = claimed.iter().find(|(_, of)| of == name).map(|(at, _)| *at);
         match mine {

@@ -505,3 +505,51 @@ fn addresses_are_aligned_as_asked() {
     let refused = heap.cap_alloc_aligned(100, 1 << 40);
     assert!(matches!(refused, Err(HeapError::Alignment { .. })), "{refused:?}");
 }
+
+#[test]
+fn a_root_that_another_transaction_makes_or_removes_is_refused_until_it_ends() {
+    for logging in [Logging::Redo, Logging::Undo] {
+        let mut config = Config::default();
+        config.logging = logging;
+        let memory = Memory::anonymous(4 * MIB, Durability::Flushed).unwrap();
+        let heap = Heap::open(memory, config).unwrap();
+        let object = Ptr::<u8>::new(heap.persist_alloc(16).unwrap());
+        heap.set_root("old", object).unwrap();
+        let elsewhere = |f: &(dyn Fn() -> Result<(), HeapError> + Sync)| {
+            std::thread::scope(|scope| scope.spawn(f).join().unwrap())
+        };
+        let undone: Result<(), HeapError> = heap.transaction(|tx| {
+            tx.set_root("new", object)?;
+            tx.remove_root("old")?;
+            for name in ["new", "old"] {
+                let refused = elsewhere(&|| heap.set_root(name, object));
+                assert!(matches!(refused, Err(HeapError::RootTaken { .. })), "{name}: {refused:?}");
+            }
+            elsewhere(&|| heap.set_root("third", object))?;
+            Err(HeapError::Null)
+        });
+        assert!(matches!(undone, Err(HeapError::Null)), "{undone:?}");
+        let names: Vec<_> = heap.roots().unwrap().into_iter().map(|root| root.name).collect();
+        assert_eq!(names, ["old", "third"], "{logging:?}");
+        heap.set_root("new", object).unwrap();
+    }
+}
+
+#[test]
+fn threads_that_name_one_collection_make_one() {
+    use perdura_heap::collections::PVec;
+    for _ in 0..50 {
+        let memory = Memory::anonymous(2 * MIB, Durability::Flushed).unwrap();
+        let heap = Heap::open(memory, Config::default()).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    let named = heap.transaction(|tx| PVec::<u64>::named(tx, "it"));
+                    assert!(matches!(named, Ok(_) | Err(HeapError::RootTaken { .. })));
+                });
+            }
+        });
+        let found = heap.leaks().unwrap();
+        assert_eq!((found.objects, found.leaks), (1, 0));
+    }
+}

@@ -217,9 +217,7 @@ impl Checkpointer {
             None => heap.transaction(|tx| {
                 let mut empty = <Head as zerocopy::FromZeros>::new_zeroed();
                 empty.committed = sealed(0);
-                let head = tx.put(empty)?;
-                tx.set_root(name, head)?;
-                Ok::<_, HeapError>(head)
+                tx.root_or_make(name, |tx| tx.put(empty))
             })?,
         };
         let offset = head.offset().ok_or(HeapError::Null)?;

@@ -48,15 +48,12 @@ fn named<C: Persist>(
     name: &str,
     new: impl FnOnce(&mut Tx<'_>) -> Result<C, HeapError>,
 ) -> Result<C, HeapError> {
-    if let Some(found) = tx.root::<C>(name)? {
-        return Ok(with_head(found.offset()));
-    }
-    let made = new(tx)?;
-    let mut head = [0; 8];
-    head.copy_from_slice(made.as_bytes());
-    let head = Offset::new(u64::from_le_bytes(head)).ok_or(HeapError::Null)?;
-    tx.set_root(name, Ptr::<C>::new(head))?;
-    Ok(made)
+    let head = tx.root_or_make::<C>(name, |tx| {
+        let mut head = [0; 8];
+        head.copy_from_slice(new(tx)?.as_bytes());
+        Ok(Ptr::new(Offset::new(u64::from_le_bytes(head)).ok_or(HeapError::Null)?))
+    })?;
+    Ok(with_head(head.offset()))
 }
 
 /// The collection whose head a root names.

@@ -48,6 +48,8 @@ pub(crate) struct Pool {
     /// Below these buckets no owned one has a free span.
     rover: [u64; 2],
     idle: [u32; 2],
+    /// Their spans: the first and the last bucket may be short.
+    idle_spans: [u64; 2],
     /// Buckets of each kind.
     owned: [u32; 2],
     states: States,
@@ -66,6 +68,7 @@ impl Pool {
             capacity_free: 0,
             rover: [first / bucket_spans; 2],
             idle: [0; 2],
+            idle_spans: [0; 2],
             owned: [0; 2],
             states: States::new(end)?,
         };
@@ -84,8 +87,7 @@ impl Pool {
 
     /// Those that persistent memory may have: capacity's buckets when all of their spans are free.
     pub fn free_for_persistent(&self) -> u64 {
-        let idle = u64::from(self.idle[Kind::Capacity as usize]) * self.bucket_spans;
-        self.free_spans - self.capacity_free.saturating_sub(idle)
+        self.free_spans - (self.capacity_free - self.idle_spans[Kind::Capacity as usize])
     }
 
     /// Bytes of spans whose buckets belong to `kind`, and how many of these are free.
@@ -144,7 +146,7 @@ impl Pool {
             let rover = &mut self.rover[kind as usize];
             *rover = (*rover).min(bucket);
             if self.free_in(bucket) == self.len_of(bucket) {
-                self.idle[kind as usize] += 1;
+                self.enter_idle(kind, bucket);
                 if self.idle[kind as usize] > self.idle_most(kind) {
                     self.disown(bucket);
                     let spans = self.spans_of(bucket);
@@ -256,7 +258,7 @@ impl Pool {
             return;
         }
         if self.free_in(bucket) == self.len_of(bucket) {
-            self.idle[kind as usize] += 1;
+            self.enter_idle(kind, bucket);
         }
         self.owned[kind as usize] += 1;
         let entry = &self.buckets[bucket as usize];
@@ -272,13 +274,24 @@ impl Pool {
         let Some(kind) = self.owner(bucket) else { return };
         self.owned[kind as usize] -= 1;
         if self.free_in(bucket) == self.len_of(bucket) {
-            self.idle[kind as usize] -= 1;
+            self.leave_idle(kind, bucket);
         }
         if kind == Kind::Capacity {
             self.capacity_free -= self.free_in(bucket);
         }
         let entry = &self.buckets[bucket as usize];
         entry.store(entry.load(Relaxed) & COUNT, Relaxed);
+    }
+
+    /// All spans of a bucket are free.
+    fn enter_idle(&mut self, kind: Kind, bucket: u64) {
+        self.idle[kind as usize] += 1;
+        self.idle_spans[kind as usize] += self.len_of(bucket);
+    }
+
+    fn leave_idle(&mut self, kind: Kind, bucket: u64) {
+        self.idle[kind as usize] -= 1;
+        self.idle_spans[kind as usize] -= self.len_of(bucket);
     }
 
     fn take_at(&mut self, start: u64, spans: u64) {
@@ -289,7 +302,7 @@ impl Pool {
             if let Some(kind) = self.owner(bucket)
                 && self.free_in(bucket) == self.len_of(bucket)
             {
-                self.idle[kind as usize] -= 1;
+                self.leave_idle(kind, bucket);
             }
             self.count(bucket, -1);
         }

@@ -32,7 +32,7 @@ pub(crate) fn fold(core: &Core) -> Result<Fold, NoMemory> {
 /// logged holds either way, so that is no failure of what was done: it is due still, and who finds no room for a log
 /// or an object says so.
 pub(crate) fn fold_if_due(core: &Core) {
-    if let Ok(mut folded) = core.logs.fold.try_lock()
+    if let Some(mut folded) = core.logs.try_fold()
         && core.logs.is_due()
         && let Err(error) = fold_held(core, &mut folded)
     {

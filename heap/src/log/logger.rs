@@ -211,7 +211,6 @@ impl Logger {
     pub fn draw_seq(&self, core: &Core, state: &mut LoggerState) -> u64 {
         if self.oldest.load(Relaxed) == u64::MAX {
             self.oldest.store(core.logs.clock.load(Acquire), Release);
-            core.logs.unsettled.fetch_add(1, AcqRel);
         }
         state.last_seq = core.logs.clock.fetch_add(1, SeqCst);
         state.last_seq

@@ -23,7 +23,7 @@ pub(crate) mod snapshot;
 pub(crate) mod spans;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use rustix::io::Errno;
 
@@ -54,11 +54,11 @@ pub(crate) struct Logs {
     /// What it was when the generation began: records' stamps are told apart from there.
     pub clock_folded: AtomicU64,
     pub fold: Mutex<Folded>,
-    /// Loggers with groups that are not settled.
-    pub unsettled: AtomicU64,
     /// Groups below this sequence are over, durably ([`settle`]).
     pub settled: AtomicU64,
     settling: Mutex<()>,
+    /// How often that word was stored.
+    pub settles: AtomicU64,
     /// Spans run short, and a fold gives some back.
     pub is_short: AtomicBool,
     /// Folds since the heap was opened.
@@ -73,6 +73,13 @@ pub(crate) fn logs_keep(core: &Core) -> u64 {
 /// Spans that objects leave besides, for the logs of `loggers` threads.
 pub(crate) fn objects_keep(core: &Core, loggers: u64) -> u64 {
     logs_keep(core) + 3 * loggers + 2
+}
+
+/// A fold panicked half-way: what it left must never be written out.
+fn half_folded() -> ! {
+    panic!(
+        "a fold of the heap's logs panicked before: what is durable is whole, so open the heap again"
+    );
 }
 
 /// What one thread's transactions cost.
@@ -149,9 +156,9 @@ impl Logs {
             clock: AtomicU64::new(1),
             clock_folded: AtomicU64::new(0),
             fold: Mutex::new(Folded { shadow, touched, chunks: Vec::new() }),
-            unsettled: AtomicU64::new(0),
             settled: AtomicU64::new(0),
             settling: Mutex::default(),
+            settles: AtomicU64::new(0),
             is_short: AtomicBool::new(false),
             folds: AtomicU64::new(0),
         })
@@ -193,8 +200,18 @@ impl Logs {
         self.made.load(Relaxed)
     }
 
+    /// What is folded, once nobody else folds.
     pub fn fold(&self) -> MutexGuard<'_, Folded> {
-        self.fold.lock().unwrap_or_else(PoisonError::into_inner)
+        self.fold.lock().unwrap_or_else(|_| half_folded())
+    }
+
+    /// As [`Logs::fold`]; `None`: somebody folds.
+    pub fn try_fold(&self) -> Option<MutexGuard<'_, Folded>> {
+        match self.fold.try_lock() {
+            Ok(folded) => Some(folded),
+            Err(TryLockError::WouldBlock) => None,
+            Err(TryLockError::Poisoned(_)) => half_folded(),
+        }
     }
 
     /// Held by who settles.

@@ -343,18 +343,23 @@ pub(super) fn in_parallel<T: Sync>(
     };
     let threads = most.min(items.len() / WORTH_A_THREAD).max(1);
     if threads == 1 {
-        return items.iter().try_for_each(f);
+        let all = items.iter().try_for_each(f);
+        core.memory.fence();
+        return all;
     }
     let next = AtomicUsize::new(0);
     let work = || {
         loop {
             let from = next.fetch_add(16, Relaxed);
-            let Some(some) = items.get(from..(from + 16).min(items.len())) else { return Ok(()) };
+            let Some(some) = items.get(from..(from + 16).min(items.len())) else { break };
             if some.is_empty() {
-                return Ok(());
+                break;
             }
             some.iter().try_for_each(&f)?;
         }
+        // What it wrote back: nobody else's fence covers that.
+        core.memory.fence();
+        Ok(())
     };
     std::thread::scope(|scope| {
         let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();

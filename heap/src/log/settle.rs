@@ -13,7 +13,7 @@ use crate::sys::Visit;
 
 /// Settles all groups that have committed. The caller uses none of its own logs at the time.
 pub(crate) fn settle(core: &Core) {
-    if core.logs.unsettled.load(Acquire) == 0 {
+    if core.logs.settled.load(Acquire) >= core.logs.clock.load(SeqCst) {
         return;
     }
     let _alone = core.logs.settling();
@@ -43,16 +43,16 @@ pub(crate) fn settle_held(core: &Core, all: &mut [(&Logger, Visit<'_, LoggerStat
 /// Writes a log's homes back; returns below which sequence its groups are over once that is durable.
 fn write_back(core: &Core, logger: &Logger, state: &mut LoggerState) -> u64 {
     state.write_homes_back(core);
-    let open = state.undoing.unwrap_or(u64::MAX);
-    if open == u64::MAX && logger.oldest.swap(u64::MAX, AcqRel) != u64::MAX {
-        core.logs.unsettled.fetch_sub(1, Release);
+    if state.undoing.is_none() {
+        logger.oldest.store(u64::MAX, Release);
     }
-    open
+    state.undoing.unwrap_or(u64::MAX)
 }
 
 fn note(core: &Core, until: u64) {
     if until > core.logs.settled.load(Acquire) {
         core.memory.persist_word(AT_SETTLED, sealed(until));
+        core.logs.settles.fetch_add(1, Relaxed);
         core.logs.settled.store(until, Release);
     }
 }

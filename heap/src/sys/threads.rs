@@ -97,19 +97,33 @@ fn with_late<R>(id: u64, f: impl FnOnce(&Local) -> R) -> Result<R, Errno> {
     struct Lent(*const Node);
     impl Drop for Lent {
         fn drop(&mut self) {
+            // SAFETY: it is the first of this thread's list: whoever came after it has left.
+            let node = unsafe { &*self.0 };
+            FIRST.with(|first| first.set(node.next.get()));
+            let heaps = HEAPS.lock().unwrap_or_else(PoisonError::into_inner);
+            let core =
+                heaps.iter().find(|(id, _)| *id == node.heap).and_then(|(_, core)| core.upgrade());
+            drop(heaps);
+            if let (Some(core), Some(logger)) = (core, node.local.logger.get()) {
+                // The next thread's fences do not cover what this one wrote back.
+                logger.drain(&core);
+            }
             let mut late = LATE.lock().unwrap_or_else(PoisonError::into_inner);
-            // SAFETY: the node is in no list.
-            unsafe { (*self.0).next.set(late.0) };
+            node.next.set(late.0);
             late.0 = self.0;
         }
     }
-    // Out of the list while `f` has it, and no lock is held: `f` may come back here.
+    // No lock is held while `f` has it, which may come back here and finds it as a living thread does.
+    let before = FIRST.with(Cell::get);
     let node = match unlink_late(id) {
         Some(node) => node,
-        None => new_node(id, ptr::null())?,
+        None => new_node(id, before)?,
     };
-    let lent = Lent(node);
     // SAFETY: nobody else finds a node that is in no list.
+    unsafe { (*node).next.set(before) };
+    FIRST.with(|first| first.set(node));
+    let lent = Lent(node);
+    // SAFETY: the node is this thread's until it is put back.
     Ok(f(unsafe { &(*lent.0).local }))
 }
 
