@@ -227,7 +227,6 @@ impl Heap {
             written.word_log_bytes += some.word_log_bytes;
             written.object_log_bytes += some.object_log_bytes;
             written.changed_bytes += some.changed_bytes;
-            written.deferred_lines += some.deferred_lines;
             written.prepared_lines += some.prepared_lines;
         }
         HeapStats {
@@ -238,7 +237,7 @@ impl Heap {
             word_log_bytes: written.word_log_bytes,
             object_log_bytes: written.object_log_bytes,
             changed_bytes: written.changed_bytes,
-            deferred_lines: written.deferred_lines + self.core.logs.settles.load(Relaxed),
+            deferred_lines: self.core.logs.settled_lines.load(Relaxed),
             prepared_lines: written.prepared_lines,
             folds: self.core.logs.folds.load(Relaxed),
         }

@@ -14,7 +14,6 @@ use super::fold::{Fold, fold};
 use super::group::{PIECE_WORDS_MAX, seal};
 use super::settle::settle;
 use super::{Written, logs_keep};
-use crate::config::Planted;
 use crate::core::Core;
 use crate::engine::classes::SPAN_BYTES;
 use crate::engine::{Kind, NoMemory};
@@ -58,7 +57,7 @@ pub(crate) struct LoggerState {
     /// Object chunks likewise.
     pub closed_objects: Vec<u64>,
     /// Home ranges of groups that were not written back yet.
-    homes: Vec<(u64, u32)>,
+    pub homes: Vec<(u64, u32)>,
     /// A transaction, by its sequence, has changed memory in place, and may have to be undone from this log.
     pub undoing: Option<u64>,
     /// Where in the chunk the group begins that is being written.
@@ -324,21 +323,6 @@ impl LoggerState {
     /// For a visitor, whose fence does not cover what the owner has written back: writes back what was not fenced.
     pub fn write_unfenced_back(&self, core: &Core) {
         core.memory.flush(self.chunk + self.fenced, self.at - self.fenced);
-    }
-
-    /// Writes the homes of all groups back; durable after a fence.
-    pub fn write_homes_back(&mut self, core: &Core) {
-        let homes = std::mem::take(&mut self.homes);
-        let lines_of = |(offset, len): &(u64, u32)| {
-            offset / LINE_BYTES..(offset + u64::from(*len)).div_ceil(LINE_BYTES)
-        };
-        let mut lines: Vec<u64> = homes.iter().flat_map(lines_of).collect();
-        lines.sort_unstable();
-        lines.dedup();
-        if core.config.planted != Planted::SettleUnflushed {
-            lines.iter().for_each(|line| core.memory.flush(line * LINE_BYTES, LINE_BYTES));
-        }
-        self.written.deferred_lines += lines.len() as u64;
     }
 
     /// Uses the chunk again, which has nothing that must stay.

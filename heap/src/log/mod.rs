@@ -57,8 +57,8 @@ pub(crate) struct Logs {
     /// Groups below this sequence are over, durably ([`settle`]).
     pub settled: AtomicU64,
     settling: Mutex<()>,
-    /// How often that word was stored.
-    pub settles: AtomicU64,
+    /// Lines written back to settle groups.
+    pub settled_lines: AtomicU64,
     /// Spans run short, and a fold gives some back.
     pub is_short: AtomicBool,
     /// Folds since the heap was opened.
@@ -88,7 +88,6 @@ pub(crate) struct Written {
     pub word_log_bytes: u64,
     pub object_log_bytes: u64,
     pub changed_bytes: u64,
-    pub deferred_lines: u64,
     pub prepared_lines: u64,
 }
 
@@ -158,7 +157,7 @@ impl Logs {
             fold: Mutex::new(Folded { shadow, touched, chunks: Vec::new() }),
             settled: AtomicU64::new(0),
             settling: Mutex::default(),
-            settles: AtomicU64::new(0),
+            settled_lines: AtomicU64::new(0),
             is_short: AtomicBool::new(false),
             folds: AtomicU64::new(0),
         })

@@ -82,10 +82,11 @@ pub(crate) fn recover(core: &Core, findings: &Findings) -> Result<Recovered, Hea
         None => snapshot::write(core, &folded, snapshot::reserve(core, &folded)?),
     };
     core.memory.persist_word(AT_CLOCK, sealed(clock));
-    core.memory.persist_word(AT_SETTLED, sealed(clock));
-    core.logs.settled.store(clock, Release);
     core.logs.since_fold_bytes.store(0, Relaxed);
     core.memory.persist_word(AT_GENERATION, sealed(generation + 2));
+    // Not before: a group that was found cut off in the object log would be taken for one that is in place.
+    core.memory.persist_word(AT_SETTLED, sealed(clock));
+    core.logs.settled.store(clock, Release);
     let logs = spans.logs.iter().map(|log| log.chunk);
     let old: Vec<u64> = logs.chain(spans.objects).chain(spans.snapshot).chain(spare).collect();
     free_chunks(core, &old);

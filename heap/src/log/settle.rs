@@ -6,10 +6,11 @@
 
 use std::sync::atomic::Ordering::*;
 
+use crate::config::Planted;
 use crate::core::Core;
 use crate::layout::{AT_SETTLED, sealed};
 use crate::log::logger::{Logger, LoggerState};
-use crate::sys::Visit;
+use crate::sys::{LINE_BYTES, Visit};
 
 /// Settles all groups that have committed. The caller uses none of its own logs at the time.
 pub(crate) fn settle(core: &Core) {
@@ -19,40 +20,54 @@ pub(crate) fn settle(core: &Core) {
     let _alone = core.logs.settling();
     let clock = core.logs.clock.load(SeqCst);
     let mut until = clock;
+    let mut homes = Vec::new();
     for logger in core.logs.all() {
         // Said before a sequence is drawn: all others' groups are later.
         if logger.oldest.load(Acquire) < clock {
-            until = until.min(write_back(core, &logger, &mut logger.visit()));
+            // Its owner waits only for this, not until all is written back.
+            until = until.min(take_homes(&logger, &mut logger.visit(), &mut homes));
         }
     }
-    core.memory.fence();
-    note(core, until);
+    finish(core, homes, until);
 }
 
 /// As [`settle`], by who holds all loggers and [`super::Logs::settling`]. Frees that were not durable are then.
 pub(crate) fn settle_held(core: &Core, all: &mut [(&Logger, Visit<'_, LoggerState>)]) {
     let mut until = core.logs.clock.load(SeqCst);
+    let mut homes = Vec::new();
     for (logger, state) in all {
         state.write_unfenced_back(core);
-        until = until.min(write_back(core, logger, state));
+        until = until.min(take_homes(logger, state, &mut homes));
     }
-    core.memory.fence();
-    note(core, until);
+    finish(core, homes, until);
 }
 
-/// Writes a log's homes back; returns below which sequence its groups are over once that is durable.
-fn write_back(core: &Core, logger: &Logger, state: &mut LoggerState) -> u64 {
-    state.write_homes_back(core);
+/// Takes the home ranges of a log's groups; returns below which sequence these are over once the homes are durable.
+fn take_homes(logger: &Logger, state: &mut LoggerState, homes: &mut Vec<(u64, u32)>) -> u64 {
+    homes.append(&mut state.homes);
     if state.undoing.is_none() {
         logger.oldest.store(u64::MAX, Release);
     }
     state.undoing.unwrap_or(u64::MAX)
 }
 
-fn note(core: &Core, until: u64) {
+/// Writes the homes back and says that all groups below a sequence are over.
+fn finish(core: &Core, homes: Vec<(u64, u32)>, until: u64) {
+    let lines_of = |(offset, len): (u64, u32)| {
+        offset / LINE_BYTES..(offset + u64::from(len)).div_ceil(LINE_BYTES)
+    };
+    let mut lines: Vec<u64> = homes.into_iter().flat_map(lines_of).collect();
+    lines.sort_unstable();
+    lines.dedup();
+    if core.config.planted != Planted::SettleUnflushed {
+        lines.iter().for_each(|line| core.memory.flush(line * LINE_BYTES, LINE_BYTES));
+    }
+    core.memory.fence();
+    let mut written = lines.len() as u64;
     if until > core.logs.settled.load(Acquire) {
         core.memory.persist_word(AT_SETTLED, sealed(until));
-        core.logs.settles.fetch_add(1, Relaxed);
         core.logs.settled.store(until, Release);
+        written += 1;
     }
+    core.logs.settled_lines.fetch_add(written, Relaxed);
 }
