@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::*;
 
 use super::fold::{Fold, fold};
 use super::group::{PIECE_WORDS_MAX, seal};
-use super::settle::settle;
+use super::settle::{settle, write_back};
 use super::{Written, logs_keep};
 use crate::core::Core;
 use crate::engine::classes::SPAN_BYTES;
@@ -23,8 +23,8 @@ use crate::layout::{
 };
 use crate::sys::{LINE_BYTES, Own, Owned, Visit, prefetch_for_write};
 
-/// With more home ranges than this the groups are settled, though there is room in the chunk.
-const HOMES_MAX: usize = 1 << 16;
+/// As many home ranges are written back together.
+const HOMES_MAX: usize = 128;
 
 /// A thread's logs.
 #[derive(Debug)]
@@ -190,7 +190,10 @@ impl Logger {
         let is_full = |state: &LoggerState| state.chunk == 0 || state.at + len > CHUNK_BYTES;
         let may_clear = state.chunk != 0 && is_full(&state) && !state.has_records;
         let may_rewind = state.objects != 0 && state.objects_at + object_bytes > CHUNK_BYTES;
-        if may_clear || may_rewind || state.homes.len() > HOMES_MAX {
+        if state.homes.len() >= HOMES_MAX {
+            write_back(core, &mut state.homes);
+        }
+        if may_clear || may_rewind {
             drop(state);
             settle(core);
             state = self.own();

@@ -51,23 +51,28 @@ fn take_homes(logger: &Logger, state: &mut LoggerState, homes: &mut Vec<(u64, u3
     state.undoing.unwrap_or(u64::MAX)
 }
 
-/// Writes the homes back and says that all groups below a sequence are over.
-fn finish(core: &Core, homes: Vec<(u64, u32)>, until: u64) {
+/// Makes home ranges durable, and forgets them. Lines in another processor's cache cost many times as much as one's own,
+/// so owners do it themselves now and then, and leave little to who settles.
+pub(crate) fn write_back(core: &Core, homes: &mut Vec<(u64, u32)>) {
     let lines_of = |(offset, len): (u64, u32)| {
         offset / LINE_BYTES..(offset + u64::from(len)).div_ceil(LINE_BYTES)
     };
-    let mut lines: Vec<u64> = homes.into_iter().flat_map(lines_of).collect();
+    let mut lines: Vec<u64> = homes.drain(..).flat_map(lines_of).collect();
     lines.sort_unstable();
     lines.dedup();
     if core.config.planted != Planted::SettleUnflushed {
         lines.iter().for_each(|line| core.memory.flush(line * LINE_BYTES, LINE_BYTES));
     }
     core.memory.fence();
-    let mut written = lines.len() as u64;
+    core.logs.settled_lines.fetch_add(lines.len() as u64, Relaxed);
+}
+
+/// Writes the homes back and says that all groups below a sequence are over.
+fn finish(core: &Core, mut homes: Vec<(u64, u32)>, until: u64) {
+    write_back(core, &mut homes);
     if until > core.logs.settled.load(Acquire) {
         core.memory.persist_word(AT_SETTLED, sealed(until));
         core.logs.settled.store(until, Release);
-        written += 1;
+        core.logs.settled_lines.fetch_add(1, Relaxed);
     }
-    core.logs.settled_lines.fetch_add(written, Relaxed);
 }
