@@ -160,3 +160,47 @@ fn what_a_failed_transaction_freed_is_there() {
         assert!(heap.is_object(kept) && found.is_object(kept), "{logging:?}");
     }
 }
+
+/// Two threads commit and then store over it, made durable by `persist`: each call settles what both have committed.
+#[test]
+fn what_was_persisted_is_not_written_over_by_an_older_transaction() {
+    const ROUNDS: u64 = 400;
+    let case = case(Logging::Redo);
+    let (medium, heap) = on_medium(case, 2 << 20);
+    let objects = [heap.persist_alloc(64).unwrap(), heap.persist_alloc(64).unwrap()];
+    objects.iter().for_each(|object| write(&heap, *object, 0, 8));
+    let counts: Vec<_> = objects.iter().map(|_| Arc::new(AtomicU64::new(0))).collect();
+    medium.watch(&counts);
+    medium.lose_often(500, 30, 3);
+    std::thread::scope(|scope| {
+        for (object, count) in objects.iter().zip(&counts) {
+            let (heap, medium) = (&heap, &medium);
+            scope.spawn(move || {
+                for value in (2..=2 * ROUNDS).step_by(2) {
+                    let older = (value - 1).to_le_bytes();
+                    heap.transaction(|tx| tx.write_bytes(*object, &older)).unwrap();
+                    // The medium does not see plain stores.
+                    perdura_heap::Tap::store(&**medium, object.get(), &value.to_le_bytes());
+                    // SAFETY: inside the object, which this thread alone changes.
+                    unsafe { heap.pointer(*object).cast::<u64>().write(value) };
+                    heap.persist(*object, 8);
+                    count.store(value, SeqCst);
+                }
+            });
+        }
+    });
+    let mut images = medium.take_images();
+    images.push(medium.take_image().0);
+    for image in images {
+        let found = reopened(case, &image.bytes, 2);
+        for (object, persisted) in objects.iter().zip(&image.acknowledged) {
+            let mut value = [0; 8];
+            found.read_bytes(*object, &mut value).unwrap();
+            let value = u64::from_le_bytes(value);
+            assert!(
+                (*persisted..=persisted + 2).contains(&value),
+                "{value}, {persisted} persisted"
+            );
+        }
+    }
+}
