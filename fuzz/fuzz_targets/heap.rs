@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use libfuzzer_sys::fuzz_target;
 use perdura_heap::{Config, Durability, Heap, HeapError, Kind, Logging, Memory, Ptr, check};
 
-const HEAP_BYTES: u64 = 1 << 20;
+const HEAP_BYTES: u64 = 2 << 20;
 
 /// A small heap with runs, a large object, a compartment, roots, a snapshot and logs, as a killed process leaves it.
 static IMAGES: LazyLock<[Vec<u8>; 2]> = LazyLock::new(|| {
