@@ -66,7 +66,9 @@ pub(crate) fn recover(core: &Core, findings: &Findings) -> Result<Recovered, Hea
     core.logs.settled.store(settled, Release);
     found.objects = claim(core, &folded, &spans, findings)?;
     // Of a fold that was cut off: what it took is the room that this one needs.
-    free_chunks(core, &spans.stale);
+    if !spans.stale.is_empty() {
+        free_chunks(core, &spans.stale);
+    }
     if spans.logs.is_empty() && spans.objects.is_empty() && findings.is_clean() {
         core.logs.generation.store(generation, Release);
         folded.chunks = spans.snapshot.clone();
@@ -84,8 +86,10 @@ pub(crate) fn recover(core: &Core, findings: &Findings) -> Result<Recovered, Hea
     core.memory.persist_word(AT_CLOCK, sealed(clock));
     core.logs.since_fold_bytes.store(0, Relaxed);
     core.memory.persist_word(AT_GENERATION, sealed(generation + 2));
-    // Not before: a group that was found cut off in the object log would be taken for one that is in place.
-    core.memory.persist_word(AT_SETTLED, sealed(clock));
+    // Not before: a group that was found cut off in the object log would be taken for one that is in place. Durable with
+    // what is freed below.
+    core.memory.store_word(AT_SETTLED, sealed(clock));
+    core.memory.flush(AT_SETTLED, 8);
     core.logs.settled.store(clock, Release);
     let logs = spans.logs.iter().map(|log| log.chunk);
     let old: Vec<u64> = logs.chain(spans.objects).chain(spans.snapshot).chain(spare).collect();
@@ -344,9 +348,7 @@ pub(super) fn in_parallel<T: Sync>(
     };
     let threads = most.min(items.len() / WORTH_A_THREAD).max(1);
     if threads == 1 {
-        let all = items.iter().try_for_each(f);
-        core.memory.fence();
-        return all;
+        return items.iter().try_for_each(f);
     }
     let next = AtomicUsize::new(0);
     let work = || {
@@ -358,7 +360,7 @@ pub(super) fn in_parallel<T: Sync>(
             }
             some.iter().try_for_each(&f)?;
         }
-        // What it wrote back: nobody else's fence covers that.
+        // What it wrote back: the fences of whoever waits for it do not cover that.
         core.memory.fence();
         Ok(())
     };
