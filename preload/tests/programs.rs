@@ -291,16 +291,21 @@ fn ordinary_programs_do_what_they_do() {
     let text: String = (0..200_000_u64).map(|n| format!("{}\n", n * 7_919 % 1_000_003)).collect();
     std::fs::write(&numbers, text).unwrap();
     let numbers = numbers.to_str().unwrap();
-    let loops = "for i in 1 2 3; do x=$(echo $i | tr 1-3 a-c); (echo $x; ls / | wc -l); done";
+    // A folder of the test's own: what others list may change between the two runs.
+    let listed = folder.path().join("listed");
+    std::fs::create_dir(&listed).unwrap();
+    (0..100).for_each(|n| std::fs::write(listed.join(format!("file {n}")), "").unwrap());
+    let listed = listed.to_str().unwrap();
+    let loops = "for i in 1 2 3; do x=$(echo $i | tr 1-3 a-c); (echo $x; ls \"$0\" | wc -l); done";
     let python = "import json,threading\nr=[]\ndef f(n):\n r.append(sum(len(json.dumps({str(i):[i]*9})) for i in range(n)))\n\
                   t=[threading.Thread(target=f,args=(3000,)) for _ in range(4)]\n[x.start() for x in t];[x.join() for x in t]\nprint(r)";
     let spawn = "import subprocess;print(subprocess.check_output(['sort','-n',%r])[-20:])"
         .replace("%r", &format!("{numbers:?}"));
     let programs: [&[&str]; 8] = [
-        &["ls", "-l", "/"],
+        &["ls", "-l", listed],
         &["sort", "-n", numbers],
         &["sort", "--parallel=2", "-S", "1M", numbers],
-        &["bash", "-c", loops],
+        &["bash", "-c", loops, listed],
         &["xz", "-1", "-c", numbers],
         &["python3", "-c", python],
         &["python3", "-c", &spawn],
