@@ -74,7 +74,6 @@ impl Core {
     /// The stamp of a record outside transactions: later than all groups that were given a sequence.
     #[inline]
     pub fn stamp(&self) -> u32 {
-        use std::sync::atomic::Ordering::Acquire;
         (self.logs.clock.load(Acquire) & crate::layout::STAMP_MASK) as u32
     }
 
@@ -85,7 +84,6 @@ impl Core {
 
     /// Notes that a log took a chunk.
     pub fn note_chunk(&self) {
-        use std::sync::atomic::Ordering::Relaxed;
         self.logs.since_fold_bytes.fetch_add(CHUNK_BYTES, Relaxed);
         if self.engine.free_for_persistent() <= logs_keep(self) + self.logs.count() {
             self.logs.is_short.store(true, Relaxed);

@@ -43,7 +43,8 @@ impl Heap {
     /// Names an object, in a transaction of its own: makes the root if there is none.
     ///
     /// # Errors
-    /// The root is of another type, the name cannot be one, or all roots are taken.
+    /// The root is of another type, the name cannot be one, all roots are taken, or a transaction of another thread is
+    /// changing this one ([`HeapError::RootTaken`]).
     pub fn set_root<T: Persist>(&self, name: &str, object: Ptr<T>) -> Result<(), HeapError> {
         self.transaction(|tx| tx.set_root(name, object))
     }
@@ -51,7 +52,7 @@ impl Heap {
     /// Takes a name away; the object stays.
     ///
     /// # Errors
-    /// There is no such root.
+    /// There is no such root, or a transaction of another thread is changing it ([`HeapError::RootTaken`]).
     pub fn remove_root(&self, name: &str) -> Result<(), HeapError> {
         self.transaction(|tx| tx.remove_root(name))
     }
@@ -77,7 +78,7 @@ impl Heap {
     /// As [`Heap::persist_alloc`] and [`Heap::set_root`], or the name is taken.
     pub fn persist_alloc_named(&self, bytes: u64, name: &str) -> Result<Offset, HeapError> {
         self.transaction(|tx| {
-            if tx.claim_new_root(name)?.is_some() {
+            if tx.find_root(name)?.is_some() || tx.claim_root(name)?.1.is_some() {
                 return Err(HeapError::RootTaken { name: name.to_owned() });
             }
             let object = tx.alloc(bytes)?;
@@ -99,12 +100,11 @@ impl Tx<'_> {
     pub fn set_root<T: Persist>(&mut self, name: &str, object: Ptr<T>) -> Result<(), HeapError> {
         check_name(name)?;
         let value = sealed(object.offset().map_or(0, Offset::get)).to_le_bytes();
-        if let Some((at, root)) = self.claim_new_root(name)? {
+        let (at, root) = self.claim_root(name)?;
+        if let Some(root) = root {
             check_type::<T>(&root)?;
-            self.refuse_claimed(at, name)?;
             return self.write_table(at + AT_OBJECT, &value);
         }
-        let at = self.claim_root(name, None)?;
         let mut entry = [0; ROOT_BYTES as usize];
         entry[..name.len()].copy_from_slice(name.as_bytes());
         entry[NAME_BYTES - 1] = name.len() as u8;
@@ -121,13 +121,10 @@ impl Tx<'_> {
     /// As [`Heap::remove_root`].
     pub fn remove_root(&mut self, name: &str) -> Result<(), HeapError> {
         let none = || HeapError::NoRoot { name: name.to_owned() };
-        let (at, _) = self.find_root(name)?.ok_or_else(none)?;
-        self.claim_root(name, Some(at))?;
-        // Another transaction may have removed it in between.
-        match self.find_root(name)? {
-            Some((found, _)) if found == at => self.write_table(at + AT_STATE, &[0; 8]),
-            _ => Err(none()),
-        }
+        self.find_root(name)?.ok_or_else(none)?;
+        let (at, root) = self.claim_root(name)?;
+        root.ok_or_else(none)?;
+        self.write_table(at + AT_STATE, &[0; 8])
     }
 
     /// The object of a named root, as this transaction sees it.
@@ -150,7 +147,11 @@ impl Tx<'_> {
         name: &str,
         make: impl FnOnce(&mut Self) -> Result<Ptr<T>, HeapError>,
     ) -> Result<Ptr<T>, HeapError> {
-        if let Some((_, root)) = self.claim_new_root(name)? {
+        let found = match self.find_root(name)? {
+            Some((_, root)) => Some(root),
+            None => self.claim_root(name)?.1,
+        };
+        if let Some(root) = found {
             check_type::<T>(&root)?;
             if let Some(object) = root.object {
                 return Ok(Ptr::new(object));
@@ -161,58 +162,50 @@ impl Tx<'_> {
         Ok(made)
     }
 
-    /// The root, or `None` once nobody else can make one of this name.
-    fn claim_new_root(&mut self, name: &str) -> Result<Option<(u64, Root)>, HeapError> {
-        if let Some(found) = self.find_root(name)? {
-            return Ok(Some(found));
-        }
-        self.claim_root(name, None)?;
-        // Another transaction may have made it in between.
-        self.find_root(name)
-    }
-
-    /// Whether another transaction is making or removing the root of an entry.
-    fn refuse_claimed(&self, at: u64, name: &str) -> Result<(), HeapError> {
-        let is_claimed = self.heap().core.root_claims.held().iter().any(|(of, _)| *of == at);
-        match is_claimed && !self.claims.contains(&at) {
-            true => Err(HeapError::RootTaken { name: name.to_owned() }),
-            false => Ok(()),
+    /// Claims a name to this transaction's end: its entry and root, or, if there is none, an entry for it. Another
+    /// transaction would take the same entry, write to one that has become another root's, or in undo mode take one
+    /// that may come back.
+    fn claim_root(&mut self, name: &str) -> Result<(u64, Option<Root>), HeapError> {
+        loop {
+            let found = self.find_root(name)?.map(|(at, _)| at);
+            let at = self.claim_entry(name, found)?;
+            // Another transaction may have changed it before that; from here on none can.
+            match self.find_root(name)? {
+                Some((now, root)) if now == at => return Ok((at, Some(root))),
+                None if found.is_none() => return Ok((at, None)),
+                _ => {}
+            }
         }
     }
 
-    /// Claims an entry for a root that is made, or the one of a root that is removed, to this transaction's end: another
-    /// one would take the same, or in undo mode one that may come back.
-    fn claim_root(&mut self, name: &str, is_at: Option<u64>) -> Result<u64, HeapError> {
-        if let Some(at) = is_at {
-            self.refuse_claimed(at, name)?;
-        }
+    /// Claims an entry for a name: the one given, or a free one.
+    fn claim_entry(&mut self, name: &str, at: Option<u64>) -> Result<u64, HeapError> {
         let mut claimed = self.heap().core.root_claims.held();
-        let mine = claimed.iter().find(|(_, of)| of == name).map(|(at, _)| *at);
-        match mine {
-            Some(at) if self.claims.contains(&at) && is_at.is_none_or(|is_at| is_at == at) => {
-                return Ok(at);
-            }
-            Some(at) if !self.claims.contains(&at) => {
-                return Err(HeapError::RootTaken { name: name.to_owned() });
-            }
-            _ => {}
-        }
+        let is_others = |at: &u64| {
+            !self.claims.contains(at) && claimed.iter().any(|(claimed, _)| claimed == at)
+        };
         let is_free = |at: &u64| {
             let mut state = [0; 8];
             self.read_table(at + AT_STATE, &mut state);
-            state == [0; 8] && !claimed.iter().any(|(of, _)| of == at)
+            state == [0; 8] && !is_others(at)
         };
-        let all = || (0..ROOTS_MAX).map(|index| AT_ROOTS + index * ROOT_BYTES);
+        let mut all = (0..ROOTS_MAX).map(|index| AT_ROOTS + index * ROOT_BYTES);
         let full = || HeapError::RootsFull { name: name.to_owned(), roots_max: ROOTS_MAX };
-        let at = is_at.or_else(|| all().find(is_free)).ok_or_else(full)?;
-        claimed.push((at, name.to_owned()));
-        drop(claimed);
-        self.claims.push(at);
+        let mut of_name = claimed.iter().filter(|(_, of)| of == name).map(|(at, _)| at);
+        if at.iter().chain(&mut of_name).any(is_others) {
+            return Err(HeapError::RootTaken { name: name.to_owned() });
+        }
+        let at = at.or_else(|| all.find(is_free)).ok_or_else(full)?;
+        if !claimed.iter().any(|(claimed, of)| *claimed == at && of == name) {
+            claimed.push((at, name.to_owned()));
+            drop(claimed);
+            self.claims.push(at);
+        }
         Ok(at)
     }
 }
 
-/// Entries of roots that transactions are making or removing, by name.
+/// Entries of roots that transactions are making, changing or removing, by name.
 #[derive(Debug, Default)]
 pub(crate) struct RootClaims(Mutex<Vec<(u64, String)>>);
 

@@ -515,6 +515,7 @@ fn a_root_that_another_transaction_makes_or_removes_is_refused_until_it_ends() {
         let heap = Heap::open(memory, config).unwrap();
         let object = Ptr::<u8>::new(heap.persist_alloc(16).unwrap());
         heap.set_root("old", object).unwrap();
+        heap.set_root("kept", object).unwrap();
         let elsewhere = |f: &(dyn Fn() -> Result<(), HeapError> + Sync)| {
             std::thread::scope(|scope| scope.spawn(f).join().unwrap())
         };
@@ -525,12 +526,16 @@ fn a_root_that_another_transaction_makes_or_removes_is_refused_until_it_ends() {
                 let refused = elsewhere(&|| heap.set_root(name, object));
                 assert!(matches!(refused, Err(HeapError::RootTaken { .. })), "{name}: {refused:?}");
             }
+            tx.set_root("kept", Ptr::<u8>::NULL)?;
+            let refused = elsewhere(&|| heap.remove_root("kept"));
+            assert!(matches!(refused, Err(HeapError::RootTaken { .. })), "{refused:?}");
             elsewhere(&|| heap.set_root("third", object))?;
             Err(HeapError::Null)
         });
         assert!(matches!(undone, Err(HeapError::Null)), "{undone:?}");
         let names: Vec<_> = heap.roots().unwrap().into_iter().map(|root| root.name).collect();
-        assert_eq!(names, ["old", "third"], "{logging:?}");
+        assert_eq!(names, ["kept", "old", "third"], "{logging:?}");
+        assert_eq!(heap.root("kept").unwrap(), Some(object));
         heap.set_root("new", object).unwrap();
     }
 }

@@ -53,7 +53,7 @@ pub(crate) struct Logs {
     pub clock: AtomicU64,
     /// What it was when the generation began: records' stamps are told apart from there.
     pub clock_folded: AtomicU64,
-    pub fold: Mutex<Folded>,
+    fold: Mutex<Folded>,
     /// Groups below this sequence are over, durably ([`settle`]).
     pub settled: AtomicU64,
     settling: Mutex<()>,

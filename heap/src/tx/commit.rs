@@ -49,7 +49,7 @@ impl Tx<'_> {
         let mut state = written?;
         core.memory.fence();
         for write in &self.writes.list {
-            // Written back later: see `LoggerState::retire`.
+            // Written back later: see `crate::log::settle`.
             core.memory.write(write.offset, self.writes.bytes_of(write));
             state.note_home(write.offset, u64::from(write.len));
         }
