@@ -85,8 +85,9 @@ impl Core {
     /// Notes that a log took a chunk.
     pub fn note_chunk(&self) {
         self.logs.since_fold_bytes.fetch_add(CHUNK_BYTES, Relaxed);
+        self.logs.note_clock();
         if self.engine.free_for_persistent() <= logs_keep(self) + self.logs.count() {
-            self.logs.is_short.store(true, Relaxed);
+            self.logs.is_pressed.store(true, Relaxed);
         }
     }
 }

@@ -401,6 +401,7 @@ impl Memory {
     /// Copies bytes, whole aligned lines of them, past the caches where they must be flushed anyway: a sixth of what
     /// writing them back costs. Durable after [`Memory::fence`], and seen by other threads only then. False: nothing
     /// was done.
+    #[inline]
     pub(crate) fn stream(&self, offset: u64, bytes: &[u8]) -> bool {
         let to = self.at(offset, bytes.len() as u64);
         let is_streamed = self.flush.is_some()
@@ -437,6 +438,7 @@ impl Memory {
         }
     }
 
+    #[inline]
     fn write_whole_lines(&self, offset: u64, bytes: &[u8]) {
         if !self.stream(offset, bytes) {
             self.write(offset, bytes);

@@ -79,3 +79,38 @@ fn a_destructor_that_runs_late_may_use_a_heap_within_its_transaction() {
     assert!(heap.is_object(taken));
     heap.compact().unwrap();
 }
+
+/// Chunks of the logs are used again and again while others go on, and though one thread has stopped in its tracks.
+#[test]
+fn threads_transactions_get_by_with_the_chunks_they_have() {
+    const WORKERS: u64 = 2;
+    const CHUNK_BYTES: u64 = 64 << 10;
+    let memory = Memory::anonymous(64 << 20, Durability::Flushed).unwrap();
+    let heap = Heap::open(memory, Config::default()).unwrap();
+    let before_bytes = heap.stats().free_bytes;
+    let done = std::sync::Barrier::new(WORKERS as usize + 1);
+    std::thread::scope(|scope| {
+        let write = |object: Offset, value: u8| {
+            heap.transaction(|tx| tx.write_bytes(object, &[value; 64])).unwrap();
+        };
+        let (heap, done) = (&heap, &done);
+        scope.spawn(move || {
+            write(heap.persist_alloc(64).unwrap(), 1);
+            done.wait();
+        });
+        for _ in 0..WORKERS {
+            scope.spawn(move || {
+                let objects: Vec<_> = (0..64).map(|_| heap.persist_alloc(64).unwrap()).collect();
+                (0..20_000).for_each(|n| write(objects[n % 64], n as u8));
+                done.wait();
+            });
+        }
+    });
+    let stats = heap.stats();
+    assert_eq!(stats.folds, 0);
+    assert!(stats.word_log_bytes > 30 * CHUNK_BYTES && stats.object_log_bytes > 30 * CHUNK_BYTES);
+    // Two of each log, and a run of objects.
+    let most_bytes = (WORKERS + 1) * 5 * CHUNK_BYTES;
+    let taken_bytes = before_bytes - stats.free_bytes;
+    assert!(taken_bytes <= most_bytes, "{taken_bytes} B taken for logs, at most {most_bytes} B");
+}

@@ -28,7 +28,7 @@ pub(crate) struct LaneState {
 /// Shares no cache line with anything: what one thread writes often, others would wait for where they read its neighbour.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(crate) struct Apart<T>(pub T);
+pub struct Apart<T>(pub T);
 
 impl<T> Deref for Apart<T> {
     type Target = T;

@@ -67,7 +67,7 @@ pub use error::{ImageError, OpenError, RegionError, Unreadable};
 pub use geometry::{BLOCK_BYTES, Geometry};
 pub use heat::Heat;
 pub use kinds::Kind;
-pub use lanes::LaneId;
+pub use lanes::{Apart, LaneId};
 pub use loaded::LoadProgress;
 pub use policy::PolicyKind;
 pub use region::{Config, Region};

@@ -399,12 +399,12 @@ impl Engine {
         self.lock_central(Kind::Persistent, class).enter(self, start, free);
     }
 
-    /// Free spans, and those of a kind's buckets: all and free.
     /// Free spans that persistent memory may have.
     pub fn free_for_persistent(&self) -> u64 {
         self.pool().free_for_persistent()
     }
 
+    /// Free spans, and those of a kind's buckets: all and free.
     pub fn count_spans(&self) -> (u64, [(u64, u64); 2]) {
         let pool = self.pool();
         (pool.free_spans(), Kind::ALL.map(|kind| pool.owned_spans(kind)))

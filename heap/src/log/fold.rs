@@ -90,7 +90,7 @@ fn cut(core: &Core, folded: &Folded) -> Result<Option<Cut>, NoMemory> {
         objects.extend(some_objects);
     }
     core.logs.since_fold_bytes.store(0, Relaxed);
-    core.logs.is_short.store(false, Relaxed);
+    core.logs.is_pressed.store(false, Relaxed);
     core.logs.clock_folded.store(core.logs.clock.load(Acquire), Release);
     core.logs.generation.fetch_add(1, AcqRel);
     Ok(Some(Cut { room, words, objects }))

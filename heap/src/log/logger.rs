@@ -5,15 +5,17 @@
 //! the log ends: of a group cut off anywhere no part is taken for anything else. Records are fenced before a group
 //! behind them, or the next chunk, is written. `applied` says which groups recovery need not put in place again because
 //! they were copied home, which counts as long as the caches live: within one boot, or where memory is kept. A chunk is
-//! used again only when all of its groups are settled ([`super::settle`]), and it has no records.
+//! used again only when all of its groups are settled ([`super::settle`]), and it has no records. Of each kind a log has
+//! two where there is room: one that is full rests until the others' groups of its time are over, too, and so nobody
+//! need be asked to end them.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::*;
 
 use super::fold::{Fold, fold};
 use super::group::{PIECE_WORDS_MAX, seal};
-use super::settle::{settle, write_back};
-use super::{Written, logs_keep};
+use super::settle::{advance, settle, write_back};
+use super::{Written, logs_keep, objects_keep};
 use crate::core::Core;
 use crate::engine::classes::SPAN_BYTES;
 use crate::engine::{Kind, NoMemory};
@@ -26,8 +28,27 @@ use crate::sys::{LINE_BYTES, Own, Owned, Visit, prefetch_for_write};
 /// As many home ranges are written back together.
 const HOMES_MAX: usize = 128;
 
-/// A thread's logs.
+/// A full chunk that waits until its groups are settled; at zero: none.
+#[derive(Debug, Default, Clone, Copy)]
+struct Resting {
+    chunk: u64,
+    /// Of its newest group.
+    last_seq: u64,
+}
+
+impl Resting {
+    /// Takes the chunk, if its groups are over, and leaves another in its place.
+    fn change_for(&mut self, full: Self, settled: u64) -> Option<u64> {
+        if self.chunk == 0 || self.last_seq >= settled {
+            return None;
+        }
+        Some(std::mem::replace(self, full).chunk)
+    }
+}
+
+/// A thread's logs. Apart from other threads': each of them writes to its own all the time.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(crate) struct Logger {
     pub id: u16,
     /// No later than its oldest group that is not settled; `u64::MAX`: there is none.
@@ -50,8 +71,10 @@ pub(crate) struct LoggerState {
     /// Of the newest group.
     last_seq: u64,
     order: u64,
+    resting: Resting,
     objects: u64,
     objects_at: u64,
+    resting_objects: Resting,
     /// Chunks that are full, and must stay until they are folded.
     pub closed: Vec<u64>,
     /// Object chunks likewise.
@@ -143,16 +166,29 @@ impl Logger {
 
     /// Begins a new chunk of words. The old one stays if it has what must; else it is used again.
     fn next_chunk(&self, core: &Core, state: &mut LoggerState) -> Result<(), NoMemory> {
-        let memory = &core.memory;
         if state.chunk != 0 {
             // Before anything in the next chunk can be durable.
             state.make_records_durable(core);
             let is_settled = state.last_seq < core.logs.settled.load(Acquire);
             if !state.has_records && state.group_at.is_none() && is_settled {
-                state.begin_again(core);
+                state.begin_again(core, state.chunk);
                 return Ok(());
             }
         }
+        let old = state.chunk;
+        self.take_chunk(core, state)?;
+        if old != 0 {
+            state.closed.push(old);
+        }
+        // The pieces of a group that lie in the chunk before stay there, and so must the others.
+        state.has_records = state.group_at.is_some();
+        state.group_at = state.group_at.map(|_| CHUNK_HEAD);
+        Ok(())
+    }
+
+    /// Begins a chunk of words that the log did not have; what becomes of the last one is the caller's business.
+    fn take_chunk(&self, core: &Core, state: &mut LoggerState) -> Result<(), NoMemory> {
+        let memory = &core.memory;
         let span = core.engine.take_spans(Kind::Persistent, 1, logs_keep(core))?;
         let chunk = span * SPAN_BYTES;
         memory.zero(chunk, CHUNK_BYTES);
@@ -165,14 +201,8 @@ impl Logger {
         let generation = core.logs.generation_bits();
         let word = SpanWord::Log { logger: self.id, generation };
         memory.persist_word(core.layout.table_word(span), word.encode());
-        if state.chunk != 0 {
-            state.closed.push(state.chunk);
-        }
         state.written.prepared_lines += CHUNK_BYTES / LINE_BYTES + 2;
         state.start_at(chunk);
-        // The pieces of a group that lie in the chunk before stay there, and so must the others.
-        state.has_records = state.group_at.is_some();
-        state.group_at = state.group_at.map(|_| CHUNK_HEAD);
         core.note_chunk();
         Ok(())
     }
@@ -188,15 +218,31 @@ impl Logger {
         let len = words.min(PIECE_WORDS_MAX) as u64 * 8 + 2 * LINE_BYTES;
         let mut state = self.own();
         let is_full = |state: &LoggerState| state.chunk == 0 || state.at + len > CHUNK_BYTES;
-        let may_clear = state.chunk != 0 && is_full(&state) && !state.has_records;
-        let may_rewind = state.objects != 0 && state.objects_at + object_bytes > CHUNK_BYTES;
-        if state.homes.len() >= HOMES_MAX {
-            write_back(core, &mut state.homes);
+        let may_clear =
+            |state: &LoggerState| state.chunk != 0 && is_full(state) && !state.has_records;
+        let may_rewind = |state: &LoggerState| {
+            state.objects != 0 && state.objects_at + object_bytes > CHUNK_BYTES
+        };
+        let has_end = may_clear(&state) || may_rewind(&state);
+        if has_end || state.homes.len() >= HOMES_MAX {
+            self.write_homes_back(core, &mut state);
         }
-        if may_clear || may_rewind {
+        if has_end {
+            core.logs.note_clock();
             drop(state);
-            settle(core);
+            advance(core);
             state = self.own();
+            if state.undoing.is_none() && may_clear(&state) {
+                self.change_chunk(core, &mut state);
+            }
+            if state.undoing.is_none() && may_rewind(&state) {
+                state.change_objects(core);
+            }
+            if may_clear(&state) || may_rewind(&state) {
+                drop(state);
+                settle(core);
+                state = self.own();
+            }
         }
         if is_full(&state) {
             state = self.with_room(core, state, |state| self.next_chunk(core, state))?;
@@ -207,6 +253,30 @@ impl Logger {
         }
         state.group_at = Some(state.at);
         Ok(state)
+    }
+
+    /// Writes the homes of all groups back, so that they hinder nobody's settling.
+    fn write_homes_back(&self, core: &Core, state: &mut LoggerState) {
+        write_back(core, &mut state.homes);
+        if state.undoing.is_none() {
+            self.oldest.store(u64::MAX, Release);
+        }
+    }
+
+    /// Lets the full chunk of words rest, and begins the one that rested if that may be used again, or a second one if
+    /// there is plenty of room. Otherwise nothing changes.
+    fn change_chunk(&self, core: &Core, state: &mut LoggerState) {
+        state.make_records_durable(core);
+        let full = Resting { chunk: state.chunk, last_seq: state.last_seq };
+        let settled = core.logs.settled.load(Acquire);
+        if let Some(chunk) = state.resting.change_for(full, settled) {
+            state.begin_again(core, chunk);
+        } else if state.resting.chunk == 0
+            && has_plenty(core)
+            && self.take_chunk(core, state).is_ok()
+        {
+            state.resting = full;
+        }
     }
 
     /// The sequence of a group that was begun.
@@ -274,6 +344,11 @@ impl Logger {
     }
 }
 
+/// Whether chunks may rest: there is room for all that logs and objects may need first.
+fn has_plenty(core: &Core) -> bool {
+    core.engine.free_for_persistent() > 4 * objects_keep(core, core.logs.count())
+}
+
 /// What stands at the head of a piece.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PieceHead {
@@ -328,14 +403,27 @@ impl LoggerState {
         core.memory.flush(self.chunk + self.fenced, self.at - self.fenced);
     }
 
-    /// Uses the chunk again, which has nothing that must stay.
-    fn begin_again(&mut self, core: &Core) {
+    /// As [`Logger::change_chunk`], for the object log.
+    fn change_objects(&mut self, core: &Core) {
+        let full = Resting { chunk: self.objects, last_seq: self.last_seq };
+        let settled = core.logs.settled.load(Acquire);
+        if let Some(chunk) = self.resting_objects.change_for(full, settled) {
+            (self.objects, self.objects_at) = (chunk, CHUNK_HEAD);
+        } else if self.resting_objects.chunk == 0 && has_plenty(core) {
+            // The next one is taken when an object is placed.
+            self.resting_objects = full;
+            (self.objects, self.objects_at) = (0, 0);
+        }
+    }
+
+    /// Uses a chunk again, which has nothing that must stay.
+    fn begin_again(&mut self, core: &Core, chunk: u64) {
         let memory = &core.memory;
-        memory.persist_word(self.chunk + AT_CLEARING, sealed(1));
-        memory.zero(self.chunk + CHUNK_HEAD, CHUNK_BYTES - CHUNK_HEAD);
-        memory.persist_word(self.chunk + AT_CLEARING, sealed(0));
+        memory.persist_word(chunk + AT_CLEARING, sealed(1));
+        memory.zero(chunk + CHUNK_HEAD, CHUNK_BYTES - CHUNK_HEAD);
+        memory.persist_word(chunk + AT_CLEARING, sealed(0));
         self.written.prepared_lines += (CHUNK_BYTES - CHUNK_HEAD) / LINE_BYTES + 2;
-        self.start_at(self.chunk);
+        self.start_at(chunk);
     }
 
     fn start_at(&mut self, chunk: u64) {
@@ -348,9 +436,15 @@ impl LoggerState {
     /// Takes all chunks out of use, to be folded: words and objects.
     pub fn detach(&mut self) -> (Vec<u64>, Vec<u64>) {
         let mut words = std::mem::take(&mut self.closed);
-        words.extend((self.chunk != 0).then_some(self.chunk));
         let mut objects = std::mem::take(&mut self.closed_objects);
-        objects.extend((self.objects != 0).then_some(self.objects));
+        let of_both = [
+            (&mut words, [self.resting.chunk, self.chunk]),
+            (&mut objects, [self.resting_objects.chunk, self.objects]),
+        ];
+        for (all, chunks) in of_both {
+            all.extend(chunks.into_iter().filter(|chunk| *chunk != 0));
+        }
+        (self.resting, self.resting_objects) = Default::default();
         (self.chunk, self.objects, self.objects_at) = (0, 0, 0);
         (self.at, self.flushed, self.fenced) = (0, 0, 0);
         self.has_records = false;

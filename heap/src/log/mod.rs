@@ -25,10 +25,11 @@ pub(crate) mod spans;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
+use perdura_region::Apart;
 use rustix::io::Errno;
 
 use crate::core::Core;
-use crate::layout::GENERATION_MASK;
+use crate::layout::{GENERATION_MASK, STAMP_MASK};
 use crate::sys::Table;
 use logger::Logger;
 
@@ -50,7 +51,7 @@ pub(crate) struct Logs {
     /// Beyond this many a fold is due.
     pub due_bytes: AtomicU64,
     /// Sequence of the next group.
-    pub clock: AtomicU64,
+    pub clock: Apart<AtomicU64>,
     /// What it was when the generation began: records' stamps are told apart from there.
     pub clock_folded: AtomicU64,
     fold: Mutex<Folded>,
@@ -59,8 +60,8 @@ pub(crate) struct Logs {
     settling: Mutex<()>,
     /// Lines written back to settle groups.
     pub settled_lines: AtomicU64,
-    /// Spans run short, and a fold gives some back.
-    pub is_short: AtomicBool,
+    /// A fold is due however little was logged.
+    pub is_pressed: AtomicBool,
     /// Folds since the heap was opened.
     pub folds: AtomicU64,
 }
@@ -152,13 +153,13 @@ impl Logs {
             generation: AtomicU64::new(0),
             since_fold_bytes: AtomicU64::new(0),
             due_bytes: AtomicU64::new(FOLD_BYTES_LEAST),
-            clock: AtomicU64::new(1),
+            clock: Apart(AtomicU64::new(1)),
             clock_folded: AtomicU64::new(0),
             fold: Mutex::new(Folded { shadow, touched, chunks: Vec::new() }),
             settled: AtomicU64::new(0),
             settling: Mutex::default(),
             settled_lines: AtomicU64::new(0),
-            is_short: AtomicBool::new(false),
+            is_pressed: AtomicBool::new(false),
             folds: AtomicU64::new(0),
         })
     }
@@ -213,6 +214,15 @@ impl Logs {
         }
     }
 
+    /// As [`Logs::settling`]; `None`: somebody settles.
+    pub fn try_settling(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.settling.try_lock() {
+            Ok(alone) => Some(alone),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
     /// Held by who settles.
     pub fn settling(&self) -> MutexGuard<'_, ()> {
         self.settling.lock().unwrap_or_else(PoisonError::into_inner)
@@ -227,12 +237,19 @@ impl Logs {
         (self.generation.load(Acquire) & GENERATION_MASK) as u32
     }
 
-    /// Whether a fold is worth its snapshot, spans run short, or the stamps are about to come round.
+    /// Whether a fold is worth its snapshot, or something else asks for one.
     pub fn is_due(&self) -> bool {
         self.since_fold_bytes.load(Relaxed) > self.due_bytes.load(Relaxed)
-            || self.is_short.load(Relaxed)
-            || self.clock.load(Relaxed) - self.clock_folded.load(Relaxed)
-                > crate::layout::STAMP_MASK / 4
+            || self.is_pressed.load(Relaxed)
+    }
+
+    /// Asks for a fold when stamps are about to come round. To be called once a chunk of groups: not with each, since
+    /// the clock is every thread's.
+    pub fn note_clock(&self) {
+        let since_fold = self.clock.load(Relaxed).saturating_sub(self.clock_folded.load(Relaxed));
+        if since_fold > STAMP_MASK / 4 {
+            self.is_pressed.store(true, Relaxed);
+        }
     }
 
     /// Sets when the next fold is due, for a snapshot of `snapshot_bytes`: it is written once for twice as much log.

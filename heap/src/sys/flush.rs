@@ -112,18 +112,25 @@ pub fn fence() {
 /// a flush. Returns false where there are none, with nothing copied.
 ///
 /// # Safety
-/// `to` is valid for writes of `from.len()` bytes, aligned to 16, and overlaps nothing that `from` borrows;
-/// the length is a multiple of 16.
+/// `to` is valid for writes of `from.len()` bytes, aligned to 16, and overlaps nothing that `from` borrows.
+///
+/// # Panics
+/// The length is no multiple of [`LINE_BYTES`].
 #[inline]
 pub unsafe fn stream(to: *mut u8, from: &[u8]) -> bool {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
-        for at in (0..from.len()).step_by(16) {
-            // SAFETY: inside both ranges, since the length is a multiple of 16; SSE2 is part of x86-64.
+        let (lines, rest) = from.as_chunks::<{ LINE_BYTES as usize }>();
+        assert!(rest.is_empty(), "{} bytes are not whole lines", from.len());
+        for (index, line) in lines.iter().enumerate() {
+            // SAFETY: inside both ranges; SSE2 is part of x86-64.
             unsafe {
-                let value = _mm_loadu_si128(from.as_ptr().add(at).cast::<__m128i>());
-                _mm_stream_si128(to.add(at).cast::<__m128i>(), value);
+                let from = line.as_ptr().cast::<__m128i>();
+                let to = to.add(index * line.len()).cast::<__m128i>();
+                for quarter in 0..4 {
+                    _mm_stream_si128(to.add(quarter), _mm_loadu_si128(from.add(quarter)));
+                }
             }
         }
         true

@@ -5,6 +5,7 @@ use super::{LogAs, Tx};
 use crate::config::Logging;
 use crate::core::Core;
 use crate::engine::NoMemory;
+use crate::engine::classes::UNIT_BYTES;
 use crate::error::HeapError;
 use crate::layout::{GROUP_LAST, Record, STAMP_MASK};
 use crate::log::fold::{Fold, fold};
@@ -15,6 +16,7 @@ use crate::sys::{LINE_BYTES, Own};
 
 impl Tx<'_> {
     /// Makes all changes final. On an error nothing was changed.
+    #[inline]
     pub(super) fn commit(&mut self) -> Result<(), HeapError> {
         self.note_births(true);
         let committed = match self.logging {
@@ -73,11 +75,15 @@ impl Tx<'_> {
     }
 
     /// Makes what fresh objects were filled with durable, before anything can link them.
+    #[inline]
     pub(super) fn settle_fresh(&mut self) {
-        let memory = &self.heap.core.memory;
-        if self.writes.direct.is_empty() {
-            return;
+        if !self.writes.direct.is_empty() {
+            self.write_fresh_back();
         }
+    }
+
+    fn write_fresh_back(&mut self) {
+        let memory = &self.heap.core.memory;
         for (offset, len) in &self.writes.direct {
             memory.flush(*offset, *len);
         }
@@ -122,29 +128,27 @@ impl Tx<'_> {
         let mut pieces = Pieces::new(seq, 0, 0, &mut state, core, logger);
         let mut changes = self.writes.list.iter();
         let written = self
-            .records(seq)
-            .try_for_each(|record| pieces.push(Entry::Record(record)))
+            .push_records(&mut pieces)
             .and_then(|()| changes.try_for_each(|w| pieces.push_change(w, self.writes.bytes_of(w))))
             .and_then(|()| pieces.append(GROUP_LAST));
         state.end_group();
         written.map(|()| state)
     }
 
-    /// The records of objects taken and freed.
-    pub(super) fn records(&self, seq: u64) -> impl Iterator<Item = Record> + '_ {
-        let stamp = (seq & STAMP_MASK) as u32;
-        let is_logged = self.heap.core.conventional.is_none();
-        let born = self
-            .writes
-            .fresh
-            .iter()
-            .map(move |(offset, _)| Record::Alloc { unit: offset / 16, stamp });
-        let gone = self
-            .writes
-            .freed
-            .iter()
-            .map(move |(offset, _)| Record::Free { unit: offset / 16, stamp });
-        born.chain(gone).filter(move |_| is_logged)
+    /// Enters the records of objects taken and freed.
+    #[inline]
+    pub(super) fn push_records(&self, pieces: &mut Pieces<'_>) -> Result<(), NoMemory> {
+        if self.heap.core.conventional.is_some() {
+            return Ok(());
+        }
+        let stamp = (pieces.seq & STAMP_MASK) as u32;
+        for (offset, _) in &self.writes.fresh {
+            pieces.push(Entry::Record(Record::Alloc { unit: offset / UNIT_BYTES, stamp }))?;
+        }
+        for (offset, _) in &self.writes.freed {
+            pieces.push(Entry::Record(Record::Free { unit: offset / UNIT_BYTES, stamp }))?;
+        }
+        Ok(())
     }
 }
 

@@ -70,33 +70,44 @@ impl Heap {
     /// # Errors
     /// What `f` returns; or, as its error, that there was no room for the log, or that this thread is in a transaction
     /// already ([`Tx::nested`]).
+    #[inline]
     pub fn transaction<R, E: From<HeapError>>(
         &self,
         f: impl FnOnce(&mut Tx<'_>) -> Result<R, E>,
     ) -> Result<R, E> {
+        let mut f = Some(f);
         let mut outcome = None;
-        let ran = self.with_local(Kind::Persistent, |local| {
-            let mut tx = Tx::begin(self, local)?;
-            outcome = Some(match f(&mut tx) {
-                Ok(result) => match tx.commit() {
-                    Ok(()) => Ok(result),
-                    Err(error) => {
-                        drop(tx);
-                        return Err(error);
-                    }
-                },
-                Err(error) => Err(error),
-            });
-            Ok(())
+        let committed = self.run(&mut |tx| {
+            let returned = outcome.insert(f.take().map(|f| f(tx)));
+            matches!(returned, Some(Ok(_)))
         });
-        ran.map_err(E::from)?;
-        if let Some(Ok(_)) = &outcome {
+        match (committed, outcome) {
+            (Err(error), _) => Err(E::from(error)),
+            (Ok(()), Some(Some(outcome))) => outcome,
+            (Ok(()), _) => unreachable!("a transaction that ran has an outcome"),
+        }
+    }
+
+    /// Runs `f`, and commits if it says so. Neither it nor what it returns is copied about, which is in the stack's
+    /// memory: such a copy would wait for the fence before it, and the next transaction's work can be done meanwhile.
+    fn run(&self, f: &mut dyn FnMut(&mut Tx<'_>) -> bool) -> Result<(), HeapError> {
+        let mut failed = None;
+        let mut has_committed = false;
+        self.with_local(Kind::Persistent, |local| {
+            let mut tx = Tx::begin(self, local)?;
+            if f(&mut tx) {
+                has_committed = true;
+                failed = tx.commit().err();
+            }
+            Ok(())
+        })?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        if has_committed {
             self.fold_if_due();
         }
-        match outcome {
-            Some(outcome) => outcome,
-            None => unreachable!("a transaction that ran has an outcome"),
-        }
+        Ok(())
     }
 }
 
@@ -268,6 +279,7 @@ impl<'h> Tx<'h> {
         }
     }
 
+    #[inline]
     fn change(&mut self, offset: u64, bytes: &[u8], log: LogAs) -> Result<(), HeapError> {
         self.check_log(bytes.len() as u64)?;
         match self.logging {

@@ -10,7 +10,6 @@ use crate::core::Core;
 use crate::engine::NoMemory;
 use crate::error::HeapError;
 use crate::layout::{GROUP_LAST, GROUP_UNDO, GROUP_UNDONE};
-use crate::log::group::Entry;
 use crate::log::logger::{Logger, LoggerState};
 use crate::sys::Own;
 
@@ -67,10 +66,7 @@ impl Tx<'_> {
         let logger = self.heap.logger(self.local)?;
         let (mut state, seq, index) = self.at_group(core, logger)?;
         let mut pieces = Pieces::new(seq, index, GROUP_UNDO, &mut state, core, logger);
-        let logged = self
-            .records(seq)
-            .try_for_each(|record| pieces.push(Entry::Record(record)))
-            .and_then(|()| pieces.append(GROUP_LAST));
+        let logged = self.push_records(&mut pieces).and_then(|()| pieces.append(GROUP_LAST));
         // If it failed, the transaction is undone, and its end is logged.
         self.undoing = Some((seq, pieces.index));
         logged?;

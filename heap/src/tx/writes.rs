@@ -43,6 +43,7 @@ impl Write {
 
 impl Writes {
     /// Notes a change.
+    #[inline]
     pub fn push(&mut self, offset: u64, bytes: &[u8], log: LogAs) {
         let write = Write { offset, len: bytes.len() as u32, at: self.bytes.len() as u32, log };
         self.bytes.extend_from_slice(bytes);
