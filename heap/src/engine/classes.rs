@@ -121,16 +121,16 @@ impl Class {
     /// Which slot begins at `inside` bytes from the run's first; `None`: none does.
     #[inline]
     pub fn slot_at(&self, inside: u64) -> Option<u32> {
+        let slot = self.slot_holding(inside)?;
+        (u64::from(slot) * u64::from(self.bytes) == inside).then_some(slot)
+    }
+
+    /// Which slot holds the byte at `inside`; `None`: it is behind them all.
+    #[inline]
+    pub fn slot_holding(&self, inside: u64) -> Option<u32> {
         let units = inside / UNIT_BYTES;
         let slot =
             if self.bytes == 16 { units } else { (units * u64::from(self.reciprocal)) >> 32 };
-        let is_start = slot * u64::from(self.bytes) == inside;
-        (is_start && slot < u64::from(self.slots)).then_some(slot as u32)
-    }
-
-    /// Which slot holds the byte at `inside`.
-    pub fn slot_holding(&self, inside: u64) -> Option<u32> {
-        let slot = inside / u64::from(self.bytes);
         (slot < u64::from(self.slots)).then_some(slot as u32)
     }
 }
@@ -162,6 +162,8 @@ mod tests {
                 let slot = inside / u64::from(info.bytes);
                 let starts = inside % u64::from(info.bytes) == 0 && slot < u64::from(info.slots);
                 assert_eq!(info.slot_at(inside), starts.then_some(slot as u32), "{class} {inside}");
+                let holding = (slot < u64::from(info.slots)).then_some(slot as u32);
+                assert_eq!(info.slot_holding(inside), holding, "{class} {inside}");
             }
         }
     }
