@@ -49,8 +49,6 @@ pub(crate) const CHUNK_HEAD: u64 = 64;
 pub(crate) const AT_CLEARING: u64 = 0;
 /// In a word log chunk's header: its logger's groups up to this sequence were put in place (trusted within one boot).
 pub(crate) const AT_APPLIED: u64 = 8;
-/// In a word log chunk's header: which of its logger's chunks it is.
-pub(crate) const AT_ORDER: u64 = 16;
 
 /// In a snapshot chunk's header: its place among its generation's.
 pub(crate) const AT_SNAP_INDEX: u64 = 0;

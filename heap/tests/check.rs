@@ -122,6 +122,7 @@ fn structures(bytes: &[u8]) -> Vec<(&'static str, usize, usize)> {
         ("magic, version, spans, flags, sum", 0, 40),
         ("generation", 64, 8),
         ("clock", 192, 8),
+        ("settled", 256, 8),
     ];
     for index in 0..1024 {
         let at = AT_ROOTS + index * 64;
@@ -136,7 +137,7 @@ fn structures(bytes: &[u8]) -> Vec<(&'static str, usize, usize)> {
         match word(at) & 15 {
             0 => continue,
             3 => {
-                found.push(("log header", chunk, 24));
+                found.push(("log header", chunk, 16));
             }
             5 => {
                 found.push(("snapshot header", chunk, 32));

@@ -20,8 +20,7 @@ use crate::core::Core;
 use crate::engine::classes::SPAN_BYTES;
 use crate::engine::{Kind, NoMemory};
 use crate::layout::{
-    AT_APPLIED, AT_CLEARING, AT_ORDER, CHUNK_BYTES, CHUNK_HEAD, GROUP_UNDONE, Record, SpanWord,
-    sealed,
+    AT_APPLIED, AT_CLEARING, CHUNK_BYTES, CHUNK_HEAD, GROUP_UNDONE, Record, SpanWord, sealed,
 };
 use crate::sys::{LINE_BYTES, Own, Owned, Visit, prefetch_for_write};
 
@@ -70,7 +69,6 @@ pub(crate) struct LoggerState {
     has_records: bool,
     /// Of the newest group.
     last_seq: u64,
-    order: u64,
     resting: Resting,
     objects: u64,
     objects_at: u64,
@@ -192,10 +190,8 @@ impl Logger {
         let span = core.engine.take_spans(Kind::Persistent, 1, logs_keep(core))?;
         let chunk = span * SPAN_BYTES;
         memory.zero(chunk, CHUNK_BYTES);
-        state.order += 1;
         memory.store_word(chunk + AT_CLEARING, sealed(0));
         memory.store_word(chunk + AT_APPLIED, sealed(0));
-        memory.store_word(chunk + AT_ORDER, sealed(state.order));
         memory.flush(chunk, CHUNK_HEAD);
         memory.fence();
         let generation = core.logs.generation_bits();

@@ -11,8 +11,6 @@ use crate::layout::*;
 pub(super) struct LogChunk {
     pub chunk: u64,
     pub logger: u16,
-    /// Ascending by age within a logger.
-    pub order: (u64, u64),
 }
 
 /// The spans by what they serve.
@@ -69,9 +67,7 @@ impl Spans {
                     found.runs.push((span, word));
                 }
                 SpanWord::Log { logger, generation } if [current, next].contains(&generation) => {
-                    let order = header(core, findings, chunk, AT_ORDER)?.unwrap_or(0);
-                    let is_next = u64::from(generation == next);
-                    found.logs.push(LogChunk { chunk, logger, order: (is_next, order) });
+                    found.logs.push(LogChunk { chunk, logger });
                 }
                 SpanWord::Snapshot { generation } if generation == current => {
                     found.snapshot.push(chunk);
@@ -83,7 +79,6 @@ impl Spans {
             found.look_inside(core, findings, span, len);
             span += len;
         }
-        found.logs.sort_unstable_by_key(|log| (log.logger, log.order));
         Ok(found)
     }
 
