@@ -82,11 +82,15 @@ impl Core {
         self.engine.keep_free(objects_keep(self, self.logs.count()));
     }
 
-    /// Notes that a log took a chunk.
-    pub fn note_chunk(&self) {
-        self.logs.since_fold_bytes.fetch_add(CHUNK_BYTES, Relaxed);
+    /// Notes that a log took a chunk, and whether it closed one.
+    pub fn note_chunk(&self, has_closed: bool) {
+        if has_closed {
+            self.logs.closed_bytes.fetch_add(CHUNK_BYTES, Relaxed);
+        }
         self.logs.note_clock();
-        if self.engine.free_for_persistent() <= logs_keep(self) + self.logs.count() {
+        let keep = logs_keep(self) + self.logs.count();
+        // What is not closed would be taken again at once.
+        if self.logs.closed_bytes.load(Relaxed) > 0 && self.engine.free_for_persistent() <= keep {
             self.logs.is_pressed.store(true, Relaxed);
         }
     }

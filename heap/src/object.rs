@@ -50,7 +50,8 @@ impl Heap {
     /// before another thread can get the memory: until then a loss of power leaves it allocated (a leak), never half.
     ///
     /// # Errors
-    /// There is no such object; or this thread is in a transaction, which may have made or changed it: [`crate::Tx::free`].
+    /// There is no such object; there is no room for the record; or this thread is in a transaction, which may have made
+    /// or changed it: [`crate::Tx::free`].
     #[inline]
     pub fn persist_free(&self, object: Offset) -> Result<(), HeapError> {
         let offset = object.get();

@@ -148,8 +148,8 @@ impl Tx<'_> {
         make: impl FnOnce(&mut Self) -> Result<Ptr<T>, HeapError>,
     ) -> Result<Ptr<T>, HeapError> {
         let found = match self.find_root(name)? {
-            Some((_, root)) => Some(root),
-            None => self.claim_root(name)?.1,
+            Some((_, root)) if root.object.is_some() => Some(root),
+            _ => self.claim_root(name)?.1,
         };
         if let Some(root) = found {
             check_type::<T>(&root)?;
@@ -253,7 +253,9 @@ fn root_at(
         decode(at, &entry)
     };
     entry().or_else(|_| {
-        if claims.held().iter().any(|(claimed, _)| *claimed == at) {
+        // Nobody begins to change it meanwhile.
+        let claimed = claims.held();
+        if claimed.iter().any(|(claimed, _)| *claimed == at) {
             // It is none until that transaction has ended.
             return Ok(None);
         }

@@ -1,6 +1,8 @@
 //! Folding: the records since the last snapshot into the next one (the log's compaction).
 
+use std::collections::HashMap;
 use std::sync::atomic::Ordering::*;
+use std::time::{Duration, Instant};
 
 use super::group::{Entry, read_piece};
 use super::settle::settle_held;
@@ -22,6 +24,9 @@ pub(crate) enum Fold {
     Busy,
 }
 
+/// How long the others' undo transactions are waited for.
+const WAIT_MAX: Duration = Duration::from_millis(20);
+
 /// Folds all records so far. Transactions' groups are put in place durably first.
 pub(crate) fn fold(core: &Core) -> Result<Fold, NoMemory> {
     let mut folded = core.logs.fold();
@@ -40,6 +45,36 @@ pub(crate) fn fold_if_due(core: &Core) {
     }
 }
 
+/// As [`fold`], but waits a little for the undo transactions that put it off to end. Only a little: they may be waiting
+/// for a lock that this thread holds. The caller has none open, nor uses a log.
+pub(crate) fn fold_soon(core: &Core) -> Result<Fold, NoMemory> {
+    let began = Instant::now();
+    while began.elapsed() < WAIT_MAX {
+        if !core.logs.is_undoing() && fold(core)? == Fold::Done {
+            return Ok(Fold::Done);
+        }
+        std::thread::yield_now();
+    }
+    Ok(Fold::Busy)
+}
+
+/// Before an undo transaction begins: lets a fold that is due, and that others put off, go first. Without this there might
+/// be no moment without any, and the logs would grow for ever.
+pub(crate) fn let_fold(core: &Core) {
+    let logs = &core.logs;
+    let began = Instant::now();
+    while began.elapsed() < WAIT_MAX {
+        if !logs.is_due() || !logs.is_waiting_worth_it() {
+            return;
+        }
+        if !logs.is_undoing() {
+            fold_if_due(core);
+        }
+        std::thread::yield_now();
+    }
+    logs.note_waited();
+}
+
 fn fold_held(core: &Core, folded: &mut Folded) -> Result<Fold, NoMemory> {
     let Some(Cut { room, words, objects }) = cut(core, folded)? else { return Ok(Fold::Busy) };
     if core.conventional.is_some() {
@@ -50,9 +85,14 @@ fn fold_held(core: &Core, folded: &mut Folded) -> Result<Fold, NoMemory> {
         core.logs.set_due(0, core.config.log_bytes_max / 2);
         return Ok(Fold::Done);
     }
-    let mut group = None;
+    let mut in_parts = InParts::new();
     for chunk in &words {
-        apply_chunk(core, *chunk, folded, &mut group);
+        apply_chunk(core, *chunk, folded, &mut in_parts);
+    }
+    for (records, end) in in_parts.into_values() {
+        if end == Some(Counts(true)) {
+            records.into_iter().for_each(|record| flip_known(folded, record));
+        }
     }
     let (used, spare, bytes) = snapshot::write(core, folded, room);
     let generation = core.logs.generation.load(Acquire);
@@ -78,10 +118,12 @@ fn cut(core: &Core, folded: &Folded) -> Result<Option<Cut>, NoMemory> {
     // Held to the end: a logger made meanwhile would begin in the old generation, which nobody would fold.
     let loggers = core.logs.all_held();
     let mut held: Vec<_> = loggers.iter().map(|logger| (&**logger, logger.visit())).collect();
-    if held.iter().any(|(_, state)| state.undoing.is_some()) {
+    if held.iter().any(|(_, state)| state.undoing().is_some()) {
         return Ok(None);
     }
-    let room = snapshot::reserve(core, folded)?;
+    // Each has one that is open beside those that are closed; what rests has no records.
+    let logged_bytes = core.logs.closed_bytes.load(Relaxed) + held.len() as u64 * CHUNK_BYTES;
+    let room = snapshot::reserve(core, folded, logged_bytes)?;
     settle_held(core, &mut held);
     let (mut words, mut objects) = (Vec::new(), Vec::new());
     for (_, state) in &mut held {
@@ -89,40 +131,43 @@ fn cut(core: &Core, folded: &Folded) -> Result<Option<Cut>, NoMemory> {
         words.extend(some_words);
         objects.extend(some_objects);
     }
-    core.logs.since_fold_bytes.store(0, Relaxed);
-    core.logs.is_pressed.store(false, Relaxed);
-    core.logs.clock_folded.store(core.logs.clock.load(Acquire), Release);
+    core.logs.note_cut();
     core.logs.generation.fetch_add(1, AcqRel);
     Ok(Some(Cut { room, words, objects }))
 }
 
-/// Applies the records of a chunk to the shadow. A group's count once its last piece is there, perhaps in a later chunk;
-/// one that failed has none.
-fn apply_chunk(core: &Core, chunk: u64, folded: &Folded, group: &mut Option<(u64, Vec<Record>)>) {
+/// Groups of several pieces, by sequence, whose chunks may come in any order: their records, and what the last piece says.
+type InParts = HashMap<u64, (Vec<Record>, Option<Counts>)>;
+
+/// Whether a group that has ended counts: one that was undone does not, and one that failed has no last piece.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Counts(bool);
+
+/// Applies the records of a chunk to the shadow; those of groups that lie in several pieces are gathered.
+fn apply_chunk(core: &Core, chunk: u64, folded: &Folded, in_parts: &mut InParts) {
     for_records(&core.memory, chunk, |what| match what {
-        InChunk::Record(record) => {
-            flip(folded, record);
-        }
-        InChunk::Piece { words, .. } => {
+        InChunk::Record(record) => flip_known(folded, record),
+        InChunk::Piece { words } => {
             let Some(piece) = read_piece(words) else { return };
-            let (seq, records) = group.get_or_insert_default();
-            if *seq != piece.seq {
-                (*seq, *records) = (piece.seq, Vec::new());
-            }
-            let some = piece.entries.iter().filter_map(|entry| match entry {
+            let end = piece.is_last().then_some(Counts(!piece.is_undone()));
+            let records = piece.entries.iter().filter_map(|entry| match entry {
                 Entry::Record(record) => Some(*record),
                 _ => None,
             });
-            records.extend(some);
-            if piece.is_last() {
-                let records = std::mem::take(records);
-                let counted = records.into_iter().filter(|_| !piece.is_undone());
-                counted.for_each(|record| {
-                    flip(folded, record);
-                });
+            if piece.piece == 0 && end == Some(Counts(true)) {
+                records.for_each(|record| flip_known(folded, record));
+                return;
             }
+            let (gathered, ended) = in_parts.entry(piece.seq).or_default();
+            gathered.extend(records);
+            *ended = end.or(*ended);
         }
     });
+}
+
+/// As [`flip`], for a record that this process has made.
+fn flip_known(folded: &Folded, record: Record) {
+    assert!(flip(folded, record), "a record of an object beyond the heap: {record:?}");
 }
 
 /// Flips the bit of a record's object; false: no heap of this size has it.

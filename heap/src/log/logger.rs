@@ -9,10 +9,10 @@
 //! two where there is room: one that is full rests until the others' groups of its time are over, too, and so nobody
 //! need be asked to end them.
 
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use super::fold::{Fold, fold};
+use super::fold::{Fold, fold_soon};
 use super::group::{PIECE_WORDS_MAX, seal};
 use super::settle::{advance, settle, write_back};
 use super::{Written, logs_keep, objects_keep};
@@ -52,6 +52,8 @@ pub(crate) struct Logger {
     pub id: u16,
     /// No later than its oldest group that is not settled; `u64::MAX`: there is none.
     pub oldest: AtomicU64,
+    /// As [`LoggerState::undoing`], for who does not want to visit.
+    is_undoing: AtomicBool,
     state: Owned<LoggerState>,
 }
 
@@ -80,7 +82,7 @@ pub(crate) struct LoggerState {
     /// Home ranges of groups that were not written back yet.
     pub homes: Vec<(u64, u32)>,
     /// A transaction, by its sequence, has changed memory in place, and may have to be undone from this log.
-    pub undoing: Option<u64>,
+    undoing: Option<u64>,
     /// Where in the chunk the group begins that is being written.
     group_at: Option<u64>,
     /// What transactions cost.
@@ -91,7 +93,12 @@ pub(crate) struct LoggerState {
 
 impl Logger {
     pub fn new(id: u16) -> Self {
-        Self { id, oldest: AtomicU64::new(u64::MAX), state: Owned::default() }
+        Self {
+            id,
+            oldest: AtomicU64::new(u64::MAX),
+            is_undoing: AtomicBool::new(false),
+            state: Owned::default(),
+        }
     }
 
     /// For the thread whose log this is.
@@ -152,8 +159,13 @@ impl Logger {
         f: impl Fn(&mut LoggerState) -> Result<(), NoMemory>,
     ) -> Result<Own<'l, LoggerState>, NoMemory> {
         if let Err(error) = f(&mut state) {
-            drop(state);
-            if fold(core)? == Fold::Busy {
+            let folded = if state.undoing.is_some() {
+                Fold::Busy
+            } else {
+                drop(state);
+                fold_soon(core)?
+            };
+            if folded == Fold::Busy {
                 return Err(error);
             }
             state = self.own();
@@ -178,6 +190,7 @@ impl Logger {
         if old != 0 {
             state.closed.push(old);
         }
+        core.note_chunk(old != 0);
         // The pieces of a group that lie in the chunk before stay there, and so must the others.
         state.has_records = state.group_at.is_some();
         state.group_at = state.group_at.map(|_| CHUNK_HEAD);
@@ -199,7 +212,6 @@ impl Logger {
         memory.persist_word(core.layout.table_word(span), word.encode());
         state.written.prepared_lines += CHUNK_BYTES / LINE_BYTES + 2;
         state.start_at(chunk);
-        core.note_chunk();
         Ok(())
     }
 
@@ -228,10 +240,10 @@ impl Logger {
             drop(state);
             advance(core);
             state = self.own();
-            if state.undoing.is_none() && may_clear(&state) {
+            if may_clear(&state) {
                 self.change_chunk(core, &mut state);
             }
-            if state.undoing.is_none() && may_rewind(&state) {
+            if may_rewind(&state) {
                 state.change_objects(core);
             }
             if may_clear(&state) || may_rewind(&state) {
@@ -253,16 +265,14 @@ impl Logger {
 
     /// Writes the homes of all groups back, so that they hinder nobody's settling.
     fn write_homes_back(&self, core: &Core, state: &mut LoggerState) {
+        assert!(state.undoing.is_none(), "a group begins while another may have to be undone");
         write_back(core, &mut state.homes);
-        if state.undoing.is_none() {
-            self.oldest.store(u64::MAX, Release);
-        }
+        self.oldest.store(u64::MAX, Release);
     }
 
     /// Lets the full chunk of words rest, and begins the one that rested if that may be used again, or a second one if
     /// there is plenty of room. Otherwise nothing changes.
     fn change_chunk(&self, core: &Core, state: &mut LoggerState) {
-        state.make_records_durable(core);
         let full = Resting { chunk: state.chunk, last_seq: state.last_seq };
         let settled = core.logs.settled.load(Acquire);
         if let Some(chunk) = state.resting.change_for(full, settled) {
@@ -272,7 +282,19 @@ impl Logger {
             && self.take_chunk(core, state).is_ok()
         {
             state.resting = full;
+            core.note_chunk(false);
         }
+    }
+
+    /// Whether an undo transaction is open. A hint, but for the thread whose log it is.
+    pub fn is_undoing(&self) -> bool {
+        self.is_undoing.load(Relaxed)
+    }
+
+    /// From now on memory changes in place, and may have to be put back from this log; `None`: no longer.
+    pub fn set_undoing(&self, state: &mut LoggerState, undoing: Option<u64>) {
+        state.undoing = undoing;
+        self.is_undoing.store(undoing.is_some(), Relaxed);
     }
 
     /// The sequence of a group that was begun.
@@ -297,13 +319,14 @@ impl Logger {
             let generation = core.logs.generation_bits();
             let word = SpanWord::Objects { logger: self.id, generation };
             core.memory.persist_word(core.layout.table_word(span), word.encode());
-            if state.objects != 0 {
+            let has_closed = state.objects != 0;
+            if has_closed {
                 state.closed_objects.push(state.objects);
             }
             state.objects = span * SPAN_BYTES;
             // Its span word.
             state.written.prepared_lines += 1;
-            core.note_chunk();
+            core.note_chunk(has_closed);
             at = CHUNK_HEAD;
         }
         state.objects_at = (at + len).next_multiple_of(LINE_BYTES);
@@ -355,6 +378,11 @@ pub(crate) struct PieceHead {
 }
 
 impl LoggerState {
+    /// See [`Logger::set_undoing`].
+    pub fn undoing(&self) -> Option<u64> {
+        self.undoing
+    }
+
     /// Notes that a piece contains records.
     pub fn note_records(&mut self) {
         self.has_records = true;
@@ -432,14 +460,9 @@ impl LoggerState {
     /// Takes all chunks out of use, to be folded: words and objects.
     pub fn detach(&mut self) -> (Vec<u64>, Vec<u64>) {
         let mut words = std::mem::take(&mut self.closed);
+        words.extend([self.resting.chunk, self.chunk].iter().filter(|chunk| **chunk != 0));
         let mut objects = std::mem::take(&mut self.closed_objects);
-        let of_both = [
-            (&mut words, [self.resting.chunk, self.chunk]),
-            (&mut objects, [self.resting_objects.chunk, self.objects]),
-        ];
-        for (all, chunks) in of_both {
-            all.extend(chunks.into_iter().filter(|chunk| *chunk != 0));
-        }
+        objects.extend([self.resting_objects.chunk, self.objects].iter().filter(|c| **c != 0));
         (self.resting, self.resting_objects) = Default::default();
         (self.chunk, self.objects, self.objects_at) = (0, 0, 0);
         (self.at, self.flushed, self.fenced) = (0, 0, 0);

@@ -46,8 +46,8 @@ pub(crate) struct Logs {
     made: AtomicU64,
     /// Volatile: that of the chunks taken from now on.
     pub generation: AtomicU64,
-    /// Bytes of chunks taken since the last fold.
-    pub since_fold_bytes: AtomicU64,
+    /// Bytes of chunks that must stay until the next fold.
+    pub closed_bytes: AtomicU64,
     /// Beyond this many a fold is due.
     pub due_bytes: AtomicU64,
     /// Sequence of the next group.
@@ -62,6 +62,8 @@ pub(crate) struct Logs {
     pub settled_lines: AtomicU64,
     /// A fold is due however little was logged.
     pub is_pressed: AtomicBool,
+    /// How many of these there were when somebody waited in vain for the undo transactions that put a fold off.
+    waited_bytes: AtomicU64,
     /// Folds since the heap was opened.
     pub folds: AtomicU64,
 }
@@ -151,7 +153,7 @@ impl Logs {
             list: Mutex::default(),
             made: AtomicU64::new(0),
             generation: AtomicU64::new(0),
-            since_fold_bytes: AtomicU64::new(0),
+            closed_bytes: AtomicU64::new(0),
             due_bytes: AtomicU64::new(FOLD_BYTES_LEAST),
             clock: Apart(AtomicU64::new(1)),
             clock_folded: AtomicU64::new(0),
@@ -160,6 +162,7 @@ impl Logs {
             settling: Mutex::default(),
             settled_lines: AtomicU64::new(0),
             is_pressed: AtomicBool::new(false),
+            waited_bytes: AtomicU64::new(0),
             folds: AtomicU64::new(0),
         })
     }
@@ -239,8 +242,32 @@ impl Logs {
 
     /// Whether a fold is worth its snapshot, or something else asks for one.
     pub fn is_due(&self) -> bool {
-        self.since_fold_bytes.load(Relaxed) > self.due_bytes.load(Relaxed)
+        self.closed_bytes.load(Relaxed) > self.due_bytes.load(Relaxed)
             || self.is_pressed.load(Relaxed)
+    }
+
+    /// A generation begins: nothing is closed.
+    pub fn note_cut(&self) {
+        self.closed_bytes.store(0, Relaxed);
+        self.waited_bytes.store(0, Relaxed);
+        self.is_pressed.store(false, Relaxed);
+        self.clock_folded.store(self.clock.load(Acquire), Release);
+    }
+
+    /// Whether much was closed since somebody waited for a fold in vain.
+    pub fn is_waiting_worth_it(&self) -> bool {
+        let waited_bytes = self.waited_bytes.load(Relaxed);
+        waited_bytes == 0 || self.closed_bytes.load(Relaxed) >= waited_bytes + FOLD_BYTES_LEAST
+    }
+
+    /// Somebody waited for a fold in vain.
+    pub fn note_waited(&self) {
+        self.waited_bytes.store(self.closed_bytes.load(Relaxed).max(1), Relaxed);
+    }
+
+    /// Whether any log has an undo transaction open.
+    pub fn is_undoing(&self) -> bool {
+        self.list().all.iter().any(|logger| logger.is_undoing())
     }
 
     /// Asks for a fold when stamps are about to come round. To be called once a chunk of groups: not with each, since

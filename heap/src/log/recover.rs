@@ -77,14 +77,13 @@ pub(crate) fn recover(core: &Core, findings: &Findings) -> Result<Recovered, Hea
     }
     // Neither the old logs' generation nor the next.
     core.logs.generation.store(generation + 2, Release);
-    core.logs.since_fold_bytes.store(spans.logs.len() as u64 * CHUNK_BYTES, Relaxed);
+    let logged_bytes = spans.logs.len() as u64 * CHUNK_BYTES;
     folded.chunks = spans.snapshot.clone();
     let (used, spare, bytes) = match core.conventional {
         Some(_) => (Vec::new(), Vec::new(), 0),
-        None => snapshot::write(core, &folded, snapshot::reserve(core, &folded)?),
+        None => snapshot::write(core, &folded, snapshot::reserve(core, &folded, logged_bytes)?),
     };
     core.memory.persist_word(AT_CLOCK, sealed(clock));
-    core.logs.since_fold_bytes.store(0, Relaxed);
     core.memory.persist_word(AT_GENERATION, sealed(generation + 2));
     // Not before: a group that was found cut off in the object log would be taken for one that is in place. Durable with
     // what is freed below.

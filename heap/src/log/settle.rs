@@ -56,10 +56,10 @@ pub(crate) fn settle_held(core: &Core, all: &mut [(&Logger, Visit<'_, LoggerStat
 /// Takes the home ranges of a log's groups; returns below which sequence these are over once the homes are durable.
 fn take_homes(logger: &Logger, state: &mut LoggerState, homes: &mut Vec<(u64, u32)>) -> u64 {
     homes.append(&mut state.homes);
-    if state.undoing.is_none() {
+    if state.undoing().is_none() {
         logger.oldest.store(u64::MAX, Release);
     }
-    state.undoing.unwrap_or(u64::MAX)
+    state.undoing().unwrap_or(u64::MAX)
 }
 
 /// Makes home ranges durable, and forgets them. Lines in another processor's cache cost many times as much as one's own,

@@ -28,10 +28,14 @@ pub(crate) fn chunks_most(spans: u64) -> u64 {
 }
 
 /// Takes room for a snapshot as large as the next can become: the last one's chunks, and what was logged since.
-pub(crate) fn reserve(core: &Core, folded: &Folded) -> Result<Vec<u64>, NoMemory> {
-    let logged = core.logs.since_fold_bytes.load(Relaxed);
+pub(crate) fn reserve(
+    core: &Core,
+    folded: &Folded,
+    logged_bytes: u64,
+) -> Result<Vec<u64>, NoMemory> {
     // A record may add an entry of three words for its eight bytes.
-    let wanted = folded.chunks.len() as u64 * 2 + 1 + (logged * 3).div_ceil(BODY_WORDS as u64 * 8);
+    let wanted =
+        folded.chunks.len() as u64 * 2 + 1 + (logged_bytes * 3).div_ceil(BODY_WORDS as u64 * 8);
     let mut chunks = Vec::new();
     for _ in 0..wanted.min(chunks_most(core.layout.spans)) {
         match core.engine.take_spans(Kind::Persistent, 1, 0) {

@@ -8,7 +8,7 @@ use crate::engine::NoMemory;
 use crate::engine::classes::UNIT_BYTES;
 use crate::error::HeapError;
 use crate::layout::{GROUP_LAST, Record, STAMP_MASK};
-use crate::log::fold::{Fold, fold};
+use crate::log::fold::{Fold, fold_soon};
 use crate::log::group::{Entry, HEAD_WORDS, OBJECT_ENTRY_MAX, PIECE_WORDS_MAX, sum_of};
 use crate::log::logger::{Logger, LoggerState, PieceHead};
 use crate::log::settle::settle;
@@ -44,7 +44,7 @@ impl Tx<'_> {
         self.settle_fresh();
         let logger = self.heap.logger(self.local)?;
         let mut written = self.write_group(core, logger);
-        if written.is_err() && fold(core)? == Fold::Done {
+        if written.is_err() && fold_soon(core)? == Fold::Done {
             // It gave room back.
             written = self.write_group(core, logger);
         }

@@ -18,6 +18,7 @@ use crate::core::Local;
 use crate::engine::{Found, Kind};
 use crate::error::HeapError;
 use crate::heap::{Heap, not_freed};
+use crate::log::fold::let_fold;
 use crate::memory::STREAM_BYTES;
 use crate::object::{check_request, give_back};
 use crate::ptr::{Offset, Persist, Ptr};
@@ -114,9 +115,12 @@ impl Heap {
 impl<'h> Tx<'h> {
     fn begin(heap: &'h Heap, local: &'h Local) -> Result<Self, HeapError> {
         local.refuse_in_transaction("use Tx::nested inside it")?;
+        let logging = heap.core.config.logging;
+        if logging == Logging::Undo && heap.core.logs.is_due() {
+            let_fold(&heap.core);
+        }
         local.in_tx.set(true);
         let writes = local.writes.borrow_mut();
-        let logging = heap.core.config.logging;
         Ok(Self {
             heap,
             local,

@@ -74,7 +74,7 @@ impl Tx<'_> {
         // While the log is held: who settles would say that the group is over.
         core.memory.fence();
         state.end_group();
-        state.undoing = None;
+        logger.set_undoing(&mut state, None);
         drop(state);
         self.undoing = None;
         Ok(())
@@ -91,7 +91,7 @@ impl Tx<'_> {
         }
         let mut state = logger.begin_group(core, WORDS_AT_FIRST, 0)?;
         let seq = logger.draw_seq(core, &mut state);
-        state.undoing = Some(seq);
+        logger.set_undoing(&mut state, Some(seq));
         self.undoing = Some((seq, 0));
         Ok((state, seq, 0))
     }
@@ -107,7 +107,7 @@ impl Tx<'_> {
         // Else recovery would put back once more what was put back just now, over what comes after it.
         assert!(ended.is_ok(), "no room in the log for a transaction's end, which was kept free");
         state.end_group();
-        state.undoing = None;
+        logger.set_undoing(&mut state, None);
         drop(state);
         core.memory.fence();
     }

@@ -4,6 +4,7 @@
 //! change hands, thousands of operations long, with losses drawn at random.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
+mod handed_over;
 mod medium;
 mod regressions;
 
@@ -59,6 +60,14 @@ impl Case {
         config.boot_id = Some([boot, !boot]);
         config
     }
+}
+
+fn case(logging: Logging) -> Case {
+    Case { logging, bookkeeping: Bookkeeping::Logged, records: Records::Hybrid, ..Case::of(0) }
+}
+
+fn reopened(case: Case, bytes: &[u8], boot: u64) -> Heap {
+    Heap::open(Memory::copy_of_bytes(bytes).unwrap(), case.config(boot)).unwrap()
 }
 
 /// An object as it must be found.

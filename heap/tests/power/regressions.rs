@@ -2,14 +2,6 @@
 
 use super::*;
 
-fn case(logging: Logging) -> Case {
-    Case { logging, bookkeeping: Bookkeeping::Logged, records: Records::Hybrid, ..Case::of(0) }
-}
-
-fn reopened(case: Case, bytes: &[u8], boot: u64) -> Heap {
-    Heap::open(Memory::copy_of_bytes(bytes).unwrap(), case.config(boot)).unwrap()
-}
-
 /// Runs `f` on a thread of its own, and with that another log.
 fn elsewhere<R: Send>(f: impl FnOnce() -> R + Send) -> R {
     std::thread::scope(|scope| scope.spawn(f).join().unwrap())
@@ -208,4 +200,134 @@ fn what_was_persisted_is_not_written_over_by_an_older_transaction() {
             );
         }
     }
+}
+
+/// A transaction's records lie in two chunks while a third, without records, rests: a fold must apply all of them.
+#[test]
+fn records_over_two_chunks_are_folded_beside_a_chunk_that_rests() {
+    for logging in [Logging::Redo, Logging::Undo] {
+        let case = case(logging);
+        let (medium, heap) = on_medium(case, HEAP_BYTES);
+        let small = heap.persist_alloc(64).unwrap();
+        // The first chunk has a record and stays; the second one comes to rest; the third is in use.
+        (0..2_500).for_each(|_| write(&heap, small, 3, 8));
+        let made = heap
+            .transaction(|tx| (0..9_000).map(|_| tx.alloc(16)).collect::<Result<Vec<_>, _>>())
+            .unwrap();
+        let before = reopened(case, &medium.take_image().0.bytes, 2);
+        let lost = made.iter().filter(|object| !before.is_object(**object)).count();
+        assert_eq!(lost, 0, "{logging:?}, before the fold");
+        heap.compact().unwrap();
+        let after = reopened(case, &medium.take_image().0.bytes, 2);
+        let lost = made.iter().filter(|object| !after.is_object(**object)).count();
+        assert_eq!(lost, 0, "{logging:?}, after the fold: objects lost of {}", made.len());
+    }
+}
+
+/// As above, in a transaction that takes and frees little and writes much.
+#[test]
+fn a_few_records_before_many_writes_are_folded_beside_a_chunk_that_rests() {
+    let case = case(Logging::Redo);
+    let (medium, heap) = on_medium(case, HEAP_BYTES);
+    let small = heap.persist_alloc(64).unwrap();
+    let large = heap.persist_alloc(32 << 10).unwrap();
+    let old: Vec<_> = (0..10).map(|_| heap.persist_alloc(64).unwrap()).collect();
+    (0..2_500).for_each(|_| write(&heap, small, 3, 8));
+    let made = heap
+        .transaction(|tx| {
+            old.iter().try_for_each(|object| tx.free(*object))?;
+            let made = (0..10).map(|_| tx.alloc(512)).collect::<Result<Vec<_>, _>>()?;
+            for at in 0..3_900 {
+                tx.write_bytes(Offset::new(large.get() + at * 8).unwrap(), &[7; 8])?;
+            }
+            Ok::<_, HeapError>(made)
+        })
+        .unwrap();
+    heap.compact().unwrap();
+    let after = reopened(case, &medium.take_image().0.bytes, 2);
+    let lost = made.iter().filter(|object| !after.is_object(**object)).count();
+    let back = old.iter().filter(|object| after.is_object(**object)).count();
+    assert_eq!((lost, back), (0, 0), "made and lost, freed and back");
+}
+
+/// Threads that only write log nothing that a fold would have to keep, however many they are.
+#[test]
+fn threads_that_only_write_are_not_folded() {
+    const THREADS: usize = 6;
+    let mut config = case(Logging::Redo).config(1);
+    config.log_bytes_max = 1 << 20;
+    let memory = Memory::anonymous(64 << 20, Durability::Flushed).unwrap();
+    let heap = Heap::open(memory, config).unwrap();
+    let objects: Vec<_> = (0..THREADS).map(|_| heap.persist_alloc(4096).unwrap()).collect();
+    let begin = std::sync::Barrier::new(THREADS);
+    std::thread::scope(|scope| {
+        for object in &objects {
+            let (heap, begin) = (&heap, &begin);
+            scope.spawn(move || {
+                begin.wait();
+                for round in 0..20_000 {
+                    write(heap, *object, round as u8, if round % 4 == 0 { 256 } else { 8 });
+                }
+                begin.wait();
+            });
+        }
+    });
+    assert!(heap.stats().folds < 3, "{} folds", heap.stats().folds);
+}
+
+/// One thread has filled a heap, and others come that only write: a fold gives them nothing.
+#[test]
+fn a_full_heap_is_not_folded_with_every_write() {
+    const THREADS: usize = 4;
+    const WRITES: u64 = 8_000;
+    let memory = Memory::anonymous(2 << 20, Durability::Flushed).unwrap();
+    let heap = Heap::open(memory, case(Logging::Redo).config(1)).unwrap();
+    let mut objects = Vec::new();
+    while let Ok(object) = heap.persist_alloc(64) {
+        objects.push(object);
+    }
+    let folds = heap.stats().folds;
+    let begin = std::sync::Barrier::new(THREADS);
+    std::thread::scope(|scope| {
+        for object in &objects[..THREADS] {
+            let (heap, begin) = (&heap, &begin);
+            scope.spawn(move || {
+                begin.wait();
+                (0..WRITES / THREADS as u64).for_each(|round| write(heap, *object, round as u8, 8));
+                begin.wait();
+            });
+        }
+    });
+    let folds = heap.stats().folds - folds;
+    assert!(folds < WRITES / 100, "{folds} folds of {WRITES} writes");
+}
+
+/// There are hardly any instants at which none of several threads has an undo transaction open.
+#[test]
+fn undo_transactions_that_overlap_let_the_logs_be_folded() {
+    const THREADS: usize = 8;
+    let mut config = case(Logging::Undo).config(1);
+    config.log_bytes_max = 1 << 20;
+    let memory = Memory::anonymous(16 << 20, Durability::Flushed).unwrap();
+    let heap = Heap::open(memory, config).unwrap();
+    let objects: Vec<_> = (0..THREADS).map(|_| heap.persist_alloc(4096).unwrap()).collect();
+    std::thread::scope(|scope| {
+        for object in &objects {
+            let heap = &heap;
+            scope.spawn(move || {
+                let mut last = None;
+                for round in 0..5_000_u32 {
+                    let made = heap.transaction(|tx| {
+                        tx.write_bytes(*object, &[round as u8; 300])?;
+                        std::thread::yield_now();
+                        let made = tx.alloc(64)?;
+                        last.map_or(Ok(()), |last| tx.free(last))?;
+                        Ok::<_, HeapError>(made)
+                    });
+                    last = Some(made.unwrap_or_else(|error| panic!("round {round}: {error}")));
+                }
+            });
+        }
+    });
+    assert!(heap.stats().folds > 5, "{} folds", heap.stats().folds);
 }
