@@ -281,7 +281,7 @@ fn heaps_are_measured_in_turn_and_their_flushes_counted() {
         ] {
             figure(found, key);
         }
-        // The allocation's line, and its share of a fold.
+        // The allocation's line, and what logs and runs need once in many.
         let lines = figure(found, "lines_flushed_per_alloc");
         assert!((1.0..=2.0).contains(&lines), "{found}");
         // Exactly two, but for what a log needs once in thousands.

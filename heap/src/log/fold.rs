@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 
-use super::group::{Entry, read_piece};
+use super::group::{Entry, Piece, read_piece};
 use super::settle::settle_held;
 use super::snapshot;
 use crate::core::{Core, free_chunks};
@@ -91,7 +91,7 @@ fn fold_held(core: &Core, folded: &mut Folded) -> Result<Fold, NoMemory> {
     }
     for (records, end) in in_parts.into_values() {
         if end == Some(Counts(true)) {
-            records.into_iter().for_each(|record| flip_known(folded, record));
+            records.into_iter().for_each(|record| flip_alone(folded, record));
         }
     }
     let (used, spare, bytes) = snapshot::write(core, folded, room);
@@ -144,18 +144,17 @@ type InParts = HashMap<u64, (Vec<Record>, Option<Counts>)>;
 struct Counts(bool);
 
 /// Applies the records of a chunk to the shadow; those of groups that lie in several pieces are gathered.
-fn apply_chunk(core: &Core, chunk: u64, folded: &Folded, in_parts: &mut InParts) {
+fn apply_chunk(core: &Core, chunk: u64, folded: &mut Folded, in_parts: &mut InParts) {
     for_records(&core.memory, chunk, |what| match what {
-        InChunk::Record(record) => flip_known(folded, record),
-        InChunk::Piece { words } => {
-            let Some(piece) = read_piece(words) else { return };
+        InChunk::Record(record) => flip_alone(folded, record),
+        InChunk::Piece(piece) => {
             let end = piece.is_last().then_some(Counts(!piece.is_undone()));
             let records = piece.entries.iter().filter_map(|entry| match entry {
                 Entry::Record(record) => Some(*record),
                 _ => None,
             });
             if piece.piece == 0 && end == Some(Counts(true)) {
-                records.for_each(|record| flip_known(folded, record));
+                records.for_each(|record| flip_alone(folded, record));
                 return;
             }
             let (gathered, ended) = in_parts.entry(piece.seq).or_default();
@@ -165,37 +164,51 @@ fn apply_chunk(core: &Core, chunk: u64, folded: &Folded, in_parts: &mut InParts)
     });
 }
 
-/// As [`flip`], for a record that this process has made.
-fn flip_known(folded: &Folded, record: Record) {
-    assert!(flip(folded, record), "a record of an object beyond the heap: {record:?}");
+/// As [`flip`], by who has the shadow alone, so that one miss need not wait for the other; of records that this process
+/// has made.
+#[inline]
+fn flip_alone(folded: &mut Folded, record: Record) {
+    let Some((word, bit, span)) = place_of(record) else { return };
+    assert!(word < folded.shadow.len(), "a record of an object beyond the heap: {record:?}");
+    let word = &folded.shadow[word];
+    word.store(word.load(Relaxed) ^ bit, Relaxed);
+    folded.touch(span);
 }
 
 /// Flips the bit of a record's object; false: no heap of this size has it.
 #[inline]
 pub(crate) fn flip(folded: &Folded, record: Record) -> bool {
-    if let Record::Alloc { unit, .. } | Record::Free { unit, .. } = record {
-        let (word, bit) = ((unit / 64) as usize, 1 << (unit % 64));
+    if let Some((word, bit, span)) = place_of(record) {
         let Some(word) = folded.shadow.get(word) else { return false };
         word.fetch_xor(bit, Relaxed);
-        folded.touch((unit * UNIT_BYTES / SPAN_BYTES) as usize);
+        folded.touch(span);
     }
     true
+}
+
+/// Where the shadow has a record's object: word, bit, and span.
+#[inline]
+fn place_of(record: Record) -> Option<(usize, u64, usize)> {
+    match record {
+        Record::Alloc { unit, .. } | Record::Free { unit, .. } => {
+            let span = unit * UNIT_BYTES / SPAN_BYTES;
+            Some(((unit / 64) as usize, 1 << (unit % 64), span as usize))
+        }
+        Record::Group { .. } => None,
+    }
 }
 
 const _: () = assert!(SHADOW_WORDS as u64 * 64 * 16 == CHUNK_BYTES);
 
 /// What lies in a chunk of words.
-pub(crate) enum InChunk<'c> {
+pub(crate) enum InChunk {
     Record(Record),
-    /// A piece of a group, and all words from its head to the chunk's end.
-    Piece {
-        words: &'c [u64],
-    },
+    Piece(Piece),
 }
 
 /// Goes through a chunk of words up to its end: a line that begins with zero, or a group that is not whole. Returns
 /// where that is.
-pub(crate) fn for_records(memory: &Memory, chunk: u64, mut each: impl FnMut(InChunk<'_>)) -> u64 {
+pub(crate) fn for_records(memory: &Memory, chunk: u64, mut each: impl FnMut(InChunk)) -> u64 {
     const LINE_WORDS: usize = (LINE_BYTES / 8) as usize;
     let mut words = vec![0_u64; (CHUNK_BYTES / 8) as usize];
     memory.read(chunk, zerocopy::IntoBytes::as_mut_bytes(words.as_mut_slice()));
@@ -206,10 +219,11 @@ pub(crate) fn for_records(memory: &Memory, chunk: u64, mut each: impl FnMut(InCh
             None if at.is_multiple_of(LINE_WORDS) || words[at] != 0 => break,
             None => at = at.next_multiple_of(LINE_WORDS),
             Some(Record::Group { words: len, .. }) => {
-                if !at.is_multiple_of(LINE_WORDS) || read_piece(&words[at..]).is_none() {
+                if !at.is_multiple_of(LINE_WORDS) {
                     break;
                 }
-                each(InChunk::Piece { words: &words[at..] });
+                let Some(piece) = read_piece(&words[at..]) else { break };
+                each(InChunk::Piece(piece));
                 at += usize::from(len);
             }
             Some(record) => {

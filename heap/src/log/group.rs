@@ -153,6 +153,26 @@ fn sum_of_words(words: &[u64]) -> u64 {
     xxh3_64(zerocopy::IntoBytes::as_bytes(words)) | 1
 }
 
+/// The sum of a piece without its sum.
+fn sum_of_sealed(words: &[u64]) -> u64 {
+    const SMALL: usize = 32;
+    let mut small = [0; SMALL];
+    let mut large = Vec::new();
+    // Most are small, and there are many: no memory is taken for these.
+    let unsummed = match small.get_mut(..words.len()) {
+        Some(small) => {
+            small.copy_from_slice(words);
+            small
+        }
+        None => {
+            large.extend_from_slice(words);
+            &mut large[..]
+        }
+    };
+    unsummed[2] = 0;
+    sum_of_words(unsummed)
+}
+
 /// The piece whose head is the first of `words`, which go on to the end of its chunk. `None`: it is not whole.
 pub(crate) fn read_piece(words: &[u64]) -> Option<Piece> {
     let Some(Record::Group { words: len, piece, flags }) = Record::decode(*words.first()?) else {
@@ -162,9 +182,7 @@ pub(crate) fn read_piece(words: &[u64]) -> Option<Piece> {
     if words.len() < HEAD_WORDS {
         return None;
     }
-    let mut unsummed = words.to_vec();
-    unsummed[2] = 0;
-    if sum_of_words(&unsummed) != words[2] {
+    if sum_of_sealed(words) != words[2] {
         return None;
     }
     let mut entries = Vec::new();

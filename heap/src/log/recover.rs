@@ -241,7 +241,7 @@ fn read_logs(
                 findings.count(record);
                 records.fetch_add(1, Relaxed);
             }
-            InChunk::Piece { words } => pieces.extend(read_piece(words)),
+            InChunk::Piece(piece) => pieces.push(piece),
         });
         strays.into_iter().try_for_each(|record| findings.meet(stray(record)))?;
         check_end(core, chunk, end, findings)?;

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::*;
 
 use super::Folded;
 use super::fold::{InChunk, flip, for_records};
-use super::group::{Entry, Piece, is_inside, read_piece};
+use super::group::{Entry, Piece, is_inside};
 use super::recover::{Group, Logged, Place, Recovered, stray};
 use super::spans::Spans;
 use crate::config::Planted;
@@ -114,8 +114,8 @@ fn births(core: &Core, spans: &Spans, pending: &[&Group]) -> HashMap<u64, u64> {
     for log in &spans.logs {
         for_records(&core.memory, log.chunk, |what| match what {
             InChunk::Record(record) => note(record),
-            InChunk::Piece { words, .. } => {
-                for entry in read_piece(words).iter().flat_map(|piece| &piece.entries) {
+            InChunk::Piece(piece) => {
+                for entry in &piece.entries {
                     if let Entry::Record(record) = entry {
                         note(*record);
                     }
