@@ -1,5 +1,6 @@
 //! Capacity memory: a plain heap on the same medium. Nothing of it is logged, flushed or kept.
 
+use std::convert::Infallible;
 use std::ptr::NonNull;
 
 use crate::engine::Kind;
@@ -26,14 +27,21 @@ impl Heap {
     #[inline]
     pub fn cap_alloc_aligned(&self, bytes: u64, align: u64) -> Result<NonNull<u8>, HeapError> {
         check_request(&self.core, bytes, align)?;
-        self.with_local(Kind::Capacity, |local| {
-            let taken = self.core.engine.alloc(&local.cache, Kind::Capacity, bytes, align);
-            let offset = taken.map_err(|error| refusal(error, Kind::Capacity))?;
-            match NonNull::new(self.core.memory.at(offset, bytes)) {
-                Some(address) => Ok(address),
-                None => unreachable!("a mapping does not begin at zero"),
+        let mut refused = None;
+        let taken = self.with_local(Kind::Capacity, |local| {
+            match self.core.engine.alloc(&local.cache, Kind::Capacity, bytes, align) {
+                Ok(offset) => NonNull::new(self.core.memory.at(offset, bytes)),
+                Err(error) => {
+                    refused = Some(error);
+                    None
+                }
             }
-        })
+        })?;
+        match (taken, refused) {
+            (Some(address), _) => Ok(address),
+            (None, Some(error)) => Err(refusal(error, Kind::Capacity)),
+            (None, None) => unreachable!("a mapping does not begin at zero"),
+        }
     }
 
     /// Frees capacity memory.
@@ -43,13 +51,16 @@ impl Heap {
     #[inline]
     pub fn cap_free(&self, memory: NonNull<u8>) -> Result<(), HeapError> {
         let offset = self.cap_offset(memory)?;
-        self.with_local(Kind::Capacity, |local| {
+        let wrong = self.with_local(Kind::Capacity, |local| {
             // It is likely to be taken again soon, and filled.
             prefetch_for_write(memory.as_ptr());
-            let freed =
-                self.core.engine.free(&local.cache, Kind::Capacity, offset, || Ok(()), || {});
-            freed.unwrap_or_else(|error| Err(not_freed(error, offset, Kind::Capacity)))
-        })
+            let unrecorded = || Ok::<_, Infallible>(());
+            self.core.engine.free(&local.cache, Kind::Capacity, offset, unrecorded, || {}).err()
+        })?;
+        match wrong {
+            None => Ok(()),
+            Some(error) => Err(not_freed(error, offset, Kind::Capacity)),
+        }
     }
 
     /// Gives capacity memory another size: in place if it fits its slot and does not leave most of it empty, else

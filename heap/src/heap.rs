@@ -243,22 +243,20 @@ impl Heap {
         }
     }
 
-    /// Runs `f` with what this thread has of the heap.
+    /// Runs `f` with what this thread has of the heap. What it returns should fit registers: a larger value is copied by
+    /// words wider than those it was stored by, and that waits for all stores before, and for a fence among them.
     #[inline]
     pub(crate) fn with_local<R>(
         &self,
         kind: Kind,
-        f: impl FnOnce(&Local) -> Result<R, HeapError>,
+        f: impl FnOnce(&Local) -> R,
     ) -> Result<R, HeapError> {
-        match threads::with(self.core.id, f) {
-            Ok(result) => result,
-            Err(errno) => Err(refusal(NoMemory::Refused(errno), kind)),
-        }
+        threads::with(self.core.id, f).map_err(|errno| refusal(NoMemory::Refused(errno), kind))
     }
 
     /// As [`Local::refuse_in_transaction`].
     pub(crate) fn refuse_in_transaction(&self, instead: &'static str) -> Result<(), HeapError> {
-        self.with_local(Kind::Persistent, |local| local.refuse_in_transaction(instead))
+        self.with_local(Kind::Persistent, |local| local.refuse_in_transaction(instead))?
     }
 
     /// This thread's log.

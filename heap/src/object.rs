@@ -33,17 +33,30 @@ impl Heap {
     #[inline]
     pub fn persist_alloc_aligned(&self, bytes: u64, align: u64) -> Result<Offset, HeapError> {
         check_request(&self.core, bytes, align)?;
-        self.with_local(Kind::Persistent, |local| {
-            let logger = self.logger(local)?;
-            let core = &*self.core;
-            let offset = self.take_persistent(local, bytes, align)?;
-            if let Err(error) = core.record_alloc(logger, offset) {
-                self.undo_alloc(local, offset);
-                return Err(refusal(error, Kind::Persistent));
-            }
-            Ok(Offset::of(offset))
-        })
-        .inspect(|_| self.fold_if_due())
+        let mut refused = None;
+        let taken = self.with_local(Kind::Persistent, |local| {
+            let taken = self.take_recorded(local, bytes, align);
+            taken.map_err(|error| refused = Some(error)).ok()
+        })?;
+        if let Some(error) = refused {
+            return Err(error);
+        }
+        self.fold_if_due();
+        match taken {
+            Some(object) => Ok(object),
+            None => unreachable!("an allocation that was not refused has an object"),
+        }
+    }
+
+    #[inline]
+    fn take_recorded(&self, local: &Local, bytes: u64, align: u64) -> Result<Offset, HeapError> {
+        let logger = self.logger(local)?;
+        let offset = self.take_persistent(local, bytes, align)?;
+        if let Err(error) = self.core.record_alloc(logger, offset) {
+            self.undo_alloc(local, offset);
+            return Err(refusal(error, Kind::Persistent));
+        }
+        Ok(Offset::of(offset))
     }
 
     /// Frees a persistent object. That it is free is durable with this thread's next durable operation, at the latest
@@ -54,26 +67,34 @@ impl Heap {
     /// or changed it: [`crate::Tx::free`].
     #[inline]
     pub fn persist_free(&self, object: Offset) -> Result<(), HeapError> {
-        let offset = object.get();
+        let mut refused = None;
         self.with_local(Kind::Persistent, |local| {
-            local.refuse_in_transaction("use Tx::free")?;
-            let logger = self.logger(local)?;
-            let core = &*self.core;
-            // It is likely to be taken again soon, and filled.
-            prefetch_for_write(core.memory.base().wrapping_add(offset as usize));
-            let record = || core.record_free(logger, offset);
-            let drain = || logger.drain(core);
-            if core.conventional.is_some() {
-                // No birth in a log says that a write was to an object before the one that will be there.
-                settle(&self.core);
-            }
-            match core.engine.free(&local.cache, Kind::Persistent, offset, record, drain) {
-                Ok(freed) => freed.map_err(|error| refusal(error, Kind::Persistent)),
-                Err(error) => Err(not_freed(error, offset, Kind::Persistent)),
-            }
+            refused = self.free_recorded(local, object.get()).err();
         })?;
+        if let Some(error) = refused {
+            return Err(error);
+        }
         self.fold_if_due();
         Ok(())
+    }
+
+    #[inline]
+    fn free_recorded(&self, local: &Local, offset: u64) -> Result<(), HeapError> {
+        local.refuse_in_transaction("use Tx::free")?;
+        let logger = self.logger(local)?;
+        let core = &*self.core;
+        // It is likely to be taken again soon, and filled.
+        prefetch_for_write(core.memory.base().wrapping_add(offset as usize));
+        let record = || core.record_free(logger, offset);
+        let drain = || logger.drain(core);
+        if core.conventional.is_some() {
+            // No birth in a log says that a write was to an object before the one that will be there.
+            settle(&self.core);
+        }
+        match core.engine.free(&local.cache, Kind::Persistent, offset, record, drain) {
+            Ok(freed) => freed.map_err(|error| refusal(error, Kind::Persistent)),
+            Err(error) => Err(not_freed(error, offset, Kind::Persistent)),
+        }
     }
 
     /// Gives an object another size, in place if it fits its slot; else its bytes are copied to a new one, durably,

@@ -48,6 +48,7 @@ pub(crate) fn fold_if_due(core: &Core) {
 /// As [`fold`], but waits a little for the undo transactions that put it off to end. Only a little: they may be waiting
 /// for a lock that this thread holds. The caller has none open, nor uses a log.
 pub(crate) fn fold_soon(core: &Core) -> Result<Fold, NoMemory> {
+    core.logs.ask_for_fold();
     let began = Instant::now();
     while began.elapsed() < WAIT_MAX {
         if !core.logs.is_undoing() && fold(core)? == Fold::Done {

@@ -160,6 +160,7 @@ impl Logger {
     ) -> Result<Own<'l, LoggerState>, NoMemory> {
         if let Err(error) = f(&mut state) {
             let folded = if state.undoing.is_some() {
+                core.logs.ask_for_fold();
                 Fold::Busy
             } else {
                 drop(state);

@@ -257,7 +257,14 @@ impl Logs {
     /// Whether much was closed since somebody waited for a fold in vain.
     pub fn is_waiting_worth_it(&self) -> bool {
         let waited_bytes = self.waited_bytes.load(Relaxed);
-        waited_bytes == 0 || self.closed_bytes.load(Relaxed) >= waited_bytes + FOLD_BYTES_LEAST
+        let more_bytes = FOLD_BYTES_LEAST.min(self.due_bytes.load(Relaxed));
+        waited_bytes == 0 || self.closed_bytes.load(Relaxed) >= waited_bytes + more_bytes
+    }
+
+    /// Somebody finds no room: a fold is due, and worth waiting for again.
+    pub fn ask_for_fold(&self) {
+        self.waited_bytes.store(0, Relaxed);
+        self.is_pressed.store(true, Relaxed);
     }
 
     /// Somebody waited for a fold in vain.

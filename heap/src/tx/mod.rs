@@ -94,13 +94,14 @@ impl Heap {
     fn run(&self, f: &mut dyn FnMut(&mut Tx<'_>) -> bool) -> Result<(), HeapError> {
         let mut failed = None;
         let mut has_committed = false;
-        self.with_local(Kind::Persistent, |local| {
-            let mut tx = Tx::begin(self, local)?;
-            if f(&mut tx) {
-                has_committed = true;
-                failed = tx.commit().err();
+        self.with_local(Kind::Persistent, |local| match Tx::begin(self, local) {
+            Ok(mut tx) => {
+                has_committed = f(&mut tx);
+                if has_committed {
+                    failed = tx.commit().err();
+                }
             }
-            Ok(())
+            Err(error) => failed = Some(error),
         })?;
         if let Some(error) = failed {
             return Err(error);
