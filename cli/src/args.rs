@@ -31,6 +31,8 @@ pub enum Command {
     Check(CheckArgs),
     /// Measure: YCSB's workloads on the store, on servers, on bare memory.
     Bench(Box<crate::bench::BenchArgs>),
+    /// Plan: which memory to buy for a load.
+    Plan(crate::plan::PlanArgs),
     /// Run another program with its heap in capacity memory.
     Run(RunArgs),
     /// Keep a server's memory (started by `serve`, not by hand).

@@ -9,6 +9,7 @@ mod env_words;
 mod file;
 mod flush;
 mod holder;
+mod plan;
 mod program;
 mod progress;
 mod run;
@@ -71,6 +72,7 @@ fn run() -> Result<ExitCode> {
         Command::Bench(args) => bench::run(&args),
         Command::Check(args) => Ok(check::run(&args)),
         Command::Flush(args) => flush::run(&args),
+        Command::Plan(args) => plan::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Holder(args) => holder::run(args, warning()?).map(|()| ExitCode::SUCCESS),
     }

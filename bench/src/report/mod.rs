@@ -2,12 +2,14 @@
 
 mod caches;
 mod html;
+mod media_plan;
 mod published;
 mod result;
 mod svg;
 
 pub use caches::caches_page;
 pub use html::page;
+pub use media_plan::media_plan_page;
 pub use result::{Configuration, SideResult, YcsbResult};
 
 #[cfg(test)]

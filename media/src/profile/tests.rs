@@ -128,7 +128,7 @@ fn a_file_that_is_its_own_base_is_refused() {
 #[test]
 fn the_price_is_the_newest_known_by_the_year() {
     let disk = System::find("disk").unwrap();
-    assert_eq!(disk.eur_per_gb(2009), Some(0.08));
-    assert_eq!(disk.eur_per_gb(2020), Some(0.08));
-    assert_eq!(disk.eur_per_gb(2030), Some(0.02));
+    assert_eq!(disk.eur_per_gb(2009), None);
+    assert_eq!(disk.eur_per_gb(2020), Some((2010, 0.08)));
+    assert_eq!(disk.eur_per_gb(2030), Some((2026, 0.02)));
 }
