@@ -1,6 +1,7 @@
 //! One device of a medium under the workload's kind of requests: how many a second, how long each, at what price and power.
 
-use perdura_media::{Access, Model, System};
+use perdura_media::System;
+use perdura_media::model::ClosedLoop;
 
 use super::Workload;
 
@@ -44,28 +45,22 @@ impl Device {
     }
 }
 
-/// Requests a second and nanoseconds a request, requests all over the device, as many outstanding as the workload has.
+/// Requests a second and nanoseconds a request, requests all over the device. Software is counted elsewhere: it runs on
+/// cores that all devices share.
 fn closed_loop(system: &System, workload: &Workload) -> (f64, f64) {
-    let len = workload.request_bytes;
-    let places = (system.capacity().0 / len).max(1);
-    let model = Model::new(system, system.capacity().0.max(len));
-    let mut ready_ps = vec![0u64; workload.outstanding as usize];
-    let (mut state, mut waited_ps) = (0x9e37_79b9_7f4a_7c15u64, 0u128);
-    for number in 0..REQUESTS {
-        // Places and directions from a fixed sequence (splitmix64): the same plan each time.
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        let is_read = (mixed >> 40) as f64 / (1u64 << 24) as f64 <= workload.read_share
-            && workload.read_share > 0.0;
-        let access = if is_read { Access::Read } else { Access::Write };
-        let slot = number % ready_ps.len();
-        let from_ps = ready_ps[slot];
-        ready_ps[slot] = model.book(from_ps, access, mixed % places * len, len);
-        waited_ps += u128::from(ready_ps[slot] - from_ps);
-    }
-    let end_ps = ready_ps.iter().copied().max().unwrap_or(1).max(1);
-    (REQUESTS as f64 / (end_ps as f64 / 1e12), waited_ps as f64 / REQUESTS as f64 / 1e3)
+    let load = ClosedLoop {
+        footprint_bytes: system.capacity().0.max(workload.request_bytes),
+        len_bytes: workload.request_bytes,
+        read_share: workload.read_share,
+        is_sequential: false,
+        outstanding: workload.outstanding,
+        software_ps: 0,
+        cores: 1,
+        requests: REQUESTS,
+        seed: 1,
+    };
+    let reached = load.run(system);
+    (reached.rate_per_s, reached.medium_ns)
 }
 
-const REQUESTS: usize = 20_000;
+const REQUESTS: u32 = 20_000;
