@@ -52,6 +52,12 @@ impl Recording {
         header.recording(&body)
     }
 
+    /// Whether a file that begins so is a recording, of whatever version.
+    #[must_use]
+    pub fn is_one(begin: &[u8]) -> bool {
+        begin.starts_with(&MAGIC)
+    }
+
     /// Reads the bytes of a file.
     pub fn parse(bytes: &[u8]) -> Result<Self, RecordingError> {
         let short = |expected_bytes| RecordingError::Short {
