@@ -15,6 +15,7 @@ mod progress;
 mod run;
 mod say;
 mod serve;
+mod served;
 mod settings;
 mod sim;
 mod sys;
