@@ -3,21 +3,28 @@
 
 pub mod clock;
 pub mod device;
+pub mod emulator;
 pub mod energy;
 pub mod faulty;
 pub mod file;
 mod latch;
+pub mod model;
+pub mod profile;
 pub mod sim;
 mod sys;
 pub mod units;
 
 pub use clock::{Clock, RealClock, SimClock};
 pub use device::{BLOCK_BYTES, Completion, Device, DeviceError, QUEUE_DEPTH_MAX, WriteQueue};
+pub use emulator::{Due, Emulator, EmulatorError, Pace};
 pub use energy::{Energy, EnergyError};
 pub use faulty::{FaultPlan, FaultyDevice, Slowdown};
 pub use file::{Direct, Engine, FileDevice, OpenMode};
+pub use model::{Access, Model};
+pub use profile::{ProfileError, System};
 pub use sim::{SimDevice, Timing};
 pub use sys::BlockBuf;
 pub use units::{
-    Bytes, BytesPerSecond, Joules, ParseError, Percent, Watts, format_duration, parse_duration,
+    Bytes, BytesPerSecond, Joules, ParseError, Percent, Picoseconds, Watts, format_duration,
+    parse_duration,
 };

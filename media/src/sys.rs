@@ -5,8 +5,11 @@
 
 mod buffer;
 pub(crate) mod file;
+mod shared;
 mod source;
+pub(crate) mod ticks;
 pub(crate) mod uring;
 
 pub use buffer::BlockBuf;
+pub(crate) use shared::SharedBytes;
 pub(crate) use source::Source;

@@ -5,10 +5,12 @@
 
 mod duration;
 mod number;
+mod picoseconds;
 mod quantities;
 mod size;
 
 pub use duration::{format_duration, parse_duration};
+pub use picoseconds::Picoseconds;
 pub use quantities::{Joules, Percent, Watts};
 pub use size::{Bytes, BytesPerSecond};
 

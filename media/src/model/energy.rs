@@ -1,0 +1,132 @@
+//! Joules from what was booked.
+//!
+//! Where a profile gives power by the interval between requests (Sprint-AEP, table II and figure 2), the time from one
+//! request's start to the next one's costs the power of the idle interval between them. Elsewhere a unit draws `active`
+//! while it works and `idle` while it does not.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::Model;
+use crate::profile::System;
+use crate::units::Joules;
+
+/// What a run drew; modelled.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EnergyUse {
+    /// Until the last request was done (Sprint-AEP's execution-time energy).
+    pub execution: Joules,
+    /// Until the instant asked for, idle from the last request on (its equal-time energy).
+    pub equal_time: Joules,
+}
+
+/// Power of one unit, its share of the module's, in nanowatts: a picosecond of it is 10^-21 J.
+pub(super) struct PowerOf {
+    idle_nw: u64,
+    active_nw: u64,
+    /// Idle interval, power.
+    by_interval: Vec<(u64, u64)>,
+}
+
+impl PowerOf {
+    pub(super) fn of(system: &System) -> Self {
+        let share_nw = |watts: f64| (watts * 1e9 / f64::from(system.medium.units)) as u64;
+        let power = &system.power;
+        Self {
+            idle_nw: share_nw(power.idle.0),
+            active_nw: share_nw(power.active.0),
+            by_interval: power
+                .by_interval
+                .iter()
+                .map(|(gap, watts)| (gap.0, share_nw(watts.0)))
+                .collect(),
+        }
+    }
+
+    /// Between two points as the crow flies; before the first like it, after the last idle.
+    fn at(&self, interval_ps: u64) -> u64 {
+        let after = self.by_interval.partition_point(|(gap_ps, _)| *gap_ps <= interval_ps);
+        match (
+            after.checked_sub(1).map(|before| self.by_interval[before]),
+            self.by_interval.get(after),
+        ) {
+            (None, None) => self.active_nw,
+            (None, Some((_, nw))) => *nw,
+            (Some((last_ps, nw)), None) if interval_ps == last_ps => nw,
+            (Some(_), None) => self.idle_nw,
+            (Some((from_ps, from_nw)), Some((to_ps, to_nw))) => {
+                let share = (interval_ps - from_ps) as f64 / (to_ps - from_ps) as f64;
+                (from_nw as f64 + (*to_nw as f64 - from_nw as f64) * share) as u64
+            }
+        }
+    }
+}
+
+/// What one unit has drawn. Threads that book the same unit at once may each miss the other's last interval.
+#[derive(Default)]
+pub(super) struct Meter {
+    requests: AtomicU64,
+    start_ps: AtomicU64,
+    done_ps: AtomicU64,
+    working_ps: AtomicU64,
+    /// Nanojoules up to `start_ps`.
+    drawn_nj: AtomicU64,
+}
+
+impl Meter {
+    pub(super) fn count(&self, power: &PowerOf, start_ps: u64, length_ps: u64) {
+        let done_ps = start_ps.saturating_add(length_ps);
+        self.working_ps.store(self.working_ps.load(Relaxed).saturating_add(length_ps), Relaxed);
+        if !power.by_interval.is_empty() {
+            let before_ps = self.start_ps.load(Relaxed);
+            let gap_ps = start_ps.saturating_sub(self.done_ps.load(Relaxed));
+            let is_first = self.requests.load(Relaxed) == 0;
+            let nw = if is_first { power.idle_nw } else { power.at(gap_ps) };
+            let drawn_nj = energy_nj(nw, start_ps.saturating_sub(before_ps));
+            self.drawn_nj.store(self.drawn_nj.load(Relaxed).saturating_add(drawn_nj), Relaxed);
+            self.start_ps.store(start_ps, Relaxed);
+        }
+        self.requests.store(self.requests.load(Relaxed) + 1, Relaxed);
+        self.done_ps.store(self.done_ps.load(Relaxed).max(done_ps), Relaxed);
+    }
+
+    fn joules(&self, power: &PowerOf, until_ps: u64) -> f64 {
+        let (done_ps, requests) =
+            (self.done_ps.load(Relaxed).min(until_ps), self.requests.load(Relaxed));
+        if power.by_interval.is_empty() || requests == 0 {
+            let working_ps = self.working_ps.load(Relaxed).min(until_ps);
+            return joules(power.idle_nw, until_ps - working_ps)
+                + joules(power.active_nw, working_ps);
+        }
+        let start_ps = self.start_ps.load(Relaxed).min(done_ps);
+        // The last request itself: as what came before it, or compact if it is the only one.
+        let last = joules(power.at(0), done_ps - start_ps);
+        self.drawn_nj.load(Relaxed) as f64 / 1e9 + last + joules(power.idle_nw, until_ps - done_ps)
+    }
+}
+
+impl Model {
+    /// What all units have drawn from 0 to the end of the last request, and to `until_ps` if that is later.
+    #[must_use]
+    pub fn energy(&self, until_ps: u64) -> EnergyUse {
+        let end_ps =
+            self.units.iter().map(|unit| unit.meter.done_ps.load(Relaxed)).max().unwrap_or(0);
+        let all = |until_ps| -> f64 {
+            self.units.iter().map(|unit| unit.meter.joules(&self.timing.power, until_ps)).sum()
+        };
+        EnergyUse { execution: Joules(all(end_ps)), equal_time: Joules(all(until_ps.max(end_ps))) }
+    }
+}
+
+fn joules(nw: u64, ps: u64) -> f64 {
+    nw as f64 * ps as f64 / 1e21
+}
+
+fn energy_nj(nw: u64, ps: u64) -> u64 {
+    // Rounded to a nanojoule: at a watt and a microsecond that is a thousandth.
+    ((u128::from(nw) * u128::from(ps) + NJ_HALF) / NJ) as u64
+}
+
+/// Nanowatts times picoseconds in a nanojoule.
+const NJ: u128 = 1_000_000_000_000;
+const NJ_HALF: u128 = NJ / 2;

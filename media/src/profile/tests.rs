@@ -1,0 +1,134 @@
+//! Profiles that come with the program are whole; those that people write are refused with the place and the value.
+
+use super::*;
+
+fn refusal(text: &str) -> String {
+    System::from_toml("mine", text).expect_err("a profile that cannot be").to_string()
+}
+
+const WHOLE: &str = "module_capacity = \"1GiB\"\n[medium]\ngranule = \"64B\"\nread_latency = \"65ns\"\nwrite_latency = \"215ns\"\n";
+
+#[test]
+fn every_built_in_profile_is_one_and_each_number_has_its_source() {
+    for name in names() {
+        let system = System::find(name).unwrap();
+        assert!(!system.about.is_empty(), "{name}");
+        let sources: Vec<&str> = system.sources.iter().map(|(key, _)| key.as_str()).collect();
+        let mut document = Document::parse(name, builtin::text(name).unwrap()).unwrap();
+        while let Some(base) = document.base.clone() {
+            document.base = None;
+            document =
+                document.over(Document::parse(&base, builtin::text(&base).unwrap()).unwrap());
+        }
+        for key in keys_of(builtin::text(name).unwrap()) {
+            assert!(sources.contains(&key.as_str()), "{name}: {key} has no source");
+        }
+    }
+    for name in links() {
+        let text = builtin::link_text(name).unwrap();
+        let link = document::LinkDocument::parse(name, text).unwrap();
+        assert!(resolve::link("test", name).is_ok(), "{name}");
+        for key in keys_of(text) {
+            assert!(link.sources.contains_key(&key), "{name}: {key} has no source");
+        }
+    }
+}
+
+/// The keys with numbers in a text, as they are named among its sources.
+fn keys_of(text: &str) -> Vec<String> {
+    fn walk(prefix: &str, table: &toml::Table, keys: &mut Vec<String>) {
+        for (key, value) in table {
+            let whole = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
+            match value {
+                _ if ["about", "base", "link", "sources"].contains(&whole.as_str()) => {}
+                toml::Value::Table(inner) if whole != "cost.eur_per_gb" => {
+                    walk(&whole, inner, keys)
+                }
+                _ => keys.push(whole),
+            }
+        }
+    }
+    let mut keys = Vec::new();
+    walk("", &text.parse().unwrap(), &mut keys);
+    keys
+}
+
+#[test]
+fn a_link_can_be_changed_and_taken_away() {
+    let system = System::find("pcm").unwrap();
+    assert_eq!(system.link, None);
+    let linked = system.clone().with_link("pcie1x8").unwrap();
+    assert_eq!(linked.link.as_ref().unwrap().to_device, BytesPerSecond(2_000_000_000));
+    assert_eq!(linked.name, "pcm+pcie1x8");
+    assert_eq!(linked.with_link("none").unwrap().link, None);
+    let error = system.with_link("pcie9").unwrap_err().to_string();
+    assert!(error.contains("no link is called \"pcie9\"") && error.contains("sata2"), "{error}");
+}
+
+#[test]
+fn timings_of_a_chip_add_up_to_its_latency() {
+    let pcm = System::find("pcm").unwrap().medium;
+    assert_eq!((pcm.read_latency, pcm.write_latency), (Picoseconds(65_000), Picoseconds(215_000)));
+    let sttm = System::find("sttm").unwrap().medium;
+    assert_eq!((sttm.read_latency, sttm.write_latency), (Picoseconds(29_500), Picoseconds(95_000)));
+    let both = refusal(&format!("{WHOLE}t_rcd = \"50ns\"\n"));
+    assert!(both.contains("either it, or both medium.t_rcd and medium.t_cl"), "{both}");
+}
+
+#[test]
+fn what_no_profile_can_be_is_named_with_its_place() {
+    let cases = [
+        ("read_latency = \"65ns\"", "read_latency = \"-65ns\"", "medium.read_latency = -65ns"),
+        ("read_latency = \"65ns\"", "read_latency = \"65\"", "a number with a unit"),
+        ("read_latency = \"65ns\"", "read_latency = \"0ns\"", "above zero"),
+        ("read_latency = \"65ns\"", "", "medium.read_latency is missing"),
+        ("granule = \"64B\"", "granule = \"0B\"", "medium.granule = 0 B"),
+        ("granule = \"64B\"", "granule = \"64B\"\nspeed = 3", "unknown field `speed`"),
+        ("granule = \"64B\"", "granule = 64", "invalid type"),
+        ("granule = \"64B\"", "granule = \"64B\"\nunits = -1", "medium.units = -1"),
+        ("granule = \"64B\"", "granule = \"64B\"\nunits = 70000", "medium.units = 70000"),
+        ("[medium]", "base = \"nothing\"\n[medium]", "base = nothing: one of disk"),
+        ("[medium]", "link = \"pcie9\"\n[medium]", "no link is called \"pcie9\""),
+        ("[medium]", "modules = 0\n[medium]", "modules = 0"),
+        ("[medium]", "[cost]\neur_per_gb = { 2010 = nan }\n[medium]", "cost.eur_per_gb = NaN"),
+        (
+            "[medium]",
+            "[power]\nidle = \"3W\"\nactive = \"2W\"\n[medium]",
+            "none below the one before",
+        ),
+        ("[medium]", "[medium", "TOML parse error"),
+        (
+            "granule = \"64B\"",
+            "granule = \"64B\"\npositioning = [\"9ms\", \"5ms\"]",
+            "the farthest is not nearer",
+        ),
+    ];
+    for (from, to, expected) in cases {
+        let error = refusal(&WHOLE.replacen(from, to, 1));
+        assert!(error.contains("mine") && error.contains(expected), "{error}\nlacks: {expected}");
+    }
+    assert!(System::from_toml("mine", WHOLE).is_ok());
+}
+
+#[test]
+fn a_name_that_is_none_is_answered_with_those_there_are() {
+    let error = System::find("quartz").unwrap_err().to_string();
+    assert!(error.contains("\"quartz\"") && error.contains("pcie-pcm"), "{error}");
+    let error = System::find("/nowhere/profile.toml").unwrap_err().to_string();
+    assert!(error.contains("/nowhere/profile.toml cannot be read"), "{error}");
+}
+
+#[test]
+fn a_file_that_is_its_own_base_is_refused() {
+    // Built-in names win over files: a base is always built in, so only they could go round.
+    let text = format!("base = \"pcm\"\n{}", WHOLE.replace("module_capacity = \"1GiB\"\n", ""));
+    assert_eq!(System::from_toml("mine", &text).unwrap().module_capacity, Bytes(16 << 30));
+}
+
+#[test]
+fn the_price_is_the_newest_known_by_the_year() {
+    let disk = System::find("disk").unwrap();
+    assert_eq!(disk.eur_per_gb(2009), Some(0.08));
+    assert_eq!(disk.eur_per_gb(2020), Some(0.08));
+    assert_eq!(disk.eur_per_gb(2030), Some(0.02));
+}
