@@ -5,27 +5,7 @@
 
 use std::sync::Arc;
 
-use perdura_media::DeviceError;
-
-/// An instant of a disk's own clock, in picoseconds since a start that only the disk knows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Due {
-    ps: u64,
-}
-
-impl Due {
-    /// The instant so many picoseconds after the disk's start.
-    #[must_use]
-    pub const fn at_ps(ps: u64) -> Self {
-        Self { ps }
-    }
-
-    /// Picoseconds since the disk's start.
-    #[must_use]
-    pub const fn ps(self) -> u64 {
-        self.ps
-    }
-}
+use perdura_media::{DeviceError, Due, Emulator};
 
 /// A block device whose bytes are in memory and whose time is a model's.
 pub trait Disk: Send + Sync {
@@ -64,33 +44,61 @@ pub trait Disk: Send + Sync {
     /// The medium failed.
     fn flush(&self) -> Result<Due, DeviceError>;
 
-    /// How long until the instant; 0 when it has come.
-    fn until_due_ns(&self, due: Due) -> u64;
+    /// The present, by its own clock.
+    fn now(&self) -> Due;
 
     /// Whether the instant has come.
     fn is_due(&self, due: Due) -> bool {
-        self.until_due_ns(due) == 0
+        self.now() >= due
     }
 
-    /// Returns when the instant has come. Does not give the processor away: for the last microseconds.
-    fn spin_until(&self, due: Due) {
-        while !self.is_due(due) {
-            std::hint::spin_loop();
-        }
+    /// How long until the instant; 0 when it has come.
+    fn until_due_ns(&self, due: Due) -> u64 {
+        due.ps().saturating_sub(self.now().ps()).div_ceil(PS_PER_NS)
     }
-}
 
-/// Waits for the instant: sleeps while it is far, spins at the end.
-pub fn wait(disk: &dyn Disk, due: Due) {
-    let far_ns = disk.until_due_ns(due);
-    if far_ns > SLEEP_ERROR_NS {
-        std::thread::sleep(std::time::Duration::from_nanos(far_ns - SLEEP_ERROR_NS));
-    }
-    disk.spin_until(due);
+    /// Returns when the instant has come, and not much later: it may spin.
+    fn wait(&self, due: Due);
 }
 
 /// By how much a sleep ends late, mostly: it is begun so much earlier.
 pub const SLEEP_ERROR_NS: u64 = 60_000;
+
+const PS_PER_NS: u64 = 1_000;
+
+impl Disk for Emulator {
+    fn capacity_bytes(&self) -> u64 {
+        Self::capacity_bytes(self)
+    }
+
+    fn describe(&self) -> String {
+        Self::describe(self)
+    }
+
+    fn read(&self, offset_bytes: u64, buf: &mut [u8]) -> Result<Due, DeviceError> {
+        Self::read(self, offset_bytes, buf)
+    }
+
+    fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<Due, DeviceError> {
+        Self::write(self, offset_bytes, bytes)
+    }
+
+    fn discard(&self, offset_bytes: u64, len_bytes: u64) -> Result<Due, DeviceError> {
+        Self::discard(self, offset_bytes, len_bytes)
+    }
+
+    fn flush(&self) -> Result<Due, DeviceError> {
+        Ok(Self::flush(self))
+    }
+
+    fn now(&self) -> Due {
+        Self::now(self)
+    }
+
+    fn wait(&self, due: Due) {
+        Self::wait(self, due);
+    }
+}
 
 /// Another disk that refuses writes.
 pub struct ReadOnly(pub Arc<dyn Disk>);
@@ -131,12 +139,12 @@ impl Disk for ReadOnly {
         self.0.flush()
     }
 
-    fn until_due_ns(&self, due: Due) -> u64 {
-        self.0.until_due_ns(due)
+    fn now(&self) -> Due {
+        self.0.now()
     }
 
-    fn spin_until(&self, due: Due) {
-        self.0.spin_until(due);
+    fn wait(&self, due: Due) {
+        self.0.wait(due);
     }
 }
 

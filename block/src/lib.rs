@@ -10,4 +10,5 @@ pub mod fuse;
 pub mod nbd;
 pub mod scripted;
 
-pub use disk::{Disk, Due, ReadOnly};
+pub use disk::{Disk, ReadOnly};
+pub use perdura_media::Due;

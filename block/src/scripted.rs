@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::RwLock;
-use perdura_media::{Clock, DeviceError, RealClock};
+use perdura_media::{Clock, DeviceError, Due, RealClock};
 
-use crate::disk::{Disk, Due, within};
+use crate::disk::{Disk, within};
 
 /// Memory with a time per operation, and a switch for failures.
 pub struct Scripted {
@@ -115,7 +115,13 @@ impl Disk for Scripted {
         Ok(after(self.write_ns.load(Relaxed)))
     }
 
-    fn until_due_ns(&self, due: Due) -> u64 {
-        (due.ps() / PS_PER_NS).saturating_sub(RealClock.now_ns())
+    fn now(&self) -> Due {
+        after(0)
+    }
+
+    fn wait(&self, due: Due) {
+        while !self.is_due(due) {
+            RealClock.sleep_ns(self.until_due_ns(due));
+        }
     }
 }

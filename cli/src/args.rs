@@ -31,6 +31,8 @@ pub enum Command {
     Check(CheckArgs),
     /// Measure: YCSB's workloads on the store, on servers, on bare memory.
     Bench(Box<crate::bench::BenchArgs>),
+    /// Serve a modelled medium as a block device: NBD, a file in a directory.
+    Block(Box<crate::block::BlockArgs>),
     /// Run another program with its heap in capacity memory.
     Run(RunArgs),
     /// Keep a server's memory (started by `serve`, not by hand).

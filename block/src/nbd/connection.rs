@@ -10,6 +10,8 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use perdura_media::emulator::Punctuality;
+use perdura_media::{DeviceError, Due};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
@@ -20,7 +22,7 @@ use super::server::Shared;
 use super::spin::Patience;
 use super::waiting::Replies;
 use super::wire::{ErrorCode, REQUEST_BYTES};
-use crate::disk::{Disk, Due, SLEEP_ERROR_NS};
+use crate::disk::{Disk, SLEEP_ERROR_NS};
 
 /// Most requests of a connection under way.
 pub const REQUESTS_MAX: usize = 1024;
@@ -67,6 +69,20 @@ pub struct Tally {
     pub refused: u64,
     /// Requests that the medium failed.
     pub failed: u64,
+    /// Modelled against measured time: from when a request was here to when its reply could go.
+    pub punctuality: Punctuality,
+}
+
+impl Tally {
+    /// Joins another connection's.
+    pub fn add(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.read_bytes += other.read_bytes;
+        self.written_bytes += other.written_bytes;
+        self.refused += other.refused;
+        self.failed += other.failed;
+        self.punctuality.add(&other.punctuality);
+    }
 }
 
 /// A refused request's payload on its way, to be dropped.
@@ -118,6 +134,7 @@ impl<'a> Connection<'a> {
         let ended = match self.shake_hands().and_then(|()| self.serve()) {
             Ok(ended) | Err(ended) => ended,
         };
+        self.tally.punctuality = self.replies.punctuality;
         (self.tally, ended)
     }
 
@@ -323,6 +340,7 @@ impl<'a> Connection<'a> {
         let disk = &*self.shared.export.disk;
         let (at, len) = (request.offset_bytes, request.len_bytes);
         let mut reply = self.replies.blank();
+        let began = disk.now();
         let done = match operation {
             Operation::Read => {
                 let place = reply.data(self.terms.structured, request.cookie, at, len);
@@ -348,7 +366,7 @@ impl<'a> Connection<'a> {
                     reply.done(request.cookie);
                 }
                 self.tally.requests += 1;
-                self.replies.push(reply, due, disk);
+                self.replies.push(reply, began, due, disk);
             }
             Err(error) => {
                 tracing::debug!("{operation:?} of {len} bytes at offset {at}: {error}");
@@ -431,7 +449,7 @@ impl<'a> Connection<'a> {
             }
             match (due, near(due)) {
                 (Some(due), Some(until_ns)) if until_ns <= FINE_NS => {
-                    disk.spin_until(due);
+                    disk.wait(due);
                     return Ok(true);
                 }
                 (Some(_), Some(until_ns)) if until_ns <= SLEEP_ERROR_NS => {}
@@ -494,7 +512,7 @@ fn write_zeros(
     disk: &dyn Disk,
     offset_bytes: u64,
     len_bytes: u32,
-) -> Result<Due, perdura_media::DeviceError> {
+) -> Result<Due, DeviceError> {
     let end = offset_bytes + u64::from(len_bytes);
     let (mut at, mut due) = (offset_bytes, Due::default());
     while at < end {

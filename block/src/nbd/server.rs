@@ -239,13 +239,8 @@ fn serve_one(socket: OwnedFd, shared: &Shared) {
         }
     }
     let mut at_work = shared.at_work.lock();
-    let report = &mut at_work.report;
-    report.violations += u64::from(violation);
-    report.tally.requests += tally.requests;
-    report.tally.read_bytes += tally.read_bytes;
-    report.tally.written_bytes += tally.written_bytes;
-    report.tally.refused += tally.refused;
-    report.tally.failed += tally.failed;
+    at_work.report.violations += u64::from(violation);
+    at_work.report.tally.add(&tally);
 }
 
 /// A place among the connections, given back however the thread ends.

@@ -6,8 +6,11 @@ use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 use std::io::IoSlice;
 
+use perdura_media::Due;
+use perdura_media::emulator::Punctuality;
+
 use super::reply::Reply;
-use crate::disk::{Disk, Due};
+use crate::disk::Disk;
 
 /// Replies under way.
 #[derive(Default)]
@@ -21,11 +24,14 @@ pub(super) struct Replies {
     count: u64,
     kept: Vec<Vec<u8>>,
     kept_bytes: usize,
+    /// By how much they were later than modelled when they were let go.
+    pub punctuality: Punctuality,
 }
 
 /// Ordered by instant, then by arrival; reversed, for the heap gives the greatest first.
 struct Waiting {
     due: Due,
+    began: Due,
     order: u64,
     reply: Reply,
 }
@@ -44,14 +50,16 @@ impl Replies {
         Reply::in_buffer(buffer)
     }
 
-    /// A reply that is not to be sent before the instant.
-    pub fn push(&mut self, reply: Reply, due: Due, disk: &dyn Disk) {
+    /// A reply that is not to be sent before the instant; its request was begun at `began`.
+    pub fn push(&mut self, reply: Reply, began: Due, due: Due, disk: &dyn Disk) {
         self.bytes += reply.bytes().len();
         self.count += 1;
-        if disk.is_due(due) {
+        let now = disk.now();
+        if now >= due {
+            self.count_late(began, due, now);
             self.ready.push_back(reply);
         } else {
-            self.waiting.push(Waiting { due, order: self.count, reply });
+            self.waiting.push(Waiting { due, began, order: self.count, reply });
         }
     }
 
@@ -63,9 +71,20 @@ impl Replies {
 
     /// Lets those go whose instant has come.
     pub fn ripen(&mut self, disk: &dyn Disk) {
-        while self.waiting.peek().is_some_and(|first| disk.is_due(first.due)) {
-            self.ready.extend(self.waiting.pop().map(|first| first.reply));
+        while let Some(due) = self.next_due() {
+            let now = disk.now();
+            if now < due {
+                break;
+            }
+            let Some(first) = self.waiting.pop() else { break };
+            self.count_late(first.began, due, now);
+            self.ready.push_back(first.reply);
         }
+    }
+
+    fn count_late(&mut self, began: Due, due: Due, now: Due) {
+        let modelled_ps = due.ps().saturating_sub(began.ps());
+        self.punctuality.count(modelled_ps, now.ps().saturating_sub(due.ps()));
     }
 
     /// The next instant.
