@@ -31,6 +31,8 @@ pub enum Command {
     Check(CheckArgs),
     /// Measure: YCSB's workloads on the store, on servers, on bare memory.
     Bench(Box<crate::bench::BenchArgs>),
+    /// Serve a modelled medium as a block device: NBD, a file in a directory.
+    Block(Box<crate::block::BlockArgs>),
     /// Plan: which memory to buy for a load.
     Plan(crate::plan::PlanArgs),
     /// Run another program with its heap in capacity memory, or with its files on a modelled medium.

@@ -3,6 +3,7 @@
 mod args;
 mod background;
 mod bench;
+mod block;
 mod check;
 mod drill;
 mod env_words;
@@ -71,6 +72,7 @@ fn run() -> Result<ExitCode> {
         Command::Drill(args) => drill::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Block(args) => block::run(&args, warning()?),
         Command::Check(args) => Ok(check::run(&args)),
         Command::Flush(args) => flush::run(&args),
         Command::Plan(args) => plan::run(&args),

@@ -32,9 +32,15 @@ pub use punctuality::Punctuality;
 pub struct Due(u64);
 
 impl Due {
+    /// The instant so many picoseconds after the emulator was made: for disks with a clock of their own.
+    #[must_use]
+    pub const fn at_ps(ps: u64) -> Self {
+        Self(ps)
+    }
+
     /// Picoseconds since the emulator was made.
     #[must_use]
-    pub fn ps(self) -> u64 {
+    pub const fn ps(self) -> u64 {
         self.0
     }
 }

@@ -1,0 +1,163 @@
+//! A disk as a file: a directory is mounted that holds one file, `disk`, of the disk's size. Root can put a file system on
+//! it through a loop device.
+//!
+//! The file neither grows nor shrinks. By default it bypasses the page cache, so that each access reaches the modelled
+//! medium and waits for it; [`WORKERS`] requests do so at a time. `fsync` is a flush, a hole punched is a discard.
+//! Failure rules: a mount whose server died is told from a free directory, and never mounted over.
+
+mod files;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fuser::{BackgroundSession, Config, MountOption, Session};
+use parking_lot::Mutex;
+use perdura_media::emulator::Punctuality;
+
+use crate::disk::Disk;
+use files::Files;
+
+/// The name of the file.
+pub const FILE_NAME: &str = "disk";
+
+/// Threads that serve the file: so many requests overlap.
+pub const WORKERS: usize = 8;
+
+/// Why a directory cannot be mounted, or the mount not ended.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// A server died here.
+    #[error(
+        "{path}: the mount of a server that died is still there; end what uses it (umount of the file system on it, \
+         losetup -d), then: fusermount3 -u {path} (or umount -l {path})", path = .0.display()
+    )]
+    Stale(PathBuf),
+    /// Something is mounted there.
+    #[error("{path}: something is mounted there; unmount it, or choose another directory", path = .0.display())]
+    Taken(PathBuf),
+    /// Not a directory.
+    #[error("{path}: no directory; make it first", path = .0.display())]
+    NotADirectory(PathBuf),
+    /// The mount would hide what is in it.
+    #[error("{path}: not empty; a mount would hide what is there", path = .0.display())]
+    NotEmpty(PathBuf),
+    /// The system's refusal.
+    #[error("{path}: mount failed: {source} (root, or fusermount3 and /dev/fuse, are needed)", path = path.display())]
+    Mount {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The directory cannot be looked at, or the mount not ended.
+    #[error("{path}: {source}", path = path.display())]
+    System {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A mounted disk.
+pub struct Mount {
+    path: PathBuf,
+    session: BackgroundSession,
+    punctuality: Arc<Mutex<Punctuality>>,
+}
+
+/// How a mount ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Unmounted {
+    /// It was still in use: whoever uses it has errors from now on.
+    pub was_busy: bool,
+    /// Modelled against measured time of the accesses.
+    pub punctuality: Punctuality,
+}
+
+impl Mount {
+    /// Mounts the disk; `cached`: accesses go through the page cache, which hides the medium from those it can answer.
+    ///
+    /// # Errors
+    /// The directory is not free, or the system refuses.
+    pub fn new(path: &Path, disk: Arc<dyn Disk>, cached: bool) -> Result<Self, MountError> {
+        let path = free_directory(path)?;
+        let punctuality = Arc::new(Mutex::new(Punctuality::default()));
+        let read_only = disk.is_read_only();
+        let files = Files::new(disk, cached, Arc::clone(&punctuality));
+        let mut config = Config::default();
+        config.mount_options = vec![
+            MountOption::FSName("perdura".to_owned()),
+            MountOption::DefaultPermissions,
+            MountOption::NoDev,
+            MountOption::NoSuid,
+            MountOption::NoExec,
+            if read_only { MountOption::RO } else { MountOption::RW },
+        ];
+        config.n_threads = Some(WORKERS);
+        config.clone_fd = true;
+        let failed = |source| MountError::Mount { path: path.clone(), source };
+        let session = Session::new(files, &path, &config).map_err(failed)?;
+        let session = session.spawn().map_err(failed)?;
+        Ok(Self { path, session, punctuality })
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn file(&self) -> PathBuf {
+        self.path.join(FILE_NAME)
+    }
+
+    /// Ends the mount, also under those who use it still.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn unmount(self) -> Result<Unmounted, MountError> {
+        let Self { path, session, punctuality } = self;
+        let system = |source| MountError::System { path: path.clone(), source };
+        let busy = rustix::io::Errno::BUSY.raw_os_error();
+        let was_busy = match session.umount_and_join() {
+            Ok(()) => false,
+            Err(error) if error.raw_os_error() == Some(busy) => {
+                // Its threads end with the process, and those who use it then see errors.
+                let detach = rustix::mount::UnmountFlags::DETACH;
+                rustix::mount::unmount(&path, detach).map_err(|error| system(error.into()))?;
+                true
+            }
+            Err(error) => return Err(system(error)),
+        };
+        let punctuality = *punctuality.lock();
+        Ok(Unmounted { was_busy, punctuality })
+    }
+}
+
+/// The directory's full path, if it can be mounted.
+fn free_directory(path: &Path) -> Result<PathBuf, MountError> {
+    use std::os::unix::fs::MetadataExt;
+    let system = |source| MountError::System { path: path.to_owned(), source };
+    let found = match std::fs::metadata(path) {
+        Ok(found) => found,
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()) => {
+            return Err(MountError::Stale(path.to_owned()));
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(MountError::NotADirectory(path.to_owned()));
+        }
+        Err(error) => return Err(system(error)),
+    };
+    if !found.is_dir() {
+        return Err(MountError::NotADirectory(path.to_owned()));
+    }
+    let full = path.canonicalize().map_err(system)?;
+    let parent = full.parent().unwrap_or(&full).metadata().map_err(system)?;
+    if parent.dev() != found.dev() {
+        return Err(MountError::Taken(full));
+    }
+    match std::fs::read_dir(&full).map_err(system)?.next() {
+        None => Ok(full),
+        Some(_) => Err(MountError::NotEmpty(full)),
+    }
+}
