@@ -24,6 +24,7 @@
 
 mod atomic;
 mod elevator;
+mod file;
 mod hardware;
 mod locked;
 mod parts;
@@ -39,6 +40,7 @@ use std::time::Duration;
 use perdura_media::DeviceError;
 
 use atomic::Atomic;
+pub use file::{FilePath, FilePathError, FileWay};
 pub use hardware::{Access, Hardware};
 use locked::Locked;
 use parts::{Probe, Silent, Stamps};
