@@ -2,12 +2,14 @@
 
 mod caches;
 mod html;
+mod media;
 mod published;
 mod result;
 mod svg;
 
 pub use caches::caches_page;
 pub use html::page;
+pub use media::media_page;
 pub use result::{Configuration, SideResult, YcsbResult};
 
 #[cfg(test)]

@@ -91,8 +91,7 @@ impl Elevator {
             PlantedPath::MergeOverGap => next.offset_bytes >= end_bytes,
             _ => next.offset_bytes == end_bytes,
         };
-        let is_same =
-            next.access == command.access || self.planted == PlantedPath::MergeDirections;
+        let is_same = next.access == command.access || self.planted == PlantedPath::MergeDirections;
         follows && is_same && next.end_bytes() - command.offset_bytes <= self.merge_bytes_max
     }
 
@@ -104,8 +103,12 @@ impl Elevator {
         let expired = |(_, (request, _)): &(usize, &(Waiting, u64))| {
             request.expires_ps <= now_ps && self.planted != PlantedPath::ForgetExpiry
         };
-        let oldest =
-            self.waiting.iter().enumerate().filter(expired).min_by_key(|(_, (_, arrival))| *arrival);
+        let oldest = self
+            .waiting
+            .iter()
+            .enumerate()
+            .filter(expired)
+            .min_by_key(|(_, (_, arrival))| *arrival);
         if let Some((index, _)) = oldest {
             return Some(index);
         }

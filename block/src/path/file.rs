@@ -151,8 +151,9 @@ impl FilePath {
     pub fn read(&mut self, offset_bytes: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         self.check(offset_bytes, buf.len())?;
         let done = match &mut self.kind {
-            Kind::Calls(file) => rustix::io::pread(&*file, &mut *buf, offset_bytes)
-                .map_err(io::Error::from),
+            Kind::Calls(file) => {
+                rustix::io::pread(&*file, &mut *buf, offset_bytes).map_err(io::Error::from)
+            }
             Kind::Ring { file, ring } => ring.read(file.as_fd(), offset_bytes, buf),
             Kind::Map(map) => {
                 map.read(offset_bytes as usize, buf);

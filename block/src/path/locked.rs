@@ -269,7 +269,8 @@ impl Order {
                 command
             }
             Self::Arrival(waiting) => {
-                let Waiting { access, offset_bytes, len_bytes, ticket, .. } = waiting.pop_front()?;
+                let Waiting { access, offset_bytes, len_bytes, ticket, .. } =
+                    waiting.pop_front()?;
                 tickets.clear();
                 tickets.push(ticket);
                 Some(Command { access, offset_bytes, len_bytes })

@@ -43,8 +43,8 @@ use atomic::Atomic;
 pub use file::{FilePath, FilePathError, FileWay};
 pub use hardware::{Access, Hardware};
 use locked::Locked;
-use parts::{Probe, Silent, Stamps};
 pub use parts::{PARTS, Part, Parts};
+use parts::{Probe, Silent, Stamps};
 pub use planted::PlantedPath;
 
 /// How far the path has been made lean.

@@ -59,8 +59,7 @@ impl Part {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Parts {
     ps: [u64; PARTS.len()],
-    /// Stamps that were taken: each costs a reading of the clock.
-    pub stamps: u32,
+    stamps: [u8; PARTS.len()],
 }
 
 impl Parts {
@@ -68,6 +67,12 @@ impl Parts {
     #[must_use]
     pub fn ps(&self, part: Part) -> u64 {
         self.ps[part as usize]
+    }
+
+    /// How often the clock was read for this part, which is in its time.
+    #[must_use]
+    pub fn stamps(&self, part: Part) -> u8 {
+        self.stamps[part as usize]
     }
 
     /// All of it.
@@ -116,6 +121,11 @@ impl Stamps {
         self.parts
     }
 
+    fn count(&mut self, part: Part) {
+        let stamps = &mut self.parts.stamps[part as usize];
+        *stamps = stamps.saturating_add(1);
+    }
+
     fn add(&mut self, part: Part, until_ps: u64) {
         // Clocks of two processors may differ by a few ticks: never backwards.
         let until_ps = until_ps.max(self.last_ps);
@@ -127,13 +137,13 @@ impl Stamps {
 impl Probe for Stamps {
     #[inline]
     fn mark(&mut self, part: Part, hardware: &impl Hardware) {
-        self.parts.stamps += 1;
+        self.count(part);
         self.add(part, hardware.now_ps());
     }
 
     #[inline]
     fn mark_from(&mut self, due_ps: u64, part: Part, hardware: &impl Hardware) {
-        self.parts.stamps += 1;
+        self.count(part);
         let now_ps = hardware.now_ps();
         self.add(Part::Hardware, due_ps.min(now_ps));
         self.add(part, now_ps);
