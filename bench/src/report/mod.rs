@@ -2,6 +2,7 @@
 
 mod caches;
 mod html;
+mod media;
 mod media_plan;
 mod published;
 mod result;
@@ -9,6 +10,7 @@ mod svg;
 
 pub use caches::caches_page;
 pub use html::page;
+pub use media::media_page;
 pub use media_plan::media_plan_page;
 pub use result::{Configuration, SideResult, YcsbResult};
 

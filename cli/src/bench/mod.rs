@@ -3,6 +3,7 @@
 mod args;
 mod caches;
 mod heap;
+mod media;
 mod memory;
 mod rivals;
 mod show;
@@ -24,6 +25,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     match &args.what {
         BenchCommand::Ycsb(args) => ycsb::run(args),
         BenchCommand::Memory(args) => memory::run(args),
+        BenchCommand::Media(args) => media::run(args),
         BenchCommand::Heap(args) => heap::run(args),
         BenchCommand::HeapWorker => heap::work(),
         BenchCommand::Rivals(args) => rivals::run(args),
