@@ -9,6 +9,7 @@ pub mod causes;
 pub mod dist;
 pub mod drive;
 pub mod hash;
+pub mod haste;
 pub mod heap;
 pub mod machine;
 pub mod media;
