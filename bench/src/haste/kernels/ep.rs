@@ -9,7 +9,7 @@ use super::sys::Array;
 use super::{KernelError, Scale, Verified, Work};
 
 /// Pairs of a batch.
-const BATCH: usize = 1 << 16;
+const BATCH: usize = 1 << 13;
 const FACTOR: u64 = 1_220_703_125;
 const SEED: u64 = 271_828_183;
 const MASK: u64 = (1 << 46) - 1;
