@@ -33,6 +33,9 @@ pub enum BenchCommand {
     /// What persistent and capacity memory in one heap cost each other in the cache they share, step by step as in
     /// the pMem paper: page frames measured, a last-level cache modelled.
     HeapCaches(Box<CachesArgs>),
+    /// What fast memories do to I/O-intensive work (HASTE): raw requests, with a file system, databases, matrix multiply and kernels;
+    /// media modelled, software and computing measured.
+    Haste(Box<super::haste::HasteArgs>),
 }
 
 #[derive(Debug, Args)]

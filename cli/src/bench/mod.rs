@@ -2,6 +2,7 @@
 
 mod args;
 mod caches;
+mod haste;
 mod heap;
 mod media;
 mod memory;
@@ -26,6 +27,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
         BenchCommand::Ycsb(args) => ycsb::run(args),
         BenchCommand::Memory(args) => memory::run(args),
         BenchCommand::Media(args) => media::run(args),
+        BenchCommand::Haste(args) => haste::run(args),
         BenchCommand::Heap(args) => heap::run(args),
         BenchCommand::HeapWorker => heap::work(),
         BenchCommand::Rivals(args) => rivals::run(args),
