@@ -13,7 +13,7 @@ fn plain(result: &HasteResult) -> impl Iterator<Item = &RawPoint> {
     result.raw.iter().filter(|point| point.step == "spin" && !point.with_filesystem)
 }
 
-/// The largest gain of a modelled memory over the disks among raw requests.
+/// The largest gain of a modelled memory over the disks among raw requests; with this machine's software and with the slides'.
 fn raw_gain(result: &HasteResult) -> Option<Claim> {
     let on_disks = |other: &RawPoint| {
         plain(result).find(|point| {
@@ -22,18 +22,23 @@ fn raw_gain(result: &HasteResult) -> Option<Claim> {
                     == (other.is_read, other.is_sequential, other.request_bytes)
         })
     };
-    let gains = plain(result)
-        .filter_map(|point| Some((point, point.bytes_per_s / on_disks(point)?.bytes_per_s)));
-    let (best, gain) = gains.max_by(|left, right| left.1.total_cmp(&right.1))?;
+    let pairs = plain(result).filter_map(|point| Some((point, on_disks(point)?)));
+    let gain = |(fast, disks): &(&RawPoint, &RawPoint)| fast.requests_per_s / disks.requests_per_s;
+    let best = pairs.max_by(|left, right| gain(left).total_cmp(&gain(right)))?;
+    let (point, disks) = best;
+    // Eight cores with 5 us a request each let through no more than this.
+    let with_slides_software = point.requests_per_s.min(8.0 / 5e-6) / disks.requests_per_s;
     Some(Claim {
         published: "7,500 times the disks in raw requests".into(),
         here: format!(
-            "modelled: {gain:.0} times, {} at {} B, random {}",
-            best.system,
-            best.request_bytes,
-            if best.is_read { "reads" } else { "writes" }
+            "modelled: {:.0} times, {} at {} B, random {}; with the slides' 5 us of software on eight cores {:.0} times",
+            gain(&best),
+            point.system,
+            point.request_bytes,
+            if point.is_read { "reads" } else { "writes" },
+            with_slides_software
         ),
-        holds: gain >= 750.0,
+        holds: with_slides_software >= 750.0,
     })
 }
 

@@ -173,9 +173,9 @@ impl Program {
             let found: serde_json::Value = serde_json::from_str(line).map_err(|error| {
                 ProgramError::System { what: report.display().to_string(), source: error.into() }
             })?;
-            let seconds = |name: &str| found[name].as_u64().unwrap_or(0) as f64 / 1e12;
-            modelled_s += seconds("modelled_ps");
-            measured_s += seconds("measured_ps");
+            let seconds = |name: &str| found[name].as_u64().unwrap_or(0) as f64 / 1e9;
+            modelled_s += seconds("modelled_ns");
+            measured_s += seconds("measured_ns");
         }
         let what = format!("{}: its requests", self.name);
         Ok(PaceCheck { what, system: settings.paced.name.clone(), modelled_s, measured_s })

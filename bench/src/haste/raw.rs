@@ -6,7 +6,7 @@
 use perdura_block::path::{IoPath, PathSettings, Step};
 use perdura_media::emulator::{Emulator, Pace, Tsc};
 use perdura_media::model::{Access, ClosedLoop, Model};
-use perdura_media::profile::System;
+use perdura_media::profile::{Pays, System};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -20,6 +20,8 @@ pub const SIZES: [u64; 10] =
 const FOOTPRINT_BYTES: u64 = 64_000_000_000;
 const REQUESTERS: u32 = 8;
 const CORES: u32 = 8;
+/// The largest request for which the leanest path does not sleep.
+const SPUN_BYTES: u64 = 4096;
 /// Of the emulated medium that software is measured on.
 const MEASURED_BYTES: u64 = 256 << 20;
 const ROUNDS: u64 = 3;
@@ -88,8 +90,18 @@ pub(super) fn points(
     filesystem: Option<&FileSystemResult>,
 ) -> Vec<RawPoint> {
     let mut points = Vec::new();
-    for point in software.iter().filter(|point| point.step == "spin") {
+    let lean =
+        |bytes| software.iter().find(|point| point.step == "spin" && point.request_bytes == bytes);
+    for size in SIZES {
         for system in &settings.systems {
+            let Some(point) = lean(size) else { continue };
+            // On a memory bus the processor moves the lines itself: there is nothing to sleep for, whatever the size.
+            let spun =
+                lean(SPUN_BYTES).filter(|spun| pays_by_line(system) && size > spun.request_bytes);
+            let point = &SoftwarePoint {
+                software_ns: spun.map_or(point.software_ns, |spun| spun.software_ns),
+                ..point.clone()
+            };
             for (is_read, is_sequential) in
                 [(true, false), (false, false), (true, true), (false, true)]
             {
@@ -114,6 +126,10 @@ pub(super) fn points(
         points.push(load.reached(settings.seed));
     }
     points
+}
+
+fn pays_by_line(system: &System) -> bool {
+    system.link.as_ref().is_some_and(|link| matches!(link.pays, Pays::Line { .. }))
 }
 
 fn added(filesystem: &FileSystemResult, request_bytes: u64) -> Option<(f64, f64)> {

@@ -1,8 +1,10 @@
 //! What the bench found. Times on systems that are not here are modelled and named so.
 
+use perdura_media::System;
+use perdura_media::profile::Pays;
 use serde::{Deserialize, Serialize};
 
-use super::kernels::{self, Kernel, Scale};
+use super::kernels::{self, DramLine, Kernel, LineSettings, Scale};
 use super::{HasteError, HasteSettings};
 use crate::machine::Machine;
 
@@ -230,11 +232,24 @@ impl HasteResult {
     ) -> Result<(), HasteError> {
         let paging = kernels::Settings::new(settings.scale);
         let run = kernels::run(kernel, &paging)?;
+        let lines = kernels::lines(kernel, &LineSettings::new(settings.scale), run.compute_s)?;
+        let dram = DramLine::modelled(
+            &System::find("dram")
+                .and_then(|dram| dram.with_link("ddr3x6"))
+                .map_err(kernels::KernelError::from)?,
+        );
         let times = settings.systems.iter().map(|system| {
-            let on = run.on(system);
+            // What takes the place of DRAM is not paged.
+            let (on, way) = match system.link.as_ref().map(|link| link.pays) {
+                Some(Pays::Line { .. }) => (
+                    lines.on(system, dram),
+                    "lines that a modelled last-level cache misses, accounted",
+                ),
+                _ => (run.on(system), "paging through a resident cap, recorded and replayed"),
+            };
             TimeOn {
                 system: on.system.clone(),
-                way: "paging through a resident cap, recorded and replayed".into(),
+                way: way.into(),
                 compute_s: on.compute_s,
                 software_s: on.software_s,
                 medium_s: on.medium_s,

@@ -15,7 +15,7 @@ pub struct ClosedLoop {
     pub len_bytes: u64,
     /// Share of them that read.
     pub read_share: f64,
-    /// One behind the other, each requester in a part of its own; otherwise anywhere.
+    /// One behind the other, all requesters taking the next of one sequence; otherwise anywhere.
     pub is_sequential: bool,
     /// Requesters.
     pub outstanding: u32,
@@ -56,12 +56,12 @@ impl ClosedLoop {
             "an empty load: {self:?}"
         );
         assert!(self.len_bytes > 0 && self.footprint_bytes >= self.len_bytes, "no room: {self:?}");
-        let model = Model::new(system, self.footprint_bytes);
+        // A small footprint on a large disk means short ways.
+        let model = Model::new(system, system.capacity().0.max(self.footprint_bytes));
         let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed);
         let places = self.footprint_bytes / self.len_bytes;
-        let part = (places / u64::from(self.outstanding)).max(1);
         let mut ready_ps = vec![0u64; self.outstanding as usize];
-        let mut next = vec![0u64; self.outstanding as usize];
+        let mut next = 0u64;
         let mut cores_ps = vec![0u64; self.cores as usize];
         let (mut medium_ps, mut request_ps) = (0u128, 0u128);
         for _ in 0..self.requests {
@@ -70,8 +70,8 @@ impl ClosedLoop {
             let issued_ps = ready_ps[who].max(cores_ps[core]).saturating_add(self.software_ps);
             cores_ps[core] = issued_ps;
             let place = if self.is_sequential {
-                next[who] += 1;
-                (who as u64 * part + (next[who] - 1) % part) % places
+                next += 1;
+                (next - 1) % places
             } else {
                 random.random_range(0..places)
             };
@@ -142,7 +142,7 @@ mod tests {
     fn disks_are_for_sequences() {
         let disks = System::find("disk-raid0").unwrap();
         let load = ClosedLoop { footprint_bytes: 1 << 40, outstanding: 4, requests: 2_000, ..ONE };
-        let sequential = ClosedLoop { outstanding: 1, is_sequential: true, ..load }.run(&disks);
+        let sequential = ClosedLoop { is_sequential: true, ..load }.run(&disks);
         assert!(sequential.rate_per_s > 20.0 * load.run(&disks).rate_per_s, "{sequential:?}");
     }
 }
