@@ -17,6 +17,9 @@
 //!
 //! What is and is not served: docs/files.md. Settings, by environment: see [`settings`].
 
+// The calls are not exported from a test, whose own they would be.
+#![cfg_attr(test, allow(dead_code))]
+
 mod calls;
 mod medium;
 mod process;

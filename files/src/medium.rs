@@ -27,7 +27,7 @@ pub struct Medium {
 }
 
 enum Time {
-    Modelled(Emulator),
+    Modelled(Box<Emulator>),
     Measured { tsc: Tsc, start: u64 },
 }
 
@@ -52,7 +52,7 @@ impl Medium {
                 let capacity_bytes = system.capacity().0 / PLACE_BYTES * PLACE_BYTES;
                 let emulator =
                     Emulator::anonymous(system, capacity_bytes.max(PLACE_BYTES), Pace::Real);
-                Time::Modelled(emulator.map_err(Refused::Emulator)?)
+                Time::Modelled(Box::new(emulator.map_err(Refused::Emulator)?))
             }
             None => {
                 let tsc = Tsc::calibrated();

@@ -213,7 +213,8 @@ impl Transfer<'_> {
         })?;
         // SAFETY: asks where it is.
         let end = unsafe { next::lseek(self.fd, 0, libc::SEEK_CUR) }.max(0) as u64;
-        if kind == Kind::Write {
+        // A write of nothing makes no file longer, wherever it is.
+        if kind == Kind::Write && moved > 0 {
             self.file.size_bytes.fetch_max(end, AcqRel);
         }
         Ok((end.saturating_sub(moved as u64), moved))

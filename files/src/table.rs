@@ -88,6 +88,11 @@ pub fn is_served(fd: c_int) -> bool {
     slot(fd).is_some_and(|slot| !slot.load(Relaxed).is_null())
 }
 
+/// Whether any ever was.
+pub fn is_used() -> bool {
+    SLOTS_USED.load(Relaxed) > 0
+}
+
 /// Looks a descriptor up; `None`: it is not served.
 #[inline]
 pub fn enter(fd: c_int) -> Option<Entered> {
@@ -153,9 +158,9 @@ impl Turned {
         })
     }
 
-    /// Runs a change of a descriptor's file.
-    pub fn change_of<T>(&self, fd: c_int, change: impl FnOnce() -> T) -> T {
-        match self.open(fd).and_then(|open| self.file_of(open)) {
+    /// Runs a change of a descriptor's file. The descriptor itself need not be served: it may be a stream's.
+    pub fn change_of<T>(&mut self, fd: c_int, change: impl FnOnce() -> T) -> T {
+        match stat_of(fd).and_then(|stat| self.find(&stat)) {
             Some(file) => self.change(file, fd, change),
             None => change(),
         }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 const SHARDS: usize = 64;
 /// Sub-buckets of a power of two.
 const FINE_BITS: u32 = 7;
-const BUCKETS: usize = (64 - FINE_BITS as usize) << FINE_BITS | ((1 << FINE_BITS) - 1);
+const BUCKETS: usize = (64 - FINE_BITS as usize + 1) << FINE_BITS;
 
 /// Sums of one kind of requests.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]

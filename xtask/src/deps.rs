@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 /// Package, and a file that shows it is there.
-const PACKAGES: [(&str, &str); 7] = [
+const PACKAGES: [(&str, &str); 10] = [
     ("redis-server", "/usr/bin/redis-server"),
     ("redis-tools", "/usr/bin/redis-benchmark"),
     ("python3-redis", "/usr/lib/python3/dist-packages/redis/__init__.py"),
@@ -16,6 +16,10 @@ const PACKAGES: [(&str, &str); 7] = [
     ("libjemalloc2", "/usr/share/doc/libjemalloc2"),
     ("libmimalloc2.0", "/usr/share/doc/libmimalloc2.0"),
     ("libpmemobj1", "/usr/share/doc/libpmemobj1"),
+    // Programs with their files on a modelled medium, and who counts their system calls.
+    ("python3-bsddb3", "/usr/share/doc/python3-bsddb3"),
+    ("fio", "/usr/bin/fio"),
+    ("strace", "/usr/bin/strace"),
 ];
 
 /// The same for `test-qemu`.

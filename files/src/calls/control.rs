@@ -167,7 +167,7 @@ pub unsafe extern "C-unwind" fn posix_fallocate(fd: c_int, at: off_t, len: off_t
 }
 
 fn changed(fd: c_int, change: impl FnOnce() -> c_int) -> c_int {
-    match is_served(fd) {
+    match table::is_used() {
         true => table::turn().change_of(fd, change),
         false => change(),
     }
@@ -186,7 +186,7 @@ pub unsafe extern "C-unwind" fn truncate(path: *const c_char, len: off_t) -> c_i
     };
     // SAFETY: passed on.
     let passed_on = || unsafe { next::truncate(path, len) };
-    let Some(stat) = size_bytes() else { return passed_on() };
+    let Some(stat) = size_bytes().filter(|_| table::is_used()) else { return passed_on() };
     let mut turned = table::turn();
     match turned.find(&stat) {
         None => passed_on(),

@@ -76,6 +76,7 @@ pub unsafe extern "C-unwind" fn _exit(status: c_int) -> ! {
 ///
 /// # Safety
 /// As there.
+#[allow(non_snake_case)] // the C library's name
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn _Exit(status: c_int) -> ! {
     process::exit(status)

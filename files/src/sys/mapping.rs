@@ -25,7 +25,7 @@ pub fn map(file: BorrowedFd<'_>, len_bytes: u64, is_written: bool) -> Result<*mu
 pub fn populate(file: BorrowedFd<'_>, start: *mut u8, size_bytes: u64) {
     let is_whole =
         rustix::fs::fstat(file.as_fd()).is_ok_and(|stat| stat.st_blocks as u64 * 512 >= size_bytes);
-    let is_memory = fstatfs(file).is_ok_and(|StatFs { f_type, .. }| f_type as i64 == TMPFS_MAGIC);
+    let is_memory = fstatfs(file).is_ok_and(|StatFs { f_type, .. }| f_type == TMPFS_MAGIC);
     if is_whole && is_memory && size_bytes > 0 {
         // SAFETY: the mapping just made, which is at least so long; its contents stay as they are.
         let _ = unsafe { madvise(start.cast(), size_bytes as usize, Advice::LinuxPopulateRead) };

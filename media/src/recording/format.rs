@@ -53,7 +53,7 @@ pub(super) fn step(index: u64, words: [u64; 3]) -> Result<Option<Step>, Recordin
 }
 
 const _: () = assert!(STEP_BYTES as usize == size_of::<[u64; 3]>());
-const _: () = assert!(HEADER_BYTES as usize == 8 * size_of::<u64>());
+const _: () = assert!(HEADER_BYTES as usize == size_of::<[u64; 8]>());
 const _: () = assert!(word::THREADS < HEADER_BYTES as usize / 8);
 // The writer stores words in place.
 const _: () = assert!(cfg!(target_endian = "little"));
