@@ -140,12 +140,7 @@ pub struct Server {
 impl Server {
     /// Of that export, until `stop`.
     #[must_use]
-    pub fn new(
-        export: Export,
-        settings: Settings,
-        clock: Arc<dyn Clock>,
-        stop: Arc<Stop>,
-    ) -> Self {
+    pub fn new(export: Export, settings: Settings, clock: Arc<dyn Clock>, stop: Arc<Stop>) -> Self {
         let spinners = Spinners::new(settings.processors);
         let (at_work, one_less) = (Mutex::default(), Condvar::new());
         let shared = Shared { export, settings, clock, stop, spinners, at_work, one_less };
