@@ -58,7 +58,8 @@ fn every_kernel_is_right_when_paged_and_slower_on_slower_media() {
 fn lines_missed_cost_more_on_media_in_place_of_dram() {
     let dram = DramLine::modelled(&System::find("dram").unwrap());
     let (sttm, pcm) = (System::find("ddr-sttm").unwrap(), System::find("ddr-pcm").unwrap());
-    println!("kernel   lines     missed  written back   {dram:?}");
+    println!("{dram:?}, measured {:?}", DramLine::measured());
+    println!("kernel   lines     missed  written back  ddr-sttm ddr-pcm, seconds more, MODELLED");
     for kernel in Kernel::ALL {
         let settings = LineSettings::new(scale());
         let compute_s = 0.1;

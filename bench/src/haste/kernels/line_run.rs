@@ -1,11 +1,14 @@
 //! A kernel whose data lie on a DDR-attached medium: the lines that a modelled last-level cache misses.
 
+use std::time::Instant;
+
 use perdura_heap::{Durability, Memory};
 use perdura_media::model::{Access, Model};
 use perdura_media::profile::System;
 use serde::Serialize;
 
 use super::probe::{Injection, Lines};
+use super::random::mixed;
 use super::room::Room;
 use super::run::{OnMedium, Timer, Way, heap_bytes, open};
 use super::{Kernel, KernelError, Scale, Verified, Watch, drive};
@@ -13,6 +16,8 @@ use crate::caches::model::{CacheShape, Counts};
 
 /// Bytes of a line.
 const LINE_BYTES: u64 = 64;
+/// 128 MiB of lines.
+const CHASED_LINES: u64 = 2 << 20;
 
 /// How a kernel is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +58,22 @@ impl DramLine {
     /// takes the way through caches and controllers, which is the same for both.
     pub fn modelled(dram: &System) -> Self {
         Self { read_ps: line_ps(dram, Access::Read), write_ps: line_ps(dram, Access::Write) }
+    }
+
+    /// What a load that depends on the one before takes on this machine, which writing is taken to take, too. Against it a
+    /// medium whose model knows nothing of this machine's caches and controllers comes off too well: a lower bound.
+    pub fn measured() -> Self {
+        // All lines of memory that no cache holds, each once, in an order that nothing can foresee.
+        let mut next: Vec<[u64; 8]> = (0..CHASED_LINES).map(|line| [line; 8]).collect();
+        for line in (1..CHASED_LINES).rev() {
+            // Sattolo's shuffle: one cycle.
+            next.swap(line as usize, (mixed(71, line) % line) as usize);
+        }
+        let began = Instant::now();
+        let last = (0..CHASED_LINES / 4).fold(0, |line, _| next[line as usize][0]);
+        let spent_ps = began.elapsed().as_nanos() as u64 * 1000;
+        let line_ps = std::hint::black_box(spent_ps + last % 2) / (CHASED_LINES / 4);
+        Self { read_ps: line_ps, write_ps: line_ps }
     }
 
     /// What a line on `system` takes longer, for each line read and written back.
@@ -106,7 +127,8 @@ impl LineRun {
     }
 }
 
-/// Runs a kernel in DRAM and counts the lines that a modelled cache misses.
+/// Runs a kernel in DRAM and counts the lines that a modelled cache misses. `compute_s` is its time without that cache, as
+/// [`super::KernelRun::compute_s`] has it.
 ///
 /// # Errors
 /// There is no memory, the cache is none, or the results are wrong.

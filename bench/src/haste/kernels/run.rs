@@ -50,6 +50,7 @@ impl Settings {
             return Err(KernelError::Setting { name, value, expected });
         }
         let unit_bytes = u64::from(self.fault_pages.max(1)) * 4096;
+        let least_bytes = RESIDENT_BYTES_LEAST.max(UNITS_LEAST * unit_bytes);
         let resident_bytes = footprint_bytes / 100 * u64::from(self.resident_percent);
         let len_bytes = heap_bytes(footprint_bytes).next_multiple_of(unit_bytes);
         Ok(PagedConfig {
@@ -57,13 +58,14 @@ impl Settings {
             resting_percent: self.resting_percent,
             steps_max: self.steps_max,
             // A program of a few pages needs as many to get on.
-            ..PagedConfig::new(len_bytes, resident_bytes.max(UNITS_LEAST * unit_bytes))
+            ..PagedConfig::new(len_bytes, resident_bytes.max(least_bytes))
         })
     }
 }
 
-/// Units in DRAM at least: what a kernel touches at a time.
+/// Units, and bytes, in DRAM at least: what a kernel touches at a time.
 const UNITS_LEAST: u64 = 8;
+const RESIDENT_BYTES_LEAST: u64 = 256 << 10;
 
 /// Room for the data, for what alignment takes and for the heap's own tables.
 pub(super) fn heap_bytes(footprint_bytes: u64) -> u64 {
@@ -78,6 +80,20 @@ pub enum Way {
     PagingReplayed,
     /// The program's misses of a modelled last-level cache, times what a line takes longer.
     LinesAccounted,
+}
+
+impl Way {
+    /// For a person.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::PagingReplayed => {
+                "paged through a resident cap; misses replayed on the medium's model"
+            }
+            Self::LinesAccounted => {
+                "lines missed by a modelled last-level cache, one after the other"
+            }
+        }
+    }
 }
 
 /// A kernel's time with its data on a medium, MODELLED.
