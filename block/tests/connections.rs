@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{Served, option_bytes, read_option_reply, request_bytes, until_closed};
+use perdura_block::Disk;
 use perdura_block::nbd::connection::REQUESTS_MAX;
 use perdura_block::nbd::wire::{command, command_flag, option, option_reply};
 use perdura_block::nbd::{Address, ListenError, Listener, Settings};
 use perdura_block::scripted::Scripted;
-use perdura_block::Disk;
 
 const CAPACITY_BYTES: usize = 1 << 20;
 const EINVAL: u32 = 22;
@@ -296,7 +296,9 @@ fn addresses_are_loopback_or_explicitly_open() {
     let bind = |text: &str, open| Listener::bind(&text.parse::<Address>().unwrap(), open);
     assert!(matches!(bind("tcp:0.0.0.0:0", false), Err(ListenError::Open(_))));
     assert!(bind("tcp:0.0.0.0:0", true).is_ok());
-    assert!(bind("tcp:[::1]:0", false).is_ok() || !std::path::Path::new("/proc/net/if_inet6").exists());
+    assert!(
+        bind("tcp:[::1]:0", false).is_ok() || !std::path::Path::new("/proc/net/if_inet6").exists()
+    );
     let local = bind("tcp:localhost:0", false).unwrap();
     let Some(Address::Tcp(place)) = local.address() else { panic!("no address") };
     assert!(place.ip().is_loopback() && place.port() != 0);

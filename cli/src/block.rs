@@ -80,7 +80,9 @@ pub fn run(args: &BlockArgs, warning: OwnedFd) -> Result<ExitCode> {
 
 fn serve(args: &ServeArgs, warning: OwnedFd) -> Result<ExitCode> {
     if args.listen.is_empty() && args.fuse.is_none() {
-        bail!("nobody could reach it: give --listen unix:PATH, --listen tcp:ADDRESS:PORT or --fuse DIR");
+        bail!(
+            "nobody could reach it: give --listen unix:PATH, --listen tcp:ADDRESS:PORT or --fuse DIR"
+        );
     }
     let addresses = args.listen.iter().map(|text| text.parse::<Address>());
     let addresses = addresses.collect::<Result<Vec<_>, _>>().context("--listen")?;
@@ -89,7 +91,8 @@ fn serve(args: &ServeArgs, warning: OwnedFd) -> Result<ExitCode> {
     if let Some(link) = &args.link {
         system = system.with_link(link).context("--link")?;
     }
-    let size = args.size.as_ref().map(|text| text.parse::<Bytes>()).transpose().context("--size")?;
+    let size =
+        args.size.as_ref().map(|text| text.parse::<Bytes>()).transpose().context("--size")?;
     if let Some(Bytes(bytes)) = size.filter(|size| size.0 == 0 || size.0 % SIZE_STEP_BYTES != 0) {
         bail!("--size {bytes}: expected a multiple of {SIZE_STEP_BYTES} above zero");
     }

@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 /// Package, and a file that shows it is there.
-const PACKAGES: [(&str, &str); 7] = [
+const PACKAGES: [(&str, &str); 12] = [
     ("redis-server", "/usr/bin/redis-server"),
     ("redis-tools", "/usr/bin/redis-benchmark"),
     ("python3-redis", "/usr/lib/python3/dist-packages/redis/__init__.py"),
@@ -16,6 +16,12 @@ const PACKAGES: [(&str, &str); 7] = [
     ("libjemalloc2", "/usr/share/doc/libjemalloc2"),
     ("libmimalloc2.0", "/usr/share/doc/libmimalloc2.0"),
     ("libpmemobj1", "/usr/share/doc/libpmemobj1"),
+    // Clients of `perdura block serve`, and a file system to put on it.
+    ("qemu-utils", "/usr/bin/qemu-io"),
+    ("libnbd-bin", "/usr/bin/nbdcopy"),
+    ("fio", "/usr/bin/fio"),
+    ("fuse3", "/usr/bin/fusermount3"),
+    ("xfsprogs", "/usr/sbin/mkfs.xfs"),
 ];
 
 /// The same for `test-qemu`.

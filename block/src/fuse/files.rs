@@ -302,16 +302,7 @@ impl Filesystem for Files {
         reply.error(Errno::ENOSYS);
     }
 
-    fn mknod(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: &OsStr,
-        _: u32,
-        _: u32,
-        _: u32,
-        reply: ReplyEntry,
-    ) {
+    fn mknod(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, _: u32, _: u32, reply: ReplyEntry) {
         reply.error(Errno::EPERM);
     }
 

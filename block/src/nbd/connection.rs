@@ -361,7 +361,9 @@ impl<'a> Connection<'a> {
                 let place = reply.data(self.terms.structured, request.cookie, at, len);
                 disk.read(at, place)
             }
-            Operation::Write => disk.write(at, &self.intake.bytes()[REQUEST_BYTES..self.whole_bytes]),
+            Operation::Write => {
+                disk.write(at, &self.intake.bytes()[REQUEST_BYTES..self.whole_bytes])
+            }
             Operation::Trim | Operation::WriteZeroes { provisioned: false } => {
                 disk.discard(at, u64::from(len))
             }
@@ -543,11 +545,7 @@ fn gone(error: rustix::io::Errno) -> Ended {
 }
 
 /// By writing them, so that the range has memory of its own afterwards.
-fn write_zeros(
-    disk: &dyn Disk,
-    offset_bytes: u64,
-    len_bytes: u32,
-) -> Result<Due, DeviceError> {
+fn write_zeros(disk: &dyn Disk, offset_bytes: u64, len_bytes: u32) -> Result<Due, DeviceError> {
     let end = offset_bytes + u64::from(len_bytes);
     let (mut at, mut due) = (offset_bytes, Due::default());
     while at < end {

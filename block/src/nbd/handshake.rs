@@ -5,8 +5,8 @@
 //! the protocol's error, and the client may go on.
 
 use super::wire::{
-    BLOCK_MIN_BYTES, BLOCK_PREFERRED_BYTES, FIXED_NEWSTYLE, GREETING_MAGIC, NO_ZEROES, OPTION_MAGIC,
-    OPTION_REPLY_MAGIC, PAYLOAD_MAX_BYTES, info, option, option_reply, transmission,
+    BLOCK_MIN_BYTES, BLOCK_PREFERRED_BYTES, FIXED_NEWSTYLE, GREETING_MAGIC, NO_ZEROES,
+    OPTION_MAGIC, OPTION_REPLY_MAGIC, PAYLOAD_MAX_BYTES, info, option, option_reply, transmission,
 };
 
 /// Most bytes of an option: a name may have 4,096, and a few requests for information follow it.
@@ -136,7 +136,9 @@ impl Handshake {
                 return Ok(Step::Over);
             }
             option::EXPORT_NAME => return self.export_name(data, offer, answer.out),
-            _ if offer.stopping => answer.error(option_reply::ERR_SHUTDOWN, "the server is stopping"),
+            _ if offer.stopping => {
+                answer.error(option_reply::ERR_SHUTDOWN, "the server is stopping")
+            }
             option::LIST if data.is_empty() => {
                 let name = offer.name.as_bytes();
                 let len = (name.len() as u32).to_be_bytes();

@@ -41,7 +41,11 @@ impl Intake {
 
     /// Receives what is there, without waiting. `whole_bytes`: what the request at the beginning needs in all, if that
     /// is known. `Some(0)`: the end of the stream; `None`: nothing now.
-    pub fn receive(&mut self, from: BorrowedFd<'_>, whole_bytes: usize) -> io::Result<Option<usize>> {
+    pub fn receive(
+        &mut self,
+        from: BorrowedFd<'_>,
+        whole_bytes: usize,
+    ) -> io::Result<Option<usize>> {
         self.make_room(whole_bytes.clamp(REQUEST_BYTES, WHOLE_BYTES_MAX));
         match recv(from, spare_capacity(&mut self.bytes), RecvFlags::DONTWAIT) {
             Ok((_, len)) => Ok(Some(len)),

@@ -20,5 +20,5 @@ mod waiting;
 pub mod wire;
 
 pub use connection::{Ended, Tally};
-pub use listen::{Address, Listener, ListenError};
+pub use listen::{Address, ListenError, Listener};
 pub use server::{Export, Report, ServeError, Server, Settings, Stop};

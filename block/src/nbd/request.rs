@@ -4,8 +4,8 @@
 //! its header alone, and its payload (up to 4 GiB by the protocol) needs no room: the connection drops it as it
 //! comes. Only a wrong first word ends the connection, since nobody knows where the next request would begin.
 
-use super::wire::{ErrorCode, PAYLOAD_MAX_BYTES, REQUEST_BYTES, REQUEST_MAGIC, command};
 use super::wire::command_flag::{DF, FAST_ZERO, FUA, NO_HOLE};
+use super::wire::{ErrorCode, PAYLOAD_MAX_BYTES, REQUEST_BYTES, REQUEST_MAGIC, command};
 
 /// What an accepted request does. Ranges lie within the export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -132,7 +132,8 @@ impl Client {
     pub fn answer(&mut self, read_len: usize) -> Answer {
         let magic = u32::from_be_bytes(self.take());
         if magic == wire::SIMPLE_REPLY_MAGIC {
-            let (error, cookie) = (u32::from_be_bytes(self.take()), u64::from_be_bytes(self.take()));
+            let (error, cookie) =
+                (u32::from_be_bytes(self.take()), u64::from_be_bytes(self.take()));
             if error != 0 {
                 return (cookie, Err(error));
             }

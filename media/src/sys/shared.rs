@@ -53,11 +53,7 @@ impl SharedBytes {
     pub(crate) fn gather(&self) {
         // SAFETY: advice about this mapping only; refused advice changes nothing.
         let _ = unsafe {
-            rustix::mm::madvise(
-                self.start.as_ptr().cast(),
-                self.len_bytes,
-                Advice::LinuxHugepage,
-            )
+            rustix::mm::madvise(self.start.as_ptr().cast(), self.len_bytes, Advice::LinuxHugepage)
         };
     }
 

@@ -107,7 +107,8 @@ fn export_name_is_padded_unless_the_client_can_do_without() {
 #[test]
 fn violations_are_told_as_early_as_possible_and_say_what_was_found() {
     let mut out = Vec::new();
-    let taken = |handshake: &mut Handshake, bytes: &[u8]| handshake.take(bytes, &OFFER, &mut Vec::new());
+    let taken =
+        |handshake: &mut Handshake, bytes: &[u8]| handshake.take(bytes, &OFFER, &mut Vec::new());
     assert_eq!(taken(&mut Handshake::default(), &[0, 0, 0, 4]), Err(Violation::ClientFlags(4)));
     assert!(matches!(taken(&mut greeted(), b"GE"), Err(Violation::NotAnOption { .. })));
     let mut long = option(super::option::LIST, b"");
