@@ -36,6 +36,32 @@ impl Ratio {
     }
 }
 
+/// By how much one side exceeds another: for what has a floor in common, where a ratio would say little.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Difference {
+    /// Mean of the pairs' differences.
+    pub mean: f64,
+    /// The 95 % interval: lower end, upper end.
+    pub ci95: [f64; 2],
+    /// Of each pair.
+    pub per_pair: Vec<f64>,
+}
+
+impl Difference {
+    /// Of figures measured in pairs; `None`: fewer than two pairs, or a figure that is none.
+    pub fn of(side: &[f64], other: &[f64]) -> Option<Self> {
+        let per_pair: Vec<f64> = side.iter().zip(other).map(|(side, other)| side - other).collect();
+        if per_pair.len() < 2 || !per_pair.iter().all(|difference| difference.is_finite()) {
+            return None;
+        }
+        let n = per_pair.len() as f64;
+        let mean = per_pair.iter().sum::<f64>() / n;
+        let variance = per_pair.iter().map(|one| (one - mean).powi(2)).sum::<f64>() / (n - 1.0);
+        let half = student_95(per_pair.len() - 1) * (variance / n).sqrt();
+        Some(Self { mean, ci95: [mean - half, mean + half], per_pair })
+    }
+}
+
 /// The 97.5 % quantile of Student's distribution.
 fn student_95(degrees: usize) -> f64 {
     const TABLE: [f64; 30] = [
@@ -76,6 +102,17 @@ mod tests {
         let half = 4.303 * 2f64.ln() / 3f64.sqrt();
         assert!((ratio.ratio - 1.0).abs() < 1e-12);
         assert!((ratio.ci95[1].ln() - half).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_worked_difference() {
+        // Differences 1, 2, 3: mean 2, deviation 1, t(2) = 4.303.
+        let difference = Difference::of(&[11.0, 22.0, 33.0], &[10.0, 20.0, 30.0]).unwrap();
+        let half = 4.303 / 3f64.sqrt();
+        assert!((difference.mean - 2.0).abs() < 1e-12);
+        assert!((difference.ci95[1] - 2.0 - half).abs() < 1e-9);
+        assert_eq!(Difference::of(&[1.0], &[1.0]), None);
+        assert_eq!(Difference::of(&[f64::NAN, 1.0], &[1.0, 1.0]), None);
     }
 
     #[test]

@@ -10,11 +10,13 @@ mod env_words;
 mod file;
 mod flush;
 mod holder;
+mod plan;
 mod program;
 mod progress;
 mod run;
 mod say;
 mod serve;
+mod served;
 mod settings;
 mod sim;
 mod sys;
@@ -73,6 +75,7 @@ fn run() -> Result<ExitCode> {
         Command::Block(args) => block::run(&args, warning()?),
         Command::Check(args) => Ok(check::run(&args)),
         Command::Flush(args) => flush::run(&args),
+        Command::Plan(args) => plan::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Holder(args) => holder::run(args, warning()?).map(|()| ExitCode::SUCCESS),
     }

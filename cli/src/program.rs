@@ -32,7 +32,7 @@ pub fn find(name: &OsStr) -> Result<PathBuf> {
     found.with_context(|| format!("{}: not found in PATH", name.display()))
 }
 
-/// Refuses a program whose heap would stay where it is. `words` are its arguments: `env` names another in them.
+/// Refuses a program that would run as if nothing had been preloaded. `words` are its arguments: `env` names another in them.
 pub fn check(path: &Path, words: &[OsString]) -> Result<()> {
     let mut path = path.to_owned();
     let mut words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
@@ -85,14 +85,14 @@ fn check_elf(path: &Path) -> Result<()> {
     let changes_group = metadata.mode() & libc::S_ISGID != 0 && metadata.mode() & 0o010 != 0;
     if changes_user || changes_group {
         bail!(
-            "it runs as its owner (set-user-ID or set-group-ID), where the system preloads nothing: its heap would \
-             stay in ordinary memory"
+            "it runs as its owner (set-user-ID or set-group-ID), where the system preloads nothing: it would run \
+             with its heap and files as they are"
         );
     }
     if has_capabilities(&file)? && !rustix::process::getuid().is_root() {
         bail!(
-            "it has capabilities (setcap), with which the system preloads nothing for anybody but root: its heap would \
-             stay in ordinary memory; start it as root, or use a copy without them"
+            "it has capabilities (setcap), with which the system preloads nothing for anybody but root: it would run \
+             with its heap and files as they are; start it as root, or use a copy without them"
         );
     }
     let mut head = [0; 64];
@@ -120,8 +120,8 @@ fn check_elf(path: &Path) -> Result<()> {
         }
     }
     bail!(
-        "statically linked: it has no dynamic loader that could preload a library, and its heap would stay in ordinary \
-         memory; use a dynamically linked build"
+        "statically linked: it has no dynamic loader that could preload a library, and would run with its heap and files as they \
+         are; use a dynamically linked build"
     )
 }
 

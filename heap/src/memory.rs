@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
-use perdura_region::Region;
+use perdura_region::{PagedMemory, Region};
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, ftruncate, open};
 use rustix::io::Errno;
 
@@ -111,6 +111,14 @@ pub enum MemoryError {
         /// The node.
         node: u32,
     },
+    /// Where paged memory lies is its medium's matter.
+    #[error(
+        "paged capacity memory cannot be bound to NUMA node {node}: it lies on a modelled medium; take private memory, a region, or a file on tmpfs"
+    )]
+    NodeOfPaged {
+        /// The node.
+        node: u32,
+    },
 }
 
 /// The length in a message about what was done to a file, where it has to do with it.
@@ -139,6 +147,7 @@ enum Source {
         file: Option<File>,
     },
     Region(Arc<Region>),
+    Paged(Arc<PagedMemory>),
 }
 
 // SAFETY: the pointer is to the mapping or the region that `source` owns, which may be shared between threads;
@@ -282,6 +291,12 @@ impl Memory {
         Ok(Self::of(Source::Region(region), Durability::Ordered))
     }
 
+    /// Memory of which only so much is in DRAM: gone with the process, for capacity larger than DRAM and for media that
+    /// this machine does not have. A heap's own tables lie in it, too.
+    pub fn paged(paged: Arc<PagedMemory>) -> Self {
+        Self::of(Source::Paged(paged), Durability::Ordered)
+    }
+
     fn of(source: Source, durability: Durability) -> Self {
         let (base, len_bytes) = match &source {
             Source::Mapped { mapping, .. } => (mapping.base(), mapping.len_bytes()),
@@ -289,6 +304,7 @@ impl Memory {
                 let memory = region.trapped();
                 (memory.map_or(std::ptr::null_mut(), |memory| memory.as_ptr()), region.len_bytes())
             }
+            Source::Paged(paged) => (paged.base(), paged.len_bytes()),
         };
         let flush = (durability == Durability::Flushed).then(FlushKind::detect);
         Self { base, len_bytes, flush, tap: None, source }
@@ -326,7 +342,7 @@ impl Memory {
     pub fn as_region(&self) -> Option<&Arc<Region>> {
         match &self.source {
             Source::Region(region) => Some(region),
-            Source::Mapped { .. } => None,
+            Source::Mapped { .. } | Source::Paged(_) => None,
         }
     }
 
@@ -334,6 +350,7 @@ impl Memory {
     pub fn describe(&self) -> String {
         let what = match &self.source {
             Source::Region(_) => "a region in trap mode",
+            Source::Paged(_) => "paged memory",
             Source::Mapped { mapping, .. } => match mapping.backed() {
                 Backed::Dax => "a DAX file",
                 Backed::File => "a file",

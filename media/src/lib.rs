@@ -10,6 +10,7 @@ pub mod file;
 mod latch;
 pub mod model;
 pub mod profile;
+pub mod recording;
 pub mod sim;
 mod sys;
 pub mod units;

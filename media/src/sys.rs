@@ -9,6 +9,7 @@ mod shared;
 mod source;
 pub(crate) mod ticks;
 pub(crate) mod uring;
+pub(crate) mod words;
 
 pub use buffer::BlockBuf;
 pub(crate) use shared::SharedBytes;

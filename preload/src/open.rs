@@ -5,7 +5,6 @@
 //! included: see [`crate::fork`]. So little of that may be relied on here.
 
 use std::ffi::{c_char, c_int};
-use std::mem::MaybeUninit;
 use std::path::PathBuf;
 use std::ptr;
 use std::sync::OnceLock;
@@ -14,6 +13,7 @@ use std::sync::atomic::{AtomicPtr, Ordering::*};
 use perdura_heap::{Config, Durability, Heap, HeapError, Memory, MemoryError};
 use rustix::process::{Resource, getrlimit};
 
+use crate::say::Kept;
 use crate::settings::{self, Environment, Settings};
 use crate::{elsewhere, fork, say};
 
@@ -24,12 +24,6 @@ static HEAP: AtomicPtr<Heap> = AtomicPtr::new(ptr::null_mut());
 static DIR: OnceLock<PathBuf> = OnceLock::new();
 /// Standard error as it was at the start: many programs close theirs before they end.
 static REPORT: OnceLock<Kept> = OnceLock::new();
-
-/// A descriptor of this library's own, as long as it means the same file: programs close what they did not open.
-struct Kept {
-    number: c_int,
-    file: (libc::dev_t, libc::ino_t),
-}
 
 /// The heap, once it is open; it stays so for the rest of the process.
 #[inline]
@@ -62,12 +56,10 @@ extern "C" fn start(_: c_int, _: *const *const c_char, words: *const *const c_ch
     };
     match open(&settings) {
         Ok(heap) => {
-            if settings.report {
-                // SAFETY: a new descriptor of the same file, out of the way of those that programs count on.
-                let number = unsafe { libc::fcntl(2, libc::F_DUPFD_CLOEXEC, 100) };
-                if let Some(file) = file_of(number) {
-                    let _ = REPORT.set(Kept { number, file });
-                }
+            if settings.report
+                && let Some(kept) = Kept::of(2)
+            {
+                let _ = REPORT.set(kept);
             }
             if let Some(dir) = settings.dir {
                 let _ = DIR.set(dir);
@@ -129,21 +121,9 @@ fn memory(settings: &Settings, bytes: u64) -> Result<Memory, MemoryError> {
 
 extern "C" fn report() {
     let (Some(heap), Some(kept)) = (heap(), REPORT.get()) else { return };
-    if file_of(kept.number) != Some(kept.file) {
-        // Nobody to tell; the number may be the program's now.
+    if !kept.is_same() {
         return;
     }
     let (bytes, others) = (heap.stats().capacity_bytes, elsewhere::taken());
-    say::say_to(kept.number, format_args!("capacity_bytes={bytes} elsewhere_objects={others}"));
-}
-
-/// What tells the file of a descriptor from others.
-fn file_of(number: c_int) -> Option<(libc::dev_t, libc::ino_t)> {
-    let mut found = MaybeUninit::<libc::stat>::zeroed();
-    // SAFETY: written to this stack; all zeros is a value.
-    unsafe {
-        let outcome = libc::fstat(number, found.as_mut_ptr());
-        let found = found.assume_init();
-        (outcome == 0).then_some((found.st_dev, found.st_ino))
-    }
+    kept.say(format_args!("capacity_bytes={bytes} elsewhere_objects={others}"));
 }

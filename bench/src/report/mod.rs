@@ -1,13 +1,19 @@
 //! Results: what they hold, as JSON and as a page.
 
 mod caches;
+mod haste;
 mod html;
+mod media;
+mod media_plan;
 mod published;
 mod result;
 mod svg;
 
 pub use caches::caches_page;
+pub use haste::haste_page;
 pub use html::page;
+pub use media::media_page;
+pub use media_plan::media_plan_page;
 pub use result::{Configuration, SideResult, YcsbResult};
 
 #[cfg(test)]

@@ -35,6 +35,8 @@ pub(super) enum Style {
     Marks,
     /// Bars beside those of the other series.
     Bars,
+    /// Bars on top of those of the series before.
+    Stacked,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -148,8 +150,10 @@ impl Chart {
         index: usize,
     ) -> std::fmt::Result {
         let class = &series.class;
-        if series.style == Style::Bars {
-            return self.write_bars(out, axis, series, index);
+        match series.style {
+            Style::Bars => return self.write_bars(out, axis, series, index),
+            Style::Stacked => return self.write_stacked(out, axis, series, index),
+            Style::Line | Style::Dashed | Style::Marks => {}
         }
         if series.style != Style::Marks {
             let dash = if series.style == Style::Dashed { " dashed" } else { "" };
@@ -212,6 +216,38 @@ impl Chart {
         Ok(())
     }
 
+    fn write_stacked(
+        &self,
+        out: &mut String,
+        axis: &Axis,
+        series: &Series,
+        index: usize,
+    ) -> std::fmt::Result {
+        let width = self.step() * 0.6;
+        for point in &series.points {
+            let below = self.stacked_below(index, point.x);
+            let (low, high) = (self.y(axis, below), self.y(axis, below + point.y));
+            write!(
+                out,
+                "<rect class=\"bar {}\" x=\"{:.1}\" y=\"{high:.1}\" width=\"{width:.1}\" height=\"{:.1}\">\
+                 <title>{}: {}</title></rect>",
+                series.class,
+                self.x(point.x) - width / 2.0,
+                (low - high).max(0.0),
+                escape(&series.name),
+                short(point.y)
+            )?;
+        }
+        Ok(())
+    }
+
+    /// What the stacked series before this one come to at a place.
+    fn stacked_below(&self, index: usize, x: usize) -> f64 {
+        let stacked = self.series[..index].iter().filter(|series| series.style == Style::Stacked);
+        let points = stacked.flat_map(|series| &series.points);
+        points.filter(|point| point.x == x).map(|point| point.y).sum()
+    }
+
     fn write_range(
         &self,
         out: &mut String,
@@ -251,7 +287,7 @@ impl Chart {
                     x + 8.0,
                     y - 9.0
                 ),
-                Style::Bars => write!(
+                Style::Bars | Style::Stacked => write!(
                     out,
                     "<rect class=\"bar {class}\" x=\"{x}\" y=\"{}\" width=\"14\" height=\"9\"/>",
                     y - 8.0
@@ -305,7 +341,8 @@ impl Axis {
                 [point.y, low, high]
             })
         };
-        let top = values().filter(|value| value.is_finite()).fold(0.0, f64::max);
+        let piles = (0..chart.x_names.len()).map(|x| chart.stacked_below(chart.series.len(), x));
+        let top = values().chain(piles).filter(|value| value.is_finite()).fold(0.0, f64::max);
         let bottom = values().filter(|value| value.is_finite()).fold(0.0, f64::min);
         if chart.is_log {
             let least = values().filter(|value| *value > 0.0).fold(f64::INFINITY, f64::min);
@@ -363,6 +400,28 @@ mod tests {
     }
 
     #[test]
+    fn what_is_stacked_lies_on_what_came_before() {
+        let series = |y| Series {
+            points: vec![Point { x: 0, y, range: None }],
+            style: Style::Stacked,
+            ..Series::default()
+        };
+        let chart = Chart {
+            x_names: vec!["x".into()],
+            series: vec![series(10.0), series(30.0)],
+            width: 300.0,
+            height: 200.0,
+            ..Chart::default()
+        };
+        assert_eq!([chart.stacked_below(1, 0), chart.stacked_below(2, 0)], [10.0, 40.0]);
+        let axis = Axis::of(&chart);
+        assert!(axis.high >= 40.0, "{}", axis.high);
+        // The upper one ends where the lower one begins.
+        let lower_top = format!("y=\"{:.1}\"", chart.y(&axis, 10.0));
+        assert!(chart.svg().contains(&lower_top));
+    }
+
+    #[test]
     fn a_chart_is_well_formed_and_says_what_it_was_given() {
         let series = |style, y| Series {
             name: "a <b>".into(),
@@ -370,7 +429,7 @@ mod tests {
             points: vec![Point { x: 0, y, range: Some([y * 0.5, y * 2.0]) }],
             style,
         };
-        for style in [Style::Line, Style::Dashed, Style::Marks, Style::Bars] {
+        for style in [Style::Line, Style::Dashed, Style::Marks, Style::Bars, Style::Stacked] {
             for is_log in [false, true] {
                 let chart = Chart {
                     title: "T & t".into(),

@@ -19,6 +19,9 @@ pub enum BenchCommand {
     /// Bare memory under stores of one size: each way of tracking, each victim policy, and how far they are from
     /// the least that any policy could write.
     Memory(Box<MemoryArgs>),
+    /// A modelled medium beside its own model: latency and bandwidth; and what the software on the way to it takes, by the
+    /// steps of HASTE, beside today's ways to a file.
+    Media(Box<MediaArgs>),
     /// The heap beside libpmemobj, jemalloc, mimalloc and the C library's malloc: allocations and frees under churn,
     /// transactions, lines flushed, memory taken.
     Heap(Box<HeapArgs>),
@@ -30,6 +33,40 @@ pub enum BenchCommand {
     /// What persistent and capacity memory in one heap cost each other in the cache they share, step by step as in
     /// the pMem paper: page frames measured, a last-level cache modelled.
     HeapCaches(Box<CachesArgs>),
+    /// What fast memories do to I/O-intensive work (HASTE): raw requests, with a file system, databases, matrix multiply and kernels;
+    /// media modelled, software and computing measured.
+    Haste(Box<super::haste::HasteArgs>),
+}
+
+#[derive(Debug, Args)]
+pub struct MediaArgs {
+    /// The medium: a built-in profile or the path of a TOML file; a wrong name lists those there are.
+    #[arg(long, value_name = "PROFILE", default_value = "pcm")]
+    pub profile: String,
+    /// Put it behind this link, or `none` [default: the profile's own].
+    #[arg(long, value_name = "LINK")]
+    pub link: Option<String>,
+    /// What the emulator holds, in DRAM [default: 4GiB].
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    pub size: Option<String>,
+    /// The files that today's ways lead to [default: 1GiB, at most the medium's size].
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    pub file_size: Option<String>,
+    /// How long to measure, about; filling comes on top [default: 24].
+    #[arg(long, value_name = "SECONDS", allow_hyphen_values = true)]
+    pub seconds: Option<f64>,
+    /// Folder for the file on the disk that is measured; it is removed at the end [default: .].
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Seed of all places [default: 1].
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Also write everything found to this file.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Also draw it: one page, no script.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

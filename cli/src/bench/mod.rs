@@ -2,7 +2,9 @@
 
 mod args;
 mod caches;
+mod haste;
 mod heap;
+mod media;
 mod memory;
 mod rivals;
 mod show;
@@ -24,6 +26,8 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     match &args.what {
         BenchCommand::Ycsb(args) => ycsb::run(args),
         BenchCommand::Memory(args) => memory::run(args),
+        BenchCommand::Media(args) => media::run(args),
+        BenchCommand::Haste(args) => haste::run(args),
         BenchCommand::Heap(args) => heap::run(args),
         BenchCommand::HeapWorker => heap::work(),
         BenchCommand::Rivals(args) => rivals::run(args),

@@ -35,6 +35,10 @@ impl Memory {
                     _ => Ok(()),
                 };
             }
+            // Its pages come when they are touched, contiguous or not; that they are zeros is all there is to do.
+            Source::Paged(_) => {
+                return if self.take_pages(offset, len) { Ok(()) } else { Err(Errno::IO) };
+            }
         };
         const HUGE: u64 = HUGE_PAGE_BYTES as u64;
         let whole = offset.is_multiple_of(HUGE) && len.is_multiple_of(HUGE);
@@ -91,6 +95,7 @@ impl Memory {
         let refused = |source: Errno| MemoryError::Node { node, source: source.into() };
         check_node(node).map_err(refused)?;
         let obeys = match &self.source {
+            Source::Paged(_) => return Err(MemoryError::NodeOfPaged { node }),
             Source::Mapped { file: Some(file), .. } => obeys_bindings(file).map_err(refused)?,
             Source::Mapped { room: Some(room), .. } => match room.descriptor() {
                 Some(file) => obeys_bindings(file).map_err(refused)?,
@@ -104,7 +109,7 @@ impl Memory {
 
     /// Whether this memory is all zeros because nobody had it before.
     pub(crate) fn is_fresh(&self) -> bool {
-        matches!(&self.source, Source::Mapped { room: Some(_), .. })
+        matches!(&self.source, Source::Mapped { room: Some(_), .. } | Source::Paged(_))
             || matches!(&self.source, Source::Mapped { mapping, .. } if mapping.backed() == Backed::Nothing)
     }
 
@@ -170,7 +175,7 @@ impl Memory {
                 // Refused, it keeps its pages, if it has any: a store could still meet a full file system.
                 let _ = self.take_pages(offset, len);
             }
-            Source::Mapped { .. } => self.empty(offset, len),
+            Source::Mapped { .. } | Source::Paged(_) => self.empty(offset, len),
             Source::Region(region) => {
                 if let Err(errno) = set_kind(region, Kind::Persistent, offset, len) {
                     // It stays capacity memory, which costs nothing, and is asked again when it is used.
@@ -193,7 +198,17 @@ impl Memory {
         if let Some(tap) = &self.tap {
             tap.empty(offset, len);
         }
-        let Source::Mapped { mapping, .. } = &self.source else { return false };
+        let mapping = match &self.source {
+            Source::Mapped { mapping, .. } => mapping,
+            Source::Region(_) => return false,
+            Source::Paged(paged) => {
+                let emptied = paged.discard(offset, len);
+                if let Err(error) = &emptied {
+                    tracing::error!(offset, len, %error, "paged memory was not emptied");
+                }
+                return emptied.is_ok();
+            }
+        };
         // SAFETY: nobody relies on bytes that serve nobody.
         unsafe { mapping.advise(offset, len as usize, Advice::Empty) }.is_ok()
     }

@@ -122,6 +122,15 @@ impl Emulator {
         format!("modelled {}, {}", self.name, self.clock.describe())
     }
 
+    /// Whether its time passes.
+    #[must_use]
+    pub fn pace(&self) -> Pace {
+        match self.clock {
+            EmulatorClock::Real { .. } => Pace::Real,
+            EmulatorClock::Virtual { .. } => Pace::Virtual,
+        }
+    }
+
     /// Copies bytes out; the medium would have them at the instant returned.
     ///
     /// # Errors
@@ -144,6 +153,28 @@ impl Emulator {
         let due = self.book(Access::Write, offset_bytes, buf.len() as u64);
         self.bytes.write(offset_bytes as usize, buf);
         Ok(due)
+    }
+
+    /// The bytes alone, at no modelled time: for who books their time apart ([`Emulator::book`]).
+    ///
+    /// # Errors
+    /// The range is beyond the end.
+    #[inline]
+    pub fn copy_out(&self, offset_bytes: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        check_range(offset_bytes, buf.len() as u64, self.capacity_bytes())?;
+        self.bytes.read(offset_bytes as usize, buf);
+        Ok(())
+    }
+
+    /// As [`Emulator::copy_out`], the other way.
+    ///
+    /// # Errors
+    /// The range is beyond the end; nothing is written.
+    #[inline]
+    pub fn copy_in(&self, offset_bytes: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        check_range(offset_bytes, buf.len() as u64, self.capacity_bytes())?;
+        self.bytes.write(offset_bytes as usize, buf);
+        Ok(())
     }
 
     /// Makes a range zeros and gives its memory back. Costs the medium a command.

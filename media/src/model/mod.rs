@@ -15,6 +15,7 @@
 
 mod busy;
 mod energy;
+mod load;
 #[cfg(test)]
 mod tests;
 mod timing;
@@ -25,6 +26,7 @@ use crate::profile::System;
 use crate::units::Picoseconds;
 use busy::{Busy, Unit};
 pub use energy::EnergyUse;
+pub use load::{ClosedLoop, Reached};
 use timing::{Direction, Payment, Timing};
 
 /// What a request does.

@@ -44,7 +44,7 @@ fn a_memory_bus_pays_for_each_line() {
     let line = Model::unloaded(&ddr, Access::Read, 64).ns();
     let rows = Model::unloaded(&ddr, Access::Read, 8192).ns();
     assert!(close(rows, 128.0 * line, 0.01), "{rows} ns, a line {line} ns");
-    assert!(line >= 65.0 && line < 68.0, "{line}");
+    assert!((65.0..68.0).contains(&line), "{line}");
     // Eight requesters use about a tenth of the bus, whatever the size of their requests ("DDR Efficiency": 11 %).
     for len in [4_096u64, 65_536] {
         let each = len as f64 / Model::unloaded(&ddr, Access::Read, len).ns();

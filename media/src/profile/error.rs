@@ -64,14 +64,4 @@ pub enum ProfileError {
         /// What is wanted.
         expected: &'static str,
     },
-    /// Bases that never end.
-    #[error(
-        "profile {name}: its base leads back to itself or through more than {depth_max} others"
-    )]
-    Circle {
-        /// Which profile.
-        name: String,
-        /// How many are allowed.
-        depth_max: usize,
-    },
 }

@@ -188,12 +188,10 @@ impl System {
         Bytes(self.module_capacity.0.saturating_mul(u64::from(self.modules)))
     }
 
-    /// The price of a GB (10^9 B) in `year`: of that year, or the newest before it, or the oldest there is. `None`: not
-    /// known.
+    /// A year and the price of a GB (10^9 B) in it: of `year`, or the newest before it. `None`: none is known.
     #[must_use]
-    pub fn eur_per_gb(&self, year: u16) -> Option<f64> {
+    pub fn eur_per_gb(&self, year: u16) -> Option<(u16, f64)> {
         let prices = &self.cost.eur_per_gb;
-        let known = prices.iter().rev().find(|(of, _)| *of <= year).or(prices.first());
-        known.map(|(_, eur)| *eur)
+        prices.iter().rev().find(|(of, _)| *of <= year).copied()
     }
 }

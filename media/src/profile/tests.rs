@@ -14,12 +14,6 @@ fn every_built_in_profile_is_one_and_each_number_has_its_source() {
         let system = System::find(name).unwrap();
         assert!(!system.about.is_empty(), "{name}");
         let sources: Vec<&str> = system.sources.iter().map(|(key, _)| key.as_str()).collect();
-        let mut document = Document::parse(name, builtin::text(name).unwrap()).unwrap();
-        while let Some(base) = document.base.clone() {
-            document.base = None;
-            document =
-                document.over(Document::parse(&base, builtin::text(&base).unwrap()).unwrap());
-        }
         for key in keys_of(builtin::text(name).unwrap()) {
             assert!(sources.contains(&key.as_str()), "{name}: {key} has no source");
         }
@@ -111,6 +105,27 @@ fn what_no_profile_can_be_is_named_with_its_place() {
 }
 
 #[test]
+fn the_examples_in_the_documentation_are_profiles() {
+    let page = include_str!("../../../docs/media.md");
+    let mut blocks = page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let whole = blocks.next().unwrap();
+    let system = System::from_toml("docs/media.md", whole).unwrap();
+    assert_eq!((system.modules, system.medium.units), (2, 256));
+    // Keys of the second block are a link's; those of a profile without `link = ...` go with it.
+    let link = whole.replace("link = \"pcie5x4\"", "") + blocks.next().unwrap();
+    assert_eq!(
+        System::from_toml("docs/media.md", &link).unwrap().link.unwrap().command,
+        Picoseconds(400_000)
+    );
+    for name in names() {
+        assert!(page.contains(&format!("`{name}`")), "{name} is not in docs/media.md");
+    }
+    for name in links() {
+        assert!(page.contains(&format!("`{name}`")), "{name} is not in docs/media.md");
+    }
+}
+
+#[test]
 fn a_name_that_is_none_is_answered_with_those_there_are() {
     let error = System::find("quartz").unwrap_err().to_string();
     assert!(error.contains("\"quartz\"") && error.contains("pcie-pcm"), "{error}");
@@ -119,8 +134,7 @@ fn a_name_that_is_none_is_answered_with_those_there_are() {
 }
 
 #[test]
-fn a_file_that_is_its_own_base_is_refused() {
-    // Built-in names win over files: a base is always built in, so only they could go round.
+fn what_a_profile_leaves_out_is_its_bases() {
     let text = format!("base = \"pcm\"\n{}", WHOLE.replace("module_capacity = \"1GiB\"\n", ""));
     assert_eq!(System::from_toml("mine", &text).unwrap().module_capacity, Bytes(16 << 30));
 }
@@ -128,7 +142,7 @@ fn a_file_that_is_its_own_base_is_refused() {
 #[test]
 fn the_price_is_the_newest_known_by_the_year() {
     let disk = System::find("disk").unwrap();
-    assert_eq!(disk.eur_per_gb(2009), Some(0.08));
-    assert_eq!(disk.eur_per_gb(2020), Some(0.08));
-    assert_eq!(disk.eur_per_gb(2030), Some(0.02));
+    assert_eq!(disk.eur_per_gb(2009), None);
+    assert_eq!(disk.eur_per_gb(2020), Some((2010, 0.08)));
+    assert_eq!(disk.eur_per_gb(2030), Some((2026, 0.02)));
 }

@@ -3,15 +3,18 @@
 
 mod aligned;
 mod arena;
+mod fault_lock;
 mod guarded;
 mod mapping;
 mod numa;
+mod paging;
 mod prefetch;
 pub mod signals;
 mod uffd;
 
 pub use aligned::AlignedBytes;
 pub use arena::{Arena, SharedWords, Words};
+pub use fault_lock::{FaultGuard, FaultLock};
 pub use guarded::Access;
 pub use mapping::{HUGE_PAGE_BYTES, Mapping, SharedMemory};
 pub use numa::NODES_MAX;

@@ -19,8 +19,20 @@ use rustix::thread::futex;
 /// Ranges there can be in one process.
 pub const RANGES_MAX: usize = 64;
 
-/// Serves a store at an address of the range; false: it is none of ours. Runs in signal context.
-pub type Serve = unsafe fn(context: *const c_void, address: usize) -> bool;
+/// Serves a touch of an address of the range; false: it is none of ours. Runs in signal context.
+pub type Serve = unsafe fn(context: *const c_void, address: usize, touch: Touch) -> bool;
+
+/// What a thread did when it met a closed page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Touch {
+    /// It read.
+    Load,
+    /// It stored.
+    Store,
+    /// Either: this processor does not say.
+    #[cfg_attr(target_arch = "x86_64", expect(dead_code, reason = "this processor says"))]
+    Unknown,
+}
 
 /// Which signal a range's faults raise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -158,9 +170,9 @@ extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, context: *mut c
     // SAFETY: the location is this thread's own.
     let errno = unsafe { *libc::__errno_location() };
     // SAFETY: the kernel passes a valid siginfo and ucontext to an SA_SIGINFO handler.
-    let served = unsafe { is_store(signal, info, context) } && {
+    let served = unsafe { is_closed_page(signal, info) } && {
         // SAFETY: as above; the signal is a fault, so it carries an address.
-        serve(signal, unsafe { (*info).si_addr() } as usize)
+        serve(signal, unsafe { (*info).si_addr() } as usize, unsafe { touch(context) })
     };
     if !served {
         // SAFETY: as above.
@@ -170,37 +182,41 @@ extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, context: *mut c
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// Whether the signal is a store that met write-protection.
+/// Whether the signal says that a page is closed, not that there is none.
 ///
 /// # Safety
-/// `info` and `context` come from the kernel.
-unsafe fn is_store(signal: i32, info: *const libc::siginfo_t, context: *const c_void) -> bool {
+/// `info` comes from the kernel.
+unsafe fn is_closed_page(signal: i32, info: *const libc::siginfo_t) -> bool {
     // SAFETY: the caller's promise.
     let code = unsafe { (*info).si_code };
-    let expected = match signal {
-        libc::SIGBUS => 2,  // BUS_ADRERR; a broken memory page says BUS_MCEERR_AR
-        libc::SIGSEGV => 2, // SEGV_ACCERR; an unmapped address says SEGV_MAPERR
-        _ => return false,
-    };
-    // SAFETY: as above.
-    code == expected && unsafe { is_write(context) }
+    match signal {
+        libc::SIGBUS => code == 2, // BUS_ADRERR; a broken memory page says BUS_MCEERR_AR
+        libc::SIGSEGV => code == 2, // SEGV_ACCERR; an unmapped address says SEGV_MAPERR
+        _ => false,
+    }
 }
 
+/// # Safety
+/// `context` comes from the kernel.
 #[cfg(target_arch = "x86_64")]
-unsafe fn is_write(context: *const c_void) -> bool {
+unsafe fn touch(context: *const c_void) -> Touch {
     const WRITE: i64 = 1 << 1;
     // SAFETY: an SA_SIGINFO handler's third argument is a ucontext.
     let context = unsafe { &*context.cast::<libc::ucontext_t>() };
-    context.uc_mcontext.gregs[libc::REG_ERR as usize] & WRITE != 0
+    let error = context.uc_mcontext.gregs[libc::REG_ERR as usize];
+    if error & WRITE != 0 { Touch::Store } else { Touch::Load }
 }
 
-/// Elsewhere the context does not say; a read of a protected page never faults.
+/// Elsewhere the context does not say.
+///
+/// # Safety
+/// None is needed.
 #[cfg(not(target_arch = "x86_64"))]
-unsafe fn is_write(_context: *const c_void) -> bool {
-    true
+unsafe fn touch(_context: *const c_void) -> Touch {
+    Touch::Unknown
 }
 
-fn serve(signal: i32, address: usize) -> bool {
+fn serve(signal: i32, address: usize, touch: Touch) -> bool {
     for slot in &TABLE {
         if address >= slot.end.load(Acquire) || address < slot.start.load(Relaxed) {
             continue;
@@ -214,7 +230,7 @@ fn serve(signal: i32, address: usize) -> bool {
             // registration, and with it the context, until we leave.
             unsafe {
                 let serve: Serve = std::mem::transmute(slot.serve.load(Relaxed));
-                serve(slot.context.load(Relaxed), address)
+                serve(slot.context.load(Relaxed), address, touch)
             }
         };
         if slot.guests.fetch_sub(1, SeqCst) == 1 && slot.end.load(SeqCst) == 0 {
@@ -269,7 +285,7 @@ mod tests {
     use super::*;
 
     /// Says that it was asked for its own context.
-    unsafe fn answer(context: *const c_void, _address: usize) -> bool {
+    unsafe fn answer(context: *const c_void, _address: usize, _touch: Touch) -> bool {
         context as usize == 2
     }
 
@@ -295,10 +311,10 @@ mod tests {
                     drop(enter(100, 1));
                 }
             });
-            let served = (0..20_000_000).all(|_| serve(libc::SIGBUS, 550));
+            let served = (0..20_000_000).all(|_| serve(libc::SIGBUS, 550, Touch::Store));
             stop.store(true, Relaxed);
             assert!(served, "an address of a registered range was not served");
         });
-        assert!(!serve(libc::SIGBUS, 450));
+        assert!(!serve(libc::SIGBUS, 450, Touch::Store));
     }
 }

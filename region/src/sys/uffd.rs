@@ -11,9 +11,14 @@ use rustix::io::Errno;
 
 const API: u64 = 0xAA;
 const FEATURE_PAGEFAULT_FLAG_WP: u64 = 1 << 0;
+const FEATURE_MISSING_SHMEM: u64 = 1 << 5;
 const FEATURE_SIGBUS: u64 = 1 << 7;
+const FEATURE_MINOR_SHMEM: u64 = 1 << 10;
 const FEATURE_WP_HUGETLBFS_SHMEM: u64 = 1 << 12;
+const REGISTER_MODE_MISSING: u64 = 1 << 0;
 const REGISTER_MODE_WP: u64 = 1 << 1;
+const REGISTER_MODE_MINOR: u64 = 1 << 2;
+const CONTINUE_MODE_WP: u64 = 1 << 1;
 const WRITEPROTECT_MODE_WP: u64 = 1 << 0;
 const EVENT_PAGEFAULT: u8 = 0x12;
 const USER_MODE_ONLY: i32 = 1;
@@ -45,6 +50,13 @@ struct WriteProtectArgs {
     mode: u64,
 }
 
+#[repr(C)]
+struct ContinueArgs {
+    range: RangeArgs,
+    mode: u64,
+    mapped_bytes: i64,
+}
+
 /// A message of the kernel; only page faults are asked for.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -72,7 +84,9 @@ const IOCTL_REGISTER: u64 = iowr::<RegisterArgs>(0x00);
 const IOCTL_UNREGISTER: u64 = ior::<RangeArgs>(0x01);
 const IOCTL_WAKE: u64 = ior::<RangeArgs>(0x02);
 const IOCTL_WRITEPROTECT: u64 = iowr::<WriteProtectArgs>(0x06);
+const IOCTL_CONTINUE: u64 = iowr::<ContinueArgs>(0x07);
 
+const _: () = assert!(size_of::<ContinueArgs>() == 32 && IOCTL_CONTINUE == 0xc020_aa07);
 const _: () = assert!(size_of::<ApiArgs>() == 24 && IOCTL_API == 0xc018_aa3f);
 const _: () = assert!(size_of::<RegisterArgs>() == 32 && IOCTL_REGISTER == 0xc020_aa00);
 const _: () = assert!(size_of::<RangeArgs>() == 16 && IOCTL_WAKE == 0x8010_aa02);
@@ -107,11 +121,27 @@ impl Uffd {
         };
         let uffd = Self { fd, user_mode_only };
         let signal = if delivery == Delivery::Signal { FEATURE_SIGBUS } else { 0 };
-        let features = FEATURE_PAGEFAULT_FLAG_WP | FEATURE_WP_HUGETLBFS_SHMEM | signal;
+        uffd.agree(FEATURE_PAGEFAULT_FLAG_WP | FEATURE_WP_HUGETLBFS_SHMEM | signal)?;
+        Ok(uffd)
+    }
+
+    /// One whose faults also say that a page is not mapped, though the file may have it: for paging.
+    pub fn open_for_paging() -> Result<Self, Errno> {
+        let (fd, user_mode_only) = match open_fd(0) {
+            Ok(fd) => (fd, false),
+            Err(_) => (open_fd(USER_MODE_ONLY)?, true),
+        };
+        let uffd = Self { fd, user_mode_only };
+        let shmem = FEATURE_MISSING_SHMEM | FEATURE_MINOR_SHMEM | FEATURE_WP_HUGETLBFS_SHMEM;
+        uffd.agree(FEATURE_PAGEFAULT_FLAG_WP | FEATURE_SIGBUS | shmem)?;
+        Ok(uffd)
+    }
+
+    fn agree(&self, features: u64) -> Result<(), Errno> {
         let mut args = ApiArgs { api: API, features, ioctls: 0 };
         // SAFETY: the structure is what IOCTL_API takes (asserted above) and outlives the call.
-        unsafe { uffd.ioctl(IOCTL_API, (&raw mut args).cast())? };
-        if args.features & features == features { Ok(uffd) } else { Err(Errno::OPNOTSUPP) }
+        unsafe { self.ioctl(IOCTL_API, (&raw mut args).cast())? };
+        if args.features & features == features { Ok(()) } else { Err(Errno::OPNOTSUPP) }
     }
 
     /// Whether only faults of user mode are seen.
@@ -121,7 +151,17 @@ impl Uffd {
 
     /// Registers a mapped range for write-protection; nothing is protected yet.
     pub fn register(&self, start: usize, len: usize) -> Result<(), Errno> {
-        let mut args = RegisterArgs { range: range(start, len), mode: REGISTER_MODE_WP, ioctls: 0 };
+        self.register_for(start, len, REGISTER_MODE_WP)
+    }
+
+    /// Registers a mapped range for paging: any touch of a page without an entry in the page table is a fault.
+    pub fn register_for_paging(&self, start: usize, len: usize) -> Result<(), Errno> {
+        let mode = REGISTER_MODE_MISSING | REGISTER_MODE_MINOR | REGISTER_MODE_WP;
+        self.register_for(start, len, mode)
+    }
+
+    fn register_for(&self, start: usize, len: usize, mode: u64) -> Result<(), Errno> {
+        let mut args = RegisterArgs { range: range(start, len), mode, ioctls: 0 };
         // SAFETY: as in `open`; registering changes no byte of the range.
         unsafe { self.ioctl(IOCTL_REGISTER, (&raw mut args).cast()) }
     }
@@ -145,6 +185,27 @@ impl Uffd {
                 outcome => return outcome,
             }
         }
+    }
+
+    /// Enters pages that the file has in the page table, without a copy; those that are entered stay as they are.
+    /// Async-signal-safe. `NOENT` or `FAULT`: the file has no such page.
+    pub fn enter(&self, start: usize, len: usize, protect: bool) -> Result<(), Errno> {
+        let mode = if protect { CONTINUE_MODE_WP } else { 0 };
+        let mut done = 0;
+        while done < len {
+            let range = range(start + done, len - done);
+            let mut args = ContinueArgs { range, mode, mapped_bytes: 0 };
+            // SAFETY: as in `open`; the bytes are those of the file, which the mapping is of.
+            let outcome = unsafe { self.ioctl(IOCTL_CONTINUE, (&raw mut args).cast()) };
+            done += usize::try_from(args.mapped_bytes).unwrap_or(0);
+            match outcome {
+                Ok(()) => return Ok(()),
+                Err(Errno::EXIST) => done += 4096,
+                Err(Errno::AGAIN | Errno::INTR) => std::hint::spin_loop(),
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
     }
 
     /// Lets the threads that wait for this range try again.

@@ -23,6 +23,7 @@ use crate::geometry::WORD_GRAINS;
 use crate::planted::Planted;
 use crate::stats::Counters;
 use crate::sys::Delivery;
+use crate::sys::signals::Touch;
 
 /// Every n-th page that [`Planted::OpenBeforeAccounting`] forgets.
 const PLANTED_EVERY: u64 = 7;
@@ -69,7 +70,11 @@ impl Urgent {
 ///
 /// # Safety
 /// `context` is the `Core` whose mapping holds `address`.
-pub(super) unsafe fn serve_signal(context: *const c_void, address: usize) -> bool {
+pub(super) unsafe fn serve_signal(context: *const c_void, address: usize, touch: Touch) -> bool {
+    if touch == Touch::Load {
+        // A protected page can be read: this is something else.
+        return false;
+    }
     // SAFETY: the caller's promise; the registration keeps the core alive.
     let core = unsafe { &*context.cast::<Core>() };
     let Tracking::Pages(tracker) = &core.tracking else { return false };

@@ -11,7 +11,7 @@ mod pages;
 mod recency;
 mod serve;
 
-pub(crate) use door::Inside;
+pub(crate) use door::{Door, Inside};
 pub(crate) use fault::Blocked;
 pub(crate) use pages::{PAGE_BYTES, PageTracker};
 pub(crate) use serve::Service;

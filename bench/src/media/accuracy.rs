@@ -1,0 +1,335 @@
+//! Measured beside modelled: one access at a time, and as many as keep the medium busy.
+//!
+//! The target of a latency is the model's own answer to the same accesses on a virtual clock; of a bandwidth, what the model gives when there
+//! is always another request. Where the machine itself (copying from a random place, booking) takes longer than a target, the
+//! result says so and by what.
+
+use std::collections::VecDeque;
+
+use perdura_media::Bytes;
+use perdura_media::emulator::{Due, Emulator, Pace, Tsc};
+use perdura_media::model::{Access, Model};
+use perdura_media::profile::System;
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus as Random;
+
+use super::result::{Latency, Stream};
+use super::{MediaBenchError, MediaSettings, Progress, filled, ns, quantile, sorted, stamp_ns};
+
+/// What a run finds out about one medium.
+pub(super) struct Accuracy {
+    pub(super) read: Latency,
+    pub(super) write: Latency,
+    pub(super) read_stream: Stream,
+    pub(super) write_stream: Stream,
+    pub(super) accesses: Vec<Latency>,
+    pub(super) streams: Vec<Stream>,
+    pub(super) modelled_requests_per_s: f64,
+    pub(super) modelled_requests_per_s_of_a_granule: f64,
+}
+
+/// Further lengths.
+const LENGTHS: [u64; 3] = [512, 4096, 65536];
+/// Links that the same medium is put behind.
+const LINKS: [&str; 2] = ["pcie1x8", "ddr3x6"];
+/// Media behind other links hold less: the same memory is not there several times.
+const OTHER_BYTES_MAX: u64 = 256 << 20;
+/// The stream of the headline: long enough that no request's latency counts.
+const STREAM_BYTES: u64 = 64 << 10;
+/// Requests under way in a stream.
+const OUTSTANDING: usize = 64;
+/// From here on an error is relative.
+const RELATIVE_FROM_NS: f64 = 500.0;
+const LATENCY_ERROR_MAX: f64 = 0.05;
+const LATENCY_ERROR_MAX_NS: f64 = 30.0;
+const BANDWIDTH_ERROR_MAX: f64 = 0.03;
+/// Fewest accesses, however long they take (a disk's take milliseconds).
+const ACCESSES_MIN: usize = 20;
+const ACCESSES_MAX: usize = 200_000;
+
+pub(super) fn measure(
+    settings: &MediaSettings,
+    seconds: f64,
+    progress: Progress<'_>,
+) -> Result<Accuracy, MediaBenchError> {
+    const STEPS: u64 = 4;
+    let others = LINKS.iter().filter(|link| settings.link.as_deref() != Some(link));
+    let others: Vec<System> =
+        others.map(|link| settings.system.clone().with_link(link)).collect::<Result<_, _>>()?;
+    progress("filling the medium", 0, STEPS);
+    let emulator = filled(&settings.system, settings.size_bytes)?;
+    // Each link has two lengths and two streams; the medium itself all of them.
+    let each = seconds / (2 * (1 + LENGTHS.len()) + 6 + 4 * others.len() + 2) as f64;
+    let bench = Bench { system: &settings.system, emulator: &emulator, each, seed: settings.seed };
+    progress("latency and bandwidth", 1, STEPS);
+    let granule_bytes = settings.system.medium.granule.0;
+    let (read, write) =
+        (bench.latency(Access::Read, granule_bytes)?, bench.latency(Access::Write, granule_bytes)?);
+    let mut accesses = Vec::new();
+    for len_bytes in LENGTHS.into_iter().filter(|len_bytes| *len_bytes != granule_bytes) {
+        accesses.push(bench.latency(Access::Read, len_bytes)?);
+        accesses.push(bench.latency(Access::Write, len_bytes)?);
+    }
+    let read_stream = bench.stream(Access::Read, STREAM_BYTES, true)?;
+    let write_stream = bench.stream(Access::Write, STREAM_BYTES, true)?;
+    let mut streams = Vec::new();
+    for access in [Access::Read, Access::Write] {
+        streams.push(bench.stream(access, 4096, false)?);
+    }
+    drop(emulator);
+    progress("other links", 2, STEPS);
+    for system in &others {
+        let emulator = filled(system, settings.size_bytes.min(OTHER_BYTES_MAX))?;
+        let bench = Bench { system, emulator: &emulator, each, seed: settings.seed };
+        for access in [Access::Read, Access::Write] {
+            accesses.push(bench.latency(access, 4096)?);
+            streams.push(bench.stream(access, 4096, false)?);
+        }
+    }
+    progress("the virtual clock", 3, STEPS);
+    let virtually = |len_bytes| modelled_requests_per_s(settings, len_bytes, each);
+    Ok(Accuracy {
+        read,
+        write,
+        read_stream,
+        write_stream,
+        accesses,
+        streams,
+        modelled_requests_per_s: virtually(4096)?,
+        modelled_requests_per_s_of_a_granule: virtually(granule_bytes)?,
+    })
+}
+
+/// Requests a second that one thread books and waits for while no real time passes.
+fn modelled_requests_per_s(
+    settings: &MediaSettings,
+    len_bytes: u64,
+    seconds: f64,
+) -> Result<f64, MediaBenchError> {
+    const ROUND: usize = 10_000;
+    // Untouched memory costs nothing, and nothing is copied.
+    let emulator = Emulator::anonymous(&settings.system, settings.size_bytes, Pace::Virtual)?;
+    let tsc = Tsc::calibrated();
+    let places = settings.size_bytes / len_bytes;
+    let mut random = Random::seed_from_u64(settings.seed);
+    let offsets: Vec<u64> =
+        (0..ROUND).map(|_| random.random_range(0..places) * len_bytes).collect();
+    let mut rates = Vec::new();
+    let began = tsc.ticks();
+    while rates.is_empty() || ns(tsc, began, tsc.ticks()) < seconds * 1e9 {
+        let from = tsc.ticks();
+        for offset_bytes in &offsets {
+            let due = emulator.book(Access::Read, *offset_bytes, len_bytes);
+            std::hint::black_box(emulator.wait(due));
+        }
+        rates.push(ROUND as f64 / ns(tsc, from, tsc.ticks()) * 1e9);
+    }
+    Ok(quantile(&sorted(rates), 0.5))
+}
+
+#[derive(Clone, Copy)]
+struct Bench<'e> {
+    system: &'e System,
+    emulator: &'e Emulator,
+    /// Seconds of each measurement.
+    each: f64,
+    seed: u64,
+}
+
+impl Bench<'_> {
+    /// Where each access goes: a whole number of its length, anywhere.
+    fn offset(&self, random: &mut Random, len_bytes: u64) -> u64 {
+        random.random_range(0..self.emulator.capacity_bytes() / len_bytes) * len_bytes
+    }
+
+    fn device(&self, access: Access) -> impl Fn(perdura_media::DeviceError) -> MediaBenchError {
+        let what = format!("{} of {}", name(access), self.system.name);
+        move |source| MediaBenchError::Device { what: what.clone(), source }
+    }
+
+    /// One access at a time.
+    fn latency(&self, access: Access, len_bytes: u64) -> Result<Latency, MediaBenchError> {
+        let access_at = |offset_bytes, buf: &mut [u8]| match access {
+            Access::Read => self.emulator.read(offset_bytes, buf),
+            Access::Write => self.emulator.write(offset_bytes, buf),
+        };
+        let measured = self.timed(access, len_bytes, |offset_bytes, buf| {
+            access_at(offset_bytes, buf).map(|due| _ = self.emulator.wait(due))
+        })?;
+        let target_ns = self.modelled_ns(access, len_bytes, measured.len());
+        let p50 = quantile(&measured, 0.5);
+        let (relative_error, off_ns) = (p50 / target_ns - 1.0, (p50 - target_ns).abs());
+        let is_within = match target_ns >= RELATIVE_FROM_NS {
+            true => relative_error.abs() <= LATENCY_ERROR_MAX,
+            false => off_ns <= LATENCY_ERROR_MAX_NS,
+        };
+        let limited_by = match is_within {
+            true => None,
+            false => Some(self.limit(access, len_bytes, target_ns)?),
+        };
+        Ok(Latency {
+            medium: self.system.name.clone(),
+            access: name(access).into(),
+            len_bytes,
+            target_ns,
+            measured_ns_p50: p50,
+            measured_ns_p99: quantile(&measured, 0.99),
+            relative_error,
+            is_within,
+            limited_by,
+            accesses: measured.len() as u64,
+        })
+    }
+
+    /// Times of one call after the other, sorted. Nobody reads what is written.
+    fn timed(
+        &self,
+        access: Access,
+        len_bytes: u64,
+        mut call: impl FnMut(u64, &mut [u8]) -> Result<(), perdura_media::DeviceError>,
+    ) -> Result<Vec<f64>, MediaBenchError> {
+        let tsc = Tsc::calibrated();
+        let stamp_ns = stamp_ns(tsc);
+        let mut random = Random::seed_from_u64(self.seed ^ len_bytes);
+        let mut buf = vec![0; len_bytes as usize];
+        let mut times = Vec::new();
+        let (began, limit_ns) = (tsc.ticks(), self.each * 1e9);
+        let is_over = |times: &Vec<f64>| {
+            times.len() >= ACCESSES_MAX
+                || times.len() >= ACCESSES_MIN && ns(tsc, began, tsc.ticks()) > limit_ns
+        };
+        while !is_over(&times) {
+            let offset_bytes = self.offset(&mut random, len_bytes);
+            let from = tsc.ticks();
+            call(offset_bytes, &mut buf).map_err(self.device(access))?;
+            times.push((ns(tsc, from, tsc.ticks()) - stamp_ns).max(0.0));
+        }
+        Ok(sorted(times))
+    }
+
+    /// Median by the model of the same accesses, each begun when the one before was done.
+    fn modelled_ns(&self, access: Access, len_bytes: u64, accesses: usize) -> f64 {
+        let model = Model::new(self.system, self.emulator.capacity_bytes());
+        let mut random = Random::seed_from_u64(self.seed ^ len_bytes);
+        let mut now_ps = 0;
+        let one = |_| {
+            let done_ps =
+                model.book(now_ps, access, self.offset(&mut random, len_bytes), len_bytes);
+            let took_ns = (done_ps - now_ps) as f64 / 1e3;
+            now_ps = done_ps;
+            took_ns
+        };
+        quantile(&sorted((0..accesses).map(one).collect()), 0.5)
+    }
+
+    /// Why a latency is missed: the parts that no model makes shorter.
+    fn limit(
+        &self,
+        access: Access,
+        len_bytes: u64,
+        target_ns: f64,
+    ) -> Result<String, MediaBenchError> {
+        let copied = self.timed(access, len_bytes, |offset_bytes, buf| match access {
+            Access::Read => self.emulator.copy_out(offset_bytes, buf),
+            Access::Write => self.emulator.copy_in(offset_bytes, buf),
+        })?;
+        let booked = self.timed(access, len_bytes, |offset_bytes, _| {
+            std::hint::black_box(self.emulator.book(access, offset_bytes, len_bytes));
+            Ok(())
+        })?;
+        let (copy_ns, book_ns) = (quantile(&copied, 0.5), quantile(&booked, 0.5));
+        let verb = if access == Access::Read { "from" } else { "to" };
+        let costs = format!(
+            "copying {} {verb} a random place in DRAM takes {copy_ns:.0} ns here, booking {book_ns:.0} ns",
+            Bytes(len_bytes)
+        );
+        Ok(match copy_ns + book_ns > target_ns {
+            true => format!("the machine: {costs}"),
+            false => {
+                format!("neither copying nor booking ({costs}): what else ran on this machine")
+            }
+        })
+    }
+
+    /// As many accesses as keep the medium busy, from this thread.
+    fn stream(
+        &self,
+        access: Access,
+        len_bytes: u64,
+        is_sequential: bool,
+    ) -> Result<Stream, MediaBenchError> {
+        let target = Model::saturated(self.system, access, len_bytes, is_sequential) as f64;
+        let mut buf = vec![0; len_bytes as usize];
+        let measured =
+            self.streamed(access, len_bytes, is_sequential, |offset_bytes| match access {
+                Access::Read => self.emulator.read(offset_bytes, &mut buf),
+                Access::Write => self.emulator.write(offset_bytes, &buf),
+            })?;
+        let booked = self.streamed(access, len_bytes, is_sequential, |offset_bytes| {
+            Ok(self.emulator.book(access, offset_bytes, len_bytes))
+        })?;
+        let relative_error = measured / target - 1.0;
+        let is_within = relative_error.abs() <= BANDWIDTH_ERROR_MAX;
+        let limited_by = (!is_within).then(|| {
+            let rate = |rate: f64| format!("{:.2} GB/s", rate / 1e9);
+            if booked < target * (1.0 - BANDWIDTH_ERROR_MAX) {
+                format!("booking: {} of one thread with no byte copied", rate(booked))
+            } else if measured < target {
+                format!("copying: with no byte copied it is {}", rate(booked))
+            } else {
+                "the model: more than it gives when saturated".to_owned()
+            }
+        });
+        Ok(Stream {
+            medium: self.system.name.clone(),
+            access: name(access).into(),
+            len_bytes,
+            is_sequential,
+            target_bytes_per_s: target,
+            measured_bytes_per_s: measured,
+            booked_bytes_per_s: booked,
+            relative_error,
+            is_within,
+            limited_by,
+        })
+    }
+
+    /// Bytes a second with [`OUTSTANDING`] under way: from when the first window is over to when all is.
+    fn streamed(
+        &self,
+        access: Access,
+        len_bytes: u64,
+        is_sequential: bool,
+        mut call: impl FnMut(u64) -> Result<Due, perdura_media::DeviceError>,
+    ) -> Result<f64, MediaBenchError> {
+        let tsc = Tsc::calibrated();
+        let places = self.emulator.capacity_bytes() / len_bytes;
+        let mut random = Random::seed_from_u64(self.seed ^ len_bytes);
+        let mut under_way = VecDeque::with_capacity(OUTSTANDING);
+        let (mut number, mut counted, mut from) = (0u64, 0u64, None);
+        let limit_ns = self.each * 1e9;
+        let elapsed_ns = |from: Option<u64>| from.map_or(0.0, |from| ns(tsc, from, tsc.ticks()));
+        // A window to fill it, then as many as the time allows, then until the last is done.
+        while elapsed_ns(from) < limit_ns || counted < OUTSTANDING as u64 {
+            if under_way.len() == OUTSTANDING {
+                under_way.pop_front().map(|due| self.emulator.wait(due));
+                match from {
+                    None => from = Some(tsc.ticks()),
+                    Some(_) => counted += 1,
+                }
+            }
+            let place = if is_sequential { number } else { random.random::<u64>() };
+            under_way.push_back(call(place % places * len_bytes).map_err(self.device(access))?);
+            number += 1;
+        }
+        // Those under way when counting began are as many as those under way now.
+        Ok((counted * len_bytes) as f64 / elapsed_ns(from) * 1e9)
+    }
+}
+
+fn name(access: Access) -> &'static str {
+    match access {
+        Access::Read => "read",
+        Access::Write => "write",
+    }
+}

@@ -1,0 +1,168 @@
+//! The time of a request by part.
+//!
+//! Stamps are read from the hardware's own clock, so that they can be compared with the instant at which a command is due.
+//! The parts of a request add up to its whole time, and software is all of it but [`Part::Hardware`].
+
+use super::Hardware;
+
+/// Where the time of a request goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// Checks, and obtaining a request (or a tag, where tags are requests).
+    Entry,
+    /// Into the elevator and out of it.
+    Scheduler,
+    /// Locks, and waiting for a command in the queue.
+    Queue,
+    /// Telling the device.
+    Issue,
+    /// Copying beyond the time that the device takes.
+    Copy,
+    /// The device: from the end of the issue until due.
+    Hardware,
+    /// From due to awake, and the interrupt handler's work.
+    Completion,
+    /// Giving back the request, and back to the caller.
+    Return,
+}
+
+/// All, in the order in which a request meets them.
+pub const PARTS: [Part; 8] = [
+    Part::Entry,
+    Part::Scheduler,
+    Part::Queue,
+    Part::Issue,
+    Part::Copy,
+    Part::Hardware,
+    Part::Completion,
+    Part::Return,
+];
+
+impl Part {
+    /// Name in results.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Entry => "entry",
+            Self::Scheduler => "scheduler",
+            Self::Queue => "queue",
+            Self::Issue => "issue",
+            Self::Copy => "copy",
+            Self::Hardware => "hardware",
+            Self::Completion => "completion",
+            Self::Return => "return",
+        }
+    }
+}
+
+/// Times of one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Parts {
+    ps: [u64; PARTS.len()],
+    stamps: [u8; PARTS.len()],
+}
+
+impl Parts {
+    /// One part, picoseconds.
+    #[must_use]
+    pub fn ps(&self, part: Part) -> u64 {
+        self.ps[part as usize]
+    }
+
+    /// How often the clock was read for this part, which is in its time.
+    #[must_use]
+    pub fn stamps(&self, part: Part) -> u8 {
+        self.stamps[part as usize]
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn total_ps(&self) -> u64 {
+        self.ps.iter().sum()
+    }
+
+    /// What is not the hardware's.
+    #[must_use]
+    pub fn software_ps(&self) -> u64 {
+        self.total_ps() - self.ps(Part::Hardware)
+    }
+}
+
+/// What a driver tells about where it is.
+pub(super) trait Probe {
+    /// The time since the last stamp was this part's.
+    fn mark(&mut self, part: Part, hardware: &impl Hardware);
+    /// So it was, but the time until `due_ps` was the device's.
+    fn mark_from(&mut self, due_ps: u64, part: Part, hardware: &impl Hardware);
+}
+
+/// Nobody wants to know.
+pub(super) struct Silent;
+
+impl Probe for Silent {
+    #[inline(always)]
+    fn mark(&mut self, _: Part, _: &impl Hardware) {}
+    #[inline(always)]
+    fn mark_from(&mut self, _: u64, _: Part, _: &impl Hardware) {}
+}
+
+/// Stamps of one request.
+pub(super) struct Stamps {
+    parts: Parts,
+    last_ps: u64,
+}
+
+impl Stamps {
+    pub(super) fn begin(now_ps: u64) -> Self {
+        Self { parts: Parts::default(), last_ps: now_ps }
+    }
+
+    pub(super) fn parts(self) -> Parts {
+        self.parts
+    }
+
+    fn count(&mut self, part: Part) {
+        let stamps = &mut self.parts.stamps[part as usize];
+        *stamps = stamps.saturating_add(1);
+    }
+
+    fn add(&mut self, part: Part, until_ps: u64) {
+        // Clocks of two processors may differ by a few ticks: never backwards.
+        let until_ps = until_ps.max(self.last_ps);
+        self.parts.ps[part as usize] += until_ps - self.last_ps;
+        self.last_ps = until_ps;
+    }
+}
+
+impl Probe for Stamps {
+    #[inline]
+    fn mark(&mut self, part: Part, hardware: &impl Hardware) {
+        self.count(part);
+        self.add(part, hardware.now_ps());
+    }
+
+    #[inline]
+    fn mark_from(&mut self, due_ps: u64, part: Part, hardware: &impl Hardware) {
+        self.count(part);
+        let now_ps = hardware.now_ps();
+        self.add(Part::Hardware, due_ps.min(now_ps));
+        self.add(part, now_ps);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_add_up_and_time_before_due_is_the_hardwares() {
+        let mut stamps = Stamps::begin(100);
+        stamps.add(Part::Entry, 130);
+        stamps.add(Part::Hardware, 150);
+        stamps.add(Part::Copy, 180);
+        // A clock behind the others.
+        stamps.add(Part::Return, 170);
+        let parts = stamps.parts();
+        assert_eq!([parts.total_ps(), parts.software_ps(), parts.ps(Part::Copy)], [80, 60, 30]);
+    }
+}

@@ -1,0 +1,57 @@
+//! A file in memory.
+
+use std::fs::File;
+use std::io;
+use std::ptr::NonNull;
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+/// All of a file, shared with whoever else has it.
+#[derive(Debug)]
+pub(crate) struct Map {
+    start: NonNull<u8>,
+    len_bytes: usize,
+}
+
+impl Map {
+    pub(crate) fn shared(file: &File, len_bytes: usize) -> io::Result<Self> {
+        let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        // SAFETY: a fresh range that the kernel chooses; the length is the file's, who shortens it gets SIGBUS.
+        let start = unsafe { mmap(std::ptr::null_mut(), len_bytes, prot, flags, file, 0) }?;
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
+        Ok(Self { start, len_bytes })
+    }
+
+    pub(crate) fn read(&self, offset: usize, buf: &mut [u8]) {
+        self.check(offset, buf.len());
+        // SAFETY: within the mapping (checked), which no reference leads to, and apart from `buf`.
+        unsafe {
+            let from = self.start.as_ptr().add(offset);
+            std::ptr::copy_nonoverlapping(from, buf.as_mut_ptr(), buf.len());
+        }
+    }
+
+    pub(crate) fn write(&self, offset: usize, buf: &[u8]) {
+        self.check(offset, buf.len());
+        // SAFETY: as in `read`.
+        unsafe {
+            let to = self.start.as_ptr().add(offset);
+            std::ptr::copy_nonoverlapping(buf.as_ptr(), to, buf.len());
+        }
+    }
+
+    fn check(&self, offset: usize, len: usize) {
+        let fits = offset.checked_add(len).is_some_and(|end| end <= self.len_bytes);
+        assert!(fits, "{len} bytes at {offset} of a mapping of {}", self.len_bytes);
+    }
+}
+
+// SAFETY: plain memory of the process, no thread's own.
+unsafe impl Send for Map {}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `shared` with this length, and nothing leads into it. Failing leaves it mapped.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len_bytes) };
+    }
+}

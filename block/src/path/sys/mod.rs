@@ -1,0 +1,9 @@
+//! The one unsafe seam of the path: a sleep, a ring of the kernel's, a mapping.
+
+mod map;
+mod ring;
+mod sleep;
+
+pub(super) use map::Map;
+pub(super) use ring::{Polling, Ring};
+pub(super) use sleep::sleep_ns;

@@ -1,0 +1,251 @@
+//! `perdura plan media`: which memory to buy for a load.
+
+use std::fs::File;
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Subcommand};
+use perdura_bench::report::media_plan_page;
+use perdura_media::{Bytes, System, parse_duration, profile};
+use perdura_plan::media::{Candidate, Flip, Locality, MediaPlan, Question, Role, Workload};
+
+use crate::say::say;
+use crate::settings::{named, optional};
+
+/// Options of `plan`.
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    #[command(subcommand)]
+    command: PlanCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum PlanCommand {
+    /// Compare media as primary storage, as a cache before disks, and for a fixed part of the data: price, power, speed-up,
+    /// and where the answer flips. Everything is modelled.
+    Media(Box<MediaArgs>),
+}
+
+#[derive(Debug, Args)]
+struct MediaArgs {
+    /// Data [default: 500GB].
+    #[arg(long, value_name = "SIZE")]
+    capacity: Option<String>,
+    /// Requests a second that have to be met.
+    #[arg(long, value_name = "N", default_value_t = 20_000.0)]
+    iops: f64,
+    /// Bytes a request [default: 4KiB].
+    #[arg(long, value_name = "SIZE")]
+    request: Option<String>,
+    /// Share of requests that read.
+    #[arg(long, value_name = "0..1", default_value_t = 0.67)]
+    reads: f64,
+    /// Requests outstanding on each device.
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    outstanding: u32,
+    /// Software a request; the slides' drivers took 13.4us and 5us [default: 5us].
+    #[arg(long, value_name = "TIME")]
+    software: Option<String>,
+    /// Cores that the software runs on.
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    cores: u32,
+    /// Share of requests on a share of the data, in percent: 90/10 is nine of ten to a tenth of the data; 0 is no locality.
+    #[arg(long, value_name = "REQUESTS/DATA", default_value = "90/10")]
+    locality: String,
+    /// For hybrids: a fixed part of the data, and the requests that go there (a log, swap), in percent.
+    #[arg(long, value_name = "REQUESTS/DATA", default_value = "40/1")]
+    fixed: String,
+    /// Media to compare, separated by commas: built-in names or paths of profiles [default: all that are whole systems and had a price by the year].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    media: Vec<String>,
+    /// The disks behind caches and hybrids, against which speed-ups are.
+    #[arg(long, value_name = "PROFILE", default_value = "disk-raid0")]
+    disks: String,
+    /// Of which prices are taken; a medium that has none of it has the newest before it.
+    #[arg(long, value_name = "YEAR", default_value_t = 2026)]
+    year: u16,
+    /// Write the plan as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<std::path::PathBuf>,
+    /// Write the plan as a page.
+    #[arg(long, value_name = "FILE")]
+    html: Option<std::path::PathBuf>,
+}
+
+pub fn run(args: &PlanArgs) -> Result<ExitCode> {
+    let PlanCommand::Media(args) = &args.command;
+    let question = resolve(args)?;
+    let create = |name: &str, path: &Option<std::path::PathBuf>| {
+        let opened = path
+            .as_ref()
+            .map(|path| File::create(path).with_context(|| format!("--{name} {}", path.display())));
+        opened.transpose()
+    };
+    let (json, html) = (create("json", &args.json)?, create("html", &args.html)?);
+    let plan = question.answer();
+    if let Some(mut json) = json {
+        writeln!(json, "{}", serde_json::to_string_pretty(&plan)?).context("--json")?;
+    }
+    if let Some(mut html) = html {
+        html.write_all(media_plan_page(&plan).as_bytes()).context("--html")?;
+    }
+    show(&plan);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn resolve(args: &MediaArgs) -> Result<Question> {
+    let usual = Workload::default();
+    let size = |name: &str, value: &Option<String>, usual: u64| {
+        Ok::<_, anyhow::Error>(optional(name, value)?.map_or(usual, |Bytes(bytes)| bytes))
+    };
+    let software = args.software.as_ref().map(|text| named("software", text, parse_duration(text)));
+    let locality = match shares("locality", &args.locality)? {
+        Some((requests, data)) => Locality::of_shares(data, requests),
+        None => Locality::none(),
+    };
+    let (fixed_request_share, fixed_data_share) =
+        shares("fixed", &args.fixed)?.unwrap_or((0.0, 0.0));
+    let workload = Workload {
+        capacity_bytes: size("capacity", &args.capacity, usual.capacity_bytes)?,
+        rate_per_s: args.iops,
+        request_bytes: size("request", &args.request, usual.request_bytes)?,
+        read_share: args.reads,
+        outstanding: args.outstanding,
+        software_ns: software.transpose()?.map_or(usual.software_ns, |span| span.as_nanos() as f64),
+        cores: args.cores,
+        locality,
+        fixed_data_share,
+        fixed_request_share,
+    };
+    workload.validate()?;
+    let media = match args.media.as_slice() {
+        [] => for_sale(args.year)?,
+        names => {
+            names.iter().map(|name| System::find(name).context("--media")).collect::<Result<_>>()?
+        }
+    };
+    Ok(Question {
+        workload,
+        media,
+        disks: System::find(&args.disks).context("--disks")?,
+        year: args.year,
+    })
+}
+
+/// Media by themselves are nothing that one can buy; nor is what had no price yet.
+fn for_sale(year: u16) -> Result<Vec<System>> {
+    let all = profile::names().into_iter().map(System::find);
+    let all = all.collect::<Result<Vec<_>, _>>()?;
+    Ok(all
+        .into_iter()
+        .filter(|system| system.link.is_some() && system.eur_per_gb(year).is_some())
+        .collect())
+}
+
+/// `90/10` as (0.9, 0.1); `0` as none.
+fn shares(name: &str, text: &str) -> Result<Option<(f64, f64)>> {
+    if text == "0" {
+        return Ok(None);
+    }
+    let parts = text.split_once('/').and_then(|(requests, data)| {
+        Some((
+            requests.trim().parse::<f64>().ok()? / 100.0,
+            data.trim().parse::<f64>().ok()? / 100.0,
+        ))
+    });
+    match parts {
+        Some((requests, data)) if requests > 0.0 && requests < 1.0 && data > 0.0 && data < 1.0 => {
+            Ok(Some((requests, data)))
+        }
+        _ => bail!("--{name} {text}: expected two percentages such as 90/10 (requests/data), or 0"),
+    }
+}
+
+fn show(plan: &MediaPlan) {
+    let load = &plan.workload;
+    say(format_args!(
+        "modelled: {:.0} requests/s of {} over {}, {:.0} % reads, {:.1} us of software; prices of {}",
+        load.rate_per_s,
+        Bytes(load.request_bytes),
+        Bytes(load.capacity_bytes),
+        100.0 * load.read_share,
+        load.software_ns / 1e3,
+        plan.price_year,
+    ));
+    say(format_args!(
+        "\n{:<14} {:<8} {:>8} {:>7} {:>11} {:>6} {:>9} {:>11} {:>10} {:>10} {:>9}",
+        "medium",
+        "role",
+        "devices",
+        "disks",
+        "EUR",
+        "year",
+        "watts",
+        "requests/s",
+        "/s per EUR",
+        "/s per W",
+        "speed-up"
+    ));
+    for one in &plan.candidates {
+        row(one);
+    }
+    say(format_args!(
+        "\n* does not meet the load.  devices: of the medium; disks: arrays of {}",
+        plan.disks
+    ));
+    flips("capacity", &plan.flips_by_capacity, |value| format!("{:.0} GB", value / 1e9));
+    flips("rate", &plan.flips_by_rate, |value| format!("{value:.0}/s"));
+    say(format_args!(
+        "\nThe slides' conclusions (HASTE, Power and Cost Analysis) at these prices:"
+    ));
+    for conclusion in &plan.conclusions {
+        let verdict = if conclusion.holds { "holds" } else { "changed" };
+        say(format_args!(
+            "- {}: {verdict}. Claim: {}. Here: {}.",
+            role(conclusion.role),
+            conclusion.claim,
+            conclusion.because
+        ));
+    }
+}
+
+fn row(one: &Candidate) {
+    let money = |value: Option<f64>, digits: usize| {
+        value.map_or("-".to_owned(), |value| format!("{value:.digits$}"))
+    };
+    say(format_args!(
+        "{:<14} {:<8} {:>8.0} {:>7.0} {:>11} {:>6} {:>9.1} {:>10.0}{} {:>10} {:>10.1} {:>9.1}",
+        one.medium,
+        role(one.role),
+        one.devices,
+        one.disk_arrays,
+        money(one.eur, 0),
+        one.price_year.map_or("-".to_owned(), |year| year.to_string()),
+        one.watts,
+        one.rate_per_s,
+        if one.meets { " " } else { "*" },
+        money(one.rate_per_eur, 2),
+        one.rate_per_watt,
+        one.speed_up,
+    ));
+}
+
+fn flips(what: &str, flips: &[Flip], shown: impl Fn(f64) -> String) {
+    say(format_args!("\nCheapest by {what}:"));
+    for flip in flips {
+        let choice = match (&flip.medium, flip.role) {
+            (Some(medium), Some(of)) => format!("{medium} as {}", role(of)),
+            _ => "nothing meets the load".to_owned(),
+        };
+        say(format_args!("  from {:>12}  {choice}", shown(flip.from)));
+    }
+}
+
+fn role(role: Role) -> &'static str {
+    match role {
+        Role::Primary => "primary",
+        Role::Cache => "cache",
+        Role::Hybrid => "hybrid",
+    }
+}

@@ -1,0 +1,289 @@
+//! Descriptors closed and doubled, files made longer and shorter, mappings.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::atomic::Ordering::*;
+
+use libc::off_t;
+use rustix::fs::{AtFlags, CWD, statat};
+
+use super::data::also;
+use super::set_errno;
+use crate::sys::next;
+use crate::table::{self, PASSED, is_served};
+
+/// As `close(2)`.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
+    if is_served(fd) {
+        // First: the number may be another's at once.
+        table::turn().forget(fd);
+    }
+    // SAFETY: passed on.
+    unsafe { next::close(fd) }
+}
+
+/// As `close_range(2)`.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn close_range(first: u32, last: u32, flags: c_int) -> c_int {
+    if flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 {
+        forget_range(first, last);
+    }
+    // SAFETY: passed on.
+    unsafe { next::close_range(first, last, flags) }
+}
+
+/// As `closefrom(3)`.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn closefrom(first: c_int) {
+    forget_range(u32::try_from(first).unwrap_or(0), u32::MAX);
+    // SAFETY: passed on.
+    unsafe { next::closefrom(first) };
+}
+
+fn forget_range(first: u32, last: u32) {
+    let mut turned = table::turn();
+    for fd in turned.served_in(first, last) {
+        turned.forget(fd);
+    }
+}
+
+/// As `dup(2)`.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn dup(fd: c_int) -> c_int {
+    // SAFETY: passed on.
+    doubled(fd, || unsafe { next::dup(fd) })
+}
+
+fn doubled(fd: c_int, double: impl FnOnce() -> c_int) -> c_int {
+    if !is_served(fd) {
+        return double();
+    }
+    let mut turned = table::turn();
+    let to = double();
+    if to >= 0 {
+        turned.duplicate(fd, to);
+    }
+    to
+}
+
+/// As `dup2(2)`.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn dup2(fd: c_int, to: c_int) -> c_int {
+    // SAFETY: passed on.
+    doubled_to(fd, to, || unsafe { next::dup2(fd, to) })
+}
+
+/// As `dup3(2)`.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
+    // SAFETY: passed on.
+    doubled_to(fd, to, || unsafe { next::dup3(fd, to, flags) })
+}
+
+fn doubled_to(fd: c_int, to: c_int, double: impl FnOnce() -> c_int) -> c_int {
+    if !is_served(fd) && !is_served(to) {
+        return double();
+    }
+    let mut turned = table::turn();
+    let outcome = double();
+    if outcome >= 0 && fd != to {
+        turned.duplicate(fd, to);
+    }
+    outcome
+}
+
+/// As `fcntl(2)`. Locks are on the file itself, and the kernel's.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, word: usize) -> c_int {
+    // SAFETY: passed on.
+    let passed_on = || unsafe { next::fcntl(fd, command, word) };
+    match command {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => doubled(fd, passed_on),
+        libc::F_SETFL if is_served(fd) => {
+            let turned = table::turn();
+            let outcome = passed_on();
+            if let Some(open) = turned.open(fd).filter(|_| outcome == 0) {
+                let (kept, set) = (libc::O_ACCMODE | SYNCED, word as c_int & !libc::O_ACCMODE);
+                open.flags.store((open.flags() & kept | set) as u32, Relaxed);
+            }
+            outcome
+        }
+        _ => passed_on(),
+    }
+}
+
+/// What `F_SETFL` does not change.
+const SYNCED: c_int = libc::O_SYNC | libc::O_DSYNC;
+
+/// As `ftruncate(2)`.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn ftruncate(fd: c_int, len: off_t) -> c_int {
+    // SAFETY: passed on.
+    changed(fd, || unsafe { next::ftruncate(fd, len) })
+}
+
+/// As `fallocate(2)`.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn fallocate(fd: c_int, mode: c_int, at: off_t, len: off_t) -> c_int {
+    // SAFETY: passed on.
+    changed(fd, || unsafe { next::fallocate(fd, mode, at, len) })
+}
+
+/// As `posix_fallocate(3)`.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn posix_fallocate(fd: c_int, at: off_t, len: off_t) -> c_int {
+    // SAFETY: passed on.
+    changed(fd, || unsafe { next::posix_fallocate(fd, at, len) })
+}
+
+fn changed(fd: c_int, change: impl FnOnce() -> c_int) -> c_int {
+    match is_served(fd) {
+        true => table::turn().change_of(fd, change),
+        false => change(),
+    }
+}
+
+/// As `truncate(2)`.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn truncate(path: *const c_char, len: off_t) -> c_int {
+    let size_bytes = || {
+        // SAFETY: the caller's: bytes that end with zero.
+        let name = unsafe { CStr::from_ptr(path) };
+        statat(CWD, name, AtFlags::empty()).ok()
+    };
+    // SAFETY: passed on.
+    let passed_on = || unsafe { next::truncate(path, len) };
+    let Some(stat) = size_bytes() else { return passed_on() };
+    let mut turned = table::turn();
+    match turned.find(&stat) {
+        None => passed_on(),
+        Some(file) => turned.change_named(file, || {
+            let outcome = passed_on();
+            (outcome, size_bytes().map_or(0, |stat| stat.st_size as u64))
+        }),
+    }
+}
+
+/// As `mmap(2)`: of a served file it is the same memory, without the medium's time.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn mmap(
+    at: *mut c_void,
+    len: usize,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: off_t,
+) -> *mut c_void {
+    if is_served(fd) {
+        PASSED.mappings.fetch_add(1, Relaxed);
+    }
+    // SAFETY: passed on.
+    unsafe { next::mmap(at, len, protection, flags, fd, offset) }
+}
+
+/// As `copy_file_range(2)`, which may say that it cannot: programs then read and write.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn copy_file_range(
+    from: c_int,
+    from_at: *mut off_t,
+    to: c_int,
+    to_at: *mut off_t,
+    len: usize,
+    flags: u32,
+) -> isize {
+    // SAFETY: passed on.
+    refused(from, to, libc::EXDEV, || unsafe {
+        next::copy_file_range(from, from_at, to, to_at, len, flags)
+    })
+}
+
+/// As `sendfile(2)`, likewise.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn sendfile(
+    to: c_int,
+    from: c_int,
+    at: *mut off_t,
+    len: usize,
+) -> isize {
+    // SAFETY: passed on.
+    refused(from, to, libc::EINVAL, || unsafe { next::sendfile(to, from, at, len) })
+}
+
+/// As `splice(2)`, likewise.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn splice(
+    from: c_int,
+    from_at: *mut off_t,
+    to: c_int,
+    to_at: *mut off_t,
+    len: usize,
+    flags: u32,
+) -> isize {
+    // SAFETY: passed on.
+    refused(from, to, libc::EINVAL, || unsafe {
+        next::splice(from, from_at, to, to_at, len, flags)
+    })
+}
+
+fn refused(from: c_int, to: c_int, errno: c_int, passed_on: impl FnOnce() -> isize) -> isize {
+    if is_served(from) || is_served(to) {
+        set_errno(errno);
+        return -1;
+    }
+    passed_on()
+}
+
+also! {
+    fcntl64 is fcntl(fd: c_int, command: c_int, word: usize) -> c_int;
+    ftruncate64 is ftruncate(fd: c_int, len: off_t) -> c_int;
+    fallocate64 is fallocate(fd: c_int, mode: c_int, at: off_t, len: off_t) -> c_int;
+    posix_fallocate64 is posix_fallocate(fd: c_int, at: off_t, len: off_t) -> c_int;
+    truncate64 is truncate(path: *const c_char, len: off_t) -> c_int;
+    mmap64 is mmap(at: *mut c_void, len: usize, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void;
+    sendfile64 is sendfile(to: c_int, from: c_int, at: *mut off_t, len: usize) -> isize;
+}

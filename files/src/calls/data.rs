@@ -1,0 +1,329 @@
+//! Reading, writing, flushing, seeking.
+
+use std::ffi::{c_int, c_void};
+
+use libc::{iovec, off_t};
+use perdura_media::recording::Kind;
+
+use super::{answer, set_errno};
+use crate::request::{self, Asked, flush, part, parts, transfer};
+use crate::sys::next;
+use crate::table::enter;
+
+const fn asked(kind: Kind, at: Option<i64>) -> Asked {
+    Asked { kind, at, flags: 0 }
+}
+
+/// As `read(2)`.
+///
+/// # Safety
+/// As there; so it is with all of these.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn read(fd: c_int, buf: *mut c_void, len: usize) -> isize {
+    // SAFETY: the caller's promise, here and below.
+    unsafe {
+        match enter(fd) {
+            Some(entered) => {
+                answer(transfer(entered, fd, &part(buf, len), asked(Kind::Read, None)))
+            }
+            None => next::read(fd, buf, len),
+        }
+    }
+}
+
+/// As `write(2)`.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn write(fd: c_int, buf: *const c_void, len: usize) -> isize {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match enter(fd) {
+            Some(entered) => {
+                answer(transfer(entered, fd, &part(buf, len), asked(Kind::Write, None)))
+            }
+            None => next::write(fd, buf, len),
+        }
+    }
+}
+
+/// As `pread(2)`.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn pread(fd: c_int, buf: *mut c_void, len: usize, at: off_t) -> isize {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match enter(fd) {
+            Some(entered) => {
+                answer(transfer(entered, fd, &part(buf, len), asked(Kind::Read, Some(at))))
+            }
+            None => next::pread(fd, buf, len, at),
+        }
+    }
+}
+
+/// As `pwrite(2)`.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn pwrite(
+    fd: c_int,
+    buf: *const c_void,
+    len: usize,
+    at: off_t,
+) -> isize {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match enter(fd) {
+            Some(entered) => {
+                answer(transfer(entered, fd, &part(buf, len), asked(Kind::Write, Some(at))))
+            }
+            None => next::pwrite(fd, buf, len, at),
+        }
+    }
+}
+
+/// Of a list of parts.
+unsafe fn listed(
+    fd: c_int,
+    list: *const iovec,
+    count: c_int,
+    asked: Asked,
+    passed_on: impl FnOnce() -> isize,
+) -> isize {
+    let Some(entered) = enter(fd) else { return passed_on() };
+    // SAFETY: the caller's promise.
+    unsafe {
+        match parts(list, count) {
+            Some(parts) => answer(transfer(entered, fd, parts, asked)),
+            None => answer(Err(libc::EINVAL)),
+        }
+    }
+}
+
+/// As `readv(2)`.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn readv(fd: c_int, list: *const iovec, count: c_int) -> isize {
+    // SAFETY: the caller's promise.
+    unsafe { listed(fd, list, count, asked(Kind::Read, None), || next::readv(fd, list, count)) }
+}
+
+/// As `writev(2)`.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn writev(fd: c_int, list: *const iovec, count: c_int) -> isize {
+    // SAFETY: the caller's promise.
+    unsafe { listed(fd, list, count, asked(Kind::Write, None), || next::writev(fd, list, count)) }
+}
+
+/// As `preadv(2)`.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn preadv(
+    fd: c_int,
+    list: *const iovec,
+    count: c_int,
+    at: off_t,
+) -> isize {
+    let passed_on = || {
+        // SAFETY: the caller's promise.
+        unsafe { next::preadv(fd, list, count, at) }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { listed(fd, list, count, asked(Kind::Read, Some(at)), passed_on) }
+}
+
+/// As `pwritev(2)`.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn pwritev(
+    fd: c_int,
+    list: *const iovec,
+    count: c_int,
+    at: off_t,
+) -> isize {
+    let passed_on = || {
+        // SAFETY: the caller's promise.
+        unsafe { next::pwritev(fd, list, count, at) }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { listed(fd, list, count, asked(Kind::Write, Some(at)), passed_on) }
+}
+
+/// As `preadv2(2)`.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn preadv2(
+    fd: c_int,
+    list: *const iovec,
+    count: c_int,
+    at: off_t,
+    flags: c_int,
+) -> isize {
+    let asked = Asked { kind: Kind::Read, at: (at != -1).then_some(at), flags };
+    // SAFETY: the caller's promise.
+    unsafe { listed(fd, list, count, asked, || next::preadv2(fd, list, count, at, flags)) }
+}
+
+/// As `pwritev2(2)`.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn pwritev2(
+    fd: c_int,
+    list: *const iovec,
+    count: c_int,
+    at: off_t,
+    flags: c_int,
+) -> isize {
+    let asked = Asked { kind: Kind::Write, at: (at != -1).then_some(at), flags };
+    // SAFETY: the caller's promise.
+    unsafe { listed(fd, list, count, asked, || next::pwritev2(fd, list, count, at, flags)) }
+}
+
+/// As `read`, of a program built with checks of what room a buffer has; too little ends it there.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn __read_chk(
+    fd: c_int,
+    buf: *mut c_void,
+    len: usize,
+    room: usize,
+) -> isize {
+    // SAFETY: the caller's promise.
+    unsafe { if len <= room { read(fd, buf, len) } else { next::__read_chk(fd, buf, len, room) } }
+}
+
+/// As `pread`, of such a program.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn __pread_chk(
+    fd: c_int,
+    buf: *mut c_void,
+    len: usize,
+    at: off_t,
+    room: usize,
+) -> isize {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match len <= room {
+            true => pread(fd, buf, len, at),
+            false => next::__pread_chk(fd, buf, len, at, room),
+        }
+    }
+}
+
+/// As `lseek(2)`.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t {
+    if let Some(entered) = enter(fd)
+        && let Some(outcome) = request::seek(&entered, fd, offset, whence)
+    {
+        return outcome.unwrap_or_else(|errno| {
+            set_errno(errno);
+            -1
+        });
+    }
+    // SAFETY: passed on.
+    unsafe { next::lseek(fd, offset, whence) }
+}
+
+fn flushed(fd: c_int, passed_on: impl FnOnce() -> c_int) -> c_int {
+    match enter(fd) {
+        Some(entered) => {
+            flush(entered);
+            0
+        }
+        None => passed_on(),
+    }
+}
+
+/// As `fsync(2)`.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn fsync(fd: c_int) -> c_int {
+    // SAFETY: passed on.
+    flushed(fd, || unsafe { next::fsync(fd) })
+}
+
+/// As `fdatasync(2)`.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn fdatasync(fd: c_int) -> c_int {
+    // SAFETY: passed on.
+    flushed(fd, || unsafe { next::fdatasync(fd) })
+}
+
+/// As `sync_file_range(2)`: only who waits for it has the medium's wait.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn sync_file_range(
+    fd: c_int,
+    at: off_t,
+    len: off_t,
+    flags: u32,
+) -> c_int {
+    let waits = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+    match flags & waits != 0 {
+        // SAFETY: passed on.
+        true => flushed(fd, || unsafe { next::sync_file_range(fd, at, len, flags) }),
+        // SAFETY: passed on.
+        false => unsafe { next::sync_file_range(fd, at, len, flags) },
+    }
+}
+
+/// Another name of a call, where lengths have 64 bits anyway.
+macro_rules! also {
+    ($($name:ident is $other:ident($($arg:ident: $kind:ty),*) -> $result:ty;)*) => {$(
+        /// The same with lengths of 64 bits.
+        ///
+        /// # Safety
+        /// As there.
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub unsafe extern "C-unwind" fn $name($($arg: $kind),*) -> $result {
+            // SAFETY: the caller's promise.
+            unsafe { $other($($arg),*) }
+        }
+    )*};
+}
+pub(super) use also;
+
+also! {
+    pread64 is pread(fd: c_int, buf: *mut c_void, len: usize, at: off_t) -> isize;
+    pwrite64 is pwrite(fd: c_int, buf: *const c_void, len: usize, at: off_t) -> isize;
+    preadv64 is preadv(fd: c_int, list: *const iovec, count: c_int, at: off_t) -> isize;
+    pwritev64 is pwritev(fd: c_int, list: *const iovec, count: c_int, at: off_t) -> isize;
+    preadv64v2 is preadv2(fd: c_int, list: *const iovec, count: c_int, at: off_t, flags: c_int) -> isize;
+    pwritev64v2 is pwritev2(fd: c_int, list: *const iovec, count: c_int, at: off_t, flags: c_int) -> isize;
+    __pread64_chk is __pread_chk(fd: c_int, buf: *mut c_void, len: usize, at: off_t, room: usize) -> isize;
+    lseek64 is lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t;
+}

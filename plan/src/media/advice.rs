@@ -1,0 +1,276 @@
+//! What to buy, where that changes, and whether the slides' conclusions hold at these prices.
+
+use serde::Serialize;
+
+use super::{Candidate, Fleet, Question, Role, Workload};
+use crate::media::Locality;
+
+/// From here on another candidate is the cheapest that meets the load, by a twentieth at least: what is closer is no reason to
+/// change.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Flip {
+    /// The capacity (B) or the rate (1/s) from which it is.
+    pub from: f64,
+    /// Medium; `None`: none meets the load.
+    pub medium: Option<String>,
+    /// And its role.
+    pub role: Option<Role>,
+}
+
+/// The cheapest over capacity and rate.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Map {
+    /// Columns.
+    pub capacities_bytes: Vec<u64>,
+    /// Rows.
+    pub rates_per_s: Vec<f64>,
+    /// What `cells` number: medium and role.
+    pub choices: Vec<(String, Role)>,
+    /// Row by row; `None`: nothing meets that load.
+    pub cells: Vec<Vec<Option<usize>>>,
+}
+
+/// One of the slides' conclusions and what the numbers say of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Conclusion {
+    /// Which role.
+    pub role: Role,
+    /// What the slides say, in our words.
+    pub claim: &'static str,
+    /// Whether it does at these prices.
+    pub holds: bool,
+    /// The figures.
+    pub because: String,
+}
+
+pub(super) fn flips_by_capacity(fleet: &Fleet, workload: &Workload) -> Vec<Flip> {
+    let at = |bytes: f64| Workload { capacity_bytes: bytes as u64, ..workload.clone() };
+    flips(fleet, 1e9, 1e15, at)
+}
+
+pub(super) fn flips_by_rate(fleet: &Fleet, workload: &Workload) -> Vec<Flip> {
+    let at = |rate_per_s: f64| Workload { rate_per_s, ..workload.clone() };
+    flips(fleet, 10.0, 1e8, at)
+}
+
+/// The changes from `low` to `high`: found step by step, then halved down to a hundredth.
+fn flips(fleet: &Fleet, low: f64, high: f64, at: impl Fn(f64) -> Workload) -> Vec<Flip> {
+    let steps = ((high / low).log10() * STEPS_PER_DECADE) as u32;
+    let value = |step: u32| low * 10f64.powf(f64::from(step) / STEPS_PER_DECADE);
+    let mut held = choice(fleet, &at(low));
+    let mut found = vec![flip(low, held.clone())];
+    for step in 1..=steps {
+        let (mut from, mut to) = (value(step - 1), value(step));
+        if is_kept(fleet, &at(to), held.as_ref()) {
+            continue;
+        }
+        while to / from > 1.01 {
+            let middle = (from * to).sqrt();
+            if is_kept(fleet, &at(middle), held.as_ref()) { from = middle } else { to = middle }
+        }
+        held = choice(fleet, &at(to));
+        found.push(flip(to, held.clone()));
+    }
+    found
+}
+
+fn flip(from: f64, choice: Option<(String, Role)>) -> Flip {
+    let (medium, role) = choice.unzip();
+    Flip { from, medium, role }
+}
+
+/// Whether a choice is still the cheapest, or nearly.
+fn is_kept(fleet: &Fleet, workload: &Workload, held: Option<&(String, Role)>) -> bool {
+    let best = fleet.best(workload).filter(|best| best.meets);
+    let (Some((medium, role)), Some(best)) = (held, &best) else {
+        return held.is_none() == best.is_none();
+    };
+    let all = fleet.candidates(workload);
+    let held = all.iter().find(|one| one.medium == *medium && one.role == *role && one.meets);
+    held.is_some_and(|held| held.rank() <= CHANGED_FROM * best.rank())
+}
+
+fn choice(fleet: &Fleet, workload: &Workload) -> Option<(String, Role)> {
+    fleet.best(workload).filter(|best| best.meets).map(|best| (best.medium, best.role))
+}
+
+pub(super) fn map(fleet: &Fleet, workload: &Workload) -> Map {
+    let capacities_bytes: Vec<u64> =
+        (0..=36).map(|step| 10f64.powf(9.0 + f64::from(step) / 6.0) as u64).collect();
+    let rates_per_s: Vec<f64> =
+        (0..=24).map(|step| 10f64.powf(2.0 + f64::from(step) / 4.0)).collect();
+    let mut choices: Vec<(String, Role)> = Vec::new();
+    let cells = rates_per_s
+        .iter()
+        .map(|rate_per_s| {
+            let row = capacities_bytes.iter().map(|capacity_bytes| {
+                let at = Workload {
+                    capacity_bytes: *capacity_bytes,
+                    rate_per_s: *rate_per_s,
+                    ..workload.clone()
+                };
+                let found = choice(fleet, &at)?;
+                Some(choices.iter().position(|known| *known == found).unwrap_or_else(|| {
+                    choices.push(found);
+                    choices.len() - 1
+                }))
+            });
+            row.collect()
+        })
+        .collect();
+    Map { capacities_bytes, rates_per_s, choices, cells }
+}
+
+/// The slides' three, each on a load of the kind that they name for it.
+pub(super) fn conclusions(question: &Question) -> Vec<Conclusion> {
+    vec![primary(question), cache(question), hybrid(question)]
+}
+
+/// Intensive random requests on less than a terabyte.
+fn primary(question: &Question) -> Conclusion {
+    let fleet = Fleet::of(question);
+    let load = Workload {
+        capacity_bytes: 500_000_000_000,
+        rate_per_s: 500_000.0,
+        ..question.workload.clone()
+    };
+    let all: Vec<Candidate> =
+        fleet.candidates(&load).into_iter().filter(|one| one.role == Role::Primary).collect();
+    let (fast, flash, disks) =
+        (cheapest(&all, is_fast), cheapest(&all, is_flash), cheapest(&all, is_disk));
+    let (Some(fast), Some(flash), Some(disks)) = (fast, flash, disks) else {
+        return unanswered(Role::Primary, PRIMARY);
+    };
+    let (fast_cost, flash_cost, disk_cost) = (cost(&fast), cost(&flash), cost(&disks));
+    Conclusion {
+        role: Role::Primary,
+        claim: PRIMARY,
+        holds: fast.meets
+            && fast_cost < flash_cost
+            && fast_cost < disk_cost
+            && fast.watts < 2.0 * flash.watts,
+        because: format!(
+            "500 GB at 500,000 requests/s: {} {:.4} EUR per request/s and {:.0} W, {} {:.4} EUR and {:.0} W, {} {:.3} EUR \
+             and {:.0} W",
+            fast.medium,
+            fast_cost,
+            fast.watts,
+            flash.medium,
+            flash_cost,
+            flash.watts,
+            disks.medium,
+            disk_cost,
+            disks.watts
+        ),
+    }
+}
+
+/// Large data with locality: a cache in front of the array.
+fn cache(question: &Question) -> Conclusion {
+    let locality = Locality::of_shares(0.1, 0.9);
+    beside(
+        question,
+        Role::Cache,
+        CACHE,
+        5e13,
+        locality,
+        "50 TB, nine requests of ten to a tenth of the data",
+    )
+}
+
+/// A fixed part that is asked for most: a log, swap.
+fn hybrid(question: &Question) -> Conclusion {
+    beside(
+        question,
+        Role::Hybrid,
+        HYBRID,
+        5e13,
+        Locality::none(),
+        "50 TB, a fixed 0.1 % of the data with half of the requests",
+    )
+}
+
+fn beside(
+    question: &Question,
+    role: Role,
+    claim: &'static str,
+    capacity: f64,
+    locality: Locality,
+    about: &str,
+) -> Conclusion {
+    let fleet = Fleet::of(question);
+    let load = Workload {
+        capacity_bytes: capacity as u64,
+        rate_per_s: 20_000.0,
+        locality,
+        fixed_data_share: 0.001,
+        fixed_request_share: 0.5,
+        ..question.workload.clone()
+    };
+    let all = fleet.candidates(&load);
+    let of_role: Vec<Candidate> = all.iter().filter(|one| one.role == role).cloned().collect();
+    let alone: Vec<Candidate> = all.into_iter().filter(|one| one.role == Role::Primary).collect();
+    let (Some(fast), Some(disks)) = (cheapest(&of_role, is_fast), cheapest(&alone, is_disk)) else {
+        return unanswered(role, claim);
+    };
+    let array_watts = fleet
+        .disks
+        .watts(fast.disk_arrays, load.rate_per_s.min(fast.rate_per_s) * (1.0 - fast.request_share));
+    let share = (fast.watts - array_watts) / array_watts;
+    let any = cheapest(&of_role, |_| true);
+    let cheaper = any.filter(|any| any.medium != fast.medium).map_or(String::new(), |any| {
+        format!("; cheaper still is {} at {:.3} EUR", any.medium, cost(&any))
+    });
+    Conclusion {
+        role,
+        claim,
+        holds: fast.meets && cost(&fast) < cost(&disks) && share < 0.1,
+        because: format!(
+            "{about}, 20,000 requests/s: {} before the disks {:.3} EUR per request/s, disks alone {:.3} EUR; it adds {:.1} % to \
+             the array's {:.0} W{cheaper}",
+            fast.medium,
+            cost(&fast),
+            cost(&disks),
+            100.0 * share,
+            array_watts
+        ),
+    }
+}
+
+fn cheapest(all: &[Candidate], which: impl Fn(&str) -> bool) -> Option<Candidate> {
+    let fitting = all.iter().filter(|one| which(&one.medium) && one.eur.is_some());
+    fitting.min_by(|left, right| left.rank().total_cmp(&right.rank())).cloned()
+}
+
+fn cost(candidate: &Candidate) -> f64 {
+    candidate.eur.unwrap_or(f64::INFINITY) / candidate.rate_per_s
+}
+
+fn unanswered(role: Role, claim: &'static str) -> Conclusion {
+    let because =
+        "not among the media compared: a fast memory, flash and disks with prices are needed"
+            .to_owned();
+    Conclusion { role, claim, holds: false, because }
+}
+
+fn is_flash(medium: &str) -> bool {
+    medium.contains("flash") || medium.starts_with("nand")
+}
+
+fn is_disk(medium: &str) -> bool {
+    medium.contains("disk")
+}
+
+fn is_fast(medium: &str) -> bool {
+    !is_flash(medium) && !is_disk(medium)
+}
+
+const PRIMARY: &str = "as primary storage for intensive random requests on less than a terabyte a node, fast memory costs \
+                       least for each request a second, at about the power of flash";
+const CACHE: &str = "as a cache before a disk array it lowers what a request a second costs, and its power is negligible beside \
+                     the array's";
+const HYBRID: &str = "for a fixed part of the data (a log, swap) it lowers what a request a second costs, and its power is \
+                      negligible beside the array's";
+/// How much dearer than the cheapest is not worth a change.
+const CHANGED_FROM: f64 = 1.05;
+const STEPS_PER_DECADE: f64 = 8.0;

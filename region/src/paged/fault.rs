@@ -1,0 +1,167 @@
+//! The path of a touch that the kernel stopped. It runs in a signal handler, with every other signal blocked: one lock
+//! that is held for a few system calls and never while the medium is waited for, no allocation, no logging, no touch of
+//! the paged memory.
+//!
+//! Order of a miss: who goes is out of the page table before anything else (so the cap holds), on the medium if dirty,
+//! then the unit is read, then it is entered. A store by another thread to who goes traps, and waits until it has gone.
+//!
+//! A touch cannot return an error: where the kernel refuses a step, the process dies of the signal, as it would of
+//! memory that cannot be had.
+
+use std::ffi::c_void;
+use std::sync::atomic::Ordering::*;
+
+use perdura_media::model::Access;
+use rustix::io::Errno;
+
+use super::residents::{Parting, Place, Touched, Unit, Victim};
+use super::{Pager, State};
+use crate::sys::FaultGuard;
+use crate::sys::signals::Touch;
+
+/// Serves a touch of `address` in signal context.
+///
+/// # Safety
+/// `context` is the `Pager` whose mapping holds `address`.
+pub(super) unsafe fn serve(context: *const c_void, address: usize, touch: Touch) -> bool {
+    // SAFETY: the caller's promise; the registration keeps the pager alive.
+    let pager = unsafe { &*context.cast::<Pager>() };
+    let offset = (address - pager.map.base() as usize) as u64;
+    if offset >= pager.len_bytes {
+        return false;
+    }
+    let began_ns = pager.clock.now_ns();
+    let served = pager.serve((offset / pager.unit_bytes) as Unit, touch, began_ns);
+    let spent_ns = pager.clock.now_ns().saturating_sub(began_ns);
+    pager.counts.handler_ns.fetch_add(spent_ns, Relaxed);
+    served.is_ok()
+}
+
+impl Pager {
+    fn serve(&self, unit: Unit, touch: Touch, began_ns: u64) -> Result<(), Errno> {
+        loop {
+            let seen = self.door.version();
+            let mut state = self.state.lock_in_handler();
+            state.recording.began(began_ns);
+            // Where the processor does not say, what is entered is protected: a store traps once more, and is known.
+            let is_mapped = state.residents.place(unit) == Place::Mapped;
+            let is_store = match touch {
+                Touch::Load => false,
+                Touch::Store => true,
+                Touch::Unknown => is_mapped,
+            };
+            match state.residents.touched(unit, is_store) {
+                Touched::Busy => {
+                    drop(state);
+                    self.door.wait(seen);
+                    continue;
+                }
+                Touched::Missed { victim, is_stored } => {
+                    return self.miss(state, unit, is_store, victim, is_stored);
+                }
+                // The kernel may have lost the entry of a page that it swapped out; entering it again costs little.
+                Touched::Present { is_dirty } => self.enter(unit, is_dirty)?,
+                Touched::Dirtied => {
+                    self.counts.write_traps.fetch_add(1, Relaxed);
+                    self.uffd.protect(self.address(unit), self.unit_bytes as usize, false)?;
+                }
+                Touched::Rescued { is_dirty, to_rest } => {
+                    self.counts.rescues.fetch_add(1, Relaxed);
+                    self.rest(to_rest)?;
+                    self.enter(unit, is_dirty)?;
+                }
+            }
+            state.recording.ended(self.clock.now_ns());
+            return Ok(());
+        }
+    }
+
+    fn miss(
+        &self,
+        state: FaultGuard<'_, State>,
+        unit: Unit,
+        is_store: bool,
+        victim: Option<Victim>,
+        is_stored: bool,
+    ) -> Result<(), Errno> {
+        self.counts.misses.fetch_add(1, Relaxed);
+        let resident = u64::from(state.residents.resident());
+        self.counts.resident_units_max.fetch_max(resident, Relaxed);
+        if let Some(victim) = victim.filter(|victim| victim.is_mapped) {
+            self.take_out(victim.unit)?;
+        }
+        drop(state);
+        if let Some(victim) = victim.filter(|victim| victim.parting != Parting::Nothing) {
+            if victim.parting == Parting::Write {
+                self.counts.page_outs.fetch_add(1, Relaxed);
+                self.ask_medium(Access::Write, victim.unit);
+            } else {
+                self.file.punch(self.offset(victim.unit), self.unit_bytes)?;
+            }
+            self.state.lock_in_handler().residents.left(victim.unit);
+            self.door.notify();
+        }
+        if is_stored {
+            self.counts.page_ins.fetch_add(1, Relaxed);
+            self.ask_medium(Access::Read, unit);
+        } else {
+            self.file.provide(self.offset(unit), self.unit_bytes)?;
+        }
+        let mut state = self.state.lock_in_handler();
+        let to_rest = state.residents.arrived(unit, is_store);
+        self.rest(to_rest)?;
+        self.enter(unit, is_store)?;
+        state.recording.ended(self.clock.now_ns());
+        drop(state);
+        self.door.notify();
+        Ok(())
+    }
+
+    /// Waits as long as the medium takes.
+    fn ask_medium(&self, access: Access, unit: Unit) {
+        let (offset, len_bytes) = (self.offset(unit), self.unit_bytes);
+        self.state.lock_in_handler().recording.push(access, offset, len_bytes);
+        let began_ns = self.clock.now_ns();
+        self.medium.wait(self.medium.book(access, offset, len_bytes));
+        let waited_ns = self.clock.now_ns().saturating_sub(began_ns);
+        self.counts.waited_ns.fetch_add(waited_ns, Relaxed);
+    }
+
+    /// What it held is of no use: it is out, and the medium has none of it. The file has its bytes still.
+    pub(super) fn forget(&self, unit: Unit) -> Result<(), Errno> {
+        loop {
+            let seen = self.door.version();
+            let mut state = self.state.lock_outside();
+            if state.residents.place(unit) == Place::Mapped {
+                // Before it ceases to count.
+                self.take_out(unit)?;
+            }
+            if state.residents.forget(unit) {
+                return Ok(());
+            }
+            drop(state);
+            self.door.wait(seen);
+        }
+    }
+
+    fn rest(&self, unit: Option<Unit>) -> Result<(), Errno> {
+        unit.map_or(Ok(()), |unit| self.take_out(unit))
+    }
+
+    fn take_out(&self, unit: Unit) -> Result<(), Errno> {
+        self.map.take_out(self.offset(unit), self.unit_bytes)
+    }
+
+    /// A dirty unit may be written unseen, a clean one not.
+    fn enter(&self, unit: Unit, is_dirty: bool) -> Result<(), Errno> {
+        self.uffd.enter(self.address(unit), self.unit_bytes as usize, !is_dirty)
+    }
+
+    fn offset(&self, unit: Unit) -> u64 {
+        u64::from(unit) * self.unit_bytes
+    }
+
+    fn address(&self, unit: Unit) -> usize {
+        self.map.base() as usize + self.offset(unit) as usize
+    }
+}

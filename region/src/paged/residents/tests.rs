@@ -1,0 +1,147 @@
+//! The queue against a naive one that searches lists.
+
+use std::collections::BTreeSet;
+
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus as Random;
+
+use super::*;
+
+/// The oracle: two lists and two sets.
+struct Naive {
+    cap: usize,
+    mapped_max: usize,
+    mapped: Vec<Unit>,
+    resting: Vec<Unit>,
+    dirty: BTreeSet<Unit>,
+    stored: BTreeSet<Unit>,
+}
+
+impl Naive {
+    /// What a touch asks for, and who rests afterwards instead; the unit is there then.
+    fn touched(&mut self, unit: Unit, is_store: bool) -> (Touched, Option<Unit>) {
+        let was_dirty = self.dirty.contains(&unit);
+        let outcome = if self.mapped.contains(&unit) {
+            match is_store && !was_dirty {
+                true => Touched::Dirtied,
+                false => Touched::Present { is_dirty: was_dirty },
+            }
+        } else if self.resting.contains(&unit) {
+            self.resting.retain(|other| *other != unit);
+            let to_rest = self.enter(unit);
+            Touched::Rescued { is_dirty: was_dirty || is_store, to_rest }
+        } else {
+            let victim = (self.mapped.len() + self.resting.len() == self.cap).then(|| {
+                let is_mapped = self.resting.is_empty();
+                let queue = if is_mapped { &mut self.mapped } else { &mut self.resting };
+                let unit = queue.remove(0);
+                let parting = match self.dirty.remove(&unit) {
+                    true => Parting::Write,
+                    false if self.stored.contains(&unit) => Parting::Nothing,
+                    false => Parting::GiveUp,
+                };
+                if parting == Parting::Write {
+                    self.stored.insert(unit);
+                }
+                Victim { unit, is_mapped, parting }
+            });
+            Touched::Missed { victim, is_stored: self.stored.contains(&unit) }
+        };
+        if is_store {
+            self.dirty.insert(unit);
+        }
+        let to_rest = match outcome {
+            Touched::Missed { .. } => self.enter(unit),
+            _ => None,
+        };
+        (outcome, to_rest)
+    }
+
+    fn enter(&mut self, unit: Unit) -> Option<Unit> {
+        self.mapped.push(unit);
+        let to_rest = (self.mapped.len() > self.mapped_max).then(|| self.mapped.remove(0));
+        self.resting.extend(to_rest);
+        to_rest
+    }
+
+    fn forget(&mut self, unit: Unit) {
+        self.mapped.retain(|other| *other != unit);
+        self.resting.retain(|other| *other != unit);
+        self.dirty.remove(&unit);
+        self.stored.remove(&unit);
+    }
+}
+
+/// Whether both say the same of a random course of touches.
+fn agrees(seed: u64, planted: PlantedPaging) -> Result<(), String> {
+    let mut random = Random::seed_from_u64(seed);
+    let cap = random.random_range(1..12);
+    let resting_max = random.random_range(0..cap);
+    let units = random.random_range(1..3 * cap + 2);
+    let mut residents = Residents::new(units, cap, resting_max, planted);
+    let mut naive = Naive {
+        cap: cap as usize,
+        mapped_max: (cap - resting_max) as usize,
+        mapped: vec![],
+        resting: vec![],
+        dirty: BTreeSet::new(),
+        stored: BTreeSet::new(),
+    };
+    for step in 0..600 {
+        let unit = random.random_range(0..units);
+        if random.random_range(0..20) == 0 {
+            assert!(residents.forget(unit));
+            naive.forget(unit);
+            continue;
+        }
+        let is_store = random.random();
+        let touched = residents.touched(unit, is_store);
+        let mut to_rest = None;
+        if let Touched::Missed { victim, .. } = touched {
+            assert_eq!(residents.touched(unit, is_store), Touched::Busy, "seed {seed}");
+            if let Some(victim) = victim.filter(|victim| victim.parting != Parting::Nothing) {
+                assert_eq!(residents.touched(victim.unit, false), Touched::Busy, "seed {seed}");
+                residents.left(victim.unit);
+            }
+            to_rest = residents.arrived(unit, is_store);
+        }
+        let expected = naive.touched(unit, is_store);
+        if (touched, to_rest) != expected {
+            return Err(format!("seed {seed}, step {step}: {touched:?} {to_rest:?}, {expected:?}"));
+        }
+        assert!(residents.resident() <= cap, "seed {seed}");
+        let place = residents.place(unit);
+        assert_eq!(place == Place::Resting, naive.resting.contains(&unit), "seed {seed}");
+    }
+    Ok(())
+}
+
+#[test]
+fn it_does_what_a_naive_queue_does() {
+    for seed in 0..400 {
+        agrees(seed, PlantedPaging::None).unwrap();
+    }
+}
+
+#[test]
+fn each_planted_bug_is_caught() {
+    for planted in [PlantedPaging::ForgetDirtyVictim, PlantedPaging::RescueAsClean] {
+        let caught = (0..400).filter(|seed| agrees(*seed, planted).is_err()).count();
+        assert!(caught > 0, "{planted:?} was not caught");
+    }
+}
+
+#[test]
+fn when_all_of_dram_is_moving_others_wait() {
+    let mut residents = Residents::new(4, 2, 0, PlantedPaging::None);
+    assert!(matches!(residents.touched(0, true), Touched::Missed { victim: None, .. }));
+    assert!(matches!(residents.touched(1, true), Touched::Missed { victim: None, .. }));
+    assert_eq!(residents.touched(2, false), Touched::Busy);
+    assert!(!residents.forget(0));
+    residents.arrived(0, true);
+    let Touched::Missed { victim: Some(victim), is_stored: false } = residents.touched(2, false)
+    else {
+        panic!("unit 0 should have gone");
+    };
+    assert_eq!(victim, Victim { unit: 0, is_mapped: true, parting: Parting::Write });
+}
