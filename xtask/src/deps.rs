@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 /// Package, and a file that shows it is there.
-const PACKAGES: [(&str, &str); 10] = [
+const PACKAGES: [(&str, &str); 14] = [
     ("redis-server", "/usr/bin/redis-server"),
     ("redis-tools", "/usr/bin/redis-benchmark"),
     ("python3-redis", "/usr/lib/python3/dist-packages/redis/__init__.py"),
@@ -20,6 +20,11 @@ const PACKAGES: [(&str, &str); 10] = [
     ("python3-bsddb3", "/usr/share/doc/python3-bsddb3"),
     ("fio", "/usr/bin/fio"),
     ("strace", "/usr/bin/strace"),
+    // Clients of `perdura block serve`, and a file system to put on it.
+    ("qemu-utils", "/usr/bin/qemu-io"),
+    ("libnbd-bin", "/usr/bin/nbdcopy"),
+    ("fuse3", "/usr/bin/fusermount3"),
+    ("xfsprogs", "/usr/sbin/mkfs.xfs"),
 ];
 
 /// The same for `test-qemu`.

@@ -140,24 +140,36 @@ fn free_directory(path: &Path) -> Result<PathBuf, MountError> {
     let system = |source| MountError::System { path: path.to_owned(), source };
     let found = match std::fs::metadata(path) {
         Ok(found) => found,
-        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()) => {
-            return Err(MountError::Stale(path.to_owned()));
-        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err(MountError::NotADirectory(path.to_owned()));
         }
-        Err(error) => return Err(system(error)),
+        Err(error) => return Err(dead_or(path, error)),
     };
     if !found.is_dir() {
         return Err(MountError::NotADirectory(path.to_owned()));
     }
+    // What a dead server said of the directory may be remembered; its entries are asked for.
+    let mut entries = std::fs::read_dir(path).map_err(|error| dead_or(path, error))?;
     let full = path.canonicalize().map_err(system)?;
     let parent = full.parent().unwrap_or(&full).metadata().map_err(system)?;
     if parent.dev() != found.dev() {
-        return Err(MountError::Taken(full));
+        return match entries.next() {
+            Some(Err(error)) => Err(dead_or(&full, error)),
+            _ => Err(MountError::Taken(full)),
+        };
     }
-    match std::fs::read_dir(&full).map_err(system)?.next() {
+    match entries.next() {
         None => Ok(full),
         Some(_) => Err(MountError::NotEmpty(full)),
+    }
+}
+
+/// What a mount answers whose server died.
+fn dead_or(path: &Path, source: io::Error) -> MountError {
+    match source.raw_os_error() {
+        Some(code) if code == rustix::io::Errno::NOTCONN.raw_os_error() => {
+            MountError::Stale(path.to_owned())
+        }
+        _ => MountError::System { path: path.to_owned(), source },
     }
 }

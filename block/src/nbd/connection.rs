@@ -19,7 +19,7 @@ use super::handshake::{Handshake, Offer, Step, Violation, greeting};
 use super::intake::Intake;
 use super::request::{NotARequest, Operation, Request, Terms, parse};
 use super::server::Shared;
-use super::spin::Patience;
+use super::spin::{GATHERED_MIN, Gathering, Patience};
 use super::waiting::Replies;
 use super::wire::{ErrorCode, REQUEST_BYTES};
 use crate::disk::{Disk, SLEEP_ERROR_NS};
@@ -102,6 +102,7 @@ pub(super) struct Connection<'a> {
     /// What the request at the beginning of the intake has in all.
     whole_bytes: usize,
     patience: Patience,
+    gathering: Gathering,
     /// No further request is taken, why, and until when replies may still be read.
     ending: Option<(Ended, u64)>,
     tally: Tally,
@@ -124,6 +125,7 @@ impl<'a> Connection<'a> {
             dropping: None,
             whole_bytes: REQUEST_BYTES,
             patience: Patience::new(shared.settings.spin_ns),
+            gathering: Gathering::default(),
             ending: None,
             tally: Tally::default(),
         }
@@ -206,8 +208,11 @@ impl<'a> Connection<'a> {
         rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1))
             .map_err(io::Error::from)?;
         loop {
-            let stalled = self.carry_out()?;
+            let stalled = self.carry_out();
             self.replies.ripen(&*self.shared.export.disk);
+            if self.gather()? {
+                continue;
+            }
             let blocked = self.send()?;
             if let Some((_, deadline_ns)) = self.ending {
                 if self.replies.is_empty() {
@@ -217,7 +222,7 @@ impl<'a> Connection<'a> {
                     return Err(Ended::Silent);
                 }
             } else if self.shared.stop.is_set() {
-                self.refuse_the_rest()?;
+                self.refuse_the_rest();
                 continue;
             }
             if stalled && self.has_room() {
@@ -242,10 +247,11 @@ impl<'a> Connection<'a> {
         }
         match self.intake.receive(self.socket.as_fd(), self.whole_bytes) {
             Ok(Some(0)) => self.end(Ended::Vanished),
-            Ok(Some(_)) if self.patience.is_idle() => {
-                self.patience.came(self.shared.clock.now_ns());
+            Ok(Some(_)) => {
+                let now_ns = self.shared.clock.now_ns();
+                self.patience.came(now_ns);
+                self.gathering.came(now_ns);
             }
-            Ok(Some(_)) => {}
             Ok(None) => return Ok(false),
             Err(error) => return Err(error.into()),
         }
@@ -257,13 +263,15 @@ impl<'a> Connection<'a> {
         self.ending = Some((ended, deadline_ns));
     }
 
-    /// The server stops: what is here already hears so, what is under way is answered.
-    fn refuse_the_rest(&mut self) -> Result<(), Ended> {
-        self.receive()?;
-        while self.ending.is_none() && self.has_room() {
-            let Some(request) = parse(self.intake.bytes(), &self.terms)? else { break };
+    /// The server stops: what is here already hears so, however many they are (the intake is small); what is under way
+    /// is answered.
+    fn refuse_the_rest(&mut self) {
+        if let Err(error) = self.intake.receive(self.socket.as_fd(), self.whole_bytes) {
+            return self.end(error.into());
+        }
+        while let Ok(Some(request)) = parse(self.intake.bytes(), &self.terms) {
             let whole_bytes = REQUEST_BYTES + request.payload_bytes as usize;
-            if self.intake.bytes().len() < whole_bytes {
+            if self.dropping.is_some() || self.intake.bytes().len() < whole_bytes {
                 break;
             }
             self.intake.take(whole_bytes);
@@ -272,7 +280,6 @@ impl<'a> Connection<'a> {
             }
         }
         self.end(Ended::Stopped);
-        Ok(())
     }
 
     fn refuse(&mut self, request: &Request, code: ErrorCode, text: &str) {
@@ -283,17 +290,25 @@ impl<'a> Connection<'a> {
     }
 
     /// Carries out every whole request that is here, as long as there is room. Whether the lack of room stopped it.
-    fn carry_out(&mut self) -> Result<bool, Ended> {
+    fn carry_out(&mut self) -> bool {
         while self.ending.is_none() {
             if !self.drop_payload() {
                 break;
             }
             if !self.has_room() {
-                return Ok(true);
+                return true;
             }
-            let Some(request) = parse(self.intake.bytes(), &self.terms)? else {
-                self.whole_bytes = REQUEST_BYTES;
-                break;
+            let request = match parse(self.intake.bytes(), &self.terms) {
+                Ok(Some(request)) => request,
+                Ok(None) => {
+                    self.whole_bytes = REQUEST_BYTES;
+                    break;
+                }
+                Err(garbage) => {
+                    // What came before it is answered still.
+                    self.end(garbage.into());
+                    break;
+                }
             };
             let operation = match request.asked {
                 Ok(operation) => operation,
@@ -315,7 +330,7 @@ impl<'a> Connection<'a> {
             self.execute(&request, operation);
             self.intake.take(self.whole_bytes);
         }
-        Ok(false)
+        false
     }
 
     /// Drops what has come of a refused payload, and refuses the request when that was all of it. Whether it was.
@@ -380,13 +395,33 @@ impl<'a> Connection<'a> {
         }
     }
 
+    /// Holds back what is ready for a moment, if its client is busy with earlier replies. Whether requests came.
+    fn gather(&mut self) -> Result<bool, Ended> {
+        let few = (1..GATHERED_MIN).contains(&self.replies.ready());
+        if !few || self.ending.is_some() {
+            return Ok(false);
+        }
+        let clock = &self.shared.clock;
+        let Some(until_ns) = self.gathering.hold_until_ns(clock.now_ns()) else { return Ok(false) };
+        while clock.now_ns() < until_ns {
+            if self.receive()? {
+                return Ok(true);
+            }
+        }
+        self.gathering.in_vain();
+        Ok(false)
+    }
+
     /// Sends what is ready. Whether the client has to read first.
     fn send(&mut self) -> Result<bool, Ended> {
-        while self.replies.has_ready() {
+        while self.replies.ready() > 0 {
             let (slices, count) = self.replies.gather();
             let mut none = SendAncillaryBuffer::default();
             match sendmsg(&self.socket, &slices[..count], &mut none, SEND) {
-                Ok(sent) => self.replies.advance(sent),
+                Ok(sent) => {
+                    self.replies.advance(sent);
+                    self.gathering.sent(self.shared.clock.now_ns());
+                }
                 Err(rustix::io::Errno::AGAIN) => return Ok(true),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(gone(error)),

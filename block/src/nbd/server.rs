@@ -227,8 +227,9 @@ fn serve_one(socket: OwnedFd, shared: &Shared) {
     let (tally, ended) = Connection::new(socket, shared).run();
     let violation = matches!(ended, Ended::Handshake(_) | Ended::Request(_));
     match ended {
-        Ended::Goodbye | Ended::Stopped => tracing::debug!("connection: {ended}"),
-        Ended::Vanished | Ended::Silent | Ended::Socket(_) => tracing::info!("connection: {ended}"),
+        // Many clients just close.
+        Ended::Goodbye | Ended::Stopped | Ended::Vanished => tracing::debug!("connection: {ended}"),
+        Ended::Silent | Ended::Socket(_) => tracing::info!("connection: {ended}"),
         Ended::Handshake(_) | Ended::Request(_) => {
             tracing::warn!("a connection was closed: {ended}");
         }

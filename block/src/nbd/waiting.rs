@@ -92,8 +92,9 @@ impl Replies {
         self.waiting.peek().map(|first| first.due)
     }
 
-    pub fn has_ready(&self) -> bool {
-        !self.ready.is_empty()
+    /// How many are to be sent.
+    pub fn ready(&self) -> usize {
+        self.ready.len()
     }
 
     pub fn is_empty(&self) -> bool {

@@ -4,12 +4,14 @@ use std::fs::File;
 use std::io;
 use std::ptr::NonNull;
 
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 /// Mapped bytes, zeros at first or a file's. Copies that overlap at the same time mix, as they do on a device.
 pub(crate) struct SharedBytes {
     start: NonNull<u8>,
     len_bytes: usize,
+    /// How pages become zeros again: a hole in a shared file, fresh ones in private memory.
+    give_back: Advice,
 }
 
 impl SharedBytes {
@@ -25,7 +27,7 @@ impl SharedBytes {
                 flags,
             )
         }?;
-        Self::at(start, len_bytes)
+        Self::at(start, len_bytes, Advice::LinuxDontNeed)
     }
 
     /// The first `len_bytes` of a file. Who makes the file shorter ends this process at the next access.
@@ -35,12 +37,12 @@ impl SharedBytes {
             let protection = ProtFlags::READ | ProtFlags::WRITE;
             rustix::mm::mmap(std::ptr::null_mut(), len_bytes, protection, MapFlags::SHARED, file, 0)
         }?;
-        Self::at(start, len_bytes)
+        Self::at(start, len_bytes, Advice::LinuxRemove)
     }
 
-    fn at(start: *mut std::ffi::c_void, len_bytes: usize) -> io::Result<Self> {
+    fn at(start: *mut std::ffi::c_void, len_bytes: usize, give_back: Advice) -> io::Result<Self> {
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { start, len_bytes })
+        Ok(Self { start, len_bytes, give_back })
     }
 
     pub(crate) fn len_bytes(&self) -> usize {
@@ -51,11 +53,7 @@ impl SharedBytes {
     pub(crate) fn gather(&self) {
         // SAFETY: advice about this mapping only; refused advice changes nothing.
         let _ = unsafe {
-            rustix::mm::madvise(
-                self.start.as_ptr().cast(),
-                self.len_bytes,
-                rustix::mm::Advice::LinuxHugepage,
-            )
+            rustix::mm::madvise(self.start.as_ptr().cast(), self.len_bytes, Advice::LinuxHugepage)
         };
     }
 
@@ -97,12 +95,11 @@ impl SharedBytes {
         }
         fill(offset_bytes, pages_start);
         fill(pages_end, end);
-        // A hole in a shared file, fresh zeros in private memory: `MADV_REMOVE` is for the former only.
         // SAFETY: within the mapping; what is dropped is what was to become zeros.
         unsafe {
             let start = self.start.as_ptr().add(pages_start).cast();
             let len = pages_end - pages_start;
-            if rustix::mm::madvise(start, len, rustix::mm::Advice::LinuxRemove).is_err() {
+            if rustix::mm::madvise(start, len, self.give_back).is_err() {
                 fill(pages_start, pages_end);
             }
         }
