@@ -19,7 +19,7 @@ type Complex = [f64; 2];
 /// Points along x, y and z; rounds.
 fn size(scale: Scale) -> ([usize; 3], usize) {
     match scale {
-        Scale::Tiny => ([32, 16, 16], 2),
+        Scale::Tiny => ([64, 32, 32], 2),
         Scale::Small => ([128, 128, 128], 2),
         Scale::Medium => ([512, 256, 256], 3),
         Scale::Paper => ([1024, 1024, 512], 6),

@@ -14,7 +14,7 @@ const SEED: u64 = 21;
 /// Log2 of the keys, of the largest key and of the buckets; rounds.
 fn size(scale: Scale) -> (u32, u32, u32, usize) {
     match scale {
-        Scale::Tiny => (18, 16, 5, 1),
+        Scale::Tiny => (18, 16, 3, 1),
         Scale::Small => (23, 20, 9, 1),
         Scale::Medium => (26, 23, 10, 2),
         Scale::Paper => (30, 27, 10, 10),
