@@ -347,6 +347,50 @@ fn what_no_heap_can_be_measured_with_is_refused() {
 }
 
 #[test]
+fn a_medium_is_measured_and_what_makes_no_sense_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (json, html) = (dir.path().join("media.json"), dir.path().join("media.html"));
+    let small = ["media", "--profile", "pcm", "--size", "8MiB", "--seconds", "0.8"];
+    let places = ["--json", json.to_str().unwrap(), "--html", html.to_str().unwrap()];
+    let output =
+        bench(&[&small[..], &places[..], &["--dir", dir.path().to_str().unwrap()]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let result: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    for key in [
+        "target_read_ns",
+        "measured_read_ns_p50",
+        "target_write_ns",
+        "measured_write_ns_p50",
+        "target_read_bandwidth_bytes_per_s",
+        "measured_read_bandwidth_bytes_per_s",
+        "target_write_bandwidth_bytes_per_s",
+        "measured_write_bandwidth_bytes_per_s",
+        "modelled_requests_per_s",
+    ] {
+        assert!(result[key].as_f64().is_some_and(|value| value > 0.0), "{key}: {}", result[key]);
+    }
+    assert!(result["machine"]["cpus"].is_u64());
+    for path in ["base", "unscheduled", "atomic", "spin", "direct", "pread_ssd", "mmap_tmpfs"] {
+        assert!(result["software_ns_per_4k"][path].is_f64(), "{path}");
+    }
+    assert!(std::fs::read_to_string(html).unwrap().contains("The four steps of HASTE"));
+    for (words, expected) in [
+        (["--profile", "bubble"], "no profile is called \"bubble\""),
+        (["--link", "string"], "no link is called \"string\""),
+        (["--size", "-4GiB"], "--size -4GiB"),
+        (["--size", "5000000"], "a medium of 5000000 bytes: expected a multiple of 4096"),
+        (["--size", "900TiB"], "give a smaller --size"),
+        (["--seconds", "0"], "--seconds 0: expected"),
+        (["--dir", "/nowhere"], "/nowhere"),
+    ] {
+        let usual = if words[0] == "--size" { &[][..] } else { &["--size", "8MiB"][..] };
+        let output = bench(&[&["media"], &words[..], usual].concat());
+        assert!(!output.status.success(), "{words:?}");
+        assert!(text(&output.stderr).contains(expected), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
 fn rivals_are_measured_by_a_program_of_their_own() {
     let dir = tempfile::tempdir().unwrap();
     // Away from the source, where a built one may lie.

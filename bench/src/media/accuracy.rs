@@ -38,6 +38,10 @@ const OTHER_BYTES_MAX: u64 = 256 << 20;
 const STREAM_BYTES: u64 = 64 << 10;
 /// Requests under way in a stream.
 const OUTSTANDING: usize = 64;
+/// Requests that are timed together in a stream.
+const WINDOW: u64 = 128;
+/// A range that lies in a processor's caches: there DRAM is not what is measured.
+const CACHED_BYTES: u64 = 512 << 10;
 /// From here on an error is relative.
 const RELATIVE_FROM_NS: f64 = 500.0;
 const LATENCY_ERROR_MAX: f64 = 0.05;
@@ -45,7 +49,9 @@ const LATENCY_ERROR_MAX_NS: f64 = 30.0;
 const BANDWIDTH_ERROR_MAX: f64 = 0.03;
 /// Fewest accesses, however long they take (a disk's take milliseconds).
 const ACCESSES_MIN: usize = 20;
+const ACCESSES_ENOUGH: usize = 2_000;
 const ACCESSES_MAX: usize = 200_000;
+const LONGER_AT_MOST: f64 = 4.0;
 
 pub(super) fn measure(
     settings: &MediaSettings,
@@ -59,13 +65,24 @@ pub(super) fn measure(
     progress("filling the medium", 0, STEPS);
     let emulator = filled(&settings.system, settings.size_bytes)?;
     // Each link has two lengths and two streams; the medium itself all of them.
-    let each = seconds / (2 * (1 + LENGTHS.len()) + 6 + 4 * others.len() + 2) as f64;
-    let bench = Bench { system: &settings.system, emulator: &emulator, each, seed: settings.seed };
+    let each = seconds / (2 * (2 + LENGTHS.len()) + 6 + 4 * others.len() + 2) as f64;
+    let range_bytes = settings.size_bytes;
+    let bench = Bench {
+        system: &settings.system,
+        emulator: &emulator,
+        range_bytes,
+        each,
+        seed: settings.seed,
+    };
     progress("latency and bandwidth", 1, STEPS);
     let granule_bytes = settings.system.medium.granule.0;
     let (read, write) =
         (bench.latency(Access::Read, granule_bytes)?, bench.latency(Access::Write, granule_bytes)?);
     let mut accesses = Vec::new();
+    let cached = Bench { range_bytes: CACHED_BYTES.min(range_bytes), ..bench };
+    for access in [Access::Read, Access::Write] {
+        accesses.push(cached.latency(access, granule_bytes)?);
+    }
     for len_bytes in LENGTHS.into_iter().filter(|len_bytes| *len_bytes != granule_bytes) {
         accesses.push(bench.latency(Access::Read, len_bytes)?);
         accesses.push(bench.latency(Access::Write, len_bytes)?);
@@ -80,7 +97,8 @@ pub(super) fn measure(
     progress("other links", 2, STEPS);
     for system in &others {
         let emulator = filled(system, settings.size_bytes.min(OTHER_BYTES_MAX))?;
-        let bench = Bench { system, emulator: &emulator, each, seed: settings.seed };
+        let range_bytes = emulator.capacity_bytes();
+        let bench = Bench { system, emulator: &emulator, range_bytes, each, seed: settings.seed };
         for access in [Access::Read, Access::Write] {
             accesses.push(bench.latency(access, 4096)?);
             streams.push(bench.stream(access, 4096, false)?);
@@ -131,6 +149,8 @@ fn modelled_requests_per_s(
 struct Bench<'e> {
     system: &'e System,
     emulator: &'e Emulator,
+    /// Accesses one at a time go to the first so many bytes.
+    range_bytes: u64,
     /// Seconds of each measurement.
     each: f64,
     seed: u64,
@@ -139,12 +159,12 @@ struct Bench<'e> {
 impl Bench<'_> {
     /// Where each access goes: a whole number of its length, anywhere.
     fn offset(&self, random: &mut Random, len_bytes: u64) -> u64 {
-        random.random_range(0..self.emulator.capacity_bytes() / len_bytes) * len_bytes
+        random.random_range(0..self.range_bytes / len_bytes) * len_bytes
     }
 
-    fn device(&self, access: Access) -> impl Fn(perdura_media::DeviceError) -> MediaBenchError {
+    fn failed(&self, access: Access, source: perdura_media::DeviceError) -> MediaBenchError {
         let what = format!("{} of {}", name(access), self.system.name);
-        move |source| MediaBenchError::Device { what: what.clone(), source }
+        MediaBenchError::Device { what, source }
     }
 
     /// One access at a time.
@@ -171,6 +191,7 @@ impl Bench<'_> {
             medium: self.system.name.clone(),
             access: name(access).into(),
             len_bytes,
+            range_bytes: self.range_bytes,
             target_ns,
             measured_ns_p50: p50,
             measured_ns_p99: quantile(&measured, 0.99),
@@ -194,15 +215,19 @@ impl Bench<'_> {
         let mut buf = vec![0; len_bytes as usize];
         let mut times = Vec::new();
         let (began, limit_ns) = (tsc.ticks(), self.each * 1e9);
-        let is_over = |times: &Vec<f64>| {
-            times.len() >= ACCESSES_MAX
-                || times.len() >= ACCESSES_MIN && ns(tsc, began, tsc.ticks()) > limit_ns
+        // A machine that stands still for a moment is to be one of many accesses, not the last of a few.
+        let is_over = |times: &Vec<f64>| match ns(tsc, began, tsc.ticks()) {
+            _ if times.len() >= ACCESSES_MAX => true,
+            elapsed_ns if elapsed_ns > LONGER_AT_MOST * limit_ns => times.len() >= ACCESSES_MIN,
+            elapsed_ns => elapsed_ns > limit_ns && times.len() >= ACCESSES_ENOUGH,
         };
         while !is_over(&times) {
             let offset_bytes = self.offset(&mut random, len_bytes);
             let from = tsc.ticks();
-            call(offset_bytes, &mut buf).map_err(self.device(access))?;
-            times.push((ns(tsc, from, tsc.ticks()) - stamp_ns).max(0.0));
+            let done = call(offset_bytes, &mut buf);
+            let to = tsc.ticks_behind();
+            done.map_err(|source| self.failed(access, source))?;
+            times.push((ns(tsc, from, to) - stamp_ns).max(0.0));
         }
         Ok(sorted(times))
     }
@@ -240,8 +265,9 @@ impl Bench<'_> {
         let (copy_ns, book_ns) = (quantile(&copied, 0.5), quantile(&booked, 0.5));
         let verb = if access == Access::Read { "from" } else { "to" };
         let costs = format!(
-            "copying {} {verb} a random place in DRAM takes {copy_ns:.0} ns here, booking {book_ns:.0} ns",
-            Bytes(len_bytes)
+            "copying {} {verb} a random place in {} takes {copy_ns:.0} ns here, booking {book_ns:.0} ns",
+            Bytes(len_bytes),
+            Bytes(self.range_bytes),
         );
         Ok(match copy_ns + book_ns > target_ns {
             true => format!("the machine: {costs}"),
@@ -294,7 +320,8 @@ impl Bench<'_> {
         })
     }
 
-    /// Bytes a second with [`OUTSTANDING`] under way: from when the first window is over to when all is.
+    /// Bytes a second with [`OUTSTANDING`] under way, from when the first of them is done: over the middle half of the windows by
+    /// their length, for a machine that stands still for a moment leaves the medium idle.
     fn streamed(
         &self,
         access: Access,
@@ -306,24 +333,34 @@ impl Bench<'_> {
         let places = self.emulator.capacity_bytes() / len_bytes;
         let mut random = Random::seed_from_u64(self.seed ^ len_bytes);
         let mut under_way = VecDeque::with_capacity(OUTSTANDING);
-        let (mut number, mut counted, mut from) = (0u64, 0u64, None);
+        let mut windows_ns = Vec::new();
+        let (mut number, mut counted, mut began, mut from) = (0u64, 0u64, None, 0);
         let limit_ns = self.each * 1e9;
-        let elapsed_ns = |from: Option<u64>| from.map_or(0.0, |from| ns(tsc, from, tsc.ticks()));
-        // A window to fill it, then as many as the time allows, then until the last is done.
-        while elapsed_ns(from) < limit_ns || counted < OUTSTANDING as u64 {
+        let elapsed_ns =
+            |began: Option<u64>| began.map_or(0.0, |began| ns(tsc, began, tsc.ticks()));
+        while elapsed_ns(began) < limit_ns || windows_ns.is_empty() {
             if under_way.len() == OUTSTANDING {
                 under_way.pop_front().map(|due| self.emulator.wait(due));
-                match from {
-                    None => from = Some(tsc.ticks()),
-                    Some(_) => counted += 1,
+                counted += 1;
+                if began.is_none() {
+                    (from, counted) = (tsc.ticks(), 0);
+                    began = Some(from);
+                } else if counted == WINDOW {
+                    let now = tsc.ticks();
+                    windows_ns.push(ns(tsc, from, now));
+                    (from, counted) = (now, 0);
                 }
             }
             let place = if is_sequential { number } else { random.random::<u64>() };
-            under_way.push_back(call(place % places * len_bytes).map_err(self.device(access))?);
+            let due = call(place % places * len_bytes);
+            under_way.push_back(due.map_err(|source| self.failed(access, source))?);
             number += 1;
         }
-        // Those under way when counting began are as many as those under way now.
-        Ok((counted * len_bytes) as f64 / elapsed_ns(from) * 1e9)
+        let windows_ns = sorted(windows_ns);
+        let quarter = windows_ns.len() / 4;
+        let middle = &windows_ns[quarter..windows_ns.len() - quarter];
+        let bytes = middle.len() as u64 * WINDOW * len_bytes;
+        Ok(bytes as f64 / middle.iter().sum::<f64>() * 1e9)
     }
 }
 

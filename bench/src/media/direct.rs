@@ -98,7 +98,7 @@ fn slice(
         let offset_bytes = number * BLOCK_BYTES as u64;
         let from = tsc.ticks();
         let done = read(offset_bytes, &mut buf);
-        let to = tsc.ticks();
+        let to = tsc.ticks_behind();
         done.map_err(|source| MediaBenchError::Device { what: what.into(), source })?;
         times.push((ns(tsc, from, to) - stamp_ns).max(0.0));
         blocks::verify(what, number, &buf)?;
@@ -152,6 +152,7 @@ impl DirectResult {
             requests_per_s: 1e9 / self.direct_ns_p50.max(1.0),
             parts_ns: [("copy".to_owned(), self.memcpy_ns_p50)].into(),
             slices_ns: self.per_pair_ns.clone(),
+            awake_slices_ns: Vec::new(),
             requests: self.blocks,
         }
     }

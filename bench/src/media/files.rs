@@ -149,7 +149,7 @@ fn slice(
         let number = random.random_range(0..count);
         let before = tsc.ticks();
         let read = path.read(number * BLOCK_BYTES as u64, &mut buf);
-        let after = tsc.ticks();
+        let after = tsc.ticks_behind();
         read.map_err(|source| MediaBenchError::Device { what: what.into(), source })?;
         times.push((ns(tsc, before, after) - stamp_ns).max(0.0));
         blocks::verify(what, number, &buf)?;
@@ -203,6 +203,7 @@ impl Gathered {
             requests_per_s: 1e9 / (times.iter().sum::<f64>() / times.len().max(1) as f64).max(1.0),
             parts_ns: [].into(),
             slices_ns: self.slices_ns,
+            awake_slices_ns: Vec::new(),
             requests: times.len() as u64,
         }
     }

@@ -269,7 +269,7 @@ fn sorted(mut values: Vec<f64>) -> Vec<f64> {
 fn stamp_ns(tsc: Tsc) -> f64 {
     let pairs = (0..2001).map(|_| {
         let from = tsc.ticks();
-        ns(tsc, from, tsc.ticks())
+        ns(tsc, from, tsc.ticks_behind())
     });
     quantile(&sorted(pairs.collect()), 0.5)
 }

@@ -96,6 +96,8 @@ pub struct Latency {
     pub access: String,
     /// Length of each.
     pub len_bytes: u64,
+    /// Anywhere in the first so many bytes: small ones lie in the processor's caches.
+    pub range_bytes: u64,
     /// Modelled, of the median of these very accesses.
     pub target_ns: f64,
     /// Median.
@@ -168,6 +170,8 @@ pub struct PathResult {
     pub parts_ns: BTreeMap<String, f64>,
     /// Software by slice, in the order in which they were measured: pairs with those of other paths.
     pub slices_ns: Vec<f64>,
+    /// The same without waking up and copying, for the driver's steps.
+    pub awake_slices_ns: Vec<f64>,
     /// How many requests, each verified.
     pub requests: u64,
 }
@@ -189,6 +193,8 @@ pub struct Verdict {
     pub threads: usize,
     /// Of the software's medians, in pairs.
     pub ratio: Option<Ratio>,
+    /// The same without the time from due to awake, which all steps that sleep have in common.
+    pub awake_ratio: Option<Ratio>,
     /// Whether the whole interval lies below 1; `None` where it holds 1.
     pub is_faster: Option<bool>,
     /// The same for a person, with why.

@@ -143,10 +143,19 @@ impl Gathered {
         let software = |slice: &BTreeMap<&str, f64>| -> f64 {
             slice.iter().filter(|(name, _)| **name != Part::Hardware.name()).map(|(_, ns)| ns).sum()
         };
+        let awake = |slice: &BTreeMap<&str, f64>| {
+            software(slice)
+                - [Part::Wakeup, Part::Copy].map(|part| slice[part.name()]).iter().sum::<f64>()
+        };
         let slices_ns: Vec<f64> = self.slices.iter().map(software).collect();
+        // The middle half again: one slice that was disturbed is not the step's doing.
+        let mut by_software: Vec<&BTreeMap<&str, f64>> = self.slices.iter().collect();
+        by_software.sort_unstable_by(|a, b| software(a).total_cmp(&software(b)));
+        let quarter = by_software.len() / 4;
+        let middle = &by_software[quarter..by_software.len() - quarter];
         let mean = |part: Part| {
-            let sum: f64 = self.slices.iter().filter_map(|slice| slice.get(part.name())).sum();
-            sum / self.slices.len().max(1) as f64
+            let sum: f64 = middle.iter().filter_map(|slice| slice.get(part.name())).sum();
+            sum / middle.len().max(1) as f64
         };
         let parts = PARTS.into_iter().filter(|part| *part != Part::Hardware);
         let parts_ns: BTreeMap<_, _> =
@@ -167,6 +176,7 @@ impl Gathered {
             cpu_ns: self.cpu_ns as f64 / self.requests.max(1) as f64,
             requests_per_s: quantile(&sorted(self.requests_per_s), 0.5),
             parts_ns,
+            awake_slices_ns: self.slices.iter().map(awake).collect(),
             slices_ns,
             requests: self.requests,
         }
@@ -197,52 +207,55 @@ pub(super) fn verdicts(paths: &Paths) -> Vec<Verdict> {
 
 fn verdict(step: Step, before: &PathResult, after: &PathResult) -> Verdict {
     let ratio = Ratio::of(&after.slices_ns, &before.slices_ns);
-    let is_faster = match ratio.as_ref().map(|ratio| ratio.ci95) {
-        Some([_, high]) if high < 1.0 => Some(true),
-        Some([low, _]) if low > 1.0 => Some(false),
-        _ => None,
+    let awake_ratio = Ratio::of(&after.awake_slices_ns, &before.awake_slices_ns);
+    let is_faster = is_below_one(ratio.as_ref());
+    let figures = |ratio: &Option<Ratio>| match ratio {
+        None => "not enough pairs".to_owned(),
+        Some(Ratio { ratio, ci95: [low, high], .. }) => {
+            format!("{ratio:.3} ({low:.3} to {high:.3})")
+        }
     };
-    let figures = ratio.as_ref().map_or("not enough pairs".to_owned(), |ratio| {
-        let [low, high] = ratio.ci95;
-        format!("{:.3} of the software before it ({low:.3} to {high:.3})", ratio.ratio)
-    });
-    let what = match is_faster {
+    let what = |is_faster| match is_faster {
         Some(true) => "faster",
         Some(false) => "NOT faster",
         None => "no difference shown",
     };
-    let (name, threads) = (step.name(), after.threads);
-    let why = if is_faster == Some(true) { String::new() } else { why(step, before, after) };
+    let why = match is_faster {
+        Some(true) => String::new(),
+        // What is common to both hides what is not.
+        _ => format!(
+            "; of {:.0} ns {:.0} are waking up, whose slices range over {:.0} ns; what the step changes is in the rest",
+            before.software_ns,
+            before.parts_ns.get(Part::Wakeup.name()).copied().unwrap_or(0.0),
+            before.software_ns_range[1] - before.software_ns_range[0],
+        ),
+    };
+    let sentence = format!(
+        "{}, {} thread(s): {}, {} of the software of {}; without waking up {}, {}{why}",
+        step.name(),
+        after.threads,
+        what(is_faster),
+        figures(&ratio),
+        before.path,
+        what(is_below_one(awake_ratio.as_ref())),
+        figures(&awake_ratio),
+    );
     Verdict {
-        step: name.into(),
+        step: step.name().into(),
         before: before.path.clone(),
-        threads,
+        threads: after.threads,
         ratio,
+        awake_ratio,
         is_faster,
-        sentence: format!("{name}, {threads} thread(s): {what}: {figures}{why}"),
+        sentence,
     }
 }
 
-/// What the step was to save, beside what does not change and how much that moves.
-fn why(step: Step, before: &PathResult, after: &PathResult) -> String {
-    let saved: &[Part] = match step {
-        Step::Base => &[],
-        Step::Unscheduled => &[Part::Scheduler],
-        Step::Atomic => &[Part::Entry, Part::Queue, Part::Return],
-        Step::Spin => &[Part::Completion],
-    };
-    let of =
-        |path: &PathResult, part: &Part| path.parts_ns.get(part.name()).copied().unwrap_or(0.0);
-    let cost = |path: &PathResult| saved.iter().map(|part| of(path, part)).sum::<f64>();
-    let names: Vec<_> = saved.iter().map(|part| part.name()).collect();
-    let [low, high] = before.software_ns_range;
-    format!(
-        "; what it changes ({}) costs {:.0} ns before and {:.0} ns after it, of {:.0} ns whose slices range from \
-         {low:.0} to {high:.0}: waking up is {:.0} ns of them",
-        names.join(", "),
-        cost(before),
-        cost(after),
-        before.software_ns,
-        of(before, &Part::Completion),
-    )
+/// Whether all of the interval is below 1, or above it; `None`: 1 is in it.
+fn is_below_one(ratio: Option<&Ratio>) -> Option<bool> {
+    match ratio?.ci95 {
+        [_, high] if high < 1.0 => Some(true),
+        [low, _] if low > 1.0 => Some(false),
+        _ => None,
+    }
 }

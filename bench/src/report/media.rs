@@ -44,7 +44,7 @@ fn write_page(result: &MediaResult, out: &mut String) -> Written {
     accuracy(result, out)?;
     // A result holds nothing that JSON cannot.
     let json = serde_json::to_string(result).unwrap_or_default().replace("</", "<\\/");
-    write!(out, "<script type=\"application/json\" id=\"result\">{json}</script></body></html>\n")
+    writeln!(out, "<script type=\"application/json\" id=\"result\">{json}</script></body></html>")
 }
 
 fn heading(result: &MediaResult, out: &mut String) -> Written {
@@ -250,9 +250,10 @@ fn accuracy(result: &MediaResult, out: &mut String) -> Written {
 fn latency_row(latency: &Latency, out: &mut String) -> Written {
     write!(
         out,
-        "<tr><td>{} {}</td><td>{}</td><td>{:.1}</td><td>{:.1}</td><td>{:.1}</td><td>{:+.1} %</td><td>{}</td></tr>",
+        "<tr><td>{} {} in {}</td><td>{}</td><td>{:.1}</td><td>{:.1}</td><td>{:.1}</td><td>{:+.1} %</td><td>{}</td></tr>",
         escape(&latency.medium),
         latency.access,
+        perdura_media::Bytes(latency.range_bytes),
         perdura_media::Bytes(latency.len_bytes),
         latency.target_ns,
         latency.measured_ns_p50,

@@ -61,10 +61,11 @@ impl Atomic {
             true => hardware.spin_until(due_ps),
             false => hardware.sleep_until(due_ps),
         }
-        probe.mark_from(due_ps, Part::Completion, hardware);
+        probe.mark_from(due_ps, Part::Wakeup, hardware);
         if self.planted != PlantedPath::FreeTagAtIssue {
             self.give(tag);
         }
+        probe.mark(Part::Completion, hardware);
         copied
     }
 

@@ -92,7 +92,7 @@ pub struct FilePath {
 #[derive(Debug)]
 enum Kind {
     Calls(File),
-    Ring { file: File, ring: Ring },
+    Ring { file: File, ring: Box<Ring> },
     Map(Map),
 }
 
@@ -112,11 +112,11 @@ impl FilePath {
             FileWay::Pread => (Kind::Calls(file), cache.to_owned()),
             FileWay::IoUring => {
                 let ring = Ring::new(Polling::None).map_err(refused)?;
-                (Kind::Ring { file, ring }, cache.to_owned())
+                (Kind::Ring { file, ring: Box::new(ring) }, cache.to_owned())
             }
             FileWay::IoUringPolled => {
                 let (ring, polled) = polled(&file, is_direct, len_bytes).map_err(refused)?;
-                (Kind::Ring { file, ring }, format!("{cache}, {polled}"))
+                (Kind::Ring { file, ring: Box::new(ring) }, format!("{cache}, {polled}"))
             }
             FileWay::Mmap => {
                 let map = Map::shared(&file, len_bytes as usize).map_err(at("mapping"))?;

@@ -112,8 +112,9 @@ impl Locked {
         if self.planted != PlantedPath::ReturnWhenCopied {
             hardware.sleep_until(due_ps);
         }
+        probe.mark_from(due_ps, Part::Wakeup, hardware);
         self.interrupt(ticket, hardware);
-        probe.mark_from(due_ps, Part::Completion, hardware);
+        probe.mark(Part::Completion, hardware);
         self.leave(ticket, hardware);
         copied
     }

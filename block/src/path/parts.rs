@@ -20,20 +20,23 @@ pub enum Part {
     Copy,
     /// The device: from the end of the issue until due.
     Hardware,
-    /// From due to awake, and the interrupt handler's work.
+    /// From due to awake.
+    Wakeup,
+    /// The interrupt handler's work.
     Completion,
     /// Giving back the request, and back to the caller.
     Return,
 }
 
 /// All, in the order in which a request meets them.
-pub const PARTS: [Part; 8] = [
+pub const PARTS: [Part; 9] = [
     Part::Entry,
     Part::Scheduler,
     Part::Queue,
     Part::Issue,
     Part::Copy,
     Part::Hardware,
+    Part::Wakeup,
     Part::Completion,
     Part::Return,
 ];
@@ -49,6 +52,7 @@ impl Part {
             Self::Issue => "issue",
             Self::Copy => "copy",
             Self::Hardware => "hardware",
+            Self::Wakeup => "wakeup",
             Self::Completion => "completion",
             Self::Return => "return",
         }

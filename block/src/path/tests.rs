@@ -35,7 +35,7 @@ struct Asked {
 }
 
 /// One thread's work on its own blocks; panics where a read gives other bytes than were written last.
-fn work(path: &IoPath<Noting>, thread: u64, requests: usize, seed: u64) -> Vec<Asked> {
+fn work<H: Hardware>(path: &IoPath<H>, thread: u64, requests: usize, seed: u64) -> Vec<Asked> {
     let mut random = Random::seed_from_u64(seed * 100 + thread);
     let mut oracle = vec![0u8; (BLOCKS * BLOCK_BYTES) as usize];
     let one = |_| {
@@ -110,6 +110,31 @@ fn every_step_carries_the_right_bytes_and_each_request_in_one_command() {
             merged += requests - commands;
         }
         assert_eq!(merged > 0, step == Step::Base, "{step}: {merged} merged");
+    }
+}
+
+#[test]
+fn every_step_carries_the_right_bytes_over_the_emulator_in_real_and_in_virtual_time() {
+    use perdura_media::emulator::{Emulator, Pace};
+    let pcm = perdura_media::profile::System::find("pcie-pcm").unwrap();
+    for pace in [Pace::Real, Pace::Virtual] {
+        for step in Step::ALL {
+            let capacity_bytes = (THREADS * BLOCKS * BLOCK_BYTES).next_multiple_of(4096);
+            let emulator = Emulator::anonymous(&pcm, capacity_bytes, pace).unwrap();
+            let path = IoPath::new(&emulator, step, &scarce(PlantedPath::None)).unwrap();
+            let asked: Vec<Asked> = std::thread::scope(|scope| {
+                let spawn = |thread| {
+                    let path = &path;
+                    scope.spawn(move || work(path, thread, 200, 9))
+                };
+                let running: Vec<_> = (0..THREADS).map(spawn).collect();
+                running.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+            });
+            for request in &asked {
+                // Six microseconds are the controller's alone.
+                assert!(request.ended_ps - request.began_ps > 6_000_000, "{step}, {pace:?}");
+            }
+        }
     }
 }
 

@@ -68,7 +68,7 @@ fn show(result: &MediaResult) {
         setup.clock,
     ));
     say(format_args!(
-        "\n{:<34}{:>9}{:>14}{:>12}{:>12}{:>9}",
+        "\n{:<38}{:>9}{:>16}{:>12}{:>12}{:>9}",
         "one at a time (modelled, measured)",
         "length",
         "modelled, ns",
@@ -79,7 +79,7 @@ fn show(result: &MediaResult) {
     let accesses = [&result.read, &result.write].into_iter().chain(&result.accesses);
     accesses.for_each(|latency| say(latency_line(latency)));
     say(format_args!(
-        "\n{:<34}{:>9}{:>14}{:>12}{:>12}{:>9}",
+        "\n{:<38}{:>9}{:>16}{:>12}{:>12}{:>9}",
         "many at a time", "length", "modelled, MB/s", "measured", "not copied", "error"
     ));
     let streams = [&result.read_stream, &result.write_stream].into_iter().chain(&result.streams);
@@ -121,8 +121,8 @@ fn show_paths(result: &MediaResult) {
 
 fn latency_line(latency: &Latency) -> String {
     format!(
-        "{:<34}{:>9}{:>14.1}{:>12.1}{:>12.1}{:>7.1} %{}",
-        format!("{} {}", latency.medium, latency.access),
+        "{:<38}{:>9}{:>16.1}{:>12.1}{:>12.1}{:>7.1} %{}",
+        format!("{} {} in {}", latency.medium, latency.access, Bytes(latency.range_bytes)),
         Bytes(latency.len_bytes).to_string(),
         latency.target_ns,
         latency.measured_ns_p50,
@@ -134,7 +134,7 @@ fn latency_line(latency: &Latency) -> String {
 
 fn stream_line(stream: &Stream) -> String {
     format!(
-        "{:<34}{:>9}{:>14.0}{:>12.0}{:>12.0}{:>7.1} %{}",
+        "{:<38}{:>9}{:>16.0}{:>12.0}{:>12.0}{:>7.1} %{}",
         format!(
             "{} {} {}",
             stream.medium,

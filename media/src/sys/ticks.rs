@@ -8,6 +8,17 @@ pub(crate) fn now() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
+/// As [`now`], but read when all loads before it have their values: for the end of what is timed.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub(crate) fn now_behind() -> u64 {
+    // SAFETY: every x86-64 processor has both instructions; they touch no memory.
+    unsafe {
+        core::arch::x86_64::_mm_lfence();
+        core::arch::x86_64::_rdtsc()
+    }
+}
+
 /// Whether ticks go on at one rate whatever the processor does.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn are_steady() -> bool {
@@ -26,6 +37,15 @@ pub(crate) fn now() -> u64 {
     ticks
 }
 
+/// As [`now`], but read when everything before it is done: for the end of what is timed.
+#[cfg(target_arch = "aarch64")]
+#[inline]
+pub(crate) fn now_behind() -> u64 {
+    // SAFETY: two barriers; what is in memory stays as it is.
+    unsafe { core::arch::asm!("dsb ld", "isb", options(nostack)) };
+    now()
+}
+
 /// Whether ticks go on at one rate whatever the processor does.
 #[cfg(target_arch = "aarch64")]
 pub(crate) fn are_steady() -> bool {
@@ -35,6 +55,12 @@ pub(crate) fn are_steady() -> bool {
 /// No such clock is known here: see [`are_steady`].
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub(crate) fn now() -> u64 {
+    0
+}
+
+/// As [`now`].
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub(crate) fn now_behind() -> u64 {
     0
 }
 

@@ -75,6 +75,7 @@ impl Ring {
         // SAFETY: valid until its completion is reaped below (the caller's promise): no way out before that.
         let pushed = unsafe { self.ring.submission().push(entry) };
         assert!(pushed.is_ok(), "one request at a time, and the ring has room for {ENTRIES}");
+        let mut looks = 0u32;
         loop {
             if let Some(done) = self.ring.completion().next() {
                 return usize::try_from(done.result())
@@ -83,7 +84,14 @@ impl Ring {
             let entered = match self.polling {
                 Polling::None => self.ring.submit_and_wait(1),
                 // A system call only where the kernel's thread has gone to sleep.
-                Polling::Submission | Polling::Both => self.ring.submit(),
+                Polling::Submission | Polling::Both => {
+                    looks = looks.wrapping_add(1);
+                    if looks.is_multiple_of(LOOKS_IN_A_ROW) {
+                        // That thread may be waiting for this very processor.
+                        std::thread::yield_now();
+                    }
+                    self.ring.submit()
+                }
             };
             match entered {
                 Ok(_) => {}
@@ -104,6 +112,8 @@ fn is_passing(error: &io::Error) -> bool {
 }
 
 const ENTRIES: u32 = 4;
+/// Some microseconds.
+const LOOKS_IN_A_ROW: u32 = 512;
 /// The kernel cuts there anyway, and the caller sees it was short.
 const LEN_MAX: usize = 1 << 30;
 /// The kernel's thread spins so long without work before it sleeps.
