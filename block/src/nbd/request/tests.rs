@@ -32,7 +32,8 @@ fn each_mistake_earns_the_code_the_protocol_names() {
     let end = TERMS.capacity_bytes;
     let max = PAYLOAD_MAX_BYTES;
     let huge = Terms { capacity_bytes: 1 << 40, ..TERMS };
-    let cases: &[(u16, u16, u64, u32, &Terms, Result<Operation, u32>)] = &[
+    type Case<'a> = (u16, u16, u64, u32, &'a Terms, Result<Operation, u32>);
+    let cases: &[Case<'_>] = &[
         (READ, 0, 0, 4096, &TERMS, Ok(Operation::Read)),
         (READ, 0, end - 1, 1, &TERMS, Ok(Operation::Read)),
         (READ, 0, end - 1, 2, &TERMS, Err(einval)),
