@@ -5,15 +5,17 @@
 mod common;
 
 use std::io::{Read, Write};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use common::{Served, option_bytes, read_option_reply, request_bytes, until_closed};
 use perdura_block::Disk;
 use perdura_block::nbd::connection::REQUESTS_MAX;
 use perdura_block::nbd::wire::{command, command_flag, option, option_reply};
-use perdura_block::nbd::{Address, ListenError, Listener, Settings};
+use perdura_block::nbd::{Address, ListenError, Listener, Settings, Stop};
 use perdura_block::scripted::Scripted;
+use perdura_media::{DeviceError, Due};
 
 const CAPACITY_BYTES: usize = 1 << 20;
 const EINVAL: u32 = 22;
@@ -269,6 +271,70 @@ fn requests_that_wait_when_the_server_stops_hear_so() {
     assert!(refused.iter().all(|(_, result)| *result == Err(108)), "{refused:?}");
     until_closed(&mut client.socket);
     assert_eq!(disk.snapshot().iter().filter(|byte| **byte == b'x').count(), REQUESTS_MAX);
+}
+
+/// Memory that stops its own server in the middle of the third write.
+struct Stopping {
+    inner: Scripted,
+    stop: OnceLock<Arc<Stop>>,
+    writes: AtomicU64,
+}
+
+impl Disk for Stopping {
+    fn capacity_bytes(&self) -> u64 {
+        self.inner.capacity_bytes()
+    }
+
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+
+    fn read(&self, offset_bytes: u64, buf: &mut [u8]) -> Result<Due, DeviceError> {
+        self.inner.read(offset_bytes, buf)
+    }
+
+    fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<Due, DeviceError> {
+        if self.writes.fetch_add(1, SeqCst) == 2 {
+            self.stop.get().unwrap().set().unwrap();
+        }
+        self.inner.write(offset_bytes, bytes)
+    }
+
+    fn discard(&self, offset_bytes: u64, len_bytes: u64) -> Result<Due, DeviceError> {
+        self.inner.discard(offset_bytes, len_bytes)
+    }
+
+    fn flush(&self) -> Result<Due, DeviceError> {
+        self.inner.flush()
+    }
+
+    fn now(&self) -> Due {
+        self.inner.now()
+    }
+
+    fn wait(&self, due: Due) {
+        self.inner.wait(due);
+    }
+}
+
+#[test]
+fn a_server_that_stops_begins_no_request_that_it_has_already() {
+    let disk = Arc::new(Stopping {
+        inner: Scripted::new(CAPACITY_BYTES),
+        stop: OnceLock::new(),
+        writes: AtomicU64::new(0),
+    });
+    let served = Served::new(Arc::clone(&disk) as Arc<dyn Disk>);
+    disk.stop.set(Arc::clone(&served.stop)).unwrap();
+    let mut client = served.client();
+    // In one piece, so that the server has all of them at once.
+    let write = |at: u64| [&request_bytes(command::WRITE, 0, at, at, 1)[..], b"x"].concat();
+    client.socket.write_all(&(0..50).flat_map(write).collect::<Vec<_>>()).unwrap();
+    let answers: Vec<_> = (0..50).map(|_| client.answer(0)).collect();
+    let done = answers.iter().filter(|(_, result)| result.is_ok()).count();
+    let refused = answers.iter().filter(|(_, result)| *result == Err(108)).count();
+    assert_eq!((done, refused, disk.writes.load(SeqCst)), (3, 47, 3), "{answers:?}");
+    until_closed(&mut client.socket);
 }
 
 #[test]

@@ -100,9 +100,11 @@ fn serve(args: &ServeArgs, warning: OwnedFd) -> Result<ExitCode> {
     // Addresses before memory: one that cannot be had must change nothing.
     let listeners = addresses.iter().map(|address| Listener::bind(address, args.allow_remote));
     let listeners = listeners.collect::<Result<Vec<_>, _>>().context("--listen")?;
+    let mut made = None;
     let emulator = match (&args.file, size) {
         (Some(path), size) => {
-            let file = data_file(path, size, args.read_only)?;
+            let file = open_or_make(path, args.read_only, &mut made)?;
+            with_room(path, &file, size, args.read_only)?;
             Emulator::over_file(&system, &file, Pace::Real)
                 .with_context(|| format!("--file {}", path.display()))?
         }
@@ -116,6 +118,9 @@ fn serve(args: &ServeArgs, warning: OwnedFd) -> Result<ExitCode> {
     let mount = args.fuse.as_ref();
     let mount = mount.map(|path| Mount::new(path, Arc::clone(&disk), args.fuse_cached));
     let mount = mount.transpose().context("--fuse")?;
+    if let Some(made) = made {
+        made.keep();
+    }
     say(banner(&system, &*disk, args, &listeners, mount.as_ref()));
 
     let stop = Arc::new(Stop::new().context("stop flag")?);
@@ -156,13 +161,43 @@ fn settings(args: &ServeArgs) -> Result<Settings> {
     Ok(Settings { connections_max: args.connections, spin_ns, ..Settings::default() })
 }
 
-/// The file with the bytes, of the size asked for, with room on its medium for all of them: a store into a mapped file
-/// that has no room ends the process.
-fn data_file(path: &Path, size: Option<Bytes>, read_only: bool) -> Result<File> {
+/// A file that was not there before: removed again, unless it is kept.
+struct Made<'a>(&'a Path);
+
+impl Made<'_> {
+    /// It is in use.
+    fn keep(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Made<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(self.0) {
+            tracing::warn!("--file {}: made, not used, and still there: {error}", self.0.display());
+        }
+    }
+}
+
+/// The file with the bytes. `made` has it if it was not there: a start that fails leaves nothing.
+fn open_or_make<'a>(path: &'a Path, read_only: bool, made: &mut Option<Made<'a>>) -> Result<File> {
     let place = || format!("--file {}", path.display());
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create(!read_only).truncate(false);
-    let file = options.open(path).with_context(place)?;
+    options.read(true).write(true);
+    match options.open(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !read_only => {
+            let file = options.create_new(true).open(path).with_context(place)?;
+            *made = Some(Made(path));
+            Ok(file)
+        }
+        opened => opened.with_context(place),
+    }
+}
+
+/// Makes it of the size asked for, with room on its medium for all of it: a store into a mapped file that has no room
+/// ends the process.
+fn with_room(path: &Path, file: &File, size: Option<Bytes>, read_only: bool) -> Result<()> {
+    let place = || format!("--file {}", path.display());
     let found = file.metadata().with_context(place)?;
     if !found.is_file() {
         bail!("{}: not a regular file", place());
@@ -182,10 +217,10 @@ fn data_file(path: &Path, size: Option<Bytes>, read_only: bool) -> Result<File> 
         bail!("{}: {} bytes, expected a multiple of {SIZE_STEP_BYTES}", place(), size.0);
     }
     if !read_only {
-        let reserved = rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size.0);
+        let reserved = rustix::fs::fallocate(file, FallocateFlags::empty(), 0, size.0);
         reserved.with_context(|| format!("{}: room for {size}", place()))?;
     }
-    Ok(file)
+    Ok(())
 }
 
 /// Stops the server at the first signal.

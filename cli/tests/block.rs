@@ -239,6 +239,11 @@ fn bad_input_is_refused_with_its_reason_and_changes_nothing() {
     fs::write(folder.path().join("odd"), [0; 5000]).unwrap();
     with(&["--media", "dram", "--file", &path("odd")], &["odd", "5000", "4096"]);
     with(&[&sized("dram", "1MiB")[..], &["--file", &path("odd")]].concat(), &["5000", "--size"]);
+    let new = ["--media", "dram", "--file", &path("new")];
+    with(&new, &["new", "--size"]);
+    with(&[&new[..], &["--size", "900TiB"]].concat(), &["new", "900 TiB"]);
+    with(&[&new[..], &["--size", "1MiB", "--fuse", &path("odd")]].concat(), &["--fuse"]);
+    assert!(!folder.path().join("new").exists(), "a file was left that nobody had");
     fs::write(folder.path().join("bad.toml"), "[medium]\nread_latency = \"-5ns\"\n").unwrap();
     with(&["--media", &path("bad.toml"), "--size", "1MiB"], &["--media", "bad.toml"]);
     let dram = sized("dram", "1MiB");

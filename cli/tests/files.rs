@@ -114,6 +114,26 @@ fn random_calls_give_and_leave_the_same_as_without_the_library() {
 }
 
 #[test]
+fn offsets_are_where_they_would_be_for_everybody_who_shares_them() {
+    if !found(PYTHON, "python3") {
+        return;
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/files/offsets.py");
+    let (plain, other) = (folder(), folder());
+    let words = |at: &Path| {
+        let (script, at) = (script.to_str().unwrap(), at.to_str().unwrap());
+        [PYTHON, script, at, "execl", "execlp", "execle"].map(str::to_owned)
+    };
+    let output = Command::new(PYTHON).args(&words(plain.path())[1..]).output().unwrap();
+    let expected = done(&output, "the oracle itself");
+    assert!(expected.contains("execle 0"), "{expected}");
+    let words = words(other.path());
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let (printed, _) = served(other.path(), "dram", &words);
+    assert_eq!(expected, printed);
+}
+
+#[test]
 fn copies_and_streams_and_shells_leave_the_same_files() {
     let script = r#"
         set -e; cd "$0"

@@ -186,7 +186,10 @@ impl Transfer<'_> {
         let Some(at) = at else {
             // SAFETY: the caller's promise. If the kernel's offset is nobody's, it is where it wrote to.
             let (at, moved) = unsafe { self.in_kernel(Kind::Write, flags & libc::RWF_APPEND) }?;
-            self.open.offset.set(at + moved as u64);
+            // A write of nothing moves no offset, neither the kernel's nor this one.
+            if moved > 0 {
+                self.open.offset.set(at + moved as u64);
+            }
             return Ok((at, moved));
         };
         self.count_in_kernel();

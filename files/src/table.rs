@@ -149,11 +149,18 @@ impl Turned {
         })
     }
 
-    /// As [`Turned::change`], for a file that is only known by a name.
-    pub fn change_named<T>(&self, file: &'static File, change: impl FnOnce() -> (T, u64)) -> T {
+    /// As [`Turned::change`], for a file that is only known by a name; also says what that names afterwards.
+    pub fn change_named<T>(
+        &self,
+        file: &'static File,
+        change: impl FnOnce() -> (T, Option<Stat>),
+    ) -> T {
         file.gate.alone(&self.quiet, || {
-            let (outcome, size_bytes) = change();
-            file.size_bytes.store(size_bytes, Release);
+            let (outcome, stat) = change();
+            // The name may be another file's by now. Then this one's length is not known, and 0 is never too much: who
+            // reads there asks the kernel.
+            let same = stat.filter(|stat| key(stat) == file.key());
+            file.size_bytes.store(same.map_or(0, |stat| stat.st_size as u64), Release);
             outcome
         })
     }
@@ -167,22 +174,21 @@ impl Turned {
     }
 
     /// Serves a descriptor that was just opened. False: it cannot be.
-    pub fn adopt(&mut self, fd: c_int, flags: c_int, stat: &Stat, place_bytes: u64) -> bool {
+    pub fn adopt(&mut self, fd: c_int, flags: c_int, place_bytes: u64) -> bool {
         self.forget(fd);
         let Some(slot) = slot(fd) else { return false };
+        // Looked at in this turn: a length found before it may have been cut since, by another thread.
+        let Some(stat) = stat_of(fd) else { return false };
+        let stat = &stat;
         let known = self.find(stat);
         let file = known.unwrap_or_else(|| {
             self.state().free_files.pop().unwrap_or_else(|| Box::leak(Box::default()))
         });
         // SAFETY: the caller's descriptor, just opened.
         let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
-        let size_bytes = stat.st_size as u64;
-        if known.is_none() {
-            file.size_bytes.store(size_bytes, Release);
-        } else {
-            // Another process may have changed it.
-            file.gate.alone(&self.quiet, || file.size_bytes.store(size_bytes, Release));
-        }
+        // Of a known file, too: another process may have changed it. What this one makes shorter has the turn, so it is not too
+        // much; and the gate stays open, for a signal's handler may open the file that it interrupted a copy of.
+        file.size_bytes.store(stat.st_size as u64, Release);
         if file.map(&self.quiet, borrowed, flags).is_err() {
             if known.is_none() {
                 self.state().free_files.push(file);
@@ -287,7 +293,9 @@ impl Turned {
 
     /// In a forked child: whoever was inside a gate is not here.
     pub fn part(&mut self) {
-        self.state().files.values().for_each(|file| file.gate.reset());
+        let state = self.state();
+        // Free ones as well: somebody may have just looked in.
+        state.files.values().chain(&state.free_files).for_each(|file| file.gate.reset());
     }
 }
 
@@ -315,7 +323,7 @@ pub fn opened(fd: c_int, flags: c_int) {
     let Some(stat) = stat_of(fd) else { return };
     let medium = start::medium(settings);
     let place_bytes = medium.place_bytes(stat.st_size as u64);
-    if !turn().adopt(fd, flags, &stat, place_bytes) {
+    if !turn().adopt(fd, flags, place_bytes) {
         PASSED.opens.fetch_add(1, Relaxed);
     }
 }

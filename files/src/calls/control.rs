@@ -179,21 +179,21 @@ fn changed(fd: c_int, change: impl FnOnce() -> c_int) -> c_int {
 /// As there.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn truncate(path: *const c_char, len: off_t) -> c_int {
-    let size_bytes = || {
+    // SAFETY: passed on.
+    let passed_on = || unsafe { next::truncate(path, len) };
+    if !table::is_used() || path.is_null() {
+        return passed_on();
+    }
+    let named = || {
         // SAFETY: the caller's: bytes that end with zero.
         let name = unsafe { CStr::from_ptr(path) };
         statat(CWD, name, AtFlags::empty()).ok()
     };
-    // SAFETY: passed on.
-    let passed_on = || unsafe { next::truncate(path, len) };
-    let Some(stat) = size_bytes().filter(|_| table::is_used()) else { return passed_on() };
+    let Some(stat) = named() else { return passed_on() };
     let mut turned = table::turn();
     match turned.find(&stat) {
         None => passed_on(),
-        Some(file) => turned.change_named(file, || {
-            let outcome = passed_on();
-            (outcome, size_bytes().map_or(0, |stat| stat.st_size as u64))
-        }),
+        Some(file) => turned.change_named(file, || (passed_on(), named())),
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod control;
 mod data;
+mod listed;
 mod open;
 mod program;
 

@@ -41,8 +41,7 @@ unsafe fn emptying<T>(dir: c_int, path: Path, run: impl FnOnce() -> T) -> T {
     turned.change_named(file, || {
         let outcome = run();
         // SAFETY: as above.
-        let size_bytes = unsafe { stat_at(dir, path) }.map_or(0, |stat| stat.st_size as u64);
-        (outcome, size_bytes)
+        (outcome, unsafe { stat_at(dir, path) })
     })
 }
 

@@ -1,11 +1,12 @@
 //! Other programs: what they inherit must be as the kernel knows it.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use libc::{FILE, pid_t};
+use libc::{FILE, mmsghdr, msghdr, pid_t};
 
 use crate::process::{self, replace, share};
 use crate::sys::next;
+use crate::table;
 
 type Text = *const c_char;
 
@@ -80,4 +81,74 @@ pub unsafe extern "C-unwind" fn _exit(status: c_int) -> ! {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn _Exit(status: c_int) -> ! {
     process::exit(status)
+}
+
+/// As `sendmsg(2)`: who receives a descriptor shares its offset.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn sendmsg(
+    socket: c_int,
+    message: *const msghdr,
+    flags: c_int,
+) -> isize {
+    // SAFETY: the caller's; passed on.
+    unsafe {
+        if table::is_used() {
+            hand_over_sent(message);
+        }
+        next::sendmsg(socket, message, flags)
+    }
+}
+
+/// As `sendmmsg(2)`, likewise.
+///
+/// # Safety
+/// As there.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn sendmmsg(
+    socket: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the caller's, so many; passed on.
+    unsafe {
+        if table::is_used() && !messages.is_null() {
+            for at in 0..count as usize {
+                hand_over_sent(&raw const (*messages.add(at)).msg_hdr);
+            }
+        }
+        next::sendmmsg(socket, messages, count, flags)
+    }
+}
+
+/// Hands the offsets of all descriptors in a message to the kernel.
+///
+/// # Safety
+/// A message, or null.
+unsafe fn hand_over_sent(message: *const msghdr) {
+    // SAFETY: the caller's promise; of a part that says it is longer than the message no more is looked at.
+    unsafe {
+        let Some(whole) = message.as_ref().filter(|whole| !whole.msg_control.is_null()) else {
+            return;
+        };
+        let end = whole.msg_control as usize + whole.msg_controllen as usize;
+        let mut header = libc::CMSG_FIRSTHDR(message);
+        while let Some(part) = header.as_ref() {
+            if part.cmsg_level == libc::SOL_SOCKET && part.cmsg_type == libc::SCM_RIGHTS {
+                let start = libc::CMSG_DATA(header);
+                let part_end = (header as usize).saturating_add(part.cmsg_len as usize).min(end);
+                let count = part_end.saturating_sub(start as usize) / size_of::<c_int>();
+                for at in 0..count {
+                    let fd = start.cast::<c_int>().add(at).read_unaligned();
+                    if table::is_served(fd) {
+                        table::turn().hand_over_of(fd);
+                    }
+                }
+            }
+            header = libc::CMSG_NXTHDR(message, header);
+        }
+    }
 }

@@ -3,12 +3,12 @@
 //! Found when first needed: other libraries' constructors may run before this one's. Passed on to by name and not made anew as
 //! system calls: the C library's are where a thread can be cancelled, which unwinds its stack (`C-unwind`).
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering::*};
 
-use libc::{FILE, iovec, mode_t, off_t, pid_t, size_t, ssize_t};
+use libc::{FILE, iovec, mmsghdr, mode_t, msghdr, off_t, pid_t, size_t, ssize_t};
 
 use crate::say;
 
@@ -115,6 +115,8 @@ next! {
     copy_file_range: fn(from: c_int, from_offset: *mut off_t, to: c_int, to_offset: *mut off_t, len: size_t, flags: u32) -> ssize_t;
     sendfile: fn(to: c_int, from: c_int, offset: *mut off_t, len: size_t) -> ssize_t;
     splice: fn(from: c_int, from_offset: *mut off_t, to: c_int, to_offset: *mut off_t, len: size_t, flags: u32) -> ssize_t;
+    sendmsg: fn(socket: c_int, message: *const msghdr, flags: c_int) -> ssize_t;
+    sendmmsg: fn(socket: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int;
     fork: fn() -> pid_t;
     execve: fn(path: Path, words: *const Path, environment: *const Path) -> c_int;
     execv: fn(path: Path, words: *const Path) -> c_int;
