@@ -79,7 +79,10 @@ fn software(result: &HasteResult) -> Option<Claim> {
         steps.windows(2).filter(|pair| pair[1].1 >= pair[0].1).map(|pair| pair[1].0).collect();
     let exception = match slower.as_slice() {
         [] => String::new(),
-        names => format!("; {} not faster than the step before: `perdura bench media` says why", names.join(", ")),
+        names => format!(
+            "; {} not faster than the step before: `perdura bench media` says why",
+            names.join(", ")
+        ),
     };
     Some(Claim {
         published:

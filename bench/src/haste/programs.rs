@@ -271,7 +271,8 @@ fn seconds_of(report: &str) -> io::Result<(f64, f64)> {
     for line in report.lines() {
         let found: serde_json::Value = serde_json::from_str(line)?;
         let ns = |name: &str| {
-            let lacks = || io::Error::other(format!("{name} is no number of nanoseconds in {line}"));
+            let lacks =
+                || io::Error::other(format!("{name} is no number of nanoseconds in {line}"));
             found[name].as_u64().ok_or_else(lacks)
         };
         modelled_ns += ns("modelled_ns")?;

@@ -188,7 +188,11 @@ impl MediumWords {
             (self.read_bandwidth.is_some(), &["medium.random_read_bandwidth"]),
             (self.write_bandwidth.is_some(), &["medium.random_write_bandwidth"]),
         ];
-        rules.iter().filter(|(hides, _)| *hides).flat_map(|(_, keys)| keys.iter().copied()).collect()
+        rules
+            .iter()
+            .filter(|(hides, _)| *hides)
+            .flat_map(|(_, keys)| keys.iter().copied())
+            .collect()
     }
 
     /// A total latency and the timings it is made of say the same: who gives one hides the base's other.

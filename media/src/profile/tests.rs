@@ -151,7 +151,8 @@ fn a_number_said_anew_does_not_keep_the_bases_source() {
     let text = "base = \"pcm\"\n[medium]\nread_latency = \"1us\"\n[cost]\neur_per_gb = { 2026 = 1.0 }\n\
                 [sources]\n\"cost.eur_per_gb\" = \"an offer\"\n";
     let sources = System::from_toml("mine", text).unwrap().sources;
-    let of = |key: &str| sources.iter().find(|(of, _)| of == key).map(|(_, source)| source.as_str());
+    let of =
+        |key: &str| sources.iter().find(|(of, _)| of == key).map(|(_, source)| source.as_str());
     assert_eq!(of("medium.read_latency"), None);
     assert_eq!(of("medium.t_rcd"), None, "the timings are not this profile's");
     assert_eq!(of("cost.eur_per_gb"), Some("an offer"));

@@ -1,7 +1,7 @@
 //! One device of a medium under the workload's kind of requests: how many a second, how long each, at what price and power.
 
-use perdura_media::profile::Medium;
 use perdura_media::model::ClosedLoop;
+use perdura_media::profile::Medium;
 use perdura_media::{Picoseconds, System};
 
 use super::Workload;
