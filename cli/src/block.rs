@@ -13,6 +13,7 @@ use perdura_block::fuse::Mount;
 use perdura_block::nbd::{Address, Export, Listener, Report, Server, Settings, Stop};
 use perdura_block::{Disk, ReadOnly};
 use perdura_media::emulator::Punctuality;
+use perdura_media::model::EnergyUse;
 use perdura_media::{Bytes, Emulator, Pace, RealClock, System, format_duration, parse_duration};
 use rustix::fs::FallocateFlags;
 
@@ -111,7 +112,8 @@ fn serve(args: &ServeArgs, warning: OwnedFd) -> Result<ExitCode> {
         (None, Some(size)) => Emulator::anonymous(&system, size.0, Pace::Real).context("--size")?,
         (None, None) => bail!("--size is missing: how large the medium is, such as 4GiB"),
     };
-    let mut disk: Arc<dyn Disk> = Arc::new(emulator);
+    let medium = Arc::new(emulator);
+    let mut disk: Arc<dyn Disk> = Arc::clone(&medium) as Arc<dyn Disk>;
     if args.read_only {
         disk = Arc::new(ReadOnly(disk));
     }
@@ -130,6 +132,7 @@ fn serve(args: &ServeArgs, warning: OwnedFd) -> Result<ExitCode> {
     // The mount is ended also where serving failed.
     let unmounted = mount.map(Mount::unmount).transpose();
     say(account("nbd", &report?));
+    say(drawn(&medium.energy()));
     if let Some(unmounted) = unmounted.context("--fuse")? {
         say(format_args!("fuse: {}", lateness(&unmounted.punctuality)));
         if unmounted.was_busy {
@@ -287,6 +290,14 @@ fn account(what: &str, report: &Report) -> String {
         tally.refused,
         tally.failed,
         lateness(&tally.punctuality),
+    )
+}
+
+/// What the medium would have drawn.
+fn drawn(energy: &EnergyUse) -> String {
+    format!(
+        "modelled energy of the medium: {} until the last request was done, {} until the end",
+        energy.execution, energy.equal_time
     )
 }
 

@@ -200,7 +200,11 @@ fn show(plan: &MediaPlan) {
         "\nThe slides' conclusions (HASTE, Power and Cost Analysis) at these prices:"
     ));
     for conclusion in &plan.conclusions {
-        let verdict = if conclusion.holds { "holds" } else { "changed" };
+        let verdict = match conclusion.holds {
+            Some(true) => "holds",
+            Some(false) => "changed",
+            None => "not answered",
+        };
         say(format_args!(
             "- {}: {verdict}. Claim: {}. Here: {}.",
             role(conclusion.role),

@@ -137,6 +137,7 @@ fn qemu_reads_what_it_wrote_and_the_server_says_what_is_modelled() {
     let (code, said) = block.stop();
     assert_eq!(code, Some(0));
     assert!(said.contains("modelled ") && said.contains("measured"), "{said}");
+    assert!(said.contains("modelled energy of the medium: ") && !said.contains(": 0 J"), "{said}");
     assert!(!folder.path().join("socket").exists());
 }
 

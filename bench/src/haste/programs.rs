@@ -168,15 +168,7 @@ impl Program {
             ["--media".as_ref(), media.as_ref(), "--report-json".as_ref(), report.as_os_str()];
         self.finish("asking, at real pace", self.under(settings, dir, &words))?;
         let text = fs::read_to_string(&report).map_err(system(&report))?;
-        let (mut modelled_s, mut measured_s) = (0.0, 0.0);
-        for line in text.lines() {
-            let found: serde_json::Value = serde_json::from_str(line).map_err(|error| {
-                ProgramError::System { what: report.display().to_string(), source: error.into() }
-            })?;
-            let seconds = |name: &str| found[name].as_u64().unwrap_or(0) as f64 / 1e9;
-            modelled_s += seconds("modelled_ns");
-            measured_s += seconds("measured_ns");
-        }
+        let (modelled_s, measured_s) = seconds_of(&text).map_err(system(&report))?;
         let what = format!("{}: its requests", self.name);
         Ok(PaceCheck { what, system: settings.paced.name.clone(), modelled_s, measured_s })
     }
@@ -273,6 +265,25 @@ impl Program {
     }
 }
 
+/// Modelled and measured seconds of all that a report has, a line a process.
+fn seconds_of(report: &str) -> io::Result<(f64, f64)> {
+    let (mut modelled_ns, mut measured_ns) = (0, 0);
+    for line in report.lines() {
+        let found: serde_json::Value = serde_json::from_str(line)?;
+        let ns = |name: &str| {
+            let lacks =
+                || io::Error::other(format!("{name} is no number of nanoseconds in {line}"));
+            found[name].as_u64().ok_or_else(lacks)
+        };
+        modelled_ns += ns("modelled_ns")?;
+        measured_ns += ns("measured_ns")?;
+    }
+    if modelled_ns == 0 {
+        return Err(io::Error::other("no request was served at the medium's pace"));
+    }
+    Ok((modelled_ns as f64 / 1e9, measured_ns as f64 / 1e9))
+}
+
 /// The script's own word for what is timed.
 fn phase_of(phase: &str, asked: &str) -> String {
     if phase == "load" { phase.to_owned() } else { asked.to_owned() }
@@ -328,4 +339,24 @@ fn bytes_in(dir: &Path) -> Result<u64, ProgramError> {
 fn system(path: &Path) -> impl FnOnce(io::Error) -> ProgramError + use<> {
     let what = path.display().to_string();
     move |source| ProgramError::System { what, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::seconds_of;
+
+    #[test]
+    fn a_report_without_times_is_no_comparison() {
+        let whole = "{\"modelled_ns\": 2000000000, \"measured_ns\": 3000000000}\n";
+        assert_eq!(seconds_of(&whole.repeat(2)).unwrap(), (4.0, 6.0));
+        for (report, expected) in [
+            ("", "no request"),
+            ("{\"modelled_ns\": 1}", "measured_ns is no number"),
+            ("{\"modelled_ns\": -1, \"measured_ns\": 1}", "modelled_ns is no number"),
+            ("{", "EOF"),
+        ] {
+            let error = seconds_of(report).unwrap_err().to_string();
+            assert!(error.contains(expected), "{report}: {error}");
+        }
+    }
 }

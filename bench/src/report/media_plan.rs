@@ -40,7 +40,11 @@ fn write(plan: &MediaPlan, out: &mut String) -> std::fmt::Result {
     )?;
     out.push_str("<h2>The slides' conclusions at these prices</h2><ul>");
     for conclusion in &plan.conclusions {
-        let verdict = if conclusion.holds { "holds" } else { "changed" };
+        let verdict = match conclusion.holds {
+            Some(true) => "holds",
+            Some(false) => "changed",
+            None => "not answered",
+        };
         write!(
             out,
             "<li><b>{}: {verdict}.</b> <span class=\"published\">HASTE slides:</span> {}. \

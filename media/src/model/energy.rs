@@ -1,8 +1,9 @@
 //! Joules from what was booked.
 //!
 //! Where a profile gives power by the interval between requests (Sprint-AEP, table II and figure 2), the time from one
-//! request's start to the next one's costs the power of the idle interval between them. Elsewhere a unit draws `active`
-//! while it works and `idle` while it does not.
+//! request's start to the next one's costs the power of the idle interval between them. Elsewhere a unit draws `peak`
+//! while it works on a request that waited for the one before, `active` on one that found it idle, and `idle` in between.
+//! Requests that a unit has under way at once are one time of work, not several.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -24,6 +25,7 @@ pub struct EnergyUse {
 pub(super) struct PowerOf {
     idle_nw: u64,
     active_nw: u64,
+    peak_nw: u64,
     /// Idle interval, power.
     by_interval: Vec<(u64, u64)>,
 }
@@ -35,6 +37,7 @@ impl PowerOf {
         Self {
             idle_nw: share_nw(power.idle.0),
             active_nw: share_nw(power.active.0),
+            peak_nw: share_nw(power.peak.0),
             by_interval: power
                 .by_interval
                 .iter()
@@ -68,7 +71,10 @@ pub(super) struct Meter {
     requests: AtomicU64,
     start_ps: AtomicU64,
     done_ps: AtomicU64,
-    working_ps: AtomicU64,
+    /// On requests that found the unit idle.
+    active_ps: AtomicU64,
+    /// On those behind another.
+    peak_ps: AtomicU64,
     /// Nanojoules up to `start_ps`.
     drawn_nj: AtomicU64,
 }
@@ -76,11 +82,17 @@ pub(super) struct Meter {
 impl Meter {
     pub(super) fn count(&self, power: &PowerOf, start_ps: u64, length_ps: u64) {
         let done_ps = start_ps.saturating_add(length_ps);
-        self.working_ps.store(self.working_ps.load(Relaxed).saturating_add(length_ps), Relaxed);
-        if !power.by_interval.is_empty() {
+        let (last_done_ps, is_first) =
+            (self.done_ps.load(Relaxed), self.requests.load(Relaxed) == 0);
+        if power.by_interval.is_empty() {
+            // What overlaps the request before is counted already.
+            let added_ps = done_ps.saturating_sub(start_ps.max(last_done_ps));
+            let is_behind = !is_first && start_ps <= last_done_ps;
+            let working = if is_behind { &self.peak_ps } else { &self.active_ps };
+            working.store(working.load(Relaxed).saturating_add(added_ps), Relaxed);
+        } else {
             let before_ps = self.start_ps.load(Relaxed);
-            let gap_ps = start_ps.saturating_sub(self.done_ps.load(Relaxed));
-            let is_first = self.requests.load(Relaxed) == 0;
+            let gap_ps = start_ps.saturating_sub(last_done_ps);
             let nw = if is_first { power.idle_nw } else { power.at(gap_ps) };
             let drawn_nj = energy_nj(nw, start_ps.saturating_sub(before_ps));
             self.drawn_nj.store(self.drawn_nj.load(Relaxed).saturating_add(drawn_nj), Relaxed);
@@ -94,12 +106,14 @@ impl Meter {
         let (done_ps, requests) =
             (self.done_ps.load(Relaxed).min(until_ps), self.requests.load(Relaxed));
         if power.by_interval.is_empty() || requests == 0 {
-            let working_ps = self.working_ps.load(Relaxed).min(until_ps);
-            return joules(power.idle_nw, until_ps - working_ps)
-                + joules(power.active_nw, working_ps);
+            let peak_ps = self.peak_ps.load(Relaxed).min(until_ps);
+            let active_ps = self.active_ps.load(Relaxed).min(until_ps - peak_ps);
+            return joules(power.idle_nw, until_ps - peak_ps - active_ps)
+                + joules(power.active_nw, active_ps)
+                + joules(power.peak_nw, peak_ps);
         }
         let start_ps = self.start_ps.load(Relaxed).min(done_ps);
-        // The last request itself: as what came before it, or compact if it is the only one.
+        // No interval follows the last request: it counts as one of a compact run.
         let last = joules(power.at(0), done_ps - start_ps);
         self.drawn_nj.load(Relaxed) as f64 / 1e9 + last + joules(power.idle_nw, until_ps - done_ps)
     }

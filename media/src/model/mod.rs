@@ -93,11 +93,15 @@ impl Model {
             Payment::Line { line_bytes, in_flight } => {
                 let lines = timing::pieces(offset_bytes, len_bytes, line_bytes);
                 let line_ps = timing.line_ps(access, wires.ps_per_byte, line_bytes);
-                let own_ps = lines.div_ceil(in_flight).saturating_mul(line_ps);
-                let (first_ps, _) = self.visit(issued_ps, access, offset_bytes, len_bytes);
+                let rounds = lines.div_ceil(in_flight);
+                // Each round of lines goes there and back; the first one's way is in `issued_ps` and below.
+                let ways_ps = rounds.saturating_sub(1).saturating_mul(2 * timing.link_latency_ps);
+                let own_ps = rounds.saturating_mul(line_ps).saturating_add(ways_ps);
+                let (first_ps, last_ps) = self.visit(issued_ps, access, offset_bytes, len_bytes);
                 let waited_ps = first_ps
                     .saturating_sub(issued_ps.saturating_add(timing.direction(access).latency_ps));
-                issued_ps.saturating_add(own_ps).saturating_add(waited_ps).max(link_end_ps)
+                let asked_ps = issued_ps.saturating_add(own_ps).saturating_add(waited_ps);
+                asked_ps.max(last_ps).max(link_end_ps)
             }
         };
         done_ps.saturating_add(timing.link_latency_ps)

@@ -141,6 +141,68 @@ fn energy_to_a_later_instant_adds_what_an_idle_module_draws() {
     assert!(close(idle.equal_time.0, 4.0 * 8.0, 0.001), "{idle:?}");
 }
 
+/// Sprint-AEP, figure 3: 69.7 thousand requests for a joule at no interval, which no other number was fitted to.
+#[test]
+fn compact_requests_for_a_joule_are_predicted() {
+    let aep = system("aep");
+    let model = Model::new(&aep, 1 << 32);
+    closed_loop(&model, Access::Write, 1, 0);
+    let per_joule = 20_000.0 / model.energy(0).execution.0;
+    assert!(close(per_joule, 69_700.0, 0.01), "{per_joule}");
+}
+
+#[test]
+fn requests_that_overlap_on_a_unit_are_one_time_of_work() {
+    let one = System { modules: 1, ..system("pcm") };
+    let second_ps = 1_000_000_000_000;
+    let model = Model::new(&one, 1 << 30);
+    let done_ps = [0, 64, 128, 192].map(|at| model.book(0, Access::Read, at, 64))[3];
+    // Four that stream behind each other: not four times 65 ns.
+    assert!(done_ps < 2 * 65 * NS, "{done_ps}");
+    let above_idle = model.energy(second_ps).equal_time.0 - one.power.idle.0;
+    let expected = (one.power.active.0 - one.power.idle.0) * done_ps as f64 / 1e12;
+    assert!(close(above_idle, expected, 0.01), "{above_idle} J, expected {expected} J");
+}
+
+#[test]
+fn request_behind_request_draws_the_peak_and_now_and_then_the_active_power() {
+    let one = System { link: None, ..system("optane-100") };
+    for (pause_ps, expected) in [(0, one.power.peak.0), (1_000 * US, one.power.idle.0)] {
+        let model = Model::new(&one, 1 << 32);
+        let rate = closed_loop(&model, Access::Read, 4, pause_ps);
+        let drawn = model.energy(0).execution.0 * rate / 20_000.0;
+        assert!(close(drawn, expected, 0.02), "{drawn} W at {pause_ps} ps, not {expected} W");
+    }
+}
+
+#[test]
+fn a_memory_bus_is_no_faster_than_the_memory_behind_it() {
+    // More lines in flight than one module can stream: 1 MiB cannot be there before the module has read it.
+    for access in [Access::Read, Access::Write] {
+        let one = System { modules: 1, ..system("battery-dram") };
+        let took_s = Model::unloaded(&one, access, 1 << 20).ns() / 1e9;
+        let rate = match access {
+            Access::Read => one.medium.read_bandwidth.0,
+            Access::Write => one.medium.write_bandwidth.0,
+        };
+        assert!((1 << 20) as f64 / took_s <= 1.01 * rate as f64, "{access:?}: {took_s} s");
+    }
+}
+
+#[test]
+fn each_line_pays_for_its_way_over_the_link() {
+    let near = system("cxl-dram");
+    let far = {
+        let mut far = near.clone();
+        far.link.as_mut().unwrap().latency = crate::units::Picoseconds(140_000);
+        far
+    };
+    let took = |of: &System, len| Model::unloaded(of, Access::Read, len).0;
+    // A hundred nanoseconds more each way: once for a line, six times for 64 lines, twelve at a time.
+    assert_eq!(took(&far, 64) - took(&near, 64), 200 * NS);
+    assert_eq!(took(&far, 4096) - took(&near, 4096), 6 * 200 * NS);
+}
+
 #[test]
 fn a_write_is_done_when_it_is_in_the_buffer_until_that_is_full() {
     let one = System { link: None, ..system("optane-100") };

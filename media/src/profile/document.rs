@@ -1,8 +1,11 @@
 //! The text of a profile, key by key, before anything is known to make sense.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use super::ProfileError;
 
@@ -19,14 +22,40 @@ pub(super) struct Document {
     pub power: PowerWords,
     pub cost: CostWords,
     pub sources: BTreeMap<String, String>,
+    /// Keys that this text says, as its sources name them.
+    #[serde(skip)]
+    pub said: Vec<String>,
 }
 
 /// A link by its name, or in place.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
+#[derive(Clone, Debug)]
 pub(super) enum LinkWords {
     Name(String),
     Here(Box<LinkDocument>),
+}
+
+/// By hand: an untagged enum would say of a wrong key in `[link]` only that nothing matched.
+impl<'de> Deserialize<'de> for LinkWords {
+    fn deserialize<D: Deserializer<'de>>(words: D) -> Result<Self, D::Error> {
+        struct NameOrTable;
+        impl<'de> Visitor<'de> for NameOrTable {
+            type Value = LinkWords;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a link, or a table [link]")
+            }
+
+            fn visit_str<E>(self, name: &str) -> Result<LinkWords, E> {
+                Ok(LinkWords::Name(name.to_owned()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<LinkWords, A::Error> {
+                let link = LinkDocument::deserialize(MapAccessDeserializer::new(table))?;
+                Ok(LinkWords::Here(Box::new(link)))
+            }
+        }
+        words.deserialize_any(NameOrTable)
+    }
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -94,14 +123,21 @@ pub(super) struct LinkDocument {
 
 impl Document {
     pub(super) fn parse(name: &str, text: &str) -> Result<Self, ProfileError> {
-        toml::from_str(text).map_err(|source| syntax(name, source))
+        let document: Self = toml::from_str(text).map_err(|source| syntax(name, source))?;
+        let table = text.parse().map_err(|source| syntax(name, source))?;
+        Ok(Self { said: said("", &table), ..document })
     }
 
     /// This one, and what it leaves out from `base`.
     pub(super) fn over(self, base: Document) -> Document {
         let (medium, power, cost) = (base.medium, base.power, base.cost);
+        // A number that is said anew is not from where the base's was.
         let mut sources = base.sources;
+        let hidden = self.medium.hides();
+        sources.retain(|key, _| !self.said.contains(key) && !hidden.contains(&key.as_str()));
         sources.extend(self.sources);
+        let mut said = base.said;
+        said.extend(self.said);
         Document {
             about: self.about.or(base.about),
             base: base.base,
@@ -120,11 +156,45 @@ impl Document {
                 endurance_writes: self.cost.endurance_writes.or(cost.endurance_writes),
             },
             sources,
+            said,
         }
     }
 }
 
+/// The keys with values in a table; links say theirs themselves.
+pub(super) fn said(prefix: &str, table: &toml::Table) -> Vec<String> {
+    let mut keys = Vec::new();
+    for (key, value) in table {
+        let whole = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
+        match value {
+            _ if ["about", "base", "link", "sources"].contains(&whole.as_str()) => {}
+            toml::Value::Table(inner) if whole != "cost.eur_per_gb" => {
+                keys.extend(said(&whole, inner))
+            }
+            _ => keys.push(whole),
+        }
+    }
+    keys
+}
+
 impl MediumWords {
+    /// Keys of a base that mean nothing beside what is said here; see [`MediumWords::over`].
+    fn hides(&self) -> Vec<&'static str> {
+        let reads = self.read_latency.is_some() || self.t_rcd.is_some() || self.t_cl.is_some();
+        let writes = self.write_latency.is_some() || self.t_wr.is_some() || self.t_cwl.is_some();
+        let rules: [(bool, &[&'static str]); 4] = [
+            (reads, &["medium.read_latency", "medium.t_rcd", "medium.t_cl"]),
+            (writes, &["medium.write_latency", "medium.t_cwl", "medium.t_wr"]),
+            (self.read_bandwidth.is_some(), &["medium.random_read_bandwidth"]),
+            (self.write_bandwidth.is_some(), &["medium.random_write_bandwidth"]),
+        ];
+        rules
+            .iter()
+            .filter(|(hides, _)| *hides)
+            .flat_map(|(_, keys)| keys.iter().copied())
+            .collect()
+    }
+
     /// A total latency and the timings it is made of say the same: who gives one hides the base's other.
     fn over(self, base: MediumWords) -> MediumWords {
         let reads = self.read_latency.is_some() || self.t_rcd.is_some() || self.t_cl.is_some();

@@ -89,7 +89,7 @@ pub struct Link {
     pub from_device: BytesPerSecond,
     /// Whether both directions share the wires.
     pub half_duplex: bool,
-    /// One way, once a request.
+    /// One way; once a request, or once for the lines that are in flight together.
     pub latency: Picoseconds,
     /// Fixed time of each request in the controller.
     pub request: Picoseconds,

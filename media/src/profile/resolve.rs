@@ -75,8 +75,8 @@ impl Words<'_> {
         let positioning = match &words.positioning {
             None => (Picoseconds(0), Picoseconds(0)),
             Some([near, far]) => {
-                let near = self.parse::<Picoseconds>("medium.positioning", near)?;
-                (near, self.parse::<Picoseconds>("medium.positioning", far)?)
+                let near = self.time("medium.positioning", near)?;
+                (near, self.time("medium.positioning", far)?)
             }
         };
         if positioning.1 < positioning.0 {
@@ -97,7 +97,7 @@ impl Words<'_> {
             [("medium.t_cwl", &words.t_cwl), ("medium.t_wr", &words.t_wr)],
             is_disk,
         )?;
-        let behind = |key, words: &Option<String>, first| self.or(key, words, first);
+        let behind = |key, words: &Option<String>, first| self.time_or(key, words, first);
         let sequential_read_latency =
             behind("medium.sequential_read_latency", &words.sequential_read_latency, read_latency)?;
         let sequential_write_latency = behind(
@@ -180,9 +180,7 @@ impl Words<'_> {
                 return Err(self.value(total.0, text, expected));
             }
         };
-        if latency.0 > LATENCY_PS_MAX {
-            return Err(self.value(total.0, latency, "at most 1000 s"));
-        }
+        let latency = self.bounded(total.0, latency)?;
         if latency.0 == 0 && !is_disk {
             return Err(self.value(total.0, latency, "above zero"));
         }
@@ -228,8 +226,8 @@ impl Words<'_> {
         let to_device = self.rate("link.to_device", &words.to_device, Bytes(0), Picoseconds(0))?;
         let from_device =
             self.rate("link.from_device", &words.from_device, Bytes(0), Picoseconds(0))?;
-        let request = self.or("link.request", &words.request, Picoseconds(0))?;
-        let command = self.or("link.command", &words.command, Picoseconds(0))?;
+        let request = self.time_or("link.request", &words.request, Picoseconds(0))?;
+        let command = self.time_or("link.command", &words.command, Picoseconds(0))?;
         if command > request {
             return Err(self.value(
                 "link.command",
@@ -251,7 +249,7 @@ impl Words<'_> {
             to_device,
             from_device,
             half_duplex: words.half_duplex,
-            latency: self.or("link.latency", &words.latency, Picoseconds(0))?,
+            latency: self.time_or("link.latency", &words.latency, Picoseconds(0))?,
             request,
             command,
             pays,
@@ -341,6 +339,24 @@ impl Words<'_> {
         words.as_ref().map_or(Ok(default), |text| self.parse(key, text))
     }
 
+    /// A time that can be added to others without a thought.
+    fn time(&self, key: &str, text: &str) -> Result<Picoseconds, ProfileError> {
+        self.bounded(key, self.parse(key, text)?)
+    }
+
+    fn time_or(
+        &self,
+        key: &str,
+        words: &Option<String>,
+        default: Picoseconds,
+    ) -> Result<Picoseconds, ProfileError> {
+        words.as_ref().map_or(Ok(default), |text| self.time(key, text))
+    }
+
+    fn bounded(&self, key: &str, time: Picoseconds) -> Result<Picoseconds, ProfileError> {
+        if time.0 > TIME_PS_MAX { Err(self.value(key, time, "at most 1000 s")) } else { Ok(time) }
+    }
+
     fn parse<T: FromStr<Err: Display>>(&self, key: &str, text: &str) -> Result<T, ProfileError> {
         text.parse().map_err(|error: T::Err| self.value(key, text, error))
     }
@@ -363,5 +379,5 @@ const BASES_MAX: usize = 4;
 const COUNT_MAX: u32 = 4096;
 /// A model keeps a cache line for each.
 const UNITS_MAX: u32 = 65_536;
-const LATENCY_PS_MAX: u64 = 1_000_000_000_000_000;
+const TIME_PS_MAX: u64 = 1_000_000_000_000_000;
 const PS_PER_S: u128 = 1_000_000_000_000;

@@ -13,9 +13,14 @@ fn every_built_in_profile_is_one_and_each_number_has_its_source() {
     for name in names() {
         let system = System::find(name).unwrap();
         assert!(!system.about.is_empty(), "{name}");
-        let sources: Vec<&str> = system.sources.iter().map(|(key, _)| key.as_str()).collect();
-        for key in keys_of(builtin::text(name).unwrap()) {
-            assert!(sources.contains(&key.as_str()), "{name}: {key} has no source");
+        // Its own: a base's source says nothing of a number that this one changes.
+        let own = Document::parse(name, builtin::text(name).unwrap()).unwrap().sources;
+        let keys = keys_of(builtin::text(name).unwrap());
+        for key in &keys {
+            assert!(own.contains_key(key), "{name}: {key} has no source");
+        }
+        for key in own.keys() {
+            assert!(keys.contains(key), "{name}: a source of {key}, which is not said here");
         }
     }
     for name in links() {
@@ -30,21 +35,7 @@ fn every_built_in_profile_is_one_and_each_number_has_its_source() {
 
 /// The keys with numbers in a text, as they are named among its sources.
 fn keys_of(text: &str) -> Vec<String> {
-    fn walk(prefix: &str, table: &toml::Table, keys: &mut Vec<String>) {
-        for (key, value) in table {
-            let whole = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
-            match value {
-                _ if ["about", "base", "link", "sources"].contains(&whole.as_str()) => {}
-                toml::Value::Table(inner) if whole != "cost.eur_per_gb" => {
-                    walk(&whole, inner, keys)
-                }
-                _ => keys.push(whole),
-            }
-        }
-    }
-    let mut keys = Vec::new();
-    walk("", &text.parse().unwrap(), &mut keys);
-    keys
+    document::said("", &text.parse().unwrap())
 }
 
 #[test]
@@ -89,6 +80,22 @@ fn what_no_profile_can_be_is_named_with_its_place() {
             "[medium]",
             "[power]\nidle = \"3W\"\nactive = \"2W\"\n[medium]",
             "none below the one before",
+        ),
+        (
+            "[medium]",
+            "[link]\nto_device = \"1GB/s\"\nspeed = 3\n[medium]",
+            "unknown field `speed`, expected one of",
+        ),
+        ("[medium]", "link = 3\n[medium]", "expected the name of a link, or a table [link]"),
+        (
+            "[medium]",
+            "[link]\nto_device = \"1GB/s\"\nfrom_device = \"1GB/s\"\nrequest = \"18000000s\"\n[medium]",
+            "link.request = 18000000 s: at most 1000 s",
+        ),
+        (
+            "granule = \"64B\"",
+            "granule = \"64B\"\nsequential_read_latency = \"1001s\"",
+            "medium.sequential_read_latency = 1001 s: at most 1000 s",
         ),
         ("[medium]", "[medium", "TOML parse error"),
         (
@@ -137,6 +144,19 @@ fn a_name_that_is_none_is_answered_with_those_there_are() {
 fn what_a_profile_leaves_out_is_its_bases() {
     let text = format!("base = \"pcm\"\n{}", WHOLE.replace("module_capacity = \"1GiB\"\n", ""));
     assert_eq!(System::from_toml("mine", &text).unwrap().module_capacity, Bytes(16 << 30));
+}
+
+#[test]
+fn a_number_said_anew_does_not_keep_the_bases_source() {
+    let text = "base = \"pcm\"\n[medium]\nread_latency = \"1us\"\n[cost]\neur_per_gb = { 2026 = 1.0 }\n\
+                [sources]\n\"cost.eur_per_gb\" = \"an offer\"\n";
+    let sources = System::from_toml("mine", text).unwrap().sources;
+    let of =
+        |key: &str| sources.iter().find(|(of, _)| of == key).map(|(_, source)| source.as_str());
+    assert_eq!(of("medium.read_latency"), None);
+    assert_eq!(of("medium.t_rcd"), None, "the timings are not this profile's");
+    assert_eq!(of("cost.eur_per_gb"), Some("an offer"));
+    assert!(of("medium.t_wr").is_some() && of("power.idle").is_some(), "{sources:?}");
 }
 
 #[test]

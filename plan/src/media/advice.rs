@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::device::Kind;
 use super::{Candidate, Fleet, Question, Role, Workload};
 use crate::media::Locality;
 
@@ -37,8 +38,8 @@ pub struct Conclusion {
     pub role: Role,
     /// What the slides say, in our words.
     pub claim: &'static str,
-    /// Whether it does at these prices.
-    pub holds: bool,
+    /// Whether it does at these prices; `None`: a medium that it is about was not compared, or has no price.
+    pub holds: Option<bool>,
     /// The figures.
     pub because: String,
 }
@@ -87,7 +88,8 @@ fn is_kept(fleet: &Fleet, workload: &Workload, held: Option<&(String, Role)>) ->
     };
     let all = fleet.candidates(workload);
     let held = all.iter().find(|one| one.medium == *medium && one.role == *role && one.meets);
-    held.is_some_and(|held| held.rank() <= CHANGED_FROM * best.rank())
+    let is_near = |held: &Candidate| matches!((held.eur, best.eur), (Some(held), Some(best)) if held <= CHANGED_FROM * best);
+    held.is_some_and(is_near)
 }
 
 fn choice(fleet: &Fleet, workload: &Workload) -> Option<(String, Role)> {
@@ -136,8 +138,8 @@ fn primary(question: &Question) -> Conclusion {
     };
     let all: Vec<Candidate> =
         fleet.candidates(&load).into_iter().filter(|one| one.role == Role::Primary).collect();
-    let (fast, flash, disks) =
-        (cheapest(&all, is_fast), cheapest(&all, is_flash), cheapest(&all, is_disk));
+    let of = |kind| cheapest(&all, |one| fleet.kind(&one.medium) == Some(kind));
+    let (fast, flash, disks) = (of(Kind::Fast), of(Kind::Flash), of(Kind::Disk));
     let (Some(fast), Some(flash), Some(disks)) = (fast, flash, disks) else {
         return unanswered(Role::Primary, PRIMARY);
     };
@@ -145,10 +147,12 @@ fn primary(question: &Question) -> Conclusion {
     Conclusion {
         role: Role::Primary,
         claim: PRIMARY,
-        holds: fast.meets
-            && fast_cost < flash_cost
-            && fast_cost < disk_cost
-            && fast.watts < 2.0 * flash.watts,
+        holds: Some(
+            fast.meets
+                && fast_cost < flash_cost
+                && fast_cost < disk_cost
+                && fast.watts < 2.0 * flash.watts,
+        ),
         because: format!(
             "500 GB at 500,000 requests/s: {} {:.4} EUR per request/s and {:.0} W, {} {:.4} EUR and {:.0} W, {} {:.3} EUR \
              and {:.0} W",
@@ -210,7 +214,9 @@ fn beside(
     let all = fleet.candidates(&load);
     let of_role: Vec<Candidate> = all.iter().filter(|one| one.role == role).cloned().collect();
     let alone: Vec<Candidate> = all.into_iter().filter(|one| one.role == Role::Primary).collect();
-    let (Some(fast), Some(disks)) = (cheapest(&of_role, is_fast), cheapest(&alone, is_disk)) else {
+    let fast = cheapest(&of_role, |one| fleet.kind(&one.medium) == Some(Kind::Fast));
+    let disks = cheapest(&alone, |one| one.medium == fleet.disks.name);
+    let (Some(fast), Some(disks)) = (fast, disks) else {
         return unanswered(role, claim);
     };
     let array_watts = fleet
@@ -224,7 +230,7 @@ fn beside(
     Conclusion {
         role,
         claim,
-        holds: fast.meets && cost(&fast) < cost(&disks) && share < 0.1,
+        holds: Some(fast.meets && cost(&fast) < cost(&disks) && share < 0.1),
         because: format!(
             "{about}, 20,000 requests/s: {} before the disks {:.3} EUR per request/s, disks alone {:.3} EUR; it adds {:.1} % to \
              the array's {:.0} W{cheaper}",
@@ -237,9 +243,9 @@ fn beside(
     }
 }
 
-fn cheapest(all: &[Candidate], which: impl Fn(&str) -> bool) -> Option<Candidate> {
-    let fitting = all.iter().filter(|one| which(&one.medium) && one.eur.is_some());
-    fitting.min_by(|left, right| left.rank().total_cmp(&right.rank())).cloned()
+fn cheapest(all: &[Candidate], which: impl Fn(&Candidate) -> bool) -> Option<Candidate> {
+    let fitting = all.iter().filter(|one| which(one) && one.eur.is_some());
+    fitting.min_by(|left, right| left.order(right)).cloned()
 }
 
 fn cost(candidate: &Candidate) -> f64 {
@@ -250,19 +256,7 @@ fn unanswered(role: Role, claim: &'static str) -> Conclusion {
     let because =
         "not among the media compared: a fast memory, flash and disks with prices are needed"
             .to_owned();
-    Conclusion { role, claim, holds: false, because }
-}
-
-fn is_flash(medium: &str) -> bool {
-    medium.contains("flash") || medium.starts_with("nand")
-}
-
-fn is_disk(medium: &str) -> bool {
-    medium.contains("disk")
-}
-
-fn is_fast(medium: &str) -> bool {
-    !is_flash(medium) && !is_disk(medium)
+    Conclusion { role, claim, holds: None, because }
 }
 
 const PRIMARY: &str = "as primary storage for intensive random requests on less than a terabyte a node, fast memory costs \

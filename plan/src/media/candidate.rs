@@ -1,5 +1,7 @@
 //! A medium in a role, sized for the load.
 
+use std::cmp::Ordering;
+
 use serde::Serialize;
 
 use super::Workload;
@@ -53,10 +55,16 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// Cheapest first; what has no price, and what is too slow, behind.
-    pub(super) fn rank(&self) -> f64 {
-        let eur = self.eur.unwrap_or(UNKNOWN_EUR);
-        if self.meets { eur } else { TOO_SLOW_EUR - self.rate_per_s }
+    /// Cheapest first, then what has no price; behind them what is too slow, the fastest first.
+    pub(super) fn order(&self, other: &Self) -> Ordering {
+        let eur = |one: &Self| one.eur.unwrap_or(f64::INFINITY);
+        let by_price = eur(self).total_cmp(&eur(other));
+        match (self.meets, other.meets) {
+            (true, true) => by_price,
+            (true, false) => Ordering::Less,
+            (false, true) => Ordering::Greater,
+            (false, false) => other.rate_per_s.total_cmp(&self.rate_per_s).then(by_price),
+        }
     }
 }
 
@@ -88,7 +96,7 @@ pub(super) fn cache(device: &Device, disks: &Device, workload: &Workload) -> Opt
             Parts { devices, arrays, data_share: *share, request_share: hits },
         )
     });
-    sizes.min_by(|left, right| left.rank().total_cmp(&right.rank()))
+    sizes.min_by(Candidate::order)
 }
 
 /// The workload's fixed part on the medium, the rest on disks.
@@ -178,5 +186,3 @@ fn processors_rate(workload: &Workload) -> f64 {
 const CACHE_SHARES: [f64; 9] = [0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5];
 /// Nobody buys more for the sake of speed only.
 const DEVICES_MAX: f64 = 10_000.0;
-const UNKNOWN_EUR: f64 = 1e18;
-const TOO_SLOW_EUR: f64 = 1e24;

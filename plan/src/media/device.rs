@@ -1,13 +1,15 @@
 //! One device of a medium under the workload's kind of requests: how many a second, how long each, at what price and power.
 
-use perdura_media::System;
 use perdura_media::model::ClosedLoop;
+use perdura_media::profile::Medium;
+use perdura_media::{Picoseconds, System};
 
 use super::Workload;
 
 /// A whole device: a card, an array of four disks, a set of modules on their channels.
 pub(super) struct Device {
     pub(super) name: String,
+    pub(super) kind: Kind,
     pub(super) bytes: u64,
     /// Requests a second, with the workload's number outstanding on this device.
     pub(super) rate_per_s: f64,
@@ -17,7 +19,31 @@ pub(super) struct Device {
     pub(super) eur: Option<f64>,
     pub(super) price_year: Option<u16>,
     pub(super) idle_w: f64,
-    pub(super) active_w: f64,
+    /// At its full rate.
+    pub(super) peak_w: f64,
+}
+
+/// What the slides' conclusions tell apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// It moves to where data are.
+    Disk,
+    /// Microseconds to its first byte.
+    Flash,
+    /// Less.
+    Fast,
+}
+
+impl Kind {
+    fn of(medium: &Medium) -> Self {
+        if medium.positioning.1.0 > 0 {
+            Self::Disk
+        } else if medium.read_latency >= FLASH_FROM {
+            Self::Flash
+        } else {
+            Self::Fast
+        }
+    }
 }
 
 impl Device {
@@ -28,20 +54,21 @@ impl Device {
         let (price_year, eur_per_gb) = system.eur_per_gb(year).unzip();
         Self {
             name: system.name.clone(),
+            kind: Kind::of(&system.medium),
             bytes,
             rate_per_s,
             latency_ns,
             eur: eur_per_gb.map(|eur| eur * bytes as f64 / 1e9),
             price_year,
             idle_w: modules * system.power.idle.0,
-            active_w: modules * system.power.active.0,
+            peak_w: modules * system.power.peak.0,
         }
     }
 
     /// Watts of `devices` of them that together take `rate_per_s`.
     pub(super) fn watts(&self, devices: f64, rate_per_s: f64) -> f64 {
         let busy = (rate_per_s / (devices * self.rate_per_s)).clamp(0.0, 1.0);
-        devices * (self.idle_w + busy * (self.active_w - self.idle_w))
+        devices * (self.idle_w + busy * (self.peak_w - self.idle_w))
     }
 }
 
@@ -63,4 +90,6 @@ fn closed_loop(system: &System, workload: &Workload) -> (f64, f64) {
     (reached.rate_per_s, reached.medium_ns)
 }
 
+/// The fastest flash takes a few microseconds, the slowest other memory less than one.
+const FLASH_FROM: Picoseconds = Picoseconds(2_000_000);
 const REQUESTS: u32 = 20_000;

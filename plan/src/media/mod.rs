@@ -21,7 +21,7 @@ pub use candidate::{Candidate, Role};
 pub use locality::Locality;
 pub use workload::{Workload, WorkloadError};
 
-use device::Device;
+use device::{Device, Kind};
 
 /// What is to be compared.
 #[derive(Clone, Debug)]
@@ -65,7 +65,7 @@ impl Question {
     pub fn answer(&self) -> MediaPlan {
         let fleet = Fleet::of(self);
         let mut candidates = fleet.candidates(&self.workload);
-        candidates.sort_by(|left, right| left.rank().total_cmp(&right.rank()));
+        candidates.sort_by(Candidate::order);
         MediaPlan {
             label: "modelled",
             workload: self.workload.clone(),
@@ -111,9 +111,15 @@ impl Fleet {
         primary.chain(beside).collect()
     }
 
+    /// What kind of memory a medium is; its name does not say.
+    fn kind(&self, medium: &str) -> Option<Kind> {
+        let mut all = self.devices.iter().chain([&self.disks]);
+        all.find(|device| device.name == medium).map(|device| device.kind)
+    }
+
     /// The cheapest that meets the load.
     fn best(&self, workload: &Workload) -> Option<Candidate> {
         let all = self.candidates(workload).into_iter().filter(|candidate| candidate.eur.is_some());
-        all.min_by(|left, right| left.rank().total_cmp(&right.rank()))
+        all.min_by(Candidate::order)
     }
 }

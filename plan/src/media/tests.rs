@@ -18,7 +18,7 @@ fn question(year: u16) -> Question {
 #[test]
 fn the_slides_conclusions_hold_at_the_prices_of_their_time() {
     for conclusion in question(2010).answer().conclusions {
-        assert!(conclusion.holds, "{conclusion:?}");
+        assert_eq!(conclusion.holds, Some(true), "{conclusion:?}");
     }
 }
 
@@ -56,6 +56,35 @@ fn what_is_cheapest_changes_with_the_capacity_and_with_the_rate() {
         None,
         "software is the limit: 1.6 million requests/s on eight cores"
     );
+}
+
+#[test]
+fn a_conclusion_on_media_that_are_not_compared_is_left_open() {
+    let mut question = question(2010);
+    question.media.retain(|system| !system.name.contains("flash"));
+    let conclusions = question.answer().conclusions;
+    assert_eq!(conclusions[0].holds, None, "{:?}", conclusions[0]);
+    assert_eq!(conclusions[1].holds, Some(true), "{:?}", conclusions[1]);
+}
+
+#[test]
+fn what_a_medium_is_called_does_not_say_what_it_is() {
+    let mut question = question(2010);
+    for (at, system) in question.media.iter_mut().enumerate() {
+        system.name = format!("/disks/of/flash/{at}.toml");
+    }
+    question.disks.name = "array".into();
+    for conclusion in question.answer().conclusions {
+        assert_eq!(conclusion.holds, Some(true), "{conclusion:?}");
+    }
+}
+
+#[test]
+fn of_media_that_are_too_slow_the_fastest_comes_first() {
+    let mut question = question(2010);
+    question.workload.rate_per_s = 1e9;
+    let rates: Vec<f64> = question.answer().candidates.iter().map(|one| one.rate_per_s).collect();
+    assert!(rates.is_sorted_by(|left, right| left >= right), "{rates:?}");
 }
 
 #[test]
