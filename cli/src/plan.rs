@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use perdura_bench::report::media_plan_page;
+use perdura_media::recording::Recording;
 use perdura_media::{Bytes, System, parse_duration, profile};
 use perdura_plan::media::{Candidate, Flip, Locality, MediaPlan, Question, Role, Workload};
 
@@ -29,18 +30,21 @@ enum PlanCommand {
 
 #[derive(Debug, Args)]
 struct MediaArgs {
+    /// What a program asked for (`perdura run --record`): data, rate, request, reads and locality are its own, unless given.
+    #[arg(long, value_name = "FILE")]
+    recording: Option<std::path::PathBuf>,
     /// Data [default: 500GB].
     #[arg(long, value_name = "SIZE")]
     capacity: Option<String>,
-    /// Requests a second that have to be met.
-    #[arg(long, value_name = "N", default_value_t = 20_000.0)]
-    iops: f64,
+    /// Requests a second that have to be met [default: 20000].
+    #[arg(long, value_name = "N")]
+    iops: Option<f64>,
     /// Bytes a request [default: 4KiB].
     #[arg(long, value_name = "SIZE")]
     request: Option<String>,
-    /// Share of requests that read.
-    #[arg(long, value_name = "0..1", default_value_t = 0.67)]
-    reads: f64,
+    /// Share of requests that read [default: two thirds].
+    #[arg(long, value_name = "0..1")]
+    reads: Option<f64>,
     /// Requests outstanding on each device.
     #[arg(long, value_name = "N", default_value_t = 16)]
     outstanding: u32,
@@ -50,9 +54,10 @@ struct MediaArgs {
     /// Cores that the software runs on.
     #[arg(long, value_name = "N", default_value_t = 8)]
     cores: u32,
-    /// Share of requests on a share of the data, in percent: 90/10 is nine of ten to a tenth of the data; 0 is no locality.
-    #[arg(long, value_name = "REQUESTS/DATA", default_value = "90/10")]
-    locality: String,
+    /// Share of requests on a share of the data, in percent: 90/10 is nine of ten to a tenth of the data; 0 is no locality
+    /// [default: 90/10].
+    #[arg(long, value_name = "REQUESTS/DATA")]
+    locality: Option<String>,
     /// For hybrids: a fixed part of the data, and the requests that go there (a log, swap), in percent.
     #[arg(long, value_name = "REQUESTS/DATA", default_value = "40/1")]
     fixed: String,
@@ -95,22 +100,25 @@ pub fn run(args: &PlanArgs) -> Result<ExitCode> {
 }
 
 fn resolve(args: &MediaArgs) -> Result<Question> {
-    let usual = Workload::default();
+    let usual = usual(args)?;
     let size = |name: &str, value: &Option<String>, usual: u64| {
         Ok::<_, anyhow::Error>(optional(name, value)?.map_or(usual, |Bytes(bytes)| bytes))
     };
     let software = args.software.as_ref().map(|text| named("software", text, parse_duration(text)));
-    let locality = match shares("locality", &args.locality)? {
-        Some((requests, data)) => Locality::of_shares(data, requests),
-        None => Locality::none(),
+    let locality = match &args.locality {
+        None => usual.locality.clone(),
+        Some(text) => match shares("locality", text)? {
+            Some((requests, data)) => Locality::of_shares(data, requests),
+            None => Locality::none(),
+        },
     };
     let (fixed_request_share, fixed_data_share) =
         shares("fixed", &args.fixed)?.unwrap_or((0.0, 0.0));
     let workload = Workload {
         capacity_bytes: size("capacity", &args.capacity, usual.capacity_bytes)?,
-        rate_per_s: args.iops,
+        rate_per_s: args.iops.unwrap_or(usual.rate_per_s),
         request_bytes: size("request", &args.request, usual.request_bytes)?,
-        read_share: args.reads,
+        read_share: args.reads.unwrap_or(usual.read_share),
         outstanding: args.outstanding,
         software_ns: software.transpose()?.map_or(usual.software_ns, |span| span.as_nanos() as f64),
         cores: args.cores,
@@ -131,6 +139,18 @@ fn resolve(args: &MediaArgs) -> Result<Question> {
         disks: System::find(&args.disks).context("--disks")?,
         year: args.year,
     })
+}
+
+/// What is not given: a recording's, if there is one.
+fn usual(args: &MediaArgs) -> Result<Workload> {
+    let usual = Workload::default();
+    let Some(path) = &args.recording else { return Ok(usual) };
+    let recording =
+        Recording::open(path).with_context(|| format!("--recording {}", path.display()))?;
+    match Workload::of_recording(&recording, &usual) {
+        Some(load) => Ok(load),
+        None => bail!("--recording {}: the program read and wrote nothing", path.display()),
+    }
 }
 
 /// Media by themselves are nothing that one can buy; nor is what had no price yet.

@@ -300,6 +300,7 @@ fn time_on(system: &System, recording: &Recording, software_ps: u64) -> TimeOn {
         compute_s: replayed.think_ps as f64 / 1e12 - software_s,
         software_s,
         medium_s: replayed.medium_ps as f64 / 1e12,
+        medium_j: Some(model.energy(replayed.elapsed_ps).equal_time.0),
     }
 }
 

@@ -101,6 +101,8 @@ pub struct TimeOn {
     pub software_s: f64,
     /// Waiting for the medium: modelled, s.
     pub medium_s: f64,
+    /// What the medium drew until the end of the run (equal-time energy): modelled, J; where the run was replayed on its model.
+    pub medium_j: Option<f64>,
 }
 
 impl TimeOn {
@@ -253,6 +255,7 @@ impl HasteResult {
                 compute_s: on.compute_s,
                 software_s: on.software_s,
                 medium_s: on.medium_s,
+                medium_j: on.medium_j,
             }
         });
         let times = times.collect();
@@ -263,6 +266,9 @@ impl HasteResult {
             modelled_s: paced.modelled_s,
             measured_s: paced.measured_s,
         });
+        if kernel == Kernel::Cg {
+            self.checks.push(injected(kernel, settings, dram)?);
+        }
         self.kernels.push(KernelResult {
             name: kernel.name().to_owned(),
             footprint_bytes: run.footprint_bytes,
@@ -279,3 +285,26 @@ impl HasteResult {
         Ok(())
     }
 }
+
+/// Delay that a modelled last-level cache really injects, beside what was to be.
+fn injected(
+    kernel: Kernel,
+    settings: &HasteSettings,
+    dram: DramLine,
+) -> Result<PaceCheck, HasteError> {
+    let system = System::find("ddr-pcm").map_err(kernels::KernelError::from)?;
+    let found = kernels::inject(
+        kernel,
+        &LineSettings::new(settings.scale),
+        dram.longer_on(&system, INJECTED_EVERY_NS),
+    )?;
+    Ok(PaceCheck {
+        what: format!("{}: delay injected for lines missed", kernel.name()),
+        system: system.name,
+        modelled_s: found.accounted_s,
+        measured_s: found.delayed_s - found.base_s,
+    })
+}
+
+/// Delays are gathered and spun so often.
+const INJECTED_EVERY_NS: u64 = 10_000;

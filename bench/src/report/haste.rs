@@ -300,6 +300,26 @@ fn table(result: &HasteResult, rows: &[(&str, &[TimeOn])], out: &mut String) -> 
         }
         out.push_str("</tr>");
     }
+    out.push_str(
+        "</table></div><div class=\"wide\"><table><tr><th>J drawn by the medium (modelled)</th>",
+    );
+    for (system, _) in &result.systems {
+        write!(out, "<th>{}</th>", escape(system))?;
+    }
+    out.push_str("</tr>");
+    for (name, times) in rows {
+        write!(out, "<tr><td>{}</td>", escape(name))?;
+        for (system, _) in &result.systems {
+            let drawn =
+                times.iter().find(|time| time.system == *system).and_then(|time| time.medium_j);
+            write!(
+                out,
+                "<td>{}</td>",
+                drawn.map_or("-".to_owned(), |joules| format!("{joules:.3}"))
+            )?;
+        }
+        out.push_str("</tr>");
+    }
     let ways: BTreeSet<&str> =
         rows.iter().flat_map(|(_, times)| times.iter().map(|time| time.way.as_str())).collect();
     let ways: Vec<&str> = ways.into_iter().collect();

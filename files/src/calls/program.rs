@@ -134,12 +134,12 @@ unsafe fn hand_over_sent(message: *const msghdr) {
         let Some(whole) = message.as_ref().filter(|whole| !whole.msg_control.is_null()) else {
             return;
         };
-        let end = whole.msg_control as usize + whole.msg_controllen as usize;
+        let end = whole.msg_control as usize + whole.msg_controllen;
         let mut header = libc::CMSG_FIRSTHDR(message);
         while let Some(part) = header.as_ref() {
             if part.cmsg_level == libc::SOL_SOCKET && part.cmsg_type == libc::SCM_RIGHTS {
                 let start = libc::CMSG_DATA(header);
-                let part_end = (header as usize).saturating_add(part.cmsg_len as usize).min(end);
+                let part_end = (header as usize).saturating_add(part.cmsg_len).min(end);
                 let count = part_end.saturating_sub(start as usize) / size_of::<c_int>();
                 for at in 0..count {
                     let fd = start.cast::<c_int>().add(at).read_unaligned();

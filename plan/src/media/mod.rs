@@ -9,6 +9,7 @@ mod advice;
 mod candidate;
 mod device;
 mod locality;
+mod recorded;
 #[cfg(test)]
 mod tests;
 mod workload;

@@ -123,6 +123,7 @@ impl LineRun {
             compute_s: self.compute_s,
             software_s: 0.0,
             medium_s: read_s + written_s,
+            medium_j: None,
         }
     }
 }

@@ -109,6 +109,8 @@ pub struct OnMedium {
     pub software_s: f64,
     /// Waiting for the medium: modelled.
     pub medium_s: f64,
+    /// What the medium drew until the end: modelled, J. `None`: it was not replayed on a model that counts it.
+    pub medium_j: Option<f64>,
 }
 
 impl OnMedium {
@@ -166,13 +168,16 @@ impl KernelRun {
 
     /// Its time with its data on another medium, MODELLED: the recording is replayed on the system's model.
     pub fn on(&self, system: &System) -> OnMedium {
-        let model = Model::new(system, self.medium_bytes);
+        // A disk is as large as it is: a small footprint on it means short ways.
+        let model = Model::new(system, system.capacity().0.max(self.medium_bytes));
+        let replayed = replay(&self.steps, &model);
         OnMedium {
             system: system.name.clone(),
             way: Way::PagingReplayed,
             compute_s: self.compute_s,
             software_s: self.software_s(),
-            medium_s: replay(&self.steps, &model).medium_ps as f64 / 1e12,
+            medium_s: replayed.medium_ps as f64 / 1e12,
+            medium_j: Some(model.energy(replayed.elapsed_ps).equal_time.0),
         }
     }
 }
