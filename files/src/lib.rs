@@ -13,7 +13,8 @@
 //!   kernel, for good, before anybody else may use it: a forked child, another program, a stream.
 //! - A call that this library cannot answer goes on to the C library with the same arguments. No call is refused that would
 //!   have succeeded, but for those that programs know how to do without (`copy_file_range`, `sendfile`, `splice`).
-//! - No lock is held while a modelled wait is waited, nor where a signal's handler could want it.
+//! - No lock is held while a modelled wait is waited, nor where a signal's handler could want it (but for one that shortens, or closes for
+//!   good, the file whose copy it interrupted: docs/files.md).
 //!
 //! What is and is not served: docs/files.md. Settings, by environment: see [`settings`].
 
