@@ -53,7 +53,9 @@ fn a_recorded_program_is_a_load() {
     let (data, recording) = (dir.path().join("data"), dir.path().join("recording"));
     std::fs::create_dir(&data).unwrap();
     std::fs::write(data.join("in"), vec![7u8; 1 << 20]).unwrap();
+    let library = std::env::current_exe().unwrap().with_file_name("libperdura_files.so");
     let ran = Command::new(env!("CARGO_BIN_EXE_perdura"))
+        .env("PERDURA_FILES_LIBRARY", library)
         .args(["run", "--at", data.to_str().unwrap(), "--record", recording.to_str().unwrap(), "--", "/usr/bin/python3", "-c"])
         .arg("import os, sys\nf = os.open(sys.argv[1], os.O_RDONLY)\nfor i in range(100): os.pread(f, 4096, i * 8192)")
         .arg(data.join("in"))
