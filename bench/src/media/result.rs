@@ -16,7 +16,8 @@ pub struct MediaResult {
     pub profile: String,
     /// One granule at an idle medium, by the model.
     pub target_read_ns: f64,
-    /// Median of the same, measured.
+    /// Median of the same, measured: of a medium that may be faster than this machine's DRAM in a range that lies in a processor's
+    /// caches (`read` says which; `accesses` has the whole range), of others anywhere.
     pub measured_read_ns_p50: f64,
     /// 99th percentile.
     pub measured_read_ns_p99: f64,
