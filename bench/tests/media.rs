@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use perdura_bench::media::result::{MediaResult, PathResult};
 use perdura_bench::media::{MediaBenchError, MediaSettings, run};
 use perdura_bench::report::media_page;
+use perdura_block::path::Step;
 use perdura_media::profile::System;
 
 fn settings(profile: &str, dir: &tempfile::TempDir) -> MediaSettings {
@@ -68,6 +69,23 @@ fn a_small_run_of_pcm_has_its_targets_its_paths_and_its_page() {
     assert_eq!(again.paths.len(), result.paths.len());
     assert_eq!(again.target_read_ns, result.target_read_ns);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "the file is left");
+}
+
+#[test]
+fn steps_that_were_not_chosen_are_not_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let usual = settings("pcm", &dir);
+    let result =
+        run(&MediaSettings { steps: vec![Step::Base, Step::Spin], ..usual }, &|_, _, _| ())
+            .unwrap();
+    assert!(paths_of(&result, "atomic").is_empty() && paths_of(&result, "base").len() == 3);
+    assert_eq!(result.verdicts.len(), 3);
+    assert!(
+        result
+            .verdicts
+            .iter()
+            .all(|verdict| (verdict.before.as_str(), verdict.step.as_str()) == ("base", "spin"))
+    );
 }
 
 #[test]

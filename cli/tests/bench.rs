@@ -374,6 +374,14 @@ fn a_medium_is_measured_and_what_makes_no_sense_is_refused() {
         assert!(result["software_ns_per_4k"][path].is_f64(), "{path}");
     }
     assert!(std::fs::read_to_string(html).unwrap().contains("The four steps of HASTE"));
+    let refused = bench(&[&small[..], &["--steps", "base,fast"]].concat());
+    let error = text(&refused.stderr);
+    assert!(
+        !refused.status.success()
+            && error.contains("--steps fast")
+            && error.contains("unscheduled"),
+        "{error}"
+    );
     for (words, expected) in [
         (["--profile", "bubble"], "no profile is called \"bubble\""),
         (["--link", "string"], "no link is called \"string\""),

@@ -104,7 +104,7 @@ fn software(result: &HasteResult) -> Option<Claim> {
 fn memory_bus(result: &HasteResult) -> Option<Claim> {
     let share = |bytes: u64| {
         let found = plain(result).find(|point| {
-            point.system.starts_with("ddr-")
+            point.on_memory_bus
                 && point.is_read
                 && !point.is_sequential
                 && point.request_bytes == bytes

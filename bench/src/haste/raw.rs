@@ -176,6 +176,7 @@ impl Load<'_> {
             bytes_per_s: reached.bytes_per_s,
             requests_per_s: reached.rate_per_s,
             request_ns: reached.request_ns,
+            on_memory_bus: pays_by_line(system),
             link_share: link.map(|rate| reached.bytes_per_s / rate.0 as f64),
         }
     }

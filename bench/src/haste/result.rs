@@ -73,6 +73,8 @@ pub struct RawPoint {
     pub requests_per_s: f64,
     /// Mean time of a request, nanoseconds.
     pub request_ns: f64,
+    /// Whether the link is a memory bus, which pays for each line.
+    pub on_memory_bus: bool,
     /// Share of the link's bandwidth that is used.
     pub link_share: Option<f64>,
 }

@@ -14,7 +14,7 @@ mod steps;
 
 use std::path::PathBuf;
 
-use perdura_block::path::{FilePathError, PathError};
+use perdura_block::path::{FilePathError, PathError, Step};
 use perdura_media::DeviceError;
 use perdura_media::emulator::{Emulator, EmulatorError, Pace, Tsc};
 use perdura_media::profile::{ProfileError, System};
@@ -31,6 +31,8 @@ pub struct MediaSettings {
     pub profile: String,
     /// As given on the command line.
     pub link: Option<String>,
+    /// The driver's steps to compare, each once, in the order in which HASTE took them.
+    pub steps: Vec<Step>,
     /// What the emulator holds.
     pub size_bytes: u64,
     /// What the files hold that today's ways lead to.
@@ -51,6 +53,7 @@ impl MediaSettings {
     pub fn usual(system: System, profile: &str) -> Self {
         Self {
             system,
+            steps: Step::ALL.to_vec(),
             profile: profile.to_owned(),
             link: None,
             size_bytes: 4 << 30,
@@ -168,7 +171,7 @@ pub fn run(
         None => settings.system.clone().with_link(DRIVER_LINK)?,
     };
     let mut paths = steps::measure(&driven, settings, STEPS * seconds, progress)?;
-    let verdicts = steps::verdicts(&paths);
+    let verdicts = steps::verdicts(&paths, &settings.steps);
     paths.results.push(direct.path());
     let files = files::measure(settings, FILES * seconds, progress)?;
     paths.results.extend(files.results);

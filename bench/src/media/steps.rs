@@ -53,15 +53,16 @@ pub(super) fn measure(
     progress("filling", 0, 1);
     let emulator = filled(system, settings.size_bytes)?;
     let rounds = PAIRS_MIN * 2;
-    let slices = rounds * Step::ALL.len() * THREADS.len();
+    let slices = rounds * settings.steps.len() * THREADS.len();
     let slice_ns = seconds * 1e9 / slices as f64;
     let stamp_ns = stamp_ns(Tsc::calibrated());
-    let paths: Vec<IoPath<&Emulator>> = Step::ALL
-        .into_iter()
-        .map(|step| IoPath::new(&emulator, step, &PathSettings::default()))
+    let paths: Vec<IoPath<&Emulator>> = settings
+        .steps
+        .iter()
+        .map(|step| IoPath::new(&emulator, *step, &PathSettings::default()))
         .collect::<Result<_, _>>()?;
     let mut gathered: Vec<Gathered> = Vec::new();
-    gathered.resize_with(Step::ALL.len() * THREADS.len(), Gathered::default);
+    gathered.resize_with(settings.steps.len() * THREADS.len(), Gathered::default);
     for round in 0..rounds {
         progress("I/O paths", round as u64, rounds as u64);
         for (nth, threads) in THREADS.into_iter().enumerate() {
@@ -73,7 +74,9 @@ pub(super) fn measure(
             }
         }
     }
-    let named = THREADS.into_iter().flat_map(|threads| Step::ALL.map(|step| (step, threads)));
+    let named = THREADS
+        .into_iter()
+        .flat_map(|threads| settings.steps.iter().map(move |step| (*step, threads)));
     let results =
         named.zip(gathered).map(|((step, threads), all)| all.result(step, threads, system));
     Ok(Paths { results: results.collect() })
@@ -192,12 +195,12 @@ fn net_total_ns(parts: &Parts, stamp_ns: f64) -> f64 {
     PARTS.into_iter().map(|part| net_ns(parts, part, stamp_ns)).sum()
 }
 
-/// Each step beside the one before, for each number of threads.
-pub(super) fn verdicts(paths: &Paths) -> Vec<Verdict> {
+/// Each step beside the one chosen before it, for each number of threads.
+pub(super) fn verdicts(paths: &Paths, steps: &[Step]) -> Vec<Verdict> {
     let of = |step: Step, threads: usize| {
         paths.results.iter().find(|path| path.path == step.name() && path.threads == threads)
     };
-    let pairs = Step::ALL.windows(2).map(|pair| (pair[0], pair[1]));
+    let pairs = steps.windows(2).map(|pair| (pair[0], pair[1]));
     let all = THREADS.into_iter().flat_map(|threads| pairs.clone().map(move |p| (p, threads)));
     all.filter_map(|((before, step), threads)| {
         Some(verdict(step, of(before, threads)?, of(step, threads)?))

@@ -211,7 +211,9 @@ fn bandwidths(result: &HasteResult, with_filesystem: bool, out: &mut String) {
 
 /// The slides' "DDR Efficiency".
 fn bus(result: &HasteResult) -> String {
-    let on_bus = result.systems.iter().filter(|(name, _)| name.starts_with("ddr-"));
+    let on_bus = result.systems.iter().filter(|(name, _)| {
+        result.raw.iter().any(|point| point.system == *name && point.on_memory_bus)
+    });
     let series = on_bus.enumerate().map(|(index, (system, _))| {
         let points = result.raw.iter().filter(|point| {
             point.system == *system

@@ -46,6 +46,14 @@ pub struct MediaArgs {
     /// Put it behind this link, or `none` [default: the profile's own].
     #[arg(long, value_name = "LINK")]
     pub link: Option<String>,
+    /// Steps of the I/O path to compare, separated by commas: base, unscheduled, atomic, spin.
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "base,unscheduled,atomic,spin"
+    )]
+    pub steps: Vec<String>,
     /// What the emulator holds, in DRAM [default: 4GiB].
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub size: Option<String>,

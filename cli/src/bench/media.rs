@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use perdura_bench::media::result::{Latency, MediaResult, PathResult, Stream};
 use perdura_bench::media::{MediaSettings, run as measure};
 use perdura_bench::report::media_page;
+use perdura_block::path::Step;
 use perdura_media::Bytes;
 use perdura_media::profile::System;
 
@@ -47,6 +48,7 @@ fn resolve(args: &MediaArgs) -> Result<MediaSettings> {
         bail!("--seconds {seconds}: expected 0.1 to 3600");
     }
     Ok(MediaSettings {
+        steps: steps(&args.steps)?,
         link: args.link.clone(),
         size_bytes,
         file_bytes: size("file-size", &args.file_size, usual.file_bytes.min(size_bytes))?,
@@ -55,6 +57,13 @@ fn resolve(args: &MediaArgs) -> Result<MediaSettings> {
         seed: args.seed.unwrap_or(usual.seed),
         ..usual
     })
+}
+
+/// Those named, each once, in the order in which HASTE took them.
+fn steps(names: &[String]) -> Result<Vec<Step>> {
+    let chosen = names.iter().map(|name| named("steps", name, name.parse::<Step>()));
+    let chosen = chosen.collect::<Result<Vec<_>>>()?;
+    Ok(Step::ALL.into_iter().filter(|step| chosen.contains(step)).collect())
 }
 
 fn show(result: &MediaResult) {
