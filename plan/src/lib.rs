@@ -1,3 +1,8 @@
-//! Plans: what to buy and how to set it, from numbers. Everything here is modelled; nothing is measured.
+//! Plans: what to buy and how to set it, from numbers and from traces. What is modelled is called modelled.
 
 pub mod media;
+pub mod power;
+pub mod record;
+pub mod sizing;
+pub mod skew;
+pub mod trace;

@@ -1,0 +1,1 @@
+//! Page writes of a live program, as a trace.

@@ -1,0 +1,55 @@
+//! One access, as every reader gives it.
+
+/// Bytes of the pages that plans count in.
+pub const PAGE_BYTES: u64 = 4096;
+
+/// What an access does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Op {
+    /// It reads.
+    Read,
+    /// It writes.
+    Write,
+}
+
+/// One access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record {
+    /// Nanoseconds since the epoch of its source; within a source it never falls.
+    pub time_ns: u64,
+    /// First byte, in its volume.
+    pub offset_bytes: u64,
+    /// Bytes; not 0, and the last byte is below 2^63.
+    pub len_bytes: u64,
+    /// Which of the source's volumes.
+    pub volume: u32,
+    /// What it does.
+    pub op: Op,
+}
+
+impl Record {
+    /// The first page it touches, and how many: from the one of its first byte to the one of its last.
+    #[inline]
+    pub fn pages(&self) -> (u64, u64) {
+        let first = self.offset_bytes / PAGE_BYTES;
+        let last = (self.offset_bytes + self.len_bytes - 1) / PAGE_BYTES;
+        (first, last - first + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_covers_the_pages_of_its_first_and_last_byte() {
+        let at = |offset_bytes, len_bytes| {
+            Record { time_ns: 0, offset_bytes, len_bytes, volume: 0, op: Op::Write }.pages()
+        };
+        assert_eq!(at(0, 1), (0, 1));
+        assert_eq!(at(4095, 2), (0, 2));
+        assert_eq!(at(4096, 4096), (1, 1));
+        assert_eq!(at((1 << 63) - 4096, 4096), ((1 << 51) - 1, 1));
+    }
+}
