@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use clap::{Args, Subcommand};
+use clap::Args;
 use perdura_bench::report::media_plan_page;
 use perdura_media::recording::Recording;
 use perdura_media::{Bytes, System, parse_duration, profile};
@@ -14,22 +14,9 @@ use perdura_plan::media::{Candidate, Flip, Locality, MediaPlan, Question, Role, 
 use crate::say::say;
 use crate::settings::{named, optional};
 
-/// Options of `plan`.
+/// Options of `plan media`.
 #[derive(Debug, Args)]
-pub struct PlanArgs {
-    #[command(subcommand)]
-    command: PlanCommand,
-}
-
-#[derive(Debug, Subcommand)]
-enum PlanCommand {
-    /// Compare media as primary storage, as a cache before disks, and for a fixed part of the data: price, power, speed-up,
-    /// and where the answer flips. Everything is modelled.
-    Media(Box<MediaArgs>),
-}
-
-#[derive(Debug, Args)]
-struct MediaArgs {
+pub struct MediaArgs {
     /// What a program asked for (`perdura run --record`): data, rate, request, reads and locality are its own, unless given.
     #[arg(long, value_name = "FILE")]
     recording: Option<std::path::PathBuf>,
@@ -78,8 +65,7 @@ struct MediaArgs {
     html: Option<std::path::PathBuf>,
 }
 
-pub fn run(args: &PlanArgs) -> Result<ExitCode> {
-    let PlanCommand::Media(args) = &args.command;
+pub fn run(args: &MediaArgs) -> Result<ExitCode> {
     let question = resolve(args)?;
     let create = |name: &str, path: &Option<std::path::PathBuf>| {
         let opened = path

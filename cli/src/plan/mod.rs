@@ -1,0 +1,28 @@
+//! `perdura plan`: what to buy and how to set it.
+
+mod media;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+
+/// Options of `plan`.
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    #[command(subcommand)]
+    command: PlanCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum PlanCommand {
+    /// Compare media as primary storage, as a cache before disks, and for a fixed part of the data: price, power, speed-up,
+    /// and where the answer flips. Everything is modelled.
+    Media(Box<media::MediaArgs>),
+}
+
+pub fn run(args: &PlanArgs) -> Result<ExitCode> {
+    match &args.command {
+        PlanCommand::Media(args) => media::run(args),
+    }
+}
