@@ -1,6 +1,8 @@
 //! `perdura plan`: what to buy and how to set it.
 
+mod battery;
 mod media;
+mod power;
 
 use std::process::ExitCode;
 
@@ -16,6 +18,8 @@ pub struct PlanArgs {
 
 #[derive(Debug, Subcommand)]
 enum PlanCommand {
+    /// What battery, or what time, it takes to flush a memory, and a bounded part of it. Modelled.
+    Battery(Box<battery::BatteryArgs>),
     /// Compare media as primary storage, as a cache before disks, and for a fixed part of the data: price, power, speed-up,
     /// and where the answer flips. Everything is modelled.
     Media(Box<media::MediaArgs>),
@@ -23,6 +27,7 @@ enum PlanCommand {
 
 pub fn run(args: &PlanArgs) -> Result<ExitCode> {
     match &args.command {
+        PlanCommand::Battery(args) => battery::run(args),
         PlanCommand::Media(args) => media::run(args),
     }
 }

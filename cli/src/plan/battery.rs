@@ -1,0 +1,64 @@
+//! `perdura plan battery`: what it takes to flush a memory, and a bounded part of it.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use perdura_media::{Bytes, BytesPerSecond, Percent};
+use perdura_plan::power::Server;
+
+use super::power::{PowerArgs, show};
+use crate::settings::named;
+
+/// Options of `plan battery`. The defaults are the paper's server.
+#[derive(Debug, Args)]
+pub struct BatteryArgs {
+    /// Memory that must not be lost.
+    #[arg(long, value_name = "SIZE", default_value = "4096GB")]
+    memory: String,
+    /// What may be dirty: a size, or a share of the memory [default: what --grace or --battery allows, or 11%].
+    #[arg(long, value_name = "SIZE|PERCENT")]
+    budget: Option<String>,
+    #[command(flatten)]
+    power: PowerArgs,
+    /// Print the answer as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The budget in the paper's abstract.
+const BUDGET: Percent = Percent(11.0);
+
+pub fn run(args: &BatteryArgs) -> Result<ExitCode> {
+    let memory: Bytes = named("memory", &args.memory, args.memory.parse())?;
+    anyhow::ensure!(memory.0 > 0, "--memory 0: expected more");
+    let rate = BytesPerSecond(Server::PAPER.flush_bytes_per_s);
+    let power = args.power.resolve(memory.0, rate)?;
+    let most = power.budget_max()?;
+    let Bytes(budget_bytes) = match &args.budget {
+        Some(text) if text.trim_end().ends_with('%') => {
+            named::<Percent, _>("budget", text, text.parse())?.of(memory)
+        }
+        Some(text) => named("budget", text, text.parse())?,
+        None => most.map_or(BUDGET.of(memory), Bytes),
+    };
+    if let Some(most) = most
+        && budget_bytes > most
+    {
+        anyhow::bail!(
+            "a budget of {} does not fit: the warning or battery given allows {}; give more of it, or a smaller --budget",
+            Bytes(budget_bytes),
+            Bytes(most)
+        );
+    }
+    let comparison = power.server.compare(budget_bytes, &power.cells)?;
+    if args.json {
+        let answer = serde_json::json!({
+            "server": power.server, "cells": power.cells, "modelled": comparison,
+        });
+        crate::say::say(serde_json::to_string_pretty(&answer).context("JSON")?);
+    } else {
+        show(&comparison);
+    }
+    Ok(ExitCode::SUCCESS)
+}
