@@ -14,6 +14,8 @@ pub(crate) const COMPACTION_FRAMES: u32 = 4;
 const LANE_BYTES: u64 = 64 << 20;
 /// Lanes made without being asked for, besides the shared one.
 const LANES_MAX: u64 = 64;
+/// Largest segment.
+const SEGMENT_MAX_BYTES: u64 = 64 << 20;
 /// Sixteen of them on their way to a device show its full rate (docs/measuring.md).
 const FRAME_LIMIT_LEAST_BYTES: u64 = 1 << 20;
 /// Grains covered by one bitmap word.
@@ -37,7 +39,7 @@ pub struct Geometry {
 impl Geometry {
     /// Geometry for a region of up to `reserved_bytes`.
     ///
-    /// `segment_bytes` of `None` chooses 1 MiB, or more where that would need over 16,384 segments.
+    /// `segment_bytes` of `None` chooses 1 MiB, or more where that would need over 16,384 segments, up to the most there may be.
     pub fn new(
         reserved_bytes: u64,
         grain_shift: u32,
@@ -55,9 +57,11 @@ impl Geometry {
         let log_max_bytes = reserved_bytes.saturating_mul(5).max(64 << 20);
         let segment_bytes = match segment_bytes {
             Some(bytes) => bytes,
-            None => (log_max_bytes / 16_384).next_power_of_two().max(1 << 20),
+            None => (log_max_bytes / 16_384).next_power_of_two().clamp(1 << 20, SEGMENT_MAX_BYTES),
         };
-        if !segment_bytes.is_power_of_two() || !(64 << 10..=64 << 20).contains(&segment_bytes) {
+        if !segment_bytes.is_power_of_two()
+            || !(64 << 10..=SEGMENT_MAX_BYTES).contains(&segment_bytes)
+        {
             return Err(OpenError::Setting {
                 name: "segment",
                 value: format!("{segment_bytes} bytes"),
@@ -148,5 +152,21 @@ impl Geometry {
     /// Segments that must stay free so that `dirty_bytes` can always be flushed, by up to four writers.
     pub fn reserve_segments(&self, dirty_bytes: u64) -> u32 {
         (self.flush_bytes(dirty_bytes).div_ceil(self.segment_bytes * 7 / 8) + 4) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_any_server_has_a_geometry() {
+        // The README's 64 GiB were once refused for a segment that nobody had asked for.
+        for memory_bytes in [1 << 18, 1 << 30, 50 << 30, 64 << 30, 4 << 40u64] {
+            let geometry = Geometry::new(4 * memory_bytes, 6, None, 20).unwrap();
+            assert!(geometry.segment_bytes <= SEGMENT_MAX_BYTES);
+            let log_max_bytes = u64::from(geometry.segments_max) * geometry.segment_bytes;
+            assert!(log_max_bytes >= 20 * memory_bytes);
+        }
     }
 }
