@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::codec::Compression;
 use crate::error::OpenError;
 use crate::geometry::{BLOCK_BYTES, Geometry};
+use crate::image::BUFFERS;
 use crate::planted::Planted;
 use crate::policy::PolicyKind;
 use crate::tracking::TrackingKind;
@@ -86,6 +87,20 @@ impl Config {
             seed: 0,
             planted: Planted::None,
         }
+    }
+
+    /// The geometry that an image made with these settings has.
+    ///
+    /// # Errors
+    /// A size that no image can have.
+    pub fn geometry(&self) -> Result<Geometry, OpenError> {
+        let reserved_bytes = self.reserved_bytes.unwrap_or(self.region_bytes.saturating_mul(4));
+        Geometry::new(
+            reserved_bytes.max(self.region_bytes),
+            self.tracking.grain_shift(),
+            self.segment_bytes,
+            BUFFERS,
+        )
     }
 }
 

@@ -149,7 +149,7 @@ fn largest_budget(geometry: &Geometry, rate_bytes_per_s: u64, time: Duration) ->
 }
 
 /// Most dirty bytes whose `cost`, in bytes to write, can be written within `time`; to 4 KiB.
-pub(crate) fn largest_within(
+pub fn largest_within(
     rate_bytes_per_s: u64,
     time: Duration,
     cost: impl Fn(u64) -> u64,

@@ -95,13 +95,7 @@ impl Region {
         clock: Arc<dyn Clock>,
         config: Config,
     ) -> Result<Self, OpenError> {
-        let reserved = config.reserved_bytes.unwrap_or(config.region_bytes.saturating_mul(4));
-        let geometry = Geometry::new(
-            reserved.max(config.region_bytes),
-            config.tracking.grain_shift(),
-            config.segment_bytes,
-            image::BUFFERS,
-        )?;
+        let geometry = config.geometry()?;
         let image_id =
             config.seed ^ clock.unix_ms().rotate_left(32) ^ u64::from(std::process::id());
         let segments = segments_wanted(

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Args;
 use perdura_media::{Bytes, BytesPerSecond, Percent};
-use perdura_plan::power::Server;
+use perdura_plan::power::{Layout, Server};
 
 use super::power::{PowerArgs, show};
 use crate::settings::named;
@@ -33,7 +33,7 @@ pub fn run(args: &BatteryArgs) -> Result<ExitCode> {
     let memory: Bytes = named("memory", &args.memory, args.memory.parse())?;
     anyhow::ensure!(memory.0 > 0, "--memory 0: expected more");
     let rate = BytesPerSecond(Server::PAPER.flush_bytes_per_s);
-    let power = args.power.resolve(memory.0, rate)?;
+    let power = args.power.resolve(memory.0, Layout::Plain, rate)?;
     let most = power.budget_max()?;
     let Bytes(budget_bytes) = match &args.budget {
         Some(text) if text.trim_end().ends_with('%') => {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use perdura_media::{Bytes, BytesPerSecond, Joules, Percent, Watts, format_duration};
-use perdura_plan::power::{Backup, Cells, Comparison, Server};
+use perdura_plan::power::{Backup, Cells, Comparison, Layout, Server};
 
 use crate::say::say;
 use crate::settings::{optional, time};
@@ -87,7 +87,12 @@ pub struct Power {
 
 impl PowerArgs {
     /// For a memory; `flush_rate` is what holds if none is given.
-    pub fn resolve(&self, memory_bytes: u64, flush_rate: BytesPerSecond) -> Result<Power> {
+    pub fn resolve(
+        &self,
+        memory_bytes: u64,
+        layout: Layout,
+        flush_rate: BytesPerSecond,
+    ) -> Result<Power> {
         let BytesPerSecond(flush_bytes_per_s) =
             optional("flush-rate", &self.flush_rate)?.unwrap_or(flush_rate);
         let BytesPerSecond(load_bytes_per_s) =
@@ -103,6 +108,7 @@ impl PowerArgs {
             load_bytes_per_s,
             watts,
             reserve_s: reserve.as_secs_f64(),
+            layout,
         };
         let limit = match (time("grace", &self.grace)?, &self.battery) {
             (Some(grace), _) => Limit::Grace(grace.as_secs_f64()),
