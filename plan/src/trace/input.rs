@@ -1,0 +1,219 @@
+//! The bytes of a trace: a file or a stream, unpacked where its first bytes say that it is packed.
+//!
+//! How much of the file as it lies was read is counted beneath the unpacker, for progress and for messages.
+
+use std::fmt;
+use std::io::{self, BufReader, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::TraceError;
+
+/// How a file is packed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Packing {
+    /// gzip.
+    Gzip,
+    /// Zstandard.
+    Zstd,
+    /// bzip2.
+    Bzip2,
+    /// xz.
+    Xz,
+}
+
+impl fmt::Display for Packing {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(match self {
+            Packing::Gzip => "gzip",
+            Packing::Zstd => "zstd",
+            Packing::Bzip2 => "bzip2",
+            Packing::Xz => "xz",
+        })
+    }
+}
+
+impl Packing {
+    /// By the first bytes of a file.
+    fn of(start: &[u8]) -> Option<Packing> {
+        match start {
+            [0x1f, 0x8b, ..] => Some(Packing::Gzip),
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Packing::Zstd),
+            [b'B', b'Z', b'h', b'1'..=b'9', b'1', b'A', ..] => Some(Packing::Bzip2),
+            [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Some(Packing::Xz),
+            _ => None,
+        }
+    }
+}
+
+/// Bytes looked at to know packing and format.
+pub(crate) const HEAD_BYTES: usize = 64 << 10;
+
+/// Read from the file at once, under an unpacker.
+const PACKED_BYTES: usize = 256 << 10;
+
+/// What an unpacker may take for its dictionary.
+const DICTIONARY_KIB: u32 = 256 << 10;
+
+/// What is shared with the bottom of the pile of readers.
+#[derive(Debug, Default)]
+struct Tally {
+    bytes: AtomicU64,
+    failed: AtomicBool,
+}
+
+/// Counts what is read, and notes that the file itself failed, so that this is not taken for damage to packed data.
+struct Counted {
+    inner: Box<dyn Read + Send>,
+    tally: Arc<Tally>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self.inner.read(into) {
+            Ok(bytes) => {
+                self.tally.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+                Ok(bytes)
+            }
+            Err(error) => {
+                if error.kind() != io::ErrorKind::Interrupted {
+                    self.tally.failed.store(true, Ordering::Relaxed);
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+pub(crate) struct Input {
+    file: String,
+    source: Box<dyn Read + Send>,
+    packing: Option<Packing>,
+    tally: Arc<Tally>,
+    /// Unpacked bytes that were looked at and not taken yet.
+    head: Vec<u8>,
+    taken: usize,
+}
+
+impl Input {
+    /// Looks at the start, and unpacks from there on if need be.
+    pub(crate) fn new(file: &str, source: Box<dyn Read + Send>) -> Result<Input, TraceError> {
+        let tally = Arc::<Tally>::default();
+        let source = Box::new(Counted { inner: source, tally: tally.clone() });
+        let mut input = Input {
+            file: file.to_owned(),
+            source,
+            packing: None,
+            tally,
+            head: Vec::new(),
+            taken: 0,
+        };
+        input.look(HEAD_BYTES)?;
+        if let Some(packing) = Packing::of(&input.head) {
+            input = input.unpacked(packing)?;
+            input.look(HEAD_BYTES)?;
+        }
+        Ok(input)
+    }
+
+    /// The unpacked bytes at the start, up to [`HEAD_BYTES`]; fewer where the trace has no more.
+    pub(crate) fn head(&self) -> &[u8] {
+        &self.head[self.taken..]
+    }
+
+    /// Whether the whole trace is in [`Input::head`].
+    pub(crate) fn head_is_all(&self) -> bool {
+        self.head.len() < HEAD_BYTES
+    }
+
+    pub(crate) fn packing(&self) -> Option<Packing> {
+        self.packing
+    }
+
+    /// A look at how much of the file was read, for others to keep.
+    pub(crate) fn progress(&self) -> Progress {
+        Progress(self.tally.clone())
+    }
+
+    /// Reads some bytes; none at the end.
+    pub(crate) fn read(&mut self, into: &mut [u8]) -> Result<usize, TraceError> {
+        let head = self.head();
+        if !head.is_empty() {
+            let bytes = head.len().min(into.len());
+            into[..bytes].copy_from_slice(&head[..bytes]);
+            self.taken += bytes;
+            return Ok(bytes);
+        }
+        loop {
+            match self.source.read(into) {
+                Ok(bytes) => return Ok(bytes),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.failure(error)),
+            }
+        }
+    }
+
+    /// Reads until `into` is full or the trace is at its end.
+    pub(crate) fn read_full(&mut self, into: &mut [u8]) -> Result<usize, TraceError> {
+        let mut filled = 0;
+        while filled < into.len() {
+            match self.read(&mut into[filled..])? {
+                0 => break,
+                bytes => filled += bytes,
+            }
+        }
+        Ok(filled)
+    }
+
+    fn look(&mut self, bytes: usize) -> Result<(), TraceError> {
+        let mut head = vec![0; bytes];
+        let filled = self.read_full(&mut head)?;
+        head.truncate(filled);
+        (self.head, self.taken) = (head, 0);
+        Ok(())
+    }
+
+    fn unpacked(mut self, packing: Packing) -> Result<Input, TraceError> {
+        let start = io::Cursor::new(std::mem::take(&mut self.head));
+        let packed = BufReader::with_capacity(PACKED_BYTES, start.chain(self.source));
+        let source: Box<dyn Read + Send> = match packing {
+            Packing::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(packed)),
+            Packing::Bzip2 => Box::new(bzip2::bufread::MultiBzDecoder::new(packed)),
+            Packing::Xz => {
+                Box::new(lzma_rust2::XzReader::new_mem_limit(packed, true, DICTIONARY_KIB))
+            }
+            Packing::Zstd => match zstd::stream::read::Decoder::with_buffer(packed) {
+                Ok(decoder) => Box::new(decoder),
+                Err(source) => {
+                    return Err(TraceError::Packed {
+                        file: self.file,
+                        packing,
+                        at_bytes: 0,
+                        source,
+                    });
+                }
+            },
+        };
+        Ok(Input { source, packing: Some(packing), ..self })
+    }
+
+    fn failure(&self, source: io::Error) -> TraceError {
+        let (file, at_bytes) = (self.file.clone(), self.tally.bytes.load(Ordering::Relaxed));
+        match self.packing {
+            Some(packing) if !self.tally.failed.load(Ordering::Relaxed) => {
+                TraceError::Packed { file, packing, at_bytes, source }
+            }
+            _ => TraceError::Read { file, at_bytes, source },
+        }
+    }
+}
+
+/// How much of the file was read, as it lies.
+#[derive(Debug, Clone)]
+pub(crate) struct Progress(Arc<Tally>);
+
+impl Progress {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.bytes.load(Ordering::Relaxed)
+    }
+}

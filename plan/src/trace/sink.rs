@@ -1,0 +1,157 @@
+//! Where records go when a format has made them out: checked, put in order, and the bad ones counted.
+//!
+//! All formats end here, so the promises of a [`Record`] (some bytes, below 2^63, never back in time) are kept in one place.
+
+use super::order::Order;
+use super::volumes::Volumes;
+use super::{Fault, Format, Op, Place, ReadOptions, Record, TraceError};
+
+/// Records in a batch; a batch may have a few more, where one line is several records.
+pub(crate) const BATCH_RECORDS: usize = 8192;
+
+/// No access may end beyond this byte.
+const END_MAX: u64 = 1 << 63;
+
+/// How many bad records are kept with what was wrong with them.
+const KEPT: usize = 5;
+
+/// Bad records that were passed over.
+#[derive(Debug, Clone, Default)]
+pub struct Skipped {
+    /// How many.
+    pub count: u64,
+    /// The first few: where, and what was wrong.
+    pub first: Vec<(Place, Fault)>,
+}
+
+/// What one line or one binary record came to.
+pub(crate) type Seen = Result<(), Box<Fault>>;
+
+#[derive(Debug)]
+pub(crate) struct Sink {
+    pub(crate) out: Vec<Record>,
+    pub(crate) volumes: Volumes,
+    /// Records that are no access: flushes, discards, instructions.
+    pub(crate) ignored: u64,
+    file: String,
+    format: Format,
+    skip_bad: u64,
+    skipped: Skipped,
+    last_ns: u64,
+    order: Option<Order>,
+}
+
+impl Sink {
+    pub(crate) fn new(file: &str, format: Format, options: &ReadOptions) -> Sink {
+        Sink {
+            out: Vec::new(),
+            volumes: Volumes::default(),
+            ignored: 0,
+            file: file.to_owned(),
+            format,
+            skip_bad: options.skip_bad,
+            skipped: Skipped::default(),
+            last_ns: 0,
+            order: (options.reorder_ns > 0).then(|| Order::new(options.reorder_ns)),
+        }
+    }
+
+    pub(crate) fn file(&self) -> &str {
+        &self.file
+    }
+
+    pub(crate) fn format(&self) -> Format {
+        self.format
+    }
+
+    pub(crate) fn skipped(&self) -> &Skipped {
+        &self.skipped
+    }
+
+    /// Whether the batch has all that it is to have.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.out.len() >= BATCH_RECORDS
+    }
+
+    /// Takes an access.
+    #[inline]
+    pub(crate) fn access(
+        &mut self,
+        time_ns: u64,
+        volume: u32,
+        op: Op,
+        offset_bytes: u64,
+        len_bytes: u64,
+    ) -> Seen {
+        let fits = offset_bytes < END_MAX && len_bytes <= END_MAX - offset_bytes;
+        if len_bytes == 0 || !fits || time_ns < self.last_ns {
+            return Err(self.refusal(time_ns, offset_bytes, len_bytes));
+        }
+        let record = Record { time_ns, offset_bytes, len_bytes, volume, op };
+        match &mut self.order {
+            None => {
+                self.last_ns = time_ns;
+                self.out.push(record);
+            }
+            Some(order) => {
+                let before = self.out.len();
+                order.push(record, &mut self.out);
+                if let Some(last) = self.out[before..].last() {
+                    self.last_ns = last.time_ns;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn refusal(&self, time_ns: u64, offset_bytes: u64, len_bytes: u64) -> Box<Fault> {
+        Box::new(if len_bytes == 0 {
+            Fault::NoBytes { offset_bytes }
+        } else if time_ns < self.last_ns {
+            Fault::Backwards { time_ns, last_ns: self.last_ns }
+        } else {
+            Fault::Beyond { offset_bytes, len_bytes }
+        })
+    }
+
+    /// Passes over a bad record, or says that it is one too many.
+    #[cold]
+    pub(crate) fn bad(&mut self, place: Place, fault: Fault) -> Result<(), TraceError> {
+        let (file, format) = (self.file.clone(), self.format);
+        if self.skipped.count == self.skip_bad {
+            return Err(match self.skipped.first.first().cloned() {
+                None => TraceError::Record { file, place, format, fault },
+                Some((first_place, first)) => {
+                    let (skipped, first) = (self.skipped.count, Box::new(first));
+                    TraceError::TooManyBad {
+                        file,
+                        place,
+                        format,
+                        fault,
+                        skipped,
+                        first_place,
+                        first,
+                    }
+                }
+            });
+        }
+        self.skipped.count += 1;
+        if self.skipped.first.len() < KEPT {
+            self.skipped.first.push((place, fault));
+        }
+        Ok(())
+    }
+
+    /// Gives what was held back for the order, now that no more comes; false when there was nothing.
+    pub(crate) fn drain(&mut self) -> bool {
+        match &mut self.order {
+            Some(order) if !order.is_empty() => {
+                order.drain(BATCH_RECORDS, &mut self.out);
+                true
+            }
+            _ => false,
+        }
+    }
+}

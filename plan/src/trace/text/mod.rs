@@ -1,0 +1,78 @@
+//! Formats of lines of text. A format is a [`Parse`]: it makes records of one line, or says what is wrong with it.
+
+pub(crate) mod fields;
+pub(crate) mod msr;
+
+use super::input::Input;
+use super::lines::{LINE_BYTES_MAX, Line, Lines};
+use super::reader::Source;
+use super::sink::{Seen, Sink};
+use super::{Fault, Format, Place, TraceError, detect};
+
+/// A format of lines.
+pub(crate) trait Parse: Send {
+    /// Makes records of a line, which is not blank.
+    fn line(&mut self, line: &[u8], sink: &mut Sink) -> Seen;
+}
+
+/// A trace of lines.
+pub(crate) struct Text<P> {
+    lines: Lines,
+    parser: P,
+}
+
+impl<P: Parse> Text<P> {
+    pub(crate) fn new(input: Input, parser: P) -> Text<P> {
+        Text { lines: Lines::new(input), parser }
+    }
+}
+
+impl<P: Parse> Source for Text<P> {
+    fn fill(&mut self, sink: &mut Sink) -> Result<bool, TraceError> {
+        while !sink.is_full() {
+            let Some(line) = self.lines.next()? else { return Ok(false) };
+            let seen = match line {
+                Line::Whole(line) | Line::Unended(line) if is_nothing(line) => Ok(()),
+                Line::Whole(whole) => self
+                    .parser
+                    .line(whole, sink)
+                    .map_err(|fault| sharpened(line, fault, sink.format())),
+                Line::Unended(cut) => self
+                    .parser
+                    .line(cut, sink)
+                    .map_err(|fault| sharpened(line, fault, sink.format())),
+                Line::TooLong => Err(Box::new(Fault::LineTooLong { limit_bytes: LINE_BYTES_MAX })),
+            };
+            if let Err(fault) = seen {
+                sink.bad(Place::Line(self.lines.number()), *fault)?;
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Blank lines and remarks: they are in traces of many formats, and never records.
+#[inline]
+pub(crate) fn is_nothing(line: &[u8]) -> bool {
+    match line.first() {
+        None | Some(b'#') => true,
+        Some(b' ' | b'\t') => line.trim_ascii().is_empty(),
+        Some(_) => false,
+    }
+}
+
+/// Says of a line that is no record of its format whether it is one of another, or was cut off.
+#[cold]
+fn sharpened(line: Line<'_>, fault: Box<Fault>, expected: Format) -> Box<Fault> {
+    if !matches!(*fault, Fault::Columns { .. } | Fault::Value { .. }) {
+        return fault;
+    }
+    match line {
+        Line::Unended(_) => Box::new(Fault::Truncated { fault }),
+        Line::Whole(line) => match detect::of_line(line).filter(|&found| found != expected) {
+            Some(found) => Box::new(Fault::Mixed { expected, found, value: fields::shown(line) }),
+            None => fault,
+        },
+        Line::TooLong => fault,
+    }
+}

@@ -1,0 +1,6 @@
+//! Readers of traces: what they make of each format, and what they say of what is wrong.
+
+mod faults;
+mod msr;
+mod real;
+mod support;

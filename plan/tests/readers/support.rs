@@ -1,0 +1,61 @@
+//! Traces from memory, and what is read of them.
+
+use std::io::Cursor;
+use std::path::PathBuf;
+
+use perdura_plan::trace::{ReadOptions, Record, TraceError, TraceReader};
+
+/// All that a reader gives.
+#[derive(Debug)]
+pub struct Read {
+    pub records: Vec<Record>,
+    pub volumes: Vec<String>,
+    pub ignored: u64,
+    pub reader: &'static str,
+}
+
+pub fn open(trace: &[u8], options: &ReadOptions) -> Result<TraceReader, TraceError> {
+    TraceReader::new(
+        "trace",
+        Box::new(Cursor::new(trace.to_vec())),
+        Some(trace.len() as u64),
+        options,
+    )
+}
+
+pub fn all(reader: &mut TraceReader) -> Result<Vec<Record>, TraceError> {
+    let (mut records, mut batch) = (Vec::new(), Vec::new());
+    while reader.next_batch(&mut batch)? {
+        records.extend_from_slice(&batch);
+    }
+    Ok(records)
+}
+
+pub fn read(trace: &[u8], options: &ReadOptions) -> Result<Read, TraceError> {
+    let mut reader = open(trace, options)?;
+    let records = all(&mut reader)?;
+    let volumes = reader.volumes().to_vec();
+    Ok(Read { records, volumes, ignored: reader.ignored(), reader: reader.format().name() })
+}
+
+/// What a reader says of a trace that is wrong.
+pub fn refusal(trace: &[u8], options: &ReadOptions) -> String {
+    match read(trace, options) {
+        Ok(read) => panic!("read: {read:?}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// Real traces, where they are: `PERDURA_TRACES`, or beside the repository.
+pub fn real_traces() -> Option<PathBuf> {
+    let beside = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/traces");
+    let place = std::env::var_os("PERDURA_TRACES").map_or(beside, PathBuf::from);
+    if place.is_dir() {
+        return Some(place);
+    }
+    eprintln!(
+        "skipped: no real traces at {} (PERDURA_TRACES names another place)",
+        place.display()
+    );
+    None
+}
