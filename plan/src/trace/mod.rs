@@ -16,6 +16,7 @@ mod reader;
 mod record;
 mod sink;
 mod text;
+mod together;
 mod volumes;
 
 pub use error::{Fault, Place, TraceError};
@@ -25,3 +26,4 @@ pub use options::{ReadOptions, TimeUnit};
 pub use reader::TraceReader;
 pub use record::{Op, PAGE_BYTES, Record};
 pub use sink::Skipped;
+pub use together::Together;
