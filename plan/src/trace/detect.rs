@@ -3,7 +3,7 @@
 use super::input::Input;
 use super::text::fields::shown;
 use super::text::{is_nothing, msr};
-use super::{Format, TraceError};
+use super::{Format, TraceError, native};
 
 /// Lines looked at.
 const LINES: usize = 32;
@@ -18,6 +18,9 @@ pub(crate) fn of_line(line: &[u8]) -> Option<Format> {
 
 /// The format of a trace.
 pub(crate) fn of(input: &Input, file: &str) -> Result<Format, TraceError> {
+    if native::looks(input.head()) {
+        return Ok(Format::Ptrace);
+    }
     let lines = first_lines(input);
     let fits = |looks: fn(&[u8]) -> bool| lines.iter().filter(|line| looks(line)).count();
     let mut best = (0, None);

@@ -112,6 +112,14 @@ pub enum Fault {
         /// What is wrong with what is there.
         fault: Box<Fault>,
     },
+    /// A recording without an end.
+    #[error(
+        "the recording was not finished: it ends after {records} whole records (--skip-bad 1 takes it as far as it goes)"
+    )]
+    Unfinished {
+        /// How many records there are.
+        records: u64,
+    },
     /// A line of another format.
     #[error(
         "this is a line of format {found}, in a trace of format {expected}: {value:?}; split the file by format"
@@ -133,6 +141,52 @@ pub enum Fault {
         name: String,
         /// How many there may be.
         limit: usize,
+    },
+}
+
+/// What is wrong with a binary trace, so that nothing behind it can be believed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Damage {
+    /// It does not start as its format does.
+    #[error("it starts with {found:?}, which this format does not; give another --format, or none")]
+    Magic {
+        /// The start.
+        found: String,
+    },
+    /// A version that is not known.
+    #[error(
+        "it is of version {found}, and this program knows version {known}; read it with the program that wrote it"
+    )]
+    Version {
+        /// The file's.
+        found: u32,
+        /// The program's.
+        known: u32,
+    },
+    /// Bytes that changed.
+    #[error(
+        "its checksum is {found:016x} and should be {expected:016x}: the file is damaged here; fetch or record it again"
+    )]
+    Checksum {
+        /// Of the bytes as they are.
+        found: u64,
+        /// Of the bytes as they were written.
+        expected: u64,
+    },
+    /// A block that cannot be one.
+    #[error("this is no block of such a file; fetch or record it again")]
+    Block,
+    /// An end that does not fit.
+    #[error("its end does not fit the {records} records before it; fetch or record it again")]
+    End {
+        /// How many there were.
+        records: u64,
+    },
+    /// No more, where there should be.
+    #[error("it is cut off after {records} records; fetch or record it again")]
+    Cut {
+        /// How many there were.
+        records: u64,
     },
 }
 
@@ -196,6 +250,16 @@ pub enum TraceError {
         at_bytes: u64,
         /// What the unpacker says.
         source: io::Error,
+    },
+    /// A binary trace that cannot be believed.
+    #[error("{file}: {place}: {damage}")]
+    Damaged {
+        /// Which file.
+        file: String,
+        /// Where in it.
+        place: Place,
+        /// What is wrong.
+        damage: Damage,
     },
     /// Nothing that is known.
     #[error(

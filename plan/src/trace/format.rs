@@ -5,17 +5,20 @@ use std::fmt;
 /// A format of traces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {
+    /// This project's own binary traces.
+    Ptrace,
     /// MSR Cambridge CSV.
     Msr,
 }
 
 impl Format {
     /// All of them, in the order in which they are shown.
-    pub const ALL: &[Format] = &[Format::Msr];
+    pub const ALL: &[Format] = &[Format::Ptrace, Format::Msr];
 
     /// Its name, as `--format` takes it.
     pub const fn name(self) -> &'static str {
         match self {
+            Format::Ptrace => "ptrace",
             Format::Msr => "msr",
         }
     }
@@ -28,6 +31,7 @@ impl Format {
     /// What it is, in a line.
     pub const fn describe(self) -> &'static str {
         match self {
+            Format::Ptrace => "binary, as perdura plan record writes it",
             Format::Msr => {
                 "MSR Cambridge CSV: time (Windows, 100 ns), host, disk, Read or Write, offset, bytes, response time"
             }

@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use super::input::{Input, Progress};
+use super::native::Native;
 use super::sink::{BATCH_RECORDS, Sink};
 use super::text::Text;
 use super::text::msr::Msr;
@@ -57,6 +58,7 @@ impl TraceReader {
         let progress = input.progress();
         let sink = Sink::new(name, format, options);
         let source: Box<dyn Source> = match format {
+            Format::Ptrace => Box::new(Native::open(input, name)?),
             Format::Msr => Box::new(Text::new(input, Msr::default())),
         };
         Ok(TraceReader { source, sink, progress, total_bytes, more: true })

@@ -1,7 +1,12 @@
 //! One access, as every reader gives it.
 
+use super::Fault;
+
 /// Bytes of the pages that plans count in.
 pub const PAGE_BYTES: u64 = 4096;
+
+/// No access may end beyond this byte.
+const END_MAX: u64 = 1 << 63;
 
 /// What an access does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +40,28 @@ impl Record {
         let first = self.offset_bytes / PAGE_BYTES;
         let last = (self.offset_bytes + self.len_bytes - 1) / PAGE_BYTES;
         (first, last - first + 1)
+    }
+
+    /// Whether it is one that readers may give after time `last_ns`.
+    #[inline]
+    pub(crate) fn check(&self, last_ns: u64) -> Result<(), Fault> {
+        let fits = self.offset_bytes < END_MAX && self.len_bytes <= END_MAX - self.offset_bytes;
+        if self.len_bytes == 0 || !fits || self.time_ns < last_ns {
+            return Err(self.fault(last_ns));
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn fault(&self, last_ns: u64) -> Fault {
+        let Record { time_ns, offset_bytes, len_bytes, .. } = *self;
+        if len_bytes == 0 {
+            Fault::NoBytes { offset_bytes }
+        } else if time_ns < last_ns {
+            Fault::Backwards { time_ns, last_ns }
+        } else {
+            Fault::Beyond { offset_bytes, len_bytes }
+        }
     }
 }
 

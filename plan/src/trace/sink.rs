@@ -9,9 +9,6 @@ use super::{Fault, Format, Op, Place, ReadOptions, Record, TraceError};
 /// Records in a batch; a batch may have a few more, where one line is several records.
 pub(crate) const BATCH_RECORDS: usize = 8192;
 
-/// No access may end beyond this byte.
-const END_MAX: u64 = 1 << 63;
-
 /// How many bad records are kept with what was wrong with them.
 const KEPT: usize = 5;
 
@@ -84,11 +81,8 @@ impl Sink {
         offset_bytes: u64,
         len_bytes: u64,
     ) -> Seen {
-        let fits = offset_bytes < END_MAX && len_bytes <= END_MAX - offset_bytes;
-        if len_bytes == 0 || !fits || time_ns < self.last_ns {
-            return Err(self.refusal(time_ns, offset_bytes, len_bytes));
-        }
         let record = Record { time_ns, offset_bytes, len_bytes, volume, op };
+        record.check(self.last_ns).map_err(Box::new)?;
         match &mut self.order {
             None => {
                 self.last_ns = time_ns;
@@ -103,17 +97,6 @@ impl Sink {
             }
         }
         Ok(())
-    }
-
-    #[cold]
-    fn refusal(&self, time_ns: u64, offset_bytes: u64, len_bytes: u64) -> Box<Fault> {
-        Box::new(if len_bytes == 0 {
-            Fault::NoBytes { offset_bytes }
-        } else if time_ns < self.last_ns {
-            Fault::Backwards { time_ns, last_ns: self.last_ns }
-        } else {
-            Fault::Beyond { offset_bytes, len_bytes }
-        })
     }
 
     /// Passes over a bad record, or says that it is one too many.

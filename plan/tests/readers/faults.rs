@@ -4,19 +4,12 @@ use std::path::Path;
 
 use perdura_plan::trace::{Fault, Place, ReadOptions, TraceReader};
 
-use crate::support::{all, open, read, refusal};
+use crate::support::{all, open, read, refusal, says};
 
 const GOOD: &str = "128166372003061629,hm,0,Read,383496192,32768,413\n";
 
 fn after_good(line: &str) -> String {
     refusal(format!("{GOOD}{line}").as_bytes(), &ReadOptions::default())
-}
-
-#[track_caller]
-fn says(message: &str, parts: &[&str]) {
-    for part in parts {
-        assert!(message.contains(part), "{part:?} is not in {message:?}");
-    }
 }
 
 #[test]

@@ -2,5 +2,6 @@
 
 mod faults;
 mod msr;
+mod native;
 mod real;
 mod support;

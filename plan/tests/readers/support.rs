@@ -46,6 +46,13 @@ pub fn refusal(trace: &[u8], options: &ReadOptions) -> String {
     }
 }
 
+#[track_caller]
+pub fn says(message: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(message.contains(part), "{part:?} is not in {message:?}");
+    }
+}
+
 /// Real traces, where they are: `PERDURA_TRACES`, or beside the repository.
 pub fn real_traces() -> Option<PathBuf> {
     let beside = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/traces");

@@ -1,0 +1,114 @@
+//! The bytes of a `ptrace` file, version 1: docs/format.md draws them.
+//!
+//! A header, then blocks: names of volumes (before the first record of each), records, and one at the end that says how many
+//! records there were, so that a recording that was cut is known. All is little-endian; every block has a checksum.
+
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::super::{Op, Record};
+
+/// The first byte is no text, the last is an end of line: a copy that was changed as text is is noticed.
+pub(crate) const MAGIC: [u8; 8] = *b"\x93ptrace\n";
+pub(crate) const VERSION: u32 = 1;
+
+pub(crate) const KIND_VOLUMES: u32 = 1;
+pub(crate) const KIND_RECORDS: u32 = 2;
+pub(crate) const KIND_END: u32 = 3;
+
+/// Records in a block, at most.
+pub(crate) const BLOCK_RECORDS: usize = 8192;
+/// Bytes of a block's payload, at most.
+pub(crate) const PAYLOAD_BYTES_MAX: usize = BLOCK_RECORDS * size_of::<RawRecord>();
+/// Bytes of a volume's name, at most.
+pub(crate) const NAME_BYTES_MAX: usize = 4096;
+
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(crate) struct Header {
+    pub(crate) magic: [u8; 8],
+    pub(crate) version: U32,
+    pub(crate) record_bytes: U32,
+    pub(crate) zero: U64,
+    /// XXH3 of the bytes before it.
+    pub(crate) checksum: U64,
+}
+
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(crate) struct BlockHeader {
+    pub(crate) kind: U32,
+    /// Names, or records.
+    pub(crate) items: U32,
+    pub(crate) payload_bytes: U32,
+    pub(crate) zero: U32,
+    /// XXH3 of the payload, its seed the XXH3 of the bytes before this.
+    pub(crate) checksum: U64,
+}
+
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(crate) struct RawRecord {
+    pub(crate) time_ns: U64,
+    pub(crate) offset_bytes: U64,
+    pub(crate) len_bytes: U64,
+    pub(crate) volume: U32,
+    /// 0 reads, 1 writes; the rest of the word is 0.
+    pub(crate) op: U32,
+}
+
+const _: () = assert!(size_of::<Header>() == 32);
+const _: () = assert!(size_of::<BlockHeader>() == 24);
+const _: () = assert!(size_of::<RawRecord>() == 32);
+
+impl Header {
+    pub(crate) fn new() -> Header {
+        let mut header = Header {
+            magic: MAGIC,
+            version: U32::new(VERSION),
+            record_bytes: U32::new(size_of::<RawRecord>() as u32),
+            zero: U64::ZERO,
+            checksum: U64::ZERO,
+        };
+        header.checksum = U64::new(header.sum());
+        header
+    }
+
+    pub(crate) fn sum(&self) -> u64 {
+        xxh3_64(&self.as_bytes()[..size_of::<Header>() - 8])
+    }
+}
+
+impl BlockHeader {
+    pub(crate) fn new(kind: u32, items: usize, payload: &[u8]) -> BlockHeader {
+        let mut header = BlockHeader {
+            kind: U32::new(kind),
+            items: U32::new(items as u32),
+            payload_bytes: U32::new(payload.len() as u32),
+            zero: U32::ZERO,
+            checksum: U64::ZERO,
+        };
+        header.checksum = U64::new(header.sum(payload));
+        header
+    }
+
+    pub(crate) fn sum(&self, payload: &[u8]) -> u64 {
+        xxh3_64_with_seed(payload, xxh3_64(&self.as_bytes()[..size_of::<BlockHeader>() - 8]))
+    }
+}
+
+impl From<&Record> for RawRecord {
+    fn from(record: &Record) -> RawRecord {
+        RawRecord {
+            time_ns: U64::new(record.time_ns),
+            offset_bytes: U64::new(record.offset_bytes),
+            len_bytes: U64::new(record.len_bytes),
+            volume: U32::new(record.volume),
+            op: U32::new(match record.op {
+                Op::Read => 0,
+                Op::Write => 1,
+            }),
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! `ptrace`: this project's own binary traces, which recordings of live programs are written in.
+
+mod layout;
+mod reader;
+mod writer;
+
+pub(crate) use reader::Native;
+pub use writer::{TraceWriter, WriteError};
+
+/// Whether a trace starts as one of these does.
+pub(crate) fn looks(head: &[u8]) -> bool {
+    head.starts_with(&layout::MAGIC)
+}
