@@ -1,1 +1,97 @@
-//! Page writes of a live program, as a trace.
+//! Page writes of a live program, as a trace: for whoever has a program and no trace of it.
+//!
+//! Each *look* asks the kernel which pages were written since the last one and protects them again, in one step
+//! (`PAGEMAP_SCAN`); the program's first store to a page takes the protection away without anybody waiting
+//! (userfaultfd, `WP_ASYNC`). So a page written many times between two looks is one write in the trace, at the time of
+//! the later look: counts of writes, and what a plan calls adversarial, are those of the interval chosen; counts of distinct
+//! pages are not affected, but for windows shorter than it. No write is missed; one that a look interrupts, between fault and
+//! store, may be in the trace twice.
+//!
+//! The program is unharmed whatever happens to us: the kernel takes protection and tracing away when we end.
+//! Its forked children are other memory. They are counted, and recorded if asked for: from when they are first seen.
+
+mod attach;
+mod error;
+mod maps;
+mod processes;
+mod session;
+mod space;
+mod sys;
+#[cfg(test)]
+mod tests;
+mod volumes;
+
+use std::ffi::OsString;
+use std::io;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use perdura_media::Clock;
+
+use crate::trace::Record;
+
+pub use error::RecordError;
+pub use sys::Exit;
+
+/// Whose writes are recorded.
+#[derive(Debug, Clone)]
+pub enum Target {
+    /// A program and its words, started for this, from its first instruction to its end.
+    Program(Vec<OsString>),
+    /// Processes that run already, until they end or the recording does.
+    Processes(Vec<i32>),
+}
+
+/// How.
+#[derive(Debug, Clone)]
+pub struct RecordOptions {
+    /// Time between looks.
+    pub every: Duration,
+    /// Whether processes that the recorded ones start are recorded as well.
+    pub children: bool,
+}
+
+/// What a recording was.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Recorded {
+    /// Looks at the program's memory.
+    pub looks: u64,
+    /// Looks that were due while another still ran, and were left out.
+    pub late_looks: u64,
+    /// Time in looks.
+    pub looking_ns: u64,
+    /// From the first look to the last.
+    pub duration_ns: u64,
+    /// Records: runs of written pages.
+    pub records: u64,
+    /// Pages in them.
+    pub page_writes: u64,
+    /// Of these, pages in huge pages, which the kernel knows written only as a whole.
+    pub huge_page_writes: u64,
+    /// Mappings that could not be recorded, as another userfaultfd has them or the kernel does not protect their kind.
+    pub refused_mappings: u64,
+    /// Children that were seen and not recorded.
+    pub children_left_out: u64,
+    /// Children that were to be recorded and could not be.
+    pub children_failed: u64,
+    /// Programs that a process became, each recorded from there on.
+    pub execs: u64,
+    /// How the program that was started ended; `None`: it still runs, or was not started by us.
+    pub exit: Option<Exit>,
+}
+
+/// Takes the names of all volumes so far, and records in the order of time.
+pub type Sink<'a> = dyn FnMut(&[String], &[Record]) -> io::Result<()> + 'a;
+
+/// Records until the program has ended, or `stop` is set (which is noticed within a tenth of a second); then the program
+/// goes on without us. Times are the clock's, from the first look on. An error of the sink ends the recording, not the
+/// program.
+pub fn run(
+    target: &Target,
+    options: &RecordOptions,
+    clock: &dyn Clock,
+    stop: &AtomicBool,
+    sink: &mut Sink<'_>,
+) -> Result<Recorded, RecordError> {
+    session::Session::new(options, clock, sink).run(target, stop)
+}

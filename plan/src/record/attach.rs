@@ -1,0 +1,191 @@
+//! Getting at the memory of a process: tracing it for the moment that one call takes, or from its start to its end.
+
+use std::ffi::OsString;
+use std::fs;
+use std::process::Command;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::error::RecordError;
+use super::maps::Maps;
+use super::space::{Space, kernel};
+use super::sys::{
+    Exit, InjectError, Stop, Tracee, finish_exec, foreign_userfaultfd, seccomp_filters,
+    start_traced,
+};
+
+/// What the program that we started does.
+#[derive(Debug)]
+pub enum Event {
+    /// It stands at the first instruction of a program, its own or one that it became. It waits for an answer.
+    Began(Space),
+    /// Its first thread is about to end, and with it most likely the program. It waits for an answer.
+    Ending,
+    /// It has ended.
+    Ended(Exit),
+    /// It can no longer be followed.
+    Failed(RecordError),
+}
+
+/// The program that we started, as its recorder sees it.
+#[derive(Debug)]
+pub struct Started {
+    /// What it does.
+    pub events: Receiver<Event>,
+    /// Answers, one for each event that waits.
+    pub answers: Sender<()>,
+}
+
+impl Started {
+    /// Answers an event that waits. A program that was killed meanwhile does not hear it.
+    pub fn go_on(&self) {
+        let _ = self.answers.send(());
+    }
+}
+
+/// The memory of a process that runs; it stands still for some tens of microseconds.
+pub fn attach(pid: i32) -> Result<Space, RecordError> {
+    let tracee = Tracee::seize(pid, false).map_err(|errno| refusal(pid, errno))?;
+    let call = |what| move |errno| RecordError::Call { pid, what, errno };
+    tracee.interrupt().map_err(call("stopping it"))?;
+    loop {
+        match tracee.wait().map_err(call("waiting for it to stop"))?.0 {
+            Stop::Asked => break,
+            Stop::Signal(signal) => tracee.go_on(signal).map_err(call("passing on a signal"))?,
+            Stop::Ended(_) => return Err(RecordError::NoProcess { pid }),
+            Stop::Call | Stop::Exec | Stop::Exiting => {
+                tracee.go_on(0).map_err(call("letting it go on"))?;
+            }
+        }
+    }
+    let space = space_of(&tracee, pid);
+    // A process that was killed meanwhile has nothing to be let go.
+    match tracee.let_go() {
+        Ok(()) | Err(Errno::SRCH) => space,
+        Err(errno) => Err(call("letting it go on")(errno)),
+    }
+}
+
+/// Starts a program and traces its first thread to its end, so that the last look comes before its memory goes.
+pub fn start(words: &[OsString]) -> Result<Started, RecordError> {
+    let name = words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+    let mut command = Command::new(words.first().map(OsString::as_os_str).unwrap_or_default());
+    command.args(words.get(1..).unwrap_or_default());
+    let (tells, events) = channel();
+    let (answers, answered) = channel();
+    let (says, started) = channel();
+    // Whoever seizes a thread must make all calls about it: and waiting for its stops is what this one does.
+    let follow = move || match start_traced(command) {
+        Err(cause) => drop(says.send(Err(RecordError::Start { program: name, cause }))),
+        Ok(tracee) => {
+            // Nobody listens any more: then it just goes on, traced until it ends.
+            drop(says.send(Ok(())));
+            if let Err(error) = follow(&tracee, &tells, &answered) {
+                drop(tells.send(Event::Failed(error)));
+            }
+        }
+    };
+    std::thread::Builder::new()
+        .name("trace".to_owned())
+        .spawn(follow)
+        .map_err(RecordError::Thread)?;
+    started.recv().map_err(|_| RecordError::Thread(std::io::ErrorKind::Other.into()))??;
+    Ok(Started { events, answers })
+}
+
+/// From the first instruction on, at which it stands.
+fn follow(
+    tracee: &Tracee,
+    tells: &Sender<Event>,
+    answered: &Receiver<()>,
+) -> Result<(), RecordError> {
+    let pid = tracee.thread;
+    let call = |errno| RecordError::Call { pid, what: "following it", errno };
+    // Without a listener there is nothing to wait for.
+    let tell = |event| {
+        if tells.send(event).is_ok() {
+            // Gone meanwhile: nothing to wait for either.
+            let _ = answered.recv();
+        }
+    };
+    let (mut stop, mut has_begun) = ((Stop::Exec, false), false);
+    loop {
+        let gone_on = match stop {
+            (Stop::Exec, _) => {
+                match finish_exec(tracee).map_err(call).and_then(|()| space_of(tracee, pid)) {
+                    Ok(space) => tell(Event::Began(space)),
+                    Err(error) => {
+                        drop(tells.send(Event::Failed(error)));
+                        // Run unrecorded, it would have to be run again.
+                        if !has_begun {
+                            kill(pid)?;
+                        }
+                    }
+                }
+                has_begun = true;
+                tracee.go_on(0)
+            }
+            (Stop::Exiting, _) => {
+                tell(Event::Ending);
+                tracee.go_on(0)
+            }
+            (Stop::Asked, true) => tracee.listen(),
+            (Stop::Asked, false) | (Stop::Call, _) => tracee.go_on(0),
+            (Stop::Signal(signal), _) => tracee.go_on(signal),
+            (Stop::Ended(exit), _) => {
+                drop(tells.send(Event::Ended(exit)));
+                return Ok(());
+            }
+        };
+        stop = match gone_on {
+            // Killed while it stood; the wait says so. Other errors would be ours.
+            Ok(()) | Err(Errno::SRCH) => tracee.wait(),
+            Err(errno) => Err(errno),
+        }
+        .map_err(call)?;
+    }
+}
+
+fn kill(pid: i32) -> Result<(), RecordError> {
+    let killed = Pid::from_raw(pid).map_or(Ok(()), |pid| kill_process(pid, Signal::KILL));
+    killed.map_err(|errno| RecordError::Call { pid, what: "ending it", errno })
+}
+
+/// Of a process whose tracee stands still.
+fn space_of(tracee: &Tracee, pid: i32) -> Result<Space, RecordError> {
+    let read = |what| move |cause| RecordError::Read { pid, what, cause };
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).map_err(read("its status"))?;
+    let mut maps = Maps::open(pid).map_err(read("opening its mappings"))?;
+    let areas = maps.read().map_err(read("reading its mappings"))?;
+    let filtered = seccomp_filters(&status) != 0;
+    let uffd = foreign_userfaultfd(tracee, pid, &areas, filtered).map_err(|error| match error {
+        InjectError::Filtered => RecordError::Filtered { pid },
+        InjectError::Narrow => RecordError::Narrow { pid },
+        InjectError::Kernel(what, errno) => kernel(what, errno),
+        InjectError::Call(Errno::SRCH) => RecordError::NoProcess { pid },
+        InjectError::Call(errno) => RecordError::Call { pid, what: "a call in its name", errno },
+    })?;
+    Space::new(pid, uffd, maps)
+}
+
+fn refusal(pid: i32, errno: Errno) -> RecordError {
+    if errno != Errno::PERM {
+        return RecordError::NoProcess { pid };
+    }
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|value| value.split_whitespace().next()).unwrap_or("0").to_owned()
+    };
+    let tracer = field("TracerPid:");
+    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    let yama = match scope.trim() {
+        "" | "0" => String::new(),
+        scope => format!("; kernel.yama.ptrace_scope is {scope}, which allows it to root only"),
+    };
+    let traced =
+        if tracer == "0" { String::new() } else { format!("; process {tracer} traces it already") };
+    RecordError::Refused { pid, owner: format!("user {}", field("Uid:")), yama, traced }
+}

@@ -1,0 +1,40 @@
+//! Who belongs to whom, by `/proc`.
+
+use std::fs;
+
+/// The children that a process has now. One that ends meanwhile has none.
+pub fn children_of(pid: i32) -> Vec<i32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists =
+        threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    lists
+        .flat_map(|list| {
+            list.split_whitespace().filter_map(|word| word.parse().ok()).collect::<Vec<i32>>()
+        })
+        .collect()
+}
+
+/// What a process calls itself.
+pub fn name_of(pid: i32) -> String {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    format!("{}[{pid}]", name.trim_end())
+}
+
+/// Whether it runs, or stands still; not if it has ended and only waits to be asked for its status.
+pub fn is_alive(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+    !matches!(state, None | Some('Z' | 'X' | 'x'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn we_are_alive_and_named_and_process_0_is_not() {
+        let us = std::process::id() as i32;
+        assert!(is_alive(us) && !is_alive(0));
+        assert!(name_of(us).ends_with(&format!("[{us}]")));
+    }
+}

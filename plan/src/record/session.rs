@@ -1,0 +1,250 @@
+//! One recording: looks at regular times, at whoever is recorded at that time.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use perdura_media::Clock;
+
+use super::attach::{Event, Started, attach, start};
+use super::error::RecordError;
+use super::processes::{children_of, is_alive, name_of};
+use super::space::{Look, Space};
+use super::volumes::Volumes;
+use super::{RecordOptions, Recorded, Sink, Target};
+use crate::trace::{Op, PAGE_BYTES, Record};
+
+/// How long `stop` may go unnoticed.
+const NOTICE: Duration = Duration::from_millis(100);
+/// Between searches for children that are only counted.
+const CHILDREN_EVERY_NS: u64 = 1_000_000_000;
+
+pub struct Session<'a, 'b> {
+    options: &'a RecordOptions,
+    clock: &'a dyn Clock,
+    sink: &'a mut Sink<'b>,
+    volumes: Volumes,
+    spaces: Vec<Space>,
+    /// All children ever seen.
+    children: HashSet<i32>,
+    children_sought_ns: Option<u64>,
+    began_ns: u64,
+    records: Vec<Record>,
+    recorded: Recorded,
+}
+
+impl<'a, 'b> Session<'a, 'b> {
+    pub fn new(options: &'a RecordOptions, clock: &'a dyn Clock, sink: &'a mut Sink<'b>) -> Self {
+        Self {
+            options,
+            clock,
+            sink,
+            volumes: Volumes::default(),
+            spaces: Vec::new(),
+            children: HashSet::new(),
+            children_sought_ns: None,
+            began_ns: clock.now_ns(),
+            records: Vec::new(),
+            recorded: Recorded::default(),
+        }
+    }
+
+    pub fn run(mut self, target: &Target, stop: &AtomicBool) -> Result<Recorded, RecordError> {
+        let (_never, nothing) = channel();
+        let started = match target {
+            Target::Program(words) => start(words)?,
+            Target::Processes(pids) => {
+                for pid in pids {
+                    let space = attach(*pid)?;
+                    if pids.len() > 1 || self.options.children {
+                        self.volumes.name_process(*pid, name_of(*pid));
+                    }
+                    self.add(space, First::Baseline)?;
+                }
+                let (answers, _) = channel();
+                Started { events: nothing, answers }
+            }
+        };
+        self.until_the_end(&started, matches!(target, Target::Program(_)), stop)?;
+        self.recorded.duration_ns = self.clock.now_ns() - self.began_ns;
+        for space in &self.spaces {
+            self.recorded.refused_mappings += space.refused() as u64;
+        }
+        Ok(self.recorded)
+    }
+
+    fn until_the_end(
+        &mut self,
+        started: &Started,
+        is_ours: bool,
+        stop: &AtomicBool,
+    ) -> Result<(), RecordError> {
+        let every_ns = (self.options.every.as_nanos() as u64).max(1);
+        let mut due_ns = self.began_ns + every_ns;
+        let mut is_running = is_ours;
+        while !stop.load(Ordering::Relaxed) {
+            let left = Duration::from_nanos(due_ns.saturating_sub(self.clock.now_ns()));
+            match started.events.recv_timeout(left.min(NOTICE)) {
+                Ok(Event::Began(space)) => {
+                    if self.recorded.looks == 0 {
+                        self.began_ns = self.clock.now_ns();
+                        due_ns = self.began_ns + every_ns;
+                        if self.options.children {
+                            self.volumes.name_process(space.pid, name_of(space.pid));
+                        }
+                    } else {
+                        self.recorded.execs += 1;
+                    }
+                    // Its first pages, the stack with its words, are written by now.
+                    let added = self.add(space, First::Counts);
+                    started.go_on();
+                    added?;
+                }
+                Ok(Event::Ending) => {
+                    let looked = self.look();
+                    started.go_on();
+                    looked?;
+                }
+                Ok(Event::Ended(exit)) => {
+                    self.recorded.exit = Some(exit);
+                    is_running = false;
+                }
+                Ok(Event::Failed(error)) => return Err(error),
+                Err(RecvTimeoutError::Timeout) => {}
+                // The thread that follows it ended after it had said why.
+                Err(RecvTimeoutError::Disconnected) => is_running = false,
+            }
+            if !is_running && is_ours && self.spaces.iter().all(|space| !is_alive(space.pid)) {
+                return Ok(());
+            }
+            let now_ns = self.clock.now_ns();
+            if now_ns >= due_ns {
+                self.look()?;
+                self.find_children()?;
+                if !is_ours && self.spaces.is_empty() {
+                    return Ok(());
+                }
+                let missed = (self.clock.now_ns().saturating_sub(due_ns)) / every_ns;
+                self.recorded.late_looks += missed;
+                due_ns += (missed + 1) * every_ns;
+            }
+        }
+        // The program goes on. What it wrote since the last look belongs to the recording still.
+        self.look()
+    }
+
+    /// Begins to record a program's memory.
+    fn add(&mut self, mut space: Space, first: First) -> Result<(), RecordError> {
+        if first == First::Baseline {
+            space.look(&mut |_, _| {})?;
+            self.recorded.looks += 1;
+            self.spaces.push(space);
+            return Ok(());
+        }
+        // What this process was before is gone.
+        self.spaces.retain(|old| old.pid != space.pid);
+        self.spaces.push(space);
+        self.look()
+    }
+
+    /// Looks at all that is recorded, at one time.
+    fn look(&mut self) -> Result<(), RecordError> {
+        let began_ns = self.clock.now_ns();
+        let time_ns = began_ns - self.began_ns;
+        self.records.clear();
+        let Self { volumes, records, recorded, .. } = self;
+        let mut became = Vec::new();
+        let mut refused = 0;
+        let mut failed = None;
+        self.spaces.retain_mut(|space| {
+            let pid = space.pid;
+            let looked = space.look(&mut |area, run| {
+                let (volume, shift) = volumes.place(pid, area);
+                let len_bytes = run.end - run.start;
+                let offset_bytes = run.start.wrapping_add(shift);
+                records.push(Record { time_ns, offset_bytes, len_bytes, volume, op: Op::Write });
+                recorded.page_writes += len_bytes / PAGE_BYTES;
+                if run.is_huge() {
+                    recorded.huge_page_writes += len_bytes / PAGE_BYTES;
+                }
+            });
+            match looked {
+                Ok(Look::There) => return true,
+                Ok(Look::Gone) => {}
+                Err(error) => failed = Some(error),
+            }
+            refused += space.refused() as u64;
+            became.push(pid);
+            false
+        });
+        recorded.refused_mappings += refused;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        recorded.looks += 1;
+        recorded.records += records.len() as u64;
+        (self.sink)(volumes.names(), records).map_err(RecordError::Sink)?;
+        recorded.looking_ns += self.clock.now_ns() - began_ns;
+        self.follow_execs(&became)
+    }
+
+    /// Processes whose memory is gone and that live on have become another program.
+    fn follow_execs(&mut self, pids: &[i32]) -> Result<(), RecordError> {
+        for pid in pids.iter().filter(|pid| is_alive(**pid)) {
+            // One that we started says itself what it becomes, and cannot be traced twice.
+            match attach(*pid) {
+                Ok(space) => {
+                    self.recorded.execs += 1;
+                    // Pages of a new program are there because it wrote them.
+                    self.add(space, First::Counts)?;
+                }
+                Err(RecordError::NoProcess { .. } | RecordError::Refused { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn find_children(&mut self) -> Result<(), RecordError> {
+        let now_ns = self.clock.now_ns();
+        let is_due = self.options.children
+            || self.children_sought_ns.is_none_or(|last| now_ns - last >= CHILDREN_EVERY_NS);
+        if !is_due {
+            return Ok(());
+        }
+        self.children_sought_ns = Some(now_ns);
+        let mut found: Vec<i32> =
+            self.spaces.iter().flat_map(|space| children_of(space.pid)).collect();
+        // Also those of a child that was found just now.
+        while let Some(pid) = found.pop() {
+            if !self.children.insert(pid) || self.spaces.iter().any(|space| space.pid == pid) {
+                continue;
+            }
+            if !self.options.children {
+                self.recorded.children_left_out += 1;
+                continue;
+            }
+            match attach(pid) {
+                Ok(space) => {
+                    self.volumes.name_process(pid, name_of(pid));
+                    // It has its parent's pages, which it did not write.
+                    self.add(space, First::Baseline)?;
+                    found.extend(children_of(pid));
+                }
+                Err(RecordError::NoProcess { .. }) => {}
+                Err(_) => self.recorded.children_failed += 1,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the pages are that are there when a program's memory is first looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum First {
+    /// Written before the recording: they are left out.
+    Baseline,
+    /// Written by the program, which has only begun.
+    Counts,
+}

@@ -1,0 +1,151 @@
+//! Stopping one thread of another process, and going on, by `ptrace`.
+//!
+//! A tracee is seized, never attached: it gets no signal of ours, and job control goes on as ever. If we die, the
+//! kernel lets it go on. All calls must come from the thread that seized it.
+
+use rustix::io::Errno;
+
+use super::last_errno;
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// It ended with this status.
+    Code(i32),
+    /// A signal ended it.
+    Signal(i32),
+}
+
+/// Why a tracee stands still.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// Asked to, or stopped by job control.
+    Asked,
+    /// It is to get this signal.
+    Signal(i32),
+    /// A system call begins or ends.
+    Call,
+    /// It has become another program.
+    Exec,
+    /// It is about to end; its memory is there still.
+    Exiting,
+    /// It has ended.
+    Ended(Exit),
+}
+
+/// A thread that we trace.
+#[derive(Debug)]
+pub struct Tracee {
+    /// Its number.
+    pub thread: i32,
+}
+
+impl Tracee {
+    /// Begins to trace a thread, which goes on meanwhile.
+    pub fn seize(thread: i32, to_the_end: bool) -> Result<Self, Errno> {
+        let mut options = libc::PTRACE_O_TRACESYSGOOD;
+        if to_the_end {
+            options |= libc::PTRACE_O_TRACEEXEC | libc::PTRACE_O_TRACEEXIT;
+        }
+        request(libc::PTRACE_SEIZE, thread, 0, options as usize)?;
+        Ok(Self { thread })
+    }
+
+    /// Asks it to stop.
+    pub fn interrupt(&self) -> Result<(), Errno> {
+        request(libc::PTRACE_INTERRUPT, self.thread, 0, 0)
+    }
+
+    /// Lets it go on, with a signal or with 0.
+    pub fn go_on(&self, signal: i32) -> Result<(), Errno> {
+        request(libc::PTRACE_CONT, self.thread, 0, signal as usize)
+    }
+
+    /// Lets it stay as job control has it.
+    pub fn listen(&self) -> Result<(), Errno> {
+        request(libc::PTRACE_LISTEN, self.thread, 0, 0)
+    }
+
+    /// Lets it go on to the next border of a system call.
+    pub fn to_next_call(&self) -> Result<(), Errno> {
+        request(libc::PTRACE_SYSCALL, self.thread, 0, 0)
+    }
+
+    /// Ends tracing; it goes on.
+    pub fn let_go(self) -> Result<(), Errno> {
+        request(libc::PTRACE_DETACH, self.thread, 0, 0)
+    }
+
+    /// Waits until it stands still or has ended. The second value: whether job control stopped it.
+    pub fn wait(&self) -> Result<(Stop, bool), Errno> {
+        let mut status = 0;
+        loop {
+            // SAFETY: `status` outlives the call.
+            let found = unsafe { libc::waitpid(self.thread, &raw mut status, libc::__WALL) };
+            if found >= 0 {
+                break;
+            }
+            match last_errno() {
+                Errno::INTR => {}
+                errno => return Err(errno),
+            }
+        }
+        Ok(stop_of(status))
+    }
+
+    /// Its registers.
+    pub fn registers(&self) -> Result<libc::user_regs_struct, Errno> {
+        // SAFETY: integers only, for which zeros are valid.
+        let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
+        request(libc::PTRACE_GETREGS, self.thread, 0, (&raw mut registers) as usize)?;
+        Ok(registers)
+    }
+
+    /// Sets its registers.
+    pub fn set_registers(&self, registers: &libc::user_regs_struct) -> Result<(), Errno> {
+        request(libc::PTRACE_SETREGS, self.thread, 0, &raw const *registers as usize)
+    }
+
+    /// The signals that it blocks.
+    pub fn signal_mask(&self) -> Result<u64, Errno> {
+        let mut mask = 0_u64;
+        request(libc::PTRACE_GETSIGMASK, self.thread, size_of::<u64>(), (&raw mut mask) as usize)?;
+        Ok(mask)
+    }
+
+    /// Sets the signals that it blocks.
+    pub fn set_signal_mask(&self, mask: u64) -> Result<(), Errno> {
+        let mask = &raw const mask as usize;
+        request(libc::PTRACE_SETSIGMASK, self.thread, size_of::<u64>(), mask)
+    }
+
+    /// Lets its system calls by its own filters, or not again. Needs CAP_SYS_ADMIN.
+    pub fn suspend_filters(&self, suspend: bool) -> Result<(), Errno> {
+        let options =
+            libc::PTRACE_O_TRACESYSGOOD | if suspend { libc::PTRACE_O_SUSPEND_SECCOMP } else { 0 };
+        request(libc::PTRACE_SETOPTIONS, self.thread, 0, options as usize)
+    }
+}
+
+fn stop_of(status: i32) -> (Stop, bool) {
+    if libc::WIFEXITED(status) {
+        return (Stop::Ended(Exit::Code(libc::WEXITSTATUS(status))), false);
+    }
+    if libc::WIFSIGNALED(status) {
+        return (Stop::Ended(Exit::Signal(libc::WTERMSIG(status))), false);
+    }
+    let signal = libc::WSTOPSIG(status);
+    match status >> 16 {
+        libc::PTRACE_EVENT_EXEC => (Stop::Exec, false),
+        libc::PTRACE_EVENT_EXIT => (Stop::Exiting, false),
+        libc::PTRACE_EVENT_STOP => (Stop::Asked, signal != libc::SIGTRAP),
+        _ if signal == libc::SIGTRAP | 0x80 => (Stop::Call, false),
+        _ => (Stop::Signal(signal), false),
+    }
+}
+
+fn request(number: libc::c_uint, thread: i32, address: usize, data: usize) -> Result<(), Errno> {
+    // SAFETY: callers pass numbers, or addresses of what the request reads or writes and that outlives the call.
+    let done = unsafe { libc::ptrace(number, thread, address, data) };
+    if done < 0 { Err(last_errno()) } else { Ok(()) }
+}

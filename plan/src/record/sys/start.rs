@@ -1,0 +1,84 @@
+//! Starting a program that is traced from its first instruction on.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use super::ptrace::{Stop, Tracee};
+
+/// Starts a program; it stands at its first instruction. Whoever calls is its tracer.
+pub fn start_traced(mut command: Command) -> std::io::Result<Tracee> {
+    let ((hears, tells), (waits, opens)) = (pipe()?, pipe()?);
+    let (tells_raw, waits_raw, opens_raw) =
+        (tells.as_raw_fd(), waits.as_raw_fd(), opens.as_raw_fd());
+    // SAFETY: between fork and exec it only calls what may be called there; the two descriptors are open in the child.
+    unsafe { command.pre_exec(move || say_and_wait(tells_raw, waits_raw, opens_raw)) };
+    // `spawn` returns only after the exec, which is not to happen before the child is traced: so another thread spawns.
+    let spawning = std::thread::Builder::new().name("start".to_owned()).spawn(move || {
+        let spawned = command.spawn();
+        // Until here the child's ends had to be open; now reading must end if there is no child.
+        drop((tells, waits));
+        spawned.map(drop)
+    })?;
+    let mut pid = [0; 4];
+    let heard = File::from(hears).read_exact(&mut pid);
+    let seized = heard.and_then(|()| Ok(Tracee::seize(i32::from_ne_bytes(pid), true)?));
+    let mut opens = File::from(opens);
+    let opened = if seized.is_ok() { opens.write_all(&[1]) } else { Ok(()) };
+    // Not opened, the child's waiting ends with an error, and so does the start.
+    drop(opens);
+    let first = match &seized {
+        Ok(tracee) => Some(tracee.wait()?.0),
+        Err(_) => None,
+    };
+    let tracee = match (first, seized) {
+        (Some(Stop::Exec), Ok(tracee)) => Ok(tracee),
+        // There was no exec. `spawn` says why, once it has seen the child end, which it does not under a tracer.
+        (Some(Stop::Exiting), Ok(tracee)) => {
+            tracee.let_go()?;
+            Err(std::io::Error::other("the program ended before it began"))
+        }
+        (_, Ok(_)) => Err(std::io::Error::other("the program ended before it began")),
+        (_, Err(error)) => Err(error),
+    };
+    let spawned = spawning.join().unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()));
+    opened.and(spawned).and(tracee)
+}
+
+fn say_and_wait(tells: i32, waits: i32, opens: i32) -> std::io::Result<()> {
+    // The child has a copy of the end that opens; with it, waiting would not end when we are gone.
+    // SAFETY: the descriptor is the child's own copy, which nobody else knows.
+    unsafe { libc::close(opens) };
+    // SAFETY: takes nothing, gives a number.
+    let pid = unsafe { libc::getpid() }.to_ne_bytes();
+    // SAFETY: `pid` outlives the call.
+    if unsafe { libc::write(tells, pid.as_ptr().cast(), pid.len()) } != pid.len() as isize {
+        return Err(std::io::Error::last_os_error());
+    }
+    let mut word = 0_u8;
+    loop {
+        // SAFETY: `word` has room for a byte and outlives the call.
+        match unsafe { libc::read(waits, (&raw mut word).cast(), 1) } {
+            1 => return Ok(()),
+            0 => return Err(std::io::Error::from_raw_os_error(libc::EPERM)),
+            _ => {
+                let error = std::io::Error::last_os_error();
+                if error.kind() != std::io::ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+        }
+    }
+}
+
+fn pipe() -> std::io::Result<(OwnedFd, OwnedFd)> {
+    let mut ends = [0; 2];
+    // SAFETY: there is room for two descriptors.
+    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: both are new and nobody else's.
+    Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
+}

@@ -1,0 +1,397 @@
+//! A program that writes known pages: exactly these are found.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write as _};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use perdura_media::RealClock;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::attach::attach;
+use super::space::{Look, Space};
+use super::sys::test_program::Program;
+use super::sys::{Stop, Tracee};
+use super::{Exit, RecordError, RecordOptions, Target, run};
+use crate::trace::{PAGE_BYTES, Record};
+
+/// Pages of a range that a look finds, by number from its start.
+fn written(space: &mut Space, start: u64, pages: u64) -> Vec<u64> {
+    let end = start + pages * PAGE_BYTES;
+    let mut found = BTreeSet::new();
+    let look = space.look(&mut |_, run| {
+        let (first, last) = (run.start.max(start), run.end.min(end));
+        for page in (first..last).step_by(PAGE_BYTES as usize) {
+            assert!(found.insert((page - start) / PAGE_BYTES), "a page came twice");
+        }
+    });
+    assert_eq!(look.unwrap(), Look::There);
+    found.into_iter().collect()
+}
+
+fn address(start: u64, page: u64) -> u64 {
+    start + page * PAGE_BYTES + page % 100
+}
+
+fn list(word: &str, start: u64, pages: &[u64]) -> String {
+    let addresses = pages.iter().map(|page| format!(" {}", address(start, *page)));
+    format!("{word}{}", addresses.collect::<String>())
+}
+
+#[test]
+fn exactly_the_pages_written_between_two_looks_are_found() {
+    for kind in ["private", "shared"] {
+        let mut program = Program::start();
+        let start = program.tell(&format!("{kind} 1000"));
+        program.tell(&list("write", start, &[1, 2, 3, 900]));
+        let mut space = attach(program.pid()).unwrap();
+        assert_eq!(written(&mut space, start, 1000), [1, 2, 3, 900], "{kind}: before");
+        assert_eq!(written(&mut space, start, 1000), [0; 0], "{kind}: nothing");
+        program.tell(&list("write", start, &[2, 5, 999]));
+        program.tell(&list("write", start, &[2]));
+        assert_eq!(written(&mut space, start, 1000), [2, 5, 999], "{kind}");
+        program.tell(&list("read", start, &[1, 2, 3, 600, 601]));
+        assert_eq!(written(&mut space, start, 1000), [0; 0], "{kind}: a read is no write");
+        program.tell(&list("write", start, &[600, 601, 900]));
+        assert_eq!(written(&mut space, start, 1000), [600, 601, 900], "{kind}: read before");
+        program.tell_to_end();
+        assert_eq!(space.look(&mut |_, _| {}).unwrap(), Look::Gone);
+    }
+}
+
+#[test]
+fn pages_of_a_mapping_that_comes_later_are_found_and_those_of_one_that_goes_are_forgotten() {
+    let mut program = Program::start();
+    let mut space = attach(program.pid()).unwrap();
+    space.look(&mut |_, _| {}).unwrap();
+    for round in 0..20 {
+        let start = program.tell("private 64");
+        program.tell(&list("write", start, &[round, 40]));
+        assert_eq!(written(&mut space, start, 64), [round, 40], "round {round}: new");
+        program.tell(&list("write", start, &[41]));
+        assert_eq!(written(&mut space, start, 64), [41], "round {round}");
+        // Between two looks: gone, and another in its place.
+        program.tell(&format!("unmap {start} 64"));
+        let again = program.tell("private 64");
+        program.tell(&list("write", again, &[7]));
+        assert_eq!(written(&mut space, again, 64), [7], "round {round}: in its place");
+        program.tell(&format!("unmap {again} 64"));
+    }
+    program.tell_to_end();
+}
+
+#[test]
+fn what_mremap_moves_counts_as_written_and_goes_on_being_recorded() {
+    let mut program = Program::start();
+    let (start, _in_the_way) = (program.tell("private 16"), program.tell("private 16"));
+    let mut space = attach(program.pid()).unwrap();
+    program.tell(&list("write", start, &[3, 4]));
+    assert_eq!(written(&mut space, start, 16), [3, 4]);
+    let moved = program.tell(&format!("move {start} 16 4096"));
+    assert_ne!(start, moved);
+    let found = written(&mut space, moved, 4096);
+    assert!(found.is_empty() || found == [3, 4], "{found:?}");
+    program.tell(&list("write", moved, &[4, 4000]));
+    assert_eq!(written(&mut space, moved, 4096), [4, 4000]);
+    program.tell_to_end();
+}
+
+#[test]
+fn a_fork_writes_nothing_in_its_parent_and_a_child_is_left_alone() {
+    let mut program = Program::start();
+    let start = program.tell("private 16");
+    program.tell(&list("write", start, &[1, 2, 3]));
+    let mut space = attach(program.pid()).unwrap();
+    written(&mut space, start, 16);
+    program.tell(&list("write", start, &[3]));
+    assert_eq!(program.tell(&list("fork", start, &[2])), 0, "the child ends well");
+    assert_eq!(written(&mut space, start, 16), [3]);
+    program.tell(&list("write", start, &[1]));
+    assert_eq!(written(&mut space, start, 16), [1]);
+    program.tell_to_end();
+}
+
+#[test]
+fn four_threads_are_recorded_while_looks_go_on() {
+    let mut program = Program::start();
+    let start = program.tell("private 40000");
+    let mut space = attach(program.pid()).unwrap();
+    let mut pages = BTreeSet::new();
+    for round in 0..200 {
+        let four = [round, 10_000 + round, 20_000 + round, 30_000 + round];
+        program.tell(&list("threads", start, &four));
+        assert_eq!(written(&mut space, start, 40_000), four);
+        pages.extend(four);
+    }
+    assert_eq!(pages.len(), 800);
+    program.tell_to_end();
+}
+
+#[test]
+fn no_page_is_missed_while_threads_write_and_looks_never_cease() {
+    for kind in ["private", "shared"] {
+        let mut program = Program::start();
+        let start = program.tell(&format!("{kind} 40000"));
+        let mut space = attach(program.pid()).unwrap();
+        written(&mut space, start, 40_000);
+        let (mut times, mut looks) = (vec![0_u64; 40_000], 0);
+        std::thread::scope(|scope| {
+            let churn = scope.spawn(|| program.tell(&format!("churn {start} 4 10000")));
+            let mut is_last = false;
+            while !is_last {
+                is_last = churn.is_finished();
+                written(&mut space, start, 40_000)
+                    .iter()
+                    .for_each(|page| times[*page as usize] += 1);
+                looks += 1;
+            }
+        });
+        assert!(times.iter().all(|times| *times > 0), "{kind}, {looks} looks: a page is missing");
+        // A look may come after the fault and before its store, which then faults again.
+        let twice: u64 = times.iter().map(|times| times - 1).sum();
+        assert!(twice <= 4 * looks, "{kind}, {looks} looks: {twice} more than once");
+        program.tell_to_end();
+    }
+}
+
+#[test]
+fn a_huge_page_is_one_until_it_is_written_again() {
+    let mut program = Program::start();
+    let start = program.tell("huge 1024");
+    let mut space = attach(program.pid()).unwrap();
+    program.tell(&list("write", start, &[3]));
+    let mut huge = 0;
+    space.look(&mut |_, run| huge += if run.is_huge() { run.end - run.start } else { 0 }).unwrap();
+    if huge == 0 {
+        eprintln!("skipped: the kernel gives no huge pages here");
+    } else {
+        assert_eq!(huge, 2 << 20, "the kernel knows no more of it");
+    }
+    program.tell(&list("write", start, &[3, 300]));
+    assert_eq!(written(&mut space, start, 1024), [3, 300]);
+    program.tell_to_end();
+}
+
+/// What the next test starts: looks at a process without end.
+#[test]
+#[ignore = "what another test starts"]
+fn looks_without_end() {
+    let pid = std::env::var("PERDURA_RECORD_TEST_PID").unwrap().parse().unwrap();
+    let options = RecordOptions { every: Duration::from_millis(1), children: false };
+    let target = Target::Processes(vec![pid]);
+    let mut told = 0;
+    run(&target, &options, &RealClock, &AtomicBool::new(false), &mut |_, _| {
+        told += 1;
+        if told == 10 {
+            eprintln!("10 looks");
+        }
+        Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_recorder_that_is_killed_leaves_the_program_as_it_was() {
+    let mut program = Program::start();
+    let start = program.tell("private 1000");
+    let pages: Vec<u64> = (0..1000).collect();
+    program.tell(&list("write", start, &pages));
+    for _ in 0..3 {
+        let mut recorder = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "record::tests::looks_without_end", "--ignored", "--nocapture"])
+            .env("PERDURA_RECORD_TEST_PID", program.pid().to_string())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(recorder.stderr.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "10 looks\n");
+        recorder.kill().unwrap();
+        recorder.wait().unwrap();
+        program.tell(&list("threads", start, &[0, 999]));
+        assert_eq!(program.tell(&list("read", start, &pages)), 1000);
+        let status = std::fs::read_to_string(format!("/proc/{}/status", program.pid())).unwrap();
+        assert!(status.contains("TracerPid:\t0\n"), "{status}");
+        let smaps = std::fs::read_to_string(format!("/proc/{}/smaps", program.pid())).unwrap();
+        let protected = smaps.lines().filter(|line| line.starts_with("VmFlags:"));
+        assert_eq!(protected.filter(|line| line.contains(" uw")).count(), 0);
+        let fds = std::fs::read_dir(format!("/proc/{}/fd", program.pid())).unwrap();
+        assert_eq!(fds.count(), 3, "nothing of ours stays open in it");
+    }
+    program.tell_to_end();
+}
+
+#[test]
+fn a_shared_page_lies_at_its_place_in_the_file_whatever_address_it_has() {
+    let mut file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+    file.write_all(&[0; 32 * PAGE_BYTES as usize]).unwrap();
+    let path = file.path().to_str().unwrap().to_owned();
+    let mut program = Program::start();
+    let (one, other) =
+        (program.tell(&format!("file {path}")), program.tell(&format!("file {path}")));
+    program.tell(&list("write", one, &[0]));
+    let (clock, stop) = (RealClock, AtomicBool::new(false));
+    let options = RecordOptions { every: Duration::from_millis(5), children: false };
+    let target = Target::Processes(vec![program.pid()]);
+    let mut found: BTreeSet<u64> = BTreeSet::new();
+    let mut told = 0;
+    let recorded = run(&target, &options, &clock, &stop, &mut |names, records| {
+        let volume = names.iter().position(|name| *name == format!("shared {path}"));
+        for record in records.iter().filter(|record| Some(record.volume as usize) == volume) {
+            found.extend((0..record.pages().1).map(|page| record.pages().0 + page));
+        }
+        told += 1;
+        match told {
+            1 => drop(program.tell(&list("write", one, &[3]))),
+            2 => drop(program.tell(&list("write", other, &[3, 9]))),
+            4 => stop.store(true, Ordering::Relaxed),
+            _ => {}
+        }
+        Ok(())
+    });
+    assert_eq!(found, BTreeSet::from([3, 9]), "not what was written before");
+    let recorded = recorded.unwrap();
+    assert_eq!((recorded.exit, recorded.looks >= 4), (None, true));
+    program.tell_to_end();
+}
+
+#[test]
+fn an_exec_begins_a_new_memory_and_the_recording_goes_on() {
+    let mut program = Program::start();
+    let options = RecordOptions { every: Duration::from_millis(5), children: false };
+    let (clock, stop) = (RealClock, AtomicBool::new(false));
+    let target = Target::Processes(vec![program.pid()]);
+    let (mut start, mut told, mut page_found) = (0, 0, false);
+    let recorded = run(&target, &options, &clock, &stop, &mut |_, records| {
+        told += 1;
+        match told {
+            1 => assert_eq!(program.tell("exec"), 0),
+            3 => {
+                start = program.tell("private 16");
+                program.tell(&list("write", start, &[5]));
+            }
+            4 | 5 => {
+                let at = start + 5 * PAGE_BYTES;
+                let holds = |record: &Record| {
+                    (record.offset_bytes..record.offset_bytes + record.len_bytes).contains(&at)
+                };
+                page_found |= records.iter().any(holds);
+            }
+            6 => stop.store(true, Ordering::Relaxed),
+            _ => {}
+        }
+        Ok(())
+    });
+    assert_eq!(recorded.unwrap().execs, 1);
+    assert!(page_found);
+    program.tell_to_end();
+}
+
+#[test]
+fn a_program_is_recorded_from_its_first_instruction_to_its_end_however_short() {
+    let options = RecordOptions { every: Duration::from_secs(3600), children: false };
+    let (clock, stop) = (RealClock, AtomicBool::new(false));
+    // 1024 pages by one `dd` of zeros from memory to nowhere: its buffer is 4 MiB, written by the kernel.
+    let words = ["sh", "-c", "exec dd if=/dev/zero of=/dev/null bs=4M count=1 status=none"];
+    let target = Target::Program(words.iter().map(|word| (*word).into()).collect());
+    let (mut pages, mut last_ns) = (0, 0);
+    let recorded = run(&target, &options, &clock, &stop, &mut |names, records| {
+        for record in records {
+            assert!((record.volume as usize) < names.len() && record.time_ns >= last_ns);
+            last_ns = record.time_ns;
+            pages += record.pages().1;
+        }
+        Ok(())
+    });
+    let recorded = recorded.unwrap();
+    assert_eq!((recorded.exit, recorded.execs), (Some(Exit::Code(0)), 1));
+    assert_eq!(recorded.page_writes, pages);
+    assert!((1024..1400).contains(&pages), "{pages} pages");
+}
+
+#[test]
+fn a_program_that_is_killed_or_not_there_is_said_so() {
+    let options = RecordOptions { every: Duration::from_millis(10), children: false };
+    let (clock, stop) = (RealClock, AtomicBool::new(false));
+    let record = |words: &[&str]| {
+        let target = Target::Program(words.iter().map(|word| (*word).into()).collect());
+        run(&target, &options, &clock, &stop, &mut |_, _| Ok(()))
+    };
+    assert_eq!(record(&["sh", "-c", "kill -9 $$"]).unwrap().exit, Some(Exit::Signal(9)));
+    assert_eq!(record(&["sh", "-c", "exit 3"]).unwrap().exit, Some(Exit::Code(3)));
+    let missing = record(&["/nowhere/at/all"]).unwrap_err();
+    assert!(matches!(missing, RecordError::Start { .. }), "{missing}");
+    assert!(missing.to_string().contains("/nowhere/at/all: No such file"), "{missing}");
+}
+
+#[test]
+fn children_are_counted_or_recorded() {
+    for children in [false, true] {
+        let mut program = Program::start();
+        let start = program.tell("private 16");
+        let child = program.tell(&list("keep", start, &[2])) as i32;
+        let options = RecordOptions { every: Duration::from_millis(5), children };
+        let (clock, stop) = (RealClock, AtomicBool::new(false));
+        let target = Target::Processes(vec![program.pid()]);
+        let (mut told, mut found) = (0, Vec::new());
+        let recorded = run(&target, &options, &clock, &stop, &mut |names, records| {
+            told += 1;
+            let go_on = || kill_process(Pid::from_raw(child).unwrap(), Signal::CONT).unwrap();
+            match told {
+                // It was seen, and its memory taken, after the first look.
+                2 => {
+                    assert_eq!(state_of(child), 'T', "it stands still as before");
+                    go_on();
+                    program.tell(&format!("stopped {child}"));
+                }
+                4 => {
+                    go_on();
+                    assert_eq!(program.tell(&format!("wait {child}")), 0, "it ends well");
+                    stop.store(true, Ordering::Relaxed);
+                }
+                _ => {}
+            }
+            found.extend(records.iter().map(|record| {
+                (names[record.volume as usize].clone(), record.offset_bytes, record.len_bytes)
+            }));
+            Ok(())
+        });
+        let recorded = recorded.unwrap();
+        found.retain(|(name, ..)| name.contains(&format!("[{child}] anonymous")));
+        found.retain(|(_, offset, _)| (start..start + 16 * PAGE_BYTES).contains(offset));
+        let page_2 = (start + 2 * PAGE_BYTES, PAGE_BYTES);
+        let expected = if children { vec![page_2] } else { Vec::new() };
+        assert_eq!(found.iter().map(|found| (found.1, found.2)).collect::<Vec<_>>(), expected);
+        assert_eq!(recorded.children_left_out, u64::from(!children));
+        assert_eq!(recorded.children_failed, 0);
+        program.tell_to_end();
+    }
+}
+
+fn state_of(pid: i32) -> char {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
+}
+
+#[test]
+fn no_process_and_one_that_is_traced_already_are_refused_with_what_to_do() {
+    let none = attach(i32::MAX).unwrap_err();
+    assert!(none.to_string().contains("there is none with this number"), "{none}");
+    let program = Program::start();
+    let tracee = Tracee::seize(program.pid(), false).unwrap();
+    let pid = program.pid();
+    let traced = std::thread::spawn(move || attach(pid)).join().unwrap().unwrap_err().to_string();
+    assert!(
+        traced.contains(&format!("process {} traces it already", std::process::id())),
+        "{traced}"
+    );
+    assert!(traced.contains("start it with `perdura plan record -- PROGRAM`"), "{traced}");
+    // The kernel lets it go with the thread that traces it, or here, standing still.
+    tracee.interrupt().unwrap();
+    assert_eq!(tracee.wait().unwrap().0, Stop::Asked);
+    tracee.let_go().unwrap();
+    attach(pid).unwrap();
+    program.tell_to_end();
+}
