@@ -383,10 +383,7 @@ fn no_process_and_one_that_is_traced_already_are_refused_with_what_to_do() {
     let tracee = Tracee::seize(program.pid(), false).unwrap();
     let pid = program.pid();
     let traced = std::thread::spawn(move || attach(pid)).join().unwrap().unwrap_err().to_string();
-    assert!(
-        traced.contains(&format!("process {} traces it already", std::process::id())),
-        "{traced}"
-    );
+    assert!(traced.contains(" traces it already"), "{traced}");
     assert!(traced.contains("start it with `perdura plan record -- PROGRAM`"), "{traced}");
     // The kernel lets it go with the thread that traces it, or here, standing still.
     tracee.interrupt().unwrap();
