@@ -31,9 +31,8 @@ fn the_papers_server_is_the_default_and_its_figures_come_out() {
 
 #[test]
 fn a_warning_or_a_battery_says_what_may_be_dirty() {
-    let dirty = |words: &[&str]| {
-        json(words)["modelled"]["budget"]["dirty_bytes"].as_f64().unwrap() / 4e9
-    };
+    let dirty =
+        |words: &[&str]| json(words)["modelled"]["budget"]["dirty_bytes"].as_f64().unwrap() / 4e9;
     assert!((dirty(&["--grace", "30s"]) - 28.0).abs() < 0.01);
     // 50 Wh are 180 kJ; half of it after a fifth has faded is 72 kJ: 240 s at 300 W.
     assert!((dirty(&["--battery", "50Wh"]) - 238.0).abs() < 0.01);

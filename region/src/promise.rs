@@ -149,11 +149,7 @@ fn largest_budget(geometry: &Geometry, rate_bytes_per_s: u64, time: Duration) ->
 }
 
 /// Most dirty bytes whose `cost`, in bytes to write, can be written within `time`; to 4 KiB.
-pub fn largest_within(
-    rate_bytes_per_s: u64,
-    time: Duration,
-    cost: impl Fn(u64) -> u64,
-) -> u64 {
+pub fn largest_within(rate_bytes_per_s: u64, time: Duration, cost: impl Fn(u64) -> u64) -> u64 {
     let affordable = (rate_bytes_per_s as f64 * time.as_secs_f64()).min(1e18) as u64;
     let (mut fits, mut beyond) = (0u64, affordable + 1);
     while beyond - fits > 4096 {

@@ -3,6 +3,7 @@
 mod battery;
 mod media;
 mod power;
+mod record;
 
 use std::process::ExitCode;
 
@@ -23,11 +24,14 @@ enum PlanCommand {
     /// Compare media as primary storage, as a cache before disks, and for a fixed part of the data: price, power, speed-up,
     /// and where the answer flips. Everything is modelled.
     Media(Box<media::MediaArgs>),
+    /// Record which pages a program writes, as a trace to plan with: for who has a program and no trace of it.
+    Record(Box<record::RecordArgs>),
 }
 
 pub fn run(args: &PlanArgs) -> Result<ExitCode> {
     match &args.command {
         PlanCommand::Battery(args) => battery::run(args),
         PlanCommand::Media(args) => media::run(args),
+        PlanCommand::Record(args) => record::run(args),
     }
 }

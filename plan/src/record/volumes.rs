@@ -52,10 +52,23 @@ impl Volumes {
             }
             _ => name,
         };
+        let name = self.unique(name);
         let number = self.names.len() as u32;
         self.names.push(name);
         self.numbers.insert(key, number);
         (number, shift)
+    }
+}
+
+impl Volumes {
+    /// A trace's readers know volumes by name, and names have a bound.
+    fn unique(&self, mut name: String) -> String {
+        const NAME_BYTES: usize = 4000;
+        name.truncate(name.floor_char_boundary(NAME_BYTES));
+        while self.names.contains(&name) {
+            name.push('+');
+        }
+        name
     }
 }
 

@@ -51,6 +51,7 @@ fn say_and_wait(tells: i32, waits: i32, opens: i32) -> std::io::Result<()> {
     // The child has a copy of the end that opens; with it, waiting would not end when we are gone.
     // SAFETY: the descriptor is the child's own copy, which nobody else knows.
     unsafe { libc::close(opens) };
+    as_if_started_by_hand();
     // SAFETY: takes nothing, gives a number.
     let pid = unsafe { libc::getpid() }.to_ne_bytes();
     // SAFETY: `pid` outlives the call.
@@ -70,6 +71,17 @@ fn say_and_wait(tells: i32, waits: i32, opens: i32) -> std::io::Result<()> {
                 }
             }
         }
+    }
+}
+
+/// Undoes what a command-line program does with signals for itself, and a started program would inherit.
+fn as_if_started_by_hand() {
+    let mut none = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the set is filled before it is read; only this process's own state changes.
+    unsafe {
+        libc::sigemptyset(none.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
+        libc::signal(libc::SIGXFSZ, libc::SIG_DFL);
     }
 }
 

@@ -1,0 +1,199 @@
+//! `perdura plan record`: the page writes of a live program, as a trace.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use perdura_media::{RealClock, format_duration, parse_duration};
+use perdura_plan::record::{Exit, RecordOptions, Recorded, Target, run as record};
+use perdura_plan::trace::{PAGE_BYTES, Record, TraceWriter};
+
+use crate::say::say;
+use crate::settings::named;
+
+/// Options of `plan record`.
+#[derive(Debug, Args)]
+pub struct RecordArgs {
+    /// Where the trace goes; `perdura plan trace` reads it.
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Time between looks. A page written many times between two looks counts once: distinct pages are exact for windows
+    /// from this on, counts of writes are of this time.
+    #[arg(long, value_name = "TIME", default_value = "100ms")]
+    every: String,
+    /// Record running processes in the place of a program: numbers, separated by commas. They stand still for some tens of
+    /// microseconds, once.
+    #[arg(long, value_name = "N", value_delimiter = ',', conflicts_with = "program")]
+    pid: Vec<i32>,
+    /// Record the processes that it starts as well, each from when it is first seen.
+    #[arg(long)]
+    children: bool,
+    /// The program to record, with its words, behind `--`.
+    #[arg(value_name = "PROGRAM", last = true, required_unless_present = "pid")]
+    program: Vec<OsString>,
+}
+
+pub fn run(args: &RecordArgs) -> Result<ExitCode> {
+    let every: Duration = named("every", &args.every, parse_duration(&args.every))?;
+    if every.is_zero() {
+        bail!("--every {}: expected more than 0", args.every);
+    }
+    if let Some(pid) = args.pid.iter().find(|pid| **pid <= 0) {
+        bail!("--pid {pid}: expected the number of a process");
+    }
+    // Before any thread is there.
+    let warning = crate::sys::warning_descriptor().context("signals")?;
+    let target = match args.pid.as_slice() {
+        [] => Target::Program(args.program.clone()),
+        pids => Target::Processes(pids.to_vec()),
+    };
+    let name = || args.output.display().to_string();
+    let file = File::create(&args.output).with_context(|| format!("--output {}", name()))?;
+    let mut trace = TraceWriter::new(file).with_context(|| format!("--output {}", name()))?;
+    let stop = stop_at(warning)?;
+    let options = RecordOptions { every, children: args.children };
+    let mut seen = Seen::default();
+    let recorded = record(&target, &options, &RealClock, &stop, &mut |names, records| {
+        write(&mut trace, &mut seen, names, records).map_err(io::Error::other)
+    });
+    // Whatever ended the recording: what there is can be read.
+    let ended = trace.finish().with_context(|| format!("--output {}", name()));
+    let recorded = match recorded {
+        Ok(recorded) => recorded,
+        Err(error) if seen.looks == 0 => {
+            drop(ended);
+            std::fs::remove_file(&args.output).with_context(|| format!("--output {}", name()))?;
+            return Err(error.into());
+        }
+        Err(error) => {
+            return Err(error).with_context(|| format!("{} has what came before", name()));
+        }
+    };
+    ended?;
+    show(args, every, &recorded, &seen);
+    Ok(match recorded.exit {
+        Some(Exit::Code(code)) => ExitCode::from(code as u8),
+        // As shells say it.
+        Some(Exit::Signal(signal)) => ExitCode::from((128 + signal) as u8),
+        None => ExitCode::SUCCESS,
+    })
+}
+
+/// What went into the trace.
+#[derive(Debug, Default)]
+struct Seen {
+    looks: u64,
+    names: Vec<String>,
+    /// By volume.
+    page_writes: Vec<u64>,
+}
+
+fn write(
+    trace: &mut TraceWriter<File>,
+    seen: &mut Seen,
+    names: &[String],
+    records: &[Record],
+) -> Result<(), perdura_plan::trace::WriteError> {
+    for name in &names[seen.names.len()..] {
+        trace.volume(name)?;
+        seen.names.push(name.clone());
+        seen.page_writes.push(0);
+    }
+    for record in records {
+        trace.write(record)?;
+        seen.page_writes[record.volume as usize] += record.pages().1;
+    }
+    seen.looks += 1;
+    // We may be killed; then the trace ends here.
+    trace.flush()
+}
+
+/// Set at the first signal; the program, if it gets one too, does with it what it does.
+fn stop_at(warning: OwnedFd) -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let set = Arc::clone(&stop);
+    let watch = move || {
+        let mut signal = [0; 128];
+        if let Err(error) = rustix::io::read(&warning, &mut signal) {
+            tracing::error!("signals: {error}; end the recording with SIGKILL");
+            return;
+        }
+        set.store(true, Ordering::Relaxed);
+    };
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(watch)
+        .context("thread for signals")?;
+    Ok(stop)
+}
+
+fn show(args: &RecordArgs, every: Duration, recorded: &Recorded, seen: &Seen) {
+    let whole = Duration::from_nanos(recorded.duration_ns);
+    let share = recorded.looking_ns as f64 / recorded.duration_ns.max(1) as f64 * 100.0;
+    say(format_args!(
+        "recorded {} in {} looks, {} apart, that took {share:.1} % of the time; {} page writes",
+        format_duration(whole),
+        recorded.looks,
+        format_duration(every),
+        recorded.page_writes,
+    ));
+    let mut order: Vec<usize> = (0..seen.names.len()).collect();
+    order.sort_by_key(|volume| std::cmp::Reverse(seen.page_writes[*volume]));
+    for volume in order {
+        say(format_args!("{:>14}  {}", seen.page_writes[volume], seen.names[volume]));
+    }
+    say(format_args!(
+        "a page written many times between two looks counts once: distinct pages are exact for windows from {} on",
+        format_duration(every)
+    ));
+    for note in notes(recorded) {
+        say(note);
+    }
+    say(format_args!("next: perdura plan trace {}", args.output.display()));
+}
+
+/// What the figures do not hold.
+fn notes(recorded: &Recorded) -> Vec<String> {
+    let mut notes = Vec::new();
+    if recorded.late_looks > 0 {
+        notes.push(format!(
+            "{} looks were left out, as those before took longer than the time between them: windows are exact from the longer \
+             time on",
+            recorded.late_looks
+        ));
+    }
+    if recorded.huge_page_writes > 0 {
+        notes.push(format!(
+            "{} page writes are of fresh huge pages ({} each), which count whole when they are first written",
+            recorded.huge_page_writes,
+            perdura_media::Bytes(512 * PAGE_BYTES)
+        ));
+    }
+    if recorded.children_left_out > 0 {
+        notes.push(format!(
+            "{} children were not recorded; --children records them",
+            recorded.children_left_out
+        ));
+    }
+    if recorded.children_failed > 0 {
+        notes.push(format!("{} children could not be recorded", recorded.children_failed));
+    }
+    if recorded.refused_mappings > 0 {
+        notes.push(format!(
+            "{} mappings could not be recorded: the program has a userfaultfd for them, or the kernel cannot protect them",
+            recorded.refused_mappings
+        ));
+    }
+    if recorded.execs > 0 {
+        notes.push(format!("{} times a process became another program", recorded.execs));
+    }
+    notes
+}
