@@ -196,6 +196,8 @@ mod tests {
         let deep = error(Cells { depth_of_discharge: 1.5, ..Cells::default() });
         assert_eq!(deep, "depth of discharge of 1.5: expected 0.01 to 1");
         assert!(error(Cells { years: f64::NAN, ..Cells::default() }).contains("NaN"));
-        assert!(error(Cells { years: 20.0, ..Cells::default() }).contains("nothing of the battery"));
+        assert!(
+            error(Cells { years: 20.0, ..Cells::default() }).contains("nothing of the battery")
+        );
     }
 }

@@ -80,7 +80,11 @@ impl Server {
     ///
     /// # Errors
     /// As [`Cells::reliable_share`].
-    pub fn budget_for_battery(&self, cells: &Cells, rated_joules: f64) -> Result<u64, BatteryError> {
+    pub fn budget_for_battery(
+        &self,
+        cells: &Cells,
+        rated_joules: f64,
+    ) -> Result<u64, BatteryError> {
         Ok(self.budget_for_grace(cells.reliable_joules(rated_joules)? / self.watts))
     }
 
