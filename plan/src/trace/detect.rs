@@ -1,15 +1,31 @@
-//! Which format a trace has, by its first lines.
+//! Which format a trace has, by its first bytes or lines.
 
+use super::binary::{srt, vscsi};
 use super::input::Input;
 use super::text::fields::shown;
-use super::text::{is_nothing, msr};
-use super::{Format, TraceError, native};
+use super::text::{blkparse, cloud, disksim, fio, is_nothing, memory, msr, spc, table, ycsb};
+use super::{Format, ReadOptions, TraceError, native};
 
 /// Lines looked at.
 const LINES: usize = 32;
 
+/// Whether a line looks like one of a format.
+type Looks = fn(&[u8]) -> bool;
+
 /// How a line of each format looks. Where several fit, the first that fits most lines is it.
-const LOOKS: &[(Format, fn(&[u8]) -> bool)] = &[(Format::Msr, msr::looks)];
+const LOOKS: &[(Format, Looks)] = &[
+    (Format::Msr, msr::looks),
+    (Format::DiskSim, disksim::looks),
+    (Format::Spc, spc::looks),
+    (Format::Alibaba, cloud::looks_alibaba),
+    (Format::Tencent, cloud::looks_tencent),
+    (Format::Blkparse, blkparse::looks),
+    (Format::Ucsd, memory::looks_ucsd),
+    (Format::Lackey, memory::looks_lackey),
+    (Format::LoadStore, memory::looks_load_store),
+    (Format::Ramulator, memory::looks_ramulator),
+    (Format::Ycsb, ycsb::looks),
+];
 
 /// The format of a line by itself.
 pub(crate) fn of_line(line: &[u8]) -> Option<Format> {
@@ -17,20 +33,34 @@ pub(crate) fn of_line(line: &[u8]) -> Option<Format> {
 }
 
 /// The format of a trace.
-pub(crate) fn of(input: &Input, file: &str) -> Result<Format, TraceError> {
-    if native::looks(input.head()) {
+pub(crate) fn of(input: &Input, file: &str, options: &ReadOptions) -> Result<Format, TraceError> {
+    let head = input.head();
+    if native::looks(head) {
         return Ok(Format::Ptrace);
     }
+    if options.columns.is_some() {
+        return Ok(Format::Csv);
+    }
+    if vscsi::looks(head) {
+        return Ok(Format::Vscsi);
+    }
+    if srt::looks(head) {
+        return Ok(Format::Srt);
+    }
     let lines = first_lines(input);
-    let fits = |looks: fn(&[u8]) -> bool| lines.iter().filter(|line| looks(line)).count();
+    match lines.first() {
+        Some(line) if fio::looks(line) => return Ok(Format::Fio),
+        Some(line) if table::looks_own(line) => return Ok(Format::Csv),
+        _ => {}
+    }
     let mut best = (0, None);
     for &(format, looks) in LOOKS {
-        let count = fits(looks);
-        if count > best.0 {
-            best = (count, Some(format));
+        let fitting = lines.iter().filter(|line| looks(line)).count();
+        if fitting > best.0 {
+            best = (fitting, Some(format));
         }
     }
-    best.1.ok_or_else(|| TraceError::Unknown { file: file.to_owned(), start: shown(input.head()) })
+    best.1.ok_or_else(|| TraceError::Unknown { file: file.to_owned(), start: shown(head) })
 }
 
 /// The first lines that are something; a cut one at the end of what was looked at is left out.

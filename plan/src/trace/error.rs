@@ -42,6 +42,16 @@ pub enum Fault {
         /// The line, or its start.
         value: String,
     },
+    /// A chosen column that the table lacks.
+    #[error(
+        "the table has no column {column}; its first line is {value:?}: give --columns (as in time=ts:us,offset=lba:512,size=bytes,op=rw)"
+    )]
+    NoColumn {
+        /// Which.
+        column: String,
+        /// The first line.
+        value: String,
+    },
     /// A value that is not what its column holds.
     #[error("{column} is {value:?}, which is not {expected}")]
     Value {
@@ -112,6 +122,21 @@ pub enum Fault {
         /// What is wrong with what is there.
         fault: Box<Fault>,
     },
+    /// A binary record that is cut.
+    #[error(
+        "the trace ends in the middle of a record: {found} of {expected} bytes; fetch it again, or go on without it"
+    )]
+    Cut {
+        /// Bytes that are there.
+        found: usize,
+        /// Bytes that should be.
+        expected: usize,
+    },
+    /// Bytes that are no record, after which no other can be found.
+    #[error(
+        "this is no record of the trace, and where the next one starts is not known: the file is damaged here"
+    )]
+    NoRecord,
     /// A recording without an end.
     #[error(
         "the recording was not finished: it ends after {records} whole records (--skip-bad 1 takes it as far as it goes)"

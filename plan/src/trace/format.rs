@@ -7,19 +7,66 @@ use std::fmt;
 pub enum Format {
     /// This project's own binary traces.
     Ptrace,
+    /// A table in text with a column for each part of a record.
+    Csv,
     /// MSR Cambridge CSV.
     Msr,
+    /// DiskSim's and SSDSim's ASCII traces.
+    DiskSim,
+    /// SNIA's and the Storage Performance Council's ASCII traces.
+    Spc,
+    /// What `blkparse` prints.
+    Blkparse,
+    /// A log of fio, version 2 or 3.
+    Fio,
+    /// VMware's virtual SCSI traces, version 1 or 2.
+    Vscsi,
+    /// Alibaba's block traces.
+    Alibaba,
+    /// Tencent's block traces.
+    Tencent,
+    /// HP's storage research traces.
+    Srt,
+    /// Loads and stores with the instructions between them.
+    Ucsd,
+    /// What valgrind's lackey prints.
+    Lackey,
+    /// Ramulator's traces of a processor behind a cache.
+    Ramulator,
+    /// Loads and stores, or reads and writes, with addresses.
+    LoadStore,
+    /// Operations on keys, as YCSB prints them.
+    Ycsb,
 }
+
+use Format::*;
 
 impl Format {
     /// All of them, in the order in which they are shown.
-    pub const ALL: &[Format] = &[Format::Ptrace, Format::Msr];
+    pub const ALL: &[Format] = &[
+        Ptrace, Csv, Msr, DiskSim, Spc, Blkparse, Fio, Vscsi, Alibaba, Tencent, Srt, Ucsd, Lackey,
+        Ramulator, LoadStore, Ycsb,
+    ];
 
     /// Its name, as `--format` takes it.
     pub const fn name(self) -> &'static str {
         match self {
-            Format::Ptrace => "ptrace",
-            Format::Msr => "msr",
+            Ptrace => "ptrace",
+            Csv => "csv",
+            Msr => "msr",
+            DiskSim => "disksim",
+            Spc => "spc",
+            Blkparse => "blkparse",
+            Fio => "fio",
+            Vscsi => "vscsi",
+            Alibaba => "alibaba",
+            Tencent => "tencent",
+            Srt => "srt",
+            Ucsd => "ucsd",
+            Lackey => "lackey",
+            Ramulator => "ramulator",
+            LoadStore => "load-store",
+            Ycsb => "ycsb",
         }
     }
 
@@ -31,10 +78,30 @@ impl Format {
     /// What it is, in a line.
     pub const fn describe(self) -> &'static str {
         match self {
-            Format::Ptrace => "binary, as perdura plan record writes it",
-            Format::Msr => {
-                "MSR Cambridge CSV: time (Windows, 100 ns), host, disk, Read or Write, offset, bytes, response time"
+            Ptrace => "binary, as perdura plan record writes it",
+            Csv => "a table in text, its columns named by --columns",
+            Msr => {
+                "MSR Cambridge: time (Windows, 100 ns), host, disk, Read|Write, offset, bytes, response time"
             }
+            DiskSim => {
+                "DiskSim, SSDSim: time (--time-unit), device, 512 B sector, sectors, 0 = write or 1 = read"
+            }
+            Spc => "SNIA, SPC: unit, 512 B block, bytes, r|w, seconds",
+            Blkparse => "text of blkparse, one step of each access (Q unless chosen)",
+            Fio => "fio's write_iolog, version 2 or 3",
+            Vscsi => "VMware's vscsi traces, binary, version 1 or 2",
+            Alibaba => "Alibaba's block traces: device, R|W, offset, bytes, time (us)",
+            Tencent => {
+                "Tencent's block traces: seconds, sector, sectors, 0 = read or 1 = write, volume"
+            }
+            Srt => "HP's storage research traces (SRT), binary, with or without their header",
+            Ucsd => "loads and stores: l|s, address, instructions since the last",
+            Lackey => "valgrind --tool=lackey --trace-mem=yes: I|L|S|M address,size",
+            Ramulator => {
+                "Ramulator, cache-filtered: instructions between, line read, line written back if any"
+            }
+            LoadStore => "R|W or load|store and an address, bytes if they are there",
+            Ycsb => "operations on keys: INSERT|READ|UPDATE|SCAN|DELETE table key",
         }
     }
 

@@ -5,9 +5,12 @@
 //! ends beyond 2^63, one that goes back in time is an error that names file, line and value, and `skip_bad` of them are counted
 //! in its place. Memory is bounded by the longest line, the names of volumes, and the records held to put them in order.
 
+mod binary;
+mod columns;
 mod detect;
 mod error;
 mod format;
+pub mod generate;
 mod input;
 mod lines;
 mod native;
@@ -20,6 +23,7 @@ mod text;
 mod together;
 mod volumes;
 
+pub use columns::{Column, Columns, ColumnsError, Ops, Sizes};
 pub use error::{Damage, Fault, Place, TraceError};
 pub use format::Format;
 pub use input::Packing;

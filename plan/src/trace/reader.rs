@@ -4,12 +4,22 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use super::binary::srt::Srt;
+use super::binary::vscsi::Vscsi;
 use super::input::{Input, Progress};
 use super::native::Native;
 use super::sink::{BATCH_RECORDS, Sink};
-use super::text::Text;
+use super::text::blkparse::Blkparse;
+use super::text::cloud::{Alibaba, Tencent};
+use super::text::disksim::{self, DiskSim};
+use super::text::fields::shown;
+use super::text::fio::Fio;
 use super::text::msr::Msr;
-use super::{Format, ReadOptions, Record, Skipped, TraceError, detect};
+use super::text::spc::Spc;
+use super::text::table::Table;
+use super::text::ycsb::Ycsb;
+use super::text::{Text, memory};
+use super::{Columns, Format, Packing, ReadOptions, Record, Skipped, TimeUnit, TraceError, detect};
 
 /// A format at work on one trace.
 pub(crate) trait Source: Send {
@@ -22,6 +32,7 @@ pub struct TraceReader {
     source: Box<dyn Source>,
     sink: Sink,
     progress: Progress,
+    packing: Option<Packing>,
     total_bytes: Option<u64>,
     more: bool,
 }
@@ -53,15 +64,12 @@ impl TraceReader {
         }
         let format = match options.format {
             Some(format) => format,
-            None => detect::of(&input, name)?,
+            None => detect::of(&input, name, options)?,
         };
-        let progress = input.progress();
-        let sink = Sink::new(name, format, options);
-        let source: Box<dyn Source> = match format {
-            Format::Ptrace => Box::new(Native::open(input, name)?),
-            Format::Msr => Box::new(Text::new(input, Msr::default())),
-        };
-        Ok(TraceReader { source, sink, progress, total_bytes, more: true })
+        let (progress, packing) = (input.progress(), input.packing());
+        let mut sink = Sink::new(name, format, options);
+        let source = source(format, input, options, &mut sink)?;
+        Ok(TraceReader { source, sink, progress, packing, total_bytes, more: true })
     }
 
     /// Clears `into` and fills it with the next records, some 8192; false, and none, at the end.
@@ -93,6 +101,11 @@ impl TraceReader {
         self.sink.format()
     }
 
+    /// How the file is packed, if it is.
+    pub fn packing(&self) -> Option<Packing> {
+        self.packing
+    }
+
     /// The bad records that were passed over so far.
     pub fn skipped(&self) -> &Skipped {
         self.sink.skipped()
@@ -111,5 +124,78 @@ impl TraceReader {
     /// How much there is, where that is known.
     pub fn total_bytes(&self) -> Option<u64> {
         self.total_bytes
+    }
+}
+
+/// The format, at work.
+fn source(
+    format: Format,
+    input: Input,
+    options: &ReadOptions,
+    sink: &mut Sink,
+) -> Result<Box<dyn Source>, TraceError> {
+    let unit = |default| options.time_unit.unwrap_or(default);
+    // Formats that name no volume have one, named like the file.
+    let file = stem(sink.file()).to_owned();
+    let named = |sink: &mut Sink| sink.volumes.named(file.as_bytes()).unwrap_or_default();
+    let clock = memory::Clock::new(options.instructions_per_s);
+    Ok(match format {
+        Format::Ptrace => Box::new(Native::open(input, sink.file())?),
+        Format::Csv => {
+            let columns = options.columns.clone().unwrap_or_else(Columns::own);
+            let volume = if columns.volume.is_none() { named(sink) } else { 0 };
+            Box::new(Text::new(input, Table::new(columns, options.time_unit, volume)))
+        }
+        Format::Msr => Box::new(Text::new(input, Msr::default())),
+        Format::DiskSim => match options.time_unit {
+            Some(unit) => Box::new(Text::new(input, DiskSim { unit })),
+            None => return Err(no_unit(format, &input, sink.file())),
+        },
+        Format::Spc => Box::new(Text::new(input, Spc { unit: unit(TimeUnit::Seconds) })),
+        Format::Blkparse => {
+            let (action, unit) = (options.block_action, unit(TimeUnit::Seconds));
+            Box::new(Text::new(input, Blkparse { action, unit }))
+        }
+        Format::Fio => Box::new(Text::new(input, Fio::new(unit(TimeUnit::Micros)))),
+        Format::Vscsi => Box::new(Vscsi::new(input, unit(TimeUnit::Micros), named(sink))),
+        Format::Alibaba => Box::new(Text::new(input, Alibaba { unit: unit(TimeUnit::Micros) })),
+        Format::Tencent => Box::new(Text::new(input, Tencent { unit: unit(TimeUnit::Seconds) })),
+        Format::Srt => Box::new(Srt::new(input)),
+        Format::Ucsd => Box::new(Text::new(input, memory::Ucsd { clock, volume: named(sink) })),
+        Format::Lackey => Box::new(Text::new(input, memory::Lackey { clock, volume: named(sink) })),
+        Format::Ramulator => {
+            Box::new(Text::new(input, memory::Ramulator { clock, volume: named(sink) }))
+        }
+        Format::LoadStore => {
+            Box::new(Text::new(input, memory::LoadStore { clock, volume: named(sink) }))
+        }
+        Format::Ycsb => {
+            Box::new(Text::new(input, Ycsb::new(options.record_bytes, options.operations_per_s)))
+        }
+    })
+}
+
+/// A file's name without its directory and without what says how it is packed and written.
+fn stem(file: &str) -> &str {
+    let name = file.rsplit('/').next().unwrap_or(file);
+    let packed = [".gz", ".zst", ".bz2", ".xz"];
+    let name = packed.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+    match name.rsplit_once('.') {
+        Some((stem, _)) if !stem.is_empty() => stem,
+        _ => name,
+    }
+}
+
+/// Times without a unit: says what there is to tell it by.
+fn no_unit(format: Format, input: &Input, file: &str) -> TraceError {
+    let lines = detect::first_lines(input);
+    let time =
+        |line: Option<&&[u8]>| line.map(|line| shown(disksim::time(line))).unwrap_or_default();
+    TraceError::Unit {
+        file: file.to_owned(),
+        format,
+        records: lines.len(),
+        first: time(lines.first()),
+        last: time(lines.last()),
     }
 }

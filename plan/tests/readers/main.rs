@@ -1,7 +1,9 @@
 //! Readers of traces: what they make of each format, and what they say of what is wrong.
 
 mod faults;
+mod formats;
 mod msr;
 mod native;
 mod real;
 mod support;
+mod tables;

@@ -1,13 +1,24 @@
 //! Formats of lines of text. A format is a [`Parse`]: it makes records of one line, or says what is wrong with it.
 
+pub(crate) mod blkparse;
+pub(crate) mod cloud;
+pub(crate) mod disksim;
 pub(crate) mod fields;
+pub(crate) mod fio;
+pub(crate) mod memory;
 pub(crate) mod msr;
+pub(crate) mod spc;
+pub(crate) mod table;
+pub(crate) mod ycsb;
 
 use super::input::Input;
 use super::lines::{LINE_BYTES_MAX, Line, Lines};
 use super::reader::Source;
 use super::sink::{Seen, Sink};
 use super::{Fault, Format, Place, TraceError, detect};
+
+/// Bytes of the sectors that block traces count in.
+pub(crate) const SECTOR_BYTES: u64 = 512;
 
 /// A format of lines.
 pub(crate) trait Parse: Send {

@@ -1,0 +1,53 @@
+//! DiskSim's and SSDSim's ASCII traces: `time device sector sectors op`, 0 writes and 1 reads, sectors of 512 B.
+//!
+//! The unit of the time is the simulator's, or that of whoever made the file: it is not in it, so it must be given.
+
+use super::super::sink::{Seen, Sink};
+use super::super::{Fault, Op, TimeUnit};
+use super::fields::{columns, number, scaled, shown, time_ns, whole, words};
+use super::{Parse, SECTOR_BYTES};
+
+pub(crate) struct DiskSim {
+    pub(crate) unit: TimeUnit,
+}
+
+/// Whether a line looks like one of these.
+pub(crate) fn looks(line: &[u8]) -> bool {
+    let (count, [time, device, sector, sectors, op]) = words::<5>(line);
+    let is_time = time_ns("time", time, TimeUnit::Nanos).is_ok();
+    let are_numbers = [device, sector, sectors].into_iter().all(|field| whole(field).is_some());
+    count == 5 && is_time && are_numbers && matches!(op, b"0" | b"1")
+}
+
+/// The time of a line, as it stands there.
+pub(crate) fn time(line: &[u8]) -> &[u8] {
+    words::<1>(line).1[0]
+}
+
+impl Parse for DiskSim {
+    #[inline]
+    fn line(&mut self, line: &[u8], sink: &mut Sink) -> Seen {
+        let (count, [time, device, sector, sectors, op]) = words::<5>(line);
+        if count != 5 {
+            return Err(columns("5: time device sector sectors op", count, line));
+        }
+        let time_ns = time_ns("time", time, self.unit)?;
+        let device = number("device", device)?;
+        let offset_bytes =
+            scaled("sector", sector, number("sector", sector)?, SECTOR_BYTES, "bytes")?;
+        let len_bytes =
+            scaled("sectors", sectors, number("sectors", sectors)?, SECTOR_BYTES, "bytes")?;
+        let op = match op {
+            b"0" => Op::Write,
+            b"1" => Op::Read,
+            _ => return Err(odd_op(op)),
+        };
+        let volume = sink.volumes.numbered(device)?;
+        sink.access(time_ns, volume, op, offset_bytes, len_bytes)
+    }
+}
+
+#[cold]
+fn odd_op(op: &[u8]) -> Box<Fault> {
+    Box::new(Fault::Value { column: "op", value: shown(op), expected: "0 (write) or 1 (read)" })
+}

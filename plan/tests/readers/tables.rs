@@ -1,0 +1,62 @@
+//! Tables in text, by chosen columns.
+
+use perdura_plan::trace::{Columns, Op, ReadOptions};
+
+use crate::support::{read, refusal, says};
+
+fn chosen(words: &str) -> ReadOptions {
+    ReadOptions { columns: Some(Columns::parse(words).unwrap()), ..ReadOptions::default() }
+}
+
+#[test]
+fn columns_are_found_by_name_whatever_separates_them() {
+    for separator in [",", ";", "\t", " | "] {
+        let trace = ["ts,disk,lba,kind,\"blocks\"", "12,a,7,w,2", "13,b,8,r,1", ""]
+            .join("\n")
+            .replace(',', separator);
+        let read = read(
+            trace.as_bytes(),
+            &chosen("time=ts:ms,volume=disk,offset=LBA:512,op=kind,size=blocks:512"),
+        );
+        let read = read.unwrap();
+        let brief: Vec<_> = read
+            .records
+            .iter()
+            .map(|r| (r.time_ns, r.volume, r.op, r.offset_bytes, r.len_bytes))
+            .collect();
+        assert_eq!(
+            brief,
+            [(12_000_000, 0, Op::Write, 3584, 1024), (13_000_000, 1, Op::Read, 4096, 512)]
+        );
+        assert_eq!(read.volumes, ["a", "b"]);
+    }
+}
+
+#[test]
+fn columns_are_found_by_number_with_or_without_a_header() {
+    for header in ["", "time offset op\n"] {
+        let trace = format!("{header}1.5 8192 1\n2.5 0 0\n");
+        let read = read(trace.as_bytes(), &chosen("time=1:s,offset=2,op=3:1,size=*4096")).unwrap();
+        let brief: Vec<_> =
+            read.records.iter().map(|r| (r.time_ns, r.op, r.offset_bytes, r.len_bytes)).collect();
+        assert_eq!(
+            brief,
+            [(1_500_000_000, Op::Write, 8192, 4096), (2_500_000_000, Op::Read, 0, 4096)]
+        );
+        assert_eq!(read.volumes, ["trace"]);
+    }
+}
+
+#[test]
+fn a_column_that_is_not_there_is_named_with_those_that_are() {
+    let said = refusal(b"ts,lba,len,rw\n1,2,3,w\n", &chosen("time=ts,offset=block,size=len,op=rw"));
+    says(&said, &["no column \"block\"", "ts,lba,len,rw", "--columns"]);
+    let said = refusal(b"1,2,3,w\n", &chosen("time=1,offset=2,size=3,op=5"));
+    says(&said, &["no column 5"]);
+    let said =
+        refusal(b"ts,lba,len,rw\n1,2,3,w\n1,2,3\n", &chosen("time=ts,offset=lba,size=len,op=rw"));
+    says(&said, &["line 3: 3 columns where there should be as many as in the first line"]);
+    let said =
+        refusal(b"ts,lba,len,rw\n1,2,3,trim\n", &chosen("time=ts,offset=lba,size=len,op=rw"));
+    says(&said, &["line 2: op is \"trim\""]);
+}
