@@ -12,9 +12,8 @@ use std::sync::atomic::fence;
 use crate::announce::Need;
 use crate::core::Core;
 use crate::format::{Extent, FRAME_HEADER_BYTES, room_for_payload};
-use crate::geometry::{FRAME_MIN_BYTES, WORD_GRAINS};
+use crate::geometry::{BUFFERS, FRAME_MIN_BYTES, WORD_GRAINS};
 use crate::homes::NO_HOME;
-use crate::image::BUFFERS;
 use crate::ledger::{
     BUFFER_FILLING, BUFFER_FREE, BUFFER_SEALED, FrameBuffer, Ledger, SEGMENT_FREE, SEGMENT_USED,
 };

@@ -18,6 +18,8 @@ const LANES_MAX: u64 = 64;
 const FRAME_LIMIT_LEAST_BYTES: u64 = 1 << 20;
 /// A frame is not begun in a segment's rest smaller than this.
 pub const FRAME_MIN_BYTES: u64 = 16 * 1024;
+/// Frame buffers of a region; not part of the format.
+pub const BUFFERS: u32 = 20;
 /// Grains covered by one bitmap word.
 pub const WORD_GRAINS: u64 = 64;
 

@@ -24,7 +24,7 @@ use crate::error::{OpenError, RegionError};
 use crate::flush::{FlushOptions, FlushReport, commit_all, flush_all, settle};
 use crate::format::Layout;
 use crate::gathered::HugePages;
-use crate::geometry::{BLOCK_BYTES, Geometry};
+use crate::geometry::{BLOCK_BYTES, BUFFERS, Geometry};
 use crate::image;
 use crate::lanes::{Apart, LaneId, Lanes};
 use crate::ledger::Ledger;
@@ -101,7 +101,7 @@ impl Region {
             reserved.max(config.region_bytes),
             config.tracking.grain_shift(),
             config.segment_bytes,
-            image::BUFFERS,
+            BUFFERS,
         )?;
         let image_id =
             config.seed ^ clock.unix_ms().rotate_left(32) ^ u64::from(std::process::id());

@@ -104,7 +104,7 @@ mod tests {
             })
             .collect();
         assert!(batches.is_sorted());
-        assert_eq!(batches.last(), Some(&(100_000 / 203)));
+        assert_eq!(batches.last(), Some(&(100_000 / 200)));
         assert!(Sampling::is_needed(PolicyKind::ClockPro, 50, 100));
         assert!(!Sampling::is_needed(PolicyKind::ClockPro, 49, 100));
         assert!(!Sampling::is_needed(PolicyKind::Fifo, 100, 100));
