@@ -1,8 +1,9 @@
 //! Time as a parameter. Nothing below the command line asks the system for it directly.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use rustix::thread::futex;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Where time comes from, and how one waits for it to pass.
@@ -15,6 +16,17 @@ pub trait Clock: Send + Sync {
     fn thread_cpu_ns(&self) -> u64;
     /// Returns when at least `duration_ns` nanoseconds of this clock have passed.
     fn sleep_ns(&self, duration_ns: u64);
+    /// Returns when `word` is no longer `seen` and whoever changed it woke its futex, or after `longest`, or earlier: the
+    /// caller looks again. Here and not where it is called, so that a virtual clock knows of all waits. A fault handler
+    /// may call it: the machine's clock does one system call.
+    fn wait_change(&self, word: &AtomicU32, seen: u32, longest: Duration) {
+        let timeout = futex::Timespec {
+            tv_sec: longest.as_secs() as i64,
+            tv_nsec: i64::from(longest.subsec_nanos()),
+        };
+        // Every outcome (woken, timed out, interrupted, word already changed) means: look again.
+        let _ = futex::wait(word, futex::Flags::PRIVATE, seen, Some(&timeout));
+    }
 }
 
 /// The machine's clocks. `now_ns` is `CLOCK_MONOTONIC`, so two processes of one boot agree on it.

@@ -23,7 +23,7 @@ pub use faulty::{FaultPlan, FaultyDevice, Slowdown};
 pub use file::{Direct, Engine, FileDevice, OpenMode};
 pub use model::{Access, Model};
 pub use profile::{ProfileError, System};
-pub use sim::{SimDevice, Timing};
+pub use sim::{Channel, SimDevice, Timing};
 pub use sys::BlockBuf;
 pub use units::{
     Bytes, BytesPerSecond, Joules, ParseError, Percent, Picoseconds, Watts, format_duration,

@@ -28,7 +28,7 @@ use crate::device::{
 use queue::SimQueue;
 use state::State;
 use timing::Schedule;
-pub use timing::Timing;
+pub use timing::{Channel, Timing};
 
 /// The unit a power cut leaves whole, bytes.
 pub const SECTOR_BYTES: usize = 512;
@@ -144,8 +144,7 @@ impl SimDevice {
     /// their modelled ends instead of a random one. May be called again to change the speed.
     pub fn set_timing(&self, clock: Arc<SimClock>, timing: Timing) {
         let mut state = self.state.lock();
-        let busy_until_ns = state.schedule.as_ref().map_or(0, |schedule| schedule.busy_until_ns);
-        state.schedule = Some(Schedule { clock, timing, busy_until_ns });
+        state.schedule = Some(Schedule::new(clock, timing, state.schedule.as_ref()));
     }
 
     fn over(state: State) -> Self {
@@ -171,7 +170,7 @@ impl Device for SimDevice {
         state.powered()?;
         check_range(offset_bytes, buf.len() as u64, state.capacity_bytes)?;
         if let Some(schedule) = &mut state.schedule {
-            let due_ns = schedule.transfer(buf.len(), schedule.timing.read_latency_ns);
+            let due_ns = schedule.read(buf.len());
             schedule.clock.advance_to_ns(due_ns);
         }
         state.current.read(offset_bytes, buf);
@@ -184,7 +183,7 @@ impl Device for SimDevice {
         state.powered()?;
         check_range(offset_bytes, buf.len() as u64, state.capacity_bytes)?;
         if let Some(schedule) = &mut state.schedule {
-            let due_ns = schedule.transfer(buf.len(), schedule.timing.write_latency_ns);
+            let due_ns = schedule.write(buf.len());
             schedule.clock.advance_to_ns(due_ns);
         }
         let number = state.submit(offset_bytes, buf.to_vec());
@@ -218,7 +217,7 @@ impl Device for SimDevice {
     fn describe(&self) -> String {
         match &self.state.lock().schedule {
             None => "simulated".to_owned(),
-            Some(schedule) => format!("simulated, modelled {}", schedule.timing.bandwidth),
+            Some(schedule) => format!("simulated, modelled {}", schedule.bandwidth()),
         }
     }
 }

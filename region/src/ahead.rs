@@ -55,7 +55,7 @@ impl Core {
 
     /// The free segment that would be the first to be used without having been written, if too few come before it.
     fn take_unwritten(&self) -> Option<u32> {
-        let clean = self.spare_wanted();
+        let clean = self.space().spare_wanted();
         let mut appender = self.appender.lock();
         let (written, unwritten) = appender.next_unwritten(&self.ledger)?;
         let ahead = (AHEAD_BYTES / self.ledger.geometry().segment_bytes).max(2);

@@ -10,22 +10,18 @@ use std::sync::atomic::Ordering::*;
 use std::sync::atomic::fence;
 
 use crate::announce::Need;
-use crate::clean::QUEUE_DEPTH;
 use crate::core::Core;
-use crate::format::{CHECK_BYTES, Extent, FRAME_HEADER_BYTES};
-use crate::geometry::WORD_GRAINS;
+use crate::format::{Extent, FRAME_HEADER_BYTES, room_for_payload};
+use crate::geometry::{BUFFERS, FRAME_MIN_BYTES, WORD_GRAINS};
 use crate::homes::NO_HOME;
-use crate::image::BUFFERS;
 use crate::ledger::{
     BUFFER_FILLING, BUFFER_FREE, BUFFER_SEALED, FrameBuffer, Ledger, SEGMENT_FREE, SEGMENT_USED,
 };
+use crate::policy::pace::QUEUE_DEPTH;
 use crate::seal::frame_bytes;
 use crate::stats::Counters;
 use crate::sys::Mapping;
 use crate::tracking::Tracking;
-
-/// A frame is not begun in a segment's rest smaller than this.
-const FRAME_MIN_BYTES: u64 = 16 * 1024;
 
 /// A full segment is gone on with if this part of it is free again: smaller frames cost recovery a read each.
 const REOPENED_PART: u64 = 8;
@@ -402,15 +398,6 @@ impl Appender {
         self.close_frame(ledger, flags);
         Ok(())
     }
-}
-
-/// Payload bytes that still fit a frame of `limit` bytes which will have `extents` extents.
-fn room_for_payload(limit: usize, payload: usize, extents: usize) -> usize {
-    let fixed = FRAME_HEADER_BYTES + extents * 8;
-    // Each started 4 KiB of payload costs 8 bytes of checksum.
-    let most = limit.saturating_sub(fixed);
-    let most = most - (most.div_ceil(CHECK_BYTES + 8) * 8).min(most);
-    most.saturating_sub(payload)
 }
 
 /// The grains' newest copies now lie in `segment`.

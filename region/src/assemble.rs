@@ -15,26 +15,12 @@ use crate::geometry::Geometry;
 use crate::ledger::{Ledger, SEGMENT_FREE};
 use crate::sys::SharedMemory;
 
-/// Segments for the region, a whole drain, and the emergency reserve; as many as the image can have, at most.
-pub(crate) fn segments_wanted(
-    geometry: &Geometry,
-    log_percent: u64,
-    region_bytes: u64,
-    budget_bytes: u64,
-) -> u32 {
-    let data = region_bytes / 100 * log_percent / geometry.segment_bytes + 1;
-    let reserve = u64::from(geometry.reserve_segments(budget_bytes));
-    // The emergency reserve, a whole drain, what compaction works with, and frames on their way.
-    let wanted = (data + 2 * reserve + u64::from(geometry.buffers)) * 36 / 32;
-    wanted.min(u64::from(geometry.segments_max)) as u32
-}
-
 impl Core {
     /// Makes the log large enough for this region and budget, and sizes reserve and frames for the budget.
     pub fn fit_log(&self, region_bytes: u64, budget_bytes: u64) -> Result<(), RegionError> {
         let geometry = self.ledger.geometry();
         let before = self.ledger.segments().load(Acquire) as u32;
-        let wanted = segments_wanted(geometry, self.log_percent, region_bytes, budget_bytes);
+        let wanted = geometry.segments_wanted(self.log_percent, region_bytes, budget_bytes);
         let mut appender = self.appender.lock();
         if wanted > before {
             let refused =

@@ -10,6 +10,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 use std::time::Duration;
 
+use perdura_media::Clock;
 use rustix::thread::futex;
 
 use crate::ledger::Ledger;
@@ -113,9 +114,9 @@ impl Budget {
     }
 
     /// Sleeps until a notification after `seen`, at most `longest`.
-    pub fn wait(&self, seen: u32, longest: Duration) {
+    pub fn wait(&self, clock: &dyn Clock, seen: u32, longest: Duration) {
         self.waiters.fetch_add(1, SeqCst);
-        sleep_on(&self.version, seen, longest);
+        clock.wait_change(&self.version, seen, longest);
         self.waiters.fetch_sub(1, SeqCst);
     }
 
@@ -125,11 +126,18 @@ impl Budget {
     }
 
     /// The cleaner's thread sleeps until called, or until more than `call_above` is used, at most `longest`.
-    pub fn wait_as_cleaner(&self, ledger: &Ledger, seen: u32, call_above: u64, longest: Duration) {
+    pub fn wait_as_cleaner(
+        &self,
+        clock: &dyn Clock,
+        ledger: &Ledger,
+        seen: u32,
+        call_above: u64,
+        longest: Duration,
+    ) {
         self.call_above.store(call_above, SeqCst);
         // Who took beyond it before it was set has not called.
         if ledger.budget_used().load(SeqCst) <= call_above {
-            sleep_on(&self.cleaner_version, seen, longest);
+            clock.wait_change(&self.cleaner_version, seen, longest);
         }
         self.call_above.store(u64::MAX, SeqCst);
     }
@@ -208,13 +216,4 @@ impl Budget {
     pub fn is_closed(&self) -> bool {
         self.closed.load(Acquire)
     }
-}
-
-/// Every outcome (woken, timed out, interrupted, word already changed) means: look again.
-pub(crate) fn sleep_on(word: &AtomicU32, seen: u32, longest: Duration) {
-    let timeout = futex::Timespec {
-        tv_sec: longest.as_secs() as i64,
-        tv_nsec: i64::from(longest.subsec_nanos()),
-    };
-    let _ = futex::wait(word, futex::Flags::PRIVATE, seen, Some(&timeout));
 }

@@ -4,6 +4,7 @@
 //! or step by step by a simulation. At most [`QUEUE_DEPTH`] writes are outstanding (Viyojit, section 6.1).
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 
@@ -13,33 +14,21 @@ use crate::append::{Refusal, free_buffer};
 use crate::core::Core;
 use crate::error::RegionError;
 use crate::floor::Floor;
-use crate::heat::WORDS_PER_COOLED;
 use crate::ledger::FrameBuffer;
 use crate::observed::Observed;
 use crate::planted::Planted;
-use crate::policy::{self, PolicyKind};
+use crate::policy::hands::{Hands, Revolutions};
+use crate::policy::pace::{
+    self, DRAIN_STEP_BYTES, DRAIN_STEP_TRAPPED_BYTES, Pace, QUEUE_DEPTH, Rhythm,
+};
+use crate::policy::{PolicyKind, next_round};
 use crate::promise::Terms;
 use crate::seal::{Packer, frame_bytes, let_go, seal};
 use crate::stats::Counters;
 use crate::sweep::Sweep;
 
-/// Writes outstanding at most.
-pub(crate) const QUEUE_DEPTH: usize = 16;
-/// A drain hands what it has copied to the device after this much, so that the device works meanwhile; no sooner, for
-/// only a device with much on its way shows how fast it is (see `observed`).
-const DRAIN_STEP_BYTES: u64 = 8 << 20;
-/// In trap mode it looks after this much whether a fault waits for a page it owes.
-const DRAIN_STEP_TRAPPED_BYTES: u64 = 256 << 10;
-/// A round cleans a 64th of the budget, or this: a write and a device flush of their own have a price.
-const CLEAN_ENOUGH_BYTES: u64 = 8 << 20;
-/// Completed bytes that are worth a device flush of their own, at most.
-const FLUSH_BATCH_BYTES: u64 = 4 << 20;
-
 /// Smaller than what `observed` takes for a large flush: a larger frame goes by the queue, and shows the device's rate.
 const SINGLE_BYTES_MAX: u64 = 128 << 10;
-
-/// One part in so many of the budget is free when a checkpoint begins.
-const CHECKPOINT_MARGIN_SHARE: u64 = 8;
 
 /// How far [`Cleaner::pump`] goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,20 +50,13 @@ pub(crate) struct Cleaner {
     /// Frames written, as all before them: none of them lies behind a gap in the log.
     written: Vec<u32>,
     written_bytes: u64,
-    /// Where the next sweep begins: a bitmap word.
-    hand: usize,
-    /// The cooling hand, in eighths of a word.
-    cooled: usize,
+    hands: Hands,
     round: u64,
-    pressure_bytes: u64,
-    net_dirtied_before: u64,
-    lead_bytes: u64,
+    pace: Pace,
     /// Bytes copied by cleaning that still count, until the device has flushed them.
     pub(crate) in_flight_bytes: u64,
     /// Of durable writes of single frames, as far as they have not led to writing ahead.
     pub(crate) single_bytes: u64,
-    /// Net dirtied bytes when cleaning began whose outcome is not durable yet.
-    net_dirtied_begun: Option<u64>,
     /// `dirtied_bytes` at the cut of the last commit.
     pub(crate) dirtied_committed: u64,
     pub(crate) observed: Observed,
@@ -95,15 +77,11 @@ impl Cleaner {
             on_device: VecDeque::new(),
             written: Vec::new(),
             written_bytes: 0,
-            hand: 0,
-            cooled: 0,
+            hands: Hands::default(),
             round: seed,
-            pressure_bytes: 0,
-            net_dirtied_before: 0,
-            lead_bytes: 0,
+            pace: Pace::default(),
             in_flight_bytes: 0,
             single_bytes: 0,
-            net_dirtied_begun: None,
             dirtied_committed: 0,
             observed: Observed::default(),
             terms: None,
@@ -128,8 +106,8 @@ impl Cleaner {
             return Ok(freed);
         }
         if bytes > 0 {
-            let batch = (core.budget.effective_limit(&core.ledger) / 16).min(1 << 20);
-            self.clean(core, bytes.max(batch))?;
+            let limit = core.budget.effective_limit(&core.ledger);
+            self.clean(core, pace::demanded(bytes, limit))?;
         }
         Ok(freed + self.pump(core, Pump::Durable)?)
     }
@@ -147,20 +125,17 @@ impl Cleaner {
                 None => _ = core.tick.fetch_add(1, Relaxed),
                 Some(tracker) => tracker.sample(core),
             }
-            let net_dirtied = core.net_dirtied_bytes();
-            let new_bytes = net_dirtied.saturating_sub(self.net_dirtied_before);
-            self.net_dirtied_before = net_dirtied;
-            self.pressure_bytes = policy::pressure(new_bytes, self.pressure_bytes);
+            self.pace.epoch(core.net_dirtied_bytes());
         }
         // The device works on the last round's frames while the next are copied.
         self.pump(core, Pump::Poll)?;
         let threshold = self.threshold(core);
-        let least = CLEAN_ENOUGH_BYTES.min(threshold / 64);
+        let least = pace::round_bytes_min(threshold);
         if self.written_bytes >= least.max(1) {
             self.flush_written(core)?;
         }
         let used = core.ledger.budget_used().load(Relaxed);
-        let excess = used.saturating_sub(self.in_flight_bytes).saturating_sub(threshold);
+        let excess = pace::excess(used, self.in_flight_bytes, threshold);
         if excess > 0 && self.clean(core, excess.max(least))? > 0 {
             return Ok(true);
         }
@@ -172,9 +147,7 @@ impl Cleaner {
 
     /// More than this in use is cleaned (Viyojit, section 5.3), in time for what comes meanwhile.
     fn threshold(&self, core: &Core) -> u64 {
-        let limit = core.budget.effective_limit(&core.ledger);
-        let expected = self.pressure_bytes.min(limit / 4) + self.lead_bytes.min(limit / 4);
-        policy::threshold(limit, expected)
+        self.pace.threshold(core.budget.effective_limit(&core.ledger))
     }
 
     /// Cleans a part of what a checkpoint is about to write anyway. After its cut every write costs budget anew, and
@@ -182,7 +155,7 @@ impl Cleaner {
     fn make_margin(&mut self, core: &Core) -> Result<(), RegionError> {
         let limit = core.budget.effective_limit(&core.ledger);
         let used = core.ledger.budget_used().load(Relaxed);
-        let excess = used.saturating_sub(limit - limit / CHECKPOINT_MARGIN_SHARE);
+        let excess = pace::checkpoint_excess(used, limit);
         if excess > 0 {
             self.clean(core, excess)?;
             self.pump(core, Pump::Durable)?;
@@ -195,37 +168,32 @@ impl Cleaner {
         if !self.nested {
             self.ensure_space(core)?;
         }
-        self.net_dirtied_begun.get_or_insert_with(|| core.net_dirtied_bytes());
+        self.pace.cleaning(core.net_dirtied_bytes());
         let mut copied = 0;
-        // Two revolutions: the first may spare everything.
-        let mut words_left = core.words_in_use() * 2;
-        self.round = self.round.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.round = next_round(self.round);
         let mut floor = Floor::plan(core, self.round, want_bytes);
-        while copied < want_bytes && words_left > 0 {
+        let mut revolutions = Revolutions::of(core.words_in_use());
+        while copied < want_bytes
+            && let Some(stretch) = revolutions.next(&self.hands)
+        {
             let spare = core.appender.lock().spare_segments();
-            if spare <= core.spare_wanted() && copied > 0 {
+            if core.space().is_short(spare) && copied > 0 {
                 // The next call begins by making space.
                 break;
             }
-            let from = if self.hand < core.words_in_use() { self.hand } else { 0 };
-            // A whole revolution that spares what is hot, then a whole one that does not, wherever the hand stands.
-            let spared_left = words_left.saturating_sub(core.words_in_use());
-            floor.spares = spared_left > 0;
-            let part = if floor.spares { spared_left } else { words_left };
-            let to = core.words_in_use().min(from + part);
+            floor.spares = stretch.spares;
             let parity = core.parity();
-            let left = want_bytes - copied;
-            let mut sweep = Sweep::new(core, parity, left);
+            let mut sweep = Sweep::new(core, parity, want_bytes - copied);
             sweep.may_skip = floor.spares;
-            let refusal = sweep.run(from, to, |word, dirty| floor.victims(core, word, dirty));
+            let refusal =
+                sweep.run(stretch.from, stretch.to, |word, dirty| floor.victims(core, word, dirty));
             let (bytes, next) = (sweep.copied_bytes, sweep.next);
             drop(sweep);
             Counters::add(&core.stats.cleaned_bytes, bytes);
             self.in_flight_bytes += bytes;
             copied += bytes;
-            words_left -= (next - from).min(words_left);
-            self.hand = next;
-            self.cool(core, parity, next - from);
+            let cooled = revolutions.swept(&mut self.hands, stretch, next);
+            cool(core, parity, cooled);
             match refusal {
                 None => {}
                 Some(Refusal::NoBuffer) => {
@@ -284,7 +252,7 @@ impl Cleaner {
             };
             self.reap(core, wait)?;
             let idle = self.queue.outstanding() == 0 && core.appender.lock().closed.is_empty();
-            let batch = FLUSH_BATCH_BYTES.min(core.budget.effective_limit(&core.ledger) / 8);
+            let batch = pace::flush_batch(core.budget.effective_limit(&core.ledger));
             let due = match how {
                 Pump::Poll => self.written_bytes >= batch || core.budget.has_waiters(),
                 Pump::One => true,
@@ -411,10 +379,7 @@ impl Cleaner {
             let took_ns = core.clock.now_ns().saturating_sub(began_ns);
             self.observed.flushed(self.written_bytes, took_ns);
         }
-        if let Some(begun) = self.net_dirtied_begun.take() {
-            let since = core.net_dirtied_bytes().saturating_sub(begun);
-            self.lead_bytes = policy::lead(since, self.lead_bytes);
-        }
+        self.pace.durable(core.net_dirtied_bytes());
         let mut written = std::mem::take(&mut self.written);
         let freed = self.settle(core, &written);
         core.appender.lock().free_buffers.append(&mut written);
@@ -454,19 +419,16 @@ impl Cleaner {
         self.written_bytes = 0;
         self.in_flight_bytes = 0;
     }
+}
 
-    /// The cooling hand follows the other, which has passed so many words.
-    fn cool(&mut self, core: &Core, parity: u64, passed: usize) {
-        if core.policy != PolicyKind::ClockPro || !core.recency {
-            return;
-        }
-        let before = self.cooled / WORDS_PER_COOLED;
-        self.cooled += passed;
-        for word in before..self.cooled / WORDS_PER_COOLED {
-            let word = word % core.words_in_use().max(1);
-            core.heat.cool(word, core.ledger.dirty_word(parity, word).load(Relaxed));
-        }
-        self.cooled %= (core.words_in_use() * WORDS_PER_COOLED).max(1);
+/// The cooling hand passes these words, round and round.
+fn cool(core: &Core, parity: u64, words: Range<usize>) {
+    if core.policy != PolicyKind::ClockPro || !core.recency {
+        return;
+    }
+    for word in words {
+        let word = word % core.words_in_use().max(1);
+        core.heat.cool(word, core.ledger.dirty_word(parity, word).load(Relaxed));
     }
 }
 
@@ -481,10 +443,10 @@ impl Core {
 
     /// Body of the region's thread: an epoch's work, then sleep until the next or until somebody waits.
     pub fn run_cleaner(&self, epoch: Duration, checkpoint_every: Option<Duration>) {
-        let mut last_checkpoint_ns = self.clock.now_ns();
-        let mut epoch_now = epoch;
+        let nanoseconds = |time: Duration| time.as_nanos() as u64;
+        let every_ns = checkpoint_every.map(nanoseconds);
+        let mut rhythm = Rhythm::new(nanoseconds(epoch), every_ns, self.clock.now_ns());
         let mut log_was_full = false;
-        let mut last_epoch_ns = last_checkpoint_ns;
         self.settle_buffers();
         while !self.budget.is_closed() && self.failure.get().is_none() {
             let seen = self.budget.cleaner_version();
@@ -494,15 +456,10 @@ impl Core {
                 return;
             }
             let began_ns = self.clock.now_ns();
-            let due = checkpoint_every
-                .is_some_and(|every| began_ns - last_checkpoint_ns >= every.as_nanos() as u64);
-            let is_epoch = began_ns - last_epoch_ns >= epoch.as_nanos() as u64;
-            if is_epoch {
-                last_epoch_ns = began_ns;
-            }
-            let outcome = cleaner.tick(self, is_epoch).and_then(|more| {
+            let due = rhythm.checkpoint_due_ns().is_some_and(|due_ns| began_ns >= due_ns);
+            let outcome = cleaner.tick(self, rhythm.is_epoch(began_ns)).and_then(|more| {
                 if due && !cleaner.is_committed(self) {
-                    last_checkpoint_ns = began_ns;
+                    rhythm.checkpointed(began_ns);
                     cleaner.make_margin(self)?;
                     cleaner.checkpoint(self, false)?;
                 }
@@ -541,11 +498,10 @@ impl Core {
             drop(ahead);
             // Idle regions are looked at less often; a waiting writer wakes the thread at once.
             let quiet = self.dirtied_bytes() == dirtied;
-            epoch_now = if quiet { (epoch_now * 2).min(epoch * 64) } else { epoch };
+            let longest = Duration::from_nanos(rhythm.sleep_ns(quiet));
             let used = self.ledger.budget_used().load(Relaxed);
-            // More than that already: what could be cleaned was, and a call would only make it look again.
-            let call_above = if used <= threshold { threshold } else { u64::MAX };
-            self.budget.wait_as_cleaner(&self.ledger, seen, call_above, epoch_now);
+            let call_above = pace::call_above(used, threshold);
+            self.budget.wait_as_cleaner(&*self.clock, &self.ledger, seen, call_above, longest);
         }
     }
 }
@@ -574,7 +530,7 @@ mod tests {
             let device = Arc::new(SimDevice::new(0, 1));
             let region = Region::open(device, Arc::new(SimClock::new(1_000)), config).unwrap();
             let core = region.core();
-            core.cleaner.lock().hand = hand as usize * core.words_in_use() / blocks as usize;
+            core.cleaner.lock().hands.next = hand as usize * core.words_in_use() / blocks as usize;
             for round in 0..8 {
                 for block in (0..4 * 4).map(|n| blocks / 2 + 4 + n % 4) {
                     write(&region, block * BLOCK_BYTES, &[1; 65_536]);

@@ -13,17 +13,13 @@ use crate::format::Extent;
 use crate::geometry::{BLOCK_BYTES, COMPACTION_FRAMES, WORD_GRAINS};
 use crate::ledger::{BUFFER_FREE, SEGMENT_USED};
 use crate::planted::Planted;
+use crate::policy::space::{Ahead, FRUITLESS_MAX, FirstLook, Space, Survey};
 use crate::recover::read_tables;
 use crate::stats::Counters;
 use crate::tracking::Tracking;
 
 /// Extents whose homes are asked for ahead.
 const EXTENTS_AHEAD: usize = 16;
-/// Segments emptied at once ahead of need.
-const VICTIMS_AHEAD: usize = 4;
-/// Space is made ahead of need in the last part of so many of the slack.
-const ZONE: u32 = 4;
-
 impl Cleaner {
     /// Keeps enough spare segments for a whole drain, committing and compacting if need be; a step ahead of need each time
     /// it is called, so that writers need not wait for all of it at once.
@@ -31,9 +27,9 @@ impl Cleaner {
     /// At every moment a drain of all that is dirty fits the spare segments (the budget is held to that, see
     /// [`Core::note_space`]), so a commit can always be made, and a commit is what frees segments.
     pub fn ensure_space(&mut self, core: &Core) -> Result<(), RegionError> {
-        let clean = core.spare_wanted();
-        let left = core.appender.lock().spare_segments().saturating_sub(clean);
-        if left > core.slack_segments(clean, 0) / ZONE {
+        let spare = core.appender.lock().spare_segments();
+        let look = core.space().first_look(spare);
+        if look == FirstLook::Ample {
             return Ok(());
         }
         // The final flush waits for the cleaner, on the warning's time, and needs none of this.
@@ -42,51 +38,34 @@ impl Cleaner {
             free_dead_now(core);
             return Ok(());
         }
-        if left == 0 {
-            return self.make_space(core, clean);
+        if look == FirstLook::Needed {
+            return self.make_space(core);
         }
-        let survey = Survey::of(core);
-        let slack = core.slack_segments(clean, survey.live_bytes);
         // What is moved is loaded first; that can wait.
-        if left > slack / ZONE || core.loading().is_some() {
-            return Ok(());
-        }
-        // A commit writes all that is dirty, hot or not: the more it frees the better. So it comes late, and by then half
-        // of the slack should be dead.
-        if left <= slack / 32 && survey.dead > slack / 8 {
-            return self.commit_checkpoint(core, false);
-        }
-        let wanted = (slack / ZONE - left) * 2;
-        let half = core.ledger.geometry().segment_bytes / 2;
-        let sparse = survey.sparsest.into_iter().flatten();
-        for victim in sparse.take(wanted.saturating_sub(survey.dead) as usize) {
-            if victim.live_bytes <= half {
-                self.compact(core, victim.segment)?;
+        match core.space().ahead(spare, &survey(core), core.loading().is_none()) {
+            Ahead::Nothing => Ok(()),
+            Ahead::Commit => self.commit_checkpoint(core, false),
+            Ahead::Empty(victims) => {
+                victims.into_iter().flatten().try_for_each(|victim| self.compact(core, victim))
             }
         }
-        Ok(())
     }
 
-    fn make_space(&mut self, core: &Core, clean: u32) -> Result<(), RegionError> {
+    fn make_space(&mut self, core: &Core) -> Result<(), RegionError> {
         // Each compaction should free about a segment; a log too small for its budget would never see the end.
         let mut compactions_left = core.ledger.segments().load(Relaxed);
         let mut fruitless = 0;
-        while fruitless < 4 {
+        while fruitless < FRUITLESS_MAX {
             let spare = core.appender.lock().spare_segments();
-            if spare > clean {
+            if !core.space().is_short(spare) {
                 return Ok(());
             }
             core.check_open()?;
             let used_bytes = core.ledger.budget_used().load(Relaxed);
-            let survey = Survey::of(core);
-            // Writers may be waiting: no more is moved than must be.
-            if survey.dead + spare <= clean + clean / 4
+            if let Some(victim) = core.space().needed(spare, &survey(core), used_bytes)
                 && compactions_left > 0
-                // Where nothing is in use, too, a victim needs segments to go to.
-                && core.drainable_bytes(spare.saturating_sub(1)) >= used_bytes.max(1)
-                && let Some(victim) = survey.sparsest[0]
             {
-                self.compact(core, victim.segment)?;
+                self.compact(core, victim)?;
                 compactions_left -= 1;
                 continue;
             }
@@ -236,20 +215,14 @@ impl Core {
         self.ledger.geometry().buffers - free
     }
 
-    /// Spare segments below which cleaning makes space first: a full drain, and some to compact into.
-    pub fn spare_wanted(&self) -> u32 {
-        let geometry = self.ledger.geometry();
-        let budget = self.ledger.budget_limit().load(Relaxed);
-        let drain = budget.div_ceil(geometry.segment_bytes / 16 * 11) as u32 + 3;
-        drain + 2 * self.compaction_segments()
-    }
-
-    /// Segments beyond what live data, reserve and `clean` spare ones need.
-    fn slack_segments(&self, clean: u32, live_bytes: u64) -> u32 {
-        let data = live_bytes.div_ceil(self.ledger.geometry().segment_bytes) as u32;
-        let reserve = self.appender.lock().reserve_segments;
-        let segments = self.ledger.segments().load(Relaxed) as u32;
-        segments.saturating_sub(data + reserve + clean)
+    /// The log's sizes that decide about its space.
+    pub fn space(&self) -> Space {
+        Space {
+            segment_bytes: self.ledger.geometry().segment_bytes,
+            segments: self.ledger.segments().load(Relaxed) as u32,
+            reserve_segments: self.appender.lock().reserve_segments,
+            budget_bytes: self.ledger.budget_limit().load(Relaxed),
+        }
     }
 
     /// Whether frames of this segment are not on the device yet.
@@ -261,20 +234,15 @@ impl Core {
         })
     }
 
-    /// Spare segments that writers leave to compaction, without which no space would ever be gained.
-    fn compaction_segments(&self) -> u32 {
-        (self.ledger.segments().load(Relaxed) as u32 / 32).max(4)
-    }
-
-    /// Dirty bytes that surely fit so many segments: isolated grains, and ends too short for a frame.
-    pub fn drainable_bytes(&self, segments: u32) -> u64 {
-        u64::from(segments.saturating_sub(2)) * (self.ledger.geometry().segment_bytes / 16 * 11)
-    }
-
     /// Holds the budget to what a drain into the spare segments could take.
     pub fn note_space(&self, appender: &Appender) {
-        let for_writers = appender.spare_segments().saturating_sub(self.compaction_segments());
-        self.budget.limit_by_space(self.drainable_bytes(for_writers));
+        let space = Space {
+            segment_bytes: self.ledger.geometry().segment_bytes,
+            segments: self.ledger.segments().load(Relaxed) as u32,
+            reserve_segments: appender.reserve_segments,
+            budget_bytes: self.ledger.budget_limit().load(Relaxed),
+        };
+        self.budget.limit_by_space(space.limit_bytes(appender.spare_segments()));
     }
 }
 
@@ -293,56 +261,13 @@ fn free_dead_now(core: &Core) {
     core.note_space(&appender);
 }
 
-/// A segment to be compacted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Sparse {
-    live_bytes: u64,
-    segment: u32,
-}
-
-/// What the log's segments hold, but for those being filled.
-#[derive(Default)]
-struct Survey {
-    /// Segments without live bytes: the next commit frees them.
-    dead: u32,
-    live_bytes: u64,
-    /// Those with the fewest live bytes, first of all the sparsest, if moving them gains at least an eighth of each.
-    sparsest: [Option<Sparse>; VICTIMS_AHEAD],
-}
-
-impl Survey {
-    fn of(core: &Core) -> Self {
-        let appender = core.appender.lock();
-        let segments = core.ledger.segments().load(Relaxed) as u32;
-        let most = core.ledger.geometry().segment_bytes / 8 * 7;
-        let mut survey = Self::default();
-        for segment in 0..segments {
-            match live_bytes(core, &appender, segment) {
-                None => {}
-                Some(0) => survey.dead += 1,
-                Some(live_bytes) => {
-                    survey.live_bytes += live_bytes;
-                    if live_bytes <= most {
-                        survey.consider(Sparse { live_bytes, segment });
-                    }
-                }
-            }
-        }
-        survey
-    }
-
-    fn consider(&mut self, mut found: Sparse) {
-        for place in &mut self.sparsest {
-            match place {
-                None => {
-                    *place = Some(found);
-                    return;
-                }
-                Some(before) if found < *before => std::mem::swap(before, &mut found),
-                Some(_) => {}
-            }
-        }
-    }
+/// What the log's segments hold, but for the one being filled.
+fn survey(core: &Core) -> Survey {
+    let appender = core.appender.lock();
+    let segments = core.ledger.segments().load(Relaxed) as u32;
+    let live =
+        (0..segments).filter_map(|segment| Some((segment, live_bytes(core, &appender, segment)?)));
+    Survey::of(core.ledger.geometry().segment_bytes, live)
 }
 
 /// Live bytes of a segment that is used and not being filled.

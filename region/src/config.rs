@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use crate::codec::Compression;
 use crate::error::OpenError;
-use crate::geometry::{BLOCK_BYTES, Geometry};
-use crate::image::BUFFERS;
+use crate::geometry::{BLOCK_BYTES, BUFFERS, Geometry};
 use crate::planted::Planted;
 use crate::policy::PolicyKind;
 use crate::tracking::TrackingKind;

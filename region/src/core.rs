@@ -273,7 +273,7 @@ impl Core {
             }
             self.check()?;
             let Some(mut cleaner) = self.cleaner.try_lock() else {
-                self.budget.wait(seen, Duration::from_millis(20));
+                self.budget.wait(&*self.clock, seen, Duration::from_millis(20));
                 continue;
             };
             if self.budget.is_closed() {
@@ -290,7 +290,7 @@ impl Core {
                 self.reclaim_credit();
                 fruitless += 1;
                 if fruitless > 2 {
-                    self.budget.wait(seen, Duration::from_millis(1));
+                    self.budget.wait(&*self.clock, seen, Duration::from_millis(1));
                 }
                 if fruitless > 1_000 && self.budget.effective_limit(&self.ledger) < wanted {
                     return Err(self.log_full());

@@ -64,7 +64,7 @@ impl Cleaner {
     pub fn shut_prepared(&mut self, core: &Core) -> Result<(), RegionError> {
         let Some(tracker) = core.tracking.pages() else { return Ok(()) };
         tracker.prepared.begin_shut();
-        while !tracker.prepared.is_empty_within(LOOK_AGAIN) {
+        while !tracker.prepared.is_empty_within(&*core.clock, LOOK_AGAIN) {
             if let Err(error) = self.serve_faults_nested(core) {
                 tracker.prepared.reopen();
                 tracker.door.notify();

@@ -17,23 +17,12 @@ pub(crate) struct Floor {
 impl Floor {
     /// For about `want_bytes`. `round` differs from round to round.
     pub fn plan(core: &Core, round: u64, want_bytes: u64) -> Self {
-        let mut floor = Self {
-            view: View { epoch: core.tick.load(Relaxed), round, ..View::default() },
-            rank: 0,
-            spares: true,
-        };
+        let view = View::of(core.policy, core.tick.load(Relaxed), round, |seen| {
+            for_dirty_units(core, |_, mark, _| seen(mark));
+        });
+        let mut floor = Self { view, rank: 0, spares: true };
         if core.policy == PolicyKind::ClockPro {
             return floor;
-        }
-        if matches!(core.policy, PolicyKind::Fifo | PolicyKind::Segmented) {
-            let (mut oldest, mut units, mut again) = (0u64, 0u64, 0u64);
-            for_dirty_units(core, |_, mark, _| {
-                oldest = oldest.max(u64::from(floor.view.epoch.wrapping_sub(mark.epoch)));
-                units += 1;
-                again += u64::from(mark.again);
-            });
-            floor.view.oldest_age = oldest;
-            floor.view.protected_is_over = again * 10 > units * 3;
         }
         floor.rank = policy::floor_rank(core.policy.rank_bits(), want_bytes, |found| {
             for_dirty_units(core, |unit, mark, bytes| {

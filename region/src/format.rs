@@ -233,6 +233,21 @@ pub fn frame_body_bytes(payload: usize, extents: usize) -> usize {
     FRAME_HEADER_BYTES + payload + extents * 8 + payload.div_ceil(CHECK_BYTES) * 8
 }
 
+/// Payload bytes that still fit a frame of `limit` bytes which holds `payload` and will have `extents` extents.
+pub fn room_for_payload(limit: usize, payload: usize, extents: usize) -> usize {
+    let fixed = FRAME_HEADER_BYTES + extents * 8;
+    // Each started 4 KiB of payload costs 8 bytes of checksum.
+    let most = limit.saturating_sub(fixed);
+    let most = most - (most.div_ceil(CHECK_BYTES + 8) * 8).min(most);
+    most.saturating_sub(payload)
+}
+
+/// Bytes written to commit a log of so many segments: both copies of a slot.
+pub fn commit_bytes(segments: u32) -> u64 {
+    let slot = size_of::<SlotHeader>() + segments as usize * size_of::<SlotSegment>();
+    SLOT_COPIES * slot.next_multiple_of(4096) as u64
+}
+
 /// Bytes of the chunk lengths of a compressed frame whose payload was `raw` bytes.
 pub fn lengths_bytes(raw: usize) -> usize {
     raw.div_ceil(CHUNK_BYTES) * 4

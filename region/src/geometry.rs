@@ -9,7 +9,7 @@ pub const GRAIN_SHIFT_BARRIER: u32 = 6;
 /// Grain of trap mode as a power of two: 4 KiB, a page.
 pub const GRAIN_SHIFT_TRAP: u32 = 12;
 /// Frames that compaction may have on their way.
-pub(crate) const COMPACTION_FRAMES: u32 = 4;
+pub const COMPACTION_FRAMES: u32 = 4;
 /// Reserved bytes for which one more lane is made: 16 MiB in use, at the usual four times as much in reserve.
 const LANE_BYTES: u64 = 64 << 20;
 /// Lanes made without being asked for, besides the shared one.
@@ -18,6 +18,10 @@ const LANES_MAX: u64 = 64;
 const SEGMENT_MAX_BYTES: u64 = 64 << 20;
 /// Sixteen of them on their way to a device show its full rate (docs/measuring.md).
 const FRAME_LIMIT_LEAST_BYTES: u64 = 1 << 20;
+/// A frame is not begun in a segment's rest smaller than this.
+pub const FRAME_MIN_BYTES: u64 = 16 * 1024;
+/// Frame buffers of a region; not part of the format.
+pub const BUFFERS: u32 = 20;
 /// Grains covered by one bitmap word.
 pub const WORD_GRAINS: u64 = 64;
 

@@ -15,9 +15,6 @@ use rustix::io::Errno;
 
 use crate::sys::{Mapping, prefetch};
 
-/// Words the cleaner's hand passes for one that the cooling hand passes.
-pub(crate) const WORDS_PER_COOLED: usize = 8;
-
 /// Heat of data that is about to be stored elsewhere than what it replaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Heat(u8);
@@ -33,21 +30,30 @@ impl Heat {
     }
 }
 
-/// Two bits for each of a bitmap word's grains: the low ones, the high ones.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Planes(u64, u64);
+/// Two bits for each of a bitmap word's grains: the low ones, the high ones. Pure: the region keeps them in a table that
+/// threads share, a replay of a trace in one of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Planes(u64, u64);
 
 impl Planes {
-    fn cold(self) -> u64 {
+    /// Grains without heat.
+    pub fn cold(self) -> u64 {
         !(self.0 | self.1)
     }
 
-    fn warmed(self, bits: u64) -> Self {
+    /// Dirty grains `bits` are written again.
+    pub fn warmed(self, bits: u64) -> Self {
         let Self(low, high) = self;
         self.with(bits, Self(!low | high, low | high))
     }
 
-    fn cooled(self, dirty: u64) -> Self {
+    /// Grains `bits` were cleaned.
+    pub fn cleaned(self, bits: u64) -> Self {
+        self.set(bits, Heat(1))
+    }
+
+    /// The cooling hand passes.
+    pub fn cooled(self, dirty: u64) -> Self {
         let Self(low, high) = self;
         Self(high & !low & dirty, low & high & dirty)
     }
@@ -130,7 +136,7 @@ impl HeatTable {
 
     /// Grains `bits` were cleaned.
     pub fn cleaned(&self, word: usize, bits: u64) {
-        self.change(word, |planes| planes.set(bits, Heat(1)));
+        self.change(word, |planes| planes.cleaned(bits));
     }
 
     /// The cooling hand passes.

@@ -12,12 +12,9 @@ use crate::format::{
     SUPERBLOCK_COPY, SUPERBLOCK_MAGIC, SlotHeader, SlotSegment, Superblock, UNFINISHED_MAGIC,
     checksum,
 };
-use crate::geometry::{BLOCK_BYTES, GRAIN_SHIFT_BARRIER, GRAIN_SHIFT_TRAP, Geometry};
+use crate::geometry::{BLOCK_BYTES, BUFFERS, GRAIN_SHIFT_BARRIER, GRAIN_SHIFT_TRAP, Geometry};
 use crate::ledger::Ledger;
 use crate::sys::AlignedBytes;
-
-/// Frame buffers of a region; not part of the format.
-pub(crate) const BUFFERS: u32 = 20;
 
 /// How far a device that begins with zeros is looked at: slots, and the beginning of the log.
 const HEAD_LOOKED_AT_BYTES: u64 = 4 << 20;

@@ -66,7 +66,7 @@ pub use announce::{LaneGuard, Need};
 pub use codec::Compression;
 pub use error::{ImageError, OpenError, RegionError, Unreadable};
 pub use geometry::{BLOCK_BYTES, Geometry};
-pub use heat::Heat;
+pub use heat::{Heat, Planes};
 pub use kinds::Kind;
 pub use lanes::{Apart, LaneId};
 pub use loaded::LoadProgress;

@@ -11,6 +11,11 @@
 //! goes first; of those equally long ago, the one whose update before that is longer ago, and so on. Units not
 //! written for 64 epochs are equal. It costs 16 B of memory a unit; the other policies 8 B or none.
 
+pub mod hands;
+pub mod pace;
+pub mod sampling;
+pub mod space;
+
 /// The named policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PolicyKind {
@@ -189,6 +194,34 @@ pub struct View {
     pub protected_is_over: bool,
     /// Number of this round, for `random`; seeded.
     pub round: u64,
+}
+
+impl View {
+    /// What a round at `epoch` knows; `marks` calls back with that of every dirty unit, if the policy needs to know.
+    pub fn of(
+        policy: PolicyKind,
+        epoch: u32,
+        round: u64,
+        marks: impl FnOnce(&mut dyn FnMut(Mark)),
+    ) -> Self {
+        let mut view = Self { epoch, round, ..Self::default() };
+        if matches!(policy, PolicyKind::Fifo | PolicyKind::Segmented) {
+            let (mut oldest, mut units, mut again) = (0u64, 0u64, 0u64);
+            marks(&mut |mark| {
+                oldest = oldest.max(u64::from(epoch.wrapping_sub(mark.epoch)));
+                units += 1;
+                again += u64::from(mark.again);
+            });
+            view.oldest_age = oldest;
+            view.protected_is_over = again * 10 > units * 3;
+        }
+        view
+    }
+}
+
+/// The number of the round after this one; it seeds `random`.
+pub fn next_round(round: u64) -> u64 {
+    round.wrapping_add(0x9e37_79b9_7f4a_7c15)
 }
 
 /// Dirty bytes to expect in the next epoch (Viyojit, section 5.3): 0.75 of this epoch's and 0.25 of the

@@ -13,9 +13,9 @@ use perdura_media::{Clock, Device};
 
 use crate::ahead::forget_ahead;
 use crate::announce::{LaneGuard, Need};
-use crate::assemble::{appender, grow_durably, new_memory, segments_wanted, spawn_cleaner};
+use crate::assemble::{appender, grow_durably, new_memory, spawn_cleaner};
 use crate::attachment::{adopt, map_region, take_over};
-use crate::clean::{Cleaner, Pump, QUEUE_DEPTH};
+use crate::clean::{Cleaner, Pump};
 use crate::codec::Compression;
 use crate::config::{check_grain, checked};
 use crate::core::{Core, hint_tables};
@@ -30,6 +30,7 @@ use crate::lanes::{Apart, LaneId, Lanes};
 use crate::ledger::Ledger;
 use crate::load::Loading;
 use crate::loaded::load_or_defer;
+use crate::policy::pace::QUEUE_DEPTH;
 use crate::recover::{Tail, recover};
 use crate::stats::Stats;
 use crate::summary::Summary;
@@ -98,12 +99,8 @@ impl Region {
         let geometry = config.geometry()?;
         let image_id =
             config.seed ^ clock.unix_ms().rotate_left(32) ^ u64::from(std::process::id());
-        let segments = segments_wanted(
-            &geometry,
-            config.log_percent,
-            config.region_bytes,
-            config.budget_bytes,
-        );
+        let segments =
+            geometry.segments_wanted(config.log_percent, config.region_bytes, config.budget_bytes);
         device.grow(Layout::of(&geometry).segment_at(segments))?;
         let ledger = Ledger::create(geometry, image_id, config.region_bytes)?;
         ledger.segments().store(u64::from(segments), Release);
@@ -133,14 +130,10 @@ impl Region {
         let loading = load_or_defer(&*device, &config, &ledger, &memory, loading)?;
         let header = &found.slot.header;
         config.region_bytes = config.region_bytes.max(header.region_bytes.get());
-        let segments = segments_wanted(
-            &geometry,
-            config.log_percent,
-            config.region_bytes,
-            config.budget_bytes,
-        )
-        .max(header.segments.get())
-        .max(found.segments_used);
+        let segments = geometry
+            .segments_wanted(config.log_percent, config.region_bytes, config.budget_bytes)
+            .max(header.segments.get())
+            .max(found.segments_used);
         grow_durably(&*device, Layout::of(&geometry).segment_at(segments))?;
         ledger.region_bytes().store(config.region_bytes, Release);
         ledger.segments().store(u64::from(segments), Release);
@@ -209,8 +202,7 @@ impl Region {
         }
         let in_use = ledger.region_bytes().load(Acquire);
         config.region_bytes = config.region_bytes.max(in_use);
-        let segments = segments_wanted(
-            ledger.geometry(),
+        let segments = ledger.geometry().segments_wanted(
             config.log_percent,
             config.region_bytes,
             config.budget_bytes,
@@ -447,7 +439,7 @@ impl Region {
             drop(cleaner);
             if gained == 0 {
                 core.reclaim_credit();
-                core.budget.wait(seen, Duration::from_millis(1));
+                core.budget.wait(&*core.clock, seen, Duration::from_millis(1));
             }
         }
     }
@@ -553,7 +545,7 @@ impl Region {
                 // An emergency does not wait for a peer's bytes: what is still being transferred then is
                 // flushed as it is, and a system call that goes on gets EFAULT.
                 tracker.prepared.begin_shut();
-                tracker.prepared.is_empty_within(PREPARED_WAIT);
+                tracker.prepared.is_empty_within(&*core.clock, PREPARED_WAIT);
                 tracker.shut(core)?;
             }
         }

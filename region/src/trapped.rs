@@ -90,13 +90,13 @@ impl<'r> TrappedMemory<'r> {
                 if let Err(error) = self.check_running() {
                     break Err(error);
                 }
-                self.tracker.door.wait(seen);
+                self.tracker.door.wait(&*self.core.clock, seen);
                 continue;
             };
             match self.prepare_pages(pages.clone(), inside, &mut credit_bytes) {
                 Ok(Went::Through(prepared)) => break Ok(prepared),
                 // Too many pages are open: with none held here, the cleaner closes some.
-                Ok(Went::Crowded) => self.tracker.door.wait(seen),
+                Ok(Went::Crowded) => self.tracker.door.wait(&*self.core.clock, seen),
                 Ok(Went::Short) => {
                     self.core
                         .budget
@@ -153,7 +153,7 @@ impl<'r> TrappedMemory<'r> {
                             Blocked::Crowded => return Ok(Went::Crowded),
                             // Its block has become persistent since the credit was taken.
                             Blocked::Room => return Ok(Went::Short),
-                            _ => tracker.door.wait(seen),
+                            _ => tracker.door.wait(&*core.clock, seen),
                         }
                     }
                 }

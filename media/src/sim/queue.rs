@@ -71,10 +71,7 @@ impl WriteQueue for SimQueue {
         check_range(offset_bytes, len_bytes as u64, state.capacity_bytes)?;
         // SAFETY: this function's own contract is that of `Source`.
         let source = unsafe { Source::promised(ptr, len_bytes) };
-        let due_ns = state
-            .schedule
-            .as_mut()
-            .map_or(0, |schedule| schedule.transfer(len_bytes, schedule.timing.write_latency_ns));
+        let due_ns = state.schedule.as_mut().map_or(0, |schedule| schedule.write(len_bytes));
         let number = state.submit(offset_bytes, source.to_vec());
         self.in_flight.push(InFlight { token, number, source, due_ns });
         Ok(())

@@ -18,27 +18,72 @@ pub struct Timing {
     pub flush_latency_ns: u64,
 }
 
+/// A device of some timing, as a thing that is busy until a moment. Pure: times in, times out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Channel {
+    timing: Timing,
+    /// When the last transfer accepted so far ends.
+    busy_until_ns: u64,
+}
+
+impl Channel {
+    /// An idle one.
+    #[must_use]
+    pub fn new(timing: Timing) -> Self {
+        Self { timing, busy_until_ns: 0 }
+    }
+
+    /// Books a read at `now_ns`; returns when it completes.
+    pub fn read(&mut self, now_ns: u64, len_bytes: u64) -> u64 {
+        self.transfer(now_ns, len_bytes).saturating_add(self.timing.read_latency_ns)
+    }
+
+    /// Books a write at `now_ns`; returns when it completes.
+    pub fn write(&mut self, now_ns: u64, len_bytes: u64) -> u64 {
+        self.transfer(now_ns, len_bytes).saturating_add(self.timing.write_latency_ns)
+    }
+
+    /// When a flush that starts at `now_ns` is over.
+    #[must_use]
+    pub fn flush(&self, now_ns: u64) -> u64 {
+        now_ns.max(self.busy_until_ns).saturating_add(self.timing.flush_latency_ns)
+    }
+
+    fn transfer(&mut self, now_ns: u64, len_bytes: u64) -> u64 {
+        let time = self.timing.bandwidth.time_for(Bytes(len_bytes));
+        let length_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.busy_until_ns = now_ns.max(self.busy_until_ns).saturating_add(length_ns);
+        self.busy_until_ns
+    }
+}
+
+/// A channel on a simulated clock.
 #[derive(Clone)]
 pub(super) struct Schedule {
     pub(super) clock: Arc<SimClock>,
-    pub(super) timing: Timing,
-    /// When the last transfer accepted so far ends.
-    pub(super) busy_until_ns: u64,
+    pub(super) channel: Channel,
 }
 
 impl Schedule {
-    /// Books a transfer; returns when it completes.
-    pub(super) fn transfer(&mut self, len_bytes: usize, latency_ns: u64) -> u64 {
-        let start_ns = self.clock.now_ns().max(self.busy_until_ns);
-        let time = self.timing.bandwidth.time_for(Bytes(len_bytes as u64));
-        let length_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        self.busy_until_ns = start_ns.saturating_add(length_ns);
-        self.busy_until_ns.saturating_add(latency_ns)
+    pub(super) fn read(&mut self, len_bytes: usize) -> u64 {
+        self.channel.read(self.clock.now_ns(), len_bytes as u64)
     }
 
-    /// When a flush that starts now is over.
+    pub(super) fn write(&mut self, len_bytes: usize) -> u64 {
+        self.channel.write(self.clock.now_ns(), len_bytes as u64)
+    }
+
     pub(super) fn flush(&self) -> u64 {
-        let start_ns = self.clock.now_ns().max(self.busy_until_ns);
-        start_ns.saturating_add(self.timing.flush_latency_ns)
+        self.channel.flush(self.clock.now_ns())
+    }
+
+    pub(super) fn bandwidth(&self) -> BytesPerSecond {
+        self.channel.timing.bandwidth
+    }
+
+    /// Another speed from now on; what was accepted ends when it would have.
+    pub(super) fn new(clock: Arc<SimClock>, timing: Timing, before: Option<&Self>) -> Self {
+        let busy_until_ns = before.map_or(0, |before| before.channel.busy_until_ns);
+        Self { clock, channel: Channel { timing, busy_until_ns } }
     }
 }

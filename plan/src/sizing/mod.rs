@@ -1,1 +1,97 @@
-//! What a budget costs: a trace replayed through the cleaning policies of the region, on a virtual clock.
+//! Sizing: what a trace of page writes does to a region of some budget, found by replaying it.
+//!
+//! The region's own decisions (`perdura_region::policy`) run on a virtual clock over counts and bitmaps: which pages are
+//! cleaned when (Viyojit, sections 5.2 and 5.3), what a checkpoint and compaction write, when a write has to wait. No
+//! bytes move, so millions of writes a second are replayed, and several budgets in one pass over the trace.
+//!
+//! What is replayed is a region in trap mode: a page write makes a page of 4 KiB dirty. Barrier mode charges the 64 B grains
+//! a writer announces, and never more than the pages they lie in: for it the figures are bounds, on the safe side.
+//!
+//! Modelled, and said so wherever it is shown: the device (a rate, and latencies that overlap; no device is that even), one
+//! writer, and processors that take no time.
+
+mod cleaner;
+mod config;
+mod engine;
+mod error;
+mod log;
+mod numbering;
+mod outcome;
+mod pages;
+mod space;
+mod world;
+
+pub use config::{Loop, Planted, ReplayConfig, rated_by_drive_writes};
+pub use error::SizingError;
+pub use numbering::{Numbering, PageWrite};
+pub use outcome::{DeviceBytes, Outcome};
+
+use crate::trace::Record;
+use engine::Engine;
+
+/// Replays one trace on regions of one or several settings, in one pass.
+pub struct Replay {
+    numbering: Numbering,
+    writes: Vec<PageWrite>,
+    engines: Vec<Engine>,
+    region_bytes: u64,
+    pages_max: u32,
+}
+
+impl Replay {
+    /// On one region.
+    ///
+    /// # Errors
+    /// Settings that a region refuses.
+    pub fn new(config: &ReplayConfig) -> Result<Self, SizingError> {
+        Self::of(std::slice::from_ref(config))
+    }
+
+    /// On several, each by itself.
+    ///
+    /// # Errors
+    /// As [`Replay::new`].
+    pub fn of(configs: &[ReplayConfig]) -> Result<Self, SizingError> {
+        let engines: Vec<Engine> = configs.iter().map(Engine::new).collect::<Result<_, _>>()?;
+        Ok(Self {
+            numbering: Numbering::default(),
+            writes: Vec::new(),
+            region_bytes: configs.iter().map(|config| config.region_bytes).min().unwrap_or(0),
+            pages_max: engines.iter().map(Engine::pages_max).min().unwrap_or(u32::MAX),
+            engines,
+        })
+    }
+
+    /// The next records, in order of time. Reads only let time pass.
+    ///
+    /// # Errors
+    /// Time goes back, or the trace writes to more pages than a region has.
+    pub fn add(&mut self, records: &[Record]) -> Result<(), SizingError> {
+        self.writes.clear();
+        let numbered = self.numbering.number(records, &mut self.writes);
+        numbered.map_err(|(before_ns, found_ns)| SizingError::Order { before_ns, found_ns })?;
+        if self.numbering.pages() > self.pages_max {
+            return Err(SizingError::Footprint { region_bytes: self.region_bytes });
+        }
+        self.engines.iter_mut().for_each(|engine| engine.add(&self.writes));
+        Ok(())
+    }
+
+    /// The trace has ended: an outcome for each of the settings, in their order.
+    #[must_use]
+    pub fn finish_all(self) -> Vec<Outcome> {
+        let (trace_ns, pages) = (self.numbering.last_ns(), u64::from(self.numbering.pages()));
+        self.engines.into_iter().map(|engine| engine.finish(trace_ns, pages)).collect()
+    }
+
+    /// As [`Replay::finish_all`], of the first.
+    ///
+    /// # Panics
+    /// When made without settings.
+    #[must_use]
+    pub fn finish(self) -> Outcome {
+        let mut outcomes = self.finish_all();
+        assert!(!outcomes.is_empty(), "a replay of no region");
+        outcomes.swap_remove(0)
+    }
+}

@@ -53,7 +53,7 @@ impl Pager {
             match state.residents.touched(unit, is_store) {
                 Touched::Busy => {
                     drop(state);
-                    self.door.wait(seen);
+                    self.door.wait(&*self.clock, seen);
                     continue;
                 }
                 Touched::Missed { victim, is_stored } => {
@@ -140,7 +140,7 @@ impl Pager {
                 return Ok(());
             }
             drop(state);
-            self.door.wait(seen);
+            self.door.wait(&*self.clock, seen);
         }
     }
 

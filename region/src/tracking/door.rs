@@ -3,9 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
+use perdura_media::Clock;
 use rustix::thread::futex;
-
-use crate::budget::sleep_on;
 
 /// Waits look again after this long even if nobody woke them: a bound on what a lost wake-up could cost.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -24,9 +23,9 @@ impl Door {
     }
 
     /// Sleeps until something happened after `seen`, or for [`LOOK_AGAIN`].
-    pub fn wait(&self, seen: u32) {
+    pub fn wait(&self, clock: &dyn Clock, seen: u32) {
         self.waiters.fetch_add(1, SeqCst);
-        sleep_on(&self.version, seen, LOOK_AGAIN);
+        clock.wait_change(&self.version, seen, LOOK_AGAIN);
         self.waiters.fetch_sub(1, SeqCst);
     }
 
@@ -56,9 +55,9 @@ impl Gate {
     }
 
     /// Lets nobody in any more, and waits until everybody has left.
-    pub fn shut(&self) {
+    pub fn shut(&self, clock: &dyn Clock) {
         self.begin_shut();
-        while !self.is_empty_within(LOOK_AGAIN) {}
+        while !self.is_empty_within(clock, LOOK_AGAIN) {}
     }
 
     /// Lets nobody in any more; some may still be inside.
@@ -67,10 +66,10 @@ impl Gate {
     }
 
     /// Whether everybody has left a shut gate; waits for it once, at most `longest`.
-    pub fn is_empty_within(&self, longest: Duration) -> bool {
+    pub fn is_empty_within(&self, clock: &dyn Clock, longest: Duration) -> bool {
         let inside = self.inside.load(SeqCst);
         if inside > 0 {
-            sleep_on(&self.inside, inside, longest);
+            clock.wait_change(&self.inside, inside, longest);
         }
         self.inside.load(SeqCst) == 0
     }

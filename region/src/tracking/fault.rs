@@ -103,8 +103,8 @@ impl PageTracker {
             }
             self.ask(core, page, blocked);
             match blocked {
-                Blocked::Room => core.budget.wait(room, LOOK_AGAIN),
-                _ => self.door.wait(door),
+                Blocked::Room => core.budget.wait(&*core.clock, room, LOOK_AGAIN),
+                _ => self.door.wait(&*core.clock, door),
             }
         }
     }

@@ -226,7 +226,7 @@ impl PageTracker {
             return Some(());
         }
         self.release(core, word, closed, 0);
-        self.door.wait(seen);
+        self.door.wait(&*core.clock, seen);
         None
     }
 
@@ -259,7 +259,7 @@ impl PageTracker {
     /// from it; so no effect is in the cut without its cause. Takes as long as protecting the open pages.
     /// The caller has shut `prepared` and found it empty.
     pub fn cut(&self, core: &Core, flip: impl FnOnce()) -> Result<(), RegionError> {
-        self.gate.shut();
+        self.gate.shut(&*core.clock);
         let outcome = self.protect_open(core).map(|()| flip());
         self.gate.reopen();
         self.prepared.reopen();
@@ -269,7 +269,7 @@ impl PageTracker {
 
     /// As [`PageTracker::cut`], for good: no store happens any more, in any thread.
     pub fn shut(&self, core: &Core) -> Result<(), RegionError> {
-        self.gate.shut();
+        self.gate.shut(&*core.clock);
         let outcome = self.protect_open(core);
         outcome.map_err(|source| RegionError::Protection { source })
     }

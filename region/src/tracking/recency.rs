@@ -12,57 +12,22 @@ use std::time::Duration;
 
 use super::pages::PageTracker;
 use crate::core::Core;
-use crate::policy::PolicyKind;
+use crate::policy::sampling::Sampling;
 use crate::stats::Counters;
-
-/// Share of the writers' and the cleaner's time that sampling may take: one part in this many.
-const COST_SHARE: u64 = 10;
-/// What a trap on a dirty page costs the writer, nanoseconds (measured: 5-8 us).
-const TRAP_NS: u64 = 7_000;
-/// What protecting a page costs until it has been measured, nanoseconds.
-const PROTECT_NS: u64 = 1_000;
-/// Pages protected again in one call, at most.
-const BATCH_MAX: u64 = 4_096;
 
 /// Where sampling is; the cleaner's alone.
 #[derive(Debug)]
 pub(super) struct Recency {
-    call_ns: u64,
+    sampling: Sampling,
     /// Bitmap word to go on from.
     hand: usize,
     epoch_began_ns: u64,
-    called_ns: u64,
-    /// Moving average of protecting one page.
-    protect_ns: u64,
-    /// Moving average of the pages of a batch that trapped again, in 1/256.
-    touched: u64,
-    last_batch: u64,
-    touches_before: u64,
 }
 
 impl Recency {
     pub fn new(call_every: Duration) -> Self {
-        Self {
-            call_ns: (call_every.as_nanos() as u64).max(1),
-            hand: 0,
-            epoch_began_ns: 0,
-            called_ns: 0,
-            protect_ns: PROTECT_NS,
-            touched: 256,
-            last_batch: 0,
-            touches_before: 0,
-        }
-    }
-
-    /// Pages that may be protected now.
-    fn batch(&mut self, touches: u64) -> u64 {
-        let new = touches.wrapping_sub(self.touches_before);
-        self.touches_before = touches;
-        if let Some(share) = (new.min(self.last_batch) * 256).checked_div(self.last_batch) {
-            self.touched = (self.touched * 3 + share) / 4;
-        }
-        let page_ns = self.protect_ns + TRAP_NS * self.touched / 256;
-        (self.call_ns / COST_SHARE / page_ns.max(1)).clamp(1, BATCH_MAX)
+        let sampling = Sampling::new(call_every.as_nanos() as u64);
+        Self { sampling, hand: 0, epoch_began_ns: 0 }
     }
 }
 
@@ -71,29 +36,19 @@ impl PageTracker {
     /// one is due. Advances the policy's epoch at its end.
     pub(crate) fn sample(&self, core: &Core) {
         let mut recency = self.recency.lock();
-        let now_ns = core.clock.now_ns();
-        if now_ns.saturating_sub(recency.called_ns) < recency.call_ns {
+        if !recency.sampling.is_due(core.clock.now_ns()) {
             return;
         }
-        recency.called_ns = now_ns;
         let used = core.ledger.budget_used().load(Relaxed);
-        let needed = core.recency
-            && matches!(
-                core.policy,
-                PolicyKind::ClockPro | PolicyKind::Segmented | PolicyKind::LeastRecentlyUpdated
-            );
-        if !needed || used < core.budget.effective_limit(&core.ledger) / 2 {
-            recency.last_batch = 0;
+        let limit = core.budget.effective_limit(&core.ledger);
+        if !core.recency || !Sampling::is_needed(core.policy, used, limit) {
+            recency.sampling.rest();
             return self.end_epoch(core, &mut recency);
         }
-        let batch = recency.batch(self.touches.load(Relaxed));
+        let batch = recency.sampling.batch(self.touches.load(Relaxed));
         let began_ns = core.clock.now_ns();
         let (pages, next) = self.close_open(core, recency.hand, batch);
-        recency.last_batch = pages;
-        let took_ns = core.clock.now_ns().saturating_sub(began_ns);
-        if let Some(page_ns) = took_ns.checked_div(pages) {
-            recency.protect_ns = (recency.protect_ns * 3 + page_ns) / 4;
-        }
+        recency.sampling.protected(pages, core.clock.now_ns().saturating_sub(began_ns));
         match next {
             Some(word) => recency.hand = word,
             None => self.end_epoch(core, &mut recency),

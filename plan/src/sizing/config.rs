@@ -1,0 +1,137 @@
+//! What a replay is told: the region it stands for, and the device under it.
+
+use std::time::Duration;
+
+use perdura_media::{BytesPerSecond, Timing};
+use perdura_region::geometry::{BUFFERS, GRAIN_SHIFT_TRAP};
+use perdura_region::region::{BUDGET_MIN_BYTES, REGION_MIN_BYTES};
+use perdura_region::{BLOCK_BYTES, Geometry, PolicyKind};
+
+use super::SizingError;
+
+/// Who waits when a write has to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Loop {
+    /// Writes come at the times of the trace, or as soon as the one before them is through: after a stall the writer
+    /// catches up. For traces of what clients ask for, whatever the server does.
+    #[default]
+    Open,
+    /// Every stall delays all that follows it by as much: the writer asks for the next when it has thought about the last
+    /// as long as in the trace.
+    Closed,
+}
+
+/// Mistakes planted to be found by the tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Planted {
+    /// None.
+    #[default]
+    None,
+    /// Budget comes back when a frame is handed to the device, not when it is durable.
+    CleanAtCopy,
+    /// Compaction moves nothing: victims are simply empty.
+    NoCompaction,
+}
+
+/// Settings of a replay: those of the region (see `perdura_region::Config`), the device, the trace.
+#[derive(Debug, Clone)]
+pub struct ReplayConfig {
+    /// Dirty bytes allowed.
+    pub budget_bytes: u64,
+    /// Size of the memory that the pages lie in; at least as much as the trace writes to.
+    pub region_bytes: u64,
+    /// Size it may grow to. `None`: four times `region_bytes`, as a region has it.
+    pub reserved_bytes: Option<u64>,
+    /// Bytes of a log segment. `None`: chosen as a region does.
+    pub segment_bytes: Option<u64>,
+    /// Log capacity as a multiple of the region, percent.
+    pub log_percent: u64,
+    /// Victim policy.
+    pub policy: PolicyKind,
+    /// Whether dirty pages are protected again to see which are written again (Viyojit, section 6.3).
+    pub recency: bool,
+    /// What protecting a page again takes of the cleaner's time, nanoseconds: bounds how many are.
+    pub protect_ns: u64,
+    /// Time between checkpoints.
+    pub checkpoint_every: Option<Duration>,
+    /// The cleaner's epoch.
+    pub epoch: Duration,
+    /// Rate and latencies of the device. Modelled: transfers follow one another, latencies overlap.
+    pub device: Timing,
+    /// Who waits when a write has to.
+    pub pacing: Loop,
+    /// Seeds the `random` policy.
+    pub seed: u64,
+    /// Bytes the device is rated to take in its life; `None`: no years are reckoned. See [`rated_by_drive_writes`].
+    pub rated_bytes: Option<u64>,
+    /// A planted mistake.
+    pub planted: Planted,
+}
+
+/// What a device may take in its life that is rated in drive writes a day: capacity, writes a day, years of warranty.
+pub fn rated_by_drive_writes(capacity_bytes: u64, writes_per_day: f64, years: f64) -> u64 {
+    (capacity_bytes as f64 * writes_per_day * years * 365.25) as u64
+}
+
+/// A device of 1 GB/s whose writes take 50 us and flushes 100 us.
+fn device() -> Timing {
+    Timing {
+        bandwidth: BytesPerSecond(1_000_000_000),
+        read_latency_ns: 80_000,
+        write_latency_ns: 50_000,
+        flush_latency_ns: 100_000,
+    }
+}
+
+impl ReplayConfig {
+    /// A region of that size and budget with a region's defaults, on a device of 1 GB/s; checkpoints every second.
+    pub fn new(region_bytes: u64, budget_bytes: u64) -> Self {
+        Self {
+            budget_bytes,
+            region_bytes,
+            reserved_bytes: None,
+            segment_bytes: None,
+            log_percent: 200,
+            policy: PolicyKind::default(),
+            recency: true,
+            protect_ns: 1_000,
+            checkpoint_every: Some(Duration::from_secs(1)),
+            epoch: Duration::from_millis(1),
+            device: device(),
+            pacing: Loop::default(),
+            seed: 0,
+            rated_bytes: None,
+            planted: Planted::None,
+        }
+    }
+
+    /// Sizes as a region of these settings has them.
+    pub(super) fn geometry(&self) -> Result<(u64, Geometry), SizingError> {
+        let refused = |name, value, expected| Err(SizingError::Setting { name, value, expected });
+        if self.budget_bytes < BUDGET_MIN_BYTES {
+            return refused("budget", self.budget_bytes, "at least 128 KiB, as a region's");
+        }
+        if self.log_percent < 125 {
+            return refused("log", self.log_percent, "at least 125 % of the region");
+        }
+        if self.epoch.is_zero() {
+            return refused("epoch", 0, "more than 0");
+        }
+        if self.device.bandwidth.0 == 0 {
+            return refused("device rate", 0, "more than 0 bytes a second");
+        }
+        let region_bytes = self.region_bytes.max(REGION_MIN_BYTES).next_multiple_of(BLOCK_BYTES);
+        let reserved = self.reserved_bytes.unwrap_or(region_bytes.saturating_mul(4));
+        let reserved = reserved.max(region_bytes);
+        let geometry = Geometry::new(reserved, GRAIN_SHIFT_TRAP, self.segment_bytes, BUFFERS);
+        let geometry = geometry.map_err(|source| SizingError::Geometry { region_bytes, source })?;
+        if geometry.reserve_segments(self.budget_bytes) > geometry.segments_max / 2 {
+            return refused(
+                "budget",
+                self.budget_bytes,
+                "one whose flush fits the log of such a region: about its size at most",
+            );
+        }
+        Ok((region_bytes, geometry))
+    }
+}

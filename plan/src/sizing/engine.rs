@@ -1,0 +1,184 @@
+//! One region replayed: the writer's side, and the order of events.
+//!
+//! One writer, and beside it the cleaner. The cleaner runs as long as it can, then the writer; when neither can, time passes
+//! to what comes first, the cleaner's at equal times. What processors take is not modelled: a store that does not wait
+//! takes no time, and neither does copying a page.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+
+use parking_lot::Mutex;
+
+use super::cleaner::Cleaner;
+use super::config::{Loop, ReplayConfig};
+use super::numbering::PageWrite;
+use super::outcome::{Ending, Outcome, Writer};
+use super::world::{Blocked, World};
+use super::{SizingError, pages};
+
+/// A store that waits looks again after this long; as the region's faults do.
+const LOOK_AGAIN_NS: u64 = 20_000_000;
+
+pub(super) struct Engine {
+    config: ReplayConfig,
+    world: Arc<Mutex<World>>,
+    cleaner: Pin<Box<dyn Future<Output = ()> + Send>>,
+    writer: Writer,
+    /// By how much stalls have delayed the trace, closed loop.
+    shift_ns: u64,
+    pages_max: u32,
+    flush_bytes: u64,
+}
+
+impl Engine {
+    pub fn new(config: &ReplayConfig) -> Result<Self, SizingError> {
+        let world = World::new(config)?;
+        let pages = world.pages.words * pages::WORD_PAGES;
+        let (_, geometry) = config.geometry()?;
+        let world = Arc::new(Mutex::new(world));
+        let cleaner = Cleaner::new(Arc::clone(&world), config.seed);
+        let mut engine = Self {
+            config: config.clone(),
+            world,
+            cleaner: Box::pin(cleaner.run(config.clone())),
+            writer: Writer::new(),
+            shift_ns: 0,
+            pages_max: u32::try_from(pages).unwrap_or(u32::MAX),
+            flush_bytes: geometry.flush_bytes(config.budget_bytes),
+        };
+        engine.poll();
+        Ok(engine)
+    }
+
+    /// Pages there are.
+    pub fn pages_max(&self) -> u32 {
+        self.pages_max
+    }
+
+    /// The next writes of the trace, in order of time; all pages are below [`Engine::pages_max`].
+    pub fn add(&mut self, writes: &[PageWrite]) {
+        self.writer.page_writes += writes.len() as u64;
+        let mut at = 0;
+        while at < writes.len() {
+            let mut world = self.world.lock();
+            let mut blocked = None;
+            // Until the cleaner is to run, or a store must wait.
+            while let Some(write) = writes.get(at) {
+                let time_ns = write.time_ns + self.shift_ns;
+                if time_ns > world.now_ns {
+                    if world.wake_ns <= time_ns {
+                        break;
+                    }
+                    world.now_ns = time_ns;
+                }
+                if let Err(why) = world.store(write.page) {
+                    blocked = Some((write.page, why));
+                    break;
+                }
+                at += 1;
+            }
+            drop(world);
+            match blocked {
+                Some((page, why)) => {
+                    self.stall(page, why);
+                    at += 1;
+                }
+                None if at < writes.len() => self.poll(),
+                None => {}
+            }
+        }
+    }
+
+    /// Lets the cleaner run at its time, which has come.
+    fn poll(&mut self) {
+        {
+            let mut world = self.world.lock();
+            world.now_ns = world.now_ns.max(world.wake_ns);
+            // Unless it says otherwise it is done for good.
+            world.wake_ns = u64::MAX;
+        }
+        let done = self.cleaner.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(done.is_pending(), "the cleaner has no end");
+    }
+
+    fn stall(&mut self, page: u32, mut why: Blocked) {
+        let began_ns = self.world.lock().now_ns;
+        loop {
+            let (seen, deadline_ns) = self.ask(page, why);
+            self.wait(why, seen, deadline_ns);
+            let mut world = self.world.lock();
+            world.is_room_waited_for = false;
+            match world.store(page) {
+                Ok(()) => break,
+                Err(again) => why = again,
+            }
+        }
+        let waited_ns = self.world.lock().now_ns - began_ns;
+        self.writer.stalled(waited_ns);
+        if self.config.pacing == Loop::Closed {
+            self.shift_ns += waited_ns;
+        }
+    }
+
+    /// Tells the cleaner what is missing. Returns what changes when it may be there, and when to look again anyway.
+    fn ask(&self, page: u32, why: Blocked) -> (u32, u64) {
+        let mut world = self.world.lock();
+        let deadline_ns = world.now_ns + LOOK_AGAIN_NS;
+        match why {
+            Blocked::Owed => world.urgent = Some(page),
+            Blocked::Room => {
+                world.room_asked = true;
+                world.is_room_waited_for = true;
+            }
+        }
+        world.call();
+        (version(&world, why), deadline_ns)
+    }
+
+    fn wait(&mut self, why: Blocked, seen: u32, deadline_ns: u64) {
+        loop {
+            let mut world = self.world.lock();
+            if world.wake_ns <= world.now_ns {
+                drop(world);
+                self.poll();
+            } else if version(&world, why) != seen || world.now_ns >= deadline_ns {
+                return;
+            } else if world.wake_ns <= deadline_ns {
+                drop(world);
+                self.poll();
+            } else {
+                world.now_ns = deadline_ns;
+            }
+        }
+    }
+
+    /// The trace has ended, `trace_ns` after its beginning; it wrote so many pages.
+    pub fn finish(mut self, trace_ns: u64, written_pages: u64) -> Outcome {
+        let end_ns = trace_ns + self.shift_ns;
+        while self.world.lock().wake_ns <= end_ns {
+            self.poll();
+        }
+        let mut world = self.world.lock();
+        world.now_ns = world.now_ns.max(end_ns);
+        Ending {
+            config: &self.config,
+            tally: &world.tally,
+            writer: &self.writer,
+            unwritten_bytes: world.log.unwritten_page_bytes(),
+            dirtied_bytes: world.dirtied_bytes,
+            written_pages,
+            trace_ns,
+            run_ns: world.now_ns,
+            flush_bytes: self.flush_bytes,
+        }
+        .outcome()
+    }
+}
+
+fn version(world: &World, why: Blocked) -> u32 {
+    match why {
+        Blocked::Owed => world.door_version,
+        Blocked::Room => world.room_version,
+    }
+}

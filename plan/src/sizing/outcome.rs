@@ -1,0 +1,240 @@
+//! What a replay found.
+
+use hdrhistogram::Histogram;
+use perdura_media::BytesPerSecond;
+
+use super::config::ReplayConfig;
+use super::world::Cause;
+use crate::trace::PAGE_BYTES;
+
+const NS_PER_S: u64 = 1_000_000_000;
+/// Longest stall told apart, nanoseconds: a day.
+const STALL_MAX_NS: u64 = 86_400 * NS_PER_S;
+const NS_PER_YEAR: f64 = 365.25 * 86_400.0 * 1e9;
+
+/// What a trace does to a region of one budget. All of it modelled: by the region's own decisions, on a modelled device.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// Dirty bytes allowed.
+    pub budget_bytes: u64,
+    /// Page writes of the trace.
+    pub page_writes: u64,
+    /// Distinct pages among them.
+    pub written_pages: u64,
+    /// From the first record of the trace to the last.
+    pub trace_ns: u64,
+    /// Until the last write was through, which is later if writers had to wait.
+    pub run_ns: u64,
+    /// Bytes of pages written.
+    pub user_bytes: u64,
+    /// Bytes of pages that became dirty: each write of a page that was clean.
+    pub dirtied_bytes: u64,
+    /// Bytes written to the device, by cause.
+    pub device: DeviceBytes,
+    /// Bytes written to the device in the worst second, a second of the clock.
+    pub worst_second_bytes: u64,
+    /// Device flushes.
+    pub device_flushes: u64,
+    /// Checkpoints committed, those that made space among them.
+    pub checkpoints: u64,
+    /// Writes that had to wait.
+    pub stalls: u64,
+    /// How long each of them waited, nanoseconds.
+    pub stall_ns: Histogram<u64>,
+    /// All of it.
+    pub stalled_ns: u64,
+    /// The longest.
+    pub stall_max_ns: u64,
+    /// Most bytes that were in use: dirty, or on their way.
+    pub used_max_bytes: u64,
+    /// How long the device takes to write a full budget, nanoseconds, all pages scattered.
+    pub flush_ns: u64,
+    /// Years until the device has taken what it is rated for; `None` if that was not given or nothing was written.
+    pub endurance_years: Option<f64>,
+    /// Times that cleaning found no space in the log.
+    pub log_full: u64,
+}
+
+/// Bytes written to the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DeviceBytes {
+    /// Pages cleaned ahead of need, or for a writer that waited.
+    pub cleaning: u64,
+    /// Pages written by checkpoints.
+    pub checkpoint: u64,
+    /// Pages moved so that space came free.
+    pub compaction: u64,
+    /// Headers, tables, checksums, ends of frames, commits.
+    pub metadata: u64,
+}
+
+impl DeviceBytes {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.cleaning + self.checkpoint + self.compaction + self.metadata
+    }
+}
+
+impl Outcome {
+    /// Bytes on the device for each byte written.
+    pub fn device_bytes_per_user_byte(&self) -> f64 {
+        self.device.total() as f64 / self.user_bytes.max(1) as f64
+    }
+
+    /// Mean bytes a second over the run.
+    pub fn mean_bytes_per_s(&self) -> f64 {
+        self.device.total() as f64 * NS_PER_S as f64 / self.run_ns.max(1) as f64
+    }
+
+    /// Share of the run's time that the writer waited, 0 to 1.
+    pub fn stalled_share(&self) -> f64 {
+        self.stalled_ns as f64 / self.run_ns.max(1) as f64
+    }
+
+    /// Share of the page writes that had to wait.
+    pub fn stalls_per_write(&self) -> f64 {
+        self.stalls as f64 / self.page_writes.max(1) as f64
+    }
+
+    /// Within how many nanoseconds this share of all page writes was through, 0 to 1; those that did not wait took none.
+    pub fn write_ns_at(&self, share: f64) -> u64 {
+        let waited = self.stalls as f64 / self.page_writes.max(1) as f64;
+        if share <= 1.0 - waited || self.stalls == 0 {
+            return 0;
+        }
+        self.stall_ns.value_at_quantile((share - (1.0 - waited)) / waited)
+    }
+}
+
+/// What is counted while it happens.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Tally {
+    cleaning: u64,
+    checkpoint: u64,
+    compaction: u64,
+    pub device_bytes: u64,
+    second: u64,
+    second_bytes: u64,
+    worst_second_bytes: u64,
+    pub device_flushes: u64,
+    pub checkpoints: u64,
+    pub used_max_bytes: u64,
+    pub log_full: u64,
+    /// When the last round was that rest left out.
+    pub last_left_out_ns: u64,
+}
+
+impl Tally {
+    pub fn copied(&mut self, cause: Cause, bytes: u64) {
+        *match cause {
+            Cause::Cleaning => &mut self.cleaning,
+            Cause::Checkpoint => &mut self.checkpoint,
+            Cause::Compaction => &mut self.compaction,
+        } += bytes;
+    }
+
+    /// Handed to the device.
+    pub fn wrote(&mut self, now_ns: u64, bytes: u64) {
+        self.device_bytes += bytes;
+        let second = now_ns / NS_PER_S;
+        if second != self.second {
+            (self.second, self.second_bytes) = (second, 0);
+        }
+        self.second_bytes += bytes;
+        self.worst_second_bytes = self.worst_second_bytes.max(self.second_bytes);
+    }
+
+    /// `unwritten_bytes`: of pages copied to frames that were not handed to the device before the end.
+    fn device(&self, unwritten: u64) -> DeviceBytes {
+        let pages = self.cleaning + self.checkpoint + self.compaction;
+        // What was last copied is cleaning's, or a checkpoint's that did not end.
+        let mut left = unwritten;
+        let mut less = |bytes: u64| {
+            let taken = left.min(bytes);
+            left -= taken;
+            bytes - taken
+        };
+        let (cleaning, checkpoint, compaction) =
+            (less(self.cleaning), less(self.checkpoint), less(self.compaction));
+        let metadata = self.device_bytes.saturating_sub(pages.saturating_sub(unwritten));
+        DeviceBytes { cleaning, checkpoint, compaction, metadata }
+    }
+}
+
+/// What the writer counts.
+#[derive(Debug)]
+pub(super) struct Writer {
+    pub page_writes: u64,
+    pub stalls: u64,
+    pub stalled_ns: u64,
+    pub stall_max_ns: u64,
+    pub stall_ns: Histogram<u64>,
+}
+
+impl Writer {
+    pub fn new() -> Self {
+        Self { page_writes: 0, stalls: 0, stalled_ns: 0, stall_max_ns: 0, stall_ns: histogram() }
+    }
+
+    pub fn stalled(&mut self, ns: u64) {
+        self.stalls += 1;
+        self.stalled_ns += ns;
+        self.stall_max_ns = self.stall_max_ns.max(ns);
+        self.stall_ns.saturating_record(ns);
+    }
+}
+
+/// Three digits, from a nanosecond to a day.
+pub(super) fn histogram() -> Histogram<u64> {
+    let Ok(histogram) = Histogram::new_with_bounds(1, STALL_MAX_NS, 3) else {
+        unreachable!("bounds and digits that a histogram can have")
+    };
+    histogram
+}
+
+/// All counts of a replay together.
+pub(super) struct Ending<'e> {
+    pub config: &'e ReplayConfig,
+    pub tally: &'e Tally,
+    pub writer: &'e Writer,
+    pub unwritten_bytes: u64,
+    pub dirtied_bytes: u64,
+    pub written_pages: u64,
+    pub trace_ns: u64,
+    pub run_ns: u64,
+    pub flush_bytes: u64,
+}
+
+impl Ending<'_> {
+    pub fn outcome(&self) -> Outcome {
+        let Self { config, tally, writer, .. } = self;
+        let device = tally.device(self.unwritten_bytes);
+        let BytesPerSecond(rate) = config.device.bandwidth;
+        let flush = config.device.write_latency_ns + config.device.flush_latency_ns;
+        let flush_ns =
+            u128::from(self.flush_bytes) * u128::from(NS_PER_S) / u128::from(rate.max(1));
+        let per_ns = device.total() as f64 / self.run_ns.max(1) as f64;
+        let rated = config.rated_bytes.filter(|_| device.total() > 0);
+        Outcome {
+            budget_bytes: config.budget_bytes,
+            page_writes: writer.page_writes,
+            written_pages: self.written_pages,
+            trace_ns: self.trace_ns,
+            run_ns: self.run_ns,
+            user_bytes: writer.page_writes * PAGE_BYTES,
+            dirtied_bytes: self.dirtied_bytes,
+            device,
+            worst_second_bytes: tally.worst_second_bytes,
+            device_flushes: tally.device_flushes,
+            checkpoints: tally.checkpoints,
+            stalls: writer.stalls,
+            stall_ns: writer.stall_ns.clone(),
+            stalled_ns: writer.stalled_ns,
+            stall_max_ns: writer.stall_max_ns,
+            used_max_bytes: tally.used_max_bytes,
+            flush_ns: u64::try_from(flush_ns).unwrap_or(u64::MAX).saturating_add(flush),
+            endurance_years: rated.map(|rated| rated as f64 / per_ns / NS_PER_YEAR),
+            log_full: tally.log_full,
+        }
+    }
+}

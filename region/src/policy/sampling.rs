@@ -1,0 +1,112 @@
+//! How many open pages are protected again in one call, to see which of them are written again (Viyojit, section 5.2). Pure.
+//!
+//! The batch is sized so that protecting and the traps that follow take at most a tenth of the time between calls.
+
+use super::PolicyKind;
+
+/// Share of the writers' and the cleaner's time that sampling may take: one part in this many.
+const COST_SHARE: u64 = 10;
+/// What a trap on a dirty page costs the writer, nanoseconds (measured: 5-8 us).
+const TRAP_NS: u64 = 7_000;
+/// What protecting a page costs until it has been measured, nanoseconds.
+const PROTECT_NS: u64 = 1_000;
+/// Pages protected again in one call, at most.
+const BATCH_MAX: u64 = 4_096;
+
+/// Where sampling is; the cleaner's alone.
+#[derive(Debug, Clone, Copy)]
+pub struct Sampling {
+    call_ns: u64,
+    called_ns: u64,
+    /// Moving average of protecting one page.
+    protect_ns: u64,
+    /// Moving average of the pages of a batch that trapped again, in 1/256.
+    touched: u64,
+    last_batch: u64,
+    touches_before: u64,
+}
+
+impl Sampling {
+    /// Called every so often.
+    pub fn new(call_ns: u64) -> Self {
+        Self {
+            call_ns: call_ns.max(1),
+            called_ns: 0,
+            protect_ns: PROTECT_NS,
+            touched: 256,
+            last_batch: 0,
+            touches_before: 0,
+        }
+    }
+
+    /// Whether a call is due; it may come early because a fault waits.
+    pub fn is_due(&mut self, now_ns: u64) -> bool {
+        let is_due = now_ns.saturating_sub(self.called_ns) >= self.call_ns;
+        if is_due {
+            self.called_ns = now_ns;
+        }
+        is_due
+    }
+
+    /// Whether anybody asks for it: a policy that goes by it, and more than half of the budget in use, or nothing of it will
+    /// be cleaned soon.
+    pub fn is_needed(policy: PolicyKind, used_bytes: u64, limit_bytes: u64) -> bool {
+        matches!(
+            policy,
+            PolicyKind::ClockPro | PolicyKind::Segmented | PolicyKind::LeastRecentlyUpdated
+        ) && used_bytes >= limit_bytes / 2
+    }
+
+    /// Nothing is protected now.
+    pub fn rest(&mut self) {
+        self.last_batch = 0;
+    }
+
+    /// Pages that may be protected now. `touches`: traps on dirty pages so far.
+    pub fn batch(&mut self, touches: u64) -> u64 {
+        let new = touches.wrapping_sub(self.touches_before);
+        self.touches_before = touches;
+        if let Some(share) = (new.min(self.last_batch) * 256).checked_div(self.last_batch) {
+            self.touched = (self.touched * 3 + share) / 4;
+        }
+        let page_ns = self.protect_ns + TRAP_NS * self.touched / 256;
+        (self.call_ns / COST_SHARE / page_ns.max(1)).clamp(1, BATCH_MAX)
+    }
+
+    /// So many were, and it took so long.
+    pub fn protected(&mut self, pages: u64, took_ns: u64) {
+        self.last_batch = pages;
+        if let Some(page_ns) = took_ns.checked_div(pages) {
+            self.protect_ns = (self.protect_ns * 3 + page_ns) / 4;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_and_its_traps_take_a_tenth_of_the_time() {
+        let mut sampling = Sampling::new(1_000_000);
+        assert!(
+            sampling.is_due(1_000_000) && !sampling.is_due(1_999_999) && sampling.is_due(2_000_000)
+        );
+        // As long as nothing is known every page is taken to trap again.
+        assert_eq!(sampling.batch(0), 100_000 / 8_000);
+        sampling.protected(12, 12 * 200);
+        // None did: pages are cheaper than was thought, and more of them are taken, step by step.
+        let batches: Vec<u64> = (0..40)
+            .map(|_| {
+                let batch = sampling.batch(0);
+                sampling.protected(batch, batch * 200);
+                batch
+            })
+            .collect();
+        assert!(batches.is_sorted());
+        assert_eq!(batches.last(), Some(&(100_000 / 200)));
+        assert!(Sampling::is_needed(PolicyKind::ClockPro, 50, 100));
+        assert!(!Sampling::is_needed(PolicyKind::ClockPro, 49, 100));
+        assert!(!Sampling::is_needed(PolicyKind::Fifo, 100, 100));
+    }
+}
