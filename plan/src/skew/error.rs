@@ -1,0 +1,106 @@
+//! What can go wrong in an analysis, with the facts.
+
+use thiserror::Error;
+
+/// Why an analysis was not begun or not gone on with.
+#[derive(Debug, Error)]
+pub enum SkewError {
+    /// A window list that means nothing.
+    #[error(
+        "{given} windows: give 1 to {max} different ones, each longer than 0 (as in: 60, 600, 3600 seconds)"
+    )]
+    Windows {
+        /// How many were given.
+        given: usize,
+        /// How many may be.
+        max: usize,
+    },
+    /// A share of writes that is none.
+    #[error(
+        "a share of {percent} % of the writes: give more than 0 and at most 100, to 4 decimals"
+    )]
+    Share {
+        /// What was given.
+        percent: f64,
+    },
+    /// Time fell.
+    #[error(
+        "time goes back from {from_ns} ns to {to_ns} ns: sort the trace, or give readers a span to reorder in"
+    )]
+    TimeBack {
+        /// The time before.
+        from_ns: u64,
+        /// The time that is earlier.
+        to_ns: u64,
+    },
+    /// A request that touches nothing, or lies outside of what can be addressed.
+    #[error(
+        "volume {volume}, page {first_page}, {pages} pages: give 1 to {max} pages that end below page 2^51"
+    )]
+    Request {
+        /// Its volume.
+        volume: u32,
+        /// Its first page.
+        first_page: u64,
+        /// Its pages.
+        pages: u64,
+        /// How many it may have.
+        max: u64,
+    },
+    /// A volume's number that no reader gives.
+    #[error("volume number {volume}: numbers below {max} are known; number the volumes densely")]
+    Volume {
+        /// What was given.
+        volume: u32,
+        /// The first that is too large.
+        max: u32,
+    },
+    /// More at one instant than is counted.
+    #[error(
+        "more than {max} page writes at {time_ns} ns: a trace whose clock stands still cannot be cut into windows"
+    )]
+    Instant {
+        /// Which instant.
+        time_ns: u64,
+        /// How many can be.
+        max: u64,
+    },
+    /// The temporary file for long windows.
+    #[error(
+        "the queue of the longest window, a temporary file in {dir}: {source} (name another directory with more room)"
+    )]
+    Spill {
+        /// Where it was to lie.
+        dir: std::path::PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Parts that do not belong together.
+    #[error("parts of different analyses: {what} is {left} in one and {right} in another")]
+    Unlike {
+        /// What differs.
+        what: &'static str,
+        /// In the first.
+        left: String,
+        /// In the other.
+        right: String,
+    },
+    /// A part that cannot be merged.
+    #[error(
+        "a part with maxima only cannot be merged: analyse with `mergeable`, and not approximately"
+    )]
+    NotMergeable,
+    /// Nothing to merge.
+    #[error("no part was given to merge")]
+    NoParts,
+    /// Bytes that are no part.
+    #[error("not a part of an analysis, or a damaged one: {what} at byte {at} of {len_bytes}")]
+    Damaged {
+        /// What was found wrong.
+        what: &'static str,
+        /// Where.
+        at: u64,
+        /// How many bytes there are.
+        len_bytes: u64,
+    },
+}

@@ -1,0 +1,131 @@
+//! Figures as they are shown and written as JSON.
+
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
+use super::tally::{Most, Worst};
+
+/// A count; or an estimate between bars that hold in 95 of 100 cases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Figure {
+    /// The count, or the estimate.
+    pub pages: u64,
+    /// Lower and upper bar of an estimate.
+    pub bars: Option<(u64, u64)>,
+}
+
+impl Figure {
+    /// A count.
+    pub fn exact(pages: u64) -> Self {
+        Self { pages, bars: None }
+    }
+
+    /// Whether `pages` is the count, or lies between the bars.
+    pub fn holds(&self, pages: u64) -> bool {
+        let (low, high) = self.bars.unwrap_or((self.pages, self.pages));
+        (low..=high).contains(&pages)
+    }
+}
+
+/// The worst window of one kind and length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MostFigures {
+    /// Page writes, each counted as a new page; exact in any case.
+    pub adversarial_pages: u64,
+    /// Different pages.
+    pub unique_pages: Figure,
+}
+
+/// The worst windows of one length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorstFigures {
+    /// Of the windows `[kT, (k+1)T)`.
+    pub tumbling: MostFigures,
+    /// Of the windows `(t - T, t]` that end at a record.
+    pub sliding: MostFigures,
+}
+
+/// All figures of a volume, or of all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Figures {
+    /// Records.
+    pub records: u64,
+    /// Different pages read or written.
+    pub touched_pages: Figure,
+    /// Different pages written.
+    pub written_pages: Figure,
+    /// Pages of all writes.
+    pub page_writes: u64,
+    /// By window, as people write its seconds, shortest first.
+    pub worst: Vec<(String, WorstFigures)>,
+    /// By share of the page writes in percent: the fewest hottest pages that receive it.
+    pub skew_pages: Vec<(String, Figure)>,
+}
+
+impl WorstFigures {
+    pub(super) fn exact(worst: &Worst) -> Self {
+        let of = |most: &Most| MostFigures {
+            adversarial_pages: most.adversarial,
+            unique_pages: Figure::exact(most.unique),
+        };
+        Self { tumbling: of(&worst.tumbling), sliding: of(&worst.sliding) }
+    }
+}
+
+/// `name`, and beside it `name_low` and `name_high` of an estimate.
+fn entry<M: SerializeMap>(map: &mut M, name: &str, figure: Figure) -> Result<(), M::Error> {
+    map.serialize_entry(name, &figure.pages)?;
+    if let Some((low, high)) = figure.bars {
+        map.serialize_entry(&format!("{name}_low"), &low)?;
+        map.serialize_entry(&format!("{name}_high"), &high)?;
+    }
+    Ok(())
+}
+
+impl Serialize for MostFigures {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("adversarial_pages", &self.adversarial_pages)?;
+        entry(&mut map, "unique_pages", self.unique_pages)?;
+        map.end()
+    }
+}
+
+impl Serialize for WorstFigures {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(2))?;
+        map.serialize_entry("tumbling", &self.tumbling)?;
+        map.serialize_entry("sliding", &self.sliding)?;
+        map.end()
+    }
+}
+
+/// A list of pairs as a map that keeps their order.
+struct Ordered<'a, T>(&'a [(String, T)]);
+
+impl<T: Serialize> Serialize for Ordered<'_, T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(key, value)| (key, value)))
+    }
+}
+
+impl Serialize for Figures {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("records", &self.records)?;
+        entry(&mut map, "touched_pages", self.touched_pages)?;
+        entry(&mut map, "written_pages", self.written_pages)?;
+        map.serialize_entry("page_writes", &self.page_writes)?;
+        map.serialize_entry("worst", &Ordered(&self.worst))?;
+        let of = |pick: fn(&Figure) -> Option<u64>| -> Vec<(String, u64)> {
+            let picked = self.skew_pages.iter();
+            picked.filter_map(|(key, figure)| Some((key.clone(), pick(figure)?))).collect()
+        };
+        map.serialize_entry("skew_pages", &Ordered(&of(|figure| Some(figure.pages))))?;
+        let (low, high) = (of(|f| f.bars.map(|b| b.0)), of(|f| f.bars.map(|b| b.1)));
+        if !low.is_empty() {
+            map.serialize_entry("skew_pages_low", &Ordered(&low))?;
+            map.serialize_entry("skew_pages_high", &Ordered(&high))?;
+        }
+        map.end()
+    }
+}

@@ -1,0 +1,221 @@
+//! A part as bytes, for another process or machine: magic, version, numbers as varints, streams with their lengths, and a checksum
+//! (XXH3) over all before it. Nothing of what is read is believed: lengths are checked before anything is allocated, and sums
+//! that must agree are compared.
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{Body, Part, worst_of};
+use crate::skew::SkewError;
+use crate::skew::options::WINDOWS_MAX;
+use crate::skew::series::Series;
+use crate::skew::tally::{Most, Worst};
+use crate::skew::varint::{Numbers, Wrong, put};
+
+/// Eight bytes in front; the last is the version.
+const MAGIC: &[u8; 8] = b"PPLNPRT\x01";
+/// Bytes of the checksum at the end.
+const SUM_BYTES: usize = 8;
+const MAXIMA: u64 = 0;
+const SERIES: u64 = 1;
+
+impl Part {
+    /// The part as bytes; an approximate one cannot be merged, so nobody needs its bytes.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, SkewError> {
+        if self.sampled.is_some() {
+            return Err(SkewError::NotMergeable);
+        }
+        let mut bytes = MAGIC.to_vec();
+        let into = &mut bytes;
+        put(into, self.windows_ns.len() as u64);
+        self.windows_ns.iter().for_each(|window| put(into, *window));
+        let (first, last) = self.span_ns.unwrap_or((self.origin_ns, self.origin_ns));
+        let numbers = [
+            self.origin_ns,
+            self.records,
+            self.write_records,
+            u64::from(self.span_ns.is_some()),
+            first - self.origin_ns,
+            last - first,
+            self.touched_pages,
+            self.page_writes,
+        ];
+        numbers.iter().for_each(|number| put(into, *number));
+        put(into, self.histogram.len() as u64);
+        let mut before = 0;
+        for (count, pages) in &self.histogram {
+            put(into, count - before);
+            put(into, *pages);
+            before = *count;
+        }
+        match &self.body {
+            Body::Maxima(worst) => {
+                put(into, MAXIMA);
+                for most in worst.iter().flat_map(|worst| [worst.tumbling, worst.sliding]) {
+                    put(into, most.adversarial);
+                    put(into, most.unique);
+                }
+            }
+            Body::Series(series) => {
+                put(into, SERIES);
+                put(into, series.instants);
+                let one = [&series.times, &series.written].into_iter();
+                let streams =
+                    one.chain(&series.enters).chain(&series.leaves).chain(&series.tumbling);
+                for stream in streams {
+                    put(into, stream.len() as u64);
+                    into.extend_from_slice(stream);
+                }
+            }
+        }
+        let sum = xxh3_64(&bytes);
+        bytes.extend_from_slice(&sum.to_le_bytes());
+        Ok(bytes)
+    }
+
+    /// A part from its bytes, or where they are wrong.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, SkewError> {
+        let damaged = |wrong: Wrong, before: usize| SkewError::Damaged {
+            what: wrong.what,
+            at: (before + wrong.at) as u64,
+            len_bytes: bytes.len() as u64,
+        };
+        let whole = |what| damaged(Wrong { what, at: 0 }, 0);
+        let Some((inner, sum)) = bytes.split_last_chunk::<SUM_BYTES>() else {
+            return Err(whole("it is shorter than a checksum"));
+        };
+        let Some(content) = inner.strip_prefix(MAGIC) else {
+            return Err(whole("it does not begin as a part of this version"));
+        };
+        if xxh3_64(inner) != u64::from_le_bytes(*sum) {
+            return Err(whole("the checksum differs"));
+        }
+        let part = read(content).map_err(|wrong| damaged(wrong, MAGIC.len()))?;
+        part.check().map_err(|wrong| damaged(wrong, MAGIC.len()))?;
+        Ok(part)
+    }
+
+    /// Sums that must agree.
+    fn check(&self) -> Result<(), Wrong> {
+        let wrong = |what| Wrong { what, at: 0 };
+        let (mut writes, mut written) = (0u64, 0u64);
+        for (count, pages) in &self.histogram {
+            let both = count.checked_mul(*pages).and_then(|more| writes.checked_add(more));
+            let both = both.zip(written.checked_add(*pages));
+            (writes, written) = both.ok_or(wrong("the histogram counts beyond 2^64"))?;
+        }
+        if writes != self.page_writes || written > self.touched_pages {
+            return Err(wrong("the histogram does not agree with the totals"));
+        }
+        if self.write_records > self.records {
+            return Err(wrong("more records write than there are"));
+        }
+        match &self.body {
+            Body::Maxima(worst) => {
+                let mut all = worst.iter().flat_map(|worst| [worst.tumbling, worst.sliding]);
+                let fits = |most: &Most| {
+                    most.unique <= most.adversarial && most.adversarial <= self.page_writes
+                };
+                if all.all(|most| fits(&most)) {
+                    Ok(())
+                } else {
+                    Err(wrong("a window has more than all"))
+                }
+            }
+            Body::Series(series) => {
+                let worst = worst_of(series, &self.windows_ns)?;
+                let total: Option<u64> = {
+                    let (mut cursor, mut sums) =
+                        (series.cursor(), crate::skew::series::Sums::new(self.windows_ns.len()));
+                    let mut total = Some(0u64);
+                    while cursor.next(&mut sums)? {
+                        total = total.and_then(|total| total.checked_add(sums.written));
+                    }
+                    total
+                };
+                let fits = worst.iter().all(|worst| worst.sliding.unique <= written);
+                if total == Some(self.page_writes) && fits {
+                    Ok(())
+                } else {
+                    Err(wrong("the instants do not agree with the totals"))
+                }
+            }
+        }
+    }
+}
+
+fn read(content: &[u8]) -> Result<Part, Wrong> {
+    let mut numbers = Numbers::new(content);
+    let count = numbers.take()?;
+    if !(1..=WINDOWS_MAX as u64).contains(&count) {
+        return Err(numbers.wrong("a number of windows that cannot be"));
+    }
+    let mut windows_ns = Vec::new();
+    for _ in 0..count {
+        let window_ns = numbers.take()?;
+        if window_ns <= windows_ns.last().copied().unwrap_or(0) {
+            return Err(numbers.wrong("windows do not rise"));
+        }
+        windows_ns.push(window_ns);
+    }
+    let mut fixed = [0; 8];
+    for number in &mut fixed {
+        *number = numbers.take()?;
+    }
+    let [origin_ns, records, write_records, has_span, first, last, touched_pages, page_writes] =
+        fixed;
+    let first = origin_ns.checked_add(first);
+    let span = first.and_then(|first| Some((first, first.checked_add(last)?)));
+    let span = span.ok_or(numbers.wrong("a time beyond 2^64"))?;
+    if has_span > 1 || (has_span == 0 && span != (origin_ns, origin_ns)) {
+        return Err(numbers.wrong("neither with nor without a first record"));
+    }
+    let span_ns = (has_span == 1).then_some(span);
+    let histogram = read_histogram(&mut numbers)?;
+    let body = match numbers.take()? {
+        MAXIMA => Body::Maxima(read_maxima(&mut numbers, windows_ns.len())?),
+        SERIES => Body::Series(read_series(&mut numbers, windows_ns.len())?),
+        _ => return Err(numbers.wrong("an unknown kind of part")),
+    };
+    if !numbers.is_empty() {
+        return Err(numbers.wrong("something follows the end"));
+    }
+    let sampled = None;
+    Ok(Part {
+        origin_ns,
+        windows_ns,
+        records,
+        write_records,
+        span_ns,
+        touched_pages,
+        page_writes,
+        histogram,
+        body,
+        sampled,
+    })
+}
+
+fn read_histogram(numbers: &mut Numbers<'_>) -> Result<Vec<(u64, u64)>, Wrong> {
+    let (mut histogram, mut before) = (Vec::new(), 0u64);
+    // Not reserved by what is said: it grows by what is there.
+    for _ in 0..numbers.take()? {
+        let (step, pages) = (numbers.take()?, numbers.take()?);
+        let count = before.checked_add(step).filter(|_| step > 0 && pages > 0);
+        before = count.ok_or(numbers.wrong("the histogram does not rise"))?;
+        histogram.push((before, pages));
+    }
+    Ok(histogram)
+}
+
+fn read_maxima(numbers: &mut Numbers<'_>, windows: usize) -> Result<Vec<Worst>, Wrong> {
+    let mut most = || Ok(Most { adversarial: numbers.take()?, unique: numbers.take()? });
+    (0..windows).map(|_| Ok(Worst { tumbling: most()?, sliding: most()? })).collect()
+}
+
+fn read_series(numbers: &mut Numbers<'_>, windows: usize) -> Result<Series, Wrong> {
+    let instants = numbers.take()?;
+    let mut stream = || Ok(numbers.take_bytes()?.to_vec());
+    let one = [stream()?, stream()?];
+    let mut per_window = || (0..windows).map(|_| stream()).collect::<Result<Vec<_>, Wrong>>();
+    let rest = [per_window()?, per_window()?, per_window()?];
+    Ok(Series::from_streams(instants, one, rest))
+}

@@ -1,0 +1,383 @@
+//! A sample of the pages in fixed memory, for traces whose pages are too many.
+//!
+//! A page is in the sample if a hash of its volume and number is at most the threshold; when the sample is full the threshold is
+//! halved, and who is above it goes, as if it had never been in: so whoever is in the sample was in it from its first access,
+//! and its counts are exact (SHARDS' idea, Waldspurger et al., FAST 2015). The sampled pages that were written are in a list by
+//! the time of their last write; each sliding window's left edge is a place in it. So no instants are kept for them, times are
+//! exact, and memory depends on nothing but the sample's size.
+
+use super::estimate::{Peak, Sampled};
+use super::options::{Sampling, WINDOWS_MAX};
+use super::tally::PerWindow;
+
+/// No page.
+const NIL: u32 = u32::MAX;
+/// The time of the last write of a page that was only read.
+const NEVER_NS: u64 = u64::MAX;
+
+/// A page of the sample.
+#[derive(Clone, Copy)]
+struct SampledPage {
+    page: u64,
+    last_ns: u64,
+    writes: u64,
+    volume: u32,
+    older: u32,
+    newer: u32,
+}
+
+/// Different pages of the sample, by window.
+#[derive(Clone)]
+struct Uniques {
+    sliding: PerWindow,
+    tumbling: PerWindow,
+    tumbling_number: PerWindow,
+    peaks: [[Peak; 2]; WINDOWS_MAX],
+}
+
+/// The sample.
+pub struct Sample {
+    seed: u64,
+    pages_max: usize,
+    threshold: u64,
+    pages: Vec<SampledPage>,
+    /// Hashed places of pages: open addressing, at most half full.
+    index: Vec<u32>,
+    oldest: u32,
+    newest: u32,
+    windows_ns: Vec<u64>,
+    /// The oldest page in each sliding window.
+    edge: [u32; WINDOWS_MAX],
+    volumes: Vec<Uniques>,
+    all: Uniques,
+    /// The time that is counted, and volumes that had a sampled write at it.
+    open_ns: u64,
+    open: Vec<u32>,
+}
+
+impl Sample {
+    pub fn new(sampling: Sampling, windows_ns: &[u64]) -> Self {
+        let pages_max = (sampling.pages_max.clamp(16, 1 << 30)) as usize;
+        Self {
+            seed: sampling.seed,
+            pages_max,
+            threshold: u64::MAX,
+            pages: Vec::with_capacity(pages_max),
+            index: vec![NIL; (2 * pages_max).next_power_of_two()],
+            oldest: NIL,
+            newest: NIL,
+            windows_ns: windows_ns.to_vec(),
+            edge: [NIL; WINDOWS_MAX],
+            volumes: Vec::new(),
+            all: Uniques::new(),
+            open_ns: 0,
+            open: Vec::new(),
+        }
+    }
+
+    /// The share of pages that are in it.
+    pub fn rate(&self) -> f64 {
+        (self.threshold as f64 + 1.0) / 2f64.powi(64)
+    }
+
+    /// Bytes it holds, which do not grow.
+    pub fn bytes(&self) -> u64 {
+        (self.pages.capacity() * size_of::<SampledPage>() + self.index.len() * size_of::<u32>())
+            as u64
+    }
+
+    fn hash(&self, volume: u32, page: u64) -> u64 {
+        let mut mixed = page
+            ^ u64::from(volume) << 51
+            ^ u64::from(volume) >> 13
+            ^ self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        for _ in 0..2 {
+            mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        }
+        mixed ^ mixed >> 31
+    }
+
+    /// Reads pages of a volume, named by its place.
+    pub fn read(&mut self, volume: u32, pages: std::ops::Range<u64>) {
+        for page in pages {
+            let hash = self.hash(volume, page);
+            if hash <= self.threshold {
+                self.place(hash, volume, page);
+            }
+        }
+    }
+
+    /// Writes pages at a time (since the origin) that does not fall.
+    pub fn write(&mut self, volume: u32, pages: std::ops::Range<u64>, time_ns: u64) {
+        for page in pages {
+            let hash = self.hash(volume, page);
+            if hash > self.threshold {
+                continue;
+            }
+            if time_ns != self.open_ns || self.open.is_empty() {
+                self.go_to(time_ns);
+            }
+            if let Some(at) = self.place(hash, volume, page) {
+                self.count(at, time_ns);
+            }
+        }
+    }
+
+    /// The page's place; it is entered if it was not there; none if there was no place and it did not get one.
+    fn place(&mut self, hash: u64, volume: u32, page: u64) -> Option<u32> {
+        if let Some(at) = self.find(hash, volume, page) {
+            return Some(at);
+        }
+        while self.pages.len() == self.pages_max {
+            self.halve();
+        }
+        if hash > self.threshold {
+            return None;
+        }
+        let at = self.pages.len() as u32;
+        self.pages.push(SampledPage {
+            page,
+            last_ns: NEVER_NS,
+            writes: 0,
+            volume,
+            older: NIL,
+            newer: NIL,
+        });
+        self.enter_index(hash, at);
+        Some(at)
+    }
+
+    fn find(&self, hash: u64, volume: u32, page: u64) -> Option<u32> {
+        let mask = self.index.len() - 1;
+        let mut slot = hash as usize & mask;
+        while self.index[slot] != NIL {
+            let known = &self.pages[self.index[slot] as usize];
+            if known.page == page && known.volume == volume {
+                return Some(self.index[slot]);
+            }
+            slot = (slot + 1) & mask;
+        }
+        None
+    }
+
+    fn enter_index(&mut self, hash: u64, at: u32) {
+        let mask = self.index.len() - 1;
+        let mut slot = hash as usize & mask;
+        while self.index[slot] != NIL {
+            slot = (slot + 1) & mask;
+        }
+        self.index[slot] = at;
+    }
+
+    /// One write of a page of the sample.
+    fn count(&mut self, at: u32, time_ns: u64) {
+        let page = &mut self.pages[at as usize];
+        page.writes += 1;
+        let last_ns = page.last_ns;
+        let volume = page.volume as usize;
+        if self.volumes.len() <= volume {
+            self.volumes.resize(volume + 1, Uniques::new());
+        }
+        self.volumes[volume].turn(&self.windows_ns, time_ns);
+        if !self.open.contains(&(volume as u32)) {
+            self.open.push(volume as u32);
+        }
+        if last_ns == time_ns {
+            return;
+        }
+        for (window, length_ns) in self.windows_ns.iter().enumerate() {
+            let never = last_ns == NEVER_NS;
+            let sliding = u64::from(never || last_ns.saturating_add(*length_ns) <= time_ns);
+            let tumbling = u64::from(never || last_ns / length_ns != time_ns / length_ns);
+            for uniques in [&mut self.volumes[volume], &mut self.all] {
+                uniques.sliding[window] += sliding;
+                uniques.tumbling[window] += tumbling;
+            }
+        }
+        if last_ns != NEVER_NS {
+            self.unlink(at);
+        }
+        self.append(at, time_ns);
+    }
+
+    fn unlink(&mut self, at: u32) {
+        let SampledPage { older, newer, .. } = self.pages[at as usize];
+        for edge in &mut self.edge[..self.windows_ns.len()] {
+            if *edge == at {
+                *edge = newer;
+            }
+        }
+        match older {
+            NIL => self.oldest = newer,
+            older => self.pages[older as usize].newer = newer,
+        }
+        match newer {
+            NIL => self.newest = older,
+            newer => self.pages[newer as usize].older = older,
+        }
+    }
+
+    fn append(&mut self, at: u32, time_ns: u64) {
+        let older = std::mem::replace(&mut self.newest, at);
+        let page = &mut self.pages[at as usize];
+        (page.last_ns, page.older, page.newer) = (time_ns, older, NIL);
+        match older {
+            NIL => self.oldest = at,
+            older => self.pages[older as usize].newer = at,
+        }
+        for edge in &mut self.edge[..self.windows_ns.len()] {
+            if *edge == NIL {
+                *edge = at;
+            }
+        }
+    }
+
+    /// Ends the time before, and lets all windows end at `time_ns`.
+    fn go_to(&mut self, time_ns: u64) {
+        self.settle();
+        self.open_ns = time_ns;
+        for window in 0..self.windows_ns.len() {
+            let length_ns = self.windows_ns[window];
+            while self.edge[window] != NIL {
+                let page = &self.pages[self.edge[window] as usize];
+                if page.last_ns.saturating_add(length_ns) > time_ns {
+                    break;
+                }
+                self.volumes[page.volume as usize].sliding[window] -= 1;
+                self.all.sliding[window] -= 1;
+                self.edge[window] = page.newer;
+            }
+        }
+        self.all.turn(&self.windows_ns, time_ns);
+    }
+
+    fn settle(&mut self) {
+        let (rate, windows) = (self.rate(), self.windows_ns.len());
+        for volume in self.open.drain(..) {
+            self.volumes[volume as usize].settle(windows, rate);
+        }
+        self.all.settle(windows, rate);
+    }
+
+    /// Half of the pages go, from all counts too.
+    fn halve(&mut self) {
+        self.settle();
+        self.threshold /= 2;
+        let mut at = 0;
+        while at < self.pages.len() {
+            let SampledPage { volume, page, .. } = self.pages[at];
+            if self.hash(volume, page) <= self.threshold {
+                at += 1;
+            } else {
+                self.remove(at as u32);
+            }
+        }
+        self.index.fill(NIL);
+        for at in 0..self.pages.len() {
+            let hash = self.hash(self.pages[at].volume, self.pages[at].page);
+            self.enter_index(hash, at as u32);
+        }
+    }
+
+    /// Takes a page out of counts, list and memory; the index is made anew by who calls.
+    fn remove(&mut self, at: u32) {
+        let SampledPage { volume, last_ns, .. } = self.pages[at as usize];
+        if last_ns != NEVER_NS {
+            for (window, length_ns) in self.windows_ns.iter().enumerate() {
+                let inside = last_ns.saturating_add(*length_ns) > self.open_ns;
+                let number = last_ns / length_ns;
+                for uniques in [&mut self.volumes[volume as usize], &mut self.all] {
+                    uniques.sliding[window] -= u64::from(inside);
+                    uniques.tumbling[window] -=
+                        u64::from(uniques.tumbling_number[window] == number);
+                }
+            }
+            self.unlink(at);
+        }
+        self.pages.swap_remove(at as usize);
+        let Some(moved) = self.pages.get(at as usize) else { return };
+        // The last page lies here now: who pointed to it there points here.
+        let (was, SampledPage { last_ns, older, newer, .. }) = (self.pages.len() as u32, *moved);
+        if last_ns == NEVER_NS {
+            return;
+        }
+        match older {
+            NIL => self.oldest = at,
+            older => self.pages[older as usize].newer = at,
+        }
+        match newer {
+            NIL => self.newest = at,
+            newer => self.pages[newer as usize].older = at,
+        }
+        for edge in self.edge.iter_mut().filter(|edge| **edge == was) {
+            *edge = at;
+        }
+    }
+
+    /// The end: what is known of each volume, by place, and of all; and how often its pages were written.
+    pub fn finish(mut self, volumes: usize, span_ns: u64) -> (Vec<Known>, Known) {
+        self.settle();
+        self.volumes.resize(self.volumes.len().max(volumes), Uniques::new());
+        let mut touched = vec![0u64; self.volumes.len()];
+        // Grouped by volume, so that each one's counts lie side by side.
+        self.index = Vec::new();
+        self.pages.sort_unstable_by_key(|page| page.volume);
+        self.pages.iter().for_each(|page| touched[page.volume as usize] += 1);
+        let rate = self.rate();
+        let windows = self.windows_ns.iter().map(|length| Sampled::windows_in(span_ns, *length));
+        let windows: Vec<f64> = windows.collect();
+        let known = |uniques: &Uniques, touched, pages: &[SampledPage]| Known {
+            sampled: Sampled {
+                rate,
+                touched,
+                worst: uniques.peaks[..windows.len()].to_vec(),
+                windows: windows.clone(),
+            },
+            histogram: super::part::histogram_of(pages.iter().map(|page| page.writes)),
+        };
+        let mut from = 0;
+        let each = self.volumes.iter().zip(&touched).map(|(uniques, touched)| {
+            let pages = &self.pages[from..from + *touched as usize];
+            from += *touched as usize;
+            known(uniques, *touched, pages)
+        });
+        let each = each.collect();
+        (each, known(&self.all, self.pages.len() as u64, &self.pages))
+    }
+}
+
+/// What the sample knows of a set of pages.
+pub struct Known {
+    pub sampled: Sampled,
+    pub histogram: Vec<(u64, u64)>,
+}
+
+impl Uniques {
+    fn new() -> Self {
+        Self {
+            sliding: [0; WINDOWS_MAX],
+            tumbling: [0; WINDOWS_MAX],
+            tumbling_number: [0; WINDOWS_MAX],
+            peaks: [[Peak::default(); 2]; WINDOWS_MAX],
+        }
+    }
+
+    fn turn(&mut self, windows_ns: &[u64], time_ns: u64) {
+        for (window, length_ns) in windows_ns.iter().enumerate() {
+            let number = time_ns / length_ns;
+            if self.tumbling_number[window] != number {
+                self.tumbling_number[window] = number;
+                self.tumbling[window] = 0;
+            }
+        }
+    }
+
+    /// Windows of the clock only grow until they end, so what they have now is a lower bound of what they come to.
+    fn settle(&mut self, windows: usize, rate: f64) {
+        for window in 0..windows {
+            self.peaks[window][0].rise(self.tumbling[window], rate);
+            self.peaks[window][1].rise(self.sliding[window], rate);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! The figures the plain way: sets, maps and queues of page writes; nothing shared with what is tested but the records.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+
+use perdura_plan::trace::{Op, Record};
+use serde_json::{Value, json};
+
+type Page = (u32, u64);
+
+/// What `Figures` must be as JSON, of one volume or of all.
+pub fn figures(
+    all: &[Record],
+    origin_ns: u64,
+    volume: Option<u32>,
+    windows_ns: &[u64],
+    shares: &[u64],
+) -> Value {
+    let own: Vec<&Record> = all.iter().filter(|r| volume.is_none_or(|v| v == r.volume)).collect();
+    let pages_of = |record: &Record| {
+        let first = record.offset_bytes / 4096;
+        let last = (record.offset_bytes + record.len_bytes - 1) / 4096;
+        (first..=last).map(|page| (record.volume, page)).collect::<Vec<Page>>()
+    };
+    let mut touched: HashSet<Page> = HashSet::new();
+    let mut writes: Vec<(u64, Page)> = Vec::new();
+    for record in &own {
+        for page in pages_of(record) {
+            touched.insert(page);
+            if record.op == Op::Write {
+                writes.push((record.time_ns - origin_ns, page));
+            }
+        }
+    }
+    let mut counts: HashMap<Page, u64> = HashMap::new();
+    writes.iter().for_each(|(_, page)| *counts.entry(*page).or_default() += 1);
+    let mut worst = serde_json::Map::new();
+    for window_ns in windows_ns {
+        let (adversarial, unique) = tumbling(&writes, *window_ns);
+        let tumbling = json!({"adversarial_pages": adversarial, "unique_pages": unique});
+        let (adversarial, unique) = sliding(&writes, *window_ns);
+        let sliding = json!({"adversarial_pages": adversarial, "unique_pages": unique});
+        worst.insert(key(*window_ns), json!({"tumbling": tumbling, "sliding": sliding}));
+    }
+    let mut hottest: Vec<u64> = counts.values().copied().collect();
+    hottest.sort_unstable_by(|a, b| b.cmp(a));
+    let mut skew = serde_json::Map::new();
+    for share in shares {
+        let (mut pages, mut taken) = (0u64, 0u64);
+        while taken * 100 < share * writes.len() as u64 {
+            taken += hottest[pages as usize];
+            pages += 1;
+        }
+        skew.insert(share.to_string(), json!(pages));
+    }
+    json!({
+        "records": own.len(), "touched_pages": touched.len(), "written_pages": counts.len(),
+        "page_writes": writes.len(), "worst": worst, "skew_pages": skew,
+    })
+}
+
+fn key(window_ns: u64) -> String {
+    let text = format!("{}.{:09}", window_ns / 1_000_000_000, window_ns % 1_000_000_000);
+    text.trim_end_matches('0').trim_end_matches('.').to_string()
+}
+
+fn tumbling(writes: &[(u64, Page)], window_ns: u64) -> (u64, usize) {
+    let mut by_window: BTreeMap<u64, (u64, HashSet<Page>)> = BTreeMap::new();
+    for (time_ns, page) in writes {
+        let window = by_window.entry(time_ns / window_ns).or_default();
+        window.0 += 1;
+        window.1.insert(*page);
+    }
+    let most = |of: fn(&(u64, HashSet<Page>)) -> u64| by_window.values().map(of).max().unwrap_or(0);
+    (most(|w| w.0), most(|w| w.1.len() as u64) as usize)
+}
+
+fn sliding(writes: &[(u64, Page)], window_ns: u64) -> (usize, usize) {
+    let (mut queue, mut inside) = (VecDeque::new(), HashMap::<Page, u64>::new());
+    let (mut most, mut unique) = (0, 0);
+    for (at, (time_ns, page)) in writes.iter().enumerate() {
+        queue.push_back((*time_ns, *page));
+        *inside.entry(*page).or_default() += 1;
+        while let Some((old_ns, old)) = queue.front().copied()
+            && old_ns + window_ns <= *time_ns
+        {
+            queue.pop_front();
+            let left = inside.get_mut(&old).unwrap();
+            *left -= 1;
+            if *left == 0 {
+                inside.remove(&old);
+            }
+        }
+        // A window ends after the last write of its time.
+        if writes.get(at + 1).is_none_or(|(next_ns, _)| next_ns != time_ns) {
+            most = most.max(queue.len());
+            unique = unique.max(inside.len());
+        }
+    }
+    (most, unique)
+}
+
+/// The sliding windows once more, each written out by itself: what the queue above is compared with.
+pub fn sliding_written_out(writes: &[(u64, Page)], window_ns: u64) -> (usize, usize) {
+    let inside = |end_ns: u64| {
+        let kept = writes.iter().filter(move |(t, _)| *t <= end_ns && *t + window_ns > end_ns);
+        kept.map(|(_, page)| *page)
+    };
+    let ends: Vec<u64> = writes.iter().map(|(time_ns, _)| *time_ns).collect();
+    let most = ends.iter().map(|end| inside(*end).count()).max().unwrap_or(0);
+    let unique =
+        ends.iter().map(|end| inside(*end).collect::<HashSet<_>>().len()).max().unwrap_or(0);
+    (most, unique)
+}
+
+/// The queue against the windows written out.
+pub fn check_itself(writes: &[(u64, Page)], window_ns: u64) {
+    assert_eq!(sliding(writes, window_ns), sliding_written_out(writes, window_ns));
+}
+
+/// MSR Cambridge lines, as their description says; times since nothing in particular.
+pub fn msr(text: &str) -> Vec<Record> {
+    let mut volumes: Vec<String> = Vec::new();
+    let mut records: Vec<Record> = text
+        .lines()
+        .map(|line| {
+            let fields: Vec<&str> = line.split(',').collect();
+            let name = format!("{}_{}", fields[1], fields[2]);
+            let volume = volumes.iter().position(|known| *known == name).unwrap_or_else(|| {
+                volumes.push(name);
+                volumes.len() - 1
+            }) as u32;
+            let op = if fields[3] == "Write" { Op::Write } else { Op::Read };
+            let (offset_bytes, len_bytes) =
+                (fields[4].parse().unwrap(), fields[5].parse().unwrap());
+            Record {
+                time_ns: (fields[0].parse::<u64>().unwrap() - 128_000_000_000_000_000) * 100,
+                offset_bytes,
+                len_bytes,
+                volume,
+                op,
+            }
+        })
+        .collect();
+    records.retain(|record| record.len_bytes > 0);
+    records.sort_by_key(|record| record.time_ns);
+    records
+}

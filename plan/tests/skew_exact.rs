@@ -1,0 +1,292 @@
+//! The analysis counts what the plain way counts, to the last digit, and merged parts are the whole.
+#![allow(clippy::unwrap_used)]
+
+#[path = "skew/generate.rs"]
+mod generate;
+#[path = "skew/naive.rs"]
+mod naive;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use generate::{Case, case};
+use perdura_plan::skew::{Analysis, Analyzer, Options, Part, Piece, Share, SkewError};
+use perdura_plan::trace::{Op, Record};
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use serde_json::{Value, json};
+
+const SHARES: [u64; 5] = [1, 50, 90, 95, 99];
+
+fn options(windows_ns: &[u64]) -> Options {
+    let shares = SHARES.map(|share| Share::percent(share as f64).unwrap());
+    Options::new(windows_ns.to_vec(), shares.to_vec()).unwrap()
+}
+
+fn analyse(records: &[Record], origin_ns: u64, options: &Options) -> Analysis {
+    let mut analyzer = Analyzer::new(options, origin_ns).unwrap();
+    for batch in records.chunks(97) {
+        analyzer.add(batch).unwrap();
+    }
+    analyzer.finish().unwrap()
+}
+
+fn json_of(part: &Part, options: &Options) -> Value {
+    serde_json::to_value(part.figures(options).unwrap()).unwrap()
+}
+
+/// Volumes and all, against the plain way; `whose` names the case in a failure.
+fn check(records: &[Record], origin_ns: u64, options: &Options, whose: &str) {
+    let analysis = analyse(records, origin_ns, options);
+    let windows = options.windows_ns();
+    let expected = naive::figures(records, origin_ns, None, windows, &SHARES);
+    assert_eq!(json_of(&analysis.all().unwrap(), options), expected, "{whose}");
+    let volumes: BTreeSet<u32> = records.iter().map(|record| record.volume).collect();
+    assert_eq!(
+        analysis.volumes.iter().map(|(v, _)| *v).collect::<Vec<_>>(),
+        Vec::from_iter(volumes)
+    );
+    for (volume, part) in &analysis.volumes {
+        let expected = naive::figures(records, origin_ns, Some(*volume), windows, &SHARES);
+        assert_eq!(json_of(part, options), expected, "{whose}, volume {volume}");
+    }
+}
+
+#[test]
+fn generated_traces_are_counted_as_the_plain_way_counts_them() {
+    for seed in 0..1500 {
+        let Case { records, origin_ns, windows_ns } = case(seed, 400);
+        let mut options = options(&windows_ns);
+        check(&records, origin_ns, &options, &format!("seed {seed}"));
+        // Nothing of the queue in memory, and parts that can be merged.
+        options.mergeable = true;
+        options.queue_bytes = 0;
+        check(&records, origin_ns, &options, &format!("seed {seed}, mergeable"));
+    }
+}
+
+#[test]
+fn the_plain_way_is_right_where_windows_are_written_out() {
+    for seed in 0..60 {
+        let Case { records, origin_ns, windows_ns } = case(seed, 120);
+        let writes = records.iter().filter(|r| r.op == Op::Write);
+        let writes: Vec<_> =
+            writes.map(|r| (r.time_ns - origin_ns, (r.volume, r.offset_bytes / 4096))).collect();
+        windows_ns.iter().for_each(|window| naive::check_itself(&writes, *window));
+    }
+}
+
+#[test]
+fn long_traces_with_many_pages_are_counted_as_the_plain_way_counts_them() {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(11);
+    let mut time_ns = 5;
+    let records: Vec<Record> = (0..300_000)
+        .map(|_| {
+            time_ns += rng.random_range(0..3);
+            let place: f64 = rng.random();
+            let offset_bytes = (place * place * 60_000.0) as u64 * 4096;
+            let op = if rng.random_bool(0.7) { Op::Write } else { Op::Read };
+            Record {
+                time_ns,
+                offset_bytes,
+                len_bytes: rng.random_range(1..9000),
+                volume: rng.random_range(0..2),
+                op,
+            }
+        })
+        .collect();
+    let mut options = options(&[100, 3000, 90_000]);
+    check(&records, 5, &options, "in memory");
+    options.queue_bytes = 200_000;
+    check(&records, 5, &options, "in a file");
+}
+
+#[test]
+fn shared_traces_are_counted_as_the_plain_way_counts_them() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/traces");
+    let other = Path::new("/work/shared/traces");
+    let dir = if dir.exists() { dir } else { other.to_path_buf() };
+    if !dir.exists() {
+        eprintln!("skipped: {} is not here", dir.display());
+        return;
+    }
+    for name in
+        ["msr_wdev_1.csv", "msr_wdev_3.csv", "msr_hm_0_prefix.csv", "msr_hm_1_part_write.csv"]
+    {
+        let records = naive::msr(&std::fs::read_to_string(dir.join(name)).unwrap());
+        let origin_ns = records[0].time_ns;
+        let windows = [60, 600, 3600].map(|s| s * 1_000_000_000);
+        check(&records, origin_ns, &options(&windows), name);
+    }
+}
+
+fn written(time_ns: u64, page: u64) -> Record {
+    Record { time_ns, offset_bytes: page * 4096, len_bytes: 1, volume: 0, op: Op::Write }
+}
+
+fn worst(records: &[Record], origin_ns: u64, window_ns: u64) -> Value {
+    let options = options(&[window_ns]);
+    let all = analyse(records, origin_ns, &options).all().unwrap();
+    let worst = json_of(&all, &options)["worst"].clone();
+    worst.as_object().unwrap().values().next().unwrap().clone()
+}
+
+#[test]
+fn a_page_written_a_whole_window_ago_has_left() {
+    let at =
+        |gap| worst(&[written(0, 1), written(gap, 2)], 0, 10)["sliding"]["unique_pages"].clone();
+    assert_eq!((at(9), at(10)), (json!(2), json!(1)));
+    // Written again at the instant at which it would leave: it never was missing.
+    let again = [written(0, 1), written(0, 2), written(10, 1), written(10, 3)];
+    assert_eq!(worst(&again, 0, 10)["sliding"], json!({"adversarial_pages": 2, "unique_pages": 2}));
+}
+
+#[test]
+fn windows_of_the_clock_are_counted_from_the_first_record_even_if_it_reads() {
+    let read = Record { op: Op::Read, ..written(100, 9) };
+    let late = [read, written(109, 1), written(111, 2)];
+    assert_eq!(worst(&late, 100, 10)["tumbling"]["unique_pages"], json!(1));
+    assert_eq!(worst(&late[1..], 109, 10)["tumbling"]["unique_pages"], json!(2));
+}
+
+#[test]
+fn a_trace_that_only_reads_has_no_writes_in_any_window() {
+    let reads: Vec<Record> = (0..50).map(|t| Record { op: Op::Read, ..written(t, t) }).collect();
+    check(&reads, 0, &options(&[5, 500]), "reads");
+    check(&[], 0, &options(&[5, 500]), "nothing");
+}
+
+/// Cuts each record at page boundaries of its volume into pieces for `ranges` analyses.
+fn split(
+    records: &[Record],
+    boundary: &dyn Fn(u32, u64) -> usize,
+    ranges: usize,
+) -> Vec<Vec<Piece>> {
+    let mut pieces = vec![Vec::new(); ranges];
+    for record in records {
+        let (first, pages) = record.pages();
+        let mut open: Option<(usize, u64)> = None;
+        for page in first..=first + pages {
+            let at = (page < first + pages).then(|| boundary(record.volume, page));
+            if open.map(|(range, _)| range) == at {
+                continue;
+            }
+            if let Some((range, from)) = open {
+                let Record { time_ns, volume, op, .. } = *record;
+                let counts_as_record = from == first;
+                let piece = Piece {
+                    time_ns,
+                    volume,
+                    op,
+                    first_page: from,
+                    pages: page - from,
+                    counts_as_record,
+                };
+                pieces[range].push(piece);
+            }
+            open = at.map(|at| (at, page));
+        }
+    }
+    pieces
+}
+
+#[test]
+fn parts_of_volumes_and_page_ranges_merge_to_the_whole_in_any_order() {
+    for seed in 0..400 {
+        let Case { records, origin_ns, windows_ns } = case(seed, 200);
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut options = options(&windows_ns);
+        options.mergeable = true;
+        let ranges = rng.random_range(1..7);
+        let salt: u64 = rng.random_range(0..1000);
+        let boundary = move |volume: u32, page: u64| {
+            ((page / 13 + salt + u64::from(volume)) % ranges as u64) as usize
+        };
+        let mut parts: Vec<Part> = Vec::new();
+        for pieces in split(&records, &boundary, ranges) {
+            let mut analyzer = Analyzer::new(&options, origin_ns).unwrap();
+            pieces.iter().for_each(|piece| analyzer.add_piece(piece).unwrap());
+            parts.extend(analyzer.finish().unwrap().volumes.into_iter().map(|(_, part)| part));
+        }
+        parts.shuffle(&mut rng);
+        // In any grouping, too; and over bytes.
+        while parts.len() > 1 {
+            let taken = rng.random_range(1..=parts.len().min(4));
+            let some: Vec<Part> = parts.drain(..taken).collect();
+            let merged = Part::merge(&some).unwrap();
+            parts.push(Part::from_bytes(&merged.to_bytes().unwrap()).unwrap());
+        }
+        let whole = analyse(&records, origin_ns, &options).all().unwrap();
+        if let Some(merged) = parts.pop() {
+            assert_eq!(merged.to_bytes().unwrap(), whole.to_bytes().unwrap(), "seed {seed}");
+            assert_eq!(merged, whole, "seed {seed}");
+            let expected = naive::figures(&records, origin_ns, None, &windows_ns, &SHARES);
+            assert_eq!(json_of(&merged, &options), expected, "seed {seed}");
+        }
+        options.mergeable = false;
+        let direct = analyse(&records, origin_ns, &options).all().unwrap();
+        assert_eq!(json_of(&direct, &options), json_of(&whole, &options), "seed {seed}");
+    }
+}
+
+#[test]
+fn damaged_parts_are_refused_and_never_believed() {
+    for seed in 0..40 {
+        let Case { records, origin_ns, windows_ns } = case(seed, 60);
+        let mut options = options(&windows_ns);
+        options.mergeable = seed % 2 == 0;
+        let whole = analyse(&records, origin_ns, &options).all().unwrap();
+        let bytes = whole.to_bytes().unwrap();
+        assert_eq!(Part::from_bytes(&bytes).unwrap(), whole);
+        for at in 0..bytes.len() {
+            assert!(Part::from_bytes(&bytes[..at]).is_err(), "seed {seed}, cut at {at}");
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 1 << (at % 8);
+            assert!(Part::from_bytes(&flipped).is_err(), "seed {seed}, flipped at {at}");
+            // A forger knows the checksum: what is accepted must at least give figures.
+            let end = flipped.len() - 8;
+            let sum = xxhash_rust::xxh3::xxh3_64(&flipped[..end]);
+            flipped[end..].copy_from_slice(&sum.to_le_bytes());
+            if let Ok(part) = Part::from_bytes(&flipped) {
+                let _ = part.figures(&options);
+                Part::merge([&part, &part]).ok();
+            }
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_counted_is_said_with_its_place() {
+    let options = options(&[10]);
+    let refused = |records: &[Record]| {
+        let mut analyzer = Analyzer::new(&options, 50).unwrap();
+        analyzer.add(records).unwrap_err().to_string()
+    };
+    let back = refused(&[written(60, 1), written(59, 1)]);
+    assert!(back.contains("from 60 ns to 59 ns"), "{back}");
+    assert!(refused(&[written(49, 1)]).contains("from 50 ns to 49 ns"));
+    let none = refused(&[Record { len_bytes: 0, ..written(60, 7) }]);
+    assert!(none.contains("page 7, 0 pages"), "{none}");
+    let wide = refused(&[Record { len_bytes: 1 << 60, ..written(60, 7) }]);
+    assert!(wide.contains("page 7, 281474976710656 pages"), "{wide}");
+    let many = refused(&[Record { volume: u32::MAX, ..written(60, 7) }]);
+    assert!(many.contains("4294967295"), "{many}");
+    let beyond = Record { offset_bytes: u64::MAX - 5, len_bytes: 5, ..written(60, 7) };
+    assert!(refused(&[beyond]).contains("below page 2^51"));
+}
+
+#[test]
+fn parts_of_different_analyses_do_not_merge() {
+    let part = |windows: &[u64], origin_ns, mergeable| {
+        let mut options = options(windows);
+        options.mergeable = mergeable;
+        analyse(&[written(100, 1)], origin_ns, &options).all().unwrap()
+    };
+    let one = part(&[10], 0, true);
+    assert!(Part::merge([&one, &part(&[11], 0, true)]).is_err());
+    assert!(Part::merge([&one, &part(&[10], 1, true)]).is_err());
+    assert!(matches!(Part::merge([&one, &part(&[10], 0, false)]), Err(SkewError::NotMergeable)));
+    assert!(matches!(Part::merge([]), Err(SkewError::NoParts)));
+    assert!(one.figures(&options(&[11])).is_err());
+}
