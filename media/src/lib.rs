@@ -13,6 +13,8 @@ pub mod profile;
 pub mod recording;
 pub mod sim;
 mod sys;
+pub mod timed;
+pub mod turns;
 pub mod units;
 
 pub use clock::{Clock, RealClock, SimClock};
@@ -25,6 +27,8 @@ pub use model::{Access, Model};
 pub use profile::{ProfileError, System};
 pub use sim::{Channel, SimDevice, Timing};
 pub use sys::BlockBuf;
+pub use timed::TimedDevice;
+pub use turns::TurnClock;
 pub use units::{
     Bytes, BytesPerSecond, Joules, ParseError, Percent, Picoseconds, Watts, format_duration,
     parse_duration,

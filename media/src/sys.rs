@@ -9,8 +9,10 @@ mod shared;
 mod source;
 pub(crate) mod ticks;
 pub(crate) mod uring;
+mod watched;
 pub(crate) mod words;
 
 pub use buffer::BlockBuf;
 pub(crate) use shared::SharedBytes;
 pub(crate) use source::Source;
+pub(crate) use watched::Watched;

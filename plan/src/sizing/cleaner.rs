@@ -100,7 +100,9 @@ impl Cleaner {
         let mut world = self.world();
         world.wake_from_rest();
         world.is_callable = false;
-        rhythm.is_epoch(world.tally.last_left_out_ns);
+        if let Some(last_ns) = world.last_left_out_ns.take() {
+            rhythm.is_epoch(last_ns);
+        }
         Began { calls: world.calls, dirtied_bytes: world.dirtied_bytes, now_ns: world.now_ns }
     }
 

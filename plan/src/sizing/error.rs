@@ -32,6 +32,9 @@ pub enum SizingError {
         /// The memory's size.
         region_bytes: u64,
     },
+    /// A real region, to compare with, could not be opened.
+    #[error("a region to compare with: {0}")]
+    Open(#[from] OpenError),
     /// Time went back.
     #[error(
         "a record at {found_ns} ns follows one at {before_ns} ns: records must be in order of time"

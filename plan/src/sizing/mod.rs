@@ -18,6 +18,7 @@ mod log;
 mod numbering;
 mod outcome;
 mod pages;
+mod real;
 mod space;
 mod world;
 
@@ -25,6 +26,7 @@ pub use config::{Loop, Planted, ReplayConfig, rated_by_drive_writes};
 pub use error::SizingError;
 pub use numbering::{Numbering, PageWrite};
 pub use outcome::{DeviceBytes, Outcome};
+pub use real::{Measured, measure, measure_virtual};
 
 use crate::trace::Record;
 use engine::Engine;

@@ -120,8 +120,6 @@ pub(super) struct Tally {
     pub checkpoints: u64,
     pub used_max_bytes: u64,
     pub log_full: u64,
-    /// When the last round was that rest left out.
-    pub last_left_out_ns: u64,
 }
 
 impl Tally {

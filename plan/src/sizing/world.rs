@@ -80,6 +80,8 @@ pub(super) struct World {
     pub channel: Channel,
     pub tally: Tally,
     rest: Option<Rest>,
+    /// When the last of the rounds was that rest left out.
+    pub last_left_out_ns: Option<u64>,
     pub policy: perdura_region::PolicyKind,
     recency: bool,
     protect_ns: u64,
@@ -115,6 +117,7 @@ impl World {
             channel: Channel::new(config.device),
             tally: Tally::default(),
             rest: None,
+            last_left_out_ns: None,
             policy: config.policy,
             recency: config.recency,
             protect_ns: config.protect_ns,
@@ -236,7 +239,7 @@ impl World {
             self.sample_hand = 0;
             let last_ns = rest.from_ns + left_out * rest.every_ns;
             self.sampling.is_due(last_ns);
-            self.tally.last_left_out_ns = last_ns;
+            self.last_left_out_ns = Some(last_ns);
         }
         if !is_now {
             self.wake_ns = rest.from_ns + (left_out + 1) * rest.every_ns;

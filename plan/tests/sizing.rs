@@ -1,0 +1,145 @@
+//! A replay beside a real region fed the same trace: the region has its own thread, traps and log, on a virtual clock and a
+//! device of modelled time.
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use perdura_media::{BytesPerSecond, Timing};
+use perdura_plan::sizing::{
+    Loop, Measured, Numbering, Outcome, PageWrite, Planted, Replay, ReplayConfig, measure_virtual,
+};
+use perdura_plan::trace::{Op, Record};
+use perdura_region::PolicyKind;
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+const PAGES: u64 = 4096;
+const MIB: u64 = 1 << 20;
+
+/// Writes of `pages` pages each, `gap_ns` apart on the average, in bursts and pauses; the first pages the hottest.
+fn generated(seed: u64, count: u64, skew: f64, gap_ns: u64) -> Vec<Record> {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut time_ns = 1_000;
+    (0..count)
+        .map(|_| {
+            let page = (random.random::<f64>().powf(skew) * PAGES as f64) as u64;
+            let page = page * 1_597 % PAGES;
+            let pages = random.random_range(1..=4).min(PAGES - page);
+            time_ns += match random.random_range(0..64) {
+                0 => random.random_range(0..64 * gap_ns),
+                _ => random.random_range(0..gap_ns),
+            };
+            Record {
+                time_ns,
+                offset_bytes: page * 4096,
+                len_bytes: pages * 4096,
+                volume: 0,
+                op: Op::Write,
+            }
+        })
+        .collect()
+}
+
+fn config(budget_bytes: u64) -> ReplayConfig {
+    ReplayConfig {
+        checkpoint_every: None,
+        // On a virtual clock protecting takes no time.
+        protect_ns: 0,
+        device: Timing {
+            bandwidth: BytesPerSecond(200_000_000),
+            read_latency_ns: 80_000,
+            write_latency_ns: 60_000,
+            flush_latency_ns: 400_000,
+        },
+        ..ReplayConfig::new(PAGES * 4096, budget_bytes)
+    }
+}
+
+fn both(config: &ReplayConfig, trace: &[Record]) -> (Outcome, Measured) {
+    let mut replay = Replay::new(config).unwrap();
+    trace.chunks(997).for_each(|batch| replay.add(batch).unwrap());
+    let mut writes: Vec<PageWrite> = Vec::new();
+    Numbering::default().number(trace, &mut writes).unwrap();
+    (replay.finish(), measure_virtual(config, &writes).unwrap())
+}
+
+fn show(name: &str, outcome: &Outcome, measured: &Measured) -> [f64; 3] {
+    let off = measured.off(outcome);
+    println!(
+        "{name}: device bytes {} of {} ({:+.1} %), cleaned {} of {}, checkpoints {} of {} ({} of {}), compacted {} of {}, flushes {} of {}, stalls {} of {} ({:+.1} %), stalled {} of {} us ({:+.1} %), used {} of {}",
+        outcome.device.total(),
+        measured.device_bytes,
+        off[0] * 100.0,
+        outcome.device.cleaning,
+        measured.cleaned_bytes,
+        outcome.device.checkpoint,
+        measured.checkpoint_bytes,
+        outcome.checkpoints,
+        measured.checkpoints,
+        outcome.device.compaction,
+        measured.compacted_bytes,
+        outcome.device_flushes,
+        measured.device_flushes,
+        outcome.stalls,
+        measured.stalls,
+        off[1] * 100.0,
+        outcome.stalled_ns / 1000,
+        measured.stalled_ns / 1000,
+        off[2] * 100.0,
+        outcome.used_max_bytes,
+        measured.used_max_bytes,
+    );
+    off
+}
+
+fn within_a_tenth(name: &str, config: &ReplayConfig, trace: &[Record]) {
+    let (outcome, measured) = both(config, trace);
+    let [bytes, stalls, stalled] = show(name, &outcome, &measured);
+    assert!(bytes.abs() < 0.1, "{name}: bytes off by {bytes}");
+    // A handful more or less says nothing.
+    let is_few = outcome.stalls.abs_diff(measured.stalls) <= 3;
+    assert!(stalls.abs() < 0.1 || is_few, "{name}: stalls off by {stalls}");
+    assert!(stalled.abs() < 0.1 || is_few, "{name}: time stalled off by {stalled}");
+    assert_eq!(outcome.dirtied_bytes, measured.dirtied_bytes, "{name}");
+}
+
+#[test]
+fn bytes_and_stalls_are_those_of_a_real_region_for_several_budgets_and_policies() {
+    for policy in PolicyKind::ALL {
+        for (kind, skew) in [("uniform", 1.0), ("skewed", 4.0), ("very skewed", 10.0)] {
+            for budget_bytes in [MIB / 2, 2 * MIB, 6 * MIB] {
+                let trace = generated(1, 20_000, skew, 60_000);
+                let config = ReplayConfig { policy, ..config(budget_bytes) };
+                let name = format!("{} {kind} {budget_bytes}", policy.name());
+                within_a_tenth(&name, &config, &trace);
+            }
+        }
+    }
+}
+
+#[test]
+fn checkpoints_and_a_closed_loop_are_those_of_a_real_region() {
+    for (seed, skew) in [(2, 1.0), (3, 5.0)] {
+        for pacing in [Loop::Open, Loop::Closed] {
+            for every_ms in [50, 500] {
+                let trace = generated(seed, 20_000, skew, 60_000);
+                let config = ReplayConfig {
+                    pacing,
+                    checkpoint_every: Some(Duration::from_millis(every_ms)),
+                    ..config(2 * MIB)
+                };
+                within_a_tenth(&format!("{pacing:?}, {every_ms} ms, skew {skew}"), &config, &trace);
+            }
+        }
+    }
+}
+
+#[test]
+fn planted_mistakes_are_caught() {
+    let trace = generated(4, 20_000, 1.0, 40_000);
+    for planted in [Planted::CleanAtCopy, Planted::NoCompaction] {
+        let (outcome, measured) = both(&ReplayConfig { planted, ..config(MIB) }, &trace);
+        let off = show(&format!("{planted:?}"), &outcome, &measured);
+        assert!(off.iter().any(|off| off.abs() > 0.1), "{planted:?} was not seen");
+    }
+}
