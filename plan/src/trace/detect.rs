@@ -4,7 +4,7 @@ use super::binary::{srt, vscsi};
 use super::input::Input;
 use super::text::fields::shown;
 use super::text::{blkparse, cloud, disksim, fio, is_nothing, memory, msr, spc, table, ycsb};
-use super::{Format, ReadOptions, TraceError, native};
+use super::{Format, ReadOptions, TraceError, native, parquet};
 
 /// Lines looked at.
 const LINES: usize = 32;
@@ -37,6 +37,9 @@ pub(crate) fn of(input: &Input, file: &str, options: &ReadOptions) -> Result<For
     let head = input.head();
     if native::looks(head) {
         return Ok(Format::Ptrace);
+    }
+    if parquet::looks(head) {
+        return Ok(Format::Parquet);
     }
     if options.columns.is_some() {
         return Ok(Format::Csv);

@@ -286,6 +286,50 @@ pub enum TraceError {
         /// What is wrong.
         damage: Damage,
     },
+    /// A Parquet file that its library cannot read.
+    #[error("{file}: this Parquet file cannot be read: {source}; write or fetch it again")]
+    Parquet {
+        /// Which file.
+        file: String,
+        /// What the library says.
+        source: Box<::parquet::errors::ParquetError>,
+    },
+    /// A column that a Parquet file lacks.
+    #[error(
+        "{file}: no plain column {column}; it has {columns}: give --columns \
+         (as in time=ts:us,offset=lba:512,size=bytes,op=rw)"
+    )]
+    NoColumn {
+        /// Which file.
+        file: String,
+        /// The column.
+        column: String,
+        /// Those that it has.
+        columns: String,
+    },
+    /// A column of times without a unit.
+    #[error(
+        "{file}: column {column} is {kind}, which does not say what unit its times are in: give it, as in \
+         --columns time={column}:us"
+    )]
+    ColumnUnit {
+        /// Which file.
+        file: String,
+        /// The column.
+        column: String,
+        /// How it is stored.
+        kind: String,
+    },
+    /// A stream where a file is needed.
+    #[error(
+        "{file}: a Parquet file that comes as a stream may have {limit_bytes} bytes; give it as a file, unpacked"
+    )]
+    Stream {
+        /// Which.
+        file: String,
+        /// What a stream may have.
+        limit_bytes: u64,
+    },
     /// Nothing that is known.
     #[error(
         "{file}: the format is not recognised; the trace starts with {start:?}; give --format (one of {})",

@@ -7,6 +7,8 @@ use std::fmt;
 pub enum Format {
     /// This project's own binary traces.
     Ptrace,
+    /// A Parquet file with a column for each part of a record.
+    Parquet,
     /// A table in text with a column for each part of a record.
     Csv,
     /// MSR Cambridge CSV.
@@ -44,14 +46,15 @@ use Format::*;
 impl Format {
     /// All of them, in the order in which they are shown.
     pub const ALL: &[Format] = &[
-        Ptrace, Csv, Msr, DiskSim, Spc, Blkparse, Fio, Vscsi, Alibaba, Tencent, Srt, Ucsd, Lackey,
-        Ramulator, LoadStore, Ycsb,
+        Ptrace, Parquet, Csv, Msr, DiskSim, Spc, Blkparse, Fio, Vscsi, Alibaba, Tencent, Srt, Ucsd,
+        Lackey, Ramulator, LoadStore, Ycsb,
     ];
 
     /// Its name, as `--format` takes it.
     pub const fn name(self) -> &'static str {
         match self {
             Ptrace => "ptrace",
+            Parquet => "parquet",
             Csv => "csv",
             Msr => "msr",
             DiskSim => "disksim",
@@ -79,6 +82,7 @@ impl Format {
     pub const fn describe(self) -> &'static str {
         match self {
             Ptrace => "binary, as perdura plan record writes it",
+            Parquet => "a Parquet file, its columns named by --columns",
             Csv => "a table in text, its columns named by --columns",
             Msr => {
                 "MSR Cambridge: time (Windows, 100 ns), host, disk, Read|Write, offset, bytes, response time"

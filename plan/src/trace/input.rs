@@ -209,11 +209,16 @@ impl Input {
 }
 
 /// How much of the file was read, as it lies.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Progress(Arc<Tally>);
 
 impl Progress {
     pub(crate) fn bytes(&self) -> u64 {
         self.0.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Counts what is read by another way.
+    pub(crate) fn add(&self, bytes: u64) {
+        self.0.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 }

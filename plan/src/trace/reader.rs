@@ -2,12 +2,14 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::binary::srt::Srt;
 use super::binary::vscsi::Vscsi;
 use super::input::{Input, Progress};
 use super::native::Native;
+use super::parquet::{self, Rows, Stored};
 use super::sink::{BATCH_RECORDS, Sink};
 use super::text::blkparse::Blkparse;
 use super::text::cloud::{Alibaba, Tencent};
@@ -48,6 +50,25 @@ impl TraceReader {
             return Err(TraceError::Directory { file: name });
         }
         let total_bytes = about.is_file().then_some(about.len());
+        let mut start = [0; 4];
+        if about.is_file() && options.format.is_none_or(|format| format == Format::Parquet) {
+            // A file that is too short to start so is none.
+            let is_parquet = file.read_exact_at(&mut start, 0).is_ok() && parquet::looks(&start);
+            if is_parquet {
+                let progress = Progress::default();
+                let stored = Stored::file(file, progress.clone()).map_err(failed)?;
+                let mut sink = Sink::new(&name, Format::Parquet, options);
+                let source = rows(stored, options, &mut sink)?;
+                return Ok(TraceReader {
+                    source,
+                    sink,
+                    progress,
+                    packing: None,
+                    total_bytes,
+                    more: true,
+                });
+            }
+        }
         TraceReader::new(&name, Box::new(file), total_bytes, options)
     }
 
@@ -141,6 +162,10 @@ fn source(
     let clock = memory::Clock::new(options.instructions_per_s);
     Ok(match format {
         Format::Ptrace => Box::new(Native::open(input, sink.file())?),
+        Format::Parquet => {
+            let stored = Stored::stream(input, sink.file())?;
+            rows(stored, options, sink)?
+        }
         Format::Csv => {
             let columns = options.columns.clone().unwrap_or_else(Columns::own);
             let volume = if columns.volume.is_none() { named(sink) } else { 0 };
@@ -175,8 +200,17 @@ fn source(
     })
 }
 
+/// A Parquet file, at work.
+fn rows(
+    stored: Stored,
+    options: &ReadOptions,
+    sink: &mut Sink,
+) -> Result<Box<dyn Source>, TraceError> {
+    Ok(Box::new(Rows::open(stored, options, sink)?))
+}
+
 /// A file's name without its directory and without what says how it is packed and written.
-fn stem(file: &str) -> &str {
+pub(crate) fn stem(file: &str) -> &str {
     let name = file.rsplit('/').next().unwrap_or(file);
     let packed = [".gz", ".zst", ".bz2", ".xz"];
     let name = packed.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);

@@ -4,6 +4,8 @@ mod faults;
 mod formats;
 mod msr;
 mod native;
+mod packed;
+mod parquet;
 mod real;
 mod support;
 mod tables;

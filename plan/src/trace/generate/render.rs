@@ -1,6 +1,6 @@
 //! Records as each format has them.
 
-use super::super::{Format, Op, Record, TraceWriter};
+use super::super::{Format, Op, ParquetWriter, Record, TraceWriter};
 
 /// The names that volumes get, where a format has names.
 fn volume_name(format: Format, volume: u32) -> String {
@@ -19,6 +19,7 @@ pub fn render(format: Format, records: &[Record]) -> Vec<u8> {
     let mut to = Vec::new();
     match format {
         Format::Ptrace => ptrace(records, &mut to),
+        Format::Parquet => parquet(records, &mut to),
         Format::Vscsi => {
             records.iter().enumerate().for_each(|(n, record)| vscsi(n, record, &mut to))
         }
@@ -86,7 +87,9 @@ fn line(format: Format, n: usize, record: &Record, last_ns: u64, to: &mut Vec<u8
             let operation = if is_write { "UPDATE" } else { "READ" };
             format!("{operation} usertable user{} [ field0=x ]", offset / 1024)
         }
-        Format::Ptrace | Format::Vscsi | Format::Srt | Format::Ramulator => return,
+        Format::Ptrace | Format::Parquet | Format::Vscsi | Format::Srt | Format::Ramulator => {
+            return;
+        }
     };
     put(to, &text);
     put(to, "\n");
@@ -116,6 +119,20 @@ fn ptrace(records: &[Record], to: &mut Vec<u8>) {
     let written = TraceWriter::new(&mut *to).and_then(|mut writer| {
         for volume in 0..volumes {
             writer.volume(&volume_name(Format::Ptrace, volume))?;
+        }
+        for record in records {
+            writer.write(record)?;
+        }
+        writer.finish().map(|_| ())
+    });
+    debug_assert!(written.is_ok(), "memory takes all that is written, and the records are sound");
+}
+
+fn parquet(records: &[Record], to: &mut Vec<u8>) {
+    let volumes = records.iter().map(|record| record.volume + 1).max().unwrap_or(0);
+    let written = ParquetWriter::new(&mut *to, 0).and_then(|mut writer| {
+        for volume in 0..volumes {
+            writer.volume(&volume_name(Format::Parquet, volume))?;
         }
         for record in records {
             writer.write(record)?;

@@ -1,8 +1,8 @@
 //! MSR Cambridge CSV: `time,host,disk,op,offset,bytes,response time`, without a header.
 //!
 //! Times are Windows's, ticks of 100 ns since 1601, which are 64 bits of nanoseconds until the year 2185. A volume is named
-//! `host_disk`, as the files of that collection are. Most lines take the fast way, which knows exactly one spelling and the
-//! last line's volume; any other line goes field by field, which also finds out what is wrong with it.
+//! `host_disk`, as the files of that collection are. Most lines take the fast way, which knows exactly one spelling and
+//! the first few volumes; any other line goes field by field, which also finds out what is wrong with it.
 
 use super::super::sink::{Seen, Sink};
 use super::super::{Op, TimeUnit};
@@ -12,11 +12,15 @@ use super::fields::{columns, cut, digits, known_op, number, op, time_ns, whole};
 const COLUMNS: &str = "7: time,host,disk,op,offset,bytes,response time";
 const TICK_NS: u64 = 100;
 
+/// Volumes that lines find without hashing.
+const RECENT: usize = 16;
+
 #[derive(Debug, Default)]
 pub(crate) struct Msr {
-    /// `host,disk,` of the last line, and the volume that it is.
-    last: Vec<u8>,
-    volume: u32,
+    /// `host,disk,` as the first volumes have it, and the volumes that they are.
+    recent: Vec<(Vec<u8>, u32)>,
+    /// Which of them the last line had.
+    last: usize,
 }
 
 /// Whether a line looks like one of these.
@@ -31,8 +35,8 @@ impl Parse for Msr {
     #[inline]
     fn line(&mut self, line: &[u8], sink: &mut Sink) -> Seen {
         match self.fast(line) {
-            Some((time_ns, op, offset_bytes, len_bytes)) => {
-                sink.access(time_ns, self.volume, op, offset_bytes, len_bytes)
+            Some((time_ns, volume, op, offset_bytes, len_bytes)) => {
+                sink.access(time_ns, volume, op, offset_bytes, len_bytes)
             }
             None => self.by_field(line, sink),
         }
@@ -41,10 +45,10 @@ impl Parse for Msr {
 
 impl Msr {
     #[inline]
-    fn fast(&self, line: &[u8]) -> Option<(u64, Op, u64, u64)> {
+    fn fast(&mut self, line: &[u8]) -> Option<(u64, u32, Op, u64, u64)> {
         let mut at = 0;
         let time_ns = digits(line, &mut at)?.checked_mul(TICK_NS)?;
-        let rest = line[at..].strip_prefix(b",")?.strip_prefix(self.last.as_slice())?;
+        let (volume, rest) = self.volume(line[at..].strip_prefix(b",")?)?;
         let (op, rest) = match rest {
             [b'W', b'r', b'i', b't', b'e', b',', rest @ ..] => (Op::Write, rest),
             [b'R', b'e', b'a', b'd', b',', rest @ ..] => (Op::Read, rest),
@@ -58,10 +62,25 @@ impl Msr {
         let rest = rest[at..].strip_prefix(b",")?;
         at = 0;
         digits(rest, &mut at).filter(|_| at == rest.len())?;
-        (!self.last.is_empty()).then_some((time_ns, op, offset_bytes, len_bytes))
+        Some((time_ns, volume, op, offset_bytes, len_bytes))
     }
 
-    #[cold]
+    /// The volume that a line names, and what is behind its name.
+    #[inline]
+    fn volume<'a>(&mut self, line: &'a [u8]) -> Option<(u32, &'a [u8])> {
+        let (name, volume) = self.recent.get(self.last)?;
+        if let Some(rest) = line.strip_prefix(name.as_slice()) {
+            return Some((*volume, rest));
+        }
+        let named = |(at, (name, volume)): (usize, &(Vec<u8>, u32))| {
+            line.strip_prefix(name.as_slice()).map(|rest| (at, *volume, rest))
+        };
+        let (at, volume, rest) = self.recent.iter().enumerate().find_map(named)?;
+        self.last = at;
+        Some((volume, rest))
+    }
+
+    /// The same for a line of any spelling, and what is wrong with one that is none.
     fn by_field(&mut self, line: &[u8], sink: &mut Sink) -> Seen {
         let (count, [time, host, disk, kind, offset, len, response]) = cut::<7>(line, b',');
         if count != 7 {
@@ -72,15 +91,11 @@ impl Msr {
         let offset_bytes = number("offset", offset)?;
         let len_bytes = number("size", len)?;
         number("response time", response)?;
-        let mut name = host.to_vec();
-        name.push(b'_');
-        name.extend_from_slice(disk);
-        self.volume = sink.volumes.named(&name)?;
-        self.last.clear();
-        for field in [host, disk] {
-            self.last.extend_from_slice(field);
-            self.last.push(b',');
+        let volume = sink.volumes.named(&[host, b"_", disk].concat())?;
+        let prefix = [host, b",", disk, b","].concat();
+        if self.recent.len() < RECENT && self.recent.iter().all(|(known, _)| *known != prefix) {
+            self.recent.push((prefix, volume));
         }
-        sink.access(time_ns, self.volume, op, offset_bytes, len_bytes)
+        sink.access(time_ns, volume, op, offset_bytes, len_bytes)
     }
 }
