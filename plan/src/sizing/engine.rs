@@ -19,13 +19,17 @@ use super::{SizingError, pages};
 
 /// A store that waits looks again after this long; as the region's faults do.
 const LOOK_AGAIN_NS: u64 = 20_000_000;
+/// So long a region is open before the trace begins.
+pub(super) const QUIET_NS: u64 = 10_000_000_000;
 
 pub(super) struct Engine {
     config: ReplayConfig,
     world: Arc<Mutex<World>>,
     cleaner: Pin<Box<dyn Future<Output = ()> + Send>>,
     writer: Writer,
-    /// By how much stalls have delayed the trace, closed loop.
+    /// When the trace began.
+    origin_ns: u64,
+    /// When it began, and by how much stalls have delayed it since, closed loop.
     shift_ns: u64,
     pages_max: u32,
     flush_bytes: u64,
@@ -43,12 +47,27 @@ impl Engine {
             world,
             cleaner: Box::pin(cleaner.run(config.clone())),
             writer: Writer::new(),
+            origin_ns: 0,
             shift_ns: 0,
             pages_max: u32::try_from(pages).unwrap_or(u32::MAX),
             flush_bytes: geometry.flush_bytes(config.budget_bytes),
         };
-        engine.poll();
+        engine.settle();
         Ok(engine)
+    }
+
+    /// The region has been open for a while when the trace begins, with nothing written yet; its thread has just looked.
+    fn settle(&mut self) {
+        self.poll();
+        while !self.world.lock().is_resting() {
+            self.poll();
+        }
+        let open_ns =
+            QUIET_NS.max(self.config.checkpoint_every.map_or(0, |every| every.as_nanos() as u64));
+        let mut world = self.world.lock();
+        self.origin_ns = world.round_after(open_ns);
+        self.shift_ns = self.origin_ns;
+        world.tally.origin_ns = self.origin_ns;
     }
 
     /// Pages there are.
@@ -169,7 +188,7 @@ impl Engine {
             dirtied_bytes: world.dirtied_bytes,
             written_pages,
             trace_ns,
-            run_ns: world.now_ns,
+            run_ns: world.now_ns - self.origin_ns,
             flush_bytes: self.flush_bytes,
         }
         .outcome()

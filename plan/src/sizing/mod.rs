@@ -19,6 +19,7 @@ mod numbering;
 mod outcome;
 mod pages;
 mod real;
+mod search;
 mod space;
 mod world;
 
@@ -27,15 +28,20 @@ pub use error::SizingError;
 pub use numbering::{Numbering, PageWrite};
 pub use outcome::{DeviceBytes, Outcome};
 pub use real::{Measured, measure, measure_virtual};
+pub use search::{Search, Target, smallest_budget};
 
 use crate::trace::Record;
 use engine::Engine;
+
+/// Writes that are gathered before they are replayed: what one region needs is then in the caches while it is its turn.
+const GATHERED: usize = 1 << 16;
 
 /// Replays one trace on regions of one or several settings, in one pass.
 pub struct Replay {
     numbering: Numbering,
     writes: Vec<PageWrite>,
     engines: Vec<Engine>,
+    threads: usize,
     region_bytes: u64,
     pages_max: u32,
 }
@@ -58,10 +64,17 @@ impl Replay {
         Ok(Self {
             numbering: Numbering::default(),
             writes: Vec::new(),
+            threads: 1,
             region_bytes: configs.iter().map(|config| config.region_bytes).min().unwrap_or(0),
             pages_max: engines.iter().map(Engine::pages_max).min().unwrap_or(u32::MAX),
             engines,
         })
+    }
+
+    /// With so many threads, where there are several regions.
+    #[must_use]
+    pub fn with_threads(self, threads: usize) -> Self {
+        Self { threads: threads.max(1), ..self }
     }
 
     /// The next records, in order of time. Reads only let time pass.
@@ -69,19 +82,36 @@ impl Replay {
     /// # Errors
     /// Time goes back, or the trace writes to more pages than a region has.
     pub fn add(&mut self, records: &[Record]) -> Result<(), SizingError> {
-        self.writes.clear();
         let numbered = self.numbering.number(records, &mut self.writes);
         numbered.map_err(|(before_ns, found_ns)| SizingError::Order { before_ns, found_ns })?;
         if self.numbering.pages() > self.pages_max {
             return Err(SizingError::Footprint { region_bytes: self.region_bytes });
         }
-        self.engines.iter_mut().for_each(|engine| engine.add(&self.writes));
+        if self.writes.len() >= GATHERED {
+            self.replay();
+        }
         Ok(())
+    }
+
+    fn replay(&mut self) {
+        let writes = &self.writes;
+        let share = self.engines.len().div_ceil(self.threads).max(1);
+        if share >= self.engines.len() {
+            self.engines.iter_mut().for_each(|engine| engine.add(writes));
+        } else {
+            std::thread::scope(|scope| {
+                for engines in self.engines.chunks_mut(share) {
+                    scope.spawn(|| engines.iter_mut().for_each(|engine| engine.add(writes)));
+                }
+            });
+        }
+        self.writes.clear();
     }
 
     /// The trace has ended: an outcome for each of the settings, in their order.
     #[must_use]
-    pub fn finish_all(self) -> Vec<Outcome> {
+    pub fn finish_all(mut self) -> Vec<Outcome> {
+        self.replay();
         let (trace_ns, pages) = (self.numbering.last_ns(), u64::from(self.numbering.pages()));
         self.engines.into_iter().map(|engine| engine.finish(trace_ns, pages)).collect()
     }

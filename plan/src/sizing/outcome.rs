@@ -113,6 +113,8 @@ pub(super) struct Tally {
     checkpoint: u64,
     compaction: u64,
     pub device_bytes: u64,
+    /// When the trace began.
+    pub origin_ns: u64,
     second: u64,
     second_bytes: u64,
     worst_second_bytes: u64,
@@ -134,7 +136,7 @@ impl Tally {
     /// Handed to the device.
     pub fn wrote(&mut self, now_ns: u64, bytes: u64) {
         self.device_bytes += bytes;
-        let second = now_ns / NS_PER_S;
+        let second = (now_ns - self.origin_ns) / NS_PER_S;
         if second != self.second {
             (self.second, self.second_bytes) = (second, 0);
         }

@@ -10,11 +10,14 @@ use perdura_media::{Clock, Device, RealClock, TimedDevice, TurnClock};
 use perdura_region::{Config, Region, Stats, TrackingKind, TrapKind};
 
 use super::config::{Loop, ReplayConfig};
+use super::engine::QUIET_NS;
 use super::numbering::PageWrite;
 use super::outcome::Writer;
 use super::{Outcome, SizingError};
 use crate::trace::PAGE_BYTES;
 
+/// How exactly the trace begins after a look of the region's thread.
+const PHASE_NS: u64 = 1_000;
 /// A wait for less is spun away: sleeping takes longer.
 const SPUN_NS: u64 = 200_000;
 /// A store that took less did not wait for the cleaner: a device flush takes longer.
@@ -79,6 +82,13 @@ pub fn measure_virtual(
     let region = Region::open(device, clock.clone(), region_config(config))?;
     // Only its cleaner runs beside this thread.
     clock.begin(1);
+    // As a replay begins: after a while, when the region's thread has just looked.
+    let quiet = config.checkpoint_every.map_or(0, |every| every.as_nanos() as u64);
+    clock.sleep_ns(quiet.max(QUIET_NS));
+    let epochs = region.stats().epochs;
+    while region.stats().epochs == epochs {
+        clock.sleep_ns(PHASE_NS);
+    }
     let began_ns = clock.now_ns();
     let measured = feed(&region, &*clock, 1, config.pacing, writes, |at_ns| {
         clock.sleep_until_ns(began_ns + at_ns);

@@ -193,14 +193,11 @@ impl Cleaner {
 
     async fn move_run(&mut self, victim: u32, from: u32, len: u32) -> Result<(), LogFull> {
         let has_moved = loop {
-            let moved = self.move_word(victim, from, len)?;
-            if moved.is_none() {
-                self.pump(Pump::One).await;
-            }
-            self.serve_stores_nested().await?;
-            if let Some(has_moved) = moved {
+            if let Some(has_moved) = self.move_word(victim, from, len)? {
                 break has_moved;
             }
+            self.pump(Pump::One).await;
+            self.serve_stores_nested().await?;
         };
         if !has_moved {
             return Ok(());

@@ -225,6 +225,18 @@ impl World {
         }
     }
 
+    /// Whether nothing is going to happen until something is written.
+    pub fn is_resting(&self) -> bool {
+        self.rest.is_some()
+    }
+
+    /// The first round at `at_ns` or later, while resting.
+    pub fn round_after(&self, at_ns: u64) -> u64 {
+        let Some(rest) = self.rest else { return self.now_ns };
+        let rounds = at_ns.saturating_sub(rest.from_ns).div_ceil(rest.every_ns);
+        rest.from_ns + rounds * rest.every_ns
+    }
+
     /// Something happens: what would have happened meanwhile is caught up with. Returns when the last of the rounds that
     /// were left out would have been.
     pub fn wake_from_rest(&mut self) {
