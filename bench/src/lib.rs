@@ -15,6 +15,7 @@ pub mod machine;
 pub mod media;
 pub mod memory;
 pub mod pairs;
+pub mod plan_check;
 pub mod report;
 pub mod sweep;
 pub mod tally;
