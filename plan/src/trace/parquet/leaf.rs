@@ -120,7 +120,7 @@ impl Leaf {
     }
 
     /// The value of a row of those that were read; `None` where there is none.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn value(&self, row: usize) -> Option<Value<'_>> {
         let place = match self.places.is_empty() {
             true => row,
@@ -151,6 +151,13 @@ impl Leaf {
         column: &'static str,
         row: usize,
     ) -> std::result::Result<u64, Box<Fault>> {
+        // Nearly all columns of numbers are such words.
+        if let (Values::Int64(values), true) = (&self.values, self.places.is_empty())
+            && let Some(&value) = values.get(row)
+            && value >= 0
+        {
+            return Ok(value as u64);
+        }
         match self.value(row) {
             Some(Value::Whole(number)) => Ok(number),
             Some(Value::Bytes(text)) => fields::number(column, text),

@@ -47,8 +47,6 @@ pub(crate) struct Rows {
     held: usize,
     taken: usize,
     row: u64,
-    /// Bytes of the last row's volume, and which that is.
-    last_volume: (Vec<u8>, u32),
 }
 
 /// The library asserts some of what a sound file is; damage that it finds so is an error here like any other.
@@ -98,7 +96,6 @@ impl Rows {
             held: 0,
             taken: 0,
             row: 0,
-            last_volume: (Vec::new(), 0),
         })
     }
 
@@ -155,7 +152,7 @@ impl Rows {
 
     /// Makes a record of one of the rows that are held.
     #[inline]
-    fn record(&mut self, row: usize, sink: &mut Sink) -> Seen {
+    fn record(&self, row: usize, sink: &mut Sink) -> Seen {
         let Some(leaves) = &self.leaves else { return Ok(()) };
         let time_ns = leaves.time.time_ns(row, self.unit)?;
         let in_bytes = |column, number: u64, each: u64| {
@@ -180,16 +177,7 @@ impl Rows {
         let volume = match &leaves.volume {
             None => self.file_volume,
             Some(leaf) => match leaf.value(row) {
-                Some(Value::Bytes(name)) if name == self.last_volume.0 && !name.is_empty() => {
-                    self.last_volume.1
-                }
-                Some(Value::Bytes(name)) => {
-                    let volume = sink.volumes.named(name)?;
-                    self.last_volume.0.clear();
-                    self.last_volume.0.extend_from_slice(name);
-                    self.last_volume.1 = volume;
-                    volume
-                }
+                Some(Value::Bytes(name)) => sink.volumes.named(name)?,
                 Some(Value::Whole(number)) => sink.volumes.numbered(number)?,
                 value => return Err(odd("volume", value, "a name or a number")),
             },
