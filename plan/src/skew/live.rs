@@ -6,11 +6,11 @@
 use std::path::PathBuf;
 
 use super::SkewError;
-use super::sys::{self, MappedCounts};
+use super::sys::{self, MappedCounts, Zeroed};
 
 /// Where the ring lies.
 enum Counts {
-    Memory(Vec<u32>),
+    Memory(Zeroed<u32>),
     Mapped(MappedCounts),
 }
 
@@ -26,7 +26,7 @@ impl Live {
     pub fn new(memory_max: u64, dir: PathBuf) -> Self {
         const INSTANTS: usize = 1024;
         let mask = INSTANTS as u64 - 1;
-        Self { counts: Counts::Memory(vec![0; INSTANTS]), mask, memory_max, dir }
+        Self { counts: Counts::Memory(Zeroed::new(INSTANTS)), mask, memory_max, dir }
     }
 
     #[inline]
@@ -37,8 +37,14 @@ impl Live {
         }
     }
 
+    /// What of a number is its place in the ring.
     #[inline]
-    pub fn slot(&self, number: u64) -> usize {
+    pub fn mask(&self) -> u64 {
+        self.mask
+    }
+
+    #[inline]
+    fn slot(&self, number: u64) -> usize {
         (number & self.mask) as usize
     }
 
@@ -46,7 +52,7 @@ impl Live {
     pub fn prefetch(&self, number: u64) {
         let counts = match &self.counts {
             Counts::Memory(counts) => &counts[..],
-            Counts::Mapped(counts) => counts,
+            Counts::Mapped(counts) => &counts[..],
         };
         sys::prefetch(counts, self.slot(number));
     }
@@ -68,9 +74,7 @@ impl Live {
     fn grow(&mut self, oldest: u64, number: u64) -> Result<(), SkewError> {
         let len = (number - oldest + 1).next_power_of_two().max(2 * (self.mask + 1));
         let mut larger = if len * size_of::<u32>() as u64 <= self.memory_max {
-            let mut counts = vec![0; len as usize];
-            sys::prefer_huge_pages(&mut counts);
-            Counts::Memory(counts)
+            Counts::Memory(Zeroed::new(len as usize))
         } else {
             let mapped = MappedCounts::new(len as usize, &self.dir)
                 .map_err(|source| SkewError::Spill { dir: self.dir.clone(), source })?;

@@ -17,14 +17,18 @@ use super::part::{Body, Part, histogram_of};
 use super::queue::{Instant, Instants};
 use super::sample::Sample;
 use super::series::Series;
-use super::table::{FIRST_INSTANT, NEVER, PageTable, Place};
+use super::table::{FIRST_INSTANT, NEVER, PageTable, Place, hash_of};
 use super::tally::{PerWindow, Tally};
 use super::{Piece, SAMPLED_VOLUMES_MAX, SkewError, VOLUMES_MAX};
 
 /// Records ahead whose page is brought nearer.
 const FAR: usize = 24;
-/// Records ahead whose page is there, and whose last instant is brought nearer. A power of two: places are kept in a ring.
-const NEAR: usize = 8;
+/// Records ahead whose page is there, and whose last instant is brought nearer.
+const NEAR: usize = 10;
+/// Length of the rings in which hashes and places of records ahead are kept.
+const RING: usize = 32;
+/// Instants by which a left edge may lag behind.
+const LAG_INSTANTS: u64 = 4096;
 /// Bytes of the queue beside a sample.
 const SAMPLED_QUEUE_BYTES: u64 = 4 << 20;
 /// Pages ahead within a request: a line holds four.
@@ -37,7 +41,7 @@ struct Volume {
     tally: Tally,
     records: u64,
     write_records: u64,
-    span_ns: Option<(u64, u64)>,
+    span_ns: (u64, u64),
     /// The number of its last instant.
     instant: u64,
     /// Page writes of the instant that is open.
@@ -83,8 +87,11 @@ pub struct Pass {
     number: PerWindow,
     start: PerWindow,
     end_ns: PerWindow,
-    /// What each is asked first: is the page's last instant before any left edge?
+    turn_ns: u64,
+    /// What is asked first: is the page's last instant before any left edge?
     edge_max: u64,
+    /// The number of an instant at which all left edges catch up, however quiet it is: the queue is to forget.
+    catch_up_at: u64,
 }
 
 impl Pass {
@@ -120,44 +127,42 @@ impl Pass {
             number: [0; WINDOWS_MAX],
             start: edge,
             end_ns,
+            turn_ns: windows_ns[0],
             edge_max: FIRST_INSTANT,
+            catch_up_at: FIRST_INSTANT + LAG_INSTANTS,
             windows_ns,
         }
     }
 
     /// Counts records in the order of their times.
     pub fn add(&mut self, records: &[Record]) -> Result<(), SkewError> {
-        if self.windows_ns.len() <= 4 {
-            self.add_lanes::<4>(records)
-        } else {
-            self.add_lanes::<WINDOWS_MAX>(records)
+        match self.windows_ns.len() {
+            1 => self.add_lanes::<1>(records),
+            2 => self.add_lanes::<2>(records),
+            3 => self.add_lanes::<3>(records),
+            4 => self.add_lanes::<4>(records),
+            _ => self.add_lanes::<WINDOWS_MAX>(records),
         }
     }
 
     fn add_lanes<const N: usize>(&mut self, records: &[Record]) -> Result<(), SkewError> {
-        let mut places = [Place::default(); NEAR];
-        for record in records.iter().take(FAR) {
-            self.bring_page(record);
+        if self.sample.is_some() {
+            return records
+                .iter()
+                .try_for_each(|record| self.count::<N>(&whole(record), Place::default()));
         }
-        for (at, record) in records.iter().take(NEAR).enumerate() {
-            places[at] = self.bring_instant(record);
-        }
+        let (mut hashes, mut places) = ([0; RING], [Place::default(); RING]);
+        let (mut far, mut near) = (0, 0);
         for (at, record) in records.iter().enumerate() {
-            if let Some(far) = records.get(at + FAR) {
-                self.bring_page(far);
+            while far < records.len().min(at + FAR) {
+                hashes[far % RING] = self.bring_page(&records[far]);
+                far += 1;
             }
-            let place = places[at % NEAR];
-            if let Some(near) = records.get(at + NEAR) {
-                places[at % NEAR] = self.bring_instant(near);
+            while near < records.len().min(at + NEAR) {
+                places[near % RING] = self.bring_instant(&records[near], hashes[near % RING]);
+                near += 1;
             }
-            let (first_page, pages) = if record.len_bytes == 0 {
-                (record.offset_bytes / PAGE_BYTES, 0)
-            } else {
-                record.pages()
-            };
-            let Record { time_ns, volume, op, .. } = *record;
-            let piece = Piece { time_ns, volume, op, first_page, pages, counts_as_record: true };
-            self.count::<N>(&piece, place)?;
+            self.count::<N>(&whole(record), places[at % RING])?;
         }
         Ok(())
     }
@@ -172,17 +177,20 @@ impl Pass {
         self.places.get(number as usize).and_then(|place| self.volumes.get(*place as usize))
     }
 
+    /// The first page's hash.
     #[inline]
-    fn bring_page(&self, record: &Record) {
+    fn bring_page(&self, record: &Record) -> u64 {
+        let hash = hash_of(record.offset_bytes / PAGE_BYTES);
         if let Some(volume) = self.volume(record.volume) {
-            volume.table.prefetch(record.offset_bytes / PAGE_BYTES);
+            volume.table.prefetch(hash);
         }
+        hash
     }
 
     #[inline]
-    fn bring_instant(&self, record: &Record) -> Place {
+    fn bring_instant(&self, record: &Record, hash: u64) -> Place {
         let page = record.offset_bytes / PAGE_BYTES;
-        let known = self.volume(record.volume).and_then(|volume| volume.table.peek(page));
+        let known = self.volume(record.volume).and_then(|volume| volume.table.peek(hash, page));
         let Some((place, instant)) = known else { return Place::default() };
         self.live.prefetch(instant);
         place
@@ -192,7 +200,7 @@ impl Pass {
         piece.check()?;
         let at = match self.places.get(piece.volume as usize) {
             Some(&at) if at != u32::MAX => at as usize,
-            _ => self.enter_volume(piece.volume)?,
+            _ => self.enter_volume(piece.volume, piece.time_ns)?,
         };
         if piece.time_ns < self.now_ns {
             return Err(SkewError::TimeBack { from_ns: self.now_ns, to_ns: piece.time_ns });
@@ -204,8 +212,7 @@ impl Pass {
         }
         let volume = &mut self.volumes[at];
         volume.records += u64::from(piece.counts_as_record);
-        volume.span_ns =
-            Some((volume.span_ns.map_or(piece.time_ns, |(first, _)| first), piece.time_ns));
+        volume.span_ns.1 = piece.time_ns;
         let pages = piece.first_page..piece.first_page + piece.pages;
         match piece.op {
             Op::Read => {
@@ -227,7 +234,7 @@ impl Pass {
     }
 
     #[cold]
-    fn enter_volume(&mut self, number: u32) -> Result<usize, SkewError> {
+    fn enter_volume(&mut self, number: u32, time_ns: u64) -> Result<usize, SkewError> {
         let max = if self.sample.is_some() { SAMPLED_VOLUMES_MAX } else { VOLUMES_MAX };
         if number >= max {
             return Err(SkewError::Volume { volume: number, max });
@@ -248,7 +255,7 @@ impl Pass {
             tally: Tally::new(series),
             records: 0,
             write_records: 0,
-            span_ns: None,
+            span_ns: (time_ns, time_ns),
             instant: 0,
             written: 0,
             entered: [0; WINDOWS_MAX],
@@ -256,23 +263,16 @@ impl Pass {
         Ok(at)
     }
 
-    /// Closes the instants that are open, and lets all windows end at `time_ns`.
+    /// Closes the instants that are open, and goes over to `time_ns`.
     #[inline]
     fn go_to<const N: usize>(&mut self, time_ns: u64) -> Result<(), SkewError> {
         self.close::<N>()?;
-        for window in 0..self.windows_ns.len() {
-            while self.due_ns[window] <= time_ns && self.edge[window] < self.next {
-                self.leave(window)?;
-            }
-            if time_ns >= self.end_ns[window] {
-                let length_ns = self.windows_ns[window];
-                self.number[window] = time_ns / length_ns;
-                self.end_ns[window] = (self.number[window] + 1).saturating_mul(length_ns);
-                self.start[window] = self.next;
-            }
+        if self.mergeable || self.next >= self.catch_up_at {
+            self.catch_up_all(time_ns)?;
         }
-        // A window of the clock begins after the left edge of the sliding one of its length, or with it.
-        self.edge_max = self.start[..N].iter().chain(&self.edge[..N]).copied().max().unwrap_or(0);
+        if time_ns >= self.turn_ns {
+            self.turn(time_ns);
+        }
         if let Some(all) = &mut self.all {
             all.turn::<N>(&self.number);
         }
@@ -280,38 +280,98 @@ impl Pass {
         Ok(())
     }
 
-    /// One window's left edge goes past one instant.
-    #[inline]
-    fn leave(&mut self, window: usize) -> Result<(), SkewError> {
-        let number = self.edge[window];
-        let instant = self.queue.get(window, number)?;
-        // A sample has its own edges, and the ring no room for instants that nobody counts pages of.
-        let slot = self.live.slot(number);
-        let live = match self.sample {
-            Some(_) => 0,
-            None => u64::from(self.live.counts()[slot]),
-        };
-        let tally = &mut self.volumes[instant.volume as usize].tally;
-        tally.unique[window] -= live;
-        tally.expired[window] += u64::from(instant.written);
-        if let Some(series) = &mut tally.series {
-            series.push_leaves(window, live);
+    /// Windows of the clock that have ended give way to those of `time_ns`.
+    #[cold]
+    fn turn(&mut self, time_ns: u64) {
+        for (window, length_ns) in self.windows_ns.iter().enumerate() {
+            if time_ns >= self.end_ns[window] {
+                self.number[window] = time_ns / length_ns;
+                self.end_ns[window] = (self.number[window] + 1).saturating_mul(*length_ns);
+                self.start[window] = self.next;
+            }
         }
-        if let Some(all) = &mut self.all {
-            all.unique[window] -= live;
-            all.expired[window] += u64::from(instant.written);
+        self.turn_ns = self.end_ns.iter().copied().min().unwrap_or(u64::MAX);
+        self.note_edges();
+    }
+
+    fn note_edges(&mut self) {
+        self.edge_max = self.start.iter().chain(&self.edge).copied().max().unwrap_or(0);
+    }
+
+    fn catch_up_all(&mut self, time_ns: u64) -> Result<(), SkewError> {
+        self.catch_up_at = self.next + LAG_INSTANTS;
+        for window in 0..self.windows_ns.len() {
+            if self.due_ns[window] <= time_ns {
+                self.catch_up(window, time_ns)?;
+            }
         }
-        self.edge[window] = number + 1;
-        let due = |instant: Instant| instant.time_ns.saturating_add(self.windows_ns[window]);
-        self.due_ns[window] = if number + 1 < self.first_unqueued() {
-            due(self.queue.get(window, number + 1)?)
-        } else {
-            u64::MAX
-        };
-        if window + 1 == self.windows_ns.len() {
-            self.live.counts()[slot] = 0;
-            self.queue.forget_before(number + 1);
+        Ok(())
+    }
+
+    /// One window's left edge goes to where it belongs in a window that ends at `time_ns`. Before the longest one's, all others
+    /// do: what it leaves behind is forgotten.
+    #[cold]
+    fn catch_up(&mut self, window: usize, time_ns: u64) -> Result<(), SkewError> {
+        let last = window + 1 == self.windows_ns.len();
+        for shorter in 0..if last { window } else { 0 } {
+            if self.due_ns[shorter] <= time_ns {
+                self.move_edge(shorter, time_ns)?;
+            }
         }
+        self.move_edge(window, time_ns)?;
+        if last {
+            self.queue.forget_before(self.edge[window]);
+        }
+        self.note_edges();
+        Ok(())
+    }
+
+    fn move_edge(&mut self, window: usize, time_ns: u64) -> Result<(), SkewError> {
+        let end = self.first_unqueued();
+        let last = window + 1 == self.windows_ns.len();
+        let (queue, volumes) = (&mut self.queue, &mut self.volumes);
+        self.due_ns[window] = u64::MAX;
+        let mut number = self.edge[window];
+        'edge: while number < end {
+            let (mut left, mut written) = (0, 0);
+            let mut due_ns = None;
+            // A sample has its own edges, and the ring no room for instants that nobody counts pages of.
+            let mut nobody = [];
+            let mask = self.live.mask();
+            let counts = match self.sample {
+                Some(_) => &mut nobody[..],
+                None => self.live.counts(),
+            };
+            for instant in queue.from(window, number)? {
+                let leaves_ns = instant.time_ns.saturating_add(self.windows_ns[window]);
+                if leaves_ns > time_ns {
+                    due_ns = Some(leaves_ns);
+                    break;
+                }
+                let live = counts.get_mut((number & mask) as usize);
+                let pages = live.as_ref().map_or(0, |live| u64::from(**live));
+                if let Some(live) = live.filter(|_| last) {
+                    *live = 0;
+                }
+                let tally = &mut volumes[instant.volume as usize].tally;
+                tally.unique[window] -= pages;
+                tally.expired[window] += u64::from(instant.written);
+                if let Some(series) = &mut tally.series {
+                    series.push_leaves(window, pages);
+                }
+                (left, written) = (left + pages, written + u64::from(instant.written));
+                number += 1;
+            }
+            if let Some(all) = &mut self.all {
+                all.unique[window] -= left;
+                all.expired[window] += written;
+            }
+            if let Some(due_ns) = due_ns {
+                self.due_ns[window] = due_ns;
+                break 'edge;
+            }
+        }
+        self.edge[window] = number;
         Ok(())
     }
 
@@ -320,13 +380,19 @@ impl Pass {
         self.next - self.open.len() as u64
     }
 
-    /// The instants of this time are complete.
+    /// The instants of this time are complete. The sliding windows that end at it are looked at only where they might be the worst:
+    /// while a left edge lags behind, its window is longer, so what it has is no less.
     #[inline]
     fn close<const N: usize>(&mut self) -> Result<(), SkewError> {
         if self.open.is_empty() {
             return Ok(());
         }
         let time_ns = self.open_ns;
+        for window in 0..N {
+            if self.due_ns[window] <= time_ns && self.may_rise(window) {
+                self.catch_up(window, time_ns)?;
+            }
+        }
         for &at in &self.open {
             let volume = &mut self.volumes[at as usize];
             volume.tally.settle::<N>();
@@ -347,6 +413,13 @@ impl Pass {
             }
         }
         Ok(())
+    }
+
+    #[inline]
+    fn may_rise(&self, window: usize) -> bool {
+        let mut open = self.open.iter().map(|at| &self.volumes[*at as usize].tally);
+        open.any(|tally| tally.may_rise(window))
+            || self.all.as_ref().is_some_and(|all| all.may_rise(window))
     }
 
     #[inline]
@@ -381,18 +454,22 @@ impl Pass {
             sample.write(at as u32, pages, self.open_ns);
             return Ok(());
         }
-        let (mut sliding, mut tumbling) = ([0; WINDOWS_MAX], [0; WINDOWS_MAX]);
-        let (instant, mut place, mut news) = (volume.instant, place, false);
-        let here = self.live.slot(instant);
+        let (mut sliding, mut tumbling) = ([0; N], [0; N]);
+        let (instant, mut place, mut news, mut moved) = (volume.instant, place, false, 0);
+        let mask = self.live.mask();
+        let live = self.live.counts();
         for page in pages.clone() {
             if page % 4 == 0 && page + AHEAD_PAGES < pages.end {
-                volume.table.prefetch(page + AHEAD_PAGES);
+                volume.table.prefetch(hash_of(page + AHEAD_PAGES));
             }
             place = volume.table.place(page, place);
-            let last = volume.table.instant(place);
-            volume.table.write(place, instant);
+            let last = volume.table.write(place, instant);
             if last == instant {
                 continue;
+            }
+            moved += 1;
+            if last >= oldest {
+                live[(last & mask) as usize] -= 1;
             }
             if last < self.edge_max {
                 news = true;
@@ -401,18 +478,14 @@ impl Pass {
                     tumbling[window] += u64::from(last < self.start[window]);
                 }
             }
-            let mask_slot = self.live.slot(last);
-            let live = self.live.counts();
-            if last >= oldest {
-                live[mask_slot] -= 1;
-            }
-            live[here] += 1;
         }
-        if news {
-            volume.tally.enter::<N>(&sliding, &tumbling);
-            if volume.tally.series.is_some() {
-                volume.entered.iter_mut().zip(&sliding).for_each(|(into, n)| *into += n);
-            }
+        live[(instant & mask) as usize] += moved;
+        if !news {
+            return Ok(());
+        }
+        volume.tally.enter::<N>(&sliding, &tumbling);
+        if volume.tally.series.is_some() {
+            volume.entered.iter_mut().zip(&sliding).for_each(|(into, n)| *into += n);
         }
         if let Some(all) = &mut self.all {
             all.enter::<N>(&sliding, &tumbling);
@@ -435,11 +508,8 @@ impl Pass {
     pub fn finish(mut self) -> Result<Finished, SkewError> {
         self.close::<WINDOWS_MAX>()?;
         if self.mergeable {
-            for window in 0..self.windows_ns.len() {
-                while self.edge[window] < self.next {
-                    self.leave(window)?;
-                }
-            }
+            // What has not left will, and parts say when.
+            self.catch_up_all(u64::MAX)?;
         }
         let (windows_ns, origin_ns) = (&self.windows_ns, self.origin_ns);
         let volumes = std::mem::take(&mut self.volumes);
@@ -465,6 +535,17 @@ impl Pass {
     }
 }
 
+/// All of a record.
+#[inline]
+fn whole(record: &Record) -> Piece {
+    let Record { time_ns, volume, op, offset_bytes, len_bytes } = *record;
+    let (first_page, pages) = match len_bytes {
+        0 => (offset_bytes / PAGE_BYTES, 0),
+        _ => record.pages(),
+    };
+    Piece { time_ns, volume, op, first_page, pages, counts_as_record: true }
+}
+
 impl Volume {
     fn into_part(mut self, windows_ns: &[u64], origin_ns: u64) -> Part {
         let worst = self.tally.worst(windows_ns.len());
@@ -477,7 +558,7 @@ impl Volume {
             windows_ns: windows_ns.to_vec(),
             records: self.records,
             write_records: self.write_records,
-            span_ns: self.span_ns,
+            span_ns: Some(self.span_ns),
             touched_pages: self.table.len(),
             page_writes: self.tally.page_writes,
             histogram: histogram_of(self.table.counts()),
@@ -487,4 +568,4 @@ impl Volume {
     }
 }
 
-const _: () = assert!(NEVER < FIRST_INSTANT && NEAR.is_power_of_two() && NEAR < FAR);
+const _: () = assert!(NEVER < FIRST_INSTANT && NEAR < FAR && FAR < RING && RING.is_power_of_two());

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::SkewError;
 use super::table::FIRST_INSTANT;
@@ -27,7 +28,7 @@ pub struct Instant {
     pub volume: u32,
 }
 
-type Chunk = Box<[Instant]>;
+type Chunk = Arc<[Instant]>;
 
 /// Where a full chunk lies.
 enum Kept {
@@ -75,7 +76,7 @@ impl Instants {
         let kept = if self.in_memory < self.in_memory_max {
             self.in_memory += 1;
             let next = Vec::with_capacity(CHUNK);
-            Kept::Memory(std::mem::replace(&mut self.head, next).into_boxed_slice())
+            Kept::Memory(std::mem::replace(&mut self.head, next).into())
         } else {
             let place = self.spill.write(&self.head)?;
             self.head.clear();
@@ -85,26 +86,23 @@ impl Instants {
         Ok(())
     }
 
-    /// The instant with this number, for this cursor: not one that the last cursor has left behind.
-    #[inline]
-    pub fn get(&mut self, cursor: usize, number: u64) -> Result<Instant, SkewError> {
+    /// The instants from this number on that lie together, for this cursor: at least one, if there is one; not those that the last
+    /// cursor has left behind.
+    pub fn from(&mut self, cursor: usize, number: u64) -> Result<&[Instant], SkewError> {
         let index = number - FIRST_INSTANT;
         let (chunk, at) = (index / CHUNK as u64, index as usize % CHUNK);
-        let place = (chunk - self.first_chunk) as usize;
-        match self.full.get(place) {
-            None => Ok(self.head[at]),
-            Some(Kept::Memory(instants)) => Ok(instants[at]),
-            Some(Kept::File(place)) => {
-                let loaded = &mut self.loaded[cursor];
-                match loaded {
-                    Some((known, instants)) if *known == chunk => Ok(instants[at]),
-                    _ => {
-                        let (_, instants) = loaded.insert((chunk, self.spill.read(*place)?));
-                        Ok(instants[at])
-                    }
-                }
-            }
+        let Some(kept) = self.full.get((chunk - self.first_chunk) as usize) else {
+            return Ok(&self.head[at..]);
+        };
+        let loaded = &mut self.loaded[cursor];
+        if !matches!(loaded, Some((known, _)) if *known == chunk) {
+            let instants = match kept {
+                Kept::Memory(instants) => Arc::clone(instants),
+                Kept::File(place) => self.spill.read(*place)?,
+            };
+            *loaded = Some((chunk, instants));
         }
+        Ok(loaded.as_ref().map_or(&[], |(_, instants)| &instants[at..]))
     }
 
     /// The last cursor has left what is before `number`.
@@ -198,10 +196,10 @@ mod tests {
             for number in FIRST_INSTANT..200_000 {
                 queue.push(instant(number)).unwrap();
                 let recent = number.saturating_sub(3000).max(FIRST_INSTANT);
-                assert_eq!(queue.get(0, recent).unwrap(), instant(recent));
+                assert_eq!(queue.from(0, recent).unwrap()[0], instant(recent));
                 // The other is up to 60,000 behind, and goes on in steps.
                 while behind + 60_000 < number {
-                    assert_eq!(queue.get(1, behind).unwrap(), instant(behind));
+                    assert_eq!(queue.from(1, behind).unwrap()[0], instant(behind));
                     behind += 1;
                     queue.forget_before(behind);
                 }

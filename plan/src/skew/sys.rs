@@ -1,13 +1,17 @@
 //! The seam to the processor and the system: prefetching, huge pages, a mapped file without a name.
 
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use zerocopy::FromZeros;
 
-/// Bytes below which huge pages are not asked for.
-const HUGE_BYTES: usize = 4 << 20;
+/// A huge page; what is smaller is not mapped by itself.
+const HUGE_BYTES: usize = 2 << 20;
+/// What mappings are multiples of.
+const PAGE_BYTES: usize = 4096;
 
 /// Brings the cache line of `slice[at]` nearer, if there is such an element.
 #[inline]
@@ -26,20 +30,99 @@ pub fn prefetch<T>(slice: &[T], at: usize) {
     let _ = address;
 }
 
-/// Asks for huge pages below a large slice: a random access then misses the cache only, not also the page tables. A system
-/// that has none refuses, and nothing is lost but speed.
-pub fn prefer_huge_pages<T>(slice: &mut [T]) {
-    const PAGE: usize = 4096;
-    let bytes = size_of_val(slice);
-    if bytes < HUGE_BYTES {
-        return;
+/// A slice that begins as zeros. Large ones are mapped by themselves, in huge pages where the system has them: a random access then
+/// misses the cache only, not also the page tables, and what is given up goes back to the system at once.
+pub struct Zeroed<T> {
+    base: *mut T,
+    len: usize,
+}
+
+// SAFETY: the memory is owned by this value alone and reached through its borrows only.
+unsafe impl<T: Send> Send for Zeroed<T> {}
+// SAFETY: shared borrows only read.
+unsafe impl<T: Sync> Sync for Zeroed<T> {}
+
+impl<T: FromZeros + Copy> Zeroed<T> {
+    /// `len` elements, at least one, of zeros.
+    pub fn new(len: usize) -> Self {
+        let Ok(layout) = Layout::array::<T>(len.max(1)) else {
+            handle_alloc_error(Layout::new::<T>())
+        };
+        let base = if layout.size() < HUGE_BYTES {
+            // SAFETY: the layout has a size above zero.
+            unsafe { alloc_zeroed(layout) }.cast::<T>()
+        } else {
+            // Aligned by hand: a system gives zeroed pages, but to allocate them aligned is to write the zeros once more.
+            map_huge(layout.size()).cast::<T>()
+        };
+        if base.is_null() {
+            handle_alloc_error(layout);
+        }
+        Self { base, len: len.max(1) }
     }
-    let start = slice.as_mut_ptr() as usize;
-    let first = start.next_multiple_of(PAGE);
-    let len = (start + bytes - first) / PAGE * PAGE;
-    // SAFETY: the range is whole pages inside the slice, which this call borrows; the advice changes no content.
-    // A refusal is the documented outcome without huge pages.
-    let _ = unsafe { madvise(first as *mut _, len, Advice::LinuxHugepage) };
+
+    /// Bytes it takes.
+    pub fn bytes(&self) -> u64 {
+        (self.len * size_of::<T>()) as u64
+    }
+}
+
+/// Zeros at a multiple of a huge page; null if there is no memory. What is left over of the last huge page is small pages.
+fn map_huge(bytes: usize) -> *mut u8 {
+    let bytes = bytes.next_multiple_of(PAGE_BYTES);
+    let room = bytes + HUGE_BYTES;
+    let both = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new private mapping at an address of the kernel's choice.
+    let Ok(start) =
+        (unsafe { mmap_anonymous(std::ptr::null_mut(), room, both, MapFlags::PRIVATE) })
+    else {
+        return std::ptr::null_mut();
+    };
+    let before = start.align_offset(HUGE_BYTES);
+    let base = start.wrapping_byte_add(before);
+    // SAFETY: what lies before and after the aligned range is of this mapping and was given to nobody. What cannot be unmapped
+    // stays reserved, untouched; the advice changes no content, and is refused where there are no huge pages.
+    unsafe {
+        if before > 0 {
+            let _ = munmap(start, before);
+        }
+        if before < HUGE_BYTES {
+            let _ = munmap(base.wrapping_byte_add(bytes), HUGE_BYTES - before);
+        }
+        let _ = madvise(base, bytes, Advice::LinuxHugepage);
+    }
+    base.cast()
+}
+
+impl<T> std::ops::Deref for Zeroed<T> {
+    type Target = [T];
+
+    #[inline]
+    fn deref(&self) -> &[T] {
+        // SAFETY: `len` elements from `base`, zeroed or written, live until drop; borrows follow `self`'s.
+        unsafe { std::slice::from_raw_parts(self.base, self.len) }
+    }
+}
+
+impl<T> std::ops::DerefMut for Zeroed<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as for `deref`, and `self` is borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.base, self.len) }
+    }
+}
+
+impl<T> Drop for Zeroed<T> {
+    fn drop(&mut self) {
+        let Ok(layout) = Layout::array::<T>(self.len) else { return };
+        if layout.size() < HUGE_BYTES {
+            // SAFETY: allocated by `new` with this layout; elements are `Copy`, so there is nothing to drop.
+            unsafe { dealloc(self.base.cast(), layout) };
+        } else {
+            // SAFETY: mapped by `new` with this length; no borrow outlives `self`. Unmapping it whole cannot fail.
+            let _ = unsafe { munmap(self.base.cast(), layout.size().next_multiple_of(PAGE_BYTES)) };
+        }
+    }
 }
 
 /// Numbers in a temporary file that has no name: the system may write them out and take their memory.

@@ -74,11 +74,19 @@ impl Tally {
 
     /// Counts pages that are new in windows.
     #[inline]
-    pub fn enter<const N: usize>(&mut self, sliding: &PerWindow, tumbling: &PerWindow) {
+    pub fn enter<const N: usize>(&mut self, sliding: &[u64; N], tumbling: &[u64; N]) {
         for window in 0..N {
             self.unique[window] += sliding[window];
             self.tumbling_unique[window] += tumbling[window];
         }
+    }
+
+    /// Whether a sliding window may be worse than all before: it is, if its left edge lies where it should.
+    #[inline]
+    pub fn may_rise(&self, window: usize) -> bool {
+        let most = &self.sliding_most[window];
+        self.unique[window] > most.unique
+            || self.page_writes - self.expired[window] > most.adversarial
     }
 
     /// The sliding windows that end now are complete.
