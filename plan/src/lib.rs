@@ -3,6 +3,7 @@
 pub mod media;
 pub mod power;
 pub mod record;
+pub mod shards;
 pub mod sizing;
 pub mod skew;
 pub mod trace;

@@ -64,7 +64,8 @@ impl Volumes {
     /// A trace's readers know volumes by name, and names have a bound.
     fn unique(&self, mut name: String) -> String {
         const NAME_BYTES: usize = 4000;
-        name.truncate(name.floor_char_boundary(NAME_BYTES));
+        let end = (0..=NAME_BYTES.min(name.len())).rev().find(|at| name.is_char_boundary(*at));
+        name.truncate(end.unwrap_or(0));
         while self.names.contains(&name) {
             name.push('+');
         }

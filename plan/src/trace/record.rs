@@ -43,8 +43,11 @@ impl Record {
     }
 
     /// Whether it is one that readers may give after time `last_ns`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
     #[inline]
-    pub(crate) fn check(&self, last_ns: u64) -> Result<(), Fault> {
+    pub fn check(&self, last_ns: u64) -> Result<(), Fault> {
         let fits = self.offset_bytes < END_MAX && self.len_bytes <= END_MAX - self.offset_bytes;
         if self.len_bytes == 0 || !fits || self.time_ns < last_ns {
             return Err(self.fault(last_ns));

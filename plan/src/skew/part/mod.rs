@@ -87,6 +87,12 @@ impl Part {
         Ok(Self::sum(&parts, Body::Series(merged)))
     }
 
+    /// The part without what merging needs: small, and with the same figures.
+    pub fn settled(self) -> Result<Part, SkewError> {
+        let worst = self.worst()?;
+        Ok(Self { body: Body::Maxima(worst), ..self })
+    }
+
     /// Everything but the windows, added up. `parts` is not empty, and its parts are alike.
     pub(super) fn sum(parts: &[&Part], body: Body) -> Self {
         let total = |of: fn(&Part) -> u64| parts.iter().map(|part| of(part)).sum();

@@ -1,0 +1,51 @@
+"""Which column of a table is what, and a table's records in one form.
+
+Words are those of ``perdura plan trace --columns``: ``time=ts:us,offset=lba:512,size=bytes,op=rw,volume=disk``.
+"""
+
+from dataclasses import dataclass
+from typing import List, Optional, Union
+
+from perdura import _native
+
+#: Offsets and their ends lie below.
+END_MAX = 2**63 - 1
+
+#: Words for what an access does, in lower case.
+WRITES = ("w", "write")
+READS = ("r", "read")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """A column is its name, or its number from 1; ``None``: the constant beside it holds for all records."""
+
+    time: Union[str, int]
+    time_unit_ns: int
+    offset: Union[str, int]
+    offset_unit_bytes: int
+    size: Union[str, int, None] = None
+    size_unit_bytes: int = 1
+    size_bytes: Optional[int] = None
+    op: Union[str, int, None] = None
+    #: The value that means a write; ``None``: words do.
+    write_value: Optional[str] = None
+    is_write: Optional[bool] = None
+    #: ``None``: one volume a file.
+    volume: Union[str, int, None] = None
+
+    @classmethod
+    def of(cls, words: Optional[str] = None) -> "Columns":
+        """By words, or the columns that Perdura writes: time_ns, volume, op, offset_bytes, len_bytes."""
+        return cls(**_native.columns(words))
+
+    def name(self, column: Union[str, int], names: List[str]) -> str:
+        """The name of a chosen column among those that a table has."""
+        if isinstance(column, int) and 1 <= column <= len(names):
+            return names[column - 1]
+        if column in names:
+            return column
+        raise ValueError(
+            f"there is no column {column}; there are: {', '.join(names)}. "
+            "Choose columns as in time=ts:us,offset=lba:512,size=bytes,op=rw,volume=disk"
+        )

@@ -1,0 +1,146 @@
+"""A trace in one process."""
+
+import json
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Union
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from perdura import _native
+from perdura.plan.columns import READS, WRITES, Columns
+from perdura.plan.settings import SHARES, WINDOWS, Settings
+
+#: Rows that are converted at once.
+BATCH_ROWS = 1 << 16
+
+
+def analyze(
+    data: Any,
+    *,
+    columns: Union[str, Columns, None] = None,
+    windows: Sequence[str] = WINDOWS,
+    shares: Sequence[float] = SHARES,
+    volume_size: Union[str, int, None] = None,
+    name: str = "trace",
+) -> Dict[str, Any]:
+    """The figures of ``perdura plan trace --json`` for a trace in the order of time.
+
+    ``data`` is a ``pyarrow.Table``, a dict of arrays by column name, or an object that pyarrow makes a table of (a pandas or
+    polars frame). A ``ValueError`` names the row, the column and the value that is wrong.
+    """
+    settings = Settings.of(windows, shares, volume_size)
+    chosen = columns if isinstance(columns, Columns) else Columns.of(columns)
+    table = _table(data)
+    numbers: Dict[str, int] = {}
+    analysis = _native.Analysis(settings.windows_ns, settings.shares)
+    row = 0
+    for batch in table.to_batches(max_chunksize=BATCH_ROWS):
+        analysis.add(_records(batch, chosen, numbers, name, row))
+        row += batch.num_rows
+    found = analysis.finish()
+    if found is None:
+        raise ValueError(f"{name}: no record of an access is in there; is it the right table?")
+    parts, whole, first_ns, last_ns = found
+    names = list(numbers)
+    volumes = [(names[number], part) for number, part in parts]
+    return json.loads(settings.report(name, [], volumes, whole, last_ns - first_ns))
+
+
+def _table(data: Any) -> pa.Table:
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, dict):
+        return pa.table(data)
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    if hasattr(data, "to_arrow"):
+        return data.to_arrow()
+    if hasattr(data, "__arrow_c_stream__"):
+        return pa.table(data)
+    return pa.Table.from_pandas(data, preserve_index=False)
+
+
+def _records(
+    batch: pa.RecordBatch, columns: Columns, numbers: Dict[str, int], name: str, row: int
+) -> pa.RecordBatch:
+    def column(chosen: Union[str, int]) -> pa.Array:
+        return batch.column(columns.name(chosen, batch.schema.names))
+
+    rows = batch.num_rows
+    if columns.size is None:
+        sizes = pa.repeat(pa.scalar(columns.size_bytes, pa.int64()), rows)
+    else:
+        sizes = _longs(column(columns.size), columns.size_unit_bytes, columns.size, row)
+    if columns.op is None:
+        writes = pa.repeat(pa.scalar(columns.is_write), rows)
+    else:
+        writes = _writes(column(columns.op), columns, row)
+    if columns.volume is None:
+        volumes = _numbered(pa.repeat(pa.scalar(name), rows), numbers)
+    else:
+        volumes = _numbered(_present(column(columns.volume), columns.volume, row), numbers)
+    arrays = {
+        "time_ns": _longs(column(columns.time), columns.time_unit_ns, columns.time, row),
+        "volume": volumes,
+        "is_write": writes,
+        "offset_bytes": _longs(
+            column(columns.offset), columns.offset_unit_bytes, columns.offset, row
+        ),
+        "len_bytes": sizes,
+    }
+    return pa.RecordBatch.from_pydict(arrays)
+
+
+def _present(values: pa.Array, column: Union[str, int], row: int) -> pa.Array:
+    if values.null_count:
+        missing = pc.index(pc.is_null(values), True).as_py()
+        raise ValueError(f"column {column}, row {row + missing}: there is no value")
+    return values
+
+
+def _longs(values: pa.Array, unit: int, column: Union[str, int], row: int) -> pa.Array:
+    """Times ``unit``. Arrow refuses what is no whole number or does not fit, with the value."""
+    values = _present(values, column, row)
+    try:
+        if pa.types.is_timestamp(values.type):
+            # Of whatever unit it is.
+            return values.cast(pa.timestamp("ns", values.type.tz)).cast(pa.int64())
+        longs = values.cast(pa.int64())
+        return longs if unit == 1 else pc.multiply_checked(longs, pa.scalar(unit, pa.int64()))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise ValueError(f"column {column}, from row {row} on: {error}") from error
+
+
+def _writes(values: pa.Array, columns: Columns, row: int) -> pa.Array:
+    values = _present(values, columns.op, row)
+    if pa.types.is_boolean(values.type) and columns.write_value is None:
+        # A column of `true` for writes.
+        return values
+    coded = values.dictionary_encode() if not pa.types.is_dictionary(values.type) else values
+    meaning = [_is_write(str(word), columns) for word in coded.dictionary.to_pylist()]
+    for code, is_write in enumerate(meaning):
+        if is_write is None:
+            at = pc.index(coded.indices, pa.scalar(code, coded.indices.type)).as_py()
+            word = coded.dictionary[code].as_py()
+            raise ValueError(
+                f"column {columns.op}, row {row + at}: {word!r} is neither read nor write; name the value that means a write, as "
+                f"in op={columns.op}:1"
+            )
+    return pa.array(meaning, pa.bool_()).take(coded.indices)
+
+
+def _is_write(word: str, columns: Columns) -> Optional[bool]:
+    if columns.write_value is not None and word == columns.write_value:
+        return True
+    if word.lower() in WRITES:
+        return True
+    if word.lower() in READS or columns.write_value is not None:
+        return False
+    return None
+
+
+def _numbered(values: pa.Array, numbers: Dict[str, int]) -> pa.Array:
+    """Volumes by the order in which they come."""
+    coded = values.dictionary_encode() if not pa.types.is_dictionary(values.type) else values
+    of = [numbers.setdefault(str(name), len(numbers)) for name in coded.dictionary.to_pylist()]
+    return pa.array(of, pa.int32()).take(coded.indices)

@@ -1,0 +1,58 @@
+"""What is asked: windows, shares, and the size of volumes."""
+
+from dataclasses import dataclass
+from typing import List, Optional, Sequence, Tuple, Union
+
+from perdura import _native
+
+#: The paper's.
+WINDOWS = ("1m", "10m", "1h")
+SHARES = (90.0, 95.0, 99.0)
+
+
+@dataclass(frozen=True)
+class Settings:
+    windows_ns: List[int]
+    shares: List[float]
+    volume_bytes: Optional[int]
+
+    @classmethod
+    def of(
+        cls, windows: Sequence[str], shares: Sequence[float], volume_size: Union[str, int, None]
+    ) -> "Settings":
+        """By words as of the command line. What is wrong is a ``ValueError`` that names it."""
+        windows_ns = [_named("window", text, _native.parse_time) for text in windows]
+        size = volume_size
+        if isinstance(size, str):
+            size = _named("volume_size", size, _native.parse_size)
+        settings = cls(windows_ns, [float(share) for share in shares], size)
+        # Refuses what means nothing.
+        _native.Analysis(settings.windows_ns, settings.shares)
+        return settings
+
+    def report(
+        self,
+        name: str,
+        files: List[Tuple[str, int, List[str]]],
+        volumes: List[Tuple[str, bytes]],
+        whole: bytes,
+        duration_ns: int,
+    ) -> str:
+        """The JSON of ``perdura plan trace``, of parts."""
+        return _native.report(
+            name,
+            files,
+            volumes,
+            whole,
+            duration_ns,
+            self.windows_ns,
+            self.shares,
+            self.volume_bytes,
+        )
+
+
+def _named(what, text, parse):
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise ValueError(f"{what} {text}: {error}") from error

@@ -1,0 +1,37 @@
+//! `perdura._native`: the analysis of traces for Python. What is asked, in which order, and on how many machines is Python's
+//! (`perdura/plan`); what is counted is the library's that `perdura plan trace` calls too.
+//!
+//! Data come in as Arrow batches, borrowed and not copied; parts go out and come back as bytes.
+
+mod analysis;
+mod columns;
+mod report;
+mod shards;
+mod sys;
+mod words;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+/// The module.
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("PAGE_BYTES", perdura_plan::trace::PAGE_BYTES)?;
+    module.add("RANGE_PAGES", perdura_plan::shards::RANGE_PAGES)?;
+    module.add("REQUEST_PAGES_MAX", perdura_plan::skew::REQUEST_PAGES_MAX)?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<analysis::Analysis>()?;
+    module.add_class::<shards::Shards>()?;
+    module.add_function(wrap_pyfunction!(shards::merge, module)?)?;
+    module.add_function(wrap_pyfunction!(shards::settle, module)?)?;
+    module.add_function(wrap_pyfunction!(report::report, module)?)?;
+    module.add_function(wrap_pyfunction!(words::columns, module)?)?;
+    module.add_function(wrap_pyfunction!(words::parse_time, module)?)?;
+    module.add_function(wrap_pyfunction!(words::parse_size, module)?)?;
+    Ok(())
+}
+
+/// Everything that can go wrong here is a matter of what was given: a `ValueError` that says it.
+fn value_error(error: impl std::fmt::Display) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
