@@ -44,7 +44,7 @@ pub fn columns<'py>(py: Python<'py>, words: Option<&str>) -> PyResult<Bound<'py,
     };
     put("time", &columns.time.0)?;
     let unit = columns.time.1.unwrap_or(TimeUnit::Nanos);
-    dict.set_item("time_unit_ns", nanos(unit))?;
+    dict.set_item("time_unit_ns", unit.ns())?;
     put("offset", &columns.offset.0)?;
     dict.set_item("offset_unit_bytes", columns.offset.1)?;
     match &columns.size {
@@ -59,20 +59,10 @@ pub fn columns<'py>(py: Python<'py>, words: Option<&str>) -> PyResult<Bound<'py,
             put("op", column)?;
             dict.set_item("write_value", write)?;
         }
-        Ops::All(op) => dict.set_item("is_write", *op == Op::Write)?,
+        Ops::All(op) => dict.set_item("all_write", *op == Op::Write)?,
     }
     if let Some(volume) = &columns.volume {
         put("volume", volume)?;
     }
     Ok(dict)
-}
-
-fn nanos(unit: TimeUnit) -> u64 {
-    match unit {
-        TimeUnit::Seconds => 1_000_000_000,
-        TimeUnit::Millis => 1_000_000,
-        TimeUnit::Micros => 1_000,
-        TimeUnit::HundredNanos => 100,
-        TimeUnit::Nanos => 1,
-    }
 }

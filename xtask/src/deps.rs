@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 /// Package, and a file that shows it is there.
-const PACKAGES: [(&str, &str); 14] = [
+const PACKAGES: [(&str, &str); 16] = [
     ("redis-server", "/usr/bin/redis-server"),
     ("redis-tools", "/usr/bin/redis-benchmark"),
     ("python3-redis", "/usr/lib/python3/dist-packages/redis/__init__.py"),
@@ -25,6 +25,9 @@ const PACKAGES: [(&str, &str); 14] = [
     ("libnbd-bin", "/usr/bin/nbdcopy"),
     ("fuse3", "/usr/bin/fusermount3"),
     ("xfsprogs", "/usr/sbin/mkfs.xfs"),
+    // The Python package's tests: an environment, and what Spark runs on.
+    ("python3-venv", "/usr/share/doc/python3-venv"),
+    ("openjdk-17-jre-headless", "/usr/bin/java"),
 ];
 
 /// The same for `test-qemu`.

@@ -1,6 +1,7 @@
 //! The one place for developer commands: `cargo xtask help` lists them.
 
 mod deps;
+mod python;
 mod qemu;
 mod steps;
 
@@ -11,7 +12,8 @@ use anyhow::{Result, bail};
 const HELP: &str = "\
 cargo xtask COMMAND
 
-  test          everything CI runs: format, lints, tests, doc tests, a short simulation, whole-process tests
+  test          everything CI runs: format, lints, tests, doc tests, a short simulation, whole-process tests,
+                and the Python package's, with Spark (`python` runs these alone)
   lint          format and lints only
   deps          install the Debian packages that the whole-process tests compare with (as root), or name them
   test-qemu [PART]  cut a virtual machine that runs `perdura serve`, boot it again, compare; and bind capacity memory to
@@ -40,9 +42,11 @@ fn run(words: &[&str]) -> Result<()> {
         ["test"] => {
             deps::install()?;
             steps::lint()?;
-            steps::test()
+            steps::test()?;
+            python::test()
         }
         ["lint"] => steps::lint(),
+        ["python"] => python::test(),
         ["deps"] => deps::install(),
         ["test-qemu"] => qemu::test(""),
         ["test-qemu", part] => qemu::test(part),

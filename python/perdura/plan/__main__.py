@@ -6,6 +6,7 @@ import os
 import sys
 from typing import Any, Dict, List, Optional
 
+from perdura import __version__
 from perdura.plan.settings import SHARES, WINDOWS
 
 
@@ -98,7 +99,7 @@ def _share(text: str) -> float:
 
 
 def _write(path: str, report: Dict[str, Any]) -> None:
-    text = json.dumps([report], indent=2)
+    text = json.dumps({"version": __version__, "traces": [report]}, indent=2)
     if path == "-":
         print(text)
     else:

@@ -4,11 +4,11 @@ Words are those of ``perdura plan trace --columns``: ``time=ts:us,offset=lba:512
 """
 
 from dataclasses import dataclass
-from typing import List, Optional, Union
+from typing import Any, List, Optional, Union
 
 from perdura import _native
 
-#: Offsets and their ends lie below.
+#: The last byte that a request may have.
 END_MAX = 2**63 - 1
 
 #: Words for what an access does, in lower case.
@@ -30,14 +30,27 @@ class Columns:
     op: Union[str, int, None] = None
     #: The value that means a write; ``None``: words do.
     write_value: Optional[str] = None
-    is_write: Optional[bool] = None
+    all_write: Optional[bool] = None
     #: ``None``: one volume a file.
     volume: Union[str, int, None] = None
+    #: Whether numbers mean ops as Perdura writes them: 0 reads, 1 writes.
+    has_own_ops: bool = False
 
     @classmethod
     def of(cls, words: Optional[str] = None) -> "Columns":
         """By words, or the columns that Perdura writes: time_ns, volume, op, offset_bytes, len_bytes."""
-        return cls(**_native.columns(words))
+        return cls(**_native.columns(words), has_own_ops=words is None)
+
+    def is_write(self, value: Any) -> Optional[bool]:
+        """What a value of the op column means; ``None``: nothing."""
+        if isinstance(value, (bool, int)):
+            if self.write_value is not None:
+                return str(int(value)) == self.write_value
+            return bool(value) if self.has_own_ops and int(value) in (0, 1) else None
+        word = str(value)
+        if word == self.write_value or word.lower() in WRITES:
+            return True
+        return False if word.lower() in READS or self.write_value is not None else None
 
     def name(self, column: Union[str, int], names: List[str]) -> str:
         """The name of a chosen column among those that a table has."""

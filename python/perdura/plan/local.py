@@ -1,13 +1,13 @@
 """A trace in one process."""
 
 import json
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Union
+from typing import Any, Dict, Sequence, Union
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from perdura import _native
-from perdura.plan.columns import READS, WRITES, Columns
+from perdura.plan.columns import Columns
 from perdura.plan.settings import SHARES, WINDOWS, Settings
 
 #: Rows that are converted at once.
@@ -72,7 +72,7 @@ def _records(
     else:
         sizes = _longs(column(columns.size), columns.size_unit_bytes, columns.size, row)
     if columns.op is None:
-        writes = pa.repeat(pa.scalar(columns.is_write), rows)
+        writes = pa.repeat(pa.scalar(columns.all_write), rows)
     else:
         writes = _writes(column(columns.op), columns, row)
     if columns.volume is None:
@@ -80,7 +80,7 @@ def _records(
     else:
         volumes = _numbered(_present(column(columns.volume), columns.volume, row), numbers)
     arrays = {
-        "time_ns": _longs(column(columns.time), columns.time_unit_ns, columns.time, row),
+        "time_ns": _longs(column(columns.time), columns.time_unit_ns, columns.time, row, True),
         "volume": volumes,
         "is_write": writes,
         "offset_bytes": _longs(
@@ -98,13 +98,17 @@ def _present(values: pa.Array, column: Union[str, int], row: int) -> pa.Array:
     return values
 
 
-def _longs(values: pa.Array, unit: int, column: Union[str, int], row: int) -> pa.Array:
+def _longs(
+    values: pa.Array, unit: int, column: Union[str, int], row: int, is_time: bool = False
+) -> pa.Array:
     """Times ``unit``. Arrow refuses what is no whole number or does not fit, with the value."""
     values = _present(values, column, row)
     try:
         if pa.types.is_timestamp(values.type):
             # Of whatever unit it is.
             return values.cast(pa.timestamp("ns", values.type.tz)).cast(pa.int64())
+        if is_time and pa.types.is_floating(values.type):
+            return pc.floor(pc.multiply(values.cast(pa.float64()), float(unit))).cast(pa.int64())
         longs = values.cast(pa.int64())
         return longs if unit == 1 else pc.multiply_checked(longs, pa.scalar(unit, pa.int64()))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -113,11 +117,8 @@ def _longs(values: pa.Array, unit: int, column: Union[str, int], row: int) -> pa
 
 def _writes(values: pa.Array, columns: Columns, row: int) -> pa.Array:
     values = _present(values, columns.op, row)
-    if pa.types.is_boolean(values.type) and columns.write_value is None:
-        # A column of `true` for writes.
-        return values
     coded = values.dictionary_encode() if not pa.types.is_dictionary(values.type) else values
-    meaning = [_is_write(str(word), columns) for word in coded.dictionary.to_pylist()]
+    meaning = [columns.is_write(word) for word in coded.dictionary.to_pylist()]
     for code, is_write in enumerate(meaning):
         if is_write is None:
             at = pc.index(coded.indices, pa.scalar(code, coded.indices.type)).as_py()
@@ -127,16 +128,6 @@ def _writes(values: pa.Array, columns: Columns, row: int) -> pa.Array:
                 f"in op={columns.op}:1"
             )
     return pa.array(meaning, pa.bool_()).take(coded.indices)
-
-
-def _is_write(word: str, columns: Columns) -> Optional[bool]:
-    if columns.write_value is not None and word == columns.write_value:
-        return True
-    if word.lower() in WRITES:
-        return True
-    if word.lower() in READS or columns.write_value is not None:
-        return False
-    return None
 
 
 def _numbered(values: pa.Array, numbers: Dict[str, int]) -> pa.Array:

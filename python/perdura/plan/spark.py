@@ -72,62 +72,82 @@ def _rows(table: DataFrame, columns: Columns) -> DataFrame:
     def column(chosen: Union[str, int]) -> Column:
         return F.col("`" + columns.name(chosen, names).replace("`", "``") + "`")
 
-    def longs(chosen: Union[str, int], unit: int) -> Column:
-        of = table.schema[columns.name(chosen, names)].dataType
-        if isinstance(of, T.TimestampType):
-            return F.unix_micros(column(chosen)) * F.lit(1000)
+    def whole(chosen: Union[str, int], unit: int) -> Column:
+        """What is no whole number, or does not fit, is null: a bad record."""
+        value, of = column(chosen), table.schema[columns.name(chosen, names)].dataType
         if isinstance(of, (T.FloatType, T.DoubleType)):
-            whole = column(chosen) == F.floor(column(chosen))
-            wide = F.when(whole, column(chosen).cast("decimal(38,0)"))
-        else:
-            wide = column(chosen).try_cast("decimal(38,0)")
-        # What does not fit is null, and a bad record.
-        return (wide * F.lit(unit).cast("decimal(20,0)")).try_cast("bigint")
+            value = F.when(value == F.floor(value), value)
+        wide = value.try_cast("decimal(20,0)") * F.lit(unit).cast("decimal(18,0)")
+        return wide.try_cast("bigint")
+
+    def time(chosen: Union[str, int], unit: int) -> Column:
+        value, of = column(chosen), table.schema[columns.name(chosen, names)].dataType
+        if isinstance(of, T.TimestampType):
+            return F.unix_micros(value) * F.lit(1000)
+        if isinstance(of, (T.TimestampNTZType, T.DateType)):
+            raise ValueError(f"column {chosen} is of type {of.simpleString()}; give times as numbers, or as UTC timestamps")
+        if isinstance(of, (T.FloatType, T.DoubleType)):
+            return F.floor(value.cast("double") * F.lit(float(unit))).try_cast("bigint")
+        if isinstance(of, T.StringType):
+            return F.floor(value.try_cast("decimal(28,9)") * F.lit(unit).cast("decimal(10,0)")).try_cast("bigint")
+        return whole(chosen, unit)
 
     if columns.size is None:
         size = F.lit(columns.size_bytes).cast("bigint")
     else:
-        size = longs(columns.size, columns.size_unit_bytes)
+        size = whole(columns.size, columns.size_unit_bytes)
     if columns.op is None:
-        op, is_write = F.lit(None).cast("string"), F.lit(columns.is_write)
+        op, is_write = F.lit(None).cast("string"), F.lit(columns.all_write)
     else:
         op = column(columns.op).cast("string")
-        is_write = _is_write(op, columns.write_value, table.schema[columns.name(columns.op, names)])
+        is_write = _is_write(column(columns.op), columns, table.schema[columns.name(columns.op, names)])
     if columns.volume is None:
-        volume = F.col("_metadata.file_name")
+        # Named like the file, without what stands behind the last dot.
+        volume = F.regexp_replace(F.col("_metadata.file_name"), r"(?<=.)\.[^.]*$", "")
     else:
         volume = column(columns.volume).cast("string")
     rows = table.select(
         F.col("_metadata.file_path").alias("file"),
-        longs(columns.time, columns.time_unit_ns).alias("time_ns"),
+        time(columns.time, columns.time_unit_ns).alias("time_ns"),
         volume.alias("volume"),
         op.alias("op"),
         is_write.alias("is_write"),
-        longs(columns.offset, columns.offset_unit_bytes).alias("offset_bytes"),
+        whole(columns.offset, columns.offset_unit_bytes).alias("offset_bytes"),
         size.alias("len_bytes"),
     )
     return rows.withColumn("is_bad", _is_bad())
 
 
-def _is_write(op: Column, write_value: Optional[str], field: T.StructField) -> Column:
+def _is_write(op: Column, columns: Columns, field: T.StructField) -> Column:
+    """As ``Columns.is_write`` has it."""
+    if not isinstance(field.dataType, T.StringType):
+        number = op.cast("int").cast("string") if isinstance(field.dataType, T.BooleanType) else op.cast("string")
+        if columns.write_value is not None:
+            return number == columns.write_value
+        if columns.has_own_ops:
+            return F.when(number == "1", True).when(number == "0", False)
+        return F.lit(None).cast("boolean")
     word = F.lower(op)
-    known = F.when(word.isin(*WRITES), True).when(word.isin(*READS), False)
-    if write_value is not None:
-        is_other = op.isNotNull() & ~word.isin(*WRITES)
-        return F.when(op == write_value, True).when(is_other, False).otherwise(known)
-    if isinstance(field.dataType, T.BooleanType):
-        return F.when(op == "true", True).when(op == "false", False)
-    return known
+    meant = F.when(word.isin(*WRITES), True).when(word.isin(*READS), False)
+    if columns.write_value is None:
+        return meant
+    return F.when(op == columns.write_value, True).otherwise(F.coalesce(meant, F.when(op.isNotNull(), False)))
 
 
 def _is_bad() -> Column:
     offset, size = F.col("offset_bytes"), F.col("len_bytes")
-    present = [F.col(name).isNull() for name in ("time_ns", "volume", "is_write")]
-    bad = (offset.isNull() | size.isNull()) | (F.col("time_ns") < 0) | (offset < 0) | (size <= 0)
-    for one in present:
-        bad = bad | one
-    bad = bad | (size > F.lit(END_MAX) - offset) | (_last_page() - _first_page() >= _native.REQUEST_PAGES_MAX)
-    return F.coalesce(bad, F.lit(True))
+    missing = [F.col(name).isNull() for name in ("time_ns", "volume", "is_write")]
+    bad = missing[0] | missing[1] | missing[2] | (F.col("time_ns") < 0) | (offset < 0) | (size <= 0)
+    is_long = (F.greatest(size, F.lit(1)) - F.lit(1) > _room()) | (_last_page() - _first_page() >= _native.REQUEST_PAGES_MAX)
+    return F.coalesce(bad | is_long, F.lit(True))
+
+
+# Spark refuses sums that do not fit, of records that are bad as well: so these fit for any.
+
+
+def _room() -> Column:
+    """Bytes that may lie behind the first."""
+    return F.lit(END_MAX) - F.greatest(F.col("offset_bytes"), F.lit(0))
 
 
 def _first_page() -> Column:
@@ -135,8 +155,8 @@ def _first_page() -> Column:
 
 
 def _last_page() -> Column:
-    # The sum of a record that is bad may not fit; its order is chosen so that it does where it is not.
-    return F.shiftright(F.col("offset_bytes") + F.least(F.col("len_bytes"), F.lit(END_MAX) - F.col("offset_bytes")) - F.lit(1), 12)
+    behind = F.least(F.greatest(F.col("len_bytes"), F.lit(1)) - F.lit(1), _room())
+    return F.shiftright(F.col("offset_bytes") + behind, 12)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,86 @@
+"""``perdura.plan.analyze`` in one process."""
+
+import unittest
+
+import numpy as np
+import pyarrow as pa
+
+import perdura.plan
+from traces import generate, naive, table
+
+WINDOWS = ("1s", "7s")
+
+
+def analyze(data, **words):
+    return perdura.plan.analyze(data, windows=WINDOWS, **words)
+
+
+class LocalAnalysis(unittest.TestCase):
+    def test_figures_are_those_of_a_naive_count(self):
+        for seed in range(3):
+            records = [
+                (time_ns, name, is_write, offset, min(length, 100_000))
+                for time_ns, name, is_write, offset, length in generate(
+                    seed, 400, [("a", 1 << 22), ("b", 1 << 24)], 100_000_000
+                )
+            ]
+            found = analyze(table(records))
+            expected = naive(records, (1, 7), (90, 95, 99))
+            self.assertEqual({key: found[key] for key in expected}, expected, f"seed {seed}")
+            for volume in found["volumes"]:
+                own = [record for record in records if record[1] == volume["volume"]]
+                expected = naive(own, (1, 7), (90, 95, 99))
+                # Windows of a volume begin with the trace, so only what does not depend on that is compared here.
+                expected.pop("worst")
+                self.assertEqual({key: volume[key] for key in expected}, expected, f"seed {seed}")
+
+    def test_arrays_frames_and_other_columns_give_the_same(self):
+        records = generate(5, 2000, [("a", 1 << 30)], 10_000_000)
+        whole = table(records)
+        expected = analyze(whole)
+        arrays = {name: whole.column(name).to_numpy() for name in whole.schema.names}
+        arrays["volume"] = np.array(arrays["volume"], dtype=object)
+        self.assertEqual(analyze(arrays), expected)
+        self.assertEqual(analyze(whole.to_pandas()), expected)
+        sliced = pa.concat_tables([whole.slice(0, 777), whole.slice(777)]).slice(0, 2000)
+        self.assertEqual(analyze(sliced), expected)
+        other = pa.table(
+            {
+                "ts": pa.array([record[0] // 1000 for record in records]),
+                "rw": ["Write" if record[2] else "r" for record in records],
+                "disk": pa.array([record[1] for record in records]).dictionary_encode(),
+                "lba": pa.array([record[3] // 512 for record in records], pa.uint32()),
+                "n": [record[4] for record in records],
+            }
+        )
+        words = "time=ts:us,offset=lba:512,size=n,op=rw,volume=disk"
+        rounded = [(r[0] // 1000 * 1000, r[1], r[2], r[3] // 512 * 512, r[4]) for r in records]
+        self.assertEqual(analyze(other, columns=words), analyze(table(rounded)))
+
+    def test_what_is_wrong_is_named_with_row_column_and_value(self):
+        good = {"time_ns": [5, 6], "volume": ["a", "a"], "op": [1, 0], "offset_bytes": [0, 1], "len_bytes": [1, 1]}
+        analyze(good)
+        for change, said in [
+            ({"offset_bytes": [0, -1]}, "row 1: column offset_bytes, row 1: -1 is below 0"),
+            ({"len_bytes": [1, 0]}, "row 1: "),
+            ({"time_ns": [6, 5]}, "row 1: "),
+            ({"op": [1, 2]}, "row 1: 2 is neither read nor write"),
+            ({"op": ["write", "flush"]}, "row 1: 'flush' is neither read nor write"),
+            ({"volume": ["a", None]}, "column volume, row 1: there is no value"),
+            ({"len_bytes": [1.5, 1]}, "column len_bytes"),
+            ({"offset_bytes": [0, 2**63 - 1], "len_bytes": [1, 2]}, "row 1: "),
+        ]:
+            with self.subTest(change), self.assertRaises(ValueError) as raised:
+                analyze({**good, **change})
+            self.assertIn(said, str(raised.exception))
+        del good["len_bytes"]
+        with self.assertRaisesRegex(ValueError, "there is no column len_bytes; there are: time_ns, volume, op"):
+            analyze(good)
+        with self.assertRaisesRegex(ValueError, "window tomorrow"):
+            perdura.plan.analyze(good, windows=("tomorrow",))
+        with self.assertRaisesRegex(ValueError, "no record"):
+            analyze(table([(1, "a", True, 0, 1)]).slice(1))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,142 @@
+"""The analysis on Spark, on two executors of one core each, against one process."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as parquet
+from pyspark.sql import SparkSession
+
+import perdura.plan
+from perdura.plan.spark import analyze
+from traces import SCHEMA, generate, table
+
+WINDOWS = ("1s", "1m")
+
+
+def by_volume(report):
+    """Volumes come in the order of the trace on one machine, and in that of names on many."""
+    report["volumes"].sort(key=lambda volume: volume["volume"])
+    return {key: value for key, value in report.items() if key not in ("trace", "files")}
+
+
+class SparkAnalysis(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        settings = SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.ui.enabled", "false")
+        cls.spark = settings.config("spark.ui.showConsoleProgress", "false").getOrCreate()
+        cls.spark.sparkContext.setLogLevel("ERROR")
+        cls.place = tempfile.TemporaryDirectory()
+        cls.dir = Path(cls.place.name)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.spark.stop()
+        cls.place.cleanup()
+
+    def files(self, name, records, seed, count=3):
+        """Some files of one trace, in no order."""
+        shuffled = list(records)
+        random.Random(seed).shuffle(shuffled)
+        (self.dir / name).mkdir()
+        for number in range(count):
+            parquet.write_table(table(shuffled[number::count]), self.dir / name / f"{number}.parquet")
+        return str(self.dir / name)
+
+    def test_one_huge_volume_and_several_are_counted_as_in_one_process(self):
+        # Ranges are 1 GiB: 100 of them are merged in two steps, and requests of up to 2 GiB lie in several.
+        traces = {
+            "huge": generate(1, 3000, [("only", 100 << 30)], 30_000_000),
+            "several": generate(2, 3000, [(f"v{n}", (n + 1) << 29) for n in range(20)], 30_000_000),
+        }
+        for name, records in traces.items():
+            with self.subTest(name):
+                path = self.files(name, records, 3)
+                found = analyze(self.spark, [path], windows=WINDOWS, shares=(50, 90, 99.9))
+                expected = perdura.plan.analyze(table(records), windows=WINDOWS, shares=(50, 90, 99.9))
+                self.assertEqual(by_volume(found), by_volume(expected))
+                self.assertEqual(found["records"], len(records))
+
+    def test_bad_records_are_named_with_their_file_or_counted(self):
+        records = generate(4, 50, [("a", 1 << 22)], 30_000_000)
+        bad = [
+            {"time_ns": 5, "volume": "a", "op": 1, "offset_bytes": -7, "len_bytes": 1},
+            {"time_ns": 5, "volume": "a", "op": 9, "offset_bytes": 7, "len_bytes": 1},
+            {"time_ns": None, "volume": "a", "op": 1, "offset_bytes": 7, "len_bytes": 1},
+            {"time_ns": 5, "volume": "a", "op": 1, "offset_bytes": 7, "len_bytes": 0},
+            {"time_ns": 5, "volume": "a", "op": 1, "offset_bytes": 2**63 - 1, "len_bytes": 2**63 - 1},
+        ]
+        path = self.dir / "bad.parquet"
+        parquet.write_table(pa.concat_tables([table(records), pa.Table.from_pylist(bad, SCHEMA)]), path)
+        with self.assertRaisesRegex(ValueError, r"bad\.parquet: .*offset_bytes -7.*5 such records"):
+            analyze(self.spark, [str(path)], windows=WINDOWS, skip_bad=4)
+        found = analyze(self.spark, [str(path)], windows=WINDOWS, skip_bad=5)
+        expected = perdura.plan.analyze(table(records), windows=WINDOWS)
+        self.assertEqual(by_volume(found), by_volume(expected))
+        self.assertEqual(found["files"][0]["skipped_bad"], 5)
+
+    def test_columns_of_others_and_sizes_of_volumes_are_understood(self):
+        records = [(r[0] // 1000 * 1000, r[1], r[2], r[3] // 512 * 512, 4096) for r in generate(6, 500, [("a", 1 << 32)], 30_000_000)]
+        path = self.dir / "others.parquet"
+        others = {
+            "ts": pa.array([r[0] / 1000 for r in records], pa.float64()),
+            "lba": pa.array([r[3] // 512 for r in records], pa.uint64()),
+            "rw": ["Write" if r[2] else "Read" for r in records],
+        }
+        parquet.write_table(pa.table(others), path)
+        words = "time=ts:us,offset=lba:512,size=*4096,op=rw"
+        found = analyze(self.spark, [str(path)], columns=words, windows=WINDOWS, volume_size="8GiB")
+        renamed = [(r[0], "others", *r[2:]) for r in records]
+        expected = perdura.plan.analyze(table(renamed), windows=WINDOWS, volume_size="8GiB")
+        self.assertEqual(by_volume(found), by_volume(expected))
+        with self.assertRaisesRegex(ValueError, "there is no column len_bytes; there are: ts, lba, rw"):
+            analyze(self.spark, [str(path)])
+
+    def test_the_command_writes_what_perdura_plan_trace_writes(self):
+        path = self.dir / "trace.parquet"
+        parquet.write_table(table(generate(7, 1000, [("a", 3 << 30), ("b", 1 << 20)], 30_000_000)), path)
+        words = ["--windows", "1s,1m", "--json"]
+        spark, one = self.dir / "spark.json", self.dir / "one.json"
+        module = [sys.executable, "-m", "perdura.plan", str(path), "--master", "local[1]", *words, str(spark)]
+        done = subprocess.run(module, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("1000 records", done.stdout)
+        binary = [os.environ["PERDURA"], "plan", "trace", str(path), "--no-sizing", *words, str(one)]
+        done = subprocess.run(binary, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        spark, one = (json.loads(file.read_text()) for file in (spark, one))
+        self.assertEqual(spark["version"], one["version"])
+        [spark], [one] = spark["traces"], one["traces"]
+        self.assertEqual(spark["files"], one["files"])
+        self.assertEqual(by_volume(spark), by_volume(one))
+
+
+class Command(unittest.TestCase):
+    def run_module(self, *words):
+        return subprocess.run([sys.executable, "-m", "perdura.plan", *words], capture_output=True, text=True)
+
+    def test_help_names_every_option_and_wrong_words_are_refused_before_spark_starts(self):
+        told = self.run_module("--help").stdout
+        for option in ("--columns", "--windows", "--shares", "--volume-size", "--skip-bad", "--json", "--master"):
+            self.assertIn(option, told)
+        for words, said in [
+            (("--windows", "tomorrow"), "window tomorrow"),
+            (("--shares", "101"), "101"),
+            (("--columns", "time=ts"), "must name offset once"),
+            (("--volume-size", "much"), "volume_size much"),
+            (("--skip-bad", "-1"), "--skip-bad -1"),
+        ]:
+            done = self.run_module("/nowhere", *words)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(said, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,82 @@
+//! The Python package's tests: a virtual environment, the wheel built and installed in it, and Spark on this machine.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+const REQUIREMENTS: &str = "python/requirements.txt";
+
+/// Runs them. Without Java, Python's `venv`, or the network for a first installation they are skipped, which is said; where `CI`
+/// is set that is an error.
+pub fn test() -> Result<()> {
+    let python = match environment() {
+        Ok(python) => python,
+        Err(error) if std::env::var_os("CI").is_none() => {
+            eprintln!("xtask: the tests of the Python package are skipped: {error:#}");
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    };
+    let target = target()?;
+    let wheels = target.join("python/wheels");
+    if wheels.exists() {
+        fs::remove_dir_all(&wheels)?;
+    }
+    let beside = |name: &str| python.with_file_name(name);
+    let build = ["build", "--release", "--quiet", "--compatibility", "linux", "--out"];
+    run(Command::new(beside("maturin"))
+        .args(build)
+        .arg(&wheels)
+        .args(["-m", "python/Cargo.toml"]))?;
+    let wheel = fs::read_dir(&wheels)?.next().context("maturin left no wheel")??.path();
+    let install = ["install", "--quiet", "--no-deps", "--force-reinstall"];
+    run(Command::new(beside("pip")).args(install).arg(wheel))?;
+    let tests = ["-m", "unittest", "discover", "-s", "python/tests"];
+    let perdura = target.join("release/perdura");
+    run(Command::new(python).args(tests).env("PERDURA", perdura).env("PYTHONWARNINGS", "ignore"))
+}
+
+/// The interpreter of an environment that has what is required; made anew where the requirements have changed.
+fn environment() -> Result<PathBuf> {
+    let java = Command::new("java").arg("-version").output();
+    if !java.is_ok_and(|java| java.status.success()) {
+        bail!("Spark needs Java 17 or newer (Debian: openjdk-17-jre-headless)");
+    }
+    let place = target()?.join("python/venv");
+    let python = place.join("bin/python");
+    let required = fs::read_to_string(REQUIREMENTS).context(REQUIREMENTS)?;
+    let done = place.join("requirements.txt");
+    if fs::read_to_string(&done).is_ok_and(|installed| installed == required) {
+        return Ok(python);
+    }
+    run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&place))
+        .context("a virtual environment (Debian: python3-venv)")?;
+    let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"];
+    run(Command::new(&python).args(install).arg(REQUIREMENTS))
+        .context("packages from PyPI; the network is needed once")?;
+    // Last: an environment that was not finished is begun again.
+    fs::write(done, required)?;
+    Ok(python)
+}
+
+fn target() -> Result<PathBuf> {
+    let place = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+    fs::create_dir_all(&place)?;
+    Ok(Path::new(&place).canonicalize()?)
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words: Vec<_> = words.map(|word| word.to_string_lossy().into_owned()).collect();
+    eprintln!("+ {}", words.join(" "));
+    let began = Instant::now();
+    let status = command.status().with_context(|| words[0].clone())?;
+    eprintln!("  {:.0} s", began.elapsed().as_secs_f64());
+    if !status.success() {
+        bail!("{} ended with {status}", words.join(" "));
+    }
+    Ok(())
+}
