@@ -310,7 +310,7 @@ pub enum TraceError {
     /// A column of times without a unit.
     #[error(
         "{file}: column {column} is {kind}, which does not say what unit its times are in: give it, as in \
-         --columns time={column}:us"
+         --columns time=NAME:us, or by --time-unit"
     )]
     ColumnUnit {
         /// Which file.
@@ -371,7 +371,7 @@ pub enum TraceError {
         /// Its format.
         format: Format,
         /// What is wrong.
-        fault: Fault,
+        fault: Box<Fault>,
     },
     /// A bad record after as many as were to be skipped.
     #[error(
@@ -386,7 +386,7 @@ pub enum TraceError {
         /// Its format.
         format: Format,
         /// What is wrong.
-        fault: Fault,
+        fault: Box<Fault>,
         /// How many were skipped.
         skipped: u64,
         /// Where the first of them was.

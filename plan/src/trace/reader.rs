@@ -168,8 +168,15 @@ fn source(
         }
         Format::Csv => {
             let columns = options.columns.clone().unwrap_or_else(Columns::own);
+            let Some(unit) = columns.time.1.or(options.time_unit) else {
+                return Err(TraceError::ColumnUnit {
+                    file: sink.file().to_owned(),
+                    column: columns.time.0.to_string(),
+                    kind: "text".to_owned(),
+                });
+            };
             let volume = if columns.volume.is_none() { named(sink) } else { 0 };
-            Box::new(Text::new(input, Table::new(columns, options.time_unit, volume)))
+            Box::new(Text::new(input, Table::new(columns, unit, volume)))
         }
         Format::Msr => Box::new(Text::new(input, Msr::default())),
         Format::DiskSim => match options.time_unit {

@@ -101,7 +101,7 @@ impl Sink {
 
     /// Passes over a bad record, or says that it is one too many.
     #[cold]
-    pub(crate) fn bad(&mut self, place: Place, fault: Fault) -> Result<(), TraceError> {
+    pub(crate) fn bad(&mut self, place: Place, fault: Box<Fault>) -> Result<(), TraceError> {
         let (file, format) = (self.file.clone(), self.format);
         if self.skipped.count == self.skip_bad {
             return Err(match self.skipped.first.first().cloned() {
@@ -122,7 +122,7 @@ impl Sink {
         }
         self.skipped.count += 1;
         if self.skipped.first.len() < KEPT {
-            self.skipped.first.push((place, fault));
+            self.skipped.first.push((place, *fault));
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Tables in text, by chosen columns.
 
-use perdura_plan::trace::{Columns, Op, ReadOptions};
+use perdura_plan::trace::{Columns, Op, ReadOptions, TimeUnit};
 
 use crate::support::{read, refusal, says};
 
@@ -49,14 +49,27 @@ fn columns_are_found_by_number_with_or_without_a_header() {
 
 #[test]
 fn a_column_that_is_not_there_is_named_with_those_that_are() {
-    let said = refusal(b"ts,lba,len,rw\n1,2,3,w\n", &chosen("time=ts,offset=block,size=len,op=rw"));
+    let said =
+        refusal(b"ts,lba,len,rw\n1,2,3,w\n", &chosen("time=ts:s,offset=block,size=len,op=rw"));
     says(&said, &["no column \"block\"", "ts,lba,len,rw", "--columns"]);
-    let said = refusal(b"1,2,3,w\n", &chosen("time=1,offset=2,size=3,op=5"));
+    let said = refusal(b"1,2,3,w\n", &chosen("time=1:s,offset=2,size=3,op=5"));
     says(&said, &["no column 5"]);
     let said =
-        refusal(b"ts,lba,len,rw\n1,2,3,w\n1,2,3\n", &chosen("time=ts,offset=lba,size=len,op=rw"));
+        refusal(b"ts,lba,len,rw\n1,2,3,w\n1,2,3\n", &chosen("time=ts:s,offset=lba,size=len,op=rw"));
     says(&said, &["line 3: 3 columns where there should be as many as in the first line"]);
     let said =
-        refusal(b"ts,lba,len,rw\n1,2,3,trim\n", &chosen("time=ts,offset=lba,size=len,op=rw"));
+        refusal(b"ts,lba,len,rw\n1,2,3,trim\n", &chosen("time=ts:s,offset=lba,size=len,op=rw"));
     says(&said, &["line 2: op is \"trim\""]);
+}
+
+#[test]
+fn a_time_without_a_unit_is_refused_unless_one_is_given() {
+    let trace = b"ts,lba,len,rw\n7,2,3,w\n";
+    let options = chosen("time=ts,offset=lba,size=len,op=rw");
+    says(
+        &refusal(trace, &options),
+        &["column \"ts\" is text", "what unit", "--columns time=NAME:us", "--time-unit"],
+    );
+    let given = ReadOptions { time_unit: Some(TimeUnit::Millis), ..options };
+    assert_eq!(read(trace, &given).unwrap().records[0].time_ns, 7_000_000);
 }

@@ -116,7 +116,7 @@ impl Source for Srt {
                     _ => Fault::Cut { found, expected: 8 },
                 };
                 // Where one record's length is not known no other is found behind it.
-                sink.bad(place, fault)?;
+                sink.bad(place, Box::new(fault))?;
                 return Ok(false);
             };
             let record = self.bytes.look(record_bytes as usize)?;
@@ -135,7 +135,7 @@ impl Source for Srt {
             };
             self.bytes.take(found);
             if let Err(fault) = seen {
-                sink.bad(place, *fault)?;
+                sink.bad(place, fault)?;
             }
         }
         Ok(true)

@@ -184,7 +184,7 @@ impl Source for Vscsi {
             };
             self.bytes.take(found);
             if let Err(fault) = seen {
-                sink.bad(place, *fault)?;
+                sink.bad(place, fault)?;
             }
         }
         Ok(true)

@@ -4,8 +4,10 @@
 //! reader has a part in this: each is written as its own description says.
 
 mod render;
+mod sound;
 
 pub use render::render;
+pub use sound::read_soundly;
 
 use super::{Format, Op, Record, TimeUnit};
 
@@ -20,7 +22,7 @@ impl Seeded {
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -29,7 +31,7 @@ impl Seeded {
 
     /// A number below `end`.
     pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end.max(1)
+        self.draw() % end.max(1)
     }
 }
 

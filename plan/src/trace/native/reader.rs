@@ -74,7 +74,7 @@ impl Native {
             got += self.input.read_full(&mut self.payload)?;
         }
         if got < size_of::<BlockHeader>() + payload_bytes {
-            sink.bad(place, Fault::Unfinished { records: self.total })?;
+            sink.bad(place, Box::new(Fault::Unfinished { records: self.total }))?;
             return Ok(false);
         }
         if header.checksum.get() != header.sum(&self.payload) {
@@ -155,7 +155,7 @@ impl Native {
             };
             if let Err(fault) = seen {
                 let at_bytes = self.payload_at + (self.taken * size_of::<RawRecord>()) as u64;
-                sink.bad(Place::Byte(at_bytes), *fault)?;
+                sink.bad(Place::Byte(at_bytes), fault)?;
             }
             self.taken += 1;
         }

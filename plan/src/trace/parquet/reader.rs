@@ -222,7 +222,7 @@ impl Source for Rows {
                 }
             }
             if let Err(fault) = self.record(self.taken, sink) {
-                sink.bad(Place::Row(self.row), *fault)?;
+                sink.bad(Place::Row(self.row), fault)?;
             }
             self.taken += 1;
             self.row += 1;

@@ -55,7 +55,7 @@ impl<P: Parse> Source for Text<P> {
                 Line::TooLong => Err(Box::new(Fault::LineTooLong { limit_bytes: LINE_BYTES_MAX })),
             };
             if let Err(fault) = seen {
-                sink.bad(Place::Line(self.lines.number()), *fault)?;
+                sink.bad(Place::Line(self.lines.number()), fault)?;
             }
         }
         Ok(true)

@@ -44,8 +44,7 @@ pub(crate) fn looks_own(line: &[u8]) -> bool {
 }
 
 impl Table {
-    pub(crate) fn new(columns: Columns, time_unit: Option<TimeUnit>, volume: u32) -> Table {
-        let unit = columns.time.1.or(time_unit).unwrap_or(TimeUnit::Nanos);
+    pub(crate) fn new(columns: Columns, unit: TimeUnit, volume: u32) -> Table {
         Table { columns, unit, volume, shape: None, bounds: Vec::new(), count: 0 }
     }
 
