@@ -3,6 +3,8 @@
 //! Traces are made up and lie in memory; each is read over and over for half a second, and the best of five such times is shown:
 //! on a machine that others use, what is slower than the best is the others.
 
+#![allow(clippy::expect_used)]
+
 use std::io::Cursor;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

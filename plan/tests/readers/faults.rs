@@ -59,8 +59,7 @@ fn late_records_are_put_in_their_place_within_the_window_and_no_further() {
     let line = |ticks: u64, offset| format!("{ticks},hm,0,Write,{offset},1,1\n");
     let trace =
         [line(1000, 0), line(1010, 1), line(1001, 2), line(1020, 3), line(1010, 4)].concat();
-    let mut options = ReadOptions::default();
-    options.reorder_ns = 1000;
+    let options = ReadOptions { reorder_ns: 1000, ..ReadOptions::default() };
     let order: Vec<_> =
         read(trace.as_bytes(), &options).unwrap().records.iter().map(|r| r.offset_bytes).collect();
     assert_eq!(order, [0, 2, 1, 4, 3]);
@@ -83,8 +82,7 @@ fn a_trace_cut_in_a_line_says_that_it_is_cut() {
 fn as_many_bad_records_are_skipped_as_allowed_and_the_first_are_kept() {
     let bad = "128166372003061630,hm,0,Read,512,0,1\n";
     let trace = format!("{bad}{GOOD}{bad}{bad}x\n{bad}{bad}{bad}{GOOD}");
-    let mut options = ReadOptions::default();
-    options.skip_bad = 7;
+    let mut options = ReadOptions { skip_bad: 7, ..ReadOptions::default() };
     let mut reader = open(trace.as_bytes(), &options).unwrap();
     assert_eq!(all(&mut reader).unwrap().len(), 2);
     assert_eq!((reader.skipped().count, reader.skipped().first.len()), (7, 5));
@@ -100,8 +98,7 @@ fn as_many_bad_records_are_skipped_as_allowed_and_the_first_are_kept() {
 fn no_line_is_held_that_is_longer_than_the_limit() {
     let long = "9".repeat(1 << 20);
     says(&after_good(&format!("{long}\n")), &["line 2: the line is longer than 65536 bytes"]);
-    let mut options = ReadOptions::default();
-    options.skip_bad = 2;
+    let options = ReadOptions { skip_bad: 2, ..ReadOptions::default() };
     let trace = format!("{GOOD}{long}\n{GOOD}{long}");
     assert_eq!(read(trace.as_bytes(), &options).unwrap().records.len(), 2);
 }

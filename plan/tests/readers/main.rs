@@ -1,5 +1,7 @@
 //! Readers of traces: what they make of each format, and what they say of what is wrong.
 
+#![allow(clippy::unwrap_used)]
+
 mod faults;
 mod formats;
 mod msr;

@@ -9,8 +9,7 @@ fn windows_times_are_exact_and_volumes_are_named_host_disk() {
                   \n\
                   128166372016382155, hm , 0 ,write,18446744,1,-\n\
                   128166372026382245,hm,0,R,9223372036854775807,1,";
-    let mut options = ReadOptions::default();
-    options.skip_bad = 2;
+    let options = ReadOptions { skip_bad: 2, ..ReadOptions::default() };
     let read = read(trace, &options).unwrap();
     assert_eq!((read.reader, read.volumes), ("msr", vec!["hm_0".to_owned(), "hm_1".to_owned()]));
     assert_eq!(
