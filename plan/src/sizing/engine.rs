@@ -75,6 +75,12 @@ impl Engine {
         self.pages_max
     }
 
+    /// When the trace began, nanoseconds after the region was opened.
+    #[cfg(test)]
+    pub fn origin_ns(&self) -> u64 {
+        self.origin_ns
+    }
+
     /// The next writes of the trace, in order of time; all pages are below [`Engine::pages_max`].
     pub fn add(&mut self, writes: &[PageWrite]) {
         self.writer.page_writes += writes.len() as u64;

@@ -15,6 +15,8 @@ mod config;
 mod engine;
 mod error;
 mod log;
+#[cfg(test)]
+mod naive;
 mod numbering;
 mod outcome;
 mod pages;
