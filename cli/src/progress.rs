@@ -26,6 +26,18 @@ impl LateBar {
         );
     }
 
+    /// `done` of `total` bytes in a step of its own name, with so many records so far.
+    pub fn bytes_of(&self, step: &str, records: u64, done: u64, total: u64) {
+        self.bytes(done, total);
+        if let Some(bar) = self.bar.get() {
+            let rate = records as f64 / self.began.elapsed().as_secs_f64().max(1e-3) / 1e6;
+            bar.set_message(format!(
+                "{step}: {:.1} M records, {rate:.1} M/s",
+                records as f64 / 1e6
+            ));
+        }
+    }
+
     /// `done` of `total` of something counted.
     pub fn count(&self, done: u64, total: u64) {
         self.show(done, total, "{msg} [{wide_bar}] {human_pos}/{human_len} {per_sec} {eta}");

@@ -6,4 +6,5 @@ pub mod record;
 pub mod shards;
 pub mod sizing;
 pub mod skew;
+pub mod study;
 pub mod trace;

@@ -8,6 +8,7 @@ mod media_plan;
 mod published;
 mod result;
 mod svg;
+mod trace_plan;
 
 pub use caches::caches_page;
 pub use haste::haste_page;
@@ -15,6 +16,7 @@ pub use html::page;
 pub use media::media_page;
 pub use media_plan::media_plan_page;
 pub use result::{Configuration, SideResult, YcsbResult};
+pub use trace_plan::trace_plan_page;
 
 #[cfg(test)]
 pub(crate) mod tests {

@@ -19,6 +19,8 @@ pub enum BenchCommand {
     /// Bare memory under stores of one size: each way of tracking, each victim policy, and how far they are from
     /// the least that any policy could write.
     Memory(Box<MemoryArgs>),
+    /// What `plan trace` predicts of budgets beside a region that is fed the same writes: on a modelled device, and on this one.
+    Plan(Box<super::plan::PlanCheckArgs>),
     /// A modelled medium beside its own model: latency and bandwidth; and what the software on the way to it takes, by the
     /// steps of HASTE, beside today's ways to a file.
     Media(Box<MediaArgs>),

@@ -6,6 +6,7 @@ mod haste;
 mod heap;
 mod media;
 mod memory;
+mod plan;
 mod rivals;
 mod show;
 mod ycsb;
@@ -26,6 +27,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     match &args.what {
         BenchCommand::Ycsb(args) => ycsb::run(args),
         BenchCommand::Memory(args) => memory::run(args),
+        BenchCommand::Plan(args) => plan::run(args),
         BenchCommand::Media(args) => media::run(args),
         BenchCommand::Haste(args) => haste::run(args),
         BenchCommand::Heap(args) => heap::run(args),

@@ -33,8 +33,9 @@ pub fn run(args: &BatteryArgs) -> Result<ExitCode> {
     let memory: Bytes = named("memory", &args.memory, args.memory.parse())?;
     anyhow::ensure!(memory.0 > 0, "--memory 0: expected more");
     let rate = BytesPerSecond(Server::PAPER.flush_bytes_per_s);
-    let power = args.power.resolve(memory.0, Layout::Plain, rate)?;
-    let most = power.budget_max()?;
+    let machine = args.power.resolve(rate)?;
+    let server = machine.server(memory.0, Layout::Plain);
+    let most = machine.budget_max(&server)?;
     let Bytes(budget_bytes) = match &args.budget {
         Some(text) if text.trim_end().ends_with('%') => {
             named::<Percent, _>("budget", text, text.parse())?.of(memory)
@@ -51,10 +52,10 @@ pub fn run(args: &BatteryArgs) -> Result<ExitCode> {
             Bytes(most)
         );
     }
-    let comparison = power.server.compare(budget_bytes, &power.cells)?;
+    let comparison = server.compare(budget_bytes, &machine.cells)?;
     if args.json {
         let answer = serde_json::json!({
-            "server": power.server, "cells": power.cells, "modelled": comparison,
+            "server": server, "cells": machine.cells, "modelled": comparison,
         });
         crate::say::say(serde_json::to_string_pretty(&answer).context("JSON")?);
     } else {

@@ -3,7 +3,9 @@
 mod battery;
 mod media;
 mod power;
+mod rate;
 mod record;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -19,6 +21,11 @@ pub struct PlanArgs {
 
 #[derive(Debug, Subcommand)]
 enum PlanCommand {
+    /// How much battery: what traces write in their worst intervals and by how few pages, what budgets would cost them, and the
+    /// battery that follows (Viyojit, sections 2, 3 and 6).
+    Trace(Box<trace::TraceArgs>),
+    /// List the formats of traces.
+    Formats,
     /// What battery, or what time, it takes to flush a memory, and a bounded part of it. Modelled.
     Battery(Box<battery::BatteryArgs>),
     /// Compare media as primary storage, as a cache before disks, and for a fixed part of the data: price, power, speed-up,
@@ -30,6 +37,11 @@ enum PlanCommand {
 
 pub fn run(args: &PlanArgs) -> Result<ExitCode> {
     match &args.command {
+        PlanCommand::Trace(args) => trace::run(args),
+        PlanCommand::Formats => {
+            trace::formats();
+            Ok(ExitCode::SUCCESS)
+        }
         PlanCommand::Battery(args) => battery::run(args),
         PlanCommand::Media(args) => media::run(args),
         PlanCommand::Record(args) => record::run(args),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use perdura_media::{Bytes, BytesPerSecond, Joules, Percent, Watts, format_duration};
-use perdura_plan::power::{Backup, Cells, Comparison, Layout, Server};
+use perdura_plan::power::{Backup, Cells, Comparison, Limit, Machine};
 
 use crate::say::say;
 use crate::settings::{optional, time};
@@ -66,33 +66,9 @@ pub struct PowerArgs {
     pub usd_per_kwh: Option<f64>,
 }
 
-/// What dirty data may cost.
-#[derive(Debug, Clone, Copy)]
-pub enum Limit {
-    /// Nothing is given: the battery is to be found.
-    Open,
-    /// A warning, seconds.
-    Grace(f64),
-    /// A battery, rated joules.
-    Battery(f64),
-}
-
-/// Power settings, resolved.
-#[derive(Debug, Clone, Copy)]
-pub struct Power {
-    pub server: Server,
-    pub cells: Cells,
-    pub limit: Limit,
-}
-
 impl PowerArgs {
-    /// For a memory; `flush_rate` is what holds if none is given.
-    pub fn resolve(
-        &self,
-        memory_bytes: u64,
-        layout: Layout,
-        flush_rate: BytesPerSecond,
-    ) -> Result<Power> {
+    /// `flush_rate` is what holds if none is given.
+    pub fn resolve(&self, flush_rate: BytesPerSecond) -> Result<Machine> {
         let BytesPerSecond(flush_bytes_per_s) =
             optional("flush-rate", &self.flush_rate)?.unwrap_or(flush_rate);
         let BytesPerSecond(load_bytes_per_s) =
@@ -102,14 +78,6 @@ impl PowerArgs {
         anyhow::ensure!(load_bytes_per_s > 0, "--load-rate 0: expected more");
         anyhow::ensure!(watts > 0.0, "--watts 0: expected more");
         let reserve = time("reserve", &self.reserve)?.unwrap_or(Duration::from_secs(2));
-        let server = Server {
-            memory_bytes,
-            flush_bytes_per_s,
-            load_bytes_per_s,
-            watts,
-            reserve_s: reserve.as_secs_f64(),
-            layout,
-        };
         let limit = match (time("grace", &self.grace)?, &self.battery) {
             (Some(grace), _) => Limit::Grace(grace.as_secs_f64()),
             (None, Some(text)) => {
@@ -121,7 +89,8 @@ impl PowerArgs {
         let cells = self.cells()?;
         // Refused here, where the options are: the values are the user's.
         cells.reliable_share()?;
-        Ok(Power { server, cells, limit })
+        let reserve_s = reserve.as_secs_f64();
+        Ok(Machine { flush_bytes_per_s, load_bytes_per_s, watts, reserve_s, cells, limit })
     }
 
     fn cells(&self) -> Result<Cells> {
@@ -138,17 +107,6 @@ impl PowerArgs {
             other_uses_share: share("other-uses", &self.other_uses)?,
             density_share: share("density", &self.density)?,
             usd_per_kj: self.usd_per_kwh.map_or(Cells::PAPER_USD_PER_KJ, |usd| usd / 3600.0),
-        })
-    }
-}
-
-impl Power {
-    /// Most that may be dirty, if something limits it.
-    pub fn budget_max(&self) -> Result<Option<u64>> {
-        Ok(match self.limit {
-            Limit::Open => None,
-            Limit::Grace(seconds) => Some(self.server.budget_for_grace(seconds)),
-            Limit::Battery(joules) => Some(self.server.budget_for_battery(&self.cells, joules)?),
         })
     }
 }

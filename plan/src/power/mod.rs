@@ -8,4 +8,4 @@ mod battery;
 mod server;
 
 pub use battery::{Battery, BatteryError, Cells};
-pub use server::{Backup, Comparison, Layout, Server};
+pub use server::{Backup, Comparison, Layout, Limit, Machine, Server};

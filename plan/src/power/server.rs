@@ -110,6 +110,54 @@ impl Server {
     }
 }
 
+/// A machine whose memory is not known yet.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Machine {
+    /// As [`Server::flush_bytes_per_s`].
+    pub flush_bytes_per_s: u64,
+    /// As [`Server::load_bytes_per_s`].
+    pub load_bytes_per_s: u64,
+    /// As [`Server::watts`].
+    pub watts: f64,
+    /// As [`Server::reserve_s`].
+    pub reserve_s: f64,
+    /// Its battery's cells.
+    pub cells: Cells,
+    /// What limits a flush.
+    pub limit: Limit,
+}
+
+/// What limits a flush.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Limit {
+    /// Nothing: the battery is what is asked for.
+    Open,
+    /// A warning, seconds.
+    Grace(f64),
+    /// A battery, rated joules.
+    Battery(f64),
+}
+
+impl Machine {
+    /// With so much memory.
+    pub fn server(&self, memory_bytes: u64, layout: Layout) -> Server {
+        let Self { flush_bytes_per_s, load_bytes_per_s, watts, reserve_s, .. } = *self;
+        Server { memory_bytes, flush_bytes_per_s, load_bytes_per_s, watts, reserve_s, layout }
+    }
+
+    /// Most that may be dirty, if something limits it. `server` is this machine with its memory.
+    ///
+    /// # Errors
+    /// As [`Cells::reliable_share`].
+    pub fn budget_max(&self, server: &Server) -> Result<Option<u64>, BatteryError> {
+        Ok(match self.limit {
+            Limit::Open => None,
+            Limit::Grace(grace_s) => Some(server.budget_for_grace(grace_s)),
+            Limit::Battery(joules) => Some(server.budget_for_battery(&self.cells, joules)?),
+        })
+    }
+}
+
 /// Being safe with so much to flush, modelled.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Backup {

@@ -1,0 +1,42 @@
+//! The flush rate of a directory, proven as `perdura serve` proves it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use perdura_media::{BytesPerSecond, Direct, Engine, RealClock};
+use perdura_region::Config;
+use perdura_region::directory::{Directory, Settings};
+use perdura_region::promise::BudgetWish;
+
+use crate::progress::LateBar;
+use crate::settings::flush_threads;
+
+/// Memory of the image that is made for it and removed again.
+const MEMORY_BYTES: u64 = 1 << 30;
+
+/// Measures in `dir`, which must exist.
+pub fn measure(dir: &Path) -> Result<BytesPerSecond> {
+    let place = tempfile::Builder::new().prefix(".perdura-rate-").tempdir_in(dir);
+    let place = place.with_context(|| format!("--measure {}", dir.display()))?;
+    let threads = flush_threads(None)?;
+    let settings = Settings {
+        dir: place.path().to_owned(),
+        config: Config::new(MEMORY_BYTES, 0),
+        wish: BudgetWish::Bytes(MEMORY_BYTES),
+        // Whatever the rate is, it is what is asked for.
+        warning: Duration::from_secs(86_400),
+        reserve: None,
+        engine: Engine::Auto,
+        direct: Direct::Auto,
+        threads,
+        holder: None,
+        prove_again: false,
+    };
+    let bar = LateBar::new("proving the flush rate");
+    let opened = Directory::open(settings, Arc::new(RealClock), &|done, of| bar.bytes(done, of));
+    bar.finish();
+    let opened = opened.with_context(|| format!("--measure {}", dir.display()))?;
+    Ok(BytesPerSecond(opened.rate.rate_bytes_per_s))
+}

@@ -1,0 +1,116 @@
+//! `plan trace` as typed.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::plan::power::PowerArgs;
+
+/// Options of `plan trace`.
+#[derive(Debug, Args)]
+pub struct TraceArgs {
+    /// Traces, packed (gzip, zstd) or not; the format is found out.
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+    #[command(flatten)]
+    pub reading: ReadingArgs,
+    #[command(flatten)]
+    pub analysis: AnalysisArgs,
+    #[command(flatten)]
+    pub sizing: SizingArgs,
+    #[command(flatten)]
+    pub power: PowerArgs,
+    /// Write all figures as JSON.
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub json: Option<PathBuf>,
+    /// Write a page with the paper's figures for these traces.
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub html: Option<PathBuf>,
+    /// Write the settings for `perdura serve --config` that follow from the trace; one trace only.
+    #[arg(long, value_name = "FILE", help_heading = "Output", conflicts_with = "no_sizing")]
+    pub emit: Option<PathBuf>,
+    /// Traces analysed at once [default: the machine's processors].
+    #[arg(long, value_name = "N", help_heading = "Output")]
+    pub jobs: Option<usize>,
+}
+
+/// How files are read.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Reading")]
+pub struct ReadingArgs {
+    /// Take all files as one trace: records in order of time, volumes of the same name being the same.
+    #[arg(long)]
+    pub together: bool,
+    /// The format, if it is not to be found out: see `perdura plan formats`.
+    #[arg(long, value_name = "NAME")]
+    pub format: Option<String>,
+    /// Unit of times where the format leaves it open: s, ms, us, 100ns, ns.
+    #[arg(long, value_name = "UNIT")]
+    pub time_unit: Option<String>,
+    /// Which column is what in a table (`csv`, `parquet`): see `perdura plan formats`.
+    #[arg(long, value_name = "LIST")]
+    pub columns: Option<String>,
+    /// Key operations: bytes of a record; keys get places of that size in order of first sight [default: 1KiB].
+    #[arg(long, value_name = "SIZE")]
+    pub record_size: Option<String>,
+    /// Key operations, which have no clock: how many are a second [default: 100000].
+    #[arg(long, value_name = "N")]
+    pub operations_per_s: Option<u64>,
+    /// Memory traces, which have no other clock: how many instructions are a second [default: 1000000000].
+    #[arg(long, value_name = "N")]
+    pub instructions_per_s: Option<u64>,
+    /// Which step of an access counts in what blkparse prints: Q (queued), D (issued), C (completed).
+    #[arg(long, value_name = "LETTER", default_value_t = 'Q')]
+    pub block_action: char,
+    /// Pass over this many bad records, and count them.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub skip_bad: u64,
+    /// Put records in their place that come late by no more than this; without it, time going back is an error.
+    #[arg(long, value_name = "TIME")]
+    pub reorder: Option<String>,
+}
+
+/// What is counted.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Analysis")]
+pub struct AnalysisArgs {
+    /// Intervals whose worst is looked for, separated by commas.
+    #[arg(long, value_name = "TIMES", value_delimiter = ',', default_value = "1m,10m,1h")]
+    pub windows: Vec<String>,
+    /// Shares of all page writes, in percent.
+    #[arg(long, value_name = "PERCENTS", value_delimiter = ',', default_value = "90,95,99")]
+    pub shares: Vec<f64>,
+    /// Size of each volume; without it, what the trace touches of it.
+    #[arg(long, value_name = "SIZE")]
+    pub volume_size: Option<String>,
+    /// Count a sample of the pages, within 64 MiB of memory, and give ranges (95 %).
+    #[arg(long)]
+    pub approximate: bool,
+}
+
+/// What a budget costs.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Sizing")]
+pub struct SizingArgs {
+    /// Leave sizing out: the trace is read once.
+    #[arg(long)]
+    pub no_sizing: bool,
+    /// Budgets to replay, as sizes or shares of the memory [default: 1% to 100%].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub budgets: Vec<String>,
+    /// So many of the page writes may have to wait; the smallest budget that keeps to it is looked for.
+    #[arg(long, value_name = "PERCENT", default_value = "0.1%")]
+    pub stalls: String,
+    /// Which dirty data are cleaned first [default: clock-pro].
+    #[arg(long, value_name = "NAME")]
+    pub policy: Option<String>,
+    /// Time between checkpoints, or `off` [default: 1s].
+    #[arg(long, value_name = "TIME")]
+    pub checkpoint: Option<String>,
+    /// Bytes that the SSD is rated to have written to it, such as 600TB.
+    #[arg(long, value_name = "SIZE")]
+    pub tbw: Option<String>,
+    /// Measure the flush rate in this directory, as `perdura serve` proves it; takes 3 GiB of it for a moment.
+    #[arg(long, value_name = "DIR", conflicts_with = "flush_rate")]
+    pub measure: Option<PathBuf>,
+}

@@ -1,0 +1,92 @@
+//! The settings of `perdura serve` that follow from a plan.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use anyhow::Result;
+use perdura_media::{Bytes, BytesPerSecond};
+use perdura_plan::power::Limit;
+use perdura_plan::study::SizingReport;
+
+use super::resolve::{RateIs, Resolved};
+
+/// A flush may be so much slower when the server proves its rate than it was when this was planned.
+const MARGIN: f64 = 1.25;
+
+/// What the server is to be told.
+pub struct Provision<'p> {
+    pub trace: &'p str,
+    pub sizing: &'p SizingReport,
+    pub resolved: &'p Resolved,
+}
+
+impl Provision<'_> {
+    /// The file.
+    pub fn toml(&self) -> Result<String> {
+        let Self { trace, sizing, resolved } = self;
+        let (machine, chosen) = (&resolved.machine, &sizing.chosen);
+        let rate = BytesPerSecond(machine.flush_bytes_per_s);
+        let rate_is = match resolved.rate_is {
+            RateIs::Measured => "measured here",
+            RateIs::Given => "as given",
+            RateIs::Assumed => "assumed: --measure DIR measures it",
+        };
+        let mut out = String::new();
+        writeln!(
+            out,
+            "# For `perdura serve --config`, planned by `perdura plan trace` from\n#   {}\n\
+             # Flush rate {rate} ({rate_is}). A flush of the whole budget then takes {:.3} s, reserve included:\n\
+             # `perdura drill --connect 127.0.0.1:6379` confirms that, or not.",
+            trace.escape_debug(),
+            chosen.flush_s
+        )?;
+        writeln!(out, "memory = \"{}\"", exact(sizing.memory_bytes))?;
+        writeln!(out, "budget = \"{}\"", exact(chosen.budget_bytes))?;
+        match machine.limit {
+            Limit::Grace(grace_s) => writeln!(out, "grace = \"{}\"", millis(grace_s))?,
+            Limit::Battery(rated_joules) => writeln!(
+                out,
+                "# Of {rated_joules} J rated, what can be relied on.\njoules = \"{:.0}J\"\nwatts = \"{}W\"",
+                machine.cells.reliable_joules(rated_joules)?,
+                machine.watts
+            )?,
+            Limit::Open => {
+                let needed_s = (chosen.flush_s - machine.reserve_s) * MARGIN + machine.reserve_s;
+                writeln!(
+                    out,
+                    "# What the flush needs and a quarter more, for the server refuses a budget that does not fit the rate it proves.\n\
+                     grace = \"{}\"",
+                    millis(needed_s)
+                )?;
+            }
+        }
+        writeln!(out, "reserve = \"{}\"", millis(machine.reserve_s))?;
+        writeln!(out, "policy = \"{}\"", sizing.policy)?;
+        match sizing.checkpoint_ns.map(Duration::from_nanos) {
+            Some(every) => writeln!(out, "checkpoint = \"{}\"", millis(every.as_secs_f64()))?,
+            None => writeln!(out, "checkpoint = \"off\"")?,
+        }
+        Ok(out)
+    }
+}
+
+fn exact(bytes: u64) -> String {
+    let shown = Bytes(bytes).to_string().replace(' ', "");
+    if shown.parse() == Ok(Bytes(bytes)) { shown } else { format!("{bytes}B") }
+}
+
+fn millis(seconds: f64) -> String {
+    format!("{}ms", (seconds * 1e3).ceil() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_written_so_that_they_are_read_as_they_are() {
+        for bytes in [1 << 30, (3 << 20) + 4096, 131_072, 123_456_789] {
+            assert_eq!(exact(bytes).parse(), Ok(Bytes(bytes)), "{}", exact(bytes));
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! `perdura plan trace`: traces in, budgets and batteries out.
+
+mod args;
+mod emit;
+mod resolve;
+mod show;
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering::*};
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Context, Result, bail};
+use perdura_bench::report::trace_plan_page;
+use perdura_plan::study::{Progress, Question, TraceReport};
+use perdura_plan::trace::Format;
+
+use serde::Serialize;
+
+pub use args::TraceArgs;
+use emit::Provision;
+use resolve::Resolved;
+
+use crate::progress::LateBar;
+use crate::say::say;
+
+pub fn run(args: &TraceArgs) -> Result<ExitCode> {
+    let resolved = resolve::of(args)?;
+    let traces = traces(args);
+    if args.emit.is_some() && traces.len() != 1 {
+        bail!(
+            "--emit: settings follow from one trace, {} are given; give one, or --together",
+            traces.len()
+        );
+    }
+    // Before the work: a plan that cannot be written is not worth waiting for.
+    let [json, html] =
+        [("json", &args.json), ("html", &args.html)].map(|(name, path)| create(name, path));
+    let (json, html) = (json?, html?);
+    let reports = study_all(&traces, &resolved.question, resolved.jobs)?;
+    if let Some(mut json) = json {
+        let plan = Plan { version: env!("CARGO_PKG_VERSION"), traces: &reports };
+        writeln!(json, "{}", serde_json::to_string_pretty(&plan)?).context("--json")?;
+    }
+    if let Some(mut html) = html {
+        html.write_all(trace_plan_page(&reports).as_bytes()).context("--html")?;
+    }
+    for report in &reports {
+        show::report(report);
+    }
+    if let (Some(path), [report]) = (&args.emit, &reports[..]) {
+        emit_settings(path, report, &resolved)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The JSON.
+#[derive(Serialize)]
+struct Plan<'r> {
+    version: &'static str,
+    traces: &'r [TraceReport],
+}
+
+/// The formats of traces, one a line.
+pub fn formats() {
+    for format in Format::ALL {
+        say(format_args!("{:<12} {}", format.name(), format.describe()));
+    }
+    say(
+        "\nFormats are found by what a file holds; --format overrides that. gzip, zstd, bzip2 and xz are unpacked.\n\
+         Tables: --columns names columns (or gives their places from 1) and units, as in\n  \
+         --columns time=ts:us,op=type,offset=lba:512,size=sectors:512,volume=disk",
+    );
+}
+
+fn create(name: &str, path: &Option<PathBuf>) -> Result<Option<File>> {
+    let opened = path
+        .as_ref()
+        .map(|path| File::create(path).with_context(|| format!("--{name} {}", path.display())));
+    opened.transpose()
+}
+
+/// A trace: its name, its files.
+type Trace = (String, Vec<PathBuf>);
+
+fn traces(args: &TraceArgs) -> Vec<Trace> {
+    let name = |path: &Path| path.display().to_string();
+    if args.reading.together && args.files.len() > 1 {
+        let names: Vec<_> = args.files.iter().map(|path| name(path)).collect();
+        return vec![(names.join(" + "), args.files.clone())];
+    }
+    args.files.iter().map(|path| (name(path), vec![path.clone()])).collect()
+}
+
+/// Studies all, several at once, in the order given. The first that fails, in that order, is the error.
+fn study_all(traces: &[Trace], question: &Question, jobs: usize) -> Result<Vec<TraceReport>> {
+    let board = Board::new(traces.len());
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        loop {
+            let at = next.fetch_add(1, Relaxed);
+            let Some((name, paths)) = traces.get(at) else { return done };
+            done.push((at, question.study(name, paths, &|progress| board.tell(at, progress))));
+        }
+    };
+    let mut studies: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..jobs.clamp(1, traces.len())).map(|_| scope.spawn(work)).collect();
+        let ended = threads.into_iter().map(|thread| thread.join());
+        ended
+            .flat_map(|done| done.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    });
+    board.bar.finish();
+    studies.sort_by_key(|(at, _)| *at);
+    studies.into_iter().map(|(_, study)| Ok(study?)).collect()
+}
+
+/// How far all studies are, in one bar.
+struct Board {
+    bar: LateBar,
+    each: Mutex<Vec<Option<Progress>>>,
+}
+
+impl Board {
+    fn new(traces: usize) -> Self {
+        Self { bar: LateBar::new("reading"), each: Mutex::new(vec![None; traces]) }
+    }
+
+    fn tell(&self, at: usize, progress: Progress) {
+        let mut each = self.each.lock().unwrap_or_else(PoisonError::into_inner);
+        each[at] = Some(progress);
+        let begun = || each.iter().flatten();
+        let done_bytes = begun().map(|progress| progress.done_bytes).sum();
+        let total_bytes: u64 = begun().map(|progress| progress.total_bytes.unwrap_or(0)).sum();
+        let records: u64 = begun().map(|progress| progress.records).sum();
+        self.bar.bytes_of(progress.step, records, done_bytes, total_bytes.max(done_bytes));
+    }
+}
+
+fn emit_settings(path: &Path, report: &TraceReport, resolved: &Resolved) -> Result<()> {
+    let Some(sizing) = &report.sizing else {
+        bail!("--emit: nothing is written in {}: there is no budget to choose", report.trace);
+    };
+    let text = Provision { trace: &report.trace, sizing, resolved }.toml()?;
+    std::fs::write(path, text).with_context(|| format!("--emit {}", path.display()))
+}

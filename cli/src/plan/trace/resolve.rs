@@ -1,0 +1,123 @@
+//! From options of `plan trace` to a question.
+
+use anyhow::{Context, Result, bail};
+use perdura_media::{Bytes, BytesPerSecond, Percent, parse_duration};
+use perdura_plan::power::Machine;
+use perdura_plan::skew::{Options, Sampling, Share};
+use perdura_plan::study::{BudgetWish, Question, SizingQuestion};
+use perdura_plan::trace::{Columns, Format, ReadOptions, TimeUnit};
+
+use super::args::{AnalysisArgs, ReadingArgs, TraceArgs};
+use crate::plan::rate;
+use crate::settings::{checkpoint, named, optional, policy, time};
+
+/// A flush rate if none is given or measured: what an ordinary NVMe SSD takes for long.
+const FLUSH_RATE: BytesPerSecond = BytesPerSecond(1_000_000_000);
+
+/// What is asked, and what of it is known how.
+pub struct Resolved {
+    pub question: Question,
+    pub machine: Machine,
+    /// The flush rate was measured here or given; otherwise it is assumed.
+    pub rate_is: RateIs,
+    pub jobs: usize,
+}
+
+/// Where the flush rate comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RateIs {
+    Measured,
+    Given,
+    Assumed,
+}
+
+pub fn of(args: &TraceArgs) -> Result<Resolved> {
+    let (read, skew) = (reading(&args.reading)?, analysis(&args.analysis)?);
+    let (rate, rate_is) = match (&args.sizing.measure, &args.power.flush_rate) {
+        (Some(_), _) if args.sizing.no_sizing => {
+            bail!("--measure: nothing is sized with --no-sizing")
+        }
+        (Some(dir), _) => (rate::measure(dir)?, RateIs::Measured),
+        (None, Some(_)) => (FLUSH_RATE, RateIs::Given),
+        (None, None) => (FLUSH_RATE, RateIs::Assumed),
+    };
+    let machine = args.power.resolve(rate)?;
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let jobs = args.jobs.unwrap_or(processors).max(1);
+    let sizing = match args.sizing.no_sizing {
+        true => None,
+        false => Some(sizing(args, machine, jobs)?),
+    };
+    let volume_bytes = optional("volume-size", &args.analysis.volume_size)?;
+    let question =
+        Question { read, skew, volume_bytes: volume_bytes.map(|Bytes(bytes)| bytes), sizing };
+    Ok(Resolved { question, machine, rate_is, jobs })
+}
+
+fn reading(args: &ReadingArgs) -> Result<ReadOptions> {
+    let format = args.format.as_ref().map(|name| {
+        let names: Vec<_> = Format::ALL.iter().map(|format| format.name()).collect();
+        Format::parse(name)
+            .with_context(|| format!("--format {name}: expected one of {}", names.join(", ")))
+    });
+    let time_unit = args.time_unit.as_ref().map(|name| {
+        let names: Vec<_> = TimeUnit::ALL.iter().map(|unit| unit.name()).collect();
+        TimeUnit::parse(name)
+            .with_context(|| format!("--time-unit {name}: expected one of {}", names.join(", ")))
+    });
+    let usual = ReadOptions::default();
+    Ok(ReadOptions {
+        format: format.transpose()?,
+        time_unit: time_unit.transpose()?,
+        skip_bad: args.skip_bad,
+        reorder_ns: time("reorder", &args.reorder)?.map_or(0, |span| span.as_nanos() as u64),
+        columns: args
+            .columns
+            .as_ref()
+            .map(|text| named("columns", text, Columns::parse(text)))
+            .transpose()?,
+        record_bytes: optional("record-size", &args.record_size)?
+            .map_or(usual.record_bytes, |Bytes(bytes)| bytes),
+        operations_per_s: args.operations_per_s.unwrap_or(usual.operations_per_s),
+        instructions_per_s: args.instructions_per_s.unwrap_or(usual.instructions_per_s),
+        block_action: args.block_action,
+    })
+}
+
+fn analysis(args: &AnalysisArgs) -> Result<Options> {
+    let window = |text: &String| -> Result<u64> {
+        let window = named("windows", text, parse_duration(text))?;
+        u64::try_from(window.as_nanos()).with_context(|| format!("--windows {text}: too long"))
+    };
+    let share =
+        |percent: &f64| Share::percent(*percent).with_context(|| format!("--shares {percent}"));
+    let windows = args.windows.iter().map(window).collect::<Result<_>>()?;
+    let shares = args.shares.iter().map(share).collect::<Result<_>>()?;
+    let mut options = Options::new(windows, shares).context("--windows")?;
+    if args.approximate {
+        options.sampling = Some(Sampling::default());
+    }
+    Ok(options)
+}
+
+fn sizing(args: &TraceArgs, machine: Machine, jobs: usize) -> Result<SizingQuestion> {
+    let sizing = &args.sizing;
+    let budget = |text: &String| -> Result<BudgetWish> {
+        if text.trim_end().ends_with('%') {
+            let Percent(percent) = named("budgets", text, text.parse())?;
+            return Ok(BudgetWish::Percent(percent));
+        }
+        let Bytes(bytes) = named("budgets", text, text.parse())?;
+        Ok(BudgetWish::Bytes(bytes))
+    };
+    let Percent(stalls) = named("stalls", &sizing.stalls, sizing.stalls.parse())?;
+    Ok(SizingQuestion {
+        budgets: sizing.budgets.iter().map(budget).collect::<Result<_>>()?,
+        stalls_max: stalls / 100.0,
+        policy: policy(&sizing.policy)?,
+        checkpoint_every: checkpoint("checkpoint", &sizing.checkpoint)?,
+        rated_bytes: optional::<Bytes>("tbw", &sizing.tbw)?.map(|Bytes(bytes)| bytes),
+        machine,
+        threads: jobs,
+    })
+}

@@ -1,0 +1,165 @@
+//! A study as a table in the terminal.
+
+use std::time::Duration;
+
+use perdura_media::{Bytes, BytesPerSecond, format_duration};
+use perdura_plan::skew::{Assessment, Class, Figure, Figures};
+use perdura_plan::study::{BudgetRow, SizingReport, TraceReport};
+use perdura_plan::trace::PAGE_BYTES;
+
+use crate::plan::power;
+use crate::say::say;
+
+/// Volumes shown; the JSON has all.
+const VOLUMES: usize = 20;
+
+pub fn report(report: &TraceReport) {
+    let all = &report.all;
+    say(format_args!(
+        "\n{}\n{} records over {}; {} volume{}",
+        report.trace,
+        all.records,
+        format_duration(Duration::from_nanos(report.duration_ns)),
+        report.volumes.len(),
+        if report.volumes.len() == 1 { "" } else { "s" },
+    ));
+    for file in &report.files {
+        if file.skipped_bad + file.ignored > 0 {
+            say(format_args!(
+                "{}: {} bad records passed over, {} that are no access",
+                file.file, file.skipped_bad, file.ignored
+            ));
+        }
+        file.first_bad.iter().for_each(|bad| say(format_args!("  {bad}")));
+    }
+    volumes(report);
+    if let Some(sizing) = &report.sizing {
+        budgets(sizing);
+        power::show(&sizing.power);
+    }
+    let answer = if report.verdict.small_battery_will_do { "will do" } else { "will not do" };
+    say(format_args!("\nA small battery {answer}. {}", report.verdict.because));
+}
+
+fn volumes(report: &TraceReport) {
+    let mut head = format!(
+        "\n{:<16} {:>10} {:>10} {:>10} {:>12}",
+        "volume", "size", "touched", "written", "page writes"
+    );
+    for (key, _) in &report.all.worst {
+        head += &format!(" {:>17}", format!("worst {}", seconds(key)));
+    }
+    for (key, _) in &report.all.skew_pages {
+        head += &format!(" {:>8}", format!("{key} %"));
+    }
+    say(format_args!("{head}  kind"));
+    let mut volumes: Vec<_> = report.volumes.iter().collect();
+    volumes.sort_by_key(|volume| std::cmp::Reverse(volume.figures.page_writes));
+    for volume in volumes.iter().take(VOLUMES) {
+        row(&volume.volume, &volume.figures, &volume.assessment);
+    }
+    if volumes.len() > VOLUMES {
+        say(format_args!("... and {} that write less; --json has all", volumes.len() - VOLUMES));
+    }
+    if volumes.len() > 1 {
+        row("all", &report.all, &report.assessment);
+    }
+    say(
+        "worst: most written in such an interval, of the volume, each write a new page / different pages only;\n\
+         90 % ...: pages that take so much of the writes, of those touched",
+    );
+}
+
+fn row(name: &str, figures: &Figures, meaning: &Assessment) {
+    let pages = |pages: u64| Bytes(pages * PAGE_BYTES).to_string();
+    let mut line = format!(
+        "{name:<16} {:>10} {:>10} {:>10} {:>12}",
+        pages(meaning.volume_pages),
+        bars(&figures.touched_pages),
+        bars(&figures.written_pages),
+        figures.page_writes
+    );
+    for worst in &meaning.windows {
+        line += &format!(" {:>8.2}/{:>6.2} %", 100.0 * worst.adversarial, 100.0 * worst.unique);
+    }
+    for skew in &meaning.skew {
+        line += &format!(" {:>6.2} %", 100.0 * skew.of_touched);
+    }
+    let class = meaning.class.map_or("-", Class::name);
+    say(format_args!("{line}  {class}"));
+}
+
+/// Bytes of pages; of an estimate with how far it may be off.
+fn bars(figure: &Figure) -> String {
+    let bytes = Bytes(figure.pages * PAGE_BYTES);
+    match figure.bars {
+        Some((low, high)) if figure.pages > 0 => {
+            let off = (high - figure.pages).max(figure.pages - low) as f64 / figure.pages as f64;
+            format!("{bytes}+-{:.1}%", 100.0 * off)
+        }
+        _ => bytes.to_string(),
+    }
+}
+
+fn budgets(sizing: &SizingReport) {
+    say(format_args!(
+        "\nmodelled: {} of memory, policy {}, SSD of {}\n{:>12} {:>8} {:>10} {:>9} {:>9} {:>10} {:>10} {:>9} {:>12} {:>10} {:>9}",
+        Bytes(sizing.memory_bytes),
+        sizing.policy,
+        BytesPerSecond(sizing.server.flush_bytes_per_s),
+        "budget",
+        "memory",
+        "stalls",
+        "of writes",
+        "of time",
+        "p99.9",
+        "longest",
+        "SSD/byte",
+        "SSD mean",
+        "SSD lasts",
+        "flush"
+    ));
+    for row in &sizing.budgets {
+        let is_chosen = row.budget_bytes == sizing.chosen.budget_bytes;
+        if row.is_asked || is_chosen {
+            budget(row, is_chosen);
+        }
+    }
+    let percent = 100.0 * sizing.stalls_max;
+    match (&sizing.smallest, sizing.budget_max_bytes) {
+        (Some(smallest), Some(most)) if smallest.budget_bytes > most => say(format_args!(
+            "> what the warning or battery allows; at most {percent} % of the writes would wait from {} on",
+            Bytes(smallest.budget_bytes)
+        )),
+        (Some(_), _) => {
+            say(format_args!("> the smallest in which at most {percent} % of the writes wait"))
+        }
+        (None, _) => say(format_args!(
+            "> with any budget more than {percent} % of the writes wait: the SSD is too slow"
+        )),
+    }
+}
+
+fn budget(row: &BudgetRow, is_chosen: bool) {
+    let ns = |ns: u64| format_duration(Duration::from_nanos(ns));
+    say(format_args!(
+        "{}{:>11} {:>6.2} % {:>10} {:>7.3} % {:>7.3} % {:>10} {:>10} {:>9.3} {:>12} {:>10} {:>7.2} s",
+        if is_chosen { ">" } else { " " },
+        Bytes(row.budget_bytes).to_string(),
+        100.0 * row.share_of_memory,
+        row.stalls,
+        100.0 * row.stalls_per_write,
+        100.0 * row.stalled_share,
+        ns(row.write_p999_ns),
+        ns(row.stall_max_ns),
+        row.device_bytes_per_user_byte,
+        BytesPerSecond(row.device_bytes_per_s as u64).to_string(),
+        row.endurance_years.map_or("-".into(), |years| format!("{years:.1} y")),
+        row.flush_s,
+    ));
+}
+
+fn seconds(key: &str) -> String {
+    let parsed: Option<f64> = key.parse().ok();
+    parsed.and_then(|s| Duration::try_from_secs_f64(s).ok()).map_or(key.to_owned(), format_duration)
+}

@@ -1,0 +1,191 @@
+//! `perdura plan trace` as people call it: what is counted, what is refused, and that a plan holds when it is carried out.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
+
+mod common;
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use common::*;
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use serde_json::Value;
+
+/// FILETIME of the first record.
+const FIRST: u64 = 128_166_386_783_582_371;
+
+fn plan(words: &[&str]) -> Output {
+    Command::new(PERDURA).args(["plan", "trace"]).args(words).output().unwrap()
+}
+
+fn planned(words: &[&str]) -> String {
+    let output = plan(words);
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn refused(words: &[&str]) -> String {
+    let output = plan(words);
+    assert!(!output.status.success(), "{words:?} was not refused");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// An MSR trace: 20,000 accesses, 1 ms apart; two thirds write, `page` chooses where.
+fn trace(dir: &Path, name: &str, mut page: impl FnMut(&mut Xoshiro256PlusPlus) -> u64) -> PathBuf {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(7);
+    let mut text = String::new();
+    for number in 0..20_000u64 {
+        let op = if number % 3 == 2 { "Read" } else { "Write" };
+        let (at, offset) = (FIRST + number * 10_000, page(&mut random) * 4096);
+        writeln!(text, "{at},srv,0,{op},{offset},4096,900").unwrap();
+    }
+    let path = dir.join(name);
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+/// Most accesses to few of 8,192 pages.
+fn skewed(random: &mut Xoshiro256PlusPlus) -> u64 {
+    (random.random::<f64>().powi(12) * 8192.0) as u64
+}
+
+fn uniform(random: &mut Xoshiro256PlusPlus) -> u64 {
+    random.random_range(0..8192)
+}
+
+#[test]
+fn traces_become_a_table_a_json_and_a_page() {
+    let dir = TestDir::new();
+    let at = |name: &str| dir.path().join(name);
+    let (first, second) = (trace(dir.path(), "a.csv", skewed), trace(dir.path(), "b.csv", uniform));
+    let (json, html) = (at("plan.json"), at("plan.html"));
+    let paths = [&first, &second, &json, &html].map(|path| path.to_str().unwrap());
+    let text = planned(&[paths[0], paths[1], "--json", paths[2], "--html", paths[3]]);
+    assert!(text.contains("20000 records over 19.9"), "{text}");
+    assert!(text.contains("modelled"), "{text}");
+
+    let plan: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let traces = plan["traces"].as_array().unwrap();
+    assert_eq!(traces.len(), 2);
+    for (one, path) in traces.iter().zip(&paths) {
+        assert_eq!(one["trace"], *path);
+        assert_eq!((&one["records"], &one["page_writes"]), (&20_000.into(), &13_334.into()));
+        for window in ["60", "600", "3600"] {
+            for kind in ["tumbling", "sliding"] {
+                let worst = &one["worst"][window][kind];
+                // All in less than any of the windows.
+                assert_eq!(worst["adversarial_pages"], one["page_writes"]);
+                assert_eq!(worst["unique_pages"], one["written_pages"]);
+            }
+        }
+        let skew = |share: &str| one["skew_pages"][share].as_u64().unwrap();
+        assert!(skew("90") < skew("95") && skew("95") < skew("99"));
+        assert_eq!(one["sizing"]["label"], "modelled");
+    }
+    let will_do = |at: usize| traces[at]["verdict"]["small_battery_will_do"].as_bool().unwrap();
+    assert!(will_do(0) && !will_do(1), "{text}");
+    assert!(text.contains("A small battery will not do"), "{text}");
+
+    let page = std::fs::read_to_string(html).unwrap();
+    for part in ["Figure 1, published", "Figure 2", "Figure 3", "Figure 4", "Figure 5, computed"] {
+        assert!(page.contains(part), "{part} is missing");
+    }
+    assert!(page.ends_with("</html>\n") && !page.contains("http://") && !page.contains("<script"));
+}
+
+#[test]
+fn files_together_are_one_trace() {
+    let dir = TestDir::new();
+    let (first, second) = (trace(dir.path(), "a.csv", skewed), trace(dir.path(), "b.csv", uniform));
+    let json = dir.path().join("plan.json");
+    let paths = [&first, &second, &json].map(|path| path.to_str().unwrap());
+    planned(&[paths[0], paths[1], "--together", "--no-sizing", "--json", paths[2]]);
+    let plan: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let traces = plan["traces"].as_array().unwrap();
+    assert_eq!((traces.len(), &traces[0]["records"]), (1, &40_000.into()));
+    // The same volume in both.
+    assert_eq!(traces[0]["volumes"].as_array().unwrap().len(), 1);
+    assert_eq!(traces[0]["sizing"], Value::Null);
+}
+
+#[test]
+fn a_plan_is_carried_out_and_the_drill_confirms_it() {
+    let dir = TestDir::new();
+    let (trace, settings) = (trace(dir.path(), "a.csv", skewed), dir.path().join("config.toml"));
+    let words = [trace.to_str().unwrap(), "--measure", dir.path().to_str().unwrap(), "--emit"];
+    let text = planned(&[&words[..], &[settings.to_str().unwrap()]].concat());
+    assert!(text.contains("A small battery will do"), "{text}");
+    let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
+    assert_eq!(left.len(), 2, "what was made to measure the rate is still there: {left:?}");
+
+    let data = TestDir::new();
+    let server = Server::start(data.path(), &["--config", settings.to_str().unwrap()]);
+    assert!(server.banner.contains("dirty, flushed in"), "{}", server.banner);
+    let drill = Command::new(PERDURA)
+        .args(["drill", "--connect", &format!("127.0.0.1:{}", server.port)])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&drill.stdout);
+    assert!(drill.status.success() && said.contains("PASS"), "{said}");
+    server.signal("TERM");
+}
+
+#[test]
+fn a_warning_limits_the_budget() {
+    let dir = TestDir::new();
+    let (trace, json) = (trace(dir.path(), "a.csv", skewed), dir.path().join("plan.json"));
+    let words = ["--flush-rate", "100MB/s", "--reserve", "0s", "--grace", "10ms", "--json"];
+    let words = [&[trace.to_str().unwrap()], &words[..], &[json.to_str().unwrap()]].concat();
+    planned(&words);
+    let plan: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let sizing = &plan["traces"][0]["sizing"];
+    let (most, chosen) = (&sizing["budget_max_bytes"], &sizing["chosen"]["budget_bytes"]);
+    assert!(most.as_u64().unwrap() < 1_000_000 && chosen.as_u64() <= most.as_u64(), "{sizing}");
+    assert!(
+        refused(&[words[0], "--reserve", "5s", "--grace", "2s"]).contains("allows a budget of")
+    );
+}
+
+#[test]
+fn bad_input_is_named_with_place_and_value() {
+    let dir = TestDir::new();
+    let path = dir.path().join("bad.csv");
+    let of = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap()
+    };
+    let good = format!("{FIRST},srv,0,Write,0,4096,9\n");
+    let bad = format!("{good}{},srv,0,Write,-5,4096,9\n{good}", FIRST + 1);
+    let error = refused(&[of(&bad)]);
+    assert!(error.contains("bad.csv") && error.contains("2") && error.contains("-5"), "{error}");
+    let earlier = format!("{good}{},srv,0,Write,0,4096,9\n", FIRST - 30);
+    assert!(refused(&[of(&earlier)]).contains("--reorder"));
+    planned(&[of(&earlier), "--reorder", "1s"]);
+    assert!(planned(&[of(&bad), "--skip-bad", "1"]).contains("1 bad records passed over"));
+    refused(&[of(&bad), "--skip-bad", "0"]);
+    assert!(refused(&[of("")]).contains("bad.csv"));
+    assert!(refused(&[dir.path().to_str().unwrap()]).contains("directory"));
+    assert!(refused(&["/nowhere/at/all.csv"]).contains("/nowhere/at/all.csv"));
+    for (words, part) in [
+        (["--windows", "0s"], "--windows"),
+        (["--shares", "101"], "--shares"),
+        (["--format", "papyrus"], "--format papyrus"),
+        (["--budgets", "lots"], "--budgets lots"),
+        (["--measure", "/nowhere"], "--measure /nowhere"),
+        (["--emit", "/nowhere/config.toml"], "/nowhere/config.toml"),
+    ] {
+        let error = refused(&[&[of(&good)], &words[..]].concat());
+        assert!(error.contains(part), "{words:?}: {error}");
+    }
+}
+
+#[test]
+fn formats_are_listed() {
+    let output = Command::new(PERDURA).args(["plan", "formats"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    for name in ["msr", "spc", "disksim", "blkparse", "vscsi", "fio", "parquet", "ycsb"] {
+        assert!(text.lines().any(|line| line.starts_with(name)), "{name} is not in {text}");
+    }
+}

@@ -1,0 +1,129 @@
+//! One trace from its files to a plan: read, analysed, replayed, sized. What `perdura plan trace` shows is made here.
+//!
+//! A trace is read once for the analysis and again for every round of replays: nothing of it is kept. Each of many traces is a
+//! study of its own, so that they can be made at once.
+
+mod error;
+mod report;
+mod sizing;
+mod verdict;
+
+use std::path::PathBuf;
+
+use crate::skew::{Analyzer, Figures, Options, SkewError};
+use crate::trace::{PAGE_BYTES, ReadOptions, Together};
+
+pub use error::StudyError;
+pub use report::{FileReport, SizingReport, TraceReport, VolumeReport};
+pub use sizing::{BudgetRow, BudgetWish, SizingQuestion};
+pub use verdict::{Verdict, verdict};
+
+/// What is asked of a trace.
+#[derive(Debug, Clone)]
+pub struct Question {
+    /// How its files are read.
+    pub read: ReadOptions,
+    /// What is counted.
+    pub skew: Options,
+    /// Size of each volume; `None`: what is touched of it.
+    pub volume_bytes: Option<u64>,
+    /// What budgets cost; `None`: not asked.
+    pub sizing: Option<SizingQuestion>,
+}
+
+/// How far a study is.
+#[derive(Debug, Clone, Copy)]
+pub struct Progress {
+    /// What it does.
+    pub step: &'static str,
+    /// Bytes read of the files as they lie.
+    pub done_bytes: u64,
+    /// Of so many, where that is known.
+    pub total_bytes: Option<u64>,
+    /// Records so far, in this pass.
+    pub records: u64,
+}
+
+impl Question {
+    /// Makes the study of `paths` as one trace. `progress` is told every batch.
+    ///
+    /// # Errors
+    /// What could not be read, with file and place; what cannot be replayed.
+    pub fn study(
+        &self,
+        name: &str,
+        paths: &[PathBuf],
+        progress: &dyn Fn(Progress),
+    ) -> Result<TraceReport, StudyError> {
+        let analysis = self.analyse(paths, progress)?;
+        let mut report = report::of(self, name, &analysis);
+        if let Some(question) = &self.sizing
+            && report.all.page_writes > 0
+        {
+            let passes = sizing::Passes { paths, read: &self.read, progress };
+            let written_bytes = bytes_of(report.all.written_pages.pages);
+            let sizing = question.answer(&passes, report.memory_bytes(), written_bytes)?;
+            report.sizing = Some(sizing);
+        }
+        report.verdict = verdict(&report);
+        Ok(report)
+    }
+
+    fn analyse(
+        &self,
+        paths: &[PathBuf],
+        progress: &dyn Fn(Progress),
+    ) -> Result<Analysis, StudyError> {
+        let mut trace = Together::open(paths, &self.read)?;
+        let mut batch = Vec::new();
+        let mut analyzer: Option<Analyzer> = None;
+        let (mut first_ns, mut last_ns, mut records) = (0, 0, 0);
+        while trace.next_batch(&mut batch)? {
+            let analyzer = match &mut analyzer {
+                Some(analyzer) => analyzer,
+                none => {
+                    first_ns = batch[0].time_ns;
+                    none.insert(Analyzer::new(&self.skew, first_ns)?)
+                }
+            };
+            analyzer.add(&batch)?;
+            last_ns = batch[batch.len() - 1].time_ns;
+            records += batch.len() as u64;
+            progress(read_so_far("analysing", &trace, records));
+        }
+        let Some(analyzer) = analyzer else { return Err(StudyError::no_records(paths)) };
+        let found = analyzer.finish()?;
+        let volumes = found.volumes.iter().map(|(volume, part)| {
+            Ok((trace.volumes()[*volume as usize].clone(), part.figures(&self.skew)?))
+        });
+        Ok(Analysis {
+            all: found.all()?.figures(&self.skew)?,
+            volumes: volumes.collect::<Result<_, SkewError>>()?,
+            duration_ns: last_ns - first_ns,
+            files: trace
+                .readers()
+                .zip(paths)
+                .map(|(reader, path)| FileReport::of(reader, path))
+                .collect(),
+        })
+    }
+}
+
+/// What one pass over a trace found.
+struct Analysis {
+    all: Figures,
+    volumes: Vec<(String, Figures)>,
+    duration_ns: u64,
+    files: Vec<FileReport>,
+}
+
+fn read_so_far(step: &'static str, trace: &Together, records: u64) -> Progress {
+    let total_bytes = trace.readers().map(|reader| reader.total_bytes()).sum();
+    let done_bytes = trace.readers().map(|reader| reader.bytes_read()).sum();
+    Progress { step, done_bytes, total_bytes, records }
+}
+
+/// Pages as bytes.
+fn bytes_of(pages: u64) -> u64 {
+    pages.saturating_mul(PAGE_BYTES)
+}

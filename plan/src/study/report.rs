@@ -1,0 +1,138 @@
+//! What a study found, as it is written to JSON and drawn.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::sizing::BudgetRow;
+use super::{Analysis, Question, Verdict, bytes_of};
+use crate::power::{Cells, Comparison, Server};
+use crate::skew::{Assessment, Figures};
+use crate::trace::TraceReader;
+
+/// The study of one trace.
+#[derive(Debug, Clone, Serialize)]
+pub struct TraceReport {
+    /// Its name: the file's, or those of the files.
+    pub trace: String,
+    /// The files it was read from.
+    pub files: Vec<FileReport>,
+    /// From the first record to the last, nanoseconds.
+    pub duration_ns: u64,
+    /// Figures of all volumes together.
+    #[serde(flatten)]
+    pub all: Figures,
+    /// What they mean, all volumes taken for one.
+    pub assessment: Assessment,
+    /// Each volume.
+    pub volumes: Vec<VolumeReport>,
+    /// Whether a small battery will do.
+    pub verdict: Verdict,
+    /// What budgets cost, modelled; none if not asked, or if nothing is written.
+    pub sizing: Option<SizingReport>,
+}
+
+/// One file of a trace.
+#[derive(Debug, Clone, Serialize)]
+pub struct FileReport {
+    /// Its path.
+    pub file: String,
+    /// Its format.
+    pub format: &'static str,
+    /// Bad records passed over.
+    pub skipped_bad: u64,
+    /// What was wrong with the first of them.
+    pub first_bad: Vec<String>,
+    /// Records that are no access: flushes, discards, other steps of an access that counts once.
+    pub ignored: u64,
+}
+
+/// One volume.
+#[derive(Debug, Clone, Serialize)]
+pub struct VolumeReport {
+    /// Its name.
+    pub volume: String,
+    /// Its figures.
+    #[serde(flatten)]
+    pub figures: Figures,
+    /// What they mean.
+    pub assessment: Assessment,
+}
+
+/// What budgets cost on this trace, modelled.
+#[derive(Debug, Clone, Serialize)]
+pub struct SizingReport {
+    /// `modelled`, always.
+    pub label: &'static str,
+    /// Memory that holds all that is touched.
+    pub memory_bytes: u64,
+    /// Victim policy.
+    pub policy: &'static str,
+    /// Time between checkpoints, nanoseconds.
+    pub checkpoint_ns: Option<u64>,
+    /// Most page writes that may have to wait, as a share of all, 0 to 1.
+    pub stalls_max: f64,
+    /// Each budget replayed, smallest first.
+    pub budgets: Vec<BudgetRow>,
+    /// The smallest in which no more writes wait than may; none if no budget does.
+    pub smallest: Option<BudgetRow>,
+    /// Most that the warning or battery given allows.
+    pub budget_max_bytes: Option<u64>,
+    /// What was taken: the smallest, unless the warning allows less.
+    pub chosen: BudgetRow,
+    /// The machine.
+    pub server: Server,
+    /// Its battery's cells.
+    pub cells: Cells,
+    /// All memory against the chosen budget.
+    pub power: Comparison,
+}
+
+impl TraceReport {
+    /// Memory that holds all volumes: their sizes, or what is touched of them.
+    pub fn memory_bytes(&self) -> u64 {
+        bytes_of(self.assessment.volume_pages)
+    }
+}
+
+impl FileReport {
+    pub(super) fn of(reader: &TraceReader, path: &Path) -> Self {
+        let skipped = reader.skipped();
+        Self {
+            file: path.display().to_string(),
+            format: reader.format().name(),
+            skipped_bad: skipped.count,
+            first_bad: skipped
+                .first
+                .iter()
+                .map(|(place, fault)| format!("{place}: {fault}"))
+                .collect(),
+            ignored: reader.ignored(),
+        }
+    }
+}
+
+/// The report without what replays add to it.
+pub(super) fn of(question: &Question, name: &str, found: &Analysis) -> TraceReport {
+    let volumes: Vec<VolumeReport> = found
+        .volumes
+        .iter()
+        .map(|(volume, figures)| VolumeReport {
+            volume: volume.clone(),
+            assessment: Assessment::of(figures, question.volume_bytes),
+            figures: figures.clone(),
+        })
+        .collect();
+    let all_pages = volumes.iter().map(|volume| volume.assessment.volume_pages).sum();
+    let given_bytes = question.volume_bytes.map(|_| bytes_of(all_pages));
+    TraceReport {
+        trace: name.to_owned(),
+        files: found.files.clone(),
+        duration_ns: found.duration_ns,
+        all: found.all.clone(),
+        assessment: Assessment::of(&found.all, given_bytes),
+        volumes,
+        verdict: Verdict::default(),
+        sizing: None,
+    }
+}

@@ -1,0 +1,50 @@
+//! Whether a small battery will do: said plainly, with the figures it rests on.
+
+use serde::Serialize;
+
+use super::TraceReport;
+
+/// A budget of more than this share of the memory is no small battery.
+const SMALL: f64 = 0.5;
+
+/// Whether a small battery will do.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Verdict {
+    /// It will.
+    pub small_battery_will_do: bool,
+    /// Why, or why not, with figures.
+    pub because: String,
+}
+
+/// Of a study that is otherwise complete.
+///
+/// The analysis decides, as in the paper (section 3): skew, or few writes, is what a small battery lives on. A replay may show a
+/// device fast enough to take uniform writes as they come; that is said, but not called small: whoever plans on it pays with a
+/// write to the SSD for nearly every write to memory, and stalls when the rate rises.
+pub fn verdict(report: &TraceReport) -> Verdict {
+    if report.all.page_writes == 0 {
+        let because = report.assessment.advice.clone();
+        return Verdict { small_battery_will_do: true, because };
+    }
+    let mut because = report.assessment.advice.clone();
+    let mut will_do = report.assessment.small_battery;
+    if let Some(sizing) = &report.sizing {
+        match &sizing.smallest {
+            Some(row) => {
+                will_do &= row.share_of_memory <= SMALL;
+                because += &format!(
+                    " Modelled: with {:.1} % of the memory as budget no more than {} % of the writes wait, at {:.2} bytes to the \
+                     SSD for each byte written.",
+                    100.0 * row.share_of_memory,
+                    100.0 * sizing.stalls_max,
+                    row.device_bytes_per_user_byte
+                );
+            }
+            None => {
+                will_do = false;
+                because += " Modelled: with any budget too many writes wait: the SSD is too slow for this trace.";
+            }
+        }
+    }
+    Verdict { small_battery_will_do: will_do, because }
+}
