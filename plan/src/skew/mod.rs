@@ -13,6 +13,7 @@
 //! Figures    what is shown
 //! ```
 
+mod classes;
 mod error;
 mod estimate;
 mod figures;
@@ -27,13 +28,19 @@ mod sys;
 mod table;
 mod tally;
 mod varint;
+mod zipf;
 
 use crate::trace::{Op, Record};
 
+pub use classes::{
+    Assessment, Class, SKEW_SHARE_PERCENT, SKEWED_FRACTION, SMALL_BATTERY_FRACTION, SkewFraction,
+    WRITTEN_FRACTION_HIGH, WindowFraction,
+};
 pub use error::SkewError;
 pub use figures::{Figure, Figures, MostFigures, WorstFigures};
 pub use options::{Options, Sampling, Share, WINDOWS_MAX, window_key};
 pub use part::Part;
+pub use zipf::{THETA, ZipfPoint, zipf_curve, zipf_point};
 
 use pass::{Finished, Pass};
 
