@@ -175,7 +175,7 @@ fn advice(
     let mut text = class.advice().to_string();
     if !small_battery {
         text += &format!(
-            " A small battery will not do: the worst {} s write {} of the volume's pages, and {} % of the writes need {} of the pages touched.",
+            " The worst {} s write {} of the volume's pages, and {} % of the writes need {} of the pages touched.",
             window.window_s,
             percent(window.unique),
             skew.share_percent,
@@ -224,7 +224,7 @@ mod tests {
         let told = Assessment::of(&figures(1000, 5000, 990, 980), None);
         assert!(!told.small_battery);
         assert!(
-            told.advice.contains("A small battery will not do: the worst 3600 s write 99 %"),
+            told.advice.contains("The worst 3600 s write 99 %"),
             "{}",
             told.advice
         );

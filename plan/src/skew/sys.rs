@@ -8,7 +8,9 @@ use std::path::Path;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use zerocopy::FromZeros;
 
-/// A huge page; what is smaller is not mapped by itself.
+/// What is larger is mapped by itself: given up, it goes back to the system, in the place of staying a hole in a heap.
+const MAPPED_BYTES: usize = 64 << 10;
+/// A huge page.
 const HUGE_BYTES: usize = 2 << 20;
 /// What mappings are multiples of.
 const PAGE_BYTES: usize = 4096;
@@ -48,12 +50,12 @@ impl<T: FromZeros + Copy> Zeroed<T> {
         let Ok(layout) = Layout::array::<T>(len.max(1)) else {
             handle_alloc_error(Layout::new::<T>())
         };
-        let base = if layout.size() < HUGE_BYTES {
+        let base = if layout.size() < MAPPED_BYTES {
             // SAFETY: the layout has a size above zero.
             unsafe { alloc_zeroed(layout) }.cast::<T>()
         } else {
             // Aligned by hand: a system gives zeroed pages, but to allocate them aligned is to write the zeros once more.
-            map_huge(layout.size()).cast::<T>()
+            map_zeros(layout.size()).cast::<T>()
         };
         if base.is_null() {
             handle_alloc_error(layout);
@@ -67,8 +69,8 @@ impl<T: FromZeros + Copy> Zeroed<T> {
     }
 }
 
-/// Zeros at a multiple of a huge page; null if there is no memory. What is left over of the last huge page is small pages.
-fn map_huge(bytes: usize) -> *mut u8 {
+/// Zeros, at a multiple of a huge page if they are as large; null if there is no memory. What is left over of the last huge page is small pages.
+fn map_zeros(bytes: usize) -> *mut u8 {
     let bytes = bytes.next_multiple_of(PAGE_BYTES);
     let room = bytes + HUGE_BYTES;
     let both = ProtFlags::READ | ProtFlags::WRITE;
@@ -78,7 +80,8 @@ fn map_huge(bytes: usize) -> *mut u8 {
     else {
         return std::ptr::null_mut();
     };
-    let before = start.align_offset(HUGE_BYTES);
+    let align = if bytes < HUGE_BYTES { PAGE_BYTES } else { HUGE_BYTES };
+    let before = start.align_offset(align);
     let base = start.wrapping_byte_add(before);
     // SAFETY: what lies before and after the aligned range is of this mapping and was given to nobody. What cannot be unmapped
     // stays reserved, untouched; the advice changes no content, and is refused where there are no huge pages.
@@ -89,7 +92,9 @@ fn map_huge(bytes: usize) -> *mut u8 {
         if before < HUGE_BYTES {
             let _ = munmap(base.wrapping_byte_add(bytes), HUGE_BYTES - before);
         }
-        let _ = madvise(base, bytes, Advice::LinuxHugepage);
+        if bytes >= HUGE_BYTES {
+            let _ = madvise(base, bytes, Advice::LinuxHugepage);
+        }
     }
     base.cast()
 }
@@ -115,7 +120,7 @@ impl<T> std::ops::DerefMut for Zeroed<T> {
 impl<T> Drop for Zeroed<T> {
     fn drop(&mut self) {
         let Ok(layout) = Layout::array::<T>(self.len) else { return };
-        if layout.size() < HUGE_BYTES {
+        if layout.size() < MAPPED_BYTES {
             // SAFETY: allocated by `new` with this layout; elements are `Copy`, so there is nothing to drop.
             unsafe { dealloc(self.base.cast(), layout) };
         } else {
