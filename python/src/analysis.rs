@@ -66,22 +66,19 @@ impl Analysis {
         analyzer.add(&self.batch).map_err(value_error)
     }
 
-    /// The parts by the volume's number, that of all, and the times of the first and the last record; `None` without records.
+    /// The parts by the volume's number, and that of all; `None` without records.
     #[allow(clippy::type_complexity)] // a tuple for Python
     fn finish<'py>(
         &mut self,
         py: Python<'py>,
-    ) -> PyResult<Option<(Vec<(u32, Bound<'py, PyBytes>)>, Bound<'py, PyBytes>, u64, u64)>> {
-        let (Some(analyzer), Some((first_ns, last_ns))) = (self.analyzer.take(), self.span_ns)
-        else {
-            return Ok(None);
-        };
+    ) -> PyResult<Option<(Vec<(u32, Bound<'py, PyBytes>)>, Bound<'py, PyBytes>)>> {
+        let Some(analyzer) = self.analyzer.take() else { return Ok(None) };
         let found = analyzer.finish().map_err(value_error)?;
         let bytes = |part: &perdura_plan::skew::Part| {
             part.to_bytes().map(|bytes| PyBytes::new(py, &bytes)).map_err(value_error)
         };
         let all = bytes(&found.all().map_err(value_error)?)?;
         let volumes = found.volumes.iter().map(|(volume, part)| Ok((*volume, bytes(part)?)));
-        Ok(Some((volumes.collect::<PyResult<_>>()?, all, first_ns, last_ns)))
+        Ok(Some((volumes.collect::<PyResult<_>>()?, all)))
     }
 }

@@ -18,7 +18,7 @@ impl<'b> Longs<'b> {
 
     pub fn get(&self, row: usize) -> Result<u64, RowError> {
         let value = self.values[row];
-        u64::try_from(value).map_err(|_| RowError { column: self.name, row, value })
+        u64::try_from(value).map_err(|_| RowError { column: self.name, value })
     }
 }
 
@@ -38,7 +38,7 @@ impl<'b> Ints<'b> {
 
     pub fn get(&self, row: usize) -> Result<u32, RowError> {
         let value = self.values[row];
-        u32::try_from(value).map_err(|_| RowError { column: self.name, row, value: value.into() })
+        u32::try_from(value).map_err(|_| RowError { column: self.name, value: value.into() })
     }
 }
 
@@ -89,10 +89,9 @@ impl<'b> Texts<'b> {
 
 /// A value that is none for its column.
 #[derive(Debug, thiserror::Error)]
-#[error("column {column}, row {row}: {value} is below 0")]
+#[error("column {column}: {value} is below 0")]
 pub struct RowError {
     column: &'static str,
-    row: usize,
     value: i64,
 }
 

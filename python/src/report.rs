@@ -1,4 +1,4 @@
-//! What is shown of counted parts: the JSON of `perdura plan trace`.
+//! What is shown of counted parts.
 
 use perdura_plan::skew::{Figures, Options, Part};
 use pyo3::prelude::*;
@@ -8,15 +8,14 @@ use serde_json::json;
 use crate::value_error;
 use crate::words::options;
 
-/// The report as JSON.
+/// The report of a trace as JSON: files with their bad records and what the first of these was; parts by the volume's name.
 #[pyfunction]
-#[allow(clippy::too_many_arguments)] // named by Python
+#[pyo3(signature = (name, files, volumes, all, windows_ns, shares, volume_bytes))]
 pub fn report(
     name: &str,
     files: Vec<(String, u64, Vec<String>)>,
     volumes: Vec<(String, Bound<'_, PyBytes>)>,
     all: &Bound<'_, PyBytes>,
-    duration_ns: u64,
     windows_ns: Vec<u64>,
     shares: Vec<f64>,
     volume_bytes: Option<u64>,
@@ -29,10 +28,9 @@ pub fn report(
         list.push(value);
     }
     let mut report = serde_json::to_value(figures(all, &options)?).map_err(value_error)?;
+    report["trace"] = json!(name);
     report["files"] = json!(files);
     report["volume_bytes"] = json!(volume_bytes);
-    report["trace"] = json!(name);
-    report["duration_ns"] = json!(duration_ns);
     report["volumes"] = json!(list);
     serde_json::to_string_pretty(&report).map_err(value_error)
 }

@@ -61,7 +61,7 @@ class LocalAnalysis(unittest.TestCase):
         good = {"time_ns": [5, 6], "volume": ["a", "a"], "op": [1, 0], "offset_bytes": [0, 1], "len_bytes": [1, 1]}
         analyze(good)
         for change, said in [
-            ({"offset_bytes": [0, -1]}, "row 1: column offset_bytes, row 1: -1 is below 0"),
+            ({"offset_bytes": [0, -1]}, "row 1: column offset_bytes: -1 is below 0"),
             ({"len_bytes": [1, 0]}, "row 1: "),
             ({"time_ns": [6, 5]}, "row 1: "),
             ({"op": [1, 2]}, "row 1: 2 is neither read nor write"),

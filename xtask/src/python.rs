@@ -36,7 +36,11 @@ pub fn test() -> Result<()> {
     run(Command::new(beside("pip")).args(install).arg(wheel))?;
     let tests = ["-m", "unittest", "discover", "-s", "python/tests"];
     let perdura = target.join("release/perdura");
-    run(Command::new(python).args(tests).env("PERDURA", perdura).env("PYTHONWARNINGS", "ignore"))
+    // Short runs of Spark are mostly its own compiling: once, not twice.
+    let java = ("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1");
+    let mut command = Command::new(python);
+    command.args(tests).env("PERDURA", perdura).env(java.0, java.1);
+    run(command.env("PYTHONWARNINGS", "ignore"))
 }
 
 /// The interpreter of an environment that has what is required; made anew where the requirements have changed.

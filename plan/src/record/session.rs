@@ -17,6 +17,8 @@ use crate::trace::{Op, PAGE_BYTES, Record};
 
 /// How long `stop` may go unnoticed.
 const NOTICE: Duration = Duration::from_millis(100);
+/// A longer run is several records: no access is as long as a fresh heap may be.
+const RECORD_BYTES: u64 = 1 << 30;
 /// Between searches for children that are only counted.
 const CHILDREN_EVERY_NS: u64 = 1_000_000_000;
 
@@ -162,8 +164,11 @@ impl<'a, 'b> Session<'a, 'b> {
             let looked = space.look(&mut |area, run| {
                 let (volume, shift) = volumes.place(pid, area);
                 let len_bytes = run.end - run.start;
-                let offset_bytes = run.start.wrapping_add(shift);
-                records.push(Record { time_ns, offset_bytes, len_bytes, volume, op: Op::Write });
+                for from in (run.start..run.end).step_by(RECORD_BYTES as usize) {
+                    let len_bytes = RECORD_BYTES.min(run.end - from);
+                    let (offset_bytes, op) = (from.wrapping_add(shift), Op::Write);
+                    records.push(Record { time_ns, offset_bytes, len_bytes, volume, op });
+                }
                 recorded.page_writes += len_bytes / PAGE_BYTES;
                 if run.is_huge() {
                     recorded.huge_page_writes += len_bytes / PAGE_BYTES;

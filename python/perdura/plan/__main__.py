@@ -64,6 +64,7 @@ def main(words: Optional[List[str]] = None) -> int:
             if args.master.startswith("local"):
                 # Workers on this machine are what we are: `python3` may be another, without this package.
                 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        was_there = SparkSession.getActiveSession() is not None
         spark = builder.getOrCreate()
         try:
             report = analyze(
@@ -76,7 +77,9 @@ def main(words: Optional[List[str]] = None) -> int:
                 skip_bad=args.skip_bad,
             )
         finally:
-            spark.stop()
+            # A session of whoever calls us is theirs.
+            if not was_there:
+                spark.stop()
         if args.json:
             _write(args.json, report)
     except (ValueError, OSError) as error:

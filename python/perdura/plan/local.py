@@ -40,10 +40,10 @@ def analyze(
     found = analysis.finish()
     if found is None:
         raise ValueError(f"{name}: no record of an access is in there; is it the right table?")
-    parts, whole, first_ns, last_ns = found
+    parts, whole = found
     names = list(numbers)
     volumes = [(names[number], part) for number, part in parts]
-    return json.loads(settings.report(name, [], volumes, whole, last_ns - first_ns))
+    return json.loads(settings.report(name, [], volumes, whole))
 
 
 def _table(data: Any) -> pa.Table:

@@ -36,18 +36,10 @@ class Settings:
         files: List[Tuple[str, int, List[str]]],
         volumes: List[Tuple[str, bytes]],
         whole: bytes,
-        duration_ns: int,
     ) -> str:
         """The JSON of ``perdura plan trace``, of parts."""
         return _native.report(
-            name,
-            files,
-            volumes,
-            whole,
-            duration_ns,
-            self.windows_ns,
-            self.shares,
-            self.volume_bytes,
+            name, files, volumes, whole, self.windows_ns, self.shares, self.volume_bytes
         )
 
 

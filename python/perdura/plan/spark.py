@@ -60,8 +60,7 @@ def analyze(
     finally:
         parts.unpersist()
     files = [(path, trace.bad if at == 0 else 0, trace.first_bad) for at, path in enumerate(paths)]
-    duration_ns = trace.last_ns - trace.first_ns
-    report = settings.report(name or ", ".join(paths), files, volumes, whole, duration_ns)
+    report = settings.report(name or ", ".join(paths), files, volumes, whole)
     return json.loads(report)
 
 
@@ -165,7 +164,6 @@ class Survey:
 
     records: int
     first_ns: int
-    last_ns: int
     bad: int
     first_bad: List[str]
 
@@ -178,7 +176,6 @@ def _survey(rows: DataFrame, paths: Sequence[str], skip_bad: int) -> Survey:
     bad_row = F.when(F.col("is_bad"), F.struct(*(F.col(name).cast("string") for name in BAD_FIELDS)))
     found = rows.agg(
         F.min(good_time).alias("first_ns"),
-        F.max(good_time).alias("last_ns"),
         F.count(F.when(F.col("is_bad"), 1)).alias("bad"),
         F.count(good_time).alias("records"),
         F.first(bad_row, ignorenulls=True).alias("example"),
@@ -192,7 +189,7 @@ def _survey(rows: DataFrame, paths: Sequence[str], skip_bad: int) -> Survey:
     if found["first_ns"] is None:
         raise ValueError(f"{', '.join(paths)}: no record of an access is in there")
     return Survey(
-        found["records"], found["first_ns"], found["last_ns"], found["bad"], first_bad
+        found["records"], found["first_ns"], found["bad"], first_bad
     )
 
 
