@@ -28,6 +28,9 @@ pub fn verdict(report: &TraceReport) -> Verdict {
     }
     let mut because = report.assessment.advice.clone();
     let mut will_do = report.assessment.small_battery;
+    if !report.assessment.volume_given {
+        because += " Shares are of what the trace touches; the size of the volumes, if given, makes them smaller.";
+    }
     if let Some(sizing) = &report.sizing {
         match &sizing.smallest {
             Some(row) => {
