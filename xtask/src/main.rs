@@ -1,6 +1,7 @@
 //! The one place for developer commands: `cargo xtask help` lists them.
 
 mod deps;
+mod plan_rivals;
 mod python;
 mod qemu;
 mod steps;
@@ -21,6 +22,7 @@ cargo xtask COMMAND
                 x86-64 Debian; needs QEMU and a kernel package, which it installs or fetches as root, or names
   rivals        build the engines that `perdura bench rivals` measures beside the store (minutes: RocksDB), test them,
                 and run each once, small
+  plan-rivals [RECORDS]  the analysis of traces beside pandas and polars on the same records (default 5000000)
   apps          build the small applications of `apps/` and run each by all its ways, small; with their tests
   fuzz [SECONDS]  run each fuzz target (default 600 s each; needs nightly and cargo-fuzz)
 ";
@@ -54,6 +56,8 @@ fn run(words: &[&str]) -> Result<()> {
             deps::install_rivals()?;
             steps::rivals()
         }
+        ["plan-rivals"] => plan_rivals::compare("5000000"),
+        ["plan-rivals", records] => plan_rivals::compare(records),
         ["apps"] => steps::apps(),
         ["fuzz"] => steps::fuzz(600),
         ["fuzz", seconds] => steps::fuzz(seconds.parse()?),
