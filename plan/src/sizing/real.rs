@@ -107,6 +107,8 @@ pub fn measure(
     writes: &[PageWrite],
 ) -> Result<Measured, SizingError> {
     let region = Region::open(device, Arc::new(RealClock), region_config(config))?;
+    // As a replay begins: open for so long that the next checkpoint is due with the first write.
+    RealClock.sleep_ns(config.checkpoint_every.map_or(0, |every| every.as_nanos() as u64));
     let began_ns = RealClock.now_ns();
     Ok(feed(&region, &RealClock, STALL_NS_MIN, config.pacing, writes, |at_ns| {
         while let Some(left_ns) = (began_ns + at_ns).checked_sub(RealClock.now_ns() + 1) {
