@@ -1,9 +1,10 @@
-//! What is shown of counted parts.
+//! What is shown of counted parts: the JSON of `perdura plan trace`.
 
-use perdura_plan::skew::{Figures, Options, Part};
+use perdura_plan::skew::{Part, SkewError};
+use perdura_plan::study::{FileReport, TraceReport};
+use perdura_plan::trace::Format;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use serde_json::json;
 
 use crate::value_error;
 use crate::words::options;
@@ -21,21 +22,19 @@ pub fn report(
     volume_bytes: Option<u64>,
 ) -> PyResult<String> {
     let options = options(windows_ns, shares)?;
-    let mut list = Vec::new();
-    for (volume, part) in &volumes {
-        let mut value = serde_json::to_value(figures(part, &options)?).map_err(value_error)?;
-        value["volume"] = json!(volume);
-        list.push(value);
-    }
-    let mut report = serde_json::to_value(figures(all, &options)?).map_err(value_error)?;
-    report["trace"] = json!(name);
-    report["files"] = json!(files);
-    report["volume_bytes"] = json!(volume_bytes);
-    report["volumes"] = json!(list);
+    let part = |bytes: &Bound<'_, PyBytes>| Part::from_bytes(bytes.as_bytes());
+    let volumes = volumes.iter().map(|(volume, bytes)| Ok((volume.clone(), part(bytes)?)));
+    let volumes = volumes.collect::<Result<Vec<_>, SkewError>>().map_err(value_error)?;
+    let all = part(all).map_err(value_error)?;
+    let files = files.into_iter().map(|(file, skipped_bad, first_bad)| FileReport {
+        file,
+        format: Format::Parquet.name(),
+        skipped_bad,
+        first_bad,
+        ignored: 0,
+    });
+    let report =
+        TraceReport::of_parts(name, files.collect(), &volumes, &all, &options, volume_bytes)
+            .map_err(value_error)?;
     serde_json::to_string_pretty(&report).map_err(value_error)
-}
-
-fn figures(part: &Bound<'_, PyBytes>, options: &Options) -> PyResult<Figures> {
-    let part = Part::from_bytes(part.as_bytes()).map_err(value_error)?;
-    part.figures(options).map_err(value_error)
 }

@@ -4,6 +4,7 @@
 //! study of its own, so that they can be made at once.
 
 mod error;
+mod parts;
 mod report;
 mod sizing;
 mod verdict;
