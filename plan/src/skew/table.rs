@@ -1,7 +1,8 @@
 //! The pages that were touched, each with the instant of its last write and how often it was written: 16 B a page.
 //!
-//! A line of four entries is one cache line. A page's home is a hash of its number without the last two bits, its place there the
-//! last two: so pages in a row, as requests are, lie side by side. What finds its home full goes on to the next lines.
+//! A line of four entries is one cache line. A page's home is a hash of its number without the last bit: so pages in a row, as
+//! requests are, lie in pairs. (Four in a row to a line fill lines that other fours have for their home: half of all looks then
+//! went on to the next line.) What finds its home full goes on to the next lines.
 //! The table is [`PIECES`] pieces that grow one at a time, when 7/10 full, to 8/5 of their length: at most 38 B a page, and
 //! what grows needs both its copies only for one piece. A home rises with the hash, so that growing reads and writes in order.
 //! Entries are never removed.
@@ -18,6 +19,8 @@ pub const NEVER: u64 = 1;
 pub const FIRST_INSTANT: u64 = 2;
 /// Pages a line.
 const SLOTS: usize = 4;
+/// Pages in a row that have one home.
+pub const GROUP: u64 = 2;
 /// Pieces of a table that is not small.
 const PIECES: usize = 1 << PIECE_BITS;
 /// The upper bits of a hash, which say the piece.
@@ -51,7 +54,7 @@ impl Entry {
 
     #[inline]
     fn is_of(&self, page: u64) -> bool {
-        self.key_and_high >> HIGH_BITS == page + 1
+        self.key_and_high ^ (page + 1) << HIGH_BITS < 1 << HIGH_BITS
     }
 
     fn page(&self) -> u64 {
@@ -88,8 +91,8 @@ const _: () = assert!(size_of::<Line>() == 64);
 #[derive(Clone, Copy, Default)]
 pub struct Place {
     piece: u32,
-    line: u32,
-    slot: u32,
+    /// The entry's number.
+    at: u32,
 }
 
 /// Part of the table.
@@ -116,28 +119,38 @@ impl Piece {
         (((hash >> 32) * self.lines.len() as u64) >> 32) as usize
     }
 
-    /// The page's line and slot, or those of the empty slot that it would get: the first on its way, since nothing is
-    /// ever removed.
+    /// Where the page is, or the empty slot that it would get: the first on its way, since nothing is ever removed.
     #[inline]
-    fn find(&self, hash: u64, page: u64) -> (usize, usize, bool) {
+    fn find(&self, hash: u64, page: u64) -> (usize, bool) {
         let mut line = self.home(hash);
-        let first = page as usize % SLOTS;
         loop {
             let slots = &self.lines[line].0;
-            for at in 0..SLOTS {
-                let slot = first ^ at;
-                if slots[slot].is_of(page) {
-                    return (line, slot, true);
-                }
-                if slots[slot].is_empty() {
-                    return (line, slot, false);
-                }
+            // All four, without a branch: which one it is cannot be foretold.
+            let mut found = 0u32;
+            for (slot, entry) in slots.iter().enumerate() {
+                found |= u32::from(entry.is_of(page)) << slot;
+            }
+            if found != 0 {
+                return (line * SLOTS + found.trailing_zeros() as usize, true);
+            }
+            if let Some(slot) = slots.iter().position(Entry::is_empty) {
+                return (line * SLOTS + slot, false);
             }
             line += 1;
             if line == self.lines.len() {
                 line = 0;
             }
         }
+    }
+
+    #[inline]
+    fn entry(&self, at: usize) -> &Entry {
+        &self.lines[at / SLOTS].0[at % SLOTS]
+    }
+
+    #[inline]
+    fn entry_mut(&mut self, at: usize) -> &mut Entry {
+        &mut self.lines[at / SLOTS].0[at % SLOTS]
     }
 
     fn grow(&mut self) {
@@ -153,8 +166,8 @@ impl Piece {
     #[inline]
     fn enter(&mut self, entry: &Entry) {
         let page = entry.page();
-        let (line, slot, _) = self.find(hash_of(page) << PIECE_BITS, page);
-        self.lines[line].0[slot] = *entry;
+        let (at, _) = self.find(hash_of(page) << PIECE_BITS, page);
+        *self.entry_mut(at) = *entry;
         self.used += 1;
     }
 
@@ -178,7 +191,7 @@ pub struct PageTable {
 /// Upper bits: the piece. The 32 bits below: the home.
 #[inline]
 pub fn hash_of(page: u64) -> u64 {
-    let group = page / SLOTS as u64;
+    let group = page / GROUP;
     let mixed = group.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (mixed ^ mixed >> 32).wrapping_mul(0xD6E8_FEB8_6659_FD93)
 }
@@ -210,21 +223,21 @@ impl PageTable {
         sys::prefetch(&piece.lines, piece.home(hash << PIECE_BITS));
     }
 
-    /// Where the page lies and the instant of its last write, if it is there.
+    /// Where the page lies, or would, and the instant of its last write.
     #[inline]
-    pub fn peek(&self, hash: u64, page: u64) -> Option<(Place, u64)> {
-        let at = self.piece_of(hash);
-        let (line, slot, found) = self.pieces[at].find(hash << PIECE_BITS, page);
-        let place = Place { piece: at as u32, line: line as u32, slot: slot as u32 };
-        found.then(|| (place, self.pieces[at].lines[line].0[slot].instant()))
+    pub fn peek(&self, hash: u64, page: u64) -> (Place, u64) {
+        let piece = self.piece_of(hash);
+        let (at, found) = self.pieces[piece].find(hash << PIECE_BITS, page);
+        let place = Place { piece: piece as u32, at: at as u32 };
+        (place, if found { self.pieces[piece].entry(at).instant() } else { NEVER })
     }
 
     /// The page's place; it is entered if it was not there. A place that was known once may be believed again if the page is there.
     #[inline]
     pub fn place(&mut self, page: u64, hint: Place) -> Place {
         let piece = self.pieces.get(hint.piece as usize);
-        let line = piece.and_then(|piece| piece.lines.get(hint.line as usize));
-        match line.map(|line| &line.0[hint.slot as usize % SLOTS]) {
+        let line = piece.and_then(|piece| piece.lines.get(hint.at as usize / SLOTS));
+        match line.map(|line| &line.0[hint.at as usize % SLOTS]) {
             Some(entry) if entry.is_of(page) => hint,
             _ => self.place_or_enter(page),
         }
@@ -232,23 +245,23 @@ impl PageTable {
 
     fn place_or_enter(&mut self, page: u64) -> Place {
         let hash = hash_of(page);
-        let mut at = self.piece_of(hash);
-        let (mut line, mut slot, found) = self.pieces[at].find(hash << PIECE_BITS, page);
+        let mut piece = self.piece_of(hash);
+        let (mut at, found) = self.pieces[piece].find(hash << PIECE_BITS, page);
         if !found {
-            if self.pieces[at].is_full() {
+            if self.pieces[piece].is_full() {
                 if self.pieces.len() == 1 && self.pages >= SMALL_PAGES {
                     self.divide();
-                    at = self.piece_of(hash);
+                    piece = self.piece_of(hash);
                 } else {
-                    self.pieces[at].grow();
+                    self.pieces[piece].grow();
                 }
-                (line, slot, _) = self.pieces[at].find(hash << PIECE_BITS, page);
+                (at, _) = self.pieces[piece].find(hash << PIECE_BITS, page);
             }
-            self.pieces[at].lines[line].0[slot] = Entry::new(page);
-            self.pieces[at].used += 1;
+            *self.pieces[piece].entry_mut(at) = Entry::new(page);
+            self.pieces[piece].used += 1;
             self.pages += 1;
         }
-        Place { piece: at as u32, line: line as u32, slot: slot as u32 }
+        Place { piece: piece as u32, at: at as u32 }
     }
 
     /// From one piece to many.
@@ -269,8 +282,7 @@ impl PageTable {
     /// Counts one write of the page at `instant`; the instant of the one before.
     #[inline]
     pub fn write(&mut self, place: Place, instant: u64) -> u64 {
-        let line = &mut self.pieces[place.piece as usize].lines[place.line as usize];
-        let entry = &mut line.0[place.slot as usize % SLOTS];
+        let entry = self.pieces[place.piece as usize].entry_mut(place.at as usize);
         let (last, count) = (entry.instant(), entry.count());
         if count == self.count_max {
             *self.carried.entry(entry.page()).or_default() += u64::from(count);
@@ -316,13 +328,13 @@ mod tests {
             let page = (rng.random_range(0..pages) * stride) & ((1 << 51) - 1);
             let hint = match rng.random_range(0..3) {
                 0 => Place::default(),
-                1 => Place { piece: rng.random(), line: rng.random(), slot: rng.random() },
-                _ => table.peek(hash_of(page), page).map_or(Place::default(), |(place, _)| place),
+                1 => Place { piece: rng.random_range(0..20), at: rng.random() },
+                _ => table.peek(hash_of(page), page).0,
             };
             let known = oracle.get(&page).map(|known| known.0);
             assert_eq!(
-                table.peek(hash_of(page), page).map(|(_, instant)| instant),
-                known,
+                table.peek(hash_of(page), page).1,
+                known.unwrap_or(NEVER),
                 "seed {seed}"
             );
             let place = table.place(page, hint);
@@ -356,10 +368,10 @@ mod tests {
     fn the_first_and_the_last_page_are_pages() {
         let mut table = PageTable::new();
         for page in [0, (1 << 51) - 1] {
-            assert!(table.peek(hash_of(page), page).is_none());
+            assert_eq!(table.peek(hash_of(page), page).1, NEVER);
             let place = table.place(page, Place::default());
             assert_eq!(table.write(place, (1 << 44) - 1), NEVER);
-            assert_eq!(table.peek(hash_of(page), page).unwrap().1, (1 << 44) - 1);
+            assert_eq!(table.peek(hash_of(page), page).1, (1 << 44) - 1);
         }
         assert_eq!(table.counts().collect::<Vec<_>>(), [1, 1]);
     }

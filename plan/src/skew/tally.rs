@@ -37,7 +37,15 @@ pub struct Tally {
     tumbling_before: PerWindow,
     /// Which window of the clock the two are of.
     tumbling_number: PerWindow,
+    /// When that was looked at last.
+    turns: u64,
     sliding_most: [Most; WINDOWS_MAX],
+    /// The sliding windows that are now worse than all before, a bit each: what they are is noted when they cease to be complete.
+    rising: u32,
+    /// Different pages above which a sliding window is looked at: those of its worst, none while it rises.
+    unique_max: PerWindow,
+    /// Page writes in all above which a sliding window is looked at; it may be too low, never too high.
+    writes_max: u64,
     tumbling_most: [Most; WINDOWS_MAX],
     /// What merging needs, if anybody will merge.
     pub series: Option<Box<Series>>,
@@ -48,10 +56,17 @@ impl Tally {
         Self { series: series.map(Box::new), ..Self::default() }
     }
 
-    /// Goes over to these windows of the clock, before anything is counted in them.
+    /// Goes over to these windows of the clock, before anything is counted in them; `turns` is new when one of them is.
     #[inline]
-    pub fn turn<const N: usize>(&mut self, numbers: &PerWindow) {
-        for (window, number) in numbers.iter().enumerate().take(N) {
+    pub fn turn(&mut self, turns: u64, numbers: &[u64]) {
+        if self.turns != turns {
+            self.turn_to(turns, numbers);
+        }
+    }
+
+    fn turn_to(&mut self, turns: u64, numbers: &[u64]) {
+        self.turns = turns;
+        for (window, number) in numbers.iter().enumerate() {
             if self.tumbling_number[window] != *number {
                 self.close(window, *number);
             }
@@ -72,30 +87,59 @@ impl Tally {
         }
     }
 
-    /// Counts pages that are new in windows.
+    /// Counts pages that are new in windows; whether a sliding one is to be looked at.
     #[inline]
-    pub fn enter<const N: usize>(&mut self, sliding: &[u64; N], tumbling: &[u64; N]) {
+    pub fn enter<const N: usize>(&mut self, sliding: &[u64; N], tumbling: &[u64; N]) -> bool {
+        let mut looked_at = false;
         for window in 0..N {
             self.unique[window] += sliding[window];
             self.tumbling_unique[window] += tumbling[window];
+            looked_at |= self.unique[window] > self.unique_max[window];
         }
+        looked_at
+    }
+
+    /// Counts page writes; whether a sliding window is to be looked at.
+    #[inline]
+    pub fn write(&mut self, count: u64) -> bool {
+        self.page_writes += count;
+        self.page_writes > self.writes_max
     }
 
     /// Whether a sliding window may be worse than all before: it is, if its left edge lies where it should.
-    #[inline]
     pub fn may_rise(&self, window: usize) -> bool {
         let most = &self.sliding_most[window];
-        self.unique[window] > most.unique
-            || self.page_writes - self.expired[window] > most.adversarial
+        self.rising & 1 << window == 0
+            && (self.unique[window] > most.unique
+                || self.page_writes - self.expired[window] > most.adversarial)
     }
 
-    /// The sliding windows that end now are complete.
-    #[inline]
-    pub fn settle<const N: usize>(&mut self) {
-        for window in 0..N {
-            let most = &mut self.sliding_most[window];
-            most.unique = most.unique.max(self.unique[window]);
-            most.adversarial = most.adversarial.max(self.page_writes - self.expired[window]);
+    /// This sliding window is worse than all before; as long as its left edge stays where it is it can only become more so.
+    pub fn rise(&mut self, window: usize) {
+        self.rising |= 1 << window;
+        self.unique_max[window] = u64::MAX;
+    }
+
+    /// The sliding window that ended at the last instant was complete, the next will not be.
+    pub fn settle(&mut self, window: usize) {
+        let most = &mut self.sliding_most[window];
+        most.unique = most.unique.max(self.unique[window]);
+        most.adversarial = most.adversarial.max(self.page_writes - self.expired[window]);
+        self.rising &= !(1 << window);
+        self.unique_max[window] = most.unique;
+        self.writes_max = self.writes_max.min(self.expired[window] + most.adversarial);
+    }
+
+    /// Left edges have moved, or windows rise: what page writes need not be looked at?
+    pub fn note_writes(&mut self, windows: usize) {
+        let calm = (0..windows).filter(|window| self.rising & 1 << window == 0);
+        let max = calm.map(|w| self.expired[w] + self.sliding_most[w].adversarial).min();
+        self.writes_max = max.unwrap_or(u64::MAX);
+    }
+
+    fn settle_risen(&mut self, window: usize) {
+        if self.rising & 1 << window != 0 {
+            self.settle(window);
         }
     }
 
@@ -104,6 +148,7 @@ impl Tally {
         (0..windows)
             .map(|window| {
                 self.close(window, 0);
+                self.settle_risen(window);
                 let (tumbling, sliding) = (self.tumbling_most[window], self.sliding_most[window]);
                 Worst { tumbling, sliding }
             })

@@ -9,29 +9,28 @@
 //! The table of pages is far larger than a cache, and all of the time would be waiting for it: so records ahead are looked at
 //! twice, once to bring the page nearer and once, when it is there, to bring its last instant's count nearer.
 
+mod edges;
+mod run;
+
 use crate::trace::{Op, PAGE_BYTES, Record};
 
-use super::live::Live;
-use super::options::{Options, WINDOWS_MAX};
-use super::part::{Body, Part, histogram_of};
-use super::queue::{Instant, Instants};
-use super::sample::Sample;
-use super::series::Series;
-use super::table::{FIRST_INSTANT, NEVER, PageTable, Place, hash_of};
-use super::tally::{PerWindow, Tally};
-use super::{Piece, SAMPLED_VOLUMES_MAX, SkewError, VOLUMES_MAX};
+use crate::skew::live::Live;
+use crate::skew::options::{Options, WINDOWS_MAX};
+use crate::skew::part::{Body, Part, histogram_of};
+use crate::skew::queue::Instants;
+use crate::skew::sample::Sample;
+use crate::skew::series::Series;
+use crate::skew::table::{FIRST_INSTANT, GROUP, NEVER, PageTable, Place, hash_of};
+use crate::skew::tally::{PerWindow, Tally};
+use crate::skew::{Piece, PAGES_MAX, SAMPLED_VOLUMES_MAX, SkewError, VOLUMES_MAX};
 
-/// Records ahead whose page is brought nearer.
-const FAR: usize = 24;
-/// Records ahead whose page is there, and whose last instant is brought nearer.
-const NEAR: usize = 10;
-/// Length of the rings in which hashes and places of records ahead are kept.
-const RING: usize = 32;
 /// Instants by which a left edge may lag behind.
 const LAG_INSTANTS: u64 = 4096;
+/// The place of all volumes, where a volume's is asked for.
+const ALL: u32 = u32::MAX;
 /// Bytes of the queue beside a sample.
 const SAMPLED_QUEUE_BYTES: u64 = 4 << 20;
-/// Pages ahead within a request: a line holds four.
+/// Pages ahead within a request.
 const AHEAD_PAGES: u64 = 16;
 
 /// One volume.
@@ -88,6 +87,16 @@ pub struct Pass {
     start: PerWindow,
     end_ns: PerWindow,
     turn_ns: u64,
+    /// How often a window of the clock gave way to the next.
+    turns: u64,
+    /// The next time at which a window of the clock ends, or a left edge that lies where it should does no longer.
+    event_ns: u64,
+    /// Whether a sliding window may be worse than all before at the instant that is open.
+    looked_at: bool,
+    /// Volumes of which a sliding window is worse than all before, by window; [`ALL`] for all of them.
+    rising: Vec<Vec<u32>>,
+    /// Windows that are empty but for the instant that is open: it says when something leaves them.
+    empty: bool,
     /// What is asked first: is the page's last instant before any left edge?
     edge_max: u64,
     /// The number of an instant at which all left edges catch up, however quiet it is: the queue is to forget.
@@ -128,6 +137,11 @@ impl Pass {
             start: edge,
             end_ns,
             turn_ns: windows_ns[0],
+            turns: 0,
+            event_ns: windows_ns[0],
+            looked_at: false,
+            rising: vec![Vec::new(); windows_ns.len()],
+            empty: true,
             edge_max: FIRST_INSTANT,
             catch_up_at: FIRST_INSTANT + LAG_INSTANTS,
             windows_ns,
@@ -137,63 +151,17 @@ impl Pass {
     /// Counts records in the order of their times.
     pub fn add(&mut self, records: &[Record]) -> Result<(), SkewError> {
         match self.windows_ns.len() {
-            1 => self.add_lanes::<1>(records),
-            2 => self.add_lanes::<2>(records),
-            3 => self.add_lanes::<3>(records),
-            4 => self.add_lanes::<4>(records),
-            _ => self.add_lanes::<WINDOWS_MAX>(records),
+            1 => self.run::<1>(records),
+            2 => self.run::<2>(records),
+            3 => self.run::<3>(records),
+            4 => self.run::<4>(records),
+            _ => self.run::<WINDOWS_MAX>(records),
         }
-    }
-
-    fn add_lanes<const N: usize>(&mut self, records: &[Record]) -> Result<(), SkewError> {
-        if self.sample.is_some() {
-            return records
-                .iter()
-                .try_for_each(|record| self.count::<N>(&whole(record), Place::default()));
-        }
-        let (mut hashes, mut places) = ([0; RING], [Place::default(); RING]);
-        let (mut far, mut near) = (0, 0);
-        for (at, record) in records.iter().enumerate() {
-            while far < records.len().min(at + FAR) {
-                hashes[far % RING] = self.bring_page(&records[far]);
-                far += 1;
-            }
-            while near < records.len().min(at + NEAR) {
-                places[near % RING] = self.bring_instant(&records[near], hashes[near % RING]);
-                near += 1;
-            }
-            self.count::<N>(&whole(record), places[at % RING])?;
-        }
-        Ok(())
     }
 
     /// Counts part of a record.
     pub fn add_piece(&mut self, piece: &Piece) -> Result<(), SkewError> {
         self.count::<WINDOWS_MAX>(piece, Place::default())
-    }
-
-    #[inline]
-    fn volume(&self, number: u32) -> Option<&Volume> {
-        self.places.get(number as usize).and_then(|place| self.volumes.get(*place as usize))
-    }
-
-    /// The first page's hash.
-    #[inline]
-    fn bring_page(&self, record: &Record) -> u64 {
-        let hash = hash_of(record.offset_bytes / PAGE_BYTES);
-        if let Some(volume) = self.volume(record.volume) {
-            volume.table.prefetch(hash);
-        }
-        hash
-    }
-
-    #[inline]
-    fn bring_instant(&self, record: &Record, hash: u64) -> Place {
-        let page = record.offset_bytes / PAGE_BYTES;
-        let known = self.volume(record.volume).and_then(|volume| volume.table.peek(hash, page));
-        let Some((place, instant)) = known else { return Place::default() };
-        self.live.prefetch(instant);
-        place
     }
 
     fn count<const N: usize>(&mut self, piece: &Piece, place: Place) -> Result<(), SkewError> {
@@ -208,7 +176,7 @@ impl Pass {
         self.now_ns = piece.time_ns;
         let time_ns = piece.time_ns - self.origin_ns;
         if piece.op == Op::Write && (time_ns != self.open_ns || self.open.is_empty()) {
-            self.go_to::<N>(time_ns)?;
+            self.go_to(time_ns)?;
         }
         let volume = &mut self.volumes[at];
         volume.records += u64::from(piece.counts_as_record);
@@ -246,7 +214,12 @@ impl Pass {
         self.places[number as usize] = at as u32;
         if at == 1 && !self.mergeable {
             // What one volume had is what all had.
-            self.all = Some(self.volumes[0].tally.clone());
+            let mut all = self.volumes[0].tally.clone();
+            all.turn(self.turns, &self.number[..self.windows_ns.len()]);
+            self.all = Some(all);
+            for rising in self.rising.iter_mut().filter(|rising| rising.contains(&0)) {
+                rising.push(ALL);
+            }
         }
         let series = self.mergeable.then(|| Series::new(self.windows_ns.len()));
         self.volumes.push(Volume {
@@ -263,163 +236,29 @@ impl Pass {
         Ok(at)
     }
 
-    /// Closes the instants that are open, and goes over to `time_ns`.
+    /// Counts page writes of a volume at the time that is open.
     #[inline]
-    fn go_to<const N: usize>(&mut self, time_ns: u64) -> Result<(), SkewError> {
-        self.close::<N>()?;
-        if self.mergeable || self.next >= self.catch_up_at {
-            self.catch_up_all(time_ns)?;
+    fn open_instant(&mut self, at: usize, count: u64) -> Result<(), SkewError> {
+        let volume = &mut self.volumes[at];
+        if volume.instant < self.first_open {
+            volume.instant = self.next;
+            self.next += 1;
+            self.open.push(at as u32);
+            volume.tally.turn(self.turns, &self.number[..self.windows_ns.len()]);
+            if self.sample.is_none() {
+                self.live.make_room(self.edge[self.windows_ns.len() - 1], volume.instant)?;
+            }
         }
-        if time_ns >= self.turn_ns {
-            self.turn(time_ns);
+        volume.written += count;
+        if volume.written > u64::from(u32::MAX) {
+            let time_ns = self.origin_ns + self.open_ns;
+            return Err(SkewError::Instant { time_ns, max: u64::from(u32::MAX) });
         }
+        self.looked_at |= volume.tally.write(count);
         if let Some(all) = &mut self.all {
-            all.turn::<N>(&self.number);
-        }
-        (self.open_ns, self.first_open) = (time_ns, self.next);
-        Ok(())
-    }
-
-    /// Windows of the clock that have ended give way to those of `time_ns`.
-    #[cold]
-    fn turn(&mut self, time_ns: u64) {
-        for (window, length_ns) in self.windows_ns.iter().enumerate() {
-            if time_ns >= self.end_ns[window] {
-                self.number[window] = time_ns / length_ns;
-                self.end_ns[window] = (self.number[window] + 1).saturating_mul(*length_ns);
-                self.start[window] = self.next;
-            }
-        }
-        self.turn_ns = self.end_ns.iter().copied().min().unwrap_or(u64::MAX);
-        self.note_edges();
-    }
-
-    fn note_edges(&mut self) {
-        self.edge_max = self.start.iter().chain(&self.edge).copied().max().unwrap_or(0);
-    }
-
-    fn catch_up_all(&mut self, time_ns: u64) -> Result<(), SkewError> {
-        self.catch_up_at = self.next + LAG_INSTANTS;
-        for window in 0..self.windows_ns.len() {
-            if self.due_ns[window] <= time_ns {
-                self.catch_up(window, time_ns)?;
-            }
+            self.looked_at |= all.write(count);
         }
         Ok(())
-    }
-
-    /// One window's left edge goes to where it belongs in a window that ends at `time_ns`. Before the longest one's, all others
-    /// do: what it leaves behind is forgotten.
-    #[cold]
-    fn catch_up(&mut self, window: usize, time_ns: u64) -> Result<(), SkewError> {
-        let last = window + 1 == self.windows_ns.len();
-        for shorter in 0..if last { window } else { 0 } {
-            if self.due_ns[shorter] <= time_ns {
-                self.move_edge(shorter, time_ns)?;
-            }
-        }
-        self.move_edge(window, time_ns)?;
-        if last {
-            self.queue.forget_before(self.edge[window]);
-        }
-        self.note_edges();
-        Ok(())
-    }
-
-    fn move_edge(&mut self, window: usize, time_ns: u64) -> Result<(), SkewError> {
-        let end = self.first_unqueued();
-        let last = window + 1 == self.windows_ns.len();
-        let (queue, volumes) = (&mut self.queue, &mut self.volumes);
-        self.due_ns[window] = u64::MAX;
-        let mut number = self.edge[window];
-        'edge: while number < end {
-            let (mut left, mut written) = (0, 0);
-            let mut due_ns = None;
-            // A sample has its own edges, and the ring no room for instants that nobody counts pages of.
-            let mut nobody = [];
-            let mask = self.live.mask();
-            let counts = match self.sample {
-                Some(_) => &mut nobody[..],
-                None => self.live.counts(),
-            };
-            for instant in queue.from(window, number)? {
-                let leaves_ns = instant.time_ns.saturating_add(self.windows_ns[window]);
-                if leaves_ns > time_ns {
-                    due_ns = Some(leaves_ns);
-                    break;
-                }
-                let live = counts.get_mut((number & mask) as usize);
-                let pages = live.as_ref().map_or(0, |live| u64::from(**live));
-                if let Some(live) = live.filter(|_| last) {
-                    *live = 0;
-                }
-                let tally = &mut volumes[instant.volume as usize].tally;
-                tally.unique[window] -= pages;
-                tally.expired[window] += u64::from(instant.written);
-                if let Some(series) = &mut tally.series {
-                    series.push_leaves(window, pages);
-                }
-                (left, written) = (left + pages, written + u64::from(instant.written));
-                number += 1;
-            }
-            if let Some(all) = &mut self.all {
-                all.unique[window] -= left;
-                all.expired[window] += written;
-            }
-            if let Some(due_ns) = due_ns {
-                self.due_ns[window] = due_ns;
-                break 'edge;
-            }
-        }
-        self.edge[window] = number;
-        Ok(())
-    }
-
-    /// Instants from here on are open.
-    fn first_unqueued(&self) -> u64 {
-        self.next - self.open.len() as u64
-    }
-
-    /// The instants of this time are complete. The sliding windows that end at it are looked at only where they might be the worst:
-    /// while a left edge lags behind, its window is longer, so what it has is no less.
-    #[inline]
-    fn close<const N: usize>(&mut self) -> Result<(), SkewError> {
-        if self.open.is_empty() {
-            return Ok(());
-        }
-        let time_ns = self.open_ns;
-        for window in 0..N {
-            if self.due_ns[window] <= time_ns && self.may_rise(window) {
-                self.catch_up(window, time_ns)?;
-            }
-        }
-        for &at in &self.open {
-            let volume = &mut self.volumes[at as usize];
-            volume.tally.settle::<N>();
-            let written = std::mem::take(&mut volume.written);
-            if let Some(series) = &mut volume.tally.series {
-                series.push_instant(time_ns, written, &volume.entered[..self.windows_ns.len()]);
-                volume.entered = [0; WINDOWS_MAX];
-            }
-            self.queue.push(Instant { time_ns, written: written as u32, volume: at })?;
-        }
-        self.open.clear();
-        if let Some(all) = &mut self.all {
-            all.settle::<N>();
-        }
-        for (due_ns, length_ns) in self.due_ns.iter_mut().zip(&self.windows_ns) {
-            if *due_ns == u64::MAX {
-                *due_ns = time_ns.saturating_add(*length_ns);
-            }
-        }
-        Ok(())
-    }
-
-    #[inline]
-    fn may_rise(&self, window: usize) -> bool {
-        let mut open = self.open.iter().map(|at| &self.volumes[*at as usize].tally);
-        open.any(|tally| tally.may_rise(window))
-            || self.all.as_ref().is_some_and(|all| all.may_rise(window))
     }
 
     #[inline]
@@ -429,27 +268,9 @@ impl Pass {
         pages: std::ops::Range<u64>,
         place: Place,
     ) -> Result<(), SkewError> {
+        self.open_instant(at, pages.end - pages.start)?;
         let volume = &mut self.volumes[at];
         let oldest = self.edge[self.windows_ns.len() - 1];
-        if volume.instant < self.first_open {
-            volume.instant = self.next;
-            self.next += 1;
-            self.open.push(at as u32);
-            volume.tally.turn::<N>(&self.number);
-            if self.sample.is_none() {
-                self.live.make_room(oldest, volume.instant)?;
-            }
-        }
-        let count = pages.end - pages.start;
-        volume.written += count;
-        if volume.written > u64::from(u32::MAX) {
-            let time_ns = self.origin_ns + self.open_ns;
-            return Err(SkewError::Instant { time_ns, max: u64::from(u32::MAX) });
-        }
-        volume.tally.page_writes += count;
-        if let Some(all) = &mut self.all {
-            all.page_writes += count;
-        }
         if let Some(sample) = &mut self.sample {
             sample.write(at as u32, pages, self.open_ns);
             return Ok(());
@@ -459,7 +280,7 @@ impl Pass {
         let mask = self.live.mask();
         let live = self.live.counts();
         for page in pages.clone() {
-            if page % 4 == 0 && page + AHEAD_PAGES < pages.end {
+            if page % GROUP == 0 && page + AHEAD_PAGES < pages.end {
                 volume.table.prefetch(hash_of(page + AHEAD_PAGES));
             }
             place = volume.table.place(page, place);
@@ -483,12 +304,12 @@ impl Pass {
         if !news {
             return Ok(());
         }
-        volume.tally.enter::<N>(&sliding, &tumbling);
+        self.looked_at |= volume.tally.enter::<N>(&sliding, &tumbling);
         if volume.tally.series.is_some() {
             volume.entered.iter_mut().zip(&sliding).for_each(|(into, n)| *into += n);
         }
         if let Some(all) = &mut self.all {
-            all.enter::<N>(&sliding, &tumbling);
+            self.looked_at |= all.enter::<N>(&sliding, &tumbling);
         }
         Ok(())
     }
@@ -506,9 +327,10 @@ impl Pass {
 
     /// The end: a part a volume, in the order of their numbers, and one of all where they need not be merged for it.
     pub fn finish(mut self) -> Result<Finished, SkewError> {
-        self.close::<WINDOWS_MAX>()?;
+        self.close()?;
         if self.mergeable {
             // What has not left will, and parts say when.
+            self.settle(u64::MAX);
             self.catch_up_all(u64::MAX)?;
         }
         let (windows_ns, origin_ns) = (&self.windows_ns, self.origin_ns);
@@ -568,4 +390,4 @@ impl Volume {
     }
 }
 
-const _: () = assert!(NEVER < FIRST_INSTANT && NEAR < FAR && FAR < RING && RING.is_power_of_two());
+const _: () = assert!(NEVER < FIRST_INSTANT);
