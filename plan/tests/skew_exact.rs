@@ -5,13 +5,15 @@
 mod generate;
 #[path = "skew/naive.rs"]
 mod naive;
+#[path = "readers/plain.rs"]
+mod plain;
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use generate::{Case, case};
 use perdura_plan::skew::{Analysis, Analyzer, Options, Part, Piece, Share, SkewError};
-use perdura_plan::trace::{Op, Record};
+use perdura_plan::trace::{Op, ReadOptions, Record, TimeUnit, TraceReader};
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -37,8 +39,13 @@ fn json_of(part: &Part, options: &Options) -> Value {
 }
 
 /// Volumes and all, against the plain way; `whose` names the case in a failure.
-fn check(records: &[Record], origin_ns: u64, options: &Options, whose: &str) {
-    let analysis = analyse(records, origin_ns, options);
+fn check_same(records: &[Record], origin_ns: u64, options: &Options, whose: &str) {
+    check(records, records, origin_ns, options, whose);
+}
+
+/// The same, of records that were read in two ways.
+fn check(read: &[Record], records: &[Record], origin_ns: u64, options: &Options, whose: &str) {
+    let analysis = analyse(read, origin_ns, options);
     let windows = options.windows_ns();
     let expected = naive::figures(records, origin_ns, None, windows, &SHARES);
     assert_eq!(json_of(&analysis.all().unwrap(), options), expected, "{whose}");
@@ -58,11 +65,11 @@ fn generated_traces_are_counted_as_the_plain_way_counts_them() {
     for seed in 0..1500 {
         let Case { records, origin_ns, windows_ns } = case(seed, 400);
         let mut options = options(&windows_ns);
-        check(&records, origin_ns, &options, &format!("seed {seed}"));
+        check_same(&records, origin_ns, &options, &format!("seed {seed}"));
         // Nothing of the queue in memory, and parts that can be merged.
         options.mergeable = true;
         options.queue_bytes = 0;
-        check(&records, origin_ns, &options, &format!("seed {seed}, mergeable"));
+        check_same(&records, origin_ns, &options, &format!("seed {seed}, mergeable"));
     }
 }
 
@@ -97,27 +104,54 @@ fn long_traces_with_many_pages_are_counted_as_the_plain_way_counts_them() {
         })
         .collect();
     let mut options = options(&[100, 3000, 90_000]);
-    check(&records, 5, &options, "in memory");
+    check_same(&records, 5, &options, "in memory");
     options.queue_bytes = 200_000;
-    check(&records, 5, &options, "in a file");
+    check_same(&records, 5, &options, "in a file");
+}
+
+/// A published trace: as the readers read it, against the plain way fed by another way of reading.
+fn check_trace(path: &Path, plain: fn(&str) -> Vec<Record>, unit: Option<TimeUnit>, unit_ns: u64) {
+    let mut read = Vec::new();
+    let options = ReadOptions { time_unit: unit, ..ReadOptions::default() };
+    let mut reader = TraceReader::open(path, &options).unwrap();
+    let mut batch = Vec::new();
+    while reader.next_batch(&mut batch).unwrap() {
+        read.extend_from_slice(&batch);
+    }
+    read.extend_from_slice(&batch);
+    let plain = plain(&plain::text(path));
+    let options = self::options(&[60, 600, 3600].map(|windows| windows * unit_ns));
+    check(&read, &plain, plain[0].time_ns, &options, &path.display().to_string());
 }
 
 #[test]
-fn shared_traces_are_counted_as_the_plain_way_counts_them() {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/traces");
-    let other = Path::new("/work/shared/traces");
-    let dir = if dir.exists() { dir } else { other.to_path_buf() };
-    if !dir.exists() {
-        eprintln!("skipped: {} is not here", dir.display());
-        return;
-    }
-    for name in
-        ["msr_wdev_1.csv", "msr_wdev_3.csv", "msr_hm_0_prefix.csv", "msr_hm_1_part_write.csv"]
-    {
-        let records = naive::msr(&std::fs::read_to_string(dir.join(name)).unwrap());
-        let origin_ns = records[0].time_ns;
-        let windows = [60, 600, 3600].map(|s| s * 1_000_000_000);
-        check(&records, origin_ns, &options(&windows), name);
+fn shared_traces_are_read_and_counted_as_the_plain_ways_read_and_count_them() {
+    const SECOND_NS: u64 = 1_000_000_000;
+    let Some(place) = plain::real_traces() else { return };
+    let mut names: Vec<_> =
+        std::fs::read_dir(place).unwrap().map(|entry| entry.unwrap().path()).collect();
+    names.sort();
+    names.retain(|path| path.extension().is_none_or(|end| end != "md"));
+    assert!(!names.is_empty());
+    for path in names {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        // Of programs, a nanosecond is an instruction: windows of 60,000 of them and more.
+        match name.split('_').next().unwrap() {
+            "msr" => check_trace(&path, plain::msr, None, SECOND_NS),
+            "ms" => {
+                let plain = |text: &str| plain::disksim(text, 1000);
+                check_trace(&path, plain, Some(TimeUnit::Micros), SECOND_NS);
+            }
+            "umass" => {
+                let plain = |text: &str| plain::disksim(text, 1);
+                check_trace(&path, plain, Some(TimeUnit::Nanos), SECOND_NS);
+            }
+            _ if name.starts_with("mem_ucsd") => check_trace(&path, plain::ucsd, None, 1000),
+            _ if name.starts_with("mem_ramulator") => {
+                check_trace(&path, plain::ramulator, None, 1000);
+            }
+            _ => panic!("{name}: which other way reads it?"),
+        }
     }
 }
 
@@ -153,8 +187,8 @@ fn windows_of_the_clock_are_counted_from_the_first_record_even_if_it_reads() {
 #[test]
 fn a_trace_that_only_reads_has_no_writes_in_any_window() {
     let reads: Vec<Record> = (0..50).map(|t| Record { op: Op::Read, ..written(t, t) }).collect();
-    check(&reads, 0, &options(&[5, 500]), "reads");
-    check(&[], 0, &options(&[5, 500]), "nothing");
+    check_same(&reads, 0, &options(&[5, 500]), "reads");
+    check_same(&[], 0, &options(&[5, 500]), "nothing");
 }
 
 /// Cuts each record at page boundaries of its volume into pieces for `ranges` analyses.

@@ -3,7 +3,7 @@
 //! A line of four entries is one cache line. A page's home is a hash of its number without the last bit: so pages in a row, as
 //! requests are, lie in pairs. (Four in a row to a line fill lines that other fours have for their home: half of all looks then
 //! went on to the next line.) What finds its home full goes on to the next lines.
-//! The table is [`PIECES`] pieces that grow one at a time, when 7/10 full, to 8/5 of their length: at most 38 B a page, and
+//! The table is [`PIECES`] pieces that grow one at a time, when 4/5 full, to 15/8 of their length: at most 38 B a page, and
 //! what grows needs both its copies only for one piece. A home rises with the hash, so that growing reads and writes in order.
 //! Entries are never removed.
 
@@ -26,9 +26,9 @@ const PIECES: usize = 1 << PIECE_BITS;
 /// The upper bits of a hash, which say the piece.
 const PIECE_BITS: u32 = 4;
 /// A piece of which more than this is used grows, ...
-const FULL: (u64, u64) = (7, 10);
+const FULL: (u64, u64) = (4, 5);
 /// ... to so many times its length: the less often, the fewer entries are moved.
-const GROWTH: (usize, usize) = (8, 5);
+const GROWTH: (usize, usize) = (15, 8);
 /// Pages of a table that is one piece.
 const SMALL_PAGES: u64 = 4096;
 /// Bits of an instant's number that lie beside the page's.
@@ -332,11 +332,7 @@ mod tests {
                 _ => table.peek(hash_of(page), page).0,
             };
             let known = oracle.get(&page).map(|known| known.0);
-            assert_eq!(
-                table.peek(hash_of(page), page).1,
-                known.unwrap_or(NEVER),
-                "seed {seed}"
-            );
+            assert_eq!(table.peek(hash_of(page), page).1, known.unwrap_or(NEVER), "seed {seed}");
             let place = table.place(page, hint);
             let entry = oracle.entry(page).or_insert((NEVER, 0));
             if rng.random() {

@@ -8,6 +8,7 @@ mod msr;
 mod native;
 mod packed;
 mod parquet;
+mod plain;
 mod real;
 mod support;
 mod tables;

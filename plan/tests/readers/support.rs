@@ -1,7 +1,6 @@
 //! Traces from memory, and what is read of them.
 
 use std::io::Cursor;
-use std::path::PathBuf;
 
 use perdura_plan::trace::{ReadOptions, Record, TraceError, TraceReader};
 
@@ -51,18 +50,4 @@ pub fn says(message: &str, parts: &[&str]) {
     for part in parts {
         assert!(message.contains(part), "{part:?} is not in {message:?}");
     }
-}
-
-/// Real traces, where they are: `PERDURA_TRACES`, or beside the repository.
-pub fn real_traces() -> Option<PathBuf> {
-    let beside = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/traces");
-    let place = std::env::var_os("PERDURA_TRACES").map_or(beside, PathBuf::from);
-    if place.is_dir() {
-        return Some(place);
-    }
-    eprintln!(
-        "skipped: no real traces at {} (PERDURA_TRACES names another place)",
-        place.display()
-    );
-    None
 }

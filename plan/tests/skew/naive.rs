@@ -116,32 +116,3 @@ pub fn sliding_written_out(writes: &[(u64, Page)], window_ns: u64) -> (usize, us
 pub fn check_itself(writes: &[(u64, Page)], window_ns: u64) {
     assert_eq!(sliding(writes, window_ns), sliding_written_out(writes, window_ns));
 }
-
-/// MSR Cambridge lines, as their description says; times since nothing in particular.
-pub fn msr(text: &str) -> Vec<Record> {
-    let mut volumes: Vec<String> = Vec::new();
-    let mut records: Vec<Record> = text
-        .lines()
-        .map(|line| {
-            let fields: Vec<&str> = line.split(',').collect();
-            let name = format!("{}_{}", fields[1], fields[2]);
-            let volume = volumes.iter().position(|known| *known == name).unwrap_or_else(|| {
-                volumes.push(name);
-                volumes.len() - 1
-            }) as u32;
-            let op = if fields[3] == "Write" { Op::Write } else { Op::Read };
-            let (offset_bytes, len_bytes) =
-                (fields[4].parse().unwrap(), fields[5].parse().unwrap());
-            Record {
-                time_ns: (fields[0].parse::<u64>().unwrap() - 128_000_000_000_000_000) * 100,
-                offset_bytes,
-                len_bytes,
-                volume,
-                op,
-            }
-        })
-        .collect();
-    records.retain(|record| record.len_bytes > 0);
-    records.sort_by_key(|record| record.time_ns);
-    records
-}

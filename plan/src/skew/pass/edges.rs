@@ -4,11 +4,11 @@
 //! windows that slide looked at, only where one seems worse than all before. A window whose left edge lies where it should
 //! only grows until its first instant leaves, so the worst of it is noted then, once, and not at every instant.
 
-use crate::skew::SkewError;
 use crate::skew::options::WINDOWS_MAX;
 use crate::skew::queue::Instant;
+use crate::skew::{SkewError, sys};
 
-use super::{ALL, LAG_INSTANTS, Pass};
+use super::{AHEAD_INSTANTS, ALL, LAG_INSTANTS, Pass};
 
 impl Pass {
     /// Closes the instants that are open, and goes over to `time_ns`.
@@ -119,7 +119,11 @@ impl Pass {
                 Some(_) => &mut nobody[..],
                 None => self.live.counts(),
             };
-            for instant in queue.from(window, number)? {
+            let instants = queue.from(window, number)?;
+            for (at, instant) in instants.iter().enumerate() {
+                // In a row, but long out of any cache.
+                sys::prefetch(instants, at + AHEAD_INSTANTS as usize);
+                sys::prefetch(counts, ((number + AHEAD_INSTANTS) & mask) as usize);
                 let leaves_ns = instant.time_ns.saturating_add(self.windows_ns[window]);
                 if leaves_ns > time_ns {
                     due_ns = Some(leaves_ns);

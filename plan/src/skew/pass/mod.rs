@@ -22,7 +22,7 @@ use crate::skew::sample::Sample;
 use crate::skew::series::Series;
 use crate::skew::table::{FIRST_INSTANT, GROUP, NEVER, PageTable, Place, hash_of};
 use crate::skew::tally::{PerWindow, Tally};
-use crate::skew::{Piece, PAGES_MAX, SAMPLED_VOLUMES_MAX, SkewError, VOLUMES_MAX};
+use crate::skew::{PAGES_MAX, Piece, SAMPLED_VOLUMES_MAX, SkewError, VOLUMES_MAX};
 
 /// Instants by which a left edge may lag behind.
 const LAG_INSTANTS: u64 = 4096;
@@ -30,6 +30,8 @@ const LAG_INSTANTS: u64 = 4096;
 const ALL: u32 = u32::MAX;
 /// Bytes of the queue beside a sample.
 const SAMPLED_QUEUE_BYTES: u64 = 4 << 20;
+/// Instants ahead whose count is asked for.
+const AHEAD_INSTANTS: u64 = 64;
 /// Pages ahead within a request.
 const AHEAD_PAGES: u64 = 16;
 
@@ -247,6 +249,8 @@ impl Pass {
             volume.tally.turn(self.turns, &self.number[..self.windows_ns.len()]);
             if self.sample.is_none() {
                 self.live.make_room(self.edge[self.windows_ns.len() - 1], volume.instant)?;
+                // A new place, which was last looked at a whole ring ago.
+                self.live.prefetch(volume.instant + AHEAD_INSTANTS);
             }
         }
         volume.written += count;

@@ -4,14 +4,18 @@
 //! other blocks between: its pages' lines are asked for; looked at, when they are there, to ask for their last instants' counts;
 //! and counted. Each of the three is a short loop, so that many lines are on their way at once.
 
-use crate::skew::SkewError;
 use crate::skew::table::{Place, hash_of};
+use crate::skew::{SkewError, sys};
 use crate::trace::{Op, PAGE_BYTES, Record};
 
 use super::{PAGES_MAX, Pass, whole};
 
 /// Records a block.
 const BLOCK: usize = 32;
+/// Records ahead that are asked for: they lie in a row, but may come from memory as well.
+const AHEAD_RECORDS: usize = 4 * BLOCK;
+/// Records a cache line.
+const LINE_RECORDS: usize = 64 / size_of::<Record>();
 /// A record that is not counted here: of a volume that was not seen before, of several pages, or none that can be.
 const OTHER: u32 = u32::MAX;
 
@@ -36,6 +40,9 @@ impl Pass {
         let block = |at: usize| &records[at * BLOCK..records.len().min((at + 1) * BLOCK)];
         for at in 0..blocks + 2 {
             if at < blocks {
+                (at * BLOCK..(at + 1) * BLOCK)
+                    .step_by(LINE_RECORDS)
+                    .for_each(|record| sys::prefetch(records, record + AHEAD_RECORDS));
                 self.bring_pages(block(at), &mut seats[at % 3]);
             }
             if at >= 1 && at <= blocks {
