@@ -223,11 +223,7 @@ mod tests {
     fn uniform_writes_are_told_that_a_small_battery_will_not_do() {
         let told = Assessment::of(&figures(1000, 5000, 990, 980), None);
         assert!(!told.small_battery);
-        assert!(
-            told.advice.contains("The worst 3600 s write 99 %"),
-            "{}",
-            told.advice
-        );
+        assert!(told.advice.contains("The worst 3600 s write 99 %"), "{}", told.advice);
         assert!(told.advice.contains("need 98 % of the pages touched"), "{}", told.advice);
         // Skewed, but nearly all of the volume in an interval: neither.
         assert!(!Assessment::of(&figures(1000, 90_000, 900, 200), None).small_battery);
