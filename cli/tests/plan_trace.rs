@@ -188,6 +188,48 @@ fn bad_input_is_named_with_place_and_value() {
 }
 
 #[test]
+fn results_replace_neither_traces_nor_each_other_nor_anything_when_there_is_no_plan() {
+    let dir = TestDir::new();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (good, bad, old) = (path("good.csv"), path("bad.csv"), path("plan.json"));
+    let text = format!("{FIRST},srv,0,Write,0,4096,9\n");
+    std::fs::write(&good, &text).unwrap();
+    std::fs::write(&bad, "nothing of the sort\n").unwrap();
+    std::fs::write(&old, "old").unwrap();
+    assert!(refused(&[&good, "--json", &good]).contains("a trace to be read"));
+    assert_eq!(std::fs::read_to_string(&good).unwrap(), text);
+    assert!(refused(&[&good, "--json", &old, "--html", &old]).contains("the file of --json"));
+    refused(&[&bad, "--json", &old]);
+    assert_eq!(std::fs::read_to_string(&old).unwrap(), "old");
+    planned(&[&good, "--json", &old]);
+    assert!(std::fs::read_to_string(&old).unwrap().contains("page_writes"));
+}
+
+#[test]
+fn what_no_replay_can_be_made_of_is_refused_with_what_to_do() {
+    let dir = TestDir::new();
+    let file = dir.path().join("t.csv");
+    std::fs::write(&file, format!("{FIRST},srv,0,Write,0,4096,9\n")).unwrap();
+    let file = file.to_str().unwrap();
+    assert!(refused(&[file, "--volume-size", "100TB"]).contains("--volume-size"));
+    planned(&[file, "--volume-size", "100TB", "--no-sizing"]);
+    let mut piped = Command::new(PERDURA)
+        .args(["plan", "trace", "/dev/stdin"])
+        .stdin(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(piped.stdin.take());
+    let output = piped.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("is a pipe") && said.contains("--no-sizing"), "{said}");
+    let large = format!("{FIRST},srv,0,Write,0,1099511627776,9\n");
+    std::fs::write(file, large).unwrap();
+    let said = refused(&[file]);
+    assert!(said.contains("line 1") && said.contains("1099511627776"), "{said}");
+}
+
+#[test]
 fn formats_are_listed() {
     let output = Command::new(PERDURA).args(["plan", "formats"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();

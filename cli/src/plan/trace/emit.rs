@@ -12,6 +12,8 @@ use super::resolve::{RateIs, Resolved};
 
 /// A flush may be so much slower when the server proves its rate than it was when this was planned.
 const MARGIN: f64 = 1.25;
+/// The same where the rate was assumed, and nobody has looked at the SSD.
+const MARGIN_ASSUMED: f64 = 2.0;
 
 /// What the server is to be told.
 pub struct Provision<'p> {
@@ -51,10 +53,14 @@ impl Provision<'_> {
                 machine.watts
             )?,
             Limit::Open => {
-                let needed_s = (chosen.flush_s - machine.reserve_s) * MARGIN + machine.reserve_s;
+                let (margin, more) = match resolved.rate_is {
+                    RateIs::Assumed => (MARGIN_ASSUMED, "as much again"),
+                    RateIs::Measured | RateIs::Given => (MARGIN, "a quarter more"),
+                };
+                let needed_s = (chosen.flush_s - machine.reserve_s) * margin + machine.reserve_s;
                 writeln!(
                     out,
-                    "# What the flush needs and a quarter more, for the server refuses a budget that does not fit the rate it proves.\n\
+                    "# What the flush needs and {more}, for the server refuses a budget that does not fit the rate it proves.\n\
                      grace = \"{}\"",
                     millis(needed_s)
                 )?;

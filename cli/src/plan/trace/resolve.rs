@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail};
 use perdura_media::{Bytes, BytesPerSecond, Percent, parse_duration};
 use perdura_plan::power::Machine;
-use perdura_plan::skew::{Options, Sampling, Share};
+use perdura_plan::skew::{Options, SKEW_SHARE_PERCENT, Sampling, Share};
 use perdura_plan::study::{BudgetWish, Question, SizingQuestion};
 use perdura_plan::trace::{Columns, Format, ReadOptions, TimeUnit};
 
@@ -44,7 +44,7 @@ pub fn of(args: &TraceArgs) -> Result<Resolved> {
     let machine = args.power.resolve(rate)?;
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let jobs = args.jobs.unwrap_or(processors).max(1);
-    let sizing = match args.sizing.no_sizing {
+    let sizing = match args.sizing.no_sizing || args.analysis.approximate {
         true => None,
         false => Some(sizing(args, machine, jobs)?),
     };
@@ -92,7 +92,9 @@ fn analysis(args: &AnalysisArgs) -> Result<Options> {
     let share =
         |percent: &f64| Share::percent(*percent).with_context(|| format!("--shares {percent}"));
     let windows = args.windows.iter().map(window).collect::<Result<_>>()?;
-    let shares = args.shares.iter().map(share).collect::<Result<_>>()?;
+    // Without it no skew is judged, and nothing said of a small battery.
+    let judged: f64 = SKEW_SHARE_PERCENT.parse().context("a share")?;
+    let shares = args.shares.iter().chain([&judged]).map(share).collect::<Result<_>>()?;
     let mut options = Options::new(windows, shares).context("--windows")?;
     if args.approximate {
         options.sampling = Some(Sampling::default());
