@@ -31,6 +31,16 @@ pub enum RateIs {
     Assumed,
 }
 
+impl RateIs {
+    /// How many times slower the server may find it: more where nobody has looked at the SSD.
+    fn margin(self) -> f64 {
+        match self {
+            Self::Measured | Self::Given => 1.25,
+            Self::Assumed => 2.0,
+        }
+    }
+}
+
 pub fn of(args: &TraceArgs) -> Result<Resolved> {
     let (read, skew) = (reading(&args.reading)?, analysis(&args.analysis)?);
     let (rate, rate_is) = match (&args.sizing.measure, &args.power.flush_rate) {
@@ -41,7 +51,7 @@ pub fn of(args: &TraceArgs) -> Result<Resolved> {
         (None, Some(_)) => (FLUSH_RATE, RateIs::Given),
         (None, None) => (FLUSH_RATE, RateIs::Assumed),
     };
-    let machine = args.power.resolve(rate)?;
+    let machine = args.power.resolve(rate, rate_is.margin())?;
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let jobs = args.jobs.unwrap_or(processors).max(1);
     let sizing = match args.sizing.no_sizing || args.analysis.approximate {
