@@ -121,10 +121,16 @@ fn a_plan_is_carried_out_and_the_drill_confirms_it() {
     let dir = TestDir::new();
     let trace = trace(dir.path(), "a.csv", skewed);
     // The warning follows from the budget; or it follows from a warning, or a battery, that leave 2 ms beside the reserve.
-    for limit in [&[][..], &["--grace", "2002ms"], &["--battery", "1502J"]] {
+    let here = dir.path().to_str().unwrap();
+    let rate = ["--flush-rate", "400MB/s"];
+    for (rate, limit) in [
+        (["--measure", here], &[][..]),
+        (rate, &["--grace", "2002ms"]),
+        (rate, &["--battery", "1502J"]),
+    ] {
         let settings = dir.path().join("config.toml");
-        let words = [trace.to_str().unwrap(), "--measure", dir.path().to_str().unwrap(), "--emit"];
-        let text = planned(&[&words[..], &[settings.to_str().unwrap()], limit].concat());
+        let words = [trace.to_str().unwrap(), "--emit", settings.to_str().unwrap()];
+        let text = planned(&[&words[..], &rate, limit].concat());
         assert!(text.contains("A small battery will do"), "{text}");
         let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
         assert_eq!(left.len(), 2, "what was made to measure the rate is still there: {left:?}");
