@@ -10,6 +10,7 @@ mod env_words;
 mod file;
 mod flush;
 mod holder;
+mod output;
 mod plan;
 mod program;
 mod progress;

@@ -101,6 +101,11 @@ fn what_cannot_be_is_refused_with_what_to_do_and_leaves_no_file() {
         assert!(!path.exists(), "{words:?}");
     };
     refused(&["--", "/nowhere/at/all"], "starting /nowhere/at/all: No such file");
+    std::fs::write(&path, "old").unwrap();
+    let failed = record(&["-o", path.to_str().unwrap(), "--", "/nowhere/at/all"]).output().unwrap();
+    assert!(!failed.status.success());
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "old", "nothing was recorded over it");
+    std::fs::remove_file(&path).unwrap();
     refused(&["--pid", "2147483647"], "process 2147483647: there is none");
     refused(&["--pid", "0"], "--pid 0: expected");
     refused(&["--every", "0s", "--", "true"], "--every 0s");

@@ -119,23 +119,34 @@ fn files_together_are_one_trace() {
 #[test]
 fn a_plan_is_carried_out_and_the_drill_confirms_it() {
     let dir = TestDir::new();
-    let (trace, settings) = (trace(dir.path(), "a.csv", skewed), dir.path().join("config.toml"));
-    let words = [trace.to_str().unwrap(), "--measure", dir.path().to_str().unwrap(), "--emit"];
-    let text = planned(&[&words[..], &[settings.to_str().unwrap()]].concat());
-    assert!(text.contains("A small battery will do"), "{text}");
-    let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
-    assert_eq!(left.len(), 2, "what was made to measure the rate is still there: {left:?}");
+    let trace = trace(dir.path(), "a.csv", skewed);
+    // The warning follows from the budget; or it follows from a warning, or a battery, that leave 2 ms beside the reserve.
+    let here = dir.path().to_str().unwrap();
+    let rate = ["--flush-rate", "400MB/s"];
+    for (rate, limit) in [
+        (["--measure", here], &[][..]),
+        (rate, &["--grace", "2002ms"]),
+        (rate, &["--battery", "1502J"]),
+    ] {
+        let settings = dir.path().join("config.toml");
+        let words = [trace.to_str().unwrap(), "--emit", settings.to_str().unwrap()];
+        let text = planned(&[&words[..], &rate, limit].concat());
+        assert!(text.contains("A small battery will do"), "{text}");
+        let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
+        assert_eq!(left.len(), 2, "what was made to measure the rate is still there: {left:?}");
 
-    let data = TestDir::new();
-    let server = Server::start(data.path(), &["--config", settings.to_str().unwrap()]);
-    assert!(server.banner.contains("dirty, flushed in"), "{}", server.banner);
-    let drill = Command::new(PERDURA)
-        .args(["drill", "--connect", &format!("127.0.0.1:{}", server.port)])
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&drill.stdout);
-    assert!(drill.status.success() && said.contains("PASS"), "{said}");
-    server.signal("TERM");
+        let data = TestDir::new();
+        let mut server = Server::start(data.path(), &["--config", settings.to_str().unwrap()]);
+        assert!(server.banner.contains("dirty, flushed in"), "{}", server.banner);
+        let drill = Command::new(PERDURA)
+            .args(["drill", "--connect", &format!("127.0.0.1:{}", server.port)])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&drill.stdout);
+        assert!(drill.status.success() && said.contains("PASS"), "{limit:?}: {said}");
+        server.signal("TERM");
+        assert_eq!(server.wait(), Some(0));
+    }
 }
 
 #[test]
@@ -185,6 +196,48 @@ fn bad_input_is_named_with_place_and_value() {
         let error = refused(&[&[of(&good)], &words[..]].concat());
         assert!(error.contains(part), "{words:?}: {error}");
     }
+}
+
+#[test]
+fn results_replace_neither_traces_nor_each_other_nor_anything_when_there_is_no_plan() {
+    let dir = TestDir::new();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (good, bad, old) = (path("good.csv"), path("bad.csv"), path("plan.json"));
+    let text = format!("{FIRST},srv,0,Write,0,4096,9\n");
+    std::fs::write(&good, &text).unwrap();
+    std::fs::write(&bad, "nothing of the sort\n").unwrap();
+    std::fs::write(&old, "old").unwrap();
+    assert!(refused(&[&good, "--json", &good]).contains("a trace to be read"));
+    assert_eq!(std::fs::read_to_string(&good).unwrap(), text);
+    assert!(refused(&[&good, "--json", &old, "--html", &old]).contains("the file of --json"));
+    refused(&[&bad, "--json", &old]);
+    assert_eq!(std::fs::read_to_string(&old).unwrap(), "old");
+    planned(&[&good, "--json", &old]);
+    assert!(std::fs::read_to_string(&old).unwrap().contains("page_writes"));
+}
+
+#[test]
+fn what_no_replay_can_be_made_of_is_refused_with_what_to_do() {
+    let dir = TestDir::new();
+    let file = dir.path().join("t.csv");
+    std::fs::write(&file, format!("{FIRST},srv,0,Write,0,4096,9\n")).unwrap();
+    let file = file.to_str().unwrap();
+    assert!(refused(&[file, "--volume-size", "100TB"]).contains("--volume-size"));
+    planned(&[file, "--volume-size", "100TB", "--no-sizing"]);
+    let mut piped = Command::new(PERDURA)
+        .args(["plan", "trace", "/dev/stdin"])
+        .stdin(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(piped.stdin.take());
+    let output = piped.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("is a pipe") && said.contains("--no-sizing"), "{said}");
+    let large = format!("{FIRST},srv,0,Write,0,1099511627776,9\n");
+    std::fs::write(file, large).unwrap();
+    let said = refused(&[file]);
+    assert!(said.contains("line 1") && said.contains("1099511627776"), "{said}");
 }
 
 #[test]

@@ -171,6 +171,20 @@ fn rows(report: &TraceReport) -> Vec<Row<'_>> {
     std::iter::once(Row::of_all("all".into(), report)).chain(each).collect()
 }
 
+/// A name that does not run into its neighbours under a chart: without its middle, where that is too long.
+fn fitting(name: &str, names: usize) -> String {
+    const LETTER: f64 = 6.5;
+    let room = ((WIDTH - 60.0) / names.max(1) as f64 / LETTER) as usize;
+    let letters: Vec<char> = name.chars().collect();
+    if letters.len() <= room.max(5) {
+        return name.to_owned();
+    }
+    let end = (room.max(5) - 1) / 2;
+    let start = room.max(5) - 1 - end;
+    let of = |letters: &[char]| letters.iter().collect::<String>();
+    format!("{}\u{2026}{}", of(&letters[..start]), of(&letters[letters.len() - end..]))
+}
+
 fn bars(title: &str, rows: &[Row<'_>], of: &dyn Fn(&Assessment) -> Vec<(String, f64)>) -> String {
     let drawn = &rows[..rows.len().min(DRAWN)];
     let values: Vec<_> = drawn.iter().map(|row| of(row.meaning)).collect();
@@ -188,7 +202,7 @@ fn bars(title: &str, rows: &[Row<'_>], of: &dyn Fn(&Assessment) -> Vec<(String, 
     let chart = Chart {
         title: title.into(),
         y_name: "%".into(),
-        x_names: drawn.iter().map(|row| row.name.clone()).collect(),
+        x_names: drawn.iter().map(|row| fitting(&row.name, drawn.len())).collect(),
         series: series.collect(),
         width: WIDTH,
         height: HEIGHT,

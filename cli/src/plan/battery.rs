@@ -33,7 +33,7 @@ pub fn run(args: &BatteryArgs) -> Result<ExitCode> {
     let memory: Bytes = named("memory", &args.memory, args.memory.parse())?;
     anyhow::ensure!(memory.0 > 0, "--memory 0: expected more");
     let rate = BytesPerSecond(Server::PAPER.flush_bytes_per_s);
-    let machine = args.power.resolve(rate)?;
+    let machine = args.power.resolve(rate, 1.0)?;
     let server = machine.server(memory.0, Layout::Plain);
     let most = machine.budget_max(&server)?;
     let Bytes(budget_bytes) = match &args.budget {

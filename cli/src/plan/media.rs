@@ -1,7 +1,5 @@
 //! `perdura plan media`: which memory to buy for a load.
 
-use std::fs::File;
-use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
@@ -11,6 +9,7 @@ use perdura_media::recording::Recording;
 use perdura_media::{Bytes, System, parse_duration, profile};
 use perdura_plan::media::{Candidate, Flip, Locality, MediaPlan, Question, Role, Workload};
 
+use crate::output::Output;
 use crate::say::say;
 use crate::settings::{named, optional};
 
@@ -67,19 +66,16 @@ pub struct MediaArgs {
 
 pub fn run(args: &MediaArgs) -> Result<ExitCode> {
     let question = resolve(args)?;
-    let create = |name: &str, path: &Option<std::path::PathBuf>| {
-        let opened = path
-            .as_ref()
-            .map(|path| File::create(path).with_context(|| format!("--{name} {}", path.display())));
-        opened.transpose()
-    };
-    let (json, html) = (create("json", &args.json)?, create("html", &args.html)?);
+    let json = Output::of("json", args.json.as_deref())?;
+    let html = Output::of("html", args.html.as_deref())?;
+    let outputs: Vec<_> = [&json, &html].into_iter().flatten().collect();
+    Output::keep_apart(&outputs, &[])?;
     let plan = question.answer();
-    if let Some(mut json) = json {
-        writeln!(json, "{}", serde_json::to_string_pretty(&plan)?).context("--json")?;
+    if let Some(json) = json {
+        json.write((serde_json::to_string_pretty(&plan)? + "\n").as_bytes())?;
     }
-    if let Some(mut html) = html {
-        html.write_all(media_plan_page(&plan).as_bytes()).context("--html")?;
+    if let Some(html) = html {
+        html.write(media_plan_page(&plan).as_bytes())?;
     }
     show(&plan);
     Ok(ExitCode::SUCCESS)

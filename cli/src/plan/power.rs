@@ -68,7 +68,8 @@ pub struct PowerArgs {
 
 impl PowerArgs {
     /// `flush_rate` is what holds if none is given.
-    pub fn resolve(&self, flush_rate: BytesPerSecond) -> Result<Machine> {
+    /// `rate_margin`: so many times slower may the server find it.
+    pub fn resolve(&self, flush_rate: BytesPerSecond, rate_margin: f64) -> Result<Machine> {
         let BytesPerSecond(flush_bytes_per_s) =
             optional("flush-rate", &self.flush_rate)?.unwrap_or(flush_rate);
         let BytesPerSecond(load_bytes_per_s) =
@@ -90,7 +91,15 @@ impl PowerArgs {
         // Refused here, where the options are: the values are the user's.
         cells.reliable_share()?;
         let reserve_s = reserve.as_secs_f64();
-        Ok(Machine { flush_bytes_per_s, load_bytes_per_s, watts, reserve_s, cells, limit })
+        Ok(Machine {
+            flush_bytes_per_s,
+            load_bytes_per_s,
+            watts,
+            reserve_s,
+            rate_margin,
+            cells,
+            limit,
+        })
     }
 
     fn cells(&self) -> Result<Cells> {

@@ -16,6 +16,7 @@ use perdura_media::{RealClock, format_duration, parse_duration};
 use perdura_plan::record::{Exit, RecordOptions, Recorded, Target, run as record};
 use perdura_plan::trace::{PAGE_BYTES, Record, TraceWriter};
 
+use crate::output::Output;
 use crate::say::say;
 use crate::settings::named;
 
@@ -55,29 +56,37 @@ pub fn run(args: &RecordArgs) -> Result<ExitCode> {
         [] => Target::Program(args.program.clone()),
         pids => Target::Processes(pids.to_vec()),
     };
-    let name = || args.output.display().to_string();
-    let file = File::create(&args.output).with_context(|| format!("--output {}", name()))?;
-    let mut trace = TraceWriter::new(file).with_context(|| format!("--output {}", name()))?;
+    // What is there is written over when there is something to write, and not by who records nothing.
+    Output::of("output", Some(&args.output))?;
+    let create = || -> Result<TraceWriter<File>> {
+        let created = File::create(&args.output).map(TraceWriter::new);
+        created?.with_context(|| format!("--output {}", args.output.display()))
+    };
+    let mut trace = None;
     let stop = stop_at(warning)?;
     let options = RecordOptions { every, children: args.children };
     let mut seen = Seen::default();
     let recorded = record(&target, &options, &RealClock, &stop, &mut |names, records| {
-        write(&mut trace, &mut seen, names, records).map_err(io::Error::other)
+        let trace = match &mut trace {
+            Some(trace) => trace,
+            none => none.insert(create().map_err(io::Error::other)?),
+        };
+        write(trace, &mut seen, names, records).map_err(io::Error::other)
     });
-    // Whatever ended the recording: what there is can be read.
-    let ended = trace.finish().with_context(|| format!("--output {}", name()));
-    let recorded = match recorded {
-        Ok(recorded) => recorded,
-        Err(error) if seen.looks == 0 => {
-            drop(ended);
-            std::fs::remove_file(&args.output).with_context(|| format!("--output {}", name()))?;
-            return Err(error.into());
+    let name = || args.output.display().to_string();
+    let (recorded, trace) = match (recorded, trace) {
+        (recorded, Some(trace)) => {
+            // Whatever ended the recording: what there is can be read.
+            let ended = trace.finish().with_context(|| format!("--output {}", name()));
+            let recorded = recorded.with_context(|| format!("{} has what came before", name()))?;
+            (recorded, ended)
         }
-        Err(error) => {
-            return Err(error).with_context(|| format!("{} has what came before", name()));
+        (recorded, None) => {
+            let recorded = recorded?;
+            (recorded, create()?.finish().with_context(|| format!("--output {}", name())))
         }
     };
-    ended?;
+    trace?;
     show(args, every, &recorded, &seen);
     Ok(match recorded.exit {
         Some(Exit::Code(code)) => ExitCode::from(code as u8),

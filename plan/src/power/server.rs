@@ -121,6 +121,8 @@ pub struct Machine {
     pub watts: f64,
     /// As [`Server::reserve_s`].
     pub reserve_s: f64,
+    /// The server proves the rate itself, and may find it so many times slower, 1 or more: what a limit allows is reckoned with that.
+    pub rate_margin: f64,
     /// Its battery's cells.
     pub cells: Cells,
     /// What limits a flush.
@@ -145,11 +147,13 @@ impl Machine {
         Server { memory_bytes, flush_bytes_per_s, load_bytes_per_s, watts, reserve_s, layout }
     }
 
-    /// Most that may be dirty, if something limits it. `server` is this machine with its memory.
+    /// Most that may be dirty, if something limits it, at the rate less its margin. `server` is this machine with its memory.
     ///
     /// # Errors
     /// As [`Cells::reliable_share`].
     pub fn budget_max(&self, server: &Server) -> Result<Option<u64>, BatteryError> {
+        let flush_bytes_per_s = (server.flush_bytes_per_s as f64 / self.rate_margin) as u64;
+        let server = Server { flush_bytes_per_s, ..*server };
         Ok(match self.limit {
             Limit::Open => None,
             Limit::Grace(grace_s) => Some(server.budget_for_grace(grace_s)),

@@ -47,7 +47,7 @@ impl Started {
 
 /// The memory of a process that runs; it stands still for some tens of microseconds.
 pub fn attach(pid: i32) -> Result<Space, RecordError> {
-    let tracee = Tracee::seize(pid, false).map_err(|errno| refusal(pid, errno))?;
+    let tracee = Tracee::seize(pid).map_err(|errno| refusal(pid, errno))?;
     let call = |what| move |errno| RecordError::Call { pid, what, errno };
     tracee.interrupt().map_err(call("stopping it"))?;
     loop {

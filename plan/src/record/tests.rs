@@ -197,6 +197,9 @@ fn a_recorder_that_is_killed_leaves_the_program_as_it_was() {
     let start = program.tell("private 1000");
     let pages: Vec<u64> = (0..1000).collect();
     program.tell(&list("write", start, &pages));
+    let pid = program.pid();
+    let fds = || std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
+    let open = fds();
     for _ in 0..3 {
         let mut recorder = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "record::tests::looks_without_end", "--ignored", "--nocapture"])
@@ -217,8 +220,7 @@ fn a_recorder_that_is_killed_leaves_the_program_as_it_was() {
         let smaps = std::fs::read_to_string(format!("/proc/{}/smaps", program.pid())).unwrap();
         let protected = smaps.lines().filter(|line| line.starts_with("VmFlags:"));
         assert_eq!(protected.filter(|line| line.contains(" uw")).count(), 0);
-        let fds = std::fs::read_dir(format!("/proc/{}/fd", program.pid())).unwrap();
-        assert_eq!(fds.count(), 3, "nothing of ours stays open in it");
+        assert_eq!(fds(), open, "nothing of ours stays open in it");
     }
     program.tell_to_end();
 }
@@ -321,9 +323,12 @@ fn a_program_that_is_killed_or_not_there_is_said_so() {
     };
     assert_eq!(record(&["sh", "-c", "kill -9 $$"]).unwrap().exit, Some(Exit::Signal(9)));
     assert_eq!(record(&["sh", "-c", "exit 3"]).unwrap().exit, Some(Exit::Code(3)));
-    let missing = record(&["/nowhere/at/all"]).unwrap_err();
-    assert!(matches!(missing, RecordError::Start { .. }), "{missing}");
-    assert!(missing.to_string().contains("/nowhere/at/all: No such file"), "{missing}");
+    // Two wait for the end of what never began; none may take it from the other. That is a race: so often.
+    for _ in 0..200 {
+        let missing = record(&["/nowhere/at/all"]).unwrap_err();
+        assert!(matches!(missing, RecordError::Start { .. }), "{missing}");
+        assert!(missing.to_string().contains("/nowhere/at/all: No such file"), "{missing}");
+    }
 }
 
 #[test]
@@ -380,7 +385,7 @@ fn no_process_and_one_that_is_traced_already_are_refused_with_what_to_do() {
     let none = attach(i32::MAX).unwrap_err();
     assert!(none.to_string().contains("there is none with this number"), "{none}");
     let program = Program::start();
-    let tracee = Tracee::seize(program.pid(), false).unwrap();
+    let tracee = Tracee::seize(program.pid()).unwrap();
     let pid = program.pid();
     let traced = std::thread::spawn(move || attach(pid)).join().unwrap().unwrap_err().to_string();
     assert!(traced.contains(" traces it already"), "{traced}");

@@ -48,7 +48,10 @@ pub enum SkewError {
         max: u64,
     },
     /// A volume's number that no reader gives.
-    #[error("volume number {volume}: numbers below {max} are known; number the volumes densely")]
+    #[error(
+        "the trace has more than {max} volumes, which is what can be counted (and with --approximate fewer): leave --approximate out, or \
+         give parts of it"
+    )]
     Volume {
         /// What was given.
         volume: u32,

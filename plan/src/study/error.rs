@@ -1,6 +1,7 @@
 //! Why there is no study.
 
-use std::path::PathBuf;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
 
 use crate::power::BatteryError;
 use crate::sizing::SizingError;
@@ -23,6 +24,25 @@ pub enum StudyError {
     /// No such battery.
     #[error(transparent)]
     Battery(#[from] BatteryError),
+    /// It can be read once, and replays read it again.
+    #[error(
+        "{file}: is a pipe, which can be read once, and sizing reads a trace several times: store it in a file, or give --no-sizing"
+    )]
+    Once {
+        /// The pipe.
+        file: String,
+    },
+    /// Larger than any replay.
+    #[error(
+        "a memory of {memory_bytes} bytes is more than the {limit_bytes} that a replay can have: give a smaller --volume-size, or \
+         --no-sizing"
+    )]
+    Memory {
+        /// The memory.
+        memory_bytes: u64,
+        /// The largest.
+        limit_bytes: u64,
+    },
     /// Nothing in it.
     #[error(
         "{files}: no record of an access is in there; is it the right file, and the right format?"
@@ -57,6 +77,14 @@ pub enum StudyError {
 }
 
 impl StudyError {
+    /// A path that cannot be read a second time.
+    pub(super) fn once(path: &Path) -> Option<Self> {
+        // What cannot be looked at is for who opens it to tell.
+        let kind = std::fs::metadata(path).ok()?.file_type();
+        let is_once = kind.is_fifo() || kind.is_socket();
+        is_once.then(|| Self::Once { file: path.display().to_string() })
+    }
+
     pub(super) fn no_records(paths: &[PathBuf]) -> Self {
         let files: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
         Self::NoRecords { files: files.join(", ") }

@@ -56,6 +56,11 @@ impl Question {
         paths: &[PathBuf],
         progress: &dyn Fn(Progress),
     ) -> Result<TraceReport, StudyError> {
+        if self.sizing.is_some()
+            && let Some(error) = paths.iter().find_map(|path| StudyError::once(path))
+        {
+            return Err(error);
+        }
         let analysis = self.analyse(paths, progress)?;
         let mut report = report::of(self, name, &analysis);
         if let Some(question) = &self.sizing
@@ -63,7 +68,8 @@ impl Question {
         {
             let passes = sizing::Passes { paths, read: &self.read, progress };
             let written_bytes = bytes_of(report.all.written_pages.pages);
-            let sizing = question.answer(&passes, report.memory_bytes(), written_bytes)?;
+            let (memory_bytes, page_writes) = (report.memory_bytes(), report.all.page_writes);
+            let sizing = question.answer(&passes, memory_bytes, written_bytes, page_writes)?;
             report.sizing = Some(sizing);
         }
         report.verdict = verdict(&report);

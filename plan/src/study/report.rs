@@ -123,7 +123,8 @@ pub(super) fn of(question: &Question, name: &str, found: &Analysis) -> TraceRepo
             figures: figures.clone(),
         })
         .collect();
-    let all_pages = volumes.iter().map(|volume| volume.assessment.volume_pages).sum();
+    let each = volumes.iter().map(|volume| volume.assessment.volume_pages);
+    let all_pages = each.fold(0, u64::saturating_add);
     let given_bytes = question.volume_bytes.map(|_| bytes_of(all_pages));
     TraceReport {
         trace: name.to_owned(),

@@ -16,6 +16,9 @@ use crate::trace::{ReadOptions, Record, Together};
 /// Replayed unless budgets are given, in percent of the memory: 11, 23 and 46 are the paper's (section 6.4).
 const BUDGETS_PERCENT: [f64; 8] = [1.0, 2.0, 5.0, 11.0, 23.0, 46.0, 75.0, 100.0];
 
+/// The largest memory replayed: its pages are numbered in 32 bits, and each takes some bytes of this machine's.
+const MEMORY_MAX_BYTES: u64 = 16 << 40;
+
 /// A budget to replay.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum BudgetWish {
@@ -102,14 +105,22 @@ impl Passes<'_> {
 }
 
 impl SizingQuestion {
-    /// Replays and sizes. `memory_bytes` hold all that the trace touches; `written_bytes` of it are written.
+    /// Replays and sizes. `memory_bytes` hold all that the trace touches; `written_bytes` of it are written, by `page_writes`.
     pub(super) fn answer(
         &self,
         passes: &Passes<'_>,
         memory_bytes: u64,
         written_bytes: u64,
+        page_writes: u64,
     ) -> Result<SizingReport, StudyError> {
-        let region_bytes = memory_bytes.max(REGION_MIN_BYTES).next_multiple_of(BLOCK_BYTES);
+        let region_bytes = memory_bytes
+            .max(REGION_MIN_BYTES)
+            .checked_next_multiple_of(BLOCK_BYTES)
+            .unwrap_or(u64::MAX);
+        if region_bytes > MEMORY_MAX_BYTES {
+            let (memory_bytes, limit_bytes) = (region_bytes, MEMORY_MAX_BYTES);
+            return Err(StudyError::Memory { memory_bytes, limit_bytes });
+        }
         let server = self.machine.server(region_bytes, Layout::of_server(region_bytes)?);
         let budget_max_bytes = self.machine.budget_max(&server)?;
         let asked = self.asked(region_bytes, budget_max_bytes);
@@ -117,7 +128,11 @@ impl SizingQuestion {
         let mut replay = Replay::of(&configs)?.with_threads(self.threads);
         passes.read(&mut |records| Ok(replay.add(records)?))?;
         let row = |outcome: &Outcome| BudgetRow::of(outcome, region_bytes, &server);
-        let mut rows: Vec<BudgetRow> = replay.finish_all().iter().map(row).collect();
+        let outcomes = replay.finish_all();
+        if let Some(other) = outcomes.iter().find(|outcome| outcome.page_writes != page_writes) {
+            return Err(StudyError::Changed { first: page_writes, then: other.page_writes });
+        }
+        let mut rows: Vec<BudgetRow> = outcomes.iter().map(row).collect();
         rows.iter_mut().for_each(|row| row.is_asked = true);
         let smallest = self.smallest(passes, &configs[0], written_bytes, &mut rows, row)?;
         let wanted = smallest.clone().or_else(|| rows.last().cloned());

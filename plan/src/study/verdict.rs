@@ -1,5 +1,6 @@
 //! Whether a small battery will do: said plainly, with the figures it rests on.
 
+use perdura_media::Bytes;
 use serde::Serialize;
 
 use super::TraceReport;
@@ -36,8 +37,9 @@ pub fn verdict(report: &TraceReport) -> Verdict {
             Some(row) => {
                 will_do &= row.share_of_memory <= SMALL;
                 because += &format!(
-                    " Modelled: with {:.1} % of the memory as budget no more than {} % of the writes wait, at {:.2} bytes to the \
-                     SSD for each byte written.",
+                    " Modelled: with a budget of {} ({:.2} % of the memory) no more than {} % of the writes wait, at {:.2} \
+                     bytes to the SSD for each byte written.",
+                    Bytes(row.budget_bytes),
                     100.0 * row.share_of_memory,
                     100.0 * sizing.stalls_max,
                     row.device_bytes_per_user_byte

@@ -86,6 +86,16 @@ pub enum Fault {
         /// How long it is.
         len_bytes: u64,
     },
+    /// An access of more bytes than are moved at once.
+    #[error(
+        "an access of {len_bytes} bytes is larger than {limit_bytes}, the largest there can be; is the size in other units?"
+    )]
+    TooLong {
+        /// How long it is.
+        len_bytes: u64,
+        /// How long it may be.
+        limit_bytes: u64,
+    },
     /// A number that does not fit once it is in bytes or nanoseconds.
     #[error("{column} is {value:?}: that is more than 64 bits of {unit}")]
     TooLarge {
@@ -261,6 +271,18 @@ pub enum TraceError {
         at_bytes: u64,
         /// What the system says.
         source: io::Error,
+    },
+    /// Bytes without end, and without a line's end.
+    #[error(
+        "{file}: line {line} has no end within {limit_bytes} bytes: this is no text; give another --format"
+    )]
+    NoLines {
+        /// Which file.
+        file: String,
+        /// Which line.
+        line: u64,
+        /// How much was passed over.
+        limit_bytes: u64,
     },
     /// Packed data that are cut or damaged.
     #[error(

@@ -126,6 +126,11 @@ impl Input {
         self.head.len() < HEAD_BYTES
     }
 
+    /// Its name, for messages.
+    pub(crate) fn file(&self) -> &str {
+        &self.file
+    }
+
     pub(crate) fn packing(&self) -> Option<Packing> {
         self.packing
     }

@@ -6,6 +6,9 @@ use super::input::Input;
 /// The longest line that is looked at.
 pub(crate) const LINE_BYTES_MAX: usize = 64 << 10;
 
+/// How much of a line that is too long is passed over to find its end.
+const PASSED_BYTES_MAX: u64 = 64 << 20;
+
 /// Read at once: four of the longest lines, which also fits in a core's cache.
 const BUFFER_BYTES: usize = 4 * LINE_BYTES_MAX;
 
@@ -92,10 +95,19 @@ impl Lines {
     /// Goes to the end of a line that is too long.
     fn pass_over(&mut self) -> Result<Line<'_>, TraceError> {
         self.number += 1;
+        let mut passed = 0;
         loop {
             if let Some(len) = memchr::memchr(b'\n', &self.buffer[self.start..self.end]) {
                 self.start += len + 1;
                 return Ok(Line::TooLong);
+            }
+            passed += (self.end - self.start) as u64;
+            if passed > PASSED_BYTES_MAX {
+                return Err(TraceError::NoLines {
+                    file: self.input.file().to_owned(),
+                    line: self.number,
+                    limit_bytes: PASSED_BYTES_MAX,
+                });
             }
             self.start = self.end;
             self.refill()?;

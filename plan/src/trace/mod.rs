@@ -32,6 +32,6 @@ pub use native::{TraceWriter, WriteError};
 pub use options::{ReadOptions, TimeUnit};
 pub use parquet::ParquetWriter;
 pub use reader::TraceReader;
-pub use record::{Op, PAGE_BYTES, Record};
+pub use record::{ACCESS_BYTES_MAX, Op, PAGE_BYTES, Record};
 pub use sink::Skipped;
 pub use together::Together;

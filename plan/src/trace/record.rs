@@ -8,6 +8,9 @@ pub const PAGE_BYTES: u64 = 4096;
 /// No access may end beyond this byte.
 const END_MAX: u64 = 1 << 63;
 
+/// No access has more bytes: more at once is a damaged number, and counting its pages would take for ever.
+pub const ACCESS_BYTES_MAX: u64 = 32 << 30;
+
 /// What an access does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -49,6 +52,7 @@ impl Record {
     #[inline]
     pub fn check(&self, last_ns: u64) -> Result<(), Fault> {
         let fits = self.offset_bytes < END_MAX && self.len_bytes <= END_MAX - self.offset_bytes;
+        let fits = fits && self.len_bytes <= ACCESS_BYTES_MAX;
         if self.len_bytes == 0 || !fits || self.time_ns < last_ns {
             return Err(self.fault(last_ns));
         }
@@ -62,6 +66,8 @@ impl Record {
             Fault::NoBytes { offset_bytes }
         } else if time_ns < last_ns {
             Fault::Backwards { time_ns, last_ns }
+        } else if len_bytes > ACCESS_BYTES_MAX {
+            Fault::TooLong { len_bytes, limit_bytes: ACCESS_BYTES_MAX }
         } else {
             Fault::Beyond { offset_bytes, len_bytes }
         }
@@ -71,6 +77,17 @@ impl Record {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_access_of_more_than_a_machine_does_at_once_is_a_fault() {
+        let at = |offset_bytes, len_bytes| {
+            Record { time_ns: 0, offset_bytes, len_bytes, volume: 0, op: Op::Write }.check(0)
+        };
+        assert_eq!(at(1, ACCESS_BYTES_MAX), Ok(()));
+        let len_bytes = ACCESS_BYTES_MAX + 1;
+        let limit_bytes = ACCESS_BYTES_MAX;
+        assert_eq!(at(1, len_bytes), Err(Fault::TooLong { len_bytes, limit_bytes }));
+    }
 
     #[test]
     fn a_request_covers_the_pages_of_its_first_and_last_byte() {

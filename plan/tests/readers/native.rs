@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use crate::support::{read, refusal, says};
 
 fn records() -> impl Strategy<Value = Vec<Record>> {
-    let step = (0u64..1 << 40, 0u64..1 << 62, 1u64..1 << 62, 0u32..3, any::<bool>());
+    let step = (0u64..1 << 40, 0u64..1 << 62, 1u64..=32 << 30, 0u32..3, any::<bool>());
     prop::collection::vec(step, 0..20_000).prop_map(|steps| {
         let mut time_ns = 0;
         let made = steps.into_iter().map(|(step_ns, offset_bytes, len_bytes, volume, write)| {

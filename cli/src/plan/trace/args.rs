@@ -54,10 +54,10 @@ pub struct ReadingArgs {
     #[arg(long, value_name = "SIZE")]
     pub record_size: Option<String>,
     /// Key operations, which have no clock: how many are a second [default: 100000].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub operations_per_s: Option<u64>,
     /// Memory traces, which have no other clock: how many instructions are a second [default: 1000000000].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub instructions_per_s: Option<u64>,
     /// Which step of an access counts in what blkparse prints: Q (queued), D (issued), C (completed).
     #[arg(long, value_name = "LETTER", default_value_t = 'Q')]
@@ -77,14 +77,14 @@ pub struct AnalysisArgs {
     /// Intervals whose worst is looked for, separated by commas.
     #[arg(long, value_name = "TIMES", value_delimiter = ',', default_value = "1m,10m,1h")]
     pub windows: Vec<String>,
-    /// Shares of all page writes, in percent.
+    /// Shares of all page writes, in percent; 99 is always among them, for skew is judged by it.
     #[arg(long, value_name = "PERCENTS", value_delimiter = ',', default_value = "90,95,99")]
     pub shares: Vec<f64>,
     /// Size of each volume; without it, what the trace touches of it.
     #[arg(long, value_name = "SIZE")]
     pub volume_size: Option<String>,
-    /// Count a sample of the pages, within 64 MiB of memory, and give ranges (95 %).
-    #[arg(long)]
+    /// Count a sample of the pages, within 64 MiB of memory, and give ranges (95 %); leaves sizing out, which needs every page.
+    #[arg(long, conflicts_with_all = ["emit", "measure"])]
     pub approximate: bool,
 }
 

@@ -10,9 +10,6 @@ use perdura_plan::study::SizingReport;
 
 use super::resolve::{RateIs, Resolved};
 
-/// A flush may be so much slower when the server proves its rate than it was when this was planned.
-const MARGIN: f64 = 1.25;
-
 /// What the server is to be told.
 pub struct Provision<'p> {
     pub trace: &'p str,
@@ -43,18 +40,20 @@ impl Provision<'_> {
         writeln!(out, "memory = \"{}\"", exact(sizing.memory_bytes))?;
         writeln!(out, "budget = \"{}\"", exact(chosen.budget_bytes))?;
         match machine.limit {
-            Limit::Grace(grace_s) => writeln!(out, "grace = \"{}\"", millis(grace_s))?,
+            // Rounded down: it is what there is.
+            Limit::Grace(grace_s) => writeln!(out, "grace = \"{:.0}us\"", (grace_s * 1e6).floor())?,
             Limit::Battery(rated_joules) => writeln!(
                 out,
-                "# Of {rated_joules} J rated, what can be relied on.\njoules = \"{:.0}J\"\nwatts = \"{}W\"",
-                machine.cells.reliable_joules(rated_joules)?,
+                "# Of {rated_joules} J rated, what can be relied on.\njoules = \"{:.3}J\"\nwatts = \"{}W\"",
+                (machine.cells.reliable_joules(rated_joules)? * 1e3).floor() / 1e3,
                 machine.watts
             )?,
             Limit::Open => {
-                let needed_s = (chosen.flush_s - machine.reserve_s) * MARGIN + machine.reserve_s;
+                let margin = machine.rate_margin;
+                let needed_s = (chosen.flush_s - machine.reserve_s) * margin + machine.reserve_s;
                 writeln!(
                     out,
-                    "# What the flush needs and a quarter more, for the server refuses a budget that does not fit the rate it proves.\n\
+                    "# What the flush needs at a rate {margin} times slower: the server refuses a budget that does not fit what it proves.\n\
                      grace = \"{}\"",
                     millis(needed_s)
                 )?;

@@ -5,14 +5,12 @@ mod emit;
 mod resolve;
 mod show;
 
-use std::fs::File;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use perdura_bench::report::trace_plan_page;
 use perdura_plan::study::{Progress, Question, TraceReport};
 use perdura_plan::trace::Format;
@@ -23,6 +21,7 @@ pub use args::TraceArgs;
 use emit::Provision;
 use resolve::Resolved;
 
+use crate::output::Output;
 use crate::progress::LateBar;
 use crate::say::say;
 
@@ -36,22 +35,24 @@ pub fn run(args: &TraceArgs) -> Result<ExitCode> {
         );
     }
     // Before the work: a plan that cannot be written is not worth waiting for.
-    let [json, html] =
-        [("json", &args.json), ("html", &args.html)].map(|(name, path)| create(name, path));
-    let (json, html) = (json?, html?);
+    let json = Output::of("json", args.json.as_deref())?;
+    let html = Output::of("html", args.html.as_deref())?;
+    let emit = Output::of("emit", args.emit.as_deref())?;
+    let outputs: Vec<_> = [&json, &html, &emit].into_iter().flatten().collect();
+    Output::keep_apart(&outputs, &args.files)?;
     let reports = study_all(&traces, &resolved.question, resolved.jobs)?;
-    if let Some(mut json) = json {
+    if let Some(json) = json {
         let plan = Plan { version: env!("CARGO_PKG_VERSION"), traces: &reports };
-        writeln!(json, "{}", serde_json::to_string_pretty(&plan)?).context("--json")?;
+        json.write((serde_json::to_string_pretty(&plan)? + "\n").as_bytes())?;
     }
-    if let Some(mut html) = html {
-        html.write_all(trace_plan_page(&reports).as_bytes()).context("--html")?;
+    if let Some(html) = html {
+        html.write(trace_plan_page(&reports).as_bytes())?;
     }
     for report in &reports {
         show::report(report);
     }
-    if let (Some(path), [report]) = (&args.emit, &reports[..]) {
-        emit_settings(path, report, &resolved)?;
+    if let (Some(emit), [report]) = (&emit, &reports[..]) {
+        emit_settings(emit, report, &resolved)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -73,13 +74,6 @@ pub fn formats() {
          Tables: --columns names columns (or gives their places from 1) and units, as in\n  \
          --columns time=ts:us,op=type,offset=lba:512,size=sectors:512,volume=disk",
     );
-}
-
-fn create(name: &str, path: &Option<PathBuf>) -> Result<Option<File>> {
-    let opened = path
-        .as_ref()
-        .map(|path| File::create(path).with_context(|| format!("--{name} {}", path.display())));
-    opened.transpose()
 }
 
 /// A trace: its name, its files.
@@ -140,10 +134,10 @@ impl Board {
     }
 }
 
-fn emit_settings(path: &Path, report: &TraceReport, resolved: &Resolved) -> Result<()> {
+fn emit_settings(emit: &Output, report: &TraceReport, resolved: &Resolved) -> Result<()> {
     let Some(sizing) = &report.sizing else {
         bail!("--emit: nothing is written in {}: there is no budget to choose", report.trace);
     };
     let text = Provision { trace: &report.trace, sizing, resolved }.toml()?;
-    std::fs::write(path, text).with_context(|| format!("--emit {}", path.display()))
+    emit.write(text.as_bytes())
 }

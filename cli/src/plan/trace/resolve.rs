@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail};
 use perdura_media::{Bytes, BytesPerSecond, Percent, parse_duration};
 use perdura_plan::power::Machine;
-use perdura_plan::skew::{Options, Sampling, Share};
+use perdura_plan::skew::{Options, SKEW_SHARE_PERCENT, Sampling, Share};
 use perdura_plan::study::{BudgetWish, Question, SizingQuestion};
 use perdura_plan::trace::{Columns, Format, ReadOptions, TimeUnit};
 
@@ -31,6 +31,16 @@ pub enum RateIs {
     Assumed,
 }
 
+impl RateIs {
+    /// How many times slower the server may find it: more where nobody has looked at the SSD.
+    fn margin(self) -> f64 {
+        match self {
+            Self::Measured | Self::Given => 1.25,
+            Self::Assumed => 2.0,
+        }
+    }
+}
+
 pub fn of(args: &TraceArgs) -> Result<Resolved> {
     let (read, skew) = (reading(&args.reading)?, analysis(&args.analysis)?);
     let (rate, rate_is) = match (&args.sizing.measure, &args.power.flush_rate) {
@@ -41,10 +51,10 @@ pub fn of(args: &TraceArgs) -> Result<Resolved> {
         (None, Some(_)) => (FLUSH_RATE, RateIs::Given),
         (None, None) => (FLUSH_RATE, RateIs::Assumed),
     };
-    let machine = args.power.resolve(rate)?;
+    let machine = args.power.resolve(rate, rate_is.margin())?;
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let jobs = args.jobs.unwrap_or(processors).max(1);
-    let sizing = match args.sizing.no_sizing {
+    let sizing = match args.sizing.no_sizing || args.analysis.approximate {
         true => None,
         false => Some(sizing(args, machine, jobs)?),
     };
@@ -92,7 +102,9 @@ fn analysis(args: &AnalysisArgs) -> Result<Options> {
     let share =
         |percent: &f64| Share::percent(*percent).with_context(|| format!("--shares {percent}"));
     let windows = args.windows.iter().map(window).collect::<Result<_>>()?;
-    let shares = args.shares.iter().map(share).collect::<Result<_>>()?;
+    // Without it no skew is judged, and nothing said of a small battery.
+    let judged: f64 = SKEW_SHARE_PERCENT.parse().context("a share")?;
+    let shares = args.shares.iter().chain([&judged]).map(share).collect::<Result<_>>()?;
     let mut options = Options::new(windows, shares).context("--windows")?;
     if args.approximate {
         options.sampling = Some(Sampling::default());

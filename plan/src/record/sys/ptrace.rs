@@ -38,17 +38,29 @@ pub enum Stop {
 pub struct Tracee {
     /// Its number.
     pub thread: i32,
+    options: libc::c_int,
 }
 
 impl Tracee {
     /// Begins to trace a thread, which goes on meanwhile.
-    pub fn seize(thread: i32, to_the_end: bool) -> Result<Self, Errno> {
-        let mut options = libc::PTRACE_O_TRACESYSGOOD;
-        if to_the_end {
-            options |= libc::PTRACE_O_TRACEEXEC | libc::PTRACE_O_TRACEEXIT;
-        }
+    pub fn seize(thread: i32) -> Result<Self, Errno> {
+        Self::seize_with(thread, libc::PTRACE_O_TRACESYSGOOD)
+    }
+
+    /// The same of one that is to become a program, at which it stops.
+    pub fn seize_before_exec(thread: i32) -> Result<Self, Errno> {
+        Self::seize_with(thread, libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_TRACEEXEC)
+    }
+
+    fn seize_with(thread: i32, options: libc::c_int) -> Result<Self, Errno> {
         request(libc::PTRACE_SEIZE, thread, 0, options as usize)?;
-        Ok(Self { thread })
+        Ok(Self { thread, options })
+    }
+
+    /// From now on it also stops when it is about to end.
+    pub fn stop_at_the_end(&mut self) -> Result<(), Errno> {
+        self.options |= libc::PTRACE_O_TRACEEXIT;
+        request(libc::PTRACE_SETOPTIONS, self.thread, 0, self.options as usize)
     }
 
     /// Asks it to stop.
@@ -93,6 +105,36 @@ impl Tracee {
         Ok(stop_of(status))
     }
 
+    /// Waits for the exec of one that was seized before it. False: there was none, and it has ended; whoever started it still
+    /// learns how, from the system.
+    pub fn wait_for_exec(&self) -> Result<bool, Errno> {
+        loop {
+            // An end must be left to the starter, who is of this process and waits as well.
+            // SAFETY: integers only, for which zeros are valid.
+            let mut seen: libc::siginfo_t = unsafe { std::mem::zeroed() };
+            let events = libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | libc::__WALL;
+            let thread = self.thread as libc::id_t;
+            // SAFETY: `seen` outlives the call.
+            if unsafe { libc::waitid(libc::P_PID, thread, &raw mut seen, events) } < 0 {
+                match last_errno() {
+                    Errno::INTR => continue,
+                    // The starter was faster.
+                    Errno::CHILD => return Ok(false),
+                    errno => return Err(errno),
+                }
+            }
+            if matches!(seen.si_code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED) {
+                return Ok(false);
+            }
+            match self.wait()?.0 {
+                Stop::Exec => return Ok(true),
+                Stop::Signal(signal) => self.go_on(signal)?,
+                Stop::Ended(_) => return Ok(false),
+                Stop::Asked | Stop::Call | Stop::Exiting => self.go_on(0)?,
+            }
+        }
+    }
+
     /// Its registers.
     pub fn registers(&self) -> Result<libc::user_regs_struct, Errno> {
         // SAFETY: integers only, for which zeros are valid.
@@ -121,8 +163,8 @@ impl Tracee {
 
     /// Lets its system calls by its own filters, or not again. Needs CAP_SYS_ADMIN.
     pub fn suspend_filters(&self, suspend: bool) -> Result<(), Errno> {
-        let options =
-            libc::PTRACE_O_TRACESYSGOOD | if suspend { libc::PTRACE_O_SUSPEND_SECCOMP } else { 0 };
+        let suspended = if suspend { libc::PTRACE_O_SUSPEND_SECCOMP } else { 0 };
+        let options = self.options | suspended;
         request(libc::PTRACE_SETOPTIONS, self.thread, 0, options as usize)
     }
 }

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use super::ptrace::{Stop, Tracee};
+use super::ptrace::Tracee;
 
 /// Starts a program; it stands at its first instruction. Whoever calls is its tracer.
 pub fn start_traced(mut command: Command) -> std::io::Result<Tracee> {
@@ -24,25 +24,17 @@ pub fn start_traced(mut command: Command) -> std::io::Result<Tracee> {
     })?;
     let mut pid = [0; 4];
     let heard = File::from(hears).read_exact(&mut pid);
-    let seized = heard.and_then(|()| Ok(Tracee::seize(i32::from_ne_bytes(pid), true)?));
+    let seized = heard.and_then(|()| Ok(Tracee::seize_before_exec(i32::from_ne_bytes(pid))?));
     let mut opens = File::from(opens);
     let opened = if seized.is_ok() { opens.write_all(&[1]) } else { Ok(()) };
     // Not opened, the child's waiting ends with an error, and so does the start.
     drop(opens);
-    let first = match &seized {
-        Ok(tracee) => Some(tracee.wait()?.0),
-        Err(_) => None,
-    };
-    let tracee = match (first, seized) {
-        (Some(Stop::Exec), Ok(tracee)) => Ok(tracee),
-        // There was no exec. `spawn` says why, once it has seen the child end, which it does not under a tracer.
-        (Some(Stop::Exiting), Ok(tracee)) => {
-            tracee.let_go()?;
-            Err(std::io::Error::other("the program ended before it began"))
-        }
-        (_, Ok(_)) => Err(std::io::Error::other("the program ended before it began")),
-        (_, Err(error)) => Err(error),
-    };
+    // Without an exec `spawn` says why, once it has seen the child end: so that end is no stop yet, and is not taken here.
+    let ended = || std::io::Error::other("the program ended before it began");
+    let tracee = seized.and_then(|mut tracee| match tracee.wait_for_exec()? {
+        true => tracee.stop_at_the_end().map(|()| tracee).map_err(Into::into),
+        false => Err(ended()),
+    });
     let spawned = spawning.join().unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()));
     opened.and(spawned).and(tracee)
 }

@@ -4,6 +4,7 @@
 //! Files of others have many types for one thing; what a value is goes by the column's physical type, and the unit of a time by
 //! its logical one where none was given.
 
+mod guarded;
 mod leaf;
 mod reader;
 mod source;

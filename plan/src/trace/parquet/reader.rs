@@ -1,7 +1,5 @@
 //! Rows of the chosen columns, as records.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use ::parquet::basic::{ConvertedType, LogicalType, TimeUnit as StoredUnit, Type};
 use ::parquet::errors::ParquetError;
 use ::parquet::file::reader::{FileReader, SerializedFileReader};
@@ -12,6 +10,7 @@ use super::super::reader::{Source, stem};
 use super::super::sink::{BATCH_RECORDS, Seen, Sink};
 use super::super::text::fields::known_op;
 use super::super::{Fault, Op, Place, ReadOptions, TimeUnit, TraceError};
+use super::guarded::guarded;
 use super::leaf::{Leaf, Value, odd};
 use super::source::Stored;
 
@@ -47,14 +46,6 @@ pub(crate) struct Rows {
     held: usize,
     taken: usize,
     row: u64,
-}
-
-/// The library asserts some of what a sound file is; damage that it finds so is an error here like any other.
-fn guarded<T>(work: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
-    // What was being worked on is not used again: an error ends the reading.
-    let panicked =
-        |_| Err(ParquetError::General("its pages are not what its metadata say".to_owned()));
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(panicked)
 }
 
 impl Rows {

@@ -14,6 +14,9 @@ use super::super::input::{Input, Progress};
 /// The largest Parquet file that is read from a stream: it has to be held whole.
 const HELD_BYTES_MAX: u64 = 256 << 20;
 
+/// The largest page, unpacked: a damaged header may ask for eight times as much, which the library would set aside and clear.
+const PAGE_BYTES_MAX: u64 = 256 << 20;
+
 /// Read at once, where the library reads little by little.
 const BUFFER_BYTES: usize = 64 << 10;
 
@@ -87,10 +90,40 @@ impl Read for From {
     }
 }
 
+/// What a page's header, which starts with these bytes, says that the page has when it is unpacked; nothing if they are no header.
+fn unpacked_bytes(header: &[u8]) -> Option<u64> {
+    // Thrift's compact protocol: field 1, a 32-bit number, is the kind; field 2, another, the bytes.
+    const NEXT_I32: u8 = 0x15;
+    let number = |from: &[u8]| -> Option<(u64, usize)> {
+        let mut number = 0;
+        for (at, byte) in from.iter().take(5).enumerate() {
+            number |= u64::from(byte & 0x7f) << (7 * at);
+            if byte & 0x80 == 0 {
+                return Some((number, at + 1));
+            }
+        }
+        None
+    };
+    let (_, kind_len) = number(header.strip_prefix(&[NEXT_I32])?)?;
+    let (zigzag, _) = number(header.get(1 + kind_len..)?.strip_prefix(&[NEXT_I32])?)?;
+    // Negative ones the library refuses.
+    (zigzag & 1 == 0).then_some(zigzag / 2)
+}
+
 impl ChunkReader for Stored {
     type T = BufReader<From>;
 
+    /// Of a page, from its header on: the library reads nothing else so.
     fn get_read(&self, start: u64) -> Result<BufReader<From>> {
+        let mut header = [0; 16];
+        let len = self.read_at(&mut header, start)?;
+        if let Some(bytes) = unpacked_bytes(&header[..len])
+            && bytes > PAGE_BYTES_MAX
+        {
+            let large =
+                format!("a page of {bytes} bytes at byte {start}: {PAGE_BYTES_MAX} are the most");
+            return Err(ParquetError::General(large));
+        }
         Ok(BufReader::with_capacity(BUFFER_BYTES, From { stored: self.clone(), at: start }))
     }
 
@@ -106,5 +139,25 @@ impl ChunkReader for Stored {
         let mut held = vec![0; length];
         From { stored: self.clone(), at: start }.read_exact(&mut held)?;
         Ok(held.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_that_claims_to_be_huge_is_not_read() {
+        // Kind 0, 2^31 - 1 bytes, then whatever follows.
+        let huge = [0x15, 0, 0x15, 0xfe, 0xff, 0xff, 0xff, 0x0f, 0x15, 4];
+        assert_eq!(unpacked_bytes(&huge), Some(i32::MAX as u64));
+        let error = Stored::Memory(Arc::new(huge.to_vec())).get_read(0).err().unwrap();
+        assert!(error.to_string().contains("2147483647 bytes at byte 0"), "{error}");
+        let usual = [0x15, 4, 0x15, 0x80, 0x40, 0x15];
+        assert_eq!(unpacked_bytes(&usual), Some(4096));
+        assert!(Stored::Memory(Arc::new(usual.to_vec())).get_read(0).is_ok());
+        for other in [&b""[..], b"PAR1", &[0x15], &[0x15, 0, 0x15, 0x80], &[0x15, 0, 0x15, 1]] {
+            assert_eq!(unpacked_bytes(other), None, "{other:?}");
+        }
     }
 }
