@@ -49,7 +49,7 @@ pub enum SkewError {
     },
     /// A volume's number that no reader gives.
     #[error(
-        "the trace has more than {max} volumes, which is what can be counted (and with --approximate fewer): leave --approximate out, or \
+        "volume number {volume} of the trace is one too many: {max} can be counted, with --approximate 4096: leave --approximate out, or \
          give parts of it"
     )]
     Volume {
