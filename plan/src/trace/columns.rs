@@ -59,6 +59,16 @@ pub struct Columns {
     pub volume: Option<Column>,
 }
 
+/// The chosen columns' places in a table, from 0.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Places {
+    pub time: usize,
+    pub offset: usize,
+    pub size: Option<usize>,
+    pub op: Option<usize>,
+    pub volume: Option<usize>,
+}
+
 /// Why words are no choice of columns.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ColumnsError {
@@ -90,6 +100,26 @@ pub enum ColumnsError {
 }
 
 impl Columns {
+    /// Where they are, `place` being where one is.
+    pub(crate) fn places<E>(
+        &self,
+        place: impl Fn(&Column) -> Result<usize, E>,
+    ) -> Result<Places, E> {
+        Ok(Places {
+            time: place(&self.time.0)?,
+            offset: place(&self.offset.0)?,
+            size: match &self.size {
+                Sizes::Column(column, _) => Some(place(column)?),
+                Sizes::All(_) => None,
+            },
+            op: match &self.op {
+                Ops::Column(column, _) => Some(place(column)?),
+                Ops::All(_) => None,
+            },
+            volume: self.volume.as_ref().map(place).transpose()?,
+        })
+    }
+
     /// The columns that this project writes, and looks for where none are given.
     pub fn own() -> Columns {
         let named = |name: &str| Column::Name(name.to_owned());

@@ -9,7 +9,7 @@ use crate::plan::power::PowerArgs;
 /// Options of `plan trace`.
 #[derive(Debug, Args)]
 pub struct TraceArgs {
-    /// Traces, packed (gzip, zstd) or not; the format is found out.
+    /// Traces, packed (gzip, zstd, bzip2, xz) or not; the format is found out.
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
     #[command(flatten)]

@@ -5,7 +5,7 @@ use ::parquet::errors::ParquetError;
 use ::parquet::file::reader::{FileReader, SerializedFileReader};
 use ::parquet::schema::types::ColumnDescriptor;
 
-use super::super::columns::{Column, Columns, Ops, Sizes};
+use super::super::columns::{Column, Columns, Ops, Places, Sizes};
 use super::super::reader::{Source, stem};
 use super::super::sink::{BATCH_RECORDS, Seen, Sink};
 use super::super::text::fields::known_op;
@@ -14,16 +14,7 @@ use super::guarded::guarded;
 use super::leaf::{Leaf, Value, odd};
 use super::source::Stored;
 
-/// The chosen columns' places in the file.
-struct Places {
-    time: usize,
-    offset: usize,
-    size: Option<usize>,
-    op: Option<usize>,
-    volume: Option<usize>,
-}
-
-/// The same of the row group that is being read.
+/// The chosen columns of the row group that is being read.
 struct Leaves {
     time: Leaf,
     offset: Leaf,
@@ -248,22 +239,11 @@ fn places(
             TraceError::NoColumn { file, column, columns: all() }
         })
     };
-    Ok(Places {
-        time: place(&columns.time.0)?,
-        offset: place(&columns.offset.0)?,
-        size: match &columns.size {
-            Sizes::Column(column, _) => Some(place(column)?),
-            Sizes::All(_) => None,
-        },
-        op: match &columns.op {
-            Ops::Column(column, _) => Some(place(column)?),
-            Ops::All(_) => None,
-        },
-        volume: match &columns.volume {
-            Some(column) if !is_own || find(column).is_some() => Some(place(column)?),
-            _ => None,
-        },
-    })
+    let is_missing = |column: &Column| is_own && find(column).is_none();
+    match columns.volume.as_ref().filter(|column| is_missing(column)) {
+        Some(_) => Columns { volume: None, ..columns.clone() }.places(place),
+        None => columns.places(place),
+    }
 }
 
 fn is_signed(about: &ColumnDescriptor) -> bool {

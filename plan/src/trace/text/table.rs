@@ -4,7 +4,7 @@
 //! name need a header, the first line; where all are chosen by place, a first line whose time is no number is taken for one.
 //! Quotes around a value are taken off; a separator within them is not understood.
 
-use super::super::columns::{Column, Columns, Ops, Sizes};
+use super::super::columns::{Column, Columns, Ops, Places, Sizes};
 use super::super::sink::{Seen, Sink};
 use super::super::{Fault, Op, TimeUnit};
 use super::Parse;
@@ -14,16 +14,6 @@ use super::fields::{columns, known_op, number, op, scaled, shown, time_ns};
 pub(crate) const COLUMNS_MAX: usize = 256;
 
 const SEPARATORS: [u8; 4] = [b',', b';', b'\t', b'|'];
-
-/// A chosen column: its place, from 0.
-#[derive(Debug, Clone, Copy)]
-struct Places {
-    time: usize,
-    offset: usize,
-    size: Option<usize>,
-    op: Option<usize>,
-    volume: Option<usize>,
-}
 
 pub(crate) struct Table {
     columns: Columns,
@@ -129,19 +119,7 @@ fn places(columns: &Columns, line: &[u8], bounds: &[(usize, usize)]) -> Result<P
             Box::new(Fault::NoColumn { column: column.to_string(), value: shown(line) })
         })
     };
-    Ok(Places {
-        time: place(&columns.time.0)?,
-        offset: place(&columns.offset.0)?,
-        size: match &columns.size {
-            Sizes::Column(column, _) => Some(place(column)?),
-            Sizes::All(_) => None,
-        },
-        op: match &columns.op {
-            Ops::Column(column, _) => Some(place(column)?),
-            Ops::All(_) => None,
-        },
-        volume: columns.volume.as_ref().map(place).transpose()?,
-    })
+    columns.places(place)
 }
 
 /// The separator of a line: what it has most of, or none of them.
