@@ -87,14 +87,6 @@ struct Line([Entry; SLOTS]);
 
 const _: () = assert!(size_of::<Line>() == 64);
 
-/// Where an entry lies: good until its piece grows, and looked at again before it is believed.
-#[derive(Clone, Copy, Default)]
-pub struct Place {
-    piece: u32,
-    /// The entry's number.
-    at: u32,
-}
-
 /// Part of the table.
 struct Piece {
     lines: Zeroed<Line>,
@@ -223,45 +215,60 @@ impl PageTable {
         sys::prefetch(&piece.lines, piece.home(hash << PIECE_BITS));
     }
 
-    /// Where the page lies, or would, and the instant of its last write.
+    /// The page is touched: it is entered if it was not there.
     #[inline]
-    pub fn peek(&self, hash: u64, page: u64) -> (Place, u64) {
-        let piece = self.piece_of(hash);
-        let (at, found) = self.pieces[piece].find(hash << PIECE_BITS, page);
-        let place = Place { piece: piece as u32, at: at as u32 };
-        (place, if found { self.pieces[piece].entry(at).instant() } else { NEVER })
+    pub fn touch(&mut self, hash: u64, page: u64) {
+        self.entry(hash, page);
     }
 
-    /// The page's place; it is entered if it was not there. A place that was known once may be believed again if the page is there.
+    /// Counts one write of the page at `instant`; the instant of the one before, or [`NEVER`].
     #[inline]
-    pub fn place(&mut self, page: u64, hint: Place) -> Place {
-        let piece = self.pieces.get(hint.piece as usize);
-        let line = piece.and_then(|piece| piece.lines.get(hint.at as usize / SLOTS));
-        match line.map(|line| &line.0[hint.at as usize % SLOTS]) {
-            Some(entry) if entry.is_of(page) => hint,
-            _ => self.place_or_enter(page),
+    pub fn write(&mut self, hash: u64, page: u64, instant: u64) -> u64 {
+        let count_max = self.count_max;
+        let entry = self.entry(hash, page);
+        let (last, count) = (entry.instant(), entry.count());
+        if count == count_max {
+            entry.set(instant, 1);
+            *self.carried.entry(page).or_default() += u64::from(count);
+        } else {
+            entry.set(instant, count + 1);
         }
+        last
     }
 
-    fn place_or_enter(&mut self, page: u64) -> Place {
-        let hash = hash_of(page);
+    #[inline]
+    fn entry(&mut self, hash: u64, page: u64) -> &mut Entry {
         let mut piece = self.piece_of(hash);
         let (mut at, found) = self.pieces[piece].find(hash << PIECE_BITS, page);
         if !found {
-            if self.pieces[piece].is_full() {
-                if self.pieces.len() == 1 && self.pages >= SMALL_PAGES {
-                    self.divide();
-                    piece = self.piece_of(hash);
-                } else {
-                    self.pieces[piece].grow();
-                }
-                (at, _) = self.pieces[piece].find(hash << PIECE_BITS, page);
-            }
-            *self.pieces[piece].entry_mut(at) = Entry::new(page);
-            self.pieces[piece].used += 1;
-            self.pages += 1;
+            (piece, at) = self.enter(hash, page, at);
         }
-        Place { piece: piece as u32, at: at as u32 }
+        self.pieces[piece].entry_mut(at)
+    }
+
+    /// Enters a page at the place where it was looked for, or elsewhere if there is no room.
+    #[inline]
+    fn enter(&mut self, hash: u64, page: u64, mut at: usize) -> (usize, usize) {
+        let mut piece = self.piece_of(hash);
+        if self.pieces[piece].is_full() {
+            (piece, at) = self.grow(hash, page);
+        }
+        *self.pieces[piece].entry_mut(at) = Entry::new(page);
+        self.pieces[piece].used += 1;
+        self.pages += 1;
+        (piece, at)
+    }
+
+    #[cold]
+    fn grow(&mut self, hash: u64, page: u64) -> (usize, usize) {
+        if self.pieces.len() == 1 && self.pages >= SMALL_PAGES {
+            self.divide();
+        } else {
+            let piece = self.piece_of(hash);
+            self.pieces[piece].grow();
+        }
+        let piece = self.piece_of(hash);
+        (piece, self.pieces[piece].find(hash << PIECE_BITS, page).0)
     }
 
     /// From one piece to many.
@@ -277,20 +284,6 @@ impl PageTable {
             }
             self.pieces[at].enter(entry);
         }
-    }
-
-    /// Counts one write of the page at `instant`; the instant of the one before.
-    #[inline]
-    pub fn write(&mut self, place: Place, instant: u64) -> u64 {
-        let entry = self.pieces[place.piece as usize].entry_mut(place.at as usize);
-        let (last, count) = (entry.instant(), entry.count());
-        if count == self.count_max {
-            *self.carried.entry(entry.page()).or_default() += u64::from(count);
-            entry.set(instant, 1);
-        } else {
-            entry.set(instant, count + 1);
-        }
-        last
     }
 
     /// How often each page was written; those never written are not among them.
@@ -326,18 +319,12 @@ mod tests {
         for step in FIRST_INSTANT..60_000 {
             let instant = step << (seed % 30);
             let page = (rng.random_range(0..pages) * stride) & ((1 << 51) - 1);
-            let hint = match rng.random_range(0..3) {
-                0 => Place::default(),
-                1 => Place { piece: rng.random_range(0..20), at: rng.random() },
-                _ => table.peek(hash_of(page), page).0,
-            };
-            let known = oracle.get(&page).map(|known| known.0);
-            assert_eq!(table.peek(hash_of(page), page).1, known.unwrap_or(NEVER), "seed {seed}");
-            let place = table.place(page, hint);
             let entry = oracle.entry(page).or_insert((NEVER, 0));
             if rng.random() {
-                assert_eq!(table.write(place, instant), entry.0, "seed {seed}");
+                assert_eq!(table.write(hash_of(page), page, instant), entry.0, "seed {seed}");
                 *entry = (instant, entry.1 + 1);
+            } else {
+                table.touch(hash_of(page), page);
             }
         }
         assert_eq!(table.len(), oracle.len() as u64, "seed {seed}");
@@ -364,12 +351,10 @@ mod tests {
     fn the_first_and_the_last_page_are_pages() {
         let mut table = PageTable::new();
         for page in [0, (1 << 51) - 1] {
-            assert_eq!(table.peek(hash_of(page), page).1, NEVER);
-            let place = table.place(page, Place::default());
-            assert_eq!(table.write(place, (1 << 44) - 1), NEVER);
-            assert_eq!(table.peek(hash_of(page), page).1, (1 << 44) - 1);
+            assert_eq!(table.write(hash_of(page), page, (1 << 44) - 1), NEVER);
+            assert_eq!(table.write(hash_of(page), page, 5), (1 << 44) - 1);
         }
-        assert_eq!(table.counts().collect::<Vec<_>>(), [1, 1]);
+        assert_eq!(table.counts().collect::<Vec<_>>(), [2, 2]);
     }
 
     #[test]
@@ -378,7 +363,7 @@ mod tests {
             for stride in [1, 977] {
                 let mut table = PageTable::new();
                 for page in 0..pages {
-                    table.place(page * stride, Place::default());
+                    table.touch(hash_of(page * stride), page * stride);
                     let len = table.len();
                     // A small table is one piece, half of which can be empty.
                     if len > 2 * SMALL_PAGES {

@@ -8,9 +8,9 @@ use crate::skew::options::WINDOWS_MAX;
 use crate::skew::queue::Instant;
 use crate::skew::{SkewError, sys};
 
-use super::{AHEAD_INSTANTS, ALL, LAG_INSTANTS, Pass};
+use super::windows::{AHEAD_INSTANTS, ALL, LAG_INSTANTS, Windows};
 
-impl Pass {
+impl Windows {
     /// Closes the instants that are open, and goes over to `time_ns`.
     #[inline]
     pub(super) fn go_to(&mut self, time_ns: u64) -> Result<(), SkewError> {
@@ -115,10 +115,7 @@ impl Pass {
             // A sample has its own edges, and the ring no room for instants that nobody counts pages of.
             let mut nobody = [];
             let mask = self.live.mask();
-            let counts = match self.sample {
-                Some(_) => &mut nobody[..],
-                None => self.live.counts(),
-            };
+            let counts = if self.sampled { &mut nobody[..] } else { self.live.counts() };
             let instants = queue.from(window, number)?;
             for (at, instant) in instants.iter().enumerate() {
                 // In a row, but long out of any cache.

@@ -1,54 +1,62 @@
-//! One pass over the records: windows, volumes, all volumes; every page, or a sample of them.
+//! One pass over the records: every page, or a sample of them; then windows, volumes, all volumes.
 //!
-//! A page knows the instant of its last write. Written again, it is new in every window whose left edge lies after that instant:
-//! one comparison a window. It leaves a sliding window when the left edge passes its last instant; how many pages have a given
-//! instant for their last is a number an instant ([`Live`]), so leaving costs nothing a page. An *instant* is all writes of
-//! one volume at one time: volumes are counted by themselves and in all in the same pass, since their pages differ and a sum
-//! over volumes at one time is a sum.
+//! A page knows the instant of its last write. An *instant* is all writes of one volume at one time. What windows need to know of a
+//! page write is its instant and that of the page's write before; so there are two stages, with [`Moves`] between them:
 //!
-//! The table of pages is far larger than a cache, and all of the time would be waiting for it: so records ahead are looked at
-//! twice, once to bring the page nearer and once, when it is there, to bring its last instant's count nearer.
+//! ```text
+//! Pass     records -> tables of pages, or the sample      misses the cache once a record
+//! Windows  moves from instant to instant -> counters      misses it once a page write, where writes are far apart
+//! ```
+//!
+//! The table of pages is far larger than a cache, and all of the time would be waiting for it: so records are taken in blocks, and
+//! the lines that the next block needs are asked for before this one is counted.
 
 mod edges;
-mod run;
+mod moves;
+mod windows;
 
 use crate::trace::{Op, PAGE_BYTES, Record};
 
-use crate::skew::live::Live;
-use crate::skew::options::{Options, WINDOWS_MAX};
+use crate::skew::options::Options;
 use crate::skew::part::{Body, Part, histogram_of};
-use crate::skew::queue::Instants;
+use crate::skew::queue::Instant;
 use crate::skew::sample::Sample;
-use crate::skew::series::Series;
-use crate::skew::table::{FIRST_INSTANT, GROUP, NEVER, PageTable, Place, hash_of};
-use crate::skew::tally::{PerWindow, Tally};
-use crate::skew::{PAGES_MAX, Piece, SAMPLED_VOLUMES_MAX, SkewError, VOLUMES_MAX};
+use crate::skew::table::{FIRST_INSTANT, GROUP, NEVER, PageTable, hash_of};
+use crate::skew::tally::Tally;
+use crate::skew::{PAGES_MAX, Piece, SAMPLED_VOLUMES_MAX, SkewError, VOLUMES_MAX, sys};
 
-/// Instants by which a left edge may lag behind.
-const LAG_INSTANTS: u64 = 4096;
-/// The place of all volumes, where a volume's is asked for.
-const ALL: u32 = u32::MAX;
-/// Bytes of the queue beside a sample.
-const SAMPLED_QUEUE_BYTES: u64 = 4 << 20;
-/// Instants ahead whose count is asked for.
-const AHEAD_INSTANTS: u64 = 64;
+use moves::Moves;
+use windows::{Found, Windows};
+
+/// Records a block.
+const BLOCK: usize = 32;
+/// Records ahead that are asked for: they lie in a row, but may come from memory as well.
+const AHEAD_RECORDS: usize = 4 * BLOCK;
+/// Records a cache line.
+const LINE_RECORDS: usize = 64 / size_of::<Record>();
 /// Pages ahead within a request.
 const AHEAD_PAGES: u64 = 16;
+/// A record that is not counted in its block: of a volume that was not seen before, of several pages, or none that can be.
+const OTHER: u32 = u32::MAX;
 
 /// One volume.
 struct Volume {
     number: u32,
     table: PageTable,
-    tally: Tally,
     records: u64,
     write_records: u64,
     span_ns: (u64, u64),
     /// The number of its last instant.
     instant: u64,
-    /// Page writes of the instant that is open.
-    written: u64,
-    /// Pages new in sliding windows at the instant that is open.
-    entered: PerWindow,
+}
+
+/// What is known of a record before it is counted.
+#[derive(Clone, Copy, Default)]
+struct Seat {
+    page: u64,
+    hash: u64,
+    /// The place of its volume, or [`OTHER`].
+    volume: u32,
 }
 
 /// What a pass found.
@@ -62,111 +70,103 @@ pub struct Finished {
 /// The pass.
 pub struct Pass {
     windows_ns: Vec<u64>,
-    mergeable: bool,
     origin_ns: u64,
     now_ns: u64,
     /// A volume's number to its place below.
     places: Vec<u32>,
     volumes: Vec<Volume>,
-    /// Counters over all volumes, once there are two.
-    all: Option<Tally>,
-    queue: Instants,
-    live: Live,
-    /// Counts pages in the place of tables and `live`.
+    /// Counts pages in the place of tables.
     sample: Option<Sample>,
-    /// The time whose instants are open, since the origin.
+    /// The time whose instants are open, since the origin; its first instant; the number that the next will have.
     open_ns: u64,
-    /// Places of volumes with an open instant, in the order of their numbers.
-    open: Vec<u32>,
-    /// The first instant of that time; and the number that the next will have.
     first_open: u64,
     next: u64,
-    /// The first instant in each sliding window, and when it leaves.
-    edge: PerWindow,
-    due_ns: PerWindow,
-    /// The window of the clock, its first instant, and when it ends.
-    number: PerWindow,
-    start: PerWindow,
-    end_ns: PerWindow,
-    turn_ns: u64,
-    /// How often a window of the clock gave way to the next.
-    turns: u64,
-    /// The next time at which a window of the clock ends, or a left edge that lies where it should does no longer.
-    event_ns: u64,
-    /// Whether a sliding window may be worse than all before at the instant that is open.
-    looked_at: bool,
-    /// Volumes of which a sliding window is worse than all before, by window; [`ALL`] for all of them.
-    rising: Vec<Vec<u32>>,
-    /// Windows that are empty but for the instant that is open: it says when something leaves them.
-    empty: bool,
-    /// What is asked first: is the page's last instant before any left edge?
-    edge_max: u64,
-    /// The number of an instant at which all left edges catch up, however quiet it is: the queue is to forget.
-    catch_up_at: u64,
+    /// The place of the volume of the last run in `moves`.
+    run_of: usize,
+    moves: Moves,
+    windows: Windows,
 }
 
 impl Pass {
     pub fn new(options: &Options, origin_ns: u64) -> Self {
         let windows_ns = options.windows_ns().to_vec();
-        let dir = options.spill_dir.clone().unwrap_or_else(std::env::temp_dir);
-        // What a sample leaves of its memory.
-        let queue_bytes = match options.sampling {
-            Some(_) => options.queue_bytes.min(SAMPLED_QUEUE_BYTES),
-            None => options.queue_bytes,
-        };
-        let mut end_ns = [u64::MAX; WINDOWS_MAX];
-        end_ns[..windows_ns.len()].copy_from_slice(&windows_ns);
-        // Lanes beyond the windows have edges before all instants, which nothing crosses.
-        let mut edge = [0; WINDOWS_MAX];
-        edge[..windows_ns.len()].fill(FIRST_INSTANT);
         Self {
-            mergeable: options.mergeable,
             origin_ns,
             now_ns: origin_ns,
             places: Vec::new(),
             volumes: Vec::new(),
-            all: None,
-            queue: Instants::new(windows_ns.len(), queue_bytes, dir.clone()),
-            live: Live::new(queue_bytes, dir),
             sample: options.sampling.map(|sampling| Sample::new(sampling, &windows_ns)),
             open_ns: 0,
-            open: Vec::new(),
             first_open: FIRST_INSTANT,
             next: FIRST_INSTANT,
-            edge,
-            due_ns: [u64::MAX; WINDOWS_MAX],
-            number: [0; WINDOWS_MAX],
-            start: edge,
-            end_ns,
-            turn_ns: windows_ns[0],
-            turns: 0,
-            event_ns: windows_ns[0],
-            looked_at: false,
-            rising: vec![Vec::new(); windows_ns.len()],
-            empty: true,
-            edge_max: FIRST_INSTANT,
-            catch_up_at: FIRST_INSTANT + LAG_INSTANTS,
+            run_of: usize::MAX,
+            moves: Moves::default(),
+            windows: Windows::new(options, origin_ns),
             windows_ns,
         }
     }
 
     /// Counts records in the order of their times.
     pub fn add(&mut self, records: &[Record]) -> Result<(), SkewError> {
-        match self.windows_ns.len() {
-            1 => self.run::<1>(records),
-            2 => self.run::<2>(records),
-            3 => self.run::<3>(records),
-            4 => self.run::<4>(records),
-            _ => self.run::<WINDOWS_MAX>(records),
+        let mut seats = [[Seat::default(); BLOCK]; 2];
+        let blocks = records.len().div_ceil(BLOCK);
+        let block = |at: usize| &records[at * BLOCK..records.len().min((at + 1) * BLOCK)];
+        for at in 0..=blocks {
+            if at < blocks {
+                (at * BLOCK..(at + 1) * BLOCK)
+                    .step_by(LINE_RECORDS)
+                    .for_each(|record| sys::prefetch(records, record + AHEAD_RECORDS));
+                self.ask_for(block(at), &mut seats[at % 2]);
+            }
+            if at >= 1 {
+                self.add_block(block(at - 1), &seats[(at - 1) % 2])?;
+            }
         }
+        Ok(())
+    }
+
+    #[inline]
+    fn ask_for(&self, records: &[Record], seats: &mut [Seat; BLOCK]) {
+        for (record, seat) in records.iter().zip(seats) {
+            let page = record.offset_bytes / PAGE_BYTES;
+            let room = PAGE_BYTES - record.offset_bytes % PAGE_BYTES;
+            (seat.page, seat.hash) = (page, hash_of(page));
+            seat.volume = self.places.get(record.volume as usize).copied().unwrap_or(OTHER);
+            if let Some(volume) = self.volumes.get(seat.volume as usize) {
+                volume.table.prefetch(seat.hash);
+            }
+            if record.len_bytes.wrapping_sub(1) >= room || page >= PAGES_MAX {
+                seat.volume = OTHER;
+            }
+        }
+    }
+
+    #[inline]
+    fn add_block(&mut self, records: &[Record], seats: &[Seat; BLOCK]) -> Result<(), SkewError> {
+        for (record, seat) in records.iter().zip(seats) {
+            let at = seat.volume as usize;
+            if at >= self.volumes.len() || record.time_ns < self.now_ns || self.sample.is_some() {
+                self.add_piece(&whole(record))?;
+                continue;
+            }
+            self.now_ns = record.time_ns;
+            let volume = &mut self.volumes[at];
+            volume.records += 1;
+            volume.span_ns.1 = record.time_ns;
+            if record.op == Op::Read {
+                volume.table.touch(seat.hash, seat.page);
+                continue;
+            }
+            volume.write_records += 1;
+            let instant = self.open_instant(at, record.time_ns - self.origin_ns, 1)?;
+            let last = self.volumes[at].table.write(seat.hash, seat.page, instant);
+            self.moves.lasts.push(last);
+        }
+        Ok(())
     }
 
     /// Counts part of a record.
     pub fn add_piece(&mut self, piece: &Piece) -> Result<(), SkewError> {
-        self.count::<WINDOWS_MAX>(piece, Place::default())
-    }
-
-    fn count<const N: usize>(&mut self, piece: &Piece, place: Place) -> Result<(), SkewError> {
         piece.check()?;
         let at = match self.places.get(piece.volume as usize) {
             Some(&at) if at != u32::MAX => at as usize,
@@ -176,31 +176,80 @@ impl Pass {
             return Err(SkewError::TimeBack { from_ns: self.now_ns, to_ns: piece.time_ns });
         }
         self.now_ns = piece.time_ns;
-        let time_ns = piece.time_ns - self.origin_ns;
-        if piece.op == Op::Write && (time_ns != self.open_ns || self.open.is_empty()) {
-            self.go_to(time_ns)?;
-        }
+        let (time_ns, writes) = (piece.time_ns - self.origin_ns, piece.op == Op::Write);
         let volume = &mut self.volumes[at];
-        volume.records += u64::from(piece.counts_as_record);
+        let counts = u64::from(piece.counts_as_record);
+        volume.records += counts;
+        volume.write_records += if writes { counts } else { 0 };
         volume.span_ns.1 = piece.time_ns;
         let pages = piece.first_page..piece.first_page + piece.pages;
-        match piece.op {
-            Op::Read => {
-                if let Some(sample) = &mut self.sample {
-                    sample.read(at as u32, pages);
-                    return Ok(());
-                }
-                let mut place = place;
-                for page in pages {
-                    place = volume.table.place(page, place);
-                }
-                Ok(())
+        if let Some(sample) = &mut self.sample {
+            if !writes {
+                sample.read(at as u32, pages);
+                return Ok(());
             }
-            Op::Write => {
-                volume.write_records += u64::from(piece.counts_as_record);
-                self.write::<N>(at, pages, place)
-            }
+            sample.write(at as u32, pages, time_ns);
+            return self.open_instant(at, time_ns, piece.pages as u32).map(|_| ());
         }
+        if !writes {
+            pages.for_each(|page| volume.table.touch(hash_of(page), page));
+            return Ok(());
+        }
+        self.write(at, time_ns, pages)
+    }
+
+    fn write(
+        &mut self,
+        at: usize,
+        time_ns: u64,
+        pages: std::ops::Range<u64>,
+    ) -> Result<(), SkewError> {
+        let mut from = pages.start;
+        while from < pages.end {
+            let to = pages.end.min(from + self.moves.room().max(1) as u64);
+            let instant = self.open_instant(at, time_ns, (to - from) as u32)?;
+            let table = &mut self.volumes[at].table;
+            for page in from..to {
+                if page % GROUP == 0 && page + AHEAD_PAGES < pages.end {
+                    table.prefetch(hash_of(page + AHEAD_PAGES));
+                }
+                self.moves.lasts.push(table.write(hash_of(page), page, instant));
+            }
+            from = to;
+        }
+        Ok(())
+    }
+
+    /// The instant of a volume's page writes at a time.
+    #[inline]
+    fn open_instant(&mut self, at: usize, time_ns: u64, pages: u32) -> Result<u64, SkewError> {
+        if self.moves.room() == 0 {
+            self.hand_over()?;
+        }
+        if time_ns != self.open_ns {
+            (self.open_ns, self.first_open) = (time_ns, self.next);
+        }
+        let volume = &mut self.volumes[at];
+        let is_new = volume.instant < self.first_open;
+        if is_new {
+            volume.instant = self.next;
+            self.next += 1;
+        }
+        let written = pages;
+        match self.moves.runs.last_mut() {
+            Some(run) if !is_new && self.run_of == at && run.written <= u32::MAX - pages => {
+                run.written += pages;
+            }
+            _ => self.moves.runs.push(Instant { time_ns, written, volume: at as u32 }),
+        }
+        self.run_of = at;
+        Ok(volume.instant)
+    }
+
+    fn hand_over(&mut self) -> Result<(), SkewError> {
+        self.windows.count(&self.moves)?;
+        self.moves.clear();
+        Ok(())
     }
 
     #[cold]
@@ -214,108 +263,15 @@ impl Pass {
         }
         let at = self.volumes.len();
         self.places[number as usize] = at as u32;
-        if at == 1 && !self.mergeable {
-            // What one volume had is what all had.
-            let mut all = self.volumes[0].tally.clone();
-            all.turn(self.turns, &self.number[..self.windows_ns.len()]);
-            self.all = Some(all);
-            for rising in self.rising.iter_mut().filter(|rising| rising.contains(&0)) {
-                rising.push(ALL);
-            }
-        }
-        let series = self.mergeable.then(|| Series::new(self.windows_ns.len()));
         self.volumes.push(Volume {
             number,
             table: PageTable::new(),
-            tally: Tally::new(series),
             records: 0,
             write_records: 0,
             span_ns: (time_ns, time_ns),
             instant: 0,
-            written: 0,
-            entered: [0; WINDOWS_MAX],
         });
         Ok(at)
-    }
-
-    /// Counts page writes of a volume at the time that is open.
-    #[inline]
-    fn open_instant(&mut self, at: usize, count: u64) -> Result<(), SkewError> {
-        let volume = &mut self.volumes[at];
-        if volume.instant < self.first_open {
-            volume.instant = self.next;
-            self.next += 1;
-            self.open.push(at as u32);
-            volume.tally.turn(self.turns, &self.number[..self.windows_ns.len()]);
-            if self.sample.is_none() {
-                self.live.make_room(self.edge[self.windows_ns.len() - 1], volume.instant)?;
-                // A new place, which was last looked at a whole ring ago.
-                self.live.prefetch(volume.instant + AHEAD_INSTANTS);
-            }
-        }
-        volume.written += count;
-        if volume.written > u64::from(u32::MAX) {
-            let time_ns = self.origin_ns + self.open_ns;
-            return Err(SkewError::Instant { time_ns, max: u64::from(u32::MAX) });
-        }
-        self.looked_at |= volume.tally.write(count);
-        if let Some(all) = &mut self.all {
-            self.looked_at |= all.write(count);
-        }
-        Ok(())
-    }
-
-    #[inline]
-    fn write<const N: usize>(
-        &mut self,
-        at: usize,
-        pages: std::ops::Range<u64>,
-        place: Place,
-    ) -> Result<(), SkewError> {
-        self.open_instant(at, pages.end - pages.start)?;
-        let volume = &mut self.volumes[at];
-        let oldest = self.edge[self.windows_ns.len() - 1];
-        if let Some(sample) = &mut self.sample {
-            sample.write(at as u32, pages, self.open_ns);
-            return Ok(());
-        }
-        let (mut sliding, mut tumbling) = ([0; N], [0; N]);
-        let (instant, mut place, mut news, mut moved) = (volume.instant, place, false, 0);
-        let mask = self.live.mask();
-        let live = self.live.counts();
-        for page in pages.clone() {
-            if page % GROUP == 0 && page + AHEAD_PAGES < pages.end {
-                volume.table.prefetch(hash_of(page + AHEAD_PAGES));
-            }
-            place = volume.table.place(page, place);
-            let last = volume.table.write(place, instant);
-            if last == instant {
-                continue;
-            }
-            moved += 1;
-            if last >= oldest {
-                live[(last & mask) as usize] -= 1;
-            }
-            if last < self.edge_max {
-                news = true;
-                for window in 0..N {
-                    sliding[window] += u64::from(last < self.edge[window]);
-                    tumbling[window] += u64::from(last < self.start[window]);
-                }
-            }
-        }
-        live[(instant & mask) as usize] += moved;
-        if !news {
-            return Ok(());
-        }
-        self.looked_at |= volume.tally.enter::<N>(&sliding, &tumbling);
-        if volume.tally.series.is_some() {
-            volume.entered.iter_mut().zip(&sliding).for_each(|(into, n)| *into += n);
-        }
-        if let Some(all) = &mut self.all {
-            self.looked_at |= all.enter::<N>(&sliding, &tumbling);
-        }
-        Ok(())
     }
 
     /// Bytes of tables or sample.
@@ -326,31 +282,29 @@ impl Pass {
 
     /// Bytes in temporary files.
     pub fn spilled_bytes(&self) -> u64 {
-        self.queue.spilled_bytes() + self.live.spilled_bytes()
+        self.windows.spilled_bytes()
     }
 
     /// The end: a part a volume, in the order of their numbers, and one of all where they need not be merged for it.
     pub fn finish(mut self) -> Result<Finished, SkewError> {
-        self.close()?;
-        if self.mergeable {
-            // What has not left will, and parts say when.
-            self.settle(u64::MAX);
-            self.catch_up_all(u64::MAX)?;
-        }
+        self.hand_over()?;
         let (windows_ns, origin_ns) = (&self.windows_ns, self.origin_ns);
-        let volumes = std::mem::take(&mut self.volumes);
-        let known =
-            self.sample.take().map(|sample| sample.finish(volumes.len(), self.now_ns - origin_ns));
-        let mut parts: Vec<(u32, Part)> = volumes
+        let Found { volumes: tallies, all } = self.windows.finish(self.volumes.len())?;
+        let known = self
+            .sample
+            .take()
+            .map(|sample| sample.finish(self.volumes.len(), self.now_ns - origin_ns));
+        let mut parts: Vec<(u32, Part)> = std::mem::take(&mut self.volumes)
             .into_iter()
-            .map(|volume| (volume.number, volume.into_part(windows_ns, origin_ns)))
+            .zip(tallies)
+            .map(|(volume, tally)| (volume.number, volume.into_part(tally, windows_ns, origin_ns)))
             .collect();
         let known_of_all = known.map(|(each, of_all)| {
             parts.iter_mut().zip(each).for_each(|((_, part), known)| part.know(known));
             of_all
         });
         parts.sort_unstable_by_key(|(number, _)| *number);
-        let all = self.all.as_mut().map(|tally| {
+        let all = all.map(|mut tally| {
             let worst = tally.worst(windows_ns.len());
             let parts: Vec<&Part> = parts.iter().map(|(_, part)| part).collect();
             let mut all = Part::sum(&parts, Body::Maxima(worst));
@@ -373,9 +327,9 @@ fn whole(record: &Record) -> Piece {
 }
 
 impl Volume {
-    fn into_part(mut self, windows_ns: &[u64], origin_ns: u64) -> Part {
-        let worst = self.tally.worst(windows_ns.len());
-        let body = match self.tally.series {
+    fn into_part(self, mut tally: Tally, windows_ns: &[u64], origin_ns: u64) -> Part {
+        let worst = tally.worst(windows_ns.len());
+        let body = match tally.series {
             Some(series) => Body::Series(series.seal()),
             None => Body::Maxima(worst),
         };
@@ -386,7 +340,7 @@ impl Volume {
             write_records: self.write_records,
             span_ns: Some(self.span_ns),
             touched_pages: self.table.len(),
-            page_writes: self.tally.page_writes,
+            page_writes: tally.page_writes,
             histogram: histogram_of(self.table.counts()),
             body,
             sampled: None,

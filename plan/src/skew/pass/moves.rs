@@ -1,0 +1,32 @@
+//! What the pages say to the windows: when pages were written, and when each was written before.
+
+use crate::skew::queue::Instant;
+
+/// Page writes after which the windows are to be told.
+const FULL: usize = 4096;
+
+/// Page writes, in the order of time.
+#[derive(Default)]
+pub struct Moves {
+    /// Each of one volume at one time: a whole instant, or the next part of one.
+    pub runs: Vec<Instant>,
+    /// Of the page writes of all runs, one after another: the number of the instant of the page's write before.
+    pub lasts: Vec<u64>,
+}
+
+impl Moves {
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// How many more page writes it should take.
+    #[inline]
+    pub fn room(&self) -> usize {
+        FULL.saturating_sub(self.runs.len().max(self.lasts.len()))
+    }
+
+    pub fn clear(&mut self) {
+        self.runs.clear();
+        self.lasts.clear();
+    }
+}

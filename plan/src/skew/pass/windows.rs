@@ -1,0 +1,269 @@
+//! The windows: how many pages and page writes each has, of each volume and of all, and the most that any had.
+//!
+//! A page that is written again is new in every window whose left edge lies after its last instant: one comparison a window.
+//! It leaves a sliding window when the left edge passes its last instant; how many pages have a given instant for their last
+//! is a number an instant ([`Live`]), so leaving costs nothing a page. Volumes are counted by themselves and in all in the same
+//! pass, since their pages differ and a sum over volumes at one time is a sum.
+
+use crate::skew::live::Live;
+use crate::skew::options::{Options, WINDOWS_MAX};
+use crate::skew::queue::{Instant, Instants};
+use crate::skew::series::Series;
+use crate::skew::table::FIRST_INSTANT;
+use crate::skew::tally::{PerWindow, Tally};
+use crate::skew::{SkewError, sys};
+
+use super::moves::Moves;
+
+/// Instants by which a left edge may lag behind.
+pub(super) const LAG_INSTANTS: u64 = 4096;
+/// The place of all volumes, where a volume's is asked for.
+pub(super) const ALL: u32 = u32::MAX;
+/// Bytes of the queue beside a sample.
+const SAMPLED_QUEUE_BYTES: u64 = 4 << 20;
+/// Instants ahead whose count is asked for.
+pub(super) const AHEAD_INSTANTS: u64 = 64;
+/// Page writes ahead whose last instant's count is asked for.
+const AHEAD_LASTS: usize = 32;
+
+/// One volume.
+pub(super) struct Counted {
+    pub tally: Tally,
+    /// The number of its last instant.
+    instant: u64,
+    /// Page writes of the instant that is open.
+    pub written: u64,
+    /// Pages new in sliding windows at the instant that is open.
+    pub entered: PerWindow,
+}
+
+/// The windows.
+pub struct Windows {
+    pub(super) windows_ns: Vec<u64>,
+    pub(super) mergeable: bool,
+    /// Pages are counted by a sample: only page writes come here.
+    pub(super) sampled: bool,
+    pub(super) origin_ns: u64,
+    pub(super) volumes: Vec<Counted>,
+    /// Counters over all volumes, once there are two.
+    pub(super) all: Option<Tally>,
+    pub(super) queue: Instants,
+    pub(super) live: Live,
+    /// The time whose instants are open, since the origin.
+    pub(super) open_ns: u64,
+    /// Places of volumes with an open instant, in the order of their numbers.
+    pub(super) open: Vec<u32>,
+    /// The first instant of that time; and the number that the next will have.
+    pub(super) first_open: u64,
+    pub(super) next: u64,
+    /// The first instant in each sliding window, and when it leaves.
+    pub(super) edge: PerWindow,
+    pub(super) due_ns: PerWindow,
+    /// The window of the clock, its first instant, and when it ends.
+    pub(super) number: PerWindow,
+    pub(super) start: PerWindow,
+    pub(super) end_ns: PerWindow,
+    pub(super) turn_ns: u64,
+    /// How often a window of the clock gave way to the next.
+    pub(super) turns: u64,
+    /// The next time at which a window of the clock ends, or a left edge that lies where it should does no longer.
+    pub(super) event_ns: u64,
+    /// Whether a sliding window may be worse than all before at the instant that is open.
+    pub(super) looked_at: bool,
+    /// Volumes of which a sliding window is worse than all before, by window; [`ALL`] for all of them.
+    pub(super) rising: Vec<Vec<u32>>,
+    /// Windows that are empty but for the instant that is open: it says when something leaves them.
+    pub(super) empty: bool,
+    /// What is asked first: is the page's last instant before any left edge?
+    pub(super) edge_max: u64,
+    /// The number of an instant at which all left edges catch up, however quiet it is: the queue is to forget.
+    pub(super) catch_up_at: u64,
+}
+
+/// What all windows found.
+pub struct Found {
+    /// By the place of the volume.
+    pub volumes: Vec<Tally>,
+    /// Of two or more.
+    pub all: Option<Tally>,
+}
+
+impl Windows {
+    pub fn new(options: &Options, origin_ns: u64) -> Self {
+        let windows_ns = options.windows_ns().to_vec();
+        let dir = options.spill_dir.clone().unwrap_or_else(std::env::temp_dir);
+        // What a sample leaves of its memory.
+        let queue_bytes = match options.sampling {
+            Some(_) => options.queue_bytes.min(SAMPLED_QUEUE_BYTES),
+            None => options.queue_bytes,
+        };
+        let mut end_ns = [u64::MAX; WINDOWS_MAX];
+        end_ns[..windows_ns.len()].copy_from_slice(&windows_ns);
+        // Lanes beyond the windows have edges before all instants, which nothing crosses.
+        let mut edge = [0; WINDOWS_MAX];
+        edge[..windows_ns.len()].fill(FIRST_INSTANT);
+        Self {
+            mergeable: options.mergeable,
+            origin_ns,
+            volumes: Vec::new(),
+            all: None,
+            queue: Instants::new(windows_ns.len(), queue_bytes, dir.clone()),
+            live: Live::new(queue_bytes, dir),
+            sampled: options.sampling.is_some(),
+            open_ns: 0,
+            open: Vec::new(),
+            first_open: FIRST_INSTANT,
+            next: FIRST_INSTANT,
+            edge,
+            due_ns: [u64::MAX; WINDOWS_MAX],
+            number: [0; WINDOWS_MAX],
+            start: edge,
+            end_ns,
+            turn_ns: windows_ns[0],
+            turns: 0,
+            event_ns: windows_ns[0],
+            looked_at: false,
+            rising: vec![Vec::new(); windows_ns.len()],
+            empty: true,
+            edge_max: FIRST_INSTANT,
+            catch_up_at: FIRST_INSTANT + LAG_INSTANTS,
+            windows_ns,
+        }
+    }
+
+    /// Counts page writes.
+    pub fn count(&mut self, moves: &Moves) -> Result<(), SkewError> {
+        match self.windows_ns.len() {
+            1 => self.count_in::<1>(moves),
+            2 => self.count_in::<2>(moves),
+            3 => self.count_in::<3>(moves),
+            4 => self.count_in::<4>(moves),
+            _ => self.count_in::<WINDOWS_MAX>(moves),
+        }
+    }
+
+    fn count_in<const N: usize>(&mut self, moves: &Moves) -> Result<(), SkewError> {
+        let mut done = 0;
+        for run in &moves.runs {
+            if run.time_ns != self.open_ns || self.open.is_empty() {
+                self.go_to(run.time_ns)?;
+            }
+            self.open_instant(run)?;
+            if !self.sampled {
+                let end = done + run.written as usize;
+                for at in done + AHEAD_LASTS..end + AHEAD_LASTS {
+                    if let Some(last) = moves.lasts.get(at) {
+                        self.live.prefetch(*last);
+                    }
+                }
+                self.move_pages::<N>(run.volume as usize, &moves.lasts[done..end]);
+                done = end;
+            }
+        }
+        Ok(())
+    }
+
+    /// Page writes of a volume at the time that is open.
+    #[inline]
+    fn open_instant(&mut self, run: &Instant) -> Result<(), SkewError> {
+        let (at, count) = (run.volume as usize, u64::from(run.written));
+        if at >= self.volumes.len() {
+            self.enter_volumes(at + 1);
+        }
+        let volume = &mut self.volumes[at];
+        if volume.instant < self.first_open {
+            volume.instant = self.next;
+            self.next += 1;
+            self.open.push(run.volume);
+            volume.tally.turn(self.turns, &self.number[..self.windows_ns.len()]);
+            if !self.sampled {
+                self.live.make_room(self.edge[self.windows_ns.len() - 1], volume.instant)?;
+                // A new place, which was last looked at a whole ring ago.
+                self.live.prefetch(volume.instant + AHEAD_INSTANTS);
+            }
+        }
+        volume.written += count;
+        if volume.written > u64::from(u32::MAX) {
+            let time_ns = self.origin_ns + self.open_ns;
+            return Err(SkewError::Instant { time_ns, max: u64::from(u32::MAX) });
+        }
+        self.looked_at |= volume.tally.write(count);
+        if let Some(all) = &mut self.all {
+            self.looked_at |= all.write(count);
+        }
+        Ok(())
+    }
+
+    /// Pages come to the open instant of their volume, each from its last one.
+    #[inline]
+    fn move_pages<const N: usize>(&mut self, at: usize, lasts: &[u64]) {
+        let volume = &mut self.volumes[at];
+        let (instant, oldest) = (volume.instant, self.edge[N.min(self.windows_ns.len()) - 1]);
+        let (mut sliding, mut tumbling, mut news) = ([0; N], [0; N], false);
+        let mask = self.live.mask();
+        let live = self.live.counts();
+        // Written twice at one time a page leaves the instant that it comes to. The place of what is long gone is somebody else's.
+        live[(instant & mask) as usize] += lasts.len() as u32;
+        for last in lasts {
+            live[(last & mask) as usize] -= u32::from(*last >= oldest);
+            if *last < self.edge_max {
+                news = true;
+                for window in 0..N {
+                    sliding[window] += u64::from(*last < self.edge[window]);
+                    tumbling[window] += u64::from(*last < self.start[window]);
+                }
+            }
+        }
+        if !news {
+            return;
+        }
+        self.looked_at |= volume.tally.enter::<N>(&sliding, &tumbling);
+        if volume.tally.series.is_some() {
+            volume.entered.iter_mut().zip(&sliding).for_each(|(into, n)| *into += n);
+        }
+        if let Some(all) = &mut self.all {
+            self.looked_at |= all.enter::<N>(&sliding, &tumbling);
+        }
+    }
+
+    /// Makes places for so many volumes.
+    #[cold]
+    fn enter_volumes(&mut self, volumes: usize) {
+        while self.volumes.len() < volumes {
+            if self.volumes.len() == 1 && !self.mergeable {
+                // What one volume had is what all had.
+                let mut all = self.volumes[0].tally.clone();
+                all.turn(self.turns, &self.number[..self.windows_ns.len()]);
+                self.all = Some(all);
+                for rising in self.rising.iter_mut().filter(|rising| rising.contains(&0)) {
+                    rising.push(ALL);
+                }
+            }
+            let series = self.mergeable.then(|| Series::new(self.windows_ns.len()));
+            self.volumes.push(Counted {
+                tally: Tally::new(series),
+                instant: 0,
+                written: 0,
+                entered: [0; WINDOWS_MAX],
+            });
+        }
+    }
+
+    /// Bytes in temporary files.
+    pub fn spilled_bytes(&self) -> u64 {
+        self.queue.spilled_bytes() + self.live.spilled_bytes()
+    }
+
+    /// The end, of so many volumes.
+    pub fn finish(mut self, volumes: usize) -> Result<Found, SkewError> {
+        self.enter_volumes(volumes);
+        self.close()?;
+        if self.mergeable {
+            // What has not left will, and parts say when.
+            self.settle(u64::MAX);
+            self.catch_up_all(u64::MAX)?;
+        }
+        let volumes = self.volumes.into_iter().map(|volume| volume.tally).collect();
+        Ok(Found { volumes, all: self.all })
+    }
+}
