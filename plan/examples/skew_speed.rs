@@ -1,6 +1,6 @@
 //! How fast the analysis counts records that lie in memory, and in how much of it; or these records in a file, for others.
 //!
-//! `skew_speed PAGES zipf|uniform RECORDS [VOLUMES] [--mergeable] [--sample] [--windows 1,10,60] [--step-ns 10000]
+//! `skew_speed PAGES zipf|uniform RECORDS [VOLUMES] [--mergeable] [--apart] [--sample] [--windows 1,10,60] [--step-ns 10000]
 //!  [--rounds 3] [--dump FILE | --load FILE]`
 //! A dump is little-endian words of 8 bytes: time, page, volume and writes? a record; all requests are one page.
 
@@ -28,6 +28,7 @@ struct Words {
     records: usize,
     volumes: u32,
     mergeable: bool,
+    apart: bool,
     sample: bool,
     windows_ns: Vec<u64>,
     step_ns: u64,
@@ -43,6 +44,7 @@ fn words() -> Result<Words, Failure> {
         records: 20_000_000,
         volumes: 1,
         mergeable: false,
+        apart: false,
         sample: false,
         windows_ns: [1, 10, 60].map(|s| s * 1_000_000_000).to_vec(),
         step_ns: 10_000,
@@ -55,6 +57,7 @@ fn words() -> Result<Words, Failure> {
         let mut value = || given.next().ok_or(format!("{word} needs a value"));
         match (word.as_str(), place) {
             ("--mergeable", _) => words.mergeable = true,
+            ("--apart", _) => words.apart = true,
             ("--sample", _) => words.sample = true,
             ("--step-ns", _) => words.step_ns = value()?.parse()?,
             ("--rounds", _) => words.rounds = value()?.parse()?,
@@ -134,6 +137,7 @@ fn main() -> Result<(), Failure> {
         [90.0, 95.0, 99.0].map(Share::percent).into_iter().collect::<Result<Vec<_>, _>>()?;
     let mut options = Options::new(words.windows_ns.clone(), shares)?;
     options.mergeable = words.mergeable;
+    options.apart = words.apart;
     options.sampling = words.sample.then(Sampling::default);
     let origin_ns = records.first().map_or(0, |record| record.time_ns);
     for _ in 0..words.rounds {

@@ -65,6 +65,8 @@ fn generated_traces_are_counted_as_the_plain_way_counts_them() {
     for seed in 0..1500 {
         let Case { records, origin_ns, windows_ns } = case(seed, 400);
         let mut options = options(&windows_ns);
+        // Two stages one after the other, or each in its thread.
+        options.apart = seed % 3 == 0;
         check_same(&records, origin_ns, &options, &format!("seed {seed}"));
         // Nothing of the queue in memory, and parts that can be merged.
         options.mergeable = true;
@@ -106,7 +108,8 @@ fn long_traces_with_many_pages_are_counted_as_the_plain_way_counts_them() {
     let mut options = options(&[100, 3000, 90_000]);
     check_same(&records, 5, &options, "in memory");
     options.queue_bytes = 200_000;
-    check_same(&records, 5, &options, "in a file");
+    options.apart = true;
+    check_same(&records, 5, &options, "in a file, in two threads");
 }
 
 /// A published trace: as the readers read it, against the plain way fed by another way of reading.

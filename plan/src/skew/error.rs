@@ -78,6 +78,12 @@ pub enum SkewError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// No thread for the windows.
+    #[error("a thread to count windows in: {0} (raise the limit of threads, or give --jobs 1)")]
+    Thread(std::io::Error),
+    /// The analysis failed before, and was gone on with.
+    #[error("the analysis has ended with an error: begin a new one")]
+    Ended,
     /// Parts that do not belong together.
     #[error("parts of different analyses: {what} is {left} in one and {right} in another")]
     Unlike {

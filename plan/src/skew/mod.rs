@@ -7,8 +7,9 @@
 //!
 //! ```text
 //! Analyzer   records or pieces of records in, in the order of time; one pass
-//!   Pass       windows, volumes, all          Sample   the same of a sample of pages, for --approximate
-//!     PageTable  16 B a page                    Instants, Live   the longest window, in memory or a temporary file
+//!   Pass       pages of all volumes           Sample   the same of a sample of pages, for --approximate
+//!     PageTable  16 B a page
+//!   Windows    of volumes and of all          Instants, Live   the longest window, in memory or a temporary file
 //! Part       the result for a set of pages; merges with those of other pages; bytes for another machine
 //! Figures    what is shown
 //! ```
@@ -96,7 +97,7 @@ impl Analyzer {
         if options.mergeable && options.sampling.is_some() {
             return Err(SkewError::NotMergeable);
         }
-        Ok(Self { options: options.clone(), origin_ns, pass: Pass::new(options, origin_ns) })
+        Ok(Self { options: options.clone(), origin_ns, pass: Pass::new(options, origin_ns)? })
     }
 
     /// Counts records, in the order of time. After an error the analysis is not to be gone on with.

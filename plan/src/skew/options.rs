@@ -63,6 +63,8 @@ pub struct Options {
     shares_percent: Vec<Share>,
     /// Keep what parts need to be merged exactly (counts per instant, a few bytes each); otherwise maxima only.
     pub mergeable: bool,
+    /// Count windows in a thread of their own: nearly twice as fast on two idle processors.
+    pub apart: bool,
     /// Count a sample of the pages in fixed memory; not with `mergeable`.
     pub sampling: Option<Sampling>,
     /// How many bytes of the longest window's queue lie in memory; the rest is in a temporary file without a name.
@@ -87,6 +89,7 @@ impl Options {
             windows_ns,
             shares_percent: shares,
             mergeable: false,
+            apart: false,
             sampling: None,
             queue_bytes: 64 << 20,
             spill_dir: None,
@@ -111,6 +114,7 @@ impl Default for Options {
             windows_ns: [60, 600, 3600].map(|s| s * SECOND_NS).to_vec(),
             shares_percent: [90, 95, 99].map(|p| Share(p * 10_000)).to_vec(),
             mergeable: false,
+            apart: false,
             sampling: None,
             queue_bytes: 64 << 20,
             spill_dir: None,

@@ -72,6 +72,19 @@ impl Instants {
         if self.head.len() == CHUNK { self.keep_head() } else { Ok(()) }
     }
 
+    /// Appends all of these.
+    pub fn extend(&mut self, mut instants: &[Instant]) -> Result<(), SkewError> {
+        while !instants.is_empty() {
+            let (now, later) = instants.split_at(instants.len().min(CHUNK - self.head.len()));
+            self.head.extend_from_slice(now);
+            if self.head.len() == CHUNK {
+                self.keep_head()?;
+            }
+            instants = later;
+        }
+        Ok(())
+    }
+
     fn keep_head(&mut self) -> Result<(), SkewError> {
         let kept = if self.in_memory < self.in_memory_max {
             self.in_memory += 1;

@@ -111,9 +111,9 @@ impl Piece {
         (((hash >> 32) * self.lines.len() as u64) >> 32) as usize
     }
 
-    /// Where the page is, or the empty slot that it would get: the first on its way, since nothing is ever removed.
+    /// The line and slot of the page, or the empty ones that it would get: the first on its way, since nothing is ever removed.
     #[inline]
-    fn find(&self, hash: u64, page: u64) -> (usize, bool) {
+    fn find(&self, hash: u64, page: u64) -> (usize, usize, bool) {
         let mut line = self.home(hash);
         loop {
             let slots = &self.lines[line].0;
@@ -123,26 +123,16 @@ impl Piece {
                 found |= u32::from(entry.is_of(page)) << slot;
             }
             if found != 0 {
-                return (line * SLOTS + found.trailing_zeros() as usize, true);
+                return (line, found.trailing_zeros() as usize % SLOTS, true);
             }
             if let Some(slot) = slots.iter().position(Entry::is_empty) {
-                return (line * SLOTS + slot, false);
+                return (line, slot, false);
             }
             line += 1;
             if line == self.lines.len() {
                 line = 0;
             }
         }
-    }
-
-    #[inline]
-    fn entry(&self, at: usize) -> &Entry {
-        &self.lines[at / SLOTS].0[at % SLOTS]
-    }
-
-    #[inline]
-    fn entry_mut(&mut self, at: usize) -> &mut Entry {
-        &mut self.lines[at / SLOTS].0[at % SLOTS]
     }
 
     fn grow(&mut self) {
@@ -158,8 +148,8 @@ impl Piece {
     #[inline]
     fn enter(&mut self, entry: &Entry) {
         let page = entry.page();
-        let (at, _) = self.find(hash_of(page) << PIECE_BITS, page);
-        *self.entry_mut(at) = *entry;
+        let (line, slot, _) = self.find(hash_of(page) << PIECE_BITS, page);
+        self.lines[line].0[slot] = *entry;
         self.used += 1;
     }
 
@@ -238,29 +228,29 @@ impl PageTable {
 
     #[inline]
     fn entry(&mut self, hash: u64, page: u64) -> &mut Entry {
-        let mut piece = self.piece_of(hash);
-        let (mut at, found) = self.pieces[piece].find(hash << PIECE_BITS, page);
-        if !found {
-            (piece, at) = self.enter(hash, page, at);
+        let piece = self.piece_of(hash);
+        let (line, slot, found) = self.pieces[piece].find(hash << PIECE_BITS, page);
+        if found {
+            return &mut self.pieces[piece].lines[line].0[slot];
         }
-        self.pieces[piece].entry_mut(at)
+        self.enter(hash, page, (piece, line, slot))
     }
 
     /// Enters a page at the place where it was looked for, or elsewhere if there is no room.
-    #[inline]
-    fn enter(&mut self, hash: u64, page: u64, mut at: usize) -> (usize, usize) {
-        let mut piece = self.piece_of(hash);
-        if self.pieces[piece].is_full() {
-            (piece, at) = self.grow(hash, page);
-        }
-        *self.pieces[piece].entry_mut(at) = Entry::new(page);
-        self.pieces[piece].used += 1;
+    #[inline(never)]
+    fn enter(&mut self, hash: u64, page: u64, at: (usize, usize, usize)) -> &mut Entry {
+        let (piece, line, slot) = if self.pieces[at.0].is_full() { self.grow(hash, page) } else { at };
         self.pages += 1;
-        (piece, at)
+        let piece = &mut self.pieces[piece];
+        piece.used += 1;
+        let entry = &mut piece.lines[line].0[slot];
+        *entry = Entry::new(page);
+        entry
     }
 
+    /// Makes room where this page is to lie: there.
     #[cold]
-    fn grow(&mut self, hash: u64, page: u64) -> (usize, usize) {
+    fn grow(&mut self, hash: u64, page: u64) -> (usize, usize, usize) {
         if self.pieces.len() == 1 && self.pages >= SMALL_PAGES {
             self.divide();
         } else {
@@ -268,7 +258,8 @@ impl PageTable {
             self.pieces[piece].grow();
         }
         let piece = self.piece_of(hash);
-        (piece, self.pieces[piece].find(hash << PIECE_BITS, page).0)
+        let (line, slot, _) = self.pieces[piece].find(hash << PIECE_BITS, page);
+        (piece, line, slot)
     }
 
     /// From one piece to many.

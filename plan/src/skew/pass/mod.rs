@@ -11,6 +11,7 @@
 //! The table of pages is far larger than a cache, and all of the time would be waiting for it: so records are taken in blocks, and
 //! the lines that the next block needs are asked for before this one is counted.
 
+mod apart;
 mod edges;
 mod moves;
 mod windows;
@@ -25,6 +26,7 @@ use crate::skew::table::{FIRST_INSTANT, GROUP, NEVER, PageTable, hash_of};
 use crate::skew::tally::Tally;
 use crate::skew::{PAGES_MAX, Piece, SAMPLED_VOLUMES_MAX, SkewError, VOLUMES_MAX, sys};
 
+use apart::Stage;
 use moves::Moves;
 use windows::{Found, Windows};
 
@@ -81,16 +83,14 @@ pub struct Pass {
     open_ns: u64,
     first_open: u64,
     next: u64,
-    /// The place of the volume of the last run in `moves`.
-    run_of: usize,
     moves: Moves,
-    windows: Windows,
+    windows: Stage,
 }
 
 impl Pass {
-    pub fn new(options: &Options, origin_ns: u64) -> Self {
+    pub fn new(options: &Options, origin_ns: u64) -> Result<Self, SkewError> {
         let windows_ns = options.windows_ns().to_vec();
-        Self {
+        Ok(Self {
             origin_ns,
             now_ns: origin_ns,
             places: Vec::new(),
@@ -99,11 +99,10 @@ impl Pass {
             open_ns: 0,
             first_open: FIRST_INSTANT,
             next: FIRST_INSTANT,
-            run_of: usize::MAX,
             moves: Moves::default(),
-            windows: Windows::new(options, origin_ns),
+            windows: Stage::new(Windows::new(options, origin_ns), options.apart)?,
             windows_ns,
-        }
+        })
     }
 
     /// Counts records in the order of their times.
@@ -143,6 +142,9 @@ impl Pass {
 
     #[inline]
     fn add_block(&mut self, records: &[Record], seats: &[Seat; BLOCK]) -> Result<(), SkewError> {
+        if self.moves.room() < BLOCK {
+            self.hand_over()?;
+        }
         for (record, seat) in records.iter().zip(seats) {
             let at = seat.volume as usize;
             if at >= self.volumes.len() || record.time_ns < self.now_ns || self.sample.is_some() {
@@ -158,7 +160,7 @@ impl Pass {
                 continue;
             }
             volume.write_records += 1;
-            let instant = self.open_instant(at, record.time_ns - self.origin_ns, 1)?;
+            let instant = self.open_instant(at, record.time_ns - self.origin_ns, 1);
             let last = self.volumes[at].table.write(seat.hash, seat.page, instant);
             self.moves.lasts.push(last);
         }
@@ -189,7 +191,9 @@ impl Pass {
                 return Ok(());
             }
             sample.write(at as u32, pages, time_ns);
-            return self.open_instant(at, time_ns, piece.pages as u32).map(|_| ());
+            self.make_room()?;
+            self.open_instant(at, time_ns, piece.pages as u32);
+            return Ok(());
         }
         if !writes {
             pages.for_each(|page| volume.table.touch(hash_of(page), page));
@@ -206,8 +210,9 @@ impl Pass {
     ) -> Result<(), SkewError> {
         let mut from = pages.start;
         while from < pages.end {
-            let to = pages.end.min(from + self.moves.room().max(1) as u64);
-            let instant = self.open_instant(at, time_ns, (to - from) as u32)?;
+            self.make_room()?;
+            let to = pages.end.min(from + self.moves.room() as u64);
+            let instant = self.open_instant(at, time_ns, (to - from) as u32);
             let table = &mut self.volumes[at].table;
             for page in from..to {
                 if page % GROUP == 0 && page + AHEAD_PAGES < pages.end {
@@ -222,10 +227,7 @@ impl Pass {
 
     /// The instant of a volume's page writes at a time.
     #[inline]
-    fn open_instant(&mut self, at: usize, time_ns: u64, pages: u32) -> Result<u64, SkewError> {
-        if self.moves.room() == 0 {
-            self.hand_over()?;
-        }
+    fn open_instant(&mut self, at: usize, time_ns: u64, written: u32) -> u64 {
         if time_ns != self.open_ns {
             (self.open_ns, self.first_open) = (time_ns, self.next);
         }
@@ -235,21 +237,22 @@ impl Pass {
             volume.instant = self.next;
             self.next += 1;
         }
-        let written = pages;
         match self.moves.runs.last_mut() {
-            Some(run) if !is_new && self.run_of == at && run.written <= u32::MAX - pages => {
-                run.written += pages;
+            Some(run) if !is_new && run.volume as usize == at && run.written < u32::MAX / 2 => {
+                run.written += written;
             }
             _ => self.moves.runs.push(Instant { time_ns, written, volume: at as u32 }),
         }
-        self.run_of = at;
-        Ok(volume.instant)
+        volume.instant
+    }
+
+    #[inline]
+    fn make_room(&mut self) -> Result<(), SkewError> {
+        if self.moves.room() == 0 { self.hand_over() } else { Ok(()) }
     }
 
     fn hand_over(&mut self) -> Result<(), SkewError> {
-        self.windows.count(&self.moves)?;
-        self.moves.clear();
-        Ok(())
+        self.windows.count(&mut self.moves)
     }
 
     #[cold]

@@ -2,7 +2,7 @@
 
 use crate::skew::queue::Instant;
 
-/// Page writes after which the windows are to be told.
+/// Page writes after which the windows are told.
 const FULL: usize = 4096;
 
 /// Page writes, in the order of time.
@@ -15,11 +15,7 @@ pub struct Moves {
 }
 
 impl Moves {
-    pub fn is_empty(&self) -> bool {
-        self.runs.is_empty()
-    }
-
-    /// How many more page writes it should take.
+    /// How many more page writes it is to take.
     #[inline]
     pub fn room(&self) -> usize {
         FULL.saturating_sub(self.runs.len().max(self.lasts.len()))

@@ -88,6 +88,13 @@ pub struct Found {
     pub all: Option<Tally>,
 }
 
+/// How far the fast way went.
+#[derive(Default)]
+struct Calm {
+    runs: usize,
+    writes: usize,
+}
+
 impl Windows {
     pub fn new(options: &Options, origin_ns: u64) -> Self {
         let windows_ns = options.windows_ns().to_vec();
@@ -143,24 +150,92 @@ impl Windows {
     }
 
     fn count_in<const N: usize>(&mut self, moves: &Moves) -> Result<(), SkewError> {
-        let mut done = 0;
-        for run in &moves.runs {
+        let (mut at, mut done) = (0, 0);
+        while let Some(run) = moves.runs.get(at) {
             if run.time_ns != self.open_ns || self.open.is_empty() {
+                self.close()?;
+                let calm = self.count_calm::<N>(&moves.runs[at..], &moves.lasts[done..])?;
+                if calm.runs > 0 {
+                    (at, done) = (at + calm.runs, done + calm.writes);
+                    continue;
+                }
                 self.go_to(run.time_ns)?;
             }
             self.open_instant(run)?;
             if !self.sampled {
                 let end = done + run.written as usize;
-                for at in done + AHEAD_LASTS..end + AHEAD_LASTS {
-                    if let Some(last) = moves.lasts.get(at) {
-                        self.live.prefetch(*last);
-                    }
-                }
                 self.move_pages::<N>(run.volume as usize, &moves.lasts[done..end]);
                 done = end;
             }
+            at += 1;
         }
         Ok(())
+    }
+
+    /// The fast way, as far as it goes: as long as each instant is one run, and no window begins, ends or seems worse than all before.
+    fn count_calm<const N: usize>(
+        &mut self,
+        runs: &[Instant],
+        lasts: &[u64],
+    ) -> Result<Calm, SkewError> {
+        let mut calm = Calm::default();
+        if self.mergeable || self.sampled || self.empty {
+            return Ok(calm);
+        }
+        let oldest = self.edge[self.windows_ns.len() - 1];
+        let mask = self.live.mask();
+        let next_max = self.catch_up_at.min(oldest + mask + 1);
+        let live = self.live.counts();
+        for pair in runs.windows(2) {
+            let (run, number) = (&pair[0], self.next);
+            if pair[1].time_ns == run.time_ns || run.time_ns >= self.event_ns || number >= next_max {
+                break;
+            }
+            let Some(volume) = self.volumes.get_mut(run.volume as usize) else { break };
+            volume.tally.turn(self.turns, &self.number[..self.windows_ns.len()]);
+            sys::prefetch(live, ((number + AHEAD_INSTANTS) & mask) as usize);
+            let written = run.written as usize;
+            let ahead = calm.writes + AHEAD_LASTS;
+            for last in lasts.get(ahead..ahead + written).unwrap_or_default() {
+                sys::prefetch(live, (last & mask) as usize);
+            }
+            live[(number & mask) as usize] += run.written;
+            let (mut sliding, mut tumbling, mut news) = ([0; N], [0; N], false);
+            for last in &lasts[calm.writes..calm.writes + written] {
+                live[(last & mask) as usize] -= u32::from(*last >= oldest);
+                if *last < self.edge_max {
+                    news = true;
+                    for window in 0..N {
+                        sliding[window] += u64::from(*last < self.edge[window]);
+                        tumbling[window] += u64::from(*last < self.start[window]);
+                    }
+                }
+            }
+            let mut looked_at = volume.tally.write(u64::from(run.written));
+            if news {
+                looked_at |= volume.tally.enter::<N>(&sliding, &tumbling);
+            }
+            if let Some(all) = &mut self.all {
+                looked_at |= all.write(u64::from(run.written));
+                if news {
+                    looked_at |= all.enter::<N>(&sliding, &tumbling);
+                }
+            }
+            self.next += 1;
+            calm.runs += 1;
+            calm.writes += written;
+            if looked_at {
+                self.queue.extend(&runs[..calm.runs - 1])?;
+                // It is open, for windows to be looked at when it is closed.
+                (self.open_ns, self.first_open) = (run.time_ns, number);
+                self.open.push(run.volume);
+                (volume.written, volume.instant) = (u64::from(run.written), number);
+                self.looked_at = true;
+                return Ok(calm);
+            }
+        }
+        self.queue.extend(&runs[..calm.runs])?;
+        Ok(calm)
     }
 
     /// Page writes of a volume at the time that is open.
