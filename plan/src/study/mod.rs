@@ -5,6 +5,7 @@
 
 mod error;
 mod parts;
+mod passes;
 mod report;
 mod sizing;
 mod verdict;
@@ -12,12 +13,14 @@ mod verdict;
 use std::path::PathBuf;
 
 use crate::skew::{Analyzer, Figures, Options, SkewError};
-use crate::trace::{PAGE_BYTES, ReadOptions, Together};
+use crate::trace::{PAGE_BYTES, ReadOptions};
 
 pub use error::StudyError;
 pub use report::{FileReport, SizingReport, TraceReport, VolumeReport};
 pub use sizing::{BudgetRow, BudgetWish, SizingQuestion};
 pub use verdict::{Verdict, verdict};
+
+use passes::Passes;
 
 /// What is asked of a trace.
 #[derive(Debug, Clone)]
@@ -30,6 +33,8 @@ pub struct Question {
     pub volume_bytes: Option<u64>,
     /// What budgets cost; `None`: not asked.
     pub sizing: Option<SizingQuestion>,
+    /// Threads the study may keep busy. With more than one, reading, counting pages and counting windows have one each.
+    pub threads: usize,
 }
 
 /// How far a study is.
@@ -61,12 +66,12 @@ impl Question {
         {
             return Err(error);
         }
-        let analysis = self.analyse(paths, progress)?;
+        let passes = Passes { paths, read: &self.read, threads: self.threads, progress };
+        let analysis = self.analyse(&passes)?;
         let mut report = report::of(self, name, &analysis);
         if let Some(question) = &self.sizing
             && report.all.page_writes > 0
         {
-            let passes = sizing::Passes { paths, read: &self.read, progress };
             let written_bytes = bytes_of(report.all.written_pages.pages);
             let (memory_bytes, page_writes) = (report.memory_bytes(), report.all.page_writes);
             let sizing = question.answer(&passes, memory_bytes, written_bytes, page_writes)?;
@@ -76,29 +81,23 @@ impl Question {
         Ok(report)
     }
 
-    fn analyse(
-        &self,
-        paths: &[PathBuf],
-        progress: &dyn Fn(Progress),
-    ) -> Result<Analysis, StudyError> {
-        let mut trace = Together::open(paths, &self.read)?;
-        let mut batch = Vec::new();
+    fn analyse(&self, passes: &Passes<'_>) -> Result<Analysis, StudyError> {
+        let mut skew = self.skew.clone();
+        skew.apart = self.threads > 1;
         let mut analyzer: Option<Analyzer> = None;
-        let (mut first_ns, mut last_ns, mut records) = (0, 0, 0);
-        while trace.next_batch(&mut batch)? {
+        let (mut first_ns, mut last_ns) = (0, 0);
+        let trace = passes.read("analysing", &mut |records| {
             let analyzer = match &mut analyzer {
                 Some(analyzer) => analyzer,
                 none => {
-                    first_ns = batch[0].time_ns;
-                    none.insert(Analyzer::new(&self.skew, first_ns)?)
+                    first_ns = records[0].time_ns;
+                    none.insert(Analyzer::new(&skew, first_ns)?)
                 }
             };
-            analyzer.add(&batch)?;
-            last_ns = batch[batch.len() - 1].time_ns;
-            records += batch.len() as u64;
-            progress(read_so_far("analysing", &trace, records));
-        }
-        let Some(analyzer) = analyzer else { return Err(StudyError::no_records(paths)) };
+            last_ns = records[records.len() - 1].time_ns;
+            Ok(analyzer.add(records)?)
+        })?;
+        let Some(analyzer) = analyzer else { return Err(StudyError::no_records(passes.paths)) };
         let found = analyzer.finish()?;
         let volumes = found.volumes.iter().map(|(volume, part)| {
             Ok((trace.volumes()[*volume as usize].clone(), part.figures(&self.skew)?))
@@ -109,7 +108,7 @@ impl Question {
             duration_ns: last_ns - first_ns,
             files: trace
                 .readers()
-                .zip(paths)
+                .zip(passes.paths)
                 .map(|(reader, path)| FileReport::of(reader, path))
                 .collect(),
         })
@@ -122,12 +121,6 @@ struct Analysis {
     volumes: Vec<(String, Figures)>,
     duration_ns: u64,
     files: Vec<FileReport>,
-}
-
-fn read_so_far(step: &'static str, trace: &Together, records: u64) -> Progress {
-    let total_bytes = trace.readers().map(|reader| reader.total_bytes()).sum();
-    let done_bytes = trace.readers().map(|reader| reader.bytes_read()).sum();
-    Progress { step, done_bytes, total_bytes, records }
 }
 
 /// Pages as bytes.

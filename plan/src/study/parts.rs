@@ -25,7 +25,7 @@ impl TraceReport {
             files,
         };
         let (read, skew) = (ReadOptions::default(), skew.clone());
-        let question = Question { read, skew, volume_bytes, sizing: None };
+        let question = Question { read, skew, volume_bytes, sizing: None, threads: 1 };
         let mut report = report::of(&question, name, &found);
         report.verdict = verdict(&report);
         Ok(report)

@@ -1,6 +1,5 @@
 //! From replays to a budget and its battery.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use perdura_media::{Bytes, BytesPerSecond, Percent};
@@ -8,10 +7,10 @@ use perdura_region::region::{BUDGET_MIN_BYTES, REGION_MIN_BYTES};
 use perdura_region::{BLOCK_BYTES, PolicyKind};
 use serde::Serialize;
 
-use super::{Progress, SizingReport, StudyError, read_so_far};
+use super::passes::Passes;
+use super::{SizingReport, StudyError};
 use crate::power::{Layout, Machine, Server};
 use crate::sizing::{Outcome, Replay, ReplayConfig, Target, smallest_budget};
-use crate::trace::{ReadOptions, Record, Together};
 
 /// Replayed unless budgets are given, in percent of the memory: 11, 23 and 46 are the paper's (section 6.4).
 const BUDGETS_PERCENT: [f64; 8] = [1.0, 2.0, 5.0, 11.0, 23.0, 46.0, 75.0, 100.0];
@@ -43,8 +42,6 @@ pub struct SizingQuestion {
     pub rated_bytes: Option<u64>,
     /// The machine.
     pub machine: Machine,
-    /// Threads that replay.
-    pub threads: usize,
 }
 
 /// One budget on the trace, modelled.
@@ -80,30 +77,6 @@ pub struct BudgetRow {
     pub flush_s: f64,
 }
 
-/// How a trace is read again.
-pub(super) struct Passes<'p> {
-    pub paths: &'p [PathBuf],
-    pub read: &'p ReadOptions,
-    pub progress: &'p dyn Fn(Progress),
-}
-
-impl Passes<'_> {
-    /// The whole trace to `feed`.
-    fn read(
-        &self,
-        feed: &mut dyn FnMut(&[Record]) -> Result<(), StudyError>,
-    ) -> Result<(), StudyError> {
-        let mut trace = Together::open(self.paths, self.read)?;
-        let (mut batch, mut records) = (Vec::new(), 0);
-        while trace.next_batch(&mut batch)? {
-            feed(&batch)?;
-            records += batch.len() as u64;
-            (self.progress)(read_so_far("replaying", &trace, records));
-        }
-        Ok(())
-    }
-}
-
 impl SizingQuestion {
     /// Replays and sizes. `memory_bytes` hold all that the trace touches; `written_bytes` of it are written, by `page_writes`.
     pub(super) fn answer(
@@ -125,8 +98,8 @@ impl SizingQuestion {
         let budget_max_bytes = self.machine.budget_max(&server)?;
         let asked = self.asked(region_bytes, budget_max_bytes);
         let configs: Vec<_> = asked.iter().map(|bytes| self.config(region_bytes, *bytes)).collect();
-        let mut replay = Replay::of(&configs)?.with_threads(self.threads);
-        passes.read(&mut |records| Ok(replay.add(records)?))?;
+        let mut replay = Replay::of(&configs)?.with_threads(passes.threads);
+        passes.read("replaying", &mut |records| Ok(replay.add(records)?))?;
         let row = |outcome: &Outcome| BudgetRow::of(outcome, region_bytes, &server);
         let outcomes = replay.finish_all();
         if let Some(other) = outcomes.iter().find(|outcome| outcome.page_writes != page_writes) {
@@ -173,8 +146,8 @@ impl SizingQuestion {
             stalls_per_write_max: Some(self.stalls_max),
             write_ns_max: None,
         };
-        let search = smallest_budget(config, &target, written_bytes, self.threads, |feed| {
-            passes.read(&mut |records| Ok(feed(records)?))
+        let search = smallest_budget(config, &target, written_bytes, passes.threads, |feed| {
+            passes.read("replaying", &mut |records| Ok(feed(records)?)).map(|_| ())
         })?;
         rows.extend(search.tried.iter().map(&row));
         // Stable: of two that are the same budget, the one asked for stays.

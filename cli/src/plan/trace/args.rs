@@ -29,7 +29,7 @@ pub struct TraceArgs {
     /// Write the settings for `perdura serve --config` that follow from the trace; one trace only.
     #[arg(long, value_name = "FILE", help_heading = "Output", conflicts_with = "no_sizing")]
     pub emit: Option<PathBuf>,
-    /// Traces analysed at once [default: the machine's processors].
+    /// Threads: traces analysed at once, replays, and the stages of one analysis [default: the machine's processors].
     #[arg(long, value_name = "N", help_heading = "Output")]
     pub jobs: Option<usize>,
 }

@@ -56,11 +56,11 @@ pub fn of(args: &TraceArgs) -> Result<Resolved> {
     let jobs = args.jobs.unwrap_or(processors).max(1);
     let sizing = match args.sizing.no_sizing || args.analysis.approximate {
         true => None,
-        false => Some(sizing(args, machine, jobs)?),
+        false => Some(sizing(args, machine)?),
     };
     let volume_bytes = optional("volume-size", &args.analysis.volume_size)?;
-    let question =
-        Question { read, skew, volume_bytes: volume_bytes.map(|Bytes(bytes)| bytes), sizing };
+    let volume_bytes = volume_bytes.map(|Bytes(bytes)| bytes);
+    let question = Question { read, skew, volume_bytes, sizing, threads: jobs };
     Ok(Resolved { question, machine, rate_is, jobs })
 }
 
@@ -112,7 +112,7 @@ fn analysis(args: &AnalysisArgs) -> Result<Options> {
     Ok(options)
 }
 
-fn sizing(args: &TraceArgs, machine: Machine, jobs: usize) -> Result<SizingQuestion> {
+fn sizing(args: &TraceArgs, machine: Machine) -> Result<SizingQuestion> {
     let sizing = &args.sizing;
     let budget = |text: &String| -> Result<BudgetWish> {
         if text.trim_end().ends_with('%') {
@@ -130,6 +130,5 @@ fn sizing(args: &TraceArgs, machine: Machine, jobs: usize) -> Result<SizingQuest
         checkpoint_every: checkpoint("checkpoint", &sizing.checkpoint)?,
         rated_bytes: optional::<Bytes>("tbw", &sizing.tbw)?.map(|Bytes(bytes)| bytes),
         machine,
-        threads: jobs,
     })
 }
