@@ -109,23 +109,20 @@ impl Windows {
         let (queue, volumes) = (&mut self.queue, &mut self.volumes);
         self.due_ns[window] = u64::MAX;
         let mut number = self.edge[window];
-        'edge: while number < end {
-            let (mut left, mut written) = (0, 0);
-            let mut due_ns = None;
+        while number < end {
             // A sample has its own edges, and the ring no room for instants that nobody counts pages of.
             let mut nobody = [];
             let mask = self.live.mask();
             let counts = if self.sampled { &mut nobody[..] } else { self.live.counts() };
             let instants = queue.from(window, number)?;
-            for (at, instant) in instants.iter().enumerate() {
+            let length_ns = self.windows_ns[window];
+            let leaves_ns = |instant: &Instant| instant.time_ns.saturating_add(length_ns);
+            let leaving = first_run(instants, |instant| leaves_ns(instant) <= time_ns);
+            let (mut left, mut written) = (0, 0);
+            for (at, instant) in instants[..leaving].iter().enumerate() {
                 // In a row, but long out of any cache.
                 sys::prefetch(instants, at + AHEAD_INSTANTS as usize);
                 sys::prefetch(counts, ((number + AHEAD_INSTANTS) & mask) as usize);
-                let leaves_ns = instant.time_ns.saturating_add(self.windows_ns[window]);
-                if leaves_ns > time_ns {
-                    due_ns = Some(leaves_ns);
-                    break;
-                }
                 let live = counts.get_mut((number & mask) as usize);
                 let pages = live.as_ref().map_or(0, |live| u64::from(**live));
                 if let Some(live) = live.filter(|_| last) {
@@ -144,9 +141,9 @@ impl Windows {
                 all.unique[window] -= left;
                 all.expired[window] += written;
             }
-            if let Some(due_ns) = due_ns {
-                self.due_ns[window] = due_ns;
-                break 'edge;
+            if let Some(stays) = instants.get(leaving) {
+                self.due_ns[window] = leaves_ns(stays);
+                break;
             }
         }
         self.empty |= self.due_ns[window] == u64::MAX;
@@ -232,4 +229,14 @@ impl Windows {
         open.any(|tally| tally.may_rise(window))
             || self.all.as_ref().is_some_and(|all| all.may_rise(window))
     }
+}
+
+/// How many of the first have `property`, which none has behind one that has it not; few, mostly.
+fn first_run(instants: &[Instant], property: impl Fn(&Instant) -> bool) -> usize {
+    let mut reach = 1;
+    while instants.get(reach - 1).is_some_and(&property) {
+        reach *= 2;
+    }
+    let known = reach / 2;
+    known + instants[known..reach.min(instants.len())].partition_point(property)
 }

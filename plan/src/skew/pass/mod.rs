@@ -52,6 +52,37 @@ struct Volume {
     instant: u64,
 }
 
+/// Numbers instants, as [`Windows`] will.
+struct Clock {
+    /// The time whose instants are open, since the origin.
+    open_ns: u64,
+    /// Its first instant, and the number that the next will have.
+    first_open: u64,
+    next: u64,
+}
+
+/// An instant's number, and whether it was given now.
+struct Numbered {
+    number: u64,
+    is_new: bool,
+}
+
+impl Clock {
+    /// The volume's instant at a time.
+    #[inline]
+    fn open(&mut self, volume: &mut Volume, time_ns: u64) -> Numbered {
+        if time_ns != self.open_ns {
+            (self.open_ns, self.first_open) = (time_ns, self.next);
+        }
+        let is_new = volume.instant < self.first_open;
+        if is_new {
+            volume.instant = self.next;
+            self.next += 1;
+        }
+        Numbered { number: volume.instant, is_new }
+    }
+}
+
 /// What is known of a record before it is counted.
 #[derive(Clone, Copy, Default)]
 struct Seat {
@@ -79,10 +110,7 @@ pub struct Pass {
     volumes: Vec<Volume>,
     /// Counts pages in the place of tables.
     sample: Option<Sample>,
-    /// The time whose instants are open, since the origin; its first instant; the number that the next will have.
-    open_ns: u64,
-    first_open: u64,
-    next: u64,
+    clock: Clock,
     moves: Moves,
     windows: Stage,
 }
@@ -96,9 +124,7 @@ impl Pass {
             places: Vec::new(),
             volumes: Vec::new(),
             sample: options.sampling.map(|sampling| Sample::new(sampling, &windows_ns)),
-            open_ns: 0,
-            first_open: FIRST_INSTANT,
-            next: FIRST_INSTANT,
+            clock: Clock { open_ns: 0, first_open: FIRST_INSTANT, next: FIRST_INSTANT },
             moves: Moves::default(),
             windows: Stage::new(Windows::new(options, origin_ns), options.apart)?,
             windows_ns,
@@ -146,13 +172,14 @@ impl Pass {
             self.hand_over()?;
         }
         for (record, seat) in records.iter().zip(seats) {
-            let at = seat.volume as usize;
-            if at >= self.volumes.len() || record.time_ns < self.now_ns || self.sample.is_some() {
-                self.add_piece(&whole(record))?;
-                continue;
-            }
+            let volume = match self.volumes.get_mut(seat.volume as usize) {
+                Some(volume) if record.time_ns >= self.now_ns && self.sample.is_none() => volume,
+                _ => {
+                    self.add_piece(&whole(record))?;
+                    continue;
+                }
+            };
             self.now_ns = record.time_ns;
-            let volume = &mut self.volumes[at];
             volume.records += 1;
             volume.span_ns.1 = record.time_ns;
             if record.op == Op::Read {
@@ -160,9 +187,10 @@ impl Pass {
                 continue;
             }
             volume.write_records += 1;
-            let instant = self.open_instant(at, record.time_ns - self.origin_ns, 1);
-            let last = self.volumes[at].table.write(seat.hash, seat.page, instant);
-            self.moves.lasts.push(last);
+            let time_ns = record.time_ns - self.origin_ns;
+            let instant = self.clock.open(volume, time_ns);
+            self.moves.push(Instant { time_ns, written: 1, volume: seat.volume }, instant.is_new);
+            self.moves.lasts.push(volume.table.write(seat.hash, seat.page, instant.number));
         }
         Ok(())
     }
@@ -225,25 +253,11 @@ impl Pass {
         Ok(())
     }
 
-    /// The instant of a volume's page writes at a time.
-    #[inline]
+    /// Some page writes of a volume at a time: the number of their instant.
     fn open_instant(&mut self, at: usize, time_ns: u64, written: u32) -> u64 {
-        if time_ns != self.open_ns {
-            (self.open_ns, self.first_open) = (time_ns, self.next);
-        }
-        let volume = &mut self.volumes[at];
-        let is_new = volume.instant < self.first_open;
-        if is_new {
-            volume.instant = self.next;
-            self.next += 1;
-        }
-        match self.moves.runs.last_mut() {
-            Some(run) if !is_new && run.volume as usize == at && run.written < u32::MAX / 2 => {
-                run.written += written;
-            }
-            _ => self.moves.runs.push(Instant { time_ns, written, volume: at as u32 }),
-        }
-        volume.instant
+        let instant = self.clock.open(&mut self.volumes[at], time_ns);
+        self.moves.push(Instant { time_ns, written, volume: at as u32 }, instant.is_new);
+        instant.number
     }
 
     #[inline]

@@ -21,6 +21,17 @@ impl Moves {
         FULL.saturating_sub(self.runs.len().max(self.lasts.len()))
     }
 
+    /// Page writes of an instant, which is new or goes on.
+    #[inline]
+    pub fn push(&mut self, run: Instant, is_new: bool) {
+        match self.runs.last_mut() {
+            Some(last) if !is_new && last.volume == run.volume && last.written < u32::MAX / 2 => {
+                last.written += run.written;
+            }
+            _ => self.runs.push(run),
+        }
+    }
+
     pub fn clear(&mut self) {
         self.runs.clear();
         self.lasts.clear();
