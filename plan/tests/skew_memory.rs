@@ -54,10 +54,10 @@ fn a_sampled_analysis_takes_at_most_64_mib() {
     let mut options = Options::default();
     options.sampling = Some(Sampling::default());
     let mut analyzer = Analyzer::new(&options, 0).unwrap();
-    // Every write a new page at a new instant, an hour's window that never ends, and as many volumes as there may be.
+    // Every write a new page at a new instant, an hour's window that never ends, and more volumes than have counters of their own.
     let mut batch = Vec::with_capacity(4096);
     for number in 0..4_000_000u64 {
-        batch.push(write(number, number * 3, (number % 4096) as u32));
+        batch.push(write(number, number * 3, (number % 20_000) as u32));
         if batch.len() == batch.capacity() {
             analyzer.add(&batch).unwrap();
             batch.clear();

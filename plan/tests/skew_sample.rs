@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use perdura_plan::skew::{Analyzer, Figure, Figures, Options, Sampling, Share};
+use perdura_plan::skew::{
+    Analyzer, Figure, Figures, Options, Part, SAMPLED_VOLUMES_MAX, Sampling, Share,
+};
 use perdura_plan::trace::{Op, Record};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -120,5 +122,42 @@ fn a_sample_that_holds_all_pages_is_exact_and_has_no_bars() {
         let mut options = options();
         options.sampling = Some(Sampling { pages_max: 100_000, seed });
         assert_eq!(figures(&records, &options), exact, "seed {seed}");
+    }
+}
+
+#[test]
+fn volumes_beyond_those_that_have_their_own_counters_are_counted_together() {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(3);
+    let volumes = SAMPLED_VOLUMES_MAX as u32 + 500;
+    let mut time_ns = 0;
+    // Each volume once in the order of their numbers, then any: all have the same pages, which are different ones.
+    let records: Vec<Record> = (0..3 * volumes)
+        .map(|at| {
+            time_ns += rng.random_range(0..30_000);
+            let volume = if at < volumes { at } else { rng.random_range(0..volumes) };
+            let op = if rng.random_ratio(1, 4) { Op::Read } else { Op::Write };
+            let offset_bytes = rng.random_range(0..4) * 4096;
+            Record { time_ns, offset_bytes, len_bytes: 4096, volume, op }
+        })
+        .collect();
+    let analyse = |options: &Options| {
+        let mut analyzer = Analyzer::new(options, 0).unwrap();
+        records.chunks(1000).for_each(|batch| analyzer.add(batch).unwrap());
+        analyzer.finish().unwrap()
+    };
+    let (mut exact, mut sampled) = (options(), options());
+    exact.mergeable = true;
+    sampled.sampling = Some(Sampling::default());
+    let (exact, approximate) = (analyse(&exact), analyse(&sampled));
+    let late = exact.volumes.iter().filter(|(number, _)| *number as usize >= SAMPLED_VOLUMES_MAX);
+    let late = Part::merge(late.map(|(_, part)| part)).unwrap();
+    let others = approximate.others.as_ref().unwrap();
+    assert_eq!((others.volumes, approximate.volumes.len()), (500, SAMPLED_VOLUMES_MAX));
+    let figures = |part: &Part| part.figures(&sampled).unwrap();
+    // The sample holds all pages, so nothing is estimated.
+    assert_eq!(figures(&others.part), figures(&late));
+    assert_eq!(figures(&approximate.all().unwrap()), figures(&exact.all().unwrap()));
+    for ((number, exact), (_, own)) in exact.volumes.iter().zip(&approximate.volumes) {
+        assert_eq!(figures(own), figures(exact), "volume {number}");
     }
 }

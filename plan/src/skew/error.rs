@@ -49,8 +49,7 @@ pub enum SkewError {
     },
     /// A volume's number that no reader gives.
     #[error(
-        "volume number {volume} of the trace is one too many: {max} can be counted, with --approximate 4096: leave --approximate out, or \
-         give parts of it"
+        "volume number {volume} of the trace is one too many: {max} can be counted: give parts of it"
     )]
     Volume {
         /// What was given.

@@ -49,8 +49,8 @@ use pass::{Finished, Pass};
 pub const REQUEST_PAGES_MAX: u64 = 1 << 24;
 /// Volumes of a trace.
 pub const VOLUMES_MAX: u32 = 1 << 20;
-/// Volumes of a trace that is sampled: their counters are part of the fixed memory.
-pub const SAMPLED_VOLUMES_MAX: u32 = 4096;
+/// Volumes with figures of their own in a trace that is sampled: their counters are part of the fixed memory.
+pub const SAMPLED_VOLUMES_MAX: usize = 6144;
 /// Pages that can be numbered: offsets lie below 2^63.
 const PAGES_MAX: u64 = 1 << 51;
 
@@ -122,9 +122,18 @@ impl Analyzer {
 
     /// The result.
     pub fn finish(self) -> Result<Analysis, SkewError> {
-        let Finished { volumes, all } = self.pass.finish()?;
-        Ok(Analysis { volumes, all, empty: Part::empty(&self.options, self.origin_ns) })
+        let Finished { volumes, others, all } = self.pass.finish()?;
+        Ok(Analysis { volumes, others, all, empty: Part::empty(&self.options, self.origin_ns) })
     }
+}
+
+/// Volumes that have one part together.
+#[derive(Clone, Debug)]
+pub struct Others {
+    /// How many.
+    pub volumes: u32,
+    /// What they come to.
+    pub part: Part,
 }
 
 /// The result of a trace.
@@ -132,6 +141,8 @@ impl Analyzer {
 pub struct Analysis {
     /// By the volume's number.
     pub volumes: Vec<(u32, Part)>,
+    /// Of an approximate analysis: the volumes that were seen after the first [`SAMPLED_VOLUMES_MAX`].
+    pub others: Option<Others>,
     /// Of two or more, if they were counted in the same pass.
     all: Option<Part>,
     empty: Part,

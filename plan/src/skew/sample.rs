@@ -15,13 +15,22 @@ const NIL: u32 = u32::MAX;
 /// The time of the last write of a page that was only read.
 const NEVER_NS: u64 = u64::MAX;
 
+/// A volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Whose {
+    /// Its number: pages of different volumes are different.
+    pub number: u32,
+    /// Where its pages are counted, perhaps with those of others.
+    pub place: u32,
+}
+
 /// A page of the sample.
 #[derive(Clone, Copy)]
 struct SampledPage {
     page: u64,
     last_ns: u64,
     writes: u64,
-    volume: u32,
+    whose: Whose,
     older: u32,
     newer: u32,
 }
@@ -86,10 +95,10 @@ impl Sample {
             as u64
     }
 
-    fn hash(&self, volume: u32, page: u64) -> u64 {
+    fn hash(&self, whose: Whose, page: u64) -> u64 {
         let mut mixed = page
-            ^ u64::from(volume) << 51
-            ^ u64::from(volume) >> 13
+            ^ u64::from(whose.number) << 51
+            ^ u64::from(whose.number) >> 13
             ^ self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         for _ in 0..2 {
             mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -98,35 +107,35 @@ impl Sample {
         mixed ^ mixed >> 31
     }
 
-    /// Reads pages of a volume, named by its place.
-    pub fn read(&mut self, volume: u32, pages: std::ops::Range<u64>) {
+    /// Reads pages of a volume.
+    pub fn read(&mut self, whose: Whose, pages: std::ops::Range<u64>) {
         for page in pages {
-            let hash = self.hash(volume, page);
+            let hash = self.hash(whose, page);
             if hash <= self.threshold {
-                self.place(hash, volume, page);
+                self.place(hash, whose, page);
             }
         }
     }
 
     /// Writes pages at a time (since the origin) that does not fall.
-    pub fn write(&mut self, volume: u32, pages: std::ops::Range<u64>, time_ns: u64) {
+    pub fn write(&mut self, whose: Whose, pages: std::ops::Range<u64>, time_ns: u64) {
         for page in pages {
-            let hash = self.hash(volume, page);
+            let hash = self.hash(whose, page);
             if hash > self.threshold {
                 continue;
             }
             if time_ns != self.open_ns || self.open.is_empty() {
                 self.go_to(time_ns);
             }
-            if let Some(at) = self.place(hash, volume, page) {
+            if let Some(at) = self.place(hash, whose, page) {
                 self.count(at, time_ns);
             }
         }
     }
 
     /// The page's place; it is entered if it was not there; none if there was no place and it did not get one.
-    fn place(&mut self, hash: u64, volume: u32, page: u64) -> Option<u32> {
-        if let Some(at) = self.find(hash, volume, page) {
+    fn place(&mut self, hash: u64, whose: Whose, page: u64) -> Option<u32> {
+        if let Some(at) = self.find(hash, whose, page) {
             return Some(at);
         }
         while self.pages.len() == self.pages_max {
@@ -140,7 +149,7 @@ impl Sample {
             page,
             last_ns: NEVER_NS,
             writes: 0,
-            volume,
+            whose,
             older: NIL,
             newer: NIL,
         });
@@ -148,12 +157,12 @@ impl Sample {
         Some(at)
     }
 
-    fn find(&self, hash: u64, volume: u32, page: u64) -> Option<u32> {
+    fn find(&self, hash: u64, whose: Whose, page: u64) -> Option<u32> {
         let mask = self.index.len() - 1;
         let mut slot = hash as usize & mask;
         while self.index[slot] != NIL {
             let known = &self.pages[self.index[slot] as usize];
-            if known.page == page && known.volume == volume {
+            if known.page == page && known.whose == whose {
                 return Some(self.index[slot]);
             }
             slot = (slot + 1) & mask;
@@ -175,7 +184,7 @@ impl Sample {
         let page = &mut self.pages[at as usize];
         page.writes += 1;
         let last_ns = page.last_ns;
-        let volume = page.volume as usize;
+        let volume = page.whose.place as usize;
         if self.volumes.len() <= volume {
             self.volumes.resize(volume + 1, Uniques::new());
         }
@@ -244,7 +253,7 @@ impl Sample {
                 if page.last_ns.saturating_add(length_ns) > time_ns {
                     break;
                 }
-                self.volumes[page.volume as usize].sliding[window] -= 1;
+                self.volumes[page.whose.place as usize].sliding[window] -= 1;
                 self.all.sliding[window] -= 1;
                 self.edge[window] = page.newer;
             }
@@ -266,8 +275,8 @@ impl Sample {
         self.threshold /= 2;
         let mut at = 0;
         while at < self.pages.len() {
-            let SampledPage { volume, page, .. } = self.pages[at];
-            if self.hash(volume, page) <= self.threshold {
+            let SampledPage { whose, page, .. } = self.pages[at];
+            if self.hash(whose, page) <= self.threshold {
                 at += 1;
             } else {
                 self.remove(at as u32);
@@ -275,19 +284,19 @@ impl Sample {
         }
         self.index.fill(NIL);
         for at in 0..self.pages.len() {
-            let hash = self.hash(self.pages[at].volume, self.pages[at].page);
+            let hash = self.hash(self.pages[at].whose, self.pages[at].page);
             self.enter_index(hash, at as u32);
         }
     }
 
     /// Takes a page out of counts, list and memory; the index is made anew by who calls.
     fn remove(&mut self, at: u32) {
-        let SampledPage { volume, last_ns, .. } = self.pages[at as usize];
+        let SampledPage { whose, last_ns, .. } = self.pages[at as usize];
         if last_ns != NEVER_NS {
             for (window, length_ns) in self.windows_ns.iter().enumerate() {
                 let inside = last_ns.saturating_add(*length_ns) > self.open_ns;
                 let number = last_ns / length_ns;
-                for uniques in [&mut self.volumes[volume as usize], &mut self.all] {
+                for uniques in [&mut self.volumes[whose.place as usize], &mut self.all] {
                     uniques.sliding[window] -= u64::from(inside);
                     uniques.tumbling[window] -=
                         u64::from(uniques.tumbling_number[window] == number);
@@ -322,8 +331,8 @@ impl Sample {
         let mut touched = vec![0u64; self.volumes.len()];
         // Grouped by volume, so that each one's counts lie side by side.
         self.index = Vec::new();
-        self.pages.sort_unstable_by_key(|page| page.volume);
-        self.pages.iter().for_each(|page| touched[page.volume as usize] += 1);
+        self.pages.sort_unstable_by_key(|page| page.whose.place);
+        self.pages.iter().for_each(|page| touched[page.whose.place as usize] += 1);
         let rate = self.rate();
         let windows = self.windows_ns.iter().map(|length| Sampled::windows_in(span_ns, *length));
         let windows: Vec<f64> = windows.collect();

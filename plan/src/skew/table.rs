@@ -239,7 +239,8 @@ impl PageTable {
     /// Enters a page at the place where it was looked for, or elsewhere if there is no room.
     #[inline(never)]
     fn enter(&mut self, hash: u64, page: u64, at: (usize, usize, usize)) -> &mut Entry {
-        let (piece, line, slot) = if self.pieces[at.0].is_full() { self.grow(hash, page) } else { at };
+        let (piece, line, slot) =
+            if self.pieces[at.0].is_full() { self.grow(hash, page) } else { at };
         self.pages += 1;
         let piece = &mut self.pieces[piece];
         piece.used += 1;

@@ -99,9 +99,14 @@ impl Question {
         })?;
         let Some(analyzer) = analyzer else { return Err(StudyError::no_records(passes.paths)) };
         let found = analyzer.finish()?;
-        let volumes = found.volumes.iter().map(|(volume, part)| {
-            Ok((trace.volumes()[*volume as usize].clone(), part.figures(&self.skew)?))
+        let named = found.volumes.iter().map(|(volume, part)| {
+            Ok((trace.volumes()[*volume as usize].clone(), 1, part.figures(&self.skew)?))
         });
+        let others = found.others.iter().map(|others| {
+            let name = format!("{} other volumes", others.volumes);
+            Ok((name, others.volumes, others.part.figures(&self.skew)?))
+        });
+        let volumes = named.chain(others);
         Ok(Analysis {
             all: found.all()?.figures(&self.skew)?,
             volumes: volumes.collect::<Result<_, SkewError>>()?,
@@ -118,7 +123,8 @@ impl Question {
 /// What one pass over a trace found.
 struct Analysis {
     all: Figures,
-    volumes: Vec<(String, Figures)>,
+    /// Name, how many it stands for, figures.
+    volumes: Vec<(String, u32, Figures)>,
     duration_ns: u64,
     files: Vec<FileReport>,
 }

@@ -17,7 +17,7 @@ impl TraceReport {
         skew: &Options,
         volume_bytes: Option<u64>,
     ) -> Result<Self, SkewError> {
-        let figures = volumes.iter().map(|(name, part)| Ok((name.clone(), part.figures(skew)?)));
+        let figures = volumes.iter().map(|(name, part)| Ok((name.clone(), 1, part.figures(skew)?)));
         let found = Analysis {
             all: all.figures(skew)?,
             volumes: figures.collect::<Result<_, SkewError>>()?,

@@ -52,6 +52,8 @@ pub struct FileReport {
 pub struct VolumeReport {
     /// Its name.
     pub volume: String,
+    /// How many volumes it stands for: more than 1 for those that an approximate analysis met late and counts together.
+    pub volumes: u32,
     /// Its figures.
     #[serde(flatten)]
     pub figures: Figures,
@@ -117,9 +119,13 @@ pub(super) fn of(question: &Question, name: &str, found: &Analysis) -> TraceRepo
     let volumes: Vec<VolumeReport> = found
         .volumes
         .iter()
-        .map(|(volume, figures)| VolumeReport {
+        .map(|(volume, volumes, figures)| VolumeReport {
             volume: volume.clone(),
-            assessment: Assessment::of(figures, question.volume_bytes),
+            volumes: *volumes,
+            assessment: Assessment::of(
+                figures,
+                question.volume_bytes.map(|bytes| bytes.saturating_mul(u64::from(*volumes))),
+            ),
             figures: figures.clone(),
         })
         .collect();

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use xxhash_rust::xxh3::xxh3_64;
+
 use super::Fault;
 use super::text::fields::shown;
 
@@ -28,9 +30,10 @@ struct Cached {
 #[derive(Debug)]
 pub(crate) struct Volumes {
     names: Vec<String>,
-    /// The names as they stand in the trace.
-    raw: Vec<Box<[u8]>>,
-    by_name: HashMap<Box<[u8]>, u32>,
+    /// Names that are no UTF-8, as they stand in the trace.
+    raw: HashMap<u32, Box<[u8]>>,
+    /// Hashed places of volumes: open addressing, at most half full. A name is kept once, since there may be many.
+    by_name: Vec<u32>,
     by_number: Vec<u32>,
     cached: [Cached; CACHED],
 }
@@ -39,8 +42,8 @@ impl Default for Volumes {
     fn default() -> Volumes {
         Volumes {
             names: Vec::new(),
-            raw: Vec::new(),
-            by_name: HashMap::new(),
+            raw: HashMap::new(),
+            by_name: vec![NONE; 16],
             by_number: Vec::new(),
             cached: [Cached { ends: 0, len: 0, volume: NONE }; CACHED],
         }
@@ -60,8 +63,8 @@ impl Volumes {
             ((ends ^ len as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize % CACHED;
         let cached = self.cached[place];
         if (cached.ends, cached.len) == (ends, len)
-            && let Some(known) = self.raw.get(cached.volume as usize)
-            && (len < 8 || **known == *name)
+            && cached.volume != NONE
+            && (len < 8 || self.raw(cached.volume) == name)
         {
             return Ok(cached.volume);
         }
@@ -71,21 +74,50 @@ impl Volumes {
     }
 
     fn named_anew(&mut self, name: &[u8]) -> Result<u32, Box<Fault>> {
-        if let Some(&volume) = self.by_name.get(name) {
-            return Ok(volume);
+        let place = self.place(name);
+        if self.by_name[place] != NONE {
+            return Ok(self.by_name[place]);
         }
         if self.names.len() == VOLUMES_MAX {
             return Err(Box::new(Fault::TooManyVolumes { name: shown(name), limit: VOLUMES_MAX }));
         }
         let volume = self.names.len() as u32;
-        // Names that are no UTF-8 are escaped, so that different bytes stay different names.
-        self.names.push(match std::str::from_utf8(name) {
-            Ok(name) => name.to_owned(),
-            Err(_) => name.escape_ascii().to_string(),
-        });
-        self.raw.push(name.into());
-        self.by_name.insert(name.into(), volume);
+        match std::str::from_utf8(name) {
+            Ok(name) => self.names.push(name.to_owned()),
+            // Escaped, so that different bytes stay different names.
+            Err(_) => {
+                self.names.push(name.escape_ascii().to_string());
+                self.raw.insert(volume, name.into());
+            }
+        }
+        self.by_name[place] = volume;
+        if 2 * self.names.len() > self.by_name.len() {
+            self.by_name = vec![NONE; 4 * self.names.len()];
+            for volume in 0..=volume {
+                let place = self.place(self.raw(volume));
+                self.by_name[place] = volume;
+            }
+        }
         Ok(volume)
+    }
+
+    /// A volume's name as it stands in the trace.
+    fn raw(&self, volume: u32) -> &[u8] {
+        let name = || self.names[volume as usize].as_bytes();
+        match self.raw.is_empty() {
+            true => name(),
+            false => self.raw.get(&volume).map_or_else(name, |raw| &raw[..]),
+        }
+    }
+
+    /// Where the name's volume is, or would be.
+    fn place(&self, name: &[u8]) -> usize {
+        let places = self.by_name.len();
+        let mut place = xxh3_64(name) as usize % places;
+        while self.by_name[place] != NONE && self.raw(self.by_name[place]) != name {
+            place = (place + 1) % places;
+        }
+        place
     }
 
     /// The volume with that number for a name.

@@ -15,13 +15,14 @@ const VOLUMES: usize = 20;
 
 pub fn report(report: &TraceReport) {
     let all = &report.all;
+    let volumes: u32 = report.volumes.iter().map(|volume| volume.volumes).sum();
     say(format_args!(
         "\n{}\n{} records over {}; {} volume{}",
         report.trace,
         all.records,
         format_duration(Duration::from_nanos(report.duration_ns)),
-        report.volumes.len(),
-        if report.volumes.len() == 1 { "" } else { "s" },
+        volumes,
+        if volumes == 1 { "" } else { "s" },
     ));
     for file in &report.files {
         if file.skipped_bad + file.ignored > 0 {
@@ -32,7 +33,7 @@ pub fn report(report: &TraceReport) {
         }
         file.first_bad.iter().for_each(|bad| say(format_args!("  {bad}")));
     }
-    volumes(report);
+    table_of_volumes(report);
     if let Some(sizing) = &report.sizing {
         budgets(sizing);
         power::show(&sizing.power);
@@ -41,7 +42,7 @@ pub fn report(report: &TraceReport) {
     say(format_args!("\nA small battery {answer}. {}", report.verdict.because));
 }
 
-fn volumes(report: &TraceReport) {
+fn table_of_volumes(report: &TraceReport) {
     let mut head = format!(
         "\n{:<16} {:>10} {:>10} {:>10} {:>12}",
         "volume", "size", "touched", "written", "page writes"

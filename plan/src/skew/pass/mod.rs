@@ -21,10 +21,10 @@ use crate::trace::{Op, PAGE_BYTES, Record};
 use crate::skew::options::Options;
 use crate::skew::part::{Body, Part, histogram_of};
 use crate::skew::queue::Instant;
-use crate::skew::sample::Sample;
+use crate::skew::sample::{Sample, Whose};
 use crate::skew::table::{FIRST_INSTANT, GROUP, NEVER, PageTable, hash_of};
 use crate::skew::tally::Tally;
-use crate::skew::{PAGES_MAX, Piece, SAMPLED_VOLUMES_MAX, SkewError, VOLUMES_MAX, sys};
+use crate::skew::{Others, PAGES_MAX, Piece, SAMPLED_VOLUMES_MAX, SkewError, VOLUMES_MAX, sys};
 
 use apart::Stage;
 use moves::Moves;
@@ -96,6 +96,8 @@ struct Seat {
 pub struct Finished {
     /// By number.
     pub volumes: Vec<(u32, Part)>,
+    /// Those that have one part together.
+    pub others: Option<Others>,
     /// Of two or more, unless their parts are to be merged.
     pub all: Option<Part>,
 }
@@ -108,6 +110,8 @@ pub struct Pass {
     /// A volume's number to its place below.
     places: Vec<u32>,
     volumes: Vec<Volume>,
+    /// Volumes whose place is that of all others, behind the first [`SAMPLED_VOLUMES_MAX`].
+    others: u32,
     /// Counts pages in the place of tables.
     sample: Option<Sample>,
     clock: Clock,
@@ -123,6 +127,7 @@ impl Pass {
             now_ns: origin_ns,
             places: Vec::new(),
             volumes: Vec::new(),
+            others: 0,
             sample: options.sampling.map(|sampling| Sample::new(sampling, &windows_ns)),
             clock: Clock { open_ns: 0, first_open: FIRST_INSTANT, next: FIRST_INSTANT },
             moves: Moves::default(),
@@ -214,11 +219,12 @@ impl Pass {
         volume.span_ns.1 = piece.time_ns;
         let pages = piece.first_page..piece.first_page + piece.pages;
         if let Some(sample) = &mut self.sample {
+            let whose = Whose { number: piece.volume, place: at as u32 };
             if !writes {
-                sample.read(at as u32, pages);
+                sample.read(whose, pages);
                 return Ok(());
             }
-            sample.write(at as u32, pages, time_ns);
+            sample.write(whose, pages, time_ns);
             self.make_room()?;
             self.open_instant(at, time_ns, piece.pages as u32);
             return Ok(());
@@ -271,15 +277,20 @@ impl Pass {
 
     #[cold]
     fn enter_volume(&mut self, number: u32, time_ns: u64) -> Result<usize, SkewError> {
-        let max = if self.sample.is_some() { SAMPLED_VOLUMES_MAX } else { VOLUMES_MAX };
-        if number >= max {
-            return Err(SkewError::Volume { volume: number, max });
+        if number >= VOLUMES_MAX {
+            return Err(SkewError::Volume { volume: number, max: VOLUMES_MAX });
         }
         if self.places.len() <= number as usize {
             self.places.resize(number as usize + 1, u32::MAX);
         }
-        let at = self.volumes.len();
+        // The memory beside a sample is fixed: volumes that come late have one place together.
+        let is_other = self.sample.is_some() && self.volumes.len() >= SAMPLED_VOLUMES_MAX;
+        self.others += u32::from(is_other);
+        let at = if is_other { SAMPLED_VOLUMES_MAX } else { self.volumes.len() };
         self.places[number as usize] = at as u32;
+        if at < self.volumes.len() {
+            return Ok(at);
+        }
         self.volumes.push(Volume {
             number,
             table: PageTable::new(),
@@ -320,7 +331,6 @@ impl Pass {
             parts.iter_mut().zip(each).for_each(|((_, part), known)| part.know(known));
             of_all
         });
-        parts.sort_unstable_by_key(|(number, _)| *number);
         let all = all.map(|mut tally| {
             let worst = tally.worst(windows_ns.len());
             let parts: Vec<&Part> = parts.iter().map(|(_, part)| part).collect();
@@ -328,7 +338,10 @@ impl Pass {
             known_of_all.into_iter().for_each(|known| all.know(known));
             all
         });
-        Ok(Finished { volumes: parts, all })
+        let others = (self.others > 0).then(|| parts.pop()).flatten();
+        let others = others.map(|(_, part)| Others { volumes: self.others, part });
+        parts.sort_unstable_by_key(|(number, _)| *number);
+        Ok(Finished { volumes: parts, others, all })
     }
 }
 

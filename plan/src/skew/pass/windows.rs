@@ -188,7 +188,8 @@ impl Windows {
         let live = self.live.counts();
         for pair in runs.windows(2) {
             let (run, number) = (&pair[0], self.next);
-            if pair[1].time_ns == run.time_ns || run.time_ns >= self.event_ns || number >= next_max {
+            if pair[1].time_ns == run.time_ns || run.time_ns >= self.event_ns || number >= next_max
+            {
                 break;
             }
             let Some(volume) = self.volumes.get_mut(run.volume as usize) else { break };

@@ -1,0 +1,84 @@
+//! How a trace is read, as often as it is needed: a thread reads ahead of what is done with the records.
+
+use std::path::PathBuf;
+use std::sync::mpsc::sync_channel;
+
+use crate::trace::{ReadOptions, Record, Together, TraceError};
+
+use super::{Progress, StudyError};
+
+/// Batches under way.
+const BATCHES: usize = 4;
+
+/// A trace that can be read again.
+pub(super) struct Passes<'p> {
+    pub paths: &'p [PathBuf],
+    pub read: &'p ReadOptions,
+    /// Threads to keep busy. With more than one, one reads ahead.
+    pub threads: usize,
+    pub progress: &'p dyn Fn(Progress),
+}
+
+/// Records, and how far their files are.
+struct Batch {
+    records: Vec<Record>,
+    done_bytes: u64,
+    total_bytes: Option<u64>,
+}
+
+impl Batch {
+    fn refill(&mut self, trace: &mut Together) -> Result<bool, TraceError> {
+        let more = trace.next_batch(&mut self.records)?;
+        self.done_bytes = trace.readers().map(|reader| reader.bytes_read()).sum();
+        self.total_bytes = trace.readers().map(|reader| reader.total_bytes()).sum();
+        Ok(more)
+    }
+}
+
+impl Passes<'_> {
+    /// The whole trace to `feed`; the trace, at its end.
+    pub fn read(
+        &self,
+        step: &'static str,
+        feed: &mut dyn FnMut(&[Record]) -> Result<(), StudyError>,
+    ) -> Result<Together, StudyError> {
+        let mut trace = Together::open(self.paths, self.read)?;
+        let mut records = 0;
+        let mut take = |batch: &Batch| {
+            feed(&batch.records)?;
+            records += batch.records.len() as u64;
+            let Batch { done_bytes, total_bytes, .. } = *batch;
+            (self.progress)(Progress { step, done_bytes, total_bytes, records });
+            Ok::<(), StudyError>(())
+        };
+        let empty = || Batch { records: Vec::new(), done_bytes: 0, total_bytes: None };
+        if self.threads < 2 {
+            let mut batch = empty();
+            while batch.refill(&mut trace)? {
+                take(&batch)?;
+            }
+            return Ok(trace);
+        }
+        std::thread::scope(|scope| {
+            let (full, to_take) = sync_channel::<Batch>(BATCHES);
+            let (taken, to_fill) = sync_channel::<Batch>(BATCHES);
+            (0..BATCHES).for_each(|_| drop(taken.try_send(empty())));
+            let reading = scope.spawn(move || -> Result<Together, TraceError> {
+                // No batch comes back, or none is wanted: what is done with them has failed, and says why.
+                for mut batch in to_fill {
+                    if !batch.refill(&mut trace)? || full.send(batch).is_err() {
+                        break;
+                    }
+                }
+                Ok(trace)
+            });
+            for batch in &to_take {
+                take(&batch)?;
+                // At the end nobody fills it.
+                let _ = taken.send(batch);
+            }
+            let read = reading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            Ok(read?)
+        })
+    }
+}
