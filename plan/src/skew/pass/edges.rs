@@ -8,7 +8,7 @@ use crate::skew::options::WINDOWS_MAX;
 use crate::skew::queue::Instant;
 use crate::skew::{SkewError, sys};
 
-use super::windows::{AHEAD_INSTANTS, ALL, LAG_INSTANTS, Windows};
+use super::windows::{AHEAD_INSTANTS, ALL, Edges, LAG_INSTANTS, Windows};
 
 impl Windows {
     /// Closes the instants that are open, and goes over to `time_ns`.
@@ -60,7 +60,7 @@ impl Windows {
             if time_ns >= self.end_ns[window] {
                 self.number[window] = time_ns / length_ns;
                 self.end_ns[window] = (self.number[window] + 1).saturating_mul(*length_ns);
-                self.start[window] = self.next;
+                self.edges.tumbling[window] = self.next;
             }
         }
         self.turn_ns = self.end_ns.iter().copied().min().unwrap_or(u64::MAX);
@@ -72,7 +72,8 @@ impl Windows {
     }
 
     fn note_edges(&mut self) {
-        self.edge_max = self.start.iter().chain(&self.edge).copied().max().unwrap_or(0);
+        let Edges { sliding, tumbling, max, .. } = &mut self.edges;
+        *max = tumbling.iter().chain(&*sliding).copied().max().unwrap_or(0);
     }
 
     pub(super) fn catch_up_all(&mut self, time_ns: u64) -> Result<(), SkewError> {
@@ -97,7 +98,7 @@ impl Windows {
         }
         self.move_edge(window, time_ns)?;
         if last {
-            self.queue.forget_before(self.edge[window]);
+            self.queue.forget_before(self.edges.sliding[window]);
         }
         self.note_edges();
         Ok(())
@@ -108,7 +109,7 @@ impl Windows {
         let last = window + 1 == self.windows_ns.len();
         let (queue, volumes) = (&mut self.queue, &mut self.volumes);
         self.due_ns[window] = u64::MAX;
-        let mut number = self.edge[window];
+        let mut number = self.edges.sliding[window];
         while number < end {
             // A sample has its own edges, and the ring no room for instants that nobody counts pages of.
             let mut nobody = [];
@@ -147,7 +148,7 @@ impl Windows {
             }
         }
         self.empty |= self.due_ns[window] == u64::MAX;
-        self.edge[window] = number;
+        self.edges.sliding[window] = number;
         Ok(())
     }
 

@@ -56,12 +56,11 @@ pub struct Windows {
     /// The first instant of that time; and the number that the next will have.
     pub(super) first_open: u64,
     pub(super) next: u64,
-    /// The first instant in each sliding window, and when it leaves.
-    pub(super) edge: PerWindow,
+    pub(super) edges: Edges,
+    /// When the first instant of each sliding window leaves it.
     pub(super) due_ns: PerWindow,
-    /// The window of the clock, its first instant, and when it ends.
+    /// The window of the clock, and when it ends.
     pub(super) number: PerWindow,
-    pub(super) start: PerWindow,
     pub(super) end_ns: PerWindow,
     pub(super) turn_ns: u64,
     /// How often a window of the clock gave way to the next.
@@ -74,8 +73,6 @@ pub struct Windows {
     pub(super) rising: Vec<Vec<u32>>,
     /// Windows that are empty but for the instant that is open: it says when something leaves them.
     pub(super) empty: bool,
-    /// What is asked first: is the page's last instant before any left edge?
-    pub(super) edge_max: u64,
     /// The number of an instant at which all left edges catch up, however quiet it is: the queue is to forget.
     pub(super) catch_up_at: u64,
 }
@@ -86,6 +83,56 @@ pub struct Found {
     pub volumes: Vec<Tally>,
     /// Of two or more.
     pub all: Option<Tally>,
+}
+
+/// The first instant of each window.
+pub(super) struct Edges {
+    pub sliding: PerWindow,
+    pub tumbling: PerWindow,
+    /// The last of all, which is asked for first: was a page last written before any left edge?
+    pub max: u64,
+    /// The longest window.
+    longest: usize,
+}
+
+/// Pages that are new in windows.
+struct News<const N: usize> {
+    sliding: [u64; N],
+    tumbling: [u64; N],
+}
+
+impl Edges {
+    /// The longest sliding window's, before which nothing is known.
+    #[inline]
+    fn oldest(&self) -> u64 {
+        self.sliding[self.longest]
+    }
+
+    /// Pages come to an instant from their last ones; in which windows they are new, if in any.
+    #[inline]
+    fn pass<const N: usize>(
+        &self,
+        live: &mut [u32],
+        mask: u64,
+        instant: u64,
+        lasts: &[u64],
+    ) -> Option<News<N>> {
+        let oldest = self.oldest();
+        let (mut news, mut any) = (News { sliding: [0; N], tumbling: [0; N] }, false);
+        // Written twice at one time a page leaves the instant that it comes to. The place of what is long gone is somebody else's.
+        live[(instant & mask) as usize] += lasts.len() as u32;
+        for last in lasts {
+            live[(last & mask) as usize] -= u32::from(*last >= oldest);
+            if *last < self.max {
+                any = true;
+                for window in 0..N {
+                    news.sliding[window] += u64::from(*last < self.sliding[window]);
+                    news.tumbling[window] += u64::from(*last < self.tumbling[window]);
+                }
+            }
+        }
+        any.then_some(news)
+    }
 }
 
 /// How far the fast way went.
@@ -121,10 +168,14 @@ impl Windows {
             open: Vec::new(),
             first_open: FIRST_INSTANT,
             next: FIRST_INSTANT,
-            edge,
+            edges: Edges {
+                longest: windows_ns.len() - 1,
+                max: FIRST_INSTANT,
+                sliding: edge,
+                tumbling: edge,
+            },
             due_ns: [u64::MAX; WINDOWS_MAX],
             number: [0; WINDOWS_MAX],
-            start: edge,
             end_ns,
             turn_ns: windows_ns[0],
             turns: 0,
@@ -132,7 +183,6 @@ impl Windows {
             looked_at: false,
             rising: vec![Vec::new(); windows_ns.len()],
             empty: true,
-            edge_max: FIRST_INSTANT,
             catch_up_at: FIRST_INSTANT + LAG_INSTANTS,
             windows_ns,
         }
@@ -182,9 +232,8 @@ impl Windows {
         if self.mergeable || self.sampled || self.empty {
             return Ok(calm);
         }
-        let oldest = self.edge[self.windows_ns.len() - 1];
         let mask = self.live.mask();
-        let next_max = self.catch_up_at.min(oldest + mask + 1);
+        let next_max = self.catch_up_at.min(self.edges.oldest() + mask + 1);
         let live = self.live.counts();
         for pair in runs.windows(2) {
             let (run, number) = (&pair[0], self.next);
@@ -200,26 +249,16 @@ impl Windows {
             for last in lasts.get(ahead..ahead + written).unwrap_or_default() {
                 sys::prefetch(live, (last & mask) as usize);
             }
-            live[(number & mask) as usize] += run.written;
-            let (mut sliding, mut tumbling, mut news) = ([0; N], [0; N], false);
-            for last in &lasts[calm.writes..calm.writes + written] {
-                live[(last & mask) as usize] -= u32::from(*last >= oldest);
-                if *last < self.edge_max {
-                    news = true;
-                    for window in 0..N {
-                        sliding[window] += u64::from(*last < self.edge[window]);
-                        tumbling[window] += u64::from(*last < self.start[window]);
-                    }
-                }
-            }
+            let lasts = &lasts[calm.writes..calm.writes + written];
+            let news = self.edges.pass::<N>(live, mask, number, lasts);
             let mut looked_at = volume.tally.write(u64::from(run.written));
-            if news {
-                looked_at |= volume.tally.enter::<N>(&sliding, &tumbling);
+            if let Some(News { sliding, tumbling }) = &news {
+                looked_at |= volume.tally.enter::<N>(sliding, tumbling);
             }
             if let Some(all) = &mut self.all {
                 looked_at |= all.write(u64::from(run.written));
-                if news {
-                    looked_at |= all.enter::<N>(&sliding, &tumbling);
+                if let Some(News { sliding, tumbling }) = &news {
+                    looked_at |= all.enter::<N>(sliding, tumbling);
                 }
             }
             self.next += 1;
@@ -253,7 +292,7 @@ impl Windows {
             self.open.push(run.volume);
             volume.tally.turn(self.turns, &self.number[..self.windows_ns.len()]);
             if !self.sampled {
-                self.live.make_room(self.edge[self.windows_ns.len() - 1], volume.instant)?;
+                self.live.make_room(self.edges.oldest(), volume.instant)?;
                 // A new place, which was last looked at a whole ring ago.
                 self.live.prefetch(volume.instant + AHEAD_INSTANTS);
             }
@@ -273,26 +312,9 @@ impl Windows {
     /// Pages come to the open instant of their volume, each from its last one.
     #[inline]
     fn move_pages<const N: usize>(&mut self, at: usize, lasts: &[u64]) {
-        let volume = &mut self.volumes[at];
-        let (instant, oldest) = (volume.instant, self.edge[N.min(self.windows_ns.len()) - 1]);
-        let (mut sliding, mut tumbling, mut news) = ([0; N], [0; N], false);
-        let mask = self.live.mask();
-        let live = self.live.counts();
-        // Written twice at one time a page leaves the instant that it comes to. The place of what is long gone is somebody else's.
-        live[(instant & mask) as usize] += lasts.len() as u32;
-        for last in lasts {
-            live[(last & mask) as usize] -= u32::from(*last >= oldest);
-            if *last < self.edge_max {
-                news = true;
-                for window in 0..N {
-                    sliding[window] += u64::from(*last < self.edge[window]);
-                    tumbling[window] += u64::from(*last < self.start[window]);
-                }
-            }
-        }
-        if !news {
-            return;
-        }
+        let (volume, mask) = (&mut self.volumes[at], self.live.mask());
+        let news = self.edges.pass::<N>(self.live.counts(), mask, volume.instant, lasts);
+        let Some(News { sliding, tumbling }) = news else { return };
         self.looked_at |= volume.tally.enter::<N>(&sliding, &tumbling);
         if volume.tally.series.is_some() {
             volume.entered.iter_mut().zip(&sliding).for_each(|(into, n)| *into += n);
