@@ -14,11 +14,11 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use perdura_media::{RealClock, format_duration, parse_duration};
 use perdura_plan::record::{Exit, RecordOptions, Recorded, Target, run as record};
-use perdura_plan::trace::{PAGE_BYTES, Record, TraceWriter};
+use perdura_plan::trace::{Looks, PAGE_BYTES, Record, TraceWriter};
 
 use crate::output::Output;
 use crate::say::say;
-use crate::settings::named;
+use crate::settings::{named, time};
 
 /// Options of `plan record`.
 #[derive(Debug, Args)]
@@ -30,8 +30,11 @@ pub struct RecordArgs {
     /// from this on, counts of writes are of this time.
     #[arg(long, value_name = "TIME", default_value = "100ms")]
     every: String,
+    /// End after this time, if the program does not end before; the program goes on.
+    #[arg(long = "for", value_name = "TIME")]
+    length: Option<String>,
     /// Record running processes in the place of a program: numbers, separated by commas. They stand still for some tens of
-    /// microseconds, once.
+    /// microseconds, once; what they write in the last interval before their own end is not seen.
     #[arg(long, value_name = "N", value_delimiter = ',', conflicts_with = "program")]
     pid: Vec<i32>,
     /// Record the processes that it starts as well, each from when it is first seen.
@@ -47,8 +50,14 @@ pub fn run(args: &RecordArgs) -> Result<ExitCode> {
     if every.is_zero() {
         bail!("--every {}: expected more than 0", args.every);
     }
-    if let Some(pid) = args.pid.iter().find(|pid| **pid <= 0) {
-        bail!("--pid {pid}: expected the number of a process");
+    let length = time("for", &args.length)?;
+    for (at, pid) in args.pid.iter().enumerate() {
+        if *pid <= 0 {
+            bail!("--pid {pid}: expected the number of a process");
+        }
+        if args.pid[..at].contains(pid) {
+            bail!("--pid {pid}: given twice");
+        }
     }
     // Before any thread is there.
     let warning = crate::sys::warning_descriptor().context("signals")?;
@@ -58,32 +67,34 @@ pub fn run(args: &RecordArgs) -> Result<ExitCode> {
     };
     // What is there is written over when there is something to write, and not by who records nothing.
     Output::of("output", Some(&args.output))?;
+    let name = || format!("--output {}", args.output.display());
+    let every_ns = u64::try_from(every.as_nanos()).unwrap_or(u64::MAX);
     let create = || -> Result<TraceWriter<File>> {
-        let created = File::create(&args.output).map(TraceWriter::new);
-        created?.with_context(|| format!("--output {}", args.output.display()))
+        let file = File::create(&args.output).with_context(name)?;
+        TraceWriter::of_looks(file, Looks { every_ns, longest_ns: 0 }).with_context(name)
     };
     let mut trace = None;
     let stop = stop_at(warning)?;
-    let options = RecordOptions { every, children: args.children };
+    let options = RecordOptions { every, length, children: args.children };
     let mut seen = Seen::default();
-    let recorded = record(&target, &options, &RealClock, &stop, &mut |names, records| {
+    let recorded = record(&target, &options, &RealClock, &stop, &mut |names, records, looks| {
         let trace = match &mut trace {
             Some(trace) => trace,
             none => none.insert(create().map_err(io::Error::other)?),
         };
-        write(trace, &mut seen, names, records).map_err(io::Error::other)
+        write(trace, &mut seen, names, records, looks).map_err(io::Error::other)
     });
-    let name = || args.output.display().to_string();
     let (recorded, trace) = match (recorded, trace) {
         (recorded, Some(trace)) => {
             // Whatever ended the recording: what there is can be read.
-            let ended = trace.finish().with_context(|| format!("--output {}", name()));
-            let recorded = recorded.with_context(|| format!("{} has what came before", name()))?;
+            let ended = trace.finish().with_context(name);
+            let recorded = recorded
+                .with_context(|| format!("{} has what came before", args.output.display()))?;
             (recorded, ended)
         }
         (recorded, None) => {
             let recorded = recorded?;
-            (recorded, create()?.finish().with_context(|| format!("--output {}", name())))
+            (recorded, create()?.finish().with_context(name))
         }
     };
     trace?;
@@ -99,7 +110,6 @@ pub fn run(args: &RecordArgs) -> Result<ExitCode> {
 /// What went into the trace.
 #[derive(Debug, Default)]
 struct Seen {
-    looks: u64,
     names: Vec<String>,
     /// By volume.
     page_writes: Vec<u64>,
@@ -110,6 +120,7 @@ fn write(
     seen: &mut Seen,
     names: &[String],
     records: &[Record],
+    looks: Looks,
 ) -> Result<(), perdura_plan::trace::WriteError> {
     for name in &names[seen.names.len()..] {
         trace.volume(name)?;
@@ -120,7 +131,7 @@ fn write(
         trace.write(record)?;
         seen.page_writes[record.volume as usize] += record.pages().1;
     }
-    seen.looks += 1;
+    trace.looked(looks.longest_ns)?;
     // We may be killed; then the trace ends here.
     trace.flush()
 }
@@ -174,9 +185,9 @@ fn notes(recorded: &Recorded) -> Vec<String> {
     let mut notes = Vec::new();
     if recorded.late_looks > 0 {
         notes.push(format!(
-            "{} looks were left out, as those before took longer than the time between them: windows are exact from the longer \
-             time on",
-            recorded.late_looks
+            "{} looks were left out, as those before took longer than the time between them: windows are exact from {} on",
+            recorded.late_looks,
+            format_duration(Duration::from_nanos(recorded.longest_ns))
         ));
     }
     if recorded.huge_page_writes > 0 {
@@ -199,6 +210,14 @@ fn notes(recorded: &Recorded) -> Vec<String> {
         notes.push(format!(
             "{} mappings could not be recorded: the program has a userfaultfd for them, or the kernel cannot protect them",
             recorded.refused_mappings
+        ));
+    }
+    if recorded.unseen_ends > 0 {
+        notes.push(format!(
+            "{} processes ended or became another program between two looks: what they wrote in the last {} before that, at most, is \
+             not in the trace; a program started with `perdura plan record -- PROGRAM` is looked at when it ends",
+            recorded.unseen_ends,
+            format_duration(Duration::from_nanos(recorded.unseen_ns))
         ));
     }
     if recorded.execs > 0 {
