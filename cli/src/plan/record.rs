@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use perdura_media::{RealClock, format_duration, parse_duration};
-use perdura_plan::record::{Exit, RecordOptions, Recorded, Target, run as record};
+use perdura_plan::record::{Exit, RecordError, RecordOptions, Recorded, Target, run as record};
 use perdura_plan::trace::{Looks, PAGE_BYTES, Record, TraceWriter};
 
 use crate::output::Output;
@@ -46,6 +46,26 @@ pub struct RecordArgs {
 }
 
 pub fn run(args: &RecordArgs) -> Result<ExitCode> {
+    let (target, options) = resolve(args)?;
+    // Before any thread is there.
+    let warning = crate::sys::warning_descriptor().context("signals")?;
+    Output::of("output", Some(&args.output))?;
+    let stop = stop_at(warning)?;
+    let mut kept = Kept::new(&args.output, options.every);
+    let recorded = record(&target, &options, &RealClock, &stop, &mut |names, records, looks| {
+        kept.take(names, records, looks).map_err(io::Error::other)
+    });
+    let (recorded, seen) = kept.end(recorded)?;
+    show(args, options.every, &recorded, &seen);
+    Ok(match recorded.exit {
+        Some(Exit::Code(code)) => ExitCode::from(code as u8),
+        // As shells say it.
+        Some(Exit::Signal(signal)) => ExitCode::from((128 + signal) as u8),
+        None => ExitCode::SUCCESS,
+    })
+}
+
+fn resolve(args: &RecordArgs) -> Result<(Target, RecordOptions)> {
     let every: Duration = named("every", &args.every, parse_duration(&args.every))?;
     if every.is_zero() {
         bail!("--every {}: expected more than 0", args.every);
@@ -59,52 +79,11 @@ pub fn run(args: &RecordArgs) -> Result<ExitCode> {
             bail!("--pid {pid}: given twice");
         }
     }
-    // Before any thread is there.
-    let warning = crate::sys::warning_descriptor().context("signals")?;
     let target = match args.pid.as_slice() {
         [] => Target::Program(args.program.clone()),
         pids => Target::Processes(pids.to_vec()),
     };
-    // What is there is written over when there is something to write, and not by who records nothing.
-    Output::of("output", Some(&args.output))?;
-    let name = || format!("--output {}", args.output.display());
-    let every_ns = u64::try_from(every.as_nanos()).unwrap_or(u64::MAX);
-    let create = || -> Result<TraceWriter<File>> {
-        let file = File::create(&args.output).with_context(name)?;
-        TraceWriter::of_looks(file, Looks { every_ns, longest_ns: 0 }).with_context(name)
-    };
-    let mut trace = None;
-    let stop = stop_at(warning)?;
-    let options = RecordOptions { every, length, children: args.children };
-    let mut seen = Seen::default();
-    let recorded = record(&target, &options, &RealClock, &stop, &mut |names, records, looks| {
-        let trace = match &mut trace {
-            Some(trace) => trace,
-            none => none.insert(create().map_err(io::Error::other)?),
-        };
-        write(trace, &mut seen, names, records, looks).map_err(io::Error::other)
-    });
-    let (recorded, trace) = match (recorded, trace) {
-        (recorded, Some(trace)) => {
-            // Whatever ended the recording: what there is can be read.
-            let ended = trace.finish().with_context(name);
-            let recorded = recorded
-                .with_context(|| format!("{} has what came before", args.output.display()))?;
-            (recorded, ended)
-        }
-        (recorded, None) => {
-            let recorded = recorded?;
-            (recorded, create()?.finish().with_context(name))
-        }
-    };
-    trace?;
-    show(args, every, &recorded, &seen);
-    Ok(match recorded.exit {
-        Some(Exit::Code(code)) => ExitCode::from(code as u8),
-        // As shells say it.
-        Some(Exit::Signal(signal)) => ExitCode::from((128 + signal) as u8),
-        None => ExitCode::SUCCESS,
-    })
+    Ok((target, RecordOptions { every, length, children: args.children }))
 }
 
 /// What went into the trace.
@@ -115,25 +94,69 @@ struct Seen {
     page_writes: Vec<u64>,
 }
 
-fn write(
-    trace: &mut TraceWriter<File>,
-    seen: &mut Seen,
-    names: &[String],
-    records: &[Record],
-    looks: Looks,
-) -> Result<(), perdura_plan::trace::WriteError> {
-    for name in &names[seen.names.len()..] {
-        trace.volume(name)?;
-        seen.names.push(name.clone());
-        seen.page_writes.push(0);
+/// The trace's file. What was in it is written over when there is something to write, and not by who records nothing.
+struct Kept<'a> {
+    path: &'a Path,
+    every_ns: u64,
+    trace: Option<TraceWriter<File>>,
+    seen: Seen,
+}
+
+impl<'a> Kept<'a> {
+    fn new(path: &'a Path, every: Duration) -> Self {
+        let every_ns = u64::try_from(every.as_nanos()).unwrap_or(u64::MAX);
+        Self { path, every_ns, trace: None, seen: Seen::default() }
     }
-    for record in records {
-        trace.write(record)?;
-        seen.page_writes[record.volume as usize] += record.pages().1;
+
+    fn name(&self) -> String {
+        format!("--output {}", self.path.display())
     }
-    trace.looked(looks.longest_ns)?;
-    // We may be killed; then the trace ends here.
-    trace.flush()
+
+    fn create(&self) -> Result<TraceWriter<File>> {
+        let looks = Looks { every_ns: self.every_ns, longest_ns: 0 };
+        let file = File::create(self.path).with_context(|| self.name())?;
+        TraceWriter::of_looks(file, looks).with_context(|| self.name())
+    }
+
+    /// What a look gave.
+    fn take(&mut self, names: &[String], records: &[Record], looks: Looks) -> Result<()> {
+        let trace = match self.trace.take() {
+            Some(trace) => trace,
+            None => self.create()?,
+        };
+        let (trace, seen) = (self.trace.insert(trace), &mut self.seen);
+        for name in &names[seen.names.len()..] {
+            trace.volume(name)?;
+            seen.names.push(name.clone());
+            seen.page_writes.push(0);
+        }
+        for record in records {
+            trace.write(record)?;
+            seen.page_writes[record.volume as usize] += record.pages().1;
+        }
+        trace.looked(looks.longest_ns)?;
+        // We may be killed; then the trace ends here.
+        Ok(trace.flush()?)
+    }
+
+    /// Ends the trace, whatever ended the recording: what there is can be read.
+    fn end(mut self, recorded: Result<Recorded, RecordError>) -> Result<(Recorded, Seen)> {
+        let name = self.name();
+        let trace = match (self.trace.take(), recorded.is_ok()) {
+            (Some(trace), _) => trace,
+            (None, true) => self.create()?,
+            (None, false) => return Ok((recorded?, self.seen)),
+        };
+        let ended = trace.finish().with_context(|| name.clone());
+        let how = if ended.is_err() { ", with --skip-bad 1" } else { "" };
+        let recorded = recorded.with_context(|| {
+            format!(
+                "{name}: the recording ended early; the program goes on, and what came before can be read{how}"
+            )
+        })?;
+        ended?;
+        Ok((recorded, self.seen))
+    }
 }
 
 /// Set at the first signal; the program, if it gets one too, does with it what it does.

@@ -117,7 +117,7 @@ pub enum RecordError {
     #[error("a thread to trace the program: {0}")]
     Spawn(io::Error),
     /// Whoever takes the records could not.
-    #[error("writing the trace: {0}")]
+    #[error("{0}")]
     Sink(io::Error),
 }
 

@@ -173,3 +173,49 @@ fn looks_without_time_between_them_are_neither_written_nor_believed_nor_in_versi
     of_3[24..].copy_from_slice(&sum.to_le_bytes());
     says(&refusal(&of_3, &ReadOptions::default()), &["version 3", "versions up to 2", "newer"]);
 }
+
+/// Has room for so many bytes, but for a moment.
+struct Full {
+    room: usize,
+    held: Vec<u8>,
+}
+
+impl std::io::Write for Full {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.room == 0 {
+            self.room = usize::MAX;
+            return Err(std::io::ErrorKind::StorageFull.into());
+        }
+        let taken = bytes.len().min(self.room);
+        self.room -= taken;
+        self.held.extend_from_slice(&bytes[..taken]);
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_trace_that_a_full_disk_cut_can_be_read_up_to_there() {
+    let whole = written(&three(), &["heap"], true);
+    for room in 32..whole.len() {
+        let mut full = Full { room, held: Vec::new() };
+        let mut writer = TraceWriter::new(&mut full).unwrap();
+        let failed = writer.volume("heap").and_then(|_| {
+            three().iter().try_for_each(|record| {
+                writer.write(record)?;
+                writer.flush()
+            })
+        });
+        // There may be room again: a half block is not to be followed by anything.
+        let ended = writer.finish();
+        if failed.is_err() {
+            assert!(matches!(ended, Err(WriteError::Cut)), "room {room}");
+        }
+        let lenient = ReadOptions { skip_bad: 1, ..ReadOptions::default() };
+        let read = read(&full.held, &lenient).unwrap();
+        assert!(three().starts_with(&read.records), "room {room}");
+    }
+}

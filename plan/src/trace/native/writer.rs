@@ -20,6 +20,9 @@ pub enum WriteError {
     /// The file cannot be written.
     #[error("the trace cannot be written: {0}")]
     Io(#[from] io::Error),
+    /// It could not be written once, so it may end in half a block, and nothing can follow that.
+    #[error("nothing is written behind a block that could not be written whole")]
+    Cut,
     /// A record that no reader would take.
     #[error("a record cannot be written: {0}")]
     Record(Fault),
@@ -55,6 +58,7 @@ pub struct TraceWriter<W: Write> {
     /// As they are, and as the trace has them.
     looks: Option<(Looks, Looks)>,
     block: Vec<RawRecord>,
+    is_cut: bool,
 }
 
 impl<W: Write> TraceWriter<W> {
@@ -82,6 +86,7 @@ impl<W: Write> TraceWriter<W> {
             last_ns: 0,
             looks: None,
             block: Vec::with_capacity(BLOCK_RECORDS),
+            is_cut: false,
         })
     }
 
@@ -162,7 +167,13 @@ impl<W: Write> TraceWriter<W> {
     }
 
     fn put(&mut self, kind: u32, items: usize, payload: &[u8]) -> Result<(), WriteError> {
-        self.to.write_all(BlockHeader::new(kind, items, payload).as_bytes())?;
-        Ok(self.to.write_all(payload)?)
+        if self.is_cut {
+            return Err(WriteError::Cut);
+        }
+        let header = BlockHeader::new(kind, items, payload);
+        let written = self.to.write_all(header.as_bytes());
+        let written = written.and_then(|()| self.to.write_all(payload));
+        self.is_cut = written.is_err();
+        Ok(written?)
     }
 }
