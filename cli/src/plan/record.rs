@@ -227,7 +227,10 @@ fn notes(recorded: &Recorded) -> Vec<String> {
         ));
     }
     if recorded.children_failed > 0 {
-        notes.push(format!("{} children could not be recorded", recorded.children_failed));
+        notes.push(format!(
+            "{} children, or programs that a process became, could not be recorded",
+            recorded.children_failed
+        ));
     }
     if recorded.refused_mappings > 0 {
         notes.push(format!(

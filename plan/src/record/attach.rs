@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::error::{Hindrance, RecordError};
 use super::maps::Maps;
-use super::processes::is_alive;
+use super::processes::{is_alive, is_of_kernel};
 use super::space::{Space, kernel};
 use super::sys::{
     Exit, InjectError, Stop, Tracee, finish_exec, foreign_userfaultfd, seccomp_filters,
@@ -209,11 +209,12 @@ fn check(pid: i32) -> Result<(), RecordError> {
         Some(process) if process != pid => return Err(RecordError::Thread { pid, process }),
         _ => {}
     }
-    // A program's always says something.
-    if status.field("VmSize:").is_none() {
-        return Err(RecordError::OfKernel { pid });
+    match status.field("VmSize:") {
+        Some(_) => Ok(()),
+        None if is_of_kernel(pid) => Err(RecordError::OfKernel { pid }),
+        // It is ending, and its memory is gone already.
+        None => Err(RecordError::NoProcess { pid }),
     }
-    Ok(())
 }
 
 fn refusal(pid: i32, errno: Errno) -> RecordError {

@@ -77,7 +77,7 @@ pub struct Recorded {
     pub refused_mappings: u64,
     /// Children that were seen and not recorded.
     pub children_left_out: u64,
-    /// Children that were to be recorded and could not be.
+    /// Children, and what recorded processes became, that were to be recorded and could not be.
     pub children_failed: u64,
     /// Processes that ended, or became another program, without a last look: all but the one that was started for this.
     pub unseen_ends: u64,

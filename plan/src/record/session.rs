@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use perdura_media::Clock;
@@ -33,6 +32,10 @@ pub struct Session<'a, 'b> {
     children_sought_ns: Option<u64>,
     /// The process that was started and says itself when it ends.
     followed: Option<i32>,
+    /// It has not ended.
+    is_running: bool,
+    /// When the next look is due.
+    due_ns: u64,
     began_ns: u64,
     last_look_ns: u64,
     records: Vec<Record>,
@@ -50,6 +53,8 @@ impl<'a, 'b> Session<'a, 'b> {
             children: HashSet::new(),
             children_sought_ns: None,
             followed: None,
+            is_running: false,
+            due_ns: u64::MAX,
             began_ns: clock.now_ns(),
             last_look_ns: clock.now_ns(),
             records: Vec::new(),
@@ -86,60 +91,72 @@ impl<'a, 'b> Session<'a, 'b> {
         stop: &AtomicBool,
     ) -> Result<(), RecordError> {
         let every_ns = every_ns(self.options);
-        let (mut is_running, mut has_begun) = (is_ours, !is_ours);
+        self.is_running = is_ours;
         // To start a program may take longer than the time between looks, and until then there is nothing to look at.
-        let mut due_ns = if has_begun { self.began_ns.saturating_add(every_ns) } else { u64::MAX };
+        self.due_ns = if is_ours { u64::MAX } else { self.began_ns.saturating_add(every_ns) };
         while !stop.load(Ordering::Relaxed) && self.clock.now_ns() < self.end_ns() {
-            let next_ns = due_ns.min(self.end_ns());
+            let next_ns = self.due_ns.min(self.end_ns());
             let left = Duration::from_nanos(next_ns.saturating_sub(self.clock.now_ns()));
-            match started.events.recv_timeout(left.min(NOTICE)) {
-                Ok(Event::Began(space)) => {
-                    if has_begun {
-                        self.recorded.execs += 1;
-                    } else {
-                        has_begun = true;
-                        self.followed = Some(space.pid);
-                        self.began_ns = self.clock.now_ns();
-                        self.last_look_ns = self.began_ns;
-                        due_ns = self.began_ns.saturating_add(every_ns);
-                        if self.options.children {
-                            self.volumes.name_process(space.pid, name_of(space.pid));
-                        }
-                    }
-                    // Its first pages, the stack with its words, are written by now.
-                    let added = self.add(space, First::Counts);
-                    started.go_on();
-                    added?;
-                }
-                Ok(Event::Ending) => {
-                    let looked = self.look();
-                    started.go_on();
-                    looked?;
-                }
-                Ok(Event::Ended(exit)) => {
-                    self.recorded.exit = Some(exit);
-                    is_running = false;
-                }
-                Ok(Event::Failed(error)) => return Err(error),
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+            // Otherwise the time is over.
+            if let Ok(event) = started.events.recv_timeout(left.min(NOTICE)) {
+                self.hear(event, started)?;
             }
-            if !is_running && is_ours && self.spaces.iter().all(|space| !is_alive(space.pid)) {
+            let has_ended = || self.spaces.iter().all(|space| !is_alive(space.pid));
+            if is_ours && !self.is_running && has_ended() {
                 return Ok(());
             }
-            let now_ns = self.clock.now_ns();
-            if now_ns >= due_ns {
+            if self.clock.now_ns() >= self.due_ns {
                 self.look()?;
                 self.find_children()?;
                 if !is_ours && self.spaces.is_empty() {
                     return Ok(());
                 }
-                let missed = (self.clock.now_ns().saturating_sub(due_ns)) / every_ns;
+                let missed = self.clock.now_ns().saturating_sub(self.due_ns) / every_ns;
                 self.recorded.late_looks += missed;
-                due_ns = due_ns.saturating_add((missed + 1).saturating_mul(every_ns));
+                self.due_ns = self.due_ns.saturating_add((missed + 1).saturating_mul(every_ns));
             }
         }
         // The program goes on. What it wrote since the last look belongs to the recording still.
         self.look()
+    }
+
+    /// What the program that was started does; it goes on when we are done with it.
+    fn hear(&mut self, event: Event, started: &Started) -> Result<(), RecordError> {
+        match event {
+            Event::Began(space) => {
+                if self.followed.is_some() {
+                    self.recorded.execs += 1;
+                } else {
+                    self.begin(space.pid);
+                }
+                // Its first pages, the stack with its words, are written by now.
+                let added = self.add(space, First::Counts);
+                started.go_on();
+                added
+            }
+            Event::Ending => {
+                let looked = self.look();
+                started.go_on();
+                looked
+            }
+            Event::Ended(exit) => {
+                self.recorded.exit = Some(exit);
+                self.is_running = false;
+                Ok(())
+            }
+            Event::Failed(error) => Err(error),
+        }
+    }
+
+    /// The program that was started begins, and with it the recording.
+    fn begin(&mut self, pid: i32) {
+        self.followed = Some(pid);
+        self.began_ns = self.clock.now_ns();
+        self.last_look_ns = self.began_ns;
+        self.due_ns = self.began_ns.saturating_add(every_ns(self.options));
+        if self.options.children {
+            self.volumes.name_process(pid, name_of(pid));
+        }
     }
 
     /// When to end at the latest.
@@ -226,7 +243,8 @@ impl<'a, 'b> Session<'a, 'b> {
                     self.add(space, First::Counts)?;
                 }
                 Err(RecordError::NoProcess { .. } | RecordError::Refused { .. }) => {}
-                Err(error) => return Err(error),
+                Err(error) if self.spaces.is_empty() => return Err(error),
+                Err(_) => self.recorded.children_failed += 1,
             }
         }
         Ok(())

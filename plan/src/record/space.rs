@@ -85,10 +85,10 @@ impl Space {
         areas: &[Area],
         found: &mut dyn FnMut(&Area, Region),
     ) -> Result<(), Errno> {
-        let mut fresh = Vec::new();
+        let mut fresh = HashSet::new();
         for area in areas.iter().filter(|area| area.shared && can_be_written(area)) {
             if self.is_fresh || !self.pages.is_tracked(area.start)? {
-                fresh.push(area.start);
+                fresh.insert(area.start);
             }
         }
         // Before anything is protected: what is not ours must be left to whoever has it.
