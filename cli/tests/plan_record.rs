@@ -2,9 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 use perdura_plan::trace::{ReadOptions, TraceReader};
 
@@ -12,6 +12,11 @@ fn record(words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_perdura"));
     command.args(["plan", "record"]).args(words);
     command
+}
+
+fn trace(words: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_perdura"));
+    command.args(["plan", "trace"]).args(words).output().unwrap()
 }
 
 fn text(output: &Output) -> String {
@@ -57,37 +62,154 @@ fn a_program_runs_as_ever_and_its_pages_are_in_the_trace() {
     }
 }
 
+/// A program that answers each line with the same line, until it has no more input.
+struct Echo {
+    program: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Echo {
+    fn start() -> Self {
+        let mut program = Command::new("sh")
+            .args(["-c", "while read line; do echo $line; done"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(program.stdout.take().unwrap()).lines();
+        Self { program, lines }
+    }
+
+    fn pid(&self) -> String {
+        self.program.id().to_string()
+    }
+
+    fn answers(&mut self) {
+        writeln!(self.program.stdin.as_ref().unwrap(), "word").unwrap();
+        assert_eq!(self.lines.next().unwrap().unwrap(), "word");
+    }
+
+    /// A recorder that has seen something: behind the header come names of volumes, with the first look that finds a page.
+    fn recorded(&mut self, path: &Path, words: &[&str]) -> Child {
+        let pid = self.pid();
+        let all = [&["-o", path.to_str().unwrap(), "--pid", &pid], words].concat();
+        let recorder = record(&all).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        while std::fs::metadata(path).map_or(0, |file| file.len()) < 200 {
+            self.answers();
+        }
+        recorder
+    }
+
+    fn goes_on_to_its_own_end(mut self) {
+        self.answers();
+        drop(self.program.stdin.take());
+        assert!(self.program.wait().unwrap().success());
+    }
+}
+
 #[test]
 fn a_signal_ends_the_recording_and_not_the_program() {
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("trace");
-    let mut program = Command::new("sh")
-        .args(["-c", "while read line; do echo $line; done"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let pid = program.id().to_string();
-    let recorder = record(&["-o", path.to_str().unwrap(), "--every", "5ms", "--pid", &pid])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // The header is there from the start; names of volumes come with the first look that finds something.
-    let mut lines = BufReader::new(program.stdout.take().unwrap()).lines();
-    let mut told = 0_u64;
-    while std::fs::metadata(&path).map_or(0, |file| file.len()) < 200 {
-        use std::io::Write;
-        writeln!(program.stdin.as_ref().unwrap(), "{told}").unwrap();
-        assert_eq!(lines.next().unwrap().unwrap(), told.to_string());
-        told += 1;
+    for signal in ["-INT", "-TERM"] {
+        let path = dir.path().join(signal);
+        let mut echo = Echo::start();
+        let recorder = echo.recorded(&path, &["--every", "5ms"]);
+        let sent = Command::new("kill").args([signal, &recorder.id().to_string()]).status();
+        assert!(sent.unwrap().success());
+        let output = recorder.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", text(&output));
+        assert!(read(&path).iter().map(|(_, pages)| pages).sum::<u64>() > 0);
+        echo.goes_on_to_its_own_end();
     }
-    let signal = Command::new("kill").args(["-INT", &recorder.id().to_string()]).status().unwrap();
-    assert!(signal.success());
+}
+
+#[test]
+fn a_recording_ends_in_time_and_with_a_last_look() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trace");
+    let mut echo = Echo::start();
+    let pid = echo.pid();
+    // Longer than the recording: what there is is from the last look.
+    let words = ["-o", path.to_str().unwrap(), "--every", "1h", "--for", "300ms", "--pid", &pid];
+    let recorder = record(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let ended = std::thread::spawn(|| recorder.wait_with_output().unwrap());
+    while !ended.is_finished() {
+        echo.answers();
+    }
+    let output = ended.join().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    assert!(read(&path).iter().map(|(_, pages)| pages).sum::<u64>() > 0, "{}", text(&output));
+    echo.goes_on_to_its_own_end();
+}
+
+#[test]
+fn what_a_killed_recorder_saw_can_be_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trace");
+    let mut echo = Echo::start();
+    let mut recorder = echo.recorded(&path, &["--every", "5ms"]);
+    recorder.kill().unwrap();
+    recorder.wait().unwrap();
+    let strict = trace(&[path.to_str().unwrap(), "--no-sizing"]);
+    assert!(text(&strict).contains("--skip-bad 1 takes it as far as it goes"), "{}", text(&strict));
+    let lenient = trace(&[path.to_str().unwrap(), "--no-sizing", "--skip-bad", "1"]);
+    assert!(text(&lenient).contains("a recording by looks 5ms apart"), "{}", text(&lenient));
+    echo.goes_on_to_its_own_end();
+}
+
+#[test]
+fn a_process_that_ends_is_said_to_have_ended_unseen() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trace");
+    let mut echo = Echo::start();
+    let recorder = echo.recorded(&path, &["--every", "5ms"]);
+    echo.goes_on_to_its_own_end();
     let output = recorder.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
+    assert!(text(&output).contains("1 processes ended or became another program"));
     assert!(read(&path).iter().map(|(_, pages)| pages).sum::<u64>() > 0);
-    drop(program.stdin.take());
-    assert!(program.wait().unwrap().success(), "the program goes on to its own end");
+}
+
+#[test]
+fn a_second_recorder_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut echo = Echo::start();
+    let mut first = echo.recorded(&dir.path().join("first"), &["--every", "5ms"]);
+    let path = dir.path().join("second");
+    let second = record(&["-o", path.to_str().unwrap(), "--pid", &echo.pid()]).output().unwrap();
+    assert!(!second.status.success() && !path.exists());
+    assert!(text(&second).contains("another `perdura plan record`"), "{}", text(&second));
+    first.kill().unwrap();
+    first.wait().unwrap();
+    echo.goes_on_to_its_own_end();
+}
+
+#[test]
+fn a_trace_says_how_far_apart_its_looks_were_and_warns_of_what_is_too_short_for_that() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (path, json, html) = (at("trace"), at("json"), at("html"));
+    let words = ["-o", &path, "--every", "20ms", "--", "dd", "if=/dev/zero", "of=/dev/null"];
+    let output = record(&[&words[..], &["bs=8M", "count=20"]].concat()).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    let words = [&path, "--windows", "100ms,1h", "--flush-rate", "1GB/s"];
+    let output = trace(&[&words[..], &["--json", &json, "--html", &html]].concat());
+    let said = text(&output);
+    assert!(output.status.success(), "{said}");
+    let plan: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
+    let resolution = &plan["traces"][0]["resolution"];
+    assert_eq!(resolution["every_ns"], 20_000_000);
+    assert!(resolution["interval_ns"].as_u64() >= Some(20_000_000));
+    assert_eq!(resolution["short_windows"], serde_json::json!(["0.1"]));
+    assert_eq!(plan["traces"][0]["files"][0]["looks"]["every_ns"], 20_000_000);
+    let page = std::fs::read_to_string(html).unwrap();
+    for shown in [&said, &page] {
+        assert!(shown.contains("a recording by looks 20ms apart"), "{shown}");
+        assert!(shown.contains("windows of 100ms are shorter than 10 times that"), "{shown}");
+        // Some 8 MiB: the device has them written in 8 ms.
+        assert!(shown.contains("how long writes wait is not known from this recording"), "{shown}");
+    }
 }
 
 #[test]
@@ -108,6 +230,7 @@ fn what_cannot_be_is_refused_with_what_to_do_and_leaves_no_file() {
     std::fs::remove_file(&path).unwrap();
     refused(&["--pid", "2147483647"], "process 2147483647: there is none");
     refused(&["--pid", "0"], "--pid 0: expected");
+    refused(&["--pid", "1,1"], "--pid 1: given twice");
     refused(&["--every", "0s", "--", "true"], "--every 0s");
     refused(&[], "PROGRAM");
     let output = record(&["-o", "/nowhere/at/all", "--", "true"]).output().unwrap();

@@ -32,6 +32,7 @@ pub fn report(
         skipped_bad,
         first_bad,
         ignored: 0,
+        looks: None,
     });
     let report =
         TraceReport::of_parts(name, files.collect(), &volumes, &all, &options, volume_bytes)

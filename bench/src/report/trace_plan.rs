@@ -83,6 +83,10 @@ fn trace(report: &TraceReport, is_only: bool, out: &mut String) -> Written {
         all.page_writes,
         files.join(", ")
     )?;
+    if let Some(resolution) = &report.resolution {
+        let notes: Vec<_> = resolution.notes.iter().map(|note| escape(note)).collect();
+        write!(out, "<p class=\"note\">{}</p>", notes.join("<br>"))?;
+    }
     let rows = rows(report);
     // Of a trace with one volume the charts of all traces say it already.
     if is_only || rows.len() > 1 {

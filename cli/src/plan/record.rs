@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,12 +13,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use perdura_media::{RealClock, format_duration, parse_duration};
-use perdura_plan::record::{Exit, RecordOptions, Recorded, Target, run as record};
-use perdura_plan::trace::{PAGE_BYTES, Record, TraceWriter};
+use perdura_plan::record::{Exit, RecordError, RecordOptions, Recorded, Target, run as record};
+use perdura_plan::trace::{Looks, PAGE_BYTES, Record, TraceWriter};
 
 use crate::output::Output;
 use crate::say::say;
-use crate::settings::named;
+use crate::settings::{named, time};
 
 /// Options of `plan record`.
 #[derive(Debug, Args)]
@@ -30,8 +30,11 @@ pub struct RecordArgs {
     /// from this on, counts of writes are of this time.
     #[arg(long, value_name = "TIME", default_value = "100ms")]
     every: String,
+    /// End after this time, if the program does not end before; the program goes on.
+    #[arg(long = "for", value_name = "TIME")]
+    length: Option<String>,
     /// Record running processes in the place of a program: numbers, separated by commas. They stand still for some tens of
-    /// microseconds, once.
+    /// microseconds, once; what they write in the last interval before their own end is not seen.
     #[arg(long, value_name = "N", value_delimiter = ',', conflicts_with = "program")]
     pid: Vec<i32>,
     /// Record the processes that it starts as well, each from when it is first seen.
@@ -43,51 +46,17 @@ pub struct RecordArgs {
 }
 
 pub fn run(args: &RecordArgs) -> Result<ExitCode> {
-    let every: Duration = named("every", &args.every, parse_duration(&args.every))?;
-    if every.is_zero() {
-        bail!("--every {}: expected more than 0", args.every);
-    }
-    if let Some(pid) = args.pid.iter().find(|pid| **pid <= 0) {
-        bail!("--pid {pid}: expected the number of a process");
-    }
+    let (target, options) = resolve(args)?;
     // Before any thread is there.
     let warning = crate::sys::warning_descriptor().context("signals")?;
-    let target = match args.pid.as_slice() {
-        [] => Target::Program(args.program.clone()),
-        pids => Target::Processes(pids.to_vec()),
-    };
-    // What is there is written over when there is something to write, and not by who records nothing.
     Output::of("output", Some(&args.output))?;
-    let create = || -> Result<TraceWriter<File>> {
-        let created = File::create(&args.output).map(TraceWriter::new);
-        created?.with_context(|| format!("--output {}", args.output.display()))
-    };
-    let mut trace = None;
     let stop = stop_at(warning)?;
-    let options = RecordOptions { every, children: args.children };
-    let mut seen = Seen::default();
-    let recorded = record(&target, &options, &RealClock, &stop, &mut |names, records| {
-        let trace = match &mut trace {
-            Some(trace) => trace,
-            none => none.insert(create().map_err(io::Error::other)?),
-        };
-        write(trace, &mut seen, names, records).map_err(io::Error::other)
+    let mut kept = Kept::new(&args.output, options.every);
+    let recorded = record(&target, &options, &RealClock, &stop, &mut |names, records, looks| {
+        kept.take(names, records, looks).map_err(io::Error::other)
     });
-    let name = || args.output.display().to_string();
-    let (recorded, trace) = match (recorded, trace) {
-        (recorded, Some(trace)) => {
-            // Whatever ended the recording: what there is can be read.
-            let ended = trace.finish().with_context(|| format!("--output {}", name()));
-            let recorded = recorded.with_context(|| format!("{} has what came before", name()))?;
-            (recorded, ended)
-        }
-        (recorded, None) => {
-            let recorded = recorded?;
-            (recorded, create()?.finish().with_context(|| format!("--output {}", name())))
-        }
-    };
-    trace?;
-    show(args, every, &recorded, &seen);
+    let (recorded, seen) = kept.end(recorded)?;
+    show(args, options.every, &recorded, &seen);
     Ok(match recorded.exit {
         Some(Exit::Code(code)) => ExitCode::from(code as u8),
         // As shells say it.
@@ -96,33 +65,98 @@ pub fn run(args: &RecordArgs) -> Result<ExitCode> {
     })
 }
 
+fn resolve(args: &RecordArgs) -> Result<(Target, RecordOptions)> {
+    let every: Duration = named("every", &args.every, parse_duration(&args.every))?;
+    if every.is_zero() {
+        bail!("--every {}: expected more than 0", args.every);
+    }
+    let length = time("for", &args.length)?;
+    for (at, pid) in args.pid.iter().enumerate() {
+        if *pid <= 0 {
+            bail!("--pid {pid}: expected the number of a process");
+        }
+        if args.pid[..at].contains(pid) {
+            bail!("--pid {pid}: given twice");
+        }
+    }
+    let target = match args.pid.as_slice() {
+        [] => Target::Program(args.program.clone()),
+        pids => Target::Processes(pids.to_vec()),
+    };
+    Ok((target, RecordOptions { every, length, children: args.children }))
+}
+
 /// What went into the trace.
 #[derive(Debug, Default)]
 struct Seen {
-    looks: u64,
     names: Vec<String>,
     /// By volume.
     page_writes: Vec<u64>,
 }
 
-fn write(
-    trace: &mut TraceWriter<File>,
-    seen: &mut Seen,
-    names: &[String],
-    records: &[Record],
-) -> Result<(), perdura_plan::trace::WriteError> {
-    for name in &names[seen.names.len()..] {
-        trace.volume(name)?;
-        seen.names.push(name.clone());
-        seen.page_writes.push(0);
+/// The trace's file. What was in it is written over when there is something to write, and not by who records nothing.
+struct Kept<'a> {
+    path: &'a Path,
+    every_ns: u64,
+    trace: Option<TraceWriter<File>>,
+    seen: Seen,
+}
+
+impl<'a> Kept<'a> {
+    fn new(path: &'a Path, every: Duration) -> Self {
+        let every_ns = u64::try_from(every.as_nanos()).unwrap_or(u64::MAX);
+        Self { path, every_ns, trace: None, seen: Seen::default() }
     }
-    for record in records {
-        trace.write(record)?;
-        seen.page_writes[record.volume as usize] += record.pages().1;
+
+    fn name(&self) -> String {
+        format!("--output {}", self.path.display())
     }
-    seen.looks += 1;
-    // We may be killed; then the trace ends here.
-    trace.flush()
+
+    fn create(&self) -> Result<TraceWriter<File>> {
+        let looks = Looks { every_ns: self.every_ns, longest_ns: 0 };
+        let file = File::create(self.path).with_context(|| self.name())?;
+        TraceWriter::of_looks(file, looks).with_context(|| self.name())
+    }
+
+    /// What a look gave.
+    fn take(&mut self, names: &[String], records: &[Record], looks: Looks) -> Result<()> {
+        let trace = match self.trace.take() {
+            Some(trace) => trace,
+            None => self.create()?,
+        };
+        let (trace, seen) = (self.trace.insert(trace), &mut self.seen);
+        for name in &names[seen.names.len()..] {
+            trace.volume(name)?;
+            seen.names.push(name.clone());
+            seen.page_writes.push(0);
+        }
+        for record in records {
+            trace.write(record)?;
+            seen.page_writes[record.volume as usize] += record.pages().1;
+        }
+        trace.looked(looks.longest_ns)?;
+        // We may be killed; then the trace ends here.
+        Ok(trace.flush()?)
+    }
+
+    /// Ends the trace, whatever ended the recording: what there is can be read.
+    fn end(mut self, recorded: Result<Recorded, RecordError>) -> Result<(Recorded, Seen)> {
+        let name = self.name();
+        let trace = match (self.trace.take(), recorded.is_ok()) {
+            (Some(trace), _) => trace,
+            (None, true) => self.create()?,
+            (None, false) => return Ok((recorded?, self.seen)),
+        };
+        let ended = trace.finish().with_context(|| name.clone());
+        let how = if ended.is_err() { ", with --skip-bad 1" } else { "" };
+        let recorded = recorded.with_context(|| {
+            format!(
+                "{name}: the recording ended early; the program goes on, and what came before can be read{how}"
+            )
+        })?;
+        ended?;
+        Ok((recorded, self.seen))
+    }
 }
 
 /// Set at the first signal; the program, if it gets one too, does with it what it does.
@@ -174,9 +208,9 @@ fn notes(recorded: &Recorded) -> Vec<String> {
     let mut notes = Vec::new();
     if recorded.late_looks > 0 {
         notes.push(format!(
-            "{} looks were left out, as those before took longer than the time between them: windows are exact from the longer \
-             time on",
-            recorded.late_looks
+            "{} looks were left out, as those before took longer than the time between them: windows are exact from {} on",
+            recorded.late_looks,
+            format_duration(Duration::from_nanos(recorded.longest_ns))
         ));
     }
     if recorded.huge_page_writes > 0 {
@@ -193,12 +227,23 @@ fn notes(recorded: &Recorded) -> Vec<String> {
         ));
     }
     if recorded.children_failed > 0 {
-        notes.push(format!("{} children could not be recorded", recorded.children_failed));
+        notes.push(format!(
+            "{} children, or programs that a process became, could not be recorded",
+            recorded.children_failed
+        ));
     }
     if recorded.refused_mappings > 0 {
         notes.push(format!(
             "{} mappings could not be recorded: the program has a userfaultfd for them, or the kernel cannot protect them",
             recorded.refused_mappings
+        ));
+    }
+    if recorded.unseen_ends > 0 {
+        notes.push(format!(
+            "{} processes ended or became another program between two looks: what they wrote in the last {} before that, at most, is \
+             not in the trace; a program started with `perdura plan record -- PROGRAM` is looked at when it ends",
+            recorded.unseen_ends,
+            format_duration(Duration::from_nanos(recorded.unseen_ns))
         ));
     }
     if recorded.execs > 0 {

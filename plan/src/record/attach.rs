@@ -1,15 +1,16 @@
 //! Getting at the memory of a process: tracing it for the moment that one call takes, or from its start to its end.
 
 use std::ffi::OsString;
-use std::fs;
 use std::process::Command;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::{fs, io};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::error::RecordError;
+use super::error::{Hindrance, RecordError};
 use super::maps::Maps;
+use super::processes::{is_alive, is_of_kernel};
 use super::space::{Space, kernel};
 use super::sys::{
     Exit, InjectError, Stop, Tracee, finish_exec, foreign_userfaultfd, seccomp_filters,
@@ -35,10 +36,18 @@ pub struct Started {
     /// What it does.
     pub events: Receiver<Event>,
     /// Answers, one for each event that waits.
-    pub answers: Sender<()>,
+    answers: Sender<()>,
+    /// Keeps `events` open, so that waiting for one takes its time when no more will come: children may run on.
+    _tells: Sender<Event>,
 }
 
 impl Started {
+    /// Where nothing was started.
+    pub fn nothing() -> Self {
+        let ((tells, events), (answers, _)) = (channel(), channel());
+        Self { events, answers, _tells: tells }
+    }
+
     /// Answers an event that waits. A program that was killed meanwhile does not hear it.
     pub fn go_on(&self) {
         let _ = self.answers.send(());
@@ -47,8 +56,9 @@ impl Started {
 
 /// The memory of a process that runs; it stands still for some tens of microseconds.
 pub fn attach(pid: i32) -> Result<Space, RecordError> {
+    check(pid)?;
     let tracee = Tracee::seize(pid).map_err(|errno| refusal(pid, errno))?;
-    let call = |what| move |errno| RecordError::Call { pid, what, errno };
+    let call = |what| move |errno| called(pid, what, errno);
     tracee.interrupt().map_err(call("stopping it"))?;
     loop {
         match tracee.wait().map_err(call("waiting for it to stop"))?.0 {
@@ -74,6 +84,7 @@ pub fn start(words: &[OsString]) -> Result<Started, RecordError> {
     let mut command = Command::new(words.first().map(OsString::as_os_str).unwrap_or_default());
     command.args(words.get(1..).unwrap_or_default());
     let (tells, events) = channel();
+    let keeps_open = tells.clone();
     let (answers, answered) = channel();
     let (says, started) = channel();
     // Whoever seizes a thread must make all calls about it: and waiting for its stops is what this one does.
@@ -90,9 +101,9 @@ pub fn start(words: &[OsString]) -> Result<Started, RecordError> {
     std::thread::Builder::new()
         .name("trace".to_owned())
         .spawn(follow)
-        .map_err(RecordError::Thread)?;
-    started.recv().map_err(|_| RecordError::Thread(std::io::ErrorKind::Other.into()))??;
-    Ok(Started { events, answers })
+        .map_err(RecordError::Spawn)?;
+    started.recv().map_err(|_| RecordError::Spawn(std::io::ErrorKind::Other.into()))??;
+    Ok(Started { events, answers, _tells: keeps_open })
 }
 
 /// From the first instruction on, at which it stands.
@@ -155,7 +166,7 @@ fn kill(pid: i32) -> Result<(), RecordError> {
 
 /// Of a process whose tracee stands still.
 fn space_of(tracee: &Tracee, pid: i32) -> Result<Space, RecordError> {
-    let read = |what| move |cause| RecordError::Read { pid, what, cause };
+    let read = |what| move |cause| asked(pid, what, cause);
     let status = fs::read_to_string(format!("/proc/{pid}/status")).map_err(read("its status"))?;
     let mut maps = Maps::open(pid).map_err(read("opening its mappings"))?;
     let areas = maps.read().map_err(read("reading its mappings"))?;
@@ -164,28 +175,80 @@ fn space_of(tracee: &Tracee, pid: i32) -> Result<Space, RecordError> {
         InjectError::Filtered => RecordError::Filtered { pid },
         InjectError::Narrow => RecordError::Narrow { pid },
         InjectError::Kernel(what, errno) => kernel(what, errno),
-        InjectError::Call(Errno::SRCH) => RecordError::NoProcess { pid },
-        InjectError::Call(errno) => RecordError::Call { pid, what: "a call in its name", errno },
+        InjectError::Call(errno) => called(pid, "a call in its name", errno),
     })?;
     Space::new(pid, uffd, maps)
 }
 
-fn refusal(pid: i32, errno: Errno) -> RecordError {
-    if errno != Errno::PERM {
-        return RecordError::NoProcess { pid };
+/// A call about a process failed: perhaps because it has ended.
+fn called(pid: i32, what: &'static str, errno: Errno) -> RecordError {
+    match errno {
+        Errno::SRCH => RecordError::NoProcess { pid },
+        errno => RecordError::Call { pid, what, errno },
     }
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let field = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name));
-        line.and_then(|value| value.split_whitespace().next()).unwrap_or("0").to_owned()
+}
+
+/// The same of something that `/proc` says of it.
+fn asked(pid: i32, what: &'static str, cause: io::Error) -> RecordError {
+    match Errno::from_io_error(&cause) {
+        Some(Errno::SRCH | Errno::NOENT) => RecordError::NoProcess { pid },
+        _ => RecordError::Read { pid, what, cause },
+    }
+}
+
+/// Whether it is a process that could be traced at all.
+fn check(pid: i32) -> Result<(), RecordError> {
+    if pid == std::process::id() as i32 {
+        return Err(RecordError::Ourselves { pid });
+    }
+    // A process that has ended and waits to be asked for its status has no memory either.
+    let Some(status) = Status::of(pid).filter(|_| is_alive(pid)) else {
+        return Err(RecordError::NoProcess { pid });
     };
-    let tracer = field("TracerPid:");
+    match status.number("Tgid:") {
+        Some(process) if process != pid => return Err(RecordError::Thread { pid, process }),
+        _ => {}
+    }
+    match status.field("VmSize:") {
+        Some(_) => Ok(()),
+        None if is_of_kernel(pid) => Err(RecordError::OfKernel { pid }),
+        // It is ending, and its memory is gone already.
+        None => Err(RecordError::NoProcess { pid }),
+    }
+}
+
+fn refusal(pid: i32, errno: Errno) -> RecordError {
+    let (Errno::PERM, Some(status)) = (errno, Status::of(pid)) else {
+        return RecordError::NoProcess { pid };
+    };
     let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
-    let yama = match scope.trim() {
-        "" | "0" => String::new(),
-        scope => format!("; kernel.yama.ptrace_scope is {scope}, which allows it to root only"),
+    let scope = scope.trim().parse().unwrap_or(0);
+    let (us, by) = (rustix::process::geteuid().as_raw(), status.number("TracerPid:").unwrap_or(0));
+    let owner = status.number("Uid:").unwrap_or(us);
+    let why = match () {
+        () if by != 0 => Hindrance::Traced { by },
+        () if us == 0 => Hindrance::Capability { scope },
+        () if owner != us => Hindrance::Owner { owner, us },
+        () if scope != 0 => Hindrance::Yama { scope, us },
+        () => Hindrance::Undumpable { us },
     };
-    let traced =
-        if tracer == "0" { String::new() } else { format!("; process {tracer} traces it already") };
-    RecordError::Refused { pid, owner: format!("user {}", field("Uid:")), yama, traced }
+    RecordError::Refused { pid, why }
+}
+
+/// `/proc/PID/status`.
+struct Status(String);
+
+impl Status {
+    fn of(pid: i32) -> Option<Self> {
+        fs::read_to_string(format!("/proc/{pid}/status")).ok().map(Self)
+    }
+
+    fn field(&self, name: &str) -> Option<&str> {
+        let line = self.0.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|value| value.split_whitespace().next())
+    }
+
+    fn number<N: std::str::FromStr>(&self, name: &str) -> Option<N> {
+        self.field(name).and_then(|value| value.parse().ok())
+    }
 }

@@ -24,18 +24,44 @@ pub enum RecordError {
     },
     /// We may not trace it.
     #[error(
-        "process {pid}: tracing is refused; it belongs to {owner}{yama}{traced}; run as root or as its owner, or start it with \
-         `perdura plan record -- PROGRAM`"
+        "process {pid}: tracing is refused: {why}, or start the program with `perdura plan record -- PROGRAM`"
     )]
     Refused {
         /// Its number.
         pid: i32,
-        /// Whose it is.
-        owner: String,
-        /// What the system's setting says, if that may be why.
-        yama: String,
-        /// Who traces it already, if anybody.
-        traced: String,
+        /// Why, and what to do.
+        why: Hindrance,
+    },
+    /// Another recorder has it.
+    #[error(
+        "process {pid}: its memory is being tracked by another userfaultfd: is another `perdura plan record`, or a checkpointer, \
+         at work on it? End that first"
+    )]
+    Tracked {
+        /// Its number.
+        pid: i32,
+    },
+    /// It has no memory of its own.
+    #[error("process {pid}: a thread of the kernel, which has no memory of its own to record")]
+    OfKernel {
+        /// Its number.
+        pid: i32,
+    },
+    /// It is a thread.
+    #[error(
+        "process {pid}: a thread of process {process}; give --pid {process}, which records all threads"
+    )]
+    Thread {
+        /// Its number.
+        pid: i32,
+        /// Whose thread it is.
+        process: i32,
+    },
+    /// It is us.
+    #[error("process {pid}: that is this recorder itself; give the number of another process")]
+    Ourselves {
+        /// Its number.
+        pid: i32,
     },
     /// Its system calls are filtered, and the call that recording needs might end it.
     #[error(
@@ -47,7 +73,9 @@ pub enum RecordError {
         pid: i32,
     },
     /// It is no 64-bit program.
-    #[error("process {pid}: a 32-bit program; only 64-bit programs are recorded")]
+    #[error(
+        "process {pid}: a 32-bit program; only 64-bit programs are recorded: build it for x86-64"
+    )]
     Narrow {
         /// Its number.
         pid: i32,
@@ -87,8 +115,54 @@ pub enum RecordError {
     },
     /// The thread that traces could not be started.
     #[error("a thread to trace the program: {0}")]
-    Thread(io::Error),
+    Spawn(io::Error),
     /// Whoever takes the records could not.
-    #[error("writing the trace: {0}")]
+    #[error("{0}")]
     Sink(io::Error),
+}
+
+/// What keeps us from tracing a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Hindrance {
+    /// Somebody else does.
+    #[error("process {by} traces it already; end that (a debugger, strace)")]
+    Traced {
+        /// Who.
+        by: i32,
+    },
+    /// It is another user's.
+    #[error("it belongs to user {owner}, and this is user {us}; run as root or as its owner")]
+    Owner {
+        /// The process's user.
+        owner: u32,
+        /// Ours.
+        us: u32,
+    },
+    /// The system's setting.
+    #[error(
+        "kernel.yama.ptrace_scope is {scope}, which does not allow it to user {us}; run as root"
+    )]
+    Yama {
+        /// The setting.
+        scope: u32,
+        /// Our user.
+        us: u32,
+    },
+    /// Its own.
+    #[error(
+        "it is ours (user {us}) but keeps tracers out, as set-user-ID programs and users of PR_SET_DUMPABLE do; run as root"
+    )]
+    Undumpable {
+        /// Our user.
+        us: u32,
+    },
+    /// We are root, and root may not.
+    #[error(
+        "this is root without what it needs for that; allow CAP_SYS_PTRACE (in Docker: --cap-add SYS_PTRACE), and a \
+         kernel.yama.ptrace_scope below 3 (it is {scope})"
+    )]
+    Capability {
+        /// The system's setting.
+        scope: u32,
+    },
 }

@@ -7,7 +7,8 @@
 //! pages are not affected, but for windows shorter than it. No write is missed; one that a look interrupts, between fault and
 //! store, may be in the trace twice.
 //!
-//! The program is unharmed whatever happens to us: the kernel takes protection and tracing away when we end.
+//! The program is unharmed whatever happens to us, but in the microseconds of `sys::inject`: the kernel takes protection and
+//! tracing away when we end.
 //! Its forked children are other memory. They are counted, and recorded if asked for: from when they are first seen.
 
 mod attach;
@@ -28,9 +29,9 @@ use std::time::Duration;
 
 use perdura_media::Clock;
 
-use crate::trace::Record;
+use crate::trace::{Looks, Record};
 
-pub use error::RecordError;
+pub use error::{Hindrance, RecordError};
 pub use sys::Exit;
 
 /// Whose writes are recorded.
@@ -47,6 +48,8 @@ pub enum Target {
 pub struct RecordOptions {
     /// Time between looks.
     pub every: Duration,
+    /// How long to record, if the program does not end before.
+    pub length: Option<Duration>,
     /// Whether processes that the recorded ones start are recorded as well.
     pub children: bool,
 }
@@ -60,6 +63,8 @@ pub struct Recorded {
     pub late_looks: u64,
     /// Time in looks.
     pub looking_ns: u64,
+    /// The longest time between two looks.
+    pub longest_ns: u64,
     /// From the first look to the last.
     pub duration_ns: u64,
     /// Records: runs of written pages.
@@ -72,19 +77,23 @@ pub struct Recorded {
     pub refused_mappings: u64,
     /// Children that were seen and not recorded.
     pub children_left_out: u64,
-    /// Children that were to be recorded and could not be.
+    /// Children, and what recorded processes became, that were to be recorded and could not be.
     pub children_failed: u64,
+    /// Processes that ended, or became another program, without a last look: all but the one that was started for this.
+    pub unseen_ends: u64,
+    /// The longest time before such an end of which the writes are not in the trace, at most.
+    pub unseen_ns: u64,
     /// Programs that a process became, each recorded from there on.
     pub execs: u64,
     /// How the program that was started ended; `None`: it still runs, or was not started by us.
     pub exit: Option<Exit>,
 }
 
-/// Takes the names of all volumes so far, and records in the order of time.
-pub type Sink<'a> = dyn FnMut(&[String], &[Record]) -> io::Result<()> + 'a;
+/// Takes what each look gave: the names of all volumes so far, records in the order of time, and what looks there were.
+pub type Sink<'a> = dyn FnMut(&[String], &[Record], Looks) -> io::Result<()> + 'a;
 
-/// Records until the program has ended, or `stop` is set (which is noticed within a tenth of a second); then the program
-/// goes on without us. Times are the clock's, from the first look on. An error of the sink ends the recording, not the
+/// Records until the program has ended, the time is over, or `stop` is set (which is noticed within a tenth of a second); after
+/// a last look the program then goes on without us. Times are the clock's, from the first look on. An error of the sink ends the recording, not the
 /// program.
 pub fn run(
     target: &Target,

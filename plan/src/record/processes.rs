@@ -22,9 +22,23 @@ pub fn name_of(pid: i32) -> String {
 
 /// Whether it runs, or stands still; not if it has ended and only waits to be asked for its status.
 pub fn is_alive(pid: i32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+    let state = stat(pid, 0).and_then(|state| state.chars().next());
     !matches!(state, None | Some('Z' | 'X' | 'x'))
+}
+
+/// Whether it is a thread of the kernel's own.
+pub fn is_of_kernel(pid: i32) -> bool {
+    const PF_KTHREAD: u64 = 0x0020_0000;
+    const FLAGS: usize = 6;
+    let flags: Option<u64> = stat(pid, FLAGS).and_then(|flags| flags.parse().ok());
+    flags.is_some_and(|flags| flags & PF_KTHREAD != 0)
+}
+
+/// A word of `/proc/PID/stat` behind the name, which may hold anything.
+fn stat(pid: i32, word: usize) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, behind) = stat.rsplit_once(')')?;
+    behind.split_whitespace().nth(word).map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -35,6 +49,7 @@ mod tests {
     fn we_are_alive_and_named_and_process_0_is_not() {
         let us = std::process::id() as i32;
         assert!(is_alive(us) && !is_alive(0));
+        assert!(!is_of_kernel(us) && !is_of_kernel(0));
         assert!(name_of(us).ends_with(&format!("[{us}]")));
     }
 }

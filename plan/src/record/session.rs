@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use perdura_media::Clock;
@@ -13,7 +12,7 @@ use super::processes::{children_of, is_alive, name_of};
 use super::space::{Look, Space};
 use super::volumes::Volumes;
 use super::{RecordOptions, Recorded, Sink, Target};
-use crate::trace::{Op, PAGE_BYTES, Record};
+use crate::trace::{Looks, Op, PAGE_BYTES, Record};
 
 /// How long `stop` may go unnoticed.
 const NOTICE: Duration = Duration::from_millis(100);
@@ -31,7 +30,14 @@ pub struct Session<'a, 'b> {
     /// All children ever seen.
     children: HashSet<i32>,
     children_sought_ns: Option<u64>,
+    /// The process that was started and says itself when it ends.
+    followed: Option<i32>,
+    /// It has not ended.
+    is_running: bool,
+    /// When the next look is due.
+    due_ns: u64,
     began_ns: u64,
+    last_look_ns: u64,
     records: Vec<Record>,
     recorded: Recorded,
 }
@@ -46,14 +52,17 @@ impl<'a, 'b> Session<'a, 'b> {
             spaces: Vec::new(),
             children: HashSet::new(),
             children_sought_ns: None,
+            followed: None,
+            is_running: false,
+            due_ns: u64::MAX,
             began_ns: clock.now_ns(),
+            last_look_ns: clock.now_ns(),
             records: Vec::new(),
             recorded: Recorded::default(),
         }
     }
 
     pub fn run(mut self, target: &Target, stop: &AtomicBool) -> Result<Recorded, RecordError> {
-        let (_never, nothing) = channel();
         let started = match target {
             Target::Program(words) => start(words)?,
             Target::Processes(pids) => {
@@ -64,8 +73,7 @@ impl<'a, 'b> Session<'a, 'b> {
                     }
                     self.add(space, First::Baseline)?;
                 }
-                let (answers, _) = channel();
-                Started { events: nothing, answers }
+                Started::nothing()
             }
         };
         self.until_the_end(&started, matches!(target, Target::Program(_)), stop)?;
@@ -82,58 +90,80 @@ impl<'a, 'b> Session<'a, 'b> {
         is_ours: bool,
         stop: &AtomicBool,
     ) -> Result<(), RecordError> {
-        let every_ns = (self.options.every.as_nanos() as u64).max(1);
-        let mut due_ns = self.began_ns + every_ns;
-        let mut is_running = is_ours;
-        while !stop.load(Ordering::Relaxed) {
-            let left = Duration::from_nanos(due_ns.saturating_sub(self.clock.now_ns()));
-            match started.events.recv_timeout(left.min(NOTICE)) {
-                Ok(Event::Began(space)) => {
-                    if self.recorded.looks == 0 {
-                        self.began_ns = self.clock.now_ns();
-                        due_ns = self.began_ns + every_ns;
-                        if self.options.children {
-                            self.volumes.name_process(space.pid, name_of(space.pid));
-                        }
-                    } else {
-                        self.recorded.execs += 1;
-                    }
-                    // Its first pages, the stack with its words, are written by now.
-                    let added = self.add(space, First::Counts);
-                    started.go_on();
-                    added?;
-                }
-                Ok(Event::Ending) => {
-                    let looked = self.look();
-                    started.go_on();
-                    looked?;
-                }
-                Ok(Event::Ended(exit)) => {
-                    self.recorded.exit = Some(exit);
-                    is_running = false;
-                }
-                Ok(Event::Failed(error)) => return Err(error),
-                Err(RecvTimeoutError::Timeout) => {}
-                // The thread that follows it ended after it had said why.
-                Err(RecvTimeoutError::Disconnected) => is_running = false,
+        let every_ns = every_ns(self.options);
+        self.is_running = is_ours;
+        // To start a program may take longer than the time between looks, and until then there is nothing to look at.
+        self.due_ns = if is_ours { u64::MAX } else { self.began_ns.saturating_add(every_ns) };
+        while !stop.load(Ordering::Relaxed) && self.clock.now_ns() < self.end_ns() {
+            let next_ns = self.due_ns.min(self.end_ns());
+            let left = Duration::from_nanos(next_ns.saturating_sub(self.clock.now_ns()));
+            // Otherwise the time is over.
+            if let Ok(event) = started.events.recv_timeout(left.min(NOTICE)) {
+                self.hear(event, started)?;
             }
-            if !is_running && is_ours && self.spaces.iter().all(|space| !is_alive(space.pid)) {
+            let has_ended = || self.spaces.iter().all(|space| !is_alive(space.pid));
+            if is_ours && !self.is_running && has_ended() {
                 return Ok(());
             }
-            let now_ns = self.clock.now_ns();
-            if now_ns >= due_ns {
+            if self.clock.now_ns() >= self.due_ns {
                 self.look()?;
                 self.find_children()?;
                 if !is_ours && self.spaces.is_empty() {
                     return Ok(());
                 }
-                let missed = (self.clock.now_ns().saturating_sub(due_ns)) / every_ns;
+                let missed = self.clock.now_ns().saturating_sub(self.due_ns) / every_ns;
                 self.recorded.late_looks += missed;
-                due_ns += (missed + 1) * every_ns;
+                self.due_ns = self.due_ns.saturating_add((missed + 1).saturating_mul(every_ns));
             }
         }
         // The program goes on. What it wrote since the last look belongs to the recording still.
         self.look()
+    }
+
+    /// What the program that was started does; it goes on when we are done with it.
+    fn hear(&mut self, event: Event, started: &Started) -> Result<(), RecordError> {
+        match event {
+            Event::Began(space) => {
+                if self.followed.is_some() {
+                    self.recorded.execs += 1;
+                } else {
+                    self.begin(space.pid);
+                }
+                // Its first pages, the stack with its words, are written by now.
+                let added = self.add(space, First::Counts);
+                started.go_on();
+                added
+            }
+            Event::Ending => {
+                let looked = self.look();
+                started.go_on();
+                looked
+            }
+            Event::Ended(exit) => {
+                self.recorded.exit = Some(exit);
+                self.is_running = false;
+                Ok(())
+            }
+            Event::Failed(error) => Err(error),
+        }
+    }
+
+    /// The program that was started begins, and with it the recording.
+    fn begin(&mut self, pid: i32) {
+        self.followed = Some(pid);
+        self.began_ns = self.clock.now_ns();
+        self.last_look_ns = self.began_ns;
+        self.due_ns = self.began_ns.saturating_add(every_ns(self.options));
+        if self.options.children {
+            self.volumes.name_process(pid, name_of(pid));
+        }
+    }
+
+    /// When to end at the latest.
+    fn end_ns(&self) -> u64 {
+        let length = self.options.length.map(|length| length.as_nanos());
+        let length_ns = length.and_then(|ns| u64::try_from(ns).ok()).unwrap_or(u64::MAX);
+        self.began_ns.saturating_add(length_ns)
     }
 
     /// Begins to record a program's memory.
@@ -156,7 +186,7 @@ impl<'a, 'b> Session<'a, 'b> {
         let time_ns = began_ns - self.began_ns;
         self.records.clear();
         let Self { volumes, records, recorded, .. } = self;
-        let mut became = Vec::new();
+        let mut gone = Vec::new();
         let mut refused = 0;
         let mut failed = None;
         self.spaces.retain_mut(|space| {
@@ -180,7 +210,7 @@ impl<'a, 'b> Session<'a, 'b> {
                 Err(error) => failed = Some(error),
             }
             refused += space.refused() as u64;
-            became.push(pid);
+            gone.push(pid);
             false
         });
         recorded.refused_mappings += refused;
@@ -189,9 +219,17 @@ impl<'a, 'b> Session<'a, 'b> {
         }
         recorded.looks += 1;
         recorded.records += records.len() as u64;
-        (self.sink)(volumes.names(), records).map_err(RecordError::Sink)?;
+        let since_ns = began_ns - self.last_look_ns;
+        self.last_look_ns = began_ns;
+        recorded.longest_ns = recorded.longest_ns.max(since_ns);
+        let unseen = gone.iter().filter(|pid| Some(**pid) != self.followed).count() as u64;
+        recorded.unseen_ends += unseen;
+        recorded.unseen_ns = recorded.unseen_ns.max(if unseen > 0 { since_ns } else { 0 });
+        let every_ns = every_ns(self.options);
+        let looks = Looks { every_ns, longest_ns: recorded.longest_ns };
+        (self.sink)(volumes.names(), records, looks).map_err(RecordError::Sink)?;
         recorded.looking_ns += self.clock.now_ns() - began_ns;
-        self.follow_execs(&became)
+        self.follow_execs(&gone)
     }
 
     /// Processes whose memory is gone and that live on have become another program.
@@ -205,7 +243,8 @@ impl<'a, 'b> Session<'a, 'b> {
                     self.add(space, First::Counts)?;
                 }
                 Err(RecordError::NoProcess { .. } | RecordError::Refused { .. }) => {}
-                Err(error) => return Err(error),
+                Err(error) if self.spaces.is_empty() => return Err(error),
+                Err(_) => self.recorded.children_failed += 1,
             }
         }
         Ok(())
@@ -243,6 +282,11 @@ impl<'a, 'b> Session<'a, 'b> {
         }
         Ok(())
     }
+}
+
+/// Time between looks, as it is meant to be.
+fn every_ns(options: &RecordOptions) -> u64 {
+    u64::try_from(options.every.as_nanos()).unwrap_or(u64::MAX).max(1)
 }
 
 /// What the pages are that are there when a program's memory is first looked at.

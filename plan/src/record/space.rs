@@ -6,6 +6,9 @@
 //! - a shared page that is there when its mapping is first seen counts as written: it may have been read only;
 //! - a fresh huge page counts whole; after the first look the kernel splits it where it is written;
 //! - what `mremap` moves counts as written: it loses its registration, and the kernel does not say so.
+//!
+//! Memory that another userfaultfd has, the program's own it may be, is never asked about: to ask is to take what was written
+//! away from whoever else asks. So each look first registers all, and leaves out what is refused.
 
 use std::collections::HashSet;
 
@@ -17,6 +20,10 @@ use super::sys::{ForeignUffd, Kept, PageMap, Region};
 
 /// Runs of written pages that one call to the kernel gives: 96 KiB.
 const RUNS_A_CALL: usize = 4096;
+/// The first thread's.
+const STACK: &str = "[stack]";
+/// Not a mapping of the process, and beyond all of them.
+const VSYSCALL: &str = "[vsyscall]";
 
 /// The memory of one program.
 #[derive(Debug)]
@@ -27,6 +34,8 @@ pub struct Space {
     pages: PageMap,
     maps: Maps,
     refused: HashSet<(u64, u64)>,
+    /// Not looked at yet.
+    is_fresh: bool,
 }
 
 /// What a look at a program's memory found besides pages.
@@ -39,14 +48,16 @@ pub enum Look {
 }
 
 impl Space {
-    /// Of a process that stands still, with its descriptor.
-    pub fn new(pid: i32, uffd: ForeignUffd, maps: Maps) -> Result<Self, RecordError> {
-        let pages = PageMap::open(pid, RUNS_A_CALL).map_err(|cause| RecordError::Read {
-            pid,
-            what: "opening its page map",
-            cause,
-        })?;
-        Ok(Self { pid, uffd, pages, maps, refused: HashSet::new() })
+    /// Of a process whose tracee stands still, with its descriptor.
+    pub fn new(pid: i32, uffd: ForeignUffd, mut maps: Maps) -> Result<Self, RecordError> {
+        let read = |what| move |cause| RecordError::Read { pid, what, cause };
+        let pages = PageMap::open(pid, RUNS_A_CALL).map_err(read("opening its page map"))?;
+        let areas = maps.read().map_err(read("reading its mappings"))?;
+        let mut space = Self { pid, uffd, pages, maps, refused: HashSet::new(), is_fresh: true };
+        let refused = space.register(&areas).map_err(|errno| space.failed(errno))?;
+        // A program may track memory of its own, but hardly its stack. We are its only tracer now: of two recorders one is first.
+        let is_tracked = |area: &Area| area.name == STACK && refused.contains(&area.start);
+        if areas.iter().any(is_tracked) { Err(RecordError::Tracked { pid }) } else { Ok(space) }
     }
 
     /// Gives the pages written since the last look, in the order of addresses, and protects them.
@@ -56,19 +67,12 @@ impl Space {
             what: "reading its mappings",
             cause,
         })?;
-        for area in areas.iter().filter(|area| can_be_written(area)) {
-            match self.look_at(area, found) {
-                Ok(()) => {}
-                Err(Errno::SRCH) => return Ok(Look::Gone),
-                Err(errno @ (Errno::NOTTY | Errno::OPNOTSUPP)) => {
-                    return Err(kernel("PAGEMAP_SCAN", errno));
-                }
-                Err(errno) => {
-                    return Err(RecordError::Call { pid: self.pid, what: "PAGEMAP_SCAN", errno });
-                }
-            }
+        match self.look_at_all(&areas, found) {
+            Ok(()) if areas.is_empty() => Ok(Look::Gone),
+            Ok(()) => Ok(Look::There),
+            Err(Errno::SRCH) => Ok(Look::Gone),
+            Err(errno) => Err(self.failed(errno)),
         }
-        Ok(if areas.is_empty() { Look::Gone } else { Look::There })
     }
 
     /// Mappings that could not be recorded, as another userfaultfd has them or the kernel does not protect their kind.
@@ -76,9 +80,34 @@ impl Space {
         self.refused.len()
     }
 
+    fn look_at_all(
+        &mut self,
+        areas: &[Area],
+        found: &mut dyn FnMut(&Area, Region),
+    ) -> Result<(), Errno> {
+        let mut fresh = HashSet::new();
+        for area in areas.iter().filter(|area| area.shared && can_be_written(area)) {
+            if self.is_fresh || !self.pages.is_tracked(area.start)? {
+                fresh.insert(area.start);
+            }
+        }
+        // Before anything is protected: what is not ours must be left to whoever has it.
+        let refused = self.register(areas)?;
+        for area in areas.iter().filter(|area| can_be_written(area)) {
+            if !refused.contains(&area.start) {
+                self.look_at(area, found)?;
+                if fresh.contains(&area.start) {
+                    self.protect_absent(area)?;
+                }
+            }
+        }
+        self.is_fresh = false;
+        Ok(())
+    }
+
     fn look_at(&mut self, area: &Area, found: &mut dyn FnMut(&Area, Region)) -> Result<(), Errno> {
         let kept = if area.shared { Kept::Shared } else { Kept::Private };
-        let (mut at, mut is_new) = (area.start, false);
+        let mut at = area.start;
         while at < area.end {
             let (runs, outcome) = self.pages.take_written(kept, at, area.end);
             for run in runs {
@@ -86,46 +115,86 @@ impl Space {
             }
             match outcome {
                 Ok(stopped) => at = stopped,
-                // Not registered: it is new. Registered and still not, it has changed since the mappings were read; the
-                // next look sees what it is.
-                Err(Errno::PERM) if !is_new => {
-                    is_new = true;
-                    if !self.register(area)? {
-                        return Ok(());
-                    }
-                }
+                // Another mapping since the mappings were read; the next look sees what it is.
                 Err(Errno::PERM) => return Ok(()),
                 Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno),
-            }
-        }
-        if is_new && kept == Kept::Shared {
-            match self.pages.protect_absent(area.start, area.end) {
-                // It has changed again.
-                Ok(()) | Err(Errno::PERM) => {}
                 Err(errno) => return Err(errno),
             }
         }
         Ok(())
     }
 
-    /// Whether it could be registered.
-    fn register(&mut self, area: &Area) -> Result<bool, Errno> {
-        if self.refused.contains(&(area.start, area.end)) {
-            return Ok(false);
-        }
-        match self.uffd.register(area.start, area.end) {
-            Ok(()) => Ok(true),
-            // Somebody else's, or of a kind that cannot be: it will not change while it is there.
-            Err(Errno::BUSY | Errno::INVAL | Errno::PERM) => {
-                self.refused.insert((area.start, area.end));
-                Ok(false)
-            }
-            // Gone or changed since the mappings were read.
-            Err(Errno::NOMEM | Errno::AGAIN) => Ok(false),
+    fn protect_absent(&self, area: &Area) -> Result<(), Errno> {
+        match self.pages.protect_absent(area.start, area.end) {
+            // It has changed again.
+            Ok(()) | Err(Errno::PERM) => Ok(()),
             Err(errno) => Err(errno),
         }
     }
+
+    /// Makes all that can be written protectable, and gives the starts of those areas of which that is refused.
+    ///
+    /// In spans with the gaps between areas: a range that ends inside a mapping splits it, and a mapping may be there by now that
+    /// was not when the mappings were read. The program could no longer move such a half with `mremap`, which the C library's
+    /// `realloc` does.
+    fn register(&mut self, areas: &[Area]) -> Result<HashSet<u64>, Errno> {
+        let mut refused = HashSet::new();
+        let mut first = 0_usize;
+        for at in 0..=areas.len() {
+            if areas.get(at).is_some_and(|area| !is_border(area)) {
+                continue;
+            }
+            let (before, behind) = (first.checked_sub(1), areas.get(at));
+            let span = &areas[first..at];
+            first = at + 1;
+            let ([begins, ..], [.., ends]) = (span, span) else { continue };
+            let start = before.map_or(begins.start, |border| areas[border].end);
+            let end = behind.filter(|border| border.name != VSYSCALL).map_or(ends.end, |b| b.start);
+            if !span.iter().any(can_be_written) || self.register_one(start, end)? == Answer::Done {
+                continue;
+            }
+            for area in span.iter().filter(|area| can_be_written(area)) {
+                match self.register_one(area.start, area.end)? {
+                    Answer::Done => continue,
+                    Answer::Refused => {
+                        self.refused.insert((area.start, area.end));
+                    }
+                    Answer::Gone => {}
+                }
+                refused.insert(area.start);
+            }
+        }
+        Ok(refused)
+    }
+
+    /// What is registered already stays as it is.
+    fn register_one(&self, start: u64, end: u64) -> Result<Answer, Errno> {
+        match self.uffd.register(start, end) {
+            Ok(()) => Ok(Answer::Done),
+            Err(Errno::BUSY | Errno::INVAL | Errno::PERM) => Ok(Answer::Refused),
+            Err(Errno::NOMEM | Errno::AGAIN) => Ok(Answer::Gone),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn failed(&self, errno: Errno) -> RecordError {
+        let pid = self.pid;
+        match errno {
+            Errno::NOTTY | Errno::OPNOTSUPP => kernel("PAGEMAP_SCAN", errno),
+            Errno::SRCH => RecordError::NoProcess { pid },
+            errno => RecordError::Call { pid, what: "asking for the pages it wrote", errno },
+        }
+    }
+}
+
+/// What the kernel says to a range that is to be protectable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Done,
+    /// Somebody else's, or of a kind that cannot be.
+    Refused,
+    /// Gone or changed since the mappings were read, as all of it is when the program ends.
+    Gone,
 }
 
 /// An error of a call that the kernel is too old for, or was built without.
@@ -137,4 +206,37 @@ pub fn kernel(what: &'static str, errno: Errno) -> RecordError {
 /// Memory of the kernel's own, mapped for reading, is none of the program's.
 fn can_be_written(area: &Area) -> bool {
     area.writable && !area.name.starts_with("[v")
+}
+
+/// Whether no span has it in it: code and constants of files need no protection and are slower with it, and of some others,
+/// the kernel's own among them, it would be refused, and with it that of the span.
+fn is_border(area: &Area) -> bool {
+    let is_own_memory = !area.shared && area.inode == 0 && !area.name.starts_with("[v");
+    !area.writable && (!is_own_memory || area.name.starts_with("[u"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::attach::attach;
+    use super::super::sys::test_program::Program;
+
+    #[test]
+    fn a_mapping_that_came_after_the_mappings_were_read_is_registered_whole_and_can_be_moved() {
+        let mut program = Program::start();
+        let before = program.tell("private 1000");
+        let mut space = attach(program.pid()).unwrap();
+        space.look(&mut |_, _| {}).unwrap();
+        let areas = space.maps.read().unwrap();
+        program.tell(&format!("unmap {before} 1000"));
+        let start = program.tell("private 4000");
+        assert!(
+            start < before && before < start + (4000 << 12),
+            "it lies over where the other was"
+        );
+        space.register(&areas).unwrap();
+        // The kernel moves no piece of which halves differ.
+        let moved = program.tell(&format!("move {start} 4000 40000"));
+        assert_ne!(start, moved);
+        program.tell_to_end();
+    }
 }

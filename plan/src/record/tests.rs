@@ -178,10 +178,10 @@ fn a_huge_page_is_one_until_it_is_written_again() {
 #[ignore = "what another test starts"]
 fn looks_without_end() {
     let pid = std::env::var("PERDURA_RECORD_TEST_PID").unwrap().parse().unwrap();
-    let options = RecordOptions { every: Duration::from_millis(1), children: false };
+    let options = RecordOptions { every: Duration::from_millis(1), length: None, children: false };
     let target = Target::Processes(vec![pid]);
     let mut told = 0;
-    run(&target, &options, &RealClock, &AtomicBool::new(false), &mut |_, _| {
+    run(&target, &options, &RealClock, &AtomicBool::new(false), &mut |_, _, _| {
         told += 1;
         if told == 10 {
             eprintln!("10 looks");
@@ -235,11 +235,11 @@ fn a_shared_page_lies_at_its_place_in_the_file_whatever_address_it_has() {
         (program.tell(&format!("file {path}")), program.tell(&format!("file {path}")));
     program.tell(&list("write", one, &[0]));
     let (clock, stop) = (RealClock, AtomicBool::new(false));
-    let options = RecordOptions { every: Duration::from_millis(5), children: false };
+    let options = RecordOptions { every: Duration::from_millis(5), length: None, children: false };
     let target = Target::Processes(vec![program.pid()]);
     let mut found: BTreeSet<u64> = BTreeSet::new();
     let mut told = 0;
-    let recorded = run(&target, &options, &clock, &stop, &mut |names, records| {
+    let recorded = run(&target, &options, &clock, &stop, &mut |names, records, _| {
         let volume = names.iter().position(|name| *name == format!("shared {path}"));
         for record in records.iter().filter(|record| Some(record.volume as usize) == volume) {
             found.extend((0..record.pages().1).map(|page| record.pages().0 + page));
@@ -262,11 +262,11 @@ fn a_shared_page_lies_at_its_place_in_the_file_whatever_address_it_has() {
 #[test]
 fn an_exec_begins_a_new_memory_and_the_recording_goes_on() {
     let mut program = Program::start();
-    let options = RecordOptions { every: Duration::from_millis(5), children: false };
+    let options = RecordOptions { every: Duration::from_millis(5), length: None, children: false };
     let (clock, stop) = (RealClock, AtomicBool::new(false));
     let target = Target::Processes(vec![program.pid()]);
     let (mut start, mut told, mut page_found) = (0, 0, false);
-    let recorded = run(&target, &options, &clock, &stop, &mut |_, records| {
+    let recorded = run(&target, &options, &clock, &stop, &mut |_, records, _| {
         told += 1;
         match told {
             1 => assert_eq!(program.tell("exec"), 0),
@@ -293,13 +293,13 @@ fn an_exec_begins_a_new_memory_and_the_recording_goes_on() {
 
 #[test]
 fn a_program_is_recorded_from_its_first_instruction_to_its_end_however_short() {
-    let options = RecordOptions { every: Duration::from_secs(3600), children: false };
+    let options = RecordOptions { every: Duration::from_secs(3600), length: None, children: false };
     let (clock, stop) = (RealClock, AtomicBool::new(false));
     // 1024 pages by one `dd` of zeros from memory to nowhere: its buffer is 4 MiB, written by the kernel.
     let words = ["sh", "-c", "exec dd if=/dev/zero of=/dev/null bs=4M count=1 status=none"];
     let target = Target::Program(words.iter().map(|word| (*word).into()).collect());
     let (mut pages, mut last_ns) = (0, 0);
-    let recorded = run(&target, &options, &clock, &stop, &mut |names, records| {
+    let recorded = run(&target, &options, &clock, &stop, &mut |names, records, _| {
         for record in records {
             assert!((record.volume as usize) < names.len() && record.time_ns >= last_ns);
             last_ns = record.time_ns;
@@ -315,11 +315,11 @@ fn a_program_is_recorded_from_its_first_instruction_to_its_end_however_short() {
 
 #[test]
 fn a_program_that_is_killed_or_not_there_is_said_so() {
-    let options = RecordOptions { every: Duration::from_millis(10), children: false };
+    let options = RecordOptions { every: Duration::from_millis(10), length: None, children: false };
     let (clock, stop) = (RealClock, AtomicBool::new(false));
     let record = |words: &[&str]| {
         let target = Target::Program(words.iter().map(|word| (*word).into()).collect());
-        run(&target, &options, &clock, &stop, &mut |_, _| Ok(()))
+        run(&target, &options, &clock, &stop, &mut |_, _, _| Ok(()))
     };
     assert_eq!(record(&["sh", "-c", "kill -9 $$"]).unwrap().exit, Some(Exit::Signal(9)));
     assert_eq!(record(&["sh", "-c", "exit 3"]).unwrap().exit, Some(Exit::Code(3)));
@@ -337,11 +337,11 @@ fn children_are_counted_or_recorded() {
         let mut program = Program::start();
         let start = program.tell("private 16");
         let child = program.tell(&list("keep", start, &[2])) as i32;
-        let options = RecordOptions { every: Duration::from_millis(5), children };
+        let options = RecordOptions { every: Duration::from_millis(5), length: None, children };
         let (clock, stop) = (RealClock, AtomicBool::new(false));
         let target = Target::Processes(vec![program.pid()]);
         let (mut told, mut found) = (0, Vec::new());
-        let recorded = run(&target, &options, &clock, &stop, &mut |names, records| {
+        let recorded = run(&target, &options, &clock, &stop, &mut |names, records, _| {
             told += 1;
             let go_on = || kill_process(Pid::from_raw(child).unwrap(), Signal::CONT).unwrap();
             match told {
@@ -375,6 +375,54 @@ fn children_are_counted_or_recorded() {
     }
 }
 
+#[test]
+fn what_a_program_tracks_itself_is_left_to_it() {
+    let mut program = Program::start();
+    let start = program.tell("private 16");
+    let own = start + 8 * PAGE_BYTES;
+    program.tell(&format!("track {own} 1"));
+    let mut space = attach(program.pid()).unwrap();
+    written(&mut space, start, 16);
+    program.tell(&list("write", start, &[5, 8]));
+    assert_eq!(written(&mut space, start, 16), [5], "it is not asked about page 8");
+    assert_eq!(program.tell(&format!("tracked {own} 1")), 1, "nothing was taken from the program");
+    assert_eq!(space.refused(), 1);
+    program.tell_to_end();
+}
+
+#[test]
+fn a_second_recorder_is_refused_and_the_first_goes_on() {
+    let mut program = Program::start();
+    let start = program.tell("private 16");
+    let mut space = attach(program.pid()).unwrap();
+    written(&mut space, start, 16);
+    program.tell(&list("write", start, &[3]));
+    let second = attach(program.pid()).unwrap_err();
+    assert!(matches!(second, RecordError::Tracked { .. }), "{second}");
+    assert!(second.to_string().contains("another `perdura plan record`"), "{second}");
+    assert_eq!(written(&mut space, start, 16), [3]);
+    drop(space);
+    attach(program.pid()).unwrap();
+    program.tell_to_end();
+}
+
+#[test]
+fn a_program_that_takes_longer_to_start_than_looks_are_apart_became_no_other() {
+    let options = RecordOptions { every: Duration::from_nanos(1), length: None, children: false };
+    let target = Target::Program(vec!["true".into()]);
+    let stop = AtomicBool::new(false);
+    let mut longest_ns = 0;
+    let recorded = run(&target, &options, &RealClock, &stop, &mut |_, _, looks| {
+        assert!(looks.every_ns == 1 && looks.longest_ns >= longest_ns);
+        longest_ns = looks.longest_ns;
+        Ok(())
+    });
+    let recorded = recorded.unwrap();
+    assert_eq!((recorded.execs, recorded.exit), (0, Some(Exit::Code(0))));
+    assert_eq!(recorded.longest_ns, longest_ns);
+    assert!(longest_ns > 1 && longest_ns <= recorded.duration_ns, "{recorded:?}");
+}
+
 fn state_of(pid: i32) -> char {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
@@ -384,12 +432,27 @@ fn state_of(pid: i32) -> char {
 fn no_process_and_one_that_is_traced_already_are_refused_with_what_to_do() {
     let none = attach(i32::MAX).unwrap_err();
     assert!(none.to_string().contains("there is none with this number"), "{none}");
+    let us = std::process::id() as i32;
+    let ourselves = attach(us).unwrap_err();
+    assert!(matches!(ourselves, RecordError::Ourselves { .. }), "{ourselves}");
+    let (pause, paused) = std::sync::mpsc::channel();
+    let (tell, told) = std::sync::mpsc::channel();
+    let waiting = std::thread::spawn(move || {
+        tell.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+        paused.recv().unwrap();
+    });
+    let thread = told.recv().unwrap();
+    let of_us = attach(thread).unwrap_err();
+    assert!(matches!(of_us, RecordError::Thread { process, .. } if process == us), "{of_us}");
+    assert!(of_us.to_string().contains(&format!("give --pid {us}")), "{of_us}");
+    pause.send(()).unwrap();
+    waiting.join().unwrap();
     let program = Program::start();
     let tracee = Tracee::seize(program.pid()).unwrap();
     let pid = program.pid();
     let traced = std::thread::spawn(move || attach(pid)).join().unwrap().unwrap_err().to_string();
-    assert!(traced.contains(" traces it already"), "{traced}");
-    assert!(traced.contains("start it with `perdura plan record -- PROGRAM`"), "{traced}");
+    assert!(traced.contains(" traces it already; end that"), "{traced}");
+    assert!(traced.contains("or start the program with `perdura plan record -- "), "{traced}");
     // The kernel lets it go with the thread that traces it, or here, standing still.
     tracee.interrupt().unwrap();
     assert_eq!(tracee.wait().unwrap().0, Stop::Asked);

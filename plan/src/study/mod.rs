@@ -7,6 +7,7 @@ mod error;
 mod parts;
 mod passes;
 mod report;
+mod resolution;
 mod sizing;
 mod verdict;
 
@@ -17,6 +18,7 @@ use crate::trace::{PAGE_BYTES, ReadOptions};
 
 pub use error::StudyError;
 pub use report::{FileReport, SizingReport, TraceReport, VolumeReport};
+pub use resolution::Resolution;
 pub use sizing::{BudgetRow, BudgetWish, SizingQuestion};
 pub use verdict::{Verdict, verdict};
 
@@ -77,6 +79,7 @@ impl Question {
             let sizing = question.answer(&passes, memory_bytes, written_bytes, page_writes)?;
             report.sizing = Some(sizing);
         }
+        report.resolution = Resolution::of(&report);
         report.verdict = verdict(&report);
         Ok(report)
     }

@@ -5,10 +5,10 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::sizing::BudgetRow;
-use super::{Analysis, Question, Verdict, bytes_of};
+use super::{Analysis, Question, Resolution, Verdict, bytes_of};
 use crate::power::{Cells, Comparison, Server};
 use crate::skew::{Assessment, Figures};
-use crate::trace::TraceReader;
+use crate::trace::{Looks, TraceReader};
 
 /// The study of one trace.
 #[derive(Debug, Clone, Serialize)]
@@ -28,6 +28,8 @@ pub struct TraceReport {
     pub volumes: Vec<VolumeReport>,
     /// Whether a small battery will do.
     pub verdict: Verdict,
+    /// What times it resolves, if it was recorded by looks; none if not.
+    pub resolution: Option<Resolution>,
     /// What budgets cost, modelled; none if not asked, or if nothing is written.
     pub sizing: Option<SizingReport>,
 }
@@ -45,6 +47,8 @@ pub struct FileReport {
     pub first_bad: Vec<String>,
     /// Records that are no access: flushes, discards, other steps of an access that counts once.
     pub ignored: u64,
+    /// What looks it was recorded by; none if it is no such recording.
+    pub looks: Option<Looks>,
 }
 
 /// One volume.
@@ -110,6 +114,7 @@ impl FileReport {
                 .map(|(place, fault)| format!("{place}: {fault}"))
                 .collect(),
             ignored: reader.ignored(),
+            looks: reader.looks(),
         }
     }
 }
@@ -140,6 +145,7 @@ pub(super) fn of(question: &Question, name: &str, found: &Analysis) -> TraceRepo
         assessment: Assessment::of(&found.all, given_bytes),
         volumes,
         verdict: Verdict::default(),
+        resolution: None,
         sizing: None,
     }
 }

@@ -190,12 +190,12 @@ pub enum Damage {
     },
     /// A version that is not known.
     #[error(
-        "it is of version {found}, and this program knows version {known}; read it with the program that wrote it"
+        "it is of version {found}, and this program knows versions up to {known}; read it with the program that wrote it, or a newer one"
     )]
     Version {
         /// The file's.
         found: u32,
-        /// The program's.
+        /// The newest that the program knows.
         known: u32,
     },
     /// Bytes that changed.

@@ -21,7 +21,9 @@ use super::text::spc::Spc;
 use super::text::table::Table;
 use super::text::ycsb::Ycsb;
 use super::text::{Text, memory};
-use super::{Columns, Format, Packing, ReadOptions, Record, Skipped, TimeUnit, TraceError, detect};
+use super::{
+    Columns, Format, Looks, Packing, ReadOptions, Record, Skipped, TimeUnit, TraceError, detect,
+};
 
 /// A format at work on one trace.
 pub(crate) trait Source: Send {
@@ -135,6 +137,11 @@ impl TraceReader {
     /// Records so far that are no access: flushes, discards, instructions, other steps of an access that counts once.
     pub fn ignored(&self) -> u64 {
         self.sink.ignored
+    }
+
+    /// What looks the trace was made by, as far as it was read; none if it is no recording, or does not say.
+    pub fn looks(&self) -> Option<Looks> {
+        self.sink.looks
     }
 
     /// How much of the file was read, as it lies: packed, if it is.

@@ -4,7 +4,7 @@
 
 use super::order::Order;
 use super::volumes::Volumes;
-use super::{Fault, Format, Op, Place, ReadOptions, Record, TraceError};
+use super::{Fault, Format, Looks, Op, Place, ReadOptions, Record, TraceError};
 
 /// Records in a batch; a batch may have a few more, where one line is several records.
 pub(crate) const BATCH_RECORDS: usize = 8192;
@@ -30,6 +30,8 @@ pub(crate) struct Sink {
     pub(crate) volumes: Volumes,
     /// Records that are no access: flushes, discards, instructions.
     pub(crate) ignored: u64,
+    /// What looks it was made by, if it says so.
+    pub(crate) looks: Option<Looks>,
     file: String,
     format: Format,
     skip_bad: u64,
@@ -44,6 +46,7 @@ impl Sink {
             out: Vec::new(),
             volumes: Volumes::default(),
             ignored: 0,
+            looks: None,
             file: file.to_owned(),
             format,
             skip_bad: options.skip_bad,

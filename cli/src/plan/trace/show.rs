@@ -24,6 +24,9 @@ pub fn report(report: &TraceReport) {
         volumes,
         if volumes == 1 { "" } else { "s" },
     ));
+    if let Some(resolution) = &report.resolution {
+        resolution.notes.iter().for_each(say);
+    }
     for file in &report.files {
         if file.skipped_bad + file.ignored > 0 {
             say(format_args!(

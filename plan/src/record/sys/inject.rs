@@ -2,7 +2,8 @@
 //!
 //! Nothing of it is changed: the call is made by a `syscall` instruction that it has anyway (the vDSO, the C library),
 //! with the registers of one stopped thread, which are put back. A call in which that thread waited begins again as
-//! after any signal without a handler.
+//! after any signal without a handler; those that do not (`epoll_wait`) end with EINTR. Whoever kills us without a word in
+//! these microseconds leaves the thread where it is then: the one harm that the kernel does not undo.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -10,6 +11,7 @@ use std::os::unix::fs::FileExt;
 use rustix::io::Errno;
 
 use super::ptrace::{Stop, Tracee};
+use super::rseq::goes_on_at;
 use super::uffd::ForeignUffd;
 use crate::record::maps::Area;
 
@@ -53,12 +55,14 @@ pub fn foreign_userfaultfd(
     areas: &[Area],
     filtered: bool,
 ) -> Result<ForeignUffd, InjectError> {
-    let instruction = find_instruction(pid, areas)?;
-    let (registers, mask) = (tracee.registers()?, tracee.signal_mask()?);
+    let memory = File::open(format!("/proc/{pid}/mem")).map_err(errno_of)?;
+    let instruction = find_instruction(&memory, areas)?;
+    let (mut registers, mask) = (tracee.registers()?, tracee.signal_mask()?);
     const CODE_SEGMENT_64: u64 = 0x33;
     if registers.cs != CODE_SEGMENT_64 {
         return Err(InjectError::Narrow);
     }
+    registers.rip = goes_on_at(tracee, &memory, registers.rip)?;
     if filtered {
         tracee.suspend_filters(true).map_err(|_| InjectError::Filtered)?;
     }
@@ -145,10 +149,9 @@ fn until(tracee: &Tracee, wanted: Stop) -> Result<(), Errno> {
 }
 
 /// Where the process has a `syscall` instruction.
-fn find_instruction(pid: i32, areas: &[Area]) -> Result<u64, Errno> {
+fn find_instruction(memory: &File, areas: &[Area]) -> Result<u64, Errno> {
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
     const CHUNK_BYTES: usize = 1 << 20;
-    let memory = File::open(format!("/proc/{pid}/mem")).map_err(errno_of)?;
     let mut bytes = vec![0; CHUNK_BYTES];
     // The vDSO is small and has one; a program without it, or one whose has none, brings its own.
     let mut code: Vec<&Area> = areas.iter().filter(|area| area.executable).collect();

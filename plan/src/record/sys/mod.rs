@@ -9,6 +9,8 @@ mod inject;
 mod inject;
 mod pagemap;
 mod ptrace;
+#[cfg(target_arch = "x86_64")]
+mod rseq;
 mod start;
 #[cfg(test)]
 pub mod test_program;

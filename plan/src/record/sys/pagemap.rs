@@ -116,6 +116,31 @@ impl PageMap {
         (&self.found[..self.found_count], outcome.map(|_| args.walk_end))
     }
 
+    /// Whether the mapping at an address is registered, by anybody, so that stores open its pages without anybody waiting.
+    /// Where there is no mapping any more nothing speaks against it.
+    pub fn is_tracked(&self, at: u64) -> Result<bool, Errno> {
+        const PAGE_BYTES: u64 = 4096;
+        let mut args = ScanArgs {
+            size: size_of::<ScanArgs>() as u64,
+            flags: CHECK_WPASYNC,
+            start: at,
+            end: at + PAGE_BYTES,
+            walk_end: 0,
+            vec: 0,
+            vec_len: 0,
+            max_pages: 0,
+            category_inverted: 0,
+            category_mask: WRITTEN,
+            category_anyof_mask: 0,
+            return_mask: 0,
+        };
+        match self.scan(&mut args) {
+            Ok(_) => Ok(true),
+            Err(Errno::PERM) => Ok(false),
+            Err(errno) => Err(errno),
+        }
+    }
+
     /// Protects pages of a range that have no entry, so that an entry made by a read is not taken for a write.
     pub fn protect_absent(&self, start: u64, end: u64) -> Result<(), Errno> {
         let mut args = ScanArgs {

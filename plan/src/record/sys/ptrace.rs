@@ -6,6 +6,8 @@
 use rustix::io::Errno;
 
 use super::last_errno;
+#[cfg(target_arch = "x86_64")]
+use super::rseq::RseqPlace;
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,6 +148,17 @@ impl Tracee {
     /// Sets its registers.
     pub fn set_registers(&self, registers: &libc::user_regs_struct) -> Result<(), Errno> {
         request(libc::PTRACE_SETREGS, self.thread, 0, &raw const *registers as usize)
+    }
+
+    /// Where its restartable sequences are registered.
+    #[cfg(target_arch = "x86_64")]
+    pub fn rseq_place(&self) -> Result<RseqPlace, Errno> {
+        /// Linux 5.13; `linux/ptrace.h`.
+        const GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
+        let mut place = RseqPlace::default();
+        let bytes = size_of::<RseqPlace>();
+        request(GET_RSEQ_CONFIGURATION, self.thread, bytes, (&raw mut place) as usize)?;
+        Ok(place)
     }
 
     /// The signals that it blocks.

@@ -8,6 +8,8 @@ use rustix::mm::{
     Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mremap, munmap,
 };
 
+use super::{ForeignUffd, Kept, PageMap};
+
 const PAGE: usize = 4096;
 const IS_PROGRAM: &str = "PERDURA_RECORD_TEST_PROGRAM";
 
@@ -62,6 +64,7 @@ impl Program {
 fn obeys() {
     assert!(std::env::var_os(IS_PROGRAM).is_some(), "only the other tests start this");
     eprintln!("0");
+    let mut tracked = None;
     for line in std::io::stdin().lock().lines() {
         let line = line.unwrap();
         let words: Vec<&str> = line.split(' ').collect();
@@ -116,6 +119,11 @@ fn obeys() {
                 };
                 to.unwrap() as usize
             }
+            "track" => {
+                tracked = Some(track(number(1), number(2)));
+                0
+            }
+            "tracked" => pages_of(tracked.as_mut().unwrap(), number(1), number(2)),
             "fork" => fork(number(1)),
             "keep" => keep(number(1)),
             "wait" => wait(number(1) as i32, 0),
@@ -157,6 +165,29 @@ fn write(address: usize) {
 fn read(address: usize) -> usize {
     // SAFETY: as in `write`.
     usize::from(unsafe { (address as *const u8).read_volatile() })
+}
+
+/// Protects pages as a recorder does, for the program's own use.
+fn track(start: usize, pages: usize) -> (ForeignUffd, PageMap) {
+    let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | 1;
+    // SAFETY: the call takes a number and gives a descriptor or -1.
+    let number = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
+    let us = std::process::id() as i32;
+    let uffd = ForeignUffd::take(us, number as i32).unwrap();
+    uffd.agree().unwrap();
+    uffd.register(start as u64, (start + pages * PAGE) as u64).unwrap();
+    let mut tracked = (uffd, PageMap::open(us, 64).unwrap());
+    pages_of(&mut tracked, start, pages);
+    tracked
+}
+
+/// How many were written since that was last asked.
+fn pages_of((_, map): &mut (ForeignUffd, PageMap), start: usize, pages: usize) -> usize {
+    let end = (start + pages * PAGE) as u64;
+    let (runs, outcome) = map.take_written(Kept::Private, start as u64, end);
+    let bytes: u64 = runs.iter().map(|run| run.end - run.start).sum();
+    assert_eq!(outcome, Ok(end));
+    bytes as usize / PAGE
 }
 
 /// A child writes the page and ends; then we go on.

@@ -1,21 +1,25 @@
-//! The bytes of a `ptrace` file, version 1: docs/format.md draws them.
+//! The bytes of a `ptrace` file, versions 1 and 2: docs/format.md draws them.
 //!
 //! A header, then blocks: names of volumes (before the first record of each), records, and one at the end that says how many
-//! records there were, so that a recording that was cut is known. All is little-endian; every block has a checksum.
+//! records there were, so that a recording that was cut is known. All is little-endian; every block has a checksum. Version 2
+//! also has blocks that say what looks the recording was made by; a trace that was not made so stays one of version 1.
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::super::{Op, Record};
+use super::super::{Looks, Op, Record};
 
 /// The first byte is no text, the last is an end of line: a copy that was changed as text is is noticed.
 pub(crate) const MAGIC: [u8; 8] = *b"\x93ptrace\n";
 pub(crate) const VERSION: u32 = 1;
+/// Of a trace that was made by looks, which programs that know version 1 refuse.
+pub(crate) const VERSION_LOOKS: u32 = 2;
 
 pub(crate) const KIND_VOLUMES: u32 = 1;
 pub(crate) const KIND_RECORDS: u32 = 2;
 pub(crate) const KIND_END: u32 = 3;
+pub(crate) const KIND_LOOKS: u32 = 4;
 
 /// Records in a block, at most.
 pub(crate) const BLOCK_RECORDS: usize = 8192;
@@ -58,15 +62,23 @@ pub(crate) struct RawRecord {
     pub(crate) op: U32,
 }
 
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(crate) struct RawLooks {
+    pub(crate) every_ns: U64,
+    pub(crate) longest_ns: U64,
+}
+
 const _: () = assert!(size_of::<Header>() == 32);
 const _: () = assert!(size_of::<BlockHeader>() == 24);
 const _: () = assert!(size_of::<RawRecord>() == 32);
+const _: () = assert!(size_of::<RawLooks>() == 16);
 
 impl Header {
-    pub(crate) fn new() -> Header {
+    pub(crate) fn new(version: u32) -> Header {
         let mut header = Header {
             magic: MAGIC,
-            version: U32::new(VERSION),
+            version: U32::new(version),
             record_bytes: U32::new(size_of::<RawRecord>() as u32),
             zero: U64::ZERO,
             checksum: U64::ZERO,
@@ -95,6 +107,18 @@ impl BlockHeader {
 
     pub(crate) fn sum(&self, payload: &[u8]) -> u64 {
         xxh3_64_with_seed(payload, xxh3_64(&self.as_bytes()[..size_of::<BlockHeader>() - 8]))
+    }
+}
+
+impl From<Looks> for RawLooks {
+    fn from(looks: Looks) -> RawLooks {
+        RawLooks { every_ns: U64::new(looks.every_ns), longest_ns: U64::new(looks.longest_ns) }
+    }
+}
+
+impl From<RawLooks> for Looks {
+    fn from(raw: RawLooks) -> Looks {
+        Looks { every_ns: raw.every_ns.get(), longest_ns: raw.longest_ns.get() }
     }
 }
 

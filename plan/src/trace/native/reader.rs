@@ -7,14 +7,15 @@ use super::super::input::Input;
 use super::super::reader::Source;
 use super::super::sink::Sink;
 use super::super::text::fields::shown;
-use super::super::{Fault, Op, Place, TraceError};
+use super::super::{Fault, Looks, Op, Place, TraceError};
 use super::layout::{
-    BlockHeader, Header, KIND_END, KIND_RECORDS, KIND_VOLUMES, MAGIC, NAME_BYTES_MAX,
-    PAYLOAD_BYTES_MAX, RawRecord, VERSION,
+    BlockHeader, Header, KIND_END, KIND_LOOKS, KIND_RECORDS, KIND_VOLUMES, MAGIC, NAME_BYTES_MAX,
+    PAYLOAD_BYTES_MAX, RawLooks, RawRecord, VERSION, VERSION_LOOKS,
 };
 
 pub(crate) struct Native {
     input: Input,
+    version: u32,
     /// Where the next block starts.
     at_bytes: u64,
     /// Where the payload that is held starts.
@@ -28,7 +29,7 @@ pub(crate) struct Native {
 
 impl Native {
     pub(crate) fn open(mut input: Input, file: &str) -> Result<Native, TraceError> {
-        let mut header = Header::new();
+        let mut header = Header::new(VERSION);
         let bytes = input.read_full(header.as_mut_bytes())?;
         let damage = if bytes < size_of::<Header>() {
             Some(Damage::Cut { records: 0 })
@@ -36,10 +37,10 @@ impl Native {
             Some(Damage::Magic { found: shown(&header.magic) })
         } else if header.checksum.get() != header.sum() {
             Some(Damage::Checksum { found: header.sum(), expected: header.checksum.get() })
-        } else if header.version.get() != VERSION
+        } else if !(VERSION..=VERSION_LOOKS).contains(&header.version.get())
             || header.record_bytes.get() as usize != size_of::<RawRecord>()
         {
-            Some(Damage::Version { found: header.version.get(), known: VERSION })
+            Some(Damage::Version { found: header.version.get(), known: VERSION_LOOKS })
         } else {
             None
         };
@@ -49,6 +50,7 @@ impl Native {
             }
             None => Ok(Native {
                 input,
+                version: header.version.get(),
                 at_bytes: size_of::<Header>() as u64,
                 payload_at: 0,
                 payload: Vec::new(),
@@ -94,6 +96,7 @@ impl Native {
                 self.total += items as u64;
                 items * size_of::<RawRecord>() == payload_bytes
             }
+            KIND_LOOKS => self.version == VERSION_LOOKS && items == 1 && self.take_looks(sink),
             KIND_END => {
                 let counted = u64::read_from_bytes(&self.payload).map(u64::from_le);
                 return match counted {
@@ -113,6 +116,13 @@ impl Native {
                 damage: Damage::Block,
             }),
         }
+    }
+
+    /// Whether the payload says what looks there were. The last such block counts.
+    fn take_looks(&self, sink: &mut Sink) -> bool {
+        let looks = RawLooks::read_from_bytes(&self.payload).map(Looks::from).ok();
+        sink.looks = looks.filter(|looks| looks.every_ns > 0);
+        sink.looks.is_some()
     }
 
     /// Whether the payload is that many names that were not there before.

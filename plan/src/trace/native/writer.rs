@@ -8,10 +8,10 @@ use std::io::{self, Write};
 use zerocopy::IntoBytes;
 
 use super::super::volumes::VOLUMES_MAX;
-use super::super::{Fault, Record};
+use super::super::{Fault, Looks, Record};
 use super::layout::{
-    BLOCK_RECORDS, BlockHeader, Header, KIND_END, KIND_RECORDS, KIND_VOLUMES, NAME_BYTES_MAX,
-    RawRecord,
+    BLOCK_RECORDS, BlockHeader, Header, KIND_END, KIND_LOOKS, KIND_RECORDS, KIND_VOLUMES,
+    NAME_BYTES_MAX, RawLooks, RawRecord, VERSION, VERSION_LOOKS,
 };
 
 /// Why a trace cannot be written.
@@ -20,6 +20,9 @@ pub enum WriteError {
     /// The file cannot be written.
     #[error("the trace cannot be written: {0}")]
     Io(#[from] io::Error),
+    /// It could not be written once, so it may end in half a block, and nothing can follow that.
+    #[error("nothing is written behind a block that could not be written whole")]
+    Cut,
     /// A record that no reader would take.
     #[error("a record cannot be written: {0}")]
     Record(Fault),
@@ -31,6 +34,9 @@ pub enum WriteError {
         /// How many have names.
         volumes: u32,
     },
+    /// Looks without time between them.
+    #[error("a trace made by looks 0 ns apart cannot be written")]
+    Looks,
     /// A name that is too long.
     #[error("a volume's name of {bytes} bytes cannot be written: it may have {NAME_BYTES_MAX}")]
     Name {
@@ -49,20 +55,58 @@ pub struct TraceWriter<W: Write> {
     volumes: u32,
     records: u64,
     last_ns: u64,
+    /// As they are, and as the trace has them.
+    looks: Option<(Looks, Looks)>,
     block: Vec<RawRecord>,
+    is_cut: bool,
 }
 
 impl<W: Write> TraceWriter<W> {
     /// Starts a trace. `to` gets whole blocks: it needs no buffer of its own.
-    pub fn new(mut to: W) -> Result<TraceWriter<W>, WriteError> {
-        to.write_all(Header::new().as_bytes())?;
+    pub fn new(to: W) -> Result<TraceWriter<W>, WriteError> {
+        TraceWriter::of_version(VERSION, to)
+    }
+
+    /// Starts a trace that is made by looks.
+    pub fn of_looks(to: W, looks: Looks) -> Result<TraceWriter<W>, WriteError> {
+        if looks.every_ns == 0 {
+            return Err(WriteError::Looks);
+        }
+        let mut writer = TraceWriter::of_version(VERSION_LOOKS, to)?;
+        writer.put_looks(looks)?;
+        Ok(writer)
+    }
+
+    fn of_version(version: u32, mut to: W) -> Result<TraceWriter<W>, WriteError> {
+        to.write_all(Header::new(version).as_bytes())?;
         Ok(TraceWriter {
             to,
             volumes: 0,
             records: 0,
             last_ns: 0,
+            looks: None,
             block: Vec::with_capacity(BLOCK_RECORDS),
+            is_cut: false,
         })
+    }
+
+    /// Says how far apart the looks of a trace that is made by them were, up to now. The trace has that in the end; before,
+    /// for whoever reads what a killed recorder left, it has it to an eighth.
+    pub fn looked(&mut self, longest_ns: u64) -> Result<(), WriteError> {
+        let Some((looks, said)) = &mut self.looks else { return Ok(()) };
+        looks.longest_ns = looks.longest_ns.max(longest_ns);
+        let (looks, said_ns) = (*looks, said.interval_ns());
+        if looks.longest_ns > said_ns.saturating_add(said_ns / 8) {
+            self.flush()?;
+            self.put_looks(looks)?;
+        }
+        Ok(())
+    }
+
+    fn put_looks(&mut self, looks: Looks) -> Result<(), WriteError> {
+        self.put(KIND_LOOKS, 1, RawLooks::from(looks).as_bytes())?;
+        self.looks = Some((looks, looks));
+        Ok(())
     }
 
     /// Names the next volume, and gives its index for records.
@@ -111,6 +155,11 @@ impl<W: Write> TraceWriter<W> {
     /// Ends the trace. A file without this end is one that was cut, and its readers say so.
     pub fn finish(mut self) -> Result<W, WriteError> {
         self.flush()?;
+        if let Some((looks, said)) = self.looks
+            && looks != said
+        {
+            self.put_looks(looks)?;
+        }
         let records = self.records.to_le_bytes();
         self.put(KIND_END, 1, &records)?;
         self.to.flush()?;
@@ -118,7 +167,13 @@ impl<W: Write> TraceWriter<W> {
     }
 
     fn put(&mut self, kind: u32, items: usize, payload: &[u8]) -> Result<(), WriteError> {
-        self.to.write_all(BlockHeader::new(kind, items, payload).as_bytes())?;
-        Ok(self.to.write_all(payload)?)
+        if self.is_cut {
+            return Err(WriteError::Cut);
+        }
+        let header = BlockHeader::new(kind, items, payload);
+        let written = self.to.write_all(header.as_bytes());
+        let written = written.and_then(|()| self.to.write_all(payload));
+        self.is_cut = written.is_err();
+        Ok(written?)
     }
 }

@@ -1,0 +1,22 @@
+//! How a recording saw its writes: by looks, some time apart, each of which gives the pages written since the one before.
+//!
+//! Whatever happens between two looks is one write a page, at the time of the later look. So nothing shorter than the time
+//! between looks can be told from such a trace, and its readers have to know that time.
+
+use serde::Serialize;
+
+/// The looks that a trace was made by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Looks {
+    /// Time between looks, as it was meant to be; not 0. Nanoseconds.
+    pub every_ns: u64,
+    /// The longest there was between two of them, nanoseconds; 0 as long as there was one only.
+    pub longest_ns: u64,
+}
+
+impl Looks {
+    /// The time within which nothing is known, nanoseconds.
+    pub fn interval_ns(self) -> u64 {
+        self.every_ns.max(self.longest_ns)
+    }
+}
