@@ -66,6 +66,10 @@ class LocalAnalysis(unittest.TestCase):
             words = "time=t:us,offset=offset_bytes,size=len_bytes,op=op,volume=volume"
             with self.subTest(change):
                 self.assertEqual(analyze({**columns, **change}, columns=words), expected)
+        # A timestamp's unit is its own.
+        stamped = {**columns, "t": pa.array([1500, 2500], pa.timestamp("ns"))}
+        for unit in ("", ":s"):
+            self.assertEqual(analyze(stamped, columns=words.replace(":us", unit)), expected)
         alone = {"Time_ns": [1500, 2500], "op": [1, 0], "offset_bytes": [0, 4096], "len_bytes": [1, 1]}
         self.assertEqual(analyze(alone, name="a")["volumes"], expected["volumes"])
 
@@ -89,6 +93,8 @@ class LocalAnalysis(unittest.TestCase):
             with self.subTest(change), self.assertRaises(ValueError) as raised:
                 analyze({**good, **change})
             self.assertIn(said, str(raised.exception))
+        with self.assertRaisesRegex(ValueError, "column time_ns does not say what unit"):
+            analyze(good, columns="time=time_ns,offset=offset_bytes,size=len_bytes,op=op:1")
         del good["len_bytes"]
         with self.assertRaisesRegex(ValueError, "there is no column len_bytes; there are: time_ns, volume, op"):
             analyze(good)

@@ -21,7 +21,8 @@ class Columns:
     """A column is its name, or its number from 1; ``None``: the constant beside it holds for all records."""
 
     time: Union[str, int]
-    time_unit_ns: int
+    #: ``None``: that of the column's type.
+    time_unit_ns: Optional[int]
     offset: Union[str, int]
     offset_unit_bytes: int
     size: Union[str, int, None] = None
@@ -52,6 +53,14 @@ class Columns:
         if value == self.write_value or value.lower() in WRITES:
             return True
         return False if value.lower() in READS or self.write_value is not None else None
+
+    def unit_of_time(self) -> int:
+        """Where a column's type does not say it."""
+        if self.time_unit_ns is None:
+            raise ValueError(
+                f"column {self.time} does not say what unit its times are in: give it, as in time={self.time}:us (s, ms, us, 100ns, ns)"
+            )
+        return self.time_unit_ns
 
     def has_volume(self, names: List[str]) -> bool:
         """Whether there is a column of volumes: of Perdura's own columns it may be missing, a file then is one volume."""

@@ -1,7 +1,8 @@
 """A trace in one process."""
 
+import contextlib
 import json
-from typing import Any, Dict, Sequence, Union
+from typing import Any, Dict, Iterator, Sequence, Union
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -87,7 +88,7 @@ def _records(
     else:
         volumes = _numbered(pa.repeat(pa.scalar(name), rows), numbers)
     arrays = {
-        "time_ns": _longs(column(columns.time), columns.time_unit_ns, columns.time, row, True),
+        "time_ns": _times(column(columns.time), columns, row),
         "volume": volumes,
         "is_write": writes,
         "offset_bytes": _longs(
@@ -103,10 +104,8 @@ def _text(values: pa.Array, column: Union[str, int], row: int) -> pa.Array:
     kind = values.type
     if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)):
         return values
-    try:
+    with _refusing(column, row):
         return values.cast(pa.binary()).cast(pa.string())
-    except pa.ArrowInvalid as error:
-        raise ValueError(f"column {column}, from row {row} on: {error}") from error
 
 
 def _present(values: pa.Array, column: Union[str, int], row: int) -> pa.Array:
@@ -119,23 +118,37 @@ def _present(values: pa.Array, column: Union[str, int], row: int) -> pa.Array:
     return values
 
 
-def _longs(
-    values: pa.Array, unit: int, column: Union[str, int], row: int, is_time: bool = False
-) -> pa.Array:
-    """Times ``unit``. Arrow refuses what is no whole number or does not fit, with the value."""
-    values = _present(values, column, row)
-    try:
-        if pa.types.is_timestamp(values.type):
-            # Of whatever unit it is.
-            return values.cast(pa.timestamp("ns", values.type.tz)).cast(pa.int64())
-        if is_time and pa.types.is_floating(values.type):
+def _times(values: pa.Array, columns: Columns, row: int) -> pa.Array:
+    """Nanoseconds. A timestamp has its own unit."""
+    values = _present(values, columns.time, row)
+    kind = values.type
+    if pa.types.is_timestamp(kind):
+        with _refusing(columns.time, row):
+            return values.cast(pa.timestamp("ns", kind.tz)).cast(pa.int64())
+    unit = columns.unit_of_time()
+    if not (pa.types.is_floating(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        return _longs(values, unit, columns.time, row)
+    with _refusing(columns.time, row):
+        if pa.types.is_floating(kind):
             return pc.floor(pc.multiply(values.cast(pa.float64()), float(unit))).cast(pa.int64())
-        if is_time and (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
-            # Decimals are exact where floating-point numbers would not be.
-            exact = values.cast(pa.decimal128(27, 9))
-            return pc.floor(pc.multiply(exact, pa.scalar(unit, pa.decimal128(10, 0)))).cast(pa.int64())
+        # Decimals are exact where floating-point numbers would not be.
+        exact = values.cast(pa.decimal128(27, 9))
+        return pc.floor(pc.multiply(exact, pa.scalar(unit, pa.decimal128(10, 0)))).cast(pa.int64())
+
+
+def _longs(values: pa.Array, unit: int, column: Union[str, int], row: int) -> pa.Array:
+    """Times ``unit``."""
+    values = _present(values, column, row)
+    with _refusing(column, row):
         longs = values.cast(pa.int64())
         return longs if unit == 1 else pc.multiply_checked(longs, pa.scalar(unit, pa.int64()))
+
+
+@contextlib.contextmanager
+def _refusing(column: Union[str, int], row: int) -> Iterator[None]:
+    """Arrow refuses what is no whole number, no text or does not fit, with the value."""
+    try:
+        yield
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise ValueError(f"column {column}, from row {row} on: {error}") from error
 

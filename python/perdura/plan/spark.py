@@ -95,14 +95,15 @@ def _whole(value: Column, of: T.DataType, unit: int, name: str) -> Column:
     return wide.try_cast("bigint")
 
 
-def _time(value: Column, of: T.DataType, unit: int, name: str) -> Column:
-    """Nanoseconds; null where they do not fit."""
+def _time(value: Column, of: T.DataType, columns: Columns, name: str) -> Column:
+    """Nanoseconds; null where they do not fit. A timestamp has its own unit."""
     if isinstance(of, T.TimestampType):
         return F.try_multiply(F.unix_micros(value), F.lit(1000))
     if isinstance(of, (T.TimestampNTZType, T.DateType)):
         raise ValueError(
             f"column {name} is of type {of.simpleString()}; give times as numbers, or as UTC timestamps"
         )
+    unit = columns.unit_of_time()
     if isinstance(of, FLOATS):
         scaled = value.cast("double") * F.lit(float(unit))
         # Spark makes 0 of what is no number, and the largest integer of what is larger. No number is below none.
@@ -157,7 +158,7 @@ def _rows(table: DataFrame, columns: Columns) -> DataFrame:
     rows = table.select(
         F.col("_metadata.file_path").alias("file"),
         F.concat_ws(", ", *said).alias("stood"),
-        _time(time[0], time[1], columns.time_unit_ns, time[2]).alias("time_ns"),
+        _time(time[0], time[1], columns, time[2]).alias("time_ns"),
         volume.alias("volume"),
         is_write.alias("is_write"),
         _whole(offset[0], offset[1], columns.offset_unit_bytes, offset[2]).alias("offset_bytes"),
