@@ -70,6 +70,8 @@ class LocalAnalysis(unittest.TestCase):
         stamped = {**columns, "t": pa.array([1500, 2500], pa.timestamp("ns"))}
         for unit in ("", ":s"):
             self.assertEqual(analyze(stamped, columns=words.replace(":us", unit)), expected)
+        # Whichever shares are asked for: by that of 99 % skew is judged.
+        self.assertEqual(list(analyze(stamped, columns=words, shares=(50,))["skew_pages"]), ["50", "99"])
         alone = {"Time_ns": [1500, 2500], "op": [1, 0], "offset_bytes": [0, 4096], "len_bytes": [1, 1]}
         self.assertEqual(analyze(alone, name="a")["volumes"], expected["volumes"])
 

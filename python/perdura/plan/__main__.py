@@ -30,7 +30,7 @@ def parser() -> argparse.ArgumentParser:
         "--shares",
         metavar="PERCENTS",
         default=",".join(f"{share:g}" for share in SHARES),
-        help="shares of all page writes, in percent [default: %(default)s]",
+        help="shares of all page writes, in percent; 99 is always among them, for skew is judged by it [default: %(default)s]",
     )
     parser.add_argument("--volume-size", metavar="SIZE", help="size of each volume [default: what the trace touches of it]")
     parser.add_argument("--skip-bad", metavar="N", type=int, default=0, help="pass over this many records that cannot be counted [default: %(default)s]")

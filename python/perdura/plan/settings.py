@@ -8,6 +8,8 @@ from perdura import _native
 #: The paper's.
 WINDOWS = ("1m", "10m", "1h")
 SHARES = (90.0, 95.0, 99.0)
+#: By which skew is judged, so always among them.
+JUDGED = 99.0
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Settings:
             size = _named("volume_size", size, _native.parse_size)
         elif size is not None and not (isinstance(size, int) and 0 <= size < 2**64):
             raise ValueError(f"volume_size {size}: expected bytes, or a size such as '1TB'")
-        settings = cls(windows_ns, [float(share) for share in shares], size)
+        settings = cls(windows_ns, [*(float(share) for share in shares), JUDGED], size)
         # Refuses what means nothing.
         _native.Analysis(settings.windows_ns, settings.shares)
         return settings
