@@ -10,12 +10,14 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as parquet
 from pyspark.sql import SparkSession
 
 import perdura.plan
+from perdura.plan import spark as jobs
 from perdura.plan.__main__ import main
 from perdura.plan.spark import analyze
 from traces import SCHEMA, generate, table
@@ -151,6 +153,14 @@ class SparkAnalysis(unittest.TestCase):
         [spark], [one] = spark["traces"], one["traces"]
         self.assertEqual(spark["files"], one["files"])
         self.assertEqual(by_volume(spark), by_volume(one))
+
+
+class Parts(unittest.TestCase):
+    def test_a_part_that_cannot_be_passed_on_is_refused_with_what_to_do(self):
+        with mock.patch.object(jobs, "PART_BYTES_MAX", 10):
+            list(jobs._parts([("v", 0, b"x" * 10)]))
+            with self.assertRaisesRegex(ValueError, "volume v: .*11 bytes.*count a shorter time"):
+                list(jobs._parts([("v", 0, b"x" * 11)]))
 
 
 class Command(unittest.TestCase):

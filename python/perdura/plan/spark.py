@@ -22,6 +22,9 @@ from perdura.plan.settings import SHARES, WINDOWS, Settings
 
 #: Parts that are merged at once.
 MERGE = 16
+#: A part of more bytes cannot be passed on: neither Arrow's columns of bytes nor Java's arrays hold it. A part has some 11 bytes for
+#: each different time in it, so that is a volume, or a trace, of some 190 million of these.
+PART_BYTES_MAX = 2**31 - 2**16
 #: Records that a task counts, about; a task costs some tenths of a second besides.
 TASK_RECORDS = 4_000_000
 
@@ -296,6 +299,11 @@ RANGE_BITS = _native.RANGE_PAGES.bit_length() - 1
 def _parts(done: List[Tuple[str, int, bytes]]) -> Iterator[pa.RecordBatch]:
     # One a batch: a part may be large.
     for volume, number, part in done:
+        if len(part) > PART_BYTES_MAX:
+            raise ValueError(
+                f"volume {volume or '(all together)'}: what was written at each of its times takes {len(part)} bytes, and Spark passes on "
+                f"{PART_BYTES_MAX} at most: count a shorter time, or each volume by itself"
+            )
         yield pa.RecordBatch.from_pydict(
             {"volume": [volume], "range": [number], "part": [part]}, PARTS_ARROW
         )
