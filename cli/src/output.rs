@@ -2,13 +2,16 @@
 //! after it, whole or not at all. What was in such a file stays until then, and none may be what is read.
 
 use std::fs::{self, File, Permissions};
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// A file to be written, and the option that names it.
+/// Stands for standard output.
+const STDOUT: &str = "-";
+
+/// A file to be written, or standard output, and the option that names it.
 #[derive(Debug)]
 pub struct Output {
     option: &'static str,
@@ -20,14 +23,22 @@ impl Output {
     pub fn of(option: &'static str, path: Option<&Path>) -> Result<Option<Self>> {
         let Some(path) = path else { return Ok(None) };
         let output = Self { option, path: path.to_owned() };
+        if output.is_stdout() {
+            return Ok(Some(output));
+        }
         output.try_out().with_context(|| output.name())?;
         Ok(Some(output))
+    }
+
+    /// Whether it goes to standard output, where nothing else may go then.
+    pub fn is_stdout(&self) -> bool {
+        self.path.as_os_str() == STDOUT
     }
 
     /// Refuses one that is also read, or also written.
     pub fn keep_apart(outputs: &[&Self], inputs: &[PathBuf]) -> Result<()> {
         for (at, output) in outputs.iter().enumerate() {
-            let Some(place) = place(&output.path) else { continue };
+            let Some(place) = output.place() else { continue };
             for input in inputs {
                 ensure!(
                     place_of_input(input).as_ref() != Some(&place),
@@ -37,7 +48,7 @@ impl Output {
             }
             for other in &outputs[..at] {
                 ensure!(
-                    self::place(&other.path).as_ref() != Some(&place),
+                    other.place().as_ref() != Some(&place),
                     "{}: that is the file of --{}; give another",
                     output.name(),
                     other.option
@@ -71,7 +82,26 @@ impl Output {
         Ok(())
     }
 
+    /// Where it is, or will be; none for what is no file, and may be written by several.
+    fn place(&self) -> Option<PathBuf> {
+        if self.is_stdout() {
+            return Some(self.path.clone());
+        }
+        match fs::metadata(&self.path) {
+            Ok(about) if !about.is_file() => None,
+            Ok(_) => fs::canonicalize(&self.path).ok(),
+            Err(_) => Some(fs::canonicalize(folder(&self.path)).ok()?.join(self.path.file_name()?)),
+        }
+    }
+
     fn replace(&self, bytes: &[u8]) -> Result<()> {
+        if self.is_stdout() {
+            return match io::stdout().write_all(bytes) {
+                // Whoever reads has seen enough.
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+                written => Ok(written?),
+            };
+        }
         let mode = match fs::metadata(&self.path) {
             // A terminal, a pipe: nothing to replace.
             Ok(about) if !about.is_file() => {
@@ -99,15 +129,6 @@ fn folder(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
-    }
-}
-
-/// Where a file is, or will be; none for what is no file, and may be written by several.
-fn place(path: &Path) -> Option<PathBuf> {
-    match fs::metadata(path) {
-        Ok(about) if !about.is_file() => None,
-        Ok(_) => fs::canonicalize(path).ok(),
-        Err(_) => Some(fs::canonicalize(folder(path)).ok()?.join(path.file_name()?)),
     }
 }
 
@@ -155,5 +176,7 @@ mod tests {
         let clash = Output::keep_apart(&both, &inputs).unwrap_err();
         assert!(clash.to_string().contains("the file of --json"), "{clash}");
         Output::keep_apart(&[&of("json", &plan)], &inputs).unwrap();
+        let stdout = Path::new(STDOUT);
+        assert!(Output::keep_apart(&[&of("json", stdout), &of("html", stdout)], &[]).is_err());
     }
 }

@@ -46,6 +46,7 @@ fn what_cannot_be_is_refused_with_what_to_do() {
         assert!(!output.status.success() && text.contains(part), "{words:?}: {text}");
     };
     refused(&["--grace", "30s", "--budget", "50%"], "allows 104.31 GiB");
+    refused(&["--memory", "1GB", "--budget", "2GB"], "is more than the memory");
     refused(&["--depth-of-discharge", "0%"], "expected 0.01 to 1");
     refused(&["--memory", "many"], "--memory many");
     refused(&["--flush-rate", "0B/s"], "--flush-rate");

@@ -190,6 +190,8 @@ fn bad_input_is_named_with_place_and_value() {
         (["--shares", "101"], "--shares"),
         (["--format", "papyrus"], "--format papyrus"),
         (["--budgets", "lots"], "--budgets lots"),
+        (["--budgets", "0%"], "--budgets 0%: expected more"),
+        (["--budgets", "4KiB"], "--budgets 4KiB: expected 128 KiB or more"),
         (["--measure", "/nowhere"], "--measure /nowhere"),
         (["--emit", "/nowhere/config.toml"], "/nowhere/config.toml"),
     ] {
@@ -214,6 +216,47 @@ fn results_replace_neither_traces_nor_each_other_nor_anything_when_there_is_no_p
     assert_eq!(std::fs::read_to_string(&old).unwrap(), "old");
     planned(&[&good, "--json", &old]);
     assert!(std::fs::read_to_string(&old).unwrap().contains("page_writes"));
+}
+
+#[test]
+fn what_one_result_has_no_room_for_is_shown_and_written_elsewhere() {
+    let dir = TestDir::new();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (good, page) = (path("good.csv"), path("plan.html"));
+    std::fs::write(&good, format!("{FIRST},srv,0,Write,0,4096,9\n")).unwrap();
+    let words = [&good, "--no-sizing", "--json", "/dev/full", "--html", &page];
+    let output = plan(&words);
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("--json /dev/full: No space left"), "{said}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("A small battery"));
+    assert!(std::fs::read_to_string(&page).unwrap().ends_with("</html>\n"));
+    // A table that nobody can read is a failure, too.
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut command = Command::new(PERDURA);
+    let output = command.args(["plan", "trace", &good, "--no-sizing"]).stdout(full).output();
+    let output = output.unwrap();
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("standard output: No space left"), "{said}");
+}
+
+#[test]
+fn json_to_standard_output_is_all_that_is_there() {
+    let dir = TestDir::new();
+    let path = dir.path().join("good.csv");
+    std::fs::write(&path, format!("{FIRST},srv,0,Write,0,4096,9\n")).unwrap();
+    let output = Command::new(PERDURA)
+        .args(["plan", "trace", "good.csv", "--no-sizing", "--json", "-"])
+        .current_dir(dir.path())
+        .output()
+        .unwrap();
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(found["traces"][0]["page_writes"], 1);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "no file is called -");
+    let both = ["--no-sizing", "--json", "-", "--html", "-"];
+    let said = refused(&[&[path.to_str().unwrap()], &both[..]].concat());
+    assert!(said.contains("the file of --json"), "{said}");
 }
 
 #[test]

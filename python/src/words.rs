@@ -43,8 +43,7 @@ pub fn columns<'py>(py: Python<'py>, words: Option<&str>) -> PyResult<Bound<'py,
         Column::Number(number) => dict.set_item(name, number),
     };
     put("time", &columns.time.0)?;
-    let unit = columns.time.1.unwrap_or(TimeUnit::Nanos);
-    dict.set_item("time_unit_ns", unit.ns())?;
+    dict.set_item("time_unit_ns", columns.time.1.map(TimeUnit::ns))?;
     put("offset", &columns.offset.0)?;
     dict.set_item("offset_unit_bytes", columns.offset.1)?;
     match &columns.size {

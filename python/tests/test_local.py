@@ -57,6 +57,24 @@ class LocalAnalysis(unittest.TestCase):
         rounded = [(r[0] // 1000 * 1000, r[1], r[2], r[3] // 512 * 512, r[4]) for r in records]
         self.assertEqual(analyze(other, columns=words), analyze(table(rounded)))
 
+    def test_types_that_mean_the_same_are_counted_alike(self):
+        expected = analyze(table([(1500, "a", True, 0, 1), (2500, "a", False, 4096, 1)]))
+        # A category that no row has is no mistake; nor are bytes that are words, times as text, or no volume.
+        ops = pa.DictionaryArray.from_arrays(pa.array([0, 1]), ["write", "Read", "flush"])
+        for change in [{"op": ops}, {"op": [b"w", b"r"]}, {"volume": [b"a", b"a"]}, {"t": ["1.5", "2.5"]}]:
+            columns = {"t": [1.5, 2.5], "volume": ["a", "a"], "op": ["w", "r"], "offset_bytes": [0, 4096], "len_bytes": [1, 1]}
+            words = "time=t:us,offset=offset_bytes,size=len_bytes,op=op,volume=volume"
+            with self.subTest(change):
+                self.assertEqual(analyze({**columns, **change}, columns=words), expected)
+        # A timestamp's unit is its own.
+        stamped = {**columns, "t": pa.array([1500, 2500], pa.timestamp("ns"))}
+        for unit in ("", ":s"):
+            self.assertEqual(analyze(stamped, columns=words.replace(":us", unit)), expected)
+        # Whichever shares are asked for: by that of 99 % skew is judged.
+        self.assertEqual(list(analyze(stamped, columns=words, shares=(50,))["skew_pages"]), ["50", "99"])
+        alone = {"Time_ns": [1500, 2500], "op": [1, 0], "offset_bytes": [0, 4096], "len_bytes": [1, 1]}
+        self.assertEqual(analyze(alone, name="a")["volumes"], expected["volumes"])
+
     def test_what_is_wrong_is_named_with_row_column_and_value(self):
         good = {"time_ns": [5, 6], "volume": ["a", "a"], "op": [1, 0], "offset_bytes": [0, 1], "len_bytes": [1, 1]}
         analyze(good)
@@ -67,17 +85,29 @@ class LocalAnalysis(unittest.TestCase):
             ({"op": [1, 2]}, "row 1: 2 is neither read nor write"),
             ({"op": ["write", "flush"]}, "row 1: 'flush' is neither read nor write"),
             ({"volume": ["a", None]}, "column volume, row 1: there is no value"),
+            ({"volume": pa.DictionaryArray.from_arrays(pa.array([0, 1]), ["a", None])}, "column volume, row 1: there is no value"),
+            ({"op": [1.0, 0.0]}, "row 0: 1.0 is neither read nor write"),
             ({"len_bytes": [1.5, 1]}, "column len_bytes"),
+            ({"len_bytes": [1, (32 << 30) + 1]}, "row 1: an access of 34359738369 bytes"),
+            ({"time_ns": [5.0, float("nan")]}, "column time_ns"),
             ({"offset_bytes": [0, 2**63 - 1], "len_bytes": [1, 2]}, "row 1: "),
         ]:
             with self.subTest(change), self.assertRaises(ValueError) as raised:
                 analyze({**good, **change})
             self.assertIn(said, str(raised.exception))
+        with self.assertRaisesRegex(ValueError, "column time_ns does not say what unit"):
+            analyze(good, columns="time=time_ns,offset=offset_bytes,size=len_bytes,op=op:1")
         del good["len_bytes"]
         with self.assertRaisesRegex(ValueError, "there is no column len_bytes; there are: time_ns, volume, op"):
             analyze(good)
         with self.assertRaisesRegex(ValueError, "window tomorrow"):
             perdura.plan.analyze(good, windows=("tomorrow",))
+        with self.assertRaisesRegex(ValueError, "volume_size -1"):
+            perdura.plan.analyze(good, volume_size=-1)
+        with self.assertRaisesRegex(ValueError, "2 columns op"):
+            analyze(pa.table([[5]] * 5, names=["time_ns", "op", "op", "offset_bytes", "len_bytes"]))
+        with self.assertRaisesRegex(TypeError, "str is no table"):
+            analyze("trace.parquet")
         with self.assertRaisesRegex(ValueError, "no record"):
             analyze(table([(1, "a", True, 0, 1)]).slice(1))
 

@@ -10,12 +10,14 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as parquet
 from pyspark.sql import SparkSession
 
 import perdura.plan
+from perdura.plan import spark as jobs
 from perdura.plan.__main__ import main
 from perdura.plan.spark import analyze
 from traces import SCHEMA, generate, table
@@ -85,6 +87,38 @@ class SparkAnalysis(unittest.TestCase):
         self.assertEqual(by_volume(found), by_volume(expected))
         self.assertEqual(found["files"][0]["skipped_bad"], 5)
 
+    def test_numbers_that_spark_would_bend_are_bad_records(self):
+        good = generate(8, 40, [("a", 1 << 30)], 30_000_000)
+        rows = [(float(r[0]), str(r[3]), r[4], r[2]) for r in good]
+        # As numbers of Spark's: 0, the largest, the largest, one less, and the two nearest whole ones.
+        bad = [(time, "0", 1, True) for time in (float("nan"), float("inf"), 1e30, -0.5)]
+        bad += [(5.0, "1.5", 1, True), (5.0, "x", 1, True), (5.0, "0", (32 << 30) + 1, True), (None, "0", 1, True)]
+        columns = [list(column) for column in zip(*rows, *bad)]
+        path = self.dir / "a.parquet"
+        parquet.write_table(pa.table(dict(zip(["t", "o", "n", "w"], columns))), path)
+        words = "time=t:ns,offset=o,size=n,op=w:1"
+        found = analyze(self.spark, [str(path)], columns=words, windows=WINDOWS, skip_bad=len(bad))
+        self.assertEqual(found["files"][0]["skipped_bad"], len(bad))
+        self.assertEqual(by_volume(found), by_volume(perdura.plan.analyze(table(good), windows=WINDOWS)))
+        with self.assertRaisesRegex(ValueError, "column t is of type double; expected words or whole numbers"):
+            analyze(self.spark, [str(path)], columns="time=t:ns,offset=o,size=n,op=t:1")
+
+    def test_what_spark_fails_of_is_said_in_one_line_with_its_file(self):
+        path = self.dir / "text.parquet"
+        path.write_text("no table\n")
+        nanos = self.dir / "nanos.parquet"
+        parquet.write_table(pa.table({"time_ns": pa.array([1], pa.timestamp("ns", "UTC"))}), nanos)
+        for words, said in [
+            ([str(path)], "text.parquet"),
+            ([str(nanos)], "nanos.parquet: there are times of type TIMESTAMP\\(NANOS\\)"),
+            ([str(self.dir / "none.parquet")], "none.parquet"),
+            ([str(path), "--json", str(self.dir / "no" / "x.json")], "--json .*x.json: No such file"),
+        ]:
+            with self.subTest(words), contextlib.redirect_stderr(io.StringIO()) as told:
+                self.assertEqual(main(words), 1)
+                self.assertRegex(told.getvalue(), said)
+                self.assertEqual(told.getvalue().count("\n"), 1, told.getvalue())
+
     def test_columns_of_others_and_sizes_of_volumes_are_understood(self):
         records = [(r[0] // 1000 * 1000, r[1], r[2], r[3] // 512 * 512, 4096) for r in generate(6, 500, [("a", 1 << 32)], 30_000_000)]
         path = self.dir / "others.parquet"
@@ -99,7 +133,7 @@ class SparkAnalysis(unittest.TestCase):
         renamed = [(r[0], "others", *r[2:]) for r in records]
         expected = perdura.plan.analyze(table(renamed), windows=WINDOWS, volume_size="8GiB")
         self.assertEqual(by_volume(found), by_volume(expected))
-        with self.assertRaisesRegex(ValueError, "there is no column len_bytes; there are: ts, lba, rw"):
+        with self.assertRaisesRegex(ValueError, "there is no column time_ns; there are: ts, lba, rw"):
             analyze(self.spark, [str(path)])
 
     def test_the_command_writes_what_perdura_plan_trace_writes(self):
@@ -119,6 +153,14 @@ class SparkAnalysis(unittest.TestCase):
         [spark], [one] = spark["traces"], one["traces"]
         self.assertEqual(spark["files"], one["files"])
         self.assertEqual(by_volume(spark), by_volume(one))
+
+
+class Parts(unittest.TestCase):
+    def test_a_part_that_cannot_be_passed_on_is_refused_with_what_to_do(self):
+        with mock.patch.object(jobs, "PART_BYTES_MAX", 10):
+            list(jobs._parts([("v", 0, b"x" * 10)]))
+            with self.assertRaisesRegex(ValueError, "volume v: .*11 bytes.*count a shorter time"):
+                list(jobs._parts([("v", 0, b"x" * 11)]))
 
 
 class Command(unittest.TestCase):

@@ -350,7 +350,9 @@ impl Axis {
             let high = 10f64.powf(top.max(low * 10.0).log10().ceil());
             return Self { low, high, step: 10.0, is_log: true };
         }
-        let step = nice((top - bottom).max(1e-9) / TICKS);
+        // Where all is nought there is no scale to be found.
+        let span = if top > bottom { top - bottom } else { TICKS };
+        let step = nice(span / TICKS);
         Self {
             low: (bottom / step).floor() * step,
             high: (top / step).ceil().max(1.0) * step,
@@ -397,6 +399,17 @@ mod tests {
         );
         assert_eq!(short(1_234_567.0), "1.23M");
         assert_eq!([short(0.5), short(10.0), short(45_000.0)], ["0.5", "10", "45k"]);
+    }
+
+    #[test]
+    fn an_axis_of_noughts_has_ticks_that_differ() {
+        let points = vec![Point { x: 0, y: 0.0, range: None }];
+        let chart = Chart {
+            x_names: vec!["x".into()],
+            series: vec![Series { points, ..Series::default() }],
+            ..Chart::default()
+        };
+        assert_eq!(Axis::of(&chart).ticks(), [0.0, 1.0]);
     }
 
     #[test]

@@ -6,7 +6,8 @@ use std::time::Duration;
 use perdura_media::{Bytes, BytesPerSecond, Joules, format_duration};
 use perdura_plan::power::Backup;
 use perdura_plan::skew::{
-    Assessment, Class, Figures, SkewFraction, THETA, WindowFraction, zipf_curve,
+    Assessment, Class, Figure, Figures, MostFigures, SkewFraction, THETA, WindowFraction,
+    zipf_curve,
 };
 use perdura_plan::study::{BudgetRow, SizingReport, TraceReport};
 use perdura_plan::trace::PAGE_BYTES;
@@ -15,12 +16,15 @@ use super::svg::{Chart, Point, Series, Style, escape, short};
 
 const STYLE: &str = include_str!("page.css");
 const CLASSES: [&str; 6] = ["c0", "c1", "c2", "c3", "c4", "c5"];
-/// Volumes in a chart: those that write most; the tables have all.
+/// Rows in a chart: those that write most; the tables have all.
 const DRAWN: usize = 10;
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 240.0;
 
 type Written = std::fmt::Result;
+
+/// A chart's title, and which share it draws.
+type Drawn<T> = (&'static str, fn(&T) -> f64);
 
 /// The page.
 pub fn trace_plan_page(reports: &[TraceReport]) -> String {
@@ -51,11 +55,12 @@ fn write(reports: &[TraceReport], out: &mut String) -> Written {
     }
     out.push_str("</ul>");
     if reports.len() > 1 {
-        let rows: Vec<_> =
-            reports.iter().map(|report| Row::of_all(short_name(report), report)).collect();
+        let names = short_names(reports);
+        let rows = reports.iter().zip(names).map(|(report, name)| Row::of_all(name, report));
+        let rows: Vec<_> = rows.collect();
         out.push_str("<h2>All traces</h2>");
         figures(&rows, out);
-        table(&rows, out)?;
+        table("trace", &rows, out)?;
     }
     for report in reports {
         trace(report, reports.len() == 1, out)?;
@@ -91,7 +96,7 @@ fn trace(report: &TraceReport, is_only: bool, out: &mut String) -> Written {
     // Of a trace with one volume the charts of all traces say it already.
     if is_only || rows.len() > 1 {
         figures(&rows, out);
-        table(&rows, out)?;
+        table("volume", &rows, out)?;
     }
     match &report.sizing {
         Some(sizing) => costs(sizing, out),
@@ -101,44 +106,58 @@ fn trace(report: &TraceReport, is_only: bool, out: &mut String) -> Written {
 
 /// The paper's figures 2, 3 and 4.
 fn figures(rows: &[Row<'_>], out: &mut String) {
-    let window = |of: fn(&WindowFraction) -> f64| {
-        move |meaning: &Assessment| -> Vec<(String, f64)> {
+    let drawn = most_writing(rows);
+    out.push_str("<div class=\"charts\">");
+    let windows: [Drawn<WindowFraction>; 2] = [
+        ("Figure 2: written in the worst interval, % of the volume", |window| window.adversarial),
+        ("As figure 2, different pages only, % of the volume", |window| window.unique),
+    ];
+    for (title, of) in windows {
+        out.push_str(&bars(title, &drawn, |meaning| {
             let windows = meaning.windows.iter();
             windows.map(|window| (seconds(&window.window_s), 100.0 * of(window))).collect()
-        }
-    };
-    let skew = |of: fn(&SkewFraction) -> f64| {
-        move |meaning: &Assessment| -> Vec<(String, f64)> {
+        }));
+    }
+    let skews: [Drawn<SkewFraction>; 2] = [
+        ("Figure 3: pages that take most writes, % of those touched", |skew| skew.of_touched),
+        ("Figure 4: pages that take most writes, % of the volume", |skew| skew.of_volume),
+    ];
+    for (title, of) in skews {
+        out.push_str(&bars(title, &drawn, |meaning| {
             let named = |skew: &SkewFraction| format!("{} % of writes", skew.share_percent);
             meaning.skew.iter().map(|skew| (named(skew), 100.0 * of(skew))).collect()
-        }
-    };
-    let is_size_given = rows.iter().all(|row| row.meaning.volume_given);
-    out.push_str("<div class=\"charts\">");
-    let adversarial = window(|window| window.adversarial);
-    out.push_str(&bars(
-        "Figure 2: written in the worst interval, % of the volume",
-        rows,
-        &adversarial,
-    ));
-    let unique = window(|window| window.unique);
-    out.push_str(&bars("As figure 2, different pages only, % of the volume", rows, &unique));
-    let of_touched = skew(|skew| skew.of_touched);
-    out.push_str(&bars(
-        "Figure 3: pages that take most writes, % of those touched",
-        rows,
-        &of_touched,
-    ));
-    let of_volume = skew(|skew| skew.of_volume);
-    out.push_str(&bars("Figure 4: pages that take most writes, % of the volume", rows, &of_volume));
-    out.push_str("</div>");
-    if !is_size_given {
+        }));
+    }
+    out.push_str("</div><p class=\"note\">");
+    if drawn.len() < rows.len() {
+        let (drawn, all) = (drawn.len(), rows.len());
+        out.push_str(&format!(
+            "Drawn are the {drawn} of {all} that write most; the table has all. "
+        ));
+    }
+    out.push_str(
+        "Figure 2 takes each write for one to a new page, as a log-structured file system would make it. Intervals slide, so none \
+         is worse; the paper's are cut from the beginning on, which the JSON has, too.",
+    );
+    if rows.iter().any(|row| row.figures.touched_pages.bars.is_some()) {
+        out.push_str(" Pages are estimated from a sample, but for those of each write: in brackets, between what they are in 95 of 100 cases.");
+    }
+    if rows.iter().any(|row| !row.meaning.volume_given) {
         out.push_str(
-            "<p class=\"note\">No size of the volumes was given (<code>--volume-size</code>): the volume is what is touched of it, \
-             so figure 4 is figure 3, and all shares are at their highest. Figure 2 takes each write for one to a new page, as a \
-             log-structured file system would make it.</p>",
+            " No size of the volumes was given (<code>--volume-size</code>): the volume is what is touched of it, so figure 4 is \
+             figure 3, and all shares are at their highest.",
         );
     }
+    out.push_str("</p>");
+}
+
+/// As many rows as a chart has room for, in their order.
+fn most_writing<'r, 's>(rows: &'s [Row<'r>]) -> Vec<&'s Row<'r>> {
+    let mut places: Vec<usize> = (0..rows.len()).collect();
+    places.sort_by_key(|&at| std::cmp::Reverse(rows[at].figures.page_writes));
+    places.truncate(DRAWN);
+    places.sort_unstable();
+    places.into_iter().map(|at| &rows[at]).collect()
 }
 
 /// A volume, or all, as a row.
@@ -154,11 +173,24 @@ impl<'r> Row<'r> {
     }
 }
 
-/// The file's name without its folder.
-fn short_name(report: &TraceReport) -> String {
-    let name = report.files.first().map_or(report.trace.as_str(), |file| &file.file);
-    let name = name.rsplit('/').next().unwrap_or(name);
-    name.split('.').next().unwrap_or(name).to_owned()
+/// The files' names without folders and endings; where that is not enough to tell them apart, as they were given.
+fn short_names(reports: &[TraceReport]) -> Vec<String> {
+    const PACKED: [&str; 4] = [".gz", ".zst", ".bz2", ".xz"];
+    let short = |report: &TraceReport| {
+        let name = report.files.first().map_or(report.trace.as_str(), |file| &file.file);
+        let name = name.rsplit('/').next().unwrap_or(name);
+        let name = PACKED.iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name);
+        match name.rsplit_once('.') {
+            Some((stem, _)) if !stem.is_empty() => stem.to_owned(),
+            _ => name.to_owned(),
+        }
+    };
+    let names: Vec<String> = reports.iter().map(short).collect();
+    let is_unique = |name: &String| names.iter().filter(|other| *other == name).count() == 1;
+    let of = |(name, report): (&String, &TraceReport)| {
+        if is_unique(name) { name.clone() } else { report.trace.clone() }
+    };
+    names.iter().zip(reports).map(of).collect()
 }
 
 fn rows(report: &TraceReport) -> Vec<Row<'_>> {
@@ -189,9 +221,8 @@ fn fitting(name: &str, names: usize) -> String {
     format!("{}\u{2026}{}", of(&letters[..start]), of(&letters[letters.len() - end..]))
 }
 
-fn bars(title: &str, rows: &[Row<'_>], of: &dyn Fn(&Assessment) -> Vec<(String, f64)>) -> String {
-    let drawn = &rows[..rows.len().min(DRAWN)];
-    let values: Vec<_> = drawn.iter().map(|row| of(row.meaning)).collect();
+fn bars(title: &str, rows: &[&Row<'_>], of: impl Fn(&Assessment) -> Vec<(String, f64)>) -> String {
+    let values: Vec<_> = rows.iter().map(|row| of(row.meaning)).collect();
     let kinds = values.first().map_or(0, Vec::len);
     let series = (0..kinds).map(|kind| Series {
         name: values[0][kind].0.clone(),
@@ -206,7 +237,7 @@ fn bars(title: &str, rows: &[Row<'_>], of: &dyn Fn(&Assessment) -> Vec<(String, 
     let chart = Chart {
         title: title.into(),
         y_name: "%".into(),
-        x_names: drawn.iter().map(|row| fitting(&row.name, drawn.len())).collect(),
+        x_names: rows.iter().map(|row| fitting(&row.name, rows.len())).collect(),
         series: series.collect(),
         width: WIDTH,
         height: HEIGHT,
@@ -215,11 +246,12 @@ fn bars(title: &str, rows: &[Row<'_>], of: &dyn Fn(&Assessment) -> Vec<(String, 
     chart.svg()
 }
 
-fn table(rows: &[Row<'_>], out: &mut String) -> Written {
-    out.push_str(
-        "<div class=\"wide\"><table><tr><th>volume</th><th>size</th><th>records</th><th>touched</th><th>written</th>\
-         <th>page writes</th>",
-    );
+fn table(what: &str, rows: &[Row<'_>], out: &mut String) -> Written {
+    write!(
+        out,
+        "<div class=\"wide\"><table><tr><th>{what}</th><th>kind</th><th>size</th><th>records</th><th>pages touched</th><th>written</th>\
+         <th>page writes</th>"
+    )?;
     let Some(first) = rows.first() else { return Ok(()) };
     for (key, _) in &first.figures.worst {
         write!(out, "<th>worst {0}: writes</th><th>pages</th>", seconds(key))?;
@@ -227,34 +259,39 @@ fn table(rows: &[Row<'_>], out: &mut String) -> Written {
     for (key, _) in &first.figures.skew_pages {
         write!(out, "<th>pages for {key} %</th>")?;
     }
-    out.push_str("<th>kind</th></tr>");
+    out.push_str("</tr>");
     for row in rows {
         let figures = row.figures;
         write!(
             out,
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>",
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>",
             escape(&row.name),
+            row.meaning.class.map_or("-", Class::name),
             Bytes(row.meaning.volume_pages * PAGE_BYTES),
             figures.records,
-            figures.touched_pages.pages,
-            figures.written_pages.pages,
+            counted(&figures.touched_pages),
+            counted(&figures.written_pages),
             figures.page_writes
         )?;
         for (_, worst) in &figures.worst {
-            let sliding = &worst.sliding;
-            write!(
-                out,
-                "<td>{}</td><td>{}</td>",
-                sliding.adversarial_pages, sliding.unique_pages.pages
-            )?;
+            let MostFigures { adversarial_pages, unique_pages } = &worst.sliding;
+            write!(out, "<td>{adversarial_pages}</td><td>{}</td>", counted(unique_pages))?;
         }
         for (_, pages) in &figures.skew_pages {
-            write!(out, "<td>{}</td>", pages.pages)?;
+            write!(out, "<td>{}</td>", counted(pages))?;
         }
-        write!(out, "<td>{}</td></tr>", row.meaning.class.map_or("-", Class::name))?;
+        out.push_str("</tr>");
     }
     out.push_str("</table></div>");
     Ok(())
+}
+
+/// Pages; of a sample, with the ends between which they are in 95 of 100 cases.
+fn counted(figure: &Figure) -> String {
+    match figure.bars {
+        None => figure.pages.to_string(),
+        Some((low, high)) => format!("{} ({low} to {high})", figure.pages),
+    }
 }
 
 fn costs(sizing: &SizingReport, out: &mut String) -> Written {
@@ -282,11 +319,11 @@ fn costs(sizing: &SizingReport, out: &mut String) -> Written {
     out.push_str(&drawn("Modelled: page writes that wait", "%", &|row| {
         100.0 * row.stalls_per_write
     }));
-    out.push_str(&drawn("Modelled: bytes to the SSD for a byte written", "", &|row| {
+    out.push_str(&drawn("Modelled: bytes to the SSD for a byte of the page writes", "", &|row| {
         row.device_bytes_per_user_byte
     }));
     out.push_str("</div><div class=\"wide\"><table><tr><th>budget</th><th>of memory</th><th>stalls</th><th>of writes</th><th>of time</th>\
-                  <th>99.9 % of writes within</th><th>longest wait</th><th>to the SSD</th><th>a byte written</th><th>mean a second</th>\
+                  <th>99.9 % of writes within</th><th>longest wait</th><th>to the SSD</th><th>a byte of page writes</th><th>mean a second</th>\
                   <th>worst second</th><th>SSD lasts</th><th>flush</th></tr>");
     for row in &rows {
         let years = row.endurance_years.map_or("-".into(), |years| format!("{years:.1} years"));
@@ -304,18 +341,18 @@ fn costs(sizing: &SizingReport, out: &mut String) -> Written {
             format_duration(Duration::from_nanos(row.stall_max_ns)),
             Bytes(row.device_bytes),
             row.device_bytes_per_user_byte,
-            Bytes(row.device_bytes_per_s as u64),
+            BytesPerSecond(row.device_bytes_per_s as u64),
             Bytes(row.device_bytes_worst_second),
             row.flush_s
         )?;
     }
     write!(
         out,
-        "</table></div><p class=\"note\">\u{25b8} the budget chosen: the smallest in which at most {} % of the page writes wait, or \
-         what the warning or battery given allows.</p><h3><span class=\"modelled\">Modelled</span>: all memory against a budget of {}</h3>\
+        "</table></div><p class=\"note\">\u{25b8} the budget chosen: the smallest from which on, in it and in all larger ones tried, at \
+         most {} % of the page writes wait; or what the warning or battery given allows.</p><h3><span class=\"modelled\">Modelled</span>: all memory against a budget of {}</h3>\
          <p>A machine of {:.0} W that flushes {}; cells discharged by {:.0} % at most, for {} years.</p>\
          <table><tr><th></th><th>all memory</th><th>the budget</th></tr>",
-        100.0 * sizing.stalls_max,
+        sizing.stalls_percent(),
         Bytes(sizing.chosen.budget_bytes),
         sizing.server.watts,
         BytesPerSecond(sizing.server.flush_bytes_per_s),
@@ -327,14 +364,17 @@ fn costs(sizing: &SizingReport, out: &mut String) -> Written {
         write!(out, "<tr><td>{name}</td><td>{all}</td><td>{some}</td></tr>")
     };
     line("to flush", &|one| Bytes(one.dirty_bytes).to_string())?;
-    line("shutdown", &|one| format!("{:.1} s", one.flush_s))?;
+    line("shutdown", &|one| format!("{:.3} s", one.flush_s))?;
     line("energy", &|one| Joules(one.battery.needed_joules).to_string())?;
     line("battery, rated", &|one| Joules(one.battery.rated_joules).to_string())?;
     line("volume", &|one| format!("{:.4} l", one.battery.litres))?;
     line("in phone cells", &|one| format!("{:.2}", one.battery.phone_cells))?;
     line("price", &|one| format!("{:.2} USD", one.battery.usd))?;
-    out.push_str("</table>");
-    Ok(())
+    write!(
+        out,
+        "</table><p class=\"note\">A restart loads all memory in {:.3} s either way; Perdura answers before it has loaded.</p>",
+        sizing.power.load_s
+    )
 }
 
 /// What the paper says of the world, and what Zipf says of growth.
@@ -400,4 +440,59 @@ fn background(out: &mut String) -> Written {
 fn seconds(key: &str) -> String {
     let parsed: Option<f64> = key.parse().ok();
     parsed.and_then(|s| Duration::try_from_secs_f64(s).ok()).map_or(key.to_owned(), format_duration)
+}
+
+#[cfg(test)]
+mod tests {
+    use perdura_plan::skew::{Analyzer, Options};
+    use perdura_plan::study::FileReport;
+    use perdura_plan::trace::{Op, Record};
+
+    use super::*;
+
+    /// Of a trace that writes so many pages, one after another.
+    fn report(path: &str, pages: u64) -> TraceReport {
+        let options = Options::default();
+        let mut analyzer = Analyzer::new(&options, 0).unwrap();
+        let record = |at| Record {
+            time_ns: at,
+            offset_bytes: at * PAGE_BYTES,
+            len_bytes: PAGE_BYTES,
+            volume: 0,
+            op: Op::Write,
+        };
+        analyzer.add(&(0..pages).map(record).collect::<Vec<_>>()).unwrap();
+        let all = analyzer.finish().unwrap().all().unwrap();
+        let (file, first_bad) = (path.to_owned(), Vec::new());
+        let files = vec![FileReport { file, format: "msr", skipped_bad: 0, first_bad, ignored: 0 }];
+        TraceReport::of_parts(path, files, &[], &all, &options, None).unwrap()
+    }
+
+    #[test]
+    fn of_many_traces_those_that_write_most_are_drawn_and_all_are_in_the_table() {
+        let reports: Vec<_> =
+            (1..=12).map(|n| report(&format!("day{n}/hm_{n}.csv.gz"), n)).collect();
+        let page = trace_plan_page(&reports);
+        assert!(page.contains("Drawn are the 10 of 12 that write most"));
+        // Four charts name those drawn; the table has a row for each.
+        assert_eq!(page.matches(">hm_3<").count(), 5);
+        assert_eq!(page.matches(">hm_2<").count(), 1);
+        assert!(!page.contains("NaN") && !page.contains("inf"));
+        assert!(!trace_plan_page(&reports[..10]).contains("Drawn are"));
+    }
+
+    #[test]
+    fn names_of_traces_tell_them_apart() {
+        let names = |paths: &[&str]| {
+            short_names(&paths.iter().map(|path| report(path, 1)).collect::<Vec<_>>())
+        };
+        assert_eq!(names(&["a/web.1.ptrace", "b/web.2.ptrace.zst"]), ["web.1", "web.2"]);
+        assert_eq!(names(&["a/t.csv", "b/t.csv", "c/.x"]), ["a/t.csv", "b/t.csv", ".x"]);
+    }
+
+    #[test]
+    fn what_is_estimated_stands_with_its_bounds() {
+        let figure = Figure { pages: 1000, bars: Some((900, 1100)) };
+        assert_eq!([counted(&figure), counted(&Figure::exact(7))], ["1000 (900 to 1100)", "7"]);
+    }
 }

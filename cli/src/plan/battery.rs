@@ -43,6 +43,11 @@ pub fn run(args: &BatteryArgs) -> Result<ExitCode> {
         Some(text) => named("budget", text, text.parse())?,
         None => most.map_or(BUDGET.of(memory), Bytes),
     };
+    anyhow::ensure!(
+        args.budget.is_none() || budget_bytes <= memory.0,
+        "a budget of {} is more than the memory, {memory}: give a smaller --budget, or the --memory it is for",
+        Bytes(budget_bytes)
+    );
     if let Some(most) = most
         && budget_bytes > most
     {

@@ -56,7 +56,7 @@ pub struct MediaArgs {
     /// Of which prices are taken; a medium that has none of it has the newest before it.
     #[arg(long, value_name = "YEAR", default_value_t = 2026)]
     year: u16,
-    /// Write the plan as JSON.
+    /// Write the plan as JSON, to standard output with `-`.
     #[arg(long, value_name = "FILE")]
     json: Option<std::path::PathBuf>,
     /// Write the plan as a page.
@@ -71,13 +71,15 @@ pub fn run(args: &MediaArgs) -> Result<ExitCode> {
     let outputs: Vec<_> = [&json, &html].into_iter().flatten().collect();
     Output::keep_apart(&outputs, &[])?;
     let plan = question.answer();
+    if !outputs.iter().any(|output| output.is_stdout()) {
+        show(&plan);
+    }
     if let Some(json) = json {
         json.write((serde_json::to_string_pretty(&plan)? + "\n").as_bytes())?;
     }
     if let Some(html) = html {
         html.write(media_plan_page(&plan).as_bytes())?;
     }
-    show(&plan);
     Ok(ExitCode::SUCCESS)
 }
 

@@ -36,7 +36,7 @@ enum PlanCommand {
 }
 
 pub fn run(args: &PlanArgs) -> Result<ExitCode> {
-    match &args.command {
+    let code = match &args.command {
         PlanCommand::Trace(args) => trace::run(args),
         PlanCommand::Formats => {
             trace::formats();
@@ -45,5 +45,7 @@ pub fn run(args: &PlanArgs) -> Result<ExitCode> {
         PlanCommand::Battery(args) => battery::run(args),
         PlanCommand::Media(args) => media::run(args),
         PlanCommand::Record(args) => record::run(args),
-    }
+    }?;
+    crate::say::all_said()?;
+    Ok(code)
 }

@@ -103,7 +103,8 @@ impl Cells {
         check("share of spare cells", self.spare_share, 0.0, 10.0)?;
         check("share for other uses", self.other_uses_share, 0.0, 0.99)?;
         check("density against a phone's cell", self.density_share, 0.01, 2.0)?;
-        check("price in USD a kJ", self.usd_per_kj, 0.0, 1e6)
+        // A kilowatt-hour is what people ask for, and buy.
+        check("price in USD a kWh", self.usd_per_kj * 3600.0, 0.0, 1e6)
     }
 }
 
@@ -195,6 +196,8 @@ mod tests {
         let error = |cells: Cells| cells.battery_for(1.0).unwrap_err().to_string();
         let deep = error(Cells { depth_of_discharge: 1.5, ..Cells::default() });
         assert_eq!(deep, "depth of discharge of 1.5: expected 0.01 to 1");
+        let dear = error(Cells { usd_per_kj: -1.0, ..Cells::default() });
+        assert_eq!(dear, "price in USD a kWh of -3600: expected 0 to 1000000");
         assert!(error(Cells { years: f64::NAN, ..Cells::default() }).contains("NaN"));
         assert!(
             error(Cells { years: 20.0, ..Cells::default() }).contains("nothing of the battery")

@@ -76,7 +76,7 @@ impl DeviceBytes {
 }
 
 impl Outcome {
-    /// Bytes on the device for each byte written.
+    /// Bytes on the device for each byte of the page writes: of a request for a part of a page the whole page counts.
     pub fn device_bytes_per_user_byte(&self) -> f64 {
         self.device.total() as f64 / self.user_bytes.max(1) as f64
     }

@@ -80,7 +80,8 @@ pub struct SizingReport {
     pub stalls_max: f64,
     /// Each budget replayed, smallest first.
     pub budgets: Vec<BudgetRow>,
-    /// The smallest in which no more writes wait than may; none if no budget does.
+    /// The smallest of those replayed in which, as in all larger ones up to what the trace writes, no more writes wait than may;
+    /// none if no budget does.
     pub smallest: Option<BudgetRow>,
     /// Most that the warning or battery given allows.
     pub budget_max_bytes: Option<u64>,
@@ -92,6 +93,14 @@ pub struct SizingReport {
     pub cells: Cells,
     /// All memory against the chosen budget.
     pub power: Comparison,
+}
+
+impl SizingReport {
+    /// Most page writes that may have to wait, in percent of all, as it was asked for.
+    pub fn stalls_percent(&self) -> f64 {
+        // Back from a share: without the digits that the way there has left.
+        (self.stalls_max * 1e8).round() / 1e6
+    }
 }
 
 impl TraceReport {

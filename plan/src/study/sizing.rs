@@ -65,7 +65,7 @@ pub struct BudgetRow {
     pub stall_max_ns: u64,
     /// Bytes written to the SSD.
     pub device_bytes: u64,
-    /// Of them for each byte that the trace writes.
+    /// Of them for each byte of the trace's page writes: of a request for a part of a page the whole page counts.
     pub device_bytes_per_user_byte: f64,
     /// Mean rate of writes to the SSD, bytes a second.
     pub device_bytes_per_s: f64,
@@ -153,7 +153,11 @@ impl SizingQuestion {
         // Stable: of two that are the same budget, the one asked for stays.
         rows.sort_by_key(|row| row.budget_bytes);
         rows.dedup_by_key(|row| row.budget_bytes);
-        Ok(search.smallest.as_ref().map(row))
+        // Those asked for count as well: up to what is written all of, beyond which there is nothing to gain.
+        let most_bytes = search.tried.last().map_or(0, |outcome| outcome.budget_bytes);
+        let met = rows.iter().rev().skip_while(|row| row.budget_bytes > most_bytes);
+        let met = met.take_while(|row| row.stalls_per_write <= self.stalls_max).last();
+        Ok(met.cloned())
     }
 
     /// Budgets to replay first, smallest first.

@@ -38,10 +38,10 @@ pub fn verdict(report: &TraceReport) -> Verdict {
                 will_do &= row.share_of_memory <= SMALL;
                 because += &format!(
                     " Modelled: with a budget of {} ({:.2} % of the memory) no more than {} % of the writes wait, at {:.2} \
-                     bytes to the SSD for each byte written.",
+                     bytes to the SSD for each byte of the page writes.",
                     Bytes(row.budget_bytes),
                     100.0 * row.share_of_memory,
-                    100.0 * sizing.stalls_max,
+                    sizing.stalls_percent(),
                     row.device_bytes_per_user_byte
                 );
             }

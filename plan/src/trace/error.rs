@@ -342,6 +342,19 @@ pub enum TraceError {
         /// How it is stored.
         kind: String,
     },
+    /// A column of another type than its role needs.
+    #[error(
+        "{file}: column {column:?} holds {kind}; expected whole numbers (times may be timestamps, too): convert it, or choose \
+         another with --columns"
+    )]
+    ColumnType {
+        /// Which file.
+        file: String,
+        /// The column.
+        column: String,
+        /// What it holds.
+        kind: &'static str,
+    },
     /// A stream where a file is needed.
     #[error(
         "{file}: a Parquet file that comes as a stream may have {limit_bytes} bytes; give it as a file, unpacked"

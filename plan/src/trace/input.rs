@@ -55,6 +55,9 @@ const PACKED_BYTES: usize = 256 << 10;
 /// What an unpacker may take for its dictionary.
 const DICTIONARY_KIB: u32 = 256 << 10;
 
+/// What says that text is UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// What is shared with the bottom of the pile of readers.
 #[derive(Debug, Default)]
 struct Tally {
@@ -112,6 +115,10 @@ impl Input {
         if let Some(packing) = Packing::of(&input.head) {
             input = input.unpacked(packing)?;
             input.look(HEAD_BYTES)?;
+        }
+        // Text from some editors and spreadsheets begins with a mark that belongs to no column; binary formats have zeros.
+        if input.head.starts_with(BYTE_ORDER_MARK) && !input.head.contains(&0) {
+            input.taken = BYTE_ORDER_MARK.len();
         }
         Ok(input)
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use parquet::basic::Compression;
+use parquet::column::writer::ColumnWriter;
 use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int32Type, Int64Type};
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
@@ -111,6 +112,58 @@ fn what_a_table_does_not_say_is_asked_for() {
         [Op::Read, Op::Read, Op::Write]
     );
     assert_eq!(given.volumes, ["trace"]);
+}
+
+/// A file of one row, whose time and offset are stored as `time` and `offset`.
+fn typed(time: &str, offset: &str) -> Vec<u8> {
+    let schema = format!(
+        "message typed {{ required {time}; required {offset}; required int64 len_bytes; required int64 op; }}"
+    );
+    let schema = Arc::new(parse_message_type(&schema).unwrap());
+    let mut file = SerializedFileWriter::new(Vec::new(), schema, Arc::default()).unwrap();
+    let mut rows = file.next_row_group().unwrap();
+    while let Some(mut column) = rows.next_column().unwrap() {
+        match column.untyped() {
+            ColumnWriter::Int64ColumnWriter(column) => column.write_batch(&[1], None, None),
+            ColumnWriter::Int32ColumnWriter(column) => column.write_batch(&[1], None, None),
+            _ => panic!("a column of another type"),
+        }
+        .unwrap();
+        column.close().unwrap();
+    }
+    rows.close().unwrap();
+    file.into_inner().unwrap()
+}
+
+#[test]
+fn the_unit_of_times_is_that_of_their_type_whatever_the_column_is_called() {
+    let chosen = chosen("time=time_ns:s,offset=offset_bytes,size=len_bytes,op=op:1");
+    for (kind, ns) in [("millis", 1_000_000), ("micros", 1_000), ("nanos", 1)] {
+        let time = format!("int64 time_ns (timestamp({kind},true))");
+        for options in [&chosen, &ReadOptions::default()] {
+            let read = read(&typed(&time, "int64 offset_bytes"), options).unwrap();
+            assert_eq!(read.records[0].time_ns, ns, "{kind}");
+        }
+    }
+}
+
+#[test]
+fn numbers_that_stand_for_something_else_are_refused() {
+    let plain = ("int64 time_ns", "int64 offset_bytes");
+    assert_eq!(read(&typed(plain.0, plain.1), &ReadOptions::default()).unwrap().records.len(), 1);
+    for (time, offset, said) in [
+        ("int32 time_ns (date)", plain.1, "\"time_ns\" holds dates"),
+        ("int64 time_ns (time(micros,true))", plain.1, "\"time_ns\" holds times of day"),
+        ("int64 time_ns (decimal(18,2))", plain.1, "\"time_ns\" holds decimals"),
+        (plain.0, "int64 offset_bytes (decimal(18,2))", "\"offset_bytes\" holds decimals"),
+        (
+            plain.0,
+            "int64 offset_bytes (timestamp(nanos,true))",
+            "\"offset_bytes\" holds timestamps",
+        ),
+    ] {
+        says(&refusal(&typed(time, offset), &ReadOptions::default()), &[said, "--columns"]);
+    }
 }
 
 #[test]

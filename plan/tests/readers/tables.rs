@@ -33,6 +33,19 @@ fn columns_are_found_by_name_whatever_separates_them() {
 }
 
 #[test]
+fn a_byte_order_mark_belongs_to_no_column() {
+    let tables = [
+        ("ts,lba,kind\n12,7,w\n", chosen("time=ts:ms,offset=lba:512,op=kind,size=*512")),
+        ("128166372003061629,hm,0,Write,3584,512,1\n", ReadOptions::default()),
+    ];
+    for (plain, options) in tables {
+        let marked = read(format!("\u{feff}{plain}").as_bytes(), &options).unwrap();
+        assert_eq!(marked.records, read(plain.as_bytes(), &options).unwrap().records);
+        assert_eq!(marked.records[0].offset_bytes, 3584);
+    }
+}
+
+#[test]
 fn columns_are_found_by_number_with_or_without_a_header() {
     for header in ["", "time offset op\n"] {
         let trace = format!("{header}1.5 8192 1\n2.5 0 0\n");

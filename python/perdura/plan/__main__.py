@@ -4,7 +4,8 @@ import argparse
 import json
 import os
 import sys
-from typing import Any, Dict, List, Optional
+import tempfile
+from typing import Any, Callable, Dict, List, Optional
 
 from perdura import __version__
 from perdura.plan.settings import SHARES, WINDOWS
@@ -29,7 +30,7 @@ def parser() -> argparse.ArgumentParser:
         "--shares",
         metavar="PERCENTS",
         default=",".join(f"{share:g}" for share in SHARES),
-        help="shares of all page writes, in percent [default: %(default)s]",
+        help="shares of all page writes, in percent; 99 is always among them, for skew is judged by it [default: %(default)s]",
     )
     parser.add_argument("--volume-size", metavar="SIZE", help="size of each volume [default: what the trace touches of it]")
     parser.add_argument("--skip-bad", metavar="N", type=int, default=0, help="pass over this many records that cannot be counted [default: %(default)s]")
@@ -41,7 +42,8 @@ def parser() -> argparse.ArgumentParser:
 def main(words: Optional[List[str]] = None) -> int:
     args = parser().parse_args(words)
     try:
-        from pyspark.errors import AnalysisException
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
     except ImportError as error:
         print(f"perdura.plan: {error}; install it: pip install 'perdura[spark]'", file=sys.stderr)
@@ -58,6 +60,8 @@ def main(words: Optional[List[str]] = None) -> int:
         Settings.of(windows, shares, args.volume_size)
         if args.skip_bad < 0:
             raise ValueError(f"--skip-bad {args.skip_bad}: expected 0 or more")
+        if args.json not in (None, "-"):
+            _named(args.json, _try_out)
         builder = SparkSession.builder.appName("perdura.plan")
         if args.master:
             builder = builder.master(args.master)
@@ -80,18 +84,38 @@ def main(words: Optional[List[str]] = None) -> int:
             # A session of whoever calls us is theirs.
             if not was_there:
                 spark.stop()
-        if args.json:
-            _write(args.json, report)
+        # What cannot be stored was counted nevertheless.
+        if args.json != "-":
+            _show(report)
+        if args.json == "-":
+            print(_text(report), end="")
+        elif args.json:
+            _named(args.json, lambda path: _write(path, _text(report)))
     except (ValueError, OSError) as error:
         print(f"perdura.plan: {error}", file=sys.stderr)
         return 1
-    except AnalysisException as error:
-        # A path that is not there, a file that is no Parquet: Spark says which.
-        print(f"perdura.plan: {error}", file=sys.stderr)
+    except (PySparkException, Py4JError) as error:
+        # A path that is not there, a file that is damaged, a worker without this package.
+        print(f"perdura.plan: Spark: {_cause(error)}", file=sys.stderr)
         return 1
-    if args.json != "-":
-        _show(report)
     return 0
+
+
+def _cause(error: Exception) -> str:
+    """What Spark failed of, without the stacks of its two languages: they are in its log."""
+    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    said = []
+    while java is not None:
+        said.append((java.getMessage() or java.toString()).split("\n", 1)[0])
+        java = java.getCause()
+    if said:
+        # Its own errors begin so, and name the file; what lies at the bottom says what is wrong with it.
+        own = [text for text in said if text.startswith("[")]
+        return ": ".join(dict.fromkeys(own[-1:] + said[-1:]))
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # A worker's traceback ends with what was raised.
+    raised = [line for line in lines if line.split(":", 1)[0].endswith("Error")]
+    return (raised[-1:] or lines[:1] or [type(error).__name__])[0]
 
 
 def _share(text: str) -> float:
@@ -101,13 +125,49 @@ def _share(text: str) -> float:
         raise ValueError(f"--shares {text}: expected a percentage") from None
 
 
-def _write(path: str, report: Dict[str, Any]) -> None:
-    text = json.dumps({"version": __version__, "traces": [report]}, indent=2)
-    if path == "-":
-        print(text)
-    else:
+def _named(path: str, step: Callable[[str], None]) -> None:
+    try:
+        step(path)
+    except OSError as error:
+        raise ValueError(f"--json {path}: {error.strerror}") from error
+
+
+def _text(report: Dict[str, Any]) -> str:
+    return json.dumps({"version": __version__, "traces": [report]}, indent=2) + "\n"
+
+
+def _try_out(path: str) -> None:
+    """What cannot be stored is said before the work."""
+    if os.path.exists(path):
+        with open(path, "a", encoding="utf-8"):
+            return
+    with tempfile.TemporaryFile(dir=os.path.dirname(path) or "."):
+        return
+
+
+def _write(path: str, text: str) -> None:
+    """All of it or nothing: what was in the file stays until all is written."""
+    if os.path.exists(path) and not os.path.isfile(path):
         with open(path, "w", encoding="utf-8") as file:
-            file.write(text + "\n")
+            file.write(text)
+        return
+    path = os.path.realpath(path)
+    mode = os.stat(path).st_mode & 0o7777 if os.path.exists(path) else 0o666 & ~_umask()
+    number, new = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".perdura-")
+    try:
+        with open(number, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(new, mode)
+        os.replace(new, path)
+    except BaseException:
+        os.unlink(new)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def _show(report: Dict[str, Any]) -> None:

@@ -21,7 +21,8 @@ class Columns:
     """A column is its name, or its number from 1; ``None``: the constant beside it holds for all records."""
 
     time: Union[str, int]
-    time_unit_ns: int
+    #: ``None``: that of the column's type.
+    time_unit_ns: Optional[int]
     offset: Union[str, int]
     offset_unit_bytes: int
     size: Union[str, int, None] = None
@@ -42,22 +43,42 @@ class Columns:
         return cls(**_native.columns(words), has_own_ops=words is None)
 
     def is_write(self, value: Any) -> Optional[bool]:
-        """What a value of the op column means; ``None``: nothing."""
+        """What a value of the op column means; ``None``: nothing. Only words and whole numbers mean something."""
+        if not isinstance(value, (bool, int, str)):
+            return None
         if isinstance(value, (bool, int)):
             if self.write_value is not None:
                 return str(int(value)) == self.write_value
             return bool(value) if self.has_own_ops and int(value) in (0, 1) else None
-        word = str(value)
-        if word == self.write_value or word.lower() in WRITES:
+        if value == self.write_value or value.lower() in WRITES:
             return True
-        return False if word.lower() in READS or self.write_value is not None else None
+        return False if value.lower() in READS or self.write_value is not None else None
 
-    def name(self, column: Union[str, int], names: List[str]) -> str:
-        """The name of a chosen column among those that a table has."""
-        if isinstance(column, int) and 1 <= column <= len(names):
-            return names[column - 1]
-        if column in names:
-            return column
+    def unit_of_time(self) -> int:
+        """Where a column's type does not say it."""
+        if self.time_unit_ns is None:
+            raise ValueError(
+                f"column {self.time} does not say what unit its times are in: give it, as in time={self.time}:us (s, ms, us, 100ns, ns)"
+            )
+        return self.time_unit_ns
+
+    def has_volume(self, names: List[str]) -> bool:
+        """Whether there is a column of volumes: of Perdura's own columns it may be missing, a file then is one volume."""
+        if self.volume is None:
+            return False
+        return not self.has_own_ops or any(name.lower() == self.volume for name in names)
+
+    def place(self, column: Union[str, int], names: List[str]) -> int:
+        """Where a chosen column is among those that a table has: by its name, in whatever case if none has just that."""
+        if isinstance(column, int):
+            found = [column - 1] if 1 <= column <= len(names) else []
+        else:
+            found = [at for at, name in enumerate(names) if name == column]
+            found = found or [at for at, name in enumerate(names) if name.lower() == column.lower()]
+        if len(found) > 1:
+            raise ValueError(f"there are {len(found)} columns {column}; choose one by its number, which is {found[0] + 1} for the first")
+        if found:
+            return found[0]
         raise ValueError(
             f"there is no column {column}; there are: {', '.join(names)}. "
             "Choose columns as in time=ts:us,offset=lba:512,size=bytes,op=rw,volume=disk"

@@ -1,7 +1,8 @@
 """A trace in one process."""
 
+import contextlib
 import json
-from typing import Any, Dict, Sequence, Union
+from typing import Any, Dict, Iterator, Sequence, Union
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -57,14 +58,20 @@ def _table(data: Any) -> pa.Table:
         return data.to_arrow()
     if hasattr(data, "__arrow_c_stream__"):
         return pa.table(data)
-    return pa.Table.from_pandas(data, preserve_index=False)
+    try:
+        return pa.Table.from_pandas(data, preserve_index=False)
+    except AttributeError:
+        expected = "a pyarrow Table, a dict of arrays by column name, or a pandas or polars frame"
+        raise TypeError(f"{type(data).__name__} is no table: expected {expected}") from None
 
 
 def _records(
     batch: pa.RecordBatch, columns: Columns, numbers: Dict[str, int], name: str, row: int
 ) -> pa.RecordBatch:
+    names = batch.schema.names
+
     def column(chosen: Union[str, int]) -> pa.Array:
-        return batch.column(columns.name(chosen, batch.schema.names))
+        return batch.column(columns.place(chosen, names))
 
     rows = batch.num_rows
     if columns.size is None:
@@ -74,13 +81,14 @@ def _records(
     if columns.op is None:
         writes = pa.repeat(pa.scalar(columns.all_write), rows)
     else:
-        writes = _writes(column(columns.op), columns, row)
-    if columns.volume is None:
-        volumes = _numbered(pa.repeat(pa.scalar(name), rows), numbers)
+        writes = _writes(_text(column(columns.op), columns.op, row), columns, row)
+    if columns.has_volume(names):
+        volume = _text(column(columns.volume), columns.volume, row)
+        volumes = _numbered(_present(volume, columns.volume, row), numbers)
     else:
-        volumes = _numbered(_present(column(columns.volume), columns.volume, row), numbers)
+        volumes = _numbered(pa.repeat(pa.scalar(name), rows), numbers)
     arrays = {
-        "time_ns": _longs(column(columns.time), columns.time_unit_ns, columns.time, row, True),
+        "time_ns": _times(column(columns.time), columns, row),
         "volume": volumes,
         "is_write": writes,
         "offset_bytes": _longs(
@@ -91,26 +99,56 @@ def _records(
     return pa.RecordBatch.from_pydict(arrays)
 
 
+def _text(values: pa.Array, column: Union[str, int], row: int) -> pa.Array:
+    """Bytes as the text that they are; anything else as it is."""
+    kind = values.type
+    if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)):
+        return values
+    with _refusing(column, row):
+        return values.cast(pa.binary()).cast(pa.string())
+
+
 def _present(values: pa.Array, column: Union[str, int], row: int) -> pa.Array:
+    if pa.types.is_dictionary(values.type) and values.dictionary.null_count:
+        # Rows that name an entry without a value are not counted as such.
+        values = values.dictionary_decode()
     if values.null_count:
         missing = pc.index(pc.is_null(values), True).as_py()
         raise ValueError(f"column {column}, row {row + missing}: there is no value")
     return values
 
 
-def _longs(
-    values: pa.Array, unit: int, column: Union[str, int], row: int, is_time: bool = False
-) -> pa.Array:
-    """Times ``unit``. Arrow refuses what is no whole number or does not fit, with the value."""
-    values = _present(values, column, row)
-    try:
-        if pa.types.is_timestamp(values.type):
-            # Of whatever unit it is.
-            return values.cast(pa.timestamp("ns", values.type.tz)).cast(pa.int64())
-        if is_time and pa.types.is_floating(values.type):
+def _times(values: pa.Array, columns: Columns, row: int) -> pa.Array:
+    """Nanoseconds. A timestamp has its own unit."""
+    values = _present(values, columns.time, row)
+    kind = values.type
+    if pa.types.is_timestamp(kind):
+        with _refusing(columns.time, row):
+            return values.cast(pa.timestamp("ns", kind.tz)).cast(pa.int64())
+    unit = columns.unit_of_time()
+    if not (pa.types.is_floating(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        return _longs(values, unit, columns.time, row)
+    with _refusing(columns.time, row):
+        if pa.types.is_floating(kind):
             return pc.floor(pc.multiply(values.cast(pa.float64()), float(unit))).cast(pa.int64())
+        # Decimals are exact where floating-point numbers would not be.
+        exact = values.cast(pa.decimal128(27, 9))
+        return pc.floor(pc.multiply(exact, pa.scalar(unit, pa.decimal128(10, 0)))).cast(pa.int64())
+
+
+def _longs(values: pa.Array, unit: int, column: Union[str, int], row: int) -> pa.Array:
+    """Times ``unit``."""
+    values = _present(values, column, row)
+    with _refusing(column, row):
         longs = values.cast(pa.int64())
         return longs if unit == 1 else pc.multiply_checked(longs, pa.scalar(unit, pa.int64()))
+
+
+@contextlib.contextmanager
+def _refusing(column: Union[str, int], row: int) -> Iterator[None]:
+    """Arrow refuses what is no whole number, no text or does not fit, with the value."""
+    try:
+        yield
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise ValueError(f"column {column}, from row {row} on: {error}") from error
 
@@ -122,6 +160,9 @@ def _writes(values: pa.Array, columns: Columns, row: int) -> pa.Array:
     for code, is_write in enumerate(meaning):
         if is_write is None:
             at = pc.index(coded.indices, pa.scalar(code, coded.indices.type)).as_py()
+            if at < 0:
+                # A category of which no row is.
+                continue
             word = coded.dictionary[code].as_py()
             raise ValueError(
                 f"column {columns.op}, row {row + at}: {word!r} is neither read nor write; name the value that means a write, as "

@@ -8,6 +8,8 @@ from perdura import _native
 #: The paper's.
 WINDOWS = ("1m", "10m", "1h")
 SHARES = (90.0, 95.0, 99.0)
+#: By which skew is judged, so always among them.
+JUDGED = 99.0
 
 
 @dataclass(frozen=True)
@@ -18,14 +20,21 @@ class Settings:
 
     @classmethod
     def of(
-        cls, windows: Sequence[str], shares: Sequence[float], volume_size: Union[str, int, None]
+        cls,
+        windows: Union[str, Sequence[str]],
+        shares: Sequence[float],
+        volume_size: Union[str, int, None],
     ) -> "Settings":
         """By words as of the command line. What is wrong is a ``ValueError`` that names it."""
-        windows_ns = [_named("window", text, _native.parse_time) for text in windows]
+        if isinstance(windows, str):
+            windows = windows.split(",")
+        windows_ns = [_named("window", str(text), _native.parse_time) for text in windows]
         size = volume_size
         if isinstance(size, str):
             size = _named("volume_size", size, _native.parse_size)
-        settings = cls(windows_ns, [float(share) for share in shares], size)
+        elif size is not None and not (isinstance(size, int) and 0 <= size < 2**64):
+            raise ValueError(f"volume_size {size}: expected bytes, or a size such as '1TB'")
+        settings = cls(windows_ns, [*(float(share) for share in shares), JUDGED], size)
         # Refuses what means nothing.
         _native.Analysis(settings.windows_ns, settings.shares)
         return settings

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -21,6 +22,9 @@ from perdura.plan.settings import SHARES, WINDOWS, Settings
 
 #: Parts that are merged at once.
 MERGE = 16
+#: A part of more bytes cannot be passed on: neither Arrow's columns of bytes nor Java's arrays hold it. A part has some 11 bytes for
+#: each different time in it, so that is a volume, or a trace, of some 190 million of these.
+PART_BYTES_MAX = 2**31 - 2**16
 #: Records that a task counts, about; a task costs some tenths of a second besides.
 TASK_RECORDS = 4_000_000
 
@@ -51,7 +55,7 @@ def analyze(
     """
     settings = Settings.of(windows, shares, volume_size)
     chosen = columns if isinstance(columns, Columns) else Columns.of(columns)
-    rows = _rows(spark.read.parquet(*paths), chosen)
+    rows = _rows(_read(spark, paths), chosen)
     trace = _survey(rows, paths, skip_bad)
     tasks = max(spark.sparkContext.defaultParallelism, -(-trace.records // TASK_RECORDS))
     parts = _count(rows.where(~F.col("is_bad")), settings, trace.first_ns, tasks).persist()
@@ -64,63 +68,116 @@ def analyze(
     return json.loads(report)
 
 
+def _read(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    try:
+        return spark.read.parquet(*paths)
+    except AnalysisException as error:
+        if "TIMESTAMP(NANOS" in str(error):
+            raise ValueError(
+                f"{', '.join(paths)}: there are times of type TIMESTAMP(NANOS), which Spark does not read; store them as 64-bit integers "
+                "of nanoseconds or as timestamps of microseconds (pyarrow: coerce_timestamps='us'), or set "
+                "spark.sql.legacy.parquet.nanosAsLong=true"
+            ) from error
+        raise
+
+
+#: What is no whole number is a bad record, not the number next to it.
+WHOLE = (T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.BooleanType)
+FLOATS = (T.FloatType, T.DoubleType)
+
+
+def _whole(value: Column, of: T.DataType, unit: int, name: str) -> Column:
+    """Bytes of a column in units of so many. What is no whole number, or does not fit, is null: a bad record."""
+    if isinstance(of, T.StringType):
+        value = F.when(value.rlike(r"^-?[0-9]+$"), value)
+    elif isinstance(of, (T.DecimalType, *FLOATS)):
+        value = F.when(value == F.floor(value), value)
+    elif not isinstance(of, WHOLE):
+        raise ValueError(f"column {name} is of type {of.simpleString()}; expected whole numbers")
+    wide = value.try_cast("decimal(20,0)") * F.lit(unit).cast("decimal(18,0)")
+    return wide.try_cast("bigint")
+
+
+def _time(value: Column, of: T.DataType, columns: Columns, name: str) -> Column:
+    """Nanoseconds; null where they do not fit. A timestamp has its own unit."""
+    if isinstance(of, T.TimestampType):
+        return F.try_multiply(F.unix_micros(value), F.lit(1000))
+    if isinstance(of, (T.TimestampNTZType, T.DateType)):
+        raise ValueError(
+            f"column {name} is of type {of.simpleString()}; give times as numbers, or as UTC timestamps"
+        )
+    unit = columns.unit_of_time()
+    if isinstance(of, FLOATS):
+        scaled = value.cast("double") * F.lit(float(unit))
+        # Spark makes 0 of what is no number, and the largest integer of what is larger. No number is below none.
+        return F.when((scaled >= F.lit(0.0)) & (scaled < F.lit(2.0**63)), F.floor(scaled)).cast("bigint")
+    if isinstance(of, (T.StringType, T.DecimalType)):
+        exact = value.try_cast("decimal(28,9)") * F.lit(unit).cast("decimal(10,0)")
+        return F.floor(exact).try_cast("bigint")
+    return _whole(value, of, unit, name)
+
+
+def _text(value: Column, of: T.DataType) -> Column:
+    """As text; null where bytes are none."""
+    text = value.cast("string")
+    if isinstance(of, T.BinaryType):
+        return F.when(F.encode(text, "UTF-8") == value, text)
+    return text
+
+
 def _rows(table: DataFrame, columns: Columns) -> DataFrame:
-    """Records in one form, each with the file it is from and whether it is one that cannot be counted."""
+    """Records in one form, each with the file it is from, what stood there, and whether it is one that cannot be counted."""
     names = table.columns
 
-    def column(chosen: Union[str, int]) -> Column:
-        return F.col("`" + columns.name(chosen, names).replace("`", "``") + "`")
+    def at(chosen: Union[str, int]) -> Tuple[Column, T.DataType, str]:
+        name = names[columns.place(chosen, names)]
+        return F.col("`" + name.replace("`", "``") + "`"), table.schema[name].dataType, name
 
-    def whole(chosen: Union[str, int], unit: int) -> Column:
-        """What is no whole number, or does not fit, is null: a bad record."""
-        value, of = column(chosen), table.schema[columns.name(chosen, names)].dataType
-        if isinstance(of, (T.FloatType, T.DoubleType)):
-            value = F.when(value == F.floor(value), value)
-        wide = value.try_cast("decimal(20,0)") * F.lit(unit).cast("decimal(18,0)")
-        return wide.try_cast("bigint")
-
-    def time(chosen: Union[str, int], unit: int) -> Column:
-        value, of = column(chosen), table.schema[columns.name(chosen, names)].dataType
-        if isinstance(of, T.TimestampType):
-            return F.unix_micros(value) * F.lit(1000)
-        if isinstance(of, (T.TimestampNTZType, T.DateType)):
-            raise ValueError(f"column {chosen} is of type {of.simpleString()}; give times as numbers, or as UTC timestamps")
-        if isinstance(of, (T.FloatType, T.DoubleType)):
-            return F.floor(value.cast("double") * F.lit(float(unit))).try_cast("bigint")
-        if isinstance(of, T.StringType):
-            return F.floor(value.try_cast("decimal(28,9)") * F.lit(unit).cast("decimal(10,0)")).try_cast("bigint")
-        return whole(chosen, unit)
-
+    time, offset = at(columns.time), at(columns.offset)
+    stood = {"time": time, "offset": offset}
     if columns.size is None:
-        size = F.lit(columns.size_bytes).cast("bigint")
+        len_bytes = F.lit(columns.size_bytes).cast("bigint")
     else:
-        size = whole(columns.size, columns.size_unit_bytes)
+        stood["size"] = at(columns.size)
+        value, of, name = stood["size"]
+        len_bytes = _whole(value, of, columns.size_unit_bytes, name)
     if columns.op is None:
-        op, is_write = F.lit(None).cast("string"), F.lit(columns.all_write)
+        is_write = F.lit(columns.all_write)
     else:
-        op = column(columns.op).cast("string")
-        is_write = _is_write(column(columns.op), columns, table.schema[columns.name(columns.op, names)])
-    if columns.volume is None:
+        stood["op"] = at(columns.op)
+        value, of, _ = stood["op"]
+        is_write = _is_write(value, columns, of)
+    if columns.has_volume(names):
+        stood["volume"] = at(columns.volume)
+        value, of, _ = stood["volume"]
+        volume = _text(value, of)
+    else:
         # Named like the file, without what stands behind the last dot.
         volume = F.regexp_replace(F.col("_metadata.file_name"), r"(?<=.)\.[^.]*$", "")
-    else:
-        volume = column(columns.volume).cast("string")
+    said = [
+        F.concat(F.lit(name + " "), F.coalesce(value.cast("string"), F.lit("without a value")))
+        for value, _, name in stood.values()
+    ]
     rows = table.select(
         F.col("_metadata.file_path").alias("file"),
-        time(columns.time, columns.time_unit_ns).alias("time_ns"),
+        F.concat_ws(", ", *said).alias("stood"),
+        _time(time[0], time[1], columns, time[2]).alias("time_ns"),
         volume.alias("volume"),
-        op.alias("op"),
         is_write.alias("is_write"),
-        whole(columns.offset, columns.offset_unit_bytes).alias("offset_bytes"),
-        size.alias("len_bytes"),
+        _whole(offset[0], offset[1], columns.offset_unit_bytes, offset[2]).alias("offset_bytes"),
+        len_bytes.alias("len_bytes"),
     )
     return rows.withColumn("is_bad", _is_bad())
 
 
-def _is_write(op: Column, columns: Columns, field: T.StructField) -> Column:
+def _is_write(op: Column, columns: Columns, of: T.DataType) -> Column:
     """As ``Columns.is_write`` has it."""
-    if not isinstance(field.dataType, T.StringType):
-        number = op.cast("int").cast("string") if isinstance(field.dataType, T.BooleanType) else op.cast("string")
+    if isinstance(of, T.BinaryType):
+        op = _text(op, of)
+    elif not isinstance(of, (*WHOLE, T.StringType)):
+        raise ValueError(f"column {columns.op} is of type {of.simpleString()}; expected words or whole numbers")
+    elif not isinstance(of, T.StringType):
+        number = op.cast("int").cast("string") if isinstance(of, T.BooleanType) else op.cast("string")
         if columns.write_value is not None:
             return number == columns.write_value
         if columns.has_own_ops:
@@ -137,7 +194,7 @@ def _is_bad() -> Column:
     offset, size = F.col("offset_bytes"), F.col("len_bytes")
     missing = [F.col(name).isNull() for name in ("time_ns", "volume", "is_write")]
     bad = missing[0] | missing[1] | missing[2] | (F.col("time_ns") < 0) | (offset < 0) | (size <= 0)
-    is_long = (F.greatest(size, F.lit(1)) - F.lit(1) > _room()) | (_last_page() - _first_page() >= _native.REQUEST_PAGES_MAX)
+    is_long = (F.greatest(size, F.lit(1)) - F.lit(1) > _room()) | (size > F.lit(_native.ACCESS_BYTES_MAX))
     return F.coalesce(bad | is_long, F.lit(True))
 
 
@@ -168,12 +225,9 @@ class Survey:
     first_bad: List[str]
 
 
-BAD_FIELDS = ("file", "time_ns", "volume", "op", "offset_bytes", "len_bytes")
-
-
 def _survey(rows: DataFrame, paths: Sequence[str], skip_bad: int) -> Survey:
     good_time = F.when(~F.col("is_bad"), F.col("time_ns"))
-    bad_row = F.when(F.col("is_bad"), F.struct(*(F.col(name).cast("string") for name in BAD_FIELDS)))
+    bad_row = F.when(F.col("is_bad"), F.struct("file", "stood"))
     found = rows.agg(
         F.min(good_time).alias("first_ns"),
         F.count(F.when(F.col("is_bad"), 1)).alias("bad"),
@@ -182,22 +236,21 @@ def _survey(rows: DataFrame, paths: Sequence[str], skip_bad: int) -> Survey:
     ).first()
     first_bad = []
     if found["bad"]:
-        first_bad = [_said(dict(zip(BAD_FIELDS, found["example"])))]
+        first_bad = [_said(found["example"])]
     if found["bad"] > skip_bad:
         more = f" ({found['bad']} such records; --skip-bad passes over them)"
         raise ValueError(first_bad[0] + more)
     if found["first_ns"] is None:
-        raise ValueError(f"{', '.join(paths)}: no record of an access is in there")
-    return Survey(
-        found["records"], found["first_ns"], found["bad"], first_bad
-    )
+        raise ValueError(
+            f"{', '.join(paths)}: no record of an access is in there; is it the right table?"
+        )
+    return Survey(found["records"], found["first_ns"], found["bad"], first_bad)
 
 
-def _said(record: Dict[str, Optional[str]]) -> str:
-    values = ", ".join(f"{name} {record[name]}" for name in BAD_FIELDS[1:])
+def _said(example: Any) -> str:
     return (
-        f"{record['file']}: a record that cannot be counted: {values}; expected a volume, a time and an offset from 0 on, a "
-        "size above 0 (up to 64 GiB) that ends below 2^63, and read or write"
+        f"{example['file']}: a record that cannot be counted: {example['stood']}; expected a volume, a time and an offset from 0 on, "
+        f"a size above 0 (up to {_native.ACCESS_BYTES_MAX} bytes) that ends below 2^63, and read or write"
     )
 
 
@@ -246,6 +299,11 @@ RANGE_BITS = _native.RANGE_PAGES.bit_length() - 1
 def _parts(done: List[Tuple[str, int, bytes]]) -> Iterator[pa.RecordBatch]:
     # One a batch: a part may be large.
     for volume, number, part in done:
+        if len(part) > PART_BYTES_MAX:
+            raise ValueError(
+                f"volume {volume or '(all together)'}: what was written at each of its times takes {len(part)} bytes, and Spark passes on "
+                f"{PART_BYTES_MAX} at most: count a shorter time, or each volume by itself"
+            )
         yield pa.RecordBatch.from_pydict(
             {"volume": [volume], "range": [number], "part": [part]}, PARTS_ARROW
         )

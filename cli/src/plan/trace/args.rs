@@ -20,7 +20,7 @@ pub struct TraceArgs {
     pub sizing: SizingArgs,
     #[command(flatten)]
     pub power: PowerArgs,
-    /// Write all figures as JSON.
+    /// Write all figures as JSON, to standard output with `-` (the table is left out then).
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub json: Option<PathBuf>,
     /// Write a page with the paper's figures for these traces.
@@ -30,8 +30,8 @@ pub struct TraceArgs {
     #[arg(long, value_name = "FILE", help_heading = "Output", conflicts_with = "no_sizing")]
     pub emit: Option<PathBuf>,
     /// Threads: traces analysed at once, replays, and the stages of one analysis [default: the machine's processors].
-    #[arg(long, value_name = "N", help_heading = "Output")]
-    pub jobs: Option<usize>,
+    #[arg(long, value_name = "N", help_heading = "Output", value_parser = clap::value_parser!(u16).range(1..))]
+    pub jobs: Option<u16>,
 }
 
 /// How files are read.
@@ -95,7 +95,7 @@ pub struct SizingArgs {
     /// Leave sizing out: the trace is read once.
     #[arg(long)]
     pub no_sizing: bool,
-    /// Budgets to replay, as sizes or shares of the memory [default: 1% to 100%].
+    /// Budgets to replay, as sizes (from 128KiB on; more than the memory is all of it) or shares of the memory [default: 1% to 100%].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub budgets: Vec<String>,
     /// So many of the page writes may have to wait; the smallest budget that keeps to it is looked for.

@@ -41,20 +41,22 @@ pub fn run(args: &TraceArgs) -> Result<ExitCode> {
     let outputs: Vec<_> = [&json, &html, &emit].into_iter().flatten().collect();
     Output::keep_apart(&outputs, &args.files)?;
     let reports = study_all(&traces, &resolved.question, resolved.jobs)?;
-    if let Some(json) = json {
-        let plan = Plan { version: env!("CARGO_PKG_VERSION"), traces: &reports };
-        json.write((serde_json::to_string_pretty(&plan)? + "\n").as_bytes())?;
+    // What cannot be stored was found nevertheless: first it is shown, and the other files are written.
+    if !outputs.iter().any(|output| output.is_stdout()) {
+        reports.iter().for_each(show::report);
     }
-    if let Some(html) = html {
-        html.write(trace_plan_page(&reports).as_bytes())?;
-    }
-    for report in &reports {
-        show::report(report);
-    }
-    if let (Some(emit), [report]) = (&emit, &reports[..]) {
-        emit_settings(emit, report, &resolved)?;
-    }
+    let written = [
+        json.as_ref().map(|json| json.write(plan(&reports)?.as_bytes())),
+        html.as_ref().map(|html| html.write(trace_plan_page(&reports).as_bytes())),
+        emit.as_ref().map(|emit| emit_settings(emit, &reports, &resolved)),
+    ];
+    written.into_iter().flatten().collect::<Result<()>>()?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn plan(reports: &[TraceReport]) -> Result<String> {
+    let plan = Plan { version: env!("CARGO_PKG_VERSION"), traces: reports };
+    Ok(serde_json::to_string_pretty(&plan)? + "\n")
 }
 
 /// The JSON.
@@ -134,10 +136,13 @@ impl Board {
     }
 }
 
-fn emit_settings(emit: &Output, report: &TraceReport, resolved: &Resolved) -> Result<()> {
-    let Some(sizing) = &report.sizing else {
-        bail!("--emit: nothing is written in {}: there is no budget to choose", report.trace);
-    };
-    let text = Provision { trace: &report.trace, sizing, resolved }.toml()?;
-    emit.write(text.as_bytes())
+fn emit_settings(emit: &Output, reports: &[TraceReport], resolved: &Resolved) -> Result<()> {
+    // There is one: more are refused before the work.
+    for report in reports {
+        let Some(sizing) = &report.sizing else {
+            bail!("--emit: nothing is written in {}: there is no budget to choose", report.trace);
+        };
+        emit.write(Provision { trace: &report.trace, sizing, resolved }.toml()?.as_bytes())?;
+    }
+    Ok(())
 }

@@ -1,11 +1,12 @@
 //! From options of `plan trace` to a question.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use perdura_media::{Bytes, BytesPerSecond, Percent, parse_duration};
 use perdura_plan::power::Machine;
 use perdura_plan::skew::{Options, SKEW_SHARE_PERCENT, Sampling, Share};
 use perdura_plan::study::{BudgetWish, Question, SizingQuestion};
 use perdura_plan::trace::{Columns, Format, ReadOptions, TimeUnit};
+use perdura_region::region::BUDGET_MIN_BYTES;
 
 use super::args::{AnalysisArgs, ReadingArgs, TraceArgs};
 use crate::plan::rate;
@@ -53,7 +54,7 @@ pub fn of(args: &TraceArgs) -> Result<Resolved> {
     };
     let machine = args.power.resolve(rate, rate_is.margin())?;
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let jobs = args.jobs.unwrap_or(processors).max(1);
+    let jobs = args.jobs.map_or(processors, usize::from);
     let sizing = match args.sizing.no_sizing || args.analysis.approximate {
         true => None,
         false => Some(sizing(args, machine)?),
@@ -117,9 +118,15 @@ fn sizing(args: &TraceArgs, machine: Machine) -> Result<SizingQuestion> {
     let budget = |text: &String| -> Result<BudgetWish> {
         if text.trim_end().ends_with('%') {
             let Percent(percent) = named("budgets", text, text.parse())?;
+            ensure!(percent > 0.0, "--budgets {text}: expected more than 0%");
             return Ok(BudgetWish::Percent(percent));
         }
         let Bytes(bytes) = named("budgets", text, text.parse())?;
+        ensure!(
+            bytes >= BUDGET_MIN_BYTES,
+            "--budgets {text}: expected {} or more, the smallest that a region can have",
+            Bytes(BUDGET_MIN_BYTES)
+        );
         Ok(BudgetWish::Bytes(bytes))
     };
     let Percent(stalls) = named("stalls", &sizing.stalls, sizing.stalls.parse())?;

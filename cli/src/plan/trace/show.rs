@@ -13,6 +13,9 @@ use crate::say::say;
 /// Volumes shown; the JSON has all.
 const VOLUMES: usize = 20;
 
+/// Letters of a volume's name shown.
+const NAME_MAX: usize = 32;
+
 pub fn report(report: &TraceReport) {
     let all = &report.all;
     let volumes: u32 = report.volumes.iter().map(|volume| volume.volumes).sum();
@@ -46,8 +49,13 @@ pub fn report(report: &TraceReport) {
 }
 
 fn table_of_volumes(report: &TraceReport) {
+    let mut volumes: Vec<_> = report.volumes.iter().collect();
+    volumes.sort_by_key(|volume| std::cmp::Reverse(volume.figures.page_writes));
+    let shown = &volumes[..volumes.len().min(VOLUMES)];
+    let letters = shown.iter().map(|volume| volume.volume.chars().count()).max().unwrap_or(0);
+    let width = letters.clamp(16, NAME_MAX);
     let mut head = format!(
-        "\n{:<16} {:>10} {:>10} {:>10} {:>12}",
+        "\n{:<width$} {:>10} {:>10} {:>10} {:>12}",
         "volume", "size", "touched", "written", "page writes"
     );
     for (key, _) in &report.all.worst {
@@ -57,27 +65,36 @@ fn table_of_volumes(report: &TraceReport) {
         head += &format!(" {:>8}", format!("{key} %"));
     }
     say(format_args!("{head}  kind"));
-    let mut volumes: Vec<_> = report.volumes.iter().collect();
-    volumes.sort_by_key(|volume| std::cmp::Reverse(volume.figures.page_writes));
-    for volume in volumes.iter().take(VOLUMES) {
-        row(&volume.volume, &volume.figures, &volume.assessment);
+    for volume in shown {
+        row(&fitting(&volume.volume, width), width, &volume.figures, &volume.assessment);
     }
     if volumes.len() > VOLUMES {
         say(format_args!("... and {} that write less; --json has all", volumes.len() - VOLUMES));
     }
     if volumes.len() > 1 {
-        row("all", &report.all, &report.assessment);
+        row("all", width, &report.all, &report.assessment);
     }
     say(
-        "worst: most written in such an interval, of the volume, each write a new page / different pages only;\n\
+        "worst: most written in any such interval (sliding), of the volume, each write a new page / different pages only;\n\
          90 % ...: pages that take so much of the writes, of those touched",
     );
 }
 
-fn row(name: &str, figures: &Figures, meaning: &Assessment) {
+/// A name of at most so many letters: without its middle, for its end tells it from others.
+fn fitting(name: &str, letters_max: usize) -> String {
+    let letters: Vec<char> = name.chars().collect();
+    if letters.len() <= letters_max {
+        return name.to_owned();
+    }
+    let start = (letters_max - 1) / 3;
+    let end = letters.len() - (letters_max - 1 - start);
+    letters[..start].iter().chain(&['\u{2026}']).chain(&letters[end..]).collect()
+}
+
+fn row(name: &str, width: usize, figures: &Figures, meaning: &Assessment) {
     let pages = |pages: u64| Bytes(pages * PAGE_BYTES).to_string();
     let mut line = format!(
-        "{name:<16} {:>10} {:>10} {:>10} {:>12}",
+        "{name:<width$} {:>10} {:>10} {:>10} {:>12}",
         pages(meaning.volume_pages),
         bars(&figures.touched_pages),
         bars(&figures.written_pages),
@@ -129,15 +146,15 @@ fn budgets(sizing: &SizingReport) {
             budget(row, is_chosen);
         }
     }
-    let percent = 100.0 * sizing.stalls_max;
+    let percent = sizing.stalls_percent();
     match (&sizing.smallest, sizing.budget_max_bytes) {
         (Some(smallest), Some(most)) if smallest.budget_bytes > most => say(format_args!(
             "> what the warning or battery allows; at most {percent} % of the writes would wait from {} on",
             Bytes(smallest.budget_bytes)
         )),
-        (Some(_), _) => {
-            say(format_args!("> the smallest in which at most {percent} % of the writes wait"))
-        }
+        (Some(_), _) => say(format_args!(
+            "> the smallest from which on at most {percent} % of the writes wait, in it and in all larger ones tried"
+        )),
         (None, _) => say(format_args!(
             "> with any budget more than {percent} % of the writes wait: the SSD is too slow"
         )),
@@ -166,4 +183,16 @@ fn budget(row: &BudgetRow, is_chosen: bool) {
 fn seconds(key: &str) -> String {
     let parsed: Option<f64> = key.parse().ok();
     parsed.and_then(|s| Duration::try_from_secs_f64(s).ok()).map_or(key.to_owned(), format_duration)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_names_lose_their_middle() {
+        assert_eq!(fitting("hm_0", 16), "hm_0");
+        let short = fitting("data /usr/lib/python3.11/lib-dynload/_sha512.so", 16);
+        assert_eq!((short.as_str(), short.chars().count()), ("data \u{2026}_sha512.so", 16));
+    }
 }

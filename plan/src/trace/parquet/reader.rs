@@ -56,12 +56,17 @@ impl Rows {
         let places = places(&file, &columns, is_own, &name)?;
         let schema = file.metadata().file_metadata().schema_descr();
         let about_time = schema.column(places.time);
-        let unit = columns.time.1.or(options.time_unit).or_else(|| stored_unit(&about_time));
+        // What a column's type says is no matter of choice.
+        let unit = stored_unit(&about_time).or(columns.time.1).or(options.time_unit);
         let unit = unit.ok_or_else(|| TraceError::ColumnUnit {
             file: name.clone(),
             column: columns.time.0.to_string(),
             kind: about_time.physical_type().to_string(),
         })?;
+        check_type(&name, &about_time, true)?;
+        for place in [Some(places.offset), places.size, places.op].into_iter().flatten() {
+            check_type(&name, &schema.column(place), false)?;
+        }
         let file_volume = match places.volume {
             None => sink.volumes.named(stem(&name).as_bytes()).unwrap_or_default(),
             Some(_) => 0,
@@ -257,6 +262,20 @@ fn is_signed(about: &ColumnDescriptor) -> bool {
         Some(LogicalType::Integer(kind)) => kind.is_signed,
         _ => !unsigned.contains(&about.converted_type()),
     }
+}
+
+/// Refuses numbers that stand for something else than themselves: of a decimal the digits are stored, of a date the days.
+fn check_type(file: &str, about: &ColumnDescriptor, is_time: bool) -> Result<(), TraceError> {
+    let kind = match (about.logical_type_ref(), about.converted_type()) {
+        (Some(LogicalType::Decimal(_)), _) | (_, ConvertedType::DECIMAL) => "decimals",
+        (Some(LogicalType::Date), _) | (_, ConvertedType::DATE) => "dates",
+        (Some(LogicalType::Time(_)), _)
+        | (_, ConvertedType::TIME_MILLIS | ConvertedType::TIME_MICROS) => "times of day",
+        _ if !is_time && stored_unit(about).is_some() => "timestamps",
+        _ => return Ok(()),
+    };
+    let column = about.path().string();
+    Err(TraceError::ColumnType { file: file.to_owned(), column, kind })
 }
 
 /// The unit that a column's type says its times are in.
