@@ -189,8 +189,12 @@ fn published_traces_have_the_figures_of_the_plain_way() {
         // Of programs, a nanosecond is an instruction: windows of 60,000 of them and more.
         let unit_ns = if name.starts_with("mem_") { 1000 } else { 1_000_000_000 };
         let windows_ns = [60, 600, 3600].map(|units| units * unit_ns);
-        let found = planned(&[&path], &windows_ns, options);
-        check(&found[0], &plain, &windows_ns, name);
+        let [one, two] = ["1", "2"].map(|threads| {
+            planned(&[&path], &windows_ns, &[options, &["--jobs", threads]].concat())
+        });
+        check(&one[0], &plain, &windows_ns, name);
+        // Read ahead, and counted in two stages at the same time.
+        assert_eq!(one, two, "{name}");
     }
 }
 
