@@ -5,8 +5,9 @@
 mod common;
 
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use common::*;
 use rand::{Rng, SeedableRng};
@@ -269,8 +270,8 @@ fn what_no_replay_can_be_made_of_is_refused_with_what_to_do() {
     planned(&[file, "--volume-size", "100TB", "--no-sizing"]);
     let mut piped = Command::new(PERDURA)
         .args(["plan", "trace", "/dev/stdin"])
-        .stdin(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped())
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     drop(piped.stdin.take());
@@ -281,6 +282,91 @@ fn what_no_replay_can_be_made_of_is_refused_with_what_to_do() {
     std::fs::write(file, large).unwrap();
     let said = refused(&[file]);
     assert!(said.contains("line 1") && said.contains("1099511627776"), "{said}");
+}
+
+/// What `plan trace` says of what comes on standard input.
+fn fed(words: &[&str], input: impl Into<Stdio>, bytes: &[u8]) -> Output {
+    let mut child = Command::new(PERDURA)
+        .args(["plan", "trace"])
+        .args(words)
+        .stdin(input)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    if let Some(mut pipe) = child.stdin.take() {
+        // One that refuses reads nothing.
+        let _ = pipe.write_all(bytes);
+    }
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn standard_input_is_a_trace_like_a_file_and_is_kept_only_for_sizing() {
+    let dir = TestDir::new();
+    let json = dir.path().join("plan.json");
+    let json = json.to_str().unwrap();
+    let path = trace(dir.path(), "a.csv", skewed);
+    let bytes = std::fs::read(&path).unwrap();
+    let figures = |output: Output| {
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        let plan: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+        let mut one = plan["traces"][0].clone();
+        for name in ["trace", "files"] {
+            one.as_object_mut().unwrap().remove(name);
+        }
+        one
+    };
+    let one_pass = ["--no-sizing", "--json", json];
+    let of_file = |more: &[&str]| figures(plan(&[&[path.to_str().unwrap()], more].concat()));
+    let (sized, counted) = (of_file(&["--json", json]), of_file(&one_pass));
+    assert!(sized["sizing"]["chosen"].is_object());
+    let opened = || std::fs::File::open(&path).unwrap();
+    for (more, expected) in [(&["--json", json][..], &sized), (&one_pass, &counted)] {
+        let words = [&["-"], more].concat();
+        assert_eq!(figures(fed(&words, Stdio::piped(), &bytes)), *expected, "{words:?}");
+        assert_eq!(figures(fed(&words, opened(), &[])), *expected, "{words:?}");
+    }
+    // Nowhere to keep it: that is said, with what to do.
+    let nowhere = |words: &[&str]| {
+        let script = "TMPDIR=/nowhere exec \"$0\" plan trace \"$@\"";
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script, PERDURA]).args(words).stdin(Stdio::piped());
+        let mut child = shell.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let _ = child.stdin.take().unwrap().write_all(&bytes);
+        child.wait_with_output().unwrap()
+    };
+    let said = String::from_utf8_lossy(&nowhere(&["-"]).stderr).into_owned();
+    for part in ["standard input", "/nowhere", "TMPDIR", "--no-sizing"] {
+        assert!(said.contains(part), "{part} is not in {said}");
+    }
+    assert!(nowhere(&["-", "--no-sizing"]).status.success());
+}
+
+#[test]
+fn standard_input_is_read_once_named_in_errors_and_never_written_over() {
+    let dir = TestDir::new();
+    let said = |output: Output| {
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(said(fed(&["-", "-"], Stdio::piped(), b"")).contains("given twice"));
+    let bad = format!("{FIRST},srv,0,Write,0,4096,9\n{},srv,0,Write,-5,4096,9\n", FIRST + 1);
+    for more in [&[][..], &["--no-sizing"]] {
+        let words = [&["-"], more].concat();
+        let error = said(fed(&words, Stdio::piped(), bad.as_bytes()));
+        for part in ["/dev/stdin", "line 2", "-5"] {
+            assert!(error.contains(part), "{part} is not in {error}");
+        }
+        assert!(said(fed(&words, Stdio::piped(), b"")).contains("/dev/stdin"));
+    }
+    let path = trace(dir.path(), "a.csv", uniform);
+    let before = std::fs::read(&path).unwrap();
+    let words = ["-", "--json", path.to_str().unwrap()];
+    let input = std::fs::File::open(&path).unwrap();
+    assert!(said(fed(&words, input, b"")).contains("a trace to be read"));
+    assert_eq!(std::fs::read(&path).unwrap(), before);
 }
 
 #[test]

@@ -1,19 +1,17 @@
-//! The analysis counts what the plain way counts, to the last digit, and merged parts are the whole.
+//! The analysis counts what the plain way counts, to the last digit, and merged parts are the whole. Published traces are held
+//! against it by the whole program: `cli/tests/plan_figures.rs`.
 #![allow(clippy::unwrap_used)]
 
 #[path = "skew/generate.rs"]
 mod generate;
 #[path = "skew/naive.rs"]
 mod naive;
-#[path = "readers/plain.rs"]
-mod plain;
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use generate::{Case, case};
 use perdura_plan::skew::{Analysis, Analyzer, Options, Part, Piece, Share, SkewError};
-use perdura_plan::trace::{Op, ReadOptions, Record, TimeUnit, TraceReader};
+use perdura_plan::trace::{Op, Record};
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -38,26 +36,36 @@ fn json_of(part: &Part, options: &Options) -> Value {
     serde_json::to_value(part.figures(options).unwrap()).unwrap()
 }
 
-/// Volumes and all, against the plain way; `whose` names the case in a failure.
-fn check_same(records: &[Record], origin_ns: u64, options: &Options, whose: &str) {
-    check(records, records, origin_ns, options, whose);
+/// What the plain way finds: of all, and of each volume.
+struct Expected {
+    all: Value,
+    volumes: Vec<(u32, Value)>,
 }
 
-/// The same, of records that were read in two ways.
-fn check(read: &[Record], records: &[Record], origin_ns: u64, options: &Options, whose: &str) {
-    let analysis = analyse(read, origin_ns, options);
-    let windows = options.windows_ns();
-    let expected = naive::figures(records, origin_ns, None, windows, &SHARES);
-    assert_eq!(json_of(&analysis.all().unwrap(), options), expected, "{whose}");
-    let volumes: BTreeSet<u32> = records.iter().map(|record| record.volume).collect();
-    assert_eq!(
-        analysis.volumes.iter().map(|(v, _)| *v).collect::<Vec<_>>(),
-        Vec::from_iter(volumes)
-    );
-    for (volume, part) in &analysis.volumes {
-        let expected = naive::figures(records, origin_ns, Some(*volume), windows, &SHARES);
-        assert_eq!(json_of(part, options), expected, "{whose}, volume {volume}");
+impl Expected {
+    fn of(records: &[Record], origin_ns: u64, windows_ns: &[u64]) -> Expected {
+        let figures = |volume| naive::figures(records, origin_ns, volume, windows_ns, &SHARES);
+        let all = figures(None);
+        let volumes: BTreeSet<u32> = records.iter().map(|record| record.volume).collect();
+        // The only volume is all there is.
+        let of = |volume| if volumes.len() == 1 { all.clone() } else { figures(Some(volume)) };
+        let volumes = volumes.iter().map(|&volume| (volume, of(volume))).collect();
+        Expected { all, volumes }
     }
+
+    /// Volumes and all; `whose` names the case in a failure.
+    fn check(&self, records: &[Record], origin_ns: u64, options: &Options, whose: &str) {
+        let analysis = analyse(records, origin_ns, options);
+        assert_eq!(json_of(&analysis.all().unwrap(), options), self.all, "{whose}");
+        let json = |(volume, part): &(u32, Part)| (*volume, json_of(part, options));
+        let volumes: Vec<_> = analysis.volumes.iter().map(json).collect();
+        assert_eq!(volumes, self.volumes, "{whose}, by volume");
+    }
+}
+
+fn check_same(records: &[Record], origin_ns: u64, options: &Options, whose: &str) {
+    let expected = Expected::of(records, origin_ns, options.windows_ns());
+    expected.check(records, origin_ns, options, whose);
 }
 
 #[test]
@@ -67,11 +75,12 @@ fn generated_traces_are_counted_as_the_plain_way_counts_them() {
         let mut options = options(&windows_ns);
         // Two stages one after the other, or each in its thread.
         options.apart = seed % 3 == 0;
-        check_same(&records, origin_ns, &options, &format!("seed {seed}"));
+        let expected = Expected::of(&records, origin_ns, &windows_ns);
+        expected.check(&records, origin_ns, &options, &format!("seed {seed}"));
         // Nothing of the queue in memory, and parts that can be merged.
         options.mergeable = true;
         options.queue_bytes = 0;
-        check_same(&records, origin_ns, &options, &format!("seed {seed}, mergeable"));
+        expected.check(&records, origin_ns, &options, &format!("seed {seed}, mergeable"));
     }
 }
 
@@ -106,56 +115,11 @@ fn long_traces_with_many_pages_are_counted_as_the_plain_way_counts_them() {
         })
         .collect();
     let mut options = options(&[100, 3000, 90_000]);
-    check_same(&records, 5, &options, "in memory");
+    let expected = Expected::of(&records, 5, options.windows_ns());
+    expected.check(&records, 5, &options, "in memory");
     options.queue_bytes = 200_000;
     options.apart = true;
-    check_same(&records, 5, &options, "in a file, in two threads");
-}
-
-/// A published trace: as the readers read it, against the plain way fed by another way of reading.
-fn check_trace(path: &Path, plain: fn(&str) -> Vec<Record>, unit: Option<TimeUnit>, unit_ns: u64) {
-    let mut read = Vec::new();
-    let options = ReadOptions { time_unit: unit, ..ReadOptions::default() };
-    let mut reader = TraceReader::open(path, &options).unwrap();
-    let mut batch = Vec::new();
-    while reader.next_batch(&mut batch).unwrap() {
-        read.extend_from_slice(&batch);
-    }
-    read.extend_from_slice(&batch);
-    let plain = plain(&plain::text(path));
-    let options = self::options(&[60, 600, 3600].map(|windows| windows * unit_ns));
-    check(&read, &plain, plain[0].time_ns, &options, &path.display().to_string());
-}
-
-#[test]
-fn shared_traces_are_read_and_counted_as_the_plain_ways_read_and_count_them() {
-    const SECOND_NS: u64 = 1_000_000_000;
-    let Some(place) = plain::real_traces() else { return };
-    let mut names: Vec<_> =
-        std::fs::read_dir(place).unwrap().map(|entry| entry.unwrap().path()).collect();
-    names.sort();
-    names.retain(|path| path.extension().is_none_or(|end| end != "md"));
-    assert!(!names.is_empty());
-    for path in names {
-        let name = path.file_name().unwrap().to_str().unwrap();
-        // Of programs, a nanosecond is an instruction: windows of 60,000 of them and more.
-        match name.split('_').next().unwrap() {
-            "msr" => check_trace(&path, plain::msr, None, SECOND_NS),
-            "ms" => {
-                let plain = |text: &str| plain::disksim(text, 1000);
-                check_trace(&path, plain, Some(TimeUnit::Micros), SECOND_NS);
-            }
-            "umass" => {
-                let plain = |text: &str| plain::disksim(text, 1);
-                check_trace(&path, plain, Some(TimeUnit::Nanos), SECOND_NS);
-            }
-            _ if name.starts_with("mem_ucsd") => check_trace(&path, plain::ucsd, None, 1000),
-            _ if name.starts_with("mem_ramulator") => {
-                check_trace(&path, plain::ramulator, None, 1000);
-            }
-            _ => panic!("{name}: which other way reads it?"),
-        }
-    }
+    expected.check(&records, 5, &options, "in a file, in two threads");
 }
 
 fn written(time_ns: u64, page: u64) -> Record {

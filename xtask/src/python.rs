@@ -7,6 +7,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
+use crate::steps::PROFILE;
+
 const REQUIREMENTS: &str = "python/requirements.txt";
 
 /// Runs them. Without Java, Python's `venv`, or the network for a first installation they are skipped, which is said; where `CI`
@@ -26,7 +28,7 @@ pub fn test() -> Result<()> {
         fs::remove_dir_all(&wheels)?;
     }
     let beside = |name: &str| python.with_file_name(name);
-    let build = ["build", "--release", "--quiet", "--compatibility", "linux", "--out"];
+    let build = ["build", "--profile", PROFILE, "--quiet", "--compatibility", "linux", "--out"];
     run(Command::new(beside("maturin"))
         .args(build)
         .arg(&wheels)
@@ -35,7 +37,7 @@ pub fn test() -> Result<()> {
     let install = ["install", "--quiet", "--no-deps", "--force-reinstall"];
     run(Command::new(beside("pip")).args(install).arg(wheel))?;
     let tests = ["-m", "unittest", "discover", "-s", "python/tests"];
-    let perdura = target.join("release/perdura");
+    let perdura = target.join(PROFILE).join("perdura");
     // Short runs of Spark are mostly its own compiling: once, not twice.
     let java = ("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1");
     let mut command = Command::new(python);
@@ -58,8 +60,10 @@ fn environment() -> Result<PathBuf> {
     }
     run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&place))
         .context("a virtual environment (Debian: python3-venv)")?;
-    let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"];
-    run(Command::new(&python).args(install).arg(REQUIREMENTS))
+    // Most of their modules are never loaded; those that are, Python compiles then.
+    let install =
+        ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"];
+    run(Command::new(&python).args(install).args(["-r", REQUIREMENTS]))
         .context("packages from PyPI; the network is needed once")?;
     // Last: an environment that was not finished is begun again.
     fs::write(done, required)?;

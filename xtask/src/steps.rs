@@ -5,17 +5,19 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
+/// How programs are built that are run whole: as they are released, without what only makes them faster.
+pub const PROFILE: &str = "ci";
+
 pub fn lint() -> Result<()> {
     cargo(&["fmt", "--all", "--check"])?;
     cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])
 }
 
 pub fn test() -> Result<()> {
-    // The whole-process tests start this binary, and with it the library beside it.
-    cargo(&["build", "--release", "--quiet"])?;
+    cargo(&["build", "--profile", PROFILE, "--quiet"])?;
     cargo(&["test", "--workspace", "--quiet"])?;
-    let sim =
-        |words: &[&str]| cargo(&[&["run", "--release", "--quiet", "--", "sim"], words].concat());
+    let program = ["run", "--profile", PROFILE, "--quiet", "--", "sim"];
+    let sim = |words: &[&str]| cargo(&[&program[..], words].concat());
     sim(&["cut", "--seed", "1", "--cuts", "300"])?;
     sim(&["order", "--seed", "1", "--states-max", "8"])
 }
@@ -51,6 +53,9 @@ pub fn fuzz(seconds: u64) -> Result<()> {
     if !listed.status.success() {
         bail!("cargo fuzz list: {}", String::from_utf8_lossy(&listed.stderr));
     }
+    let seeds =
+        ["run", "--quiet", "--manifest-path", "fuzz/Cargo.toml", "--example", "trace_seeds"];
+    cargo(&[&seeds[..], &["fuzz/corpus/trace"]].concat())?;
     for target in String::from_utf8_lossy(&listed.stdout).lines() {
         let time = format!("-max_total_time={seconds}");
         cargo(&["+nightly", "fuzz", "run", target, "--", &time, "-rss_limit_mb=4096"])?;

@@ -26,7 +26,8 @@ pub enum StudyError {
     Battery(#[from] BatteryError),
     /// It can be read once, and replays read it again.
     #[error(
-        "{file}: is a pipe, which can be read once, and sizing reads a trace several times: store it in a file, or give --no-sizing"
+        "{file}: is a pipe, which can be read once, and sizing reads a trace several times: store it in a file, give it as `-` on \
+         standard input, which is kept in one, or give --no-sizing"
     )]
     Once {
         /// The pipe.

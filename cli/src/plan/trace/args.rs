@@ -9,7 +9,8 @@ use crate::plan::power::PowerArgs;
 /// Options of `plan trace`.
 #[derive(Debug, Args)]
 pub struct TraceArgs {
-    /// Traces, packed (gzip, zstd, bzip2, xz) or not; the format is found out.
+    /// Traces, packed (gzip, zstd, bzip2, xz) or not; the format is found out. `-` is standard input: sizing keeps it in a file
+    /// without a name (in TMPDIR), for it reads a trace several times.
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
     #[command(flatten)]

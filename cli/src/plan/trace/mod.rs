@@ -4,6 +4,7 @@ mod args;
 mod emit;
 mod resolve;
 mod show;
+mod stdin;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -26,8 +27,9 @@ use crate::progress::LateBar;
 use crate::say::say;
 
 pub fn run(args: &TraceArgs) -> Result<ExitCode> {
+    let files = stdin::placed(&args.files)?;
     let resolved = resolve::of(args)?;
-    let traces = traces(args);
+    let traces = traces(&files, args.reading.together);
     if args.emit.is_some() && traces.len() != 1 {
         bail!(
             "--emit: settings follow from one trace, {} are given; give one, or --together",
@@ -39,7 +41,8 @@ pub fn run(args: &TraceArgs) -> Result<ExitCode> {
     let html = Output::of("html", args.html.as_deref())?;
     let emit = Output::of("emit", args.emit.as_deref())?;
     let outputs: Vec<_> = [&json, &html, &emit].into_iter().flatten().collect();
-    Output::keep_apart(&outputs, &args.files)?;
+    Output::keep_apart(&outputs, &files)?;
+    stdin::keep(&args.files, resolved.question.sizing.is_some())?;
     let reports = study_all(&traces, &resolved.question, resolved.jobs)?;
     // What cannot be stored was found nevertheless: first it is shown, and the other files are written.
     if !outputs.iter().any(|output| output.is_stdout()) {
@@ -81,13 +84,13 @@ pub fn formats() {
 /// A trace: its name, its files.
 type Trace = (String, Vec<PathBuf>);
 
-fn traces(args: &TraceArgs) -> Vec<Trace> {
+fn traces(files: &[PathBuf], together: bool) -> Vec<Trace> {
     let name = |path: &Path| path.display().to_string();
-    if args.reading.together && args.files.len() > 1 {
-        let names: Vec<_> = args.files.iter().map(|path| name(path)).collect();
-        return vec![(names.join(" + "), args.files.clone())];
+    if together && files.len() > 1 {
+        let names: Vec<_> = files.iter().map(|path| name(path)).collect();
+        return vec![(names.join(" + "), files.to_vec())];
     }
-    args.files.iter().map(|path| (name(path), vec![path.clone()])).collect()
+    files.iter().map(|path| (name(path), vec![path.clone()])).collect()
 }
 
 /// Studies all, several at once, in the order given. The first that fails, in that order, is the error.
