@@ -400,9 +400,9 @@ fn a_second_recorder_is_refused_and_the_first_goes_on() {
     let second = attach(program.pid()).unwrap_err();
     assert!(matches!(second, RecordError::Tracked { .. }), "{second}");
     assert!(second.to_string().contains("another `perdura plan record`"), "{second}");
+    // That it can be recorded again afterwards is not asked here: a child that another test has just forked has our descriptor,
+    // too, until it becomes its program.
     assert_eq!(written(&mut space, start, 16), [3]);
-    drop(space);
-    attach(program.pid()).unwrap();
     program.tell_to_end();
 }
 
