@@ -90,6 +90,14 @@ fn traces_become_a_table_a_json_and_a_page() {
         let skew = |share: &str| one["skew_pages"][share].as_u64().unwrap();
         assert!(skew("90") < skew("95") && skew("95") < skew("99"));
         assert_eq!(one["sizing"]["label"], "modelled");
+        // The smallest budget and all larger ones keep to the target; the next smaller one, asked for or tried, does not.
+        let sizing = &one["sizing"];
+        let (budgets, most) = (sizing["budgets"].as_array().unwrap(), &sizing["stalls_max"]);
+        let met = |row: &Value| row["stalls_per_write"].as_f64() <= most.as_f64();
+        let smallest = budgets.iter().position(|row| *row == sizing["smallest"]);
+        let smallest = smallest.unwrap();
+        assert!(budgets[smallest..].iter().all(met), "{sizing}");
+        assert!(smallest == 0 || !met(&budgets[smallest - 1]), "{sizing}");
     }
     let will_do = |at: usize| traces[at]["verdict"]["small_battery_will_do"].as_bool().unwrap();
     assert!(will_do(0) && !will_do(1), "{text}");
