@@ -61,6 +61,7 @@ mod tracking;
 mod trapped;
 mod waited;
 mod watch;
+pub mod written;
 
 pub use announce::{LaneGuard, Need};
 pub use codec::Compression;

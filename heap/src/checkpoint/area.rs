@@ -4,11 +4,11 @@
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::written::{PAGE_BYTES, Written};
 use super::{CheckpointError, PageTracking};
 use crate::compartment::Compartment;
 use crate::error::HeapError;
 use crate::heap::Heap;
-use crate::sys::{PAGE_BYTES, Written};
 
 const PAGE: usize = PAGE_BYTES as usize;
 /// In `next`: the page is as in the last checkpoint.
@@ -130,7 +130,7 @@ impl AreaState {
 
     /// Copies changed pages, looking at most at so many; returns how many were copied, and whether the round is over.
     pub fn copy(&mut self, heap: &Heap, most: u64) -> Result<(u64, bool), CheckpointError> {
-        let Some(watched) = &self.watched else { return Ok(self.compare(heap, most)) };
+        let Some(watched) = &mut self.watched else { return Ok(self.compare(heap, most)) };
         let mut found = Vec::new();
         let most = if most == u64::MAX { 0 } else { most };
         let next = watched
@@ -257,7 +257,7 @@ impl AreaState {
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at, PAGE) };
         }
         // What was just filled in is no change.
-        if let Some(watched) = &self.watched {
+        if let Some(watched) = &mut self.watched {
             let mut from = Some(0);
             while let Some(at) = from {
                 from = watched

@@ -13,6 +13,7 @@
 //! page with its copy: see [`Checkpointer::tracking`].
 
 mod area;
+mod written;
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;

@@ -10,7 +10,6 @@ mod parting;
 mod room;
 mod table;
 pub mod threads;
-mod written;
 
 pub use copy::{copy_in, copy_out};
 pub use flush::LINE_BYTES;
@@ -21,4 +20,3 @@ pub use numa::check_node;
 pub use owned::{Own, Owned, Visit};
 pub use room::Room;
 pub use table::Table;
-pub use written::{PAGE_BYTES, Written};

@@ -12,11 +12,11 @@
 
 use std::collections::HashSet;
 
+use perdura_region::written::{Kept, PageMap, Run, Watch};
 use rustix::io::Errno;
 
 use super::error::RecordError;
 use super::maps::{Area, Maps};
-use super::sys::{ForeignUffd, Kept, PageMap, Region};
 
 /// Runs of written pages that one call to the kernel gives: 96 KiB.
 const RUNS_A_CALL: usize = 4096;
@@ -30,7 +30,7 @@ const VSYSCALL: &str = "[vsyscall]";
 pub struct Space {
     /// The process.
     pub pid: i32,
-    uffd: ForeignUffd,
+    watch: Watch,
     pages: PageMap,
     maps: Maps,
     refused: HashSet<(u64, u64)>,
@@ -49,11 +49,11 @@ pub enum Look {
 
 impl Space {
     /// Of a process whose tracee stands still, with its descriptor.
-    pub fn new(pid: i32, uffd: ForeignUffd, mut maps: Maps) -> Result<Self, RecordError> {
+    pub fn new(pid: i32, watch: Watch, mut maps: Maps) -> Result<Self, RecordError> {
         let read = |what| move |cause| RecordError::Read { pid, what, cause };
         let pages = PageMap::open(pid, RUNS_A_CALL).map_err(read("opening its page map"))?;
         let areas = maps.read().map_err(read("reading its mappings"))?;
-        let mut space = Self { pid, uffd, pages, maps, refused: HashSet::new(), is_fresh: true };
+        let mut space = Self { pid, watch, pages, maps, refused: HashSet::new(), is_fresh: true };
         let refused = space.register(&areas).map_err(|errno| space.failed(errno))?;
         // A program may track memory of its own, but hardly its stack. We are its only tracer now: of two recorders one is first.
         let is_tracked = |area: &Area| area.name == STACK && refused.contains(&area.start);
@@ -61,7 +61,7 @@ impl Space {
     }
 
     /// Gives the pages written since the last look, in the order of addresses, and protects them.
-    pub fn look(&mut self, found: &mut dyn FnMut(&Area, Region)) -> Result<Look, RecordError> {
+    pub fn look(&mut self, found: &mut dyn FnMut(&Area, Run)) -> Result<Look, RecordError> {
         let areas = self.maps.read().map_err(|cause| RecordError::Read {
             pid: self.pid,
             what: "reading its mappings",
@@ -83,7 +83,7 @@ impl Space {
     fn look_at_all(
         &mut self,
         areas: &[Area],
-        found: &mut dyn FnMut(&Area, Region),
+        found: &mut dyn FnMut(&Area, Run),
     ) -> Result<(), Errno> {
         let mut fresh = HashSet::new();
         for area in areas.iter().filter(|area| area.shared && can_be_written(area)) {
@@ -105,7 +105,7 @@ impl Space {
         Ok(())
     }
 
-    fn look_at(&mut self, area: &Area, found: &mut dyn FnMut(&Area, Region)) -> Result<(), Errno> {
+    fn look_at(&mut self, area: &Area, found: &mut dyn FnMut(&Area, Run)) -> Result<(), Errno> {
         let kept = if area.shared { Kept::Shared } else { Kept::Private };
         let mut at = area.start;
         while at < area.end {
@@ -169,7 +169,7 @@ impl Space {
 
     /// What is registered already stays as it is.
     fn register_one(&self, start: u64, end: u64) -> Result<Answer, Errno> {
-        match self.uffd.register(start, end) {
+        match self.watch.register(start, end) {
             Ok(()) => Ok(Answer::Done),
             Err(Errno::BUSY | Errno::INVAL | Errno::PERM) => Ok(Answer::Refused),
             Err(Errno::NOMEM | Errno::AGAIN) => Ok(Answer::Gone),

@@ -1,4 +1,4 @@
-//! userfaultfd write-protection, by hand: the kernel's ABI is a few numbers and structures.
+//! userfaultfd write-protection, by hand: the kernel's ABI is a few numbers and structures. All rooms go through here.
 //!
 //! Protection is per mapping: a store through another mapping, `write(2)` on the memory file, or DMA into
 //! pages pinned before they were protected is not seen by it.
@@ -15,6 +15,8 @@ const FEATURE_MISSING_SHMEM: u64 = 1 << 5;
 const FEATURE_SIGBUS: u64 = 1 << 7;
 const FEATURE_MINOR_SHMEM: u64 = 1 << 10;
 const FEATURE_WP_HUGETLBFS_SHMEM: u64 = 1 << 12;
+const FEATURE_WP_UNPOPULATED: u64 = 1 << 13;
+const FEATURE_WP_ASYNC: u64 = 1 << 15;
 const REGISTER_MODE_MISSING: u64 = 1 << 0;
 const REGISTER_MODE_WP: u64 = 1 << 1;
 const REGISTER_MODE_MINOR: u64 = 1 << 2;
@@ -135,6 +137,27 @@ impl Uffd {
         let shmem = FEATURE_MISSING_SHMEM | FEATURE_MINOR_SHMEM | FEATURE_WP_HUGETLBFS_SHMEM;
         uffd.agree(FEATURE_PAGEFAULT_FLAG_WP | FEATURE_SIGBUS | shmem)?;
         Ok(uffd)
+    }
+
+    /// One of which nobody is told of faults yet: [`Uffd::agree_to_open`] must follow.
+    pub fn open_unagreed() -> Result<Self, Errno> {
+        Ok(Self { fd: open_fd(USER_MODE_ONLY)?, user_mode_only: true })
+    }
+
+    /// One that another process made, taken over from its descriptor `number`, where it stays open. Its calls act on that
+    /// process's memory. Nothing is agreed yet.
+    pub fn of_process(pid: i32, number: i32) -> Result<Self, Errno> {
+        // SAFETY: the call takes numbers and gives a descriptor or -1.
+        let process = owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
+        // SAFETY: as above.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), number, 0) };
+        Ok(Self { fd: owned(fd)?, user_mode_only: false })
+    }
+
+    /// Agrees with the kernel that it opens protected pages itself when they are stored to. `INVAL`: it cannot.
+    pub fn agree_to_open(&self) -> Result<(), Errno> {
+        let everywhere = FEATURE_WP_HUGETLBFS_SHMEM | FEATURE_WP_UNPOPULATED;
+        self.agree(FEATURE_PAGEFAULT_FLAG_WP | everywhere | FEATURE_WP_ASYNC)
     }
 
     fn agree(&self, features: u64) -> Result<(), Errno> {
@@ -271,15 +294,19 @@ fn range(start: usize, len: usize) -> RangeArgs {
 fn open_fd(flags: i32) -> Result<OwnedFd, Errno> {
     let flags = flags | libc::O_CLOEXEC | libc::O_NONBLOCK;
     // SAFETY: the call takes flags and returns a new descriptor or -1.
-    let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
-    if fd < 0 {
+    owned(unsafe { libc::syscall(libc::SYS_userfaultfd, flags) })
+}
+
+/// What a call that makes a descriptor returned.
+fn owned(number: libc::c_long) -> Result<OwnedFd, Errno> {
+    if number < 0 {
         return Err(last_errno());
     }
     // SAFETY: the descriptor is new and nobody else's.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    Ok(unsafe { OwnedFd::from_raw_fd(number as i32) })
 }
 
-fn last_errno() -> Errno {
+pub fn last_errno() -> Errno {
     // SAFETY: the location is this thread's own. `io::Error` would do as well, but a signal handler must not
     // depend on what it does.
     Errno::from_raw_os_error(unsafe { *libc::__errno_location() })

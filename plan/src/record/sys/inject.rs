@@ -8,11 +8,11 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
+use perdura_region::written::Watch;
 use rustix::io::Errno;
 
 use super::ptrace::{Stop, Tracee};
 use super::rseq::goes_on_at;
-use super::uffd::ForeignUffd;
 use crate::record::maps::Area;
 
 /// Why there was no descriptor.
@@ -54,7 +54,7 @@ pub fn foreign_userfaultfd(
     pid: i32,
     areas: &[Area],
     filtered: bool,
-) -> Result<ForeignUffd, InjectError> {
+) -> Result<Watch, InjectError> {
     let memory = File::open(format!("/proc/{pid}/mem")).map_err(errno_of)?;
     let instruction = find_instruction(&memory, areas)?;
     let (mut registers, mask) = (tracee.registers()?, tracee.signal_mask()?);
@@ -82,7 +82,7 @@ fn make_and_take(
     pid: i32,
     instruction: u64,
     registers: &libc::user_regs_struct,
-) -> Result<ForeignUffd, InjectError> {
+) -> Result<Watch, InjectError> {
     /// No privilege: faults of the kernel on the process's behalf open pages as well, as nobody is asked.
     const USER_MODE_ONLY: u64 = 1;
     let flags = libc::O_CLOEXEC as u64 | libc::O_NONBLOCK as u64 | USER_MODE_ONLY;
@@ -92,7 +92,7 @@ fn make_and_take(
         }
         number => number?,
     };
-    let taken = ForeignUffd::take(pid, number);
+    let taken = Watch::of_process(pid, number);
     let closed = call(tracee, instruction, registers, libc::SYS_close, number as u64);
     let uffd = taken?;
     closed?;

@@ -1,10 +1,10 @@
 //! Where no call in another process's name is known to be made. AArch64 kernels have no write protection by userfaultfd
 //! for this, or only very new ones.
 
+use perdura_region::written::Watch;
 use rustix::io::Errno;
 
 use super::ptrace::Tracee;
-use super::uffd::ForeignUffd;
 use crate::record::maps::Area;
 
 /// Why there was no descriptor.
@@ -26,12 +26,7 @@ pub fn seccomp_filters(_: &str) -> u32 {
 }
 
 /// Refuses.
-pub fn foreign_userfaultfd(
-    _: &Tracee,
-    _: i32,
-    _: &[Area],
-    _: bool,
-) -> Result<ForeignUffd, InjectError> {
+pub fn foreign_userfaultfd(_: &Tracee, _: i32, _: &[Area], _: bool) -> Result<Watch, InjectError> {
     Err(InjectError::Kernel("recording on this processor", Errno::NOSYS))
 }
 

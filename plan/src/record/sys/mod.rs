@@ -1,4 +1,5 @@
-//! The seam to the kernel: another process's userfaultfd, its page map, and stopping it for a moment.
+//! The seam to the kernel: stopping another process for a moment, and having it make a userfaultfd. What is then done with that,
+//! and with its page map, is `perdura_region::written`.
 //!
 //! Everything `unsafe` of the recorder is here. Nothing here decides anything.
 
@@ -7,20 +8,16 @@ mod inject;
 #[cfg(not(target_arch = "x86_64"))]
 #[path = "inject_elsewhere.rs"]
 mod inject;
-mod pagemap;
 mod ptrace;
 #[cfg(target_arch = "x86_64")]
 mod rseq;
 mod start;
 #[cfg(test)]
 pub mod test_program;
-mod uffd;
 
 pub use inject::{InjectError, finish_exec, foreign_userfaultfd, seccomp_filters};
-pub use pagemap::{Kept, PageMap, Region};
 pub use ptrace::{Exit, Stop, Tracee};
 pub use start::start_traced;
-pub use uffd::ForeignUffd;
 
 use rustix::io::Errno;
 

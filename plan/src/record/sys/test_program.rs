@@ -4,11 +4,10 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStderr, ChildStdin, Command, Stdio};
 
+use perdura_region::written::{Kept, PageMap, Watch};
 use rustix::mm::{
     Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mremap, munmap,
 };
-
-use super::{ForeignUffd, Kept, PageMap};
 
 const PAGE: usize = 4096;
 const IS_PROGRAM: &str = "PERDURA_RECORD_TEST_PROGRAM";
@@ -168,21 +167,16 @@ fn read(address: usize) -> usize {
 }
 
 /// Protects pages as a recorder does, for the program's own use.
-fn track(start: usize, pages: usize) -> (ForeignUffd, PageMap) {
-    let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | 1;
-    // SAFETY: the call takes a number and gives a descriptor or -1.
-    let number = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
-    let us = std::process::id() as i32;
-    let uffd = ForeignUffd::take(us, number as i32).unwrap();
-    uffd.agree().unwrap();
-    uffd.register(start as u64, (start + pages * PAGE) as u64).unwrap();
-    let mut tracked = (uffd, PageMap::open(us, 64).unwrap());
+fn track(start: usize, pages: usize) -> (Watch, PageMap) {
+    let watch = Watch::own().unwrap();
+    watch.register(start as u64, (start + pages * PAGE) as u64).unwrap();
+    let mut tracked = (watch, PageMap::open_own(64).unwrap());
     pages_of(&mut tracked, start, pages);
     tracked
 }
 
 /// How many were written since that was last asked.
-fn pages_of((_, map): &mut (ForeignUffd, PageMap), start: usize, pages: usize) -> usize {
+fn pages_of((_, map): &mut (Watch, PageMap), start: usize, pages: usize) -> usize {
     let end = (start + pages * PAGE) as u64;
     let (runs, outcome) = map.take_written(Kept::Private, start as u64, end);
     let bytes: u64 = runs.iter().map(|run| run.end - run.start).sum();

@@ -1,16 +1,17 @@
-//! `PAGEMAP_SCAN` (Linux 6.7): what was written since it was last protected, protected again in the same step.
+//! `PAGEMAP_SCAN` (Linux 6.7), by hand: what was written since it was last protected, protected again in the same step.
+//! The ranges asked about are registered with a userfaultfd ([`Watch`](crate::written::Watch)).
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
 use rustix::io::Errno;
 
-use super::last_errno;
+use super::uffd::last_errno;
 
 /// A run of pages of one kind.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Region {
+pub struct Run {
     /// First byte.
     pub start: u64,
     /// Behind the last byte.
@@ -18,7 +19,7 @@ pub struct Region {
     categories: u64,
 }
 
-impl Region {
+impl Run {
     /// Whether the page table has it as a huge page, of which the kernel knows writes only as a whole.
     pub fn is_huge(&self) -> bool {
         self.categories & HUGE != 0
@@ -43,7 +44,7 @@ struct ScanArgs {
 
 const SCAN: u64 = 3 << 30 | (size_of::<ScanArgs>() as u64) << 16 | (b'f' as u64) << 8 | 16;
 const _: () = assert!(size_of::<ScanArgs>() == 96 && SCAN == 0xc060_6610);
-const _: () = assert!(size_of::<Region>() == 24);
+const _: () = assert!(size_of::<Run>() == 24);
 
 const WP_MATCHING: u64 = 1 << 0;
 const CHECK_WPASYNC: u64 = 1 << 1;
@@ -69,15 +70,23 @@ pub enum Kept {
 pub struct PageMap {
     file: File,
     /// All zeros but for what the last scan found.
-    found: Vec<Region>,
+    found: Vec<Run>,
     found_count: usize,
 }
 
 impl PageMap {
     /// Opens it, with room for `room` runs a scan. It stays that of the program that runs now: after an exec it is empty.
     pub fn open(pid: i32, room: usize) -> std::io::Result<Self> {
-        let file = File::open(format!("/proc/{pid}/pagemap"))?;
-        Ok(Self { file, found: vec![Region::default(); room], found_count: 0 })
+        Self::of(&format!("/proc/{pid}/pagemap"), room)
+    }
+
+    /// As [`PageMap::open`], that of this process.
+    pub fn open_own(room: usize) -> std::io::Result<Self> {
+        Self::of("/proc/self/pagemap", room)
+    }
+
+    fn of(path: &str, room: usize) -> std::io::Result<Self> {
+        Ok(Self { file: File::open(path)?, found: vec![Run::default(); room], found_count: 0 })
     }
 
     /// Pages of a range that were written since they were last protected; protects them. Gives where it stopped: at the
@@ -90,23 +99,52 @@ impl PageMap {
         kept: Kept,
         start: u64,
         end: u64,
-    ) -> (&[Region], Result<u64, Errno>) {
+    ) -> (&[Run], Result<u64, Errno>) {
         let not = if kept == Kept::Private { FILE | ZEROS } else { 0 };
-        self.found[..self.found_count].fill(Region::default());
-        let mut args = ScanArgs {
+        self.take(ScanArgs {
             size: size_of::<ScanArgs>() as u64,
             flags: WP_MATCHING | CHECK_WPASYNC,
             start,
             end,
             walk_end: 0,
-            vec: self.found.as_mut_ptr() as u64,
-            vec_len: self.found.len() as u64,
+            vec: 0,
+            vec_len: 0,
             max_pages: 0,
             category_inverted: not,
             category_mask: WRITTEN | not,
             category_anyof_mask: PRESENT | SWAPPED,
             return_mask: WRITTEN | HUGE,
-        };
+        })
+    }
+
+    /// As [`PageMap::take_written`] of a range that its user registered and keeps: a page without an entry counts as written
+    /// until it was given once, for nobody knows what its file has; and at most `pages_max` pages are given, if that is not 0.
+    pub fn take_written_or_new(
+        &mut self,
+        start: u64,
+        end: u64,
+        pages_max: u64,
+    ) -> (&[Run], Result<u64, Errno>) {
+        self.take(ScanArgs {
+            size: size_of::<ScanArgs>() as u64,
+            flags: WP_MATCHING,
+            start,
+            end,
+            walk_end: 0,
+            vec: 0,
+            vec_len: 0,
+            max_pages: pages_max,
+            category_inverted: 0,
+            category_mask: WRITTEN,
+            category_anyof_mask: 0,
+            return_mask: WRITTEN,
+        })
+    }
+
+    fn take(&mut self, mut args: ScanArgs) -> (&[Run], Result<u64, Errno>) {
+        self.found[..self.found_count].fill(Run::default());
+        args.vec = self.found.as_mut_ptr() as u64;
+        args.vec_len = self.found.len() as u64;
         let outcome = self.scan(&mut args);
         // An error says nothing about what was found before it, and protected.
         self.found_count = match outcome {
@@ -162,7 +200,7 @@ impl PageMap {
 
     fn scan(&self, args: &mut ScanArgs) -> Result<usize, Errno> {
         // SAFETY: the structure is what SCAN takes (asserted above) and outlives the call; its vector, if any, has
-        // room for `vec_len` regions. In the other process only protection changes, which its stores undo.
+        // room for `vec_len` runs. Of the process's memory only protection changes, which its stores undo.
         let count = unsafe { libc::ioctl(self.file.as_raw_fd(), SCAN as _, &raw mut *args) };
         if count < 0 { Err(last_errno()) } else { Ok(count as usize) }
     }
