@@ -196,6 +196,33 @@ fn traces_of_servers_do_what_they_do_to_a_real_region() {
     }
 }
 
+/// The hands of `clock-pro` go over all words, met or not, and a commit names all segments of the log: these may tell.
+#[test]
+fn a_memory_far_larger_than_what_is_written_changes_nothing_where_the_policy_cannot_tell() {
+    for policy in PolicyKind::ALL.into_iter().filter(|policy| *policy != PolicyKind::ClockPro) {
+        for budget_bytes in [MIB / 2, 3 * MIB] {
+            let trace = generated(6, 10_000, 3.0, 60_000);
+            let replayed = |region_bytes, log_percent| {
+                let config = ReplayConfig {
+                    policy,
+                    region_bytes,
+                    // Of the same segments, and never short of them.
+                    reserved_bytes: Some(region_bytes.max(4 << 30)),
+                    segment_bytes: Some(MIB),
+                    log_percent,
+                    ..config(budget_bytes)
+                };
+                let mut replay = Replay::new(&config).unwrap();
+                trace.chunks(997).for_each(|batch| replay.add(batch).unwrap());
+                replay.finish()
+            };
+            let small = replayed(PAGES * 4096, 20_000);
+            assert!(small.device.cleaning > 0 && small.device.compaction == 0);
+            assert_eq!(small, replayed(4 << 40, 125), "{}, {budget_bytes}", policy.name());
+        }
+    }
+}
+
 #[test]
 fn planted_mistakes_are_caught() {
     let trace = generated(4, 20_000, 1.0, 40_000);

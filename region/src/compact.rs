@@ -217,10 +217,14 @@ impl Core {
 
     /// The log's sizes that decide about its space.
     pub fn space(&self) -> Space {
+        self.space_of(&self.appender.lock())
+    }
+
+    fn space_of(&self, appender: &Appender) -> Space {
         Space {
             segment_bytes: self.ledger.geometry().segment_bytes,
             segments: self.ledger.segments().load(Relaxed) as u32,
-            reserve_segments: self.appender.lock().reserve_segments,
+            reserve_segments: appender.reserve_segments,
             budget_bytes: self.ledger.budget_limit().load(Relaxed),
         }
     }
@@ -236,13 +240,8 @@ impl Core {
 
     /// Holds the budget to what a drain into the spare segments could take.
     pub fn note_space(&self, appender: &Appender) {
-        let space = Space {
-            segment_bytes: self.ledger.geometry().segment_bytes,
-            segments: self.ledger.segments().load(Relaxed) as u32,
-            reserve_segments: appender.reserve_segments,
-            budget_bytes: self.ledger.budget_limit().load(Relaxed),
-        };
-        self.budget.limit_by_space(space.limit_bytes(appender.spare_segments()));
+        let spare = appender.spare_segments();
+        self.budget.limit_by_space(self.space_of(appender).limit_bytes(spare));
     }
 }
 

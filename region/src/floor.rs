@@ -18,7 +18,7 @@ impl Floor {
     /// For about `want_bytes`. `round` differs from round to round.
     pub fn plan(core: &Core, round: u64, want_bytes: u64) -> Self {
         let view = View::of(core.policy, core.tick.load(Relaxed), round, |seen| {
-            for_dirty_units(core, |_, mark, _| seen(mark));
+            for_dirty_units(core, |_, mark, _| seen(mark, 1));
         });
         let mut floor = Self { view, rank: 0, spares: true };
         if core.policy == PolicyKind::ClockPro {

@@ -15,7 +15,7 @@ const LANE_BYTES: u64 = 64 << 20;
 /// Lanes made without being asked for, besides the shared one.
 const LANES_MAX: u64 = 64;
 /// Largest segment.
-const SEGMENT_MAX_BYTES: u64 = 64 << 20;
+pub const SEGMENT_MAX_BYTES: u64 = 64 << 20;
 /// Sixteen of them on their way to a device show its full rate (docs/measuring.md).
 const FRAME_LIMIT_LEAST_BYTES: u64 = 1 << 20;
 /// A frame is not begun in a segment's rest smaller than this.

@@ -16,6 +16,9 @@ pub mod pace;
 pub mod sampling;
 pub mod space;
 
+/// A mark may be so many epochs newer than what a round takes for now.
+const EPOCHS_AHEAD: u32 = 1 << 16;
+
 /// The named policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PolicyKind {
@@ -82,6 +85,7 @@ impl PolicyKind {
     }
 
     /// The rank of a dirty unit: the highest goes first.
+    #[inline]
     pub fn rank(self, unit: u64, mark: Mark, view: &View) -> u64 {
         let age = mark.age_at(view.epoch);
         let by_age = |top: u64| age.min(view.oldest_age) * top / view.oldest_age.max(1);
@@ -118,9 +122,14 @@ impl Mark {
         Self { epoch: words[0] as u32, again: words[0] >> 32 != 0, history: words[1] }
     }
 
-    /// Epochs since `self.epoch`. A mark from just after `epoch` was read is as new as can be.
-    fn age_at(self, epoch: u32) -> u64 {
-        u64::try_from(epoch.wrapping_sub(self.epoch) as i32).unwrap_or(0)
+    /// Epochs since `self.epoch`. A mark from just after `epoch` was read is as new as can be; any other may be 49 days old
+    /// at a millisecond an epoch.
+    #[inline]
+    pub fn age_at(self, epoch: u32) -> u64 {
+        match epoch.wrapping_sub(self.epoch) {
+            ahead if ahead > u32::MAX - EPOCHS_AHEAD => 0,
+            age => u64::from(age),
+        }
     }
 
     /// The history of the 64 epochs up to `epoch`.
@@ -197,20 +206,21 @@ pub struct View {
 }
 
 impl View {
-    /// What a round at `epoch` knows; `marks` calls back with that of every dirty unit, if the policy needs to know.
+    /// What a round at `epoch` knows; `marks` calls back with those of all dirty units, and how many have them, if the policy
+    /// needs to know.
     pub fn of(
         policy: PolicyKind,
         epoch: u32,
         round: u64,
-        marks: impl FnOnce(&mut dyn FnMut(Mark)),
+        marks: impl FnOnce(&mut dyn FnMut(Mark, u64)),
     ) -> Self {
         let mut view = Self { epoch, round, ..Self::default() };
         if matches!(policy, PolicyKind::Fifo | PolicyKind::Segmented) {
             let (mut oldest, mut units, mut again) = (0u64, 0u64, 0u64);
-            marks(&mut |mark| {
-                oldest = oldest.max(u64::from(epoch.wrapping_sub(mark.epoch)));
-                units += 1;
-                again += u64::from(mark.again);
+            marks(&mut |mark, count| {
+                oldest = oldest.max(mark.age_at(epoch));
+                units += count;
+                again += if mark.again { count } else { 0 };
             });
             view.oldest_age = oldest;
             view.protected_is_over = again * 10 > units * 3;
@@ -347,6 +357,25 @@ mod tests {
         assert!(s.rank(0, once, &view) > s.rank(0, again, &view));
         view.protected_is_over = true;
         assert!(s.rank(0, once, &view) < s.rank(0, again, &view));
+    }
+
+    #[test]
+    fn old_data_go_first_beside_a_mark_that_is_newer_than_the_round_and_after_weeks() {
+        let mark = |epoch| PolicyKind::Fifo.mark(Mark::default(), false, epoch);
+        // Before and behind the point where numbers of epochs begin again.
+        for now in [5u32, 3_000_000_000] {
+            for oldest_age in [100u32, 1 << 20, 3_000_000_000] {
+                let ages = [oldest_age, oldest_age / 2, 0];
+                let mut marks: Vec<Mark> = ages.map(|age| mark(now.wrapping_sub(age))).to_vec();
+                marks.push(mark(now.wrapping_add(2)));
+                let view = View::of(PolicyKind::Fifo, now, 0, |seen| {
+                    marks.iter().for_each(|mark| seen(*mark, 1))
+                });
+                let ranks: Vec<u64> =
+                    marks.iter().map(|mark| PolicyKind::Fifo.rank(0, *mark, &view)).collect();
+                assert_eq!(ranks, [255, 127, 0, 0], "{now}, {oldest_age}");
+            }
+        }
     }
 
     #[test]

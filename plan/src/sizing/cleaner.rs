@@ -15,8 +15,8 @@ use perdura_region::policy::next_round;
 use perdura_region::policy::pace::{self, QUEUE_DEPTH, Rhythm};
 
 use super::config::{Planted, ReplayConfig};
+use super::floor::Floor;
 use super::log::{Frame, Refusal};
-use super::pages::Floor;
 use super::world::World;
 use crate::trace::PAGE_BYTES;
 

@@ -1,4 +1,7 @@
 //! The log of a replayed region: segments, frames, where each page's newest copy lies. Counts only, no bytes.
+//!
+//! Kept is what was used of it: segments, once written to, and homes of the pages that were met. What a segment was written
+//! shrinks with what still lives there, so a log is as large as the pages it holds, and not as its medium.
 
 use std::collections::VecDeque;
 
@@ -44,13 +47,18 @@ struct Segment {
     is_used: bool,
     live_pages: u32,
     used_bytes: u64,
-    /// In the order they were appended; with those that live elsewhere by now.
+    /// In the order they were appended; with those that live elsewhere by now, but see [`Log::forget_dead_runs`].
     pages: Vec<u32>,
-    /// Of each frame: its bytes, and those before its table's first page.
-    frames: Vec<(u64, u64)>,
+    /// Of each frame: its pages, and from its end on those that hold the table.
+    frames: Vec<(u16, u16)>,
     /// Frames that are not durable yet.
     unwritten: u32,
+    /// Once fewer are live, `pages` is looked through; 0 as long as the segment is filled.
+    looked_through_below: u32,
 }
+
+/// In the list of a segment's pages: runs of which nothing lives were left out here. No page has this number.
+const GAP: u32 = u32::MAX;
 
 /// The log.
 #[derive(Debug)]
@@ -58,7 +66,9 @@ pub(super) struct Log {
     geometry: Geometry,
     space: Space,
     frame_bytes_max: u64,
+    /// Those that were ever written to.
     segments: Vec<Segment>,
+    /// Of them, those that are free: taken after all that never were.
     free: VecDeque<u32>,
     current: Option<(u32, u64)>,
     open: Option<OpenFrame>,
@@ -83,14 +93,21 @@ impl Log {
             geometry,
             space,
             frame_bytes_max: geometry.frame_bytes_max(budget_bytes),
-            segments: (0..segments).map(|_| Segment::default()).collect(),
-            free: (0..segments).collect(),
+            segments: Vec::new(),
+            free: VecDeque::new(),
             current: None,
             open: None,
             free_buffers: geometry.buffers,
             closed: VecDeque::new(),
-            homes: vec![0; (region_bytes / PAGE_BYTES) as usize],
+            homes: Vec::new(),
             begun: 0,
+        }
+    }
+
+    /// Keeps the homes of pages up to this one, before it is appended.
+    pub fn reach(&mut self, page: u32) {
+        if self.homes.len() <= page as usize {
+            self.homes.resize(page as usize + 1, 0);
         }
     }
 
@@ -100,7 +117,18 @@ impl Log {
 
     /// Free segments beyond the reserve.
     pub fn spare(&self) -> u32 {
-        (self.free.len() as u32).saturating_sub(self.space.reserve_segments)
+        let never_used = self.space.segments - self.segments.len() as u32;
+        (never_used + self.free.len() as u32).saturating_sub(self.space.reserve_segments)
+    }
+
+    /// The next to write to; `None`: all are in use.
+    fn next_free(&mut self) -> Option<u32> {
+        let number = self.segments.len() as u32;
+        if number < self.space.segments {
+            self.segments.push(Segment::default());
+            return Some(number);
+        }
+        self.free.pop_front()
     }
 
     pub fn survey(&self) -> Survey {
@@ -143,12 +171,40 @@ impl Log {
         for page in from..from + done {
             let home = std::mem::replace(&mut self.homes[page as usize], open.segment + 1);
             if home != 0 {
-                self.segments[home as usize - 1].live_pages -= 1;
+                self.left(home - 1);
             }
             self.segments[open.segment as usize].pages.push(page);
         }
         self.segments[open.segment as usize].live_pages += done;
         Ok(done)
+    }
+
+    /// A page's newest copy lies elsewhere than in `segment` now.
+    #[inline]
+    fn left(&mut self, segment: u32) {
+        let left = &mut self.segments[segment as usize];
+        left.live_pages -= 1;
+        if left.live_pages < left.looked_through_below {
+            left.looked_through_below = left.live_pages / 2;
+            self.forget_dead_runs(segment);
+        }
+    }
+
+    /// Leaves out of a full segment's list what emptying it would pass over. Runs stay whole: what is moved is moved in the
+    /// same steps. Each time half of the pages have left, so it costs a constant for each.
+    fn forget_dead_runs(&mut self, segment: u32) {
+        let listed = std::mem::take(&mut self.segments[segment as usize].pages);
+        let mut kept: Vec<u32> = Vec::new();
+        for run in runs_and_gaps(&listed) {
+            let is_gap = run[0] == GAP;
+            if !is_gap && self.living_in(segment, run[0], run.len() as u32) != 0 {
+                kept.extend(run);
+            } else if kept.last() != Some(&GAP) {
+                kept.push(GAP);
+            }
+        }
+        kept.shrink_to_fit();
+        self.segments[segment as usize].pages = kept;
     }
 
     fn place_in_current(&self) -> Option<(u32, u64)> {
@@ -163,7 +219,11 @@ impl Log {
             Some(place) => place,
             None if self.spare() == 0 => return Err(Refusal::NoSegment),
             None => {
-                let segment = self.free.pop_front().ok_or(Refusal::NoSegment)?;
+                let segment = self.next_free().ok_or(Refusal::NoSegment)?;
+                if let Some((full, _)) = self.current {
+                    let full = &mut self.segments[full as usize];
+                    full.looked_through_below = full.pages.len() as u32 / 2;
+                }
                 self.segments[segment as usize] = Segment { is_used: true, ..Segment::default() };
                 (segment, 0)
             }
@@ -189,11 +249,11 @@ impl Log {
     /// Ends the open frame, if there is one.
     pub fn close_frame(&mut self) {
         let Some(open) = self.open.take() else { return };
-        let bytes = frame_body_bytes(open.payload, open.extents).next_multiple_of(4096) as u64;
-        let before_table =
-            frame_body_bytes(open.payload, 0) as u64 - open.payload.div_ceil(4096) as u64 * 8;
+        let pages = frame_body_bytes(open.payload, open.extents).div_ceil(4096);
+        let before_table = frame_body_bytes(open.payload, 0) - open.payload.div_ceil(4096) * 8;
+        let bytes = pages as u64 * PAGE_BYTES;
         let segment = &mut self.segments[open.segment as usize];
-        segment.frames.push((bytes, before_table / 4096 * 4096));
+        segment.frames.push((pages as u16, (pages - before_table / 4096) as u16));
         segment.used_bytes += bytes;
         self.current = Some((open.segment, segment.used_bytes));
         self.closed.push_back(Frame {
@@ -232,24 +292,17 @@ impl Log {
         let segment = &self.segments[victim as usize];
         let mut reads = vec![4096];
         let mut at = 0;
-        for (bytes, before_table) in &segment.frames {
-            at += bytes;
+        for &(pages, table_pages) in &segment.frames {
+            at += u64::from(pages) * PAGE_BYTES;
             let reads_on = at < segment.used_bytes && at + 4096 <= self.geometry.segment_bytes;
-            reads.push(bytes - before_table + if reads_on { 4096 } else { 0 });
+            reads.push((u64::from(table_pages) + u64::from(reads_on)) * 4096);
         }
         reads
     }
 
-    /// Runs of neighbours within a word that were written to a victim, in order.
+    /// Runs of neighbours within a word that were written to a victim, in order; those of which nothing lives may be missing.
     pub fn runs_of(&self, victim: u32) -> Vec<(u32, u32)> {
-        let mut runs: Vec<(u32, u32)> = Vec::new();
-        for &page in &self.segments[victim as usize].pages {
-            match runs.last_mut() {
-                Some((from, len)) if *from + *len == page && page % 64 != 0 => *len += 1,
-                _ => runs.push((page, 1)),
-            }
-        }
-        runs
+        runs(&self.segments[victim as usize].pages).collect()
     }
 
     /// Of pages `from..from + len` of one word, those that live in `victim`: bits.
@@ -264,8 +317,10 @@ impl Log {
         let victim_segment = &mut self.segments[victim as usize];
         victim_segment.live_pages = 0;
         for page in std::mem::take(&mut victim_segment.pages) {
-            let home = &mut self.homes[page as usize];
-            if *home == victim + 1 {
+            // A gap has no home.
+            if let Some(home) = self.homes.get_mut(page as usize)
+                && *home == victim + 1
+            {
                 *home = 0;
             }
         }
@@ -280,5 +335,90 @@ impl Log {
     /// Segments a commit names.
     pub fn segments(&self) -> u32 {
         self.space.segments
+    }
+}
+
+/// Runs of neighbours within a word: the first page, and how many.
+fn runs(pages: &[u32]) -> impl Iterator<Item = (u32, u32)> {
+    let runs = runs_and_gaps(pages).filter(|run| run[0] != GAP);
+    runs.map(|run| (run[0], run.len() as u32))
+}
+
+fn runs_and_gaps(pages: &[u32]) -> impl Iterator<Item = &[u32]> {
+    pages.chunk_by(|before, page| *page != GAP && before.wrapping_add(1) == *page && page % 64 != 0)
+}
+
+// Pages of a frame are told in 16 bits.
+const _: () = assert!(perdura_region::geometry::SEGMENT_MAX_BYTES / 4096 < 1 << 16);
+
+#[cfg(test)]
+mod tests {
+    use perdura_region::geometry::{BUFFERS, GRAIN_SHIFT_TRAP};
+    use rand::{Rng, SeedableRng};
+    use rand_xoshiro::Xoshiro256PlusPlus;
+
+    use super::*;
+
+    /// Runs as they were written, with nothing left out, of which something lives.
+    fn living_runs(log: &Log, segment: u32, written: &[u32]) -> Vec<(u32, u32)> {
+        let mut all: Vec<(u32, u32)> = Vec::new();
+        for &page in written {
+            match all.last_mut() {
+                Some((from, len)) if *from + *len == page && page % 64 != 0 => *len += 1,
+                _ => all.push((page, 1)),
+            }
+        }
+        all.retain(|(from, len)| log.living_in(segment, *from, *len) != 0);
+        all
+    }
+
+    #[test]
+    fn what_is_left_out_of_a_segments_list_is_what_emptying_it_would_pass_over() {
+        const PAGES: u32 = 3_000;
+        let region_bytes = u64::from(PAGES) * PAGE_BYTES;
+        let (mut listed_most, mut written_most) = (0, 0);
+        for seed in 0..30 {
+            let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+            let geometry =
+                Geometry::new(64 << 20, GRAIN_SHIFT_TRAP, Some(256 << 10), BUFFERS).unwrap();
+            let mut log = Log::new(geometry, 400, region_bytes, 128 << 10);
+            log.reach(PAGES - 1);
+            let mut written: Vec<Vec<u32>> = Vec::new();
+            let hot = random.random_range(1..PAGES);
+            for _ in 0..4_000 {
+                let most = if random.random_range(0..8) == 0 { PAGES } else { hot };
+                let page = random.random_range(0..most);
+                let len = random.random_range(1..=8).min(64 - page % 64).min(PAGES - page);
+                match log.append(page, len, false) {
+                    Ok(done) => {
+                        let segment = log.homes[page as usize] as usize - 1;
+                        written.resize(written.len().max(segment + 1), Vec::new());
+                        written[segment].extend(page..page + done);
+                    }
+                    Err(Refusal::NoBuffer) => {
+                        while let Some(frame) = log.closed.pop_front() {
+                            log.settled(&frame);
+                        }
+                    }
+                    Err(Refusal::NoSegment) => break,
+                }
+                if random.random_range(0..400) == 0 {
+                    log.free_dead();
+                    for (pages, segment) in written.iter_mut().zip(&log.segments) {
+                        if !segment.is_used {
+                            pages.clear();
+                        }
+                    }
+                }
+            }
+            for (segment, written) in (0..).zip(&written) {
+                let mut runs = log.runs_of(segment);
+                runs.retain(|(from, len)| log.living_in(segment, *from, *len) != 0);
+                assert_eq!(runs, living_runs(&log, segment, written), "seed {seed}: {segment}");
+            }
+            listed_most += log.segments.iter().map(|segment| segment.pages.len()).sum::<usize>();
+            written_most += written.iter().map(Vec::len).sum::<usize>();
+        }
+        assert!(listed_most * 5 < written_most * 4, "{listed_most} kept of {written_most}");
     }
 }

@@ -10,10 +10,12 @@
 //! Modelled, and said so wherever it is shown: the device (a rate, and latencies that overlap; no device is that even), one
 //! writer, and processors that take no time.
 
+mod ages;
 mod cleaner;
 mod config;
 mod engine;
 mod error;
+mod floor;
 mod log;
 #[cfg(test)]
 mod naive;

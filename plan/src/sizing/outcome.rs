@@ -13,7 +13,7 @@ const STALL_MAX_NS: u64 = 86_400 * NS_PER_S;
 const NS_PER_YEAR: f64 = 365.25 * 86_400.0 * 1e9;
 
 /// What a trace does to a region of one budget. All of it modelled: by the region's own decisions, on a modelled device.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     /// Dirty bytes allowed.
     pub budget_bytes: u64,

@@ -1,16 +1,21 @@
 //! The pages of a replayed region: dirty, owed, open, hot; as a region in trap mode has them, a bit each.
+//!
+//! Hands go over all words of the region, but only those up to the highest page that was met are kept: a trace's pages are
+//! numbered by first sight, so behind it nothing was ever written, and a hand that passes there finds and changes nothing.
+
+use std::ops::Range;
 
 use perdura_region::Planes;
-use perdura_region::policy::hands::Stretch;
-use perdura_region::policy::{Mark, PolicyKind, View, floor_rank};
+use perdura_region::policy::{Mark, PolicyKind};
 
+use super::ages::Ages;
 use crate::trace::PAGE_BYTES;
 
 /// Pages of a bitmap word.
 pub(super) const WORD_PAGES: usize = 64;
 
-/// A bitmap and which of its words are not zero.
-#[derive(Debug)]
+/// A bitmap and which of its words are not zero. Words behind those kept are zero.
+#[derive(Debug, Default)]
 pub(super) struct Bits {
     words: Vec<u64>,
     /// A bit a word.
@@ -18,8 +23,9 @@ pub(super) struct Bits {
 }
 
 impl Bits {
-    fn new(words: usize) -> Self {
-        Self { words: vec![0; words], summary: vec![0; words.div_ceil(64)] }
+    fn reach(&mut self, words: usize) {
+        self.words.resize(words, 0);
+        self.summary.resize(words.div_ceil(64), 0);
     }
 
     #[inline]
@@ -80,27 +86,47 @@ pub(super) struct Pages {
     pub is_closing: bool,
     heat: Vec<Planes>,
     marks: Vec<Mark>,
-    policy: PolicyKind,
+    /// Of the current epoch's dirty pages, where policies go by marks.
+    pub ages: Ages,
+    /// Of each word, where policies go by marks: no page that is dirty in the current epoch has a mark of an earlier one.
+    oldest: Vec<u32>,
+    pub policy: PolicyKind,
     recency: bool,
-    /// Words in use.
+    /// Words of the region, which the hands go round.
     pub words: usize,
 }
 
 impl Pages {
     pub fn new(region_bytes: u64, policy: PolicyKind, recency: bool) -> Self {
-        let words = (region_bytes / PAGE_BYTES).div_ceil(WORD_PAGES as u64) as usize;
-        let marks = if policy.mark_words() > 0 { words * WORD_PAGES } else { 0 };
         Self {
-            open: Bits::new(words),
+            open: Bits::default(),
             open_count: 0,
-            dirty: [Bits::new(words), Bits::new(words)],
+            dirty: Default::default(),
             parity: 0,
             is_closing: false,
-            heat: vec![Planes::default(); words],
-            marks: vec![Mark::default(); marks],
+            heat: Vec::new(),
+            marks: Vec::new(),
+            ages: Ages::default(),
+            oldest: Vec::new(),
             policy,
             recency,
-            words,
+            words: (region_bytes / PAGE_BYTES).div_ceil(WORD_PAGES as u64) as usize,
+        }
+    }
+
+    /// Keeps the pages up to this one, before it is stored to.
+    pub fn reach(&mut self, page: u32) {
+        let words = page as usize / WORD_PAGES + 1;
+        if words <= self.heat.len() {
+            return;
+        }
+        assert!(words <= self.words, "a page behind the region");
+        self.open.reach(words);
+        self.dirty.iter_mut().for_each(|bits| bits.reach(words));
+        self.heat.resize(words, Planes::default());
+        if self.policy.mark_words() > 0 {
+            self.marks.resize(words * WORD_PAGES, Mark::default());
+            self.oldest.resize(words, 0);
         }
     }
 
@@ -119,22 +145,60 @@ impl Pages {
 
     pub fn clear_dirty(&mut self, owed: bool, word: usize, bits: u64) {
         self.dirty[self.parity ^ usize::from(owed)].clear(word, bits);
+        if !owed && !self.marks.is_empty() {
+            for_bits(word, bits, |page| self.ages.remove(self.marks[page]));
+        }
     }
 
     /// A store is let through to a page that is closed, and not owed; `was_dirty` says whether it costs budget.
     #[inline]
     pub fn enter(&mut self, word: usize, bit: u64, was_dirty: bool, epoch: u32) {
+        if !self.marks.is_empty() {
+            self.mark(word, bit, was_dirty, epoch);
+        }
         if was_dirty {
             self.heat[word] = self.heat[word].warmed(bit);
         } else {
             self.dirty[self.parity].set(word, bit);
         }
-        if !self.marks.is_empty() {
-            let page = word * WORD_PAGES + bit.trailing_zeros() as usize;
-            self.marks[page] = self.policy.mark(self.marks[page], was_dirty, epoch);
-        }
         self.open.set(word, bit);
         self.open_count += 1;
+    }
+
+    fn mark(&mut self, word: usize, bit: u64, was_dirty: bool, epoch: u32) {
+        let page = word * WORD_PAGES + bit.trailing_zeros() as usize;
+        let before = self.marks[page];
+        let after = self.policy.mark(before, was_dirty, epoch);
+        if !was_dirty {
+            self.ages.add(after);
+        } else if after != before {
+            self.ages.replace(before, after);
+        }
+        if self.current().word(word) == 0 {
+            self.oldest[word] = epoch;
+        }
+        self.marks[page] = after;
+    }
+
+    /// A page's mark; none where the policy does not go by them.
+    #[inline]
+    pub fn mark_of(&self, page: usize) -> Mark {
+        self.marks.get(page).copied().unwrap_or_default()
+    }
+
+    /// No dirty page of a word has a mark of an earlier epoch.
+    #[inline]
+    pub fn oldest_of(&self, word: usize) -> u32 {
+        self.oldest[word]
+    }
+
+    /// Looks what the oldest is.
+    pub fn renew_oldest(&mut self, word: usize, epoch: u32) {
+        let mut age = 0;
+        for_bits(word, self.current().word(word), |page| {
+            age = age.max(self.marks[page].age_at(epoch));
+        });
+        self.oldest[word] = epoch.wrapping_sub(age as u32);
     }
 
     /// Write-protects pages: the next store to them is noticed.
@@ -173,6 +237,7 @@ impl Pages {
         self.open_count = 0;
         self.parity ^= 1;
         self.is_closing = true;
+        self.ages.clear();
     }
 
     /// Pages of the current epoch were cleaned.
@@ -183,73 +248,92 @@ impl Pages {
     }
 
     /// The cooling hand passes these words, round and round.
-    pub fn cool(&mut self, words: std::ops::Range<usize>) {
-        if self.policy == PolicyKind::ClockPro && self.recency {
-            for word in words {
-                let word = word % self.words.max(1);
+    pub fn cool(&mut self, words: Range<usize>) {
+        if self.policy != PolicyKind::ClockPro || !self.recency {
+            return;
+        }
+        // A round at a time; of each what was met.
+        let mut from = words.start;
+        while from < words.end && self.words > 0 {
+            let round = from - from % self.words;
+            let to = words.end.min(round + self.words);
+            let met = from - round..self.heat.len().min(to - round);
+            for word in met {
                 self.heat[word] = self.heat[word].cooled(self.dirty[self.parity].word(word));
             }
+            from = to;
         }
     }
 
-    fn for_dirty_pages(&self, mut f: impl FnMut(usize)) {
+    /// Of a word, the pages without heat.
+    pub fn cold(&self, word: usize) -> u64 {
+        self.heat[word].cold()
+    }
+
+    /// Calls back with dirty pages, among them all whose mark is of `epoch`; `now` is the epoch that ages are told from.
+    #[inline]
+    pub fn for_dirty_pages_since(&self, epoch: u32, now: u32, mut f: impl FnMut(usize)) {
         let (bits, mut at) = (self.current(), 0);
         while let Some(word) = bits.next(at, self.words) {
-            let mut left = bits.word(word);
-            while left != 0 {
-                f(word * WORD_PAGES + left.trailing_zeros() as usize);
-                left &= left - 1;
+            if now.wrapping_sub(self.oldest[word]) >= now.wrapping_sub(epoch) {
+                for_bits(word, bits.word(word), &mut f);
             }
+            at = word + 1;
+        }
+    }
+
+    /// Calls back with each page that is dirty in the current epoch.
+    #[inline]
+    pub fn for_dirty_pages(&self, mut f: impl FnMut(usize)) {
+        let (bits, mut at) = (self.current(), 0);
+        while let Some(word) = bits.next(at, self.words) {
+            for_bits(word, bits.word(word), &mut f);
             at = word + 1;
         }
     }
 }
 
-/// A round's choice, as the region's `floor` makes it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Floor {
-    view: View,
-    rank: u64,
+/// Calls back with each page of a word's bits.
+#[inline]
+pub(super) fn for_bits(word: usize, mut bits: u64, mut f: impl FnMut(usize)) {
+    while bits != 0 {
+        f(word * WORD_PAGES + bits.trailing_zeros() as usize);
+        bits &= bits - 1;
+    }
 }
 
-impl Floor {
-    /// For about `want_bytes`.
-    pub fn plan(pages: &Pages, epoch: u32, round: u64, want_bytes: u64) -> Self {
-        let policy = pages.policy;
-        let view = View::of(policy, epoch, round, |seen| {
-            pages.for_dirty_pages(|page| seen(pages.marks[page]));
-        });
-        if policy == PolicyKind::ClockPro {
-            return Self { view, rank: 0 };
-        }
-        let rank = floor_rank(policy.rank_bits(), want_bytes, |found| {
-            pages.for_dirty_pages(|page| {
-                found(policy.rank(page as u64, pages.mark(page), &view), PAGE_BYTES);
-            });
-        });
-        Self { view, rank }
-    }
+#[cfg(test)]
+mod tests {
+    use rand::{Rng, SeedableRng};
+    use rand_xoshiro::Xoshiro256PlusPlus;
 
-    /// Of a word's dirty pages, those to be cleaned.
-    pub fn victims(&self, pages: &Pages, stretch: &Stretch, word: usize, dirty: u64) -> u64 {
-        if pages.policy == PolicyKind::ClockPro {
-            return if stretch.spares { dirty & pages.heat[word].cold() } else { dirty };
-        }
-        let (mut victims, mut left) = (0, dirty);
-        while left != 0 {
-            let bit = left & left.wrapping_neg();
-            let page = word * WORD_PAGES + bit.trailing_zeros() as usize;
-            if pages.policy.rank(page as u64, pages.mark(page), &self.view) >= self.rank {
-                victims |= bit;
+    use super::*;
+
+    #[test]
+    fn the_cooling_hand_cools_what_was_met_as_if_it_went_over_all_words() {
+        for seed in 0..200 {
+            let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+            let words = random.random_range(1..200usize);
+            let met = random.random_range(1..=words);
+            let region_bytes = (words * WORD_PAGES) as u64 * PAGE_BYTES;
+            let mut pages = Pages::new(region_bytes, PolicyKind::ClockPro, true);
+            pages.reach((met * WORD_PAGES) as u32 - 1);
+            for _ in 0..met * 40 {
+                let (word, bit) = (random.random_range(0..met), 1 << random.random_range(0..64));
+                pages.enter(word, bit, random.random_range(0..3) > 0, 1);
             }
-            left &= left - 1;
+            let mut heat = pages.heat.clone();
+            heat.resize(words, Planes::default());
+            let from = random.random_range(0..words);
+            let range = from..from + random.random_range(0..3 * words);
+            for word in range.clone() {
+                let word = word % words;
+                let dirty = if word < met { pages.current().word(word) } else { 0 };
+                heat[word] = heat[word].cooled(dirty);
+            }
+            pages.cool(range.clone());
+            assert_eq!(pages.heat[..], heat[..met], "seed {seed}: {range:?} of {words}, {met} met");
+            assert!(heat[met..].iter().all(|planes| *planes == Planes::default()));
         }
-        victims
-    }
-}
-
-impl Pages {
-    fn mark(&self, page: usize) -> Mark {
-        self.marks.get(page).copied().unwrap_or_default()
     }
 }

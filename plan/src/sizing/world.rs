@@ -8,9 +8,10 @@ use perdura_region::policy::pace::Pace;
 use perdura_region::policy::sampling::Sampling;
 
 use super::config::{Planted, ReplayConfig};
+use super::floor::Floor;
 use super::log::{Log, Refusal};
 use super::outcome::Tally;
-use super::pages::{Floor, Pages, WORD_PAGES};
+use super::pages::{Pages, WORD_PAGES};
 use super::{SizingError, pages};
 use crate::trace::PAGE_BYTES;
 use perdura_region::policy::hands::Stretch;
@@ -127,7 +128,13 @@ impl World {
         Ok(world)
     }
 
-    /// A store to a page. `Err`: it must wait.
+    /// Keeps what there is of pages up to this one, before the first store to it.
+    pub fn reach(&mut self, page: u32) {
+        self.pages.reach(page);
+        self.log.reach(page);
+    }
+
+    /// A store to a page that was reached. `Err`: it must wait.
     #[inline]
     pub fn store(&mut self, page: u32) -> Result<(), Blocked> {
         let (word, bit) = (page as usize / WORD_PAGES, 1 << (page as usize % WORD_PAGES));
@@ -267,7 +274,7 @@ impl World {
             at = word + 1;
             let dirty = self.pages.bits(owed).word(word);
             let victims =
-                floor.map_or(dirty, |floor| floor.victims(&self.pages, &stretch, word, dirty));
+                floor.map_or(dirty, |floor| floor.victims(&mut self.pages, &stretch, word, dirty));
             if victims == 0 {
                 continue;
             }

@@ -1,0 +1,105 @@
+//! How many dirty pages have a mark of which epoch: what a round must know of all of them, without looking at each.
+//!
+//! A mark is of the epoch in which it is left, and epochs only go on: so the table is in their order, oldest first, and what is
+//! added goes to its end. It has at most twice as many places as there are epochs with dirty pages.
+
+use std::collections::VecDeque;
+
+use perdura_region::policy::Mark;
+
+/// Pages with a mark of one epoch: written once since they became dirty, and again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Epoch {
+    epoch: u32,
+    pages: [u32; 2],
+}
+
+impl Epoch {
+    fn is_empty(&self) -> bool {
+        self.pages == [0, 0]
+    }
+}
+
+/// Dirty pages by the epoch of their mark.
+#[derive(Debug, Default)]
+pub(super) struct Ages {
+    epochs: VecDeque<Epoch>,
+    /// Of them, those without pages; the first is never one.
+    empty: usize,
+}
+
+impl Ages {
+    /// A page became dirty, with a mark of now.
+    pub fn add(&mut self, mark: Mark) {
+        if self.epochs.back().is_none_or(|last| last.epoch != mark.epoch) {
+            self.epochs.push_back(Epoch { epoch: mark.epoch, pages: [0, 0] });
+            self.empty += 1;
+        }
+        if let Some(last) = self.epochs.back_mut() {
+            self.empty -= usize::from(last.is_empty());
+            last.pages[usize::from(mark.again)] += 1;
+        }
+    }
+
+    /// A dirty page has another mark: of the same epoch, or of now.
+    pub fn replace(&mut self, before: Mark, after: Mark) {
+        if before.epoch == after.epoch {
+            let at = self.place_of(before.epoch);
+            let pages = &mut self.epochs[at].pages;
+            pages[usize::from(before.again)] -= 1;
+            pages[usize::from(after.again)] += 1;
+        } else {
+            // Added first: who is alone in the table may go.
+            self.add(after);
+            self.remove(before);
+        }
+    }
+
+    /// A page is clean, or owed.
+    pub fn remove(&mut self, mark: Mark) {
+        let at = self.place_of(mark.epoch);
+        let epoch = &mut self.epochs[at];
+        epoch.pages[usize::from(mark.again)] -= 1;
+        if !epoch.is_empty() {
+            return;
+        }
+        self.empty += 1;
+        while self.epochs.front().is_some_and(Epoch::is_empty) {
+            self.epochs.pop_front();
+            self.empty -= 1;
+        }
+        if self.empty * 2 > self.epochs.len() {
+            self.epochs.retain(|epoch| !epoch.is_empty());
+            self.empty = 0;
+        }
+    }
+
+    /// No page is dirty.
+    pub fn clear(&mut self) {
+        self.epochs.clear();
+        self.empty = 0;
+    }
+
+    /// Epochs and how many pages have a mark of them, the oldest first.
+    pub fn epochs(&self) -> impl Iterator<Item = (u32, u64)> {
+        let pages = |epoch: &Epoch| epoch.pages.iter().map(|pages| u64::from(*pages)).sum();
+        self.epochs.iter().map(move |epoch| (epoch.epoch, pages(epoch)))
+    }
+
+    /// Marks but for their histories, and how many pages have them, the oldest first.
+    pub fn marks(&self) -> impl Iterator<Item = (Mark, u64)> {
+        self.epochs.iter().flat_map(|&Epoch { epoch, pages }| {
+            let of = |again: bool| {
+                (Mark { epoch, again, history: 0 }, u64::from(pages[usize::from(again)]))
+            };
+            [of(false), of(true)].into_iter().filter(|(_, pages)| *pages > 0)
+        })
+    }
+
+    /// Where an epoch is; numbers of epochs may have begun again since the first.
+    fn place_of(&self, epoch: u32) -> usize {
+        let first = self.epochs.front().map_or(epoch, |first| first.epoch);
+        let since = |epoch: u32| epoch.wrapping_sub(first);
+        self.epochs.partition_point(|other| since(other.epoch) < since(epoch))
+    }
+}

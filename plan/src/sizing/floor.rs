@@ -1,0 +1,181 @@
+//! A round's choice, as the region's `floor` makes it; without a look at every dirty page where policies go by marks.
+
+use perdura_region::policy::hands::Stretch;
+use perdura_region::policy::{Mark, PolicyKind, View, floor_rank};
+
+use super::pages::{Pages, for_bits};
+use crate::trace::PAGE_BYTES;
+
+/// Victims are the pages of this rank and above, or what is cold.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Floor {
+    view: View,
+    rank: u64,
+}
+
+impl Floor {
+    /// For about `want_bytes`.
+    pub fn plan(pages: &Pages, epoch: u32, round: u64, want_bytes: u64) -> Self {
+        let policy = pages.policy;
+        let view = View::of(policy, epoch, round, |seen| {
+            pages.ages.marks().for_each(|(mark, pages)| seen(mark, pages));
+        });
+        let rank = match policy {
+            PolicyKind::ClockPro => 0,
+            PolicyKind::Fifo | PolicyKind::Segmented => by_age(pages, &view, want_bytes),
+            PolicyKind::LeastRecentlyUpdated => by_history(pages, &view, want_bytes),
+            PolicyKind::Random => by_number(pages, &view, want_bytes),
+        };
+        Self { view, rank }
+    }
+
+    /// Of a word's dirty pages, those to be cleaned.
+    pub fn victims(&self, pages: &mut Pages, stretch: &Stretch, word: usize, dirty: u64) -> u64 {
+        let policy = pages.policy;
+        if policy == PolicyKind::ClockPro {
+            return if stretch.spares { dirty & pages.cold(word) } else { dirty };
+        }
+        let goes_by_marks = policy.mark_words() > 0;
+        if goes_by_marks && self.highest(policy, pages.oldest_of(word)) < self.rank {
+            return 0;
+        }
+        let mut victims = 0;
+        for_bits(word, dirty, |page| {
+            if policy.rank(page as u64, pages.mark_of(page), &self.view) >= self.rank {
+                victims |= 1 << (page % 64);
+            }
+        });
+        if goes_by_marks && victims == 0 {
+            pages.renew_oldest(word, self.view.epoch);
+        }
+        victims
+    }
+
+    /// The highest rank that a page can have whose mark is of this epoch or a later one.
+    fn highest(&self, policy: PolicyKind, epoch: u32) -> u64 {
+        policy.rank(0, Mark { epoch, again: false, history: 1 << 63 }, &self.view)
+    }
+}
+
+/// Pages of one epoch have one rank, or two.
+fn by_age(pages: &Pages, view: &View, want_bytes: u64) -> u64 {
+    let policy = pages.policy;
+    floor_rank(policy.rank_bits(), want_bytes, |found| {
+        for (mark, count) in pages.ages.marks() {
+            found(policy.rank(0, mark, view), count * PAGE_BYTES);
+        }
+    })
+}
+
+/// Whose last write is in an earlier epoch has a higher rank, whatever else the histories say: they are compared within one
+/// epoch only, that of the last victim.
+fn by_history(pages: &Pages, view: &View, want_bytes: u64) -> u64 {
+    let policy = pages.policy;
+    let mut left_bytes = want_bytes.max(1);
+    let last = pages.ages.epochs().find(|(_, count)| {
+        let is_last = count * PAGE_BYTES >= left_bytes;
+        left_bytes -= if is_last { 0 } else { count * PAGE_BYTES };
+        is_last
+    });
+    // All of them is not enough.
+    let Some((epoch, count)) = last else { return 0 };
+    // Too long ago for histories to differ, as nearly always: where writes are spread all victims are.
+    let of = |history| policy.rank(0, Mark { epoch, again: false, history }, view);
+    if of(1 << 63) == of(u64::MAX) {
+        return of(u64::MAX);
+    }
+    let mut ranks = Vec::with_capacity(count as usize);
+    pages.for_dirty_pages_since(epoch, view.epoch, |page| {
+        let mark = pages.mark_of(page);
+        if mark.epoch == epoch {
+            ranks.push(policy.rank(0, mark, view));
+        }
+    });
+    floor_rank(policy.rank_bits(), left_bytes, |found| {
+        ranks.iter().for_each(|rank| found(*rank, PAGE_BYTES));
+    })
+}
+
+/// All pages are looked at: which number is drawn is another each round.
+fn by_number(pages: &Pages, view: &View, want_bytes: u64) -> u64 {
+    let policy = pages.policy;
+    let mut counts = [0u64; 256];
+    pages.for_dirty_pages(|page| {
+        counts[policy.rank(page as u64, Mark::default(), view) as usize & 255] += 1;
+    });
+    floor_rank(policy.rank_bits(), want_bytes, |found| {
+        for (rank, count) in (0..).zip(counts).filter(|(_, count)| *count > 0) {
+            found(rank, count * PAGE_BYTES);
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::{Rng, SeedableRng};
+    use rand_xoshiro::Xoshiro256PlusPlus;
+
+    use super::super::pages::WORD_PAGES;
+    use super::*;
+
+    /// The same choice with a look at every page, as the region makes it.
+    fn plainly(pages: &Pages, epoch: u32, round: u64, want_bytes: u64) -> Floor {
+        let policy = pages.policy;
+        let view = View::of(policy, epoch, round, |seen| {
+            pages.for_dirty_pages(|page| seen(pages.mark_of(page), 1));
+        });
+        let rank = floor_rank(policy.rank_bits(), want_bytes, |found| {
+            pages.for_dirty_pages(|page| {
+                found(policy.rank(page as u64, pages.mark_of(page), &view), PAGE_BYTES);
+            });
+        });
+        Floor { view, rank }
+    }
+
+    #[test]
+    fn victims_are_those_that_a_look_at_every_page_would_find() {
+        const WORDS: usize = 12;
+        const STRETCH: Stretch = Stretch { from: 0, to: WORDS, spares: false };
+        for seed in 0..160 {
+            let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+            let policy = PolicyKind::ALL[1 + seed as usize % 4];
+            let region_bytes = (WORDS * WORD_PAGES) as u64 * PAGE_BYTES;
+            let mut pages = Pages::new(region_bytes, policy, true);
+            pages.reach((WORDS * WORD_PAGES) as u32 - 1);
+            // Some begin where the numbers of epochs end.
+            let mut epoch = if seed % 3 == 0 { u32::MAX - 40 } else { 1 };
+            for step in 0..300u64 {
+                epoch = epoch.wrapping_add([0, 1, 1, 90][random.random_range(0..4usize)]);
+                for _ in 0..random.random_range(0..60) {
+                    let page = random.random_range(0..WORDS * WORD_PAGES);
+                    let page = if random.random() { page / 16 } else { page };
+                    let (word, bit) = (page / WORD_PAGES, 1 << (page % WORD_PAGES));
+                    let was_dirty = pages.current().word(word) & bit != 0;
+                    pages.enter(word, bit, was_dirty, epoch);
+                }
+                if random.random_range(0..100) == 0 {
+                    (0..WORDS).for_each(|word| pages.clear_dirty(true, word, u64::MAX));
+                    pages.cut();
+                }
+                let want_bytes = random.random_range(0..120) * PAGE_BYTES;
+                let floor = Floor::plan(&pages, epoch, step, want_bytes);
+                let plain = plainly(&pages, epoch, step, want_bytes);
+                let told = format!("seed {seed}, step {step}, {}", policy.name());
+                assert_eq!(floor.rank, plain.rank, "{told}: {want_bytes}");
+                for word in 0..WORDS {
+                    let dirty = pages.current().word(word);
+                    let mut expected = 0;
+                    for_bits(word, dirty, |page| {
+                        let rank = policy.rank(page as u64, pages.mark_of(page), &plain.view);
+                        expected |= u64::from(rank >= plain.rank) << (page % WORD_PAGES);
+                    });
+                    let victims = floor.victims(&mut pages, &STRETCH, word, dirty);
+                    assert_eq!(victims, expected, "{told}: word {word}");
+                    // Now and then they are cleaned, or some of them.
+                    let cleaned = [0, victims, victims & random.random::<u64>()];
+                    pages.clear_dirty(false, word, cleaned[random.random_range(0..3usize)]);
+                }
+            }
+        }
+    }
+}
