@@ -201,6 +201,7 @@ fn bad_input_is_named_with_place_and_value() {
         (["--budgets", "lots"], "--budgets lots"),
         (["--budgets", "0%"], "--budgets 0%: expected more"),
         (["--budgets", "4KiB"], "--budgets 4KiB: expected 128 KiB or more"),
+        (["--budgets", "5%,101%"], "--budgets 101%"),
         (["--measure", "/nowhere"], "--measure /nowhere"),
         (["--emit", "/nowhere/config.toml"], "/nowhere/config.toml"),
     ] {
@@ -375,6 +376,30 @@ fn standard_input_is_read_once_named_in_errors_and_never_written_over() {
     let input = std::fs::File::open(&path).unwrap();
     assert!(said(fed(&words, input, b"")).contains("a trace to be read"));
     assert_eq!(std::fs::read(&path).unwrap(), before);
+}
+
+#[test]
+fn a_budget_that_the_memory_of_a_trace_cannot_have_is_told_beside_what_was_replayed() {
+    let dir = TestDir::new();
+    let file = trace(dir.path(), "t.csv", skewed);
+    let json = dir.path().join("plan.json");
+    let (file, json) = (file.to_str().unwrap(), json.to_str().unwrap());
+    let said = planned(&[file, "--budgets", "0.1%,1MiB,5GiB", "--json", json]);
+    assert!(said.contains("5 GiB was asked for, more than the memory: replayed with all of it,"));
+    assert!(
+        said.contains(
+            "was asked for, less than the smallest budget there can be: replayed with that, 128 KiB"
+        ),
+        "{said}"
+    );
+    let plan: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    let sizing = &plan["traces"][0]["sizing"];
+    let replaced = sizing["replaced"].as_array().unwrap();
+    assert_eq!(replaced.len(), 2, "{replaced:?}");
+    assert_eq!(replaced[0]["replayed_bytes"], 128 << 10);
+    assert_eq!(replaced[1]["asked_bytes"], 5u64 << 30);
+    assert_eq!(replaced[1]["replayed_bytes"], sizing["memory_bytes"]);
+    assert!(!planned(&[file]).contains("was asked for"));
 }
 
 #[test]

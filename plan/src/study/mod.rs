@@ -19,7 +19,7 @@ use crate::trace::{PAGE_BYTES, ReadOptions};
 pub use error::StudyError;
 pub use report::{FileReport, SizingReport, TraceReport, VolumeReport};
 pub use resolution::Resolution;
-pub use sizing::{BudgetRow, BudgetWish, SizingQuestion};
+pub use sizing::{BudgetRow, BudgetWish, ReplacedBudget, SizingQuestion};
 pub use verdict::{Verdict, verdict};
 
 use passes::Passes;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::sizing::BudgetRow;
+use super::sizing::{BudgetRow, ReplacedBudget};
 use super::{Analysis, Question, Resolution, Verdict, bytes_of};
 use crate::power::{Cells, Comparison, Server};
 use crate::skew::{Assessment, Figures};
@@ -80,6 +80,8 @@ pub struct SizingReport {
     pub stalls_max: f64,
     /// Each budget replayed, smallest first.
     pub budgets: Vec<BudgetRow>,
+    /// Budgets asked for that the memory cannot have, and what was replayed for them.
+    pub replaced: Vec<ReplacedBudget>,
     /// The smallest of those replayed in which, as in all larger ones up to what the trace writes, no more writes wait than may;
     /// none if no budget does.
     pub smallest: Option<BudgetRow>,

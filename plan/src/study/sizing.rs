@@ -11,6 +11,7 @@ use super::passes::Passes;
 use super::{SizingReport, StudyError};
 use crate::power::{Layout, Machine, Server};
 use crate::sizing::{Outcome, Replay, ReplayConfig, Target, smallest_budget};
+use crate::trace::PAGE_BYTES;
 
 /// Replayed unless budgets are given, in percent of the memory: 11, 23 and 46 are the paper's (section 6.4).
 const BUDGETS_PERCENT: [f64; 8] = [1.0, 2.0, 5.0, 11.0, 23.0, 46.0, 75.0, 100.0];
@@ -42,6 +43,15 @@ pub struct SizingQuestion {
     pub rated_bytes: Option<u64>,
     /// The machine.
     pub machine: Machine,
+}
+
+/// A budget that was asked for and that no region of the memory can have, and the nearest, which was replayed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct ReplacedBudget {
+    /// Asked for.
+    pub asked_bytes: u64,
+    /// The least or the most there can be.
+    pub replayed_bytes: u64,
 }
 
 /// One budget on the trace, modelled.
@@ -96,7 +106,7 @@ impl SizingQuestion {
         }
         let server = self.machine.server(region_bytes, Layout::of_server(region_bytes)?);
         let budget_max_bytes = self.machine.budget_max(&server)?;
-        let asked = self.asked(region_bytes, budget_max_bytes);
+        let (asked, replaced) = self.asked(region_bytes, budget_max_bytes);
         let configs: Vec<_> = asked.iter().map(|bytes| self.config(region_bytes, *bytes)).collect();
         let mut replay = Replay::of(&configs)?.with_threads(passes.threads);
         passes.read("replaying", &mut |records| Ok(replay.add(records)?))?;
@@ -124,6 +134,7 @@ impl SizingQuestion {
             stalls_max: self.stalls_max,
             power: server.compare(chosen.budget_bytes, &self.machine.cells)?,
             budgets: rows,
+            replaced,
             smallest,
             budget_max_bytes,
             chosen,
@@ -160,21 +171,30 @@ impl SizingQuestion {
         Ok(met.cloned())
     }
 
-    /// Budgets to replay first, smallest first.
-    fn asked(&self, region_bytes: u64, budget_max_bytes: Option<u64>) -> Vec<u64> {
+    /// Budgets to replay first, smallest first; and what was asked for that cannot be.
+    fn asked(
+        &self,
+        region_bytes: u64,
+        budget_max_bytes: Option<u64>,
+    ) -> (Vec<u64>, Vec<ReplacedBudget>) {
         let bytes = |wish: &BudgetWish| match wish {
             BudgetWish::Bytes(bytes) => *bytes,
             BudgetWish::Percent(percent) => Percent(*percent).of(Bytes(region_bytes)).0,
         };
+        // Of one trace a budget may be more than its memory, of another a share of it less than any budget.
+        let possible = |bytes: u64| bytes.clamp(BUDGET_MIN_BYTES, region_bytes);
+        let wished = self.budgets.iter().map(bytes).map(|asked_bytes| ReplacedBudget {
+            asked_bytes,
+            replayed_bytes: possible(asked_bytes),
+        });
+        let replaced = wished.filter(|wish| wish.asked_bytes != wish.replayed_bytes).collect();
         let usual = BUDGETS_PERCENT.map(BudgetWish::Percent);
         let wishes = if self.budgets.is_empty() { &usual[..] } else { &self.budgets[..] };
-        let mut asked: Vec<u64> = wishes.iter().map(bytes).chain(budget_max_bytes).collect();
-        for budget_bytes in &mut asked {
-            *budget_bytes = (*budget_bytes).clamp(BUDGET_MIN_BYTES, region_bytes) & !4095;
-        }
+        let all = wishes.iter().map(bytes).chain(budget_max_bytes);
+        let mut asked: Vec<u64> = all.map(|bytes| possible(bytes) & !(PAGE_BYTES - 1)).collect();
         asked.sort_unstable();
         asked.dedup();
-        asked
+        (asked, replaced)
     }
 
     fn config(&self, region_bytes: u64, budget_bytes: u64) -> ReplayConfig {
