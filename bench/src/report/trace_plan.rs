@@ -464,7 +464,14 @@ mod tests {
         analyzer.add(&(0..pages).map(record).collect::<Vec<_>>()).unwrap();
         let all = analyzer.finish().unwrap().all().unwrap();
         let (file, first_bad) = (path.to_owned(), Vec::new());
-        let files = vec![FileReport { file, format: "msr", skipped_bad: 0, first_bad, ignored: 0, looks: None }];
+        let files = vec![FileReport {
+            file,
+            format: "msr",
+            skipped_bad: 0,
+            first_bad,
+            ignored: 0,
+            looks: None,
+        }];
         TraceReport::of_parts(path, files, &[], &all, &options, None).unwrap()
     }
 
