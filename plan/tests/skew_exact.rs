@@ -7,10 +7,10 @@ mod generate;
 #[path = "skew/naive.rs"]
 mod naive;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use generate::{Case, case};
-use perdura_plan::skew::{Analysis, Analyzer, Options, Part, Piece, Share, SkewError};
+use perdura_plan::skew::{Analysis, Analyzer, Join, Options, Part, Piece, Share, SkewError};
 use perdura_plan::trace::{Op, Record};
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -232,12 +232,61 @@ fn parts_of_volumes_and_page_ranges_merge_to_the_whole_in_any_order() {
 }
 
 #[test]
+fn slices_of_time_merge_and_join_to_the_whole() {
+    for seed in 0..400 {
+        let Case { records, origin_ns, windows_ns } = case(seed, 200);
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut options = options(&windows_ns);
+        options.mergeable = true;
+        let whole = analyse(&records, origin_ns, &options);
+        let last_ns = records.last().map_or(0, |record| record.time_ns - origin_ns);
+        let mut bounds: Vec<u64> =
+            (0..rng.random_range(0..9)).map(|_| rng.random_range(0..=last_ns + 1)).collect();
+        bounds.sort_unstable();
+        let carried = |part: &Part| Part::from_bytes(&part.to_bytes().unwrap()).unwrap();
+        // Volumes are cut, slices of the same number merged, and what comes out is joined.
+        let (mut cut, mut slices) = (Vec::new(), BTreeMap::<u64, Vec<Part>>::new());
+        for (_, part) in &whole.volumes {
+            let (rest, own) = part.clone().cut(&bounds).unwrap();
+            assert!(matches!(rest.figures(&options), Err(SkewError::Cut)));
+            cut.push(carried(&rest));
+            own.iter().for_each(|(at, slice)| slices.entry(*at).or_default().push(carried(slice)));
+        }
+        if cut.is_empty() {
+            continue;
+        }
+        let mut join = Join::new(Part::merge(&cut).unwrap()).unwrap();
+        let merged: Vec<Part> = slices.values().map(|own| Part::merge(own).unwrap()).collect();
+        merged.iter().for_each(|slice| join.push(carried(slice)).unwrap());
+        let figures = json_of(&join.finish().unwrap(), &options);
+        assert_eq!(figures, json_of(&whole.all().unwrap(), &options), "seed {seed}");
+        // With one that is missing, or in a wrong order, nothing wrong comes out.
+        if let [first, second, ..] = &merged[..] {
+            let mut short = Join::new(Part::merge(&cut).unwrap()).unwrap();
+            merged[1..].iter().for_each(|slice| drop(short.push(slice.clone())));
+            assert!(short.finish().is_err(), "seed {seed}");
+            let mut wrong = Join::new(Part::merge(&cut).unwrap()).unwrap();
+            let mut others = [second, first].into_iter().chain(&merged[2..]);
+            let accepted = others.all(|slice| wrong.push(slice.clone()).is_ok());
+            // Slices without instants, or without windows of the clock, may pass each other.
+            if let (true, Ok(part)) = (accepted, wrong.finish()) {
+                assert_eq!(json_of(&part, &options), figures, "seed {seed}");
+            }
+        }
+    }
+}
+
+#[test]
 fn damaged_parts_are_refused_and_never_believed() {
     for seed in 0..40 {
         let Case { records, origin_ns, windows_ns } = case(seed, 60);
         let mut options = options(&windows_ns);
         options.mergeable = seed % 2 == 0;
         let whole = analyse(&records, origin_ns, &options).all().unwrap();
+        let whole = match whole.clone().cut(&[windows_ns[0]]) {
+            Ok((_, mut slices)) if seed % 4 == 0 && !slices.is_empty() => slices.remove(0).1,
+            _ => whole,
+        };
         let bytes = whole.to_bytes().unwrap();
         assert_eq!(Part::from_bytes(&bytes).unwrap(), whole);
         for at in 0..bytes.len() {

@@ -22,8 +22,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<analysis::Analysis>()?;
     module.add_class::<shards::Shards>()?;
+    module.add_class::<shards::Joined>()?;
     module.add_function(wrap_pyfunction!(shards::merge, module)?)?;
-    module.add_function(wrap_pyfunction!(shards::settle, module)?)?;
     module.add_function(wrap_pyfunction!(report::report, module)?)?;
     module.add_function(wrap_pyfunction!(words::columns, module)?)?;
     module.add_function(wrap_pyfunction!(words::parse_time, module)?)?;

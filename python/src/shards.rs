@@ -1,7 +1,7 @@
 //! A trace in shards, as Spark's workers count and merge them.
 
 use perdura_plan::shards::{Shard, ShardPiece, Shards as Counter};
-use perdura_plan::skew::Part;
+use perdura_plan::skew::{Join, Part};
 use perdura_plan::trace::Op;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -11,21 +11,29 @@ use crate::sys::Batch;
 use crate::value_error;
 use crate::words::options;
 
-/// Volume, range, and the part's bytes.
-type Done<'py> = (String, u64, Bound<'py, PyBytes>);
+/// Volume, range, slice, and bytes: [`REST`] for the part that was cut, then its slices by number.
+type Done<'py> = (String, u64, i64, Bound<'py, PyBytes>);
+
+/// In the place of a slice's number: the part without its slices.
+const REST: i64 = -1;
 
 /// Counts the shards of a stream that is sorted by volume, range and time.
 #[pyclass(unsendable)]
 pub struct Shards {
     counter: Counter,
+    bounds_ns: Vec<u64>,
 }
 
 #[pymethods]
 impl Shards {
-    /// Windows in nanoseconds, and the time of the trace's first record.
+    /// Windows in nanoseconds, the time of the trace's first record, and the times since then at which parts are cut, which rise.
     #[new]
-    fn new(windows_ns: Vec<u64>, origin_ns: u64) -> PyResult<Self> {
-        Ok(Self { counter: Counter::new(options(windows_ns, Vec::new())?, origin_ns) })
+    fn new(windows_ns: Vec<u64>, origin_ns: u64, bounds_ns: Vec<u64>) -> PyResult<Self> {
+        if !bounds_ns.is_sorted() {
+            return Err(value_error(format_args!("bounds {bounds_ns:?} do not rise")));
+        }
+        let counter = Counter::new(options(windows_ns, Vec::new())?, origin_ns);
+        Ok(Self { counter, bounds_ns })
     }
 
     /// Counts a batch with the columns volume, range, time_ns, first_page, pages, is_write and is_first; gives the shards that
@@ -52,22 +60,34 @@ impl Shards {
             let volume = volumes.get(row).map_err(value_error)?;
             let range = ranges.get(row).map_err(value_error)?;
             if let Some(shard) = self.counter.add(volume, range, &piece).map_err(value_error)? {
-                done.push(bytes_of(py, shard)?);
+                done.extend(self.cut(py, shard)?);
             }
         }
         Ok(done)
     }
 
-    /// The last shard, if there is one.
-    fn finish<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Done<'py>>> {
-        let last = self.counter.finish().map_err(value_error)?;
-        last.map(|shard| bytes_of(py, shard)).transpose()
+    /// The last shard; nothing if there is none.
+    fn finish<'py>(&mut self, py: Python<'py>) -> PyResult<Vec<Done<'py>>> {
+        match self.counter.finish().map_err(value_error)? {
+            Some(last) => self.cut(py, last),
+            None => Ok(Vec::new()),
+        }
     }
 }
 
-fn bytes_of(py: Python<'_>, shard: Shard) -> PyResult<Done<'_>> {
-    let bytes = shard.part.to_bytes().map_err(value_error)?;
-    Ok((shard.volume, shard.range, PyBytes::new(py, &bytes)))
+impl Shards {
+    fn cut<'py>(&self, py: Python<'py>, shard: Shard) -> PyResult<Vec<Done<'py>>> {
+        let Shard { volume, range, part } = shard;
+        let (rest, slices) = part.cut(&self.bounds_ns).map_err(value_error)?;
+        let slices = slices.into_iter().map(|(number, slice)| (number as i64, slice));
+        let all = std::iter::once((REST, rest)).chain(slices);
+        all.map(|(number, part)| Ok((volume.clone(), range, number, bytes_of(py, &part)?)))
+            .collect()
+    }
+}
+
+fn bytes_of<'py>(py: Python<'py>, part: &Part) -> PyResult<Bound<'py, PyBytes>> {
+    Ok(PyBytes::new(py, &part.to_bytes().map_err(value_error)?))
 }
 
 /// Merges parts of different pages.
@@ -78,14 +98,34 @@ pub fn merge<'py>(
 ) -> PyResult<Bound<'py, PyBytes>> {
     let parts = parts.iter().map(|bytes| Part::from_bytes(bytes.as_bytes()));
     let parts: Vec<Part> = parts.collect::<Result<_, _>>().map_err(value_error)?;
-    let merged = Part::merge(&parts).and_then(|part| part.to_bytes()).map_err(value_error)?;
-    Ok(PyBytes::new(py, &merged))
+    bytes_of(py, &Part::merge(&parts).map_err(value_error)?)
 }
 
-/// A part without what merging needs: as small as what is shown of it.
-#[pyfunction]
-pub fn settle<'py>(part: &Bound<'py, PyBytes>) -> PyResult<Bound<'py, PyBytes>> {
-    let settled = Part::from_bytes(part.as_bytes()).and_then(Part::settled);
-    let bytes = settled.and_then(|part| part.to_bytes()).map_err(value_error)?;
-    Ok(PyBytes::new(part.py(), &bytes))
+/// Joins a part and its slices, in the order of time.
+#[pyclass(unsendable)]
+pub struct Joined {
+    join: Option<Join>,
+}
+
+#[pymethods]
+impl Joined {
+    /// Of a part without its slices.
+    #[new]
+    fn new(rest: &Bound<'_, PyBytes>) -> PyResult<Self> {
+        let rest = Part::from_bytes(rest.as_bytes()).map_err(value_error)?;
+        Ok(Self { join: Some(Join::new(rest).map_err(value_error)?) })
+    }
+
+    /// The next slice.
+    fn push(&mut self, slice: &Bound<'_, PyBytes>) -> PyResult<()> {
+        let slice = Part::from_bytes(slice.as_bytes()).map_err(value_error)?;
+        let join = self.join.as_mut().ok_or_else(|| value_error("joined already"))?;
+        join.push(slice).map_err(value_error)
+    }
+
+    /// The part, small, with figures.
+    fn finish<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let join = self.join.take().ok_or_else(|| value_error("joined already"))?;
+        bytes_of(py, &join.finish().map_err(value_error)?)
+    }
 }

@@ -98,6 +98,22 @@ pub enum SkewError {
         "a part with maxima only cannot be merged: analyse with `mergeable`, and not approximately"
     )]
     NotMergeable,
+    /// A part in slices, of which figures are wanted.
+    #[error("the part was cut by time: join its slices first")]
+    Cut,
+    /// A part that is whole, where slices are joined.
+    #[error("the part was not cut by time, and has nothing to join")]
+    Uncut,
+    /// Slices that are missing, or too many.
+    #[error(
+        "the slices have {written} page writes, the part they were cut from has {page_writes}: join each slice once"
+    )]
+    Slices {
+        /// In the slices.
+        written: u64,
+        /// In the part.
+        page_writes: u64,
+    },
     /// Nothing to merge.
     #[error("no part was given to merge")]
     NoParts,

@@ -40,7 +40,7 @@ pub use classes::{
 pub use error::SkewError;
 pub use figures::{Figure, Figures, MostFigures, WorstFigures};
 pub use options::{Options, Sampling, Share, WINDOWS_MAX, window_key};
-pub use part::Part;
+pub use part::{Join, Part};
 pub use zipf::{THETA, ZipfPoint, zipf_curve, zipf_point};
 
 use pass::{Finished, Pass};

@@ -7,6 +7,8 @@
 //! window that ends at t are those that entered up to t less those that left up to t.
 //! All are in one canonical form: the same numbers are the same bytes.
 
+use std::collections::BTreeMap;
+
 use super::varint::{Numbers, Wrong, put};
 
 /// Sums of one set of pages, by instant and by window of the clock.
@@ -65,6 +67,14 @@ impl Series {
         self.enters.iter_mut().zip(enters).for_each(|(into, value)| put(into, *value));
     }
 
+    /// An instant with all that is known of it.
+    fn push(&mut self, sums: &Sums) {
+        self.push_instant(sums.time_ns, sums.written, &sums.enters);
+        for (window, leaves) in sums.leaves.iter().enumerate() {
+            self.push_leaves(window, *leaves);
+        }
+    }
+
     /// What leaves `window`, of the instants in their order, one each.
     pub fn push_leaves(&mut self, window: usize, leaves: u64) {
         put(&mut self.leaves[window], leaves);
@@ -108,15 +118,37 @@ impl Series {
         TumblingCursor { numbers: Numbers::new(&self.tumbling[window]), number: 0, first: true }
     }
 
-    /// When its instants are, with what leaves one window at each.
-    pub fn leaves_of(&self, window: usize) -> LeavesCursor<'_> {
+    /// When its instants are, with what leaves one window at each; from a mark on.
+    pub fn leaves_of(&self, window: usize, from: Mark) -> LeavesCursor<'_> {
         LeavesCursor {
-            left: self.instants,
-            time_ns: 0,
-            times: Numbers::new(&self.times),
-            written: Numbers::new(&self.written),
-            leaves: Numbers::new(&self.leaves[window]),
+            all: self.instants,
+            done: from.done,
+            time_ns: from.time_ns,
+            times: Numbers::from(&self.times, from.at[0]),
+            written: Numbers::from(&self.written, from.at[1]),
+            leaves: Numbers::from(&self.leaves[window], from.at[2]),
         }
+    }
+
+    /// Cuts it at these times: what lies from one to before the next, with the number of the piece.
+    pub fn cut(&self, bounds_ns: &[u64], windows_ns: &[u64]) -> Result<Vec<(u64, Series)>, Wrong> {
+        let piece_of = |time_ns: u64| bounds_ns.partition_point(|bound| *bound <= time_ns) as u64;
+        let mut pieces = BTreeMap::new();
+        let (mut cursor, mut sums) = (self.cursor(), Sums::new(windows_ns.len()));
+        while cursor.next(&mut sums)? {
+            let piece = pieces.entry(piece_of(sums.time_ns));
+            piece.or_insert_with(|| Series::new(windows_ns.len())).push(&sums);
+        }
+        for (window, length_ns) in windows_ns.iter().enumerate() {
+            let mut cursor = self.tumbling_cursor(window);
+            while let Some(tumbled) = cursor.next()? {
+                // Whole, where it begins: the same window of other pages goes the same way.
+                let piece = pieces.entry(piece_of(tumbled.number.saturating_mul(*length_ns)));
+                let piece = piece.or_insert_with(|| Series::new(windows_ns.len()));
+                piece.push_tumbled(window, tumbled);
+            }
+        }
+        Ok(pieces.into_iter().map(|(number, piece)| (number, piece.seal())).collect())
     }
 
     /// Merges series of disjoint sets of pages.
@@ -189,9 +221,18 @@ impl Sums {
     }
 }
 
+/// Where a reader of what leaves a window stands: in front of all, or where it was.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Mark {
+    done: u64,
+    time_ns: u64,
+    at: [usize; 3],
+}
+
 /// Reads what leaves one window.
 pub struct LeavesCursor<'a> {
-    left: u64,
+    all: u64,
+    done: u64,
     time_ns: u64,
     times: Numbers<'a>,
     written: Numbers<'a>,
@@ -207,11 +248,16 @@ pub struct Old {
 }
 
 impl LeavesCursor<'_> {
+    pub fn mark(&self) -> Mark {
+        let at = [self.times.at(), self.written.at(), self.leaves.at()];
+        Mark { done: self.done, time_ns: self.time_ns, at }
+    }
+
     pub fn next(&mut self) -> Result<Option<Old>, Wrong> {
-        if self.left == 0 {
+        if self.done == self.all {
             return Ok(None);
         }
-        self.left -= 1;
+        self.done += 1;
         let step = self.times.take()?;
         let Some(time_ns) = self.time_ns.checked_add(step) else {
             return Err(self.times.wrong("instants beyond all time"));
@@ -275,10 +321,7 @@ fn merge_instants(all: &[&Series], merged: &mut Series) -> Result<(), Wrong> {
             sum.add(&heads[at].1).ok_or(OVERFLOW)?;
             advance(&mut heads[at], at, &mut order)?;
         }
-        merged.push_instant(time_ns, sum.written, &sum.enters);
-        for (window, leaves) in sum.leaves.iter().enumerate() {
-            merged.push_leaves(window, *leaves);
-        }
+        merged.push(&sum);
     }
     Ok(())
 }

@@ -29,6 +29,16 @@ impl<'a> Numbers<'a> {
         Self { bytes, at: 0 }
     }
 
+    /// Goes on where another stood.
+    pub fn from(bytes: &'a [u8], at: usize) -> Self {
+        Self { bytes, at }
+    }
+
+    /// Where it stands.
+    pub fn at(&self) -> usize {
+        self.at
+    }
+
     pub fn is_empty(&self) -> bool {
         self.at == self.bytes.len()
     }

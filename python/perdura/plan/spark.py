@@ -2,10 +2,12 @@
 
 Requests are cut where ranges of pages end (1 GiB), so that one huge volume splits too. A range's pieces come together on one
 worker, in the order of time, and are counted there by the native library. What comes out is a part: counts that carry sums by
-instant, and so merge exactly; they are merged a few at a time, ranges to volumes and volumes to all. No stage needs all records
-in one place, nor their order in the files: Spark sorts.
+instant, and so merge exactly; they are merged a few at a time, ranges to volumes and volumes to all. These sums are cut into slices of
+time, which merge each by itself and are joined one after another, so that nothing that is passed on grows with the trace. No stage
+needs all records in one place, nor their order in the files: Spark sorts.
 """
 
+import itertools
 import json
 from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
@@ -22,9 +24,12 @@ from perdura.plan.settings import SHARES, WINDOWS, Settings
 
 #: Parts that are merged at once.
 MERGE = 16
-#: A part of more bytes cannot be passed on: neither Arrow's columns of bytes nor Java's arrays hold it. A part has some 11 bytes for
-#: each different time in it, so that is a volume, or a trace, of some 190 million of these.
-PART_BYTES_MAX = 2**31 - 2**16
+#: Records of a slice of time, about: some 11 bytes each, if all are at different times.
+SLICE_RECORDS = 1_000_000
+#: Slices at most: Spark's quantiles are no finer.
+SLICES_MAX = 10_000
+#: In the place of a slice's number: the part without its slices.
+REST = -1
 #: Records that a task counts, about; a task costs some tenths of a second besides.
 TASK_RECORDS = 4_000_000
 
@@ -32,10 +37,13 @@ PARTS = T.StructType(
     [
         T.StructField("volume", T.StringType()),
         T.StructField("range", T.LongType()),
+        T.StructField("slice", T.LongType()),
         T.StructField("part", T.BinaryType()),
     ]
 )
-PARTS_ARROW = pa.schema([("volume", pa.string()), ("range", pa.int64()), ("part", pa.binary())])
+PARTS_ARROW = pa.schema(
+    [("volume", pa.string()), ("range", pa.int64()), ("slice", pa.int64()), ("part", pa.binary())]
+)
 
 
 def analyze(
@@ -58,7 +66,9 @@ def analyze(
     rows = _rows(_read(spark, paths), chosen)
     trace = _survey(rows, paths, skip_bad)
     tasks = max(spark.sparkContext.defaultParallelism, -(-trace.records // TASK_RECORDS))
-    parts = _count(rows.where(~F.col("is_bad")), settings, trace.first_ns, tasks).persist()
+    good = rows.where(~F.col("is_bad"))
+    bounds_ns = _bounds_ns(good, trace)
+    parts = _count(good, settings, trace.first_ns, bounds_ns, tasks).persist()
     try:
         volumes, whole = _merge(parts, tasks)
     finally:
@@ -254,8 +264,18 @@ def _said(example: Any) -> str:
     )
 
 
-def _count(rows: DataFrame, settings: Settings, first_ns: int, tasks: int) -> DataFrame:
-    """A part for each range of pages of each volume."""
+def _bounds_ns(rows: DataFrame, trace: Survey) -> List[int]:
+    """Times since the first record that cut the trace into slices of about as many records."""
+    slices = min(-(-trace.records // SLICE_RECORDS), SLICES_MAX)
+    if slices < 2:
+        return []
+    shares = [number / slices for number in range(1, slices)]
+    times = rows.agg(F.percentile_approx("time_ns", shares, 4 * SLICES_MAX).alias("times")).first()["times"]
+    return sorted({time_ns - trace.first_ns for time_ns in times})
+
+
+def _count(rows: DataFrame, settings: Settings, first_ns: int, bounds_ns: List[int], tasks: int) -> DataFrame:
+    """A part for each range of pages of each volume, and its slices."""
     last_of_range = F.shiftleft(F.col("range") + F.lit(1), RANGE_BITS) - F.lit(1)
     first_of_range = F.shiftleft(F.col("range"), RANGE_BITS)
     requests = rows.select(
@@ -284,11 +304,10 @@ def _count(rows: DataFrame, settings: Settings, first_ns: int, tasks: int) -> Da
     windows_ns = settings.windows_ns
 
     def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        shards = _native.Shards(windows_ns, first_ns)
+        shards = _native.Shards(windows_ns, first_ns, bounds_ns)
         for batch in batches:
             yield from _parts(shards.add(batch))
-        last = shards.finish()
-        yield from _parts([last] if last is not None else [])
+        yield from _parts(shards.finish())
 
     return in_order.mapInArrow(count, PARTS)
 
@@ -296,17 +315,10 @@ def _count(rows: DataFrame, settings: Settings, first_ns: int, tasks: int) -> Da
 RANGE_BITS = _native.RANGE_PAGES.bit_length() - 1
 
 
-def _parts(done: List[Tuple[str, int, bytes]]) -> Iterator[pa.RecordBatch]:
-    # One a batch: a part may be large.
-    for volume, number, part in done:
-        if len(part) > PART_BYTES_MAX:
-            raise ValueError(
-                f"volume {volume or '(all together)'}: what was written at each of its times takes {len(part)} bytes, and Spark passes on "
-                f"{PART_BYTES_MAX} at most: count a shorter time, or each volume by itself"
-            )
-        yield pa.RecordBatch.from_pydict(
-            {"volume": [volume], "range": [number], "part": [part]}, PARTS_ARROW
-        )
+def _parts(done: List[Tuple[str, int, int, bytes]]) -> Iterator[pa.RecordBatch]:
+    for row in done:
+        # One a batch: Arrow's limit is for all parts of one.
+        yield pa.RecordBatch.from_pydict({name: [value] for name, value in zip(PARTS_ARROW.names, row)}, PARTS_ARROW)
 
 
 def _merge(parts: DataFrame, tasks: int) -> Tuple[List[Tuple[str, bytes]], bytes]:
@@ -314,53 +326,56 @@ def _merge(parts: DataFrame, tasks: int) -> Tuple[List[Tuple[str, bytes]], bytes
     most = parts.agg(F.max("range")).first()[0]
     volumes = _merge_groups(parts, most, tasks).persist()
     try:
-        by_name = _settled(volumes)
+        by_name = _joined(volumes, tasks)
         if len(by_name) == 1:
             return by_name, by_name[0][1]
         numbers = {volume: number for number, (volume, _) in enumerate(by_name)}
         numbered = volumes.mapInArrow(_numbered(numbers), PARTS)
-        [(_, whole)] = _settled(_merge_groups(numbered, len(by_name) - 1, tasks))
+        [(_, whole)] = _joined(_merge_groups(numbered, len(by_name) - 1, tasks), 1)
         return by_name, whole
     finally:
         volumes.unpersist()
 
 
 def _merge_groups(parts: DataFrame, most: int, tasks: int) -> DataFrame:
-    """One part for each volume, of those with numbers up to ``most``, ``MERGE`` at a time."""
+    """One part for each volume and slice, of those with ranges up to ``most``, ``MERGE`` at a time."""
     while most > 0:
         most //= MERGE
         grouped = parts.withColumn("range", F.floor(F.col("range") / F.lit(MERGE)).cast("bigint"))
-        together = grouped.repartition(tasks, "volume", "range")
-        parts = together.sortWithinPartitions("volume", "range").mapInArrow(_merge_runs, PARTS)
+        together = grouped.repartition(tasks, "volume", "range", "slice")
+        parts = together.sortWithinPartitions("volume", "range", "slice").mapInArrow(_merge_runs, PARTS)
     return parts
 
 
-def _settled(parts: DataFrame) -> List[Tuple[str, bytes]]:
-    settled = parts.select("volume", "part").mapInArrow(_settle, "volume string, part binary")
-    return sorted((row["volume"], bytes(row["part"])) for row in settled.collect())
+def _joined(parts: DataFrame, tasks: int) -> List[Tuple[str, bytes]]:
+    """Volumes, by name, each joined of its slices in the order of time."""
+    in_order = parts.repartition(tasks, "volume").sortWithinPartitions("volume", "slice")
+    joined = in_order.mapInArrow(_join_runs, "volume string, part binary")
+    return sorted((row["volume"], bytes(row["part"])) for row in joined.collect())
+
+
+def _rows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[Tuple[str, int, int, bytes]]:
+    for batch in batches:
+        yield from zip(*(batch.column(name).to_pylist() for name in PARTS_ARROW.names))
 
 
 def _merge_runs(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Merges parts of the same volume and number, which come one after another."""
-    key, run = None, []
-    for batch in batches:
-        for row in batch.to_pylist():
-            if (row["volume"], row["range"]) != key:
-                yield from _merged(key, run)
-                key, run = (row["volume"], row["range"]), []
-            run.append(row["part"])
-    yield from _merged(key, run)
+    """Merges parts of the same volume, range and slice, which come one after another."""
+    for key, run in itertools.groupby(_rows_of(batches), lambda row: row[:3]):
+        parts = [part for *_, part in run]
+        yield from _parts([(*key, _native.merge(parts) if len(parts) > 1 else parts[0])])
 
 
-def _merged(key: Optional[Tuple[str, int]], run: List[bytes]) -> Iterator[pa.RecordBatch]:
-    if key is not None:
-        yield from _parts([(*key, _native.merge(run) if len(run) > 1 else run[0])])
-
-
-def _settle(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        settled = [_native.settle(part) for part in batch.column("part").to_pylist()]
-        yield pa.RecordBatch.from_pydict({"volume": batch.column("volume"), "part": pa.array(settled, pa.binary())})
+def _join_runs(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Joins the slices of volumes, which come in the order of time behind the part that they are of."""
+    for volume, run in itertools.groupby(_rows_of(batches), lambda row: row[0]):
+        _, _, number, rest = next(run)
+        if number != REST:
+            raise ValueError(f"volume {volume}: slice {number} without the part that it is of")
+        joined = _native.Joined(rest)
+        for *_, part in run:
+            joined.push(part)
+        yield pa.RecordBatch.from_pydict({"volume": [volume], "part": [joined.finish()]})
 
 
 def _numbered(numbers: Dict[str, int]):
@@ -369,6 +384,6 @@ def _numbered(numbers: Dict[str, int]):
     def number(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for row in batch.to_pylist():
-                yield from _parts([("", numbers[row["volume"]], row["part"])])
+                yield from _parts([("", numbers[row["volume"]], row["slice"], row["part"])])
 
     return number

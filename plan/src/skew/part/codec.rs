@@ -4,10 +4,11 @@
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Body, Part, worst_of};
+use super::sweep::worst_of;
+use super::{Body, Part};
 use crate::skew::SkewError;
 use crate::skew::options::WINDOWS_MAX;
-use crate::skew::series::Series;
+use crate::skew::series::{Series, Sums};
 use crate::skew::tally::{Most, Worst};
 use crate::skew::varint::{Numbers, Wrong, put};
 
@@ -17,6 +18,8 @@ const MAGIC: &[u8; 8] = b"PPLNPRT\x01";
 const SUM_BYTES: usize = 8;
 const MAXIMA: u64 = 0;
 const SERIES: u64 = 1;
+const CUT: u64 = 2;
+const SLICE: u64 = 3;
 
 impl Part {
     /// The part as bytes; an approximate one cannot be merged, so nobody needs its bytes.
@@ -55,17 +58,9 @@ impl Part {
                     put(into, most.unique);
                 }
             }
-            Body::Series(series) => {
-                put(into, SERIES);
-                put(into, series.instants);
-                let one = [&series.times, &series.written].into_iter();
-                let streams =
-                    one.chain(&series.enters).chain(&series.leaves).chain(&series.tumbling);
-                for stream in streams {
-                    put(into, stream.len() as u64);
-                    into.extend_from_slice(stream);
-                }
-            }
+            Body::Series(series) => put_series(into, SERIES, series),
+            Body::Cut => put(into, CUT),
+            Body::Slice(series) => put_series(into, SLICE, series),
         }
         let sum = xxh3_64(&bytes);
         bytes.extend_from_slice(&sum.to_le_bytes());
@@ -123,15 +118,7 @@ impl Part {
             }
             Body::Series(series) => {
                 let worst = worst_of(series, &self.windows_ns)?;
-                let total: Option<u64> = {
-                    let (mut cursor, mut sums) =
-                        (series.cursor(), crate::skew::series::Sums::new(self.windows_ns.len()));
-                    let mut total = Some(0u64);
-                    while cursor.next(&mut sums)? {
-                        total = total.and_then(|total| total.checked_add(sums.written));
-                    }
-                    total
-                };
+                let total = written_in(series, self.windows_ns.len())?;
                 let fits = worst.iter().all(|worst| worst.sliding.unique <= written);
                 if total == Some(self.page_writes) && fits {
                     Ok(())
@@ -139,7 +126,40 @@ impl Part {
                     Err(wrong("the instants do not agree with the totals"))
                 }
             }
+            Body::Cut => Ok(()),
+            Body::Slice(series) => {
+                let windows = self.windows_ns.len();
+                written_in(series, windows)?.ok_or(wrong("sums beyond 2^64"))?;
+                for window in 0..windows {
+                    let mut tumbled = series.tumbling_cursor(window);
+                    while tumbled.next()?.is_some() {}
+                }
+                let counts = [self.records, self.touched_pages, self.page_writes];
+                match counts == [0; 3] && self.span_ns.is_none() {
+                    true => Ok(()),
+                    false => Err(wrong("a slice with totals")),
+                }
+            }
         }
+    }
+}
+
+/// Page writes of all instants, each of which is looked at; none beyond 2^64.
+fn written_in(series: &Series, windows: usize) -> Result<Option<u64>, Wrong> {
+    let (mut cursor, mut sums, mut total) = (series.cursor(), Sums::new(windows), Some(0u64));
+    while cursor.next(&mut sums)? {
+        total = total.and_then(|total| total.checked_add(sums.written));
+    }
+    Ok(total)
+}
+
+fn put_series(into: &mut Vec<u8>, kind: u64, series: &Series) {
+    put(into, kind);
+    put(into, series.instants);
+    let one = [&series.times, &series.written].into_iter();
+    for stream in one.chain(&series.enters).chain(&series.leaves).chain(&series.tumbling) {
+        put(into, stream.len() as u64);
+        into.extend_from_slice(stream);
     }
 }
 
@@ -174,6 +194,8 @@ fn read(content: &[u8]) -> Result<Part, Wrong> {
     let body = match numbers.take()? {
         MAXIMA => Body::Maxima(read_maxima(&mut numbers, windows_ns.len())?),
         SERIES => Body::Series(read_series(&mut numbers, windows_ns.len())?),
+        CUT => Body::Cut,
+        SLICE => Body::Slice(read_series(&mut numbers, windows_ns.len())?),
         _ => return Err(numbers.wrong("an unknown kind of part")),
     };
     if !numbers.is_empty() {

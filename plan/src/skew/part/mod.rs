@@ -1,19 +1,24 @@
 //! The result for one set of pages: a volume, a range of its pages, or all volumes.
 //!
 //! Parts of disjoint sets of pages, made with the same windows and the same origin, merge to the part of their union, in any
-//! order and any grouping, to the last digit, if they carry their sums by instant ([`Series`]).
+//! order and any grouping, to the last digit, if they carry their sums by instant ([`Series`]). Where these are too many for one
+//! machine a part is cut by time: slices of the same span merge, and are joined one after another ([`Join`]).
 
 mod codec;
+mod join;
+mod sweep;
 
 use std::collections::BTreeMap;
 
 use super::estimate::Sampled;
 use super::options::{Options, Share, window_key};
 use super::sample::Known;
-use super::series::{Series, Sums};
-use super::tally::{Most, Worst};
+use super::series::Series;
+use super::tally::Worst;
 use super::varint::Wrong;
 use super::{Figure, Figures, SkewError, WorstFigures};
+
+pub use join::Join;
 
 /// What is known of windows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +27,10 @@ pub(super) enum Body {
     Maxima(Vec<Worst>),
     /// What merging needs; the worst follow from it.
     Series(Series),
+    /// The same is in slices.
+    Cut,
+    /// What lies between two times; all else is in the part that was cut.
+    Slice(Series),
 }
 
 /// The result for one set of pages.
@@ -67,30 +76,39 @@ impl Part {
     pub fn merge<'a>(parts: impl IntoIterator<Item = &'a Part>) -> Result<Part, SkewError> {
         let parts: Vec<&Part> = parts.into_iter().collect();
         let Some(first) = parts.first() else { return Err(SkewError::NoParts) };
-        let mut series = Vec::new();
-        for part in &parts {
-            let unlike = |what, left, right| SkewError::Unlike { what, left, right };
-            if part.windows_ns != first.windows_ns {
-                let text = |part: &Part| format!("{:?} ns", part.windows_ns);
-                return Err(unlike("the list of windows", text(first), text(part)));
-            }
-            if part.origin_ns != first.origin_ns {
-                let text = |part: &Part| format!("{} ns", part.origin_ns);
-                return Err(unlike("the origin of time", text(first), text(part)));
-            }
-            match &part.body {
-                Body::Series(own) => series.push(own),
-                Body::Maxima(_) => return Err(SkewError::NotMergeable),
-            }
-        }
-        let merged = Series::merge(first.windows_ns.len(), &series).map_err(damaged)?;
-        Ok(Self::sum(&parts, Body::Series(merged)))
+        parts.iter().try_for_each(|part| first.check_like(part))?;
+        let series: Vec<&Series> = parts
+            .iter()
+            .filter_map(|part| match (&first.body, &part.body) {
+                (Body::Series(_), Body::Series(own)) | (Body::Slice(_), Body::Slice(own)) => {
+                    Some(own)
+                }
+                _ => None,
+            })
+            .collect();
+        let merged = || Series::merge(first.windows_ns.len(), &series).map_err(damaged);
+        let cut = parts.iter().filter(|part| part.body == Body::Cut).count();
+        let body = match first.body {
+            Body::Series(_) if series.len() == parts.len() => Body::Series(merged()?),
+            Body::Slice(_) if series.len() == parts.len() => Body::Slice(merged()?),
+            Body::Cut if cut == parts.len() => Body::Cut,
+            _ => return Err(SkewError::NotMergeable),
+        };
+        Ok(Self::sum(&parts, body))
     }
 
-    /// The part without what merging needs: small, and with the same figures.
-    pub fn settled(self) -> Result<Part, SkewError> {
-        let worst = self.worst()?;
-        Ok(Self { body: Body::Maxima(worst), ..self })
+    /// Whether windows and origin are the same.
+    fn check_like(&self, part: &Part) -> Result<(), SkewError> {
+        let unlike = |what, left, right| SkewError::Unlike { what, left, right };
+        if part.windows_ns != self.windows_ns {
+            let text = |part: &Part| format!("{:?} ns", part.windows_ns);
+            return Err(unlike("the list of windows", text(self), text(part)));
+        }
+        if part.origin_ns != self.origin_ns {
+            let text = |part: &Part| format!("{} ns", part.origin_ns);
+            return Err(unlike("the origin of time", text(self), text(part)));
+        }
+        Ok(())
     }
 
     /// Everything but the windows, added up. `parts` is not empty, and its parts are alike.
@@ -198,7 +216,8 @@ impl Part {
     fn worst(&self) -> Result<Vec<Worst>, SkewError> {
         match &self.body {
             Body::Maxima(worst) => Ok(worst.clone()),
-            Body::Series(series) => worst_of(series, &self.windows_ns).map_err(damaged),
+            Body::Series(series) => sweep::worst_of(series, &self.windows_ns).map_err(damaged),
+            Body::Cut | Body::Slice(_) => Err(SkewError::Cut),
         }
     }
 }
@@ -233,64 +252,6 @@ pub(super) fn histogram_of(counts: impl Iterator<Item = u64>) -> Vec<(u64, u64)>
     }
     let small = small.into_iter().enumerate().map(|(count, pages)| (count as u64, pages));
     small.filter(|(count, pages)| *count > 0 && *pages > 0).chain(large).collect()
-}
-
-/// The worst windows: one pass, in which each sliding window's left edge is a second reader of the same instants.
-fn worst_of(series: &Series, windows_ns: &[u64]) -> Result<Vec<Worst>, Wrong> {
-    let mut worst = vec![Worst::default(); windows_ns.len()];
-    let mut lefts = Vec::new();
-    for window in 0..windows_ns.len() {
-        let mut left = series.leaves_of(window);
-        let head = left.next()?;
-        lefts.push((left, head, 0u64, 0u64));
-    }
-    let (mut right, mut sums, mut total) = (series.cursor(), Sums::new(windows_ns.len()), 0u64);
-    while right.next(&mut sums)? {
-        total = total.checked_add(sums.written).ok_or(BEYOND)?;
-        for (window, length_ns) in windows_ns.iter().enumerate() {
-            let (left, head, unique, expired) = &mut lefts[window];
-            while let Some(old) =
-                head.filter(|old| old.time_ns.saturating_add(*length_ns) <= sums.time_ns)
-            {
-                *unique = unique.checked_sub(old.leaves).ok_or(BELOW)?;
-                *expired += old.written;
-                *head = left.next()?;
-            }
-            *unique = unique.checked_add(sums.enters[window]).ok_or(BEYOND)?;
-            let written = total - *expired;
-            if *unique > written {
-                return Err(ABOVE);
-            }
-            most(&mut worst[window].sliding, *unique, written);
-        }
-    }
-    for (window, (left, head, unique, _)) in lefts.iter_mut().enumerate() {
-        while let Some(old) = head.take() {
-            *unique = unique.checked_sub(old.leaves).ok_or(BELOW)?;
-            *head = left.next()?;
-        }
-        if *unique != 0 {
-            return Err(ABOVE);
-        }
-        let (mut windows, mut written) = (series.tumbling_cursor(window), 0u64);
-        while let Some(tumbled) = windows.next()? {
-            written = written.checked_add(tumbled.written).ok_or(BEYOND)?;
-            most(&mut worst[window].tumbling, tumbled.unique, tumbled.written);
-        }
-        if written != total {
-            return Err(Wrong { what: "windows of the clock miss writes", at: 0 });
-        }
-    }
-    Ok(worst)
-}
-
-const BEYOND: Wrong = Wrong { what: "sums beyond 2^64", at: 0 };
-const BELOW: Wrong = Wrong { what: "more pages leave a window than entered", at: 0 };
-const ABOVE: Wrong = Wrong { what: "more pages in a window than were written or left", at: 0 };
-
-fn most(of: &mut Most, unique: u64, written: u64) {
-    of.unique = of.unique.max(unique);
-    of.adversarial = of.adversarial.max(written);
 }
 
 #[cfg(test)]
