@@ -13,8 +13,12 @@ pub fn lint() -> Result<()> {
     cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])
 }
 
+/// The programs that are run whole.
+pub fn build() -> Result<()> {
+    cargo(&["build", "--profile", PROFILE, "--quiet"])
+}
+
 pub fn test() -> Result<()> {
-    cargo(&["build", "--profile", PROFILE, "--quiet"])?;
     cargo(&["test", "--workspace", "--quiet"])?;
     let program = ["run", "--profile", PROFILE, "--quiet", "--", "sim"];
     let sim = |words: &[&str]| cargo(&[&program[..], words].concat());
