@@ -120,6 +120,8 @@ impl Output {
         if let Some(mode) = mode {
             file.as_file().set_permissions(mode)?;
         }
+        // Before the name is its own: a loss of power leaves the old or the new, not an empty one.
+        file.as_file().sync_all()?;
         file.persist(&path)?;
         Ok(())
     }
