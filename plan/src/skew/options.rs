@@ -52,7 +52,7 @@ pub struct Sampling {
 impl Default for Sampling {
     /// As many as fit 64 MiB with all else (`plan/tests/skew_memory.rs` counts).
     fn default() -> Self {
-        Self { pages_max: 700_000, seed: 1 }
+        Self { pages_max: 1 << 19, seed: 1 }
     }
 }
 
