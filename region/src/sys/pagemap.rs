@@ -27,6 +27,7 @@ impl Run {
 }
 
 #[repr(C)]
+#[derive(Default)]
 struct ScanArgs {
     size: u64,
     flags: u64,
@@ -40,6 +41,13 @@ struct ScanArgs {
     category_mask: u64,
     category_anyof_mask: u64,
     return_mask: u64,
+}
+
+impl ScanArgs {
+    /// A scan that asks for nothing yet.
+    fn of(flags: u64, start: u64, end: u64) -> Self {
+        Self { size: size_of::<Self>() as u64, flags, start, end, ..Self::default() }
+    }
 }
 
 const SCAN: u64 = 3 << 30 | (size_of::<ScanArgs>() as u64) << 16 | (b'f' as u64) << 8 | 16;
@@ -102,18 +110,11 @@ impl PageMap {
     ) -> (&[Run], Result<u64, Errno>) {
         let not = if kept == Kept::Private { FILE | ZEROS } else { 0 };
         self.take(ScanArgs {
-            size: size_of::<ScanArgs>() as u64,
-            flags: WP_MATCHING | CHECK_WPASYNC,
-            start,
-            end,
-            walk_end: 0,
-            vec: 0,
-            vec_len: 0,
-            max_pages: 0,
             category_inverted: not,
             category_mask: WRITTEN | not,
             category_anyof_mask: PRESENT | SWAPPED,
             return_mask: WRITTEN | HUGE,
+            ..ScanArgs::of(WP_MATCHING | CHECK_WPASYNC, start, end)
         })
     }
 
@@ -126,18 +127,10 @@ impl PageMap {
         pages_max: u64,
     ) -> (&[Run], Result<u64, Errno>) {
         self.take(ScanArgs {
-            size: size_of::<ScanArgs>() as u64,
-            flags: WP_MATCHING,
-            start,
-            end,
-            walk_end: 0,
-            vec: 0,
-            vec_len: 0,
             max_pages: pages_max,
-            category_inverted: 0,
             category_mask: WRITTEN,
-            category_anyof_mask: 0,
             return_mask: WRITTEN,
+            ..ScanArgs::of(WP_MATCHING, start, end)
         })
     }
 
@@ -158,20 +151,8 @@ impl PageMap {
     /// Where there is no mapping any more nothing speaks against it.
     pub fn is_tracked(&self, at: u64) -> Result<bool, Errno> {
         const PAGE_BYTES: u64 = 4096;
-        let mut args = ScanArgs {
-            size: size_of::<ScanArgs>() as u64,
-            flags: CHECK_WPASYNC,
-            start: at,
-            end: at + PAGE_BYTES,
-            walk_end: 0,
-            vec: 0,
-            vec_len: 0,
-            max_pages: 0,
-            category_inverted: 0,
-            category_mask: WRITTEN,
-            category_anyof_mask: 0,
-            return_mask: 0,
-        };
+        let mut args =
+            ScanArgs { category_mask: WRITTEN, ..ScanArgs::of(CHECK_WPASYNC, at, at + PAGE_BYTES) };
         match self.scan(&mut args) {
             Ok(_) => Ok(true),
             Err(Errno::PERM) => Ok(false),
@@ -182,18 +163,9 @@ impl PageMap {
     /// Protects pages of a range that have no entry, so that an entry made by a read is not taken for a write.
     pub fn protect_absent(&self, start: u64, end: u64) -> Result<(), Errno> {
         let mut args = ScanArgs {
-            size: size_of::<ScanArgs>() as u64,
-            flags: WP_MATCHING | CHECK_WPASYNC,
-            start,
-            end,
-            walk_end: 0,
-            vec: 0,
-            vec_len: 0,
-            max_pages: 0,
             category_inverted: PRESENT,
             category_mask: PRESENT,
-            category_anyof_mask: 0,
-            return_mask: 0,
+            ..ScanArgs::of(WP_MATCHING | CHECK_WPASYNC, start, end)
         };
         self.scan(&mut args).map(drop)
     }

@@ -16,19 +16,8 @@ impl Part {
         let Body::Series(series) = &self.body else { return Err(SkewError::NotMergeable) };
         let pieces = series.cut(bounds_ns, &self.windows_ns).map_err(damaged)?;
         let slice = |(number, piece)| {
-            let part = Part {
-                origin_ns: self.origin_ns,
-                windows_ns: self.windows_ns.clone(),
-                records: 0,
-                write_records: 0,
-                span_ns: None,
-                touched_pages: 0,
-                page_writes: 0,
-                histogram: Vec::new(),
-                body: Body::Slice(piece),
-                sampled: None,
-            };
-            (number, part)
+            let (windows_ns, body) = (self.windows_ns.clone(), Body::Slice(piece));
+            (number, Part::without_counts(self.origin_ns, windows_ns, body))
         };
         let slices = pieces.into_iter().map(slice).collect();
         Ok((Part { body: Body::Cut, ..self }, slices))

@@ -58,6 +58,10 @@ impl Part {
             true => Body::Series(Series::new(windows_ns.len())),
             false => Body::Maxima(vec![Worst::default(); windows_ns.len()]),
         };
+        Self::without_counts(origin_ns, windows_ns, body)
+    }
+
+    fn without_counts(origin_ns: u64, windows_ns: Vec<u64>, body: Body) -> Self {
         Self {
             origin_ns,
             windows_ns,
