@@ -382,16 +382,15 @@ fn standard_input_is_read_once_named_in_errors_and_never_written_over() {
 fn a_budget_that_the_memory_of_a_trace_cannot_have_is_told_beside_what_was_replayed() {
     let dir = TestDir::new();
     let file = trace(dir.path(), "t.csv", skewed);
-    let json = dir.path().join("plan.json");
-    let (file, json) = (file.to_str().unwrap(), json.to_str().unwrap());
-    let said = planned(&[file, "--budgets", "0.1%,1MiB,5GiB", "--json", json]);
-    assert!(said.contains("5 GiB was asked for, more than the memory: replayed with all of it,"));
-    assert!(
-        said.contains(
-            "was asked for, less than the smallest budget there can be: replayed with that, 128 KiB"
-        ),
-        "{said}"
-    );
+    let (json, html) = (dir.path().join("plan.json"), dir.path().join("plan.html"));
+    let [file, json, html] = [&file, &json, &html].map(|path| path.to_str().unwrap());
+    let words = ["--budgets", "0.1%,1MiB,5GiB", "--json", json, "--html", html];
+    let said = planned(&[&[file][..], &words].concat());
+    for text in [said, std::fs::read_to_string(html).unwrap()] {
+        let of_all = "5 GiB was asked for, more than the memory: replayed with all of it,";
+        let of_least = "was asked for, less than the smallest budget there can be: replayed with that, 128 KiB";
+        assert!(text.contains(of_all) && text.contains(of_least), "{text}");
+    }
     let plan: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
     let sizing = &plan["traces"][0]["sizing"];
     let replaced = sizing["replaced"].as_array().unwrap();

@@ -346,9 +346,13 @@ fn costs(sizing: &SizingReport, out: &mut String) -> Written {
             row.flush_s
         )?;
     }
+    out.push_str("</table></div>");
+    for replaced in &sizing.replaced {
+        write!(out, "<p class=\"note\">{replaced}.</p>")?;
+    }
     write!(
         out,
-        "</table></div><p class=\"note\">\u{25b8} the budget chosen: the smallest from which on, in it and in all larger ones tried, at \
+        "<p class=\"note\">\u{25b8} the budget chosen: the smallest from which on, in it and in all larger ones tried, at \
          most {} % of the page writes wait; or what the warning or battery given allows.</p><h3><span class=\"modelled\">Modelled</span>: all memory against a budget of {}</h3>\
          <p>A machine of {:.0} W that flushes {}; cells discharged by {:.0} % at most, for {} years.</p>\
          <table><tr><th></th><th>all memory</th><th>the budget</th></tr>",

@@ -1,5 +1,6 @@
 //! From replays to a budget and its battery.
 
+use std::fmt::{Display, Formatter};
 use std::time::Duration;
 
 use perdura_media::{Bytes, BytesPerSecond, Percent};
@@ -52,6 +53,17 @@ pub struct ReplacedBudget {
     pub asked_bytes: u64,
     /// The least or the most there can be.
     pub replayed_bytes: u64,
+}
+
+impl Display for ReplacedBudget {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        let (asked, replayed) = (Bytes(self.asked_bytes), Bytes(self.replayed_bytes));
+        let (than, with) = match self.asked_bytes > self.replayed_bytes {
+            true => ("more than the memory", "all of it"),
+            false => ("less than the smallest budget there can be", "that"),
+        };
+        write!(f, "{asked} was asked for, {than}: replayed with {with}, {replayed}")
+    }
 }
 
 /// One budget on the trace, modelled.

@@ -147,12 +147,7 @@ fn budgets(sizing: &SizingReport) {
         }
     }
     for replaced in &sizing.replaced {
-        let (asked, replayed) = (Bytes(replaced.asked_bytes), Bytes(replaced.replayed_bytes));
-        let (than, all) = match replaced.asked_bytes > replaced.replayed_bytes {
-            true => ("more than the memory", "all of it"),
-            false => ("less than the smallest budget there can be", "that"),
-        };
-        say(format_args!("{asked} was asked for, {than}: replayed with {all}, {replayed}"));
+        say(format_args!("{replaced}"));
     }
     let percent = sizing.stalls_percent();
     match (&sizing.smallest, sizing.budget_max_bytes) {
