@@ -28,12 +28,13 @@ use anyhow::{Context, Result};
 use clap::Parser;
 
 use args::{Cli, Command};
+use say::Shown;
 
 fn main() -> ExitCode {
     match run() {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("perdura: {}", once(&error));
+            eprintln!("perdura: {}", Shown(once(&error)));
             ExitCode::FAILURE
         }
     }

@@ -1,6 +1,6 @@
 //! What a command found, on standard output.
 
-use std::fmt::Display;
+use std::fmt::{self, Display, Formatter};
 use std::io::{self, Write};
 use std::sync::OnceLock;
 
@@ -12,7 +12,7 @@ static FAILED: OnceLock<io::Error> = OnceLock::new();
 /// Prints a line. A reader that has gone away (`perdura drill | head -1`) must not end a command in the middle
 /// of its work, let alone a server: what it did counts, and its exit status says how it went.
 pub fn say(line: impl Display) {
-    if let Err(error) = writeln!(io::stdout(), "{line}")
+    if let Err(error) = writeln!(io::stdout(), "{}", Shown(line))
         && error.kind() != io::ErrorKind::BrokenPipe
     {
         // The first says it all.
@@ -25,5 +25,43 @@ pub fn all_said() -> Result<()> {
     match FAILED.get() {
         None => Ok(()),
         Some(error) => bail!("standard output: {error}"),
+    }
+}
+
+/// Text for a terminal. Names of files and volumes are of anybody's making: what would steer the terminal is escaped.
+pub struct Shown<T>(pub T);
+
+impl<T: Display> Display for Shown<T> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        fmt::write(&mut Escaping(f), format_args!("{}", self.0))
+    }
+}
+
+struct Escaping<'a, 'f>(&'a mut Formatter<'f>);
+
+impl fmt::Write for Escaping<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let steers = |c: char| c.is_control() && c != '\n' && c != '\t';
+        for piece in text.split_inclusive(steers) {
+            match piece.chars().next_back().filter(|last| steers(*last)) {
+                Some(last) => {
+                    self.0.write_str(&piece[..piece.len() - last.len_utf8()])?;
+                    write!(self.0, "{}", last.escape_default())?;
+                }
+                None => self.0.write_str(piece)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_steer_a_terminal_is_escaped() {
+        let shown = Shown(format_args!("{}\n\t{}", "a\x1b[2J\r", "\u{9b}\u{e9}")).to_string();
+        assert_eq!(shown, "a\\u{1b}[2J\\r\n\t\\u{9b}\u{e9}");
     }
 }
