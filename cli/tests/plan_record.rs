@@ -62,6 +62,13 @@ fn a_program_runs_as_ever_and_its_pages_are_in_the_trace() {
     }
 }
 
+#[test]
+fn standard_output_is_the_programs() {
+    let output = record(&["-o", "-", "--", "echo", "heard"]).output().unwrap();
+    assert!(!output.status.success() && output.stdout.is_empty());
+    assert!(text(&output).contains("--output -: standard output is the program's own"));
+}
+
 /// A program that answers each line with the same line, until it has no more input.
 struct Echo {
     program: Child,

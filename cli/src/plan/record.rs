@@ -49,7 +49,10 @@ pub fn run(args: &RecordArgs) -> Result<ExitCode> {
     let (target, options) = resolve(args)?;
     // Before any thread is there.
     let warning = crate::sys::warning_descriptor().context("signals")?;
-    Output::of("output", Some(&args.output))?;
+    let output = Output::of("output", Some(&args.output))?;
+    if output.is_some_and(|output| output.is_stdout()) {
+        bail!("--output -: standard output is the program's own; give a file");
+    }
     let stop = stop_at(warning)?;
     let mut kept = Kept::new(&args.output, options.every);
     let recorded = record(&target, &options, &RealClock, &stop, &mut |names, records, looks| {
