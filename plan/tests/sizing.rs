@@ -2,6 +2,10 @@
 //! device of modelled time.
 #![allow(clippy::unwrap_used)]
 
+#[path = "readers/plain.rs"]
+#[allow(dead_code)] // its part of it
+mod plain;
+
 use std::time::Duration;
 
 use perdura_media::{BytesPerSecond, Timing};
@@ -142,23 +146,10 @@ fn checkpoints_and_a_closed_loop_are_those_of_a_real_region() {
     }
 }
 
-/// The writes of an MSR Cambridge trace (timestamp in 100 ns, host, disk, type, offset, size, …), in `1/faster` of its time.
+/// The writes of an MSR Cambridge trace, in `1/faster` of its time.
 fn msr(path: &std::path::Path, faster: u64) -> Vec<Record> {
-    let text = std::fs::read_to_string(path).unwrap();
-    let mut records: Vec<Record> = text
-        .lines()
-        .filter_map(|line| {
-            let fields: Vec<&str> = line.split(',').collect();
-            let number = |field: usize| fields[field].parse::<u64>().unwrap();
-            (fields[3] == "Write").then(|| Record {
-                time_ns: number(0) * 100,
-                offset_bytes: number(4),
-                len_bytes: number(5),
-                volume: number(2) as u32,
-                op: Op::Write,
-            })
-        })
-        .collect();
+    let mut records = plain::msr(&plain::text(path));
+    records.retain(|record| record.op == Op::Write);
     records.sort_by_key(|record| record.time_ns);
     let began_ns = records[0].time_ns;
     records.iter_mut().for_each(|record| record.time_ns = (record.time_ns - began_ns) / faster);
@@ -167,12 +158,7 @@ fn msr(path: &std::path::Path, faster: u64) -> Vec<Record> {
 
 #[test]
 fn traces_of_servers_do_what_they_do_to_a_real_region() {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/traces");
-    let folder = if folder.is_dir() { folder } else { "/work/shared/traces".into() };
-    if !folder.is_dir() {
-        eprintln!("skipped: no traces at {}", folder.display());
-        return;
-    }
+    let Some(folder) = plain::real_traces() else { return };
     for (name, faster) in [
         ("msr_wdev_1.csv", 100),
         ("msr_hm_0_prefix.csv", 1),
