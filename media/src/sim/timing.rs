@@ -33,6 +33,12 @@ impl Channel {
         Self { timing, busy_until_ns: 0 }
     }
 
+    /// When the last transfer accepted so far ends; 0: there was none.
+    #[must_use]
+    pub fn busy_until_ns(&self) -> u64 {
+        self.busy_until_ns
+    }
+
     /// Books a read at `now_ns`; returns when it completes.
     pub fn read(&mut self, now_ns: u64, len_bytes: u64) -> u64 {
         self.transfer(now_ns, len_bytes).saturating_add(self.timing.read_latency_ns)

@@ -298,12 +298,10 @@ impl Cleaner {
         while self.on_device.len() < QUEUE_DEPTH {
             let mut world = self.world.lock();
             let Some(mut frame) = world.log.closed.pop_front() else { break };
-            let now_ns = world.now_ns;
-            world.tally.wrote(now_ns, frame.bytes);
             if world.planted == Planted::CleanAtCopy {
                 world.give_back(std::mem::take(&mut frame.charged_bytes));
             }
-            let done_ns = world.channel.write(now_ns, frame.bytes);
+            let done_ns = world.write(frame.bytes);
             drop(world);
             self.on_device.push_back((done_ns, frame));
         }

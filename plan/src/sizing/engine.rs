@@ -198,6 +198,7 @@ impl Engine {
             written_pages,
             trace_ns,
             run_ns: world.now_ns - self.origin_ns,
+            device_ns: world.channel.busy_until_ns().saturating_sub(self.origin_ns),
             flush_bytes: self.flush_bytes,
         }
         .outcome()

@@ -25,6 +25,8 @@ pub struct Outcome {
     pub trace_ns: u64,
     /// Until the last write was through, which is later if writers had to wait.
     pub run_ns: u64,
+    /// Until the device had written all that it was handed, which is later still if it is behind.
+    pub device_ns: u64,
     /// Bytes of pages written.
     pub user_bytes: u64,
     /// Bytes of pages that became dirty: each write of a page that was clean.
@@ -81,9 +83,10 @@ impl Outcome {
         self.device.total() as f64 / self.user_bytes.max(1) as f64
     }
 
-    /// Mean bytes a second over the run.
+    /// Mean bytes a second, over the run or the time that the device needs for it, whichever is longer.
     pub fn mean_bytes_per_s(&self) -> f64 {
-        self.device.total() as f64 * NS_PER_S as f64 / self.run_ns.max(1) as f64
+        let ns = self.run_ns.max(self.device_ns).max(1);
+        self.device.total() as f64 * NS_PER_S as f64 / ns as f64
     }
 
     /// Share of the run's time that the writer waited, 0 to 1.
@@ -133,10 +136,28 @@ impl Tally {
         } += bytes;
     }
 
-    /// Handed to the device.
-    pub fn wrote(&mut self, now_ns: u64, bytes: u64) {
+    /// Written by the device from one time to another, evenly; such times rise.
+    pub fn wrote(&mut self, from_ns: u64, to_ns: u64, bytes: u64) {
         self.device_bytes += bytes;
-        let second = (now_ns - self.origin_ns) / NS_PER_S;
+        let (from_ns, to_ns) = (from_ns - self.origin_ns, to_ns - self.origin_ns);
+        let length_ns = to_ns.saturating_sub(from_ns).max(1);
+        let within = |ns: u64| (u128::from(bytes) * u128::from(ns) / u128::from(length_ns)) as u64;
+        let first = from_ns / NS_PER_S;
+        let last = to_ns.saturating_sub(1).max(from_ns) / NS_PER_S;
+        if first == last {
+            return self.wrote_in(first, bytes);
+        }
+        let head = within((first + 1) * NS_PER_S - from_ns);
+        let tail = within(to_ns - last * NS_PER_S);
+        self.wrote_in(first, head);
+        if last - first > 1 {
+            // All whole seconds between are alike: one stands for them.
+            self.wrote_in(first + 1, (bytes - head - tail) / (last - first - 1));
+        }
+        self.wrote_in(last, tail);
+    }
+
+    fn wrote_in(&mut self, second: u64, bytes: u64) {
         if second != self.second {
             (self.second, self.second_bytes) = (second, 0);
         }
@@ -202,6 +223,7 @@ pub(super) struct Ending<'e> {
     pub written_pages: u64,
     pub trace_ns: u64,
     pub run_ns: u64,
+    pub device_ns: u64,
     pub flush_bytes: u64,
 }
 
@@ -213,7 +235,7 @@ impl Ending<'_> {
         let flush = config.device.write_latency_ns + config.device.flush_latency_ns;
         let flush_ns =
             u128::from(self.flush_bytes) * u128::from(NS_PER_S) / u128::from(rate.max(1));
-        let per_ns = device.total() as f64 / self.run_ns.max(1) as f64;
+        let per_ns = device.total() as f64 / self.run_ns.max(self.device_ns).max(1) as f64;
         let rated = config.rated_bytes.filter(|_| device.total() > 0);
         Outcome {
             budget_bytes: config.budget_bytes,
@@ -221,6 +243,7 @@ impl Ending<'_> {
             written_pages: self.written_pages,
             trace_ns: self.trace_ns,
             run_ns: self.run_ns,
+            device_ns: self.device_ns,
             user_bytes: writer.page_writes * PAGE_BYTES,
             dirtied_bytes: self.dirtied_bytes,
             device,
@@ -236,5 +259,30 @@ impl Ending<'_> {
             endurance_years: rated.map(|rated| rated as f64 / per_ns / NS_PER_YEAR),
             log_full: tally.log_full,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_count_in_the_seconds_in_which_the_device_writes_them() {
+        let worst = |writes: &[(u64, u64, u64)]| {
+            let mut tally = Tally { origin_ns: 5, ..Tally::default() };
+            for (from, to, bytes) in writes {
+                let ns = |tenths: u64| 5 + tenths * NS_PER_S / 10;
+                tally.wrote(ns(*from), ns(*to), *bytes);
+            }
+            let all: u64 = writes.iter().map(|(_, _, bytes)| bytes).sum();
+            assert_eq!(tally.device_bytes, all);
+            tally.worst_second_bytes
+        };
+        assert_eq!(worst(&[(0, 5, 100), (5, 10, 30), (10, 12, 129)]), 130);
+        assert_eq!(worst(&[(5, 15, 100)]), 50);
+        // Half a second, eight whole ones, half a second.
+        assert_eq!(worst(&[(5, 95, 900)]), 100);
+        assert_eq!(worst(&[(5, 25, 200), (25, 26, 400)]), 450);
+        assert_eq!(worst(&[(7, 7, 10)]), 10);
     }
 }

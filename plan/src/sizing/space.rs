@@ -53,12 +53,7 @@ impl Cleaner {
             (commit_bytes(world.log.segments()) / 2, world.log.begun)
         };
         for _ in 0..2 {
-            let done_ns = {
-                let mut world = self.world();
-                let now_ns = world.now_ns;
-                world.tally.wrote(now_ns, copy_bytes);
-                world.channel.write(now_ns, copy_bytes)
-            };
+            let done_ns = self.world().write(copy_bytes);
             self.wait_until(done_ns).await;
         }
         let done_ns = {

@@ -128,6 +128,14 @@ impl World {
         Ok(world)
     }
 
+    /// Hands bytes to the device; returns when they are written.
+    pub fn write(&mut self, bytes: u64) -> u64 {
+        let from_ns = self.now_ns.max(self.channel.busy_until_ns());
+        let done_ns = self.channel.write(self.now_ns, bytes);
+        self.tally.wrote(from_ns, self.channel.busy_until_ns(), bytes);
+        done_ns
+    }
+
     /// Keeps what there is of pages up to this one, before the first store to it.
     pub fn reach(&mut self, page: u32) {
         self.pages.reach(page);
