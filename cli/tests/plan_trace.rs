@@ -93,7 +93,10 @@ fn traces_become_a_table_a_json_and_a_page() {
         // The smallest budget and all larger ones keep to the target; the next smaller one, asked for or tried, does not.
         let sizing = &one["sizing"];
         let (budgets, most) = (sizing["budgets"].as_array().unwrap(), &sizing["stalls_max"]);
-        let met = |row: &Value| row["stalls_per_write"].as_f64() <= most.as_f64();
+        let met = |row: &Value| {
+            row["stalls_per_write"].as_f64() <= most.as_f64()
+                && row["stalled_share"].as_f64() <= sizing["stalled_max"].as_f64()
+        };
         let smallest = budgets.iter().position(|row| *row == sizing["smallest"]);
         let smallest = smallest.unwrap();
         assert!(budgets[smallest..].iter().all(met), "{sizing}");
@@ -174,6 +177,106 @@ fn a_warning_limits_the_budget() {
     );
 }
 
+/// The first trace's sizing and verdict, and the page.
+fn plan_of(trace: &str, words: &[&str]) -> (Value, String, String) {
+    let dir = TestDir::new();
+    let (json, html) = (dir.path().join("plan.json"), dir.path().join("plan.html"));
+    let outputs = ["--json", json.to_str().unwrap(), "--html", html.to_str().unwrap()];
+    let said = planned(&[&[trace][..], words, &outputs].concat());
+    let plan: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    (plan["traces"][0].clone(), std::fs::read_to_string(&html).unwrap(), said)
+}
+
+/// One wait may be as long as thousands of writes: counted alone, waits hide an SSD that falls behind.
+#[test]
+fn a_budget_keeps_to_the_waits_and_to_the_time_waited() {
+    let dir = TestDir::new();
+    let trace = trace(dir.path(), "a.csv", skewed);
+    let trace = trace.to_str().unwrap();
+    let slow = ["--flush-rate", "1MB/s", "--checkpoint", "off", "--stalls", "5%"];
+    let (any, ..) = plan_of(trace, &[&slow[..], &["--stalled-time", "100%"]].concat());
+    let lax = &any["sizing"]["smallest"];
+    assert!(lax["stalled_share"].as_f64().unwrap() > 0.01, "{lax}");
+    let (kept, ..) = plan_of(trace, &slow);
+    let strict = &kept["sizing"]["smallest"];
+    assert!(strict["stalled_share"].as_f64().unwrap() <= 0.01, "{strict}");
+    assert!(strict["budget_bytes"].as_u64() > lax["budget_bytes"].as_u64());
+}
+
+#[test]
+fn a_warning_too_short_for_the_target_is_said_wherever_the_plan_goes() {
+    let dir = TestDir::new();
+    let trace = trace(dir.path(), "a.csv", uniform);
+    let settings = dir.path().join("config.toml");
+    let limit = ["--flush-rate", "4MB/s", "--reserve", "0s", "--grace", "200ms", "--volume-size"];
+    let emit = ["1GiB", "--emit", settings.to_str().unwrap()];
+    let words = [&limit[..], &emit].concat();
+    let (one, page, said) = plan_of(trace.to_str().unwrap(), &words);
+    assert_eq!(one["verdict"]["small_battery_will_do"], false, "{}", one["verdict"]);
+    let because = one["verdict"]["because"].as_str().unwrap();
+    let stated = "But the warning or battery given allows ";
+    assert!(because.contains(stated) && said.contains(stated) && page.contains(stated), "{said}");
+    assert!(said.contains("> what the warning or battery allows; it takes "), "{said}");
+    assert!(page.contains("the budget chosen: what the warning or battery allows; it takes "));
+    let settings = std::fs::read_to_string(settings).unwrap();
+    assert!(settings.contains("# The target is missed: what the warning"), "{settings}");
+}
+
+#[test]
+fn what_a_trace_is_too_short_to_show_is_said() {
+    let dir = TestDir::new();
+    let trace = trace(dir.path(), "a.csv", skewed);
+    let (one, page, said) = plan_of(trace.to_str().unwrap(), &["--windows", "10s,1m,1h"]);
+    let note = "The trace lasts 20s only: what is written in 1m or 1h may be more than it shows.";
+    assert!(one["verdict"]["because"].as_str().unwrap().contains(note), "{}", one["verdict"]);
+    assert!(said.contains(note) && page.contains(note), "{said}");
+    let (all, ..) = plan_of(trace.to_str().unwrap(), &["--windows", "10s"]);
+    assert!(!all["verdict"]["because"].as_str().unwrap().contains("lasts"));
+}
+
+#[test]
+fn a_size_less_than_what_is_touched_is_not_believed() {
+    let dir = TestDir::new();
+    let trace = trace(dir.path(), "a.csv", skewed);
+    let (one, page, _) = plan_of(trace.to_str().unwrap(), &["--volume-size", "4KiB"]);
+    assert_eq!(one["assessment"]["volume_given"], false);
+    let because = one["verdict"]["because"].as_str().unwrap();
+    assert!(
+        because.contains("The size given is less than what is touched of 1 volume:"),
+        "{because}"
+    );
+    assert!(because.contains("Shares are of what the trace touches"), "{because}");
+    assert!(page.contains("No size of the volumes was given"));
+    let (one, ..) = plan_of(trace.to_str().unwrap(), &["--volume-size", "1GiB"]);
+    assert_eq!(one["assessment"]["volume_given"], true);
+}
+
+#[test]
+fn the_modelled_ssd_writes_no_faster_than_it_can() {
+    let dir = TestDir::new();
+    let trace = trace(dir.path(), "a.csv", uniform);
+    let words = ["--flush-rate", "1MB/s", "--budgets", "20MiB"];
+    let (one, page, said) = plan_of(trace.to_str().unwrap(), &words);
+    for row in one["sizing"]["budgets"].as_array().unwrap() {
+        assert!(row["device_bytes_per_s"].as_f64().unwrap() <= 1_000_100.0, "{row}");
+        assert!(row["device_bytes_worst_second"].as_u64().unwrap() <= 1_000_100, "{row}");
+    }
+    let slow = "the SSD is too slow: there is no budget with which at most 0.1 %";
+    assert!(said.contains(slow) && page.contains(slow), "{said}");
+}
+
+#[test]
+fn what_needs_sizing_is_refused_without_it() {
+    let dir = TestDir::new();
+    let trace = trace(dir.path(), "a.csv", skewed);
+    for without in ["--no-sizing", "--approximate"] {
+        for (option, value) in [("--budgets", "5%"), ("--battery", "5kJ"), ("--stalls", "1%")] {
+            let said = refused(&[trace.to_str().unwrap(), without, option, value]);
+            assert!(said.contains(without) && said.contains(option), "{said}");
+        }
+    }
+}
+
 #[test]
 fn bad_input_is_named_with_place_and_value() {
     let dir = TestDir::new();
@@ -190,6 +293,7 @@ fn bad_input_is_named_with_place_and_value() {
     assert!(refused(&[of(&earlier)]).contains("--reorder"));
     planned(&[of(&earlier), "--reorder", "1s"]);
     assert!(planned(&[of(&bad), "--skip-bad", "1"]).contains("1 bad records passed over"));
+    assert!(plan_of(of(&bad), &["--skip-bad", "1"]).1.contains("; 1 bad records passed over)"));
     refused(&[of(&bad), "--skip-bad", "0"]);
     assert!(refused(&[of("")]).contains("bad.csv"));
     assert!(refused(&[dir.path().to_str().unwrap()]).contains("directory"));

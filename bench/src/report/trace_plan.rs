@@ -75,7 +75,13 @@ fn trace(report: &TraceReport, is_only: bool, out: &mut String) -> Written {
     let files: Vec<_> = report
         .files
         .iter()
-        .map(|file| format!("{} ({})", escape(&file.file), file.format))
+        .map(|file| {
+            let bad = match file.skipped_bad {
+                0 => String::new(),
+                count => format!("; {count} bad records passed over"),
+            };
+            format!("{} ({}{bad})", escape(&file.file), file.format)
+        })
         .collect();
     write!(
         out,
@@ -352,11 +358,10 @@ fn costs(sizing: &SizingReport, out: &mut String) -> Written {
     }
     write!(
         out,
-        "<p class=\"note\">\u{25b8} the budget chosen: the smallest from which on, in it and in all larger ones tried, at \
-         most {} % of the page writes wait; or what the warning or battery given allows.</p><h3><span class=\"modelled\">Modelled</span>: all memory against a budget of {}</h3>\
+        "<p class=\"note\">\u{25b8} the budget chosen: {}.</p><h3><span class=\"modelled\">Modelled</span>: all memory against a budget of {}</h3>\
          <p>A machine of {:.0} W that flushes {}; cells discharged by {:.0} % at most, for {} years.</p>\
          <table><tr><th></th><th>all memory</th><th>the budget</th></tr>",
-        sizing.stalls_percent(),
+        escape(&sizing.choice()),
         Bytes(sizing.chosen.budget_bytes),
         sizing.server.watts,
         BytesPerSecond(sizing.server.flush_bytes_per_s),

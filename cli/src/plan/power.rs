@@ -13,6 +13,9 @@ use crate::settings::{optional, time};
 /// Power drawn during a flush if none is given: the paper's server (Viyojit, section 2.2).
 const WATTS: f64 = 300.0;
 
+/// Bytes a second below which nobody means it: a flush would take years.
+const RATE_MIN: u64 = 1000;
+
 /// Options of the machine's power and its battery.
 #[derive(Debug, Args)]
 pub struct PowerArgs {
@@ -75,8 +78,10 @@ impl PowerArgs {
         let BytesPerSecond(load_bytes_per_s) =
             optional("load-rate", &self.load_rate)?.unwrap_or(BytesPerSecond(flush_bytes_per_s));
         let Watts(watts) = optional("watts", &self.watts)?.unwrap_or(Watts(WATTS));
-        anyhow::ensure!(flush_bytes_per_s > 0, "--flush-rate 0: expected more");
-        anyhow::ensure!(load_bytes_per_s > 0, "--load-rate 0: expected more");
+        for (option, rate) in [("flush", flush_bytes_per_s), ("load", load_bytes_per_s)] {
+            let shown = BytesPerSecond(rate);
+            anyhow::ensure!(rate >= RATE_MIN, "--{option}-rate {shown}: expected 1 KB/s or more");
+        }
         anyhow::ensure!(watts > 0.0, "--watts 0: expected more");
         let reserve = time("reserve", &self.reserve)?.unwrap_or(Duration::from_secs(2));
         let limit = match (time("grace", &self.grace)?, &self.battery) {

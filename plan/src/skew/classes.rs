@@ -103,7 +103,7 @@ pub struct SkewFraction {
 pub struct Assessment {
     /// Pages that fractions are of: the volume's if its size was given, or those touched.
     pub volume_pages: u64,
-    /// Whether the volume's size was given.
+    /// Whether the volume's size was given, and is not less than what is touched of it.
     pub volume_given: bool,
     /// The worst intervals, shortest first.
     pub windows: Vec<WindowFraction>,
@@ -148,7 +148,7 @@ impl Assessment {
         let advice = advice(figures, class, small_battery, longest, judged);
         Self {
             volume_pages,
-            volume_given: given.is_some(),
+            volume_given: given.is_some_and(|given| given >= touched),
             windows,
             skew,
             class,

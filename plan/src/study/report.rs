@@ -1,9 +1,12 @@
 //! What a study found, as it is written to JSON and drawn.
 
 use std::path::Path;
+use std::time::Duration;
 
+use perdura_media::{Bytes, format_duration};
 use serde::Serialize;
 
+use super::resolution::window_ns;
 use super::sizing::{BudgetRow, ReplacedBudget};
 use super::{Analysis, Question, Resolution, Verdict, bytes_of};
 use crate::power::{Cells, Comparison, Server};
@@ -78,12 +81,14 @@ pub struct SizingReport {
     pub checkpoint_ns: Option<u64>,
     /// Most page writes that may have to wait, as a share of all, 0 to 1.
     pub stalls_max: f64,
+    /// Most of the time that writers may wait, as a share of it, 0 to 1.
+    pub stalled_max: f64,
     /// Each budget replayed, smallest first.
     pub budgets: Vec<BudgetRow>,
     /// Budgets asked for that the memory cannot have, and what was replayed for them.
     pub replaced: Vec<ReplacedBudget>,
-    /// The smallest of those replayed in which, as in all larger ones up to what the trace writes, no more writes wait than may;
-    /// none if no budget does.
+    /// The smallest of those replayed in which, as in all larger ones up to what the trace writes, no more
+    /// writes wait, and no longer, than may; none if no budget does.
     pub smallest: Option<BudgetRow>,
     /// Most that the warning or battery given allows.
     pub budget_max_bytes: Option<u64>,
@@ -98,14 +103,46 @@ pub struct SizingReport {
 }
 
 impl SizingReport {
-    /// Most page writes that may have to wait, in percent of all, as it was asked for.
-    pub fn stalls_percent(&self) -> f64 {
+    /// The target in words.
+    pub fn target(&self) -> String {
         // Back from a share: without the digits that the way there has left.
-        (self.stalls_max * 1e8).round() / 1e6
+        let percent = |share: f64| (share * 1e8).round() / 1e6;
+        let (writes, time) = (percent(self.stalls_max), percent(self.stalled_max));
+        format!(
+            "at most {writes} % of the page writes wait, and writers at most {time} % of the time"
+        )
+    }
+
+    /// The smallest budget that keeps to the target is more than the warning or battery allows.
+    pub fn is_limited(&self) -> bool {
+        let wanted_bytes = self.smallest.as_ref().map(|smallest| smallest.budget_bytes);
+        wanted_bytes.zip(self.budget_max_bytes).is_some_and(|(wanted, most)| wanted > most)
+    }
+
+    /// How the budget was chosen, in words.
+    pub fn choice(&self) -> String {
+        let target = self.target();
+        match &self.smallest {
+            Some(smallest) if self.is_limited() => format!(
+                "what the warning or battery allows; it takes {} until {target}",
+                Bytes(smallest.budget_bytes)
+            ),
+            Some(_) => {
+                format!("the smallest from which on, in it and in all larger ones tried, {target}")
+            }
+            None => format!("the SSD is too slow: there is no budget with which {target}"),
+        }
     }
 }
 
 impl TraceReport {
+    /// Windows that the trace is shorter than: at their worst they may write more than all of it.
+    pub(super) fn windows_longer(&self) -> Vec<String> {
+        let windows = self.all.worst.iter().filter_map(|(key, _)| window_ns(key));
+        let longer = windows.filter(|window_ns| *window_ns > self.duration_ns);
+        longer.map(|window_ns| format_duration(Duration::from_nanos(window_ns))).collect()
+    }
+
     /// Memory that holds all volumes: their sizes, or what is touched of them.
     pub fn memory_bytes(&self) -> u64 {
         bytes_of(self.assessment.volume_pages)
@@ -148,12 +185,22 @@ pub(super) fn of(question: &Question, name: &str, found: &Analysis) -> TraceRepo
     let each = volumes.iter().map(|volume| volume.assessment.volume_pages);
     let all_pages = each.fold(0, u64::saturating_add);
     let given_bytes = question.volume_bytes.map(|_| bytes_of(all_pages));
+    let mut assessment = Assessment::of(&found.all, given_bytes);
+    let small = volumes.iter().filter(|volume| !volume.assessment.volume_given);
+    let small: u32 = small.map(|volume| volume.volumes).sum();
+    if question.volume_bytes.is_some() && small > 0 {
+        assessment.volume_given = false;
+        assessment.advice += &format!(
+            " The size given is less than what is touched of {small} volume{}: taken for as large as that.",
+            if small == 1 { "" } else { "s" }
+        );
+    }
     TraceReport {
         trace: name.to_owned(),
         files: found.files.clone(),
         duration_ns: found.duration_ns,
         all: found.all.clone(),
-        assessment: Assessment::of(&found.all, given_bytes),
+        assessment,
         volumes,
         verdict: Verdict::default(),
         resolution: None,

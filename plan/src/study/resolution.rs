@@ -94,7 +94,7 @@ fn drain_ns(bytes: u64, bytes_per_s: u64) -> u64 {
 }
 
 /// A window's length by its key, which is in seconds.
-fn window_ns(key: &str) -> Option<u64> {
+pub(super) fn window_ns(key: &str) -> Option<u64> {
     let seconds: f64 = key.parse().ok()?;
     let window = Duration::try_from_secs_f64(seconds).ok()?;
     u64::try_from(window.as_nanos()).ok()

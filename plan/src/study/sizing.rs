@@ -36,6 +36,8 @@ pub struct SizingQuestion {
     pub budgets: Vec<BudgetWish>,
     /// Most page writes that may have to wait, as a share of all, 0 to 1.
     pub stalls_max: f64,
+    /// Most of the time that writers may wait, 0 to 1.
+    pub stalled_max: f64,
     /// Victim policy.
     pub policy: PolicyKind,
     /// Time between checkpoints.
@@ -144,6 +146,7 @@ impl SizingQuestion {
             policy: self.policy.name(),
             checkpoint_ns: self.checkpoint_every.map(|every| every.as_nanos() as u64),
             stalls_max: self.stalls_max,
+            stalled_max: self.stalled_max,
             power: server.compare(chosen.budget_bytes, &self.machine.cells)?,
             budgets: rows,
             replaced,
@@ -165,7 +168,7 @@ impl SizingQuestion {
         row: impl Fn(&Outcome) -> BudgetRow,
     ) -> Result<Option<BudgetRow>, StudyError> {
         let target = Target {
-            stalled_share_max: 1.0,
+            stalled_share_max: self.stalled_max,
             stalls_per_write_max: Some(self.stalls_max),
             write_ns_max: None,
         };
@@ -176,11 +179,17 @@ impl SizingQuestion {
         // Stable: of two that are the same budget, the one asked for stays.
         rows.sort_by_key(|row| row.budget_bytes);
         rows.dedup_by_key(|row| row.budget_bytes);
-        // Those asked for count as well: up to what is written all of, beyond which there is nothing to gain.
-        let most_bytes = search.tried.last().map_or(0, |outcome| outcome.budget_bytes);
-        let met = rows.iter().rev().skip_while(|row| row.budget_bytes > most_bytes);
-        let met = met.take_while(|row| row.stalls_per_write <= self.stalls_max).last();
-        Ok(met.cloned())
+        let keeps = |row: &&BudgetRow| {
+            row.stalls_per_write <= self.stalls_max && row.stalled_share <= self.stalled_max
+        };
+        let met_up_to = |most_bytes: u64| {
+            let up_to = rows.iter().rev().skip_while(|row| row.budget_bytes > most_bytes);
+            up_to.take_while(keeps).last().cloned()
+        };
+        // Those asked for count as well: up to what is written all of, beyond which there is next to nothing to gain; and beyond
+        // it if that does not do, for what is on its way to the SSD and written again counts twice.
+        let written_bytes = search.tried.last().map_or(0, |outcome| outcome.budget_bytes);
+        Ok(met_up_to(written_bytes).or_else(|| met_up_to(u64::MAX)))
     }
 
     /// Budgets to replay first, smallest first; and what was asked for that cannot be.

@@ -1,6 +1,8 @@
 //! Whether a small battery will do: said plainly, with the figures it rests on.
 
-use perdura_media::Bytes;
+use std::time::Duration;
+
+use perdura_media::{Bytes, format_duration};
 use serde::Serialize;
 
 use super::TraceReport;
@@ -30,24 +32,45 @@ pub fn verdict(report: &TraceReport) -> Verdict {
     let mut because = report.assessment.advice.clone();
     let mut will_do = report.assessment.small_battery;
     if !report.assessment.volume_given {
-        because += " Shares are of what the trace touches; the size of the volumes, if given, makes them smaller.";
+        because += " Shares are of what the trace touches; the volumes' real size, if given, makes them smaller.";
+    }
+    let longer = report.windows_longer();
+    if !longer.is_empty() {
+        because += &format!(
+            " The trace lasts {} only: what is written in {} may be more than it shows.",
+            format_duration(Duration::from_nanos(report.duration_ns)),
+            longer.join(" or ")
+        );
     }
     if let Some(sizing) = &report.sizing {
         match &sizing.smallest {
+            Some(row) if sizing.is_limited() => {
+                will_do = false;
+                let chosen = &sizing.chosen;
+                because += &format!(
+                    " But the warning or battery given allows {} only. Modelled, {:.3} % of the page writes wait then, and writers \
+                     {:.3} % of the time; it takes {} until {}.",
+                    Bytes(chosen.budget_bytes),
+                    100.0 * chosen.stalls_per_write,
+                    100.0 * chosen.stalled_share,
+                    Bytes(row.budget_bytes),
+                    sizing.target()
+                );
+            }
             Some(row) => {
                 will_do &= row.share_of_memory <= SMALL;
                 because += &format!(
-                    " Modelled: with a budget of {} ({:.2} % of the memory) no more than {} % of the writes wait, at {:.2} \
-                     bytes to the SSD for each byte of the page writes.",
+                    " Modelled, with a budget of {} ({:.2} % of the memory) {}, and {:.2} bytes go to the SSD for each byte of \
+                     the page writes.",
                     Bytes(row.budget_bytes),
                     100.0 * row.share_of_memory,
-                    sizing.stalls_percent(),
+                    sizing.target(),
                     row.device_bytes_per_user_byte
                 );
             }
             None => {
                 will_do = false;
-                because += " Modelled: with any budget too many writes wait: the SSD is too slow for this trace.";
+                because += &format!(" Modelled: {}.", sizing.choice());
             }
         }
     }

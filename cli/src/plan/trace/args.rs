@@ -6,6 +6,32 @@ use clap::Args;
 
 use crate::plan::power::PowerArgs;
 
+/// What is of no effect where nothing is sized: refused there, for whoever gives it expects an answer.
+const OF_SIZING: [&str; 22] = [
+    "budgets",
+    "stalls",
+    "stalled_time",
+    "policy",
+    "checkpoint",
+    "tbw",
+    "measure",
+    "emit",
+    "flush_rate",
+    "load_rate",
+    "watts",
+    "reserve",
+    "grace",
+    "battery",
+    "depth_of_discharge",
+    "years",
+    "fade",
+    "temperature",
+    "spare",
+    "other_uses",
+    "density",
+    "usd_per_kwh",
+];
+
 /// Options of `plan trace`.
 #[derive(Debug, Args)]
 pub struct TraceArgs {
@@ -28,7 +54,7 @@ pub struct TraceArgs {
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub html: Option<PathBuf>,
     /// Write the settings for `perdura serve --config` that follow from the trace; one trace only.
-    #[arg(long, value_name = "FILE", help_heading = "Output", conflicts_with = "no_sizing")]
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub emit: Option<PathBuf>,
     /// Threads: traces analysed at once, replays, and the stages of one analysis [default: the machine's processors].
     #[arg(long, value_name = "N", help_heading = "Output", value_parser = clap::value_parser!(u16).range(1..))]
@@ -85,7 +111,7 @@ pub struct AnalysisArgs {
     #[arg(long, value_name = "SIZE")]
     pub volume_size: Option<String>,
     /// Count a sample of the pages, within 64 MiB of memory, and give ranges (95 %); leaves sizing out, which needs every page.
-    #[arg(long, conflicts_with_all = ["emit", "measure"])]
+    #[arg(long, conflicts_with_all = OF_SIZING)]
     pub approximate: bool,
 }
 
@@ -94,7 +120,7 @@ pub struct AnalysisArgs {
 #[command(next_help_heading = "Sizing")]
 pub struct SizingArgs {
     /// Leave sizing out: the trace is read once.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = OF_SIZING)]
     pub no_sizing: bool,
     /// Budgets to replay, as sizes (from 128KiB on; more than the memory is all of it) or shares of the memory [default: 1% to 100%].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
@@ -102,6 +128,9 @@ pub struct SizingArgs {
     /// So many of the page writes may have to wait; the smallest budget that keeps to it is looked for.
     #[arg(long, value_name = "PERCENT", default_value = "0.1%")]
     pub stalls: String,
+    /// So much of the time writers may wait; the budget keeps to both.
+    #[arg(long, value_name = "PERCENT", default_value = "1%")]
+    pub stalled_time: String,
     /// Which dirty data are cleaned first [default: clock-pro].
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,

@@ -41,11 +41,19 @@ impl Provision<'_> {
             trace.escape_debug(),
             chosen.flush_s
         )?;
+        if sizing.is_limited() || sizing.smallest.is_none() {
+            writeln!(
+                out,
+                "# The target is missed: {}. Modelled, {:.3} % of the page writes wait with this budget, and writers {:.3} % of the time.",
+                sizing.choice(),
+                100.0 * chosen.stalls_per_write,
+                100.0 * chosen.stalled_share
+            )?;
+        }
         writeln!(out, "memory = \"{}\"", exact(sizing.memory_bytes))?;
         writeln!(out, "budget = \"{}\"", exact(chosen.budget_bytes))?;
         match machine.limit {
-            // Rounded down: it is what there is.
-            Limit::Grace(grace_s) => writeln!(out, "grace = \"{:.0}us\"", (grace_s * 1e6).floor())?,
+            Limit::Grace(grace_s) => writeln!(out, "grace = \"{}\"", span(grace_s))?,
             Limit::Battery(rated_joules) => writeln!(
                 out,
                 "# Of {rated_joules} J rated, what can be relied on.\njoules = \"{:.3}J\"\nwatts = \"{}W\"",
@@ -63,10 +71,10 @@ impl Provision<'_> {
                 )?;
             }
         }
-        writeln!(out, "reserve = \"{}\"", millis(machine.reserve_s))?;
+        writeln!(out, "reserve = \"{}\"", span(machine.reserve_s))?;
         writeln!(out, "policy = \"{}\"", sizing.policy)?;
         match sizing.checkpoint_ns.map(Duration::from_nanos) {
-            Some(every) => writeln!(out, "checkpoint = \"{}\"", millis(every.as_secs_f64()))?,
+            Some(every) => writeln!(out, "checkpoint = \"{}\"", span(every.as_secs_f64()))?,
             None => writeln!(out, "checkpoint = \"off\"")?,
         }
         Ok(out)
@@ -78,13 +86,42 @@ fn exact(bytes: u64) -> String {
     if shown.parse() == Ok(Bytes(bytes)) { shown } else { format!("{bytes}B") }
 }
 
+/// A time as it was given, to the nanosecond: what the server reckons with must be what was reckoned with here.
+fn span(seconds: f64) -> String {
+    let ns = (seconds * 1e9).round() as u64;
+    let units = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)];
+    match units.iter().find(|(_, unit_ns)| ns.is_multiple_of(*unit_ns)) {
+        Some((name, unit_ns)) => format!("{}{name}", ns / unit_ns),
+        None => format!("{ns}ns"),
+    }
+}
+
+/// A time that nobody gave, rounded up.
 fn millis(seconds: f64) -> String {
     format!("{}ms", (seconds * 1e3).ceil() as u64)
 }
 
 #[cfg(test)]
 mod tests {
+    use perdura_media::parse_duration;
+
     use super::*;
+
+    #[test]
+    fn times_are_written_so_that_they_are_read_as_they_are() {
+        for (text, shown) in [
+            ("2000100us", "2000100us"),
+            ("2001ms", "2001ms"),
+            ("1500us", "1500us"),
+            ("2s", "2s"),
+            ("1500ns", "1500ns"),
+            ("0s", "0s"),
+        ] {
+            let given = parse_duration(text).unwrap();
+            assert_eq!(span(given.as_secs_f64()), shown);
+            assert_eq!(parse_duration(shown).unwrap(), given);
+        }
+    }
 
     #[test]
     fn sizes_are_written_so_that_they_are_read_as_they_are() {

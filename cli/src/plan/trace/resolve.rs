@@ -1,6 +1,6 @@
 //! From options of `plan trace` to a question.
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use perdura_media::{Bytes, BytesPerSecond, Percent, parse_duration};
 use perdura_plan::power::Machine;
 use perdura_plan::skew::{Options, SKEW_SHARE_PERCENT, Sampling, Share};
@@ -45,9 +45,6 @@ impl RateIs {
 pub fn of(args: &TraceArgs) -> Result<Resolved> {
     let (read, skew) = (reading(&args.reading)?, analysis(&args.analysis)?);
     let (rate, rate_is) = match (&args.sizing.measure, &args.power.flush_rate) {
-        (Some(_), _) if args.sizing.no_sizing => {
-            bail!("--measure: nothing is sized with --no-sizing")
-        }
         (Some(dir), _) => (rate::measure(dir)?, RateIs::Measured),
         (None, Some(_)) => (FLUSH_RATE, RateIs::Given),
         (None, None) => (FLUSH_RATE, RateIs::Assumed),
@@ -130,9 +127,12 @@ fn sizing(args: &TraceArgs, machine: Machine) -> Result<SizingQuestion> {
         Ok(BudgetWish::Bytes(bytes))
     };
     let Percent(stalls) = named("stalls", &sizing.stalls, sizing.stalls.parse())?;
+    let Percent(stalled) =
+        named("stalled-time", &sizing.stalled_time, sizing.stalled_time.parse())?;
     Ok(SizingQuestion {
         budgets: sizing.budgets.iter().map(budget).collect::<Result<_>>()?,
         stalls_max: stalls / 100.0,
+        stalled_max: stalled / 100.0,
         policy: policy(&sizing.policy)?,
         checkpoint_every: checkpoint("checkpoint", &sizing.checkpoint)?,
         rated_bytes: optional::<Bytes>("tbw", &sizing.tbw)?.map(|Bytes(bytes)| bytes),

@@ -149,19 +149,7 @@ fn budgets(sizing: &SizingReport) {
     for replaced in &sizing.replaced {
         say(format_args!("{replaced}"));
     }
-    let percent = sizing.stalls_percent();
-    match (&sizing.smallest, sizing.budget_max_bytes) {
-        (Some(smallest), Some(most)) if smallest.budget_bytes > most => say(format_args!(
-            "> what the warning or battery allows; at most {percent} % of the writes would wait from {} on",
-            Bytes(smallest.budget_bytes)
-        )),
-        (Some(_), _) => say(format_args!(
-            "> the smallest from which on at most {percent} % of the writes wait, in it and in all larger ones tried"
-        )),
-        (None, _) => say(format_args!(
-            "> with any budget more than {percent} % of the writes wait: the SSD is too slow"
-        )),
-    }
+    say(format_args!("> {}", sizing.choice()));
 }
 
 fn budget(row: &BudgetRow, is_chosen: bool) {
