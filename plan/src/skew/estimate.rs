@@ -1,23 +1,29 @@
 //! From a sample of pages to estimates with bars.
 //!
 //! Pages are in the sample or not by a hash of their number, each with the same probability, the *rate*; what is known of those
-//! that are in it is exact. A number of pages is the sample's divided by the rate, and its bars are the score interval of a
-//! binomial count. Two cases need more:
+//! that are in it is exact. A number of pages is the sample's divided by the rate. Its bars are those numbers of which a sample so
+//! large, or so small, is just unlikely enough; how likely that is at most, Zubkov and Serov's inequality says (2013, "A
+//! complete proof of universal inequalities for the distribution function of the binomial law"), for few pages as for many.
+//! Two cases need more:
 //!
-//! - **The worst window** is the largest of many estimates, so it tends to be one that came out high. Its lower bar allows
-//!   for as many independent windows as the trace had (four a length of the window): a stricter quantile. The upper bar need not:
-//!   the truly worst window's estimate is at most the largest, and it alone would have to be low.
+//! - **The worst window** is the largest of many estimates, so it tends to be one that came out high. Its lower bar allows for
+//!   any of the windows to have come out so: a stricter quantile. The upper bar need not: the truly worst window's estimate
+//!   is at most the largest, and it alone would have to be low.
 //! - **Skew.** Hot pages are few and may be missed, so they are not added up: page writes are known exactly, and the cold pages,
-//!   which are many, are estimated; hot is who is left over. A sampled page then counts 1 if it is hot, and its writes
-//!   over those of a page at the border if it is cold (as many more hot pages could do without). The sum of the squares is the variance.
+//!   which are many, are estimated; hot is who is left over. How many pages that is jumps where cold pages end and much hotter ones
+//!   begin, so the bars ask what it would be if the sample had more of the cold writes by chance, or less.
 
 use super::Figure;
 use super::options::Share;
 
-/// Quantile of 97.5 %, both sides of which leave 95 %.
+/// What each side of the bars leaves out.
+const TAIL: f64 = 0.025;
+/// Its quantile.
 const QUANTILE: f64 = 1.96;
-/// Windows a length of the window that are as good as independent.
-const WINDOWS_A_LENGTH: f64 = 4.0;
+/// Parts of a quantile that two chances, of which neither tells of the other, have when both together are as unlikely as it.
+const TOGETHER: [(f64, f64); 4] = [(1.0, 0.0), (0.9, 0.52), (0.52, 0.9), (0.0, 1.0)];
+/// Halvings of the range in which a bar is looked for.
+const HALVINGS: usize = 50;
 
 /// The largest estimate of a window: pages of the sample, and the rate when they were counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -49,14 +55,14 @@ pub struct Sampled {
     pub touched: u64,
     /// By window: of the clock, and ending at a record.
     pub worst: Vec<[Peak; 2]>,
-    /// How many independent windows there were, by window.
-    pub windows: Vec<f64>,
+    /// How often the window fits the trace, and once more.
+    pub lengths: Vec<f64>,
 }
 
 impl Sampled {
-    /// Independent windows of this length in a span.
-    pub fn windows_in(span_ns: u64, window_ns: u64) -> f64 {
-        1.0 + WINDOWS_A_LENGTH * span_ns as f64 / window_ns as f64
+    /// How often a window fits a span, and once more.
+    pub fn lengths_in(span_ns: u64, window_ns: u64) -> f64 {
+        1.0 + span_ns as f64 / window_ns as f64
     }
 
     /// Pages of which so many are in the sample.
@@ -64,40 +70,77 @@ impl Sampled {
         if self.rate >= 1.0 {
             return Figure::exact(sampled);
         }
-        figure(sampled as f64, sampled as f64, self.rate, [QUANTILE; 2], sampled, u64::MAX)
+        let count = sampled as f64;
+        let bars = [least(count, self.rate, QUANTILE), most(count, self.rate, QUANTILE)];
+        figure(count / self.rate, bars, sampled, u64::MAX)
     }
 
     /// The worst window's different pages, of which there are not more than page writes.
-    pub fn worst(&self, window: usize, kind: usize, adversarial: u64) -> Figure {
-        let peak = self.worst[window][kind];
+    pub fn worst(&self, window: usize, kind: Kind, adversarial: u64) -> Figure {
+        let peak = self.worst[window][kind as usize];
         if self.rate >= 1.0 {
             return Figure::exact(peak.pages);
         }
-        let strict = normal_quantile(1.0 - 0.025 / self.windows[window]);
-        let known = peak.pages as f64;
         let low = match peak.rate < 1.0 {
-            true => figure(known, known, peak.rate, [strict, 0.0], peak.pages, adversarial),
-            false => Figure::exact(peak.pages),
+            true => least(peak.pages as f64, peak.rate, self.strict(window, kind)),
+            false => peak.pages as f64,
         };
         // Another window, at the last rate, may have been larger than it seemed.
-        let last = peak.estimate() * self.rate;
-        let high = figure(last, last, self.rate, [0.0, QUANTILE], peak.pages, adversarial);
-        let (low, high) = (
-            low.bars.map_or(low.pages, |bars| bars.0),
-            high.bars.map_or(high.pages, |bars| bars.1),
-        );
-        let pages = (peak.estimate().round() as u64).clamp(low, high);
-        Figure { pages, bars: Some((low, high)) }
+        let high = most(peak.estimate() * self.rate, self.rate, QUANTILE);
+        figure(peak.estimate(), [low, high], peak.pages, adversarial)
+    }
+
+    /// The quantile beyond which none of the windows comes out in 97.5 of 100 cases.
+    fn strict(&self, window: usize, kind: Kind) -> f64 {
+        // A window is looked at again when the rate falls.
+        let looks = self.lengths[window] - self.rate.log2();
+        let strict = normal_quantile(TAIL / looks);
+        match kind {
+            Kind::Tumbling => strict,
+            // One that slides comes out so as often as `strict` squared that lie side by side (Alm's estimate for scan statistics).
+            Kind::Sliding => normal_quantile(TAIL / (looks * strict * strict)),
+        }
     }
 
     /// The fewest hottest pages that receive this share of `writes`, from the counts of the sample's pages.
     pub fn skew(&self, share: Share, writes: u64, histogram: &[(u64, u64)]) -> Figure {
-        let sampled: u64 = histogram.iter().map(|(_, pages)| pages).sum();
         let cold = (writes - share.of(writes)) as f64 * self.rate;
-        let (mut used, mut squares, mut colder, mut border) = (0.0, 0.0, 0.0, 1.0);
+        let Left { hot, squares } = Left::of(histogram, cold);
+        let shift = ((1.0 - self.rate) * squares).sqrt();
+        let estimate = hot / self.rate;
+        let [mut low, mut high] = [estimate; 2];
+        for (by_cold, by_hot) in TOGETHER {
+            let (by_cold, by_hot) = (by_cold * QUANTILE * shift, by_hot * QUANTILE);
+            low = low.min(least(Left::of(histogram, cold + by_cold).hot, self.rate, by_hot));
+            high = high.max(most(Left::of(histogram, cold - by_cold).hot, self.rate, by_hot));
+        }
+        figure(estimate, [low, high], u64::from(writes > 0), writes)
+    }
+}
+
+/// Which windows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Of the clock.
+    Tumbling,
+    /// Ending at a record.
+    Sliding,
+}
+
+/// What is left of the sample without its coldest pages.
+struct Left {
+    hot: f64,
+    /// The squares of the cold pages' writes: what they come to varies by that.
+    squares: f64,
+}
+
+impl Left {
+    /// Without the coldest that receive so many writes.
+    fn of(histogram: &[(u64, u64)], cold: f64) -> Self {
+        let sampled: u64 = histogram.iter().map(|(_, pages)| pages).sum();
+        let (mut used, mut squares, mut colder) = (0.0, 0.0, 0.0);
         for &(count, pages) in histogram {
             let (count, pages) = (count as f64, pages as f64);
-            border = count;
             let fit = ((cold - used) / count).clamp(0.0, pages);
             (used, squares, colder) =
                 (used + fit * count, squares + fit * count * count, colder + fit);
@@ -105,40 +148,68 @@ impl Sampled {
                 break;
             }
         }
-        let hot = (sampled as f64 - colder).max(0.0);
-        let spread = hot + squares / (border * border);
-        let least = u64::from(writes > 0);
-        figure(hot, spread, self.rate, [QUANTILE; 2], least, writes)
+        Self { hot: (sampled as f64 - colder).max(0.0), squares }
     }
 }
 
-/// `pages` of the sample whose sum of squares is `spread`, scaled by the rate, with bars between `least` and `most`.
-fn figure(
-    pages: f64,
-    spread: f64,
-    rate: f64,
-    quantiles: [f64; 2],
-    least: u64,
-    most: u64,
-) -> Figure {
-    let missed = 1.0 - rate;
-    let bar = |quantile: f64, sign: f64| {
-        let square = quantile * quantile * missed;
-        let reach = quantile * (missed * (spread + square / 4.0)).sqrt();
-        ((pages + square / 2.0 + sign * reach) / rate).max(0.0)
-    };
-    let (least, most) = (least.min(most), most);
-    let low = (bar(quantiles[0], -1.0).floor() as u64).clamp(least, most);
-    let high = (bar(quantiles[1], 1.0).ceil() as u64).clamp(low, most);
-    let pages = ((pages / rate).round() as u64).clamp(low, high);
+/// An estimate between bars, all of which lie in a range that is known.
+fn figure(estimate: f64, bars: [f64; 2], least: u64, most: u64) -> Figure {
+    let least = least.min(most);
+    let low = (bars[0].floor() as u64).clamp(least, most);
+    let high = (bars[1].ceil() as u64).clamp(low, most);
+    let pages = (estimate.round() as u64).clamp(low, high);
     Figure { pages, bars: Some((low, high)) }
 }
 
-/// The normal distribution's quantile for probabilities of a half and more (Abramowitz and Stegun 26.2.23; off by less than
+/// The most pages of which a sample has `sampled` or more no oftener than the quantile says; `sampled`, if that is so of none.
+fn least(sampled: f64, rate: f64, quantile: f64) -> f64 {
+    let known = sampled - 1.0;
+    if known <= 0.0 || deviation(known, known, rate) <= quantile {
+        return sampled;
+    }
+    let (mut low, mut high) = (known, known / rate);
+    for _ in 0..HALVINGS {
+        let middle = (low + high) / 2.0;
+        match deviation(known, middle, rate) > quantile {
+            true => low = middle,
+            false => high = middle,
+        }
+    }
+    low.max(sampled)
+}
+
+/// The fewest pages of which a sample has `sampled` or fewer no oftener than the quantile says.
+fn most(sampled: f64, rate: f64, quantile: f64) -> f64 {
+    let known = sampled + 1.0;
+    let (mut low, mut high) = (known / rate, 2.0 * known / rate);
+    while deviation(known, high, rate) < quantile {
+        high *= 2.0;
+    }
+    for _ in 0..HALVINGS {
+        let middle = (low + high) / 2.0;
+        match deviation(known, middle, rate) < quantile {
+            true => low = middle,
+            false => high = middle,
+        }
+    }
+    high
+}
+
+/// How far from what is expected a sample of `known` out of `pages` is, as a quantile: the root of twice the logarithm of how much
+/// likelier another rate makes it.
+fn deviation(known: f64, pages: f64, rate: f64) -> f64 {
+    let others = pages - known;
+    let missed = match others > 0.0 {
+        true => others * ((rate - known / pages) / (1.0 - rate)).ln_1p(),
+        false => 0.0,
+    };
+    (2.0 * (known * (known / (pages * rate)).ln() + missed)).max(0.0).sqrt()
+}
+
+/// The normal distribution's quantile that leaves out a tail of a half or less (Abramowitz and Stegun 26.2.23; off by less than
 /// 0.00045).
-fn normal_quantile(probability: f64) -> f64 {
-    let tail = (1.0 - probability).clamp(f64::MIN_POSITIVE, 0.5);
-    let t = (-2.0 * tail.ln()).sqrt();
+fn normal_quantile(tail: f64) -> f64 {
+    let t = (-2.0 * tail.clamp(f64::MIN_POSITIVE, 0.5).ln()).sqrt();
     t - (2.515_517 + t * (0.802_853 + t * 0.010_328))
         / (1.0 + t * (1.432_788 + t * (0.189_269 + t * 0.001_308)))
 }
@@ -149,10 +220,8 @@ mod tests {
 
     #[test]
     fn quantiles_are_those_of_the_tables() {
-        for (probability, quantile) in
-            [(0.5, 0.0), (0.975, 1.96), (0.999, 3.0902), (1.0 - 1e-6, 4.7534)]
-        {
-            assert!((normal_quantile(probability) - quantile).abs() < 1e-3, "{probability}");
+        for (tail, quantile) in [(0.5, 0.0), (0.025, 1.96), (0.001, 3.0902), (1e-6, 4.7534)] {
+            assert!((normal_quantile(tail) - quantile).abs() < 1e-3, "{tail}");
         }
     }
 
@@ -162,17 +231,45 @@ mod tests {
             rate: 1.0,
             touched: 7,
             worst: vec![[Peak { pages: 3, rate: 1.0 }; 2]],
-            windows: vec![9.0],
+            lengths: vec![9.0],
         };
         assert_eq!(all.pages(7), Figure::exact(7));
-        assert_eq!(all.worst(0, 1, 5), Figure::exact(3));
+        assert_eq!(all.worst(0, Kind::Sliding, 5), Figure::exact(3));
     }
 
     #[test]
     fn what_was_not_sampled_at_all_may_still_be_there() {
-        let none = Sampled { rate: 0.01, touched: 0, worst: vec![], windows: vec![] };
+        let none = Sampled { rate: 0.01, touched: 0, worst: vec![], lengths: vec![] };
         let Figure { pages, bars } = none.pages(0);
         assert_eq!((pages, bars.unwrap().0), (0, 0));
         assert!((300..500).contains(&bars.unwrap().1), "{bars:?}");
+    }
+    /// What a sample of so many pages has, and more, by adding up the binomial distribution.
+    fn at_least(sampled: u64, pages: u64, rate: f64) -> f64 {
+        let mut chance = (pages as f64 * (-rate).ln_1p()).exp();
+        let mut below = 0.0;
+        for known in 0..sampled {
+            below += chance;
+            chance *= (pages - known) as f64 / (known + 1) as f64 * rate / (1.0 - rate);
+        }
+        1.0 - below
+    }
+
+    #[test]
+    fn bars_leave_out_no_more_than_they_say_of_few_pages_and_little_less_of_many() {
+        for rate in [0.5, 1.0 / 64.0] {
+            for sampled in [0u64, 1, 2, 3, 5, 10, 40, 300] {
+                let [low, high] = [least, most].map(|bar| bar(sampled as f64, rate, QUANTILE));
+                let (low, high) = (low.floor() as u64, high.ceil() as u64);
+                assert!(low == sampled || at_least(sampled, low, rate) <= TAIL, "{sampled}");
+                assert!(1.0 - at_least(sampled + 1, high, rate) <= TAIL, "{sampled}");
+                if sampled >= 40 {
+                    let (estimate, spread) =
+                        (sampled as f64 / rate, (sampled as f64 * (1.0 - rate)).sqrt() / rate);
+                    let wide = (high as f64 - estimate).max(estimate - low as f64);
+                    assert!(wide < 2.4 * spread + 2.0 / rate, "{sampled}: {low} to {high}");
+                }
+            }
+        }
     }
 }

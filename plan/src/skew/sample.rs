@@ -334,14 +334,14 @@ impl Sample {
         self.pages.sort_unstable_by_key(|page| page.whose.place);
         self.pages.iter().for_each(|page| touched[page.whose.place as usize] += 1);
         let rate = self.rate();
-        let windows = self.windows_ns.iter().map(|length| Sampled::windows_in(span_ns, *length));
-        let windows: Vec<f64> = windows.collect();
+        let lengths = self.windows_ns.iter().map(|length| Sampled::lengths_in(span_ns, *length));
+        let lengths: Vec<f64> = lengths.collect();
         let known = |uniques: &Uniques, touched, pages: &[SampledPage]| Known {
             sampled: Sampled {
                 rate,
                 touched,
-                worst: uniques.peaks[..windows.len()].to_vec(),
-                windows: windows.clone(),
+                worst: uniques.peaks[..lengths.len()].to_vec(),
+                lengths: lengths.clone(),
             },
             histogram: super::part::histogram_of(pages.iter().map(|page| page.writes)),
         };

@@ -10,7 +10,7 @@ mod sweep;
 
 use std::collections::BTreeMap;
 
-use super::estimate::Sampled;
+use super::estimate::{Kind, Sampled};
 use super::options::{Options, Share, window_key};
 use super::sample::Known;
 use super::series::Series;
@@ -155,7 +155,9 @@ impl Part {
             };
             let mut of = WorstFigures::exact(&worst[at]);
             if let Some(sampled) = &self.sampled {
-                for (kind, of) in [&mut of.tumbling, &mut of.sliding].into_iter().enumerate() {
+                for (kind, of) in
+                    [(Kind::Tumbling, &mut of.tumbling), (Kind::Sliding, &mut of.sliding)]
+                {
                     of.unique_pages = sampled.worst(at, kind, of.adversarial_pages);
                 }
             }
