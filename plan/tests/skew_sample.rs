@@ -174,6 +174,29 @@ fn bars_of_skew_hold_where_cold_pages_end_and_much_hotter_ones_begin() {
 }
 
 #[test]
+fn bars_of_all_hold_over_many_volumes_with_the_same_few_pages() {
+    let asked = Options::new(vec![1_000_000], vec![Share::percent(90.0).unwrap()]).unwrap();
+    let pages = (0..2).flat_map(|page| (0..1 << 16).map(move |volume| (page, volume)));
+    let times = (0..).map(|at| at * 1000);
+    let records: Vec<Record> =
+        times.zip(pages).map(|(time_ns, (page, volume))| written(time_ns, page, volume)).collect();
+    let mut held = Held::default();
+    for seed in 0..200 {
+        let mut sampled = asked.clone();
+        sampled.sampling = Some(Sampling { pages_max: 3000, seed });
+        let mut analyzer = Analyzer::new(&sampled, 0).unwrap();
+        analyzer.add(&records).unwrap();
+        let all = analyzer.finish().unwrap().all().unwrap().figures(&sampled).unwrap();
+        for (name, figure) in [("touched", all.touched_pages), ("written", all.written_pages)] {
+            let entry = held.0.entry(name.to_owned()).or_default();
+            entry.0 += u32::from(figure.holds(2 << 16));
+            entry.1 += 1;
+        }
+    }
+    held.check(93);
+}
+
+#[test]
 fn a_sample_that_holds_all_pages_is_exact_and_has_no_bars() {
     for seed in 0..20 {
         let records = trace(Kind::Zipf, seed, 3000);

@@ -96,14 +96,13 @@ impl Sample {
     }
 
     fn hash(&self, whose: Whose, page: u64) -> u64 {
-        let mut mixed = page
-            ^ u64::from(whose.number) << 51
-            ^ u64::from(whose.number) >> 13
-            ^ self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        for _ in 0..2 {
-            mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-            mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        }
+        // The volume is mixed by itself first: beside the page, some of its bits would meet those of other volumes' pages, and such
+        // pages be in the sample together or not at all.
+        let volume = u64::from(whose.number) ^ self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let volume = (volume ^ volume >> 32).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+        let mut mixed = volume ^ volume >> 32 ^ page;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
         mixed ^ mixed >> 31
     }
 
