@@ -294,7 +294,7 @@ impl TumblingCursor<'_> {
 }
 
 /// What overflowed cannot have been counted.
-const OVERFLOW: Wrong = Wrong { what: "sums beyond 2^64", at: 0 };
+pub const OVERFLOW: Wrong = Wrong { what: "sums beyond 2^64", at: 0 };
 
 fn merge_instants(all: &[&Series], merged: &mut Series) -> Result<(), Wrong> {
     let windows = merged.enters.len();

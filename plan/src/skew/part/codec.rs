@@ -8,7 +8,7 @@ use super::sweep::worst_of;
 use super::{Body, Part};
 use crate::skew::SkewError;
 use crate::skew::options::WINDOWS_MAX;
-use crate::skew::series::{Series, Sums};
+use crate::skew::series::{OVERFLOW, Series, Sums};
 use crate::skew::tally::{Most, Worst};
 use crate::skew::varint::{Numbers, Wrong, put};
 
@@ -129,7 +129,7 @@ impl Part {
             Body::Cut => Ok(()),
             Body::Slice(series) => {
                 let windows = self.windows_ns.len();
-                written_in(series, windows)?.ok_or(wrong("sums beyond 2^64"))?;
+                written_in(series, windows)?.ok_or(OVERFLOW)?;
                 for window in 0..windows {
                     let mut tumbled = series.tumbling_cursor(window);
                     while tumbled.next()?.is_some() {}
@@ -240,4 +240,64 @@ fn read_series(numbers: &mut Numbers<'_>, windows: usize) -> Result<Series, Wron
     let mut per_window = || (0..windows).map(|_| stream()).collect::<Result<Vec<_>, Wrong>>();
     let rest = [per_window()?, per_window()?, per_window()?];
     Ok(Series::from_streams(instants, one, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::skew::{Analyzer, Options};
+    use crate::trace::{Op, Record};
+
+    fn part() -> Part {
+        let mut options = Options::default();
+        options.mergeable = true;
+        let mut analyzer = Analyzer::new(&options, 0).unwrap();
+        for (time_ns, page) in [(0, 1), (5, 2), (9, 1)] {
+            let (op, offset_bytes) = (Op::Write, page * 4096);
+            let record = Record { time_ns, offset_bytes, len_bytes: 1, volume: 0, op };
+            analyzer.add(&[record]).unwrap();
+        }
+        analyzer.finish().unwrap().all().unwrap()
+    }
+
+    fn refused(part: &Part) -> String {
+        Part::from_bytes(&part.to_bytes().unwrap()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn totals_that_are_not_those_of_the_instants_are_refused() {
+        let part = part();
+        assert_eq!(Part::from_bytes(&part.to_bytes().unwrap()).unwrap(), part);
+        assert_eq!(part.histogram, [(1, 1), (2, 1)]);
+        // One page more, written once: histogram and totals agree, only the instants know better.
+        let more = Part {
+            page_writes: 4,
+            touched_pages: 3,
+            histogram: vec![(1, 2), (2, 1)],
+            ..part.clone()
+        };
+        assert!(refused(&more).contains("the instants do not agree"));
+        let less = Part { page_writes: 2, histogram: vec![(1, 2)], ..part.clone() };
+        assert!(refused(&less).contains("the instants do not agree"));
+        let alone = Part { page_writes: 4, ..part };
+        assert!(refused(&alone).contains("the histogram does not agree"));
+    }
+
+    #[test]
+    fn parts_that_come_to_more_than_can_be_counted_are_not_merged() {
+        let (cut, _) = part().cut(&[]).unwrap();
+        let half = 1 << 63;
+        let histogram = vec![(1, half)];
+        for forged in [
+            Part { records: half, ..cut.clone() },
+            Part { records: half, write_records: half, ..cut.clone() },
+            Part { touched_pages: half, ..cut.clone() },
+            Part { touched_pages: half, page_writes: half, histogram, ..cut.clone() },
+        ] {
+            let forged = Part::from_bytes(&forged.to_bytes().unwrap()).unwrap();
+            assert_eq!(Part::merge([&forged]).unwrap(), forged);
+            let refused = Part::merge([&forged, &forged]).unwrap_err();
+            assert!(refused.to_string().contains("sums beyond 2^64"), "{refused}");
+        }
+    }
 }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use super::estimate::{Kind, Sampled};
 use super::options::{Options, Share, window_key};
 use super::sample::Known;
-use super::series::Series;
+use super::series::{OVERFLOW, Series};
 use super::tally::Worst;
 use super::varint::Wrong;
 use super::{Figure, Figures, SkewError, WorstFigures};
@@ -98,7 +98,7 @@ impl Part {
             Body::Cut if cut == parts.len() => Body::Cut,
             _ => return Err(SkewError::NotMergeable),
         };
-        Ok(Self::sum(&parts, body))
+        Self::sum(&parts, body)
     }
 
     /// Whether windows and origin are the same.
@@ -116,25 +116,30 @@ impl Part {
     }
 
     /// Everything but the windows, added up. `parts` is not empty, and its parts are alike.
-    pub(super) fn sum(parts: &[&Part], body: Body) -> Self {
-        let total = |of: fn(&Part) -> u64| parts.iter().map(|part| of(part)).sum();
+    pub(super) fn sum(parts: &[&Part], body: Body) -> Result<Self, SkewError> {
+        // Of parts that were counted nothing comes to so much, but bytes may say anything.
+        let total = |of: fn(&Part) -> u64| {
+            let mut numbers = parts.iter().map(|part| of(part));
+            numbers.try_fold(0, u64::checked_add).ok_or(damaged(OVERFLOW))
+        };
         let mut histogram = BTreeMap::new();
         for (count, pages) in parts.iter().flat_map(|part| &part.histogram) {
-            *histogram.entry(*count).or_insert(0) += pages;
+            let known: &mut u64 = histogram.entry(*count).or_default();
+            *known = known.checked_add(*pages).ok_or(damaged(OVERFLOW))?;
         }
         let spans = parts.iter().filter_map(|part| part.span_ns);
-        Self {
+        Ok(Self {
             origin_ns: parts[0].origin_ns,
             windows_ns: parts[0].windows_ns.clone(),
-            records: total(|part| part.records),
-            write_records: total(|part| part.write_records),
+            records: total(|part| part.records)?,
+            write_records: total(|part| part.write_records)?,
             span_ns: spans.reduce(|(from, to), (also, until)| (from.min(also), to.max(until))),
-            touched_pages: total(|part| part.touched_pages),
-            page_writes: total(|part| part.page_writes),
+            touched_pages: total(|part| part.touched_pages)?,
+            page_writes: total(|part| part.page_writes)?,
             histogram: histogram.into_iter().collect(),
             body,
             sampled: None,
-        }
+        })
     }
 
     /// Estimates take the place of counts.

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::collections::VecDeque;
 
-use crate::skew::series::{LeavesCursor, Mark, Old, Series, Sums};
+use crate::skew::series::{LeavesCursor, Mark, OVERFLOW, Old, Series, Sums};
 use crate::skew::tally::{Most, Worst};
 use crate::skew::varint::Wrong;
 
@@ -124,7 +124,7 @@ impl<'a> Sweep<'a> {
             if last_ns.replace(sums.time_ns).is_some_and(|last_ns| last_ns >= sums.time_ns) {
                 return Err(Wrong { what: "spans of time in a wrong order", at: 0 });
             }
-            *total = total.checked_add(sums.written).ok_or(BEYOND)?;
+            *total = total.checked_add(sums.written).ok_or(OVERFLOW)?;
             for (window, length_ns) in windows_ns.iter().enumerate() {
                 let (edge, left) = (&mut edges[window], &mut lefts[window]);
                 while let Some(old) =
@@ -134,7 +134,7 @@ impl<'a> Sweep<'a> {
                     left.expired += old.written;
                     edge.go_on()?;
                 }
-                left.unique = left.unique.checked_add(sums.enters[window]).ok_or(BEYOND)?;
+                left.unique = left.unique.checked_add(sums.enters[window]).ok_or(OVERFLOW)?;
                 let written = *total - left.expired;
                 if left.unique > written {
                     return Err(ABOVE);
@@ -156,7 +156,7 @@ impl<'a> Sweep<'a> {
                 if clock.last.replace(tumbled.number).is_some_and(|last| last >= tumbled.number) {
                     return Err(Wrong { what: "windows of the clock in a wrong order", at: 0 });
                 }
-                clock.written = clock.written.checked_add(tumbled.written).ok_or(BEYOND)?;
+                clock.written = clock.written.checked_add(tumbled.written).ok_or(OVERFLOW)?;
                 most(&mut self.worst[window].tumbling, tumbled.unique, tumbled.written);
             }
         }
@@ -191,7 +191,6 @@ impl<'a> Sweep<'a> {
     }
 }
 
-const BEYOND: Wrong = Wrong { what: "sums beyond 2^64", at: 0 };
 const BELOW: Wrong = Wrong { what: "more pages leave a window than entered", at: 0 };
 const ABOVE: Wrong = Wrong { what: "more pages in a window than were written or left", at: 0 };
 

@@ -334,10 +334,11 @@ impl Pass {
         let all = all.map(|mut tally| {
             let worst = tally.worst(windows_ns.len());
             let parts: Vec<&Part> = parts.iter().map(|(_, part)| part).collect();
-            let mut all = Part::sum(&parts, Body::Maxima(worst));
+            let mut all = Part::sum(&parts, Body::Maxima(worst))?;
             known_of_all.into_iter().for_each(|known| all.know(known));
-            all
+            Ok(all)
         });
+        let all = all.transpose()?;
         let others = (self.others > 0).then(|| parts.pop()).flatten();
         let others = others.map(|(_, part)| Others { volumes: self.others, part });
         parts.sort_unstable_by_key(|(number, _)| *number);
