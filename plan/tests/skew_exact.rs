@@ -77,9 +77,8 @@ fn generated_traces_are_counted_as_the_plain_way_counts_them() {
         options.apart = seed % 3 == 0;
         let expected = Expected::of(&records, origin_ns, &windows_ns);
         expected.check(&records, origin_ns, &options, &format!("seed {seed}"));
-        // Nothing of the queue in memory, and parts that can be merged.
+        // Parts that can be merged.
         options.mergeable = true;
-        options.queue_bytes = 0;
         expected.check(&records, origin_ns, &options, &format!("seed {seed}, mergeable"));
     }
 }
@@ -120,6 +119,53 @@ fn long_traces_with_many_pages_are_counted_as_the_plain_way_counts_them() {
     options.queue_bytes = 200_000;
     options.apart = true;
     expected.check(&records, 5, &options, "in a file, in two threads");
+}
+
+/// Writes of some pages, one a nanosecond.
+fn steady(writes: u64) -> Vec<Record> {
+    (0..writes).map(|time_ns| written(time_ns, time_ns * time_ns % 977)).collect()
+}
+
+#[test]
+fn windows_longer_than_memory_are_counted_from_a_file() {
+    for seed in 0..8 {
+        // A chunk of the queue is 4096 instants: no shorter trace comes to the file.
+        let Case { mut records, origin_ns, windows_ns } = case(seed, 400);
+        let from_ns = records.last().map_or(origin_ns, |record| record.time_ns);
+        records.extend(steady(6000 + seed * 1000).into_iter().map(|mut record| {
+            record.time_ns += from_ns;
+            record
+        }));
+        let mut windows_ns = windows_ns;
+        windows_ns.push(1 << 62);
+        windows_ns.truncate(16);
+        let expected = Expected::of(&records, origin_ns, &windows_ns);
+        for (mergeable, apart) in [(false, false), (true, false), (false, true)] {
+            let mut options = options(&windows_ns);
+            (options.mergeable, options.apart, options.queue_bytes) = (mergeable, apart, 0);
+            let whose = format!("seed {seed}, mergeable {mergeable}, apart {apart}");
+            expected.check(&records, origin_ns, &options, &whose);
+            let mut analyzer = Analyzer::new(&options, origin_ns).unwrap();
+            analyzer.add(&records).unwrap();
+            // Another thread says it later.
+            assert!(apart || analyzer.spilled_bytes() > 0, "{whose}");
+        }
+    }
+}
+
+#[test]
+fn a_queue_forgets_what_has_left_however_quiet_the_trace_has_become() {
+    let mut options = options(&[1000]);
+    options.queue_bytes = 0;
+    let mut analyzer = Analyzer::new(&options, 0).unwrap();
+    // In each of the first instants a page is written 300 times: no window that follows seems as bad, so none is looked at.
+    let busy = (0..1000).flat_map(|time_ns| [written(time_ns, time_ns); 300]);
+    analyzer.add(&busy.collect::<Vec<_>>()).unwrap();
+    let quiet = (1000..300_000).map(|time_ns| written(time_ns, time_ns % 10));
+    analyzer.add(&quiet.collect::<Vec<_>>()).unwrap();
+    // 16 B an instant of the window, and of what its left edge may lag behind, in chunks of 64 KiB; 4 B beside.
+    assert!(analyzer.spilled_bytes() <= 5 << 16, "{}", analyzer.spilled_bytes());
+    assert!(analyzer.spilled_bytes() > 0);
 }
 
 fn written(time_ns: u64, page: u64) -> Record {

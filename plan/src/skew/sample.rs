@@ -389,3 +389,24 @@ impl Uniques {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_that_left_a_window_just_now_does_not_leave_it_again_when_half_of_the_pages_go() {
+        let mut sample = Sample::new(Sampling { pages_max: 16, seed: 1 }, &[10]);
+        let whose = Whose { number: 0, place: 0 };
+        sample.write(whose, 0..16, 0);
+        // Full: the first 16 have left the window that ends now, and some of them leave the sample.
+        sample.write(whose, 16..40, 10);
+        assert!(sample.rate() < 1.0);
+        let inside =
+            |sample: &Sample| sample.pages.iter().filter(|page| page.last_ns == 10).count() as u64;
+        assert_eq!(
+            (sample.all.sliding[0], sample.volumes[0].sliding[0]),
+            (inside(&sample), inside(&sample))
+        );
+    }
+}
