@@ -168,6 +168,25 @@ fn a_queue_forgets_what_has_left_however_quiet_the_trace_has_become() {
     assert!(analyzer.spilled_bytes() > 0);
 }
 
+#[test]
+fn a_queue_that_cannot_be_written_is_said_and_said_again_at_the_end() {
+    for apart in [false, true] {
+        let mut options = options(&[1 << 40]);
+        (options.queue_bytes, options.apart) = (0, apart);
+        options.spill_dir = Some("/nowhere/at/all".into());
+        let mut analyzer = Analyzer::new(&options, 0).unwrap();
+        let records = steady(200_000);
+        let failed = records.chunks(1000).find_map(|batch| analyzer.add(batch).err());
+        let is_told = |error: &SkewError| {
+            matches!(error, SkewError::Spill { .. })
+                && error.to_string().contains("/nowhere/at/all")
+        };
+        assert!(failed.is_some_and(|error| is_told(&error)), "apart {apart}");
+        let again = analyzer.finish().unwrap_err();
+        assert!(is_told(&again), "apart {apart}: {again}");
+    }
+}
+
 fn written(time_ns: u64, page: u64) -> Record {
     Record { time_ns, offset_bytes: page * 4096, len_bytes: 1, volume: 0, op: Op::Write }
 }

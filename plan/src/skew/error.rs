@@ -1,9 +1,12 @@
 //! What can go wrong in an analysis, with the facts.
 
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
 use thiserror::Error;
 
 /// Why an analysis was not begun or not gone on with.
-#[derive(Debug, Error)]
+#[derive(Clone, Debug, Error)]
 pub enum SkewError {
     /// A window list that means nothing.
     #[error(
@@ -73,15 +76,15 @@ pub enum SkewError {
     )]
     Spill {
         /// Where it was to lie.
-        dir: std::path::PathBuf,
+        dir: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        source: Arc<std::io::Error>,
     },
     /// No thread for the windows.
     #[error("a thread to count windows in: {0} (raise the limit of threads, or give --jobs 1)")]
-    Thread(std::io::Error),
-    /// The analysis failed before, and was gone on with.
-    #[error("the analysis has ended with an error: begin a new one")]
+    Thread(Arc<std::io::Error>),
+    /// The windows have ended already.
+    #[error("the analysis has ended: begin a new one")]
     Ended,
     /// Parts that do not belong together.
     #[error("parts of different analyses: {what} is {left} in one and {right} in another")]
@@ -127,4 +130,10 @@ pub enum SkewError {
         /// How many bytes there are.
         len_bytes: u64,
     },
+}
+
+impl SkewError {
+    pub(super) fn spill(dir: &Path, error: std::io::Error) -> Self {
+        Self::Spill { dir: dir.to_owned(), source: Arc::new(error) }
+    }
 }

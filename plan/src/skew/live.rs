@@ -77,7 +77,7 @@ impl Live {
             Counts::Memory(Zeroed::new(len as usize))
         } else {
             let mapped = MappedCounts::new(len as usize, &self.dir)
-                .map_err(|source| SkewError::Spill { dir: self.dir.clone(), source })?;
+                .map_err(|error| SkewError::spill(&self.dir, error))?;
             Counts::Mapped(mapped)
         };
         let into: &mut [u32] = match &mut larger {

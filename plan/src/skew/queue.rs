@@ -160,7 +160,7 @@ impl Spill {
         });
         self.file()
             .and_then(|file| file.write_all_at(&bytes, place * CHUNK_BYTES as u64))
-            .map_err(|source| SkewError::Spill { dir: self.dir.clone(), source })?;
+            .map_err(|error| SkewError::spill(&self.dir, error))?;
         Ok(place)
     }
 
@@ -176,7 +176,7 @@ impl Spill {
         let mut bytes = vec![0; CHUNK_BYTES];
         self.file()
             .and_then(|file| file.read_exact_at(&mut bytes, place * CHUNK_BYTES as u64))
-            .map_err(|source| SkewError::Spill { dir: self.dir.clone(), source })?;
+            .map_err(|error| SkewError::spill(&self.dir, error))?;
         let (instants, _) = bytes.as_chunks::<{ size_of::<Instant>() }>();
         Ok(instants.iter().map(Instant::from_bytes).collect())
     }

@@ -55,19 +55,17 @@ impl Stage {
     pub fn finish(self, volumes: usize) -> Result<Found, SkewError> {
         match self {
             Self::Here(windows) => windows.finish(volumes),
-            Self::Apart(mut apart) => {
-                drop(apart.full.take());
-                apart.join()?.finish(volumes)
-            }
+            Self::Apart(mut apart) => apart.end()?.finish(volumes),
         }
     }
 }
 
-/// The thread and the ways to it.
+/// The thread and the ways to it. It does not outlive them.
 pub struct Apart {
     /// None: there will be no more.
     full: Option<SyncSender<Moves>>,
     empty: Receiver<Moves>,
+    /// None: it was waited for.
     thread: Option<JoinHandle<Result<Windows, SkewError>>>,
     spilled_bytes: Arc<AtomicU64>,
 }
@@ -90,27 +88,55 @@ impl Apart {
             Ok(windows)
         };
         let thread = std::thread::Builder::new().name("plan-windows".into()).spawn(work);
-        let thread = Some(thread.map_err(SkewError::Thread)?);
+        let thread = Some(thread.map_err(|error| SkewError::Thread(Arc::new(error)))?);
         Ok(Self { full: Some(full), empty, thread, spilled_bytes })
     }
 
     fn count(&mut self, moves: &mut Moves) -> Result<(), SkewError> {
-        let Ok(empty) = self.empty.recv() else { return self.failed() };
+        // Both ways end when the thread has, which it does of itself only with an error.
+        let Ok(empty) = self.empty.recv() else { return self.end().map(drop) };
         let full = std::mem::replace(moves, empty);
         match self.full.as_ref().map(|to| to.send(full)) {
             Some(Ok(())) => Ok(()),
-            _ => self.failed(),
+            _ => self.end().map(drop),
         }
     }
 
-    /// The thread has ended before the records did.
-    #[cold]
-    fn failed(&mut self) -> Result<(), SkewError> {
-        self.join().and(Err(SkewError::Ended))
-    }
-
-    fn join(&mut self) -> Result<Windows, SkewError> {
+    /// Waits for the thread to count what it was given.
+    fn end(&mut self) -> Result<Windows, SkewError> {
+        self.full = None;
         let thread = self.thread.take().ok_or(SkewError::Ended)?;
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+impl Drop for Apart {
+    /// Whoever drops an analysis wants neither its result nor its error; but its thread and files are to be gone.
+    fn drop(&mut self) {
+        self.full = None;
+        self.thread.take().map(JoinHandle::join);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::skew::Options;
+    use crate::skew::queue::Instant;
+    use crate::skew::table::NEVER;
+
+    #[test]
+    fn no_thread_is_left_of_an_analysis_that_is_dropped() {
+        let mut apart = Apart::new(Windows::new(&Options::default(), 0)).unwrap();
+        let mut moves = Moves::default();
+        for time_ns in 0..100_000 {
+            moves.push(Instant { time_ns, written: 1, volume: 0 }, true);
+            moves.lasts.push(NEVER);
+        }
+        apart.count(&mut moves).unwrap();
+        let shared = Arc::clone(&apart.spilled_bytes);
+        drop(apart);
+        // The thread had the other.
+        assert_eq!(Arc::strong_count(&shared), 1);
     }
 }

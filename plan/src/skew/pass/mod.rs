@@ -117,6 +117,8 @@ pub struct Pass {
     clock: Clock,
     moves: Moves,
     windows: Stage,
+    /// Why the windows ended before the records: it is said again to who goes on.
+    ended: Option<SkewError>,
 }
 
 impl Pass {
@@ -132,6 +134,7 @@ impl Pass {
             clock: Clock { open_ns: 0, first_open: FIRST_INSTANT, next: FIRST_INSTANT },
             moves: Moves::default(),
             windows: Stage::new(Windows::new(options, origin_ns), options.apart)?,
+            ended: None,
             windows_ns,
         })
     }
@@ -272,7 +275,12 @@ impl Pass {
     }
 
     fn hand_over(&mut self) -> Result<(), SkewError> {
-        self.windows.count(&mut self.moves)
+        if let Some(ended) = &self.ended {
+            return Err(ended.clone());
+        }
+        let counted = self.windows.count(&mut self.moves);
+        self.ended = counted.as_ref().err().cloned();
+        counted
     }
 
     #[cold]
