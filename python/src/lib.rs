@@ -18,6 +18,7 @@ use pyo3::prelude::*;
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("PAGE_BYTES", perdura_plan::trace::PAGE_BYTES)?;
     module.add("RANGE_PAGES", perdura_plan::shards::RANGE_PAGES)?;
+    module.add("REST", shards::REST)?;
     module.add("ACCESS_BYTES_MAX", perdura_plan::trace::ACCESS_BYTES_MAX)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<analysis::Analysis>()?;

@@ -15,7 +15,7 @@ use crate::words::options;
 type Done<'py> = (String, u64, i64, Bound<'py, PyBytes>);
 
 /// In the place of a slice's number: the part without its slices.
-const REST: i64 = -1;
+pub const REST: i64 = -1;
 
 /// Counts the shards of a stream that is sorted by volume, range and time.
 #[pyclass(unsendable)]

@@ -67,7 +67,8 @@ pub struct Options {
     pub apart: bool,
     /// Count a sample of the pages in fixed memory; not with `mergeable`.
     pub sampling: Option<Sampling>,
-    /// How many bytes of the longest window's queue lie in memory; the rest is in a temporary file without a name.
+    /// How many bytes of the longest window's queue (16 an instant) lie in memory, and how many of the ring of counts beside it (4 an
+    /// instant, to the next power of two); what is more is in temporary files without names.
     pub queue_bytes: u64,
     /// Where that file lies; none: where the system keeps temporary files.
     pub spill_dir: Option<PathBuf>,
@@ -85,15 +86,19 @@ impl Options {
         }
         shares.sort_unstable();
         shares.dedup();
-        Ok(Self {
+        Ok(Self::asking(windows_ns, shares))
+    }
+
+    fn asking(windows_ns: Vec<u64>, shares_percent: Vec<Share>) -> Self {
+        Self {
             windows_ns,
-            shares_percent: shares,
+            shares_percent,
             mergeable: false,
             apart: false,
             sampling: None,
             queue_bytes: 64 << 20,
             spill_dir: None,
-        })
+        }
     }
 
     /// Lengths of the windows, ascending.
@@ -110,15 +115,8 @@ impl Options {
 impl Default for Options {
     /// The paper's: a minute, ten minutes, an hour; 90, 95 and 99 % of the writes.
     fn default() -> Self {
-        Self {
-            windows_ns: [60, 600, 3600].map(|s| s * SECOND_NS).to_vec(),
-            shares_percent: [90, 95, 99].map(|p| Share(p * 10_000)).to_vec(),
-            mergeable: false,
-            apart: false,
-            sampling: None,
-            queue_bytes: 64 << 20,
-            spill_dir: None,
-        }
+        let windows_ns = [60, 600, 3600].map(|s| s * SECOND_NS);
+        Self::asking(windows_ns.to_vec(), [90, 95, 99].map(|p| Share(p * 10_000)).to_vec())
     }
 }
 

@@ -28,8 +28,6 @@ MERGE = 16
 SLICE_RECORDS = 1_000_000
 #: Slices at most: Spark's quantiles are no finer.
 SLICES_MAX = 10_000
-#: In the place of a slice's number: the part without its slices.
-REST = -1
 #: Records that a task counts, about; a task costs some tenths of a second besides.
 TASK_RECORDS = 4_000_000
 
@@ -370,7 +368,7 @@ def _join_runs(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Joins the slices of volumes, which come in the order of time behind the part that they are of."""
     for volume, run in itertools.groupby(_rows_of(batches), lambda row: row[0]):
         _, _, number, rest = next(run)
-        if number != REST:
+        if number != _native.REST:
             raise ValueError(f"volume {volume}: slice {number} without the part that it is of")
         joined = _native.Joined(rest)
         for *_, part in run:
