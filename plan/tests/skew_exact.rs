@@ -217,6 +217,23 @@ fn windows_of_the_clock_are_counted_from_the_first_record_even_if_it_reads() {
 }
 
 #[test]
+fn windows_and_times_up_to_the_last_are_counted() {
+    let last_ns = (1 << 63) - 1;
+    let windows = [10, 1 << 40, last_ns, 1 << 63];
+    // Of traces that begin with all time, or late: absolute times in some formats are beyond 2^63.
+    for (from_ns, shift_ns) in
+        [(0, 0), (last_ns - 500, 0), (1 << 63, 1 << 63), (u64::MAX - 500, 1 << 63)]
+    {
+        let late: Vec<Record> = (0..100)
+            .map(|at| written(last_ns - 500 + at * 5, at % 30))
+            .chain([written(last_ns, 7)])
+            .map(|record| Record { time_ns: record.time_ns + shift_ns, ..record })
+            .collect();
+        check_same(&late, from_ns, &options(&windows), "late");
+    }
+}
+
+#[test]
 fn a_trace_that_only_reads_has_no_writes_in_any_window() {
     let reads: Vec<Record> = (0..50).map(|t| Record { op: Op::Read, ..written(t, t) }).collect();
     check_same(&reads, 0, &options(&[5, 500]), "reads");
@@ -387,6 +404,11 @@ fn what_cannot_be_counted_is_said_with_its_place() {
     assert!(wide.contains("page 7, 281474976710656 pages"), "{wide}");
     let many = refused(&[Record { volume: u32::MAX, ..written(60, 7) }]);
     assert!(many.contains("4294967295"), "{many}");
+    // Of a volume that is known, and of one that is not.
+    for before in [Some(written(60, 1)), None] {
+        let late: Vec<Record> = before.into_iter().chain([written(50 + (1 << 63), 1)]).collect();
+        assert!(refused(&late).contains("9223372036854775858 ns is 2^63 ns or more after 50 ns"));
+    }
     let beyond = Record { offset_bytes: u64::MAX - 5, len_bytes: 5, ..written(60, 7) };
     assert!(refused(&[beyond]).contains("below page 2^51"));
 }

@@ -36,6 +36,16 @@ pub enum SkewError {
         /// The time that is earlier.
         to_ns: u64,
     },
+    /// A trace so long that its end and the length of a window could pass 64 bits together.
+    #[error(
+        "{time_ns} ns is 2^63 ns or more after {origin_ns} ns, when the trace begins: that is 292 years; is the time in other units?"
+    )]
+    Late {
+        /// The time.
+        time_ns: u64,
+        /// That of the first record.
+        origin_ns: u64,
+    },
     /// A request that touches nothing, or lies outside of what can be addressed.
     #[error(
         "volume {volume}, page {first_page}, {pages} pages: give 1 to {max} pages that end below page 2^51"

@@ -51,6 +51,8 @@ pub const REQUEST_PAGES_MAX: u64 = 1 << 24;
 pub const VOLUMES_MAX: u32 = 1 << 20;
 /// Volumes with figures of their own in a trace that is sampled: their counters are part of the fixed memory.
 pub const SAMPLED_VOLUMES_MAX: usize = 6144;
+/// The last time since the origin: with the length of a window, or with that of one beyond which nothing is, it fits 64 bits.
+const TIME_MAX_NS: u64 = (1 << 63) - 1;
 /// Pages that can be numbered: offsets lie below 2^63.
 const PAGES_MAX: u64 = 1 << 51;
 

@@ -24,7 +24,9 @@ use crate::skew::queue::Instant;
 use crate::skew::sample::{Sample, Whose};
 use crate::skew::table::{FIRST_INSTANT, GROUP, NEVER, PageTable, hash_of};
 use crate::skew::tally::Tally;
-use crate::skew::{Others, PAGES_MAX, Piece, SAMPLED_VOLUMES_MAX, SkewError, VOLUMES_MAX, sys};
+use crate::skew::{
+    Others, PAGES_MAX, Piece, SAMPLED_VOLUMES_MAX, SkewError, TIME_MAX_NS, VOLUMES_MAX, sys,
+};
 
 use apart::Stage;
 use moves::Moves;
@@ -107,6 +109,8 @@ pub struct Pass {
     windows_ns: Vec<u64>,
     origin_ns: u64,
     now_ns: u64,
+    /// No record is later.
+    last_ns: u64,
     /// A volume's number to its place below.
     places: Vec<u32>,
     volumes: Vec<Volume>,
@@ -127,6 +131,7 @@ impl Pass {
         Ok(Self {
             origin_ns,
             now_ns: origin_ns,
+            last_ns: origin_ns.saturating_add(TIME_MAX_NS),
             places: Vec::new(),
             volumes: Vec::new(),
             others: 0,
@@ -181,7 +186,12 @@ impl Pass {
         }
         for (record, seat) in records.iter().zip(seats) {
             let volume = match self.volumes.get_mut(seat.volume as usize) {
-                Some(volume) if record.time_ns >= self.now_ns && self.sample.is_none() => volume,
+                Some(volume)
+                    if (self.now_ns..=self.last_ns).contains(&record.time_ns)
+                        && self.sample.is_none() =>
+                {
+                    volume
+                }
                 _ => {
                     self.add_piece(&whole(record))?;
                     continue;
@@ -212,6 +222,10 @@ impl Pass {
         };
         if piece.time_ns < self.now_ns {
             return Err(SkewError::TimeBack { from_ns: self.now_ns, to_ns: piece.time_ns });
+        }
+        if piece.time_ns > self.last_ns {
+            let Self { origin_ns, .. } = *self;
+            return Err(SkewError::Late { time_ns: piece.time_ns, origin_ns });
         }
         self.now_ns = piece.time_ns;
         let (time_ns, writes) = (piece.time_ns - self.origin_ns, piece.op == Op::Write);
