@@ -344,7 +344,7 @@ pub enum TraceError {
     },
     /// A column of another type than its role needs.
     #[error(
-        "{file}: column {column:?} holds {kind}; expected whole numbers (times may be timestamps, too): convert it, or choose \
+        "{file}: column {column:?} holds {kind}; expected whole numbers (or timestamps for times, text for volumes): convert it, or choose \
          another with --columns"
     )]
     ColumnType {

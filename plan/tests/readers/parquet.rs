@@ -116,16 +116,21 @@ fn what_a_table_does_not_say_is_asked_for() {
 
 /// A file of one row, whose time and offset are stored as `time` and `offset`.
 fn typed(time: &str, offset: &str) -> Vec<u8> {
-    let schema = format!(
-        "message typed {{ required {time}; required {offset}; required int64 len_bytes; required int64 op; }}"
-    );
-    let schema = Arc::new(parse_message_type(&schema).unwrap());
+    stored(&[time, offset, "int64 len_bytes", "int64 op"])
+}
+
+/// A file of one row of ones.
+fn stored(columns: &[&str]) -> Vec<u8> {
+    let columns: String = columns.iter().map(|column| format!("required {column}; ")).collect();
+    let schema = Arc::new(parse_message_type(&format!("message typed {{ {columns}}}")).unwrap());
     let mut file = SerializedFileWriter::new(Vec::new(), schema, Arc::default()).unwrap();
     let mut rows = file.next_row_group().unwrap();
     while let Some(mut column) = rows.next_column().unwrap() {
         match column.untyped() {
             ColumnWriter::Int64ColumnWriter(column) => column.write_batch(&[1], None, None),
             ColumnWriter::Int32ColumnWriter(column) => column.write_batch(&[1], None, None),
+            ColumnWriter::BoolColumnWriter(column) => column.write_batch(&[true], None, None),
+            ColumnWriter::DoubleColumnWriter(column) => column.write_batch(&[1.0], None, None),
             _ => panic!("a column of another type"),
         }
         .unwrap();
@@ -163,6 +168,23 @@ fn numbers_that_stand_for_something_else_are_refused() {
         ),
     ] {
         says(&refusal(&typed(time, offset), &ReadOptions::default()), &[said, "--columns"]);
+    }
+}
+
+#[test]
+fn volumes_that_are_neither_text_nor_whole_numbers_are_refused() {
+    let with = |volume| {
+        stored(&["int64 time_ns", "int64 offset_bytes", "int64 len_bytes", "int64 op", volume])
+    };
+    let given = read(&with("int32 volume"), &ReadOptions::default()).unwrap();
+    assert_eq!(given.volumes, ["1"]);
+    for (volume, said) in [
+        ("boolean volume", "\"volume\" holds yes or no"),
+        ("double volume", "\"volume\" holds numbers with decimals"),
+        ("int64 volume (timestamp(micros,true))", "\"volume\" holds timestamps"),
+        ("int64 volume (decimal(18,2))", "\"volume\" holds decimals"),
+    ] {
+        says(&refusal(&with(volume), &ReadOptions::default()), &[said, "text for volumes"]);
     }
 }
 

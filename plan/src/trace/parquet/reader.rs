@@ -67,6 +67,9 @@ impl Rows {
         for place in [Some(places.offset), places.size, places.op].into_iter().flatten() {
             check_type(&name, &schema.column(place), false)?;
         }
+        if let Some(place) = places.volume {
+            check_volume(&name, &schema.column(place))?;
+        }
         let file_volume = match places.volume {
             None => sink.volumes.named(stem(&name).as_bytes()).unwrap_or_default(),
             Some(_) => 0,
@@ -262,6 +265,18 @@ fn is_signed(about: &ColumnDescriptor) -> bool {
         Some(LogicalType::Integer(kind)) => kind.is_signed,
         _ => !unsigned.contains(&about.converted_type()),
     }
+}
+
+/// Refuses volumes that are neither text nor whole numbers: what else there is has a name on no two machines alike.
+fn check_volume(file: &str, about: &ColumnDescriptor) -> Result<(), TraceError> {
+    let kind = match about.physical_type() {
+        Type::BOOLEAN => "yes or no",
+        Type::FLOAT | Type::DOUBLE => "numbers with decimals",
+        Type::INT96 => "timestamps",
+        _ => return check_type(file, about, false),
+    };
+    let column = about.path().string();
+    Err(TraceError::ColumnType { file: file.to_owned(), column, kind })
 }
 
 /// Refuses numbers that stand for something else than themselves: of a decimal the digits are stored, of a date the days.
