@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 import perdura.plan
-from traces import generate, naive, table
+from perdura.plan import local
+from traces import TIMES, generate, naive, table
 
 WINDOWS = ("1s", "7s")
 
@@ -74,6 +75,37 @@ class LocalAnalysis(unittest.TestCase):
         self.assertEqual(list(analyze(stamped, columns=words, shares=(50,))["skew_pages"]), ["50", "99"])
         alone = {"Time_ns": [1500, 2500], "op": [1, 0], "offset_bytes": [0, 4096], "len_bytes": [1, 1]}
         self.assertEqual(analyze(alone, name="a")["volumes"], expected["volumes"])
+
+    def test_times_as_text_are_cut_to_nanoseconds_and_nothing_but_digits_is_taken(self):
+        for text, unit, time_ns in TIMES:
+            data = {"t": [text], "o": [0], "n": [1]}
+            for kind in (pa.string(), pa.large_string(), pa.binary()):
+                with self.subTest(text=text, unit=unit, kind=kind):
+                    batch = pa.record_batch([pa.array([text], kind)], ["t"])
+                    columns = perdura.plan.Columns.of(f"time=t:{unit},offset=o,size=n,op=*w")
+                    if time_ns is None:
+                        with self.assertRaisesRegex(ValueError, "column t"):
+                            local._times(batch.column(0), columns, 0)
+                    else:
+                        self.assertEqual(local._times(batch.column(0), columns, 0).to_pylist(), [time_ns])
+        with self.assertRaisesRegex(ValueError, r"column t is of type decimal128\(12, 3\)"):
+            analyze({**data, "t": pa.array([1], pa.decimal128(12, 3))}, columns="time=t:s,offset=o,size=n,op=*w")
+
+    def test_volumes_are_text_or_whole_numbers(self):
+        others = {"time_ns": [5, 6], "op": [1, 0], "offset_bytes": [0, 1], "len_bytes": [1, 1]}
+        named = [volume["volume"] for volume in analyze({**others, "volume": ["7", "8"]})["volumes"]]
+        texts = pa.array(["7", "8"])
+        alike = [pa.array([7, 8], pa.uint64()), pa.array([7, 8], pa.int16()), texts.cast(pa.binary())]
+        alike += [texts.dictionary_encode(), texts.cast(pa.binary()).dictionary_encode()]
+        for values in alike:
+            with self.subTest(values.type):
+                found = analyze(pa.table({**others, "volume": values}))
+                self.assertEqual([volume["volume"] for volume in found["volumes"]], named)
+        for values in ([True, False], [1.0, 2.0], pa.array([1, 2], pa.timestamp("us")), pa.array([1, 2], pa.decimal128(12, 3))):
+            with self.subTest(values), self.assertRaisesRegex(ValueError, "column volume is of type .*; expected volumes"):
+                analyze({**others, "volume": values})
+        with self.assertRaisesRegex(ValueError, "column volume, row 1: -8 is below 0"):
+            analyze({**others, "volume": [7, -8]})
 
     def test_what_is_wrong_is_named_with_row_column_and_value(self):
         good = {"time_ns": [5, 6], "volume": ["a", "a"], "op": [1, 0], "offset_bytes": [0, 1], "len_bytes": [1, 1]}

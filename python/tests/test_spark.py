@@ -20,7 +20,7 @@ import perdura.plan
 from perdura.plan import spark as jobs
 from perdura.plan.__main__ import main
 from perdura.plan.spark import analyze
-from traces import SCHEMA, generate, table
+from traces import SCHEMA, TIMES, generate, table
 
 WINDOWS = ("1s", "1m")
 
@@ -107,6 +107,32 @@ class SparkAnalysis(unittest.TestCase):
         self.assertEqual(by_volume(found), by_volume(perdura.plan.analyze(table(good), windows=WINDOWS)))
         with self.assertRaisesRegex(ValueError, "column t is of type double; expected words or whole numbers"):
             analyze(self.spark, [str(path)], columns="time=t:ns,offset=o,size=n,op=t:1")
+
+    def test_times_as_text_and_volumes_are_taken_as_in_one_process(self):
+        rows = [(text, 7, index) for index, (text, _, _) in enumerate(TIMES)]
+        path = self.dir / "texts.parquet"
+        kinds = [pa.string(), pa.binary()]
+        columns = {f"t{at}": pa.array([row[0] for row in rows], kind) for at, kind in enumerate(kinds)}
+        columns["v"] = pa.array([row[1] for row in rows], pa.uint64())
+        odd = {"bool": pa.bool_(), "double": pa.float64(), "timestamp": pa.timestamp("us"), "decimal": pa.decimal128(12, 3)}
+        columns.update({name: pa.array([None] * len(rows), kind) for name, kind in odd.items()})
+        columns["o"] = [row[2] for row in rows]
+        parquet.write_table(pa.table(columns), path)
+        frame = self.spark.read.parquet(str(path))
+        for time in ("t0", "t1"):
+            for unit in ("s", "us", "100ns", "ns"):
+                words = f"time={time}:{unit},offset=o,size=*1,op=*w,volume=v"
+                found = jobs._rows(frame, perdura.plan.Columns.of(words)).collect()
+                taken = {row["offset_bytes"]: row["time_ns"] for row in found}
+                for index, (text, of, time_ns) in enumerate(TIMES):
+                    if of == unit:
+                        self.assertEqual(taken[index], time_ns, (text, unit))
+                self.assertEqual({row["volume"] for row in found}, {"7"})
+        for name in odd:
+            with self.assertRaisesRegex(ValueError, f"column {name} is of type .*; expected volumes as text or whole numbers"):
+                jobs._rows(frame, perdura.plan.Columns.of(f"time=t0:s,offset=o,size=*1,op=*w,volume={name}"))
+        with self.assertRaisesRegex(ValueError, r"column decimal is of type decimal\(12,3\)"):
+            jobs._rows(frame, perdura.plan.Columns.of("time=decimal:s,offset=o,size=*1,op=*w"))
 
     def test_what_spark_fails_of_is_said_in_one_line_with_its_file(self):
         path = self.dir / "text.parquet"

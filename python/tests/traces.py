@@ -86,3 +86,27 @@ def naive(records: List[Record], windows_s: Sequence[int], shares: Sequence[int]
         "worst": worst,
         "skew_pages": skew,
     }
+
+
+#: Times as text, with the unit, and their nanoseconds; ``None``: refused.
+TIMES = [
+    ("1.9999999999", "s", 1_999_999_999),
+    ("1.", "s", 1_000_000_000),
+    ("12345678901.123456789", "us", 12_345_678_901_123),
+    ("0.0009", "us", 0),
+    ("7.129", "100ns", 712),
+    ("9223372036854775807", "ns", 2**63 - 1),
+    ("5.000", "ns", 5),
+    ("5.5", "ns", None),
+    ("9223372036854775808", "ns", None),
+    ("9223372036.854775808", "s", None),
+    ("+1", "s", None),
+    ("-1", "s", None),
+    (" 1", "s", None),
+    ("1 ", "s", None),
+    ("1\n", "s", None),
+    ("1e3", "s", None),
+    (".5", "s", None),
+    ("", "s", None),
+    ("1,5", "s", None),
+]

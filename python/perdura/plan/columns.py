@@ -4,7 +4,7 @@ Words are those of ``perdura plan trace --columns``: ``time=ts:us,offset=lba:512
 """
 
 from dataclasses import dataclass
-from typing import Any, List, Optional, Union
+from typing import Any, List, Optional, Tuple, Union
 
 from perdura import _native
 
@@ -14,6 +14,15 @@ END_MAX = 2**63 - 1
 #: Words for what an access does, in lower case.
 WRITES = ("w", "write")
 READS = ("r", "read")
+
+
+def text_of_time(unit: int) -> Tuple[str, int]:
+    """What a time as text looks like, as ``perdura plan trace`` takes it, and how many of its decimals are nanoseconds.
+
+    The decimals behind those are cut; of whole nanoseconds there are none but zeros. Units are powers of ten.
+    """
+    digits = len(str(unit)) - 1
+    return (r"[0-9]+(\.[0-9]*)?" if digits > 0 else r"[0-9]+(\.0*)?"), digits
 
 
 @dataclass(frozen=True)

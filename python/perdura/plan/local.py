@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from perdura import _native
-from perdura.plan.columns import Columns
+from perdura.plan.columns import Columns, text_of_time
 from perdura.plan.settings import SHARES, WINDOWS, Settings
 
 #: Rows that are converted at once.
@@ -84,9 +84,10 @@ def _records(
         writes = _writes(_text(column(columns.op), columns.op, row), columns, row)
     if columns.has_volume(names):
         volume = _text(column(columns.volume), columns.volume, row)
-        volumes = _numbered(_present(volume, columns.volume, row), numbers)
+        volume = _present(volume, columns.volume, row)
     else:
-        volumes = _numbered(pa.repeat(pa.scalar(name), rows), numbers)
+        volume = pa.repeat(pa.scalar(name), rows)
+    volumes = _numbered(volume, numbers, columns.volume, row)
     arrays = {
         "time_ns": _times(column(columns.time), columns, row),
         "volume": volumes,
@@ -99,9 +100,16 @@ def _records(
     return pa.RecordBatch.from_pydict(arrays)
 
 
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
 def _text(values: pa.Array, column: Union[str, int], row: int) -> pa.Array:
     """Bytes as the text that they are; anything else as it is."""
     kind = values.type
+    if pa.types.is_dictionary(kind) and pa.types.is_binary(kind.value_type):
+        values = values.dictionary_decode()
+        kind = values.type
     if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)):
         return values
     with _refusing(column, row):
@@ -120,20 +128,36 @@ def _present(values: pa.Array, column: Union[str, int], row: int) -> pa.Array:
 
 def _times(values: pa.Array, columns: Columns, row: int) -> pa.Array:
     """Nanoseconds. A timestamp has its own unit."""
-    values = _present(values, columns.time, row)
+    values = _text(_present(values, columns.time, row), columns.time, row)
     kind = values.type
     if pa.types.is_timestamp(kind):
         with _refusing(columns.time, row):
             return values.cast(pa.timestamp("ns", kind.tz)).cast(pa.int64())
     unit = columns.unit_of_time()
-    if not (pa.types.is_floating(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        return _longs(values, unit, columns.time, row)
+    if pa.types.is_decimal(kind) and kind.scale > 0:
+        raise ValueError(f"column {columns.time} is of type {kind}; give times as numbers, as text or as timestamps")
     with _refusing(columns.time, row):
         if pa.types.is_floating(kind):
             return pc.floor(pc.multiply(values.cast(pa.float64()), float(unit))).cast(pa.int64())
-        # Decimals are exact where floating-point numbers would not be.
-        exact = values.cast(pa.decimal128(27, 9))
-        return pc.floor(pc.multiply(exact, pa.scalar(unit, pa.decimal128(10, 0)))).cast(pa.int64())
+    if _is_text(kind):
+        return _read_times(values, unit, columns.time, row)
+    return _longs(values, unit, columns.time, row)
+
+
+def _read_times(values: pa.Array, unit: int, column: Union[str, int], row: int) -> pa.Array:
+    """Nanoseconds of times as text, digit by digit: floating-point numbers would not be exact. What is below them is cut."""
+    pattern, digits = text_of_time(unit)
+    found = pc.match_substring_regex(values, f"^{pattern}$")
+    at = pc.index(found, False).as_py()
+    if at >= 0:
+        raise ValueError(f"column {column}, row {row + at}: {values[at].as_py()!r} is no time in units of {unit} ns")
+    whole = pc.replace_substring_regex(values, r"\..*", "")
+    decimals = pc.replace_substring_regex(values, r"^[0-9]+\.?", "")
+    if digits > 0:
+        decimals = pc.utf8_slice_codeunits(pc.utf8_rpad(decimals, digits, "0"), 0, digits)
+        whole = pc.binary_join_element_wise(whole, decimals, pa.scalar("", whole.type))
+    with _refusing(column, row):
+        return whole.cast(pa.int64())
 
 
 def _longs(values: pa.Array, unit: int, column: Union[str, int], row: int) -> pa.Array:
@@ -171,8 +195,20 @@ def _writes(values: pa.Array, columns: Columns, row: int) -> pa.Array:
     return pa.array(meaning, pa.bool_()).take(coded.indices)
 
 
-def _numbered(values: pa.Array, numbers: Dict[str, int]) -> pa.Array:
-    """Volumes by the order in which they come."""
+def _no_negative(values: pa.Array, column: Union[str, int, None], row: int) -> None:
+    values = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+    at = pc.index(pc.less(values, 0), True).as_py()
+    if at >= 0:
+        raise ValueError(f"column {column}, row {row + at}: {values[at].as_py()} is below 0")
+
+
+def _numbered(values: pa.Array, numbers: Dict[str, int], column: Union[str, int, None], row: int) -> pa.Array:
+    """Volumes by the order in which they come: what else but text and whole numbers has, has more than one name."""
+    kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
+    if not (_is_text(kind) or pa.types.is_integer(kind)):
+        raise ValueError(f"column {column} is of type {kind}; expected volumes as text or whole numbers")
+    if pa.types.is_signed_integer(kind):
+        _no_negative(values, column, row)
     coded = values.dictionary_encode() if not pa.types.is_dictionary(values.type) else values
     of = [numbers.setdefault(str(name), len(numbers)) for name in coded.dictionary.to_pylist()]
     return pa.array(of, pa.int32()).take(coded.indices)

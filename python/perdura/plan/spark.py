@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from perdura import _native
-from perdura.plan.columns import END_MAX, READS, WRITES, Columns
+from perdura.plan.columns import END_MAX, READS, WRITES, Columns, text_of_time
 from perdura.plan.settings import SHARES, WINDOWS, Settings
 
 #: Parts that are merged at once.
@@ -97,7 +97,7 @@ FLOATS = (T.FloatType, T.DoubleType)
 def _whole(value: Column, of: T.DataType, unit: int, name: str) -> Column:
     """Bytes of a column in units of so many. What is no whole number, or does not fit, is null: a bad record."""
     if isinstance(of, T.StringType):
-        value = F.when(value.rlike(r"^-?[0-9]+$"), value)
+        value = F.when(value.rlike(r"^-?[0-9]+\z"), value)
     elif isinstance(of, (T.DecimalType, *FLOATS)):
         value = F.when(value == F.floor(value), value)
     elif not isinstance(of, WHOLE):
@@ -119,10 +119,32 @@ def _time(value: Column, of: T.DataType, columns: Columns, name: str) -> Column:
         scaled = value.cast("double") * F.lit(float(unit))
         # Spark makes 0 of what is no number, and the largest integer of what is larger. No number is below none.
         return F.when((scaled >= F.lit(0.0)) & (scaled < F.lit(2.0**63)), F.floor(scaled)).cast("bigint")
-    if isinstance(of, (T.StringType, T.DecimalType)):
-        exact = value.try_cast("decimal(28,9)") * F.lit(unit).cast("decimal(10,0)")
-        return F.floor(exact).try_cast("bigint")
+    if isinstance(of, (T.StringType, T.BinaryType)):
+        return _read_time(_text(value, of), unit)
+    if isinstance(of, T.DecimalType) and of.scale > 0:
+        raise ValueError(f"column {name} is of type {of.simpleString()}; give times as numbers, as text or as timestamps")
     return _whole(value, of, unit, name)
+
+
+def _read_time(value: Column, unit: int) -> Column:
+    """Nanoseconds of a time as text, digit by digit: casts round. What is below them is cut."""
+    pattern, digits = text_of_time(unit)
+    # Java's $ passes over a line's end.
+    pattern = rf"^{pattern}\z"
+    whole = F.regexp_extract(value, r"^[0-9]+", 0)
+    decimals = F.rpad(F.regexp_extract(value, r"\.([0-9]*)", 1), digits, "0")
+    return F.when(value.rlike(pattern), F.concat(whole, decimals).try_cast("bigint"))
+
+
+def _volume(value: Column, of: T.DataType, name: str) -> Column:
+    """Its name: text, or a whole number from 0 on. What else has, has more than one name."""
+    if isinstance(of, (T.StringType, T.BinaryType)):
+        return _text(value, of)
+    # Spark has no integers of 64 bits without a sign: it reads such a column as this.
+    is_unsigned = isinstance(of, T.DecimalType) and (of.precision, of.scale) == (20, 0)
+    if not is_unsigned and not isinstance(of, (T.ByteType, T.ShortType, T.IntegerType, T.LongType)):
+        raise ValueError(f"column {name} is of type {of.simpleString()}; expected volumes as text or whole numbers")
+    return F.when(value >= 0, value.cast("string"))
 
 
 def _text(value: Column, of: T.DataType) -> Column:
@@ -157,8 +179,7 @@ def _rows(table: DataFrame, columns: Columns) -> DataFrame:
         is_write = _is_write(value, columns, of)
     if columns.has_volume(names):
         stood["volume"] = at(columns.volume)
-        value, of, _ = stood["volume"]
-        volume = _text(value, of)
+        volume = _volume(*stood["volume"])
     else:
         # Named like the file, without what stands behind the last dot.
         volume = F.regexp_replace(F.col("_metadata.file_name"), r"(?<=.)\.[^.]*$", "")
