@@ -63,6 +63,14 @@ fn a_program_runs_as_ever_and_its_pages_are_in_the_trace() {
 }
 
 #[test]
+fn the_help_says_what_looks_do_not_see() {
+    let help = text(&record(&["--help"]).output().unwrap());
+    let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("What is unmapped or given back before the next look is not seen"));
+    assert!(!words.contains("exact"), "{words}");
+}
+
+#[test]
 fn standard_output_is_the_programs() {
     let output = record(&["-o", "-", "--", "echo", "heard"]).output().unwrap();
     assert!(!output.status.success() && output.stdout.is_empty());
@@ -199,6 +207,10 @@ fn a_trace_says_how_far_apart_its_looks_were_and_warns_of_what_is_too_short_for_
     let words = ["-o", &path, "--every", "20ms", "--", "dd", "if=/dev/zero", "of=/dev/null"];
     let output = record(&[&words[..], &["bs=8M", "count=20"]].concat()).output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
+    let (unseen, more) =
+        ("what is unmapped or given back before the next look is not seen", "a shorter --every");
+    let summary = text(&output);
+    assert!(summary.contains(unseen) && summary.contains(more), "{summary}");
     let words = [&path, "--windows", "100ms,1h", "--flush-rate", "1GB/s"];
     let output = trace(&[&words[..], &["--json", &json, "--html", &html]].concat());
     let said = text(&output);
@@ -213,6 +225,7 @@ fn a_trace_says_how_far_apart_its_looks_were_and_warns_of_what_is_too_short_for_
     let page = std::fs::read_to_string(html).unwrap();
     for shown in [&said, &page] {
         assert!(shown.contains("a recording by looks 20ms apart"), "{shown}");
+        assert!(shown.contains(unseen) && shown.contains(more), "{shown}");
         assert!(shown.contains("windows of 100ms are shorter than 10 times that"), "{shown}");
         // Some 8 MiB: the device has them written in 8 ms.
         assert!(shown.contains("how long writes wait is not known from this recording"), "{shown}");

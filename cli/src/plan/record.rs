@@ -26,8 +26,9 @@ pub struct RecordArgs {
     /// Where the trace goes; `perdura plan trace` reads it.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// Time between looks. A page written many times between two looks counts once: distinct pages are exact for windows
-    /// from this on, counts of writes are of this time.
+    /// Time between looks. A page written many times between two looks counts once: distinct pages are right for windows
+    /// from this on, counts of writes are of this time. What is unmapped or given back before the next look is not seen; a shorter
+    /// time sees more.
     #[arg(long, value_name = "TIME", default_value = "100ms")]
     every: String,
     /// End after this time, if the program does not end before; the program goes on.
@@ -197,7 +198,8 @@ fn show(args: &RecordArgs, every: Duration, recorded: &Recorded, seen: &Seen) {
         say(format_args!("{:>14}  {}", seen.page_writes[volume], seen.names[volume]));
     }
     say(format_args!(
-        "a page written many times between two looks counts once: distinct pages are exact for windows from {} on",
+        "a page written many times between two looks counts once: distinct pages are right for windows from {} on; what is unmapped \
+         or given back before the next look is not seen; a shorter --every sees more",
         format_duration(every)
     ));
     for note in notes(recorded) {
@@ -211,7 +213,7 @@ fn notes(recorded: &Recorded) -> Vec<String> {
     let mut notes = Vec::new();
     if recorded.late_looks > 0 {
         notes.push(format!(
-            "{} looks were left out, as those before took longer than the time between them: windows are exact from {} on",
+            "{} looks were left out, as those before took longer than the time between them: windows are right from {} on",
             recorded.late_looks,
             format_duration(Duration::from_nanos(recorded.longest_ns))
         ));

@@ -4,8 +4,9 @@
 //! (`PAGEMAP_SCAN`); the program's first store to a page takes the protection away without anybody waiting
 //! (userfaultfd, `WP_ASYNC`). So a page written many times between two looks is one write in the trace, at the time of
 //! the later look: counts of writes, and what a plan calls adversarial, are those of the interval chosen; counts of distinct
-//! pages are not affected, but for windows shorter than it. No write is missed; one that a look interrupts, between fault and
-//! store, may be in the trace twice.
+//! pages are not affected, but for windows shorter than it. A write is known by what the page table says when a look comes: what is
+//! unmapped or given back (`MADV_DONTNEED`) before that is not seen, and a shorter time between looks sees more. Of memory that
+//! lasts until the next look no write is missed; one that a look interrupts, between fault and store, may be in the trace twice.
 //!
 //! The program is unharmed whatever happens to us, but in the microseconds of `sys::inject`: the kernel takes protection and
 //! tracing away when we end.

@@ -81,6 +81,24 @@ fn pages_of_a_mapping_that_comes_later_are_found_and_those_of_one_that_goes_are_
     program.tell_to_end();
 }
 
+/// The limit that the summary, the help and the notes of `plan trace` tell of.
+#[test]
+fn what_is_unmapped_or_given_back_before_the_next_look_is_not_seen() {
+    let mut program = Program::start();
+    let mut space = attach(program.pid()).unwrap();
+    let start = program.tell("private 16");
+    program.tell(&list("write", start, &[1, 2, 3]));
+    program.tell(&format!("discard {} 1", start + 2 * PAGE_BYTES));
+    program.tell(&format!("unmap {} 1", start + 3 * PAGE_BYTES));
+    assert_eq!(written(&mut space, start, 16), [1]);
+    // A page that is written again after it was given back is there when the look comes.
+    program.tell(&list("write", start, &[1]));
+    program.tell(&format!("discard {} 1", start + PAGE_BYTES));
+    program.tell(&list("write", start, &[1]));
+    assert_eq!(written(&mut space, start, 16), [1]);
+    program.tell_to_end();
+}
+
 #[test]
 fn what_mremap_moves_counts_as_written_and_goes_on_being_recorded() {
     let mut program = Program::start();

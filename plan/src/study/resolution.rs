@@ -1,7 +1,8 @@
 //! What a trace made by looks cannot say: anything about times shorter than the time between looks.
 //!
 //! A write is known by the look that found it, up to an interval late, and a page's writes between two looks are one. So the edges
-//! of a window are off by an interval, and a replay has all that an interval wrote arrive at one instant.
+//! of a window are off by an interval, and a replay has all that an interval wrote arrive at one instant. Memory that was gone
+//! again when the look came is not in the trace at all.
 
 use std::time::Duration;
 
@@ -60,7 +61,8 @@ impl Resolution {
         if self.interval_ns > self.every_ns {
             made += &format!(" ({} at most)", shown(self.interval_ns));
         }
-        made += ": a page's writes between two looks count once, at the later; so page writes are a lower bound";
+        made += ": a page's writes between two looks count once, at the later, and what is unmapped or given back before the \
+                 next look is not seen; so page writes are a lower bound, and a shorter --every sees more";
         let mut notes = vec![made];
         if !self.short_windows.is_empty() {
             let windows = self.short_windows.iter().filter_map(|key| window_ns(key)).map(shown);

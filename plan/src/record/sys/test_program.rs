@@ -106,6 +106,12 @@ fn obeys() {
                 unsafe { munmap(number(1) as *mut _, number(2) * PAGE) }.unwrap();
                 0
             }
+            "discard" => {
+                let (start, len) = (number(1) as *mut _, number(2) * PAGE);
+                // SAFETY: as above.
+                unsafe { madvise(start, len, Advice::LinuxDontNeed) }.unwrap();
+                0
+            }
             "move" => {
                 // SAFETY: as above.
                 let to = unsafe {
