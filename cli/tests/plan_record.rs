@@ -71,6 +71,17 @@ fn the_help_says_what_looks_do_not_see() {
 }
 
 #[test]
+fn children_that_were_not_recorded_are_said_to_be_at_least_so_many() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trace");
+    // The child waits for the end of its parent, of whose status only the recorder asks.
+    let script = "(while kill -0 $$ 2>/dev/null; do :; done) & exit 0";
+    let output = record(&["-o", path.to_str().unwrap(), "--", "sh", "-c", script]).output();
+    let said = text(&output.unwrap());
+    assert!(said.contains("at least 1 children were not recorded; --children"), "{said}");
+}
+
+#[test]
 fn standard_output_is_the_programs() {
     let output = record(&["-o", "-", "--", "echo", "heard"]).output().unwrap();
     assert!(!output.status.success() && output.stdout.is_empty());

@@ -227,13 +227,13 @@ fn notes(recorded: &Recorded) -> Vec<String> {
     }
     if recorded.children_left_out > 0 {
         notes.push(format!(
-            "{} children were not recorded; --children records them",
+            "at least {} children were not recorded; --children records them",
             recorded.children_left_out
         ));
     }
     if recorded.children_failed > 0 {
         notes.push(format!(
-            "{} children, or programs that a process became, could not be recorded",
+            "at least {} children, or programs that a process became, could not be recorded",
             recorded.children_failed
         ));
     }

@@ -10,7 +10,8 @@
 //!
 //! The program is unharmed whatever happens to us, but in the microseconds of `sys::inject`: the kernel takes protection and
 //! tracing away when we end.
-//! Its forked children are other memory. They are counted, and recorded if asked for: from when they are first seen.
+//! Its forked children are other memory. They are counted, and recorded if asked for: from when they are first seen, which is at
+//! a look, or when the process that we started ends and leaves them behind. Those that come and go between looks are not seen.
 
 mod attach;
 mod error;
@@ -76,9 +77,10 @@ pub struct Recorded {
     pub huge_page_writes: u64,
     /// Mappings that could not be recorded, as another userfaultfd has them or the kernel does not protect their kind.
     pub refused_mappings: u64,
-    /// Children that were seen and not recorded.
+    /// Children that were seen and not recorded; there may have been more.
     pub children_left_out: u64,
-    /// Children, and what recorded processes became, that were to be recorded and could not be.
+    /// Children, and what recorded processes became, that were to be recorded and could not be; of children there may have been
+    /// more.
     pub children_failed: u64,
     /// Processes that ended, or became another program, without a last look: all but the one that was started for this.
     pub unseen_ends: u64,

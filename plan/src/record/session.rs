@@ -107,7 +107,7 @@ impl<'a, 'b> Session<'a, 'b> {
             }
             if self.clock.now_ns() >= self.due_ns {
                 self.look()?;
-                self.find_children()?;
+                self.find_children(self.options.children)?;
                 if !is_ours && self.spaces.is_empty() {
                     return Ok(());
                 }
@@ -135,9 +135,12 @@ impl<'a, 'b> Session<'a, 'b> {
                 added
             }
             Event::Ending => {
+                // It stands still. Once it has gone on its children are those of another process, and cannot be found any more:
+                // all that a daemon does is done by such a child.
+                let found = self.find_children(true);
                 let looked = self.look();
                 started.go_on();
-                looked
+                found.and(looked)
             }
             Event::Ended(exit) => {
                 self.recorded.exit = Some(exit);
@@ -250,10 +253,11 @@ impl<'a, 'b> Session<'a, 'b> {
         Ok(())
     }
 
-    fn find_children(&mut self) -> Result<(), RecordError> {
+    /// What children there are, now or when they were last sought long enough ago.
+    fn find_children(&mut self, now: bool) -> Result<(), RecordError> {
         let now_ns = self.clock.now_ns();
-        let is_due = self.options.children
-            || self.children_sought_ns.is_none_or(|last| now_ns - last >= CHILDREN_EVERY_NS);
+        let is_due =
+            now || self.children_sought_ns.is_none_or(|last| now_ns - last >= CHILDREN_EVERY_NS);
         if !is_due {
             return Ok(());
         }
