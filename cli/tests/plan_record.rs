@@ -244,6 +244,34 @@ fn a_trace_says_how_far_apart_its_looks_were_and_warns_of_what_is_too_short_for_
 }
 
 #[test]
+fn a_file_that_cannot_be_begun_is_named_with_the_cause() {
+    let output = record(&["-o", "/dev/full", "--", "echo", "heard"]).output().unwrap();
+    let said = text(&output);
+    assert!(!output.status.success() && said.starts_with("heard\n"), "the program goes on: {said}");
+    let cause = "--output /dev/full: the trace cannot be written: No space left on device";
+    assert!(said.contains(cause), "{said}");
+    assert_eq!(said.matches("No space left").count(), 1, "{said}");
+}
+
+#[test]
+fn what_could_not_be_begun_leaves_no_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trace");
+    // No file may have a byte: what fails is the first thing that is written.
+    let script = "ulimit -f 0; exec \"$@\"";
+    let recorder = record(&["-o", path.to_str().unwrap(), "--", "true"]);
+    let words = std::iter::once(recorder.get_program()).chain(recorder.get_args());
+    let output = Command::new("sh").args(["-c", script, "sh"]).args(words).output().unwrap();
+    assert!(text(&output).contains("be written: File too large"), "{}", text(&output));
+    assert!(!path.exists());
+    std::fs::write(&path, "").unwrap();
+    let recorder = record(&["-o", path.to_str().unwrap(), "--", "true"]);
+    let words = std::iter::once(recorder.get_program()).chain(recorder.get_args());
+    let output = Command::new("sh").args(["-c", script, "sh"]).args(words).output().unwrap();
+    assert!(!output.status.success() && path.exists(), "it was there before");
+}
+
+#[test]
 fn what_cannot_be_is_refused_with_what_to_do_and_leaves_no_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace");

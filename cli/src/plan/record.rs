@@ -16,6 +16,7 @@ use perdura_media::{RealClock, format_duration, parse_duration};
 use perdura_plan::record::{Exit, RecordError, RecordOptions, Recorded, Target, run as record};
 use perdura_plan::trace::{Looks, PAGE_BYTES, Record, TraceWriter};
 
+use crate::once;
 use crate::output::Output;
 use crate::say::say;
 use crate::settings::{named, time};
@@ -57,7 +58,8 @@ pub fn run(args: &RecordArgs) -> Result<ExitCode> {
     let stop = stop_at(warning)?;
     let mut kept = Kept::new(&args.output, options.every);
     let recorded = record(&target, &options, &RealClock, &stop, &mut |names, records, looks| {
-        kept.take(names, records, looks).map_err(io::Error::other)
+        // An error passed on as one shows its outermost context only, and the cause is what is to be put right.
+        kept.take(names, records, looks).map_err(|error| io::Error::other(once(&error)))
     });
     let (recorded, seen) = kept.end(recorded)?;
     show(args, options.every, &recorded, &seen);
@@ -118,8 +120,14 @@ impl<'a> Kept<'a> {
 
     fn create(&self) -> Result<TraceWriter<File>> {
         let looks = Looks { every_ns: self.every_ns, longest_ns: 0 };
+        let was_there = self.path.exists();
         let file = File::create(self.path).with_context(|| self.name())?;
-        TraceWriter::of_looks(file, looks).with_context(|| self.name())
+        TraceWriter::of_looks(file, looks).with_context(|| self.name()).inspect_err(|_| {
+            if !was_there {
+                // An empty file would be taken for a trace. What it failed with says more than that this fails, too.
+                let _ = std::fs::remove_file(self.path);
+            }
+        })
     }
 
     /// What a look gave.
