@@ -244,6 +244,24 @@ fn a_trace_says_how_far_apart_its_looks_were_and_warns_of_what_is_too_short_for_
 }
 
 #[test]
+fn a_file_that_is_being_recorded_to_is_left_to_its_recorder() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trace");
+    let mut echo = Echo::start();
+    let first = echo.recorded(&path, &["--every", "5ms"]);
+    let second = record(&["-o", path.to_str().unwrap(), "--", "echo", "started"]).output().unwrap();
+    let said = text(&second);
+    assert!(!second.status.success() && second.stdout.is_empty(), "{said}");
+    assert!(said.contains(path.to_str().unwrap()), "{said}");
+    assert!(said.contains("another `perdura plan record` is writing this file"), "{said}");
+    let sent = Command::new("kill").args(["-INT", &first.id().to_string()]).status();
+    assert!(sent.unwrap().success());
+    assert!(first.wait_with_output().unwrap().status.success());
+    assert!(read(&path).iter().map(|(_, pages)| pages).sum::<u64>() > 0);
+    echo.goes_on_to_its_own_end();
+}
+
+#[test]
 fn a_file_that_cannot_be_begun_is_named_with_the_cause() {
     let output = record(&["-o", "/dev/full", "--", "echo", "heard"]).output().unwrap();
     let said = text(&output);

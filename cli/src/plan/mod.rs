@@ -1,6 +1,7 @@
 //! `perdura plan`: what to buy and how to set it.
 
 mod battery;
+mod claim;
 mod media;
 mod power;
 mod rate;

@@ -16,6 +16,7 @@ use perdura_media::{RealClock, format_duration, parse_duration};
 use perdura_plan::record::{Exit, RecordError, RecordOptions, Recorded, Target, run as record};
 use perdura_plan::trace::{Looks, PAGE_BYTES, Record, TraceWriter};
 
+use super::claim::{Claimed, claim, refuse_claimed};
 use crate::once;
 use crate::output::Output;
 use crate::say::say;
@@ -55,8 +56,10 @@ pub fn run(args: &RecordArgs) -> Result<ExitCode> {
     if output.is_some_and(|output| output.is_stdout()) {
         bail!("--output -: standard output is the program's own; give a file");
     }
-    let stop = stop_at(warning)?;
     let mut kept = Kept::new(&args.output, options.every);
+    // Again when there is something to write; but a program that is started in vain may have to be started again.
+    refuse_claimed(&args.output).with_context(|| kept.name())?;
+    let stop = stop_at(warning)?;
     let recorded = record(&target, &options, &RealClock, &stop, &mut |names, records, looks| {
         // An error passed on as one shows its outermost context only, and the cause is what is to be put right.
         kept.take(names, records, looks).map_err(|error| io::Error::other(once(&error)))
@@ -120,10 +123,9 @@ impl<'a> Kept<'a> {
 
     fn create(&self) -> Result<TraceWriter<File>> {
         let looks = Looks { every_ns: self.every_ns, longest_ns: 0 };
-        let was_there = self.path.exists();
-        let file = File::create(self.path).with_context(|| self.name())?;
+        let Claimed { file, is_new } = claim(self.path).with_context(|| self.name())?;
         TraceWriter::of_looks(file, looks).with_context(|| self.name()).inspect_err(|_| {
-            if !was_there {
+            if is_new {
                 // An empty file would be taken for a trace. What it failed with says more than that this fails, too.
                 let _ = std::fs::remove_file(self.path);
             }
