@@ -96,6 +96,18 @@ pub enum Fault {
         /// How long it may be.
         limit_bytes: u64,
     },
+    /// Less than the smallest time there is, where that is the unit.
+    #[error(
+        "{column} is {value:?}, which has a part of a nanosecond, so the unit is hardly ns: give another by --time-unit, or in --columns \
+         as in time=NAME:us (one of {}); if it is ns, round the times",
+        TimeUnit::names()
+    )]
+    PartOfNano {
+        /// Which column.
+        column: &'static str,
+        /// What it holds.
+        value: String,
+    },
     /// A number that does not fit once it is in bytes or nanoseconds.
     #[error("{column} is {value:?}: that is more than 64 bits of {unit}")]
     TooLarge {

@@ -86,3 +86,21 @@ fn a_time_without_a_unit_is_refused_unless_one_is_given() {
     let given = ReadOptions { time_unit: Some(TimeUnit::Millis), ..options };
     assert_eq!(read(trace, &given).unwrap().records[0].time_ns, 7_000_000);
 }
+
+#[test]
+fn times_with_parts_of_nanoseconds_are_of_another_unit_than_ns() {
+    let disksim = b"0.0 0 8 8 0\n0.7 0 8 8 0\n1.4 0 8 8 0\n";
+    let nanos = ReadOptions { time_unit: Some(TimeUnit::Nanos), ..ReadOptions::default() };
+    let parts = ["trace: line 2: time is \"0.7\"", "--time-unit", "--columns", "s, ms, us, 100ns"];
+    says(&refusal(disksim, &nanos), &parts);
+    let table = b"ts,lba,len,rw\n7.0,2,3,w\n7.25,2,3,w\n";
+    let options = chosen("time=ts:ns,offset=lba,size=len,op=rw");
+    says(&refusal(table, &options), &["trace: line 3: time is \"7.25\"", "time=NAME:us"]);
+    let micros = ReadOptions { time_unit: Some(TimeUnit::Micros), ..ReadOptions::default() };
+    let times: Vec<_> =
+        read(disksim, &micros).unwrap().records.iter().map(|record| record.time_ns).collect();
+    assert_eq!(times, [0, 700, 1400]);
+    // What a calculation in seconds leaves below a nanosecond says nothing.
+    let spc = read(b"0,8,512,w,0.5670999999999\n0,8,512,w,0.6\n", &ReadOptions::default());
+    assert_eq!(spc.unwrap().records[0].time_ns, 567_099_999);
+}

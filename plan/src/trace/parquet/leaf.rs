@@ -185,6 +185,10 @@ impl Leaf {
             }
             Some(Value::Nanos(ns)) if ns >= 0 => Ok(ns as u64),
             Some(Value::Bytes(text)) => fields::time_ns("time", text, unit),
+            // As in a table of text.
+            Some(Value::Decimal(time)) if unit == TimeUnit::Nanos && time.fract() > 0.0 => {
+                Err(Box::new(Fault::PartOfNano { column: "time", value: time.to_string() }))
+            }
             Some(Value::Decimal(time)) if time >= 0.0 && time.is_finite() => {
                 match (time * unit.ns() as f64).floor() {
                     ns if ns < WORD => Ok(ns as u64),

@@ -4,7 +4,7 @@
 
 use super::super::sink::{Seen, Sink};
 use super::super::{Fault, Op, TimeUnit};
-use super::fields::{columns, number, scaled, shown, time_ns, whole, words};
+use super::fields::{columns, is_time, number, scaled, shown, time_ns, whole, words};
 use super::{Parse, SECTOR_BYTES};
 
 pub(crate) struct DiskSim {
@@ -14,7 +14,7 @@ pub(crate) struct DiskSim {
 /// Whether a line looks like one of these.
 pub(crate) fn looks(line: &[u8]) -> bool {
     let (count, [time, device, sector, sectors, op]) = words::<5>(line);
-    let is_time = time_ns("time", time, TimeUnit::Nanos).is_ok();
+    let is_time = is_time(time);
     let are_numbers = [device, sector, sectors].into_iter().all(|field| whole(field).is_some());
     count == 5 && is_time && are_numbers && matches!(op, b"0" | b"1")
 }

@@ -132,29 +132,22 @@ pub(crate) fn scaled(
         .ok_or_else(|| Box::new(Fault::TooLarge { column, value: shown(field), unit }))
 }
 
-/// A time, whole or with decimals, in nanoseconds: exact down to the nanosecond, what is below it is cut.
+/// A time, whole or with decimals, in nanoseconds: exact down to the nanosecond, what is below it is cut. Such digits are what is
+/// left of a calculation in seconds; but where the times are said to be nanoseconds, they say that these are something else.
 #[inline]
 pub(crate) fn time_ns(
     column: &'static str,
     field: &[u8],
     unit: TimeUnit,
 ) -> Result<u64, Box<Fault>> {
-    let mut at = 0;
-    let whole = match digits(field, &mut at) {
-        Some(whole) => whole,
-        None if field.len() > 1 && field[0] == b'.' => 0,
-        None => return Err(not_a_number(column, field, "a time")),
-    };
+    let (whole, decimals) = parts(column, field)?;
     let too_large = || Box::new(Fault::TooLarge { column, value: shown(field), unit: "ns" });
     let whole_ns = whole.checked_mul(unit.ns()).ok_or_else(too_large)?;
-    if at == field.len() {
+    if decimals.is_empty() {
         return Ok(whole_ns);
     }
-    let (b'.', decimals) = (field[at], &field[at + 1..]) else {
-        return Err(not_a_number(column, field, "a time"));
-    };
-    if !decimals.iter().all(u8::is_ascii_digit) {
-        return Err(not_a_number(column, field, "a time"));
+    if unit == TimeUnit::Nanos && decimals.iter().any(|&digit| digit != b'0') {
+        return Err(Box::new(Fault::PartOfNano { column, value: shown(field) }));
     }
     let mut part_ns = 0;
     let mut each_ns = unit.ns();
@@ -167,6 +160,27 @@ pub(crate) fn time_ns(
         part_ns += each_ns * u64::from(digit - b'0');
     }
     whole_ns.checked_add(part_ns).ok_or_else(too_large)
+}
+
+/// Whether a field is a time, of whatever unit.
+pub(crate) fn is_time(field: &[u8]) -> bool {
+    parts("time", field).is_ok()
+}
+
+/// A time before its point, and the digits behind it.
+#[inline]
+fn parts<'a>(column: &'static str, field: &'a [u8]) -> Result<(u64, &'a [u8]), Box<Fault>> {
+    let mut at = 0;
+    let whole = match digits(field, &mut at) {
+        Some(whole) => whole,
+        None if field.len() > 1 && field[0] == b'.' => 0,
+        None => return Err(not_a_number(column, field, "a time")),
+    };
+    match &field[at..] {
+        [] => Ok((whole, &[])),
+        [b'.', decimals @ ..] if decimals.iter().all(u8::is_ascii_digit) => Ok((whole, decimals)),
+        _ => Err(not_a_number(column, field, "a time")),
+    }
 }
 
 /// Read or write, by the words that traces have for them.
@@ -283,6 +297,21 @@ mod tests {
             *time_ns("time", b"18446744074", TimeUnit::Seconds).unwrap_err(),
             Fault::TooLarge { .. }
         ));
+    }
+
+    #[test]
+    fn a_part_of_a_nanosecond_is_refused_where_the_unit_is_nanoseconds() {
+        let nanos = |text: &str| time_ns("time", text.as_bytes(), TimeUnit::Nanos);
+        for text in ["0.1", ".7", "1.400", "12.000000001"] {
+            let fault = Fault::PartOfNano { column: "time", value: text.to_owned() };
+            assert_eq!(*nanos(text).unwrap_err(), fault);
+            assert!(is_time(text.as_bytes()), "of another unit: {text}");
+        }
+        for text in ["5", "5.", "5.0", "5.000000"] {
+            assert_eq!(nanos(text).unwrap(), 5);
+        }
+        assert_eq!(time_ns("time", b"0.15", TimeUnit::HundredNanos).unwrap(), 15);
+        assert!(!is_time(b"1.2.3") && !is_time(b".") && !is_time(b""));
     }
 
     #[test]
