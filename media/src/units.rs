@@ -16,7 +16,7 @@ pub use size::{Bytes, BytesPerSecond};
 
 /// A text that is not the quantity it should be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("\"{value}\" is not a {quantity}: expected {expected}")]
+#[error("\"{value}\" is not {} {quantity}: expected {expected}", article(quantity))]
 pub struct ParseError {
     /// What was to be read: `size`, `duration`, …
     pub quantity: &'static str,
@@ -24,4 +24,23 @@ pub struct ParseError {
     pub value: String,
     /// What would have been understood, with an example.
     pub expected: &'static str,
+}
+
+fn article(noun: &str) -> &'static str {
+    if noun.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_quantity_is_said_in_plain_english() {
+        let says = |error: ParseError| error.to_string();
+        assert!(
+            says("1501".parse::<Joules>().unwrap_err()).contains("\"1501\" is not an energy: ")
+        );
+        assert!(says("300J".parse::<Watts>().unwrap_err()).contains("\"300J\" is not a power: "));
+        assert!(says(parse_duration("x").unwrap_err()).contains("\"x\" is not a duration: "));
+    }
 }

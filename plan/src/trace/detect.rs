@@ -63,7 +63,13 @@ pub(crate) fn of(input: &Input, file: &str, options: &ReadOptions) -> Result<For
             best = (fitting, Some(format));
         }
     }
-    best.1.ok_or_else(|| TraceError::Unknown { file: file.to_owned(), start: shown(head) })
+    let file = || file.to_owned();
+    best.1.ok_or_else(|| match lines.first() {
+        Some(line) if table::looks_header(line) => {
+            TraceError::Header { file: file(), start: shown(line) }
+        }
+        _ => TraceError::Unknown { file: file(), start: shown(head) },
+    })
 }
 
 /// The first lines that are something; a cut one at the end of what was looked at is left out.

@@ -29,11 +29,11 @@ impl fmt::Display for Place {
     }
 }
 
-/// What is wrong with one record.
+/// What is wrong with one record. Values are escaped already, and cut.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// Too few columns, or too many.
-    #[error("{found} columns where there should be {expected}: {value:?}")]
+    #[error("{found} columns where there should be {expected}: \"{value}\"")]
     Columns {
         /// What the columns are.
         expected: &'static str,
@@ -44,7 +44,7 @@ pub enum Fault {
     },
     /// A chosen column that the table lacks.
     #[error(
-        "the table has no column {column}; its first line is {value:?}: give --columns (as in time=ts:us,offset=lba:512,size=bytes,op=rw)"
+        "the table has no column {column}; its first line is \"{value}\": give --columns (as in time=ts:us,offset=lba:512,size=bytes,op=rw)"
     )]
     NoColumn {
         /// Which.
@@ -53,7 +53,7 @@ pub enum Fault {
         value: String,
     },
     /// A value that is not what its column holds.
-    #[error("{column} is {value:?}, which is not {expected}")]
+    #[error("{column} is \"{value}\", which is not {expected}")]
     Value {
         /// Which column.
         column: &'static str,
@@ -63,7 +63,7 @@ pub enum Fault {
         expected: &'static str,
     },
     /// A number below 0.
-    #[error("{column} is {value:?}: it cannot be negative")]
+    #[error("{column} is \"{value}\": it cannot be negative")]
     Negative {
         /// Which column.
         column: &'static str,
@@ -98,7 +98,7 @@ pub enum Fault {
     },
     /// Less than the smallest time there is, where that is the unit.
     #[error(
-        "{column} is {value:?}, which has a part of a nanosecond, so the unit is hardly ns: give another by --time-unit, or in --columns \
+        "{column} is \"{value}\", which has a part of a nanosecond, so the unit is hardly ns: give another by --time-unit, or in --columns \
          as in time=NAME:us (one of {}); if it is ns, round the times",
         TimeUnit::names()
     )]
@@ -109,7 +109,7 @@ pub enum Fault {
         value: String,
     },
     /// A number that does not fit once it is in bytes or nanoseconds.
-    #[error("{column} is {value:?}: that is more than 64 bits of {unit}")]
+    #[error("{column} is \"{value}\": that is more than 64 bits of {unit}")]
     TooLarge {
         /// Which column.
         column: &'static str,
@@ -169,7 +169,7 @@ pub enum Fault {
     },
     /// A line of another format.
     #[error(
-        "this is a line of format {found}, in a trace of format {expected}: {value:?}; split the file by format"
+        "this is a line of format {found}, in a trace of format {expected}: \"{value}\"; split the file by format"
     )]
     Mixed {
         /// The trace's format.
@@ -181,7 +181,7 @@ pub enum Fault {
     },
     /// More volumes than a trace may have.
     #[error(
-        "volume {name:?} is one more than the {limit} that a trace may have; is this column the volume?"
+        "volume \"{name}\" is one more than the {limit} that a trace may have; is this column the volume?"
     )]
     TooManyVolumes {
         /// The one too many.
@@ -195,7 +195,9 @@ pub enum Fault {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
     /// It does not start as its format does.
-    #[error("it starts with {found:?}, which this format does not; give another --format, or none")]
+    #[error(
+        "it starts with \"{found}\", which this format does not; give another --format, or none"
+    )]
     Magic {
         /// The start.
         found: String,
@@ -379,13 +381,25 @@ pub enum TraceError {
     },
     /// Nothing that is known.
     #[error(
-        "{file}: the format is not recognised; the trace starts with {start:?}; give --format (one of {})",
+        "{file}: the format is not recognised; the trace starts with \"{start}\"; give --format (one of {})",
         Format::names()
     )]
     Unknown {
         /// Which file.
         file: String,
         /// Its first bytes.
+        start: String,
+    },
+    /// A table whose header is not this project's own.
+    #[error(
+        "{file}: the format is not recognised; the first line looks like the header of a table, \"{start}\": say which columns are what \
+         by --columns (as in time=ts:us,offset=lba:512,size=bytes,op=rw), or give --format (one of {})",
+        Format::names()
+    )]
+    Header {
+        /// Which file.
+        file: String,
+        /// Its first line.
         start: String,
     },
     /// Times whose unit the format does not say.

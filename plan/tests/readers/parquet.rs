@@ -229,3 +229,25 @@ fn times_are_written_from_an_origin_on() {
     let read = read(&writer.finish().unwrap(), &ReadOptions::default()).unwrap();
     assert_eq!(read.records, [Record { time_ns: 0, ..record }]);
 }
+
+#[test]
+fn parts_of_nanoseconds_are_refused_as_in_text() {
+    let schema = "message timed { required double t; required int64 at; required int64 len; }";
+    let schema = Arc::new(parse_message_type(schema).unwrap());
+    let mut file = SerializedFileWriter::new(Vec::new(), schema, Default::default()).unwrap();
+    let mut rows = file.next_row_group().unwrap();
+    let mut column = rows.next_column().unwrap().unwrap();
+    column.typed::<DoubleType>().write_batch(&[5.0, 7.5], None, None).unwrap();
+    column.close().unwrap();
+    for values in [[0, 8], [1, 1]] {
+        let mut column = rows.next_column().unwrap().unwrap();
+        column.typed::<Int64Type>().write_batch(&values, None, None).unwrap();
+        column.close().unwrap();
+    }
+    rows.close().unwrap();
+    let file = file.into_inner().unwrap();
+    let said = refusal(&file, &chosen("time=t:ns,offset=at,size=len,op=*write"));
+    says(&said, &["trace: row 1: time is \"7.5\"", "--time-unit"]);
+    let micros = read(&file, &chosen("time=t:us,offset=at,size=len,op=*write")).unwrap();
+    assert_eq!(micros.records[1].time_ns, 7_500);
+}

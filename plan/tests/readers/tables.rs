@@ -76,6 +76,25 @@ fn a_column_that_is_not_there_is_named_with_those_that_are() {
 }
 
 #[test]
+fn a_header_that_is_not_known_is_said_to_need_columns() {
+    for header in ["ts,lba,len,rw", "\"ts\";\"lba\";\"len\"", "Time Offset Size"] {
+        let said = refusal(format!("{header}\n1,2,3,4\n").as_bytes(), &ReadOptions::default());
+        says(&said, &["looks like the header of a table", "--columns", "--format (one of ptrace"]);
+        says(&said, &[&header.replace('"', "\\\"")]);
+    }
+    for other in ["ts,lba", "7,lba,len,rw", "ts,,len,rw", "a,\u{1},b", "\u{1}"] {
+        let said = refusal(format!("{other}\n").as_bytes(), &ReadOptions::default());
+        assert!(!said.contains("--columns"), "{said}");
+    }
+}
+
+#[test]
+fn bytes_that_are_no_text_are_escaped_once() {
+    let said = refusal(b"\xa6D \xb7\x01", &ReadOptions::default());
+    says(&said, &["the trace starts with \"\\xa6D \\xb7\\u{1}\""]);
+}
+
+#[test]
 fn a_time_without_a_unit_is_refused_unless_one_is_given() {
     let trace = b"ts,lba,len,rw\n7,2,3,w\n";
     let options = chosen("time=ts,offset=lba,size=len,op=rw");

@@ -5,13 +5,15 @@ use super::super::{Fault, Op, TimeUnit};
 /// How much of a bad value a message shows.
 const SHOWN_BYTES: usize = 80;
 
-/// A value as a message shows it.
+/// A value as a message shows it, between quotes: escaped once, and here, since only here it is known which bytes are no text.
 pub(crate) fn shown(value: &[u8]) -> String {
     let cut = &value[..value.len().min(SHOWN_BYTES)];
-    let mut text = match std::str::from_utf8(cut) {
-        Ok(text) => text.to_owned(),
-        Err(_) => cut.escape_ascii().to_string(),
-    };
+    let mut text = String::new();
+    for chunk in cut.utf8_chunks() {
+        let quoted = format!("{:?}", chunk.valid());
+        text.push_str(&quoted[1..quoted.len() - 1]);
+        text.extend(chunk.invalid().escape_ascii().map(char::from));
+    }
     if value.len() > SHOWN_BYTES {
         text.push_str("...");
     }
@@ -312,6 +314,15 @@ mod tests {
         }
         assert_eq!(time_ns("time", b"0.15", TimeUnit::HundredNanos).unwrap(), 15);
         assert!(!is_time(b"1.2.3") && !is_time(b".") && !is_time(b""));
+    }
+
+    #[test]
+    fn values_are_escaped_once() {
+        assert_eq!(shown(b"\xa6D \xb7\x00 \"a\\\n'"), r#"\xa6D \xb7\0 \"a\\\n'"#);
+        assert_eq!(shown("\u{e9} \u{202e}".as_bytes()), "\u{e9} \\u{202e}");
+        // Cut within a character.
+        let long = format!("{}\u{e9}", "a".repeat(79));
+        assert_eq!(shown(long.as_bytes()), format!("{}\\xc3...", "a".repeat(79)));
     }
 
     #[test]

@@ -33,6 +33,17 @@ pub(crate) fn looks_own(line: &[u8]) -> bool {
     places(&Columns::own(), line, &bounds).is_ok()
 }
 
+/// Whether a line looks like anybody's header: words, and at least for time, place and size or op.
+pub(crate) fn looks_header(line: &[u8]) -> bool {
+    let mut bounds = Vec::new();
+    split(line, separator(line), &mut bounds);
+    let is_word = |word: &[u8]| {
+        word.first().is_some_and(|first| first.is_ascii_alphabetic() || *first == b'_')
+            && std::str::from_utf8(word).is_ok_and(|word| !word.contains(char::is_control))
+    };
+    bounds.len() >= 3 && (0..bounds.len()).all(|place| is_word(field(line, &bounds, place)))
+}
+
 impl Table {
     pub(crate) fn new(columns: Columns, unit: TimeUnit, volume: u32) -> Table {
         Table { columns, unit, volume, shape: None, bounds: Vec::new(), count: 0 }
