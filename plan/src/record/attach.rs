@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::error::{Hindrance, RecordError};
 use super::maps::Maps;
-use super::processes::{is_alive, is_of_kernel};
+use super::processes::{has_only_other_threads, is_alive, is_of_kernel};
 use super::space::{Space, kernel};
 use super::sys::{
     Exit, InjectError, Stop, Tracee, finish_exec, foreign_userfaultfd, seccomp_filters,
@@ -203,6 +203,9 @@ fn check(pid: i32) -> Result<(), RecordError> {
     }
     // A process that has ended and waits to be asked for its status has no memory either.
     let Some(status) = Status::of(pid).filter(|_| is_alive(pid)) else {
+        if has_only_other_threads(pid) {
+            return Err(RecordError::FirstThreadEnded { pid });
+        }
         return Err(RecordError::NoProcess { pid });
     };
     match status.number("Tgid:") {

@@ -22,6 +22,15 @@ pub enum RecordError {
         /// Its number.
         pid: i32,
     },
+    /// Its memory cannot be got at under its number.
+    #[error(
+        "process {pid}: its first thread has ended while others run, and such a process cannot be recorded from then on; \
+         start the program with `perdura plan record -- PROGRAM`, which records it to its end"
+    )]
+    FirstThreadEnded {
+        /// Its number.
+        pid: i32,
+    },
     /// We may not trace it.
     #[error(
         "process {pid}: tracing is refused: {why}, or start the program with `perdura plan record -- PROGRAM`"

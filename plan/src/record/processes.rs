@@ -26,6 +26,14 @@ pub fn is_alive(pid: i32) -> bool {
     !matches!(state, None | Some('Z' | 'X' | 'x'))
 }
 
+/// Whether other threads of it run when its first one has ended. By its number it looks as if all of it had ended then: nothing
+/// is known of its memory under that number any more.
+pub fn has_only_other_threads(pid: i32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let others = threads.filter_map(|thread| thread.file_name().to_str()?.parse().ok());
+    !is_alive(pid) && others.into_iter().any(|thread| thread != pid && is_alive(thread))
+}
+
 /// Whether it is a thread of the kernel's own.
 pub fn is_of_kernel(pid: i32) -> bool {
     const PF_KTHREAD: u64 = 0x0020_0000;

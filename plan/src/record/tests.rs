@@ -489,6 +489,23 @@ fn state_of(pid: i32) -> char {
 }
 
 #[test]
+fn a_process_whose_first_thread_has_ended_is_said_to_be_such() {
+    let mut program = Program::start();
+    let left = program.tell("leave") as i32;
+    while state_of(left) != 'Z' {
+        std::thread::yield_now();
+    }
+    let said = attach(left).unwrap_err().to_string();
+    assert!(said.contains("its first thread has ended while others run"), "{said}");
+    assert!(said.contains("start the program with `perdura plan record -- PROGRAM`"), "{said}");
+    kill_process(Pid::from_raw(left).unwrap(), Signal::KILL).unwrap();
+    program.tell(&format!("wait {left}"));
+    let ended = attach(left).unwrap_err().to_string();
+    assert!(ended.contains("there is none with this number"), "{ended}");
+    program.tell_to_end();
+}
+
+#[test]
 fn no_process_and_one_that_is_traced_already_are_refused_with_what_to_do() {
     let none = attach(i32::MAX).unwrap_err();
     assert!(none.to_string().contains("there is none with this number"), "{none}");

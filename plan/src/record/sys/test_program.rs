@@ -133,6 +133,7 @@ fn obeys() {
             "keep" => keep(number(1)),
             "wait" => wait(number(1) as i32, 0),
             "stopped" => wait(number(1) as i32, libc::WUNTRACED),
+            "leave" => leave(),
             "exec" => exec(),
             other => panic!("no such command: {other}"),
         };
@@ -229,6 +230,27 @@ fn keep(address: usize) -> usize {
             wait(child, libc::WUNTRACED);
             child as usize
         }
+    }
+}
+
+/// A child whose first thread ends and leaves another, which waits for as long as we run.
+fn leave() -> usize {
+    // SAFETY: the C library's memory can be used after a fork, and of ours the child uses no more than a new thread.
+    match unsafe { libc::fork() } {
+        0 => {
+            std::thread::spawn(|| {
+                // SAFETY: takes numbers; the kernel ends the child with us.
+                unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+                loop {
+                    // SAFETY: takes nothing.
+                    unsafe { libc::pause() };
+                }
+            });
+            // SAFETY: ends this thread alone.
+            unsafe { libc::syscall(libc::SYS_exit, 0) };
+            unreachable!()
+        }
+        child => child as usize,
     }
 }
 
