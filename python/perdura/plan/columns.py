@@ -22,7 +22,8 @@ def text_of_time(unit: int) -> Tuple[str, int]:
     The decimals behind those are cut; of whole nanoseconds there are none but zeros. Units are powers of ten.
     """
     digits = len(str(unit)) - 1
-    return (r"[0-9]+(\.[0-9]*)?" if digits > 0 else r"[0-9]+(\.0*)?"), digits
+    decimal = "[0-9]" if digits > 0 else "0"
+    return rf"(?:[0-9]+(?:\.{decimal}*)?|\.{decimal}+)", digits
 
 
 @dataclass(frozen=True)

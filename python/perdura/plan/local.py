@@ -151,8 +151,9 @@ def _read_times(values: pa.Array, unit: int, column: Union[str, int], row: int) 
     at = pc.index(found, False).as_py()
     if at >= 0:
         raise ValueError(f"column {column}, row {row + at}: {values[at].as_py()!r} is no time in units of {unit} ns")
-    whole = pc.replace_substring_regex(values, r"\..*", "")
-    decimals = pc.replace_substring_regex(values, r"^[0-9]+\.?", "")
+    # Before the point there may be nothing.
+    whole = pc.replace_substring_regex(values, r"^([0-9]*).*$", r"0\1")
+    decimals = pc.replace_substring_regex(values, r"^[0-9]*\.?", "")
     if digits > 0:
         decimals = pc.utf8_slice_codeunits(pc.utf8_rpad(decimals, digits, "0"), 0, digits)
         whole = pc.binary_join_element_wise(whole, decimals, pa.scalar("", whole.type))

@@ -131,7 +131,8 @@ def _read_time(value: Column, unit: int) -> Column:
     pattern, digits = text_of_time(unit)
     # Java's $ passes over a line's end.
     pattern = rf"^{pattern}\z"
-    whole = F.regexp_extract(value, r"^[0-9]+", 0)
+    # Before the point there may be nothing.
+    whole = F.concat(F.lit("0"), F.regexp_extract(value, r"^[0-9]+", 0))
     decimals = F.rpad(F.regexp_extract(value, r"\.([0-9]*)", 1), digits, "0")
     return F.when(value.rlike(pattern), F.concat(whole, decimals).try_cast("bigint"))
 
