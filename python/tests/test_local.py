@@ -67,6 +67,8 @@ class LocalAnalysis(unittest.TestCase):
             words = "time=t:us,offset=offset_bytes,size=len_bytes,op=op,volume=volume"
             with self.subTest(change):
                 self.assertEqual(analyze({**columns, **change}, columns=words), expected)
+        with self.assertRaisesRegex(ValueError, "1.5 has a part of a nanosecond"):
+            analyze(columns, columns=words.replace(":us", ":ns"))
         # A timestamp's unit is its own.
         stamped = {**columns, "t": pa.array([1500, 2500], pa.timestamp("ns"))}
         for unit in ("", ":s"):

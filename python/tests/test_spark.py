@@ -97,7 +97,7 @@ class SparkAnalysis(unittest.TestCase):
         rows = [(float(r[0]), str(r[3]), r[4], r[2]) for r in good]
         # As numbers of Spark's: 0, the largest, the largest, one less, and the two nearest whole ones.
         bad = [(time, "0", 1, True) for time in (float("nan"), float("inf"), 1e30, -0.5)]
-        bad += [(5.0, "1.5", 1, True), (5.0, "x", 1, True), (5.0, "0", (32 << 30) + 1, True), (None, "0", 1, True)]
+        bad += [(5.5, "0", 1, True), (5.0, "1.5", 1, True), (5.0, "x", 1, True), (5.0, "0", (32 << 30) + 1, True), (None, "0", 1, True)]
         columns = [list(column) for column in zip(*rows, *bad)]
         path = self.dir / "a.parquet"
         parquet.write_table(pa.table(dict(zip(["t", "o", "n", "w"], columns))), path)

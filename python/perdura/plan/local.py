@@ -138,7 +138,13 @@ def _times(values: pa.Array, columns: Columns, row: int) -> pa.Array:
         raise ValueError(f"column {columns.time} is of type {kind}; give times as numbers, as text or as timestamps")
     with _refusing(columns.time, row):
         if pa.types.is_floating(kind):
-            return pc.floor(pc.multiply(values.cast(pa.float64()), float(unit))).cast(pa.int64())
+            scaled = pc.multiply(values.cast(pa.float64()), float(unit))
+            whole = pc.floor(scaled)
+            at = pc.index(pc.equal(scaled, whole), False).as_py() if unit == 1 else -1
+            if at >= 0:
+                value = values[at].as_py()
+                raise ValueError(f"column {columns.time}, row {row + at}: {value} has a part of a nanosecond; is it another unit?")
+            return whole.cast(pa.int64())
     if _is_text(kind):
         return _read_times(values, unit, columns.time, row)
     return _longs(values, unit, columns.time, row)

@@ -118,7 +118,11 @@ def _time(value: Column, of: T.DataType, columns: Columns, name: str) -> Column:
     if isinstance(of, FLOATS):
         scaled = value.cast("double") * F.lit(float(unit))
         # Spark makes 0 of what is no number, and the largest integer of what is larger. No number is below none.
-        return F.when((scaled >= F.lit(0.0)) & (scaled < F.lit(2.0**63)), F.floor(scaled)).cast("bigint")
+        fits = (scaled >= F.lit(0.0)) & (scaled < F.lit(2.0**63))
+        if unit == 1:
+            # A part of a nanosecond is nearly always another unit.
+            fits = fits & (scaled == F.floor(scaled).cast("double"))
+        return F.when(fits, F.floor(scaled)).cast("bigint")
     if isinstance(of, (T.StringType, T.BinaryType)):
         return _read_time(_text(value, of), unit)
     if isinstance(of, T.DecimalType) and of.scale > 0:
