@@ -146,12 +146,12 @@ fn bars_of_the_worst_window_hold_where_each_has_hardly_a_page_of_the_sample() {
     let asked = Options::new(vec![1_000_000], vec![Share::percent(90.0).unwrap()]).unwrap();
     // Each window has 30 pages of its own, written three times.
     let page = |at: u64| at / 90 * 30 + at % 30;
-    let records: Vec<Record> = (0..180_000)
+    let records: Vec<Record> = (0..60_000)
         .map(|at| written(at / 90 * 1_000_000 + at % 90 * 10_000, page(at), 0))
         .collect();
     let mut held = Held::default();
-    held.count("sparse", &records, &asked, 500, 0..150);
-    held.count("hardly any", &records, &asked, 16, 0..150);
+    held.count("sparse", &records, &asked, 500, 0..100);
+    held.count("hardly any", &records, &asked, 16, 0..100);
     held.check(93);
 }
 
@@ -168,7 +168,7 @@ fn bars_of_skew_hold_where_cold_pages_end_and_much_hotter_ones_begin() {
             false => 1 << 30 | at,
         };
         let records: Vec<Record> = (0..150_000).map(|at| written(at, page(at), 0)).collect();
-        held.count("levels", &records, &asked, 3000, 100 * seed..100 * seed + 60);
+        held.count("levels", &records, &asked, 3000, 100 * seed..100 * seed + 30);
     }
     held.check(93);
 }
