@@ -199,7 +199,14 @@ fn stop_of(status: i32) -> (Stop, bool) {
     }
 }
 
-fn request(number: libc::c_uint, thread: i32, address: usize, data: usize) -> Result<(), Errno> {
+/// C libraries do not agree on the sign of a request's number, in constants or in the call.
+#[cfg(not(target_env = "musl"))]
+type Number = libc::c_uint;
+#[cfg(target_env = "musl")]
+type Number = libc::c_int;
+
+fn request(number: impl Into<i64>, thread: i32, address: usize, data: usize) -> Result<(), Errno> {
+    let number = number.into() as Number;
     // SAFETY: callers pass numbers, or addresses of what the request reads or writes and that outlives the call.
     let done = unsafe { libc::ptrace(number, thread, address, data) };
     if done < 0 { Err(last_errno()) } else { Ok(()) }
