@@ -31,13 +31,15 @@ const PACKAGES: [(&str, &str); 16] = [
 ];
 
 /// The same for `test-qemu`.
-const QEMU_PACKAGES: [(&str, &str); 6] = [
+const QEMU_PACKAGES: [(&str, &str); 7] = [
     ("qemu-system-x86", "/usr/bin/qemu-system-x86_64"),
     ("qemu-utils", "/usr/bin/qemu-img"),
     ("busybox-static", "/bin/busybox"),
     ("cpio", "/usr/bin/cpio"),
     ("kmod", "/sbin/depmod"),
     ("e2fsprogs", "/sbin/mkfs.ext4"),
+    // For what is C in a static program: zstd.
+    ("musl-tools", "/usr/bin/x86_64-linux-musl-gcc"),
 ];
 
 /// The same for `rivals`: RocksDB's binding is made from its headers.
