@@ -331,32 +331,32 @@ fn a_program_is_recorded_from_its_first_instruction_to_its_end_however_short() {
     assert!((1024..1400).contains(&pages), "{pages} pages");
 }
 
-/// A daemon: it leaves a child behind, which goes on until it finds the file, and ends before it is looked at a second time.
-fn daemon(until: &std::path::Path) -> Target {
-    let script = format!("(until [ -e '{}' ]; do :; done) & exit 5", until.display());
+/// A daemon: it leaves a child behind, which goes on while the file is there, and ends before it is looked at a second time.
+/// The child ends with the file's folder at the latest, whatever becomes of the test.
+fn daemon(file: &std::path::Path) -> Target {
+    std::fs::write(file, "").unwrap();
+    let script = format!("(while [ -e '{}' ]; do :; done) & exit 5", file.display());
     Target::Program(["sh", "-c", &script].iter().map(Into::into).collect())
 }
 
 #[test]
 fn the_child_that_a_program_leaves_behind_is_recorded_to_its_own_end() {
     let dir = tempfile::tempdir().unwrap();
-    let until = dir.path().join("until");
+    let file = dir.path().join("goes on");
     let options = RecordOptions { every: Duration::from_millis(5), length: None, children: true };
     let (clock, stop) = (RealClock, AtomicBool::new(false));
     let mut child_pages = 0;
-    let recorded = run(&daemon(&until), &options, &clock, &stop, &mut |names, records, _| {
+    let recorded = run(&daemon(&file), &options, &clock, &stop, &mut |names, records, _| {
         let process = |name: &str| name.split(' ').next().unwrap().to_owned();
         let is_childs = |record: &&Record| {
             process(&names[record.volume as usize]) != process(names.first().unwrap())
         };
         child_pages += records.iter().filter(is_childs).map(|record| record.pages().1).sum::<u64>();
-        if child_pages > 0 {
-            std::fs::write(&until, "").unwrap();
+        if child_pages > 0 && file.exists() {
+            std::fs::remove_file(&file).unwrap();
         }
         Ok(())
     });
-    // Whatever happened, the child is to end.
-    std::fs::write(&until, "").unwrap();
     let recorded = recorded.unwrap();
     assert!(child_pages > 0, "{recorded:?}");
     assert_eq!((recorded.exit, recorded.children_failed), (Some(Exit::Code(5)), 0));
@@ -365,11 +365,10 @@ fn the_child_that_a_program_leaves_behind_is_recorded_to_its_own_end() {
 #[test]
 fn the_child_that_a_program_leaves_behind_is_counted_when_it_is_not_recorded() {
     let dir = tempfile::tempdir().unwrap();
-    let until = dir.path().join("until");
+    let file = dir.path().join("goes on");
     let options = RecordOptions { every: Duration::from_secs(3600), length: None, children: false };
     let (clock, stop) = (RealClock, AtomicBool::new(false));
-    let recorded = run(&daemon(&until), &options, &clock, &stop, &mut |_, _, _| Ok(()));
-    std::fs::write(&until, "").unwrap();
+    let recorded = run(&daemon(&file), &options, &clock, &stop, &mut |_, _, _| Ok(()));
     assert_eq!(recorded.unwrap().children_left_out, 1);
 }
 
