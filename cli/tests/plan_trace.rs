@@ -203,6 +203,22 @@ fn a_budget_keeps_to_the_waits_and_to_the_time_waited() {
     assert!(strict["budget_bytes"].as_u64() > lax["budget_bytes"].as_u64());
 }
 
+/// What is on its way to a slow SSD and written again counts twice: a budget of all that is written may not do where a larger one does.
+#[test]
+fn a_budget_larger_than_all_that_is_written_may_be_what_it_takes() {
+    let dir = TestDir::new();
+    let trace = trace(dir.path(), "a.csv", skewed);
+    let slow = ["--flush-rate", "100KB/s", "--volume-size", "1GiB"];
+    let (one, ..) = plan_of(trace.to_str().unwrap(), &slow);
+    let written = one["written_pages"].as_u64().unwrap() * 4096;
+    let sizing = &one["sizing"];
+    let bytes = |row: &Value| row["budget_bytes"].as_u64().unwrap();
+    assert!(bytes(&sizing["smallest"]) > 2 * written, "{sizing}");
+    let budgets = sizing["budgets"].as_array().unwrap();
+    let of_written = budgets.iter().rfind(|row| bytes(row) < 2 * written).unwrap();
+    assert!(bytes(of_written) >= written && of_written["stalled_share"].as_f64() > Some(0.01));
+}
+
 #[test]
 fn a_warning_too_short_for_the_target_is_said_wherever_the_plan_goes() {
     let dir = TestDir::new();

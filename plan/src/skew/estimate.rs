@@ -244,6 +244,7 @@ mod tests {
         assert_eq!((pages, bars.unwrap().0), (0, 0));
         assert!((300..500).contains(&bars.unwrap().1), "{bars:?}");
     }
+
     /// What a sample of so many pages has, and more, by adding up the binomial distribution.
     fn at_least(sampled: u64, pages: u64, rate: f64) -> f64 {
         let mut chance = (pages as f64 * (-rate).ln_1p()).exp();
