@@ -4,6 +4,7 @@
 //! `tally` and `pairs` what comes of it, `report` how it is told,
 //! `memory` a run on bare memory, `media` one on modelled media and the paths to them, `heap` one on allocators, `machine` where it was.
 
+pub mod access;
 pub mod caches;
 pub mod causes;
 pub mod dist;

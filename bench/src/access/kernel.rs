@@ -1,0 +1,365 @@
+//! Which instructions access memory: chosen at run time, named in results; one that the machine lacks is an error.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::sys::portable;
+#[cfg(target_arch = "x86_64")]
+use super::sys::x86::{self, Avx2, Avx512, Lines, Sse2};
+use super::workload::Persist;
+
+/// A set of instructions for loads and stores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Isa {
+    /// 64 bytes at a time.
+    Avx512,
+    /// 32.
+    Avx2,
+    /// 16.
+    Sse2,
+    /// 8, by what every processor has.
+    Portable,
+}
+
+/// An instruction that this machine does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Lacking {
+    /// Loads and stores.
+    #[error("this processor has no {0}; leave --isa out for the widest it has")]
+    Isa(Isa),
+    /// What makes stores durable.
+    #[error("persist_instruction: {}: this processor has no {instruction}", persist.name())]
+    Persist {
+        /// As it is asked for.
+        persist: Persist,
+        /// What it needs.
+        instruction: &'static str,
+    },
+    /// What makes stores durable, with loads and stores that know nothing of it.
+    #[error("persist_instruction: {}: portable stores can only do `none`; use --isa sse2 or wider", .0.name())]
+    Portable(Persist),
+}
+
+impl Isa {
+    /// All, the widest first.
+    pub const ALL: [Self; 4] = [Self::Avx512, Self::Avx2, Self::Sse2, Self::Portable];
+
+    /// The widest that this machine has.
+    pub fn widest() -> Self {
+        Self::ALL.into_iter().find(|isa| isa.is_here()).unwrap_or(Self::Portable)
+    }
+
+    /// Whether this machine has it.
+    pub fn is_here(self) -> bool {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => std::arch::is_x86_feature_detected!("avx512f"),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => std::arch::is_x86_feature_detected!("avx2"),
+            #[cfg(target_arch = "x86_64")]
+            Self::Sse2 => true,
+            #[cfg(not(target_arch = "x86_64"))]
+            Self::Avx512 | Self::Avx2 | Self::Sse2 => false,
+            Self::Portable => true,
+        }
+    }
+
+    /// Its name in settings and results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Avx512 => "avx512",
+            Self::Avx2 => "avx2",
+            Self::Sse2 => "sse2",
+            Self::Portable => "portable",
+        }
+    }
+}
+
+impl fmt::Display for Isa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Isa {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|isa| isa.name() == text);
+        found.ok_or_else(|| "expected avx512, avx2, sse2 or portable".to_owned())
+    }
+}
+
+/// Whether this machine can make a store durable so.
+fn persists(persist: Persist) -> Result<(), Lacking> {
+    let instruction = match persist {
+        Persist::None => return Ok(()),
+        Persist::NoCache => "non-temporal store",
+        Persist::Cache => "clwb",
+        Persist::CacheInv => "clflushopt",
+    };
+    if has(persist) { Ok(()) } else { Err(Lacking::Persist { persist, instruction }) }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has(persist: Persist) -> bool {
+    use std::arch::x86_64::{__cpuid, __cpuid_count};
+    const STRUCTURED: u32 = 7;
+    let bits = if __cpuid(0).eax >= STRUCTURED { __cpuid_count(STRUCTURED, 0).ebx } else { 0 };
+    match persist {
+        Persist::None | Persist::NoCache => true,
+        Persist::Cache => bits & 1 << 24 != 0,
+        Persist::CacheInv => bits & 1 << 23 != 0,
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has(persist: Persist) -> bool {
+    persist == Persist::None
+}
+
+/// Reads so many bytes at each place; the places lie in memory as [`Reads`] wants it.
+type ReadAll = unsafe fn(&[*mut u8], usize);
+type ReadOne = unsafe fn(*const u8, usize) -> u64;
+type WriteAll = unsafe fn(&[*mut u8], usize);
+
+/// Loads and stores with one set of instructions.
+///
+/// # Safety of its calls
+/// Places are multiples of 64 B in memory that stays mapped; Rust holds no references into it; `bytes` is a multiple of 64, and so much
+/// is there at each place.
+#[derive(Clone, Copy)]
+pub struct Kernel {
+    isa: Isa,
+    read_all: ReadAll,
+    read_one: ReadOne,
+    write_all: [WriteAll; 4],
+}
+
+impl Kernel {
+    /// With these instructions.
+    ///
+    /// # Errors
+    /// The machine lacks them, or one that makes stores durable.
+    pub fn new(isa: Isa, persists_with: &[Persist]) -> Result<Self, Lacking> {
+        if !isa.is_here() {
+            return Err(Lacking::Isa(isa));
+        }
+        for persist in persists_with {
+            persists(*persist)?;
+            if isa == Isa::Portable && *persist != Persist::None {
+                return Err(Lacking::Portable(*persist));
+            }
+        }
+        Ok(match isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => Self::of_lines::<Avx512>(isa),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => Self::of_lines::<Avx2>(isa),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Sse2 => Self::of_lines::<Sse2>(isa),
+            _ => Self {
+                isa,
+                read_all: portable_reads,
+                read_one: portable::read,
+                write_all: [portable_writes; 4],
+            },
+        })
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn of_lines<L: Lines>(isa: Isa) -> Self {
+        Self {
+            isa,
+            read_all: read_all::<L>,
+            read_one: read_one::<L>,
+            write_all: [
+                write_all::<L, NO_CACHE>,
+                write_all::<L, CACHE>,
+                write_all::<L, CACHE_INV>,
+                write_all::<L, NONE>,
+            ],
+        }
+    }
+
+    /// Its instructions.
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// Reads at each place.
+    ///
+    /// # Safety
+    /// See [`Kernel`].
+    #[inline]
+    pub unsafe fn read_all(&self, places: &[*mut u8], bytes: usize) {
+        // SAFETY: the caller's.
+        unsafe { (self.read_all)(places, bytes) }
+    }
+
+    /// Reads; what it gives depends on every byte read.
+    ///
+    /// # Safety
+    /// See [`Kernel`].
+    #[inline]
+    pub unsafe fn read_one(&self, from: *const u8, bytes: usize) -> u64 {
+        // SAFETY: the caller's.
+        unsafe { (self.read_one)(from, bytes) }
+    }
+
+    /// Writes at each place, and makes each write durable before the next begins.
+    ///
+    /// # Safety
+    /// See [`Kernel`]; and [`Kernel::new`] was asked for `persist`.
+    #[inline]
+    pub unsafe fn write_all(&self, places: &[*mut u8], bytes: usize, persist: Persist) {
+        // SAFETY: the caller's.
+        unsafe { (self.write_all[persist as usize])(places, bytes) }
+    }
+}
+
+const NO_CACHE: u8 = Persist::NoCache as u8;
+const CACHE: u8 = Persist::Cache as u8;
+const CACHE_INV: u8 = Persist::CacheInv as u8;
+const NONE: u8 = Persist::None as u8;
+
+/// One line is by far the most usual access that is not four of them.
+#[cfg(target_arch = "x86_64")]
+unsafe fn read_all<L: Lines>(places: &[*mut u8], bytes: usize) {
+    // SAFETY: the caller's.
+    unsafe {
+        match bytes {
+            64 => places.iter().for_each(|place| L::read_64(*place)),
+            128 => places.iter().for_each(|place| {
+                L::read_64(*place);
+                L::read_64(place.add(64));
+            }),
+            256 => places.iter().for_each(|place| L::read_256(*place)),
+            _ => {
+                for place in places {
+                    let mut at = *place;
+                    let end = at.add(bytes);
+                    while at < end {
+                        L::read_256(at);
+                        at = at.add(256);
+                    }
+                }
+            }
+        }
+        L::leave();
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+unsafe fn read_one<L: Lines>(from: *const u8, bytes: usize) -> u64 {
+    // SAFETY: the caller's.
+    unsafe {
+        let word = L::read_dependent(from, bytes);
+        L::leave();
+        word
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+unsafe fn write_all<L: Lines, const PERSIST: u8>(places: &[*mut u8], bytes: usize) {
+    // SAFETY: the caller's.
+    unsafe {
+        for place in places {
+            let mut at = *place;
+            let end = at.add(bytes);
+            while at < end {
+                match PERSIST {
+                    NO_CACHE => L::stream_64(at),
+                    _ => L::write_64(at),
+                }
+                match PERSIST {
+                    CACHE => x86::write_back(at),
+                    CACHE_INV => x86::flush(at),
+                    _ => {}
+                }
+                at = at.add(64);
+            }
+            if PERSIST != NONE {
+                x86::fence();
+            }
+        }
+        L::leave();
+    }
+}
+
+unsafe fn portable_reads(places: &[*mut u8], bytes: usize) {
+    for place in places {
+        // SAFETY: the caller's.
+        unsafe { portable::read(*place, bytes) };
+    }
+}
+
+unsafe fn portable_writes(places: &[*mut u8], bytes: usize) {
+    for place in places {
+        // SAFETY: the caller's.
+        unsafe { portable::write(*place, bytes) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[repr(C, align(64))]
+    struct Lines4K([u8; 4096]);
+
+    fn here() -> impl Iterator<Item = Isa> {
+        Isa::ALL.into_iter().filter(|isa| isa.is_here())
+    }
+
+    #[test]
+    fn stores_reach_every_byte_they_are_asked_for_and_no_other() {
+        for isa in here() {
+            for persist in Persist::ALL {
+                let Ok(kernel) = Kernel::new(isa, &[persist]) else { continue };
+                for bytes in [64, 128, 256, 1024] {
+                    let mut lines = Box::new(Lines4K([0; 4096]));
+                    let base = lines.0.as_mut_ptr();
+                    let places = [base.wrapping_add(64), base.wrapping_add(2048)];
+                    // SAFETY: both places have 1 KiB behind them in `lines`, which is not used until they are written.
+                    unsafe { kernel.write_all(&places, bytes, persist) };
+                    let word = 0x0123_4567_89ab_cdef_u64.to_le_bytes();
+                    for (at, byte) in lines.0.iter().enumerate() {
+                        let is_in = |from: usize| (from..from + bytes).contains(&at);
+                        let expected = if is_in(64) || is_in(2048) { word[at % 8] } else { 0 };
+                        assert_eq!(*byte, expected, "{isa} {persist:?} {bytes}: byte {at}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_dependent_read_sees_every_word_of_every_line() {
+        for isa in here() {
+            let kernel = Kernel::new(isa, &[]).unwrap();
+            for bytes in [64, 256, 1024] {
+                for line in 0..bytes / 64 {
+                    let mut lines = Box::new(Lines4K([0; 4096]));
+                    lines.0[line * 64] = 7;
+                    // SAFETY: `lines` has 4 KiB.
+                    let word = unsafe { kernel.read_one(lines.0.as_ptr(), bytes) };
+                    assert_eq!(word & 7, 7, "{isa}: line {line} of {bytes} B");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_machine_lacks_is_refused() {
+        for persist in [Persist::NoCache, Persist::Cache, Persist::CacheInv] {
+            let refused = Kernel::new(Isa::Portable, &[persist]).err();
+            let lacks = refused == Some(Lacking::Portable(persist));
+            assert!(lacks || matches!(refused, Some(Lacking::Persist { .. })), "{refused:?}");
+        }
+        for isa in Isa::ALL.into_iter().filter(|isa| !isa.is_here()) {
+            assert_eq!(Kernel::new(isa, &[]).err(), Some(Lacking::Isa(isa)));
+        }
+        assert!(Isa::widest().is_here());
+    }
+}

@@ -1,0 +1,237 @@
+//! A benchmark's threads: they take chunks of work until there is none, or the time is up.
+//!
+//! All threads of all parts begin together. Each goes through its work in batches of places; between batches it looks at the clock, at
+//! its rate, and for an operation whose time is to be taken. A sampled operation runs alone, between two readings of the processor's clock.
+
+#[cfg(test)]
+mod tests;
+mod thread;
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+
+use hdrhistogram::Histogram;
+use parking_lot::{Condvar, Mutex};
+use perdura_media::emulator::Tsc;
+
+use super::kernel::Kernel;
+use super::workload::{Config, ExecMode};
+use thread::Worker;
+
+/// Memory that is accessed. Rust holds no references into it.
+#[derive(Debug, Clone, Copy)]
+pub struct Span {
+    /// At a multiple of 64 B.
+    pub base: *mut u8,
+    /// How much.
+    pub bytes: u64,
+}
+
+// SAFETY: an address; whoever accesses what lies there argues for it.
+unsafe impl Send for Span {}
+// SAFETY: as for Send.
+unsafe impl Sync for Span {}
+
+/// One part, ready to run.
+pub struct Job<'a> {
+    /// Its settings.
+    pub config: &'a Config,
+    /// Loads and stores.
+    pub kernel: Kernel,
+    /// `memory_range` bytes.
+    pub memory: Span,
+    /// `dram_memory_range` bytes, if any.
+    pub dram: Option<Span>,
+    /// Processors that its threads may use; none: all.
+    pub processors: Option<Vec<usize>>,
+}
+
+/// What one thread did.
+#[derive(Debug, Clone)]
+pub struct ThreadRun {
+    /// Operations; of custom access, chains.
+    pub operations: u64,
+    /// Bytes accessed.
+    pub bytes: u64,
+    /// From its first operation to its last, nanoseconds.
+    pub ns: u64,
+    /// Processor time, nanoseconds.
+    pub cpu_ns: u64,
+}
+
+/// What one part did.
+#[derive(Debug, Clone)]
+pub struct PartRun {
+    /// From the first thread's first operation to the last one's last, nanoseconds.
+    pub ns: u64,
+    /// Each thread.
+    pub threads: Vec<ThreadRun>,
+    /// Times of sampled operations, nanoseconds.
+    pub latency_ns: Histogram<u64>,
+}
+
+impl PartRun {
+    /// Bytes of all threads.
+    pub fn bytes(&self) -> u64 {
+        self.threads.iter().map(|thread| thread.bytes).sum()
+    }
+
+    /// Operations of all threads.
+    pub fn operations(&self) -> u64 {
+        self.threads.iter().map(|thread| thread.operations).sum()
+    }
+}
+
+/// What threads of one part share.
+struct Shared<'a> {
+    job: &'a Job<'a>,
+    /// The next chunk of each partition; of random and custom access there is one count.
+    next: Vec<AtomicU64>,
+    /// Chunks of a partition, or of all.
+    chunks: u64,
+    /// Operations of a chunk, but for the last one's.
+    chunk_operations: u64,
+    /// Operations of a partition, or of all.
+    operations: u64,
+    partition_bytes: u64,
+    clock: Tsc,
+}
+
+impl<'a> Shared<'a> {
+    fn new(job: &'a Job<'a>) -> Self {
+        let config = job.config;
+        let partitions = config.partitions();
+        let partition_bytes = config.memory_range / partitions;
+        let chunk_operations = (config.min_io_chunk_size / config.access_size).max(1);
+        let (counts, operations) = match config.exec_mode {
+            ExecMode::Sequential | ExecMode::SequentialDesc => {
+                (partitions, partition_bytes / config.access_size)
+            }
+            ExecMode::Random | ExecMode::Custom => (1, config.number_operations),
+        };
+        // So that no thread has nothing to do, whatever the sizes.
+        let sharing = config.number_threads / counts;
+        let chunk_operations = chunk_operations.min(operations.div_ceil(sharing)).max(1);
+        Self {
+            job,
+            next: (0..counts).map(|_| AtomicU64::new(0)).collect(),
+            chunks: operations.div_ceil(chunk_operations),
+            chunk_operations,
+            operations,
+            partition_bytes,
+            clock: Tsc::calibrated(),
+        }
+    }
+
+    /// The next chunk: its first operation, and how many it has. None: all is done.
+    fn take(&self, counter: usize) -> Option<(u64, u64)> {
+        let mut chunk = self.next[counter].fetch_add(1, Relaxed);
+        if chunk >= self.chunks {
+            if self.job.config.run_time == 0 {
+                return None;
+            }
+            // Time decides: from the beginning again.
+            chunk %= self.chunks;
+        }
+        let first = chunk * self.chunk_operations;
+        Some((first, self.chunk_operations.min(self.operations - first)))
+    }
+}
+
+/// Where threads wait until all are there.
+#[derive(Default)]
+struct Gate {
+    /// Whether to go through, once that is known.
+    opened: Mutex<Option<bool>>,
+    told: Condvar,
+}
+
+impl Gate {
+    fn open(&self, go: bool) {
+        *self.opened.lock() = Some(go);
+        self.told.notify_all();
+    }
+
+    fn wait(&self) -> bool {
+        let mut opened = self.opened.lock();
+        loop {
+            match *opened {
+                Some(go) => return go,
+                None => self.told.wait(&mut opened),
+            }
+        }
+    }
+}
+
+/// Runs parts together, each `run_time` seconds or until its work is done.
+///
+/// # Errors
+/// Threads that cannot be had, or not on those processors.
+///
+/// # Safety
+/// Each job's spans stay mapped, are as long as its configuration says, are reached by no reference; and its kernel was asked for what its
+/// configuration does.
+pub unsafe fn run(jobs: &[Job<'_>]) -> std::io::Result<Vec<PartRun>> {
+    let shared: Vec<Shared<'_>> = jobs.iter().map(Shared::new).collect();
+    let gate = Gate::default();
+    std::thread::scope(|scope| {
+        let mut parts = Vec::new();
+        for shared in &shared {
+            let spawn = |number| {
+                let (worker, gate) = (Worker::new(shared, number), &gate);
+                let body = move || {
+                    let bound = worker.bind();
+                    // SAFETY: the caller's promise.
+                    gate.wait().then(|| bound.map(|()| unsafe { worker.run() }))
+                };
+                let thread = std::thread::Builder::new().name(format!("access-{number}"));
+                thread.stack_size(STACK_BYTES).spawn_scoped(scope, body)
+            };
+            let part: Vec<_> = (0..shared.job.config.number_threads).map(spawn).collect();
+            parts.push(part);
+        }
+        gate.open(parts.iter().flatten().all(Result::is_ok));
+        let mut runs = Vec::new();
+        for part in parts {
+            let mut done = Vec::new();
+            for thread in part {
+                let ended = thread?.join();
+                let ended = ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                done.extend(ended.transpose()?);
+            }
+            runs.push(gathered(done));
+        }
+        Ok(runs)
+    })
+}
+
+const STACK_BYTES: usize = 256 << 10;
+
+/// What a thread hands over.
+struct Done {
+    began: Instant,
+    ended: Instant,
+    run: ThreadRun,
+    latency_ns: Histogram<u64>,
+}
+
+fn gathered(done: Vec<Done>) -> PartRun {
+    let began = done.iter().map(|done| done.began).min();
+    let ended = done.iter().map(|done| done.ended).max();
+    let ns = began.zip(ended).map_or(0, |(began, ended)| (ended - began).as_nanos() as u64);
+    let mut latency_ns = histogram();
+    for done in &done {
+        // The same bounds everywhere: nothing is refused.
+        let _ = latency_ns.add(&done.latency_ns);
+    }
+    PartRun { ns, threads: done.into_iter().map(|done| done.run).collect(), latency_ns }
+}
+
+/// From 1 ns to a minute, three digits.
+fn histogram() -> Histogram<u64> {
+    const LATENCY_MAX_NS: u64 = 60_000_000_000;
+    let Ok(histogram) = Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3) else {
+        unreachable!("bounds and digits that a histogram can have")
+    };
+    histogram
+}

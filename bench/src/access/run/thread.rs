@@ -1,0 +1,401 @@
+//! One thread's work.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use super::super::addresses::{BATCH, Slots};
+use super::super::workload::{Chain, Config, CustomOp, ExecMode, Memory, Operation, Persist};
+use super::{Done, Shared, Span, ThreadRun, histogram};
+use crate::machine::thread_cpu_ns;
+
+/// A thread of a part, and what it has done.
+pub(super) struct Worker<'a> {
+    shared: &'a Shared<'a>,
+    number: u64,
+    operations: u64,
+    bytes: u64,
+    latency: Latency,
+    pace: Option<Pace>,
+    deadline: Option<Instant>,
+}
+
+impl<'a> Worker<'a> {
+    pub fn new(shared: &'a Shared<'a>, number: u64) -> Self {
+        let config = shared.job.config;
+        Self {
+            shared,
+            number,
+            operations: 0,
+            bytes: 0,
+            latency: Latency::new(config.latency_sample_frequency),
+            pace: Pace::of(config),
+            deadline: None,
+        }
+    }
+
+    /// On the processors that the job names.
+    pub fn bind(&self) -> io::Result<()> {
+        let Some(processors) = &self.shared.job.processors else { return Ok(()) };
+        let mut set = rustix::thread::CpuSet::new();
+        processors.iter().for_each(|processor| set.set(*processor));
+        Ok(rustix::thread::sched_setaffinity(None, &set)?)
+    }
+
+    /// # Safety
+    /// As [`super::run`].
+    pub unsafe fn run(mut self) -> Done {
+        let config = self.shared.job.config;
+        let began_cpu_ns = thread_cpu_ns();
+        let began = Instant::now();
+        if config.run_time > 0 {
+            self.deadline = Some(began + Duration::from_secs(config.run_time));
+        }
+        if let Some(pace) = &mut self.pace {
+            pace.began = began;
+        }
+        // SAFETY: the caller's promise.
+        unsafe {
+            match (config.exec_mode, &config.custom_operations) {
+                (ExecMode::Custom, Some(chain)) => self.chains(chain),
+                (ExecMode::Random | ExecMode::Custom, _) => self.random(),
+                (ExecMode::Sequential, _) => self.sequential(false),
+                (ExecMode::SequentialDesc, _) => self.sequential(true),
+            }
+        }
+        let ended = Instant::now();
+        let run = ThreadRun {
+            operations: self.operations,
+            bytes: self.bytes,
+            ns: (ended - began).as_nanos() as u64,
+            cpu_ns: thread_cpu_ns() - began_cpu_ns,
+        };
+        Done { began, ended, run, latency_ns: self.latency.sampled_ns }
+    }
+
+    /// How many operations may follow before the clock is looked at, of `left`.
+    fn batch(&self, left: u64) -> usize {
+        let paced = self.pace.as_ref().map_or(BATCH as u64, |pace| pace.batch);
+        left.min(paced).min(BATCH as u64) as usize
+    }
+
+    /// After a batch: waits for its turn; false: the time is up.
+    fn goes_on(&mut self) -> bool {
+        if let Some(pace) = &mut self.pace {
+            pace.wait(self.operations, self.deadline);
+        }
+        self.deadline.is_none_or(|deadline| Instant::now() < deadline)
+    }
+
+    /// # Safety
+    /// As [`super::run`].
+    unsafe fn sequential(&mut self, descending: bool) {
+        let (shared, config) = (self.shared, self.shared.job.config);
+        let step = config.access_size;
+        let counter = (self.number / (config.number_threads / config.partitions())) as usize;
+        let offset = counter as u64 * shared.partition_bytes;
+        let base = shared.job.memory.base.wrapping_add(offset as usize);
+        let last = shared.operations - 1;
+        let mut places = [base; BATCH];
+        while let Some((first, count)) = shared.take(counter) {
+            let mut done = 0;
+            while done < count {
+                let batch = self.batch(count - done);
+                for (at, place) in places[..batch].iter_mut().enumerate() {
+                    let ascending = first + done + at as u64;
+                    let slot = if descending { last - ascending } else { ascending };
+                    *place = base.wrapping_add((slot * step) as usize);
+                }
+                // SAFETY: slots of the partition, whose bytes are there.
+                unsafe { self.access(&places[..batch], config.operation) };
+                done += batch as u64;
+                if !self.goes_on() {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`super::run`].
+    unsafe fn random(&mut self) {
+        let (shared, config) = (self.shared, self.shared.job.config);
+        let step = config.access_size;
+        let mut memory = self.partition(shared.job.memory, config, 0);
+        let mut dram = shared.job.dram.map(|dram| self.partition(dram, config, 1));
+        let other = match config.operation {
+            Operation::Read => Operation::Write,
+            Operation::Write => Operation::Read,
+        };
+        let mut places = [shared.job.memory.base; BATCH];
+        while let Some((_, count)) = shared.take(0) {
+            let mut done = 0;
+            while done < count {
+                let batch = self.batch(count - done);
+                // Those of a batch that go to DRAM, and those that do the other thing, one behind the other.
+                let in_dram = memory.draws(batch, config.dram_operation_ratio);
+                for (area, count) in
+                    [(Some(&mut memory), batch - in_dram), (dram.as_mut(), in_dram)]
+                {
+                    let Some(area) = area.filter(|_| count > 0) else { continue };
+                    area.slots.fill(area.base, step, &mut places[..count]);
+                    let others = area.draws(count, config.mixed_operation_ratio);
+                    let (these, those) = places[..count].split_at(count - others);
+                    // SAFETY: slots of the thread's part of the memory, whose bytes are there.
+                    unsafe {
+                        self.access(these, config.operation);
+                        self.access(those, other);
+                    }
+                }
+                done += batch as u64;
+                if !self.goes_on() {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The thread's part of some memory.
+    fn partition(&self, span: Span, config: &Config, stream: u64) -> Area {
+        let part_bytes = span.bytes / config.partitions();
+        let part = self.number / (config.number_threads / config.partitions());
+        Area {
+            base: span.base.wrapping_add((part * part_bytes) as usize),
+            slots: Slots::new(config, part_bytes / config.access_size, self.number, stream),
+        }
+    }
+
+    /// One operation at each place; those whose time is taken, alone.
+    ///
+    /// # Safety
+    /// `access_size` bytes are at each place.
+    #[inline]
+    unsafe fn access(&mut self, places: &[*mut u8], operation: Operation) {
+        let mut rest = places;
+        while !rest.is_empty() {
+            let plain = self.latency.until_sample.min(rest.len() as u64) as usize;
+            // SAFETY: the caller's.
+            unsafe { self.all(&rest[..plain], operation) };
+            self.latency.passed(plain as u64);
+            rest = &rest[plain..];
+            if let ([sampled, others @ ..], true) = (rest, self.latency.is_due()) {
+                let due = self.pace.as_ref().map(|pace| pace.due(self.operations));
+                let began = Instant::now();
+                let ticks = self.shared.clock.ticks();
+                // SAFETY: the caller's.
+                unsafe { self.all(std::slice::from_ref(sampled), operation) };
+                self.sampled(ticks, began, due);
+                rest = others;
+            }
+        }
+    }
+
+    /// # Safety
+    /// As for [`Self::access`].
+    #[inline]
+    unsafe fn all(&mut self, places: &[*mut u8], operation: Operation) {
+        let config = self.shared.job.config;
+        let (kernel, bytes) = (&self.shared.job.kernel, config.access_size as usize);
+        // SAFETY: the caller's; the kernel was asked for this instruction.
+        unsafe {
+            match operation {
+                Operation::Read => kernel.read_all(places, bytes),
+                Operation::Write => kernel.write_all(places, bytes, config.persist_instruction),
+            }
+        }
+        self.operations += places.len() as u64;
+        self.bytes += (places.len() * bytes) as u64;
+    }
+
+    fn sampled(&mut self, from_ticks: u64, began: Instant, due: Option<Instant>) {
+        let clock = self.shared.clock;
+        let ns = clock.ps(clock.ticks_behind().saturating_sub(from_ticks)) / 1000;
+        // Of who should have come before, the wait counts: else a stall would hide those that it held up.
+        let late = due.map_or(Duration::ZERO, |due| began.saturating_duration_since(due));
+        self.latency.sampled(ns.saturating_add(late.as_nanos() as u64));
+    }
+
+    /// # Safety
+    /// As [`super::run`].
+    unsafe fn chains(&mut self, chain: &Chain) {
+        let (shared, config) = (self.shared, self.shared.job.config);
+        let mut memory = ChainArea::new(self, shared.job.memory, chain, Memory::Persistent);
+        let mut dram = shared.job.dram.map(|dram| ChainArea::new(self, dram, chain, Memory::Dram));
+        let bytes: u64 = chain.ops().iter().map(CustomOp::bytes).sum();
+        // Zero, which nobody but the processor at run time knows: so an address waits for what was read, and is what it was.
+        let zero = std::hint::black_box(0u64);
+        let mut read = 0;
+        while let Some((_, count)) = shared.take(0) {
+            let mut done = 0;
+            while done < count {
+                let batch = self.batch(count - done);
+                for _ in 0..batch {
+                    let timed = self.latency.is_due();
+                    let due = self.pace.as_ref().filter(|_| timed).map(|p| p.due(self.operations));
+                    let began = timed.then(Instant::now);
+                    let ticks = if timed { shared.clock.ticks() } else { 0 };
+                    for op in chain.ops() {
+                        let area = match op.memory() {
+                            Memory::Persistent => Some(&mut memory),
+                            Memory::Dram => dram.as_mut(),
+                        };
+                        // Judged: a chain that names DRAM has some.
+                        let Some(area) = area else { continue };
+                        match op {
+                            CustomOp::Read { bytes, .. } => {
+                                area.go(*bytes, read & zero);
+                                // SAFETY: the area holds the chain's reach from each of its slots.
+                                read =
+                                    unsafe { shared.job.kernel.read_one(area.at, *bytes as usize) };
+                            }
+                            CustomOp::Write { bytes, persist, offset_bytes, .. } => {
+                                area.at = area.at.wrapping_offset(*offset_bytes as isize);
+                                // SAFETY: as above.
+                                unsafe { self.write(area.at, *bytes, *persist) };
+                            }
+                        }
+                    }
+                    self.operations += 1;
+                    self.bytes += bytes;
+                    match began {
+                        Some(began) => self.sampled(ticks, began, due),
+                        None => self.latency.passed(1),
+                    }
+                }
+                done += batch as u64;
+                if !self.goes_on() {
+                    return;
+                }
+            }
+        }
+        std::hint::black_box((read, config.seed));
+    }
+
+    /// # Safety
+    /// `bytes` are at the place; the kernel was asked for the instruction.
+    #[inline]
+    unsafe fn write(&self, place: *mut u8, bytes: u64, persist: Persist) {
+        // SAFETY: the caller's.
+        unsafe {
+            self.shared.job.kernel.write_all(std::slice::from_ref(&place), bytes as usize, persist);
+        }
+    }
+}
+
+/// A thread's part of a memory, for random access.
+struct Area {
+    base: *mut u8,
+    slots: Slots,
+}
+
+impl Area {
+    /// How many of `count` a share takes.
+    fn draws(&mut self, count: usize, share: f64) -> usize {
+        match share {
+            share if share <= 0.0 => 0,
+            share if share >= 1.0 => count,
+            share => (0..count).filter(|_| self.slots.is_in(share)).count(),
+        }
+    }
+}
+
+/// A thread's part of a memory, for chains: where a chain begins there is room for all of it.
+struct ChainArea {
+    base: *mut u8,
+    /// Bytes between the first place at which a read may begin and the last.
+    room_bytes: u64,
+    slots: Slots,
+    /// Where the last access was.
+    at: *mut u8,
+}
+
+impl ChainArea {
+    fn new(worker: &Worker<'_>, span: Span, chain: &Chain, memory: Memory) -> Self {
+        let config = worker.shared.job.config;
+        let part_bytes = span.bytes / config.partitions();
+        let part = worker.number / (config.number_threads / config.partitions());
+        let (lowest, highest) = chain.reach(memory);
+        let base = span.base.wrapping_add((part * part_bytes + lowest.unsigned_abs()) as usize);
+        let room_bytes = part_bytes.saturating_sub(highest.abs_diff(lowest));
+        let stream = if memory == Memory::Dram { 1 } else { 0 };
+        // Lines: places of larger reads are the lines below them.
+        let slots = Slots::new(config, room_bytes / LINE + 1, worker.number, stream);
+        Self { base, room_bytes, slots, at: base }
+    }
+
+    /// To the next place of a read of `bytes`, a multiple of them if there is room for more than one; `after` is 0.
+    #[inline]
+    fn go(&mut self, bytes: u64, after: u64) {
+        let offset = (self.slots.draw() * LINE).min(self.room_bytes) & !(bytes - 1);
+        self.at = self.base.wrapping_add((offset + after) as usize);
+    }
+}
+
+const LINE: u64 = super::super::workload::LINE_BYTES;
+
+/// Times of one in so many operations.
+struct Latency {
+    every: u64,
+    until_sample: u64,
+    sampled_ns: hdrhistogram::Histogram<u64>,
+}
+
+impl Latency {
+    fn new(every: u64) -> Self {
+        let until_sample = if every == 0 { u64::MAX } else { every - 1 };
+        Self { every, until_sample, sampled_ns: histogram() }
+    }
+
+    fn is_due(&self) -> bool {
+        self.until_sample == 0
+    }
+
+    fn passed(&mut self, count: u64) {
+        if self.every > 0 {
+            self.until_sample -= count;
+        }
+    }
+
+    fn sampled(&mut self, ns: u64) {
+        self.sampled_ns.saturating_record(ns.max(1));
+        self.until_sample = self.every - 1;
+    }
+}
+
+/// A rate that a thread keeps to.
+struct Pace {
+    began: Instant,
+    ns_per_operation: f64,
+    /// Operations between two looks at the clock.
+    batch: u64,
+}
+
+impl Pace {
+    fn of(config: &Config) -> Option<Self> {
+        if config.rate_limit == 0 {
+            return None;
+        }
+        const LOOK_NS: f64 = 10_000.0;
+        let ns_per_operation = config.number_threads as f64 * 1e9 / config.rate_limit as f64;
+        let batch = (LOOK_NS / ns_per_operation).max(1.0) as u64;
+        Some(Self { began: Instant::now(), ns_per_operation, batch })
+    }
+
+    /// When an operation should begin.
+    fn due(&self, operation: u64) -> Instant {
+        self.began + Duration::from_nanos((operation as f64 * self.ns_per_operation) as u64)
+    }
+
+    /// Until the next operation is due, or the time is up.
+    fn wait(&self, operations: u64, deadline: Option<Instant>) {
+        const SPIN: Duration = Duration::from_micros(100);
+        let due = self.due(operations);
+        let due = deadline.map_or(due, |deadline| due.min(deadline));
+        let left = due.saturating_duration_since(Instant::now());
+        if left > SPIN {
+            std::thread::sleep(left - SPIN);
+        }
+        while Instant::now() < due {
+            std::hint::spin_loop();
+        }
+    }
+}

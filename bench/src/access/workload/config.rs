@@ -1,0 +1,362 @@
+//! One benchmark of a workload: its settings, and the rules that hold between them.
+
+use perdura_media::Bytes;
+use serde::Serialize;
+
+use super::custom::{Chain, LINE_BYTES, Memory};
+
+/// Most threads of one benchmark.
+pub const THREADS_MAX: u64 = 1024;
+
+/// What is done to memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Operation {
+    /// Loads.
+    Read,
+    /// Stores.
+    Write,
+}
+
+/// In which order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExecMode {
+    /// Ascending.
+    Sequential,
+    /// Descending.
+    SequentialDesc,
+    /// Anywhere.
+    Random,
+    /// Chains of dependent accesses.
+    Custom,
+}
+
+/// What makes a store durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Persist {
+    /// Non-temporal stores, then a fence.
+    NoCache,
+    /// Stores, `clwb` of each line, then a fence.
+    Cache,
+    /// Stores, `clflushopt` of each line, then a fence.
+    CacheInv,
+    /// Stores alone.
+    None,
+}
+
+/// On which NUMA node memory lies, seen from the threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NumaPattern {
+    /// Their own.
+    Near,
+    /// Another.
+    Far,
+}
+
+/// How random places are distributed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RandomDistribution {
+    /// All alike.
+    Uniform,
+    /// By Zipf's law, the frequent ones scattered.
+    Zipf,
+}
+
+impl Operation {
+    pub(super) const NAMES: [(&'static str, Self); 2] =
+        [("read", Self::Read), ("write", Self::Write)];
+}
+
+impl ExecMode {
+    pub(super) const NAMES: [(&'static str, Self); 4] = [
+        ("sequential", Self::Sequential),
+        ("sequential_desc", Self::SequentialDesc),
+        ("random", Self::Random),
+        ("custom", Self::Custom),
+    ];
+
+    /// Whether `number_operations` says how much is done.
+    pub fn counts_operations(self) -> bool {
+        matches!(self, Self::Random | Self::Custom)
+    }
+}
+
+impl Persist {
+    pub(super) const NAMES: [(&'static str, Self); 4] = [
+        ("nocache", Self::NoCache),
+        ("cache", Self::Cache),
+        ("cacheinv", Self::CacheInv),
+        ("none", Self::None),
+    ];
+
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::NoCache, Self::Cache, Self::CacheInv, Self::None];
+
+    /// By its name in workloads.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|(own, _)| *own == name).map(|(_, persist)| *persist)
+    }
+
+    /// Its name in workloads.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NoCache => "nocache",
+            Self::Cache => "cache",
+            Self::CacheInv => "cacheinv",
+            Self::None => "none",
+        }
+    }
+}
+
+impl NumaPattern {
+    pub(super) const NAMES: [(&'static str, Self); 2] = [("near", Self::Near), ("far", Self::Far)];
+}
+
+impl RandomDistribution {
+    pub(super) const NAMES: [(&'static str, Self); 3] =
+        [("uniform", Self::Uniform), ("zipf", Self::Zipf), ("zipfian", Self::Zipf)];
+}
+
+/// Settings of a benchmark. The keys that the published format has keep its names and defaults; the last five are ours.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Config {
+    /// Bytes that are measured.
+    pub memory_range: u64,
+    /// Bytes of DRAM beside them.
+    pub dram_memory_range: u64,
+    /// Share of the operations that go there, 0 to 1.
+    pub dram_operation_ratio: f64,
+    /// Bytes of an access.
+    pub access_size: u64,
+    /// Bytes that a thread takes at a time.
+    pub min_io_chunk_size: u64,
+    /// Operations, or chains, of random and custom access.
+    pub number_operations: u64,
+    /// Seconds after which it ends; 0: when all is done.
+    pub run_time: u64,
+    /// Threads.
+    pub number_threads: u64,
+    /// Parts of the range that groups of threads keep to; 0: one a thread.
+    pub number_partitions: u64,
+    /// Loads or stores.
+    pub operation: Operation,
+    /// In which order.
+    pub exec_mode: ExecMode,
+    /// What makes stores durable.
+    pub persist_instruction: Persist,
+    /// Where memory lies.
+    pub numa_pattern: NumaPattern,
+    /// How random places are distributed.
+    pub random_distribution: RandomDistribution,
+    /// Zipf's exponent.
+    pub zipf_alpha: f64,
+    /// The chain of custom access.
+    #[serde(serialize_with = "as_text", skip_serializing_if = "Option::is_none")]
+    pub custom_operations: Option<Chain>,
+    /// Of so many operations the time of one is taken; 0: of none.
+    pub latency_sample_frequency: u64,
+    /// Touch all memory before.
+    pub prefault_file: bool,
+    /// Huge pages for DRAM.
+    pub dram_huge_pages: bool,
+    /// Share of the operations that do what `operation` does not, 0 to 1.
+    pub mixed_operation_ratio: f64,
+    /// Operations a second of all threads together; 0: as many as they can.
+    pub rate_limit: u64,
+    /// Seconds of the same before what counts.
+    pub warm_up_time: u64,
+    /// How often it is measured.
+    pub repetitions: u64,
+    /// Decides places.
+    pub seed: u64,
+}
+
+fn as_text<S: serde::Serializer>(chain: &Option<Chain>, to: S) -> Result<S::Ok, S::Error> {
+    match chain {
+        Some(chain) => to.collect_str(chain),
+        None => to.serialize_none(),
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            memory_range: 10 << 30,
+            dram_memory_range: 0,
+            dram_operation_ratio: 0.0,
+            access_size: 256,
+            min_io_chunk_size: 64 << 20,
+            number_operations: 100_000_000,
+            run_time: 0,
+            number_threads: 1,
+            number_partitions: 1,
+            operation: Operation::Read,
+            exec_mode: ExecMode::Sequential,
+            persist_instruction: Persist::NoCache,
+            numa_pattern: NumaPattern::Near,
+            random_distribution: RandomDistribution::Uniform,
+            zipf_alpha: 0.9,
+            custom_operations: None,
+            latency_sample_frequency: 0,
+            prefault_file: true,
+            dram_huge_pages: true,
+            mixed_operation_ratio: 0.0,
+            rate_limit: 0,
+            warm_up_time: 0,
+            repetitions: 1,
+            seed: 1,
+        }
+    }
+}
+
+/// A rule that does not hold: the key to look at, and the rule.
+pub(super) type Broken = (&'static str, String);
+
+impl Config {
+    /// Parts of the range, at least one.
+    pub fn partitions(&self) -> u64 {
+        match self.number_partitions {
+            0 => self.number_threads,
+            some => some,
+        }
+    }
+
+    /// The first rule that does not hold.
+    pub(super) fn broken_rule(&self) -> Option<Broken> {
+        self.sizes()
+            .or_else(|| self.sharing())
+            .or_else(|| self.dram())
+            .or_else(|| self.custom())
+            .or_else(|| self.amounts())
+    }
+
+    fn sizes(&self) -> Option<Broken> {
+        let power = |bytes: u64| bytes >= LINE_BYTES && bytes.is_power_of_two();
+        let rule = format!("a power of two, {LINE_BYTES} or more");
+        if !power(self.access_size) {
+            return Some(("access_size", rule));
+        }
+        if !power(self.min_io_chunk_size) {
+            return Some(("min_io_chunk_size", rule));
+        }
+        let whole = |bytes: u64| bytes.is_multiple_of(self.access_size);
+        let rule = format!("a multiple of access_size, {}", Bytes(self.access_size));
+        if self.memory_range == 0 || !whole(self.memory_range) {
+            return Some(("memory_range", rule));
+        }
+        if !whole(self.dram_memory_range) {
+            return Some(("dram_memory_range", rule));
+        }
+        None
+    }
+
+    fn sharing(&self) -> Option<Broken> {
+        let threads = self.number_threads;
+        if threads == 0 || threads > THREADS_MAX {
+            return Some(("number_threads", format!("1 to {THREADS_MAX}")));
+        }
+        let partitions = self.partitions();
+        if !threads.is_multiple_of(partitions) {
+            let rule = format!("divides number_threads, {threads}, or is 0 for one a thread");
+            return Some(("number_partitions", rule));
+        }
+        for (key, bytes) in
+            [("memory_range", self.memory_range), ("dram_memory_range", self.dram_memory_range)]
+        {
+            let even = bytes.is_multiple_of(partitions)
+                && (bytes / partitions).is_multiple_of(self.access_size);
+            if !even {
+                let rule = format!(
+                    "{partitions} equal parts, each a multiple of access_size, {}",
+                    Bytes(self.access_size)
+                );
+                return Some((key, rule));
+            }
+        }
+        None
+    }
+
+    fn dram(&self) -> Option<Broken> {
+        let ratio = self.dram_operation_ratio;
+        if !(0.0..=1.0).contains(&ratio) {
+            return Some(("dram_operation_ratio", "0 to 1".into()));
+        }
+        if ratio > 0.0 && self.exec_mode != ExecMode::Random {
+            let rule =
+                "more than 0 with exec_mode random only; custom operations name DRAM (rd, wd)";
+            return Some(("dram_operation_ratio", rule.into()));
+        }
+        let chain = self.custom_operations.as_ref();
+        let asks = ratio > 0.0 || chain.is_some_and(|chain| chain.touches(Memory::Dram));
+        if asks && self.dram_memory_range == 0 {
+            let rule = "more than 0, for some operations go to DRAM";
+            return Some(("dram_memory_range", rule.into()));
+        }
+        None
+    }
+
+    fn custom(&self) -> Option<Broken> {
+        let is_custom = self.exec_mode == ExecMode::Custom;
+        match &self.custom_operations {
+            None if is_custom => {
+                return Some(("custom_operations", "given with exec_mode custom".into()));
+            }
+            Some(_) if !is_custom => {
+                return Some(("custom_operations", "with exec_mode custom only".into()));
+            }
+            _ => {}
+        }
+        let chain = self.custom_operations.as_ref()?;
+        let partitions = self.partitions();
+        for (key, memory, bytes) in [
+            ("memory_range", Memory::Persistent, self.memory_range / partitions),
+            ("dram_memory_range", Memory::Dram, self.dram_memory_range / partitions),
+        ] {
+            let (lowest, highest) = chain.reach(memory);
+            let reach = highest.abs_diff(lowest);
+            if chain.touches(memory) && reach > bytes {
+                let rule =
+                    format!("holds a chain of custom_operations, {}, in each part", Bytes(reach));
+                return Some((key, rule));
+            }
+        }
+        None
+    }
+
+    fn amounts(&self) -> Option<Broken> {
+        let default = Self::default();
+        let counts = self.exec_mode.counts_operations();
+        if !counts && self.number_operations != default.number_operations {
+            return Some(("number_operations", "with exec_mode random or custom only".into()));
+        }
+        if counts && self.number_operations < self.number_threads {
+            let rule = format!("one a thread at least, {}", self.number_threads);
+            return Some(("number_operations", rule));
+        }
+        if !(self.zipf_alpha > 0.0 && self.zipf_alpha < 100.0) {
+            return Some(("zipf_alpha", "more than 0, less than 100".into()));
+        }
+        let mixed = self.mixed_operation_ratio;
+        if !(0.0..=1.0).contains(&mixed) {
+            return Some(("mixed_operation_ratio", "0 to 1".into()));
+        }
+        if mixed > 0.0 && self.exec_mode != ExecMode::Random {
+            return Some((
+                "mixed_operation_ratio",
+                "more than 0 with exec_mode random only".into(),
+            ));
+        }
+        if !(1..=1000).contains(&self.repetitions) {
+            return Some(("repetitions", "1 to 1000".into()));
+        }
+        if self.run_time > 86_400 || self.warm_up_time > 86_400 {
+            let key = if self.run_time > 86_400 { "run_time" } else { "warm_up_time" };
+            return Some((key, "a day at most, 86400 s".into()));
+        }
+        None
+    }
+}

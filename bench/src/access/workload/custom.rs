@@ -1,0 +1,240 @@
+//! Custom operations: chains of dependent accesses, as the published benchmark writes them.
+//!
+//! `r_256,w_64_cache_128,w_64_cache_-128`: read 256 B at a place of its own, then write 64 B at 128 B behind it, then 64 B where the read
+//! was: offsets add up. `p` and `d` behind the letter name persistent memory (the default) and DRAM.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::config::Persist;
+
+/// Bytes of a cache line, the least that is accessed.
+pub const LINE_BYTES: u64 = 64;
+/// Accesses of one chain, at most.
+const CHAIN_MAX: usize = 1024;
+
+/// Which memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Memory {
+    /// What is measured: `memory_range`.
+    Persistent,
+    /// Beside it: `dram_memory_range`.
+    Dram,
+}
+
+/// One access of a chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CustomOp {
+    /// At a place that depends on what was read before.
+    Read {
+        /// Where.
+        memory: Memory,
+        /// How many bytes.
+        bytes: u64,
+    },
+    /// At the place of the access before it, and an offset.
+    Write {
+        /// Where.
+        memory: Memory,
+        /// How many bytes.
+        bytes: u64,
+        /// What follows it.
+        persist: Persist,
+        /// Behind the access before it, bytes.
+        offset_bytes: i64,
+    },
+}
+
+/// A chain of accesses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chain(Vec<CustomOp>);
+
+impl Chain {
+    /// Its accesses, a read first.
+    pub fn ops(&self) -> &[CustomOp] {
+        &self.0
+    }
+
+    /// Whether some of them are in this memory.
+    pub fn touches(&self, memory: Memory) -> bool {
+        self.0.iter().any(|op| op.memory() == memory)
+    }
+
+    /// Of one memory, from where a read begins to the furthest byte that is accessed from there, bytes; and to the first one: 0 or less.
+    pub fn reach(&self, memory: Memory) -> (i64, i64) {
+        let (mut lowest, mut highest) = (0, 0);
+        let mut at = 0i64;
+        for op in self.0.iter().filter(|op| op.memory() == memory) {
+            at = match op {
+                CustomOp::Read { .. } => 0,
+                CustomOp::Write { offset_bytes, .. } => at + offset_bytes,
+            };
+            lowest = lowest.min(at);
+            highest = highest.max(at + op.bytes() as i64);
+        }
+        (lowest, highest)
+    }
+}
+
+impl CustomOp {
+    /// Where.
+    pub fn memory(&self) -> Memory {
+        match self {
+            Self::Read { memory, .. } | Self::Write { memory, .. } => *memory,
+        }
+    }
+
+    /// How many bytes.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::Read { bytes, .. } | Self::Write { bytes, .. } => *bytes,
+        }
+    }
+}
+
+impl FromStr for Chain {
+    type Err = String;
+
+    /// The rule that is broken, and by which access.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let words: Vec<&str> = text.split(',').map(str::trim).collect();
+        if words.len() > CHAIN_MAX {
+            return Err(format!("at most {CHAIN_MAX} accesses, and here are {}", words.len()));
+        }
+        let ops: Vec<CustomOp> = words.iter().map(|word| access(word)).collect::<Result<_, _>>()?;
+        if !matches!(ops.first(), Some(CustomOp::Read { .. })) {
+            return Err(format!("the first access is a read, and {:?} is none", words[0]));
+        }
+        for (at, op) in ops.iter().enumerate() {
+            let before = ops[..at].iter().any(|before| before.memory() == op.memory());
+            if matches!(op, CustomOp::Write { .. }) && !before {
+                return Err(format!(
+                    "a write follows an access to the same memory, and none comes before {:?}",
+                    words[at]
+                ));
+            }
+        }
+        Ok(Self(ops))
+    }
+}
+
+fn access(word: &str) -> Result<CustomOp, String> {
+    let parts: Vec<&str> = word.split('_').collect();
+    let memory = |letters: &str| match letters {
+        "" | "p" => Some(Memory::Persistent),
+        "d" => Some(Memory::Dram),
+        _ => None,
+    };
+    let is_read = parts[0].starts_with('r');
+    let letters = parts[0].strip_prefix(['r', 'w']);
+    let memory = letters.and_then(memory).ok_or_else(|| {
+        format!("{word:?} is no access: r, rp, rd and a size, or w, wp, wd, a size and none, cache, cacheinv or nocache")
+    })?;
+    let size = parts.get(1).ok_or_else(|| format!("{word:?} has no size"))?;
+    let bytes = size
+        .parse()
+        .ok()
+        .filter(|bytes: &u64| bytes.is_power_of_two() && (LINE_BYTES..=1 << 30).contains(bytes))
+        .ok_or_else(|| {
+            format!(
+                "sizes are powers of two from {LINE_BYTES} to {}, and {word:?} has {size:?}",
+                1 << 30
+            )
+        })?;
+    if is_read {
+        return match parts.len() {
+            2 => Ok(CustomOp::Read { memory, bytes }),
+            _ => Err(format!("a read has a size and nothing else, and {word:?} has")),
+        };
+    }
+    let persist = parts.get(2).ok_or_else(|| {
+        format!("{word:?} does not say what follows: none, cache, cacheinv or nocache")
+    })?;
+    let persist = Persist::named(persist).ok_or_else(|| {
+        format!(
+            "none, cache, cacheinv or nocache follows a size, and in {word:?} it is {persist:?}"
+        )
+    })?;
+    let offset_bytes = match parts.get(3) {
+        None => 0,
+        Some(offset) => offset
+            .parse()
+            .ok()
+            .filter(|bytes: &i64| bytes % LINE_BYTES as i64 == 0 && bytes.abs() <= 1 << 30)
+            .ok_or_else(|| {
+                format!("offsets are multiples of {LINE_BYTES}, 1 GiB at most, and {word:?} has {offset:?}")
+            })?,
+    };
+    if parts.len() > 4 {
+        return Err(format!("nothing follows an offset, and in {word:?} something does"));
+    }
+    Ok(CustomOp::Write { memory, bytes, persist, offset_bytes })
+}
+
+impl fmt::Display for Chain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, op) in self.0.iter().enumerate() {
+            if at > 0 {
+                f.write_str(",")?;
+            }
+            write!(f, "{op}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for CustomOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let letter = match self.memory() {
+            Memory::Persistent => 'p',
+            Memory::Dram => 'd',
+        };
+        match self {
+            Self::Read { bytes, .. } => write!(f, "r{letter}_{bytes}"),
+            Self::Write { bytes, persist, offset_bytes: 0, .. } => {
+                write!(f, "w{letter}_{bytes}_{}", persist.name())
+            }
+            Self::Write { bytes, persist, offset_bytes, .. } => {
+                write!(f, "w{letter}_{bytes}_{}_{offset_bytes}", persist.name())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(text: &str) -> String {
+        text.parse::<Chain>().unwrap_err()
+    }
+
+    #[test]
+    fn chains_are_what_they_say() {
+        let chain: Chain = "rd_2048,rp_1024,wp_64_cache_512,w_64_nocache_-512".parse().unwrap();
+        assert_eq!(chain.to_string(), "rd_2048,rp_1024,wp_64_cache_512,wp_64_nocache_-512");
+        assert_eq!(chain.reach(Memory::Persistent), (0, 1024));
+        assert_eq!(chain.reach(Memory::Dram), (0, 2048));
+        let chain: Chain = "r_64,w_64_none_-128,w_256_none_512".parse().unwrap();
+        assert_eq!(chain.reach(Memory::Persistent), (-128, 640));
+        assert!(!chain.touches(Memory::Dram));
+        let shown = chain.to_string();
+        assert_eq!(shown.parse::<Chain>().unwrap(), chain);
+    }
+
+    #[test]
+    fn each_rule_has_its_message() {
+        assert!(rule("w_64_none").contains("the first access is a read"));
+        assert!(rule("r_64,wd_64_none").contains("follows an access to the same memory"));
+        assert!(rule("r_63").contains("powers of two"));
+        assert!(rule("r_32").contains("powers of two"));
+        assert!(rule("r_64,w_64_none_32").contains("multiples of 64"));
+        assert!(rule("r_64,w_64_flush").contains("none, cache"));
+        assert!(rule("r_64,w_64").contains("does not say what follows"));
+        assert!(rule("r_64_none").contains("nothing else"));
+        assert!(rule("r_64,w_64_none_64_64").contains("nothing follows"));
+        assert!(rule("x_64").contains("no access"));
+        assert!(rule("").contains("no access"));
+        assert!(rule("r").contains("no size"));
+    }
+}

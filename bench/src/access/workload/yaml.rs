@@ -1,0 +1,166 @@
+//! YAML as a tree that knows its lines. What workload files have no use for (anchors, aliases, tags, keys that are lists) is refused
+//! where it stands rather than half understood; so the tree is no larger than the text, and no deeper than [`DEPTH_MAX`].
+
+use saphyr_parser::{Event, Parser, ScanError};
+
+/// Deeper than any workload.
+pub const DEPTH_MAX: usize = 16;
+
+/// A value and the line it begins on, from 1.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Node {
+    /// From 1.
+    pub line: usize,
+    /// What stands there.
+    pub value: Value,
+}
+
+/// What can stand in a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
+    /// A word, as it was written.
+    Word(String),
+    /// In their order.
+    List(Vec<Node>),
+    /// In their order; a key may be there twice.
+    Map(Vec<Entry>),
+}
+
+/// A key and its value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Name.
+    pub key: String,
+    /// The key's line, from 1.
+    pub line: usize,
+    /// What it stands for.
+    pub value: Node,
+}
+
+/// Why a text is no such tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// From 1.
+    pub line: usize,
+    /// What is wrong.
+    pub why: String,
+}
+
+/// The documents of a text, each as its tree.
+///
+/// # Errors
+/// The first place that is no YAML, or YAML that workloads have no use for.
+pub fn documents(text: &str) -> Result<Vec<Node>, Refused> {
+    let mut builder = Builder::default();
+    for event in Parser::new_from_str(text) {
+        let (event, span) = event.map_err(no_yaml)?;
+        builder.take(event, span.start.line())?;
+    }
+    Ok(builder.documents)
+}
+
+fn no_yaml(error: ScanError) -> Refused {
+    Refused { line: error.marker().line(), why: format!("no YAML: {}", error.info()) }
+}
+
+/// A list or a map that has begun.
+enum Open {
+    List(usize, Vec<Node>),
+    Map(usize, Vec<Entry>, Option<(String, usize)>),
+}
+
+#[derive(Default)]
+struct Builder {
+    open: Vec<Open>,
+    documents: Vec<Node>,
+}
+
+impl Builder {
+    fn take(&mut self, event: Event<'_>, line: usize) -> Result<(), Refused> {
+        let refuse = |why: &str| Err(Refused { line, why: why.to_owned() });
+        let plain = |anchor: usize, tagged: bool| match (anchor, tagged) {
+            (0, false) => Ok(()),
+            (0, true) => refuse("a tag; write the value alone"),
+            _ => refuse("an anchor; write values out where they are used"),
+        };
+        match event {
+            Event::Scalar(word, _, anchor, tag) => {
+                plain(anchor, tag.is_some())?;
+                self.put(Node { line, value: Value::Word(word.into_owned()) })
+            }
+            Event::SequenceStart(anchor, tag) => {
+                plain(anchor, tag.is_some())?;
+                self.begin(Open::List(line, Vec::new()), line)
+            }
+            Event::MappingStart(anchor, tag) => {
+                plain(anchor, tag.is_some())?;
+                self.begin(Open::Map(line, Vec::new(), None), line)
+            }
+            Event::SequenceEnd | Event::MappingEnd => match self.open.pop() {
+                Some(Open::List(line, list)) => self.put(Node { line, value: Value::List(list) }),
+                Some(Open::Map(line, map, _)) => self.put(Node { line, value: Value::Map(map) }),
+                None => Ok(()),
+            },
+            Event::Alias(_) => refuse("an alias; write the value out"),
+            _ => Ok(()),
+        }
+    }
+
+    fn begin(&mut self, open: Open, line: usize) -> Result<(), Refused> {
+        if self.open.len() == DEPTH_MAX {
+            let why = format!("more than {DEPTH_MAX} levels deep");
+            return Err(Refused { line, why });
+        }
+        self.open.push(open);
+        Ok(())
+    }
+
+    fn put(&mut self, node: Node) -> Result<(), Refused> {
+        match self.open.last_mut() {
+            None => self.documents.push(node),
+            Some(Open::List(_, list)) => list.push(node),
+            Some(Open::Map(_, map, key)) => match (key.take(), node) {
+                (Some((name, line)), value) => map.push(Entry { key: name, line, value }),
+                (None, Node { line, value: Value::Word(name) }) => *key = Some((name, line)),
+                (None, Node { line, .. }) => {
+                    let why = "a list or map in the place of a key".to_owned();
+                    return Err(Refused { line, why });
+                }
+            },
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str) -> (usize, String) {
+        let refused = documents(text).unwrap_err();
+        (refused.line, refused.why)
+    }
+
+    #[test]
+    fn values_know_their_lines() {
+        let documents = documents("a:\n  b: [1, 2]\n  c: \"x\"\n  b: ~\n").unwrap();
+        let Value::Map(top) = &documents[0].value else { panic!("{documents:?}") };
+        let Value::Map(inner) = &top[0].value.value else { panic!("{documents:?}") };
+        let lines: Vec<_> = inner.iter().map(|entry| (entry.key.as_str(), entry.line)).collect();
+        assert_eq!(lines, [("b", 2), ("c", 3), ("b", 4)]);
+        let Value::List(list) = &inner[0].value.value else { panic!("{inner:?}") };
+        assert_eq!(list.len(), 2);
+        assert_eq!(inner[1].value.value, Value::Word("x".into()));
+    }
+
+    #[test]
+    fn what_workloads_do_not_use_is_refused_where_it_stands() {
+        assert_eq!(refused("a: 1\nb: &x 2\n").0, 2);
+        assert_eq!(refused("a: !!str 1\n").0, 1);
+        assert_eq!(refused("a: 1\nb: *x\n").0, 2);
+        assert_eq!(refused("a: 1\n[b]: 2\n").0, 2);
+        let deep = format!("a: {}1{}", "[".repeat(DEPTH_MAX), "]".repeat(DEPTH_MAX));
+        assert!(refused(&deep).1.contains("levels deep"));
+        assert_eq!(refused("a: 1\nb: }\n").0, 2);
+    }
+}
