@@ -28,11 +28,8 @@ impl Ratio {
             return None;
         }
         let logs: Vec<f64> = per_pair.iter().map(|ratio| ratio.ln()).collect();
-        let n = logs.len() as f64;
-        let mean = logs.iter().sum::<f64>() / n;
-        let variance = logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>() / (n - 1.0);
-        let half = student_95(logs.len() - 1) * (variance / n).sqrt();
-        Some(Self { ratio: mean.exp(), ci95: [(mean - half).exp(), (mean + half).exp()], per_pair })
+        let mean = logs.iter().sum::<f64>() / logs.len() as f64;
+        Some(Self { ratio: mean.exp(), ci95: mean_ci95(&logs)?.map(f64::exp), per_pair })
     }
 }
 
@@ -54,12 +51,21 @@ impl Difference {
         if per_pair.len() < 2 || !per_pair.iter().all(|difference| difference.is_finite()) {
             return None;
         }
-        let n = per_pair.len() as f64;
-        let mean = per_pair.iter().sum::<f64>() / n;
-        let variance = per_pair.iter().map(|one| (one - mean).powi(2)).sum::<f64>() / (n - 1.0);
-        let half = student_95(per_pair.len() - 1) * (variance / n).sqrt();
-        Some(Self { mean, ci95: [mean - half, mean + half], per_pair })
+        let mean = per_pair.iter().sum::<f64>() / per_pair.len() as f64;
+        Some(Self { mean, ci95: mean_ci95(&per_pair)?, per_pair })
     }
+}
+
+/// The 95 % interval of a mean; none of fewer than two values.
+pub fn mean_ci95(values: &[f64]) -> Option<[f64; 2]> {
+    if values.len() < 2 {
+        return None;
+    }
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0);
+    let half = student_95(values.len() - 1) * (variance / n).sqrt();
+    Some([mean - half, mean + half])
 }
 
 /// The 97.5 % quantile of Student's distribution.

@@ -2,6 +2,11 @@
 
 pub mod addresses;
 pub mod kernel;
+pub mod nodes;
+pub mod place;
+pub mod result;
 pub mod run;
+pub mod simulate;
+pub mod suite;
 mod sys;
 pub mod workload;

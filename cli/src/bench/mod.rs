@@ -1,5 +1,6 @@
 //! `perdura bench`: words to settings, settings to `perdura-bench`, results to the terminal and to files.
 
+mod access;
 mod args;
 mod caches;
 mod haste;
@@ -25,6 +26,7 @@ use args::BenchCommand;
 
 pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     match &args.what {
+        BenchCommand::Run(args) => access::run(args),
         BenchCommand::Ycsb(args) => ycsb::run(args),
         BenchCommand::Memory(args) => memory::run(args),
         BenchCommand::Plan(args) => plan::run(args),

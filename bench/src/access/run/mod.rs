@@ -228,7 +228,7 @@ fn gathered(done: Vec<Done>) -> PartRun {
 }
 
 /// From 1 ns to a minute, three digits.
-fn histogram() -> Histogram<u64> {
+pub(super) fn histogram() -> Histogram<u64> {
     const LATENCY_MAX_NS: u64 = 60_000_000_000;
     let Ok(histogram) = Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3) else {
         unreachable!("bounds and digits that a histogram can have")

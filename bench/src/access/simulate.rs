@@ -1,0 +1,239 @@
+//! A benchmark on a medium that is not here: the same places in the same order, in the time of its model.
+//!
+//! Each thread has its next access as soon as its last is done; threads take turns by who is earliest. The medium says how long an
+//! access of some bytes takes, its lines overlapping as its profile has it (`perdura_media::Model`). What a processor adds (address arithmetic,
+//! caches that hit, loads of different accesses that overlap) is not in the figures. Modelled, not measured.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use perdura_media::{Access, Model, System};
+
+use super::addresses::Slots;
+use super::run::{PartRun, ThreadRun, histogram};
+use super::workload::{Config, CustomOp, ExecMode, Memory, Operation};
+
+/// Accesses simulated at most: more change the figures by less than is told of them.
+pub const ACCESSES_MAX: u64 = 400_000;
+/// The memory beside a medium, for what goes to DRAM.
+const BESIDE: &str = "dram";
+
+/// Runs parts together on one medium.
+///
+/// # Panics
+/// Without the profile of DRAM, which is built in.
+pub fn simulate(system: &System, configs: &[&Config]) -> Vec<PartRun> {
+    let memory_bytes = configs.iter().map(|config| config.memory_range).sum::<u64>();
+    let model = Model::new(system, system.capacity().0.max(memory_bytes));
+    let Ok(beside) = System::find(BESIDE) else { unreachable!("a profile that is built in") };
+    let dram_bytes = configs.iter().map(|config| config.dram_memory_range).sum::<u64>();
+    let dram = Model::new(&beside, beside.capacity().0.max(dram_bytes));
+    let mut parts: Vec<Part<'_>> = Vec::new();
+    let (mut base_bytes, mut dram_base_bytes) = (0, 0);
+    for config in configs {
+        parts.push(Part::new(config, base_bytes, dram_base_bytes));
+        base_bytes += config.memory_range;
+        dram_base_bytes += config.dram_memory_range;
+    }
+    let mut turns: BinaryHeap<Reverse<(u64, usize, usize)>> = BinaryHeap::new();
+    for (part, own) in parts.iter().enumerate() {
+        turns.extend((0..own.threads.len()).map(|thread| Reverse((0, part, thread))));
+    }
+    while let Some(Reverse((now_ps, part, thread))) = turns.pop() {
+        if let Some(done_ps) = parts[part].step(thread, now_ps, &model, &dram) {
+            turns.push(Reverse((done_ps, part, thread)));
+        }
+    }
+    parts.into_iter().map(Part::run).collect()
+}
+
+struct Part<'a> {
+    config: &'a Config,
+    base_bytes: u64,
+    dram_base_bytes: u64,
+    threads: Vec<Thread>,
+    /// Operations that may still be begun.
+    left: u64,
+    /// By partition: operations of a sequence that were begun.
+    begun: Vec<u64>,
+    latency_ns: hdrhistogram::Histogram<u64>,
+}
+
+struct Thread {
+    memory: Slots,
+    dram: Slots,
+    partition: u64,
+    operations: u64,
+    bytes: u64,
+    until_sample: u64,
+    /// Of a chain: which access is next, where the last one was in each memory, and when the first began.
+    next: usize,
+    at: [u64; 2],
+    began_ps: u64,
+    ended_ps: u64,
+}
+
+const PS_PER_S: u64 = 1_000_000_000_000;
+
+impl<'a> Part<'a> {
+    fn new(config: &'a Config, base_bytes: u64, dram_base_bytes: u64) -> Self {
+        let partitions = config.partitions();
+        let chain = config.custom_operations.as_ref();
+        let per_operation = chain.map_or(1, |chain| chain.ops().len() as u64);
+        let wanted = match config.exec_mode {
+            ExecMode::Sequential | ExecMode::SequentialDesc => {
+                config.memory_range / config.access_size
+            }
+            ExecMode::Random | ExecMode::Custom => config.number_operations,
+        };
+        let wanted = if config.run_time > 0 { u64::MAX } else { wanted };
+        let slots = |bytes: u64| (bytes / partitions / config.access_size).max(1);
+        let threads = (0..config.number_threads).map(|number| Thread {
+            memory: Slots::new(config, slots(config.memory_range), number, 0),
+            dram: Slots::new(config, slots(config.dram_memory_range), number, 1),
+            partition: number / (config.number_threads / partitions),
+            operations: 0,
+            bytes: 0,
+            until_sample: config.latency_sample_frequency.saturating_sub(1),
+            next: 0,
+            at: [0; 2],
+            began_ps: 0,
+            ended_ps: 0,
+        });
+        Self {
+            config,
+            base_bytes,
+            dram_base_bytes,
+            threads: threads.collect(),
+            left: wanted.min(ACCESSES_MAX / per_operation),
+            begun: vec![0; partitions as usize],
+            latency_ns: histogram(),
+        }
+    }
+
+    /// One access of a thread; when its next may come. None: there is none left, or the time is up.
+    ///
+    /// One at a time, chains too: the medium takes requests in the order in which they arrive.
+    fn step(&mut self, thread: usize, now_ps: u64, model: &Model, dram: &Model) -> Option<u64> {
+        let config = self.config;
+        let is_first = self.threads[thread].next == 0;
+        let is_up = config.run_time > 0 && now_ps >= config.run_time.saturating_mul(PS_PER_S);
+        if is_first {
+            if self.left == 0 || is_up {
+                return None;
+            }
+            self.left -= 1;
+            self.threads[thread].began_ps = now_ps;
+        }
+        let done_ps = match &config.custom_operations {
+            Some(chain) => {
+                let op = chain.ops()[self.threads[thread].next];
+                self.threads[thread].next = (self.threads[thread].next + 1) % chain.ops().len();
+                self.chained(thread, op, now_ps, model, dram)
+            }
+            None => self.single(thread, now_ps, model, dram),
+        };
+        let own = &mut self.threads[thread];
+        own.ended_ps = done_ps;
+        if own.next > 0 {
+            return Some(done_ps);
+        }
+        own.operations += 1;
+        if config.latency_sample_frequency > 0 {
+            if own.until_sample == 0 {
+                self.latency_ns.saturating_record(((done_ps - own.began_ps) / 1000).max(1));
+                own.until_sample = config.latency_sample_frequency;
+            }
+            own.until_sample -= 1;
+        }
+        match config.rate_limit {
+            0 => Some(done_ps),
+            rate => {
+                let due = u128::from(own.operations * config.number_threads) * u128::from(PS_PER_S);
+                Some(done_ps.max((due / u128::from(rate)) as u64))
+            }
+        }
+    }
+
+    /// Where a thread's part of each memory begins, and its bytes.
+    fn parts(&self, thread: usize) -> [(u64, u64); 2] {
+        let config = self.config;
+        let part = |base: u64, range: u64| {
+            let bytes = range / config.partitions();
+            (base + self.threads[thread].partition * bytes, bytes)
+        };
+        [
+            part(self.base_bytes, config.memory_range),
+            part(self.dram_base_bytes, config.dram_memory_range),
+        ]
+    }
+
+    fn chained(
+        &mut self,
+        thread: usize,
+        op: CustomOp,
+        now_ps: u64,
+        model: &Model,
+        dram: &Model,
+    ) -> u64 {
+        let (medium, which) = match op.memory() {
+            Memory::Persistent => (model, 0),
+            Memory::Dram => (dram, 1),
+        };
+        let (base, part_bytes) = self.parts(thread)[which];
+        let own = &mut self.threads[thread];
+        let (access, place) = match op {
+            CustomOp::Read { bytes, .. } => {
+                let slot = own.memory.draw() % (part_bytes / bytes).max(1);
+                (Access::Read, base + slot * bytes)
+            }
+            CustomOp::Write { offset_bytes, .. } => {
+                (Access::Write, own.at[which].saturating_add_signed(offset_bytes))
+            }
+        };
+        own.at[which] = place;
+        own.bytes += op.bytes();
+        medium.book(now_ps, access, place, op.bytes())
+    }
+
+    fn single(&mut self, thread: usize, now_ps: u64, model: &Model, dram: &Model) -> u64 {
+        let config = self.config;
+        let [(base, part_bytes), (dram_base, _)] = self.parts(thread);
+        let step = config.access_size;
+        let own = &mut self.threads[thread];
+        own.bytes += step;
+        let reads =
+            (config.operation == Operation::Read) != own.memory.is_in(config.mixed_operation_ratio);
+        let access = if reads { Access::Read } else { Access::Write };
+        let slots = part_bytes / step;
+        match config.exec_mode {
+            ExecMode::Sequential | ExecMode::SequentialDesc => {
+                let begun = &mut self.begun[own.partition as usize];
+                let slot = *begun % slots;
+                *begun += 1;
+                let is_ascending = config.exec_mode == ExecMode::Sequential;
+                let slot = if is_ascending { slot } else { slots - 1 - slot };
+                model.book(now_ps, access, base + slot * step, step)
+            }
+            _ if own.memory.is_in(config.dram_operation_ratio) => {
+                dram.book(now_ps, access, dram_base + own.dram.draw() * step, step)
+            }
+            _ => model.book(now_ps, access, base + own.memory.draw() * step, step),
+        }
+    }
+
+    fn run(self) -> PartRun {
+        let threads: Vec<ThreadRun> = self
+            .threads
+            .iter()
+            .map(|thread| ThreadRun {
+                operations: thread.operations,
+                bytes: thread.bytes,
+                ns: (thread.ended_ps / 1000).max(1),
+                cpu_ns: 0,
+            })
+            .collect();
+        let ns = threads.iter().map(|thread| thread.ns).max().unwrap_or(1);
+        PartRun { ns, threads, latency_ns: self.latency_ns }
+    }
+}

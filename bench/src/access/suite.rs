@@ -1,0 +1,293 @@
+//! Benchmarks of a file, one after another: each cell on memory that is ready, warmed up, measured as often as it says.
+
+use super::kernel::{Isa, Kernel, Lacking};
+use super::place::{Place, PlaceError, Ready};
+use super::result::{BenchmarkResult, CellResult, Figures, Label, Nested, Results, config_json};
+use super::run::{Job, PartRun, Span, run};
+use super::simulate::{ACCESSES_MAX, simulate};
+use super::workload::{Benchmark, Cell, Chain, Config, CustomOp, ExecMode, Operation, Persist};
+use crate::machine::Machine;
+use perdura_media::Bytes;
+use serde_json::{Value, json};
+
+/// How benchmarks run.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// On what.
+    pub place: Place,
+    /// With these loads and stores; none: the widest there are.
+    pub isa: Option<Isa>,
+    /// Less than the files ask for.
+    pub bounds: Bounds,
+}
+
+/// Less than files ask for, so that what was written for a large machine runs on a small one. Said in the result.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Bounds {
+    /// Bytes of a range.
+    pub range_max: Option<u64>,
+    /// Operations of a cell.
+    pub operations_max: Option<u64>,
+    /// Seconds of a cell that goes by time.
+    pub run_time_max: Option<u64>,
+    /// Threads of a part.
+    pub threads_max: Option<u64>,
+}
+
+impl Bounds {
+    /// Bounds a configuration; gives what it changed.
+    fn apply(&self, config: &mut Config) -> Vec<String> {
+        let mut changed = Vec::new();
+        let mut bound =
+            |key: &str, value: &mut u64, max: Option<u64>, shown: &dyn Fn(u64) -> String| {
+                if let Some(max) = max.filter(|max| *value > *max) {
+                    changed.push(format!("{key}: {} for {}", shown(max), shown(*value)));
+                    *value = max;
+                }
+            };
+        let count = |value: u64| value.to_string();
+        let size = |value: u64| Bytes(value).to_string();
+        bound("number_threads", &mut config.number_threads, self.threads_max, &count);
+        if !config.number_threads.is_multiple_of(config.number_partitions.max(1)) {
+            config.number_partitions = 1;
+        }
+        // Whole accesses in whole partitions.
+        let whole = config.access_size * config.partitions();
+        let range_max = self.range_max.map(|max| (max / whole * whole).max(whole));
+        bound("memory_range", &mut config.memory_range, range_max, &size);
+        bound("dram_memory_range", &mut config.dram_memory_range, range_max, &size);
+        if config.exec_mode.counts_operations() {
+            let operations_max = self.operations_max.map(|max| max.max(config.number_threads));
+            bound("number_operations", &mut config.number_operations, operations_max, &count);
+        }
+        if config.run_time > 0 {
+            bound(
+                "run_time",
+                &mut config.run_time,
+                self.run_time_max.map(|max| max.max(1)),
+                &count,
+            );
+        }
+        changed
+    }
+}
+
+/// Why a benchmark did not run.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// Memory that is not to be had.
+    #[error("{benchmark}: {source}")]
+    Place {
+        /// Which.
+        benchmark: String,
+        /// Why.
+        source: PlaceError,
+    },
+    /// An instruction that the machine lacks.
+    #[error("{benchmark}: {source}")]
+    Lacking {
+        /// Which.
+        benchmark: String,
+        /// Which instruction.
+        source: Lacking,
+    },
+    /// Threads that are not to be had.
+    #[error("{benchmark}: {threads} threads: {source}")]
+    Threads {
+        /// Which.
+        benchmark: String,
+        /// How many.
+        threads: u64,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// Runs a benchmark; `told` hears of each cell that is done, and of how many there are.
+///
+/// # Errors
+/// [`RunError`]; what was measured until then is lost with it.
+pub fn run_benchmark(
+    benchmark: &Benchmark,
+    settings: &Settings,
+    told: &dyn Fn(usize, usize),
+) -> Result<BenchmarkResult, RunError> {
+    let isa = settings.isa.unwrap_or_else(Isa::widest);
+    let count = benchmark.runs().count();
+    let mut bounded: Vec<String> = Vec::new();
+    let mut ready: Vec<(Config, Ready)> = Vec::new();
+    let (mut cells, mut place) = (Vec::new(), String::new());
+    for (at, run) in benchmark.runs().enumerate() {
+        let configs: Vec<Config> = run
+            .iter()
+            .map(|cell| {
+                let mut config = cell.config.clone();
+                for change in settings.bounds.apply(&mut config) {
+                    if !bounded.contains(&change) {
+                        bounded.push(change);
+                    }
+                }
+                config
+            })
+            .collect();
+        let (figures, what) = match &settings.place {
+            Place::Model(system) => {
+                let configs: Vec<&Config> = configs.iter().collect();
+                let runs = simulate(system, &configs);
+                let figures = runs.into_iter().map(|run| Figures::of(&[run], false)).collect();
+                (figures, format!("{}, modelled", system.name))
+            }
+            real => measured(benchmark, &run, &configs, real, isa, &mut ready)?,
+        };
+        place = what;
+        cells.push(cell_result(benchmark, &configs, figures));
+        told(at + 1, count);
+    }
+    let is_modelled = matches!(settings.place, Place::Model(_));
+    if is_modelled {
+        bounded.push(format!("accesses simulated: {ACCESSES_MAX} at most"));
+    }
+    let names = || benchmark.parts.iter().map(|part| part.name.clone());
+    let matrix_args = match benchmark.is_parallel {
+        false => json!(benchmark.parts[0].matrix),
+        true => names()
+            .zip(&benchmark.parts)
+            .map(|(name, part)| (name, json!(part.matrix)))
+            .collect::<serde_json::Map<_, _>>()
+            .into(),
+    };
+    Ok(BenchmarkResult {
+        bm_name: benchmark.name.clone(),
+        bm_type: if benchmark.is_parallel { "parallel" } else { "single" }.into(),
+        sub_bm_names: if benchmark.is_parallel { names().collect() } else { Vec::new() },
+        matrix_args,
+        benchmarks: cells,
+        label: if is_modelled { Label::Modelled } else { Label::Measured },
+        place,
+        instructions: if is_modelled { "none".into() } else { isa.name().into() },
+        bounded,
+        machine: Machine::here(),
+    })
+}
+
+fn cell_result(benchmark: &Benchmark, configs: &[Config], figures: Vec<Figures>) -> CellResult {
+    let names = || benchmark.parts.iter().map(|part| part.name.clone());
+    let mut figures = figures.into_iter();
+    match (benchmark.is_parallel, figures.len()) {
+        (false, 1) => CellResult {
+            config: config_json(&configs[0]),
+            results: match figures.next() {
+                Some(one) => Results::One(Box::new(one)),
+                None => Results::Parallel(Default::default()),
+            },
+        },
+        _ => CellResult {
+            config: Value::Object(names().zip(configs.iter().map(config_json)).collect()),
+            results: Results::Parallel(
+                names().zip(figures.map(|results| Nested { results })).collect(),
+            ),
+        },
+    }
+}
+
+/// Figures of each part of a cell, and what they were measured on.
+fn measured(
+    benchmark: &Benchmark,
+    cells: &[&Cell],
+    configs: &[Config],
+    place: &Place,
+    isa: Isa,
+    ready: &mut Vec<(Config, Ready)>,
+) -> Result<(Vec<Figures>, String), RunError> {
+    let name = || benchmark.name.clone();
+    debug_assert_eq!(cells.len(), configs.len());
+    let fits = |had: &[(Config, Ready)]| {
+        had.len() == configs.len()
+            && had.iter().zip(configs).all(|((had, _), config)| has_same_memory(had, config))
+    };
+    if !fits(ready) {
+        // First what was there goes: both may not fit.
+        ready.clear();
+        for config in configs {
+            let memory = Ready::of(place, config)
+                .map_err(|source| RunError::Place { benchmark: name(), source })?;
+            ready.push((config.clone(), memory));
+        }
+    }
+    let kernel = |config: &Config| {
+        Kernel::new(isa, &persists(config))
+            .map_err(|source| RunError::Lacking { benchmark: name(), source })
+    };
+    let once = |changed: &dyn Fn(&mut Config)| -> Result<Vec<PartRun>, RunError> {
+        let mut configs = configs.to_vec();
+        configs.iter_mut().for_each(changed);
+        let jobs: Vec<Job<'_>> = configs
+            .iter()
+            .zip(ready.iter())
+            .map(|(config, (_, ready))| {
+                let dram = ready.dram.as_ref();
+                Ok(Job {
+                    config,
+                    kernel: kernel(config)?,
+                    memory: Span { base: ready.memory.base(), bytes: config.memory_range },
+                    dram: dram.map(|d| Span { base: d.base(), bytes: config.dram_memory_range }),
+                    processors: ready.processors.clone(),
+                })
+            })
+            .collect::<Result<_, RunError>>()?;
+        let threads = configs.iter().map(|config| config.number_threads).sum();
+        // SAFETY: the memory of each job is `ready`, which outlives the run, has the bytes of its configuration, and is reached by nobody
+        // else; its kernel was asked for all that the configuration does.
+        unsafe { run(&jobs) }.map_err(|source| RunError::Threads {
+            benchmark: name(),
+            threads,
+            source,
+        })
+    };
+    let warm_up_time = configs.iter().map(|config| config.warm_up_time).max().unwrap_or(0);
+    if warm_up_time > 0 {
+        once(&|config| (config.run_time, config.latency_sample_frequency) = (warm_up_time, 0))?;
+    }
+    let repetitions = configs.iter().map(|config| config.repetitions).max().unwrap_or(1);
+    let mut runs: Vec<Vec<PartRun>> = configs.iter().map(|_| Vec::new()).collect();
+    for _ in 0..repetitions {
+        for (part, run) in runs.iter_mut().zip(once(&|_| {})?) {
+            part.push(run);
+        }
+    }
+    let what = ready.iter().map(|(_, ready)| ready.what.clone()).next().unwrap_or_default();
+    Ok((runs.iter().map(|runs| Figures::of(runs, true)).collect(), what))
+}
+
+/// Whether memory made for one configuration does for another.
+fn has_same_memory(one: &Config, other: &Config) -> bool {
+    let of = |config: &Config| {
+        let Config {
+            memory_range,
+            dram_memory_range,
+            numa_pattern,
+            prefault_file,
+            dram_huge_pages,
+            ..
+        } = *config;
+        (memory_range, dram_memory_range, numa_pattern, prefault_file, dram_huge_pages)
+    };
+    of(one) == of(other)
+}
+
+/// What makes stores durable in a configuration.
+fn persists(config: &Config) -> Vec<Persist> {
+    if let (ExecMode::Custom, Some(chain)) = (config.exec_mode, &config.custom_operations) {
+        return chain_persists(chain);
+    }
+    let writes = config.operation == Operation::Write || config.mixed_operation_ratio > 0.0;
+    if writes { vec![config.persist_instruction] } else { Vec::new() }
+}
+
+fn chain_persists(chain: &Chain) -> Vec<Persist> {
+    let persist = |op: &CustomOp| match op {
+        CustomOp::Write { persist, .. } => Some(*persist),
+        CustomOp::Read { .. } => None,
+    };
+    chain.ops().iter().filter_map(persist).collect()
+}

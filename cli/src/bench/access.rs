@@ -1,0 +1,216 @@
+//! `perdura bench run`: workload files in, one result file for each out.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use perdura_bench::access::kernel::Isa;
+use perdura_bench::access::place::Place;
+use perdura_bench::access::result::{BenchmarkResult, Figures, Label, Results};
+use perdura_bench::access::suite::{Bounds, Settings, run_benchmark};
+use perdura_bench::access::workload::{self, Benchmark};
+use perdura_media::{Bytes, System};
+
+use super::ycsb::DIR;
+use crate::output::Output;
+use crate::progress::LateBar;
+use crate::say::say;
+use crate::settings::{named, optional};
+
+/// Options of `bench run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// A workload file (YAML, the published format of PerMA-Bench), or a folder with such files.
+    #[arg(value_name = "FILE|DIR")]
+    workloads: PathBuf,
+    /// Measure DRAM [default, if nothing else is given].
+    #[arg(long, help_heading = "Where")]
+    dram: bool,
+    /// Measure a file mapped from this folder: persistent memory on a DAX file system, memory on tmpfs, the page cache elsewhere.
+    #[arg(long, value_name = "DIR", help_heading = "Where", conflicts_with = "dram")]
+    path: Option<PathBuf>,
+    /// Nothing but DAX (MAP_SYNC) will do for --path.
+    #[arg(long, help_heading = "Where", requires = "path")]
+    dax: bool,
+    /// Run on the model of a medium: a built-in profile or the path of a TOML file. No time passes; all figures are modelled.
+    #[arg(long, value_name = "NAME", help_heading = "Where", conflicts_with_all = ["dram", "path"])]
+    model: Option<String>,
+    /// Measure a region's memory of which so much may be dirty.
+    #[arg(long, value_name = "SIZE", help_heading = "Where", conflicts_with_all = ["dram", "path", "model"])]
+    region: Option<String>,
+    /// Folder of the region's image.
+    #[arg(long, value_name = "DIR", help_heading = "Where", default_value = DIR)]
+    dir: PathBuf,
+    /// Loads and stores: avx512, avx2, sse2, portable [default: the widest the processor has].
+    #[arg(long, value_name = "NAME")]
+    isa: Option<String>,
+    /// Folder for the results, one file for each workload file; made if it is not there, and empty if it is.
+    #[arg(long, value_name = "DIR", help_heading = "Output")]
+    results: PathBuf,
+    /// No range larger than this, whatever the files say.
+    #[arg(long, value_name = "SIZE", help_heading = "Bounds")]
+    range_max: Option<String>,
+    /// No more operations in a cell than this.
+    #[arg(long, value_name = "N", help_heading = "Bounds")]
+    operations_max: Option<u64>,
+    /// No cell that goes by time longer than this.
+    #[arg(long, value_name = "SECONDS", help_heading = "Bounds")]
+    run_time_max: Option<u64>,
+    /// No more threads in a benchmark than this.
+    #[arg(long, value_name = "N", help_heading = "Bounds", value_parser = clap::value_parser!(u64).range(1..))]
+    threads_max: Option<u64>,
+}
+
+pub fn run(args: &RunArgs) -> Result<ExitCode> {
+    let settings = resolve(args)?;
+    // All are judged before any runs.
+    let files = workload::files(&args.workloads)?;
+    let loaded: Vec<(PathBuf, Vec<Benchmark>)> = files
+        .into_iter()
+        .map(|file| {
+            let benchmarks = workload::load(&file)?;
+            Ok((file, benchmarks))
+        })
+        .collect::<Result<_, workload::LoadError>>()?;
+    prepare(&args.results)?;
+    let names = result_names(&args.workloads, &loaded);
+    let total: usize = loaded.iter().flat_map(|(_, all)| all).map(|b| b.runs().count()).sum();
+    let bar = LateBar::new("cells");
+    let (mut before, mut all) = (0, Vec::new());
+    for ((_, benchmarks), name) in loaded.iter().zip(names) {
+        let mut results: Vec<BenchmarkResult> = Vec::new();
+        for benchmark in benchmarks {
+            let told = |done: usize, _| {
+                bar.step(&benchmark.name, (before + done) as u64, total as u64);
+            };
+            let outcome = run_benchmark(benchmark, &settings, &told);
+            // What was measured is kept, whatever happens to the rest.
+            keep(&args.results.join(&name), &results)?;
+            let result = outcome?;
+            before += benchmark.runs().count();
+            results.push(result);
+        }
+        keep(&args.results.join(&name), &results)?;
+        all.extend(results);
+    }
+    bar.finish();
+    all.iter().for_each(show);
+    say(format_args!("\nresults: {}", args.results.display()));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn resolve(args: &RunArgs) -> Result<Settings> {
+    let place = match (&args.path, &args.model, &args.region) {
+        (Some(path), ..) => {
+            ensure!(path.is_dir(), "--path {}: expected a folder that is there", path.display());
+            Place::Folder { path: path.clone(), dax_only: args.dax }
+        }
+        (_, Some(name), _) => {
+            Place::Model(Box::new(System::find(name).with_context(|| format!("--model {name}"))?))
+        }
+        (_, _, Some(text)) => {
+            let Bytes(budget_bytes) = named("region", text, text.parse())?;
+            Place::Region { budget_bytes, dir: args.dir.clone() }
+        }
+        _ => Place::Dram,
+    };
+    let isa = args.isa.as_ref().map(|text| {
+        text.parse::<Isa>().map_err(|expected| anyhow::anyhow!("--isa {text}: {expected}"))
+    });
+    let bounds = Bounds {
+        range_max: optional::<Bytes>("range-max", &args.range_max)?.map(|Bytes(bytes)| bytes),
+        operations_max: args.operations_max,
+        run_time_max: args.run_time_max,
+        threads_max: args.threads_max,
+    };
+    Ok(Settings { place, isa: isa.transpose()?, bounds })
+}
+
+/// Makes the folder, or sees that it is empty: results of two runs in one folder are taken for one run's.
+fn prepare(folder: &Path) -> Result<()> {
+    let name = || format!("--results {}", folder.display());
+    match fs::read_dir(folder) {
+        Ok(mut entries) => {
+            if let Some(entry) = entries.next() {
+                let entry = entry.with_context(name)?;
+                bail!(
+                    "{}: not empty ({} is there); give another folder",
+                    name(),
+                    entry.path().display()
+                );
+            }
+            Ok(())
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            fs::create_dir_all(folder).with_context(name)
+        }
+        Err(error) => Err(error).with_context(name),
+    }
+}
+
+/// A name for each file's results: the file's own, with its folders where there are several.
+fn result_names(root: &Path, files: &[(PathBuf, Vec<Benchmark>)]) -> Vec<String> {
+    let name = |(file, _): &(PathBuf, Vec<Benchmark>)| {
+        let within = file.strip_prefix(root).unwrap_or(file);
+        let within = if within.as_os_str().is_empty() { Path::new("workload") } else { within };
+        let within =
+            if root.is_dir() { within } else { Path::new(file.file_name().unwrap_or_default()) };
+        let parts: Vec<_> = within.iter().map(|part| part.to_string_lossy()).collect();
+        let joined = parts.join("-");
+        let stem = joined.strip_suffix(".yaml").or_else(|| joined.strip_suffix(".yml"));
+        format!("{}.json", stem.unwrap_or(&joined))
+    };
+    files.iter().map(name).collect()
+}
+
+fn keep(path: &Path, results: &[BenchmarkResult]) -> Result<()> {
+    if results.is_empty() {
+        return Ok(());
+    }
+    let Some(output) = Output::of("results", Some(path))? else { return Ok(()) };
+    output.write((serde_json::to_string_pretty(results)? + "\n").as_bytes())
+}
+
+fn show(result: &BenchmarkResult) {
+    let label = match result.label {
+        Label::Measured => "measured",
+        Label::Modelled => "modelled",
+    };
+    say(format_args!("\n{}: {label}, {}, {}", result.bm_name, result.place, result.instructions));
+    if !result.bounded.is_empty() {
+        say(format_args!("bounded: {}", result.bounded.join("; ")));
+    }
+    for cell in &result.benchmarks {
+        let varied = |config: &serde_json::Value, keys: &serde_json::Value| {
+            let keys = keys.as_array().into_iter().flatten().filter_map(|key| key.as_str());
+            let shown = |key: &str| {
+                let value = config[key].as_str().map_or(config[key].to_string(), str::to_owned);
+                format!("{key} {value}")
+            };
+            keys.map(shown).collect::<Vec<_>>().join(", ")
+        };
+        match &cell.results {
+            Results::One(figures) => {
+                row(&varied(&cell.config, &result.matrix_args), figures);
+            }
+            Results::Parallel(parts) => {
+                for (name, part) in parts {
+                    let varied = varied(&cell.config[name], &result.matrix_args[name]);
+                    row(&format!("{name}: {varied}"), &part.results);
+                }
+            }
+        }
+    }
+}
+
+fn row(name: &str, figures: &Figures) {
+    let latency = figures.latency.as_ref().map_or(String::new(), |latency| {
+        format!("  median {} ns, p99 {} ns", latency.median, latency.percentile_99)
+    });
+    say(format_args!(
+        "  {name:<60} {:>9.3} GiB/s {:>12.0} op/s{latency}",
+        figures.bandwidth, figures.ops_per_second
+    ));
+}
