@@ -20,6 +20,7 @@ cargo xtask COMMAND
   test-qemu [PART]  cut a virtual machine that runs `perdura serve`, boot it again, compare; and bind capacity memory to
                 an NVDIMM that is a NUMA node. Some two minutes after the build, or the cases with PART in their names;
                 x86-64 Debian; needs QEMU and a kernel package, which it installs or fetches as root, or names
+  test-dax      of these, the one in which an NVDIMM becomes a DAX file system that a workload of `perdura bench run` measures
   rivals        build the engines that `perdura bench rivals` measures beside the store (minutes: RocksDB), test them,
                 and run each once, small
   plan-rivals [RECORDS]  the analysis of traces beside pandas and polars on the same records (default 5000000)
@@ -58,6 +59,7 @@ fn run(words: &[&str]) -> Result<()> {
         ["deps"] => deps::install(),
         ["test-qemu"] => qemu::test(""),
         ["test-qemu", part] => qemu::test(part),
+        ["test-dax"] => qemu::test(qemu::DAX_NAME),
         ["rivals"] => {
             deps::install_rivals()?;
             steps::rivals()

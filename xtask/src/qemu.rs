@@ -8,8 +8,10 @@
 //! The disk behaves like one with a volatile write cache: what the guest has not flushed is, in part, lost
 //! (see `machine::Machine::new_disk`). The host itself goes on running: this is the loss of a guest.
 //!
-//! Beside the cuts, an NVDIMM becomes system RAM, and capacity memory is bound to it (`numa.rs`).
+//! Beside the cuts, an NVDIMM becomes system RAM, and capacity memory is bound to it (`numa.rs`); and another one becomes a DAX file
+//! system, which a workload measures (`dax.rs`, `cargo xtask test-dax`).
 
+mod dax;
 mod machine;
 mod numa;
 
@@ -22,6 +24,8 @@ use machine::{Guest, Machine, SERVE};
 
 const SIZES: &str = "--memory 64MiB --budget 4MiB --grace 10s --flush-threads 1";
 const NUMA_NAME: &str = "an NVDIMM as NUMA node: capacity memory on it, nothing else";
+/// `cargo xtask test-dax` runs this one alone.
+pub const DAX_NAME: &str = "an NVDIMM as DAX file system: a workload with MAP_SYNC";
 
 struct Case {
     name: &'static str,
@@ -68,7 +72,7 @@ const CASES: [Case; 3] = [
 
 /// All cases whose names contain `part`.
 pub fn test(part: &str) -> Result<()> {
-    let mut names = CASES.iter().map(|case| case.name).chain([NUMA_NAME]);
+    let mut names = CASES.iter().map(|case| case.name).chain([NUMA_NAME, DAX_NAME]);
     ensure!(names.any(|name| name.contains(part)), "no case of test-qemu is called {part:?}");
     let machine = Machine::prepare()?;
     let (mut passed, mut failed) = (0, 0);
@@ -93,6 +97,7 @@ pub fn test(part: &str) -> Result<()> {
         run(case.name, &|| case.run(&machine, index));
     }
     run(NUMA_NAME, &|| numa::run(&machine));
+    run(DAX_NAME, &|| dax::run(&machine));
     println!("{passed} passed, {failed} failed");
     ensure!(failed == 0, "{failed} of {} cases failed", passed + failed);
     Ok(())

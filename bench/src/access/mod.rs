@@ -1,9 +1,11 @@
 //! Memory access measured by workload files in the published format of PerMA-Bench.
 
 pub mod addresses;
+pub mod economy;
 pub mod kernel;
 pub mod nodes;
 pub mod place;
+pub mod replay;
 pub mod result;
 pub mod run;
 pub mod simulate;

@@ -4,15 +4,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use perdura_heap::{Durability, Memory, MemoryError};
-use perdura_media::file::{Direct, Engine};
-use perdura_media::{Bytes, System};
+use perdura_media::{Bytes, Device, DeviceError, Direct, Engine, FileDevice, OpenMode, System};
 use perdura_region::region::REGION_MIN_BYTES;
 use perdura_region::{BLOCK_BYTES, Config as RegionConfig, Region, TrackingKind, TrapKind};
 use tempfile::TempDir;
 
 use super::nodes::{self, NoFarNode, Placement};
+use super::replay::{Replay, ReplayError};
 use super::sys::pages;
-use super::workload::{Config, NumaPattern};
+use super::workload::{Config, CustomOp, ExecMode, Memory as SpaceOf, NumaPattern};
 use crate::machine::memory_available_bytes;
 use crate::target::{StoreOptions, TargetError, new_region};
 
@@ -34,6 +34,13 @@ pub enum Place {
         budget_bytes: u64,
         /// Folder of its image.
         dir: PathBuf,
+    },
+    /// A device, or a file that stands for one, by direct I/O of whole blocks.
+    Device {
+        /// Which.
+        path: PathBuf,
+        /// What is on it may be written over.
+        overwrite: bool,
     },
     /// A medium that is not here, by its model: no time passes.
     Model(Box<System>),
@@ -80,6 +87,33 @@ pub enum PlaceError {
         /// Its answer.
         source: std::io::Error,
     },
+    /// A device that cannot be had.
+    #[error("--device {}: {source}", .path.display())]
+    Device {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: DeviceError,
+    },
+    /// Writes to a device whose data nobody gave up.
+    #[error("--device {}: this benchmark writes, which destroys what is there; give --overwrite if that may be", .0.display())]
+    Precious(PathBuf),
+    /// A device is accessed by blocks.
+    #[error("{key}: {}: a device is accessed by whole blocks of 4 KiB", Bytes(*.value))]
+    Blocks {
+        /// The key, or the access of a chain.
+        key: &'static str,
+        /// Bytes.
+        value: u64,
+    },
+    /// Accesses of a trace are of any size.
+    #[error(
+        "exec_mode: trace: not on a device, which takes whole blocks; use memory or a file (--dram, --path)"
+    )]
+    TraceOnDevice,
+    /// A trace that cannot be replayed.
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
     /// Far memory was asked for.
     #[error(transparent)]
     Far(#[from] NoFarNode),
@@ -95,10 +129,14 @@ pub enum PlaceError {
 
 /// Memory of one part, ready.
 pub struct Ready {
-    /// `memory_range` bytes.
-    pub memory: Memory,
+    /// `memory_range` bytes; none of a device.
+    pub memory: Option<Memory>,
+    /// What is accessed in the place of memory.
+    pub device: Option<Arc<dyn Device>>,
     /// `dram_memory_range` bytes, if any.
     pub dram: Option<Memory>,
+    /// What is done again, if anything is.
+    pub replay: Option<Arc<Replay>>,
     /// What it is, in words.
     pub what: String,
     /// Where its threads run; none: anywhere.
@@ -127,16 +165,19 @@ impl Ready {
         let dram_bytes = config.dram_memory_range;
         let in_dram = match place {
             Place::Dram | Place::Region { .. } => config.memory_range.saturating_add(dram_bytes),
-            Place::Folder { .. } | Place::Model(_) => dram_bytes,
+            Place::Folder { .. } | Place::Model(_) | Place::Device { .. } => dram_bytes,
         };
         enough("memory_range", in_dram)?;
         let dram = match dram_bytes {
             0 => None,
             bytes => Some(anonymous(bytes, config, placement.as_ref())?),
         };
+        let replay = replay_of(config)?;
         let processors = placement.as_ref().map(|placement| placement.processors.clone());
         let ready = |memory, what, file, region| Self {
-            memory,
+            memory: Some(memory),
+            device: None,
+            replay: replay.clone(),
             dram,
             what,
             processors,
@@ -147,6 +188,20 @@ impl Ready {
             Place::Dram | Place::Model(_) => {
                 let memory = anonymous(config.memory_range, config, placement.as_ref())?;
                 Ok(ready(memory, "DRAM".into(), None, None))
+            }
+            Place::Device { path, overwrite } => {
+                let (device, what) = device(path, *overwrite, config)?;
+                let (memory, device) = (None, Some(device));
+                Ok(Self {
+                    memory,
+                    device,
+                    replay,
+                    dram,
+                    what,
+                    processors,
+                    file: None,
+                    _region: None,
+                })
             }
             Place::Folder { path, dax_only } => {
                 let (memory, file) = in_folder(path, *dax_only, config)?;
@@ -171,6 +226,14 @@ impl Ready {
             }
         }
     }
+}
+
+/// The trace of a configuration that names one.
+///
+/// # Errors
+/// [`ReplayError`].
+pub fn replay_of(config: &Config) -> Result<Option<Arc<Replay>>, ReplayError> {
+    config.trace_file.as_deref().map(|file| Ok(Arc::new(Replay::load(file)?))).transpose()
 }
 
 fn enough(key: &'static str, asked: u64) -> Result<(), PlaceError> {
@@ -229,6 +292,41 @@ fn in_folder(
         return Err(PlaceError::Pages { what: "the file's pages", bytes: asked, source });
     }
     Ok((memory, path))
+}
+
+fn device(
+    path: &Path,
+    overwrite: bool,
+    config: &Config,
+) -> Result<(Arc<dyn Device>, String), PlaceError> {
+    let failed = |source| PlaceError::Device { path: path.to_owned(), source };
+    if config.writes() && !overwrite {
+        return Err(PlaceError::Precious(path.to_owned()));
+    }
+    if config.exec_mode == ExecMode::Trace {
+        return Err(PlaceError::TraceOnDevice);
+    }
+    let odd = |bytes: &u64| !bytes.is_multiple_of(perdura_media::BLOCK_BYTES);
+    match &config.custom_operations {
+        None if odd(&config.access_size) => {
+            return Err(PlaceError::Blocks { key: "access_size", value: config.access_size });
+        }
+        None => {}
+        Some(chain) => {
+            let of = |op: &CustomOp| (op.memory() == SpaceOf::Persistent).then(|| op.bytes());
+            if let Some(value) = chain.ops().iter().filter_map(of).find(|bytes| odd(bytes)) {
+                return Err(PlaceError::Blocks { key: "custom_operations", value });
+            }
+        }
+    }
+    let mode = if config.writes() { OpenMode::Existing } else { OpenMode::ReadOnly };
+    let device = FileDevice::open(path, mode, Engine::Auto, Direct::Auto).map_err(failed)?;
+    let (asked, available) = (config.memory_range, device.capacity_bytes());
+    if asked > available {
+        return Err(PlaceError::NoRoom { path: path.to_owned(), asked, available });
+    }
+    let what = format!("device {}: {}", path.display(), device.describe());
+    Ok((Arc::new(device), what))
 }
 
 fn region(

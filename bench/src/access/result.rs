@@ -9,6 +9,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::economy::Costs;
 use super::run::PartRun;
 use super::workload::{Config, ExecMode};
 use crate::machine::Machine;
@@ -108,6 +109,9 @@ pub struct Figures {
     /// 95 % interval of their mean; none of one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bandwidth_ci95: Option<[f64; 2]>,
+    /// What an operation costs, if anything is known of that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub costs: Option<Costs>,
     /// Each thread.
     pub threads: Vec<ThreadFigures>,
 }
@@ -195,6 +199,7 @@ impl Figures {
             latency: Latency::of(&latency_ns),
             bandwidth_ci95: crate::pairs::mean_ci95(&repetitions),
             repetitions,
+            costs: None,
             threads,
         }
     }

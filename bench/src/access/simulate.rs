@@ -6,10 +6,12 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 
 use perdura_media::{Access, Model, System};
 
 use super::addresses::Slots;
+use super::replay::Replay;
 use super::run::{PartRun, ThreadRun, histogram};
 use super::workload::{Config, CustomOp, ExecMode, Memory, Operation};
 
@@ -18,20 +20,23 @@ pub const ACCESSES_MAX: u64 = 400_000;
 /// The memory beside a medium, for what goes to DRAM.
 const BESIDE: &str = "dram";
 
-/// Runs parts together on one medium.
+/// Runs parts together on one medium; beside each its trace, if it replays one. And the joules that the medium draws meanwhile.
 ///
 /// # Panics
 /// Without the profile of DRAM, which is built in.
-pub fn simulate(system: &System, configs: &[&Config]) -> Vec<PartRun> {
-    let memory_bytes = configs.iter().map(|config| config.memory_range).sum::<u64>();
+pub fn simulate(
+    system: &System,
+    configs: &[(&Config, Option<Arc<Replay>>)],
+) -> (Vec<PartRun>, f64) {
+    let memory_bytes = configs.iter().map(|(config, _)| config.memory_range).sum::<u64>();
     let model = Model::new(system, system.capacity().0.max(memory_bytes));
     let Ok(beside) = System::find(BESIDE) else { unreachable!("a profile that is built in") };
-    let dram_bytes = configs.iter().map(|config| config.dram_memory_range).sum::<u64>();
+    let dram_bytes = configs.iter().map(|(config, _)| config.dram_memory_range).sum::<u64>();
     let dram = Model::new(&beside, beside.capacity().0.max(dram_bytes));
     let mut parts: Vec<Part<'_>> = Vec::new();
     let (mut base_bytes, mut dram_base_bytes) = (0, 0);
-    for config in configs {
-        parts.push(Part::new(config, base_bytes, dram_base_bytes));
+    for (config, replay) in configs {
+        parts.push(Part::new(config, replay.clone(), base_bytes, dram_base_bytes));
         base_bytes += config.memory_range;
         dram_base_bytes += config.dram_memory_range;
     }
@@ -44,11 +49,13 @@ pub fn simulate(system: &System, configs: &[&Config]) -> Vec<PartRun> {
             turns.push(Reverse((done_ps, part, thread)));
         }
     }
-    parts.into_iter().map(Part::run).collect()
+    let joules = model.energy(0).execution.0;
+    (parts.into_iter().map(Part::run).collect(), joules)
 }
 
 struct Part<'a> {
     config: &'a Config,
+    replay: Option<Arc<Replay>>,
     base_bytes: u64,
     dram_base_bytes: u64,
     threads: Vec<Thread>,
@@ -76,7 +83,12 @@ struct Thread {
 const PS_PER_S: u64 = 1_000_000_000_000;
 
 impl<'a> Part<'a> {
-    fn new(config: &'a Config, base_bytes: u64, dram_base_bytes: u64) -> Self {
+    fn new(
+        config: &'a Config,
+        replay: Option<Arc<Replay>>,
+        base_bytes: u64,
+        dram_base_bytes: u64,
+    ) -> Self {
         let partitions = config.partitions();
         let chain = config.custom_operations.as_ref();
         let per_operation = chain.map_or(1, |chain| chain.ops().len() as u64);
@@ -85,6 +97,7 @@ impl<'a> Part<'a> {
                 config.memory_range / config.access_size
             }
             ExecMode::Random | ExecMode::Custom => config.number_operations,
+            ExecMode::Trace => replay.as_ref().map_or(0, |replay| replay.accesses().len() as u64),
         };
         let wanted = if config.run_time > 0 { u64::MAX } else { wanted };
         let slots = |bytes: u64| (bytes / partitions / config.access_size).max(1);
@@ -102,6 +115,7 @@ impl<'a> Part<'a> {
         });
         Self {
             config,
+            replay,
             base_bytes,
             dram_base_bytes,
             threads: threads.collect(),
@@ -201,6 +215,16 @@ impl<'a> Part<'a> {
         let [(base, part_bytes), (dram_base, _)] = self.parts(thread);
         let step = config.access_size;
         let own = &mut self.threads[thread];
+        if let Some(replay) = &self.replay {
+            let begun = &mut self.begun[own.partition as usize];
+            let accesses = replay.accesses();
+            let access = accesses[*begun as usize % accesses.len()];
+            *begun += 1;
+            let (offset, bytes) = access.within(part_bytes);
+            own.bytes += bytes;
+            let access = if access.is_write { Access::Write } else { Access::Read };
+            return model.book(now_ps, access, base + offset, bytes);
+        }
         own.bytes += step;
         let reads =
             (config.operation == Operation::Read) != own.memory.is_in(config.mixed_operation_ratio);

@@ -1,11 +1,13 @@
 //! Benchmarks of a file, one after another: each cell on memory that is ready, warmed up, measured as often as it says.
 
+use super::economy::{Costs, Economy, EnergyFrom, Meter};
 use super::kernel::{Isa, Kernel, Lacking};
-use super::place::{Place, PlaceError, Ready};
+use super::place::{Place, PlaceError, Ready, replay_of};
+use super::replay::ReplayError;
 use super::result::{BenchmarkResult, CellResult, Figures, Label, Nested, Results, config_json};
-use super::run::{Job, PartRun, Span, run};
+use super::run::{Job, PartRun, Span, ThreadsError, run};
 use super::simulate::{ACCESSES_MAX, simulate};
-use super::workload::{Benchmark, Cell, Chain, Config, CustomOp, ExecMode, Operation, Persist};
+use super::workload::{Benchmark, Chain, Config, CustomOp, ExecMode, Operation, Persist};
 use crate::machine::Machine;
 use perdura_media::Bytes;
 use serde_json::{Value, json};
@@ -19,6 +21,8 @@ pub struct Settings {
     pub isa: Option<Isa>,
     /// Less than the files ask for.
     pub bounds: Bounds,
+    /// What is known of the machine's power and price.
+    pub economy: Economy,
 }
 
 /// Less than files ask for, so that what was written for a large machine runs on a small one. Said in the result.
@@ -99,7 +103,7 @@ pub enum RunError {
         /// How many.
         threads: u64,
         /// Why.
-        source: std::io::Error,
+        source: ThreadsError,
     },
 }
 
@@ -132,12 +136,24 @@ pub fn run_benchmark(
             .collect();
         let (figures, what) = match &settings.place {
             Place::Model(system) => {
-                let configs: Vec<&Config> = configs.iter().collect();
-                let runs = simulate(system, &configs);
-                let figures = runs.into_iter().map(|run| Figures::of(&[run], false)).collect();
+                let with_trace = |config| {
+                    let failed = |source: ReplayError| RunError::Place {
+                        benchmark: benchmark.name.clone(),
+                        source: source.into(),
+                    };
+                    Ok((config, replay_of(config).map_err(failed)?))
+                };
+                let configs: Vec<_> =
+                    configs.iter().map(with_trace).collect::<Result<_, RunError>>()?;
+                let (runs, joules) = simulate(system, &configs);
+                let costs = costs(&settings.economy, &runs, Some((joules, EnergyFrom::Modelled)));
+                let figures = runs
+                    .into_iter()
+                    .map(|run| Figures { costs: costs.clone(), ..Figures::of(&[run], false) });
+                let figures = figures.collect();
                 (figures, format!("{}, modelled", system.name))
             }
-            real => measured(benchmark, &run, &configs, real, isa, &mut ready)?,
+            _ => measured(benchmark, &configs, settings, isa, &mut ready)?,
         };
         place = what;
         cells.push(cell_result(benchmark, &configs, figures));
@@ -193,14 +209,12 @@ fn cell_result(benchmark: &Benchmark, configs: &[Config], figures: Vec<Figures>)
 /// Figures of each part of a cell, and what they were measured on.
 fn measured(
     benchmark: &Benchmark,
-    cells: &[&Cell],
     configs: &[Config],
-    place: &Place,
+    settings: &Settings,
     isa: Isa,
     ready: &mut Vec<(Config, Ready)>,
 ) -> Result<(Vec<Figures>, String), RunError> {
     let name = || benchmark.name.clone();
-    debug_assert_eq!(cells.len(), configs.len());
     let fits = |had: &[(Config, Ready)]| {
         had.len() == configs.len()
             && had.iter().zip(configs).all(|((had, _), config)| has_same_memory(had, config))
@@ -209,7 +223,7 @@ fn measured(
         // First what was there goes: both may not fit.
         ready.clear();
         for config in configs {
-            let memory = Ready::of(place, config)
+            let memory = Ready::of(&settings.place, config)
                 .map_err(|source| RunError::Place { benchmark: name(), source })?;
             ready.push((config.clone(), memory));
         }
@@ -229,7 +243,12 @@ fn measured(
                 Ok(Job {
                     config,
                     kernel: kernel(config)?,
-                    memory: Span { base: ready.memory.base(), bytes: config.memory_range },
+                    memory: Span {
+                        base: ready.memory.as_ref().map_or(std::ptr::null_mut(), |m| m.base()),
+                        bytes: config.memory_range,
+                    },
+                    device: ready.device.clone(),
+                    replay: ready.replay.clone(),
                     dram: dram.map(|d| Span { base: d.base(), bytes: config.dram_memory_range }),
                     processors: ready.processors.clone(),
                 })
@@ -250,13 +269,26 @@ fn measured(
     }
     let repetitions = configs.iter().map(|config| config.repetitions).max().unwrap_or(1);
     let mut runs: Vec<Vec<PartRun>> = configs.iter().map(|_| Vec::new()).collect();
+    let mut last_costs = None;
     for _ in 0..repetitions {
-        for (part, run) in runs.iter_mut().zip(once(&|_| {})?) {
-            part.push(run);
-        }
+        let meter = Meter::begin();
+        let together = once(&|_| {})?;
+        let counted = meter.and_then(|meter| meter.joules());
+        let counted = counted.map(|joules| (joules, EnergyFrom::Rapl));
+        last_costs = costs(&settings.economy, &together, counted);
+        runs.iter_mut().zip(together).for_each(|(part, run)| part.push(run));
     }
     let what = ready.iter().map(|(_, ready)| ready.what.clone()).next().unwrap_or_default();
-    Ok((runs.iter().map(|runs| Figures::of(runs, true)).collect(), what))
+    let figures =
+        runs.iter().map(|runs| Figures { costs: last_costs.clone(), ..Figures::of(runs, true) });
+    Ok((figures.collect(), what))
+}
+
+/// What an operation of parts that ran together costs.
+fn costs(economy: &Economy, runs: &[PartRun], counted: Option<(f64, EnergyFrom)>) -> Option<Costs> {
+    let operations = runs.iter().map(PartRun::operations).sum();
+    let ns = runs.iter().map(|run| run.ns).max().unwrap_or(0);
+    economy.costs(operations, ns, counted)
 }
 
 /// Whether memory made for one configuration does for another.
@@ -272,7 +304,7 @@ fn has_same_memory(one: &Config, other: &Config) -> bool {
         } = *config;
         (memory_range, dram_memory_range, numa_pattern, prefault_file, dram_huge_pages)
     };
-    of(one) == of(other)
+    of(one) == of(other) && one.trace_file == other.trace_file
 }
 
 /// What makes stores durable in a configuration.
@@ -280,8 +312,7 @@ fn persists(config: &Config) -> Vec<Persist> {
     if let (ExecMode::Custom, Some(chain)) = (config.exec_mode, &config.custom_operations) {
         return chain_persists(chain);
     }
-    let writes = config.operation == Operation::Write || config.mixed_operation_ratio > 0.0;
-    if writes { vec![config.persist_instruction] } else { Vec::new() }
+    if config.writes() { vec![config.persist_instruction] } else { Vec::new() }
 }
 
 fn chain_persists(chain: &Chain) -> Vec<Persist> {

@@ -6,12 +6,13 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
+use perdura_bench::access::economy::Economy;
 use perdura_bench::access::kernel::Isa;
 use perdura_bench::access::place::Place;
 use perdura_bench::access::result::{BenchmarkResult, Figures, Label, Results};
 use perdura_bench::access::suite::{Bounds, Settings, run_benchmark};
 use perdura_bench::access::workload::{self, Benchmark};
-use perdura_media::{Bytes, System};
+use perdura_media::{Bytes, System, Watts};
 
 use super::ycsb::DIR;
 use crate::output::Output;
@@ -40,6 +41,12 @@ pub struct RunArgs {
     /// Measure a region's memory of which so much may be dirty.
     #[arg(long, value_name = "SIZE", help_heading = "Where", conflicts_with_all = ["dram", "path", "model"])]
     region: Option<String>,
+    /// Measure a block device, or a file that stands for one, by direct I/O of whole blocks of 4 KiB.
+    #[arg(long, value_name = "FILE", help_heading = "Where", conflicts_with_all = ["dram", "path", "model", "region"])]
+    device: Option<PathBuf>,
+    /// What is on the device may be destroyed: benchmarks that write are refused without it.
+    #[arg(long, help_heading = "Where", requires = "device")]
+    overwrite: bool,
     /// Folder of the region's image.
     #[arg(long, value_name = "DIR", help_heading = "Where", default_value = DIR)]
     dir: PathBuf,
@@ -49,6 +56,15 @@ pub struct RunArgs {
     /// Folder for the results, one file for each workload file; made if it is not there, and empty if it is.
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     results: PathBuf,
+    /// Power that the machine draws, where the processor cannot count energy: nanojoules an operation follow.
+    #[arg(long, value_name = "WATTS", help_heading = "Costs")]
+    watts: Option<String>,
+    /// Price of the machine, euro: spread over --years, an operation's share follows.
+    #[arg(long, value_name = "EUR", help_heading = "Costs")]
+    price: Option<f64>,
+    /// Years that the machine serves.
+    #[arg(long, value_name = "N", help_heading = "Costs", default_value_t = 4.0)]
+    years: f64,
     /// No range larger than this, whatever the files say.
     #[arg(long, value_name = "SIZE", help_heading = "Bounds")]
     range_max: Option<String>,
@@ -114,7 +130,10 @@ fn resolve(args: &RunArgs) -> Result<Settings> {
             let Bytes(budget_bytes) = named("region", text, text.parse())?;
             Place::Region { budget_bytes, dir: args.dir.clone() }
         }
-        _ => Place::Dram,
+        _ => match &args.device {
+            Some(path) => Place::Device { path: path.clone(), overwrite: args.overwrite },
+            None => Place::Dram,
+        },
     };
     let isa = args.isa.as_ref().map(|text| {
         text.parse::<Isa>().map_err(|expected| anyhow::anyhow!("--isa {text}: {expected}"))
@@ -125,7 +144,17 @@ fn resolve(args: &RunArgs) -> Result<Settings> {
         run_time_max: args.run_time_max,
         threads_max: args.threads_max,
     };
-    Ok(Settings { place, isa: isa.transpose()?, bounds })
+    ensure!(
+        args.years > 0.0 && args.years.is_finite(),
+        "--years {}: expected more than 0",
+        args.years
+    );
+    if let Some(price) = args.price {
+        ensure!(price >= 0.0 && price.is_finite(), "--price {price}: expected 0 or more");
+    }
+    let watts = optional::<Watts>("watts", &args.watts)?.map(|Watts(watts)| watts);
+    let economy = Economy { watts, price_eur: args.price, years: args.years };
+    Ok(Settings { place, isa: isa.transpose()?, bounds, economy })
 }
 
 /// Makes the folder, or sees that it is empty: results of two runs in one folder are taken for one run's.
@@ -209,8 +238,11 @@ fn row(name: &str, figures: &Figures) {
     let latency = figures.latency.as_ref().map_or(String::new(), |latency| {
         format!("  median {} ns, p99 {} ns", latency.median, latency.percentile_99)
     });
+    let costs = figures.costs.as_ref();
+    let energy = costs.and_then(|costs| costs.nj_per_operation);
+    let energy = energy.map_or(String::new(), |nj| format!("  {nj:.1} nJ/op"));
     say(format_args!(
-        "  {name:<60} {:>9.3} GiB/s {:>12.0} op/s{latency}",
+        "  {name:<60} {:>9.3} GiB/s {:>12.0} op/s{latency}{energy}",
         figures.bandwidth, figures.ops_per_second
     ));
 }

@@ -40,6 +40,12 @@ pub const NUMA: Task = Task {
     modules: &["nfit", "dax_pmem", "device_dax", "kmem"],
 };
 
+pub const DAX: Task = Task {
+    name: "dax",
+    script: include_str!("guest/dax.sh"),
+    modules: &["nfit", "nd_pmem", "ext4"],
+};
+
 /// For one line from the guest; a boot takes about 10 s.
 const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -59,7 +65,7 @@ impl Machine {
         let _ = fs::remove_dir_all(&root);
         fs::create_dir_all(root.join("bin"))?;
         let (release, kernel) = unpack_kernel(&dir)?;
-        for task in [SERVE, NUMA] {
+        for task in [SERVE, NUMA, DAX] {
             copy_task(&task, &dir, &release, &root)?;
         }
         for (program, name) in build_programs()? {
@@ -306,6 +312,7 @@ fn build_programs() -> Result<Vec<(PathBuf, String)>> {
         named(heap_numa, "heap_numa"),
         named(release.join("libperdura_preload.so"), "libperdura_preload.so"),
         named(PathBuf::from("/usr/bin/perl"), "perl"),
+        named(PathBuf::from("/sbin/mkfs.ext4"), "mkfs.ext4"),
     ])
 }
 

@@ -7,14 +7,17 @@
 mod tests;
 mod thread;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use hdrhistogram::Histogram;
 use parking_lot::{Condvar, Mutex};
 use perdura_media::emulator::Tsc;
+use perdura_media::{Device, DeviceError};
 
 use super::kernel::Kernel;
+use super::replay::Replay;
 use super::workload::{Config, ExecMode};
 use thread::Worker;
 
@@ -38,10 +41,14 @@ pub struct Job<'a> {
     pub config: &'a Config,
     /// Loads and stores.
     pub kernel: Kernel,
-    /// `memory_range` bytes.
+    /// `memory_range` bytes; of a device, their places from its beginning, where nothing is mapped.
     pub memory: Span,
+    /// What is read and written in the place of memory.
+    pub device: Option<Arc<dyn Device>>,
     /// `dram_memory_range` bytes, if any.
     pub dram: Option<Span>,
+    /// What is done again, with exec_mode trace.
+    pub replay: Option<Arc<Replay>>,
     /// Processors that its threads may use; none: all.
     pub processors: Option<Vec<usize>>,
 }
@@ -82,6 +89,17 @@ impl PartRun {
     }
 }
 
+/// Why a run did not come to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum ThreadsError {
+    /// Threads that cannot be had, or not on those processors.
+    #[error(transparent)]
+    System(#[from] std::io::Error),
+    /// A device that failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}
+
 /// What threads of one part share.
 struct Shared<'a> {
     job: &'a Job<'a>,
@@ -108,6 +126,7 @@ impl<'a> Shared<'a> {
                 (partitions, partition_bytes / config.access_size)
             }
             ExecMode::Random | ExecMode::Custom => (1, config.number_operations),
+            ExecMode::Trace => (1, job.replay.as_ref().map_or(0, |r| r.accesses().len() as u64)),
         };
         // So that no thread has nothing to do, whatever the sizes.
         let sharing = config.number_threads / counts;
@@ -166,12 +185,12 @@ impl Gate {
 /// Runs parts together, each `run_time` seconds or until its work is done.
 ///
 /// # Errors
-/// Threads that cannot be had, or not on those processors.
+/// [`ThreadsError`].
 ///
 /// # Safety
 /// Each job's spans stay mapped, are as long as its configuration says, are reached by no reference; and its kernel was asked for what its
 /// configuration does.
-pub unsafe fn run(jobs: &[Job<'_>]) -> std::io::Result<Vec<PartRun>> {
+pub unsafe fn run(jobs: &[Job<'_>]) -> Result<Vec<PartRun>, ThreadsError> {
     let shared: Vec<Shared<'_>> = jobs.iter().map(Shared::new).collect();
     let gate = Gate::default();
     std::thread::scope(|scope| {
@@ -181,8 +200,11 @@ pub unsafe fn run(jobs: &[Job<'_>]) -> std::io::Result<Vec<PartRun>> {
                 let (worker, gate) = (Worker::new(shared, number), &gate);
                 let body = move || {
                     let bound = worker.bind();
-                    // SAFETY: the caller's promise.
-                    gate.wait().then(|| bound.map(|()| unsafe { worker.run() }))
+                    gate.wait().then(|| {
+                        bound?;
+                        // SAFETY: the caller's promise.
+                        Ok::<_, ThreadsError>(unsafe { worker.run() }?)
+                    })
                 };
                 let thread = std::thread::Builder::new().name(format!("access-{number}"));
                 thread.stack_size(STACK_BYTES).spawn_scoped(scope, body)

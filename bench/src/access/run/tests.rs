@@ -23,6 +23,8 @@ fn ran(args: &str) -> (PartRun, Vec<bool>, Vec<bool>) {
         config,
         kernel: Kernel::new(Isa::widest(), &[config.persist_instruction]).unwrap(),
         memory: span(&main, config.memory_range),
+        device: None,
+        replay: super::super::place::replay_of(config).unwrap(),
         dram: (config.dram_memory_range > 0).then(|| span(&dram, config.dram_memory_range)),
         processors: None,
     };
@@ -145,6 +147,25 @@ fn a_rate_is_kept_to() {
         "exec_mode:random memory_range:64K access_size:64 number_operations:2000 rate_limit:10000 number_threads:2",
     );
     assert!(run.ns >= 190_000_000, "{} ns for a fifth of a second's operations", run.ns);
+}
+
+#[test]
+fn a_trace_is_done_again_at_its_places() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.csv");
+    let line = |at: u64, op: &str, offset: u64, bytes: u64| {
+        format!("{},h,0,{op},{offset},{bytes},9\n", 128_166_372_000_000_000 + at)
+    };
+    let text =
+        [line(0, "Write", 4096, 256), line(1, "Read", 0, 64), line(2, "Write", 65536 + 64, 64)];
+    std::fs::write(&path, text.concat()).unwrap();
+    let (run, lines, _) = ran(&format!(
+        "exec_mode:trace trace_file:{} memory_range:64K persist_instruction:none min_io_chunk_size:4096",
+        path.display()
+    ));
+    assert_eq!((run.operations(), run.bytes()), (3, 384));
+    let written: Vec<usize> = (0..lines.len()).filter(|line| lines[*line]).collect();
+    assert_eq!(written, [1, 64, 65, 66, 67]);
 }
 
 #[test]

@@ -3,6 +3,8 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use perdura_media::{BLOCK_BYTES, BlockBuf, Device, DeviceError};
+
 use super::super::addresses::{BATCH, Slots};
 use super::super::workload::{Chain, Config, CustomOp, ExecMode, Memory, Operation, Persist};
 use super::{Done, Shared, Span, ThreadRun, histogram};
@@ -17,6 +19,9 @@ pub(super) struct Worker<'a> {
     latency: Latency,
     pace: Option<Pace>,
     deadline: Option<Instant>,
+    /// What goes to a device, and comes from it.
+    buffer: Option<BlockBuf>,
+    failed: Option<DeviceError>,
 }
 
 impl<'a> Worker<'a> {
@@ -30,6 +35,8 @@ impl<'a> Worker<'a> {
             latency: Latency::new(config.latency_sample_frequency),
             pace: Pace::of(config),
             deadline: None,
+            buffer: shared.job.device.as_ref().map(|_| BlockBuf::zeroed(largest(config))),
+            failed: None,
         }
     }
 
@@ -43,7 +50,7 @@ impl<'a> Worker<'a> {
 
     /// # Safety
     /// As [`super::run`].
-    pub unsafe fn run(mut self) -> Done {
+    pub unsafe fn run(mut self) -> Result<Done, DeviceError> {
         let config = self.shared.job.config;
         let began_cpu_ns = thread_cpu_ns();
         let began = Instant::now();
@@ -58,6 +65,7 @@ impl<'a> Worker<'a> {
             match (config.exec_mode, &config.custom_operations) {
                 (ExecMode::Custom, Some(chain)) => self.chains(chain),
                 (ExecMode::Random | ExecMode::Custom, _) => self.random(),
+                (ExecMode::Trace, _) => self.replay(),
                 (ExecMode::Sequential, _) => self.sequential(false),
                 (ExecMode::SequentialDesc, _) => self.sequential(true),
             }
@@ -69,7 +77,10 @@ impl<'a> Worker<'a> {
             ns: (ended - began).as_nanos() as u64,
             cpu_ns: thread_cpu_ns() - began_cpu_ns,
         };
-        Done { began, ended, run, latency_ns: self.latency.sampled_ns }
+        match self.failed {
+            Some(error) => Err(error),
+            None => Ok(Done { began, ended, run, latency_ns: self.latency.sampled_ns }),
+        }
     }
 
     /// How many operations may follow before the clock is looked at, of `left`.
@@ -78,12 +89,12 @@ impl<'a> Worker<'a> {
         left.min(paced).min(BATCH as u64) as usize
     }
 
-    /// After a batch: waits for its turn; false: the time is up.
+    /// After a batch: waits for its turn; false: the time is up, or the device failed.
     fn goes_on(&mut self) -> bool {
         if let Some(pace) = &mut self.pace {
             pace.wait(self.operations, self.deadline);
         }
-        self.deadline.is_none_or(|deadline| Instant::now() < deadline)
+        self.failed.is_none() && self.deadline.is_none_or(|deadline| Instant::now() < deadline)
     }
 
     /// # Safety
@@ -106,7 +117,14 @@ impl<'a> Worker<'a> {
                     *place = base.wrapping_add((slot * step) as usize);
                 }
                 // SAFETY: slots of the partition, whose bytes are there.
-                unsafe { self.access(&places[..batch], config.operation) };
+                unsafe {
+                    self.access(
+                        &places[..batch],
+                        step as usize,
+                        config.operation,
+                        Memory::Persistent,
+                    );
+                }
                 done += batch as u64;
                 if !self.goes_on() {
                     return;
@@ -133,20 +151,47 @@ impl<'a> Worker<'a> {
                 let batch = self.batch(count - done);
                 // Those of a batch that go to DRAM, and those that do the other thing, one behind the other.
                 let in_dram = memory.draws(batch, config.dram_operation_ratio);
-                for (area, count) in
-                    [(Some(&mut memory), batch - in_dram), (dram.as_mut(), in_dram)]
-                {
+                for (which, area, count) in [
+                    (Memory::Persistent, Some(&mut memory), batch - in_dram),
+                    (Memory::Dram, dram.as_mut(), in_dram),
+                ] {
                     let Some(area) = area.filter(|_| count > 0) else { continue };
                     area.slots.fill(area.base, step, &mut places[..count]);
                     let others = area.draws(count, config.mixed_operation_ratio);
                     let (these, those) = places[..count].split_at(count - others);
                     // SAFETY: slots of the thread's part of the memory, whose bytes are there.
                     unsafe {
-                        self.access(these, config.operation);
-                        self.access(those, other);
+                        self.access(these, step as usize, config.operation, which);
+                        self.access(those, step as usize, other, which);
                     }
                 }
                 done += batch as u64;
+                if !self.goes_on() {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`super::run`].
+    unsafe fn replay(&mut self) {
+        let (shared, config) = (self.shared, self.shared.job.config);
+        let Some(replay) = &shared.job.replay else { return };
+        let part_bytes = shared.partition_bytes;
+        let part = self.number / (config.number_threads / config.partitions());
+        let base = shared.job.memory.base.wrapping_add((part * part_bytes) as usize);
+        while let Some((first, count)) = shared.take(0) {
+            let accesses = &replay.accesses()[first as usize..(first + count) as usize];
+            for batch in accesses.chunks(self.batch(count).max(1)) {
+                for access in batch {
+                    let (offset, bytes) = access.within(part_bytes);
+                    let place = [base.wrapping_add(offset as usize)];
+                    let operation =
+                        if access.is_write { Operation::Write } else { Operation::Read };
+                    // SAFETY: inside the thread's part of the memory.
+                    unsafe { self.access(&place, bytes as usize, operation, Memory::Persistent) };
+                }
                 if !self.goes_on() {
                     return;
                 }
@@ -167,14 +212,20 @@ impl<'a> Worker<'a> {
     /// One operation at each place; those whose time is taken, alone.
     ///
     /// # Safety
-    /// `access_size` bytes are at each place.
+    /// So many bytes are at each place.
     #[inline]
-    unsafe fn access(&mut self, places: &[*mut u8], operation: Operation) {
+    unsafe fn access(
+        &mut self,
+        places: &[*mut u8],
+        bytes: usize,
+        operation: Operation,
+        which: Memory,
+    ) {
         let mut rest = places;
         while !rest.is_empty() {
             let plain = self.latency.until_sample.min(rest.len() as u64) as usize;
             // SAFETY: the caller's.
-            unsafe { self.all(&rest[..plain], operation) };
+            unsafe { self.all(&rest[..plain], bytes, operation, which) };
             self.latency.passed(plain as u64);
             rest = &rest[plain..];
             if let ([sampled, others @ ..], true) = (rest, self.latency.is_due()) {
@@ -182,7 +233,7 @@ impl<'a> Worker<'a> {
                 let began = Instant::now();
                 let ticks = self.shared.clock.ticks();
                 // SAFETY: the caller's.
-                unsafe { self.all(std::slice::from_ref(sampled), operation) };
+                unsafe { self.all(std::slice::from_ref(sampled), bytes, operation, which) };
                 self.sampled(ticks, began, due);
                 rest = others;
             }
@@ -192,18 +243,61 @@ impl<'a> Worker<'a> {
     /// # Safety
     /// As for [`Self::access`].
     #[inline]
-    unsafe fn all(&mut self, places: &[*mut u8], operation: Operation) {
-        let config = self.shared.job.config;
-        let (kernel, bytes) = (&self.shared.job.kernel, config.access_size as usize);
-        // SAFETY: the caller's; the kernel was asked for this instruction.
-        unsafe {
-            match operation {
-                Operation::Read => kernel.read_all(places, bytes),
-                Operation::Write => kernel.write_all(places, bytes, config.persist_instruction),
+    unsafe fn all(
+        &mut self,
+        places: &[*mut u8],
+        bytes: usize,
+        operation: Operation,
+        which: Memory,
+    ) {
+        let shared = self.shared;
+        let (kernel, persist) = (&shared.job.kernel, shared.job.config.persist_instruction);
+        match (which, shared.job.device.as_deref()) {
+            (Memory::Persistent, Some(device)) => {
+                for place in places {
+                    match operation {
+                        Operation::Read => drop(self.device_read(device, *place, bytes)),
+                        Operation::Write => self.device_write(device, *place, bytes, persist),
+                    }
+                }
             }
+            // SAFETY: the caller's; the kernel was asked for this instruction.
+            _ => unsafe {
+                match operation {
+                    Operation::Read => kernel.read_all(places, bytes),
+                    Operation::Write => kernel.write_all(places, bytes, persist),
+                }
+            },
         }
         self.operations += places.len() as u64;
         self.bytes += (places.len() * bytes) as u64;
+    }
+
+    /// A read of a device; gives a word of what was read. Memory that stands for it is not mapped: a place is its offset.
+    fn device_read(&mut self, device: &dyn Device, place: *mut u8, bytes: usize) -> u64 {
+        let Some(buffer) = &mut self.buffer else { return 0 };
+        let outcome = device.read_at(place.addr() as u64, &mut buffer[..bytes]);
+        let mut word = [0; 8];
+        word.copy_from_slice(&buffer[..8]);
+        self.failed = self.failed.take().or(outcome.err());
+        u64::from_ne_bytes(word)
+    }
+
+    /// A write to a device; durable before the next, if it is to be.
+    fn device_write(
+        &mut self,
+        device: &dyn Device,
+        place: *mut u8,
+        bytes: usize,
+        persist: Persist,
+    ) {
+        let Some(buffer) = &self.buffer else { return };
+        let (offset, bytes) = (place.addr() as u64, &buffer[..bytes]);
+        let outcome = match persist {
+            Persist::None => device.write_at(offset, bytes),
+            _ => device.write_durable_at(offset, bytes),
+        };
+        self.failed = self.failed.take().or(outcome.err());
     }
 
     fn sampled(&mut self, from_ticks: u64, began: Instant, due: Option<Instant>) {
@@ -221,6 +315,7 @@ impl<'a> Worker<'a> {
         let mut memory = ChainArea::new(self, shared.job.memory, chain, Memory::Persistent);
         let mut dram = shared.job.dram.map(|dram| ChainArea::new(self, dram, chain, Memory::Dram));
         let bytes: u64 = chain.ops().iter().map(CustomOp::bytes).sum();
+        let device = shared.job.device.as_deref();
         // Zero, which nobody but the processor at run time knows: so an address waits for what was read, and is what it was.
         let zero = std::hint::black_box(0u64);
         let mut read = 0;
@@ -243,14 +338,21 @@ impl<'a> Worker<'a> {
                         match op {
                             CustomOp::Read { bytes, .. } => {
                                 area.go(*bytes, read & zero);
-                                // SAFETY: the area holds the chain's reach from each of its slots.
-                                read =
-                                    unsafe { shared.job.kernel.read_one(area.at, *bytes as usize) };
+                                let (at, bytes) = (area.at, *bytes as usize);
+                                read = match device.filter(|_| op.memory() == Memory::Persistent) {
+                                    Some(device) => self.device_read(device, at, bytes),
+                                    // SAFETY: the area holds the chain's reach from each of its slots.
+                                    None => unsafe { shared.job.kernel.read_one(at, bytes) },
+                                };
                             }
                             CustomOp::Write { bytes, persist, offset_bytes, .. } => {
                                 area.at = area.at.wrapping_offset(*offset_bytes as isize);
-                                // SAFETY: as above.
-                                unsafe { self.write(area.at, *bytes, *persist) };
+                                let (at, bytes) = (area.at, *bytes as usize);
+                                match device.filter(|_| op.memory() == Memory::Persistent) {
+                                    Some(device) => self.device_write(device, at, bytes, *persist),
+                                    // SAFETY: as above.
+                                    None => unsafe { self.write(at, bytes, *persist) },
+                                }
                             }
                         }
                     }
@@ -273,12 +375,19 @@ impl<'a> Worker<'a> {
     /// # Safety
     /// `bytes` are at the place; the kernel was asked for the instruction.
     #[inline]
-    unsafe fn write(&self, place: *mut u8, bytes: u64, persist: Persist) {
+    unsafe fn write(&self, place: *mut u8, bytes: usize, persist: Persist) {
         // SAFETY: the caller's.
         unsafe {
-            self.shared.job.kernel.write_all(std::slice::from_ref(&place), bytes as usize, persist);
+            self.shared.job.kernel.write_all(std::slice::from_ref(&place), bytes, persist);
         }
     }
+}
+
+/// Bytes of the largest access.
+fn largest(config: &Config) -> usize {
+    let chain = config.custom_operations.as_ref();
+    let largest = chain.and_then(|chain| chain.ops().iter().map(CustomOp::bytes).max());
+    largest.unwrap_or(config.access_size).next_multiple_of(BLOCK_BYTES) as usize
 }
 
 /// A thread's part of a memory, for random access.

@@ -1,9 +1,11 @@
 //! One benchmark of a workload: its settings, and the rules that hold between them.
 
+use std::path::PathBuf;
+
 use perdura_media::Bytes;
 use serde::Serialize;
 
-use super::custom::{Chain, LINE_BYTES, Memory};
+use super::custom::{Chain, CustomOp, LINE_BYTES, Memory};
 
 /// Most threads of one benchmark.
 pub const THREADS_MAX: u64 = 1024;
@@ -30,6 +32,8 @@ pub enum ExecMode {
     Random,
     /// Chains of dependent accesses.
     Custom,
+    /// As a recorded trace has it.
+    Trace,
 }
 
 /// What makes a store durable.
@@ -72,11 +76,12 @@ impl Operation {
 }
 
 impl ExecMode {
-    pub(super) const NAMES: [(&'static str, Self); 4] = [
+    pub(super) const NAMES: [(&'static str, Self); 5] = [
         ("sequential", Self::Sequential),
         ("sequential_desc", Self::SequentialDesc),
         ("random", Self::Random),
         ("custom", Self::Custom),
+        ("trace", Self::Trace),
     ];
 
     /// Whether `number_operations` says how much is done.
@@ -121,7 +126,7 @@ impl RandomDistribution {
         [("uniform", Self::Uniform), ("zipf", Self::Zipf), ("zipfian", Self::Zipf)];
 }
 
-/// Settings of a benchmark. The keys that the published format has keep its names and defaults; the last five are ours.
+/// Settings of a benchmark. The keys that the published format has keep its names and defaults; `trace_file` and the last five are ours.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Config {
     /// Bytes that are measured.
@@ -157,6 +162,9 @@ pub struct Config {
     /// The chain of custom access.
     #[serde(serialize_with = "as_text", skip_serializing_if = "Option::is_none")]
     pub custom_operations: Option<Chain>,
+    /// The trace whose accesses are done again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace_file: Option<PathBuf>,
     /// Of so many operations the time of one is taken; 0: of none.
     pub latency_sample_frequency: u64,
     /// Touch all memory before.
@@ -201,6 +209,7 @@ impl Default for Config {
             random_distribution: RandomDistribution::Uniform,
             zipf_alpha: 0.9,
             custom_operations: None,
+            trace_file: None,
             latency_sample_frequency: 0,
             prefault_file: true,
             dram_huge_pages: true,
@@ -225,11 +234,24 @@ impl Config {
         }
     }
 
+    /// Whether anything is written, DRAM aside.
+    pub fn writes(&self) -> bool {
+        match (&self.custom_operations, self.exec_mode) {
+            (Some(chain), ExecMode::Custom) => {
+                chain.ops().iter().any(|op| matches!(op, CustomOp::Write { .. }))
+            }
+            // What a trace does is known once it is read.
+            (_, ExecMode::Trace) => true,
+            _ => self.operation == Operation::Write || self.mixed_operation_ratio > 0.0,
+        }
+    }
+
     /// The first rule that does not hold.
     pub(super) fn broken_rule(&self) -> Option<Broken> {
         self.sizes()
             .or_else(|| self.sharing())
             .or_else(|| self.dram())
+            .or_else(|| self.trace())
             .or_else(|| self.custom())
             .or_else(|| self.amounts())
     }
@@ -297,6 +319,14 @@ impl Config {
             return Some(("dram_memory_range", rule.into()));
         }
         None
+    }
+
+    fn trace(&self) -> Option<Broken> {
+        match (self.exec_mode == ExecMode::Trace, &self.trace_file) {
+            (true, None) => Some(("trace_file", "given with exec_mode trace".into())),
+            (false, Some(_)) => Some(("trace_file", "with exec_mode trace only".into())),
+            _ => None,
+        }
     }
 
     fn custom(&self) -> Option<Broken> {

@@ -27,7 +27,7 @@ macro_rules! key {
     };
 }
 
-pub(super) const KEYS: [Key; 24] = [
+pub(super) const KEYS: [Key; 25] = [
     key!(memory_range, size),
     key!(dram_memory_range, size),
     key!(dram_operation_ratio, number),
@@ -51,6 +51,16 @@ pub(super) const KEYS: [Key; 24] = [
         },
         tell: |config| {
             config.custom_operations.as_ref().map_or_else(String::new, |c| c.to_string())
+        },
+    },
+    Key {
+        name: "trace_file",
+        set: |config, word| {
+            config.trace_file = Some(word.into());
+            Ok(())
+        },
+        tell: |config| {
+            config.trace_file.as_ref().map_or_else(String::new, |file| file.display().to_string())
         },
     },
     key!(latency_sample_frequency, count),

@@ -353,7 +353,14 @@ impl Reader<'_> {
                 self.at(one.line, Fault::Value { key, value, rule })
             })?;
         }
-        let Some((key, rule)) = config.broken_rule() else { return Ok(config) };
+        let Some((key, rule)) = config.broken_rule() else {
+            // Seen from the workload file, wherever the program runs.
+            let folder = Path::new(self.file).parent();
+            config.trace_file = config
+                .trace_file
+                .map(|file| folder.map_or(file.clone(), |folder| folder.join(file)));
+            return Ok(config);
+        };
         let stated = given.iter().find(|given| given.key.name == key);
         let value = match (stated, keys::find(key)) {
             (Some(given), _) => given.word.to_owned(),

@@ -84,6 +84,7 @@ fn every_key_is_understood() {
         random_distribution: RandomDistribution::Zipf,
         zipf_alpha: 1.2,
         custom_operations: None,
+        trace_file: None,
         latency_sample_frequency: 100,
         prefault_file: false,
         dram_huge_pages: false,
@@ -99,7 +100,7 @@ fn every_key_is_understood() {
 
 #[test]
 fn each_broken_rule_names_file_line_key_value_and_rule() {
-    let cases: [(&str, &str); 24] = [
+    let cases: [(&str, &str); 26] = [
         ("access_size: 32", "line 3: access_size: 32: a power of two, 64 or more"),
         ("access_size: 100", "line 3: access_size: 100: a power of two, 64 or more"),
         ("memory_range: 1000", "line 3: memory_range: 1000: a multiple of access_size, 256 B"),
@@ -142,6 +143,8 @@ fn each_broken_rule_names_file_line_key_value_and_rule() {
             "exec_mode: sideways",
             "exec_mode: sideways: one of sequential, sequential_desc, random, custom",
         ),
+        ("exec_mode: trace", "line 1: trace_file: not given: given with exec_mode trace"),
+        ("trace_file: t.csv", "trace_file: t.csv: with exec_mode trace only"),
         ("prefault_file: maybe", "prefault_file: maybe: true or false"),
         ("exec_mode: random\nzipf_alpha: 0", "zipf_alpha: 0: more than 0"),
         ("repetitions: 0", "repetitions: 0: 1 to 1000"),

@@ -1,0 +1,50 @@
+//! An NVDIMM with a DAX file system: a workload of `perdura bench run` measures it, mapped with MAP_SYNC.
+//!
+//! The guest (`guest/dax.sh`) puts the namespace into fsdax mode and mounts ext4 with `-o dax`. With `--dax` the program refuses a file
+//! that is not mapped so; the guest tries that, too, on tmpfs.
+
+use anyhow::{Context, Result, ensure};
+
+use super::machine::{DAX, Machine};
+
+const NVDIMM_BYTES: u64 = 128 << 20;
+/// Cells of the workload; each prints its bandwidth, and so does its thread.
+const FIGURES: u64 = 2 * 6;
+
+/// What was measured.
+pub fn run(machine: &Machine) -> Result<String> {
+    let nvdimm = machine.new_nvdimm("nvdimm-dax", NVDIMM_BYTES)?;
+    let hardware = [
+        "-machine q35,accel=tcg,nvdimm=on,nvdimm-persistence=cpu",
+        "-m 512M,slots=2,maxmem=2G",
+        "-device nvdimm,id=nv,memdev=medium",
+        "-object",
+    ];
+    let mut hardware: Vec<String> =
+        hardware.iter().flat_map(|words| words.split(' ')).map(str::to_owned).collect();
+    // Last, for its path may have spaces.
+    hardware.push(format!(
+        "memory-backend-file,id=medium,share=on,size={NVDIMM_BYTES},align=2M,mem-path={}",
+        nvdimm.display()
+    ));
+    let mut guest = machine.boot(&DAX, "", &hardware)?;
+    let status = guest.wait_for("run_status")?;
+    let (left, figures) = (guest.wait_for("left")?, guest.wait_for("dax_cells")?);
+    guest.wait_for("done")?;
+    ensure!(status == 0, "the workload ended with {status}\n{}", guest.transcript());
+    ensure!(left == 0, "{left} files were left on the medium\n{}", guest.transcript());
+    ensure!(figures == FIGURES, "{figures} figures\n{}", guest.transcript());
+    let refused = guest.heard_lines().any(|line| line.contains("no DAX file system"));
+    ensure!(refused, "tmpfs was not refused for what it is\n{}", guest.transcript());
+    let place = guest.heard_lines().find(|line| line.contains("\"place\""));
+    let place = place.with_context(|| format!("no place\n{}", guest.transcript()))?;
+    ensure!(place.contains("DAX"), "measured was {place}");
+    let found = format!(
+        "{} cells on{}",
+        figures / 2,
+        place.trim().trim_end_matches(',').trim_start_matches("\"place\":")
+    );
+    drop(guest);
+    std::fs::remove_file(nvdimm)?;
+    Ok(found)
+}
