@@ -174,39 +174,23 @@ impl Ready {
         };
         let replay = replay_of(config)?;
         let processors = placement.as_ref().map(|placement| placement.processors.clone());
-        let ready = |memory, what, file, region| Self {
-            memory: Some(memory),
-            device: None,
-            replay: replay.clone(),
-            dram,
-            what,
-            processors,
-            file,
-            _region: region,
-        };
-        match place {
-            Place::Dram | Place::Model(_) => {
+        let (mut device, mut file, mut kept) = (None, None, None);
+        let (memory, what) = match place {
+            Place::Model(_) => unreachable!("a model has no memory to be made ready"),
+            Place::Dram => {
                 let memory = anonymous(config.memory_range, config, placement.as_ref())?;
-                Ok(ready(memory, "DRAM".into(), None, None))
+                (Some(memory), "DRAM".to_owned())
             }
             Place::Device { path, overwrite } => {
-                let (device, what) = device(path, *overwrite, config)?;
-                let (memory, device) = (None, Some(device));
-                Ok(Self {
-                    memory,
-                    device,
-                    replay,
-                    dram,
-                    what,
-                    processors,
-                    file: None,
-                    _region: None,
-                })
+                let (opened, what) = open_device(path, *overwrite, config)?;
+                device = Some(opened);
+                (None, what)
             }
             Place::Folder { path, dax_only } => {
-                let (memory, file) = in_folder(path, *dax_only, config)?;
+                let (memory, path) = in_folder(path, *dax_only, config)?;
                 let what = memory.describe();
-                Ok(ready(memory, what, Some(file), None))
+                file = Some(path);
+                (Some(memory), what)
             }
             Place::Region { budget_bytes, dir } => {
                 let failed = |source: TargetError| PlaceError::Region {
@@ -219,12 +203,12 @@ impl Ready {
                 let (region, dir) =
                     region(dir, bytes, *budget_bytes, config.seed).map_err(failed)?;
                 let memory = Memory::region(Arc::clone(&region))?;
-                let budget = Bytes(region.budget_bytes());
-                let what =
-                    format!("a region with a budget of {budget}, {}", region.describe_tracking());
-                Ok(ready(memory, what, None, Some((region, dir))))
+                let (budget, how) = (Bytes(region.budget_bytes()), region.describe_tracking());
+                kept = Some((region, dir));
+                (Some(memory), format!("a region with a budget of {budget}, {how}"))
             }
-        }
+        };
+        Ok(Self { memory, device, dram, replay, what, processors, file, _region: kept })
     }
 }
 
@@ -294,7 +278,7 @@ fn in_folder(
     Ok((memory, path))
 }
 
-fn device(
+fn open_device(
     path: &Path,
     overwrite: bool,
     config: &Config,

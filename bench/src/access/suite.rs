@@ -7,7 +7,7 @@ use super::replay::ReplayError;
 use super::result::{BenchmarkResult, CellResult, Figures, Label, Nested, Results, config_json};
 use super::run::{Job, PartRun, Span, ThreadsError, run};
 use super::simulate::{ACCESSES_MAX, simulate};
-use super::workload::{Benchmark, Chain, Config, CustomOp, ExecMode, Operation, Persist};
+use super::workload::{Benchmark, Chain, Config, CustomOp, ExecMode, Persist};
 use crate::machine::Machine;
 use perdura_media::Bytes;
 use serde_json::{Value, json};
