@@ -1,10 +1,10 @@
 //! Where accesses go: places are made as they are needed, a batch at a time, so their number costs no memory.
 
 use rand::{RngCore, SeedableRng};
-use rand_distr::{Distribution, Zipf};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::workload::{Config, RandomDistribution};
+use super::zipf::Ranks;
 use crate::dist::coprime_stride;
 
 /// Places made at a time: few enough to stay in the fastest cache, enough that making them is not felt.
@@ -21,9 +21,9 @@ pub struct Slots {
 #[derive(Debug, Clone)]
 enum Kind {
     Uniform,
-    /// Ranks by Zipf's law (rejection and inversion: constant memory), spread by a stride that meets each slot once.
+    /// Ranks by Zipf's law, spread by a stride that meets each slot once.
     Zipf {
-        ranks: Zipf<f64>,
+        ranks: Ranks,
         stride: u64,
     },
 }
@@ -34,10 +34,9 @@ impl Slots {
         let slots = slots.max(1);
         let kind = match config.random_distribution {
             RandomDistribution::Uniform => Kind::Uniform,
-            // Neither is refused: there are slots, and the exponent was judged.
-            RandomDistribution::Zipf => match Zipf::new(slots as f64, config.zipf_alpha) {
-                Ok(ranks) => Kind::Zipf { ranks, stride: coprime_stride(slots) },
-                Err(_) => Kind::Uniform,
+            RandomDistribution::Zipf => Kind::Zipf {
+                ranks: Ranks::new(slots, config.zipf_alpha),
+                stride: coprime_stride(slots),
             },
         };
         let mut random = Xoshiro256PlusPlus::seed_from_u64(config.seed);
@@ -52,8 +51,7 @@ impl Slots {
         match &self.kind {
             Kind::Uniform => scaled(self.random.next_u64(), self.slots),
             Kind::Zipf { ranks, stride } => {
-                let rank =
-                    (ranks.sample(&mut self.random) as u64).saturating_sub(1).min(self.slots - 1);
+                let rank = ranks.draw(&mut self.random);
                 (u128::from(rank) * u128::from(*stride) % u128::from(self.slots)) as u64
             }
         }

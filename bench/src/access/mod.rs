@@ -12,3 +12,4 @@ pub mod simulate;
 pub mod suite;
 mod sys;
 pub mod workload;
+mod zipf;
