@@ -2,6 +2,7 @@
 
 pub mod addresses;
 pub mod economy;
+mod bounds;
 pub mod kernel;
 pub mod nodes;
 pub mod place;

@@ -1,6 +1,7 @@
 //! Benchmarks of a file, one after another: each cell on memory that is ready, warmed up, measured as often as it says.
 
 use super::economy::{Costs, Economy, EnergyFrom, Meter};
+pub use super::bounds::Bounds;
 use super::kernel::{Isa, Kernel, Lacking};
 use super::place::{Place, PlaceError, Ready, replay_of};
 use super::replay::ReplayError;
@@ -9,7 +10,6 @@ use super::run::{Job, PartRun, Span, ThreadsError, run};
 use super::simulate::{ACCESSES_MAX, simulate};
 use super::workload::{Benchmark, Chain, Config, CustomOp, ExecMode, Persist};
 use crate::machine::Machine;
-use perdura_media::Bytes;
 use serde_json::{Value, json};
 
 /// How benchmarks run.
@@ -23,57 +23,6 @@ pub struct Settings {
     pub bounds: Bounds,
     /// What is known of the machine's power and price.
     pub economy: Economy,
-}
-
-/// Less than files ask for, so that what was written for a large machine runs on a small one. Said in the result.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Bounds {
-    /// Bytes of a range.
-    pub range_max: Option<u64>,
-    /// Operations of a cell.
-    pub operations_max: Option<u64>,
-    /// Seconds of a cell that goes by time.
-    pub run_time_max: Option<u64>,
-    /// Threads of a part.
-    pub threads_max: Option<u64>,
-}
-
-impl Bounds {
-    /// Bounds a configuration; gives what it changed.
-    fn apply(&self, config: &mut Config) -> Vec<String> {
-        let mut changed = Vec::new();
-        let mut bound =
-            |key: &str, value: &mut u64, max: Option<u64>, shown: &dyn Fn(u64) -> String| {
-                if let Some(max) = max.filter(|max| *value > *max) {
-                    changed.push(format!("{key}: {} for {}", shown(max), shown(*value)));
-                    *value = max;
-                }
-            };
-        let count = |value: u64| value.to_string();
-        let size = |value: u64| Bytes(value).to_string();
-        bound("number_threads", &mut config.number_threads, self.threads_max, &count);
-        if !config.number_threads.is_multiple_of(config.number_partitions.max(1)) {
-            config.number_partitions = 1;
-        }
-        // Whole accesses in whole partitions.
-        let whole = config.access_size * config.partitions();
-        let range_max = self.range_max.map(|max| (max / whole * whole).max(whole));
-        bound("memory_range", &mut config.memory_range, range_max, &size);
-        bound("dram_memory_range", &mut config.dram_memory_range, range_max, &size);
-        if config.exec_mode.counts_operations() {
-            let operations_max = self.operations_max.map(|max| max.max(config.number_threads));
-            bound("number_operations", &mut config.number_operations, operations_max, &count);
-        }
-        if config.run_time > 0 {
-            bound(
-                "run_time",
-                &mut config.run_time,
-                self.run_time_max.map(|max| max.max(1)),
-                &count,
-            );
-        }
-        changed
-    }
 }
 
 /// Why a benchmark did not run.

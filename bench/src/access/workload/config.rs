@@ -246,6 +246,11 @@ impl Config {
         }
     }
 
+    /// Whether every rule holds: of what was read from a file, always; of what was changed after that, to be asked.
+    pub fn is_sound(&self) -> bool {
+        self.broken_rule().is_none()
+    }
+
     /// The first rule that does not hold.
     pub(super) fn broken_rule(&self) -> Option<Broken> {
         self.sizes()
