@@ -10,6 +10,7 @@ pub mod replay;
 pub mod result;
 pub mod run;
 pub mod simulate;
+pub mod stock;
 pub mod suite;
 mod sys;
 pub mod workload;

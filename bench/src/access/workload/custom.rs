@@ -10,8 +10,8 @@ use super::config::Persist;
 
 /// Bytes of a cache line, the least that is accessed.
 pub const LINE_BYTES: u64 = 64;
-/// Accesses of one chain, at most.
-const CHAIN_MAX: usize = 1024;
+/// Accesses of one chain, at most: a file may have thousands of cells, each with its own.
+const CHAIN_MAX: usize = 256;
 
 /// Which memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -56,11 +56,11 @@ pub enum Fault {
         /// What holds of every workload.
         rule: String,
     },
-    /// A matrix with more cells than are run.
+    /// More cells than are run.
     Cells {
-        /// Of which benchmark.
+        /// The benchmark that has one too many.
         name: String,
-        /// How many there are at most.
+        /// How many there are at most, in one file.
         max: usize,
     },
 }
@@ -80,10 +80,7 @@ impl fmt::Display for Fault {
             Self::MissingKey { name, key } => write!(f, "{name}: {key} is missing"),
             Self::Value { key, value, rule } => write!(f, "{key}: {value}: {rule}"),
             Self::Cells { name, max } => {
-                write!(
-                    f,
-                    "{name}: the matrix has more than {max} cells; split it over several benchmarks"
-                )
+                write!(f, "{name}: more than {max} cells in one file; split it over several")
             }
         }
     }

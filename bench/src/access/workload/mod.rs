@@ -18,10 +18,12 @@ mod config;
 mod custom;
 mod error;
 mod keys;
+mod sound;
 #[cfg(test)]
 mod tests;
 mod yaml;
 
+use std::cell::Cell as Counter;
 use std::path::{Path, PathBuf};
 
 pub use config::{
@@ -29,9 +31,10 @@ pub use config::{
 };
 pub use custom::{Chain, CustomOp, LINE_BYTES, Memory};
 pub use error::{Fault, WorkloadError};
+pub use sound::parse_soundly;
 use yaml::{Entry, Node, Value};
 
-/// More cells of one benchmark than anybody waits for.
+/// More cells of one file than anybody waits for.
 const CELLS_MAX: usize = 10_000;
 /// No workload is longer, bytes.
 const FILE_MAX_BYTES: u64 = 1 << 20;
@@ -161,7 +164,7 @@ pub fn load(path: &Path) -> Result<Vec<Benchmark>, LoadError> {
 /// # Errors
 /// The first thing that is wrong with it.
 pub fn parse(file: &str, text: &str) -> Result<Vec<Benchmark>, WorkloadError> {
-    let reader = Reader { file };
+    let reader = Reader { file, cells: Counter::new(0) };
     let documents = yaml::documents(text)
         .map_err(|refused| reader.at(refused.line, Fault::Text(refused.why)))?;
     let mut benchmarks = Vec::new();
@@ -181,6 +184,8 @@ pub fn parse(file: &str, text: &str) -> Result<Vec<Benchmark>, WorkloadError> {
 
 struct Reader<'a> {
     file: &'a str,
+    /// Cells so far, in all benchmarks: a short file must not take much memory.
+    cells: Counter<usize>,
 }
 
 /// A value given in a file.
@@ -239,7 +244,7 @@ impl Reader<'_> {
             parts.push(self.part(entry)?);
         }
         let cells = parts.iter().try_fold(1usize, |all, part| all.checked_mul(part.cells.len()));
-        if !cells.is_some_and(|cells| cells <= CELLS_MAX) {
+        if cells.is_none_or(|cells| cells > CELLS_MAX) {
             return Err(self.at(entry.line, Fault::Cells { name, max: CELLS_MAX }));
         }
         if parts.is_empty() {
@@ -321,10 +326,12 @@ impl Reader<'_> {
         fixed: &[Given<'_>],
     ) -> Result<Vec<Cell>, WorkloadError> {
         let count = axes.iter().try_fold(1usize, |all, axis| all.checked_mul(axis.len()));
-        let Some(count) = count.filter(|count| *count <= CELLS_MAX) else {
+        let all = count.and_then(|count| self.cells.get().checked_add(count));
+        let (Some(count), Some(all)) = (count, all.filter(|all| *all <= CELLS_MAX)) else {
             let fault = Fault::Cells { name: name.into(), max: CELLS_MAX };
             return Err(self.at(line, fault));
         };
+        self.cells.set(all);
         (0..count)
             .map(|cell| {
                 let mut rest = cell;

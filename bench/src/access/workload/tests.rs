@@ -1,5 +1,9 @@
 //! Files as they are published, files of every feature, and each rule broken in turn.
 
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus as Random;
+
+use super::super::stock::STOCK;
 use super::*;
 
 fn parsed(text: &str) -> Vec<Benchmark> {
@@ -209,4 +213,79 @@ fn a_matrix_is_bounded() {
     let axis = |key: &str| format!("    {key}: [{}]\n", "64,".repeat(101).trim_end_matches(','));
     let text = format!("b:\n  matrix:\n{}{}  args: {{}}\n", axis("access_size"), axis("seed"));
     assert!(refused(&text).contains("more than 10000 cells"));
+}
+
+#[test]
+fn the_cells_of_all_benchmarks_of_a_file_are_bounded() {
+    let axis = format!("    seed: [{}]\n", "64,".repeat(4000).trim_end_matches(','));
+    let one = |name: &str| format!("{name}:\n  matrix:\n{axis}  args: {{}}\n");
+    assert_eq!(parsed(&format!("{}{}", one("a"), one("b"))).len(), 2);
+    let said = refused(&format!("{}{}{}", one("a"), one("b"), one("c")));
+    assert!(said.starts_with("w.yaml, line 9: c: more than 10000 cells"), "{said}");
+    let parts: String =
+        (0..3).map(|n| one(&format!("    p{n}")).replace("\n  ", "\n      ")).collect();
+    let said = refused(&format!("b:\n  parallel_benchmark:\n{parts}"));
+    assert!(said.contains("more than 10000 cells"), "{said}");
+}
+
+#[test]
+fn the_stock_suite_is_sound() {
+    let mut names = Vec::new();
+    for stock in STOCK {
+        let benchmarks = stock.load().unwrap();
+        assert_eq!(parse_soundly(stock.text).unwrap(), benchmarks, "{}", stock.name);
+        assert!(stock.text.starts_with("# "), "{}: says what it is for", stock.name);
+        names.extend(benchmarks.into_iter().map(|benchmark| benchmark.name));
+    }
+    let count = names.len();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), count, "each has a name of its own: {names:?}");
+}
+
+/// A text with a few bytes, or pieces of it, changed.
+fn changed(text: &str, random: &mut Random) -> String {
+    const LETTERS: &[u8] = b"\n :-[]{},#&*!|>'\"%@`~?0169kG_ \t\xc3\xa9\0arw";
+    let mut bytes = text.as_bytes().to_vec();
+    for _ in 0..random.random_range(1..=2) {
+        let at = random.random_range(0..bytes.len());
+        let end = (at + random.random_range(0..40)).min(bytes.len());
+        match random.random_range(0..6) {
+            0 => bytes[at] = LETTERS[random.random_range(0..LETTERS.len())],
+            1 => bytes.insert(at, LETTERS[random.random_range(0..LETTERS.len())]),
+            2 => drop(bytes.drain(at..end)),
+            3 => {
+                let piece = bytes[at..end].to_vec();
+                let to = random.random_range(0..bytes.len());
+                bytes.splice(to..to, piece);
+            }
+            4 => bytes.truncate(at),
+            _ => bytes[at..end].reverse(),
+        }
+        if bytes.is_empty() {
+            break;
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[test]
+fn a_file_that_was_changed_anywhere_is_taken_or_refused_but_breaks_no_promise() {
+    const CHANGES: u64 = 3000;
+    let (mut taken, mut refused) = (0, 0);
+    for seed in 0..CHANGES {
+        let mut random = Random::seed_from_u64(seed);
+        let text = STOCK[seed as usize % STOCK.len()].text;
+        // Comments are most of a file, and nothing can be wrong with them.
+        let bare: String = text
+            .lines()
+            .filter(|line| !line.trim_start().starts_with('#'))
+            .flat_map(|line| [line, "\n"])
+            .collect();
+        match parse_soundly(&changed(&bare, &mut random)) {
+            Ok(_) => taken += 1,
+            Err(_) => refused += 1,
+        }
+    }
+    assert!(taken > 50 && refused > 1000, "{taken} taken, {refused} refused");
 }

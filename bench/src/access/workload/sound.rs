@@ -1,0 +1,37 @@
+//! What holds of any text: for tests and fuzzing.
+
+use super::{Benchmark, CELLS_MAX, Chain, WorkloadError, parse};
+
+/// [`parse`], and what it promises.
+///
+/// # Errors
+/// As `parse`.
+///
+/// # Panics
+/// If a promise is broken: what is wrong stands in a line of the text; benchmarks that are taken have cells, each keeps every rule, and chains
+/// read as they are written.
+pub fn parse_soundly(text: &str) -> Result<Vec<Benchmark>, WorkloadError> {
+    let benchmarks = parse("w.yaml", text).inspect_err(|error| {
+        // What ends too early ends on the line behind the last; YAML takes `\r` alone for a line's end, too.
+        let lines = text.matches(['\n', '\r']).count() + 2;
+        assert!((1..=lines).contains(&error.line), "{error}: of {lines} lines");
+        assert!(!error.fault.to_string().is_empty());
+    })?;
+    let parts = || benchmarks.iter().flat_map(|benchmark| &benchmark.parts);
+    let cells: usize = parts().map(|part| part.cells.len()).sum();
+    assert!((1..=CELLS_MAX).contains(&cells), "{cells} cells");
+    for benchmark in &benchmarks {
+        let product: usize = benchmark.parts.iter().map(|part| part.cells.len()).product();
+        assert!((1..=CELLS_MAX).contains(&product), "{}: {product} runs", benchmark.name);
+    }
+    for part in parts() {
+        for cell in &part.cells {
+            assert_eq!(cell.varied.len(), part.matrix.len());
+            assert_eq!(cell.config.broken_rule(), None);
+            if let Some(chain) = &cell.config.custom_operations {
+                assert_eq!(chain.to_string().parse::<Chain>().as_ref(), Ok(chain));
+            }
+        }
+    }
+    Ok(benchmarks)
+}
