@@ -42,7 +42,7 @@ impl Output {
             for input in inputs {
                 ensure!(
                     place_of_input(input).as_ref() != Some(&place),
-                    "{}: that is a trace to be read; give another file",
+                    "{}: that is to be read; give another file",
                     output.name()
                 );
             }
@@ -173,7 +173,7 @@ mod tests {
         let of = |option, path: &Path| Output::of(option, Some(path)).unwrap().unwrap();
         let inputs = [dir.path().join(".").join("t.csv")];
         let clash = Output::keep_apart(&[&of("json", &trace)], &inputs).unwrap_err();
-        assert!(clash.to_string().contains("a trace to be read"), "{clash}");
+        assert!(clash.to_string().contains("that is to be read"), "{clash}");
         let both = [&of("json", &plan), &of("html", &plan)];
         let clash = Output::keep_apart(&both, &inputs).unwrap_err();
         assert!(clash.to_string().contains("the file of --json"), "{clash}");

@@ -339,7 +339,7 @@ fn results_replace_neither_traces_nor_each_other_nor_anything_when_there_is_no_p
     std::fs::write(&good, &text).unwrap();
     std::fs::write(&bad, "nothing of the sort\n").unwrap();
     std::fs::write(&old, "old").unwrap();
-    assert!(refused(&[&good, "--json", &good]).contains("a trace to be read"));
+    assert!(refused(&[&good, "--json", &good]).contains("that is to be read"));
     assert_eq!(std::fs::read_to_string(&good).unwrap(), text);
     assert!(refused(&[&good, "--json", &old, "--html", &old]).contains("the file of --json"));
     refused(&[&bad, "--json", &old]);
@@ -494,7 +494,7 @@ fn standard_input_is_read_once_named_in_errors_and_never_written_over() {
     let before = std::fs::read(&path).unwrap();
     let words = ["-", "--json", path.to_str().unwrap()];
     let input = std::fs::File::open(&path).unwrap();
-    assert!(said(fed(&words, input, b"")).contains("a trace to be read"));
+    assert!(said(fed(&words, input, b"")).contains("that is to be read"));
     assert_eq!(std::fs::read(&path).unwrap(), before);
 }
 

@@ -3,6 +3,7 @@
 pub mod addresses;
 pub mod economy;
 mod bounds;
+pub mod compare;
 pub mod kernel;
 pub mod nodes;
 pub mod place;

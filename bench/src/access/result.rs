@@ -24,6 +24,16 @@ pub enum Label {
     Modelled,
 }
 
+impl Label {
+    /// Its name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Measured => "measured",
+            Self::Modelled => "modelled",
+        }
+    }
+}
+
 /// A benchmark of a file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BenchmarkResult {

@@ -16,6 +16,8 @@ pub enum BenchCommand {
     /// Memory access as workload files describe it (the published format of PerMA-Bench): bandwidth, operations and latency, of DRAM, files,
     /// persistent memory, a region, or the model of a medium.
     Run(Box<super::access::RunArgs>),
+    /// Two result files of `bench run` side by side: the ratio of each cell, and whether it is more than chance.
+    Compare(super::compare::CompareArgs),
     /// YCSB's workloads A to F on the embedded store, on servers started for it, or on any server that
     /// speaks the Redis protocol.
     Ycsb(Box<YcsbArgs>),

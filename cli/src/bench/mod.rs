@@ -3,6 +3,7 @@
 mod access;
 mod args;
 mod caches;
+mod compare;
 mod haste;
 mod heap;
 mod media;
@@ -27,6 +28,7 @@ use args::BenchCommand;
 pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     match &args.what {
         BenchCommand::Run(args) => access::run(args),
+        BenchCommand::Compare(args) => compare::run(args),
         BenchCommand::Ycsb(args) => ycsb::run(args),
         BenchCommand::Memory(args) => memory::run(args),
         BenchCommand::Plan(args) => plan::run(args),
