@@ -1,9 +1,9 @@
 //! Memory access measured by workload files in the published format of PerMA-Bench.
 
 pub mod addresses;
-pub mod economy;
 mod bounds;
 pub mod compare;
+pub mod economy;
 pub mod kernel;
 pub mod nodes;
 pub mod place;

@@ -1,7 +1,7 @@
 //! Benchmarks of a file, one after another: each cell on memory that is ready, warmed up, measured as often as it says.
 
-use super::economy::{Costs, Economy, EnergyFrom, Meter};
 pub use super::bounds::Bounds;
+use super::economy::{Costs, Economy, EnergyFrom, Meter};
 use super::kernel::{Isa, Kernel, Lacking};
 use super::place::{Place, PlaceError, Ready, replay_of};
 use super::replay::ReplayError;
@@ -54,6 +54,22 @@ pub enum RunError {
         /// Why.
         source: ThreadsError,
     },
+}
+
+/// Whether the machine has the instructions of every cell: what it lacks should not be found out after an hour.
+///
+/// # Errors
+/// [`RunError::Lacking`].
+pub fn check(benchmark: &Benchmark, settings: &Settings) -> Result<(), RunError> {
+    if matches!(settings.place, Place::Model(_)) {
+        return Ok(());
+    }
+    let isa = settings.isa.unwrap_or_else(Isa::widest);
+    for cell in benchmark.parts.iter().flat_map(|part| &part.cells) {
+        Kernel::new(isa, &persists(&cell.config))
+            .map_err(|source| RunError::Lacking { benchmark: benchmark.name.clone(), source })?;
+    }
+    Ok(())
 }
 
 /// Runs a benchmark; `told` hears of each cell that is done, and of how many there are.

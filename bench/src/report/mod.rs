@@ -1,5 +1,6 @@
 //! Results: what they hold, as JSON and as a page.
 
+mod access;
 mod caches;
 mod haste;
 mod html;
@@ -10,6 +11,7 @@ mod result;
 mod svg;
 mod trace_plan;
 
+pub use access::access_page;
 pub use caches::caches_page;
 pub use haste::haste_page;
 pub use html::page;

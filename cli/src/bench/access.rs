@@ -1,6 +1,7 @@
-//! `perdura bench run`: workload files in, one result file for each out.
+//! `perdura bench run`: workload files in, one result file for each out. `perdura bench suite`: the files that come with the program.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -9,23 +10,28 @@ use clap::Args;
 use perdura_bench::access::economy::Economy;
 use perdura_bench::access::kernel::Isa;
 use perdura_bench::access::place::Place;
-use perdura_bench::access::result::{BenchmarkResult, Figures, Label, Results};
-use perdura_bench::access::suite::{Bounds, Settings, run_benchmark};
+use perdura_bench::access::result::{BenchmarkResult, Figures, Results};
+use perdura_bench::access::stock::STOCK;
+use perdura_bench::access::suite::{Bounds, Settings, check, run_benchmark};
 use perdura_bench::access::workload::{self, Benchmark};
+use perdura_bench::report::access_page;
 use perdura_media::{Bytes, System, Watts};
 
 use super::ycsb::DIR;
 use crate::output::Output;
 use crate::progress::LateBar;
-use crate::say::say;
+use crate::say::{all_said, say};
 use crate::settings::{named, optional};
 
 /// Options of `bench run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
     /// A workload file (YAML, the published format of PerMA-Bench), or a folder with such files.
-    #[arg(value_name = "FILE|DIR")]
-    workloads: PathBuf,
+    #[arg(value_name = "FILE|DIR", required_unless_present = "suite")]
+    workloads: Option<PathBuf>,
+    /// The suite that comes with the program instead (`bench suite` has its files): about half an hour, and 3 GiB of memory.
+    #[arg(long, conflicts_with = "workloads")]
+    suite: bool,
     /// Measure DRAM [default, if nothing else is given].
     #[arg(long, help_heading = "Where")]
     dram: bool,
@@ -56,6 +62,9 @@ pub struct RunArgs {
     /// Folder for the results, one file for each workload file; made if it is not there, and empty if it is.
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     results: PathBuf,
+    /// Also draw them: one page, a chart for every matrix, no script.
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    html: Option<PathBuf>,
     /// Power that the machine draws, where the processor cannot count energy: nanojoules an operation follow.
     #[arg(long, value_name = "WATTS", help_heading = "Costs")]
     watts: Option<String>,
@@ -79,42 +88,112 @@ pub struct RunArgs {
     threads_max: Option<u64>,
 }
 
+/// Options of `bench suite`.
+#[derive(Debug, Args)]
+pub struct SuiteArgs {
+    /// Write its files to this folder, which is made if it is not there; none that is there is written over.
+    #[arg(long, value_name = "DIR")]
+    write: Option<PathBuf>,
+}
+
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let settings = resolve(args)?;
     // All are judged before any runs.
-    let files = workload::files(&args.workloads)?;
-    let loaded: Vec<(PathBuf, Vec<Benchmark>)> = files
-        .into_iter()
-        .map(|file| {
-            let benchmarks = workload::load(&file)?;
-            Ok((file, benchmarks))
-        })
-        .collect::<Result<_, workload::LoadError>>()?;
+    let files = load(args)?;
+    for benchmark in files.iter().flat_map(|(_, benchmarks)| benchmarks) {
+        check(benchmark, &settings)?;
+    }
     prepare(&args.results)?;
-    let names = result_names(&args.workloads, &loaded);
-    let total: usize = loaded.iter().flat_map(|(_, all)| all).map(|b| b.runs().count()).sum();
+    let html = Output::of("html", args.html.as_deref())?;
+    let mut all = Vec::new();
+    let outcome = measure(&files, &settings, &args.results, &mut all);
+    // What was measured is told, whatever happened to the rest.
+    all.iter().flat_map(|(_, results)| results).for_each(show);
+    if let Some(html) = html {
+        html.write(access_page(&all).as_bytes())?;
+    }
+    outcome?;
+    say(format_args!("\nresults: {}", args.results.display()));
+    Ok(ExitCode::SUCCESS)
+}
+
+pub fn suite(args: &SuiteArgs) -> Result<ExitCode> {
+    if let Some(folder) = &args.write {
+        let name = |path: &Path| format!("--write {}", path.display());
+        fs::create_dir_all(folder).with_context(|| name(folder))?;
+        for stock in STOCK {
+            let path = folder.join(stock.name);
+            let mut file = File::create_new(&path).with_context(|| name(&path))?;
+            file.write_all(stock.text.as_bytes()).with_context(|| name(&path))?;
+        }
+    }
+    for stock in STOCK {
+        for benchmark in stock.load()? {
+            let cells = benchmark.runs().count();
+            say(format_args!("{:<18} {:<32} {cells:>3} cells", stock.name, benchmark.name));
+        }
+    }
+    all_said()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Benchmarks, and the file that their results go to.
+type Loaded = (String, Vec<Benchmark>);
+
+fn load(args: &RunArgs) -> Result<Vec<Loaded>> {
+    let Some(root) = &args.workloads else {
+        let stock =
+            STOCK.iter().map(|stock| Ok((result_name(Path::new(stock.name)), stock.load()?)));
+        return stock.collect();
+    };
+    let mut loaded: Vec<Loaded> = Vec::new();
+    for file in workload::files(root)? {
+        let within = match file.strip_prefix(root) {
+            Ok(within) if !within.as_os_str().is_empty() => within,
+            _ => Path::new(file.file_name().unwrap_or_default()),
+        };
+        let name = result_name(within);
+        // `a/b.yaml` and `a-b.yaml`, `a.yaml` and `a.yml`.
+        if let Some((first, _)) = loaded.iter().find(|(first, _)| *first == name) {
+            bail!(
+                "{}: its results would go to {first}, as those of another file; rename it",
+                file.display()
+            );
+        }
+        loaded.push((name, workload::load(&file)?));
+    }
+    Ok(loaded)
+}
+
+/// Runs one after another; `all` has what was measured even where it ends in an error.
+fn measure(
+    files: &[Loaded],
+    settings: &Settings,
+    folder: &Path,
+    all: &mut Vec<(String, Vec<BenchmarkResult>)>,
+) -> Result<()> {
+    let total: usize = files.iter().flat_map(|(_, all)| all).map(|b| b.runs().count()).sum();
     let bar = LateBar::new("cells");
-    let (mut before, mut all) = (0, Vec::new());
-    for ((_, benchmarks), name) in loaded.iter().zip(names) {
-        let mut results: Vec<BenchmarkResult> = Vec::new();
+    let mut before = 0;
+    for (name, benchmarks) in files {
+        all.push((name.clone(), Vec::new()));
         for benchmark in benchmarks {
             let told = |done: usize, _| {
                 bar.step(&benchmark.name, (before + done) as u64, total as u64);
             };
-            let outcome = run_benchmark(benchmark, &settings, &told);
-            // What was measured is kept, whatever happens to the rest.
-            keep(&args.results.join(&name), &results)?;
-            let result = outcome?;
+            let result = run_benchmark(benchmark, settings, &told);
+            if result.is_err() {
+                bar.finish();
+            }
             before += benchmark.runs().count();
-            results.push(result);
+            if let Some((_, results)) = all.last_mut() {
+                results.push(result?);
+                keep(&folder.join(name), results)?;
+            }
         }
-        keep(&args.results.join(&name), &results)?;
-        all.extend(results);
     }
     bar.finish();
-    all.iter().for_each(show);
-    say(format_args!("\nresults: {}", args.results.display()));
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn resolve(args: &RunArgs) -> Result<Settings> {
@@ -179,34 +258,21 @@ fn prepare(folder: &Path) -> Result<()> {
     }
 }
 
-/// A name for each file's results: the file's own, with its folders where there are several.
-fn result_names(root: &Path, files: &[(PathBuf, Vec<Benchmark>)]) -> Vec<String> {
-    let name = |(file, _): &(PathBuf, Vec<Benchmark>)| {
-        let within = file.strip_prefix(root).unwrap_or(file);
-        let within = if within.as_os_str().is_empty() { Path::new("workload") } else { within };
-        let within =
-            if root.is_dir() { within } else { Path::new(file.file_name().unwrap_or_default()) };
-        let parts: Vec<_> = within.iter().map(|part| part.to_string_lossy()).collect();
-        let joined = parts.join("-");
-        let stem = joined.strip_suffix(".yaml").or_else(|| joined.strip_suffix(".yml"));
-        format!("{}.json", stem.unwrap_or(&joined))
-    };
-    files.iter().map(name).collect()
+/// A name for a file's results: its own, with the folders it lies in.
+fn result_name(within: &Path) -> String {
+    let parts: Vec<_> = within.iter().map(|part| part.to_string_lossy()).collect();
+    let joined = parts.join("-");
+    let stem = joined.strip_suffix(".yaml").or_else(|| joined.strip_suffix(".yml"));
+    format!("{}.json", stem.unwrap_or(&joined))
 }
 
 fn keep(path: &Path, results: &[BenchmarkResult]) -> Result<()> {
-    if results.is_empty() {
-        return Ok(());
-    }
     let Some(output) = Output::of("results", Some(path))? else { return Ok(()) };
     output.write((serde_json::to_string_pretty(results)? + "\n").as_bytes())
 }
 
 fn show(result: &BenchmarkResult) {
-    let label = match result.label {
-        Label::Measured => "measured",
-        Label::Modelled => "modelled",
-    };
+    let label = result.label.name();
     say(format_args!("\n{}: {label}, {}, {}", result.bm_name, result.place, result.instructions));
     if !result.bounded.is_empty() {
         say(format_args!("bounded: {}", result.bounded.join("; ")));

@@ -18,6 +18,8 @@ pub enum BenchCommand {
     Run(Box<super::access::RunArgs>),
     /// Two result files of `bench run` side by side: the ratio of each cell, and whether it is more than chance.
     Compare(super::compare::CompareArgs),
+    /// The workloads that `bench run --suite` runs: their names, or the files.
+    Suite(super::access::SuiteArgs),
     /// YCSB's workloads A to F on the embedded store, on servers started for it, or on any server that
     /// speaks the Redis protocol.
     Ycsb(Box<YcsbArgs>),

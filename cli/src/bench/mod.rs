@@ -29,6 +29,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     match &args.what {
         BenchCommand::Run(args) => access::run(args),
         BenchCommand::Compare(args) => compare::run(args),
+        BenchCommand::Suite(args) => access::suite(args),
         BenchCommand::Ycsb(args) => ycsb::run(args),
         BenchCommand::Memory(args) => memory::run(args),
         BenchCommand::Plan(args) => plan::run(args),
