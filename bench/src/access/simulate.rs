@@ -44,9 +44,13 @@ pub fn simulate(
     for (part, own) in parts.iter().enumerate() {
         turns.extend((0..own.threads.len()).map(|thread| Reverse((0, part, thread))));
     }
+    // Where one part is cut short, all end: what the others did alone after that is not what they do together.
+    let mut end_ps = u64::MAX;
     while let Some(Reverse((now_ps, part, thread))) = turns.pop() {
-        if let Some(done_ps) = parts[part].step(thread, now_ps, &model, &dram) {
-            turns.push(Reverse((done_ps, part, thread)));
+        match parts[part].step(thread, now_ps, end_ps, &model, &dram) {
+            Some(done_ps) => turns.push(Reverse((done_ps, part, thread))),
+            None if parts[part].is_cut() => end_ps = end_ps.min(now_ps),
+            None => {}
         }
     }
     let joules = model.energy(0).execution.0;
@@ -61,6 +65,8 @@ struct Part<'a> {
     threads: Vec<Thread>,
     /// Operations that may still be begun.
     left: u64,
+    /// The workload asks for more than are simulated.
+    wants_more: bool,
     /// By partition: operations of a sequence that were begun.
     begun: Vec<u64>,
     latency_ns: hdrhistogram::Histogram<u64>,
@@ -120,18 +126,35 @@ impl<'a> Part<'a> {
             dram_base_bytes,
             threads: threads.collect(),
             left: wanted.min(ACCESSES_MAX / per_operation),
+            wants_more: wanted > ACCESSES_MAX / per_operation,
             begun: vec![0; partitions as usize],
             latency_ns: histogram(),
         }
     }
 
-    /// One access of a thread; when its next may come. None: there is none left, or the time is up.
+    /// Whether it would have gone on with more accesses than are simulated.
+    fn is_cut(&self) -> bool {
+        self.left == 0 && self.wants_more
+    }
+
+    /// One access of a thread; when its next may come. None: there is none left, or the time is up, its own or that of all.
     ///
     /// One at a time, chains too: the medium takes requests in the order in which they arrive.
-    fn step(&mut self, thread: usize, now_ps: u64, model: &Model, dram: &Model) -> Option<u64> {
+    fn step(
+        &mut self,
+        thread: usize,
+        now_ps: u64,
+        end_ps: u64,
+        model: &Model,
+        dram: &Model,
+    ) -> Option<u64> {
         let config = self.config;
         let is_first = self.threads[thread].next == 0;
-        let is_up = config.run_time > 0 && now_ps >= config.run_time.saturating_mul(PS_PER_S);
+        let own_end_ps = match config.run_time {
+            0 => u64::MAX,
+            seconds => seconds.saturating_mul(PS_PER_S),
+        };
+        let is_up = now_ps >= end_ps.min(own_end_ps);
         if is_first {
             if self.left == 0 || is_up {
                 return None;
@@ -259,5 +282,26 @@ impl<'a> Part<'a> {
             .collect();
         let ns = threads.iter().map(|thread| thread.ns).max().unwrap_or(1);
         PartRun { ns, threads, latency_ns: self.latency_ns }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::workload::parse;
+    use super::*;
+
+    #[test]
+    fn parts_that_run_together_end_together_where_one_is_cut_short() {
+        let text = "b:\n  parallel_benchmark:\n    fast:\n      args: {memory_range: 1G, access_size: 64, number_threads: 8, run_time: 1}\n    \
+                    slow:\n      args: {memory_range: 1G, access_size: 16K, run_time: 1}\n";
+        let benchmark = parse("w.yaml", text).unwrap().remove(0);
+        let system = System::find("apache-256").unwrap();
+        let run = benchmark.runs().next().unwrap();
+        let configs: Vec<_> = run.iter().map(|cell| (&cell.config, None)).collect();
+        let (runs, _) = simulate(&system, &configs);
+        assert_eq!(runs[0].operations(), ACCESSES_MAX);
+        assert!(runs[1].operations() < ACCESSES_MAX / 2, "{}", runs[1].operations());
+        let apart_ns = runs[0].ns.abs_diff(runs[1].ns);
+        assert!(apart_ns < runs[0].ns / 100, "{} and {} ns", runs[0].ns, runs[1].ns);
     }
 }
