@@ -7,6 +7,7 @@ pub mod economy;
 pub mod kernel;
 pub mod nodes;
 pub mod place;
+pub mod reference;
 pub mod replay;
 pub mod result;
 pub mod run;
