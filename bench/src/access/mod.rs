@@ -4,6 +4,7 @@ pub mod addresses;
 mod bounds;
 pub mod compare;
 pub mod economy;
+pub mod insights;
 pub mod kernel;
 pub mod nodes;
 pub mod place;

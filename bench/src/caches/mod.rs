@@ -16,3 +16,5 @@ pub mod result;
 pub mod run;
 mod sys;
 pub mod work;
+
+pub(crate) use sys::open_event;

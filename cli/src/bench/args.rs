@@ -20,6 +20,9 @@ pub enum BenchCommand {
     Compare(super::compare::CompareArgs),
     /// The workloads that `bench run --suite` runs: their names, or the files.
     Suite(super::access::SuiteArgs),
+    /// What the eight insights of PerMA-Bench are on this machine: each in a sentence with figures, beside the published systems; and
+    /// euro per GB and per GB/s.
+    Insights(super::insights::InsightsArgs),
     /// YCSB's workloads A to F on the embedded store, on servers started for it, or on any server that
     /// speaks the Redis protocol.
     Ycsb(Box<YcsbArgs>),

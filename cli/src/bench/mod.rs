@@ -6,6 +6,7 @@ mod caches;
 mod compare;
 mod haste;
 mod heap;
+mod insights;
 mod media;
 mod memory;
 mod plan;
@@ -35,6 +36,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
         BenchCommand::Plan(args) => plan::run(args),
         BenchCommand::Media(args) => media::run(args),
         BenchCommand::Haste(args) => haste::run(args),
+        BenchCommand::Insights(args) => insights::run(args),
         BenchCommand::Heap(args) => heap::run(args),
         BenchCommand::HeapWorker => heap::work(),
         BenchCommand::Rivals(args) => rivals::run(args),

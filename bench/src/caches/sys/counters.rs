@@ -113,6 +113,14 @@ impl Counters {
 
 fn open_one(counter: Counter) -> io::Result<File> {
     let (kind, config) = counter.kind_and_config();
+    open_event(kind, config)
+}
+
+/// A count of this process and of the threads it will start, of a kind and configuration as the kernel numbers them.
+///
+/// # Errors
+/// The machine has no such counter, or does not show it.
+pub fn open_event(kind: u32, config: u64) -> io::Result<File> {
     let size = size_of::<Attributes>() as u32;
     let attributes = Attributes { kind, size, config, flags: FLAGS, ..Attributes::default() };
     // SAFETY: the kernel reads `size` bytes of a live value; the other words are this process (0), any processor

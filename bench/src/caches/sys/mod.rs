@@ -6,5 +6,5 @@ mod counters;
 mod pages;
 
 pub use block::Block;
-pub use counters::{CounterError, Counters};
+pub use counters::{CounterError, Counters, open_event};
 pub use pages::{Backing, HUGE_PAGE_BYTES, PAGE_BYTES, Pages, populate};

@@ -1,0 +1,211 @@
+//! What the machine tells of its memory: modules, power, the prefetcher's switch. Much of it is for root alone, or not told at all; then the
+//! reason is kept, for an insight that lacks it says why.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Facts {
+    /// Modules that are plugged in.
+    pub modules: Told<Vec<Module>>,
+    /// Power limit of the memory, watts.
+    pub memory_watts: Told<f64>,
+    /// Whether the prefetchers can be switched: the model-specific register 0x1a4 of Intel's.
+    pub prefetch_switch: Told<String>,
+    /// Last-level cache, bytes.
+    pub cache_bytes: Option<u64>,
+}
+
+/// A fact, or why it is none.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Told<T> {
+    /// It.
+    Known(T),
+    /// Why not.
+    NotTold(String),
+}
+
+/// A memory module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Module {
+    /// What it holds.
+    pub bytes: u64,
+    /// Million transfers a second; 0: not told.
+    pub mega_transfers_per_s: u64,
+}
+
+const DMI: &str = "sys/firmware/dmi/tables/DMI";
+const POWERCAP: &str = "sys/class/powercap";
+const MSR: &str = "dev/cpu/0/msr";
+const CACHES: &str = "sys/devices/system/cpu/cpu0/cache";
+
+impl Facts {
+    /// Of the machine whose root folder this is.
+    pub fn of(root: &Path) -> Self {
+        Self {
+            modules: modules(&root.join(DMI)),
+            memory_watts: memory_watts(&root.join(POWERCAP)),
+            prefetch_switch: prefetch_switch(&root.join(MSR)),
+            cache_bytes: last_cache_bytes(&root.join(CACHES)),
+        }
+    }
+}
+
+fn not_told<T>(path: &Path, why: impl std::fmt::Display) -> Told<T> {
+    Told::NotTold(format!("{}: {why}", path.display()))
+}
+
+fn modules(path: &Path) -> Told<Vec<Module>> {
+    match std::fs::read(path) {
+        Ok(table) => match in_table(&table) {
+            modules if modules.is_empty() => not_told(path, "names no memory module"),
+            modules => Told::Known(modules),
+        },
+        Err(error) => not_told(path, error),
+    }
+}
+
+/// The memory devices of an SMBIOS table: structures of a kind, a length and a handle, each followed by its texts and two zeros.
+fn in_table(table: &[u8]) -> Vec<Module> {
+    const MEMORY_DEVICE: u8 = 17;
+    const HEADER_BYTES: usize = 4;
+    let (mut found, mut at) = (Vec::new(), 0);
+    while let Some([kind, length, ..]) = table.get(at..at + HEADER_BYTES) {
+        let length = usize::from(*length);
+        let Some(structure) = table.get(at..at + length).filter(|_| length >= HEADER_BYTES) else {
+            break;
+        };
+        if *kind == MEMORY_DEVICE {
+            found.extend(module(structure));
+        }
+        let texts = &table[at + length..];
+        let Some(end) = texts.windows(2).position(|pair| pair == [0, 0]) else { break };
+        at += length + end + 2;
+    }
+    found
+}
+
+fn module(structure: &[u8]) -> Option<Module> {
+    const SIZE: usize = 0x0c;
+    const SPEED: usize = 0x15;
+    const EXTENDED_SIZE: usize = 0x1c;
+    let word = |at: usize| Some(u16::from_le_bytes(structure.get(at..at + 2)?.try_into().ok()?));
+    let size = word(SIZE)?;
+    let bytes = match size {
+        // Nothing is plugged in, or nobody knows.
+        0 | 0xffff => return None,
+        0x7fff => {
+            let mib = structure.get(EXTENDED_SIZE..EXTENDED_SIZE + 4)?;
+            u64::from(u32::from_le_bytes(mib.try_into().ok()?) & 0x7fff_ffff) << 20
+        }
+        kib if kib & 0x8000 != 0 => u64::from(kib & 0x7fff) << 10,
+        mib => u64::from(mib) << 20,
+    };
+    Some(Module { bytes, mega_transfers_per_s: u64::from(word(SPEED).unwrap_or(0)) })
+}
+
+fn memory_watts(folder: &Path) -> Told<f64> {
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) => return not_told(folder, error),
+    };
+    let read = |path: &Path| Some(std::fs::read_to_string(path).ok()?.trim().to_owned());
+    for entry in entries.flatten() {
+        let zone = entry.path();
+        if read(&zone.join("name")).as_deref() == Some("dram") {
+            let limit = read(&zone.join("constraint_0_power_limit_uw"));
+            return match limit.and_then(|limit| limit.parse::<f64>().ok()) {
+                Some(microwatts) => Told::Known(microwatts / 1e6),
+                None => not_told(&zone, "has no power limit"),
+            };
+        }
+    }
+    not_told(folder, "no zone of the memory")
+}
+
+fn prefetch_switch(path: &Path) -> Told<String> {
+    match std::fs::File::options().read(true).write(true).open(path) {
+        Ok(_) => Told::Known(format!("{} can be written", path.display())),
+        Err(error) => not_told(path, error),
+    }
+}
+
+fn last_cache_bytes(folder: &Path) -> Option<u64> {
+    let size = |entry: std::fs::DirEntry| {
+        let text = std::fs::read_to_string(entry.path().join("size")).ok()?;
+        Some(text.trim().strip_suffix('K')?.parse::<u64>().ok()? << 10)
+    };
+    std::fs::read_dir(folder).ok()?.flatten().filter_map(size).max()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(size: u16, speed: u16, extended_mib: u32) -> Vec<u8> {
+        let mut structure = vec![0; 0x28];
+        structure[0] = 17;
+        structure[1] = 0x28;
+        structure[0x0c..0x0e].copy_from_slice(&size.to_le_bytes());
+        structure[0x15..0x17].copy_from_slice(&speed.to_le_bytes());
+        structure[0x1c..0x20].copy_from_slice(&extended_mib.to_le_bytes());
+        structure.extend_from_slice(b"DIMM 0\0\0");
+        structure
+    }
+
+    #[test]
+    fn modules_are_read_from_the_firmwares_table() {
+        let bios = [&[0u8, 4, 0, 0][..], b"a maker\0\0"].concat();
+        let table = [
+            bios,
+            device(16384, 3200, 0),
+            device(0, 0, 0),
+            device(0x7fff, 2666, 65536),
+            device(0x8200, 0, 0),
+            vec![127, 4, 0, 0, 0, 0],
+        ]
+        .concat();
+        let module = |bytes, mega_transfers_per_s| Module { bytes, mega_transfers_per_s };
+        let expected = [module(16 << 30, 3200), module(64 << 30, 2666), module(512 << 10, 0)];
+        assert_eq!(in_table(&table), expected);
+        // Cut anywhere: no more than there is.
+        for end in 0..table.len() {
+            assert!(in_table(&table[..end]).len() <= expected.len());
+        }
+        assert!(in_table(&[17, 0, 0, 0, 0, 0]).is_empty(), "a length of nothing has no end");
+    }
+
+    #[test]
+    fn what_a_machine_does_not_tell_comes_with_the_place_it_was_sought() {
+        let root = tempfile::tempdir().unwrap();
+        let facts = Facts::of(root.path());
+        let Told::NotTold(why) = &facts.modules else { panic!("{facts:?}") };
+        assert!(why.contains("dmi/tables/DMI"), "{why}");
+        assert!(matches!(facts.prefetch_switch, Told::NotTold(_)) && facts.cache_bytes.is_none());
+    }
+
+    #[test]
+    fn what_a_machine_tells_is_known() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |path: &str, bytes: &[u8]| {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, bytes).unwrap();
+        };
+        write(DMI, &device(16384, 3200, 0));
+        write("sys/class/powercap/intel-rapl:0/name", b"package-0\n");
+        write("sys/class/powercap/intel-rapl:0:0/name", b"dram\n");
+        write("sys/class/powercap/intel-rapl:0:0/constraint_0_power_limit_uw", b"18000000\n");
+        write(MSR, b"");
+        write("sys/devices/system/cpu/cpu0/cache/index0/size", b"48K\n");
+        write("sys/devices/system/cpu/cpu0/cache/index3/size", b"32768K\n");
+        let facts = Facts::of(root.path());
+        assert_eq!(facts.memory_watts, Told::Known(18.0));
+        assert!(matches!(&facts.modules, Told::Known(modules) if modules.len() == 1));
+        assert!(matches!(facts.prefetch_switch, Told::Known(_)));
+        assert_eq!(facts.cache_bytes, Some(32 << 20));
+    }
+}

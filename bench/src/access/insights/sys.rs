@@ -1,0 +1,52 @@
+//! The unsafe seam of `insights`: reads with gaps between them, which the workloads' format does not have.
+
+use std::time::Instant;
+
+use perdura_heap::Memory;
+
+use super::super::addresses::BATCH;
+use super::super::kernel::{Isa, Kernel};
+
+/// Reads of `read_bytes` at every `stride_bytes` of a range, ascending, once: so many a second. None fit: 0.
+///
+/// # Panics
+/// With a range longer than the memory, or sizes that are not whole lines: our own mistake.
+pub fn strided(memory: &Memory, range_bytes: u64, read_bytes: u64, stride_bytes: u64) -> f64 {
+    const LINE_BYTES: u64 = 64;
+    assert!(range_bytes <= memory.len_bytes(), "{range_bytes} of {}", memory.len_bytes());
+    assert!(read_bytes.is_multiple_of(LINE_BYTES) && stride_bytes.is_multiple_of(LINE_BYTES));
+    assert!(read_bytes <= stride_bytes && read_bytes > 0);
+    // Every machine has its widest loads.
+    let Ok(kernel) = Kernel::new(Isa::widest(), &[]) else { return 0.0 };
+    let count = range_bytes / stride_bytes;
+    let base = memory.base();
+    let mut places = [base; BATCH];
+    let began = Instant::now();
+    let mut done = 0;
+    while done < count {
+        let batch = (count - done).min(BATCH as u64) as usize;
+        for (at, place) in places[..batch].iter_mut().enumerate() {
+            *place = base.wrapping_add(((done + at as u64) * stride_bytes) as usize);
+        }
+        // SAFETY: multiples of 64 B inside `memory`, which stays mapped while it is borrowed, with `read_bytes` behind each; Rust holds no
+        // references into it.
+        unsafe { kernel.read_all(&places[..batch], read_bytes as usize) };
+        done += batch as u64;
+    }
+    count as f64 / began.elapsed().as_secs_f64().max(1e-9)
+}
+
+#[cfg(test)]
+mod tests {
+    use perdura_heap::Durability;
+
+    use super::*;
+
+    #[test]
+    fn strides_stay_in_their_range_and_have_a_rate() {
+        let memory = Memory::anonymous(1 << 20, Durability::Ordered).unwrap();
+        assert!(strided(&memory, 1 << 20, 256, 1024) > 0.0);
+        assert!(strided(&memory, 1 << 20, 64, 320) > 0.0, "a last stride that is cut short");
+        assert_eq!(strided(&memory, 64, 64, 256), 0.0);
+    }
+}

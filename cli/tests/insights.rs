@@ -1,0 +1,34 @@
+//! `perdura bench insights`: what cannot be is refused before anything is measured. A small run is tested in the library.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
+
+use std::process::Command;
+
+fn refusal(words: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_perdura"));
+    let output = command.args(["bench", "insights"]).args(words).output().unwrap();
+    assert!(!output.status.success(), "{words:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn what_cannot_be_is_refused_at_once_and_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().to_str().unwrap();
+    for price in ["0", "-3", "nan", "inf"] {
+        let said = refusal(&["--price", price]);
+        assert!(said.contains("--price") && said.contains("more than 0"), "{said}");
+    }
+    assert!(refusal(&["--price", "much"]).contains("--price"));
+    assert!(refusal(&["--path", "/nowhere"]).contains("--path /nowhere: expected a folder"));
+    assert!(refusal(&["--html", folder]).contains("is a directory"));
+    let same = dir.path().join("same");
+    let same = same.to_str().unwrap();
+    assert!(refusal(&["--html", same, "--json", same]).contains("that is the file of"));
+    // A folder for the store that cannot be made, before minutes of measuring.
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let below = file.join("store");
+    let said = refusal(&["--quick", "--dir", below.to_str().unwrap()]);
+    assert!(said.contains("store"), "{said}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left");
+}
