@@ -32,7 +32,7 @@ fn write_page(result: &InsightsResult, out: &mut String) -> Done {
          <meta name=\"viewport\" content=\"width=device-width\"><title>Eight insights about this machine's memory</title>\
          <style>{STYLE}</style></head><body><h1>Eight insights about this machine's memory</h1>\
          <p>{}, load {} at the beginning. {} rounds, ranges of {} at most{}.</p>\
-         <p class=\"note\">Answers and charts are measured on this machine. <span class=\"published\">Published</span>: {}; nothing of that was \
+         <p class=\"note\">Answers and charts are measured on this machine; lines over bars are the lowest and the highest round. <span class=\"published\">Published</span>: {}; nothing of that was \
          measured here.</p>",
         escape(&result.machine.to_string()),
         escape(result.machine.load_1m.as_deref().unwrap_or("unknown")),

@@ -121,8 +121,10 @@ pub enum Verdict {
     Faster,
     /// Slower, and surely so.
     Slower,
-    /// Neither can be told, or the difference is not worth a word.
+    /// The difference is surely not worth a word.
     Alike,
+    /// The rounds differ too much to tell.
+    Unclear,
 }
 
 impl Versus {
@@ -137,11 +139,13 @@ impl Versus {
     /// What it says: differences below a thirtieth are nobody's concern.
     pub fn verdict(&self) -> Verdict {
         const WORTH_A_WORD: f64 = 1.0 / 30.0;
+        const SURELY_ALIKE: f64 = 0.1;
         let [low, high] = self.ci95.unwrap_or([self.ratio; 2]);
         match () {
             () if low > 1.0 && self.ratio >= 1.0 + WORTH_A_WORD => Verdict::Faster,
             () if high < 1.0 && self.ratio <= 1.0 - WORTH_A_WORD => Verdict::Slower,
-            () => Verdict::Alike,
+            () if low >= 1.0 - SURELY_ALIKE && high <= 1.0 + SURELY_ALIKE => Verdict::Alike,
+            () => Verdict::Unclear,
         }
     }
 }
@@ -290,9 +294,9 @@ mod tests {
     }
 
     #[test]
-    fn what_the_rounds_do_not_agree_on_is_alike() {
+    fn what_the_rounds_do_not_agree_on_is_not_taken_for_alike() {
         let versus = Versus::of(&[10.0, 30.0, 10.0], &[20.0, 10.0, 12.0]);
-        assert_eq!(versus.verdict(), Verdict::Alike);
+        assert_eq!(versus.verdict(), Verdict::Unclear);
         assert_eq!(Versus::of(&[100.0, 101.0], &[99.0, 100.0]).verdict(), Verdict::Alike);
         assert_eq!(Versus::of(&[1.0, 1.01, 1.0], &[2.0, 2.0, 2.01]).verdict(), Verdict::Slower);
         // Of one round there is a ratio, and no interval.

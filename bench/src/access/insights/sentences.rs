@@ -168,8 +168,13 @@ pub fn persists(bests: &[BestPersist]) -> String {
         let mut said: Vec<String> = Vec::new();
         let mut rest = &own[..];
         while let Some(first) = rest.first() {
-            let is_same = |other: &&&BestPersist| {
-                advice(other) == advice(first) && is_clear(other) == is_clear(first)
+            let kind = |best: &BestPersist| (best.versus.verdict(), best.best.clone());
+            let is_same = |other: &&&BestPersist| match is_clear(first) {
+                true => kind(other) == kind(first),
+                false => {
+                    other.versus.verdict() == first.versus.verdict()
+                        && advice(other) == advice(first)
+                }
             };
             let count = rest.iter().take_while(is_same).count();
             said.push(group(&rest[..count]));
@@ -209,7 +214,11 @@ fn group(bests: &[&BestPersist]) -> String {
     };
     let Some(first) = bests.first() else { return String::new() };
     if !is_clear(first) {
-        return format!("{} for {} alike", advice(first).join(" and "), sizes(bests));
+        let word = match first.versus.verdict() {
+            Verdict::Alike => "alike",
+            _ => "with no clear winner",
+        };
+        return format!("{} for {} {word}", advice(first).join(" and "), sizes(bests));
     }
     let ratios = bests.iter().map(|best| best.versus.ratio);
     let (low, high) = (ratios.clone().fold(f64::INFINITY, f64::min), ratios.fold(0.0, f64::max));
@@ -234,6 +243,7 @@ pub fn without_flush(of: &[WithoutFlush]) -> String {
         () if all(Verdict::Faster) => "yes, at each size",
         () if all(Verdict::Slower) => "no, it hurts at each size",
         () if all(Verdict::Alike) => "no difference at any size",
+        () if all(Verdict::Unclear) => "cannot be told, the rounds differ too much",
         () => "it depends on the size",
     };
     let told = |(one, verdict): &(&WithoutFlush, Verdict)| {
@@ -241,6 +251,7 @@ pub fn without_flush(of: &[WithoutFlush]) -> String {
             Verdict::Faster => "helps",
             Verdict::Slower => "hurts",
             Verdict::Alike => "no difference",
+            Verdict::Unclear => "cannot be told",
         };
         let parts: Vec<String> =
             [("records read and changed", &one.update), ("bare writes", &one.write)]
@@ -271,10 +282,12 @@ pub fn prefetcher(place: &PlaceFigures) -> String {
         return "no reads were measured in two orders".into();
     }
     let is = |of: &[(u64, Versus)], wanted| of.iter().any(|(_, v)| v.verdict() == wanted);
+    let unclear = |of| is(of, Verdict::Unclear);
     let headline = match (is(&ascending, Verdict::Faster), is(&ascending, Verdict::Slower)) {
         (true, false) => "it helps",
         (false, true) => "it hurts",
         (true, true) => "it helps some sizes and hurts others",
+        (false, false) if unclear(&ascending) => "cannot be told, the rounds differ too much",
         (false, false) => "it does not show",
     };
     let list = |of: &[(u64, Versus)]| {
@@ -294,6 +307,7 @@ pub fn prefetcher(place: &PlaceFigures) -> String {
         let word = match (is(&strided, Verdict::Faster), is(&strided, Verdict::Slower)) {
             (true, false) => "gaps are foreseen",
             (_, true) => "what is fetched for gaps is in the way",
+            (false, false) if unclear(&strided) => "whether gaps are foreseen cannot be told",
             (false, false) => "gaps are not foreseen",
         };
         said += &format!("; every fourth: {} ({word})", list(&strided));

@@ -115,6 +115,15 @@ fn sizes_with_the_same_best_instruction_are_told_together() {
         "in sequence nocache for 64 B to 128 B (1.50 to 2.00 times the next), cache for 4 KiB (1.20 times the next, 95 % 1.14 to 1.26); \
          at random cache and cacheinv for 64 B to 128 B alike"
     );
+    let unsure = BestPersist {
+        versus: versus(1.4, [0.8, 2.4]),
+        ..best(true, 256, ["cacheinv", "cache"], 1.4)
+    };
+    let said = persists(&[&bests[3..], &[unsure]].concat());
+    assert_eq!(
+        said,
+        "at random cache and cacheinv for 64 B to 128 B alike, cache and cacheinv for 256 B with no clear winner"
+    );
     assert!(persists(&bests[3..]).starts_with("at random"));
     assert!(!persists(&bests[..2]).contains("random"));
     assert_eq!(persists(&[]), "no instruction was measured");
@@ -148,6 +157,13 @@ fn writes_without_flushes_help_hurt_or_do_not_matter() {
         "it depends on the size, beside the fastest flush: 64 B helps (records read and changed 1.50 times, bare writes 2.00 times); \
          128 B no difference (records read and changed 1.00 times, bare writes 2.00 times); \
          256 B (for 200 B, rounded up) hurts (records read and changed 0.50 times, bare writes 2.00 times)"
+    );
+    let unsure = || WithoutFlush { update: Some(versus(1.4, [0.8, 2.4])), ..one(64, 1.0) };
+    assert!(without_flush(&[unsure()]).starts_with("cannot be told, the rounds differ too much"));
+    let said = without_flush(&[unsure(), one(128, 1.5)]);
+    assert!(
+        said.starts_with("it depends on the size") && said.contains("64 B cannot be told"),
+        "{said}"
     );
     let bare = WithoutFlush { update: None, ..one(64, 1.0) };
     assert!(without_flush(&[bare]).contains("64 B helps (bare writes 2.00 times)"));
@@ -190,6 +206,13 @@ fn the_prefetcher_helps_hurts_or_does_not_show() {
     assert!(two(5.0, 10.0).starts_with("it hurts"));
     assert!(two(30.0, 5.0).starts_with("it helps some sizes and hurts others"));
     assert!(two(10.0, 10.0).starts_with("it does not show"));
+    let mut unsure = place(&[(Ascending, 64, 10.0), (EveryFourth, 64, 10.0), (Random, 64, 10.0)]);
+    for read in &mut unsure.reads[..2] {
+        read.per_s = vec![5.0, 30.0];
+    }
+    let said = prefetcher(&unsure);
+    assert!(said.starts_with("cannot be told, the rounds"), "{said}");
+    assert!(said.ends_with("(whether gaps are foreseen cannot be told)"), "{said}");
     assert_eq!(prefetcher(&place(&[])), "no reads were measured in two orders");
     let strided = |per_s| {
         prefetcher(&place(&[
