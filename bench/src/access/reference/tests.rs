@@ -97,8 +97,8 @@ fn prices_over_sequential_peaks_are_the_posters() {
     assert_eq!(compared, 5);
 }
 
-#[test]
-fn profiles_reach_the_published_peaks_through_workload_files() {
+/// Peaks of profiles that are off by more than they may be, with as many threads as `threads` says.
+fn off(threads: impl Fn(&Reference) -> u64) -> Vec<String> {
     let (references, all) = (References::built_in(), workloads());
     let mut off = Vec::new();
     for (reference, system) in with_profile(&references) {
@@ -109,11 +109,7 @@ fn profiles_reach_the_published_peaks_through_workload_files() {
             ("random_reads", published.random_read),
             ("random_writes", published.random_write),
         ] {
-            let (found, config) = peak(&system, workload(&all, name), threads_of(reference));
-            println!(
-                "{} {name} {found:.2} {published} {} {}",
-                reference.name, config.number_threads, config.access_size
-            );
+            let (found, config) = peak(&system, workload(&all, name), threads(reference));
             if !is_near(found, published) {
                 let (threads, bytes) = (config.number_threads, config.access_size);
                 off.push(format!(
@@ -123,7 +119,23 @@ fn profiles_reach_the_published_peaks_through_workload_files() {
             }
         }
     }
+    off
+}
+
+#[test]
+fn profiles_reach_the_published_peaks_through_workload_files() {
+    let off = off(threads_of);
     assert!(off.is_empty(), "{}", off.join("\n"));
+}
+
+/// The published workload files end at 32 threads, half of what runs on Barlow's cores: a simulated thread waits for one read before the
+/// next, so 32 of them cannot keep its eight modules, or its DRAM, as busy with random reads as threads that overlap theirs.
+#[test]
+fn with_the_threads_of_the_published_files_only_what_would_overlap_falls_short() {
+    let off = off(|_| 32);
+    let expected = ["barlow-256 random_reads", "b-dram random_reads", "b-dram random_writes"];
+    let is_expected = |line: &String| expected.iter().any(|name| line.starts_with(name));
+    assert!(off.iter().all(is_expected), "{}", off.join("\n"));
 }
 
 #[test]
