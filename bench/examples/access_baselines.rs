@@ -8,13 +8,16 @@ use std::process::Command;
 
 use perdura_bench::access::economy::Economy;
 use perdura_bench::access::place::Place;
-use perdura_bench::access::result::Results;
+use perdura_bench::access::result::{Figures, Results};
 use perdura_bench::access::suite::{Bounds, Settings, run_benchmark};
 use perdura_bench::access::workload::parse;
 
 const RANDOM_READS: u64 = 20_000_000;
 const CHASED_READS: u64 = 3_000_000;
 const CACHED_BYTES: u64 = 16 << 10;
+
+/// What a side found, or what kept it from that.
+type Found = Result<f64, Box<dyn std::error::Error>>;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut words = std::env::args().skip(1).map(|word| word.parse::<u64>());
@@ -27,10 +30,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ["-O3", "-march=native", "-mprefer-vector-width=512", "-funroll-loops", "-pthread", "-o"];
     let built = Command::new("cc").args(options).arg(&program).arg(&source).status()?;
     assert!(built.success(), "cc: {built}");
-    let plain = |mode: &str, bytes: u64, threads: u64, amount: u64| -> f64 {
+    let plain = |mode: &str, bytes: u64, threads: u64, amount: u64| -> Found {
         let words = [mode.to_owned(), bytes.to_string(), threads.to_string(), amount.to_string()];
-        let output = Command::new(&program).args(words).output().expect("the loops");
-        String::from_utf8_lossy(&output.stdout).trim().parse().expect("a figure")
+        let output = Command::new(&program).args(words).output()?;
+        Ok(String::from_utf8_lossy(&output.stdout).trim().parse()?)
     };
     let rounds = (8 << 30) / bytes.max(1);
     for threads in [1, 2] {
@@ -42,7 +45,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             pairs,
             || bandwidth(&text),
             || plain("read", bytes, threads, rounds),
-        );
+        )?;
     }
     let text = format!(
         "b:\n  args:\n    memory_range: {bytes}\n    access_size: 256\n    run_time: 2\n    min_io_chunk_size: 16M\n"
@@ -52,7 +55,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         pairs,
         || bandwidth(&text),
         || plain("read", bytes, 1, rounds),
-    );
+    )?;
     let random = |bytes: u64, more: &str| {
         format!(
             "b:\n  args:\n    memory_range: {bytes}\n    min_io_chunk_size: 4096\n    access_size: 64\n    exec_mode: random\n    number_operations: {RANDOM_READS}\n{more}"
@@ -64,13 +67,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             pairs,
             || ns(&random(bytes, "")),
             || plain("random", bytes, 1, RANDOM_READS),
-        );
+        )?;
     }
     let zipf = "    random_distribution: zipf\n    zipf_alpha: 0.9\n";
-    println!(
-        "random read of a line by Zipf's law, in the first cache, ns: {:.2}",
-        ns(&random(CACHED_BYTES, zipf))
-    );
+    let by_zipf = ns(&random(CACHED_BYTES, zipf))?;
+    println!("random read of a line by Zipf's law, in the first cache, ns: {by_zipf:.2}");
     let chain = format!(
         "b:\n  args:\n    memory_range: {bytes}\n    min_io_chunk_size: 4096\n    exec_mode: custom\n    custom_operations: r_64\n    number_operations: {CHASED_READS}\n"
     );
@@ -79,20 +80,25 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         pairs,
         || ns(&chain),
         || plain("chase", bytes, 1, CHASED_READS),
-    );
+    )?;
     Ok(())
 }
 
-fn compare(name: &str, pairs: u64, ours: impl Fn() -> f64, plain: impl Fn() -> f64) {
+fn compare(
+    name: &str,
+    pairs: u64,
+    ours: impl Fn() -> Found,
+    plain: impl Fn() -> Found,
+) -> Result<(), Box<dyn std::error::Error>> {
     let (mut own, mut other) = (Vec::new(), Vec::new());
     for pair in 0..pairs {
         // Neither is always first.
         if pair % 2 == 0 {
-            own.push(ours());
-            other.push(plain());
+            own.push(ours()?);
+            other.push(plain()?);
         } else {
-            other.push(plain());
-            own.push(ours());
+            other.push(plain()?);
+            own.push(ours()?);
         }
     }
     let mut ratios: Vec<f64> = own.iter().zip(&other).map(|(own, other)| own / other).collect();
@@ -105,27 +111,28 @@ fn compare(name: &str, pairs: u64, ours: impl Fn() -> f64, plain: impl Fn() -> f
         ratios[0],
         ratios[ratios.len() - 1]
     );
+    Ok(())
 }
 
-fn figures(text: &str) -> perdura_bench::access::result::Figures {
-    let benchmarks = parse("baselines", text).expect("a workload");
+fn figures(text: &str) -> Result<Figures, Box<dyn std::error::Error>> {
+    let benchmarks = parse("baselines", text)?;
     let settings = Settings {
         place: Place::Dram,
         isa: None,
         bounds: Bounds::default(),
         economy: Economy::default(),
     };
-    let mut result = run_benchmark(&benchmarks[0], &settings, &|_, _| {}).expect("a run");
+    let mut result = run_benchmark(&benchmarks[0], &settings, &|_, _| {})?;
     match result.benchmarks.remove(0).results {
-        Results::One(figures) => *figures,
+        Results::One(figures) => Ok(*figures),
         Results::Parallel(_) => unreachable!("one benchmark"),
     }
 }
 
-fn bandwidth(text: &str) -> f64 {
-    figures(text).bandwidth
+fn bandwidth(text: &str) -> Found {
+    Ok(figures(text)?.bandwidth)
 }
 
-fn ns(text: &str) -> f64 {
-    1e9 / figures(text).ops_per_second
+fn ns(text: &str) -> Found {
+    Ok(1e9 / figures(text)?.ops_per_second)
 }

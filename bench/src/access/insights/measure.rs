@@ -1,5 +1,6 @@
 //! Workloads run in rounds, and what comes of them.
 
+use super::super::economy::Economy;
 use super::super::kernel::Isa;
 use super::super::place::{Place, PlaceError, Ready};
 use super::super::result::{Figures, Results};
@@ -133,6 +134,7 @@ impl Measuring {
                 operations_max: self.operations_max,
                 ..Bounds::default()
             },
+            economy: Economy::default(),
         };
         let mut found: Vec<Cell> = Vec::new();
         for benchmark in benchmarks {
@@ -170,8 +172,9 @@ impl Measuring {
         let range = reads.first().map_or(1 << 20, |cell| cell.config.memory_range);
         let config = Config { memory_range: range.min(self.range_max), ..Config::default() };
         let ready = Ready::of(&self.place, &config)?;
+        let Some(memory) = &ready.memory else { return Ok(Vec::new()) };
         let one = |read_bytes: u64| {
-            let pass = || strided(&ready.memory, config.memory_range, read_bytes, 4 * read_bytes);
+            let pass = || strided(memory, config.memory_range, read_bytes, 4 * read_bytes);
             let per_s = (0..self.rounds).map(|_| pass()).collect();
             ReadIn { order: Order::EveryFourth, read_bytes, per_s }
         };
@@ -252,7 +255,7 @@ fn read(cell: Cell) -> ReadIn {
     let order = match cell.config.exec_mode {
         ExecMode::Sequential => Order::Ascending,
         ExecMode::SequentialDesc => Order::Descending,
-        ExecMode::Random | ExecMode::Custom => Order::Random,
+        ExecMode::Random | ExecMode::Custom | ExecMode::Trace => Order::Random,
     };
     ReadIn { order, read_bytes: cell.config.access_size, per_s: cell.per_s }
 }
