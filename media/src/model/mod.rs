@@ -107,6 +107,15 @@ impl Model {
         done_ps.saturating_add(timing.link_latency_ps)
     }
 
+    /// Where requests are paid for by lines, as memory's are: bytes of one, and how many a requester keeps on their way.
+    #[must_use]
+    pub fn lines(&self) -> Option<(u64, u64)> {
+        match self.timing.payment {
+            Payment::Line { line_bytes, in_flight } => Some((line_bytes, in_flight)),
+            Payment::Request => None,
+        }
+    }
+
     /// When all that was written before `now_ps` is off the buffers.
     pub fn flush(&self, now_ps: u64) -> u64 {
         let commanded_ps = self.controller.claim(now_ps, self.timing.command_ps);

@@ -1,19 +1,23 @@
 //! A benchmark on a medium that is not here: the same places in the same order, in the time of its model.
 //!
-//! Each thread has its next access as soon as its last is done; threads take turns by who is earliest. The medium says how long an
-//! access of some bytes takes, its lines overlapping as its profile has it (`perdura_media::Model`). What a processor adds (address arithmetic,
-//! caches that hit, loads of different accesses that overlap) is not in the figures. Modelled, not measured.
+//! Threads take turns by who is earliest. The medium says how long an access of some bytes takes, its lines overlapping as its profile has it
+//! (`perdura_media::Model`); `waits` says what of it the thread waits for. What a processor adds (address arithmetic, caches that hold
+//! more than the last access) is not in the figures. Modelled, not measured.
+
+mod waits;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 use std::sync::Arc;
 
-use perdura_media::{Access, Model, System};
+use perdura_media::{Model, System};
 
 use super::addresses::Slots;
 use super::replay::Replay;
 use super::run::{PartRun, ThreadRun, histogram};
-use super::workload::{Config, CustomOp, ExecMode, Memory, Operation};
+use super::workload::{Config, CustomOp, ExecMode, Memory, Operation, Persist};
+use waits::Waited;
 
 /// Accesses simulated at most: more change the figures by less than is told of them.
 pub const ACCESSES_MAX: u64 = 400_000;
@@ -48,7 +52,7 @@ pub fn simulate(
     let mut end_ps = u64::MAX;
     while let Some(Reverse((now_ps, part, thread))) = turns.pop() {
         match parts[part].step(thread, now_ps, end_ps, &model, &dram) {
-            Some(done_ps) => turns.push(Reverse((done_ps, part, thread))),
+            Some(next_ps) => turns.push(Reverse((next_ps, part, thread))),
             None if parts[part].is_cut() => end_ps = end_ps.min(now_ps),
             None => {}
         }
@@ -79,9 +83,10 @@ struct Thread {
     operations: u64,
     bytes: u64,
     until_sample: u64,
-    /// Of a chain: which access is next, where the last one was in each memory, and when the first began.
+    /// Of a chain: which access is next, where the last one was in each memory, what of it the caches have, and when the first began.
     next: usize,
     at: [u64; 2],
+    cached: [Range<u64>; 2],
     began_ps: u64,
     ended_ps: u64,
 }
@@ -116,6 +121,7 @@ impl<'a> Part<'a> {
             until_sample: config.latency_sample_frequency.saturating_sub(1),
             next: 0,
             at: [0; 2],
+            cached: [0..0, 0..0],
             began_ps: 0,
             ended_ps: 0,
         });
@@ -162,7 +168,7 @@ impl<'a> Part<'a> {
             self.left -= 1;
             self.threads[thread].began_ps = now_ps;
         }
-        let done_ps = match &config.custom_operations {
+        let Waited { done_ps, next_ps } = match &config.custom_operations {
             Some(chain) => {
                 let op = chain.ops()[self.threads[thread].next];
                 self.threads[thread].next = (self.threads[thread].next + 1) % chain.ops().len();
@@ -171,9 +177,9 @@ impl<'a> Part<'a> {
             None => self.single(thread, now_ps, model, dram),
         };
         let own = &mut self.threads[thread];
-        own.ended_ps = done_ps;
+        own.ended_ps = own.ended_ps.max(done_ps);
         if own.next > 0 {
-            return Some(done_ps);
+            return Some(next_ps);
         }
         own.operations += 1;
         if config.latency_sample_frequency > 0 {
@@ -184,10 +190,10 @@ impl<'a> Part<'a> {
             own.until_sample -= 1;
         }
         match config.rate_limit {
-            0 => Some(done_ps),
+            0 => Some(next_ps),
             rate => {
                 let due = u128::from(own.operations * config.number_threads) * u128::from(PS_PER_S);
-                Some(done_ps.max((due / u128::from(rate)) as u64))
+                Some(next_ps.max((due / u128::from(rate)) as u64))
             }
         }
     }
@@ -212,32 +218,50 @@ impl<'a> Part<'a> {
         now_ps: u64,
         model: &Model,
         dram: &Model,
-    ) -> u64 {
+    ) -> Waited {
         let (medium, which) = match op.memory() {
             Memory::Persistent => (model, 0),
             Memory::Dram => (dram, 1),
         };
         let (base, part_bytes) = self.parts(thread)[which];
         let own = &mut self.threads[thread];
-        let (access, place) = match op {
+        own.bytes += op.bytes();
+        match op {
             CustomOp::Read { bytes, .. } => {
                 let slot = own.memory.draw() % (part_bytes / bytes).max(1);
-                (Access::Read, base + slot * bytes)
+                let place = base + slot * bytes;
+                own.at[which] = place;
+                own.cached[which] = place..place + bytes;
+                // The next place depends on what is read.
+                let read = waits::read(medium, now_ps, place, bytes);
+                Waited { next_ps: read.done_ps, ..read }
             }
-            CustomOp::Write { offset_bytes, .. } => {
-                (Access::Write, own.at[which].saturating_add_signed(offset_bytes))
+            CustomOp::Write { bytes, persist, offset_bytes, .. } => {
+                let place = own.at[which].saturating_add_signed(offset_bytes);
+                let (range, cached) = (place..place + bytes, own.cached[which].clone());
+                let is_cached = cached.start <= range.start && range.end <= cached.end;
+                own.at[which] = place;
+                own.cached[which] = match persist {
+                    Persist::Cache | Persist::None if is_cached => cached,
+                    Persist::Cache | Persist::None => range,
+                    // What lies behind stays.
+                    Persist::NoCache | Persist::CacheInv if is_cached => range.end..cached.end,
+                    Persist::NoCache | Persist::CacheInv => 0..0,
+                };
+                waits::write(medium, now_ps, place, bytes, persist, is_cached)
             }
-        };
-        own.at[which] = place;
-        own.bytes += op.bytes();
-        medium.book(now_ps, access, place, op.bytes())
+        }
     }
 
-    fn single(&mut self, thread: usize, now_ps: u64, model: &Model, dram: &Model) -> u64 {
+    fn single(&mut self, thread: usize, now_ps: u64, model: &Model, dram: &Model) -> Waited {
         let config = self.config;
         let [(base, part_bytes), (dram_base, _)] = self.parts(thread);
         let step = config.access_size;
         let own = &mut self.threads[thread];
+        let book = |medium: &Model, is_read: bool, place: u64, bytes: u64| match is_read {
+            true => waits::read(medium, now_ps, place, bytes),
+            false => waits::write(medium, now_ps, place, bytes, config.persist_instruction, false),
+        };
         if let Some(replay) = &self.replay {
             let begun = &mut self.begun[own.partition as usize];
             let accesses = replay.accesses();
@@ -245,13 +269,11 @@ impl<'a> Part<'a> {
             *begun += 1;
             let (offset, bytes) = access.within(part_bytes);
             own.bytes += bytes;
-            let access = if access.is_write { Access::Write } else { Access::Read };
-            return model.book(now_ps, access, base + offset, bytes);
+            return book(model, !access.is_write, base + offset, bytes);
         }
         own.bytes += step;
-        let reads =
+        let is_read =
             (config.operation == Operation::Read) != own.memory.is_in(config.mixed_operation_ratio);
-        let access = if reads { Access::Read } else { Access::Write };
         let slots = part_bytes / step;
         match config.exec_mode {
             ExecMode::Sequential | ExecMode::SequentialDesc => {
@@ -260,12 +282,12 @@ impl<'a> Part<'a> {
                 *begun += 1;
                 let is_ascending = config.exec_mode == ExecMode::Sequential;
                 let slot = if is_ascending { slot } else { slots - 1 - slot };
-                model.book(now_ps, access, base + slot * step, step)
+                book(model, is_read, base + slot * step, step)
             }
             _ if own.memory.is_in(config.dram_operation_ratio) => {
-                dram.book(now_ps, access, dram_base + own.dram.draw() * step, step)
+                book(dram, is_read, dram_base + own.dram.draw() * step, step)
             }
-            _ => model.book(now_ps, access, base + own.memory.draw() * step, step),
+            _ => book(model, is_read, base + own.memory.draw() * step, step),
         }
     }
 

@@ -1,0 +1,104 @@
+//! What a thread waits for of an access: memory is paid for by lines, of which a core keeps several on their way.
+//!
+//! - Accesses that do not depend on each other overlap: one of `n` lines takes as much of the thread's time as `n` of the lines that it may have
+//!   on their way take of a round of them.
+//! - A store that is not streamed fetches its lines first, unless the last access left them in the caches; then they are written back.
+//! - A fence waits until they are; without one the thread goes on.
+//! - Other media are asked for one request at a time.
+
+use perdura_media::{Access, Model};
+
+use super::super::workload::Persist;
+
+/// When a thread has what it asked for, and when it may ask again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Waited {
+    pub done_ps: u64,
+    pub next_ps: u64,
+}
+
+/// A read whose place depends on nothing that is on its way.
+pub(super) fn read(model: &Model, now_ps: u64, place: u64, bytes: u64) -> Waited {
+    let done_ps = model.book(now_ps, Access::Read, place, bytes);
+    Waited { done_ps, next_ps: passed_ps(model, now_ps, done_ps, bytes) }
+}
+
+/// A write, made durable as asked for; `is_cached`: its lines need not be fetched.
+pub(super) fn write(
+    model: &Model,
+    now_ps: u64,
+    place: u64,
+    bytes: u64,
+    persist: Persist,
+    is_cached: bool,
+) -> Waited {
+    let is_fetched = persist != Persist::NoCache && !is_cached && model.lines().is_some();
+    let fetched_ps =
+        if is_fetched { model.book(now_ps, Access::Read, place, bytes) } else { now_ps };
+    let done_ps = model.book(fetched_ps, Access::Write, place, bytes);
+    let next_ps = match persist {
+        Persist::None => passed_ps(model, now_ps, done_ps, bytes),
+        _ => done_ps,
+    };
+    Waited { done_ps: next_ps, next_ps }
+}
+
+/// How much of an access's time the next one waits for.
+fn passed_ps(model: &Model, now_ps: u64, done_ps: u64, bytes: u64) -> u64 {
+    let Some((line_bytes, in_flight)) = model.lines() else { return done_ps };
+    let lines = bytes.div_ceil(line_bytes).max(1);
+    let of_rounds = lines.div_ceil(in_flight) * in_flight;
+    let passed = u128::from(done_ps - now_ps) * u128::from(lines) / u128::from(of_rounds);
+    now_ps + passed as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use perdura_media::System;
+
+    use super::*;
+
+    fn model(name: &str) -> Model {
+        let system = System::find(name).unwrap();
+        Model::new(&system, system.capacity().0)
+    }
+
+    #[test]
+    fn independent_reads_of_a_line_overlap_and_those_of_whole_rounds_do_not() {
+        let (_, in_flight) = model("apache-256").lines().unwrap();
+        let line = read(&model("apache-256"), 0, 0, 64);
+        assert_eq!(line.next_ps, line.done_ps / in_flight);
+        let rounds = read(&model("apache-256"), 0, 0, 64 * in_flight * 2);
+        assert_eq!(rounds.next_ps, rounds.done_ps);
+    }
+
+    #[test]
+    fn a_fence_waits_and_what_is_streamed_or_cached_is_not_fetched() {
+        let write = |persist, is_cached| write(&model("apache-256"), 0, 0, 64, persist, is_cached);
+        let [streamed, flushed, cached, none] = [
+            write(Persist::NoCache, false),
+            write(Persist::Cache, false),
+            write(Persist::Cache, true),
+            write(Persist::None, false),
+        ]
+        .map(|waited| waited.next_ps);
+        let fetched = read(&model("apache-256"), 0, 0, 64).done_ps;
+        assert_eq!(streamed, cached);
+        assert!(flushed >= fetched + streamed / 2 && none < flushed / 5, "{flushed} {none}");
+    }
+
+    #[test]
+    fn a_disk_is_asked_one_thing_at_a_time_and_fetches_nothing() {
+        let name = perdura_media::profile::names()
+            .into_iter()
+            .find(|name| model(name).lines().is_none())
+            .unwrap();
+        let done = read(&model(name), 0, 0, 4096);
+        assert_eq!(done.next_ps, done.done_ps);
+        let (one, other) = (
+            write(&model(name), 0, 0, 4096, Persist::NoCache, false),
+            write(&model(name), 0, 0, 4096, Persist::None, false),
+        );
+        assert_eq!(one, other);
+    }
+}
