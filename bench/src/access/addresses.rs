@@ -52,7 +52,14 @@ impl Slots {
             Kind::Uniform => scaled(self.random.next_u64(), self.slots),
             Kind::Zipf { ranks, stride } => {
                 let rank = ranks.draw(&mut self.random);
-                (u128::from(rank) * u128::from(*stride) % u128::from(self.slots)) as u64
+                // Divisions of 128 bits are slow, and hardly a range has so many slots.
+                match rank.checked_mul(*stride) {
+                    Some(product) => product % self.slots,
+                    None => {
+                        let product = u128::from(rank) * u128::from(*stride);
+                        (product % u128::from(self.slots)) as u64
+                    }
+                }
             }
         }
     }

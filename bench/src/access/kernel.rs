@@ -118,10 +118,80 @@ fn has(persist: Persist) -> bool {
     persist == Persist::None
 }
 
-/// Reads so many bytes at each place; the places lie in memory as [`Reads`] wants it.
-type ReadAll = unsafe fn(&[*mut u8], usize);
+/// Where a kernel accesses memory, in this order.
+#[derive(Debug, Clone, Copy)]
+pub enum Places<'a> {
+    /// Anywhere.
+    Listed(&'a [*mut u8]),
+    /// One at the same distance from the next: nothing is looked up.
+    Run(Run),
+}
+
+/// Places at equal distances.
+#[derive(Debug, Clone, Copy)]
+pub struct Run {
+    /// The first.
+    pub first: *mut u8,
+    /// From one to the next, bytes.
+    pub step_bytes: isize,
+    /// How many.
+    pub count: usize,
+}
+
+impl Run {
+    fn at(self, number: usize) -> *mut u8 {
+        self.first.wrapping_offset(self.step_bytes.wrapping_mul(number as isize))
+    }
+
+    fn places(self) -> impl Iterator<Item = *mut u8> {
+        (0..self.count).map(move |number| self.at(number))
+    }
+}
+
+impl Places<'_> {
+    /// How many.
+    pub fn len(self) -> usize {
+        match self {
+            Self::Listed(places) => places.len(),
+            Self::Run(run) => run.count,
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
+    /// The first `count`, and the others.
+    ///
+    /// # Panics
+    /// With fewer than `count`.
+    pub fn split_at(self, count: usize) -> (Self, Self) {
+        match self {
+            Self::Listed(places) => {
+                let (these, those) = places.split_at(count);
+                (Self::Listed(these), Self::Listed(those))
+            }
+            Self::Run(run) => {
+                let rest = Run { first: run.at(count), count: run.count - count, ..run };
+                (Self::Run(Run { count, ..run }), Self::Run(rest))
+            }
+        }
+    }
+
+    /// One by one.
+    pub fn for_each(self, mut told: impl FnMut(*mut u8)) {
+        match self {
+            Self::Listed(places) => places.iter().for_each(|place| told(*place)),
+            Self::Run(run) => run.places().for_each(told),
+        }
+    }
+}
+
+/// Reads so many bytes at each place.
+type Reads = unsafe fn(Places<'_>, usize);
 type ReadOne = unsafe fn(*const u8, usize) -> u64;
-type WriteAll = unsafe fn(&[*mut u8], usize);
+type Writes = unsafe fn(Places<'_>, usize);
 
 /// Loads and stores with one set of instructions.
 ///
@@ -131,9 +201,9 @@ type WriteAll = unsafe fn(&[*mut u8], usize);
 #[derive(Clone, Copy)]
 pub struct Kernel {
     isa: Isa,
-    read_all: ReadAll,
+    read_all: Reads,
     read_one: ReadOne,
-    write_all: [WriteAll; 4],
+    write_all: [Writes; 4],
 }
 
 impl Kernel {
@@ -192,7 +262,7 @@ impl Kernel {
     /// # Safety
     /// See [`Kernel`].
     #[inline]
-    pub unsafe fn read_all(&self, places: &[*mut u8], bytes: usize) {
+    pub unsafe fn read_all(&self, places: Places<'_>, bytes: usize) {
         // SAFETY: the caller's.
         unsafe { (self.read_all)(places, bytes) }
     }
@@ -212,7 +282,7 @@ impl Kernel {
     /// # Safety
     /// See [`Kernel`]; and [`Kernel::new`] was asked for `persist`.
     #[inline]
-    pub unsafe fn write_all(&self, places: &[*mut u8], bytes: usize, persist: Persist) {
+    pub unsafe fn write_all(&self, places: Places<'_>, bytes: usize, persist: Persist) {
         // SAFETY: the caller's.
         unsafe { (self.write_all[persist as usize])(places, bytes) }
     }
@@ -223,30 +293,40 @@ const CACHE: u8 = Persist::Cache as u8;
 const CACHE_INV: u8 = Persist::CacheInv as u8;
 const NONE: u8 = Persist::None as u8;
 
+#[cfg(target_arch = "x86_64")]
+unsafe fn read_all<L: Lines>(places: Places<'_>, bytes: usize) {
+    // SAFETY: the caller's.
+    unsafe {
+        match places {
+            Places::Listed(places) => read_each::<L>(places.iter().copied(), bytes),
+            Places::Run(run) => read_each::<L>(run.places(), bytes),
+        }
+        L::leave();
+    }
+}
+
 /// One line is by far the most usual access that is not four of them.
 #[cfg(target_arch = "x86_64")]
-unsafe fn read_all<L: Lines>(places: &[*mut u8], bytes: usize) {
+#[inline(always)]
+unsafe fn read_each<L: Lines>(places: impl Iterator<Item = *mut u8>, bytes: usize) {
     // SAFETY: the caller's.
     unsafe {
         match bytes {
-            64 => places.iter().for_each(|place| L::read_64(*place)),
-            128 => places.iter().for_each(|place| {
-                L::read_64(*place);
+            64 => places.for_each(|place| L::read_64(place)),
+            128 => places.for_each(|place| {
+                L::read_64(place);
                 L::read_64(place.add(64));
             }),
-            256 => places.iter().for_each(|place| L::read_256(*place)),
-            _ => {
-                for place in places {
-                    let mut at = *place;
-                    let end = at.add(bytes);
-                    while at < end {
-                        L::read_256(at);
-                        at = at.add(256);
-                    }
+            256 => places.for_each(|place| L::read_256(place)),
+            _ => places.for_each(|place| {
+                let mut at = place;
+                let end = at.add(bytes);
+                while at < end {
+                    L::read_256(at);
+                    at = at.add(256);
                 }
-            }
+            }),
         }
-        L::leave();
     }
 }
 
@@ -261,11 +341,27 @@ unsafe fn read_one<L: Lines>(from: *const u8, bytes: usize) -> u64 {
 }
 
 #[cfg(target_arch = "x86_64")]
-unsafe fn write_all<L: Lines, const PERSIST: u8>(places: &[*mut u8], bytes: usize) {
+unsafe fn write_all<L: Lines, const PERSIST: u8>(places: Places<'_>, bytes: usize) {
     // SAFETY: the caller's.
     unsafe {
-        for place in places {
-            let mut at = *place;
+        match places {
+            Places::Listed(places) => write_each::<L, PERSIST>(places.iter().copied(), bytes),
+            Places::Run(run) => write_each::<L, PERSIST>(run.places(), bytes),
+        }
+        L::leave();
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn write_each<L: Lines, const PERSIST: u8>(
+    places: impl Iterator<Item = *mut u8>,
+    bytes: usize,
+) {
+    places.for_each(|place| {
+        // SAFETY: the caller's.
+        unsafe {
+            let mut at = place;
             let end = at.add(bytes);
             while at < end {
                 match PERSIST {
@@ -279,26 +375,23 @@ unsafe fn write_all<L: Lines, const PERSIST: u8>(places: &[*mut u8], bytes: usiz
                 }
                 at = at.add(64);
             }
-            if PERSIST != NONE {
-                x86::fence();
-            }
         }
-        L::leave();
-    }
+        if PERSIST != NONE {
+            x86::fence();
+        }
+    });
 }
 
-unsafe fn portable_reads(places: &[*mut u8], bytes: usize) {
-    for place in places {
+unsafe fn portable_reads(places: Places<'_>, bytes: usize) {
+    places.for_each(|place| {
         // SAFETY: the caller's.
-        unsafe { portable::read(*place, bytes) };
-    }
+        unsafe { portable::read(place, bytes) };
+    });
 }
 
-unsafe fn portable_writes(places: &[*mut u8], bytes: usize) {
-    for place in places {
-        // SAFETY: the caller's.
-        unsafe { portable::write(*place, bytes) };
-    }
+unsafe fn portable_writes(places: Places<'_>, bytes: usize) {
+    // SAFETY: the caller's.
+    places.for_each(|place| unsafe { portable::write(place, bytes) });
 }
 
 #[cfg(test)]
@@ -322,7 +415,7 @@ mod tests {
                     let base = lines.0.as_mut_ptr();
                     let places = [base.wrapping_add(64), base.wrapping_add(2048)];
                     // SAFETY: both places have 1 KiB behind them in `lines`, which is not used until they are written.
-                    unsafe { kernel.write_all(&places, bytes, persist) };
+                    unsafe { kernel.write_all(Places::Listed(&places), bytes, persist) };
                     let word = 0x0123_4567_89ab_cdef_u64.to_le_bytes();
                     for (at, byte) in lines.0.iter().enumerate() {
                         let is_in = |from: usize| (from..from + bytes).contains(&at);

@@ -54,7 +54,7 @@ pub struct InsightsSettings {
 }
 
 impl InsightsSettings {
-    /// Minutes, or with `is_quick` about one; threads up to twice the processors, 32 at most.
+    /// Minutes with up to 32 threads, as the poster has them; with `is_quick` about one, and no more threads than twice the processors.
     pub fn usual(dir: PathBuf, is_quick: bool) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from) as u64;
         // Two ranges and the store at a time, and something is left for others.
@@ -64,7 +64,7 @@ impl InsightsSettings {
             dir,
             price_euro: None,
             rounds: if is_quick { 3 } else { 5 },
-            threads_max: (2 * processors).min(32),
+            threads_max: if is_quick { (2 * processors).min(32) } else { 32 },
             range_max: range_max.clamp(1 << 20, if is_quick { 1 << 30 } else { 2 << 30 }),
             operations_max: is_quick.then_some(200_000),
             records: if is_quick { 300_000 } else { 2_000_000 },

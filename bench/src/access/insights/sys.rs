@@ -4,8 +4,7 @@ use std::time::Instant;
 
 use perdura_heap::Memory;
 
-use super::super::addresses::BATCH;
-use super::super::kernel::{Isa, Kernel};
+use super::super::kernel::{Isa, Kernel, Places, Run};
 
 /// Reads of `read_bytes` at every `stride_bytes` of a range, ascending, once: so many a second. None fit: 0.
 ///
@@ -20,19 +19,11 @@ pub fn strided(memory: &Memory, range_bytes: u64, read_bytes: u64, stride_bytes:
     let Ok(kernel) = Kernel::new(Isa::widest(), &[]) else { return 0.0 };
     let count = range_bytes / stride_bytes;
     let base = memory.base();
-    let mut places = [base; BATCH];
+    let places = Run { first: base, step_bytes: stride_bytes as isize, count: count as usize };
     let began = Instant::now();
-    let mut done = 0;
-    while done < count {
-        let batch = (count - done).min(BATCH as u64) as usize;
-        for (at, place) in places[..batch].iter_mut().enumerate() {
-            *place = base.wrapping_add(((done + at as u64) * stride_bytes) as usize);
-        }
-        // SAFETY: multiples of 64 B inside `memory`, which stays mapped while it is borrowed, with `read_bytes` behind each; Rust holds no
-        // references into it.
-        unsafe { kernel.read_all(&places[..batch], read_bytes as usize) };
-        done += batch as u64;
-    }
+    // SAFETY: multiples of 64 B inside `memory`, which stays mapped while it is borrowed, with `read_bytes` behind each; Rust holds no
+    // references into it.
+    unsafe { kernel.read_all(Places::Run(places), read_bytes as usize) };
     count as f64 / began.elapsed().as_secs_f64().max(1e-9)
 }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use perdura_media::{BLOCK_BYTES, BlockBuf, Device, DeviceError};
 
 use super::super::addresses::{BATCH, Slots};
+use super::super::kernel::{Places, Run};
 use super::super::workload::{Chain, Config, CustomOp, ExecMode, Memory, Operation, Persist};
 use super::{Done, Shared, Span, ThreadRun, histogram};
 use crate::machine::thread_cpu_ns;
@@ -106,24 +107,18 @@ impl<'a> Worker<'a> {
         let offset = counter as u64 * shared.partition_bytes;
         let base = shared.job.memory.base.wrapping_add(offset as usize);
         let last = shared.operations - 1;
-        let mut places = [base; BATCH];
+        let step_bytes = if descending { -(step as isize) } else { step as isize };
         while let Some((first, count)) = shared.take(counter) {
             let mut done = 0;
             while done < count {
                 let batch = self.batch(count - done);
-                for (at, place) in places[..batch].iter_mut().enumerate() {
-                    let ascending = first + done + at as u64;
-                    let slot = if descending { last - ascending } else { ascending };
-                    *place = base.wrapping_add((slot * step) as usize);
-                }
+                let ascending = first + done;
+                let slot = if descending { last - ascending } else { ascending };
+                let first = base.wrapping_add((slot * step) as usize);
+                let places = Places::Run(Run { first, step_bytes, count: batch });
                 // SAFETY: slots of the partition, whose bytes are there.
                 unsafe {
-                    self.access(
-                        &places[..batch],
-                        step as usize,
-                        config.operation,
-                        Memory::Persistent,
-                    );
+                    self.access(places, step as usize, config.operation, Memory::Persistent);
                 }
                 done += batch as u64;
                 if !self.goes_on() {
@@ -161,8 +156,8 @@ impl<'a> Worker<'a> {
                     let (these, those) = places[..count].split_at(count - others);
                     // SAFETY: slots of the thread's part of the memory, whose bytes are there.
                     unsafe {
-                        self.access(these, step as usize, config.operation, which);
-                        self.access(those, step as usize, other, which);
+                        self.access(Places::Listed(these), step as usize, config.operation, which);
+                        self.access(Places::Listed(those), step as usize, other, which);
                     }
                 }
                 done += batch as u64;
@@ -190,7 +185,10 @@ impl<'a> Worker<'a> {
                     let operation =
                         if access.is_write { Operation::Write } else { Operation::Read };
                     // SAFETY: inside the thread's part of the memory.
-                    unsafe { self.access(&place, bytes as usize, operation, Memory::Persistent) };
+                    unsafe {
+                        let place = Places::Listed(&place);
+                        self.access(place, bytes as usize, operation, Memory::Persistent);
+                    }
                 }
                 if !self.goes_on() {
                     return;
@@ -216,7 +214,7 @@ impl<'a> Worker<'a> {
     #[inline]
     unsafe fn access(
         &mut self,
-        places: &[*mut u8],
+        places: Places<'_>,
         bytes: usize,
         operation: Operation,
         which: Memory,
@@ -224,16 +222,18 @@ impl<'a> Worker<'a> {
         let mut rest = places;
         while !rest.is_empty() {
             let plain = self.latency.until_sample.min(rest.len() as u64) as usize;
+            let (these, others) = rest.split_at(plain);
             // SAFETY: the caller's.
-            unsafe { self.all(&rest[..plain], bytes, operation, which) };
+            unsafe { self.all(these, bytes, operation, which) };
             self.latency.passed(plain as u64);
-            rest = &rest[plain..];
-            if let ([sampled, others @ ..], true) = (rest, self.latency.is_due()) {
+            rest = others;
+            if !rest.is_empty() && self.latency.is_due() {
+                let (sampled, others) = rest.split_at(1);
                 let due = self.pace.as_ref().map(|pace| pace.due(self.operations));
                 let began = Instant::now();
                 let ticks = self.shared.clock.ticks();
                 // SAFETY: the caller's.
-                unsafe { self.all(std::slice::from_ref(sampled), bytes, operation, which) };
+                unsafe { self.all(sampled, bytes, operation, which) };
                 self.sampled(ticks, began, due);
                 rest = others;
             }
@@ -245,7 +245,7 @@ impl<'a> Worker<'a> {
     #[inline]
     unsafe fn all(
         &mut self,
-        places: &[*mut u8],
+        places: Places<'_>,
         bytes: usize,
         operation: Operation,
         which: Memory,
@@ -254,12 +254,10 @@ impl<'a> Worker<'a> {
         let (kernel, persist) = (&shared.job.kernel, shared.job.config.persist_instruction);
         match (which, shared.job.device.as_deref()) {
             (Memory::Persistent, Some(device)) => {
-                for place in places {
-                    match operation {
-                        Operation::Read => drop(self.device_read(device, *place, bytes)),
-                        Operation::Write => self.device_write(device, *place, bytes, persist),
-                    }
-                }
+                places.for_each(|place| match operation {
+                    Operation::Read => drop(self.device_read(device, place, bytes)),
+                    Operation::Write => self.device_write(device, place, bytes, persist),
+                });
             }
             // SAFETY: the caller's; the kernel was asked for this instruction.
             _ => unsafe {
@@ -378,7 +376,8 @@ impl<'a> Worker<'a> {
     unsafe fn write(&self, place: *mut u8, bytes: usize, persist: Persist) {
         // SAFETY: the caller's.
         unsafe {
-            self.shared.job.kernel.write_all(std::slice::from_ref(&place), bytes, persist);
+            let places = Places::Listed(std::slice::from_ref(&place));
+            self.shared.job.kernel.write_all(places, bytes, persist);
         }
     }
 }
