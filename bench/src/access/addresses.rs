@@ -1,9 +1,9 @@
 //! Where accesses go: places are made as they are needed, a batch at a time, so their number costs no memory.
 
 use rand::{RngCore, SeedableRng};
-use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::{SplitMix64, Xoshiro256PlusPlus};
 
-use super::workload::{Config, RandomDistribution};
+use super::workload::{Chain, Config, CustomOp, Memory, RandomDistribution};
 use super::zipf::Ranks;
 use crate::dist::coprime_stride;
 
@@ -39,10 +39,9 @@ impl Slots {
                 stride: coprime_stride(slots),
             },
         };
-        let mut random = Xoshiro256PlusPlus::seed_from_u64(config.seed);
-        // Streams that do not meet for 2^128 draws.
-        (0..thread * 4 + stream).for_each(|_| random.jump());
-        Self { random, slots, kind }
+        // Streams of their own: states of 256 bits from seeds that differ do not meet.
+        let seed = SplitMix64::seed_from_u64(config.seed).next_u64() ^ (thread << 32 | stream);
+        Self { random: Xoshiro256PlusPlus::seed_from_u64(seed), slots, kind }
     }
 
     /// The next.
@@ -87,6 +86,45 @@ impl Slots {
     #[inline]
     pub fn is_in(&mut self, share: f64) -> bool {
         share > 0.0 && (self.random.next_u64() >> 11) as f64 * TO_UNIT < share
+    }
+}
+
+/// Where the chains of a thread go in one memory: each read at a multiple of its size, with room for all of the chain around it.
+#[derive(Debug, Clone)]
+pub struct ChainPlaces {
+    before_bytes: u64,
+    /// Of each read of the chain in this memory, in their order: its slots, and its bytes.
+    reads: Vec<(Slots, u64)>,
+    next: usize,
+}
+
+impl ChainPlaces {
+    /// In a thread's part of a memory.
+    pub fn new(
+        config: &Config,
+        chain: &Chain,
+        memory: Memory,
+        part_bytes: u64,
+        thread: u64,
+    ) -> Self {
+        let (before_bytes, behind_bytes) = chain.reach(memory);
+        let room_bytes = part_bytes.saturating_sub(before_bytes + behind_bytes);
+        let reads = chain.ops().iter().zip(0..).filter_map(|(op, number)| match op {
+            CustomOp::Read { memory: own, bytes } if *own == memory => {
+                Some((Slots::new(config, room_bytes / bytes + 1, thread, number), *bytes))
+            }
+            _ => None,
+        });
+        Self { before_bytes, reads: reads.collect(), next: 0 }
+    }
+
+    /// Where the chain's next read in this memory is, from the beginning of the part; none: it has none there.
+    #[inline]
+    pub fn next_read(&mut self) -> Option<u64> {
+        let (slots, bytes) = self.reads.get_mut(self.next)?;
+        let place = self.before_bytes + slots.draw() * *bytes;
+        self.next = if self.next + 1 == self.reads.len() { 0 } else { self.next + 1 };
+        Some(place)
     }
 }
 
@@ -146,6 +184,26 @@ mod tests {
         assert_eq!(drawn(1, 0), drawn(1, 0));
         assert_ne!(drawn(1, 0), drawn(1, 1));
         assert_ne!(drawn(1, 0), drawn(2, 0));
+    }
+
+    #[test]
+    fn chains_keep_to_their_part_wherever_they_go() {
+        let chain: Chain = "r_64,rd_64,w_64_none_-128,r_1024,w_256_none_1024".parse().unwrap();
+        let part_bytes = 8 << 10;
+        let mut places =
+            ChainPlaces::new(&Config::default(), &chain, Memory::Persistent, part_bytes, 0);
+        let mut met = [0; 2];
+        for _ in 0..10_000 {
+            let (line, node) = (places.next_read().unwrap(), places.next_read().unwrap());
+            assert!(
+                line >= 128 && line.is_multiple_of(64) && node.is_multiple_of(1024),
+                "{line} {node}"
+            );
+            assert!(node + 1024 + 256 <= part_bytes && line + 64 <= part_bytes);
+            met[0] = met[0].max(line);
+            met[1] = met[1].max(node);
+        }
+        assert_eq!(met, [6 << 10 | 768, 6 << 10], "up to the last that has room");
     }
 
     #[test]

@@ -58,8 +58,8 @@ fn steps(config: &Config, memory: Memory) -> (u64, u64) {
     let whole = config.access_size * config.partitions();
     let chain = config.custom_operations.as_ref();
     let reach = chain.map_or(0, |chain| {
-        let (lowest, highest) = chain.reach(memory);
-        highest.abs_diff(lowest)
+        let (before, behind) = chain.reach(memory);
+        before + behind
     });
     (
         whole,

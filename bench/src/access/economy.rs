@@ -4,6 +4,7 @@
 //! else not told. Of a model it is the model's. The machine's price is spread over its years of service.
 
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
@@ -75,6 +76,7 @@ impl Economy {
 #[derive(Debug)]
 pub struct Meter {
     domains: Vec<Domain>,
+    began: Instant,
 }
 
 #[derive(Debug)]
@@ -96,12 +98,13 @@ impl Meter {
             .ok()?
             .filter_map(|entry| Domain::of(&entry.ok()?.path()))
             .collect();
-        (!domains.is_empty()).then_some(Self { domains })
+        (!domains.is_empty()).then(|| Self { domains, began: Instant::now() })
     }
 
-    /// Joules since it began; none if a counter cannot be read any more.
+    /// Joules since it began; none if a counter cannot be read any more, or may have begun again more than once.
     pub fn joules(&self) -> Option<f64> {
-        self.domains.iter().map(Domain::joules).sum()
+        let seconds = self.began.elapsed().as_secs_f64();
+        self.domains.iter().map(|domain| domain.joules(seconds)).sum()
     }
 }
 
@@ -109,7 +112,9 @@ impl Domain {
     /// Packages, and memory that is not in one: what lies within a package is counted with it.
     fn of(folder: &Path) -> Option<Self> {
         let name = std::fs::read_to_string(folder.join("name")).ok()?;
-        if !(name.starts_with("package") || name.trim() == "dram") {
+        // Newer processors show the package a second time, by another interface.
+        let is_second = folder.file_name()?.to_string_lossy().contains("mmio");
+        if is_second || !(name.starts_with("package") || name.trim() == "dram") {
             return None;
         }
         let counter = folder.join("energy_uj");
@@ -117,7 +122,12 @@ impl Domain {
         Some(Self { begun_uj: number(&counter)?, counter, range_uj })
     }
 
-    fn joules(&self) -> Option<f64> {
+    fn joules(&self, seconds: f64) -> Option<f64> {
+        /// More than a package draws.
+        const WATTS_MAX: f64 = 1000.0;
+        if seconds * WATTS_MAX * 1e6 > self.range_uj as f64 {
+            return None;
+        }
         let now_uj = number(&self.counter)?;
         let used_uj = match now_uj.checked_sub(self.begun_uj) {
             Some(used_uj) => used_uj,
@@ -152,11 +162,14 @@ mod tests {
         assert!(Meter::of(dir.path()).is_none());
         domain("intel-rapl:0", "package-0", 999_000_000);
         domain("intel-rapl:0:0", "core", 5);
+        domain("intel-rapl-mmio:0", "package-0", 999_000_000);
         domain("intel-rapl:0:1", "dram", 10_000_000);
         let meter = Meter::of(dir.path()).unwrap();
         domain("intel-rapl:0", "package-0", 2_000_000);
         domain("intel-rapl:0:1", "dram", 14_500_000);
+        domain("intel-rapl-mmio:0", "package-0", 2_000_000);
         assert_eq!(meter.joules(), Some(7.5));
+        assert_eq!(meter.domains[0].joules(1001.0), None, "it may have begun again twice");
     }
 
     #[test]

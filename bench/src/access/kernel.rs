@@ -321,9 +321,14 @@ unsafe fn read_each<L: Lines>(places: impl Iterator<Item = *mut u8>, bytes: usiz
             _ => places.for_each(|place| {
                 let mut at = place;
                 let end = at.add(bytes);
-                while at < end {
+                let end_of_fours = at.add(bytes / 256 * 256);
+                while at < end_of_fours {
                     L::read_256(at);
                     at = at.add(256);
+                }
+                while at < end {
+                    L::read_64(at);
+                    at = at.add(64);
                 }
             }),
         }
@@ -428,7 +433,39 @@ mod tests {
     }
 
     #[test]
-    fn a_dependent_read_sees_every_word_of_every_line() {
+    fn what_lies_behind_a_place_is_not_touched() {
+        use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
+        const PAGE: usize = 4096;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a mapping of its own; its second page, which nobody may touch, guards the first.
+        let base = unsafe {
+            let base =
+                mmap_anonymous(std::ptr::null_mut(), 2 * PAGE, protection, MapFlags::PRIVATE);
+            let base = base.unwrap().cast::<u8>();
+            mprotect(base.add(PAGE).cast(), PAGE, MprotectFlags::empty()).unwrap();
+            base
+        };
+        for isa in here() {
+            let kernel = Kernel::new(isa, &[]).unwrap();
+            for bytes in (64..=1024).step_by(64) {
+                let place = [base.wrapping_add(PAGE - bytes)];
+                let run = Run { first: place[0], step_bytes: 0, count: 2 };
+                for places in [Places::Listed(&place), Places::Run(run)] {
+                    // SAFETY: `bytes` up to the end of the first page.
+                    unsafe {
+                        kernel.read_all(places, bytes);
+                        kernel.write_all(places, bytes, Persist::None);
+                        kernel.read_one(place[0], bytes);
+                    }
+                }
+            }
+        }
+        // SAFETY: mapped above, and used by nobody any more.
+        unsafe { munmap(base.cast(), 2 * PAGE).unwrap() };
+    }
+
+    #[test]
+    fn a_dependent_read_waits_for_every_line() {
         for isa in here() {
             let kernel = Kernel::new(isa, &[]).unwrap();
             for bytes in [64, 256, 1024] {

@@ -2,6 +2,7 @@
 
 pub mod addresses;
 mod bounds;
+mod chunks;
 pub mod compare;
 pub mod economy;
 pub mod insights;

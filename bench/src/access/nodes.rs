@@ -13,9 +13,15 @@ pub struct Node {
     pub has_memory: bool,
 }
 
-/// Nodes of this machine; none where the kernel tells of none.
+/// Nodes of this machine, with the processors that this process may use; none where the kernel tells of none.
 pub fn here() -> Vec<Node> {
-    listed(Path::new("/sys/devices/system/node"))
+    let mut nodes = listed(Path::new("/sys/devices/system/node"));
+    if let Ok(allowed) = rustix::thread::sched_getaffinity(None) {
+        let is_allowed =
+            |one: &usize| *one < rustix::thread::CpuSet::MAX_CPU && allowed.is_set(*one);
+        nodes.iter_mut().for_each(|node| node.processors.retain(is_allowed));
+    }
+    nodes
 }
 
 fn listed(folder: &Path) -> Vec<Node> {
@@ -41,32 +47,51 @@ fn ranges(text: &str) -> Vec<usize> {
     text.trim().split(',').filter_map(range).flatten().collect()
 }
 
-/// Where threads run and where memory lies.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Placement {
-    /// Processors of the threads.
-    pub processors: Vec<usize>,
-    /// Node of the memory.
-    pub node: u32,
-}
-
-/// Threads on the first node that has processors; memory on the same, or on another. None: there is one node only, and nothing to place;
-/// an error: no other.
-pub fn place(nodes: &[Node], is_far: bool) -> Result<Option<Placement>, NoFarNode> {
+/// The node for memory that can lie on any: that of the first processors, or another one with memory. None: there is one only.
+///
+/// # Errors
+/// Another was asked for, and there is none.
+pub fn memory_node(nodes: &[Node], is_far: bool) -> Result<Option<u32>, NoFarNode> {
     if nodes.len() < 2 {
         return if is_far { Err(NoFarNode) } else { Ok(None) };
     }
     let threads = nodes.iter().find(|node| !node.processors.is_empty()).ok_or(NoFarNode)?;
     let fits = |node: &&Node| node.has_memory && (node.number != threads.number) == is_far;
     // A node of processors without memory has its nearest elsewhere.
-    let memory = nodes.iter().find(fits).or_else(|| nodes.iter().find(|node| node.has_memory));
-    let memory = memory.filter(|node| !is_far || node.number != threads.number).ok_or(NoFarNode)?;
-    Ok(Some(Placement { processors: threads.processors.clone(), node: memory.number }))
+    let any = || nodes.iter().find(|node| node.has_memory && !is_far);
+    let memory = nodes.iter().find(fits).or_else(any).ok_or(NoFarNode)?;
+    Ok(Some(memory.number))
+}
+
+/// Processors for threads whose memory lies on a node: that node's, or the first ones of another. None: anywhere, for there is one node, or it
+/// is not known where the memory lies.
+///
+/// # Errors
+/// Others were asked for, and there are none.
+pub fn processors(
+    nodes: &[Node],
+    lies_on: Option<u32>,
+    is_far: bool,
+) -> Result<Option<Vec<usize>>, NoFarNode> {
+    if nodes.len() < 2 {
+        return if is_far { Err(NoFarNode) } else { Ok(None) };
+    }
+    let Some(lies_on) = lies_on else { return if is_far { Err(NoFarNode) } else { Ok(None) } };
+    let mut with = nodes.iter().filter(|node| !node.processors.is_empty());
+    let own = with.clone().find(|node| node.number == lies_on);
+    let found = match is_far {
+        true => Some(with.find(|node| node.number != lies_on).ok_or(NoFarNode)?),
+        // Memory without processors of its own is near to nobody, and as near to one as to another.
+        false => own,
+    };
+    Ok(found.map(|node| node.processors.clone()))
 }
 
 /// Far memory was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("numa_pattern: far: this machine has one NUMA node with memory; use near")]
+#[error(
+    "numa_pattern: far: no processors and memory of different NUMA nodes are to be had here; use near"
+)]
 pub struct NoFarNode;
 
 #[cfg(test)]
@@ -93,15 +118,21 @@ mod tests {
     #[test]
     fn near_and_far_are_seen_from_the_threads() {
         let two = [node(0, &[0, 1], true), node(1, &[2, 3], true)];
-        let on = |node| Some(Placement { processors: vec![0, 1], node });
-        assert_eq!(place(&two, false), Ok(on(0)));
-        assert_eq!(place(&two, true), Ok(on(1)));
+        assert_eq!((memory_node(&two, false), memory_node(&two, true)), (Ok(Some(0)), Ok(Some(1))));
+        assert_eq!(processors(&two, Some(1), false), Ok(Some(vec![2, 3])));
+        assert_eq!(processors(&two, Some(1), true), Ok(Some(vec![0, 1])));
+        assert_eq!(processors(&two, None, false), Ok(None));
+        assert_eq!(processors(&two, None, true), Err(NoFarNode), "nobody knows what is far");
         // Memory without processors, as an NVDIMM has it.
         let slow = [node(0, &[0, 1], true), node(1, &[], true)];
-        assert_eq!(place(&slow, true), Ok(on(1)));
-        assert_eq!(place(&two[..1], false), Ok(None));
-        assert_eq!(place(&two[..1], true), Err(NoFarNode));
+        assert_eq!(memory_node(&slow, true), Ok(Some(1)));
+        assert_eq!(processors(&slow, Some(1), true), Ok(Some(vec![0, 1])));
+        assert_eq!(processors(&slow, Some(1), false), Ok(None));
+        for (one, other) in [(false, Ok(None)), (true, Err(NoFarNode))] {
+            assert_eq!(memory_node(&two[..1], one), other);
+        }
+        assert_eq!(processors(&two[..1], Some(0), true), Err(NoFarNode));
         let bare = [node(0, &[0], true), node(1, &[1], false)];
-        assert_eq!(place(&bare, true), Err(NoFarNode));
+        assert_eq!(memory_node(&bare, true), Err(NoFarNode));
     }
 }

@@ -2,16 +2,19 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use perdura_heap::{Durability, Memory, MemoryError};
 use perdura_media::{Bytes, Device, DeviceError, Direct, Engine, FileDevice, OpenMode, System};
 use perdura_region::region::REGION_MIN_BYTES;
 use perdura_region::{BLOCK_BYTES, Config as RegionConfig, Region, TrackingKind, TrapKind};
+use rustix::io::Errno;
 use tempfile::TempDir;
 
-use super::nodes::{self, NoFarNode, Placement};
-use super::replay::{Replay, ReplayError};
-use super::sys::pages;
+use super::nodes::{self, NoFarNode};
+use super::replay::{ACCESSES_MAX, Replay, ReplayError};
+use super::sys::pages::{self, Populate};
 use super::workload::{Config, CustomOp, ExecMode, Memory as SpaceOf, NumaPattern};
 use crate::machine::memory_available_bytes;
 use crate::target::{StoreOptions, TargetError, new_region};
@@ -101,7 +104,7 @@ pub enum PlaceError {
     /// A device is accessed by blocks.
     #[error("{key}: {}: a device is accessed by whole blocks of 4 KiB", Bytes(*.value))]
     Blocks {
-        /// The key, or the access of a chain.
+        /// The key.
         key: &'static str,
         /// Bytes.
         value: u64,
@@ -131,65 +134,51 @@ pub enum PlaceError {
 pub struct Ready {
     /// `memory_range` bytes; none of a device.
     pub memory: Option<Memory>,
-    /// What is accessed in the place of memory.
-    pub device: Option<Arc<dyn Device>>,
+    /// What is accessed in the place of memory, from this byte on.
+    pub device: Option<(Arc<dyn Device>, u64)>,
     /// `dram_memory_range` bytes, if any.
     pub dram: Option<Memory>,
     /// What is done again, if anything is.
     pub replay: Option<Arc<Replay>>,
     /// What it is, in words.
     pub what: String,
+    /// What is not as the configuration asks for, and why.
+    pub notes: Vec<String>,
     /// Where its threads run; none: anywhere.
     pub processors: Option<Vec<usize>>,
-    file: Option<PathBuf>,
     /// Whose memory it is, and the folder of its image.
     _region: Option<(Arc<Region>, TempDir)>,
 }
 
-impl Drop for Ready {
-    fn drop(&mut self) {
-        if let Some(file) = &self.file {
-            // What cannot be removed here is named by the next run that meets it.
-            let _ = std::fs::remove_file(file);
-        }
-    }
-}
-
 impl Ready {
-    /// Of a place that is not modelled.
+    /// Of a place that is not modelled; `from_bytes` of a device are others'.
     ///
     /// # Errors
     /// [`PlaceError`].
-    pub fn of(place: &Place, config: &Config) -> Result<Self, PlaceError> {
-        let placement = nodes::place(&nodes::here(), config.numa_pattern == NumaPattern::Far)?;
-        let dram_bytes = config.dram_memory_range;
-        let in_dram = match place {
-            Place::Dram | Place::Region { .. } => config.memory_range.saturating_add(dram_bytes),
-            Place::Folder { .. } | Place::Model(_) | Place::Device { .. } => dram_bytes,
-        };
-        enough("memory_range", in_dram)?;
-        let dram = match dram_bytes {
+    pub fn of(place: &Place, config: &Config, from_bytes: u64) -> Result<Self, PlaceError> {
+        check(place, config)?;
+        let mut notes = Vec::new();
+        let dram = match config.dram_memory_range {
             0 => None,
-            bytes => Some(anonymous(bytes, config, placement.as_ref())?),
+            bytes => Some(anonymous(bytes, config, &mut notes)?),
         };
         let replay = replay_of(config)?;
-        let processors = placement.as_ref().map(|placement| placement.processors.clone());
-        let (mut device, mut file, mut kept) = (None, None, None);
+        if replay.as_ref().is_some_and(|replay| replay.is_cut) {
+            notes.push(format!("trace_file: its first {ACCESSES_MAX} accesses"));
+        }
+        let (mut device, mut kept) = (None, None);
         let (memory, what) = match place {
             Place::Model(_) => unreachable!("a model has no memory to be made ready"),
             Place::Dram => {
-                let memory = anonymous(config.memory_range, config, placement.as_ref())?;
-                (Some(memory), "DRAM".to_owned())
+                (Some(anonymous(config.memory_range, config, &mut notes)?), "DRAM".to_owned())
             }
-            Place::Device { path, overwrite } => {
-                let (opened, what) = open_device(path, *overwrite, config)?;
-                device = Some(opened);
+            Place::Device { path, .. } => {
+                let (opened, what) = open_device(path, config, from_bytes)?;
+                device = Some((opened, from_bytes));
                 (None, what)
             }
             Place::Folder { path, dax_only } => {
-                let (memory, path) = in_folder(path, *dax_only, config)?;
-                let what = memory.describe();
-                file = Some(path);
+                let (memory, what) = in_folder(path, *dax_only, config)?;
                 (Some(memory), what)
             }
             Place::Region { budget_bytes, dir } => {
@@ -203,13 +192,76 @@ impl Ready {
                 let (region, dir) =
                     region(dir, bytes, *budget_bytes, config.seed).map_err(failed)?;
                 let memory = Memory::region(Arc::clone(&region))?;
+                if config.prefault_file {
+                    // Read, not written: that would be tracked, and is what is measured.
+                    pages::populate(memory.base(), bytes, Populate::Read)
+                        .map_err(pages_failed("the region's pages", bytes))?;
+                }
                 let (budget, how) = (Bytes(region.budget_bytes()), region.describe_tracking());
                 kept = Some((region, dir));
                 (Some(memory), format!("a region with a budget of {budget}, {how}"))
             }
         };
-        Ok(Self { memory, device, dram, replay, what, processors, file, _region: kept })
+        let lies_on = memory.as_ref().and_then(|memory| pages::node_of(memory.base()));
+        let processors = nodes::processors(&nodes::here(), lies_on, is_far(config))?;
+        Ok(Self { memory, device, dram, replay, what, notes, processors, _region: kept })
     }
+}
+
+/// Whether a configuration may run there, as far as it can be told before memory is had: nobody should wait an hour for it.
+///
+/// # Errors
+/// [`PlaceError`].
+pub fn check(place: &Place, config: &Config) -> Result<(), PlaceError> {
+    if let Place::Model(_) = place {
+        return Ok(());
+    }
+    nodes::memory_node(&nodes::here(), is_far(config))?;
+    let dram_bytes = config.dram_memory_range;
+    let in_dram = match place {
+        Place::Dram | Place::Region { .. } => config.memory_range.saturating_add(dram_bytes),
+        Place::Folder { .. } | Place::Model(_) | Place::Device { .. } => dram_bytes,
+    };
+    enough("memory_range", in_dram)?;
+    if let Place::Folder { path, .. } = place {
+        room(path, config.memory_range)?;
+    }
+    if let Some(file) = &config.trace_file {
+        Replay::check(file)?;
+    }
+    match place {
+        Place::Device { path, overwrite } if config.writes() && !overwrite => {
+            Err(PlaceError::Precious(path.clone()))
+        }
+        Place::Device { .. } => whole_blocks(config),
+        _ => Ok(()),
+    }
+}
+
+fn is_far(config: &Config) -> bool {
+    config.numa_pattern == NumaPattern::Far
+}
+
+/// A device is accessed by whole blocks.
+fn whole_blocks(config: &Config) -> Result<(), PlaceError> {
+    let whole = |key, value: u64| match value.is_multiple_of(perdura_media::BLOCK_BYTES) {
+        true => Ok(()),
+        false => Err(PlaceError::Blocks { key, value }),
+    };
+    match (config.exec_mode, &config.custom_operations) {
+        (ExecMode::Trace, _) => return Err(PlaceError::TraceOnDevice),
+        (ExecMode::Custom, Some(chain)) => {
+            let own = |op: &&CustomOp| op.memory() == SpaceOf::Persistent;
+            for op in chain.ops().iter().filter(own) {
+                whole("custom_operations", op.bytes())?;
+                if let CustomOp::Write { offset_bytes, .. } = op {
+                    whole("custom_operations", offset_bytes.unsigned_abs())?;
+                }
+            }
+        }
+        _ => whole("access_size", config.access_size)?,
+    }
+    whole("memory_range in each partition", config.memory_range / config.partitions())
 }
 
 /// The trace of a configuration that names one.
@@ -227,85 +279,87 @@ fn enough(key: &'static str, asked: u64) -> Result<(), PlaceError> {
     }
 }
 
-fn anonymous(
-    bytes: u64,
-    config: &Config,
-    placement: Option<&Placement>,
-) -> Result<Memory, PlaceError> {
-    let memory = Memory::anonymous(bytes, Durability::Ordered)?;
-    let failed =
-        |what, source: rustix::io::Errno| PlaceError::Pages { what, bytes, source: source.into() };
-    if config.dram_huge_pages {
-        // A kernel that knows none measures without; what was got is in the result.
-        let _ = pages::want_huge(memory.base(), bytes);
+fn room(folder: &Path, asked: u64) -> Result<(), PlaceError> {
+    match crate::machine::disk_available_bytes(folder) {
+        Some(available) if asked > available => {
+            Err(PlaceError::NoRoom { path: folder.to_owned(), asked, available })
+        }
+        _ => Ok(()),
     }
-    if let Some(placement) = placement {
-        pages::bind(memory.base(), bytes, placement.node).map_err(|e| failed("mbind", e))?;
+}
+
+fn pages_failed(what: &'static str, bytes: u64) -> impl Fn(Errno) -> PlaceError {
+    move |source| PlaceError::Pages { what, bytes, source: source.into() }
+}
+
+fn anonymous(bytes: u64, config: &Config, notes: &mut Vec<String>) -> Result<Memory, PlaceError> {
+    let memory = Memory::anonymous(bytes, Durability::Ordered)?;
+    let base = memory.base();
+    // A kernel that knows neither has no huge pages.
+    let _ = pages::huge(base, bytes, config.dram_huge_pages);
+    if let Some(node) = nodes::memory_node(&nodes::here(), is_far(config))? {
+        match pages::bind(base, bytes, node) {
+            Ok(()) => {}
+            // Containers seldom may. Near is where it is touched first, in the best case.
+            Err(errno @ (Errno::PERM | Errno::NOSYS)) if !is_far(config) => {
+                notes.push(format!("numa_pattern: near: memory is not bound ({errno})"));
+            }
+            Err(errno) => return Err(pages_failed("mbind", bytes)(errno)),
+        }
     }
     // DRAM has no file to fault in, but what is not there yet would be measured, too.
-    pages::populate(memory.base(), bytes).map_err(|e| failed("memory", e))?;
+    pages::populate(base, bytes, Populate::Write).map_err(pages_failed("memory", bytes))?;
+    let huge_bytes = pages::huge_bytes(base);
+    if config.dram_huge_pages && huge_bytes < bytes / 2 && bytes >= pages::HUGE_BYTES {
+        notes.push("dram_huge_pages: true: the kernel gave pages of 4 KiB for most of it".into());
+    }
     Ok(memory)
 }
 
+/// A file of its own, which has no name any more: it goes with the process, however that ends.
 fn in_folder(
     folder: &Path,
     dax_only: bool,
     config: &Config,
-) -> Result<(Memory, PathBuf), PlaceError> {
+) -> Result<(Memory, String), PlaceError> {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
     let asked = config.memory_range;
-    if let Some(available) = crate::machine::disk_available_bytes(folder)
-        && asked > available
-    {
-        return Err(PlaceError::NoRoom { path: folder.to_owned(), asked, available });
-    }
-    let path = folder.join(format!("perdura-access-{}.tmp", std::process::id()));
+    let number = NUMBER.fetch_add(1, Relaxed);
+    let path = folder.join(format!("perdura-access-{}-{number}.tmp", std::process::id()));
     let outcome = Memory::file(&path, asked, Durability::Ordered);
-    let memory = match outcome {
-        Ok(memory) if !dax_only || memory.describe().contains("DAX") => memory,
-        outcome => {
-            let _ = std::fs::remove_file(&path);
-            outcome?;
-            return Err(PlaceError::NotDax(folder.to_owned()));
-        }
-    };
-    if config.prefault_file
-        && let Err(errno) = pages::populate(memory.base(), asked)
-    {
-        let _ = std::fs::remove_file(&path);
-        let source = errno.into();
-        return Err(PlaceError::Pages { what: "the file's pages", bytes: asked, source });
+    // What cannot be removed could not be made.
+    let _ = std::fs::remove_file(&path);
+    let memory = outcome?;
+    let is_dax = memory.describe().contains("DAX");
+    if dax_only && !is_dax {
+        return Err(PlaceError::NotDax(folder.to_owned()));
     }
-    Ok((memory, path))
+    if config.prefault_file {
+        pages::populate(memory.base(), asked, Populate::Write)
+            .map_err(pages_failed("the file's pages", asked))?;
+    }
+    let what = match is_dax {
+        true => "a DAX file (MAP_SYNC)",
+        false if is_tmpfs(folder) => "a file on tmpfs",
+        false => "a file, by the page cache",
+    };
+    Ok((memory, what.to_owned()))
+}
+
+fn is_tmpfs(folder: &Path) -> bool {
+    const TMPFS_MAGIC: u64 = 0x0102_1994;
+    rustix::fs::statfs(folder).is_ok_and(|found| found.f_type as u64 == TMPFS_MAGIC)
 }
 
 fn open_device(
     path: &Path,
-    overwrite: bool,
     config: &Config,
+    from_bytes: u64,
 ) -> Result<(Arc<dyn Device>, String), PlaceError> {
     let failed = |source| PlaceError::Device { path: path.to_owned(), source };
-    if config.writes() && !overwrite {
-        return Err(PlaceError::Precious(path.to_owned()));
-    }
-    if config.exec_mode == ExecMode::Trace {
-        return Err(PlaceError::TraceOnDevice);
-    }
-    let odd = |bytes: &u64| !bytes.is_multiple_of(perdura_media::BLOCK_BYTES);
-    match &config.custom_operations {
-        None if odd(&config.access_size) => {
-            return Err(PlaceError::Blocks { key: "access_size", value: config.access_size });
-        }
-        None => {}
-        Some(chain) => {
-            let of = |op: &CustomOp| (op.memory() == SpaceOf::Persistent).then(|| op.bytes());
-            if let Some(value) = chain.ops().iter().filter_map(of).find(|bytes| odd(bytes)) {
-                return Err(PlaceError::Blocks { key: "custom_operations", value });
-            }
-        }
-    }
     let mode = if config.writes() { OpenMode::Existing } else { OpenMode::ReadOnly };
     let device = FileDevice::open(path, mode, Engine::Auto, Direct::Auto).map_err(failed)?;
-    let (asked, available) = (config.memory_range, device.capacity_bytes());
+    let (asked, available) = (from_bytes + config.memory_range, device.capacity_bytes());
     if asked > available {
         return Err(PlaceError::NoRoom { path: path.to_owned(), asked, available });
     }

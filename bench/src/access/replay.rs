@@ -76,6 +76,15 @@ impl Replay {
         Ok(Self { accesses, is_cut })
     }
 
+    /// Whether there is a trace to be read.
+    ///
+    /// # Errors
+    /// It cannot be opened, or is of no format.
+    pub fn check(path: &Path) -> Result<(), ReplayError> {
+        TraceReader::open(path, &ReadOptions::default())?;
+        Ok(())
+    }
+
     /// All, in the trace's order.
     pub fn accesses(&self) -> &[Access] {
         &self.accesses

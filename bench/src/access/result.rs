@@ -87,7 +87,7 @@ pub struct Nested {
     pub results: Figures,
 }
 
-/// Figures of one benchmark: medians over its repetitions, where there are several.
+/// Figures of one benchmark: of its repetitions, where there are several, that with the median bandwidth of all that ran together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
     /// GiB/s of all threads.
@@ -163,17 +163,19 @@ pub struct Latency {
 
 const GIB: f64 = (1u64 << 30) as f64;
 
+/// GiB/s.
+pub fn bandwidth(run: &PartRun) -> f64 {
+    per_second(run.bytes(), run.ns) / GIB
+}
+
 impl Figures {
-    /// Of one or more repetitions. The figures are those of the median one.
+    /// Of one or more repetitions. The figures are those of the one that is told.
     ///
     /// # Panics
-    /// Without any: our own mistake.
-    pub fn of(runs: &[PartRun], is_measured: bool) -> Self {
-        let bandwidth = |run: &PartRun| per_second(run.bytes(), run.ns) / GIB;
+    /// Without it: our own mistake.
+    pub fn of(runs: &[PartRun], told: usize, is_measured: bool) -> Self {
         let repetitions: Vec<f64> = runs.iter().map(bandwidth).collect();
-        let mut order: Vec<usize> = (0..runs.len()).collect();
-        order.sort_by(|a, b| repetitions[*a].total_cmp(&repetitions[*b]));
-        let run = &runs[order[(order.len() - 1) / 2]];
+        let run = &runs[told];
         let threads: Vec<ThreadFigures> = run
             .threads
             .iter()

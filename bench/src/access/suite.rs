@@ -1,14 +1,18 @@
 //! Benchmarks of a file, one after another: each cell on memory that is ready, warmed up, measured as often as it says.
 
+use std::sync::Arc;
+
 pub use super::bounds::Bounds;
 use super::economy::{Costs, Economy, EnergyFrom, Meter};
 use super::kernel::{Isa, Kernel, Lacking};
-use super::place::{Place, PlaceError, Ready, replay_of};
+use super::place::{self, Place, PlaceError, Ready, replay_of};
 use super::replay::ReplayError;
-use super::result::{BenchmarkResult, CellResult, Figures, Label, Nested, Results, config_json};
+use super::result::{
+    BenchmarkResult, CellResult, Figures, Label, Nested, Results, bandwidth, config_json,
+};
 use super::run::{Job, PartRun, Span, ThreadsError, run};
 use super::simulate::{ACCESSES_MAX, simulate};
-use super::workload::{Benchmark, Chain, Config, CustomOp, ExecMode, Persist};
+use super::workload::{Benchmark, Chain, Config, CustomOp, ExecMode, NumaPattern, Persist};
 use crate::machine::Machine;
 use serde_json::{Value, json};
 
@@ -56,18 +60,24 @@ pub enum RunError {
     },
 }
 
-/// Whether the machine has the instructions of every cell: what it lacks should not be found out after an hour.
+/// Whether the machine has the instructions of every cell, and the place what it asks for, as far as that can be told before: nobody should find
+/// out after an hour.
 ///
 /// # Errors
-/// [`RunError::Lacking`].
+/// [`RunError`], with the first cell that cannot run.
 pub fn check(benchmark: &Benchmark, settings: &Settings) -> Result<(), RunError> {
     if matches!(settings.place, Place::Model(_)) {
         return Ok(());
     }
     let isa = settings.isa.unwrap_or_else(Isa::widest);
     for cell in benchmark.parts.iter().flat_map(|part| &part.cells) {
-        Kernel::new(isa, &persists(&cell.config))
-            .map_err(|source| RunError::Lacking { benchmark: benchmark.name.clone(), source })?;
+        let mut config = cell.config.clone();
+        settings.bounds.apply(&mut config);
+        let benchmark = || benchmark.name.clone();
+        Kernel::new(isa, &persists(&config))
+            .map_err(|source| RunError::Lacking { benchmark: benchmark(), source })?;
+        place::check(&settings.place, &config)
+            .map_err(|source| RunError::Place { benchmark: benchmark(), source })?;
     }
     Ok(())
 }
@@ -81,9 +91,10 @@ pub fn run_benchmark(
     settings: &Settings,
     told: &dyn Fn(usize, usize),
 ) -> Result<BenchmarkResult, RunError> {
+    check(benchmark, settings)?;
     let isa = settings.isa.unwrap_or_else(Isa::widest);
     let count = benchmark.runs().count();
-    let mut bounded: Vec<String> = Vec::new();
+    let mut bounded = Notes::default();
     let mut ready: Vec<(Config, Ready)> = Vec::new();
     let (mut cells, mut place) = (Vec::new(), String::new());
     for (at, run) in benchmark.runs().enumerate() {
@@ -91,11 +102,7 @@ pub fn run_benchmark(
             .iter()
             .map(|cell| {
                 let mut config = cell.config.clone();
-                for change in settings.bounds.apply(&mut config) {
-                    if !bounded.contains(&change) {
-                        bounded.push(change);
-                    }
-                }
+                bounded.add(&settings.bounds.apply(&mut config));
                 config
             })
             .collect();
@@ -110,15 +117,22 @@ pub fn run_benchmark(
                 };
                 let configs: Vec<_> =
                     configs.iter().map(with_trace).collect::<Result<_, RunError>>()?;
+                if configs.iter().any(|(config, _)| config.numa_pattern == NumaPattern::Far) {
+                    bounded.add(&["numa_pattern: near for far: a model has no nodes".into()]);
+                }
                 let (runs, joules) = simulate(system, &configs);
                 let costs = costs(&settings.economy, &runs, Some((joules, EnergyFrom::Modelled)));
                 let figures = runs
                     .into_iter()
-                    .map(|run| Figures { costs: costs.clone(), ..Figures::of(&[run], false) });
+                    .map(|run| Figures { costs: costs.clone(), ..Figures::of(&[run], 0, false) });
                 let figures = figures.collect();
                 (figures, format!("{}, modelled", system.name))
             }
-            _ => measured(benchmark, &configs, settings, isa, &mut ready)?,
+            _ => {
+                let measured = measured(benchmark, &configs, settings, isa, &mut ready)?;
+                ready.iter().for_each(|(_, ready)| bounded.add(&ready.notes));
+                measured
+            }
         };
         place = what;
         cells.push(cell_result(benchmark, &configs, figures));
@@ -126,7 +140,7 @@ pub fn run_benchmark(
     }
     let is_modelled = matches!(settings.place, Place::Model(_));
     if is_modelled {
-        bounded.push(format!("accesses simulated: {ACCESSES_MAX} at most"));
+        bounded.add(&[format!("accesses simulated: {ACCESSES_MAX} at most")]);
     }
     let names = || benchmark.parts.iter().map(|part| part.name.clone());
     let matrix_args = match benchmark.is_parallel {
@@ -146,9 +160,23 @@ pub fn run_benchmark(
         label: if is_modelled { Label::Modelled } else { Label::Measured },
         place,
         instructions: if is_modelled { "none".into() } else { isa.name().into() },
-        bounded,
+        bounded: bounded.0,
         machine: Machine::here(),
     })
+}
+
+/// What is not as files ask for, each once.
+#[derive(Default)]
+struct Notes(Vec<String>);
+
+impl Notes {
+    fn add(&mut self, notes: &[String]) {
+        for note in notes {
+            if !self.0.contains(note) {
+                self.0.push(note.clone());
+            }
+        }
+    }
 }
 
 fn cell_result(benchmark: &Benchmark, configs: &[Config], figures: Vec<Figures>) -> CellResult {
@@ -180,39 +208,51 @@ fn measured(
     ready: &mut Vec<(Config, Ready)>,
 ) -> Result<(Vec<Figures>, String), RunError> {
     let name = || benchmark.name.clone();
+    let is_device = matches!(settings.place, Place::Device { .. });
     let fits = |had: &[(Config, Ready)]| {
         had.len() == configs.len()
-            && had.iter().zip(configs).all(|((had, _), config)| has_same_memory(had, config))
+            && had.iter().zip(configs).all(|((had, _), config)| {
+                has_same_memory(had, config) && (!is_device || had.writes() == config.writes())
+            })
     };
     if !fits(ready) {
         // First what was there goes: both may not fit.
         ready.clear();
+        let mut from_bytes = 0;
         for config in configs {
-            let memory = Ready::of(&settings.place, config)
+            let memory = Ready::of(&settings.place, config, from_bytes)
                 .map_err(|source| RunError::Place { benchmark: name(), source })?;
             ready.push((config.clone(), memory));
+            from_bytes += config.memory_range;
         }
     }
     let kernel = |config: &Config| {
         Kernel::new(isa, &persists(config))
             .map_err(|source| RunError::Lacking { benchmark: name(), source })
     };
+    // Each time at random places of its own: those of the last are in the caches.
+    let times = std::cell::Cell::new(0);
     let once = |changed: &dyn Fn(&mut Config)| -> Result<Vec<PartRun>, RunError> {
         let mut configs = configs.to_vec();
         configs.iter_mut().for_each(changed);
+        configs.iter_mut().for_each(|config| config.seed = config.seed.wrapping_add(times.get()));
+        times.set(times.get() + 1);
         let jobs: Vec<Job<'_>> = configs
             .iter()
             .zip(ready.iter())
             .map(|(config, (_, ready))| {
                 let dram = ready.dram.as_ref();
+                let base = match (&ready.memory, &ready.device) {
+                    (Some(memory), _) => memory.base(),
+                    // Nothing is mapped: places are offsets.
+                    (None, Some((_, from))) => std::ptr::without_provenance_mut(*from as usize),
+                    (None, None) => unreachable!("memory or a device is ready"),
+                };
                 Ok(Job {
                     config,
                     kernel: kernel(config)?,
-                    memory: Span {
-                        base: ready.memory.as_ref().map_or(std::ptr::null_mut(), |m| m.base()),
-                        bytes: config.memory_range,
-                    },
-                    device: ready.device.clone(),
+                    memory: Span { base, bytes: config.memory_range },
+                    device: ready.device.as_ref().map(|(device, _)| Arc::clone(device)),
                     replay: ready.replay.clone(),
                     dram: dram.map(|d| Span { base: d.base(), bytes: config.dram_memory_range }),
                     processors: ready.processors.clone(),
@@ -234,18 +274,24 @@ fn measured(
     }
     let repetitions = configs.iter().map(|config| config.repetitions).max().unwrap_or(1);
     let mut runs: Vec<Vec<PartRun>> = configs.iter().map(|_| Vec::new()).collect();
-    let mut last_costs = None;
+    let mut all_costs = Vec::new();
     for _ in 0..repetitions {
         let meter = Meter::begin();
         let together = once(&|_| {})?;
         let counted = meter.and_then(|meter| meter.joules());
         let counted = counted.map(|joules| (joules, EnergyFrom::Rapl));
-        last_costs = costs(&settings.economy, &together, counted);
+        all_costs.push(costs(&settings.economy, &together, counted));
         runs.iter_mut().zip(together).for_each(|(part, run)| part.push(run));
     }
     let what = ready.iter().map(|(_, ready)| ready.what.clone()).next().unwrap_or_default();
+    // One repetition for all parts: what ran together stays together.
+    let of_all = |number: usize| runs.iter().map(|runs| bandwidth(&runs[number])).sum::<f64>();
+    let mut order: Vec<usize> = (0..all_costs.len()).collect();
+    order.sort_by(|one, other| of_all(*one).total_cmp(&of_all(*other)));
+    let median = order[(order.len() - 1) / 2];
+    let costs = &all_costs[median];
     let figures =
-        runs.iter().map(|runs| Figures { costs: last_costs.clone(), ..Figures::of(runs, true) });
+        runs.iter().map(|runs| Figures { costs: costs.clone(), ..Figures::of(runs, median, true) });
     Ok((figures.collect(), what))
 }
 

@@ -167,8 +167,17 @@ impl Model {
             let unit = &self.units[share.unit];
             let mut granules =
                 timing::pieces(share.start_bytes, share.len_bytes, timing.granule_bytes);
-            let before_bytes = unit.end_bytes.swap(share.start_bytes + share.len_bytes, Relaxed);
-            let follows = before_bytes == share.start_bytes;
+            let end_bytes = share.start_bytes + share.len_bytes;
+            // A disk has one head.
+            let before_bytes = unit.end_bytes.swap(end_bytes, Relaxed);
+            let follows = match timing.payment {
+                Payment::Line { .. } => unit.streams[access as usize].follows(
+                    share.start_bytes,
+                    end_bytes,
+                    timing.granule_bytes,
+                ),
+                Payment::Request => before_bytes == share.start_bytes,
+            };
             if follows && !share.start_bytes.is_multiple_of(timing.granule_bytes) {
                 // The granule's first part was the last request's, and brought or took all of it.
                 granules -= 1;

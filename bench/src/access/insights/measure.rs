@@ -116,7 +116,7 @@ impl Measuring {
 
     fn what(&self) -> Result<String, MeasureError> {
         let least = Config { memory_range: 1 << 20, ..Config::default() };
-        Ok(Ready::of(&self.place, &least)?.what.clone())
+        Ok(Ready::of(&self.place, &least, 0)?.what.clone())
     }
 
     /// Each cell once, and again: neighbours in time, so that rounds can be compared.
@@ -171,7 +171,7 @@ impl Measuring {
         let sizes: Vec<u64> = sizes.map(|cell| cell.config.access_size).collect();
         let range = reads.first().map_or(1 << 20, |cell| cell.config.memory_range);
         let config = Config { memory_range: range.min(self.range_max), ..Config::default() };
-        let ready = Ready::of(&self.place, &config)?;
+        let ready = Ready::of(&self.place, &config, 0)?;
         let Some(memory) = &ready.memory else { return Ok(Vec::new()) };
         let one = |read_bytes: u64| {
             let pass = || strided(memory, config.memory_range, read_bytes, 4 * read_bytes);

@@ -13,7 +13,7 @@ use super::*;
 fn peak<'a>(system: &System, benchmark: &'a Benchmark, threads_max: u64) -> (f64, &'a Config) {
     let cell = |config: &'a Config| {
         let run = simulate(system, &[(config, None)]).0.remove(0);
-        (Figures::of(&[run], false).bandwidth, config)
+        (Figures::of(&[run], 0, false).bandwidth, config)
     };
     let cells = benchmark.parts[0].cells.iter().map(|one| &one.config);
     let cells = cells.filter(|config| config.number_threads <= threads_max);

@@ -8,7 +8,6 @@ mod tests;
 mod thread;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use hdrhistogram::Histogram;
@@ -16,12 +15,13 @@ use parking_lot::{Condvar, Mutex};
 use perdura_media::emulator::Tsc;
 use perdura_media::{Device, DeviceError};
 
+use super::chunks::Chunks;
 use super::kernel::Kernel;
 use super::replay::Replay;
-use super::workload::{Config, ExecMode};
+use super::workload::Config;
 use thread::Worker;
 
-/// Memory that is accessed. Rust holds no references into it.
+/// Memory that is accessed, by several threads at once: by assembly and atomic words only. Rust holds no references into it.
 #[derive(Debug, Clone, Copy)]
 pub struct Span {
     /// At a multiple of 64 B.
@@ -103,57 +103,20 @@ pub enum ThreadsError {
 /// What threads of one part share.
 struct Shared<'a> {
     job: &'a Job<'a>,
-    /// The next chunk of each partition; of random and custom access there is one count.
-    next: Vec<AtomicU64>,
-    /// Chunks of a partition, or of all.
-    chunks: u64,
-    /// Operations of a chunk, but for the last one's.
-    chunk_operations: u64,
-    /// Operations of a partition, or of all.
-    operations: u64,
+    chunks: Chunks,
     partition_bytes: u64,
     clock: Tsc,
 }
 
 impl<'a> Shared<'a> {
     fn new(job: &'a Job<'a>) -> Self {
-        let config = job.config;
-        let partitions = config.partitions();
-        let partition_bytes = config.memory_range / partitions;
-        let chunk_operations = (config.min_io_chunk_size / config.access_size).max(1);
-        let (counts, operations) = match config.exec_mode {
-            ExecMode::Sequential | ExecMode::SequentialDesc => {
-                (partitions, partition_bytes / config.access_size)
-            }
-            ExecMode::Random | ExecMode::Custom => (1, config.number_operations),
-            ExecMode::Trace => (1, job.replay.as_ref().map_or(0, |r| r.accesses().len() as u64)),
-        };
-        // So that no thread has nothing to do, whatever the sizes.
-        let sharing = config.number_threads / counts;
-        let chunk_operations = chunk_operations.min(operations.div_ceil(sharing)).max(1);
+        let accesses = job.replay.as_ref().map_or(0, |replay| replay.accesses().len() as u64);
         Self {
             job,
-            next: (0..counts).map(|_| AtomicU64::new(0)).collect(),
-            chunks: operations.div_ceil(chunk_operations),
-            chunk_operations,
-            operations,
-            partition_bytes,
+            chunks: Chunks::new(job.config, accesses),
+            partition_bytes: job.config.memory_range / job.config.partitions(),
             clock: Tsc::calibrated(),
         }
-    }
-
-    /// The next chunk: its first operation, and how many it has. None: all is done.
-    fn take(&self, counter: usize) -> Option<(u64, u64)> {
-        let mut chunk = self.next[counter].fetch_add(1, Relaxed);
-        if chunk >= self.chunks {
-            if self.job.config.run_time == 0 {
-                return None;
-            }
-            // Time decides: from the beginning again.
-            chunk %= self.chunks;
-        }
-        let first = chunk * self.chunk_operations;
-        Some((first, self.chunk_operations.min(self.operations - first)))
     }
 }
 

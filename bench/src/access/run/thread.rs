@@ -5,7 +5,10 @@ use std::time::{Duration, Instant};
 
 use perdura_media::{BLOCK_BYTES, BlockBuf, Device, DeviceError};
 
-use super::super::addresses::{BATCH, Slots};
+use rand::{RngCore, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::super::addresses::{BATCH, ChainPlaces, Slots};
 use super::super::kernel::{Places, Run};
 use super::super::workload::{Chain, Config, CustomOp, ExecMode, Memory, Operation, Persist};
 use super::{Done, Shared, Span, ThreadRun, histogram};
@@ -20,8 +23,10 @@ pub(super) struct Worker<'a> {
     latency: Latency,
     pace: Option<Pace>,
     deadline: Option<Instant>,
-    /// What goes to a device, and comes from it.
-    buffer: Option<BlockBuf>,
+    /// Bytes after which the clock is looked at again.
+    look_at_bytes: u64,
+    areas: Areas,
+    device: Option<Buffers>,
     failed: Option<DeviceError>,
 }
 
@@ -36,7 +41,9 @@ impl<'a> Worker<'a> {
             latency: Latency::new(config.latency_sample_frequency),
             pace: Pace::of(config),
             deadline: None,
-            buffer: shared.job.device.as_ref().map(|_| BlockBuf::zeroed(largest(config))),
+            look_at_bytes: 0,
+            areas: Areas::new(shared, number),
+            device: shared.job.device.as_ref().map(|_| Buffers::new(config, number)),
             failed: None,
         }
     }
@@ -84,10 +91,10 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// How many operations may follow before the clock is looked at, of `left`.
-    fn batch(&self, left: u64) -> usize {
-        let paced = self.pace.as_ref().map_or(BATCH as u64, |pace| pace.batch);
-        left.min(paced).min(BATCH as u64) as usize
+    /// How many operations of so many bytes may follow before it goes on, of `left`; those whose places are listed, [`BATCH`] at most.
+    fn batch(&self, left: u64, operation_bytes: u64) -> u64 {
+        let paced = self.pace.as_ref().map_or(u64::MAX, |pace| pace.batch);
+        left.min(paced).min((LOOK_BYTES / operation_bytes.max(1)).max(1))
     }
 
     /// After a batch: waits for its turn; false: the time is up, or the device failed.
@@ -95,7 +102,16 @@ impl<'a> Worker<'a> {
         if let Some(pace) = &mut self.pace {
             pace.wait(self.operations, self.deadline);
         }
-        self.failed.is_none() && self.deadline.is_none_or(|deadline| Instant::now() < deadline)
+        if self.failed.is_some() {
+            return false;
+        }
+        let Some(deadline) = self.deadline else { return true };
+        // A look costs as much as some accesses do; devices and those who wait for their turn are slow enough.
+        if self.bytes < self.look_at_bytes && self.device.is_none() && self.pace.is_none() {
+            return true;
+        }
+        self.look_at_bytes = self.bytes + LOOK_BYTES;
+        Instant::now() < deadline
     }
 
     /// # Safety
@@ -103,24 +119,24 @@ impl<'a> Worker<'a> {
     unsafe fn sequential(&mut self, descending: bool) {
         let (shared, config) = (self.shared, self.shared.job.config);
         let step = config.access_size;
-        let counter = (self.number / (config.number_threads / config.partitions())) as usize;
-        let offset = counter as u64 * shared.partition_bytes;
+        let part = self.number / (config.number_threads / config.partitions());
+        let offset = part * shared.partition_bytes;
         let base = shared.job.memory.base.wrapping_add(offset as usize);
-        let last = shared.operations - 1;
+        let last = shared.chunks.operations() - 1;
         let step_bytes = if descending { -(step as isize) } else { step as isize };
-        while let Some((first, count)) = shared.take(counter) {
+        while let Some((first, count)) = shared.chunks.take(self.number) {
             let mut done = 0;
             while done < count {
-                let batch = self.batch(count - done);
+                let batch = self.batch(count - done, step);
                 let ascending = first + done;
                 let slot = if descending { last - ascending } else { ascending };
                 let first = base.wrapping_add((slot * step) as usize);
-                let places = Places::Run(Run { first, step_bytes, count: batch });
+                let places = Places::Run(Run { first, step_bytes, count: batch as usize });
                 // SAFETY: slots of the partition, whose bytes are there.
                 unsafe {
                     self.access(places, step as usize, config.operation, Memory::Persistent);
                 }
-                done += batch as u64;
+                done += batch;
                 if !self.goes_on() {
                     return;
                 }
@@ -133,34 +149,39 @@ impl<'a> Worker<'a> {
     unsafe fn random(&mut self) {
         let (shared, config) = (self.shared, self.shared.job.config);
         let step = config.access_size;
-        let mut memory = self.partition(shared.job.memory, config, 0);
-        let mut dram = shared.job.dram.map(|dram| self.partition(dram, config, 1));
-        let other = match config.operation {
-            Operation::Read => Operation::Write,
-            Operation::Write => Operation::Read,
+        let Areas::Random { mut memory, mut dram } = std::mem::take(&mut self.areas) else {
+            return;
         };
+        let (ratio, mixed) = (config.dram_operation_ratio, config.mixed_operation_ratio);
+        let is_varied = |share: f64| share > 0.0 && share < 1.0;
+        let is_varied = is_varied(ratio) || is_varied(mixed);
+        let mut kinds = [(ratio >= 1.0, mixed >= 1.0); BATCH];
         let mut places = [shared.job.memory.base; BATCH];
-        while let Some((_, count)) = shared.take(0) {
+        while let Some((_, count)) = shared.chunks.take(self.number) {
             let mut done = 0;
             while done < count {
-                let batch = self.batch(count - done);
-                // Those of a batch that go to DRAM, and those that do the other thing, one behind the other.
-                let in_dram = memory.draws(batch, config.dram_operation_ratio);
-                for (which, area, count) in [
-                    (Memory::Persistent, Some(&mut memory), batch - in_dram),
-                    (Memory::Dram, dram.as_mut(), in_dram),
-                ] {
-                    let Some(area) = area.filter(|_| count > 0) else { continue };
-                    area.slots.fill(area.base, step, &mut places[..count]);
-                    let others = area.draws(count, config.mixed_operation_ratio);
-                    let (these, those) = places[..count].split_at(count - others);
+                let batch = self.batch(count - done, step).min(BATCH as u64);
+                if is_varied {
+                    let slots = &mut memory.slots;
+                    kinds.fill_with(|| (slots.is_in(ratio), slots.is_in(mixed)));
+                }
+                // Kinds follow each other as they were drawn; those that are alike go together.
+                for alike in kinds[..batch as usize].chunk_by(|one, other| one == other) {
+                    let (is_dram, is_other) = alike[0];
+                    let (which, area) = match (is_dram, &mut dram) {
+                        (true, Some(dram)) => (Memory::Dram, dram),
+                        _ => (Memory::Persistent, &mut memory),
+                    };
+                    let places = &mut places[..alike.len()];
+                    area.slots.fill(area.part.base, step, places);
+                    let is_read = (config.operation == Operation::Read) != is_other;
+                    let operation = if is_read { Operation::Read } else { Operation::Write };
                     // SAFETY: slots of the thread's part of the memory, whose bytes are there.
                     unsafe {
-                        self.access(Places::Listed(these), step as usize, config.operation, which);
-                        self.access(Places::Listed(those), step as usize, other, which);
+                        self.access(Places::Listed(places), step as usize, operation, which);
                     }
                 }
-                done += batch as u64;
+                done += batch;
                 if !self.goes_on() {
                     return;
                 }
@@ -176,9 +197,9 @@ impl<'a> Worker<'a> {
         let part_bytes = shared.partition_bytes;
         let part = self.number / (config.number_threads / config.partitions());
         let base = shared.job.memory.base.wrapping_add((part * part_bytes) as usize);
-        while let Some((first, count)) = shared.take(0) {
+        while let Some((first, count)) = shared.chunks.take(self.number) {
             let accesses = &replay.accesses()[first as usize..(first + count) as usize];
-            for batch in accesses.chunks(self.batch(count).max(1)) {
+            for batch in accesses.chunks(self.batch(count, LOOK_BYTES / BATCH as u64) as usize) {
                 for access in batch {
                     let (offset, bytes) = access.within(part_bytes);
                     let place = [base.wrapping_add(offset as usize)];
@@ -194,16 +215,6 @@ impl<'a> Worker<'a> {
                     return;
                 }
             }
-        }
-    }
-
-    /// The thread's part of some memory.
-    fn partition(&self, span: Span, config: &Config, stream: u64) -> Area {
-        let part_bytes = span.bytes / config.partitions();
-        let part = self.number / (config.number_threads / config.partitions());
-        Area {
-            base: span.base.wrapping_add((part * part_bytes) as usize),
-            slots: Slots::new(config, part_bytes / config.access_size, self.number, stream),
         }
     }
 
@@ -273,10 +284,10 @@ impl<'a> Worker<'a> {
 
     /// A read of a device; gives a word of what was read. Memory that stands for it is not mapped: a place is its offset.
     fn device_read(&mut self, device: &dyn Device, place: *mut u8, bytes: usize) -> u64 {
-        let Some(buffer) = &mut self.buffer else { return 0 };
-        let outcome = device.read_at(place.addr() as u64, &mut buffer[..bytes]);
+        let Some(Buffers { read, .. }) = &mut self.device else { return 0 };
+        let outcome = device.read_at(place.addr() as u64, &mut read[..bytes]);
         let mut word = [0; 8];
-        word.copy_from_slice(&buffer[..8]);
+        word.copy_from_slice(&read[..8]);
         self.failed = self.failed.take().or(outcome.err());
         u64::from_ne_bytes(word)
     }
@@ -289,8 +300,8 @@ impl<'a> Worker<'a> {
         bytes: usize,
         persist: Persist,
     ) {
-        let Some(buffer) = &self.buffer else { return };
-        let (offset, bytes) = (place.addr() as u64, &buffer[..bytes]);
+        let Some(Buffers { written, .. }) = &self.device else { return };
+        let (offset, bytes) = (place.addr() as u64, &written[..bytes]);
         let outcome = match persist {
             Persist::None => device.write_at(offset, bytes),
             _ => device.write_durable_at(offset, bytes),
@@ -310,17 +321,16 @@ impl<'a> Worker<'a> {
     /// As [`super::run`].
     unsafe fn chains(&mut self, chain: &Chain) {
         let (shared, config) = (self.shared, self.shared.job.config);
-        let mut memory = ChainArea::new(self, shared.job.memory, chain, Memory::Persistent);
-        let mut dram = shared.job.dram.map(|dram| ChainArea::new(self, dram, chain, Memory::Dram));
+        let Areas::Chain { mut memory, mut dram } = std::mem::take(&mut self.areas) else { return };
         let bytes: u64 = chain.ops().iter().map(CustomOp::bytes).sum();
         let device = shared.job.device.as_deref();
         // Zero, which nobody but the processor at run time knows: so an address waits for what was read, and is what it was.
         let zero = std::hint::black_box(0u64);
         let mut read = 0;
-        while let Some((_, count)) = shared.take(0) {
+        while let Some((_, count)) = shared.chunks.take(self.number) {
             let mut done = 0;
             while done < count {
-                let batch = self.batch(count - done);
+                let batch = self.batch(count - done, bytes);
                 for _ in 0..batch {
                     let timed = self.latency.is_due();
                     let due = self.pace.as_ref().filter(|_| timed).map(|p| p.due(self.operations));
@@ -335,8 +345,8 @@ impl<'a> Worker<'a> {
                         let Some(area) = area else { continue };
                         match op {
                             CustomOp::Read { bytes, .. } => {
-                                area.go(*bytes, read & zero);
-                                let (at, bytes) = (area.at, *bytes as usize);
+                                area.go(read & zero);
+                                let (at, bytes) = (area.place(), *bytes as usize);
                                 read = match device.filter(|_| op.memory() == Memory::Persistent) {
                                     Some(device) => self.device_read(device, at, bytes),
                                     // SAFETY: the area holds the chain's reach from each of its slots.
@@ -344,8 +354,8 @@ impl<'a> Worker<'a> {
                                 };
                             }
                             CustomOp::Write { bytes, persist, offset_bytes, .. } => {
-                                area.at = area.at.wrapping_offset(*offset_bytes as isize);
-                                let (at, bytes) = (area.at, *bytes as usize);
+                                area.at_bytes = area.at_bytes.wrapping_add_signed(*offset_bytes);
+                                let (at, bytes) = (area.place(), *bytes as usize);
                                 match device.filter(|_| op.memory() == Memory::Persistent) {
                                     Some(device) => self.device_write(device, at, bytes, *persist),
                                     // SAFETY: as above.
@@ -361,7 +371,7 @@ impl<'a> Worker<'a> {
                         None => self.latency.passed(1),
                     }
                 }
-                done += batch as u64;
+                done += batch;
                 if !self.goes_on() {
                     return;
                 }
@@ -382,63 +392,104 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Bytes of the largest access.
-fn largest(config: &Config) -> usize {
-    let chain = config.custom_operations.as_ref();
-    let largest = chain.and_then(|chain| chain.ops().iter().map(CustomOp::bytes).max());
-    largest.unwrap_or(config.access_size).next_multiple_of(BLOCK_BYTES) as usize
+/// How many bytes are accessed between two looks at the clock, and no more than that in one batch unless one access is larger.
+const LOOK_BYTES: u64 = 256 << 10;
+
+/// What is read from a device, and what is written to it: noise, for devices may make little of zeros.
+struct Buffers {
+    read: BlockBuf,
+    written: BlockBuf,
 }
 
-/// A thread's part of a memory, for random access.
-struct Area {
-    base: *mut u8,
-    slots: Slots,
+impl Buffers {
+    fn new(config: &Config, thread: u64) -> Self {
+        let chain = config.custom_operations.as_ref();
+        let largest = chain.and_then(|chain| chain.ops().iter().map(CustomOp::bytes).max());
+        let bytes = largest.unwrap_or(config.access_size).next_multiple_of(BLOCK_BYTES) as usize;
+        let mut written = BlockBuf::zeroed(bytes);
+        Xoshiro256PlusPlus::seed_from_u64(config.seed ^ thread << 32).fill_bytes(&mut written);
+        Self { read: BlockBuf::zeroed(bytes), written }
+    }
 }
 
-impl Area {
-    /// How many of `count` a share takes.
-    fn draws(&mut self, count: usize, share: f64) -> usize {
-        match share {
-            share if share <= 0.0 => 0,
-            share if share >= 1.0 => count,
-            share => (0..count).filter(|_| self.slots.is_in(share)).count(),
+/// The thread's part of each memory, and where it goes there; made before the time begins.
+#[derive(Default)]
+enum Areas {
+    /// Places that follow from the work.
+    #[default]
+    Counted,
+    Random {
+        memory: Area,
+        dram: Option<Area>,
+    },
+    Chain {
+        memory: ChainArea,
+        dram: Option<ChainArea>,
+    },
+}
+
+impl Areas {
+    fn new(shared: &Shared<'_>, number: u64) -> Self {
+        let (job, config) = (shared.job, shared.job.config);
+        let partitions = config.partitions();
+        let part = |span: Span| {
+            let bytes = span.bytes / partitions;
+            let before = number / (config.number_threads / partitions) * bytes;
+            Span { base: span.base.wrapping_add(before as usize), bytes }
+        };
+        let area = |span: Span, stream| {
+            let part = part(span);
+            let slots = Slots::new(config, part.bytes / config.access_size, number, stream);
+            Area { part, slots }
+        };
+        match (config.exec_mode, &config.custom_operations) {
+            (ExecMode::Custom, Some(chain)) => {
+                let area = |span: Span, memory| {
+                    let part = part(span);
+                    let places = ChainPlaces::new(config, chain, memory, part.bytes, number);
+                    ChainArea { part, places, at_bytes: 0 }
+                };
+                Self::Chain {
+                    memory: area(job.memory, Memory::Persistent),
+                    dram: job.dram.map(|dram| area(dram, Memory::Dram)),
+                }
+            }
+            (ExecMode::Random, _) => Self::Random {
+                memory: area(job.memory, 0),
+                dram: job.dram.map(|dram| area(dram, 1)),
+            },
+            _ => Self::Counted,
         }
     }
 }
 
-/// A thread's part of a memory, for chains: where a chain begins there is room for all of it.
-struct ChainArea {
-    base: *mut u8,
-    /// Bytes between the first place at which a read may begin and the last.
-    room_bytes: u64,
+/// For random access.
+struct Area {
+    part: Span,
     slots: Slots,
+}
+
+/// For chains.
+struct ChainArea {
+    part: Span,
+    places: ChainPlaces,
     /// Where the last access was.
-    at: *mut u8,
+    at_bytes: u64,
 }
 
 impl ChainArea {
-    fn new(worker: &Worker<'_>, span: Span, chain: &Chain, memory: Memory) -> Self {
-        let config = worker.shared.job.config;
-        let part_bytes = span.bytes / config.partitions();
-        let part = worker.number / (config.number_threads / config.partitions());
-        let (lowest, highest) = chain.reach(memory);
-        let base = span.base.wrapping_add((part * part_bytes + lowest.unsigned_abs()) as usize);
-        let room_bytes = part_bytes.saturating_sub(highest.abs_diff(lowest));
-        let stream = if memory == Memory::Dram { 1 } else { 0 };
-        // Lines: places of larger reads are the lines below them.
-        let slots = Slots::new(config, room_bytes / LINE + 1, worker.number, stream);
-        Self { base, room_bytes, slots, at: base }
+    /// To the next place of a read; `after` is 0.
+    #[inline]
+    fn go(&mut self, after: u64) {
+        // Judged: who reads here has places here.
+        self.at_bytes = self.places.next_read().unwrap_or(0) + after;
     }
 
-    /// To the next place of a read of `bytes`, a multiple of them if there is room for more than one; `after` is 0.
     #[inline]
-    fn go(&mut self, bytes: u64, after: u64) {
-        let offset = (self.slots.draw() * LINE).min(self.room_bytes) & !(bytes - 1);
-        self.at = self.base.wrapping_add((offset + after) as usize);
+    fn place(&self) -> *mut u8 {
+        self.part.base.wrapping_add(self.at_bytes as usize)
     }
 }
-
-const LINE: u64 = super::super::workload::LINE_BYTES;
 
 /// Times of one in so many operations.
 struct Latency {

@@ -1,7 +1,8 @@
 //! x86-64: 64, 32 and 16 bytes at a time.
 //!
 //! All functions here: pointers are to memory that stays mapped and that Rust holds no references into, of at least the bytes
-//! accessed, at multiples of 64 B; the processor has the instructions (asked before a kernel is handed out). Vector registers are used up to
+//! accessed, at multiples of 64 B; other threads may access the same bytes at the same time, which is no race in assembly, as no value that is
+//! read means anything; the processor has the instructions (asked before a kernel is handed out). Vector registers are used up to
 //! number 15 and declared as changed by their names of 128 bits, which stand for all of a register.
 
 use core::arch::asm;

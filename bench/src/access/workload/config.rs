@@ -237,9 +237,10 @@ impl Config {
     /// Whether anything is written, DRAM aside.
     pub fn writes(&self) -> bool {
         match (&self.custom_operations, self.exec_mode) {
-            (Some(chain), ExecMode::Custom) => {
-                chain.ops().iter().any(|op| matches!(op, CustomOp::Write { .. }))
-            }
+            (Some(chain), ExecMode::Custom) => chain
+                .ops()
+                .iter()
+                .any(|op| matches!(op, CustomOp::Write { memory: Memory::Persistent, .. })),
             // What a trace does is known once it is read.
             (_, ExecMode::Trace) => true,
             _ => self.operation == Operation::Write || self.mixed_operation_ratio > 0.0,
@@ -351,8 +352,8 @@ impl Config {
             ("memory_range", Memory::Persistent, self.memory_range / partitions),
             ("dram_memory_range", Memory::Dram, self.dram_memory_range / partitions),
         ] {
-            let (lowest, highest) = chain.reach(memory);
-            let reach = highest.abs_diff(lowest);
+            let (before, behind) = chain.reach(memory);
+            let reach = before + behind;
             if chain.touches(memory) && reach > bytes {
                 let rule =
                     format!("holds a chain of custom_operations, {}, in each part", Bytes(reach));

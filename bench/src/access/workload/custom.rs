@@ -60,9 +60,11 @@ impl Chain {
         self.0.iter().any(|op| op.memory() == memory)
     }
 
-    /// Of one memory, from where a read begins to the furthest byte that is accessed from there, bytes; and to the first one: 0 or less.
-    pub fn reach(&self, memory: Memory) -> (i64, i64) {
+    /// Of one memory: bytes that are free before the first place of a read, for writes before it, in whole accesses of the largest size, so
+    /// that reads lie at multiples of theirs; and bytes from where a read begins to the end of what is accessed from there.
+    pub fn reach(&self, memory: Memory) -> (u64, u64) {
         let (mut lowest, mut highest) = (0, 0);
+        let mut largest = LINE_BYTES;
         let mut at = 0i64;
         for op in self.0.iter().filter(|op| op.memory() == memory) {
             at = match op {
@@ -71,8 +73,9 @@ impl Chain {
             };
             lowest = lowest.min(at);
             highest = highest.max(at + op.bytes() as i64);
+            largest = largest.max(op.bytes());
         }
-        (lowest, highest)
+        (lowest.unsigned_abs().next_multiple_of(largest), highest as u64)
     }
 }
 
@@ -216,7 +219,11 @@ mod tests {
         assert_eq!(chain.reach(Memory::Persistent), (0, 1024));
         assert_eq!(chain.reach(Memory::Dram), (0, 2048));
         let chain: Chain = "r_64,w_64_none_-128,w_256_none_512".parse().unwrap();
-        assert_eq!(chain.reach(Memory::Persistent), (-128, 640));
+        assert_eq!(
+            chain.reach(Memory::Persistent),
+            (256, 640),
+            "room for 128 B, in whole accesses of 256"
+        );
         assert!(!chain.touches(Memory::Dram));
         let shown = chain.to_string();
         assert_eq!(shown.parse::<Chain>().unwrap(), chain);

@@ -5,6 +5,8 @@ use saphyr_parser::{Event, Parser, ScanError};
 
 /// Deeper than any workload.
 pub const DEPTH_MAX: usize = 16;
+/// Longer than any word of a workload, a chain of the most accesses included: each cell of a matrix keeps its words.
+pub const WORD_MAX_BYTES: usize = 8 << 10;
 
 /// A value and the line it begins on, from 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,6 +88,9 @@ impl Builder {
         match event {
             Event::Scalar(word, _, anchor, tag) => {
                 plain(anchor, tag.is_some())?;
+                if word.len() > WORD_MAX_BYTES {
+                    return refuse(&format!("a word of more than {WORD_MAX_BYTES} bytes"));
+                }
                 self.put(Node { line, value: Value::Word(word.into_owned()) })
             }
             Event::SequenceStart(anchor, tag) => {
@@ -162,5 +167,7 @@ mod tests {
         let deep = format!("a: {}1{}", "[".repeat(DEPTH_MAX), "]".repeat(DEPTH_MAX));
         assert!(refused(&deep).1.contains("levels deep"));
         assert_eq!(refused("a: 1\nb: }\n").0, 2);
+        let long = format!("a:\n  {}1\n", "0".repeat(WORD_MAX_BYTES));
+        assert!(refused(&long).1.contains("more than 8192 bytes"));
     }
 }

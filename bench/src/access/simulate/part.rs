@@ -1,0 +1,293 @@
+//! One part of a benchmark on a model: its threads, where they are, and what they have done.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::super::addresses::{ChainPlaces, Slots};
+use super::super::chunks::Chunks;
+use super::super::replay::Replay;
+use super::super::run::{PartRun, ThreadRun, histogram};
+use super::super::workload::{Config, CustomOp, ExecMode, Memory, Operation, Persist};
+use super::waits::{self, Waited, Written};
+use super::{ACCESSES_MAX, Media};
+
+/// What comes next of a thread.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// Its next access, then.
+    Next(u64),
+    /// First a write, which it waits for, then.
+    Write(u64, WriteBack),
+    /// Its next access, and a write beside it.
+    Beside(u64, u64, WriteBack),
+}
+
+/// Lines that go back to a medium.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct WriteBack {
+    pub is_dram: bool,
+    pub place: u64,
+    pub bytes: u64,
+    pub is_waited_for: bool,
+}
+
+pub(super) struct Part<'a> {
+    config: &'a Config,
+    replay: Option<Arc<Replay>>,
+    chunks: Chunks,
+    threads: Vec<Thread>,
+    /// Operations that may still be begun.
+    left: u64,
+    /// The workload asks for more than are simulated.
+    wants_more: bool,
+    latency_ns: hdrhistogram::Histogram<u64>,
+}
+
+/// A thread; of two memories, the medium and DRAM, in this order.
+struct Thread {
+    number: u64,
+    /// Its part of each: where that begins on the medium, and its bytes.
+    parts: [(u64, u64); 2],
+    slots: [Slots; 2],
+    chains: Option<[ChainPlaces; 2]>,
+    /// Of its chunk: the next operation, and how many are left.
+    chunk: (u64, u64),
+    operations: u64,
+    bytes: u64,
+    /// Of a chain: which access is next, where the last one was in each memory, and what of it the caches have.
+    next: usize,
+    at: [u64; 2],
+    cached: [Range<u64>; 2],
+    /// When its operation began, and when the last one that ended did.
+    began_ps: u64,
+    ended_ps: u64,
+}
+
+/// What one access does.
+struct Wanted {
+    is_dram: bool,
+    is_read: bool,
+    place: u64,
+    bytes: u64,
+    persist: Persist,
+    is_cached: bool,
+}
+
+const PS_PER_S: u64 = 1_000_000_000_000;
+
+impl<'a> Part<'a> {
+    /// With its memories from these places on.
+    pub fn new(config: &'a Config, replay: Option<Arc<Replay>>, base_bytes: [u64; 2]) -> Self {
+        let accesses = replay.as_ref().map_or(0, |replay| replay.accesses().len() as u64);
+        let chunks = Chunks::new(config, accesses);
+        let chain = config.custom_operations.as_ref();
+        let cap = ACCESSES_MAX / chain.map_or(1, |chain| chain.ops().len() as u64);
+        let wanted = chunks.all_operations().unwrap_or(u64::MAX);
+        Self {
+            config,
+            replay,
+            threads: (0..config.number_threads)
+                .map(|number| Thread::new(config, number, base_bytes))
+                .collect(),
+            chunks,
+            left: wanted.min(cap),
+            wants_more: wanted > cap,
+            latency_ns: histogram(),
+        }
+    }
+
+    pub fn threads(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// Whether it would have gone on with more accesses than are simulated.
+    pub fn is_cut(&self) -> bool {
+        self.left == 0 && self.wants_more
+    }
+
+    /// A thread's next access. None: there is none left, or the time is up, its own or that of all.
+    pub fn begin(
+        &mut self,
+        thread: usize,
+        now_ps: u64,
+        end_ps: u64,
+        media: &Media,
+    ) -> Option<Step> {
+        let config = self.config;
+        let own = &mut self.threads[thread];
+        if own.next == 0 {
+            let own_end_ps = match config.run_time {
+                0 => u64::MAX,
+                seconds => seconds.saturating_mul(PS_PER_S),
+            };
+            if self.left == 0 || now_ps >= end_ps.min(own_end_ps) {
+                return None;
+            }
+            if own.chunk.1 == 0 {
+                own.chunk = self.chunks.take(own.number)?;
+            }
+            self.left -= 1;
+            own.began_ps = now_ps;
+        }
+        let wanted = match &config.custom_operations {
+            Some(chain) => {
+                let op = chain.ops()[own.next];
+                own.next = (own.next + 1) % chain.ops().len();
+                own.chained(op)
+            }
+            None => own.single(config, self.replay.as_deref(), self.chunks.operations()),
+        };
+        if own.next == 0 {
+            own.chunk = (own.chunk.0 + 1, own.chunk.1 - 1);
+        }
+        own.bytes += wanted.bytes;
+        let Wanted { is_dram, is_read, place, bytes, persist, is_cached } = wanted;
+        let medium = media.of(is_dram);
+        let write_back = |is_waited_for| WriteBack { is_dram, place, bytes, is_waited_for };
+        Some(match is_read {
+            true => {
+                let Waited { done_ps, next_ps } = waits::read(medium, now_ps, place, bytes);
+                // The next place of a chain depends on what is read.
+                let next_ps = if config.custom_operations.is_some() { done_ps } else { next_ps };
+                Step::Next(self.done(thread, done_ps, next_ps))
+            }
+            false => match waits::write(medium, now_ps, place, bytes, persist, is_cached) {
+                Written::Waited(Waited { done_ps, next_ps }) => {
+                    Step::Next(self.done(thread, done_ps, next_ps))
+                }
+                Written::Fetched(at_ps) => Step::Write(at_ps, write_back(true)),
+                Written::Beside(Waited { done_ps, next_ps }, at_ps) => {
+                    Step::Beside(self.done(thread, done_ps, next_ps), at_ps, write_back(false))
+                }
+            },
+        })
+    }
+
+    /// A thread's access is done; gives when its next one may begin.
+    pub fn done(&mut self, thread: usize, done_ps: u64, next_ps: u64) -> u64 {
+        let config = self.config;
+        let own = &mut self.threads[thread];
+        own.ended_ps = own.ended_ps.max(done_ps);
+        if own.next > 0 {
+            return next_ps;
+        }
+        own.operations += 1;
+        // To sample takes no time here, so all are.
+        if config.latency_sample_frequency > 0 {
+            self.latency_ns.saturating_record(((done_ps - own.began_ps) / 1000).max(1));
+        }
+        match config.rate_limit {
+            0 => next_ps,
+            rate => {
+                let due = u128::from(own.operations * config.number_threads) * u128::from(PS_PER_S);
+                next_ps.max((due / u128::from(rate)) as u64)
+            }
+        }
+    }
+
+    pub fn run(self) -> PartRun {
+        let ran = |thread: &Thread| ThreadRun {
+            operations: thread.operations,
+            bytes: thread.bytes,
+            ns: (thread.ended_ps / 1000).max(1),
+            cpu_ns: 0,
+        };
+        let threads: Vec<ThreadRun> = self.threads.iter().map(ran).collect();
+        let ns = threads.iter().map(|thread| thread.ns).max().unwrap_or(1);
+        PartRun { ns, threads, latency_ns: self.latency_ns }
+    }
+}
+
+impl Thread {
+    fn new(config: &Config, number: u64, base_bytes: [u64; 2]) -> Self {
+        let partitions = config.partitions();
+        let partition = number / (config.number_threads / partitions);
+        let part = |base_bytes: u64, range_bytes: u64| {
+            let bytes = range_bytes / partitions;
+            (base_bytes + partition * bytes, bytes)
+        };
+        let parts = [
+            part(base_bytes[0], config.memory_range),
+            part(base_bytes[1], config.dram_memory_range),
+        ];
+        let slots = |which: usize| {
+            Slots::new(config, parts[which].1 / config.access_size, number, which as u64)
+        };
+        let chains = config.custom_operations.as_ref().map(|chain| {
+            let places = |memory, which: usize| {
+                ChainPlaces::new(config, chain, memory, parts[which].1, number)
+            };
+            [places(Memory::Persistent, 0), places(Memory::Dram, 1)]
+        });
+        Self {
+            number,
+            slots: [slots(0), slots(1)],
+            parts,
+            chains,
+            chunk: (0, 0),
+            operations: 0,
+            bytes: 0,
+            next: 0,
+            at: [0; 2],
+            cached: [0..0, 0..0],
+            began_ps: 0,
+            ended_ps: 0,
+        }
+    }
+
+    fn chained(&mut self, op: CustomOp) -> Wanted {
+        let is_dram = op.memory() == Memory::Dram;
+        let which = usize::from(is_dram);
+        let bytes = op.bytes();
+        match op {
+            CustomOp::Read { .. } => {
+                let places = self.chains.as_mut().map(|chains| &mut chains[which]);
+                let place = places.and_then(ChainPlaces::next_read).unwrap_or(0);
+                let place = self.parts[which].0 + place;
+                self.at[which] = place;
+                self.cached[which] = place..place + bytes;
+                let (persist, is_cached) = (Persist::None, false);
+                Wanted { is_dram, is_read: true, place, bytes, persist, is_cached }
+            }
+            CustomOp::Write { persist, offset_bytes, .. } => {
+                let place = self.at[which].wrapping_add_signed(offset_bytes);
+                let (range, cached) = (place..place + bytes, self.cached[which].clone());
+                let is_cached = cached.start <= range.start && range.end <= cached.end;
+                self.at[which] = place;
+                self.cached[which] = match persist {
+                    Persist::Cache | Persist::None if is_cached => cached,
+                    Persist::Cache | Persist::None => range,
+                    // What lies behind stays.
+                    Persist::NoCache | Persist::CacheInv if is_cached => range.end..cached.end,
+                    Persist::NoCache | Persist::CacheInv => 0..0,
+                };
+                Wanted { is_dram, is_read: false, place, bytes, persist, is_cached }
+            }
+        }
+    }
+
+    /// The operation that its chunk is at, of so many.
+    fn single(&mut self, config: &Config, replay: Option<&Replay>, operations: u64) -> Wanted {
+        let (persist, is_cached) = (config.persist_instruction, false);
+        let (base, part_bytes) = self.parts[0];
+        if let Some(replay) = replay {
+            let access = replay.accesses()[self.chunk.0 as usize];
+            let (offset, bytes) = access.within(part_bytes);
+            let (place, is_read) = (base + offset, !access.is_write);
+            return Wanted { is_dram: false, is_read, place, bytes, persist, is_cached };
+        }
+        let bytes = config.access_size;
+        let (mut is_dram, mut is_read) = (false, config.operation == Operation::Read);
+        let slot = match config.exec_mode {
+            ExecMode::Sequential => self.chunk.0,
+            ExecMode::SequentialDesc => operations - 1 - self.chunk.0,
+            ExecMode::Random | ExecMode::Custom | ExecMode::Trace => {
+                is_dram = self.slots[0].is_in(config.dram_operation_ratio);
+                is_read ^= self.slots[0].is_in(config.mixed_operation_ratio);
+                self.slots[usize::from(is_dram)].draw()
+            }
+        };
+        let place = self.parts[usize::from(is_dram)].0 + slot * bytes;
+        Wanted { is_dram, is_read, place, bytes, persist, is_cached }
+    }
+}
