@@ -22,8 +22,11 @@ impl Unpaired {
         let (one, two) = (Side::of(side)?, Side::of(other)?);
         let difference = one.mean - two.mean;
         let error = (one.error_squared + two.error_squared).sqrt();
-        if error == 0.0 {
-            let p = if difference == 0.0 { 1.0 } else { 0.0 };
+        // Figures without any spread have some of rounding.
+        const ROUNDING: f64 = 1e-12;
+        if error < ROUNDING {
+            let p = if difference.abs() < ROUNDING { 1.0 } else { 0.0 };
+            let difference = if p == 1.0 { 0.0 } else { difference };
             return Some(Self { ratio: difference.exp(), ci95: [difference.exp(); 2], p });
         }
         // Welch and Satterthwaite: as many degrees of freedom as one sample with this spread would have.

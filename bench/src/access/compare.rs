@@ -175,7 +175,7 @@ fn benchmark(a: &Told, b: &Told, comparison: &mut Comparison) {
     for cell in &a.benchmarks {
         let other = by_identity.get_mut(&cell.identity(&keys)).and_then(VecDeque::pop_front);
         match other {
-            Some(other) => cells(a, cell, b, other, &mut comparison.cells),
+            Some(other) => cells(a, cell, b, other, comparison),
             None => comparison.only_in_a.push(a.named(cell)),
         }
     }
@@ -203,14 +203,30 @@ fn unmatched_by(a: &Told, b: &Told, keys: &BTreeSet<String>) -> Vec<String> {
 }
 
 /// Compares a cell with its match, part by part.
-fn cells(a: &Told, cell: &ToldCell, b: &Told, other: &ToldCell, to: &mut Vec<Compared>) {
-    let others = other.figures();
-    for (part, one) in cell.figures() {
-        let Some((_, two)) = others.iter().find(|(name, _)| *name == part) else { continue };
+fn cells(a: &Told, cell: &ToldCell, b: &Told, other: &ToldCell, to: &mut Comparison) {
+    let (own, others) = (cell.figures(), other.figures());
+    let named = |told: &Told, cell: &ToldCell, part: Option<&String>| {
+        part.map_or(told.named(cell), |part| format!("{}, {part}", told.named(cell)))
+    };
+    if own.is_empty() {
+        to.only_in_b.push(b.named(other));
+    }
+    if others.is_empty() {
+        to.only_in_a.push(a.named(cell));
+    }
+    let lone = others.iter().filter(|(name, _)| !own.iter().any(|(own, _)| own == name));
+    to.only_in_b.extend(lone.filter(|_| !own.is_empty()).map(|(part, _)| named(b, other, *part)));
+    for (part, one) in own {
+        let Some((_, two)) = others.iter().find(|(name, _)| *name == part) else {
+            if !others.is_empty() {
+                to.only_in_a.push(named(a, cell, part));
+            }
+            continue;
+        };
         let labels = [a.label, b.label];
         let settings = a.varied(cell);
         let (bm_name, part) = (a.bm_name.clone(), part.cloned());
-        to.push(compared(bm_name, part, settings, labels, one, two));
+        to.cells.push(compared(bm_name, part, settings, labels, one, two));
     }
 }
 

@@ -245,7 +245,7 @@ pub fn config_json(config: &Config) -> Value {
     let mut leave = |keys: &[&str]| keys.iter().for_each(|key| drop(all.remove(*key)));
     let mode = config.exec_mode;
     if config.dram_memory_range == 0 {
-        leave(&["dram_memory_range", "dram_operation_ratio", "dram_huge_pages"]);
+        leave(&["dram_memory_range", "dram_operation_ratio"]);
     }
     if mode == ExecMode::Custom {
         leave(&["access_size", "operation", "persist_instruction"]);
@@ -254,7 +254,10 @@ pub fn config_json(config: &Config) -> Value {
         leave(&["number_operations"]);
     }
     if mode != ExecMode::Random {
-        leave(&["random_distribution", "zipf_alpha", "mixed_operation_ratio"]);
+        leave(&["mixed_operation_ratio"]);
+    }
+    if !matches!(mode, ExecMode::Random | ExecMode::Custom) {
+        leave(&["random_distribution", "zipf_alpha"]);
     }
     if config.random_distribution == default.random_distribution {
         leave(&["zipf_alpha"]);

@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use perdura_media::Bytes;
 
-use super::svg::{Chart, Point, Series, Style, escape};
+use super::svg::{Chart, Point, Series, Style, embedded, escape};
 use crate::access::result::{BenchmarkResult, CellResult, Figures, Label};
 use matrix::{Axis, Matrix, figures};
 use table::table;
@@ -63,8 +63,7 @@ fn write(files: &[(String, Vec<BenchmarkResult>)], out: &mut String) -> Written 
             benchmark(result, out)?;
         }
     }
-    // A result holds nothing that JSON cannot.
-    let json = serde_json::to_string(files).unwrap_or_default().replace("</", "<\\/");
+    let json = embedded(files);
     writeln!(out, "<script type=\"application/json\" id=\"results\">{json}</script></body></html>")
 }
 

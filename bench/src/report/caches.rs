@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use super::svg::{Chart, Point, Series, Style, escape, short};
+use super::svg::{Chart, Point, Series, Style, embedded, escape, short};
 use crate::caches::estimate::{Estimate, WriteShare};
 use crate::caches::model::{FlushKind, Owner};
 use crate::caches::placement::{Filling, Placement};
@@ -349,8 +349,7 @@ impl<'p> Page<'p> {
     }
 
     fn data(&mut self) -> Written {
-        // A result holds nothing that JSON cannot.
-        let json = serde_json::to_string(self.result).unwrap_or_default().replace("</", "<\\/");
+        let json = embedded(self.result);
         write!(self.out, "<script type=\"application/json\" id=\"result\">{json}</script>")
     }
 

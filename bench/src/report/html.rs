@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::published::{self, loss_at_11};
 use super::result::{SideResult, YcsbResult};
-use super::svg::{Chart, Point, Series, Style, escape, short};
+use super::svg::{Chart, Point, Series, Style, embedded, escape, short};
 use crate::sweep::SweepResult;
 
 const STYLE: &str = include_str!("page.css");
@@ -378,8 +378,7 @@ impl Page<'_> {
 
     /// Everything, for programs.
     fn data(&mut self) -> Written {
-        // A result holds nothing that JSON cannot.
-        let json = serde_json::to_string(self.sweep).unwrap_or_default().replace("</", "<\\/");
+        let json = embedded(self.sweep);
         write!(self.out, "<script type=\"application/json\" id=\"result\">{json}</script>")
     }
 

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use perdura_block::path::{PARTS, Part, Step};
 
-use super::svg::{Chart, Point, Series, Style, escape, short};
+use super::svg::{Chart, Point, Series, Style, embedded, escape, short};
 use crate::media::result::{Latency, MediaResult, PathResult, Stream};
 
 const STYLE: &str = include_str!("page.css");
@@ -42,8 +42,7 @@ fn write_page(result: &MediaResult, out: &mut String) -> Written {
     today(result, out)?;
     direct(result, out)?;
     accuracy(result, out)?;
-    // A result holds nothing that JSON cannot.
-    let json = serde_json::to_string(result).unwrap_or_default().replace("</", "<\\/");
+    let json = embedded(result);
     writeln!(out, "<script type=\"application/json\" id=\"result\">{json}</script></body></html>")
 }
 

@@ -100,8 +100,10 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let settings = resolve(args)?;
     // All are judged before any runs.
     let files = load(args)?;
-    for benchmark in files.iter().flat_map(|(_, benchmarks)| benchmarks) {
-        check(benchmark, &settings)?;
+    for file in &files {
+        for benchmark in &file.benchmarks {
+            check(benchmark, &settings).with_context(|| file.source.clone())?;
+        }
     }
     prepare(&args.results)?;
     let html = Output::of("html", args.html.as_deref())?;
@@ -114,6 +116,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     }
     outcome?;
     say(format_args!("\nresults: {}", args.results.display()));
+    all_said()?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -137,13 +140,20 @@ pub fn suite(args: &SuiteArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Benchmarks, and the file that their results go to.
-type Loaded = (String, Vec<Benchmark>);
+/// A workload file.
+struct Loaded {
+    source: String,
+    /// Name of the file that its results go to.
+    results: String,
+    benchmarks: Vec<Benchmark>,
+}
 
 fn load(args: &RunArgs) -> Result<Vec<Loaded>> {
     let Some(root) = &args.workloads else {
-        let stock =
-            STOCK.iter().map(|stock| Ok((result_name(Path::new(stock.name)), stock.load()?)));
+        let stock = STOCK.iter().map(|stock| {
+            let (source, results) = (stock.name.to_owned(), result_name(Path::new(stock.name)));
+            Ok(Loaded { source, results, benchmarks: stock.load()? })
+        });
         return stock.collect();
     };
     let mut loaded: Vec<Loaded> = Vec::new();
@@ -152,15 +162,14 @@ fn load(args: &RunArgs) -> Result<Vec<Loaded>> {
             Ok(within) if !within.as_os_str().is_empty() => within,
             _ => Path::new(file.file_name().unwrap_or_default()),
         };
-        let name = result_name(within);
+        let (source, results) = (file.display().to_string(), result_name(within));
         // `a/b.yaml` and `a-b.yaml`, `a.yaml` and `a.yml`.
-        if let Some((first, _)) = loaded.iter().find(|(first, _)| *first == name) {
+        if loaded.iter().any(|other| other.results == results) {
             bail!(
-                "{}: its results would go to {first}, as those of another file; rename it",
-                file.display()
+                "{source}: its results would go to {results}, as those of another file; rename it"
             );
         }
-        loaded.push((name, workload::load(&file)?));
+        loaded.push(Loaded { source, results, benchmarks: workload::load(&file)? });
     }
     Ok(loaded)
 }
@@ -172,23 +181,25 @@ fn measure(
     folder: &Path,
     all: &mut Vec<(String, Vec<BenchmarkResult>)>,
 ) -> Result<()> {
-    let total: usize = files.iter().flat_map(|(_, all)| all).map(|b| b.runs().count()).sum();
+    let total: usize =
+        files.iter().flat_map(|file| &file.benchmarks).map(|one| one.runs().count()).sum();
     let bar = LateBar::new("cells");
     let mut before = 0;
-    for (name, benchmarks) in files {
-        all.push((name.clone(), Vec::new()));
-        for benchmark in benchmarks {
+    for file in files {
+        all.push((file.results.clone(), Vec::new()));
+        for benchmark in &file.benchmarks {
             let told = |done: usize, _| {
                 bar.step(&benchmark.name, (before + done) as u64, total as u64);
             };
             let result = run_benchmark(benchmark, settings, &told);
+            let result = result.with_context(|| file.source.clone());
             if result.is_err() {
                 bar.finish();
             }
             before += benchmark.runs().count();
             if let Some((_, results)) = all.last_mut() {
                 results.push(result?);
-                keep(&folder.join(name), results)?;
+                keep(&folder.join(&file.results), results)?;
             }
         }
     }
