@@ -10,7 +10,7 @@ use clap::Args;
 use perdura_bench::access::economy::Economy;
 use perdura_bench::access::kernel::Isa;
 use perdura_bench::access::place::Place;
-use perdura_bench::access::result::{BenchmarkResult, Figures, Results};
+use perdura_bench::access::result::{BenchmarkResult, Figures, Label, Results};
 use perdura_bench::access::stock::STOCK;
 use perdura_bench::access::suite::{Bounds, Settings, check, run_benchmark};
 use perdura_bench::access::workload::{self, Benchmark};
@@ -283,8 +283,12 @@ fn keep(path: &Path, results: &[BenchmarkResult]) -> Result<()> {
 }
 
 fn show(result: &BenchmarkResult) {
-    let label = result.label.name();
-    say(format_args!("\n{}: {label}, {}, {}", result.bm_name, result.place, result.instructions));
+    let how = match result.label {
+        // The place says so.
+        Label::Modelled => result.place.clone(),
+        Label::Measured => format!("measured, {}, {}", result.place, result.instructions),
+    };
+    say(format_args!("\n{}: {how}", result.bm_name));
     if !result.bounded.is_empty() {
         say(format_args!("bounded: {}", result.bounded.join("; ")));
     }
