@@ -126,7 +126,7 @@ pub fn run_benchmark(
                     .into_iter()
                     .map(|run| Figures { costs: costs.clone(), ..Figures::of(&[run], 0, false) });
                 let figures = figures.collect();
-                (figures, format!("{}, modelled", system.name))
+                (figures, system.name.clone())
             }
             _ => {
                 let measured = measured(benchmark, &configs, settings, isa, &mut ready)?;

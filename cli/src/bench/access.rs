@@ -284,8 +284,8 @@ fn keep(path: &Path, results: &[BenchmarkResult]) -> Result<()> {
 
 fn show(result: &BenchmarkResult) {
     let how = match result.label {
-        // The place says so.
-        Label::Modelled => result.place.clone(),
+        // No instructions.
+        Label::Modelled => format!("modelled, {}", result.place),
         Label::Measured => format!("measured, {}, {}", result.place, result.instructions),
     };
     say(format_args!("\n{}: {how}", result.bm_name));
