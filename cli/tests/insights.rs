@@ -19,6 +19,9 @@ fn what_cannot_be_is_refused_at_once_and_named() {
         assert!(said.contains("--price") && said.contains("more than 0"), "{said}");
     }
     assert!(refusal(&["--price", "much"]).contains("--price"));
+    assert!(refusal(&["--path-price", "9"]).contains("--path <DIR>"), "a price of nothing");
+    let said = refusal(&["--path", folder, "--path-price", "0"]);
+    assert!(said.contains("--path-price 0: expected euro, more than 0"), "{said}");
     assert!(refusal(&["--path", "/nowhere"]).contains("--path /nowhere: expected a folder"));
     assert!(refusal(&["--html", folder]).contains("is a directory"));
     let same = dir.path().join("same");

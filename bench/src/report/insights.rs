@@ -5,7 +5,10 @@ use std::fmt::Write;
 use perdura_media::Bytes;
 
 use super::svg::{Chart, Point, Series, Style, escape, short};
-use crate::access::insights::figures::{Order, PlaceFigures, StructureFigure, Written, median};
+use crate::access::insights::figures::{
+    Order, PlaceFigures, Share, StructureFigure, Written, median,
+};
+use crate::access::insights::price::PriceRow;
 use crate::access::insights::{Insight, InsightsResult};
 use crate::access::reference::PerPattern;
 
@@ -31,17 +34,22 @@ fn write_page(result: &InsightsResult, out: &mut String) -> Done {
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width\"><title>Eight insights about this machine's memory</title>\
          <style>{STYLE}</style></head><body><h1>Eight insights about this machine's memory</h1>\
-         <p>{}, load {} at the beginning. {} rounds, ranges of {} at most{}.</p>\
-         <p class=\"note\">Answers and charts are measured on this machine; lines over bars are the lowest and the highest round. <span class=\"published\">Published</span>: {}; nothing of that was \
-         measured here.</p>",
+         <p>{}, load {} at the beginning{}.</p><p>{}.</p>",
         escape(&result.machine.to_string()),
         escape(result.machine.load_1m.as_deref().unwrap_or("unknown")),
-        result.rounds,
-        Bytes(result.range_max_bytes),
         result
             .facts
             .cache_bytes
             .map_or(String::new(), |bytes| format!(", last-level cache {}", Bytes(bytes))),
+        escape(&result.settings.to_string()),
+    )?;
+    for restriction in &result.restrictions {
+        write!(out, "<p class=\"note\">{}.</p>", escape(restriction))?;
+    }
+    write!(
+        out,
+        "<p class=\"note\">Answers and charts are of this machine, measured unless they say estimated, prices aside; lines over bars are \
+         the lowest and the highest round. <span class=\"published\">Published</span>: {}; nothing of that was measured here.</p>",
         escape(&result.references.about),
     )?;
     for insight in &result.insights {
@@ -69,8 +77,9 @@ fn answer(insight: &Insight, out: &mut String) -> Done {
     for answer in &insight.answers {
         write!(
             out,
-            "<p><b>{}:</b> {}.</p><p class=\"note\">Measured; {}.</p>",
+            "<p><b>{}, {}:</b> {}.</p><p class=\"note\">{}.</p>",
             escape(&answer.place),
+            answer.label.name(),
             escape(&answer.sentence),
             escape(&answer.how)
         )?;
@@ -198,41 +207,49 @@ fn utilization(result: &InsightsResult, out: &mut String) {
     for (at, place) in result.places.iter().enumerate() {
         let store: &[StructureFigure] = if at == 0 { &result.store } else { &[] };
         let all: Vec<&StructureFigure> = place.structures.iter().chain(store).collect();
-        let over_threads = |title: &str, y_name: &str, of: &dyn Fn(&StructureFigure) -> Point| {
-            let threads = sizes(all.iter().map(|one| one.threads));
-            let x_names = threads.iter().map(u64::to_string).collect();
-            let mut series: Vec<Series> = Vec::new();
-            for one in &all {
-                let index = series.len();
-                let x = threads.iter().position(|threads| *threads == one.threads).unwrap_or(0);
-                let point = Point { x, ..of(one) };
-                match series.iter_mut().find(|series| series.name == one.name) {
-                    Some(series) => series.points.push(point),
-                    None => series.push(Series {
-                        name: one.name.clone(),
-                        class: CLASSES[index % CLASSES.len()].into(),
-                        points: vec![point],
-                        style: if one.is_real { Style::Line } else { Style::Dashed },
-                    }),
+        let over_threads =
+            |title: &str, y_name: &str, of: &dyn Fn(&StructureFigure) -> Option<Point>| {
+                let threads = sizes(all.iter().map(|one| one.threads));
+                let x_names = threads.iter().map(u64::to_string).collect();
+                let mut series: Vec<Series> = Vec::new();
+                for one in &all {
+                    let index = series.len();
+                    let x = threads.iter().position(|threads| *threads == one.threads).unwrap_or(0);
+                    let Some(point) = of(one).map(|point| Point { x, ..point }) else { continue };
+                    match series.iter_mut().find(|series| series.name == one.name) {
+                        Some(series) => series.points.push(point),
+                        None => series.push(Series {
+                            name: one.name.clone(),
+                            class: CLASSES[index % CLASSES.len()].into(),
+                            points: vec![point],
+                            style: if one.is_real { Style::Line } else { Style::Dashed },
+                        }),
+                    }
                 }
-            }
-            let chart = middle(place, title, y_name, x_names);
-            Chart { x_name: "threads".into(), series, ..chart }.svg()
-        };
+                let chart = middle(place, title, y_name, x_names);
+                Chart { x_name: "threads".into(), series, ..chart }.svg()
+            };
         let rate = |one: &StructureFigure| {
             let millions: Vec<f64> = one.per_s.iter().map(|per_s| per_s / 1e6).collect();
-            point(0, &millions)
+            Some(point(0, &millions))
         };
-        let share =
-            |one: &StructureFigure| Point { x: 0, y: 100.0 * one.not_memory(), range: None };
-        out.push_str(&over_threads("Operations a second, millions", "M/s", &rate));
-        out.push_str(&over_threads("Cycles not on memory", "%", &share));
+        let share = |one: &StructureFigure| {
+            Some(Point { x: 0, y: 100.0 * one.not_memory()?.value(), range: None })
+        };
+        let is_counted = all.iter().all(|one| matches!(one.not_memory(), Some(Share::Counted(_))));
+        let title = match is_counted {
+            true => "Cycles without waiting, counted",
+            false => "Cycles not on memory, estimated",
+        };
+        out.push_str(&over_threads("Operations a second, measured", "M/s", &rate));
+        out.push_str(&over_threads(title, "%", &share));
     }
     out.push_str("</div>");
 }
 
 fn prices(result: &InsightsResult, out: &mut String) -> Done {
-    let named = result.prices.rows.iter().map(|row| row.name.clone()).collect();
+    let name = |row: &PriceRow| format!("{}, {}", row.name, row.label);
+    let named = result.prices.rows.iter().map(name).collect();
     let chart = |title: &str, of: &dyn Fn(usize, usize) -> Option<f64>| {
         let series = PerPattern::<f64>::NAMES.iter().enumerate().map(|(pattern, name)| Series {
             name: (*name).into(),
@@ -256,19 +273,20 @@ fn prices(result: &InsightsResult, out: &mut String) -> Done {
     out.push_str("<h2>Price and performance</h2><div class=\"charts\">");
     out.push_str(
         &chart(
-            "Highest bandwidth, GiB/s (this machine measured, the others published)",
+            "Highest bandwidth, GiB/s (what is here measured, the others published)",
             &|row, pattern| rows[row].gib_per_s.all()[pattern],
         )
         .svg(),
     );
     out.push_str(
-        &chart("Euro per GB, per GiB/s (lower is better)", &|row, pattern| {
-            rows[row].euro_per_gb_per_s.all()[pattern]
-        })
+        &chart(
+            "Euro per GB, per GiB/s, lower is better (here: price given, bandwidth measured; the others published)",
+            &|row, pattern| rows[row].euro_per_gb_per_s.all()[pattern],
+        )
         .svg(),
     );
-    out.push_str("</div><div class=\"wide\"><table><tr><th>system</th><th></th><th>EUR/GB</th>");
-    for heading in ["GiB/s", "EUR/GB per GiB/s", "poster's EUR/GB/s"] {
+    out.push_str("</div><div class=\"wide\"><table><tr><th>system</th><th>bandwidth</th><th>price</th><th>EUR/GB</th>");
+    for heading in ["GiB/s (threads)", "EUR/GB per GiB/s", "poster's EUR/GB/s, published"] {
         for pattern in PerPattern::<f64>::NAMES {
             write!(out, "<th>{pattern}<br>{heading}</th>")?;
         }
@@ -279,12 +297,17 @@ fn prices(result: &InsightsResult, out: &mut String) -> Done {
         let class = if row.label == "published" { " class=\"published\"" } else { "" };
         write!(
             out,
-            "<tr><td>{}</td><td{class}>{}</td><td>{}</td>",
+            "<tr><td>{}</td><td{class}>{}</td><td{class}>{}</td><td>{}</td>",
             escape(&row.name),
             escape(&row.label),
+            escape(&row.price_label),
             cell(row.euro_per_gb)
         )?;
-        for figures in [row.gib_per_s, row.euro_per_gb_per_s, row.poster] {
+        for (value, threads) in row.gib_per_s.all().into_iter().zip(row.threads.all()) {
+            let threads = threads.map_or(String::new(), |threads| format!(" ({threads})"));
+            write!(out, "<td>{}{threads}</td>", cell(value))?;
+        }
+        for figures in [row.euro_per_gb_per_s, row.poster] {
             for value in figures.all() {
                 write!(out, "<td>{}</td>", cell(value))?;
             }

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 pub struct Facts {
     /// Modules that are plugged in.
     pub modules: Told<Vec<Module>>,
-    /// Power limit of the memory, watts.
-    pub memory_watts: Told<f64>,
+    /// Power limit of the memory.
+    pub memory_limit: Told<PowerLimit>,
     /// Whether the prefetchers can be switched: the model-specific register 0x1a4 of Intel's.
     pub prefetch_switch: Told<String>,
     /// Last-level cache, bytes.
@@ -33,8 +33,17 @@ pub enum Told<T> {
 pub struct Module {
     /// What it holds.
     pub bytes: u64,
-    /// Million transfers a second; 0: not told.
-    pub mega_transfers_per_s: u64,
+    /// Million transfers a second that it is set to, which may be fewer than it can; 0: not told.
+    pub configured_mega_transfers_per_s: u64,
+}
+
+/// How much power memory may draw.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct PowerLimit {
+    /// Of all zones together, watts.
+    pub watts: f64,
+    /// A package has one.
+    pub zones: usize,
 }
 
 const DMI: &str = "sys/firmware/dmi/tables/DMI";
@@ -47,11 +56,17 @@ impl Facts {
     pub fn of(root: &Path) -> Self {
         Self {
             modules: modules(&root.join(DMI)),
-            memory_watts: memory_watts(&root.join(POWERCAP)),
+            memory_limit: memory_limit(&root.join(POWERCAP)),
             prefetch_switch: prefetch_switch(&root.join(MSR)),
             cache_bytes: last_cache_bytes(&root.join(CACHES)),
         }
     }
+}
+
+/// What the file system of a folder holds, full or not.
+pub fn folder_bytes(folder: &Path) -> Option<u64> {
+    let found = rustix::fs::statvfs(folder).ok()?;
+    Some(found.f_blocks * found.f_frsize)
 }
 
 fn not_told<T>(path: &Path, why: impl std::fmt::Display) -> Told<T> {
@@ -90,8 +105,10 @@ fn in_table(table: &[u8]) -> Vec<Module> {
 
 fn module(structure: &[u8]) -> Option<Module> {
     const SIZE: usize = 0x0c;
-    const SPEED: usize = 0x15;
     const EXTENDED_SIZE: usize = 0x1c;
+    // At 0x15 stands what the module could do.
+    const CONFIGURED_SPEED: usize = 0x20;
+    const IN_AN_EXTENSION: u16 = 0xffff;
     let word = |at: usize| Some(u16::from_le_bytes(structure.get(at..at + 2)?.try_into().ok()?));
     let size = word(SIZE)?;
     let bytes = match size {
@@ -104,26 +121,40 @@ fn module(structure: &[u8]) -> Option<Module> {
         kib if kib & 0x8000 != 0 => u64::from(kib & 0x7fff) << 10,
         mib => u64::from(mib) << 20,
     };
-    Some(Module { bytes, mega_transfers_per_s: u64::from(word(SPEED).unwrap_or(0)) })
+    let speed = word(CONFIGURED_SPEED).filter(|speed| *speed != IN_AN_EXTENSION).unwrap_or(0);
+    Some(Module { bytes, configured_mega_transfers_per_s: u64::from(speed) })
 }
 
-fn memory_watts(folder: &Path) -> Told<f64> {
+/// Of all zones of memory; one that does not tell spoils the sum.
+fn memory_limit(folder: &Path) -> Told<PowerLimit> {
     let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) => return not_told(folder, error),
     };
     let read = |path: &Path| Some(std::fs::read_to_string(path).ok()?.trim().to_owned());
+    let mut limit = PowerLimit { watts: 0.0, zones: 0 };
     for entry in entries.flatten() {
         let zone = entry.path();
-        if read(&zone.join("name")).as_deref() == Some("dram") {
-            let limit = read(&zone.join("constraint_0_power_limit_uw"));
-            return match limit.and_then(|limit| limit.parse::<f64>().ok()) {
-                Some(microwatts) => Told::Known(microwatts / 1e6),
-                None => not_told(&zone, "has no power limit"),
-            };
+        // Newer processors show zones a second time, by another interface.
+        let is_second = entry.file_name().to_string_lossy().contains("mmio");
+        if is_second || read(&zone.join("name")).as_deref() != Some("dram") {
+            continue;
         }
+        if read(&zone.join("enabled")).as_deref() == Some("0") {
+            return not_told(&zone, "its power limit is not enabled");
+        }
+        let microwatts = read(&zone.join("constraint_0_power_limit_uw"));
+        match microwatts.and_then(|text| text.parse::<f64>().ok()) {
+            Some(microwatts) if microwatts > 0.0 => limit.watts += microwatts / 1e6,
+            Some(_) => return not_told(&zone, "its power limit is 0, which is none"),
+            None => return not_told(&zone, "has no power limit"),
+        }
+        limit.zones += 1;
     }
-    not_told(folder, "no zone of the memory")
+    match limit.zones {
+        0 => not_told(folder, "no zone of the memory"),
+        _ => Told::Known(limit),
+    }
 }
 
 fn prefetch_switch(path: &Path) -> Told<String> {
@@ -145,12 +176,14 @@ fn last_cache_bytes(folder: &Path) -> Option<u64> {
 mod tests {
     use super::*;
 
+    /// A module that could do more than the speed it is set to.
     fn device(size: u16, speed: u16, extended_mib: u32) -> Vec<u8> {
         let mut structure = vec![0; 0x28];
         structure[0] = 17;
         structure[1] = 0x28;
         structure[0x0c..0x0e].copy_from_slice(&size.to_le_bytes());
-        structure[0x15..0x17].copy_from_slice(&speed.to_le_bytes());
+        structure[0x15..0x17].copy_from_slice(&4800u16.to_le_bytes());
+        structure[0x20..0x22].copy_from_slice(&speed.to_le_bytes());
         structure[0x1c..0x20].copy_from_slice(&extended_mib.to_le_bytes());
         structure.extend_from_slice(b"DIMM 0\0\0");
         structure
@@ -164,11 +197,14 @@ mod tests {
             device(16384, 3200, 0),
             device(0, 0, 0),
             device(0x7fff, 2666, 65536),
-            device(0x8200, 0, 0),
+            device(0x8200, 0xffff, 0),
             vec![127, 4, 0, 0, 0, 0],
         ]
         .concat();
-        let module = |bytes, mega_transfers_per_s| Module { bytes, mega_transfers_per_s };
+        let module = |bytes, configured_mega_transfers_per_s| Module {
+            bytes,
+            configured_mega_transfers_per_s,
+        };
         let expected = [module(16 << 30, 3200), module(64 << 30, 2666), module(512 << 10, 0)];
         assert_eq!(in_table(&table), expected);
         // Cut anywhere: no more than there is.
@@ -203,9 +239,36 @@ mod tests {
         write("sys/devices/system/cpu/cpu0/cache/index0/size", b"48K\n");
         write("sys/devices/system/cpu/cpu0/cache/index3/size", b"32768K\n");
         let facts = Facts::of(root.path());
-        assert_eq!(facts.memory_watts, Told::Known(18.0));
+        assert_eq!(facts.memory_limit, Told::Known(PowerLimit { watts: 18.0, zones: 1 }));
         assert!(matches!(&facts.modules, Told::Known(modules) if modules.len() == 1));
         assert!(matches!(facts.prefetch_switch, Told::Known(_)));
         assert_eq!(facts.cache_bytes, Some(32 << 20));
+    }
+    #[test]
+    fn a_power_limit_is_that_of_all_zones_or_none() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |zone: &str, file: &str, text: &str| {
+            let zone = root.path().join(zone);
+            std::fs::create_dir_all(&zone).unwrap();
+            std::fs::write(zone.join(file), format!("{text}\n")).unwrap();
+        };
+        let limited = |zone: &str, microwatts: &str| {
+            write(zone, "name", "dram");
+            write(zone, "constraint_0_power_limit_uw", microwatts);
+        };
+        limited("intel-rapl:0:1", "18000000");
+        limited("intel-rapl:1:1", "20000000");
+        limited("intel-rapl-mmio:0:1", "18000000");
+        write("intel-rapl:0:1", "enabled", "1");
+        assert_eq!(memory_limit(root.path()), Told::Known(PowerLimit { watts: 38.0, zones: 2 }));
+        let why = || match memory_limit(root.path()) {
+            Told::NotTold(why) => why,
+            Told::Known(limit) => panic!("{limit:?}"),
+        };
+        limited("intel-rapl:1:1", "0");
+        assert!(why().contains("intel-rapl:1:1: its power limit is 0"), "{}", why());
+        limited("intel-rapl:1:1", "20000000");
+        write("intel-rapl:1:1", "enabled", "0");
+        assert!(why().contains("not enabled"), "{}", why());
     }
 }

@@ -8,12 +8,18 @@ use super::super::workload::Persist;
 use crate::pairs::Ratio;
 
 /// What was measured on one memory.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PlaceFigures {
     /// The memory.
     pub place: String,
     /// Loads and stores.
     pub instructions: String,
+    /// What is not as the workloads ask for.
+    pub bounded: Vec<String>,
+    /// Instructions that the processor lacks; what needs them was left out.
+    pub lacking: Vec<String>,
+    /// What a cell of random writes wrote, at least.
+    pub random_written_bytes_min: u64,
     /// Bandwidth over threads.
     pub peaks: Vec<Peak>,
     /// Writes by size and instruction.
@@ -35,8 +41,19 @@ pub struct Peak {
     pub threads: u64,
     /// Bytes of an access.
     pub access_bytes: u64,
+    /// Share of its time that a thread had a processor, median.
+    pub cpu_share: f64,
     /// GiB/s, each round.
     pub gib_per_s: Vec<f64>,
+}
+
+/// The highest bandwidth of a pattern.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Highest {
+    /// Median of its rounds.
+    pub gib_per_s: f64,
+    /// With so many threads.
+    pub threads: u64,
 }
 
 /// Writes of a size, made durable so.
@@ -88,6 +105,10 @@ pub struct StructureFigure {
     pub threads: u64,
     /// Operations a second, each round.
     pub per_s: Vec<f64>,
+    /// What a pattern moved of the memory that is measured, each round; none is known of the store.
+    pub gib_per_s: Vec<f64>,
+    /// Share of its time that a thread had a processor, median.
+    pub cpu_share: f64,
     /// Processor time of one, nanoseconds, median.
     pub cpu_ns: f64,
     /// The same over as little memory as the nearest caches hold.
@@ -97,11 +118,33 @@ pub struct StructureFigure {
     pub counted_share: Option<f64>,
 }
 
+/// Share of the cycles that are not spent on memory.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Share {
+    /// By the processor's counters: cycles in which its back end waited for nothing, memory or else.
+    Counted(f64),
+    /// The time that is left where caches hold all.
+    Estimated(f64),
+}
+
+impl Share {
+    /// It.
+    pub fn value(self) -> f64 {
+        match self {
+            Self::Counted(share) | Self::Estimated(share) => share,
+        }
+    }
+}
+
 impl StructureFigure {
-    /// Share of the cycles that are not spent on memory: counted, or estimated as the time that is left where caches hold all.
-    pub fn not_memory(&self) -> f64 {
-        let estimated = self.cached_cpu_ns / self.cpu_ns.max(f64::MIN_POSITIVE);
-        self.counted_share.unwrap_or(estimated).clamp(0.0, 1.0)
+    /// Share of the cycles that are not spent on memory: counted, or else estimated. None: it was not faster where caches hold all, so
+    /// something else than memory made the difference.
+    pub fn not_memory(&self) -> Option<Share> {
+        if let Some(share) = self.counted_share {
+            return Some(Share::Counted(share));
+        }
+        let share = self.cached_cpu_ns / self.cpu_ns;
+        (share > 0.0 && share < 1.0).then_some(Share::Estimated(share))
     }
 }
 
@@ -123,7 +166,7 @@ pub enum Verdict {
     Slower,
     /// The difference is surely not worth a word.
     Alike,
-    /// The rounds differ too much to tell.
+    /// The rounds differ too much to tell, or there was one only.
     Unclear,
 }
 
@@ -140,7 +183,7 @@ impl Versus {
     pub fn verdict(&self) -> Verdict {
         const WORTH_A_WORD: f64 = 1.0 / 30.0;
         const SURELY_ALIKE: f64 = 0.1;
-        let [low, high] = self.ci95.unwrap_or([self.ratio; 2]);
+        let Some([low, high]) = self.ci95 else { return Verdict::Unclear };
         match () {
             () if low > 1.0 && self.ratio >= 1.0 + WORTH_A_WORD => Verdict::Faster,
             () if high < 1.0 && self.ratio <= 1.0 - WORTH_A_WORD => Verdict::Slower,
@@ -177,15 +220,23 @@ pub struct WithoutFlush {
 }
 
 impl PlaceFigures {
-    /// The highest bandwidth of each pattern, GiB/s.
-    pub fn highest(&self) -> PerPattern<Option<f64>> {
+    /// The highest bandwidth of each pattern.
+    pub fn highest(&self) -> PerPattern<Option<Highest>> {
         let of = |name: &str| {
             let own = self.peaks.iter().filter(|peak| peak.pattern == name);
-            own.map(|peak| median(&peak.gib_per_s)).max_by(f64::total_cmp)
+            own.map(|peak| Highest { gib_per_s: median(&peak.gib_per_s), threads: peak.threads })
+                .max_by(|one, other| one.gib_per_s.total_cmp(&other.gib_per_s))
         };
         let [sequential_read, random_read, sequential_write, random_write] =
             PerPattern::<f64>::NAMES.map(of);
         PerPattern { sequential_read, random_read, sequential_write, random_write }
+    }
+
+    /// The highest of all patterns, and of which.
+    pub fn peak(&self) -> Option<(&'static str, Highest)> {
+        let all = PerPattern::<f64>::NAMES.into_iter().zip(self.highest().all());
+        let measured = all.filter_map(|(name, highest)| Some((name, highest?)));
+        measured.max_by(|one, other| one.1.gib_per_s.total_cmp(&other.1.gib_per_s))
     }
 
     /// For each size and order, the fastest of the instructions that make durable.
@@ -254,87 +305,4 @@ pub fn median(values: &[f64]) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn written(bytes: u64, persist: &str, per_s: &[f64]) -> Written {
-        Written {
-            is_random: true,
-            write_bytes: bytes,
-            persist: persist.into(),
-            per_s: per_s.into(),
-        }
-    }
-
-    fn figures(writes: Vec<Written>) -> PlaceFigures {
-        PlaceFigures {
-            place: "DRAM".into(),
-            instructions: "sse2".into(),
-            peaks: Vec::new(),
-            writes,
-            updates: Vec::new(),
-            reads: Vec::new(),
-            structures: Vec::new(),
-        }
-    }
-
-    #[test]
-    fn the_fastest_durable_write_is_found_and_none_is_not_durable() {
-        let place = figures(vec![
-            written(64, "nocache", &[10.0, 11.0, 12.0]),
-            written(64, "cache", &[20.0, 22.0, 24.0]),
-            written(64, "none", &[90.0, 90.0, 90.0]),
-        ]);
-        let [best] = &place.best_persists()[..] else { panic!("one size") };
-        assert_eq!((best.best.as_str(), best.next.as_str()), ("cache", "nocache"));
-        assert!((best.versus.ratio - 2.0).abs() < 1e-9);
-        assert_eq!(best.versus.verdict(), Verdict::Faster);
-        let [without] = &place.without_flush(&[64])[..] else { panic!("one size") };
-        assert!(without.write.as_ref().unwrap().ratio > 3.7 && without.update.is_none());
-    }
-
-    #[test]
-    fn what_the_rounds_do_not_agree_on_is_not_taken_for_alike() {
-        let versus = Versus::of(&[10.0, 30.0, 10.0], &[20.0, 10.0, 12.0]);
-        assert_eq!(versus.verdict(), Verdict::Unclear);
-        assert_eq!(Versus::of(&[100.0, 101.0], &[99.0, 100.0]).verdict(), Verdict::Alike);
-        assert_eq!(Versus::of(&[1.0, 1.01, 1.0], &[2.0, 2.0, 2.01]).verdict(), Verdict::Slower);
-        // Of one round there is a ratio, and no interval.
-        assert_eq!(Versus::of(&[4.0], &[2.0]), Versus { ratio: 2.0, ci95: None });
-    }
-
-    #[test]
-    fn the_highest_bandwidth_is_that_of_the_best_number_of_threads() {
-        let peak = |pattern: &str, threads, gib_per_s: f64| Peak {
-            pattern: pattern.into(),
-            threads,
-            access_bytes: 64,
-            gib_per_s: vec![gib_per_s],
-        };
-        let peaks = vec![
-            peak("random read", 1, 5.0),
-            peak("random read", 2, 8.0),
-            peak("random read", 4, 7.0),
-        ];
-        let highest = PlaceFigures { peaks, ..figures(Vec::new()) }.highest();
-        assert_eq!((highest.random_read, highest.random_write), (Some(8.0), None));
-    }
-
-    #[test]
-    fn the_share_that_is_not_memory_is_counted_or_else_estimated() {
-        let structure = StructureFigure {
-            name: "hash lookup".into(),
-            is_real: false,
-            threads: 1,
-            per_s: vec![1.0],
-            cpu_ns: 200.0,
-            cached_cpu_ns: 50.0,
-            counted_share: None,
-        };
-        assert_eq!(structure.not_memory(), 0.25);
-        let counted = StructureFigure { counted_share: Some(0.3), ..structure.clone() };
-        assert_eq!(counted.not_memory(), 0.3);
-        let upside_down = StructureFigure { cached_cpu_ns: 300.0, ..structure };
-        assert_eq!(upside_down.not_memory(), 1.0);
-    }
-}
+mod tests;

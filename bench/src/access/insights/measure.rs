@@ -1,16 +1,15 @@
-//! Workloads run in rounds, and what comes of them.
+//! Which cells a memory is measured with, and what comes of them. Cells that need an instruction that the processor lacks are left out
+//! before anything runs, and named.
 
-use super::super::economy::Economy;
-use super::super::kernel::Isa;
+use super::super::kernel::{Isa, Kernel, Lacking};
 use super::super::place::{Place, PlaceError, Ready};
-use super::super::result::{Figures, Results};
-use super::super::suite::{Bounds, RunError, Settings, run_benchmark};
+use super::super::suite::{Bounds, RunError};
 use super::super::workload::{
-    Benchmark, Config, CustomOp, ExecMode, Persist, WorkloadError, parse,
+    Config, CustomOp, ExecMode, Memory as SpaceOf, Operation, Persist, WorkloadError, parse,
 };
 use super::figures::{Order, Peak, PlaceFigures, ReadIn, StructureFigure, Written, median};
-use super::sys::strided;
-use super::waits::Waits;
+use super::rounds::{Cell, Rounds};
+use super::strided::Strides;
 
 /// Why there are no figures.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +23,9 @@ pub enum MeasureError {
     /// No memory to stride over.
     #[error("strided reads: {0}")]
     Place(#[from] PlaceError),
+    /// Nobody to stride over it.
+    #[error("strided reads: {0}")]
+    Threads(#[from] std::io::Error),
 }
 
 /// How figures are taken.
@@ -31,154 +33,243 @@ pub enum MeasureError {
 pub(super) struct Measuring {
     pub place: Place,
     pub rounds: usize,
+    /// No more threads of structures.
     pub threads_max: u64,
+    /// No more threads where the highest bandwidth is sought.
+    pub peak_threads_max: u64,
     /// No range is longer.
     pub range_max: u64,
     /// No cell has more operations; none: as the workloads say.
     pub operations_max: Option<u64>,
+    /// Of the last-level cache.
+    pub cache_bytes: Option<u64>,
+    /// What the processor lacks to make stores durable so; tests have it lack more.
+    pub lacks: fn(Persist) -> Option<Lacking>,
 }
 
-/// A cell, and what it did in each round.
-pub(super) struct Cell {
-    pub benchmark: String,
-    pub config: Config,
-    pub gib_per_s: Vec<f64>,
-    pub per_s: Vec<f64>,
-    /// Processor time of an operation, nanoseconds.
-    pub cpu_ns: Vec<f64>,
-    /// Share of the cycles that did not wait, where counters tell.
-    pub counted: Vec<f64>,
+/// What this processor lacks to make stores durable so.
+pub(super) fn lacks_here(persist: Persist) -> Option<Lacking> {
+    Kernel::new(Isa::widest(), &[persist]).err()
 }
 
-/// The workloads, by the figures that they give.
-const PEAKS: &str = include_str!("peaks.yaml");
-const WRITES: &str = include_str!("writes.yaml");
-const UPDATES: &str = include_str!("updates.yaml");
-const READS: &str = include_str!("reads.yaml");
-const STRUCTURES: &str = include_str!("structures.yaml");
+/// A workload, and the part of its figures in the whole.
+struct Workload {
+    name: &'static str,
+    text: &'static str,
+}
+
+const PEAKS: Workload = Workload { name: "peaks.yaml", text: include_str!("peaks.yaml") };
+const WRITES: Workload = Workload { name: "writes.yaml", text: include_str!("writes.yaml") };
+const UPDATES: Workload = Workload { name: "updates.yaml", text: include_str!("updates.yaml") };
+const READS: Workload = Workload { name: "reads.yaml", text: include_str!("reads.yaml") };
+const STRUCTURES: Workload =
+    Workload { name: "structures.yaml", text: include_str!("structures.yaml") };
 
 /// What the nearest caches hold, of all threads together.
 const CACHED_BYTES: u64 = 32 << 10;
 
+/// Cells that are to run, and what is not as the workload has it.
+#[derive(Default)]
+struct Planned {
+    cells: Vec<Cell>,
+    bounded: Vec<String>,
+    lacking: Vec<String>,
+}
+
 impl Measuring {
-    /// Benchmarks of a workload of ours, without the cells of more threads than there may be.
-    fn benchmarks(&self, name: &str, text: &str) -> Result<Vec<Benchmark>, MeasureError> {
-        let mut all = parse(name, text)?;
-        for part in all.iter_mut().flat_map(|benchmark| &mut benchmark.parts) {
-            part.cells.retain(|cell| cell.config.number_threads <= self.threads_max);
+    fn planned(&self, workload: &Workload, range_max: u64) -> Result<Planned, MeasureError> {
+        let threads_max = match workload.name == PEAKS.name {
+            true => self.peak_threads_max,
+            false => self.threads_max,
+        };
+        let bounds = Bounds {
+            range_max: Some(range_max),
+            operations_max: self.operations_max,
+            ..Bounds::default()
+        };
+        let mut planned = Planned::default();
+        for benchmark in parse(workload.name, workload.text)? {
+            for cell in benchmark.parts.into_iter().flat_map(|part| part.cells) {
+                let mut config = cell.config;
+                if config.number_threads > threads_max {
+                    let note = format!("number_threads: no more than {threads_max}");
+                    once(&mut planned.bounded, note);
+                    continue;
+                }
+                if let Some(lacking) = persists(&config).into_iter().find_map(self.lacks) {
+                    once(&mut planned.lacking, lacking.to_string());
+                    continue;
+                }
+                if [WRITES.name, UPDATES.name].contains(&workload.name) {
+                    self.outgrow_the_cache(&mut config);
+                }
+                bounds.apply(&mut config).into_iter().for_each(|n| once(&mut planned.bounded, n));
+                planned.cells.push(Cell::new(&benchmark.name, config));
+            }
         }
-        Ok(all)
+        Ok(planned)
+    }
+
+    /// Writes without flushes end in the cache: as many as it holds several times, as far as that takes no minutes.
+    fn outgrow_the_cache(&self, config: &mut Config) {
+        const AFFORDABLE_BYTES: u64 = 512 << 20;
+        const AFFORDABLE_OPERATIONS: u64 = 2_000_000;
+        if !config.exec_mode.counts_operations() {
+            return;
+        }
+        let wanted = self.cache_bytes.unwrap_or(0).saturating_mul(4).min(AFFORDABLE_BYTES);
+        let operations = wanted / written_bytes(config).max(1);
+        let operations = operations.min(AFFORDABLE_OPERATIONS);
+        config.number_operations = config.number_operations.max(operations);
+    }
+
+    /// The structures again, on little memory and without what waits for memory however little is accessed.
+    fn planned_near(&self) -> Result<Planned, MeasureError> {
+        let mut near = self.planned(&STRUCTURES, CACHED_BYTES)?;
+        near.cells.iter_mut().for_each(|cell| unflushed(&mut cell.config));
+        Ok(near)
     }
 
     /// How many steps [`Self::figures`] tells of.
     pub fn steps(&self) -> Result<u64, MeasureError> {
         let mut cells = 0;
-        for (name, text, times) in [
-            ("peaks.yaml", PEAKS, 1),
-            ("writes.yaml", WRITES, 1),
-            ("updates.yaml", UPDATES, 1),
-            ("reads.yaml", READS, 1),
-            ("structures.yaml", STRUCTURES, 2),
-        ] {
-            let of = |benchmark: &Benchmark| benchmark.runs().count() as u64;
-            cells += times * self.benchmarks(name, text)?.iter().map(of).sum::<u64>();
+        for (workload, times) in
+            [(&PEAKS, 1), (&WRITES, 1), (&UPDATES, 1), (&READS, 1), (&STRUCTURES, 2)]
+        {
+            cells += times * self.planned(workload, self.range_max)?.cells.len() as u64;
         }
         Ok(cells * self.rounds as u64)
     }
 
     /// All figures of the place.
     pub fn figures(&self, told: &dyn Fn(&str)) -> Result<PlaceFigures, MeasureError> {
-        let run = |name: &str, text: &str, range_max| {
-            self.rounds(&self.benchmarks(name, text)?, range_max, told)
+        let (mut bounded, mut lacking) = (Vec::new(), Vec::new());
+        let mut run = |workload| {
+            let planned = self.planned(workload, self.range_max)?;
+            lacking.extend(planned.lacking);
+            bounded.extend(planned.bounded);
+            let mut cells = planned.cells;
+            bounded.extend(self.rounds(&mut cells, told, &|_| ())?);
+            Ok::<_, MeasureError>(cells)
         };
-        let peaks = run("peaks.yaml", PEAKS, self.range_max)?;
-        let writes = run("writes.yaml", WRITES, self.range_max)?;
-        let updates = run("updates.yaml", UPDATES, self.range_max)?;
-        let reads = run("reads.yaml", READS, self.range_max)?;
-        let strided = self.strided(&reads)?;
-        let far = run("structures.yaml", STRUCTURES, self.range_max)?;
-        let mut near = self.benchmarks("structures.yaml", STRUCTURES)?;
-        for part in near.iter_mut().flat_map(|benchmark| &mut benchmark.parts) {
-            part.cells.iter_mut().for_each(|cell| unflushed(&mut cell.config));
-        }
-        let near = self.rounds(&near, CACHED_BYTES, told)?;
-        let isa = Isa::widest();
+        let peaks = run(&PEAKS)?;
+        let writes = run(&WRITES)?;
+        let updates = run(&UPDATES)?;
+        let far = run(&STRUCTURES)?;
+        let mut near = self.planned_near()?.cells;
+        self.rounds(&mut near, told, &|_| ())?;
+        let (reads, of_reads) = self.reads(told)?;
+        bounded.extend(of_reads);
+        let of_writes = writes.iter().chain(&updates).map(|cell| &cell.config);
+        let is_random = |config: &&Config| config.exec_mode.counts_operations();
+        let random_written = of_writes.filter(is_random);
+        let random_written =
+            random_written.map(|config| written_bytes(config) * config.number_operations);
         Ok(PlaceFigures {
             place: self.what()?,
-            instructions: isa.name().into(),
+            instructions: Isa::widest().name().into(),
+            bounded: distinct(bounded),
+            lacking: distinct(lacking),
+            random_written_bytes_min: random_written.min().unwrap_or(0),
             peaks: peaks.into_iter().map(peak).collect(),
             writes: writes.into_iter().map(written).collect(),
             updates: updates.into_iter().map(updated).collect(),
-            reads: reads.into_iter().map(read).chain(strided).collect(),
-            structures: far.into_iter().zip(near).map(structure).collect(),
+            reads,
+            structures: far.into_iter().zip(near).map(|pair| self.structure(pair)).collect(),
         })
     }
 
+    /// What is measured; of a folder, which.
     fn what(&self) -> Result<String, MeasureError> {
         let least = Config { memory_range: 1 << 20, ..Config::default() };
-        Ok(Ready::of(&self.place, &least, 0)?.what.clone())
+        let what = Ready::of(&self.place, &least, 0)?.what.clone();
+        Ok(match &self.place {
+            Place::Folder { path, .. } => format!("{} ({what})", path.display()),
+            _ => what,
+        })
     }
 
-    /// Each cell once, and again: neighbours in time, so that rounds can be compared.
     fn rounds(
         &self,
-        benchmarks: &[Benchmark],
-        range_max: u64,
+        cells: &mut [Cell],
         told: &dyn Fn(&str),
-    ) -> Result<Vec<Cell>, MeasureError> {
-        let settings = Settings {
-            place: self.place.clone(),
-            isa: None,
-            bounds: Bounds {
-                range_max: Some(range_max),
-                operations_max: self.operations_max,
-                ..Bounds::default()
-            },
-            economy: Economy::default(),
-        };
-        let mut found: Vec<Cell> = Vec::new();
-        for benchmark in benchmarks {
-            let part = &benchmark.parts[0];
-            let mut cells: Vec<Cell> =
-                part.cells.iter().map(|cell| Cell::new(&benchmark.name, &cell.config)).collect();
-            // All rounds as one run: memory is made ready once, which takes longer than most cells.
-            let mut again = benchmark.clone();
-            let rounds = std::iter::repeat_n(&part.cells, self.rounds);
-            again.parts[0].cells = rounds.flatten().cloned().collect();
-            let waits = std::cell::RefCell::new(Waits::open().ok());
-            let shares = std::cell::RefCell::new(Vec::new());
-            let done = |_, _| {
-                told(&benchmark.name);
-                let share = waits.borrow_mut().as_mut().and_then(Waits::share_since);
-                shares.borrow_mut().push(share);
-            };
-            let result = run_benchmark(&again, &settings, &done)?;
-            let count = cells.len();
-            for (at, (one, share)) in result.benchmarks.iter().zip(shares.into_inner()).enumerate()
-            {
-                if let Results::One(figures) = &one.results {
-                    cells[at % count].add(figures, share);
-                }
-            }
-            found.extend(cells);
-        }
-        Ok(found)
+        after: &dyn Fn(usize),
+    ) -> Result<Vec<String>, MeasureError> {
+        let rounds = Rounds { place: &self.place, count: self.rounds, told, after };
+        Ok(rounds.run(cells)?)
     }
 
-    /// Every fourth read, which no workload of the format can ask for, of the sizes that the others have.
-    fn strided(&self, reads: &[Cell]) -> Result<Vec<ReadIn>, MeasureError> {
-        let sizes = reads.iter().filter(|cell| cell.benchmark == "ascending");
+    /// Reads in each order, those with gaps in the same rounds as the others and over as long a range.
+    fn reads(&self, told: &dyn Fn(&str)) -> Result<(Vec<ReadIn>, Vec<String>), MeasureError> {
+        let Planned { mut cells, mut bounded, .. } = self.planned(&READS, self.range_max)?;
+        let sizes = cells.iter().filter(|cell| cell.config.exec_mode == ExecMode::Sequential);
         let sizes: Vec<u64> = sizes.map(|cell| cell.config.access_size).collect();
-        let range = reads.first().map_or(1 << 20, |cell| cell.config.memory_range);
-        let config = Config { memory_range: range.min(self.range_max), ..Config::default() };
-        let ready = Ready::of(&self.place, &config, 0)?;
-        let Some(memory) = &ready.memory else { return Ok(Vec::new()) };
-        let one = |read_bytes: u64| {
-            let pass = || strided(memory, config.memory_range, read_bytes, 4 * read_bytes);
-            let per_s = (0..self.rounds).map(|_| pass()).collect();
-            ReadIn { order: Order::EveryFourth, read_bytes, per_s }
+        let range_bytes = cells.iter().map(|cell| cell.config.memory_range).min().unwrap_or(0);
+        let strides = Strides::new(&self.place, range_bytes.max(1 << 10), sizes)?;
+        bounded.extend(self.rounds(&mut cells, told, &|round| strides.round(round))?);
+        let reads = cells.into_iter().map(read).chain(strides.into_figures()?);
+        Ok((reads.collect(), bounded))
+    }
+
+    fn structure(&self, (far, near): (Cell, Cell)) -> StructureFigure {
+        // What a chain does in DRAM is not the folder's doing.
+        let own = match (&self.place, &far.config.custom_operations) {
+            (Place::Dram, _) | (_, None) => 1.0,
+            (_, Some(chain)) => {
+                let bytes = |op: &CustomOp| op.bytes() as f64;
+                let of_place = chain.ops().iter().filter(|op| op.memory() == SpaceOf::Persistent);
+                of_place.map(bytes).sum::<f64>() / chain.ops().iter().map(bytes).sum::<f64>()
+            }
         };
-        Ok(sizes.into_iter().map(one).collect())
+        StructureFigure {
+            name: far.benchmark,
+            is_real: false,
+            threads: far.config.number_threads,
+            cpu_ns: median(&far.cpu_ns),
+            cached_cpu_ns: median(&near.cpu_ns),
+            counted_share: (!far.counted.is_empty()).then(|| median(&far.counted)),
+            cpu_share: median(&far.cpu_share),
+            gib_per_s: far.gib_per_s.iter().map(|gib_per_s| gib_per_s * own).collect(),
+            per_s: far.per_s,
+        }
+    }
+}
+
+fn once(notes: &mut Vec<String>, note: String) {
+    if !notes.contains(&note) {
+        notes.push(note);
+    }
+}
+
+fn distinct(notes: Vec<String>) -> Vec<String> {
+    let mut found = Vec::new();
+    notes.into_iter().for_each(|note| once(&mut found, note));
+    found
+}
+
+/// What makes the writes of a configuration durable.
+fn persists(config: &Config) -> Vec<Persist> {
+    match (config.exec_mode, &config.custom_operations) {
+        (ExecMode::Custom, Some(chain)) => {
+            let persist = |op: &CustomOp| match op {
+                CustomOp::Write { persist, .. } => Some(*persist),
+                CustomOp::Read { .. } => None,
+            };
+            chain.ops().iter().filter_map(persist).collect()
+        }
+        _ if config.writes() => vec![config.persist_instruction],
+        _ => Vec::new(),
+    }
+}
+
+/// Bytes that an operation writes.
+fn written_bytes(config: &Config) -> u64 {
+    match (config.exec_mode, &config.custom_operations) {
+        (ExecMode::Custom, Some(chain)) => {
+            let is_write = |op: &&CustomOp| matches!(op, CustomOp::Write { .. });
+            chain.ops().iter().filter(is_write).map(CustomOp::bytes).sum()
+        }
+        _ => config.access_size,
     }
 }
 
@@ -199,26 +290,9 @@ fn unflushed(config: &mut Config) {
     }
 }
 
-impl Cell {
-    fn new(benchmark: &str, config: &Config) -> Self {
-        let (benchmark, config) = (benchmark.to_owned(), config.clone());
-        let [gib_per_s, per_s, cpu_ns, counted] = [(); 4].map(|()| Vec::new());
-        Self { benchmark, config, gib_per_s, per_s, cpu_ns, counted }
-    }
-
-    fn add(&mut self, figures: &Figures, share: Option<f64>) {
-        self.gib_per_s.push(figures.bandwidth);
-        self.per_s.push(figures.ops_per_second);
-        let thread_s: f64 = figures.threads.iter().map(|thread| thread.execution_time).sum();
-        let cpu_s = figures.cpu_share.unwrap_or(1.0) * thread_s;
-        self.cpu_ns.push(cpu_s * 1e9 / figures.num_operations.max(1) as f64);
-        self.counted.extend(share);
-    }
-}
-
 fn peak(cell: Cell) -> Peak {
     let is_random = cell.config.exec_mode == ExecMode::Random;
-    let is_read = cell.config.operation == super::super::workload::Operation::Read;
+    let is_read = cell.config.operation == Operation::Read;
     let pattern = match (is_random, is_read) {
         (false, true) => "sequential read",
         (true, true) => "random read",
@@ -229,6 +303,7 @@ fn peak(cell: Cell) -> Peak {
         pattern: pattern.into(),
         threads: cell.config.number_threads,
         access_bytes: cell.config.access_size,
+        cpu_share: median(&cell.cpu_share),
         gib_per_s: cell.gib_per_s,
     }
 }
@@ -260,69 +335,5 @@ fn read(cell: Cell) -> ReadIn {
     ReadIn { order, read_bytes: cell.config.access_size, per_s: cell.per_s }
 }
 
-fn structure((far, near): (Cell, Cell)) -> StructureFigure {
-    StructureFigure {
-        name: far.benchmark,
-        is_real: false,
-        threads: far.config.number_threads,
-        cpu_ns: median(&far.cpu_ns),
-        cached_cpu_ns: median(&near.cpu_ns),
-        counted_share: (!far.counted.is_empty()).then(|| median(&far.counted)),
-        per_s: far.per_s,
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn small() -> Measuring {
-        Measuring {
-            place: Place::Dram,
-            rounds: 2,
-            threads_max: 2,
-            range_max: 256 << 10,
-            operations_max: Some(2000),
-        }
-    }
-
-    #[test]
-    fn all_workloads_are_of_the_format_and_give_their_figures() {
-        let told = std::cell::Cell::new(0);
-        let figures = small().figures(&|_| told.set(told.get() + 1)).unwrap();
-        assert_eq!(told.get(), small().steps().unwrap());
-        assert_eq!(figures.peaks.len(), 4 * 2);
-        assert_eq!(figures.writes.len(), 2 * 5 * 4);
-        assert_eq!(figures.updates.len(), 9);
-        assert_eq!(figures.reads.len(), 4 * 4);
-        assert!(figures.structures.iter().all(|one| one.cpu_ns > 0.0 && one.per_s.len() == 2));
-        assert!(figures.updates.iter().all(|one| one.write_bytes >= 64 && !one.persist.is_empty()));
-        assert_eq!(figures.best_persists().len(), 10);
-        let without = figures.without_flush(&[64, 128, 256]);
-        assert!(without.iter().all(|one| one.write.is_some() && one.update.is_some()));
-        for order in [Order::Descending, Order::EveryFourth, Order::Random] {
-            assert!(figures.order_versus(256, Order::Ascending, order).is_some(), "{order:?}");
-        }
-        let highest = figures.highest();
-        assert!(highest.all().iter().all(|peak| peak.is_some_and(|peak| peak > 0.0)));
-    }
-
-    #[test]
-    fn what_is_left_without_memory_flushes_nothing() {
-        let chain = "r_64,w_64_cache_128,wp_256_nocache,rd_64,wd_64_cacheinv_-64";
-        let mut config =
-            Config { custom_operations: Some(chain.parse().unwrap()), ..Config::default() };
-        unflushed(&mut config);
-        let left = config.custom_operations.unwrap().to_string();
-        assert_eq!(left, "rp_64,wp_64_none_128,wp_256_none,rd_64,wd_64_none_-64");
-    }
-
-    #[test]
-    fn a_folder_is_measured_as_well_as_memory() {
-        let dir = tempfile::tempdir().unwrap();
-        let place = Place::Folder { path: dir.path().to_owned(), dax_only: false };
-        let figures = Measuring { place, rounds: 1, ..small() }.figures(&|_| ()).unwrap();
-        assert!(figures.place != "DRAM" && !figures.structures.is_empty(), "{}", figures.place);
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left");
-    }
-}
+mod tests;

@@ -1,77 +1,41 @@
 //! `bench insights`: the questions of PerMA-Bench's eight insights, answered for this machine in a sentence with figures each.
 //!
-//! `measure` runs workload files of the published format in rounds, `store` our own index, `sys` what the format cannot ask for; `figures` keeps what they
-//! found and compares it; `facts` is what the machine tells of itself; `sentences` makes words of both; `price` sets prices beside.
-//! What cannot be varied here is not answered but explained, with what the published systems say: those figures are never this machine's.
+//! `measure` says which cells run and what comes of them, `rounds` runs them in turn, `strided` reads with gaps, `store` runs our own index;
+//! `figures` keeps what they found and compares it; `facts` is what the machine tells of itself; `sentences` makes words of both; `price`
+//! sets prices beside. What cannot be varied here is not answered but explained, with what the published systems say: those figures are
+//! never this machine's.
 
 pub mod facts;
 pub mod figures;
 mod measure;
 pub mod price;
+mod rounds;
 pub mod sentences;
+pub mod settings;
 mod store;
+mod strided;
 mod sys;
 mod waits;
 
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use super::place::Place;
 use super::reference::{PublishedInsight, References};
-use super::result::Label;
-use crate::machine::{Machine, memory_available_bytes};
+use crate::machine::{Machine, disk_available_bytes};
 use crate::target::TargetError;
-use facts::Facts;
+use facts::{Facts, folder_bytes};
 use figures::{PlaceFigures, StructureFigure};
-use measure::{MeasureError, Measuring};
-use price::Prices;
-use sentences::WITHOUT_FLUSH_BYTES;
+use measure::{MeasureError, Measuring, lacks_here};
+use price::{Capacity, OwnMemory, Prices};
+use sentences::flushes::{
+    WITHOUT_FLUSH_BYTES, how_persists, how_without_flush, persists, without_flush,
+};
+use sentences::order::{how_prefetcher, prefetcher};
+use sentences::used::{how_utilization, is_counted, utilization};
+pub use settings::{InsightsSettings, UsedSettings};
 use store::StoreMeasuring;
-
-/// What to measure, and how long.
-#[derive(Debug, Clone)]
-pub struct InsightsSettings {
-    /// A folder to measure beside DRAM: persistent memory on a DAX file system.
-    pub path: Option<PathBuf>,
-    /// Folder of the store's image.
-    pub dir: PathBuf,
-    /// Price of the whole memory.
-    pub price_euro: Option<f64>,
-    /// How often each cell is measured.
-    pub rounds: usize,
-    /// No more threads.
-    pub threads_max: u64,
-    /// No longer ranges.
-    pub range_max: u64,
-    /// No more operations of a cell.
-    pub operations_max: Option<u64>,
-    /// Records of the store.
-    pub records: u64,
-    /// How long the store is measured at a time.
-    pub slice: Duration,
-}
-
-impl InsightsSettings {
-    /// Minutes with up to 32 threads, as the poster has them; with `is_quick` about one, and no more threads than twice the processors.
-    pub fn usual(dir: PathBuf, is_quick: bool) -> Self {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from) as u64;
-        // Two ranges and the store at a time, and something is left for others.
-        let range_max = memory_available_bytes().map_or(1 << 30, |bytes| bytes / 6);
-        Self {
-            path: None,
-            dir,
-            price_euro: None,
-            rounds: if is_quick { 3 } else { 5 },
-            threads_max: if is_quick { (2 * processors).min(32) } else { 32 },
-            range_max: range_max.clamp(1 << 20, if is_quick { 1 << 30 } else { 2 << 30 }),
-            operations_max: is_quick.then_some(200_000),
-            records: if is_quick { 300_000 } else { 2_000_000 },
-            slice: Duration::from_millis(if is_quick { 250 } else { 1000 }),
-        }
-    }
-}
 
 /// What was found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -82,10 +46,10 @@ pub struct InsightsResult {
     pub machine: Machine,
     /// What the machine tells of its memory.
     pub facts: Facts,
-    /// How often each cell was measured, in turn with the others.
-    pub rounds: usize,
-    /// No range was longer.
-    pub range_max_bytes: u64,
+    /// What it was measured with.
+    pub settings: UsedSettings,
+    /// What is not as the workloads ask for, and where threads waited for processors.
+    pub restrictions: Vec<String>,
     /// The eight, in the poster's order.
     pub insights: Vec<Insight>,
     /// Prices beside performance.
@@ -105,7 +69,7 @@ pub struct Insight {
     pub number: u32,
     /// The question.
     pub question: String,
-    /// Answers for this machine, measured; none where it cannot be varied here.
+    /// Answers for this machine; none where it cannot be varied here.
     pub answers: Vec<Answer>,
     /// Why there is none.
     pub unanswered: Option<String>,
@@ -118,12 +82,32 @@ pub struct Insight {
 pub struct Answer {
     /// Of what.
     pub place: String,
-    /// Always measured.
-    pub label: Label,
+    /// Where its figures come from.
+    pub label: AnswerLabel,
     /// The sentence.
     pub sentence: String,
     /// How it was got.
     pub how: String,
+}
+
+/// Where an answer's figures come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AnswerLabel {
+    /// Measured on the machine.
+    Measured,
+    /// Reckoned from what was measured, on a guess that the answer names.
+    Estimated,
+}
+
+impl AnswerLabel {
+    /// Its name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Measured => "measured",
+            Self::Estimated => "estimated",
+        }
+    }
 }
 
 /// Why there are no insights.
@@ -152,11 +136,17 @@ pub fn run(
     let measurings: Vec<Measuring> = std::iter::once(Place::Dram)
         .chain(folder)
         .map(|place| Measuring {
+            range_max: match &place {
+                Place::Folder { path, .. } => range_max_in(path, settings.range_max),
+                _ => settings.range_max,
+            },
             place,
             rounds: settings.rounds,
             threads_max: settings.threads_max,
-            range_max: settings.range_max,
+            peak_threads_max: settings.peak_threads_max,
             operations_max: settings.operations_max,
+            cache_bytes: facts.cache_bytes,
+            lacks: lacks_here,
         })
         .collect();
     let measured_store = StoreMeasuring {
@@ -179,19 +169,78 @@ pub fn run(
     let places: Vec<PlaceFigures> =
         measurings.iter().map(|one| one.figures(&step)).collect::<Result<_, _>>()?;
     let references = References::built_in();
-    let highest = places.first().map(PlaceFigures::highest).unwrap_or_default();
     Ok(InsightsResult {
         kind: "insights".into(),
-        facts: facts.clone(),
-        rounds: settings.rounds,
-        range_max_bytes: settings.range_max,
+        settings: UsedSettings::from(settings),
+        restrictions: places.iter().flat_map(|place| restrictions(place, &store)).collect(),
         insights: insights(&facts, &places, &store, &references),
-        prices: Prices::of(settings.price_euro, machine.memory_bytes, highest, &references),
+        prices: Prices::of(&priced(settings, &facts, &machine, &places), &references),
+        facts,
         places,
         store,
         references,
         machine,
     })
+}
+
+/// As long a range as a folder has room for: reads need it twice at a time, and something is left for others.
+fn range_max_in(folder: &Path, range_max: u64) -> u64 {
+    const LEAST_BYTES: u64 = 1 << 20;
+    let third = disk_available_bytes(folder).map_or(range_max, |bytes| bytes / 3);
+    // Whole accesses of all threads, as in the settings.
+    let room = (third / LEAST_BYTES * LEAST_BYTES).max(LEAST_BYTES);
+    range_max.min(room)
+}
+
+/// What this machine's prices are of: its DRAM, and the folder's memory.
+fn priced(
+    settings: &InsightsSettings,
+    facts: &Facts,
+    machine: &Machine,
+    places: &[PlaceFigures],
+) -> Vec<OwnMemory> {
+    let highest = |at: usize| places.get(at).map(PlaceFigures::highest).unwrap_or_default();
+    let dram = OwnMemory {
+        name: "DRAM here".into(),
+        price_euro: settings.price_euro,
+        price_option: "--price",
+        capacity: Capacity::installed(facts, machine.memory_bytes),
+        highest: highest(0),
+    };
+    let folder = settings.path.as_ref().map(|path| OwnMemory {
+        name: path.display().to_string(),
+        price_euro: settings.path_price_euro,
+        price_option: "--path-price",
+        capacity: Capacity::of_file_system(folder_bytes(path).unwrap_or(0)),
+        highest: highest(1),
+    });
+    std::iter::once(dram).chain(folder).collect()
+}
+
+/// What is not as the workloads ask for, and where threads had fewer processors than they asked for.
+fn restrictions(place: &PlaceFigures, store: &[StructureFigure]) -> Vec<String> {
+    const ALL_OF_ONE: f64 = 0.9;
+    let name = &place.place;
+    let mut said: Vec<String> = Vec::new();
+    if !place.bounded.is_empty() {
+        said.push(format!("{name}: bounded: {}", place.bounded.join("; ")));
+    }
+    if !place.lacking.is_empty() {
+        said.push(format!("{name}: left out: {}", place.lacking.join("; ")));
+    }
+    let structures = place.structures.iter().chain(store).map(|one| (one.threads, one.cpu_share));
+    let all = place.peaks.iter().map(|peak| (peak.threads, peak.cpu_share)).chain(structures);
+    let short: Vec<(u64, f64)> = all.filter(|(_, share)| *share < ALL_OF_ONE).collect();
+    if let (Some(fewest), Some((threads, share))) = (
+        short.iter().map(|one| one.0).min(),
+        short.iter().min_by(|one, other| one.1.total_cmp(&other.1)),
+    ) {
+        said.push(format!(
+            "{name}: threads waited for processors from {fewest} threads on; at worst {threads} had {:.1} processors",
+            share * *threads as f64
+        ));
+    }
+    said
 }
 
 /// The eight, from what was found.
@@ -205,33 +254,45 @@ pub fn insights(
         unanswered: Some(why),
         ..asked(number, Vec::new(), figures, references)
     };
-    let answered = |number, answer: &dyn Fn(&PlaceFigures) -> (String, String)| {
+    let answered = |number, answer: &dyn Fn(&PlaceFigures) -> (AnswerLabel, String, String)| {
         let one = |place: &PlaceFigures| {
-            let (sentence, how) = answer(place);
-            Answer { place: place.place.clone(), label: Label::Measured, sentence, how }
+            let (label, sentence, how) = answer(place);
+            Answer { place: place.place.clone(), label, sentence, how }
         };
         asked(number, places.iter().map(one).collect(), String::new(), references)
     };
-    let rounds = |how: &str| format!("{how}, cells in turn, ratios by rounds");
-    let is_store_there = |place: &PlaceFigures| places.first() == Some(place);
+    let measured = |sentence, how| (AnswerLabel::Measured, sentence, how);
     vec![
         unanswered(1, sentences::capacity_here(facts), sentences::published_capacity(references)),
         unanswered(2, sentences::power_here(facts), sentences::published_power(references)),
         unanswered(3, sentences::modules_here(), String::new()),
         unanswered(4, sentences::bus_here(facts), String::new()),
         answered(5, &|place| {
-            // The store's memory is DRAM, the first of the places.
-            let own = if is_store_there(place) { store } else { &[] };
-            let all: Vec<StructureFigure> = place.structures.iter().chain(own).cloned().collect();
-            (sentences::utilization(&all), sentences::how_utilization(&all).into())
+            let own = store_of(places, place, store);
+            let label = match is_counted(own) {
+                true => AnswerLabel::Measured,
+                false => AnswerLabel::Estimated,
+            };
+            (label, utilization(own, place), how_utilization(own).into())
         }),
-        answered(6, &|place| (sentences::persists(&place.best_persists()), rounds("one thread"))),
+        answered(6, &|place| {
+            measured(persists(&place.best_persists()), how_persists(place, facts.cache_bytes))
+        }),
         answered(7, &|place| {
             let of = place.without_flush(&WITHOUT_FLUSH_BYTES);
-            (sentences::without_flush(&of), rounds("one thread, at random places"))
+            measured(without_flush(&of), how_without_flush(place, facts.cache_bytes))
         }),
-        answered(8, &|place| (sentences::prefetcher(place), sentences::how_prefetcher(facts))),
+        answered(8, &|place| measured(prefetcher(place, facts), how_prefetcher())),
     ]
+}
+
+/// The store's memory is DRAM, the first of the places.
+fn store_of<'a>(
+    places: &[PlaceFigures],
+    place: &PlaceFigures,
+    store: &'a [StructureFigure],
+) -> &'a [StructureFigure] {
+    if places.first() == Some(place) { store } else { &[] }
 }
 
 const QUESTIONS: [&str; 8] = [
@@ -265,6 +326,8 @@ fn said(insight: &PublishedInsight, figures: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -273,8 +336,10 @@ mod tests {
         let settings = InsightsSettings {
             path: Some(dir.path().to_owned()),
             price_euro: Some(100.0),
+            path_price_euro: Some(200.0),
             rounds: 2,
             threads_max: 2,
+            peak_threads_max: 2,
             range_max: 256 << 10,
             operations_max: Some(2000),
             records: 1000,
@@ -294,9 +359,14 @@ mod tests {
             assert_eq!(insight.answers.len(), if is_varied { 2 } else { 0 }, "{insight:?}");
             assert!(!insight.published.is_empty(), "{insight:?}");
         }
-        assert!(result.insights[4].answers[0].sentence.contains("perdura store"));
-        assert!(!result.insights[4].answers[1].sentence.contains("perdura store"));
-        assert!(result.prices.rows[0].euro_per_gb_per_s.random_write.is_some());
+        let used = &result.insights[4].answers;
+        assert!(!used[1].sentence.contains("perdura store"), "it does not lie there");
+        assert!(used[1].sentence.starts_with("cannot be told: no real structure"), "{used:?}");
+        assert!(used[1].place.starts_with(dir.path().to_str().unwrap()), "{used:?}");
+        assert!(result.prices.rows.iter().take(2).all(|row| row.euro_per_gb.is_some()));
+        assert_eq!(result.settings.rounds, 2);
+        let bounded = |said: &String| said.contains("bounded: ") && said.contains("256 KiB");
+        assert!(result.restrictions.iter().any(bounded), "{:?}", result.restrictions);
         let page = crate::report::insights_page(&result);
         assert!(QUESTIONS.iter().all(|question| page.contains(question)));
         assert!(page.contains("not answerable here") && page.contains("Published"));
@@ -310,11 +380,57 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_settings_fit_the_machine() {
-        for is_quick in [false, true] {
-            let usual = InsightsSettings::usual("d".into(), is_quick);
-            assert!((2..=32).contains(&usual.threads_max) && usual.rounds >= 3);
-            assert!(usual.range_max <= 2 << 30);
-        }
+    fn an_estimate_is_never_called_measured() {
+        let figure = |counted_share| StructureFigure {
+            name: "perdura store: lookup".into(),
+            is_real: true,
+            threads: 1,
+            per_s: vec![1.0],
+            gib_per_s: Vec::new(),
+            cpu_share: 1.0,
+            cpu_ns: 100.0,
+            cached_cpu_ns: 30.0,
+            counted_share,
+        };
+        let label = |store: &[StructureFigure]| {
+            let places = [PlaceFigures { place: "DRAM".into(), ..PlaceFigures::default() }];
+            let facts = Facts::of(Path::new("/nowhere"));
+            let answer =
+                insights(&facts, &places, store, &References::built_in())[4].answers[0].clone();
+            (answer.label, answer.sentence.contains("estimated"))
+        };
+        assert_eq!(label(&[figure(None)]), (AnswerLabel::Estimated, true));
+        assert_eq!(label(&[figure(Some(0.2))]), (AnswerLabel::Measured, false));
+        assert_eq!(label(&[figure(Some(0.2)), figure(None)]), (AnswerLabel::Estimated, true));
+        assert_eq!(AnswerLabel::Estimated.name(), "estimated");
+    }
+
+    #[test]
+    fn a_folder_with_little_room_has_a_shorter_range() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(range_max_in(dir.path(), 256 << 10), 256 << 10);
+        let most = range_max_in(dir.path(), u64::MAX);
+        let available = disk_available_bytes(dir.path()).unwrap();
+        assert!(most.is_multiple_of(1 << 20) && most <= (available / 2).max(1 << 20), "{most}");
+    }
+
+    #[test]
+    fn threads_without_a_processor_each_are_told_of() {
+        let peak = |threads, cpu_share| figures::Peak {
+            pattern: "random read".into(),
+            threads,
+            access_bytes: 64,
+            cpu_share,
+            gib_per_s: vec![1.0],
+        };
+        let place = |peaks| PlaceFigures { place: "DRAM".into(), peaks, ..PlaceFigures::default() };
+        assert!(restrictions(&place(vec![peak(1, 1.0), peak(2, 0.95)]), &[]).is_empty());
+        let said = restrictions(&place(vec![peak(2, 0.99), peak(4, 0.5), peak(32, 0.0625)]), &[]);
+        assert_eq!(
+            said,
+            [
+                "DRAM: threads waited for processors from 4 threads on; at worst 32 had 2.0 processors"
+            ]
+        );
     }
 }

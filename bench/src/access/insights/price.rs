@@ -1,20 +1,78 @@
 //! Price and performance: euro per GB, and per GB for each GiB/s, of this machine beside the published systems.
+//!
+//! A published GB is of a module's name: what is sold as 32 GB holds 32 GiB. So this machine's price is spread over GiB as modules are sold.
 
+use perdura_media::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::super::reference::{PerPattern, References};
+use super::facts::{Facts, Told};
+use super::figures::Highest;
+
+/// Memory of this machine, to be priced.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OwnMemory {
+    /// What it is called.
+    pub name: String,
+    /// As it was given, for all of it.
+    pub price_euro: Option<f64>,
+    /// The option that gives it.
+    pub price_option: &'static str,
+    /// How much there is.
+    pub capacity: Capacity,
+    /// What it does.
+    pub highest: PerPattern<Option<Highest>>,
+}
+
+/// How much memory a price is of, and how that is known.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Capacity {
+    /// GiB; 0: not known.
+    pub gib: f64,
+    /// In words.
+    pub how: &'static str,
+}
+
+const GIB: f64 = (1u64 << 30) as f64;
+
+impl Capacity {
+    /// Of all modules: what they are by the firmware's word, or else what they must be for the kernel to have so much.
+    pub fn installed(facts: &Facts, memory_bytes: u64) -> Self {
+        if let Told::Known(modules) = &facts.modules {
+            let bytes: u64 = modules.iter().map(|module| module.bytes).sum();
+            return Self { gib: bytes as f64 / GIB, how: "the sum of its modules" };
+        }
+        let how = "what the kernel has, rounded up to what modules can be";
+        Self { gib: rounded_up(memory_bytes) as f64 / GIB, how }
+    }
+
+    /// Of the file system that a folder is on.
+    pub fn of_file_system(bytes: u64) -> Self {
+        Self { gib: bytes as f64 / GIB, how: "all of its file system" }
+    }
+}
+
+/// The firmware and the kernel keep some: the next size that a few modules add up to, an eighth of a power of two apart.
+fn rounded_up(bytes: u64) -> u64 {
+    let step = (bytes.next_power_of_two() / 8).max(1 << 30);
+    bytes.next_multiple_of(step)
+}
 
 /// A line of the table.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PriceRow {
     /// System.
     pub name: String,
-    /// `measured` or `published`.
+    /// Where its bandwidths come from: `measured` or `published`.
     pub label: String,
+    /// Where its price comes from: `given`, `not given` or `published`.
+    pub price_label: String,
     /// Price of its memory; none: not given.
     pub euro_per_gb: Option<f64>,
     /// Highest bandwidths, GiB/s.
     pub gib_per_s: PerPattern<Option<f64>>,
+    /// With so many threads; what is published does not say.
+    pub threads: PerPattern<Option<u64>>,
     /// The price over them.
     pub euro_per_gb_per_s: PerPattern<Option<f64>>,
     /// The poster's own columns, where they can be read: their random accesses are of another size.
@@ -24,8 +82,6 @@ pub struct PriceRow {
 /// All lines.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Prices {
-    /// Price of the whole memory, as it was given.
-    pub price_euro: Option<f64>,
     /// This machine first.
     pub rows: Vec<PriceRow>,
     /// What to know when reading it.
@@ -33,35 +89,56 @@ pub struct Prices {
 }
 
 impl Prices {
-    /// Of a machine with so much memory at a price, and of the published systems.
-    pub fn of(
-        price_euro: Option<f64>,
-        memory_bytes: u64,
-        here: PerPattern<Option<f64>>,
-        references: &References,
-    ) -> Self {
-        let euro_per_gb = price_euro.map(|price| price / (memory_bytes.max(1) as f64 / 1e9));
-        let mut rows = vec![PriceRow::new("this machine", "measured", euro_per_gb, here)];
+    /// Of this machine's memories, and of the published systems.
+    pub fn of(own: &[OwnMemory], references: &References) -> Self {
+        let mut rows: Vec<PriceRow> = own.iter().map(PriceRow::own).collect();
         rows.extend(references.systems.iter().map(|system| {
             let peaks = system.peak_gib_per_s.map(|peaks| peaks.map(Some)).unwrap_or_default();
             let row = PriceRow::new(&system.name, "published", Some(system.euro_per_gb), peaks);
             PriceRow { poster: system.poster_euro_per_gb_per_s, ..row }
         }));
         let accesses = references.accesses;
-        let missing = match euro_per_gb {
-            Some(_) => "",
-            None => "This machine's are not computed: give the whole memory's price with --price. ",
-        };
+        let told: Vec<String> = own.iter().map(told).collect();
         let note = format!(
-            "{missing}Euro per GB over GiB/s, from the highest bandwidth over threads: sequential accesses of {} B, random reads of {} B, \
-             random writes of {} B. The poster's own columns beside are of random accesses of another size.",
-            accesses.sequential_bytes, accesses.random_read_bytes, accesses.random_write_bytes
+            "{} Euro per GB over GiB/s, from the highest bandwidth over threads: sequential accesses of {} B, random reads of {} B, random \
+             writes of {} B. A GB is one of a module's name, which holds a GiB. Published prices and peaks are the publication's; the poster's \
+             own columns are of random accesses of another size.",
+            told.join(" "),
+            accesses.sequential_bytes,
+            accesses.random_read_bytes,
+            accesses.random_write_bytes
         );
-        Self { price_euro, rows, note }
+        Self { rows, note }
+    }
+}
+
+/// What is known of a memory's price.
+fn told(own: &OwnMemory) -> String {
+    let OwnMemory { name, price_euro, price_option, capacity, .. } = own;
+    match price_euro {
+        Some(_) if capacity.gib <= 0.0 => {
+            format!("{name} has a price, but how much it holds is not told.")
+        }
+        Some(euro) => {
+            let holds = Bytes((capacity.gib * GIB) as u64);
+            format!("{name}: {euro} EUR, given, for {holds}, {}.", capacity.how)
+        }
+        None => format!("{name} has no price: give that of all of it with {price_option}."),
     }
 }
 
 impl PriceRow {
+    fn own(own: &OwnMemory) -> Self {
+        let per_gb = |price: f64| (own.capacity.gib > 0.0).then(|| price / own.capacity.gib);
+        let gib_per_s = own.highest.map(|highest| highest.map(|highest| highest.gib_per_s));
+        let price_label = if own.price_euro.is_some() { "given" } else { "not given" };
+        Self {
+            price_label: price_label.into(),
+            threads: own.highest.map(|highest| highest.map(|highest| highest.threads)),
+            ..Self::new(&own.name, "measured", own.price_euro.and_then(per_gb), gib_per_s)
+        }
+    }
+
     fn new(
         name: &str,
         label: &str,
@@ -74,8 +151,10 @@ impl PriceRow {
         Self {
             name: name.into(),
             label: label.into(),
+            price_label: label.into(),
             euro_per_gb,
             gib_per_s,
+            threads: PerPattern::default(),
             euro_per_gb_per_s: gib_per_s.map(per),
             poster: PerPattern::default(),
         }
@@ -85,32 +164,100 @@ impl PriceRow {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::insights::facts::Module;
 
-    fn here() -> PerPattern<Option<f64>> {
-        PerPattern { sequential_read: Some(10.0), random_read: Some(5.0), ..PerPattern::default() }
+    fn dram(price_euro: Option<f64>) -> OwnMemory {
+        let highest = |gib_per_s| Some(Highest { gib_per_s, threads: 4 });
+        OwnMemory {
+            name: "this machine's DRAM".into(),
+            price_euro,
+            price_option: "--price",
+            capacity: Capacity { gib: 32.0, how: "the sum of its modules" },
+            highest: PerPattern {
+                sequential_read: highest(10.0),
+                random_read: highest(5.0),
+                ..PerPattern::default()
+            },
+        }
     }
 
     #[test]
     fn a_price_is_spread_over_the_memory_and_its_bandwidth() {
-        let prices = Prices::of(Some(320.0), 32_000_000_000, here(), &References::built_in());
+        let prices = Prices::of(&[dram(Some(320.0))], &References::built_in());
         let own = &prices.rows[0];
         assert_eq!((own.euro_per_gb, own.label.as_str()), (Some(10.0), "measured"));
+        assert_eq!(own.price_label, "given", "a price is not measured");
         assert_eq!(own.euro_per_gb_per_s.sequential_read, Some(1.0));
         assert_eq!(own.euro_per_gb_per_s.random_read, Some(2.0));
+        assert_eq!(own.threads.random_read, Some(4));
         assert_eq!(own.euro_per_gb_per_s.random_write, None, "not measured");
-        assert!(!prices.note.contains("--price"));
+        let told = "320 EUR, given, for 32 GiB, the sum of its modules.";
+        assert!(prices.note.contains(told) && !prices.note.contains("--price"), "{}", prices.note);
+    }
+
+    #[test]
+    fn a_folders_memory_has_a_row_and_a_price_of_its_own() {
+        let folder = |price_euro| OwnMemory {
+            name: "/mnt/pmem".into(),
+            price_option: "--path-price",
+            capacity: Capacity::of_file_system(256 << 30),
+            ..dram(price_euro)
+        };
+        let prices = Prices::of(&[dram(None), folder(Some(2560.0))], &References::built_in());
+        assert_eq!(prices.rows[0].euro_per_gb, None);
+        let row = &prices.rows[1];
+        assert_eq!((row.name.as_str(), row.euro_per_gb), ("/mnt/pmem", Some(10.0)));
+        assert!(prices.note.contains("for 256 GiB, all of its file system"), "{}", prices.note);
+        let prices = Prices::of(&[dram(Some(1.0)), folder(None)], &References::built_in());
+        assert_eq!(prices.rows[1].euro_per_gb, None, "the DRAM's price is not the folder's");
+        assert!(prices.note.contains("/mnt/pmem has no price"), "{}", prices.note);
+        assert!(prices.note.contains("with --path-price."), "{}", prices.note);
+        let unknown = OwnMemory { capacity: Capacity::of_file_system(0), ..folder(Some(1.0)) };
+        let prices = Prices::of(&[unknown], &References::built_in());
+        assert_eq!(prices.rows[0].euro_per_gb, None);
+        assert!(prices.note.contains("how much it holds is not told"), "{}", prices.note);
+    }
+
+    #[test]
+    fn modules_are_of_whole_gib_whatever_the_kernel_keeps() {
+        const MIB: u64 = 1 << 20;
+        for (mib, gib) in [
+            (15_800, 16),
+            (31_900, 32),
+            (24_000, 24),
+            (64_200, 64),
+            (96_000, 96),
+            (386_000, 384),
+            (7_800, 8),
+            (32 << 10, 32),
+            (900, 1),
+        ] {
+            assert_eq!(rounded_up(mib * MIB), gib << 30, "{mib} MiB");
+        }
+        let facts = |modules| Facts {
+            modules,
+            memory_limit: Told::NotTold(String::new()),
+            prefetch_switch: Told::NotTold(String::new()),
+            cache_bytes: None,
+        };
+        let module = Module { bytes: 16 << 30, configured_mega_transfers_per_s: 0 };
+        let known = Capacity::installed(&facts(Told::Known(vec![module; 2])), 1);
+        assert_eq!((known.gib, known.how), (32.0, "the sum of its modules"));
+        let rounded = Capacity::installed(&facts(Told::NotTold("no".into())), 15_800 * MIB);
+        assert!(rounded.gib == 16.0 && rounded.how.contains("rounded up"));
     }
 
     #[test]
     fn without_a_price_only_the_published_systems_have_one() {
-        let prices = Prices::of(None, 32_000_000_000, here(), &References::built_in());
+        let prices = Prices::of(&[dram(None)], &References::built_in());
         assert_eq!(prices.rows[0].euro_per_gb_per_s, PerPattern::default());
         assert_eq!(prices.rows[0].gib_per_s.sequential_read, Some(10.0));
+        assert_eq!(prices.rows[0].price_label, "not given");
         assert!(prices.note.contains("--price"), "{}", prices.note);
         let published = &prices.rows[1];
         assert_eq!(
-            (published.name.as_str(), published.label.as_str()),
-            ("apache-128", "published")
+            (published.name.as_str(), published.label.as_str(), published.price_label.as_str()),
+            ("apache-128", "published", "published")
         );
         let near = |value: Option<f64>, expected: f64| (value.unwrap() - expected).abs() < 0.005;
         assert!(near(published.euro_per_gb_per_s.sequential_read, 0.25));

@@ -19,8 +19,11 @@ const VALUE_BYTES: usize = 100;
 /// What a record takes beside its own bytes, at most.
 const RECORD_OVERHEAD_BYTES: u64 = 156;
 const FLOOR_BYTES: u64 = 64 << 20;
-/// Records whose index and values the nearest caches hold.
+/// Records of a thread whose index and values the nearest caches hold.
 const CACHED_RECORDS: u64 = 128;
+/// Of both stores, whatever their size: with fewer in the small one its threads would wait for each other's locks, and that would pass for
+/// what the work takes without memory.
+const LANES: u16 = 64;
 /// Operations between two looks at the clock.
 const BATCH: u64 = 64;
 
@@ -68,6 +71,11 @@ impl Slice {
     fn cpu_ns_each(&self) -> f64 {
         self.cpu_ns as f64 / self.operations.max(1) as f64
     }
+
+    /// Share of its time that each of so many threads had a processor.
+    fn cpu_share(&self, threads: u64) -> f64 {
+        (self.cpu_ns as f64 / 1e9 / (self.elapsed_s * threads as f64).max(1e-9)).min(1.0)
+    }
 }
 
 impl StoreMeasuring<'_> {
@@ -83,18 +91,19 @@ impl StoreMeasuring<'_> {
     pub fn figures(&self, told: &dyn Fn(&str)) -> Result<Vec<StructureFigure>, TargetError> {
         let all = self.loaded(self.records)?;
         told("perdura store: loaded");
-        let cached = self.loaded(CACHED_RECORDS)?;
+        let threads_max = self.threads.iter().copied().max().unwrap_or(1);
+        let cached = self.loaded(CACHED_RECORDS * threads_max)?;
         told("perdura store: loaded");
         let mut figures = Vec::new();
         for work in Work::ALL {
             for threads in &self.threads {
                 let mut waits = Waits::open().ok();
-                let (mut per_s, mut cpu_ns, mut cached_cpu_ns, mut counted) =
-                    (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+                let [mut per_s, mut cpu_ns, mut cached_cpu_ns, mut cpu_share, mut counted] =
+                    [(); 5].map(|()| Vec::new());
                 for round in 0..self.rounds as u64 {
                     let seed = self.seed + round;
-                    let near =
-                        slice(&cached, CACHED_RECORDS, work, *threads, self.slice / 4, seed)?;
+                    let records = CACHED_RECORDS * threads;
+                    let near = slice(&cached, records, work, *threads, self.slice / 4, seed)?;
                     cached_cpu_ns.push(near.cpu_ns_each());
                     // What the cached ones counted is not of interest.
                     waits.as_mut().and_then(Waits::share_since);
@@ -102,6 +111,7 @@ impl StoreMeasuring<'_> {
                     counted.extend(waits.as_mut().and_then(Waits::share_since));
                     per_s.push(far.per_s());
                     cpu_ns.push(far.cpu_ns_each());
+                    cpu_share.push(far.cpu_share(*threads));
                     told(work.name());
                 }
                 figures.push(StructureFigure {
@@ -109,6 +119,8 @@ impl StoreMeasuring<'_> {
                     is_real: true,
                     threads: *threads,
                     per_s,
+                    gib_per_s: Vec::new(),
+                    cpu_share: median(&cpu_share),
                     cpu_ns: median(&cpu_ns),
                     cached_cpu_ns: median(&cached_cpu_ns),
                     counted_share: (!counted.is_empty()).then(|| median(&counted)),
@@ -118,27 +130,30 @@ impl StoreMeasuring<'_> {
         Ok(figures)
     }
 
-    /// A store with so many records; all of its memory may be dirty, so nothing is written while it is measured.
+    /// All of the memory may be dirty, so nothing is written while it is measured.
+    fn options(&self, records: u64) -> StoreOptions {
+        let bytes = records * (layout().record_bytes() + RECORD_OVERHEAD_BYTES) * 2 + FLOOR_BYTES;
+        let memory_bytes = bytes.next_multiple_of(1 << 20);
+        StoreOptions {
+            dir: self.dir.to_owned(),
+            config: Config {
+                reserved_bytes: Some(memory_bytes),
+                lanes: Some(LANES),
+                checkpoint_every: None,
+                seed: self.seed,
+                ..Config::new(memory_bytes, memory_bytes)
+            },
+            engine: Engine::Auto,
+            direct: Direct::Auto,
+            flush_threads: 1,
+            commit_each: false,
+        }
+    }
+
+    /// A store with so many records.
     fn loaded(&self, records: u64) -> Result<StoreTarget, TargetError> {
         let layout = layout();
-        let bytes = records * (layout.record_bytes() + RECORD_OVERHEAD_BYTES) * 2 + FLOOR_BYTES;
-        let memory_bytes = bytes.next_multiple_of(1 << 20);
-        let target = StoreTarget::create(
-            &StoreOptions {
-                dir: self.dir.to_owned(),
-                config: Config {
-                    reserved_bytes: Some(memory_bytes),
-                    checkpoint_every: None,
-                    seed: self.seed,
-                    ..Config::new(memory_bytes, memory_bytes)
-                },
-                engine: Engine::Auto,
-                direct: Direct::Auto,
-                flush_threads: 1,
-                commit_each: false,
-            },
-            layout.clone(),
-        )?;
+        let target = StoreTarget::create(&self.options(records), layout.clone())?;
         let mut session = target.session(1)?;
         let mut key = Vec::new();
         for number in 0..records {
@@ -209,6 +224,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_small_store_has_as_many_lanes_as_the_large_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let measuring = StoreMeasuring {
+            dir: dir.path(),
+            records: 1,
+            rounds: 1,
+            slice: Duration::ZERO,
+            threads: vec![1],
+            seed: 1,
+        };
+        for records in [CACHED_RECORDS, 100_000_000] {
+            assert_eq!(measuring.options(records).config.lanes, Some(LANES), "{records} records");
+        }
+    }
+
+    #[test]
     fn lookups_and_updates_find_their_records_with_any_number_of_threads() {
         let dir = tempfile::tempdir().unwrap();
         let measuring = StoreMeasuring {
@@ -229,6 +260,7 @@ mod tests {
                 "{figure:?}"
             );
             assert!(figure.cpu_ns > 0.0 && figure.cached_cpu_ns > 0.0, "{figure:?}");
+            assert!(figure.cpu_share > 0.0 && figure.cpu_share <= 1.0, "{figure:?}");
         }
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left");
     }

@@ -1,20 +1,26 @@
-//! Each branch of each sentence.
+//! Each branch of the sentences about what cannot be varied, and about flushes.
 
+use super::flushes::{
+    WITHOUT_FLUSH_BYTES, how_persists, how_without_flush, persists, without_flush,
+};
 use super::*;
 use crate::access::insights::facts::Module;
-use crate::access::insights::figures::ReadIn;
+use crate::access::insights::figures::{BestPersist, PlaceFigures, WithoutFlush};
 
-fn facts() -> Facts {
+pub(super) fn facts() -> Facts {
     Facts {
         modules: Told::NotTold("/dmi: no such file".into()),
-        memory_watts: Told::NotTold("/powercap: no such folder".into()),
+        memory_limit: Told::NotTold("/powercap: no such folder".into()),
         prefetch_switch: Told::NotTold("/msr: no such file".into()),
         cache_bytes: None,
     }
 }
 
 fn with_modules(sizes: &[u64], mega_transfers_per_s: u64) -> Facts {
-    let modules = sizes.iter().map(|gib| Module { bytes: gib << 30, mega_transfers_per_s });
+    let modules = sizes.iter().map(|gib| Module {
+        bytes: gib << 30,
+        configured_mega_transfers_per_s: mega_transfers_per_s,
+    });
     Facts { modules: Told::Known(modules.collect()), ..facts() }
 }
 
@@ -25,8 +31,11 @@ fn what_cannot_be_varied_says_why() {
     let mixed = capacity_here(&with_modules(&[64, 32, 32], 0));
     assert!(mixed.contains("3 modules of 32 GiB and 64 GiB"), "{mixed}");
     assert!(power_here(&facts()).contains("no power limit of its memory (/powercap"));
-    let limited = Facts { memory_watts: Told::Known(18.0), ..facts() };
-    assert!(power_here(&limited).contains("limit is 18 W"));
+    let limited = |watts, zones| {
+        power_here(&Facts { memory_limit: Told::Known(PowerLimit { watts, zones }), ..facts() })
+    };
+    assert!(limited(18.0, 1).contains("limit is 18 W, and"));
+    assert!(limited(36.0, 2).contains("limit is 36 W, the sum of 2 zones, and"));
     assert!(modules_here().starts_with("not answerable here"));
     assert!(bus_here(&facts()).ends_with("before the system starts"));
     assert!(bus_here(&with_modules(&[32], 0)).starts_with("cannot be varied here: the firmware"));
@@ -34,57 +43,27 @@ fn what_cannot_be_varied_says_why() {
 }
 
 #[test]
-fn the_published_systems_speak_in_their_figures() {
+fn the_published_systems_speak_in_their_figures_with_all_that_differs_between_them() {
     let references = References::built_in();
     let capacity = published_capacity(&references);
     assert!(
-        capacity.contains("6 of 128 GB read 37 GiB/s in sequence and write 11.8"),
+        capacity
+            .contains("6 of 128 GB (15 W each, 18 cores) read 37 GiB/s in sequence and write 11.8"),
         "{capacity}"
     );
-    assert_eq!(capacity.matches(';').count(), 2, "three systems: {capacity}");
+    assert!(capacity.contains("6 of 256 GB (18 W each, 18 cores)"), "{capacity}");
+    assert!(capacity.contains("6 of 512 GB (15 W each, 24 cores)"), "{capacity}");
+    assert!(capacity.contains("; so capacity does not stand alone: "), "{capacity}");
     let power = published_power(&references);
     assert!(
-        power.contains("18 W a module: 16.9 GiB/s of sequential writes (apache-256)"),
+        power.contains(
+            "18 W a module: 16.9 GiB/s of sequential writes (apache-256, 256 GB a module, 18 cores)"
+        ),
         "{power}"
     );
-}
-
-fn structure(name: &str, threads: u64, not_memory: f64, is_real: bool) -> StructureFigure {
-    StructureFigure {
-        name: name.into(),
-        is_real,
-        threads,
-        per_s: vec![1.0],
-        cpu_ns: 100.0,
-        cached_cpu_ns: 100.0 * not_memory,
-        counted_share: None,
-    }
-}
-
-#[test]
-fn the_share_that_is_not_memory_decides_whether_the_hardware_is_used() {
-    let hash = |share| structure("hash lookup", 1, share, false);
-    let store = |share| structure("perdura store: lookup", 2, share, true);
-    assert_eq!(utilization(&[]), "nothing was measured that uses it");
-    assert!(
-        utilization(&[hash(0.05), hash(0.08)]).starts_with("yes: of the processor's cycles 5 %")
-    );
-    assert!(utilization(&[hash(0.05), hash(0.4)]).starts_with("by some, not by all: "));
-    assert_eq!(
-        utilization(&[hash(0.2), store(0.5)]),
-        "no: of the processor's cycles 20 % (hash lookup, 1 thread) to 50 % (perdura store: lookup, 2 threads) are not spent on memory; \
-         perdura store: lookup 50 %"
-    );
-    let updates = [0.3, 0.4].map(|share| structure("perdura store: update", 2, share, true));
-    let all = [&[store(0.5)], &updates[..]].concat();
-    let said = utilization(&all);
-    assert!(
-        said.ends_with("; perdura store: lookup 50 %, perdura store: update 30 % to 40 %"),
-        "{said}"
-    );
-    assert!(how_utilization(&[hash(0.2)]).starts_with("estimated"));
-    let counted = StructureFigure { counted_share: Some(0.1), ..hash(0.2) };
-    assert!(how_utilization(&[counted]).starts_with("counted"));
+    assert!(power.contains("; so power does not stand alone: "), "{power}");
+    let said = references.insight(2).unwrap().details.clone().unwrap();
+    assert!(said.contains("40 % higher bandwidth than previously reported"), "{said}");
 }
 
 fn versus(ratio: f64, ci95: [f64; 2]) -> Versus {
@@ -112,7 +91,7 @@ fn sizes_with_the_same_best_instruction_are_told_together() {
     ];
     assert_eq!(
         persists(&bests),
-        "in sequence nocache for 64 B to 128 B (1.50 to 2.00 times the next), cache for 4 KiB (1.20 times the next, 95 % 1.14 to 1.26); \
+        "in sequence nocache for 64 B to 128 B (beside the next 1.50 to 2.00 times), cache for 4 KiB (beside the next 1.20 times, 95 % 1.14 to 1.26); \
          at random cache and cacheinv for 64 B to 128 B alike"
     );
     let unsure = BestPersist {
@@ -126,116 +105,89 @@ fn sizes_with_the_same_best_instruction_are_told_together() {
     );
     assert!(persists(&bests[3..]).starts_with("at random"));
     assert!(!persists(&bests[..2]).contains("random"));
-    assert_eq!(persists(&[]), "no instruction was measured");
+    assert_eq!(persists(&[]), "there are no two instructions to choose from");
     let once = BestPersist {
         versus: Versus { ratio: 3.0, ci95: None },
         ..best(true, 64, ["cache", "nocache"], 3.0)
     };
-    assert_eq!(persists(&[once]), "at random cache for 64 B (3.00 times the next, of one round)");
+    assert_eq!(persists(&[once]), "at random cache and nocache for 64 B with no clear winner");
 }
 
 #[test]
-fn writes_without_flushes_help_hurt_or_do_not_matter() {
-    let one = |bytes, update: f64| WithoutFlush {
-        write_bytes: bytes,
-        write: Some(versus(2.0, [1.9, 2.1])),
-        update: Some(versus(update, [update * 0.99, update * 1.01])),
-    };
-    let said = |updates: [f64; 3]| {
+fn bare_writes_and_updates_without_flushes_are_judged_apart() {
+    let near = |ratio: f64| Some(versus(ratio, [ratio * 0.99, ratio * 1.01]));
+    let said = |ratios: [f64; 3]| {
         let of: Vec<_> = WITHOUT_FLUSH_BYTES
             .iter()
-            .zip(updates)
-            .map(|(bytes, update)| one(*bytes, update))
+            .zip(ratios)
+            .map(|(bytes, ratio)| WithoutFlush {
+                write_bytes: *bytes,
+                write: near(2.0),
+                update: near(ratio),
+            })
             .collect();
         without_flush(&of)
     };
-    assert!(said([2.0, 1.5, 1.2]).starts_with("yes, at each size"));
-    assert!(said([0.5, 0.6, 0.7]).starts_with("no, it hurts at each size"));
-    assert!(said([1.0, 1.0, 1.0]).starts_with("no difference at any size"));
-    assert_eq!(
-        said([1.5, 1.0, 0.5]),
-        "it depends on the size, beside the fastest flush: 64 B helps (records read and changed 1.50 times, bare writes 2.00 times); \
-         128 B no difference (records read and changed 1.00 times, bare writes 2.00 times); \
-         256 B (for 200 B, rounded up) hurts (records read and changed 0.50 times, bare writes 2.00 times)"
-    );
-    let unsure = || WithoutFlush { update: Some(versus(1.4, [0.8, 2.4])), ..one(64, 1.0) };
-    assert!(without_flush(&[unsure()]).starts_with("cannot be told, the rounds differ too much"));
-    let said = without_flush(&[unsure(), one(128, 1.5)]);
-    assert!(
-        said.starts_with("it depends on the size") && said.contains("64 B cannot be told"),
-        "{said}"
-    );
-    let bare = WithoutFlush { update: None, ..one(64, 1.0) };
-    assert!(without_flush(&[bare]).contains("64 B helps (bare writes 2.00 times)"));
-    let nothing = WithoutFlush { write_bytes: 64, write: None, update: None };
-    assert_eq!(without_flush(&[nothing]), "nothing was measured without a flush");
-}
-
-fn place(reads: &[(Order, u64, f64)]) -> PlaceFigures {
-    let read = |(order, read_bytes, per_s): &(Order, u64, f64)| ReadIn {
-        order: *order,
-        read_bytes: *read_bytes,
-        per_s: vec![*per_s, per_s * 1.001],
+    let updates = |ratios| {
+        let said = said(ratios);
+        let (bare, updates) = said.split_once(". ").unwrap();
+        assert!(bare.starts_with("bare writes, beside the fastest flush: it helps at each size: 64 B helps (2.00 times, 95 % 1.98 to 2.02)"), "{bare}");
+        updates
+            .strip_prefix("records read and changed, beside the fastest flush: ")
+            .unwrap()
+            .to_owned()
     };
-    PlaceFigures {
-        place: "DRAM".into(),
-        instructions: "sse2".into(),
-        peaks: Vec::new(),
-        writes: Vec::new(),
-        updates: Vec::new(),
-        reads: reads.iter().map(read).collect(),
-        structures: Vec::new(),
-    }
+    assert!(updates([2.0, 1.5, 1.2]).starts_with("it helps at each size: "));
+    assert!(updates([0.5, 0.6, 0.7]).starts_with("it hurts at each size: "));
+    assert!(updates([1.0, 1.0, 1.0]).starts_with("it makes no difference at any size: "));
+    assert!(updates([1.0, 1.0, 0.5]).starts_with("it hurts some sizes and helps none: "));
+    assert_eq!(
+        updates([1.5, 1.0, 0.5]),
+        "it depends on the size: 64 B helps (1.50 times, 95 % 1.48 to 1.52); 128 B no difference (1.00 times, 95 % 0.99 to 1.01); \
+         256 B (for 200 B, rounded up) hurts (0.50 times, 95 % 0.49 to 0.51)"
+    );
 }
 
 #[test]
-fn the_prefetcher_helps_hurts_or_does_not_show() {
-    use Order::*;
-    let two = |ascending: f64, large: f64| {
-        prefetcher(&place(&[
-            (Ascending, 64, ascending),
-            (Random, 64, 10.0),
-            (Ascending, 4096, large),
-            (Random, 4096, 10.0),
-        ]))
-    };
-    assert_eq!(
-        two(30.0, 10.0),
-        "it helps: reads in ascending order beside random ones: 64 B 3.00 times, 4 KiB 1.00 times"
-    );
-    assert!(two(5.0, 10.0).starts_with("it hurts"));
-    assert!(two(30.0, 5.0).starts_with("it helps some sizes and hurts others"));
-    assert!(two(10.0, 10.0).starts_with("it does not show"));
-    let mut unsure = place(&[(Ascending, 64, 10.0), (EveryFourth, 64, 10.0), (Random, 64, 10.0)]);
-    for read in &mut unsure.reads[..2] {
-        read.per_s = vec![5.0, 30.0];
+fn a_size_that_cannot_be_told_makes_nothing_depend_on_the_size() {
+    let unsure = || Some(versus(1.4, [0.8, 2.4]));
+    let of = |write_bytes, update| WithoutFlush { write_bytes, write: None, update };
+    let said = without_flush(&[of(64, unsure()), of(128, unsure())]);
+    assert!(said.contains(": it cannot be told whether it helps: 64 B cannot be told (1.40 times, 95 % 0.80 to 2.40)"), "{said}");
+    for (ratio, word) in [(1.5, "helps"), (0.5, "hurts"), (1.0, "makes no difference")] {
+        let clear = Some(versus(ratio, [ratio * 0.99, ratio * 1.01]));
+        let said = without_flush(&[of(64, unsure()), of(128, clear)]);
+        assert!(
+            said.contains(&format!(": it {word} where that can be told: 64 B cannot be told")),
+            "{said}"
+        );
+        assert!(!said.contains("bare writes"), "{said}");
     }
-    let said = prefetcher(&unsure);
-    assert!(said.starts_with("cannot be told, the rounds"), "{said}");
-    assert!(said.ends_with("(whether gaps are foreseen cannot be told)"), "{said}");
-    assert_eq!(prefetcher(&place(&[])), "no reads were measured in two orders");
-    let strided = |per_s| {
-        prefetcher(&place(&[
-            (Ascending, 64, 30.0),
-            (Random, 64, 10.0),
-            (Descending, 64, 20.0),
-            (EveryFourth, 64, per_s),
-        ]))
-    };
-    let said = strided(20.0);
-    assert!(
-        said.ends_with(
-            "; descending: 64 B 2.00 times; every fourth: 64 B 2.00 times (gaps are foreseen)"
-        ),
-        "{said}"
+    // Of one round nothing is sure, however large.
+    let said = without_flush(&[of(64, Some(Versus { ratio: 9.0, ci95: None }))]);
+    assert!(said.ends_with("64 B cannot be told (9.00 times, of one round)"), "{said}");
+    assert_eq!(
+        without_flush(&[of(64, None)]),
+        "nothing was measured both with a flush and without"
     );
-    assert!(strided(10.0).ends_with("(gaps are not foreseen)"));
-    assert!(strided(5.0).ends_with("(what is fetched for gaps is in the way)"));
 }
 
 #[test]
-fn what_the_order_of_reads_cannot_tell_is_said() {
-    assert!(how_prefetcher(&facts()).contains("cannot be switched off here (MSR 0x1a4; /msr"));
-    let open = Facts { prefetch_switch: Told::Known("it can be written".into()), ..facts() };
-    assert!(how_prefetcher(&open).contains("which this program does not do"));
+fn what_flushes_figures_cannot_tell_is_said() {
+    let place = PlaceFigures {
+        random_written_bytes_min: 128 << 20,
+        lacking: vec!["persist_instruction: cache: this processor has no clwb".into()],
+        ..PlaceFigures::default()
+    };
+    let how = how_without_flush(&place, Some(480 << 20));
+    assert!(how.contains("no read waits for the flush before it"), "{how}");
+    assert!(how.contains("writes 128 MiB at least, beside a last-level cache of 480 MiB"), "{how}");
+    assert!(
+        how.ends_with("Left out: persist_instruction: cache: this processor has no clwb"),
+        "{how}"
+    );
+    assert!(how_persists(&place, Some(480 << 20)).contains("no clwb"));
+    assert!(how_without_flush(&place, None).contains("does not tell its last-level cache"));
+    let whole = PlaceFigures { lacking: Vec::new(), ..place };
+    assert_eq!(how_persists(&whole, Some(32 << 20)), "one thread, cells in turn, ratios by rounds");
 }
