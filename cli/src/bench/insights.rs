@@ -90,18 +90,7 @@ fn show(result: &InsightsResult) {
     say(&result.settings);
     result.restrictions.iter().for_each(say);
     result.insights.iter().for_each(answer);
-    say(
-        "\nprice and performance: EUR/GB, then per GiB/s of each pattern (bandwidth, with its threads)",
-    );
-    let [one, two, three, four] = PerPattern::<f64>::NAMES;
-    let rows = &result.prices.rows;
-    let width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
-    let head = format!("{:<width$} {:<24}{:>8}", "", "", "EUR/GB");
-    say(format_args!("{head}{one:>26}{two:>26}{three:>26}{four:>26}"));
-    rows.iter().for_each(|row| price(row, width));
-    say("the poster's own columns, published: EUR/GB per GB/s");
-    say(format_args!("{:<width$} {:<24}{:>8}{one:>26}{two:>26}{three:>26}{four:>26}", "", "", ""));
-    rows.iter().for_each(|row| poster(row, width));
+    prices(&result.prices.rows).iter().for_each(say);
     say(&result.prices.note);
 }
 
@@ -117,33 +106,81 @@ fn answer(insight: &Insight) {
     say(format_args!("   published: {}", insight.published));
 }
 
+/// Two tables: what is reckoned alike of all, and what the poster itself divides, where that can be read.
+fn prices(rows: &[PriceRow]) -> Vec<String> {
+    let name_width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
+    let line = |name: &str, label: &str, first: &str, cells: [String; 4]| {
+        let cells = cells.map(|cell| format!("{cell:>27}")).concat();
+        format!("{name:<name_width$}  {label:<25}{first:>6}{cells}").trim_end().to_owned()
+    };
+    let patterns = || PerPattern::<f64>::NAMES.map(str::to_owned);
+    let mut lines = vec![
+        "\nprice and performance: EUR/GB, then per GiB/s of each pattern (bandwidth, threads)"
+            .into(),
+        line("", "", "EUR/GB", patterns()),
+    ];
+    for row in rows {
+        let label = match row.label == row.price_label {
+            true => row.label.clone(),
+            false => format!("{}, price {}", row.label, row.price_label),
+        };
+        lines.push(line(&row.name, &label, &told(row.euro_per_gb), cells(row)));
+    }
+    lines.push("the poster's own columns, published: EUR/GB per GB/s".into());
+    lines.push(line("", "", "", patterns()));
+    for row in rows.iter().filter(|row| row.poster.all().iter().any(Option::is_some)) {
+        lines.push(line(&row.name, &row.label, "", row.poster.all().map(told)));
+    }
+    lines
+}
+
+/// The price over each bandwidth, with that.
+fn cells(row: &PriceRow) -> [String; 4] {
+    let (prices, threads) = (row.euro_per_gb_per_s.all(), row.threads.all());
+    let bandwidths = row.gib_per_s.all();
+    std::array::from_fn(|at| match (bandwidths[at], prices[at]) {
+        (None, None) => "-".into(),
+        (bandwidth, price) => {
+            let threads = threads[at].map_or(String::new(), |threads| format!(", {threads} thr."));
+            format!("{} ({} GiB/s{threads})", told(price), told(bandwidth))
+        }
+    })
+}
+
 fn told(value: Option<f64>) -> String {
     value.map_or("-".into(), |value| format!("{value:.2}"))
 }
 
-fn price(row: &PriceRow, width: usize) {
-    let bandwidths = row.gib_per_s.all().into_iter().zip(row.threads.all());
-    let cell = |((bandwidth, threads), price): ((Option<f64>, Option<u64>), Option<f64>)| {
-        let threads = threads.map_or(String::new(), |threads| format!(", {threads} thr."));
-        match (bandwidth, price) {
-            (None, None) => "-".into(),
-            (bandwidth, price) => format!("{} ({} GiB/s{threads})", told(price), told(bandwidth)),
-        }
-    };
-    let cells = bandwidths.zip(row.euro_per_gb_per_s.all()).map(cell);
-    let cells: String = cells.map(|cell| format!("{cell:>26}")).collect();
-    let label = match row.label == row.price_label {
-        true => row.label.clone(),
-        false => format!("{}, price {}", row.label, row.price_label),
-    };
-    say(format_args!("{:<width$} {label:<24}{:>8}{cells}", row.name, told(row.euro_per_gb)));
-}
+#[cfg(test)]
+mod tests {
+    use perdura_bench::access::insights::price::Prices;
+    use perdura_bench::access::reference::References;
 
-/// What the poster itself divides, where it can be read.
-fn poster(row: &PriceRow, width: usize) {
-    if row.poster.all().iter().any(Option::is_some) {
-        let cells: String =
-            row.poster.all().into_iter().map(|value| format!("{:>26}", told(value))).collect();
-        say(format_args!("{:<width$} {:<24}{:>8}{cells}", row.name, row.label, ""));
+    use super::*;
+
+    #[test]
+    fn the_posters_own_columns_stand_beside_ours_and_are_published() {
+        let own = PriceRow {
+            name: "DRAM here".into(),
+            label: "measured".into(),
+            price_label: "given".into(),
+            euro_per_gb: Some(4.0),
+            gib_per_s: PerPattern { random_read: Some(8.0), ..PerPattern::default() },
+            threads: PerPattern { random_read: Some(2), ..PerPattern::default() },
+            euro_per_gb_per_s: PerPattern { random_read: Some(0.5), ..PerPattern::default() },
+            poster: PerPattern::default(),
+        };
+        let published = Prices::of(&[], &References::built_in()).rows;
+        let lines = prices(&[vec![own], published].concat());
+        let words = |line: &String| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        let lines: Vec<String> = lines.iter().map(words).collect();
+        let has = |wanted: &str| assert!(lines.iter().any(|line| line == wanted), "{lines:#?}");
+        has("DRAM here measured, price given 4.00 - 0.50 (8.00 GiB/s, 2 thr.) - -");
+        has("a-dram published 30.62 - - - -");
+        has("the poster's own columns, published: EUR/GB per GB/s");
+        has("apache-128 published 0.25 0.34 0.78 3.43");
+        assert!(lines.iter().any(|line| line.starts_with("apache-128 published 9.21 0.25 (37.00")));
+        let own = lines.iter().filter(|line| line.starts_with("DRAM here"));
+        assert_eq!(own.count(), 1, "the poster knows nothing of this machine");
     }
 }

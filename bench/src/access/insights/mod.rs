@@ -172,7 +172,10 @@ pub fn run(
     Ok(InsightsResult {
         kind: "insights".into(),
         settings: UsedSettings::from(settings),
-        restrictions: places.iter().flat_map(|place| restrictions(place, &store)).collect(),
+        restrictions: places
+            .iter()
+            .flat_map(|place| restrictions(place, store_of(&places, place, &store)))
+            .collect(),
         insights: insights(&facts, &places, &store, &references),
         prices: Prices::of(&priced(settings, &facts, &machine, &places), &references),
         facts,
@@ -231,12 +234,13 @@ fn restrictions(place: &PlaceFigures, store: &[StructureFigure]) -> Vec<String> 
     let structures = place.structures.iter().chain(store).map(|one| (one.threads, one.cpu_share));
     let all = place.peaks.iter().map(|peak| (peak.threads, peak.cpu_share)).chain(structures);
     let short: Vec<(u64, f64)> = all.filter(|(_, share)| *share < ALL_OF_ONE).collect();
-    if let (Some(fewest), Some((threads, share))) = (
-        short.iter().map(|one| one.0).min(),
-        short.iter().min_by(|one, other| one.1.total_cmp(&other.1)),
-    ) {
+    let fewest = short.iter().map(|one| one.0).min();
+    let worst = short.iter().min_by(|one, other| one.1.total_cmp(&other.1));
+    if let (Some(fewest), Some((threads, share))) = (fewest, worst) {
         said.push(format!(
-            "{name}: threads waited for processors from {fewest} threads on; at worst {threads} had {:.1} processors",
+            "{name}: threads waited for processors from {} on; at worst {} had {:.1} processors",
+            sentences::threads(fewest),
+            sentences::threads(*threads),
             share * *threads as f64
         ));
     }
@@ -275,12 +279,12 @@ pub fn insights(
             };
             (label, utilization(own, place), how_utilization(own).into())
         }),
-        answered(6, &|place| {
-            measured(persists(&place.best_persists()), how_persists(place, facts.cache_bytes))
-        }),
+        answered(6, &|place| measured(persists(&place.best_persists()), how_persists(place))),
         answered(7, &|place| {
             let of = place.without_flush(&WITHOUT_FLUSH_BYTES);
-            measured(without_flush(&of), how_without_flush(place, facts.cache_bytes))
+            let cache_bytes = facts.cache_bytes;
+            let sentence = without_flush(&of, place, cache_bytes);
+            measured(sentence, how_without_flush(place, cache_bytes))
         }),
         answered(8, &|place| measured(prefetcher(place, facts), how_prefetcher())),
     ]
@@ -429,7 +433,7 @@ mod tests {
         assert_eq!(
             said,
             [
-                "DRAM: threads waited for processors from 4 threads on; at worst 32 had 2.0 processors"
+                "DRAM: threads waited for processors from 4 threads on; at worst 32 threads had 2.0 processors"
             ]
         );
     }

@@ -99,10 +99,16 @@ impl Prices {
         }));
         let accesses = references.accesses;
         let told: Vec<String> = own.iter().map(told).collect();
+        // A source that says more than where a figure stands.
+        let inferred = references.systems.iter().filter_map(|system| {
+            let (_, how) = system.sources.get("poster_euro_per_gb_per_s")?.split_once("; ")?;
+            Some(format!(" {}: {how}.", system.name))
+        });
+        let inferred: String = inferred.collect();
         let note = format!(
             "{} Euro per GB over GiB/s, from the highest bandwidth over threads: sequential accesses of {} B, random reads of {} B, random \
              writes of {} B. A GB is one of a module's name, which holds a GiB. Published prices and peaks are the publication's; the poster's \
-             own columns are of random accesses of another size.",
+             own columns are of random accesses of another size.{inferred}",
             told.join(" "),
             accesses.sequential_bytes,
             accesses.random_read_bytes,
@@ -263,6 +269,8 @@ mod tests {
         assert!(near(published.euro_per_gb_per_s.sequential_read, 0.25));
         assert!(near(published.euro_per_gb_per_s.random_write, 0.885));
         assert!(near(published.poster.random_write, 3.43));
+        let inferred = " barlow-256: its column inferred: the only other figure of the row";
+        assert!(prices.note.contains(inferred), "{}", prices.note);
         let dram = prices.rows.iter().find(|row| row.name == "a-dram").unwrap();
         assert_eq!((dram.euro_per_gb, dram.gib_per_s.random_read), (Some(30.62), None));
     }

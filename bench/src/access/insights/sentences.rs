@@ -170,7 +170,8 @@ fn percent(share: f64) -> String {
     format!("{:.0} %", 100.0 * share)
 }
 
-fn threads(count: u64) -> String {
+/// `1 thread`, `2 threads`.
+pub(super) fn threads(count: u64) -> String {
     if count == 1 { "1 thread".into() } else { format!("{count} threads") }
 }
 

@@ -78,8 +78,16 @@ fn group(bests: &[&BestPersist]) -> String {
 }
 
 /// Whether writes without flushes help: bare ones, and those of records that are read before.
-pub fn without_flush(of: &[WithoutFlush]) -> String {
-    let bare = judged(of, "bare writes", &|one| one.write.as_ref());
+pub fn without_flush(
+    of: &[WithoutFlush],
+    place: &PlaceFigures,
+    cache_bytes: Option<u64>,
+) -> String {
+    let bare = match has_outgrown(place, cache_bytes) {
+        true => "bare writes",
+        false => "bare writes, which the cache may still hold when the time is taken",
+    };
+    let bare = judged(of, bare, &|one| one.write.as_ref());
     let updates = judged(of, "records read and changed", &|one| one.update.as_ref());
     match (bare, updates) {
         (None, None) => "nothing was measured both with a flush and without".into(),
@@ -125,12 +133,8 @@ fn judged(
 }
 
 /// How the answer about instructions was got.
-pub fn how_persists(place: &PlaceFigures, cache_bytes: Option<u64>) -> String {
-    format!(
-        "one thread, cells in turn, ratios by rounds{}{}",
-        ends(place, cache_bytes),
-        left_out(place)
-    )
+pub fn how_persists(place: &PlaceFigures) -> String {
+    format!("one thread, cells in turn, ratios by rounds{}", left_out(place))
 }
 
 /// How that about flushes was got, and what it cannot tell.
@@ -144,19 +148,27 @@ pub fn how_without_flush(place: &PlaceFigures, cache_bytes: Option<u64>) -> Stri
     )
 }
 
+/// Whether random writes without flushes had to make room for each other in the cache: it holds some of them still, but not most.
+fn has_outgrown(place: &PlaceFigures, cache_bytes: Option<u64>) -> bool {
+    const SEVERAL: u64 = 3;
+    cache_bytes.is_some_and(|bytes| place.random_written_bytes_min >= SEVERAL * bytes)
+}
+
 /// Where writes may still lie when the time is taken.
 fn ends(place: &PlaceFigures, cache_bytes: Option<u64>) -> String {
-    const SEVERAL: u64 = 3;
-    let written = place.random_written_bytes_min;
-    let told = |of| format!(". A cell of random writes writes {} at least, {of}", Bytes(written));
-    match cache_bytes {
-        Some(bytes) if written >= SEVERAL * bytes => String::new(),
-        Some(bytes) => told(format!(
-            "beside a last-level cache of {} by the machine's word: what is not flushed may still lie there, its way to memory unpaid",
-            Bytes(bytes)
-        )),
-        None => told("and the machine does not tell its last-level cache: what is not flushed may still lie there".into()),
+    if has_outgrown(place, cache_bytes) {
+        return String::new();
     }
+    let cache = match cache_bytes {
+        Some(bytes) => {
+            format!("beside a last-level cache of {} by the machine's word", Bytes(bytes))
+        }
+        None => "and the machine does not tell its last-level cache".into(),
+    };
+    format!(
+        ". A cell of random writes writes {} at least, {cache}: what is not flushed may still lie there, its way to memory unpaid",
+        Bytes(place.random_written_bytes_min)
+    )
 }
 
 fn left_out(place: &PlaceFigures) -> String {

@@ -113,6 +113,12 @@ fn sizes_with_the_same_best_instruction_are_told_together() {
     assert_eq!(persists(&[once]), "at random cache and nocache for 64 B with no clear winner");
 }
 
+/// Where the cache holds little of what is written.
+fn judged(of: &[WithoutFlush]) -> String {
+    let place = PlaceFigures { random_written_bytes_min: 128 << 20, ..PlaceFigures::default() };
+    without_flush(of, &place, Some(32 << 20))
+}
+
 #[test]
 fn bare_writes_and_updates_without_flushes_are_judged_apart() {
     let near = |ratio: f64| Some(versus(ratio, [ratio * 0.99, ratio * 1.01]));
@@ -126,7 +132,7 @@ fn bare_writes_and_updates_without_flushes_are_judged_apart() {
                 update: near(ratio),
             })
             .collect();
-        without_flush(&of)
+        judged(&of)
     };
     let updates = |ratios| {
         let said = said(ratios);
@@ -152,11 +158,11 @@ fn bare_writes_and_updates_without_flushes_are_judged_apart() {
 fn a_size_that_cannot_be_told_makes_nothing_depend_on_the_size() {
     let unsure = || Some(versus(1.4, [0.8, 2.4]));
     let of = |write_bytes, update| WithoutFlush { write_bytes, write: None, update };
-    let said = without_flush(&[of(64, unsure()), of(128, unsure())]);
+    let said = judged(&[of(64, unsure()), of(128, unsure())]);
     assert!(said.contains(": it cannot be told whether it helps: 64 B cannot be told (1.40 times, 95 % 0.80 to 2.40)"), "{said}");
     for (ratio, word) in [(1.5, "helps"), (0.5, "hurts"), (1.0, "makes no difference")] {
         let clear = Some(versus(ratio, [ratio * 0.99, ratio * 1.01]));
-        let said = without_flush(&[of(64, unsure()), of(128, clear)]);
+        let said = judged(&[of(64, unsure()), of(128, clear)]);
         assert!(
             said.contains(&format!(": it {word} where that can be told: 64 B cannot be told")),
             "{said}"
@@ -164,12 +170,9 @@ fn a_size_that_cannot_be_told_makes_nothing_depend_on_the_size() {
         assert!(!said.contains("bare writes"), "{said}");
     }
     // Of one round nothing is sure, however large.
-    let said = without_flush(&[of(64, Some(Versus { ratio: 9.0, ci95: None }))]);
+    let said = judged(&[of(64, Some(Versus { ratio: 9.0, ci95: None }))]);
     assert!(said.ends_with("64 B cannot be told (9.00 times, of one round)"), "{said}");
-    assert_eq!(
-        without_flush(&[of(64, None)]),
-        "nothing was measured both with a flush and without"
-    );
+    assert_eq!(judged(&[of(64, None)]), "nothing was measured both with a flush and without");
 }
 
 #[test]
@@ -179,6 +182,10 @@ fn what_flushes_figures_cannot_tell_is_said() {
         lacking: vec!["persist_instruction: cache: this processor has no clwb".into()],
         ..PlaceFigures::default()
     };
+    let bare =
+        WithoutFlush { write_bytes: 64, write: Some(versus(9.0, [8.0, 10.0])), update: None };
+    let said = without_flush(&[bare], &place, Some(480 << 20));
+    assert!(said.starts_with("bare writes, which the cache may still hold when"), "{said}");
     let how = how_without_flush(&place, Some(480 << 20));
     assert!(how.contains("no read waits for the flush before it"), "{how}");
     assert!(how.contains("writes 128 MiB at least, beside a last-level cache of 480 MiB"), "{how}");
@@ -186,8 +193,8 @@ fn what_flushes_figures_cannot_tell_is_said() {
         how.ends_with("Left out: persist_instruction: cache: this processor has no clwb"),
         "{how}"
     );
-    assert!(how_persists(&place, Some(480 << 20)).contains("no clwb"));
+    assert!(how_persists(&place).contains("no clwb"));
     assert!(how_without_flush(&place, None).contains("does not tell its last-level cache"));
     let whole = PlaceFigures { lacking: Vec::new(), ..place };
-    assert_eq!(how_persists(&whole, Some(32 << 20)), "one thread, cells in turn, ratios by rounds");
+    assert_eq!(how_persists(&whole), "one thread, cells in turn, ratios by rounds");
 }

@@ -40,7 +40,10 @@ fn cycles(real: &[StructureFigure]) -> String {
             real.len()
         ),
     };
-    format!("{verdict}, {label}: not spent on memory are {} of the cycles{missing}", by_name(real))
+    format!(
+        "{verdict}, {label}: other things than memory take of the cycles of {}{missing}",
+        by_name(real)
+    )
 }
 
 /// Shares of each structure, over its numbers of threads.
@@ -116,7 +119,7 @@ pub fn how_utilization(real: &[StructureFigure]) -> &'static str {
         () => {
             "estimated, for the machine shows no counter of waiting: the processor time that the same operations take on as few records as the \
              nearest caches hold, over their time on all; what else differs with the size, address translation above all, counts as memory. \
-             Patterns: bytes that they ask for, the median of rounds"
+             Patterns: bytes that they ask for, the median of rounds; each thread waits for one read before the next"
         }
     }
 }
@@ -154,8 +157,8 @@ mod tests {
         });
         assert_eq!(
             said(&[&[lookup(0.5)], &updates[..]].concat()),
-            "no, estimated: not spent on memory are perdura store: lookup 50 % (1 thread), perdura store: update 30 % to 40 % (1 to 32 threads) \
-             of the cycles"
+            "no, estimated: other things than memory take of the cycles of perdura store: lookup 50 % (1 thread), perdura store: update 30 % \
+             to 40 % (1 to 32 threads)"
         );
         assert!(how_utilization(&[lookup(0.5)]).starts_with("estimated"));
     }
@@ -167,10 +170,9 @@ mod tests {
             ..structure("perdura store: lookup", 1, 0.9)
         };
         let counted = [counted];
-        assert!(
-            said(&counted)
-                .starts_with("no, counted: not spent on memory are perdura store: lookup 20 %")
-        );
+        assert!(said(&counted).starts_with(
+            "no, counted: other things than memory take of the cycles of perdura store: lookup 20 %"
+        ));
         assert!(how_utilization(&counted).contains("not memory alone"));
         assert!(is_counted(&counted) && !is_counted(&[structure("a", 1, 0.5)]));
     }
