@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use perdura_media::Bytes;
 
-use super::svg::{Chart, Point, Series, Style, escape, short};
+use super::svg::{Chart, Point, Series, Style, embedded, escape, short};
 use crate::access::insights::figures::{
     Order, PlaceFigures, Share, StructureFigure, Written, median,
 };
@@ -64,8 +64,7 @@ fn write_page(result: &InsightsResult, out: &mut String) -> Done {
     }
     prices(result, out)?;
     systems(result, out)?;
-    // A result holds nothing that JSON cannot.
-    let json = serde_json::to_string(result).unwrap_or_default().replace("</", "<\\/");
+    let json = embedded(result);
     writeln!(out, "<script type=\"application/json\" id=\"result\">{json}</script></body></html>")
 }
 
