@@ -267,7 +267,7 @@ impl Kernel {
         unsafe { (self.read_all)(places, bytes) }
     }
 
-    /// Reads; what it gives depends on every byte read.
+    /// Reads; what it gives depends on every line read.
     ///
     /// # Safety
     /// See [`Kernel`].
@@ -335,11 +335,18 @@ unsafe fn read_each<L: Lines>(places: impl Iterator<Item = *mut u8>, bytes: usiz
     }
 }
 
+/// A word of each line goes from a register to the next place: as soon as it is there, as in a list that is followed.
 #[cfg(target_arch = "x86_64")]
 unsafe fn read_one<L: Lines>(from: *const u8, bytes: usize) -> u64 {
     // SAFETY: the caller's.
     unsafe {
-        let word = L::read_dependent(from, bytes);
+        let (mut at, end) = (from, from.add(bytes));
+        let mut word = 0;
+        while at < end {
+            L::read_64(at);
+            word = x86::or_word(at, word);
+            at = at.add(64);
+        }
         L::leave();
         word
     }

@@ -166,13 +166,20 @@ impl<'a> Worker<'a> {
                     kinds.fill_with(|| (slots.is_in(ratio), slots.is_in(mixed)));
                 }
                 // Kinds follow each other as they were drawn; those that are alike go together.
-                for alike in kinds[..batch as usize].chunk_by(|one, other| one == other) {
-                    let (is_dram, is_other) = alike[0];
+                let mut left = &kinds[..batch as usize];
+                while let Some(kind) = left.first() {
+                    let alike = if is_varied {
+                        left.iter().take_while(|other| *other == kind).count()
+                    } else {
+                        left.len()
+                    };
+                    left = &left[alike..];
+                    let (is_dram, is_other) = *kind;
                     let (which, area) = match (is_dram, &mut dram) {
                         (true, Some(dram)) => (Memory::Dram, dram),
                         _ => (Memory::Persistent, &mut memory),
                     };
-                    let places = &mut places[..alike.len()];
+                    let places = &mut places[..alike];
                     area.slots.fill(area.part.base, step, places);
                     let is_read = (config.operation == Operation::Read) != is_other;
                     let operation = if is_read { Operation::Read } else { Operation::Write };
@@ -447,7 +454,7 @@ impl Areas {
                 let area = |span: Span, memory| {
                     let part = part(span);
                     let places = ChainPlaces::new(config, chain, memory, part.bytes, number);
-                    ChainArea { part, places, at_bytes: 0 }
+                    ChainArea { part, places, at_bytes: 0, after: 0 }
                 };
                 Self::Chain {
                     memory: area(job.memory, Memory::Persistent),
@@ -475,6 +482,8 @@ struct ChainArea {
     places: ChainPlaces,
     /// Where the last access was.
     at_bytes: u64,
+    /// 0, known once what was read before is there.
+    after: u64,
 }
 
 impl ChainArea {
@@ -482,12 +491,14 @@ impl ChainArea {
     #[inline]
     fn go(&mut self, after: u64) {
         // Judged: who reads here has places here.
-        self.at_bytes = self.places.next_read().unwrap_or(0) + after;
+        self.at_bytes = self.places.next_read().unwrap_or(0);
+        self.after = after;
     }
 
     #[inline]
     fn place(&self) -> *mut u8 {
-        self.part.base.wrapping_add(self.at_bytes as usize)
+        // Last what it waits for: everything else is reckoned before.
+        self.part.base.wrapping_add(self.at_bytes as usize).wrapping_add(self.after as usize)
     }
 }
 

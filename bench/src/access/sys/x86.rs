@@ -22,11 +22,6 @@ pub trait Lines {
     /// # Safety
     /// See the module.
     unsafe fn read_256(from: *const u8);
-    /// Loads lines, and a number that depends on all of them.
-    ///
-    /// # Safety
-    /// See the module.
-    unsafe fn read_dependent(from: *const u8, bytes: usize) -> u64;
     /// Stores a line.
     ///
     /// # Safety
@@ -75,18 +70,6 @@ impl Lines for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn read_dependent(from: *const u8, bytes: usize) -> u64 {
-        let word: u64;
-        // SAFETY: the caller's (see the module).
-        unsafe {
-            asm!("vpxorq zmm0, zmm0, zmm0", "2:", "vporq zmm0, zmm0, [{from}]", "add {from}, 64", "sub {bytes}, 64", "jnz 2b",
-                "vmovq {word}, xmm0", from = inout(reg) from => _, bytes = inout(reg) bytes => _, word = lateout(reg) word,
-                out("xmm0") _, options(nostack, readonly));
-        }
-        word
-    }
-
-    #[inline(always)]
     unsafe fn write_64(to: *mut u8) {
         // SAFETY: the caller's (see the module).
         unsafe {
@@ -129,18 +112,6 @@ impl Lines for Avx2 {
                 "vmovdqa ymm6, [{from} + 192]", "vmovdqa ymm7, [{from} + 224]";
                 "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7")
         }
-    }
-
-    #[inline(always)]
-    unsafe fn read_dependent(from: *const u8, bytes: usize) -> u64 {
-        let word: u64;
-        // SAFETY: the caller's (see the module).
-        unsafe {
-            asm!("vpxor xmm0, xmm0, xmm0", "2:", "vpor ymm0, ymm0, [{from}]", "vpor ymm0, ymm0, [{from} + 32]", "add {from}, 64",
-                "sub {bytes}, 64", "jnz 2b", "vmovq {word}, xmm0", from = inout(reg) from => _, bytes = inout(reg) bytes => _,
-                word = lateout(reg) word, out("xmm0") _, options(nostack, readonly));
-        }
-        word
     }
 
     #[inline(always)]
@@ -190,19 +161,6 @@ impl Lines for Sse2 {
     }
 
     #[inline(always)]
-    unsafe fn read_dependent(from: *const u8, bytes: usize) -> u64 {
-        let word: u64;
-        // SAFETY: the caller's (see the module).
-        unsafe {
-            asm!("pxor xmm0, xmm0", "2:", "por xmm0, [{from}]", "por xmm0, [{from} + 16]", "por xmm0, [{from} + 32]",
-                "por xmm0, [{from} + 48]", "add {from}, 64", "sub {bytes}, 64", "jnz 2b", "movq {word}, xmm0",
-                from = inout(reg) from => _, bytes = inout(reg) bytes => _, word = lateout(reg) word, out("xmm0") _,
-                options(nostack, readonly));
-        }
-        word
-    }
-
-    #[inline(always)]
     unsafe fn write_64(to: *mut u8) {
         // SAFETY: the caller's (see the module).
         unsafe {
@@ -224,6 +182,20 @@ impl Lines for Sse2 {
 
     #[inline(always)]
     unsafe fn leave() {}
+}
+
+/// A word that depends on what is at a place, and on another word.
+///
+/// # Safety
+/// See the module.
+#[inline(always)]
+pub unsafe fn or_word(from: *const u8, other: u64) -> u64 {
+    let mut word = other;
+    // SAFETY: the caller's (see the module).
+    unsafe {
+        asm!("or {word}, [{from}]", from = in(reg) from, word = inout(reg) word, options(nostack, readonly))
+    }
+    word
 }
 
 #[inline(always)]
