@@ -11,7 +11,7 @@ use super::result::{
     BenchmarkResult, CellResult, Figures, Label, Nested, Results, bandwidth, config_json,
 };
 use super::run::{Job, PartRun, Span, ThreadsError, run};
-use super::simulate::{ACCESSES_MAX, simulate};
+use super::simulate::{ACCESSES_MAX, Simulated, simulate};
 use super::workload::{Benchmark, Chain, Config, CustomOp, ExecMode, NumaPattern, Persist};
 use crate::machine::Machine;
 use serde_json::{Value, json};
@@ -95,6 +95,8 @@ pub fn run_benchmark(
     let isa = settings.isa.unwrap_or_else(Isa::widest);
     let count = benchmark.runs().count();
     let mut bounded = Notes::default();
+    // Each run, of whatever cell, at random places of its own: those of the last are in the caches.
+    let mut runs = 0;
     let mut ready: Vec<(Config, Ready)> = Vec::new();
     let (mut cells, mut place) = (Vec::new(), String::new());
     for (at, run) in benchmark.runs().enumerate() {
@@ -117,10 +119,12 @@ pub fn run_benchmark(
                 };
                 let configs: Vec<_> =
                     configs.iter().map(with_trace).collect::<Result<_, RunError>>()?;
-                if configs.iter().any(|(config, _)| config.numa_pattern == NumaPattern::Far) {
-                    bounded.add(&["numa_pattern: near for far: a model has no nodes".into()]);
+                bounded.add(&ignored(configs.iter().map(|(config, _)| *config)));
+                let Simulated { runs, joules, is_cut } = simulate(system, &configs);
+                if is_cut {
+                    let most = format!("accesses simulated: {ACCESSES_MAX} of each part at most");
+                    bounded.add(&[most]);
                 }
-                let (runs, joules) = simulate(system, &configs);
                 let costs = costs(&settings.economy, &runs, Some((joules, EnergyFrom::Modelled)));
                 let figures = runs
                     .into_iter()
@@ -129,7 +133,7 @@ pub fn run_benchmark(
                 (figures, system.name.clone())
             }
             _ => {
-                let measured = measured(benchmark, &configs, settings, isa, &mut ready)?;
+                let measured = measured(benchmark, &configs, settings, isa, &mut ready, &mut runs)?;
                 ready.iter().for_each(|(_, ready)| bounded.add(&ready.notes));
                 measured
             }
@@ -139,9 +143,6 @@ pub fn run_benchmark(
         told(at + 1, count);
     }
     let is_modelled = matches!(settings.place, Place::Model(_));
-    if is_modelled {
-        bounded.add(&[format!("accesses simulated: {ACCESSES_MAX} at most")]);
-    }
     let names = || benchmark.parts.iter().map(|part| part.name.clone());
     let matrix_args = match benchmark.is_parallel {
         false => json!(benchmark.parts[0].matrix),
@@ -163,6 +164,21 @@ pub fn run_benchmark(
         bounded: bounded.0,
         machine: Machine::here(),
     })
+}
+
+/// What a model does not know of.
+fn ignored<'a>(configs: impl Iterator<Item = &'a Config> + Clone) -> Vec<String> {
+    let is_far = configs.clone().any(|config| config.numa_pattern == NumaPattern::Far);
+    let is_repeated =
+        configs.clone().any(|config| config.repetitions > 1 || config.warm_up_time > 0);
+    [
+        (is_far, "numa_pattern: near for far: a model has no nodes"),
+        (is_repeated, "repetitions: 1, without warm_up_time: a model gives the same every time"),
+    ]
+    .into_iter()
+    .filter(|(is_so, _)| *is_so)
+    .map(|(_, note)| note.to_owned())
+    .collect()
 }
 
 /// What is not as files ask for, each once.
@@ -206,6 +222,7 @@ fn measured(
     settings: &Settings,
     isa: Isa,
     ready: &mut Vec<(Config, Ready)>,
+    runs_before: &mut u64,
 ) -> Result<(Vec<Figures>, String), RunError> {
     let name = || benchmark.name.clone();
     let is_device = matches!(settings.place, Place::Device { .. });
@@ -230,13 +247,11 @@ fn measured(
         Kernel::new(isa, &persists(config))
             .map_err(|source| RunError::Lacking { benchmark: name(), source })
     };
-    // Each time at random places of its own: those of the last are in the caches.
-    let times = std::cell::Cell::new(0);
-    let once = |changed: &dyn Fn(&mut Config)| -> Result<Vec<PartRun>, RunError> {
+    let mut once = |changed: &dyn Fn(&mut Config)| -> Result<Vec<PartRun>, RunError> {
         let mut configs = configs.to_vec();
         configs.iter_mut().for_each(changed);
-        configs.iter_mut().for_each(|config| config.seed = config.seed.wrapping_add(times.get()));
-        times.set(times.get() + 1);
+        configs.iter_mut().for_each(|config| config.seed = config.seed.wrapping_add(*runs_before));
+        *runs_before += 1;
         let jobs: Vec<Job<'_>> = configs
             .iter()
             .zip(ready.iter())

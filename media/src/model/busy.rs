@@ -48,7 +48,7 @@ pub(super) struct Unit {
 /// As many as an Optane module's buffer of 16 KiB has granules of 256 B (Yang et al. 2020). Other memory: assumed.
 const STREAMS: usize = 64;
 
-/// Where streams of requests ended lately: memory buffers more than one of them.
+/// Where streams of requests ended lately: memory buffers more than one of them. Those that fall on one slot displace each other.
 pub(super) struct Streams([AtomicU64; STREAMS]);
 
 impl Default for Streams {
@@ -61,7 +61,10 @@ impl Streams {
     /// Whether a request follows on one of them; from now on it is their last.
     pub(super) fn follows(&self, start_bytes: u64, end_bytes: u64, granule_bytes: u64) -> bool {
         // Spread, for streams often lie a power of two apart.
-        let number = |bytes: u64| (bytes / granule_bytes).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58;
+        let number = |bytes: u64| {
+            (bytes / granule_bytes).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                >> (64 - STREAMS.trailing_zeros())
+        };
         let end = |bytes: u64| &self.0[number(bytes) as usize % STREAMS];
         let follows = end(start_bytes).load(Relaxed) == start_bytes;
         end(end_bytes).store(end_bytes, Relaxed);

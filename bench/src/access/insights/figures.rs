@@ -20,6 +20,8 @@ pub struct PlaceFigures {
     pub lacking: Vec<String>,
     /// What a cell of random writes wrote, at least.
     pub random_written_bytes_min: u64,
+    /// The shortest range over which bandwidth was measured.
+    pub range_bytes: u64,
     /// Bandwidth over threads.
     pub peaks: Vec<Peak>,
     /// Writes by size and instruction.
@@ -179,7 +181,7 @@ impl Versus {
         }
     }
 
-    /// What it says: differences below a thirtieth are nobody's concern.
+    /// What it says: a difference is one from a thirtieth on, and alike are sides surely less than a tenth apart.
     pub fn verdict(&self) -> Verdict {
         const WORTH_A_WORD: f64 = 1.0 / 30.0;
         const SURELY_ALIKE: f64 = 0.1;

@@ -164,13 +164,17 @@ impl Measuring {
         let is_random = |config: &&Config| config.exec_mode.counts_operations();
         let random_written = of_writes.filter(is_random);
         let random_written =
-            random_written.map(|config| written_bytes(config) * config.number_operations);
+            // What is written twice is in the caches once.
+            random_written.map(|config| {
+                (written_bytes(config) * config.number_operations).min(config.memory_range)
+            });
         Ok(PlaceFigures {
             place: self.what()?,
             instructions: Isa::widest().name().into(),
             bounded: distinct(bounded),
             lacking: distinct(lacking),
             random_written_bytes_min: random_written.min().unwrap_or(0),
+            range_bytes: peaks.iter().map(|cell| cell.config.memory_range).min().unwrap_or(0),
             peaks: peaks.into_iter().map(peak).collect(),
             writes: writes.into_iter().map(written).collect(),
             updates: updates.into_iter().map(updated).collect(),

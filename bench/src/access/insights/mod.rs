@@ -19,6 +19,7 @@ mod waits;
 
 use std::path::Path;
 
+use perdura_media::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::place::Place;
@@ -174,7 +175,9 @@ pub fn run(
         settings: UsedSettings::from(settings),
         restrictions: places
             .iter()
-            .flat_map(|place| restrictions(place, store_of(&places, place, &store)))
+            .flat_map(|place| {
+                restrictions(place, store_of(&places, place, &store), facts.cache_bytes)
+            })
             .collect(),
         insights: insights(&facts, &places, &store, &references),
         prices: Prices::of(&priced(settings, &facts, &machine, &places), &references),
@@ -221,12 +224,25 @@ fn priced(
 }
 
 /// What is not as the workloads ask for, and where threads had fewer processors than they asked for.
-fn restrictions(place: &PlaceFigures, store: &[StructureFigure]) -> Vec<String> {
+fn restrictions(
+    place: &PlaceFigures,
+    store: &[StructureFigure],
+    cache_bytes: Option<u64>,
+) -> Vec<String> {
+    /// So many times the cache, and most of a range is not in it.
+    const SEVERAL: u64 = 3;
     const ALL_OF_ONE: f64 = 0.9;
     let name = &place.place;
     let mut said: Vec<String> = Vec::new();
     if !place.bounded.is_empty() {
         said.push(format!("{name}: bounded: {}", place.bounded.join("; ")));
+    }
+    if let Some(cache_bytes) = cache_bytes.filter(|bytes| place.range_bytes < SEVERAL * bytes) {
+        said.push(format!(
+            "{name}: ranges of {} beside a last-level cache of {} by the machine's word: part of what was measured may be the cache",
+            Bytes(place.range_bytes),
+            Bytes(cache_bytes)
+        ));
     }
     if !place.lacking.is_empty() {
         said.push(format!("{name}: left out: {}", place.lacking.join("; ")));
@@ -428,13 +444,17 @@ mod tests {
             gib_per_s: vec![1.0],
         };
         let place = |peaks| PlaceFigures { place: "DRAM".into(), peaks, ..PlaceFigures::default() };
-        assert!(restrictions(&place(vec![peak(1, 1.0), peak(2, 0.95)]), &[]).is_empty());
-        let said = restrictions(&place(vec![peak(2, 0.99), peak(4, 0.5), peak(32, 0.0625)]), &[]);
+        assert!(restrictions(&place(vec![peak(1, 1.0), peak(2, 0.95)]), &[], None).is_empty());
+        let said =
+            restrictions(&place(vec![peak(2, 0.99), peak(4, 0.5), peak(32, 0.0625)]), &[], None);
         assert_eq!(
             said,
             [
                 "DRAM: threads waited for processors from 4 threads on; at worst 32 threads had 2.0 processors"
             ]
         );
+        let small = PlaceFigures { range_bytes: 2 << 20, ..place(Vec::new()) };
+        assert!(restrictions(&small, &[], Some(1 << 20))[0].contains("may be the cache"));
+        assert!(restrictions(&small, &[], Some(1 << 19)).is_empty());
     }
 }

@@ -12,7 +12,7 @@ use super::*;
 /// Highest bandwidth of a benchmark on a system with some threads at most, GiB/s, and the cell that has it.
 fn peak<'a>(system: &System, benchmark: &'a Benchmark, threads_max: u64) -> (f64, &'a Config) {
     let cell = |config: &'a Config| {
-        let run = simulate(system, &[(config, None)]).0.remove(0);
+        let run = simulate(system, &[(config, None)]).runs.remove(0);
         (Figures::of(&[run], 0, false).bandwidth, config)
     };
     let cells = benchmark.parts[0].cells.iter().map(|one| &one.config);
@@ -175,7 +175,7 @@ fn a_dependent_read_of_a_line_takes_its_published_time() {
     let mut compared = 0;
     for (reference, system) in with_profile(&references) {
         let Some(published) = reference.read_64b_ns else { continue };
-        let run = simulate(&system, &[(reads, None)]).0.remove(0);
+        let run = simulate(&system, &[(reads, None)]).runs.remove(0);
         let found = run.latency_ns.mean();
         assert!(is_near(found, published.average), "{}: {found} {published:?}", reference.name);
         compared += 1;

@@ -248,6 +248,7 @@ impl<'a> Worker<'a> {
             if !rest.is_empty() && self.latency.is_due() {
                 let (sampled, others) = rest.split_at(1);
                 let due = self.pace.as_ref().map(|pace| pace.due(self.operations));
+                // The system's clock waits for what was begun before; the processor's does not.
                 let began = Instant::now();
                 let ticks = self.shared.clock.ticks();
                 // SAFETY: the caller's.

@@ -53,14 +53,21 @@ impl Media {
     }
 }
 
-/// Runs parts together on one medium; beside each its trace, if it replays one. And the joules that the medium draws meanwhile.
+/// What came of a run on a model.
+pub struct Simulated {
+    /// Of each part.
+    pub runs: Vec<PartRun>,
+    /// What the medium drew, and DRAM beside it if there is any.
+    pub joules: f64,
+    /// It would have gone on with more accesses than are simulated.
+    pub is_cut: bool,
+}
+
+/// Runs parts together on one medium; beside each its trace, if it replays one.
 ///
 /// # Panics
 /// Without the profile of DRAM, which is built in.
-pub fn simulate(
-    system: &System,
-    configs: &[(&Config, Option<Arc<Replay>>)],
-) -> (Vec<PartRun>, f64) {
+pub fn simulate(system: &System, configs: &[(&Config, Option<Arc<Replay>>)]) -> Simulated {
     let memory_bytes = configs.iter().map(|(config, _)| config.memory_range).sum::<u64>();
     let dram_bytes = configs.iter().map(|(config, _)| config.dram_memory_range).sum::<u64>();
     let Ok(beside) = System::find(BESIDE) else { unreachable!("a profile that is built in") };
@@ -104,8 +111,12 @@ pub fn simulate(
             }
         }
     }
-    let joules = media.medium.energy(0).execution.0;
-    (parts.into_iter().map(Part::run).collect(), joules)
+    let joules_beside = if dram_bytes > 0 { media.dram.energy(0).execution.0 } else { 0.0 };
+    Simulated {
+        joules: media.medium.energy(0).execution.0 + joules_beside,
+        is_cut: parts.iter().any(Part::is_cut),
+        runs: parts.into_iter().map(Part::run).collect(),
+    }
 }
 
 #[cfg(test)]
@@ -118,7 +129,7 @@ mod tests {
         let args = format!("b:\n  args: {{{args}}}\n");
         let benchmark = parse("w.yaml", &args).unwrap().remove(0);
         let config = benchmark.parts[0].cells[0].config.clone();
-        simulate(&System::find(system).unwrap(), &[(&config, None)]).0.remove(0)
+        simulate(&System::find(system).unwrap(), &[(&config, None)]).runs.remove(0)
     }
 
     fn million_per_s(system: &str, args: &str) -> f64 {
@@ -134,7 +145,7 @@ mod tests {
         let system = System::find("apache-256").unwrap();
         let run = benchmark.runs().next().unwrap();
         let configs: Vec<_> = run.iter().map(|cell| (&cell.config, None)).collect();
-        let (runs, _) = simulate(&system, &configs);
+        let Simulated { runs, .. } = simulate(&system, &configs);
         assert_eq!(runs[0].operations(), ACCESSES_MAX);
         assert!(runs[1].operations() < ACCESSES_MAX / 2, "{}", runs[1].operations());
         let apart_ns = runs[0].ns.abs_diff(runs[1].ns);

@@ -61,6 +61,8 @@ struct Thread {
     /// When its operation began, and when the last one that ended did.
     began_ps: u64,
     ended_ps: u64,
+    /// With a rate: when its next operation should begin.
+    due_ps: u64,
 }
 
 /// What one access does.
@@ -127,7 +129,8 @@ impl<'a> Part<'a> {
                 own.chunk = self.chunks.take(own.number)?;
             }
             self.left -= 1;
-            own.began_ps = now_ps;
+            // Of who should have begun before, the wait counts, as it does where it is measured.
+            own.began_ps = if config.rate_limit > 0 { own.due_ps.min(now_ps) } else { now_ps };
         }
         let wanted = match &config.custom_operations {
             Some(chain) => {
@@ -180,7 +183,8 @@ impl<'a> Part<'a> {
             0 => next_ps,
             rate => {
                 let due = u128::from(own.operations * config.number_threads) * u128::from(PS_PER_S);
-                next_ps.max((due / u128::from(rate)) as u64)
+                own.due_ps = (due / u128::from(rate)) as u64;
+                next_ps.max(own.due_ps)
             }
         }
     }
@@ -232,6 +236,7 @@ impl Thread {
             cached: [0..0, 0..0],
             began_ps: 0,
             ended_ps: 0,
+            due_ps: 0,
         }
     }
 

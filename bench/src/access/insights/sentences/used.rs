@@ -101,9 +101,7 @@ fn bandwidths(place: &PlaceFigures) -> Option<String> {
 
 /// Whether the processor counted all of it.
 pub fn is_counted(of: &[StructureFigure]) -> bool {
-    of.iter()
-        .filter_map(StructureFigure::not_memory)
-        .all(|share| matches!(share, Share::Counted(_)))
+    of.iter().all(|one| matches!(one.not_memory(), Some(Share::Counted(_))))
 }
 
 /// How the shares of [`utilization`] were got.
