@@ -13,9 +13,10 @@ pub fn lint() -> Result<()> {
     cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])
 }
 
-/// The programs that are run whole.
+/// The programs that are run whole, and all tests.
 pub fn build() -> Result<()> {
-    cargo(&["build", "--profile", PROFILE, "--quiet"])
+    cargo(&["build", "--profile", PROFILE, "--quiet"])?;
+    cargo(&["test", "--workspace", "--no-run", "--quiet"])
 }
 
 pub fn test() -> Result<()> {
