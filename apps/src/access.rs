@@ -1,13 +1,14 @@
-//! What an application sees of where its data lie: named data read and written piece by piece, a pool of small
-//! objects, and a place for what is gone after the run.
+//! What an application sees of where its data lie: named data read and written piece by piece, a
+//! pool of small objects, and a place for what is gone after the run.
 //!
-//! Applications are written against these traits only, so all ways do the same work on the same data. A way hands out
-//! its data as slices: files copy them into a buffer first, mappings and the heap do not.
+//! Applications are written against these traits only, so all ways do the same work on the same
+//! data. A way hands out its data as slices: files copy them into a buffer first, mappings and the
+//! heap do not.
 //!
-//! What is put is there as a whole, and as durable as the way promises, when `finish` returns; who reads what has the
-//! name already, goes on reading that. (A file can be seen before: programs that need more write another one and
-//! rename it.) Calls are counted as the application makes them, whatever the way makes of them; the system calls that follow are counted
-//! beside.
+//! What is put is there as a whole, and as durable as the way promises, when `finish` returns; who
+//! reads what has the name already, goes on reading that. (A file can be seen before: programs that
+//! need more write another one and rename it.) Calls are counted as the application makes them,
+//! whatever the way makes of them; the system calls that follow are counted beside.
 
 use std::cell::Cell;
 
@@ -25,7 +26,8 @@ pub trait Access {
     /// # Errors
     /// There are none of that name, or the system refuses.
     fn get(&self, name: &str) -> Result<Box<dyn Input + '_>>;
-    /// Begins named data, in place of what has the name; they need not fit `capacity_bytes`, but should.
+    /// Begins named data, in place of what has the name; they need not fit `capacity_bytes`, but
+    /// should.
     ///
     /// # Errors
     /// The system or the heap refuses.
@@ -49,7 +51,8 @@ pub trait Access {
     fn scratch(&self) -> Scratch;
     /// The calls made.
     fn tally(&self) -> &Tally;
-    /// Between measurements: what is on its way to a device arrives, caches are as the way says they are.
+    /// Between measurements: what is on its way to a device arrives, caches are as the way says
+    /// they are.
     ///
     /// # Errors
     /// The system refuses.
@@ -93,7 +96,8 @@ pub trait Output {
 
 /// Objects of any size that can be changed and freed.
 ///
-/// A write is as durable as the way promises when `sync` returns; by the heap, when `write` returns.
+/// A write is as durable as the way promises when `sync` returns; by the heap, when `write`
+/// returns.
 pub trait Pool {
     /// Makes an object; what it holds is undefined.
     ///

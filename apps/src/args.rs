@@ -9,8 +9,9 @@ use crate::kinds::{self, App, Size};
 use crate::measure::Settings;
 use crate::ways::{Places, Way};
 
-/// Small applications, each by several ways to the same data: a persistent heap, plain memory, a RAM disk, mapped files,
-/// files on a device. Calls, memory, page latency, run times in turn; results must be equal.
+/// Small applications, each by several ways to the same data: a persistent heap, plain memory, a
+/// RAM disk, mapped files, files on a device. Calls, memory, page latency, run times in turn;
+/// results must be equal.
 #[derive(Debug, Parser)]
 #[command(name = "perdura-apps", version, max_term_width = 100, args_override_self = true)]
 pub struct Args {
@@ -20,8 +21,8 @@ pub struct Args {
     /// How much work: small (tests), medium, paper (the paper's counts: gigabytes, minutes).
     #[arg(long, value_name = "SIZE", default_value = "medium", value_parser = ["small", "medium", "paper"])]
     pub size: String,
-    /// Ways: dram, heap, heap-io, heap-ordered, ramdisk, mmap, mmap-sync, block. `dram` alone makes no files, and all it
-    /// allocates is malloc's.
+    /// Ways: dram, heap, heap-io, heap-ordered, ramdisk, mmap, mmap-sync, block. `dram` alone makes
+    /// no files, and all it allocates is malloc's.
     #[arg(long, value_name = "NAME,...|all", default_value = "all")]
     pub way: String,
     /// Timed runs of each way.
@@ -33,11 +34,12 @@ pub struct Args {
     /// Seed of all inputs.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Folder on a tmpfs, for the RAM disk and for heaps; it must not exist, and is removed at the end, but not
-    /// when the run is killed [default: one in /dev/shm].
+    /// Folder on a tmpfs, for the RAM disk and for heaps; it must not exist, and is removed at the
+    /// end, but not when the run is killed [default: one in /dev/shm].
     #[arg(long, value_name = "DIR")]
     pub ram_dir: Option<PathBuf>,
-    /// Folder on a device's file system, for mapped files and block I/O; it must not exist, and is removed at the end.
+    /// Folder on a device's file system, for mapped files and block I/O; it must not exist, and is
+    /// removed at the end.
     #[arg(long, value_name = "DIR", default_value = "perdura-apps-run")]
     pub disk_dir: PathBuf,
     /// Also write everything found to this file.

@@ -40,7 +40,8 @@ impl Gauge {
 
     /// Forgets the peak of what was resident while the data were made.
     pub fn begin_run(&self) {
-        // Where the system does not know how, the peak is that of the whole process: too much, never too little.
+        // Where the system does not know how, the peak is that of the whole process: too much,
+        // never too little.
         let _ = std::fs::write("/proc/self/clear_refs", "5");
     }
 

@@ -1,8 +1,10 @@
-//! Small applications of the kinds that pMem was measured with, each over several ways to the same data.
+//! Small applications of the kinds that pMem was measured with, each over several ways to the same
+//! data.
 //!
-//! An application (`kinds`) is written against `access` only. A way (`ways`) is a heap, plain memory, a RAM disk,
-//! mapped files or files on a device. `measure` runs all ways of an application in turn, compares their results
-//! byte by digest, and tells calls, time, memory; `pages` tells what a page costs by each way.
+//! An application (`kinds`) is written against `access` only. A way (`ways`) is a heap, plain
+//! memory, a RAM disk, mapped files or files on a device. `measure` runs all ways of an application
+//! in turn, compares their results byte by digest, and tells calls, time, memory; `pages` tells
+//! what a page costs by each way.
 //!
 //! All inputs are made from a seed, and all ways get the same bytes.
 

@@ -1,4 +1,5 @@
-//! `perdura-apps`: words to settings, settings to measurements, results to the terminal and to a file.
+//! `perdura-apps`: words to settings, settings to measurements, results to the terminal and to a
+//! file.
 
 use std::fs::File;
 use std::io::Write;

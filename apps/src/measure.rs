@@ -1,8 +1,9 @@
 //! All ways of an application: once for calls, memory and results, then timed in turn.
 //!
-//! Each way is first measured alone (nothing of the others is resident). Then all are open at once and each round runs
-//! every one, beginning with another each time, so that what the machine does besides meets all. Before a run its
-//! results of the last are removed and devices are waited for, untimed.
+//! Each way is first measured alone (nothing of the others is resident). Then all are open at once
+//! and each round runs every one, beginning with another each time, so that what the machine does
+//! besides meets all. Before a run its results of the last are removed and devices are waited for,
+//! untimed.
 
 use std::time::Instant;
 

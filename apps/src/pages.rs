@@ -1,8 +1,8 @@
 //! What a page costs by each way: touched first, written again, read, written and waited for.
 //!
-//! Pages are objects of a pool, so each way does with them what it does for applications. Each round opens the way
-//! anew: what is touched first there, nobody touched before. Capacity memory, and malloc's beside it, is one large
-//! allocation.
+//! Pages are objects of a pool, so each way does with them what it does for applications. Each
+//! round opens the way anew: what is touched first there, nobody touched before. Capacity memory,
+//! and malloc's beside it, is one large allocation.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -1,7 +1,8 @@
 //! Where what an application allocates goes: to malloc, or to the capacity memory of a heap.
 //!
-//! The allocator of this program asks, at each allocation, what the thread entered last. Applications are ordinary
-//! code with `Vec` and `HashMap`, and so are the libraries under them: all of it lands in capacity memory.
+//! The allocator of this program asks, at each allocation, what the thread entered last.
+//! Applications are ordinary code with `Vec` and `HashMap`, and so are the libraries under them:
+//! all of it lands in capacity memory.
 
 use std::marker::PhantomData;
 use std::sync::Arc;

@@ -1,7 +1,9 @@
-//! The harness of `perdura bench run` beside plain loops in C, in turn: sequential bandwidth, random reads, dependent reads.
+//! The harness of `perdura bench run` beside plain loops in C, in turn: sequential bandwidth,
+//! random reads, dependent reads.
 //!
-//! `cargo run --release -p perdura-bench --example access_baselines -- [MIB [PAIRS]]`: memory, MiB (2048), and pairs (11). The loops
-//! are `bench/baselines/access.c`, compiled with `cc -O3 -march=native`. Medians, the median ratio of the pairs, and their spread.
+//! `cargo run --release -p perdura-bench --example access_baselines -- [MIB [PAIRS]]`: memory, MiB
+//! (2048), and pairs (11). The loops are `bench/baselines/access.c`, compiled with `cc -O3 -march=native`.
+//! Medians, the median ratio of the pairs, and their spread.
 
 use std::path::Path;
 use std::process::Command;

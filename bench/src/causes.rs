@@ -1,9 +1,10 @@
-//! Where a smaller budget's loss comes from, nanoseconds an operation, as in section 6.3 of the paper.
+//! Where a smaller budget's loss comes from, nanoseconds an operation, as in section 6.3 of the
+//! paper.
 //!
-//! What is counted: waits for the SSD (barrier mode; in trap mode the waits of trapped stores are counted but not
-//! timed, and stay in the rest), and traps, at the price of a trap measured in the same run. What is left is the
-//! cleaner's share of processors and memory. The upkeep of recency is not a part of that sum: it is seen by
-//! switching it off, and it may well save more than it costs.
+//! What is counted: waits for the SSD (barrier mode; in trap mode the waits of trapped stores are
+//! counted but not timed, and stay in the rest), and traps, at the price of a trap measured in the
+//! same run. What is left is the cleaner's share of processors and memory. The upkeep of recency is
+//! not a part of that sum: it is seen by switching it off, and it may well save more than it costs.
 
 use std::time::Instant;
 
@@ -30,9 +31,9 @@ pub struct Causes {
     pub without_recency_ratio: Option<f64>,
     /// Its 95 % interval.
     pub without_recency_ci95: Option<[f64; 2]>,
-    /// MODELLED, not measured: throughput of the first side if a memory management unit counted and limited
-    /// dirty pages itself (section 5.4), so that nothing traps: the time of all its traps taken away. Waits for
-    /// the SSD stay.
+    /// MODELLED, not measured: throughput of the first side if a memory management unit counted and
+    /// limited dirty pages itself (section 5.4), so that nothing traps: the time of all its traps
+    /// taken away. Waits for the SSD stay.
     pub modelled_mmu_throughput_ops_per_s: Option<f64>,
     /// MODELLED: the same for the second side.
     pub modelled_mmu_compare_throughput_ops_per_s: Option<f64>,
@@ -71,8 +72,8 @@ impl Causes {
 const PAGE_BYTES: u64 = 4096;
 const PAGES: u64 = 4096;
 
-/// What the first store to a page costs more than the next, nanoseconds: a mean over 4,096 pages that fit the
-/// budget, with memory and ledger already there.
+/// What the first store to a page costs more than the next, nanoseconds: a mean over 4,096 pages
+/// that fit the budget, with memory and ledger already there.
 pub(crate) fn trap_ns(options: &StoreOptions) -> Result<Option<f64>, TargetError> {
     let bytes = PAGES * PAGE_BYTES;
     let config = Config {

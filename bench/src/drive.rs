@@ -1,7 +1,8 @@
 //! Threads that do operations, a slice at a time.
 //!
-//! A worker keeps its connection, its stream of random numbers and its distribution from slice to slice. The
-//! threads of a slice start together; its time is from that start to the end of the last of them.
+//! A worker keeps its connection, its stream of random numbers and its distribution from slice to
+//! slice. The threads of a slice start together; its time is from that start to the end of the last
+//! of them.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::Barrier;
@@ -258,7 +259,8 @@ impl Worker<'_> {
             let chosen = self.choose();
             spin(self.plan.think);
             if self.batch.is_empty() {
-                // Drawing the first operation is not part of it; of the rest it takes less than their way.
+                // Drawing the first operation is not part of it; of the rest it takes less than
+                // their way.
                 began = Instant::now();
             }
             let outcome = self.operate(chosen);

@@ -1,8 +1,9 @@
 //! Measuring: YCSB's workloads against an embedded store or any Redis-protocol server; reports.
 //!
-//! `ycsb` is a run, `sweep` runs over budgets and sizes, `drive` its threads, `target` what is measured, `workload` and `dist` what is asked of it,
-//! `tally`, `pairs` and `student` what comes of it, `report` how it is told,
-//! `memory` a run on bare memory, `media` one on modelled media and the paths to them, `heap` one on allocators, `machine` where it was.
+//! `ycsb` is a run, `sweep` runs over budgets and sizes, `drive` its threads, `target` what is
+//! measured, `workload` and `dist` what is asked of it, `tally`, `pairs` and `student` what comes
+//! of it, `report` how it is told, `memory` a run on bare memory, `media` one on modelled media and
+//! the paths to them, `heap` one on allocators, `machine` where it was.
 
 pub mod access;
 pub mod caches;

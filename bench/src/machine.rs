@@ -23,7 +23,8 @@ pub struct Machine {
     pub load_1m: Option<String>,
     /// Version of perdura.
     pub version: String,
-    /// Revision of the source, from `PERDURA_REVISION` when it was built or run, else from git where it runs.
+    /// Revision of the source, from `PERDURA_REVISION` when it was built or run, else from git
+    /// where it runs.
     pub revision: String,
     /// Whether assertions and optimisation are those of a release.
     pub is_release: bool,
@@ -93,7 +94,8 @@ pub fn thread_cpu_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Processor time of a process, nanoseconds, in the system's ticks (10 ms); `None`: it cannot be seen.
+/// Processor time of a process, nanoseconds, in the system's ticks (10 ms); `None`: it cannot be
+/// seen.
 pub fn cpu_ns_of(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name, in brackets, may contain anything.

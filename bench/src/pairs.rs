@@ -1,8 +1,8 @@
 //! Two sides measured in turn: the ratio of their throughputs, and how sure it is.
 //!
-//! The slices of a pair follow each other, so that what the machine does besides meets both; the order is
-//! swapped from pair to pair, so that neither is always first. The ratio is the geometric mean of the pairs'
-//! ratios, its interval Student's on their logarithms.
+//! The slices of a pair follow each other, so that what the machine does besides meets both; the
+//! order is swapped from pair to pair, so that neither is always first. The ratio is the geometric
+//! mean of the pairs' ratios, its interval Student's on their logarithms.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +23,8 @@ pub struct Ratio {
 }
 
 impl Ratio {
-    /// Of figures measured in pairs; `None`: fewer than two pairs, or a figure that is not positive.
+    /// Of figures measured in pairs; `None`: fewer than two pairs, or a figure that is not
+    /// positive.
     pub fn of(side: &[f64], other: &[f64]) -> Option<Self> {
         let per_pair: Vec<f64> = side.iter().zip(other).map(|(side, other)| side / other).collect();
         if per_pair.len() < 2 || !per_pair.iter().all(|ratio| ratio.is_finite() && *ratio > 0.0) {
@@ -35,7 +36,8 @@ impl Ratio {
     }
 }
 
-/// By how much one side exceeds another: for what has a floor in common, where a ratio would say little.
+/// By how much one side exceeds another: for what has a floor in common, where a ratio would say
+/// little.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Difference {
     /// Mean of the pairs' differences.

@@ -1,5 +1,6 @@
-//! Student's distribution, and two sides that were not measured in turn: Welch's test, which asks neither for equal spreads nor for equally many
-//! figures. What was measured in pairs is compared in [`crate::pairs`].
+//! Student's distribution, and two sides that were not measured in turn: Welch's test, which asks
+//! neither for equal spreads nor for equally many figures. What was measured in pairs is compared
+//! in [`crate::pairs`].
 
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +30,8 @@ impl Unpaired {
             let difference = if p == 1.0 { 0.0 } else { difference };
             return Some(Self { ratio: difference.exp(), ci95: [difference.exp(); 2], p });
         }
-        // Welch and Satterthwaite: as many degrees of freedom as one sample with this spread would have.
+        // Welch and Satterthwaite: as many degrees of freedom as one sample with this spread would
+        // have.
         let share = |side: &Side| side.error_squared.powi(2) / (side.count - 1.0);
         let degrees = error.powi(4) / (share(&one) + share(&two));
         let half = quantile_95(degrees) * error;
@@ -62,7 +64,8 @@ impl Side {
     }
 }
 
-/// What lies between its negative and itself has 95 % of the distribution; degrees need not be whole, and are 1 or more.
+/// What lies between its negative and itself has 95 % of the distribution; degrees need not be
+/// whole, and are 1 or more.
 pub fn quantile_95(degrees: f64) -> f64 {
     // With one degree it is 12.71, and it only falls.
     let (mut low, mut high) = (0.0, 13.0);
@@ -75,7 +78,8 @@ pub fn quantile_95(degrees: f64) -> f64 {
 
 /// The share of the distribution that is further from zero than `t`.
 pub fn two_sided(t: f64, degrees: f64) -> f64 {
-    // Beyond it is the normal distribution for all that can be told, and gamma's logarithm begins to lose digits.
+    // Beyond it is the normal distribution for all that can be told, and gamma's logarithm begins
+    // to lose digits.
     const DEGREES_MAX: f64 = 1e6;
     if !t.is_finite() {
         return 0.0;
@@ -123,7 +127,8 @@ fn beta_fraction(x: f64, a: f64, b: f64) -> f64 {
     fraction
 }
 
-/// The logarithm of the gamma function of what is not negative: Stirling's series, from an argument on where it is exact enough.
+/// The logarithm of the gamma function of what is not negative: Stirling's series, from an argument
+/// on where it is exact enough.
 fn ln_gamma(x: f64) -> f64 {
     const ENOUGH: f64 = 12.0;
     let (mut at, mut below) = (x, 0.0);
@@ -182,7 +187,8 @@ mod tests {
 
     #[test]
     fn a_worked_example() {
-        // Logarithms 0, 1, 2 beside 3, 3, 6: means 1 and 4, squared errors 1/3 and 1, degrees (4/3)^2 / (1/18 + 1/2) = 3.2.
+        // Logarithms 0, 1, 2 beside 3, 3, 6: means 1 and 4, squared errors 1/3 and 1, degrees
+        // (4/3)^2 / (1/18 + 1/2) = 3.2.
         let of = |logs: [f64; 3]| logs.map(f64::exp);
         let found = Unpaired::of(&of([3.0, 3.0, 6.0]), &of([0.0, 1.0, 2.0])).unwrap();
         let error = (4.0f64 / 3.0).sqrt();

@@ -1,5 +1,5 @@
-//! The paper's evaluation as one run: workloads over budgets, each against the full budget in turn, at two sizes
-//! of data; and the causes of the loss at 11 %, announced and trapped.
+//! The paper's evaluation as one run: workloads over budgets, each against the full budget in turn,
+//! at two sizes of data; and the causes of the loss at 11 %, announced and trapped.
 //!
 //! Stores are loaded once for each workload and size; their budgets then change between points.
 
@@ -28,7 +28,8 @@ const THINK: Duration = Duration::from_micros(8);
 const MEMORY_SHARE: f64 = 0.7;
 /// Part of the free disk space that their images may take.
 const DISK_SHARE: f64 = 0.9;
-/// An image in multiples of its memory: the log's capacity, and the reserve for a budget of all data.
+/// An image in multiples of its memory: the log's capacity, and the reserve for a budget of all
+/// data.
 const IMAGE_TIMES: f64 = 4.0;
 
 /// What to sweep.
@@ -40,7 +41,8 @@ pub struct SweepSettings {
     pub workloads: Vec<Workload>,
     /// Budgets, percent of the data.
     pub budgets: Vec<f64>,
-    /// Records of the larger size; `None`: as many as the memory and the disk space available hold; 0: no larger size.
+    /// Records of the larger size; `None`: as many as the memory and the disk space available hold;
+    /// 0: no larger size.
     pub larger_records: Option<u64>,
 }
 
@@ -55,8 +57,8 @@ pub struct SweepResult {
     pub points: Vec<YcsbResult>,
     /// The same at the larger size.
     pub larger: Vec<YcsbResult>,
-    /// Workload A at 11 %, with and without the upkeep of recency: as the sweep was set up, then records in an
-    /// array whose stores trap.
+    /// Workload A at 11 %, with and without the upkeep of recency: as the sweep was set up, then
+    /// records in an array whose stores trap.
     pub causes: Vec<YcsbResult>,
 }
 
@@ -139,7 +141,8 @@ fn causes(base: &YcsbSettings, progress: Progress<'_>) -> Result<Vec<YcsbResult>
     [as_set_up, trapped].iter().map(|settings| run(settings, &told)).collect()
 }
 
-/// Records for two stores in the memory available, with the log's own buffers left aside, and their images on the disk.
+/// Records for two stores in the memory available, with the log's own buffers left aside, and their
+/// images on the disk.
 fn records_that_fit(base: &YcsbSettings) -> u64 {
     let memory = memory_available_bytes().unwrap_or(0) as f64 * MEMORY_SHARE;
     let disk = base.place.setup().and_then(|setup| disk_available_bytes(&setup.dir));

@@ -1,12 +1,14 @@
-//! What one thread saw: latencies by kind of operation, errors, bytes. Threads' tallies are added up.
+//! What one thread saw: latencies by kind of operation, errors, bytes. Threads' tallies are added
+//! up.
 //!
-//! With a target rate a latency runs from the *intended* start: an operation that waits because the one before
-//! it was slow has waited, whosever fault it is (coordinated omission). The time from the actual start is kept
-//! beside it as service time. Without a rate the two are the same.
+//! With a target rate a latency runs from the *intended* start: an operation that waits because the
+//! one before it was slow has waited, whosever fault it is (coordinated omission). The time from
+//! the actual start is kept beside it as service time. Without a rate the two are the same.
 //!
-//! With a pipeline a latency runs from the moment the batch's first operation was written into the buffer until
-//! the operation's own reply was read, so it holds the wait for the batch; the batch's whole time is kept beside
-//! it. Target rates then apply to batches: all operations of one are due at once.
+//! With a pipeline a latency runs from the moment the batch's first operation was written into the
+//! buffer until the operation's own reply was read, so it holds the wait for the batch; the batch's
+//! whole time is kept beside it. Target rates then apply to batches: all operations of one are due
+//! at once.
 
 use std::collections::BTreeMap;
 

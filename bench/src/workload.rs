@@ -1,7 +1,8 @@
 //! What YCSB's core workloads A to F do, to which keys, with which bytes.
 //!
-//! Names are YCSB's: the key of record `n` is `user` and the FNV hash of `n`, fields are `field0`, `field1`, …
-//! Values are pieces of a pool of random letters: drawing each byte would cost more than the operation measured.
+//! Names are YCSB's: the key of record `n` is `user` and the FNV hash of `n`, fields are `field0`,
+//! `field1`, … Values are pieces of a pool of random letters: drawing each byte would cost more
+//! than the operation measured.
 
 use std::io::Write as _;
 use std::ops::Range;
@@ -255,8 +256,8 @@ const PHRASE_BYTES: usize = 32;
 
 /// Which records are there: those loaded, and those inserted since.
 ///
-/// Inserts may end out of order. A record counts as there once it and all before it are: so that nobody reads
-/// what is still on its way.
+/// Inserts may end out of order. A record counts as there once it and all before it are: so that
+/// nobody reads what is still on its way.
 #[derive(Debug)]
 pub struct KeySpace {
     loaded: u64,
@@ -289,13 +290,15 @@ impl KeySpace {
         self.present.load(Acquire)
     }
 
-    /// The number of a record to be inserted; `None` while so many are on their way that the ring is full.
+    /// The number of a record to be inserted; `None` while so many are on their way that the ring
+    /// is full.
     pub fn claim(&self) -> Option<u64> {
         let limit = self.present() + INSERTS_ON_THEIR_WAY_MAX as u64;
         self.next.fetch_update(AcqRel, Relaxed, |next| (next < limit).then_some(next + 1)).ok()
     }
 
-    /// The insert of `number` ended. One that failed counts too: its record is missing, and a read of it says so.
+    /// The insert of `number` ended. One that failed counts too: its record is missing, and a read
+    /// of it says so.
     pub fn acknowledge(&self, number: u64) {
         self.slot(number).store(true, Release);
         let _advancing = self.advancing.lock();

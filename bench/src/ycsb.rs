@@ -1,8 +1,9 @@
 //! A run of `bench ycsb`: sides opened and loaded, slices in turn, what each side says.
 //!
-//! Two sides are open at the same time, and do the same streams of operations in slices of their own. While one
-//! is measured, the other may still be cleaning what its slice left behind; so before each slice the other is
-//! given a moment to come to rest (bounded: a store that goes on writing is measured beside it).
+//! Two sides are open at the same time, and do the same streams of operations in slices of their
+//! own. While one is measured, the other may still be cleaning what its slice left behind; so
+//! before each slice the other is given a moment to come to rest (bounded: a store that goes on
+//! writing is measured beside it).
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -165,8 +166,9 @@ impl YcsbSettings {
         }
     }
 
-    /// Inserts that there is memory for: those to come and a fifth; of a run by time, which may do more than
-    /// anybody guesses, at most as many as were loaded. What has no room is refused, and counted.
+    /// Inserts that there is memory for: those to come and a fifth; of a run by time, which may do
+    /// more than anybody guesses, at most as many as were loaded. What has no room is refused, and
+    /// counted.
     fn new_records(&self) -> u64 {
         let new = self.expected_new() / 2 * 6 / 5 * self.runs;
         match self.quota {
@@ -175,15 +177,16 @@ impl YcsbSettings {
         }
     }
 
-    /// Lanes of an embedded store: threads wait for each other where they meet on one, and the hash map that it is put
-    /// beside has 256 mutexes. No more than a given memory has room for.
+    /// Lanes of an embedded store: threads wait for each other where they meet on one, and the hash
+    /// map that it is put beside has 256 mutexes. No more than a given memory has room for.
     fn lanes(&self, setup: &Setup) -> u64 {
         let lanes = LANES_PER_THREAD * self.threads.clamp(1, LANES_THREADS_MAX) as u64;
         let most = setup.memory_bytes.map_or(u64::MAX, |bytes| bytes / LANE_BYTES);
         lanes.min(most.max(1)) + 1
     }
 
-    /// Memory of a side: records with their slack, an index, and a part of a span for each shard and size.
+    /// Memory of a side: records with their slack, an index, and a part of a span for each shard
+    /// and size.
     fn memory_bytes(&self, setup: &Setup) -> u64 {
         let records = self.records + self.new_records();
         if let (Place::Array(_), None) = (&self.place, setup.memory_bytes) {
@@ -282,7 +285,8 @@ const REST_WITHIN: Duration = Duration::from_secs(1);
 /// Runs it.
 ///
 /// # Errors
-/// A target cannot be had or is lost. Operations that are refused are counted in the result instead.
+/// A target cannot be had or is lost. Operations that are refused are counted in the result
+/// instead.
 pub fn run(settings: &YcsbSettings, progress: Progress<'_>) -> Result<YcsbResult, TargetError> {
     let mut bed = Bed::prepare(settings, progress)?;
     bed.measure(settings, true, progress)
@@ -316,8 +320,9 @@ impl Bed {
         Ok(Self { machine, pool, targets, spaces, trap_ns })
     }
 
-    /// Measures with the budgets of `settings`, which is otherwise as it was when the bed was made. The last
-    /// time, everything is flushed at the end; before, what a flush would write is what is dirty.
+    /// Measures with the budgets of `settings`, which is otherwise as it was when the bed was made.
+    /// The last time, everything is flushed at the end; before, what a flush would write is what is
+    /// dirty.
     pub fn measure(
         &mut self,
         settings: &YcsbSettings,

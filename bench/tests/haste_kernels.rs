@@ -14,7 +14,8 @@ fn scale() -> Scale {
     }
 }
 
-/// `PERDURA_KERNELS=small cargo test --release -p perdura-bench --test haste_kernels -- --nocapture` prints a larger table.
+/// `PERDURA_KERNELS=small cargo test --release -p perdura-bench --test haste_kernels -- --nocapture`
+/// prints a larger table.
 #[test]
 fn every_kernel_is_right_when_paged_and_slower_on_slower_media() {
     let names = ["dram", "pcie-sttm", "pcie-pcm", "pcie-flash", "disk-raid0"];

@@ -117,7 +117,8 @@ fn an_array_of_records_announced_and_trapped() {
 fn recency_switched_off_protects_nothing_again() {
     let dir = tempfile::tempdir().unwrap();
     let setup = setup(dir.path(), TrackingKind::Trap(TrapKind::Auto));
-    // Neither checkpoints nor cleaning protect anything: all of it fits, and more than half of the budget is used.
+    // Neither checkpoints nor cleaning protect anything: all of it fits, and more than half of the
+    // budget is used.
     let mut settings = settings("a", Place::Array(setup), RecordKind::Hash);
     settings.side.checkpoint_every = None;
     settings.side.budget = BudgetShare::Percent(150.0);

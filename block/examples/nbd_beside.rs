@@ -1,7 +1,9 @@
-//! Our NBD server beside nbdkit's memory plugin and qemu-nbd on a file in memory: fio's nbd engine, the same job, 4 KiB, one
-//! client after the other, round by round. What is not installed is left out.
+//! Our NBD server beside nbdkit's memory plugin and qemu-nbd on a file in memory: fio's nbd engine,
+//! the same job, 4 KiB, one client after the other, round by round. What is not installed is left
+//! out.
 //!
-//! `cargo run --release -p perdura-block --example nbd_beside -- randread,randwrite,randrw 1,16,64 ROUNDS SECONDS`
+//! `cargo run --release -p perdura-block --example nbd_beside -- randread,randwrite,randrw 1,16,64
+//! ROUNDS SECONDS`
 
 use std::collections::BTreeMap;
 use std::error::Error;

@@ -1,7 +1,9 @@
-//! What is served: bytes at offsets, each operation with the instant at which the medium would be done with it.
+//! What is served: bytes at offsets, each operation with the instant at which the medium would be
+//! done with it.
 //!
-//! Invariants: bytes are in place when a call returns, so operations of one thread take effect in the order of its calls;
-//! a range beyond the end changes nothing and is [`DeviceError::OutOfRange`]; an operation that failed has no [`Due`].
+//! Invariants: bytes are in place when a call returns, so operations of one thread take effect in
+//! the order of its calls; a range beyond the end changes nothing and is
+//! [`DeviceError::OutOfRange`]; an operation that failed has no [`Due`].
 
 use std::sync::Arc;
 

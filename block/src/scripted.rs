@@ -37,7 +37,8 @@ impl Scripted {
         Self { read_only: true, ..Self::new(capacity_bytes) }
     }
 
-    /// From now on, how long each read and each write, discard or flush takes; operations overlap without limit.
+    /// From now on, how long each read and each write, discard or flush takes; operations overlap
+    /// without limit.
     pub fn take_ns(&self, read_ns: u64, write_ns: u64) {
         self.read_ns.store(read_ns, Relaxed);
         self.write_ns.store(write_ns, Relaxed);

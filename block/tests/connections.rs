@@ -1,4 +1,5 @@
-//! Connections: many of them, too many, those that misbehave, those that vanish, and the end of the server.
+//! Connections: many of them, too many, those that misbehave, those that vanish, and the end of the
+//! server.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
@@ -237,7 +238,8 @@ fn at_the_end_what_is_under_way_is_answered_and_what_comes_later_is_refused() {
     client.read(0, 1).unwrap();
     served.stop.set().unwrap();
     assert_eq!(client.answer(0), (under_way, Ok(Vec::new())));
-    // It may have been here before the stop, or may meet a closed socket; refused it is in any case.
+    // It may have been here before the stop, or may meet a closed socket; refused it is in any
+    // case.
     let late = request_bytes(command::WRITE, 0, 99, 8, 4);
     let _ = client.socket.write_all(&[&late[..], b"late"].concat());
     until_closed(&mut client.socket);

@@ -83,8 +83,8 @@ fn an_emulated_medium_leaves_what_a_byte_array_has() {
     compare(Arc::new(emulator));
 }
 
-/// Many requests under way, answered in any order: those of one connection take effect in the order in which it
-/// sent them.
+/// Many requests under way, answered in any order: those of one connection take effect in the order
+/// in which it sent them.
 #[test]
 fn requests_under_way_take_effect_in_their_order() {
     let disk = Arc::new(Scripted::new(CAPACITY_BYTES));

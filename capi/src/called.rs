@@ -1,7 +1,8 @@
 //! Functions of the program that the library calls.
 //!
-//! They may unwind, an exception of C++ or the end of their thread, and where they do it is seen and ends the process:
-//! the library's frames are not made to be left like that, and the program's are not to be left without a word.
+//! They may unwind, an exception of C++ or the end of their thread, and where they do it is seen
+//! and ends the process: the library's frames are not made to be left like that, and the program's
+//! are not to be left without a word.
 
 /// Runs `f`, which calls a function that the program gave to `call`.
 pub(crate) fn called<R>(call: &'static str, f: impl FnOnce() -> R) -> R {

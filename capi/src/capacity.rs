@@ -8,8 +8,8 @@ use ::perdura_heap::HeapError;
 use crate::error::{Refusal, address, code, perdura_code};
 use crate::open::{heap_of, perdura_heap};
 
-/// Takes capacity memory of `size` bytes, at a multiple of 16; its contents are arbitrary. It costs no persistence and is
-/// gone after a restart.
+/// Takes capacity memory of `size` bytes, at a multiple of 16; its contents are arbitrary. It costs
+/// no persistence and is gone after a restart.
 ///
 /// Returns memory that the caller gives back with capfree, or null: then nothing was taken.
 ///
@@ -51,8 +51,8 @@ pub unsafe extern "C" fn capfree(heap: *mut perdura_heap, memory: *mut c_void) -
     })
 }
 
-/// Gives capacity memory another size, in place or by a copy; then the old memory is free. Null: it is as it was.
-/// `memory` must not be null.
+/// Gives capacity memory another size, in place or by a copy; then the old memory is free. Null: it
+/// is as it was. `memory` must not be null.
 ///
 /// # Safety
 /// `heap` is open.

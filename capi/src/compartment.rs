@@ -18,8 +18,9 @@ pub enum perdura_kind {
     PERDURA_CAPACITY = 1,
 }
 
-/// Takes a large area of at least `size` bytes, all zeros, apart from all objects; `kind` is one of perdura_kind. A
-/// persistent one is there again after a restart: name it with perdura_root_set to find it.
+/// Takes a large area of at least `size` bytes, all zeros, apart from all objects; `kind` is one of
+/// perdura_kind. A persistent one is there again after a restart: name it with perdura_root_set to
+/// find it.
 ///
 /// Returns an area that the caller gives back with nvmunmap, or null: then nothing was taken.
 ///

@@ -1,7 +1,7 @@
 //! What a call that failed leaves behind: a code and a message, by thread.
 //!
-//! They lie in the thread's own memory and nothing takes them down: handlers of `atexit` and what runs late at a thread's
-//! end may call and fail like everybody else.
+//! They lie in the thread's own memory and nothing takes them down: handlers of `atexit` and what
+//! runs late at a thread's end may call and fail like everybody else.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -232,7 +232,8 @@ fn fitting(text: &str) -> Cow<'_, str> {
     format!("{}{LEFT_OUT}{}", &text[..begin], &text[end.unwrap_or(text.len())..]).into()
 }
 
-/// Runs what a call does. The code and the message of a refusal are this thread's until its next refusal.
+/// Runs what a call does. The code and the message of a refusal are this thread's until its next
+/// refusal.
 pub(crate) fn guard<R>(
     call: &str,
     f: impl FnOnce() -> Result<R, Refusal>,
@@ -280,15 +281,16 @@ pub(crate) unsafe fn text_of<'t>(
     text.to_str().map_err(|_| Refusal::Argument { what, why: "is not UTF-8" })
 }
 
-/// The code of this thread's last call that failed; PERDURA_OK if none did. Calls that succeed leave it.
+/// The code of this thread's last call that failed; PERDURA_OK if none did. Calls that succeed
+/// leave it.
 #[unsafe(no_mangle)]
 pub extern "C" fn perdura_error_code() -> perdura_code {
     LAST.with_borrow(|last| last.code)
 }
 
-/// What went wrong in this thread's last call that failed, with the values and what to do; an empty string if none did.
-/// It belongs to the library and is valid until this thread's next call that fails, or its end. Of more than 1,023 bytes
-/// the middle is left out.
+/// What went wrong in this thread's last call that failed, with the values and what to do; an empty
+/// string if none did. It belongs to the library and is valid until this thread's next call that
+/// fails, or its end. Of more than 1,023 bytes the middle is left out.
 #[unsafe(no_mangle)]
 pub extern "C" fn perdura_error() -> *const c_char {
     LAST.with_borrow(|last| last.text.as_ptr().cast())

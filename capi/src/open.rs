@@ -37,21 +37,23 @@ struct Beneath {
 
 static HOLDER: OnceLock<PathBuf> = OnceLock::new();
 
-/// Opens the heap at `path`, or makes one: in a file (on a DAX file system persistent memory; on any other as durable as
-/// its page cache), or, if `path` is a directory, in a region with a bounded dirty set that is kept on that SSD. What a
-/// crash cut is made whole or undone; capacity memory is empty.
+/// Opens the heap at `path`, or makes one: in a file (on a DAX file system persistent memory; on
+/// any other as durable as its page cache), or, if `path` is a directory, in a region with a
+/// bounded dirty set that is kept on that SSD. What a crash cut is made whole or undone; capacity
+/// memory is empty.
 ///
-/// A directory's heap notices stores by SIGBUS or SIGSEGV, which the library handles from then on. Handlers of the
-/// program's own are installed before: they get what is not the library's. One that is installed later must pass on what
-/// it does not know to the one that sigaction gave it, or the program ends at its next store. No thread that stores may
-/// block these signals.
+/// A directory's heap notices stores by SIGBUS or SIGSEGV, which the library handles from then on.
+/// Handlers of the program's own are installed before: they get what is not the library's. One that
+/// is installed later must pass on what it does not know to the one that sigaction gave it, or the
+/// program ends at its next store. No thread that stores may block these signals.
 ///
-/// The heap is this process's alone. In a child that it forks every call fails with PERDURA_FORKED, but perdura_close,
-/// which does nothing there; the child must not store to the heap's memory either. Nobody else can open the heap while
-/// such a child lives, unless it executes another program.
+/// The heap is this process's alone. In a child that it forks every call fails with PERDURA_FORKED,
+/// but perdura_close, which does nothing there; the child must not store to the heap's memory
+/// either. Nobody else can open the heap while such a child lives, unless it executes another
+/// program.
 ///
-/// Returns a heap that the caller must close, or null: then nothing was opened. `path` and `options` (null: the
-/// defaults) stay the caller's and are not used after the call.
+/// Returns a heap that the caller must close, or null: then nothing was opened. `path` and
+/// `options` (null: the defaults) stay the caller's and are not used after the call.
 ///
 /// # Safety
 /// `path` ends with a zero byte; `options` is null or valid.
@@ -75,9 +77,10 @@ pub unsafe extern "C" fn perdura_open(
     })
 }
 
-/// Closes the heap, durably, so that little is left to recover; a directory's memory is flushed to its SSD. Other threads
-/// must have ended what they do. The handle and all addresses are invalid after it, whatever it returns; if it fails, the
-/// heap is as whole as after a crash. Null is no heap: nothing is done.
+/// Closes the heap, durably, so that little is left to recover; a directory's memory is flushed to
+/// its SSD. Other threads must have ended what they do. The handle and all addresses are invalid
+/// after it, whatever it returns; if it fails, the heap is as whole as after a crash. Null is no
+/// heap: nothing is done.
 ///
 /// # Safety
 /// `heap` is null or open, and nobody uses it.
@@ -173,7 +176,8 @@ fn open_directory(dir: &Path, wanted: Wanted) -> Result<perdura_heap, Refusal> {
     match Heap::open(memory, config(&wanted)) {
         Ok(heap) => Ok(perdura_heap { heap, beneath: Some(beneath) }),
         Err(error) => {
-            // Nobody is to go on holding what was not opened. Why it was not matters more than how that ends.
+            // Nobody is to go on holding what was not opened. Why it was not matters more than how
+            // that ends.
             let _ = beneath.close();
             Err(error.into())
         }

@@ -10,37 +10,40 @@ use crate::error::Refusal;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub enum perdura_durability {
-    /// Cache lines are written back, with the best instruction the processor has: DAX, persistent memory. The default.
+    /// Cache lines are written back, with the best instruction the processor has: DAX, persistent
+    /// memory. The default.
     PERDURA_FLUSHED = 0,
     /// Stores are only ordered: memory that outlives the process and is kept by a battery.
     PERDURA_ORDERED = 1,
 }
 
-/// Settings of `perdura_open`. All zero bytes, and a null pointer, are the defaults. Fields may be added at the end: zero
-/// all of it first, and say how long it is.
+/// Settings of `perdura_open`. All zero bytes, and a null pointer, are the defaults. Fields may be
+/// added at the end: zero all of it first, and say how long it is.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct perdura_options {
-    /// `sizeof(struct perdura_options)`: how many fields the program knows. 0: those here. A later library takes what a
-    /// program does not know for zero; an earlier one refuses what it does not know, unless it is zero.
+    /// `sizeof(struct perdura_options)`: how many fields the program knows. 0: those here. A later
+    /// library takes what a program does not know for zero; an earlier one refuses what it does not
+    /// know, unless it is zero.
     pub size_bytes: u32,
     /// One of perdura_durability; for files.
     pub durability: u32,
-    /// Bytes of the heap, at least 1 MiB; what is there already is never made smaller. 0: as large as it is, and 1 GiB if
-    /// it is new.
+    /// Bytes of the heap, at least 1 MiB; what is there already is never made smaller. 0: as large
+    /// as it is, and 1 GiB if it is new.
     pub len_bytes: u64,
     /// Not 0: capacity memory is bound to the NUMA node `numa_node`.
     pub bind_numa: u32,
     /// Which node.
     pub numa_node: u32,
-    /// For directories: milliseconds from the warning to the loss of power, from which follows how much may be dirty. 0:
-    /// 30,000. The library watches for no warning: on its SIGTERM, or a battery's signal, the program calls
-    /// perdura_close, which flushes in that time; see `holder` for who does it if the program does not.
+    /// For directories: milliseconds from the warning to the loss of power, from which follows how
+    /// much may be dirty. 0: 30,000. The library watches for no warning: on its SIGTERM, or a
+    /// battery's signal, the program calls perdura_close, which flushes in that time; see `holder`
+    /// for who does it if the program does not.
     pub warning_ms: u32,
-    /// For directories: path of the program `perdura`, which then keeps the memory if this process dies, and flushes it at
-    /// its own SIGTERM, SIGINT or SIGPWR (or `perdura flush`): once this process has closed the heap or died, and it
-    /// ends one that does neither. Null: what was not flushed dies with the process. The first heap's counts for all of a
-    /// process.
+    /// For directories: path of the program `perdura`, which then keeps the memory if this process
+    /// dies, and flushes it at its own SIGTERM, SIGINT or SIGPWR (or `perdura flush`): once this
+    /// process has closed the heap or died, and it ends one that does neither. Null: what was not
+    /// flushed dies with the process. The first heap's counts for all of a process.
     pub holder: *const c_char,
 }
 
@@ -68,7 +71,8 @@ impl Wanted {
         };
         // SAFETY: the caller's promise.
         let given = unsafe { options.as_ref() }.unwrap_or(&zeros);
-        // SAFETY: the caller's promise: as many bytes as it says can be read at `options`, if it is not null.
+        // SAFETY: the caller's promise: as many bytes as it says can be read at `options`, if it is
+        // not null.
         unsafe { check_size(given.size_bytes, options.cast()) }?;
         let durability = match given.durability {
             0 => ::perdura_heap::Durability::Flushed,

@@ -6,11 +6,13 @@ use crate::error::{address, code, guard, perdura_code, text_of};
 use crate::open::{heap_of, perdura_heap};
 use crate::place::{offset_of, range_of};
 
-/// Takes persistent memory of `size` bytes, at a multiple of 16; its contents are arbitrary. That it is taken is durable
-/// on return. With a name (1 to 39 bytes) it is also a root, both or neither: perdura_root finds it after a restart.
-/// Without one (`name` is null) nothing leads to it until something is stored that does.
+/// Takes persistent memory of `size` bytes, at a multiple of 16; its contents are arbitrary. That
+/// it is taken is durable on return. With a name (1 to 39 bytes) it is also a root, both or
+/// neither: perdura_root finds it after a restart. Without one (`name` is null) nothing leads to it
+/// until something is stored that does.
 ///
-/// Returns memory that stays taken until persistfree, across restarts, or null: then nothing was taken.
+/// Returns memory that stays taken until persistfree, across restarts, or null: then nothing was
+/// taken.
 ///
 /// # Safety
 /// `heap` is open; `name` is null or ends with a zero byte.
@@ -32,9 +34,9 @@ pub unsafe extern "C" fn persistmalloc(
     })
 }
 
-/// Gives persistent memory back. That it is free is durable with this thread's next durable call, and before anybody else
-/// gets it: a loss of power before leaves it taken. Remove its name first, if it has one. Null is nothing. If it
-/// fails, the memory is as it was.
+/// Gives persistent memory back. That it is free is durable with this thread's next durable call,
+/// and before anybody else gets it: a loss of power before leaves it taken. Remove its name first,
+/// if it has one. Null is nothing. If it fails, the memory is as it was.
 ///
 /// # Safety
 /// `heap` is open.
@@ -50,8 +52,9 @@ pub unsafe extern "C" fn persistfree(heap: *mut perdura_heap, memory: *mut c_voi
     })
 }
 
-/// Gives persistent memory another size, in place or by a durable copy; then the old memory is free. Whatever leads to it
-/// must be changed to the result. Null: it is as it was. `memory` must not be null.
+/// Gives persistent memory another size, in place or by a durable copy; then the old memory is
+/// free. Whatever leads to it must be changed to the result. Null: it is as it was. `memory` must
+/// not be null.
 ///
 /// # Safety
 /// `heap` is open.

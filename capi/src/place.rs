@@ -8,8 +8,9 @@ use ::perdura_heap::{Heap, HeapError, Offset};
 use crate::error::{Refusal, address, guard};
 use crate::open::{heap_of, perdura_heap};
 
-/// Where an address lies in the heap: what to store in persistent memory in the place of a pointer, for the heap may lie
-/// at other addresses after a restart. 0: it is null, or not in this heap (PERDURA_FOREIGN).
+/// Where an address lies in the heap: what to store in persistent memory in the place of a pointer,
+/// for the heap may lie at other addresses after a restart. 0: it is null, or not in this heap
+/// (PERDURA_FOREIGN).
 ///
 /// # Safety
 /// `heap` is open.
@@ -25,7 +26,8 @@ pub unsafe extern "C" fn perdura_offset(heap: *const perdura_heap, memory: *cons
     .unwrap_or(0)
 }
 
-/// The address of an offset; null: it is 0, or beyond this heap (PERDURA_FOREIGN). The memory is the heap's.
+/// The address of an offset; null: it is 0, or beyond this heap (PERDURA_FOREIGN). The memory is
+/// the heap's.
 ///
 /// # Safety
 /// `heap` is open.

@@ -10,8 +10,8 @@ use crate::error::{Refusal, address, code, perdura_code, text_of};
 use crate::open::{heap_of, perdura_heap};
 use crate::place::offset_of;
 
-/// What a name leads to; null: there is no such root (PERDURA_NO_ROOT), or it is of a type that is not C's
-/// (PERDURA_ROOT_TYPE), or the name cannot be one. The memory is the heap's.
+/// What a name leads to; null: there is no such root (PERDURA_NO_ROOT), or it is of a type that is
+/// not C's (PERDURA_ROOT_TYPE), or the name cannot be one. The memory is the heap's.
 ///
 /// # Safety
 /// `heap` is open; `name` ends with a zero byte.
@@ -29,7 +29,8 @@ pub unsafe extern "C" fn perdura_root(
     })
 }
 
-/// Makes a name (1 to 39 bytes) lead to memory of this heap, durably; makes the name if there is none. The name is copied.
+/// Makes a name (1 to 39 bytes) lead to memory of this heap, durably; makes the name if there is
+/// none. The name is copied.
 ///
 /// # Safety
 /// `heap` is open; `name` ends with a zero byte.
@@ -62,8 +63,9 @@ pub unsafe extern "C" fn perdura_root_remove(
     })
 }
 
-/// Calls `each` with every root's name (the library's, valid during the call) and its memory, in the order of names, until
-/// it returns something else than 0. `each` must return, as a transaction's function must.
+/// Calls `each` with every root's name (the library's, valid during the call) and its memory, in
+/// the order of names, until it returns something else than 0. `each` must return, as a
+/// transaction's function must.
 ///
 /// # Safety
 /// `heap` is open; `each` may be called with `arg`.

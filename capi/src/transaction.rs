@@ -15,14 +15,15 @@ pub struct perdura_tx {
     _opaque: [u8; 0],
 }
 
-/// Runs `body(tx, arg)` as a transaction. If it returns 0, all that it did through `tx` is durable, and this returns
-/// PERDURA_OK; if it returns anything else, none of it was done, and this returns PERDURA_ABORTED. A half-done change
-/// cannot be left behind, whenever the power fails. Within `body` no other transaction of this thread can begin,
-/// and persistent memory is freed by perdura_tx_free only and not resized (PERDURA_NESTED). Transactions do not lock: who
-/// changes one object in two threads must exclude the other.
+/// Runs `body(tx, arg)` as a transaction. If it returns 0, all that it did through `tx` is durable,
+/// and this returns PERDURA_OK; if it returns anything else, none of it was done, and this returns
+/// PERDURA_ABORTED. A half-done change cannot be left behind, whenever the power fails. Within
+/// `body` no other transaction of this thread can begin, and persistent memory is freed by
+/// perdura_tx_free only and not resized (PERDURA_NESTED). Transactions do not lock: who changes one
+/// object in two threads must exclude the other.
 ///
-/// `body` must return: not by `longjmp`; a C++ exception, or the end of the thread, ends the process. What it allocates
-/// and what it frees, it does so with the commit.
+/// `body` must return: not by `longjmp`; a C++ exception, or the end of the thread, ends the
+/// process. What it allocates and what it frees, it does so with the commit.
 ///
 /// # Safety
 /// `heap` is open; `body` may be called with `arg`.
@@ -37,7 +38,8 @@ pub unsafe extern "C" fn perdura_transaction(
         let heap = unsafe { heap_of(heap)? };
         let body = body.ok_or(Refusal::Argument { what: "body", why: "is null" })?;
         heap.transaction(|tx| {
-            // SAFETY: the caller's function. The transaction lives until it has returned, and nobody else uses it.
+            // SAFETY: the caller's function. The transaction lives until it has returned, and
+            // nobody else uses it.
             let run = || unsafe { body(std::ptr::from_mut(tx).cast(), arg) };
             let returned = called("perdura_transaction", run);
             if heap.is_forked() {
@@ -53,8 +55,9 @@ pub unsafe extern "C" fn perdura_transaction(
     })
 }
 
-/// Changes `len` bytes at `to`, which lie in one persistent object or area, to those at `from`, which stay the caller's.
-/// They are read back with perdura_tx_read: memory itself may change only at the commit.
+/// Changes `len` bytes at `to`, which lie in one persistent object or area, to those at `from`,
+/// which stay the caller's. They are read back with perdura_tx_read: memory itself may change only
+/// at the commit.
 ///
 /// # Safety
 /// `tx` is this function's transaction; `len` bytes can be read at `from`.
@@ -72,14 +75,15 @@ pub unsafe extern "C" fn perdura_tx_write(
         if from.is_null() {
             return Err(Refusal::Argument { what: "from", why: "is null" });
         }
-        // SAFETY: the caller's promise, for no more bytes than the heap has; the copy that is made of them is made
-        // before anything is written.
+        // SAFETY: the caller's promise, for no more bytes than the heap has; the copy that is made
+        // of them is made before anything is written.
         let bytes = unsafe { std::slice::from_raw_parts(from.cast(), len) };
         Ok(tx.write_bytes(offset, bytes)?)
     })
 }
 
-/// Copies `len` bytes at `from`, which lie in one persistent object or area, to `to`, with this transaction's changes.
+/// Copies `len` bytes at `from`, which lie in one persistent object or area, to `to`, with this
+/// transaction's changes.
 ///
 /// # Safety
 /// `tx` is this function's transaction; `len` bytes can be written at `to`.
@@ -103,8 +107,9 @@ pub unsafe extern "C" fn perdura_tx_read(
     })
 }
 
-/// Takes persistent memory with the transaction: if it is undone, nothing was taken. Its contents are arbitrary; fill it
-/// with perdura_tx_write. Null: none was taken, and the transaction may go on.
+/// Takes persistent memory with the transaction: if it is undone, nothing was taken. Its contents
+/// are arbitrary; fill it with perdura_tx_write. Null: none was taken, and the transaction may go
+/// on.
 ///
 /// # Safety
 /// `tx` is this function's transaction.
@@ -172,7 +177,8 @@ pub unsafe extern "C" fn perdura_tx_root_remove(
 /// # Safety
 /// Null, or what [`perdura_transaction`] passed to the function that runs now.
 unsafe fn tx_of<'t>(tx: *mut perdura_tx) -> Result<&'t mut Tx<'t>, Refusal> {
-    // SAFETY: the caller's promise: it is a transaction that only this function uses, one call after the other.
+    // SAFETY: the caller's promise: it is a transaction that only this function uses, one call
+    // after the other.
     let tx = unsafe { tx.cast::<Tx<'t>>().as_mut() };
     let tx = tx.ok_or(Refusal::Argument { what: "tx", why: "is null" })?;
     if tx.heap().is_forked() { Err(Refusal::Forked) } else { Ok(tx) }

@@ -1,4 +1,5 @@
-//! The library from C and C++: what every call does, and that each mistake has its code and its words.
+//! The library from C and C++: what every call does, and that each mistake has its code and its
+//! words.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
@@ -54,7 +55,8 @@ fn a_file_of_another_version_or_of_something_else_is_refused_and_unchanged() {
     let path = folder.path().join("a.heap");
     heap_in(&path).close().unwrap();
     let whole = std::fs::read(&path).unwrap();
-    // PERDURA_VERSION, PERDURA_NOT_A_HEAP, PERDURA_CORRUPT; where, what is put there, and a word of the message.
+    // PERDURA_VERSION, PERDURA_NOT_A_HEAP, PERDURA_CORRUPT; where, what is put there, and a word of
+    // the message.
     let damages: [(u64, &[u8], &str, &str); 4] = [
         (8, &[250], "20", "version 250"),
         (0, b"somebody", "21", "not a heap"),

@@ -1,4 +1,5 @@
-//! How processes come and go with a heap open: forks, and what runs at the end of a process or of a thread.
+//! How processes come and go with a heap open: forks, and what runs at the end of a process or of a
+//! thread.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 

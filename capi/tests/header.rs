@@ -6,11 +6,13 @@ const HEADER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/include/perdura.h");
 const PREAMBLE: &str = "\
 // Perdura's heap: persistent and capacity memory, named roots, transactions. See docs/heap.md.
 //
-// Who owns what: a heap is the caller's, from perdura_open until perdura_close. Memory is the heap's; what a call
-// returns is taken until it is given back. Strings and buffers that are passed in stay the caller's and are not used
-// after the call. A call that fails changes nothing and keeps nothing; perdura_error() says why.
+// Who owns what: a heap is the caller's, from perdura_open until perdura_close. Memory is the
+// heap's; what a call returns is taken until it is given back. Strings and buffers that are passed
+// in stay the caller's and are not used after the call. A call that fails changes nothing and keeps
+// nothing; perdura_error() says why.
 //
-// Made by cbindgen from capi/src; to make it again: PERDURA_BLESS=1 cargo test -p perdura-capi --test header";
+// Made by cbindgen from capi/src; to make it again: PERDURA_BLESS=1 cargo test -p perdura-capi --test
+// header";
 
 fn generated() -> String {
     let mut config = cbindgen::Config {
@@ -26,7 +28,8 @@ fn generated() -> String {
         sys_includes: vec!["stddef.h".into(), "stdint.h".into()],
         ..cbindgen::Config::default()
     };
-    // They are passed as numbers: a value that C makes up must be refused, not be an impossible enum.
+    // They are passed as numbers: a value that C makes up must be refused, not be an impossible
+    // enum.
     config.export.include = vec!["perdura_kind".into(), "perdura_durability".into()];
     let bindings = cbindgen::Builder::new()
         .with_crate(env!("CARGO_MANIFEST_DIR"))

@@ -7,8 +7,9 @@ use clap::{Args, Parser, Subcommand};
 
 /// Durable memory for ordinary servers.
 ///
-/// Data live in DRAM; what is not yet on the SSD is kept small enough to be flushed within the warning the
-/// machine gets. Sizes are like 512MiB or 2GiB, times like 30s or 500ms, shares like 11%.
+/// Data live in DRAM; what is not yet on the SSD is kept small enough to be flushed within the
+/// warning the machine gets. Sizes are like 512MiB or 2GiB, times like 30s or 500ms, shares like
+/// 11%.
 #[derive(Debug, Parser)]
 #[command(name = "perdura", version, max_term_width = 100, args_override_self = true)]
 pub struct Cli {
@@ -20,14 +21,17 @@ pub struct Cli {
 pub enum Command {
     /// Serve a Redis-compatible store whose memory survives crashes and power cuts.
     Serve(Box<ServeArgs>),
-    /// Flush for real with a full budget, and say whether the promise holds. Exits 1 if it does not.
+    /// Flush for real with a full budget, and say whether the promise holds. Exits 1 if it does
+    /// not.
     Drill(Box<DrillArgs>),
-    /// Flush what a holder keeps after its server died, then let it go. The same as sending it SIGTERM.
+    /// Flush what a holder keeps after its server died, then let it go. The same as sending it
+    /// SIGTERM.
     Flush(FlushArgs),
     /// Explore failures by simulation, deterministically by seed.
     Sim(SimArgs),
-    /// Verify a heap file, or the image in a directory and the heap in it, without changing anything. Exits 0: sound,
-    /// 1: damaged, 2: it could not be checked (in use, not readable, not there).
+    /// Verify a heap file, or the image in a directory and the heap in it, without changing
+    /// anything. Exits 0: sound, 1: damaged, 2: it could not be checked (in use, not readable, not
+    /// there).
     Check(CheckArgs),
     /// Measure: YCSB's workloads on the store, on servers, on bare memory.
     Bench(Box<crate::bench::BenchArgs>),
@@ -35,30 +39,31 @@ pub enum Command {
     Block(Box<crate::block::BlockArgs>),
     /// Plan: which memory to buy for a load.
     Plan(crate::plan::PlanArgs),
-    /// Run another program with its heap in capacity memory, or with its files on a modelled medium.
+    /// Run another program with its heap in capacity memory, or with its files on a modelled
+    /// medium.
     Run(RunArgs),
     /// Keep a server's memory (started by `serve`, not by hand).
     #[command(hide = true)]
     Holder(HolderArgs),
 }
 
-/// Where the heap of another program is to lie, or its files. Without an option for files it is the heap; with one the heap stays where
-/// it is, unless there is an option for it as well.
+/// Where the heap of another program is to lie, or its files. Without an option for files it is the
+/// heap; with one the heap stays where it is, unless there is an option for it as well.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// Heap: directory on the medium to use (a DAX file system, tmpfs); memory is a file without a name in it [default: private
-    /// memory].
+    /// Heap: directory on the medium to use (a DAX file system, tmpfs); memory is a file without a
+    /// name in it [default: private memory].
     #[arg(long, value_name = "DIR")]
     pub capacity: Option<PathBuf>,
-    /// Heap: most it may have; what is not allocated costs nothing [default: the machine's memory, or what is free on
-    /// the node; at most 64GiB].
+    /// Heap: most it may have; what is not allocated costs nothing [default: the machine's memory,
+    /// or what is free on the node; at most 64GiB].
     #[arg(long, value_name = "SIZE")]
     pub size: Option<String>,
     /// Heap: NUMA node to take it from (CXL memory, persistent memory as system RAM).
     #[arg(long, value_name = "N")]
     pub numa_node: Option<u32>,
-    /// Files: what is served, a file or a directory with all in it, best on tmpfs; may be given several times. Its bytes stay where
-    /// they are, its time is the medium's.
+    /// Files: what is served, a file or a directory with all in it, best on tmpfs; may be given
+    /// several times. Its bytes stay where they are, its time is the medium's.
     #[arg(long, value_name = "PATH")]
     pub at: Vec<PathBuf>,
     /// Files: the medium whose time is modelled, by name or as a profile.
@@ -67,7 +72,8 @@ pub struct RunArgs {
     /// Files: the link to put it behind.
     #[arg(long, value_name = "NAME", requires = "media")]
     pub link: Option<String>,
-    /// Files: record the requests of the first process that opens a served file, to be replayed on any medium.
+    /// Files: record the requests of the first process that opens a served file, to be replayed on
+    /// any medium.
     #[arg(long, value_name = "FILE", requires = "at")]
     pub record: Option<PathBuf>,
     /// Files: most requests recorded [default: 4194304, of 24 B each].
@@ -106,12 +112,12 @@ pub struct ServeArgs {
     /// File whose first line is the password clients must give; or set PERDURA_PASSWORD.
     #[arg(long, value_name = "FILE")]
     pub password_file: Option<PathBuf>,
-    /// When a write is acknowledged: `warned` (in memory, covered by the warning), `fsync` (on the SSD),
-    /// `none` (like warned, and no checkpoints) [default: warned].
+    /// When a write is acknowledged: `warned` (in memory, covered by the warning), `fsync` (on the
+    /// SSD), `none` (like warned, and no checkpoints) [default: warned].
     #[arg(long, value_name = "MODE")]
     pub durability: Option<String>,
-    /// What the event loop waits on: `auto` (io_uring, or epoll where the system refuses it), `epoll`, `uring`
-    /// [default: auto].
+    /// What the event loop waits on: `auto` (io_uring, or epoll where the system refuses it),
+    /// `epoll`, `uring` [default: auto].
     #[arg(long, value_name = "QUEUE")]
     pub events: Option<String>,
     /// Clients at once [default: 10000].
@@ -137,7 +143,8 @@ pub struct PlaceArgs {
     /// Most the memory may ever grow to; fixed when the image is made [default: 4 x memory].
     #[arg(long, value_name = "SIZE")]
     pub reserve_memory: Option<String>,
-    /// What may be dirty: a size, or a share of the memory; by default as much as the warning allows.
+    /// What may be dirty: a size, or a share of the memory; by default as much as the warning
+    /// allows.
     #[arg(long, value_name = "SIZE|PERCENT")]
     pub budget: Option<String>,
     /// The warning: time from SIGTERM (or the holder's) to the cut [default: 30s].
@@ -155,12 +162,12 @@ pub struct PlaceArgs {
     /// Time between checkpoints, or `off` [default: 1s].
     #[arg(long, value_name = "TIME")]
     pub checkpoint: Option<String>,
-    /// Which dirty data are cleaned first: clock-pro, fifo, segmented, least-recently-updated, random
-    /// [default: clock-pro].
+    /// Which dirty data are cleaned first: clock-pro, fifo, segmented, least-recently-updated,
+    /// random [default: clock-pro].
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,
-    /// Compress what cleaning and checkpoints write to the SSD: `lz4` or `off`. What may be dirty stays the same, as if
-    /// nothing shrank; the emergency flush compresses nothing [default: off].
+    /// Compress what cleaning and checkpoints write to the SSD: `lz4` or `off`. What may be dirty
+    /// stays the same, as if nothing shrank; the emergency flush compresses nothing [default: off].
     #[arg(long, value_name = "METHOD")]
     pub compress: Option<String>,
     /// Space of the log as a share of the memory [default: 200%].
@@ -204,11 +211,13 @@ pub struct FlushArgs {
 
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// A heap file, or the directory of a server's image (DIR/image.perdura). Nothing may have it open.
+    /// A heap file, or the directory of a server's image (DIR/image.perdura). Nothing may have it
+    /// open.
     #[arg(value_name = "DIR|FILE")]
     pub place: PathBuf,
-    /// Mend what can be, in a heap file: torn roots and roots of nothing are removed, damaged logs are cut, spans without
-    /// objects are freed. Nothing is changed if something cannot be mended. Not for directories.
+    /// Mend what can be, in a heap file: torn roots and roots of nothing are removed, damaged logs
+    /// are cut, spans without objects are freed. Nothing is changed if something cannot be mended.
+    /// Not for directories.
     #[arg(long)]
     pub repair: bool,
     /// With --repair: free objects that nothing reaches.
@@ -229,7 +238,8 @@ pub struct SimArgs {
 pub enum SimCommand {
     /// Cut the power after durable operations of seeded runs and check every promise afterwards.
     Cut(CutArgs),
-    /// Check the order of the heap's stores, flushes and fences: reopen it on every memory that a loss may leave.
+    /// Check the order of the heap's stores, flushes and fences: reopen it on every memory that a
+    /// loss may leave.
     Order(OrderArgs),
 }
 
@@ -244,9 +254,9 @@ pub struct CutArgs {
     /// Make only this cut of the seed's run: how a failure is replayed.
     #[arg(long, value_name = "N")]
     pub only: Option<u64>,
-    /// Plant a bug that must be caught: skip-flush, drop-checksum, open-before-accounting, clean-at-copy,
-    /// acknowledge-before-commit, free-before-commit, loaded-too-early, let-go-when-written, give-back-always,
-    /// drop-neighbours, single-always, zero-untaken.
+    /// Plant a bug that must be caught: skip-flush, drop-checksum, open-before-accounting,
+    /// clean-at-copy, acknowledge-before-commit, free-before-commit, loaded-too-early,
+    /// let-go-when-written, give-back-always, drop-neighbours, single-always, zero-untaken.
     #[arg(long, value_name = "BUG")]
     pub plant: Option<String>,
 }
@@ -265,8 +275,9 @@ pub struct OrderArgs {
     /// Try only this state of the operation: how a failure is replayed.
     #[arg(long, value_name = "STATE")]
     pub only: Option<String>,
-    /// Plant bugs that must be caught: `each` flush and fence forgotten and stores swapped, one after the other;
-    /// or one, as drop-flush:N, drop-fence:N, swap-stores:N, swap-bytes:N [default: none].
+    /// Plant bugs that must be caught: `each` flush and fence forgotten and stores swapped, one
+    /// after the other; or one, as drop-flush:N, drop-fence:N, swap-stores:N, swap-bytes:N
+    /// [default: none].
     #[arg(long, value_name = "BUG")]
     pub plant: Option<String>,
 }

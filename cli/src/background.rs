@@ -1,4 +1,5 @@
-//! What is left to do when the server answers already: loading memory, counting keys, finding free memory.
+//! What is left to do when the server answers already: loading memory, counting keys, finding free
+//! memory.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};

@@ -49,7 +49,8 @@ pub struct ServeArgs {
     /// Mount a directory with one file in it, `disk`, that has the medium's bytes.
     #[arg(long, value_name = "DIR")]
     pub fuse: Option<PathBuf>,
-    /// Let accesses to that file go through the page cache, which hides the medium from those it can answer.
+    /// Let accesses to that file go through the page cache, which hides the medium from those it
+    /// can answer.
     #[arg(long, requires = "fuse")]
     pub fuse_cached: bool,
     /// Refuse writes.
@@ -61,14 +62,16 @@ pub struct ServeArgs {
     /// NBD connections at once; further ones are closed.
     #[arg(long, value_name = "N", default_value_t = 1024)]
     pub connections: usize,
-    /// Keep the bytes in this file, which others may see, instead of in memory that ends with the server. It should lie
-    /// in memory itself (/dev/shm); made if missing.
+    /// Keep the bytes in this file, which others may see, instead of in memory that ends with the
+    /// server. It should lie in memory itself (/dev/shm); made if missing.
     #[arg(long, value_name = "PATH")]
     pub file: Option<PathBuf>,
-    /// How long a connection looks for the next request before it sleeps: processor time for latency; 0s: not at all.
+    /// How long a connection looks for the next request before it sleeps: processor time for
+    /// latency; 0s: not at all.
     #[arg(long, value_name = "TIME", default_value = "100us")]
     pub spin: String,
-    /// Allow TCP addresses that other machines reach. NBD has no passwords: whoever reaches it may read and write.
+    /// Allow TCP addresses that other machines reach. NBD has no passwords: whoever reaches it may
+    /// read and write.
     #[arg(long)]
     pub allow_remote: bool,
 }
@@ -197,8 +200,8 @@ fn open_or_make<'a>(path: &'a Path, read_only: bool, made: &mut Option<Made<'a>>
     }
 }
 
-/// Makes it of the size asked for, with room on its medium for all of it: a store into a mapped file that has no room
-/// ends the process.
+/// Makes it of the size asked for, with room on its medium for all of it: a store into a mapped
+/// file that has no room ends the process.
 fn with_room(path: &Path, file: &File, size: Option<Bytes>, read_only: bool) -> Result<()> {
     let place = || format!("--file {}", path.display());
     let found = file.metadata().with_context(place)?;

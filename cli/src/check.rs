@@ -1,7 +1,7 @@
 //! `perdura check`: is a heap sound, and what can be done if not.
 //!
-//! Exit codes: 0 sound, 1 damaged, 2 it could not be checked. A directory's image is only read, and so is a heap file
-//! without `--repair`.
+//! Exit codes: 0 sound, 1 damaged, 2 it could not be checked. A directory's image is only read, and
+//! so is a heap file without `--repair`.
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -1,8 +1,8 @@
-//! What `env` starts, from the words it is given: scripts name their interpreter by it, and it takes `LD_PRELOAD` away
-//! where it is told to.
+//! What `env` starts, from the words it is given: scripts name their interpreter by it, and it
+//! takes `LD_PRELOAD` away where it is told to.
 //!
-//! Refused is only what is sure to take it away. What is not understood here (other options, quoted words) is left to
-//! `env`: the program starts.
+//! Refused is only what is sure to take it away. What is not understood here (other options, quoted
+//! words) is left to `env`: the program starts.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -92,7 +92,8 @@ impl Reading {
         Ok(true)
     }
 
-    /// Does what an option says. Its value, if it takes one, is the next word where it is not given.
+    /// Does what an option says. Its value, if it takes one, is the next word where it is not
+    /// given.
     fn option(&mut self, letter: u8, value: Option<Vec<u8>>) -> Result<bool> {
         match letter {
             b'i' => bail!(

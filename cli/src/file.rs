@@ -1,5 +1,5 @@
-//! A settings file is command-line options in TOML: `memory = "4GiB"` is `--memory 4GiB`. Unknown names are
-//! errors; the real command line comes later and wins.
+//! A settings file is command-line options in TOML: `memory = "4GiB"` is `--memory 4GiB`. Unknown
+//! names are errors; the real command line comes later and wins.
 
 use std::ffi::OsString;
 use std::path::Path;

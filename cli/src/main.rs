@@ -67,7 +67,8 @@ fn run() -> Result<ExitCode> {
     if !matches!(cli.command, Command::Run(_)) {
         sys::ignore_file_size_signal();
     }
-    // Before any thread is there; and of these two only: the others end as programs do when they are told to.
+    // Before any thread is there; and of these two only: the others end as programs do when they
+    // are told to.
     let warning = || sys::warning_descriptor().context("signals");
     match cli.command {
         Command::Serve(args) => serve::run(&args, warning()?),

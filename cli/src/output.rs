@@ -1,5 +1,6 @@
-//! Files that results are written to: looked at before the work, for what cannot be kept is not worth waiting for; written
-//! after it, whole or not at all. What was in such a file stays until then, and none may be what is read.
+//! Files that results are written to: looked at before the work, for what cannot be kept is not
+//! worth waiting for; written after it, whole or not at all. What was in such a file stays until
+//! then, and none may be what is read.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, ErrorKind, Write};

@@ -1,5 +1,5 @@
-//! Whether a program can have a library preloaded: looked at before it is started, since the system ignores what it
-//! cannot preload without a word.
+//! Whether a program can have a library preloaded: looked at before it is started, since the system
+//! ignores what it cannot preload without a word.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -32,7 +32,8 @@ pub fn find(name: &OsStr) -> Result<PathBuf> {
     found.with_context(|| format!("{}: not found in PATH", name.display()))
 }
 
-/// Refuses a program that would run as if nothing had been preloaded. `words` are its arguments: `env` names another in them.
+/// Refuses a program that would run as if nothing had been preloaded. `words` are its arguments:
+/// `env` names another in them.
 pub fn check(path: &Path, words: &[OsString]) -> Result<()> {
     let mut path = path.to_owned();
     let mut words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
@@ -59,8 +60,8 @@ pub fn check(path: &Path, words: &[OsString]) -> Result<()> {
     }
 }
 
-/// The program behind a script's first line, and what it is given before the script: one word, whatever spaces are in
-/// it, or none.
+/// The program behind a script's first line, and what it is given before the script: one word,
+/// whatever spaces are in it, or none.
 fn interpreter(path: &Path) -> Result<Option<(PathBuf, Vec<Vec<u8>>)>> {
     let mut line = Vec::new();
     File::open(path)?.take(FIRST_LINE_MAX).read_to_end(&mut line)?;

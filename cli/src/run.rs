@@ -1,4 +1,5 @@
-//! `perdura run`: another program, with its heap in capacity memory or its files on a modelled medium.
+//! `perdura run`: another program, with its heap in capacity memory or its files on a modelled
+//! medium.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;

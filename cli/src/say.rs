@@ -9,8 +9,9 @@ use anyhow::{Result, bail};
 /// Why a line is missing from what was printed, where somebody was there to read it.
 static FAILED: OnceLock<io::Error> = OnceLock::new();
 
-/// Prints a line. A reader that has gone away (`perdura drill | head -1`) must not end a command in the middle
-/// of its work, let alone a server: what it did counts, and its exit status says how it went.
+/// Prints a line. A reader that has gone away (`perdura drill | head -1`) must not end a command in
+/// the middle of its work, let alone a server: what it did counts, and its exit status says how it
+/// went.
 pub fn say(line: impl Display) {
     if let Err(error) = writeln!(io::stdout(), "{}", Shown(line))
         && error.kind() != io::ErrorKind::BrokenPipe
@@ -20,7 +21,8 @@ pub fn say(line: impl Display) {
     }
 }
 
-/// Whether all that was to be read could be printed: for commands that do nothing else, on a full disk.
+/// Whether all that was to be read could be printed: for commands that do nothing else, on a full
+/// disk.
 pub fn all_said() -> Result<()> {
     match FAILED.get() {
         None => Ok(()),
@@ -28,7 +30,8 @@ pub fn all_said() -> Result<()> {
     }
 }
 
-/// Text for a terminal. Names of files and volumes are of anybody's making: what would steer the terminal is escaped.
+/// Text for a terminal. Names of files and volumes are of anybody's making: what would steer the
+/// terminal is escaped.
 pub struct Shown<T>(pub T);
 
 impl<T: Display> Display for Shown<T> {

@@ -223,15 +223,16 @@ struct Watcher {
 }
 
 impl Watcher {
-    /// A thread of its own: it shares nothing with writers, so that a stalled writer cannot delay a warning.
-    /// One that is still waiting for budget a moment later is refused: it has no place in the promised time.
+    /// A thread of its own: it shares nothing with writers, so that a stalled writer cannot delay a
+    /// warning. One that is still waiting for budget a moment later is refused: it has no place in
+    /// the promised time.
     fn start(self, warning: OwnedFd, store: Weak<Store>) -> Result<()> {
         std::thread::Builder::new()
             .name("perdura-warning".into())
             .spawn(move || {
                 let mut record = [0u8; 128];
-                // An interrupted read is repeated; anything else means that no warning can be seen any more,
-                // and stopping is the safe answer.
+                // An interrupted read is repeated; anything else means that no warning can be seen
+                // any more, and stopping is the safe answer.
                 while rustix::io::read(&warning, &mut record) == Err(rustix::io::Errno::INTR) {}
                 self.warned.get_or_init(Instant::now);
                 self.stop.trigger();

@@ -1,4 +1,5 @@
-//! `perdura run` with files on a modelled medium: what the library is told, checked before the program starts.
+//! `perdura run` with files on a modelled medium: what the library is told, checked before the
+//! program starts.
 
 use std::ffi::OsString;
 use std::fs::File;

@@ -188,8 +188,8 @@ pub fn server(args: &ServeArgs, warning: Duration) -> Result<ServerConfig> {
     Ok(config)
 }
 
-/// The password from a file's first line, or from the environment; never from the command line, where every
-/// user of the machine could read it.
+/// The password from a file's first line, or from the environment; never from the command line,
+/// where every user of the machine could read it.
 pub fn password(file: &Option<PathBuf>) -> Result<Option<String>> {
     let Some(path) = file else { return Ok(std::env::var(PASSWORD_VARIABLE).ok()) };
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;

@@ -3,18 +3,18 @@
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-/// From now on a limit on file sizes is an error of the write, said with the file's name, and not a death. Programs that
-/// are started inherit it.
+/// From now on a limit on file sizes is an error of the write, said with the file's name, and not a
+/// death. Programs that are started inherit it.
 pub fn ignore_file_size_signal() {
     // SAFETY: no handler runs; only the signal's disposition changes.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
-/// Blocks SIGTERM, SIGINT and SIGPWR in this thread and those it starts, and returns a descriptor that becomes
-/// readable when one arrives. Call before any thread is started.
+/// Blocks SIGTERM, SIGINT and SIGPWR in this thread and those it starts, and returns a descriptor
+/// that becomes readable when one arrives. Call before any thread is started.
 pub fn warning_descriptor() -> io::Result<OwnedFd> {
-    // SAFETY: `set` is initialised by sigemptyset before it is read; the calls take valid pointers to it and
-    // change only this thread's mask.
+    // SAFETY: `set` is initialised by sigemptyset before it is read; the calls take valid pointers
+    // to it and change only this thread's mask.
     let fd = unsafe {
         let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
         libc::sigemptyset(set.as_mut_ptr());

@@ -1,4 +1,5 @@
-//! `perdura bench run`, `bench compare` and `bench suite` as programs: results in the published shape, and every bad input by what is said of it.
+//! `perdura bench run`, `bench compare` and `bench suite` as programs: results in the published
+//! shape, and every bad input by what is said of it.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
 mod common;

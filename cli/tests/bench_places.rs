@@ -1,4 +1,5 @@
-//! `perdura bench run` on files, devices and regions: what runs there, what is refused before anything runs, and that nothing is left.
+//! `perdura bench run` on files, devices and regions: what runs there, what is refused before
+//! anything runs, and that nothing is left.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
 mod common;

@@ -1,4 +1,5 @@
-//! `perdura block serve` as a process, and programs of other makes as its clients: qemu-io, nbdcopy, fio, a file system.
+//! `perdura block serve` as a process, and programs of other makes as its clients: qemu-io,
+//! nbdcopy, fio, a file system.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 

@@ -1,4 +1,5 @@
-//! `perdura check` as a process: what it says of sound, damaged and absent heaps, and by which exit code.
+//! `perdura check` as a process: what it says of sound, damaged and absent heaps, and by which exit
+//! code.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 mod common;
@@ -150,7 +151,8 @@ fn a_servers_directory_is_checked_with_its_image() {
     assert!(String::from_utf8_lossy(&damaged.stdout).contains("image"), "{damaged:?}");
 }
 
-/// By somebody who may not write the image, while somebody else reads it; but not while a server has it.
+/// By somebody who may not write the image, while somebody else reads it; but not while a server
+/// has it.
 fn a_check_needs_no_more_than_to_read(dir: &Path, image: &Path) {
     let set = |path: &Path, mode| {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();

@@ -1,4 +1,5 @@
-//! Clients people use: redis-cli, redis-benchmark, redis-py. Skipped, and said so, where they are missing.
+//! Clients people use: redis-cli, redis-benchmark, redis-py. Skipped, and said so, where they are
+//! missing.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
 mod common;

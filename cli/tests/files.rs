@@ -1,4 +1,5 @@
-//! `perdura run --at`: programs whose files are on a modelled medium do what they do without it, and have the medium's time.
+//! `perdura run --at`: programs whose files are on a modelled medium do what they do without it,
+//! and have the medium's time.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
@@ -45,7 +46,8 @@ fn done(output: &Output, what: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Runs a program with a folder served, and returns what it printed and the reports of its processes.
+/// Runs a program with a folder served, and returns what it printed and the reports of its
+/// processes.
 fn served(at: &Path, media: &str, words: &[&str]) -> (String, Vec<Value>) {
     let report = at.with_extension("json");
     let mut command = run();

@@ -1,4 +1,5 @@
-//! `perdura bench insights`: what cannot be is refused before anything is measured. A small run is tested in the library.
+//! `perdura bench insights`: what cannot be is refused before anything is measured. A small run is
+//! tested in the library.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! What a machine may lack or refuse: rights, space, descriptors, system calls. Served all the same, or
-//! refused with the cause; nothing is lost.
+//! What a machine may lack or refuse: rights, space, descriptors, system calls. Served all the
+//! same, or refused with the cause; nothing is lost.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
 mod common;
@@ -34,7 +34,8 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// The program, run by another that gives its rights or room away first; `None`, loudly, without it.
+/// The program, run by another that gives its rights or room away first; `None`, loudly, without
+/// it.
 fn through(words: &[&str]) -> Option<Command> {
     let mut probe = Command::new(words[0]);
     if !probe.args(&words[1..]).arg("true").status().is_ok_and(|status| status.success()) {

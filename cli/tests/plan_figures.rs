@@ -1,4 +1,5 @@
-//! The figures that `perdura plan trace` writes, of all and of each volume, are those of the plain way, to the last digit.
+//! The figures that `perdura plan trace` writes, of all and of each volume, are those of the plain
+//! way, to the last digit.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 

@@ -115,7 +115,8 @@ impl Echo {
         assert_eq!(self.lines.next().unwrap().unwrap(), "word");
     }
 
-    /// A recorder that has seen something: behind the header come names of volumes, with the first look that finds a page.
+    /// A recorder that has seen something: behind the header come names of volumes, with the first
+    /// look that finds a page.
     fn recorded(&mut self, path: &Path, words: &[&str]) -> Child {
         let pid = self.pid();
         let all = [&["-o", path.to_str().unwrap(), "--pid", &pid], words].concat();

@@ -1,4 +1,5 @@
-//! `perdura plan trace` as people call it: what is counted, what is refused, and that a plan holds when it is carried out.
+//! `perdura plan trace` as people call it: what is counted, what is refused, and that a plan holds
+//! when it is carried out.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
@@ -90,7 +91,8 @@ fn traces_become_a_table_a_json_and_a_page() {
         let skew = |share: &str| one["skew_pages"][share].as_u64().unwrap();
         assert!(skew("90") < skew("95") && skew("95") < skew("99"));
         assert_eq!(one["sizing"]["label"], "modelled");
-        // The smallest budget and all larger ones keep to the target; the next smaller one, asked for or tried, does not.
+        // The smallest budget and all larger ones keep to the target; the next smaller one, asked
+        // for or tried, does not.
         let sizing = &one["sizing"];
         let (budgets, most) = (sizing["budgets"].as_array().unwrap(), &sizing["stalls_max"]);
         let met = |row: &Value| {
@@ -132,7 +134,8 @@ fn files_together_are_one_trace() {
 fn a_plan_is_carried_out_and_the_drill_confirms_it() {
     let dir = TestDir::new();
     let trace = trace(dir.path(), "a.csv", skewed);
-    // The warning follows from the budget; or it follows from a warning, or a battery, that leave 2 ms beside the reserve.
+    // The warning follows from the budget; or it follows from a warning, or a battery, that leave 2
+    // ms beside the reserve.
     let here = dir.path().to_str().unwrap();
     let rate = ["--flush-rate", "400MB/s"];
     for (rate, limit) in [
@@ -187,7 +190,8 @@ fn plan_of(trace: &str, words: &[&str]) -> (Value, String, String) {
     (plan["traces"][0].clone(), std::fs::read_to_string(&html).unwrap(), said)
 }
 
-/// One wait may be as long as thousands of writes: counted alone, waits hide an SSD that falls behind.
+/// One wait may be as long as thousands of writes: counted alone, waits hide an SSD that falls
+/// behind.
 #[test]
 fn a_budget_keeps_to_the_waits_and_to_the_time_waited() {
     let dir = TestDir::new();
@@ -203,7 +207,8 @@ fn a_budget_keeps_to_the_waits_and_to_the_time_waited() {
     assert!(strict["budget_bytes"].as_u64() > lax["budget_bytes"].as_u64());
 }
 
-/// What is on its way to a slow SSD and written again counts twice: a budget of all that is written may not do where a larger one does.
+/// What is on its way to a slow SSD and written again counts twice: a budget of all that is written
+/// may not do where a larger one does.
 #[test]
 fn a_budget_larger_than_all_that_is_written_may_be_what_it_takes() {
     let dir = TestDir::new();

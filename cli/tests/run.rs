@@ -1,4 +1,5 @@
-//! `perdura run`: programs that can have their heap moved, and those that are refused before they start.
+//! `perdura run`: programs that can have their heap moved, and those that are refused before they
+//! start.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 

@@ -1,4 +1,5 @@
-//! The medium that all served files of this process lie on: its time, its addresses, and what is noted of each request.
+//! The medium that all served files of this process lie on: its time, its addresses, and what is
+//! noted of each request.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
@@ -12,7 +13,8 @@ use crate::tally::Tally;
 
 /// Where only is recorded there is no end of addresses.
 const RECORDED_BYTES: u64 = 1 << 46;
-/// A file's addresses begin at a multiple of it, so that small files that grow do not run into each other at once.
+/// A file's addresses begin at a multiple of it, so that small files that grow do not run into each
+/// other at once.
 const PLACE_BYTES: u64 = 64 << 20;
 
 pub struct Medium {
@@ -102,7 +104,8 @@ impl Medium {
         }
     }
 
-    /// Waits until the medium would be done with a request of a file whose addresses begin at `base_bytes`.
+    /// Waits until the medium would be done with a request of a file whose addresses begin at
+    /// `base_bytes`.
     #[inline]
     pub fn end(&self, begun: Begun, kind: Kind, base_bytes: u64, offset_bytes: u64, bytes: usize) {
         let len_bytes = bytes as u64;
@@ -137,8 +140,8 @@ impl Medium {
         self.last_end_ps.store(end_ps, Relaxed);
     }
 
-    /// An address on the medium. Files that together are larger than it share addresses: what is modelled is its time, not
-    /// its room.
+    /// An address on the medium. Files that together are larger than it share addresses: what is
+    /// modelled is its time, not its room.
     #[inline]
     fn place(&self, base_bytes: u64, offset_bytes: u64, len_bytes: u64) -> u64 {
         let at_bytes = base_bytes.saturating_add(offset_bytes);

@@ -1,5 +1,5 @@
-//! Processes that become two, or another program: whoever uses a description besides this process finds the kernel's
-//! offset where it belongs.
+//! Processes that become two, or another program: whoever uses a description besides this process
+//! finds the kernel's offset where it belongs.
 
 use std::cell::UnsafeCell;
 

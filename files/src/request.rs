@@ -1,7 +1,8 @@
 //! Reads, writes and flushes of served files.
 //!
-//! What lies within a file's length is copied from or to its mapping. What is beyond it goes through the kernel, which
-//! alone makes a file longer; so does everything that uses an offset the kernel keeps. All of it is waited for alike.
+//! What lies within a file's length is copied from or to its mapping. What is beyond it goes
+//! through the kernel, which alone makes a file longer; so does everything that uses an offset the
+//! kernel keeps. All of it is waited for alike.
 //!
 //! An offset is moved before the bytes are copied, so two threads never get the same ones.
 
@@ -96,7 +97,8 @@ fn wait_flushed(medium: &Medium, begun: Begun) {
     medium.end(begun, Kind::Flush, 0, 0, 0);
 }
 
-/// Moves the offset of a description, which the caller found that this library keeps; `None`: the kernel keeps it.
+/// Moves the offset of a description, which the caller found that this library keeps; `None`: the
+/// kernel keeps it.
 pub fn seek(
     entered: &Entered,
     fd: c_int,
@@ -184,7 +186,8 @@ impl Transfer<'_> {
     /// At the end of the file, wherever the kernel finds it.
     unsafe fn append(&self, at: Option<i64>, flags: c_int) -> Result<(u64, usize), c_int> {
         let Some(at) = at else {
-            // SAFETY: the caller's promise. If the kernel's offset is nobody's, it is where it wrote to.
+            // SAFETY: the caller's promise. If the kernel's offset is nobody's, it is where it
+            // wrote to.
             let (at, moved) = unsafe { self.in_kernel(Kind::Write, flags & libc::RWF_APPEND) }?;
             // A write of nothing moves no offset, neither the kernel's nor this one.
             if moved > 0 {
@@ -223,7 +226,8 @@ impl Transfer<'_> {
         Ok((end.saturating_sub(moved as u64), moved))
     }
 
-    /// Bytes there are to read. At what seems to be the end the kernel is asked: another process may have written.
+    /// Bytes there are to read. At what seems to be the end the kernel is asked: another process
+    /// may have written.
     #[inline]
     fn present(&self, at: u64) -> u64 {
         let size_bytes = &self.file.size_bytes;
@@ -252,8 +256,9 @@ impl Transfer<'_> {
         let mut done = 0;
         for part in self.parts {
             let piece = part.iov_len.min(len as usize - done);
-            // SAFETY: so much of the file is mapped and within its length, which nobody shortens inside the gate; the part
-            // is the caller's, and no memory of the mapping, which only this library knows.
+            // SAFETY: so much of the file is mapped and within its length, which nobody shortens
+            // inside the gate; the part is the caller's, and no memory of the mapping, which only
+            // this library knows.
             unsafe { ptr::copy_nonoverlapping(from.add(done), part.iov_base.cast(), piece) };
             done += piece;
         }
@@ -274,7 +279,8 @@ impl Transfer<'_> {
         let mut done = 0;
         for part in self.parts {
             let piece = part.iov_len.min(self.len as usize - done);
-            // SAFETY: as in `read_at`; two that write the same bytes at once mix them, as with files.
+            // SAFETY: as in `read_at`; two that write the same bytes at once mix them, as with
+            // files.
             unsafe { ptr::copy_nonoverlapping(part.iov_base.cast(), to.add(done), piece) };
             done += piece;
         }

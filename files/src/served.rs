@@ -1,7 +1,7 @@
 //! A served file, its mappings and its length; and an open file description of it, with its offset.
 //!
-//! Both are never freed, only used again: a call that looked one up a moment ago may still look at it, and then sees
-//! that it is not the one that it wanted ([`crate::table::enter`]).
+//! Both are never freed, only used again: a call that looked one up a moment ago may still look at
+//! it, and then sees that it is not the one that it wanted ([`crate::table::enter`]).
 
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
@@ -45,7 +45,8 @@ pub struct Open {
     pub descriptors: AtomicU32,
 }
 
-/// Where a description reads and writes next: kept here, or, once others may use the description, by the kernel.
+/// Where a description reads and writes next: kept here, or, once others may use the description,
+/// by the kernel.
 pub struct Offset(AtomicU64);
 
 const IN_KERNEL: u64 = 1 << 63;
@@ -144,7 +145,8 @@ impl File {
         start.wrapping_add(offset_bytes as usize)
     }
 
-    /// Maps what a description with these flags needs. `Err`: it cannot be served. The caller has its turn.
+    /// Maps what a description with these flags needs. `Err`: it cannot be served. The caller has
+    /// its turn.
     pub fn map(
         &self,
         _: &Quiet,
@@ -163,8 +165,8 @@ impl File {
         }
         let mapped_bytes = self.mapped_bytes.load(Relaxed);
         let start = if flags & libc::O_ACCMODE == libc::O_WRONLY {
-            // A mapping wants to read, too. Closing that descriptor drops this process's locks on the file: so not where it
-            // has the file open already.
+            // A mapping wants to read, too. Closing that descriptor drops this process's locks on
+            // the file: so not where it has the file open already.
             if self.users.load(Relaxed) > 0 {
                 return Err(rustix::io::Errno::ACCESS);
             }

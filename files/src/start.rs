@@ -1,7 +1,8 @@
 //! The library's beginning and end in a process.
 //!
-//! Settings are read by a constructor. The medium is made when the first served file is opened, so that processes which have
-//! none (a shell that only starts others) cost nothing and leave the recording to who has.
+//! Settings are read by a constructor. The medium is made when the first served file is opened, so
+//! that processes which have none (a shell that only starts others) cost nothing and leave the
+//! recording to who has.
 
 use std::fmt::Write;
 use std::sync::OnceLock;

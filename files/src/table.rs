@@ -1,8 +1,8 @@
 //! Which descriptors are of served files.
 //!
-//! Looking one up takes no lock. A descriptor's entry, its description's file, and that both are still the same inside
-//! the file's gate: then neither its mapping nor its length is changed before the gate is left. All changes are made
-//! one at a time, with signals blocked.
+//! Looking one up takes no lock. A descriptor's entry, its description's file, and that both are
+//! still the same inside the file's gate: then neither its mapping nor its length is changed before
+//! the gate is left. All changes are made one at a time, with signals blocked.
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -149,7 +149,8 @@ impl Turned {
         })
     }
 
-    /// As [`Turned::change`], for a file that is only known by a name; also says what that names afterwards.
+    /// As [`Turned::change`], for a file that is only known by a name; also says what that names
+    /// afterwards.
     pub fn change_named<T>(
         &self,
         file: &'static File,
@@ -157,15 +158,16 @@ impl Turned {
     ) -> T {
         file.gate.alone(&self.quiet, || {
             let (outcome, stat) = change();
-            // The name may be another file's by now. Then this one's length is not known, and 0 is never too much: who
-            // reads there asks the kernel.
+            // The name may be another file's by now. Then this one's length is not known, and 0 is
+            // never too much: who reads there asks the kernel.
             let same = stat.filter(|stat| key(stat) == file.key());
             file.size_bytes.store(same.map_or(0, |stat| stat.st_size as u64), Release);
             outcome
         })
     }
 
-    /// Runs a change of a descriptor's file. The descriptor itself need not be served: it may be a stream's.
+    /// Runs a change of a descriptor's file. The descriptor itself need not be served: it may be a
+    /// stream's.
     pub fn change_of<T>(&mut self, fd: c_int, change: impl FnOnce() -> T) -> T {
         match stat_of(fd).and_then(|stat| self.find(&stat)) {
             Some(file) => self.change(file, fd, change),
@@ -177,7 +179,8 @@ impl Turned {
     pub fn adopt(&mut self, fd: c_int, flags: c_int, place_bytes: u64) -> bool {
         self.forget(fd);
         let Some(slot) = slot(fd) else { return false };
-        // Looked at in this turn: a length found before it may have been cut since, by another thread.
+        // Looked at in this turn: a length found before it may have been cut since, by another
+        // thread.
         let Some(stat) = stat_of(fd) else { return false };
         let stat = &stat;
         let known = self.find(stat);
@@ -186,8 +189,9 @@ impl Turned {
         });
         // SAFETY: the caller's descriptor, just opened.
         let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
-        // Of a known file, too: another process may have changed it. What this one makes shorter has the turn, so it is not too
-        // much; and the gate stays open, for a signal's handler may open the file that it interrupted a copy of.
+        // Of a known file, too: another process may have changed it. What this one makes shorter
+        // has the turn, so it is not too much; and the gate stays open, for a signal's handler may
+        // open the file that it interrupted a copy of.
         file.size_bytes.store(stat.st_size as u64, Release);
         if file.map(&self.quiet, borrowed, flags).is_err() {
             if known.is_none() {

@@ -1,7 +1,7 @@
 //! What was asked, and how long it took: by the model and by the clock.
 //!
-//! Counted by all threads without a lock: sums in shards, latencies in buckets of which none is wider than a 128th of its
-//! values.
+//! Counted by all threads without a lock: sums in shards, latencies in buckets of which none is
+//! wider than a 128th of its values.
 
 use std::sync::atomic::{AtomicU64, Ordering::*};
 

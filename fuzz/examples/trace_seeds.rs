@@ -1,5 +1,5 @@
-//! Writes what fuzzing of traces begins with to a folder: made-up traces of every format, plain, packed where that is another way
-//! through the readers, and with the format left to be found out.
+//! Writes what fuzzing of traces begins with to a folder: made-up traces of every format, plain,
+//! packed where that is another way through the readers, and with the format left to be found out.
 
 use std::io::Write;
 use std::path::Path;
@@ -36,7 +36,8 @@ fn write_all(folder: &Path) -> std::io::Result<usize> {
     };
     for (choice, &format) in (0..).zip(Format::ALL) {
         let trace = generate::render(format, &generate::records(format, 1, RECORDS));
-        // The target's first three bytes: format (a number that none has: found out), bad records passed over, seed.
+        // The target's first three bytes: format (a number that none has: found out), bad records
+        // passed over, seed.
         write(format!("{format}"), [choice, 0, 0], &trace)?;
         write(format!("{format}-lenient"), [choice, 100, 0], &trace)?;
         write(format!("{format}-found"), [u8::MAX, 1, 0], &trace)?;

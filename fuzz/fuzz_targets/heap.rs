@@ -1,5 +1,5 @@
-//! Any bytes as a heap: a typed error or a heap, never a panic, a hang or memory without bound; and a check says what it
-//! is, and of a heap that it called sound, that it opens.
+//! Any bytes as a heap: a typed error or a heap, never a panic, a hang or memory without bound; and
+//! a check says what it is, and of a heap that it called sound, that it opens.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -9,7 +9,8 @@ use perdura_heap::{Config, Durability, Heap, HeapError, Kind, Logging, Memory, P
 
 const HEAP_BYTES: u64 = 2 << 20;
 
-/// A small heap with runs, a large object, a compartment, roots, a snapshot and logs, as a killed process leaves it.
+/// A small heap with runs, a large object, a compartment, roots, a snapshot and logs, as a killed
+/// process leaves it.
 static IMAGES: LazyLock<[Vec<u8>; 2]> = LazyLock::new(|| {
     [Logging::Redo, Logging::Undo].map(|logging| {
         let mut config = Config::default();
@@ -37,7 +38,8 @@ static IMAGES: LazyLock<[Vec<u8>; 2]> = LazyLock::new(|| {
     })
 });
 
-// The input is patches: three bytes of place, one of value; the first byte chooses the image and where they go.
+// The input is patches: three bytes of place, one of value; the first byte chooses the image and
+// where they go.
 fuzz_target!(|input: &[u8]| {
     let Some((mode, patches)) = input.split_first() else { return };
     let mut image = IMAGES[usize::from(mode & 1)].clone();

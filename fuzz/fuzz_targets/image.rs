@@ -9,7 +9,8 @@ use perdura_media::{BlockBuf, Device, SimClock};
 use perdura_region::fuzzing::repair_checksums;
 use perdura_region::{Compression, Config, LaneId, Region};
 
-/// A small image with frames of several kinds, compressed and not, after a few checkpoints and a group commit.
+/// A small image with frames of several kinds, compressed and not, after a few checkpoints and a
+/// group commit.
 static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let device = SimDevice::new(0, 1);
     let region = Region::open(Arc::new(device.clone()), Arc::new(SimClock::new(1)), config()).unwrap();
@@ -37,8 +38,8 @@ fn config() -> Config {
     }
 }
 
-// The input is patches: two or three bytes of place, one of value; the first byte says whether checksums are
-// made right again, so that what lies behind them is reached.
+// The input is patches: two or three bytes of place, one of value; the first byte says whether
+// checksums are made right again, so that what lies behind them is reached.
 fuzz_target!(|input: &[u8]| {
     let Some((mode, patches)) = input.split_first() else { return };
     let mut image = IMAGE.clone();

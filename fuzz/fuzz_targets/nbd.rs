@@ -1,5 +1,5 @@
-//! Any bytes as an NBD client, cut anywhere: no panic, the same answers and requests, and what is accepted lies within the
-//! export.
+//! Any bytes as an NBD client, cut anywhere: no panic, the same answers and requests, and what is
+//! accepted lies within the export.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Any bytes as a trace of any format, found or given: records that keep what readers promise, or an error; and bytes changed
-//! in a trace that was made up.
+//! Any bytes as a trace of any format, found or given: records that keep what readers promise, or
+//! an error; and bytes changed in a trace that was made up.
 #![no_main]
 
 use std::sync::Once;
@@ -7,12 +7,13 @@ use std::sync::Once;
 use libfuzzer_sys::fuzz_target;
 use perdura_plan::trace::{Format, ReadOptions, generate};
 
-/// The fuzzer ends at any panic, caught or not. Those of the library for Parquet are caught, and errors; one that leaves the target
-/// still ends it.
+/// The fuzzer ends at any panic, caught or not. Those of the library for Parquet are caught, and
+/// errors; one that leaves the target still ends it.
 static CAUGHT: Once = Once::new();
 
-// The first byte chooses the format, the second how many bad records are passed over, the third a seed: with one, what follows
-// is changes to a made-up trace, three bytes of place and one of value.
+// The first byte chooses the format, the second how many bad records are passed over, the third a
+// seed: with one, what follows is changes to a made-up trace, three bytes of place and one of
+// value.
 fuzz_target!(|data: &[u8]| {
     CAUGHT.call_once(|| drop(std::panic::take_hook()));
     let [choice, skip_bad, seed, rest @ ..] = data else { return };

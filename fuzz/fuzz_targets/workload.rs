@@ -1,12 +1,13 @@
-//! Any text as a workload file, and any change to one of the stock suite: benchmarks that keep every rule, or an error with its line.
+//! Any text as a workload file, and any change to one of the stock suite: benchmarks that keep
+//! every rule, or an error with its line.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use perdura_bench::access::stock::STOCK;
 use perdura_bench::access::workload::parse_soundly;
 
-// The first byte chooses a file of the suite, whose text is changed by what follows: two bytes of place, one of value. Beyond the last
-// file what follows is the text.
+// The first byte chooses a file of the suite, whose text is changed by what follows: two bytes of
+// place, one of value. Beyond the last file what follows is the text.
 fuzz_target!(|data: &[u8]| {
     let [choice, rest @ ..] = data else { return };
     let Some(stock) = STOCK.get(usize::from(*choice)) else {

@@ -1,6 +1,8 @@
-//! How long an application waits for a checkpoint, with and without pre-copy, beside one that copies all of its memory.
+//! How long an application waits for a checkpoint, with and without pre-copy, beside one that
+//! copies all of its memory.
 //!
-//! `cargo run --release -p perdura-heap --example checkpoint_pause -- [MiB of memory] [pages written between]`
+//! `cargo run --release -p perdura-heap --example checkpoint_pause -- [MiB of memory] [pages
+//! written between]`
 
 use std::error::Error;
 use std::sync::Arc;
@@ -50,7 +52,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         let mut working = Duration::ZERO;
         for _ in 0..ROUNDS {
             let began = Instant::now();
-            // Pre-copied with a tenth of the writes still to come, as by a background round shortly before.
+            // Pre-copied with a tenth of the writes still to come, as by a background round shortly
+            // before.
             write(writes - writes / 10);
             working += began.elapsed();
             if with_precopy {

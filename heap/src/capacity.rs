@@ -63,8 +63,8 @@ impl Heap {
         }
     }
 
-    /// Gives capacity memory another size: in place if it fits its slot and does not leave most of it empty, else
-    /// by a copy.
+    /// Gives capacity memory another size: in place if it fits its slot and does not leave most of
+    /// it empty, else by a copy.
     ///
     /// # Errors
     /// As [`Heap::cap_alloc`] and [`Heap::cap_free`]; the memory is as it was then.

@@ -1,4 +1,5 @@
-//! Compartments: large areas that an application manages itself (pMem's `nvmmap`), apart from all objects.
+//! Compartments: large areas that an application manages itself (pMem's `nvmmap`), apart from all
+//! objects.
 
 use std::sync::PoisonError;
 
@@ -22,9 +23,9 @@ pub struct Compartment {
 }
 
 impl Heap {
-    /// Takes an area of at least `bytes`, all zeros. A persistent one is there again after a restart
-    /// ([`Heap::compartments`]; name it by a root of type `u8` to know which it is), with what transactions and
-    /// [`Heap::persist`] made durable; one of capacity memory is gone.
+    /// Takes an area of at least `bytes`, all zeros. A persistent one is there again after a
+    /// restart ([`Heap::compartments`]; name it by a root of type `u8` to know which it is), with
+    /// what transactions and [`Heap::persist`] made durable; one of capacity memory is gone.
     ///
     /// # Errors
     /// Zero bytes, more than the heap, or none free.

@@ -10,8 +10,8 @@ pub enum Bookkeeping {
     /// By a log of allocations and frees; everything else lies in DRAM (pMem's NVMA).
     #[default]
     Logged,
-    /// By the allocator's own metadata, kept in persistent memory and flushed at each change, about four lines an
-    /// allocation (pMem, "Porting DRAM allocators for NVM"): for comparison.
+    /// By the allocator's own metadata, kept in persistent memory and flushed at each change, about
+    /// four lines an allocation (pMem, "Porting DRAM allocators for NVM"): for comparison.
     Conventional,
 }
 
@@ -42,7 +42,8 @@ pub enum Records {
     Hybrid,
     /// Word records only: the log's own data outweigh a large object's. For comparison.
     Words,
-    /// Object records only: all of an object is logged even if a word of it changes. For comparison.
+    /// Object records only: all of an object is logged even if a word of it changes. For
+    /// comparison.
     Objects,
 }
 
@@ -52,7 +53,8 @@ pub enum Records {
 pub struct Config {
     /// How it is known what is allocated.
     pub bookkeeping: Bookkeeping,
-    /// How transactions are logged. Redo is faster, whether stores must be flushed or not (docs/measuring.md).
+    /// How transactions are logged. Redo is faster, whether stores must be flushed or not
+    /// (docs/measuring.md).
     pub logging: Logging,
     /// What kinds of records transactions write.
     pub records: Records,
@@ -62,8 +64,9 @@ pub struct Config {
     pub contiguous: bool,
     /// NUMA node of capacity memory (CXL or NVM as a memory node); `None`: the system's choice.
     pub numa_node: Option<u32>,
-    /// Bytes that the logs may have between two folds, 1 MiB to 4 GiB; a transaction may have half of it. While an undo
-    /// transaction is open nothing is folded, and the logs of other threads grow on.
+    /// Bytes that the logs may have between two folds, 1 MiB to 4 GiB; a transaction may have half
+    /// of it. While an undo transaction is open nothing is folded, and the logs of other threads
+    /// grow on.
     pub log_bytes_max: u64,
     /// Threads of a recovery; 0: as many as there are processors.
     pub threads: usize,
@@ -86,7 +89,8 @@ pub enum Planted {
     /// None.
     #[default]
     None,
-    /// Recovery puts a write in place although its object was freed and its memory given to another since.
+    /// Recovery puts a write in place although its object was freed and its memory given to another
+    /// since.
     ReplayIntoReused,
     /// Groups are settled before their homes were written back.
     SettleUnflushed,

@@ -1,9 +1,12 @@
-//! The conventional port: allocator metadata in persistent memory, flushed at every change. For comparison.
+//! The conventional port: allocator metadata in persistent memory, flushed at every change. For
+//! comparison.
 //!
-//! As pMem describes the port of jemalloc ("Porting DRAM allocators for NVM", about 4 flushes an allocation): the bit of
-//! the slot, the counts in the run's header, the class's entry of current runs, the chunk map's entry.
+//! As pMem describes the port of jemalloc ("Porting DRAM allocators for NVM", about 4 flushes an
+//! allocation): the bit of the slot, the counts in the run's header, the class's entry of current
+//! runs, the chunk map's entry.
 //!
-//! Per span 640 B: a header line (objects, allocations so far, last offset) | a line of its class's list | 512 B of bits, one for each 16 B.
+//! Per span 640 B: a header line (objects, allocations so far, last offset) | a line of its class's
+//! list | 512 B of bits, one for each 16 B.
 
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::*;
@@ -29,7 +32,8 @@ impl Conventional {
         let memory = &core.memory;
         let at = core.layout.conventional_at(offset / SPAN_BYTES);
         let unit = offset % SPAN_BYTES / UNIT_BYTES;
-        // The chunk map's entry and the class's list first, the bit last: it alone says what is allocated.
+        // The chunk map's entry and the class's list first, the bit last: it alone says what is
+        // allocated.
         let map = core.layout.table_word(offset / SPAN_BYTES);
         memory.store_word(map, memory.load(map));
         memory.flush(map, 8);

@@ -71,13 +71,15 @@ impl Core {
         logger.record(self, record, false)
     }
 
-    /// The stamp of a record outside transactions: later than all groups that were given a sequence.
+    /// The stamp of a record outside transactions: later than all groups that were given a
+    /// sequence.
     #[inline]
     pub fn stamp(&self) -> u32 {
         (self.logs.clock.load(Acquire) & crate::layout::STAMP_MASK) as u32
     }
 
-    /// Spans that objects must leave: chunks for every logger, and a snapshot beside the one that counts.
+    /// Spans that objects must leave: chunks for every logger, and a snapshot beside the one that
+    /// counts.
     pub fn keep_for_logs(&self) {
         self.engine.keep_free(objects_keep(self, self.logs.count()));
     }

@@ -1,8 +1,9 @@
 //! What can be wrong with a heap on media, and what is done about it.
 //!
-//! A heap is opened with [`Findings::strict`]: the first damage ends it, as an error. A check collects instead, and a
-//! repair is such an opening that is kept: whatever is left out then is left out for good, so what would lose objects
-//! ([`Damage::is_repairable`]) must be ruled out before.
+//! A heap is opened with [`Findings::strict`]: the first damage ends it, as an error. A check
+//! collects instead, and a repair is such an opening that is kept: whatever is left out then is
+//! left out for good, so what would lose objects ([`Damage::is_repairable`]) must be ruled out
+//! before.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -234,7 +235,8 @@ impl Damage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Remark {
-    /// A word in the middle of a run: left over from what was there before, or damage. The run counts.
+    /// A word in the middle of a run: left over from what was there before, or damage. The run
+    /// counts.
     #[error(
         "span table: span {span} belongs to the run at span {run}, and its own word holds {value:#x}"
     )]
@@ -353,7 +355,8 @@ impl Findings {
         *sum += change;
     }
 
-    /// Objects that are there twice or less than not at all, given what the shadow says of each: unit and sum.
+    /// Objects that are there twice or less than not at all, given what the shadow says of each:
+    /// unit and sum.
     pub fn wrong_sums(&self, bit: impl Fn(u64) -> bool) -> Vec<(u64, i64)> {
         let found = self.lock();
         let mut wrong: Vec<(u64, i64)> = found

@@ -129,7 +129,8 @@ pub enum HeapError {
         /// Longest.
         most: usize,
     },
-    /// The name is taken: by a root, or by a transaction of another thread that is making, changing or removing it.
+    /// The name is taken: by a root, or by a transaction of another thread that is making, changing
+    /// or removing it.
     #[error(
         "root {name:?} exists already, or another transaction is making, changing or removing it"
     )]

@@ -28,8 +28,8 @@ const THREADS_MAX: u64 = 4096;
 
 /// A heap with two kinds of memory: persistent, and capacity (pMem, "Dual-Use NVM").
 ///
-/// Any thread may use it. Dropping it is like the end of the process: persistent memory is as it was at that moment
-/// and the next open recovers it. [`Heap::close`] leaves less to recover.
+/// Any thread may use it. Dropping it is like the end of the process: persistent memory is as it
+/// was at that moment and the next open recovers it. [`Heap::close`] leaves less to recover.
 pub struct Heap {
     pub(crate) core: Arc<Core>,
     opened: Opened,
@@ -70,11 +70,12 @@ pub struct HeapStats {
 }
 
 impl Heap {
-    /// Opens the heap in `memory`, or makes one if the memory is all zeros. What a crash has cut is made whole or
-    /// undone. Capacity memory is empty.
+    /// Opens the heap in `memory`, or makes one if the memory is all zeros. What a crash has cut is
+    /// made whole or undone. Capacity memory is empty.
     ///
     /// # Errors
-    /// The memory holds something else, or a heap that this program, or these settings, cannot open.
+    /// The memory holds something else, or a heap that this program, or these settings, cannot
+    /// open.
     pub fn open(memory: Memory, config: Config) -> Result<Self, HeapError> {
         Self::open_with(memory, config, &Findings::strict())
     }
@@ -155,8 +156,9 @@ impl Heap {
         self.opened
     }
 
-    /// Whether this process was forked from the one that opened the heap, which goes on with it. Such a child must leave
-    /// it alone: what it does, it does to its parent's memory, and the parent knows nothing of it.
+    /// Whether this process was forked from the one that opened the heap, which goes on with it.
+    /// Such a child must leave it alone: what it does, it does to its parent's memory, and the
+    /// parent knows nothing of it.
     #[inline]
     pub fn is_forked(&self) -> bool {
         self.core.is_forked()
@@ -167,10 +169,12 @@ impl Heap {
         &self.core.memory
     }
 
-    /// Leaves as little as possible to recover, durably. Other threads must have ended what they do.
+    /// Leaves as little as possible to recover, durably. Other threads must have ended what they
+    /// do.
     ///
     /// # Errors
-    /// An undo transaction is open, or there is no room for the log; the heap is as whole as after a crash then.
+    /// An undo transaction is open, or there is no room for the log; the heap is as whole as after
+    /// a crash then.
     pub fn close(self) -> Result<(), HeapError> {
         self.compact()
     }
@@ -186,8 +190,8 @@ impl Heap {
         }
     }
 
-    /// Makes a range durable that was changed by plain stores, or through a pointer of [`Heap::pointer`]. What
-    /// transactions changed before will not be put in place over it.
+    /// Makes a range durable that was changed by plain stores, or through a pointer of
+    /// [`Heap::pointer`]. What transactions changed before will not be put in place over it.
     pub fn persist(&self, offset: Offset, len_bytes: u64) {
         settle(&self.core);
         self.core.memory.flush(offset.get(), len_bytes);
@@ -204,8 +208,8 @@ impl Heap {
         }
     }
 
-    /// The address of an object, to read and, with [`Heap::persist`], to change. Valid as long as the heap is open and
-    /// the object lives.
+    /// The address of an object, to read and, with [`Heap::persist`], to change. Valid as long as
+    /// the heap is open and the object lives.
     ///
     /// # Panics
     /// If the offset leaves the heap.
@@ -243,8 +247,9 @@ impl Heap {
         }
     }
 
-    /// Runs `f` with what this thread has of the heap. What it returns should fit registers: a larger value is copied by
-    /// words wider than those it was stored by, and that waits for all stores before, and for a fence among them.
+    /// Runs `f` with what this thread has of the heap. What it returns should fit registers: a
+    /// larger value is copied by words wider than those it was stored by, and that waits for all
+    /// stores before, and for a fence among them.
     #[inline]
     pub(crate) fn with_local<R>(
         &self,
@@ -391,8 +396,8 @@ fn superblock(memory: &Memory, config: &Config) -> Result<bool, HeapError> {
     Ok(false)
 }
 
-/// Whether memory without a magic number, which is stored last, holds nothing but what the making of a heap leaves that
-/// was cut off.
+/// Whether memory without a magic number, which is stored last, holds nothing but what the making
+/// of a heap leaves that was cut off.
 fn is_unused(memory: &Memory) -> bool {
     if memory.is_fresh() {
         return true;

@@ -1,4 +1,5 @@
-//! Where things lie in a heap's memory. Little-endian; offsets from the first byte; drawn in docs/format.md.
+//! Where things lie in a heap's memory. Little-endian; offsets from the first byte; drawn in
+//! docs/format.md.
 //!
 //! ```text
 //! 0          superblock      4 KiB
@@ -27,7 +28,8 @@ pub(crate) const AT_GENERATION: u64 = 64;
 pub(crate) const AT_BOOT: u64 = 128;
 /// The tx clock when the generation began, [`sealed`]. Alone in its line.
 pub(crate) const AT_CLOCK: u64 = 192;
-/// Groups below this sequence are over, [`sealed`]: in place, durably, or given up. Alone in its line.
+/// Groups below this sequence are over, [`sealed`]: in place, durably, or given up. Alone in its
+/// line.
 pub(crate) const AT_SETTLED: u64 = 256;
 
 pub(crate) const FLAG_CONVENTIONAL: u64 = 1;
@@ -45,9 +47,11 @@ pub(crate) const CONVENTIONAL_BYTES: u64 = 640;
 /// Bytes of a log chunk: a span. Its first line is its header.
 pub(crate) const CHUNK_BYTES: u64 = SPAN_BYTES;
 pub(crate) const CHUNK_HEAD: u64 = 64;
-/// In a word log chunk's header, all [`sealed`]: 1 while it is cleared, to be used again: nothing in it counts.
+/// In a word log chunk's header, all [`sealed`]: 1 while it is cleared, to be used again: nothing
+/// in it counts.
 pub(crate) const AT_CLEARING: u64 = 0;
-/// In a word log chunk's header: its logger's groups up to this sequence were put in place (trusted within one boot).
+/// In a word log chunk's header: its logger's groups up to this sequence were put in place (trusted
+/// within one boot).
 pub(crate) const AT_APPLIED: u64 = 8;
 
 /// In a snapshot chunk's header: its place among its generation's.
@@ -110,13 +114,13 @@ pub(crate) enum SpanWord {
     Compartment { spans: u32 },
 }
 
-/// Multiplies a value into bits that depend on all of its bits; odd, and chosen so that no change of one byte of a
-/// value, whichever it was, keeps them (tested).
+/// Multiplies a value into bits that depend on all of its bits; odd, and chosen so that no change
+/// of one byte of a value, whichever it was, keeps them (tested).
 const TAGGING: u64 = 0x9e37_79b9_7f4a_7c15;
 const TAG_SHIFT: u32 = 48;
 
-/// A value below 2^48 as it lies on media: with 16 bits that follow from it, so that damage to it is seen although it
-/// changes in one store.
+/// A value below 2^48 as it lies on media: with 16 bits that follow from it, so that damage to it
+/// is seen although it changes in one store.
 #[inline]
 pub(crate) fn sealed(value: u64) -> u64 {
     value | (value.wrapping_add(1).wrapping_mul(TAGGING) >> TAG_SHIFT) << TAG_SHIFT
@@ -133,8 +137,8 @@ pub(crate) fn unsealed(word: u64) -> Option<u64> {
 pub(crate) const GENERATION_MASK: u64 = (1 << 24) - 1;
 
 impl SpanWord {
-    /// `what | a << 4 | spans << 16 | generation << 40`, and in the place of the one of the last two that a word does
-    /// not need, bits that follow from the rest.
+    /// `what | a << 4 | spans << 16 | generation << 40`, and in the place of the one of the last
+    /// two that a word does not need, bits that follow from the rest.
     pub fn encode(self) -> u64 {
         let tag = |word: u64| word.wrapping_add(1).wrapping_mul(TAGGING) >> 40;
         let run = |what: u64, a: u16, spans: u32| {

@@ -1,7 +1,7 @@
 //! The memory a heap lies in, and how stores to it become durable.
 //!
-//! Every store that the heap makes to persistent memory goes through here, so that a [`Tap`] sees it: store
-//! orders are checked, and lines and fences counted, on what the heap really does.
+//! Every store that the heap makes to persistent memory goes through here, so that a [`Tap`] sees
+//! it: store orders are checked, and lines and fences counted, on what the heap really does.
 //!
 //! Invariant: nothing but the heap, and the objects' users, changes the bytes while a heap is open.
 
@@ -28,15 +28,15 @@ pub(crate) const STREAM_BYTES: usize = 4096;
 /// How a store becomes durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
-    /// It is at once: the memory outlives the process, and whoever keeps it (a battery-backed region and its
-    /// holder) writes it out. Only the order of stores matters.
+    /// It is at once: the memory outlives the process, and whoever keeps it (a battery-backed
+    /// region and its holder) writes it out. Only the order of stores matters.
     Ordered,
     /// When its cache line was written back and a fence has passed: persistent memory, DAX files.
     Flushed,
 }
 
-/// Sees what the heap does to persistent memory, in the order of the program: for checking store orders and
-/// for counting. Offsets are from the heap's first byte.
+/// Sees what the heap does to persistent memory, in the order of the program: for checking store
+/// orders and for counting. Offsets are from the heap's first byte.
 pub trait Tap: Send + Sync {
     /// These bytes are being stored. Up to eight aligned bytes arrive whole.
     fn store(&self, offset: u64, bytes: &[u8]);
@@ -44,15 +44,15 @@ pub trait Tap: Send + Sync {
     fn flush(&self, line_offset: u64);
     /// What this thread wrote back before is durable when this returns.
     fn fence(&self);
-    /// These bytes were stored past the caches: durable after the next fence, without a flush. By default as
-    /// stored and written back.
+    /// These bytes were stored past the caches: durable after the next fence, without a flush. By
+    /// default as stored and written back.
     fn stream(&self, offset: u64, bytes: &[u8]) {
         self.store(offset, bytes);
         let lines = offset / LINE_BYTES..(offset + bytes.len() as u64).div_ceil(LINE_BYTES);
         lines.for_each(|line| self.flush(line * LINE_BYTES));
     }
-    /// The pages of this range, which serves nobody, are being given up: they read as zeros, but no fence makes that
-    /// durable.
+    /// The pages of this range, which serves nobody, are being given up: they read as zeros, but no
+    /// fence makes that durable.
     fn empty(&self, offset: u64, len: u64) {
         let _ = (offset, len);
     }
@@ -141,7 +141,8 @@ pub struct Memory {
 enum Source {
     /// A file stays locked while it is mapped.
     Mapped {
-        /// A file without a name has room where a bucket is, and no more. Before the mapping: it lives no longer.
+        /// A file without a name has room where a bucket is, and no more. Before the mapping: it
+        /// lives no longer.
         room: Option<Room>,
         mapping: Mapping,
         file: Option<File>,
@@ -150,8 +151,8 @@ enum Source {
     Paged(Arc<PagedMemory>),
 }
 
-// SAFETY: the pointer is to the mapping or the region that `source` owns, which may be shared between threads;
-// bytes are reached as the methods below say.
+// SAFETY: the pointer is to the mapping or the region that `source` owns, which may be shared
+// between threads; bytes are reached as the methods below say.
 unsafe impl Send for Memory {}
 // SAFETY: as for Send.
 unsafe impl Sync for Memory {}
@@ -163,8 +164,9 @@ impl std::fmt::Debug for Memory {
 }
 
 impl Memory {
-    /// A file: on a DAX file system real persistent memory, on any other one memory that survives the process
-    /// (and a crash of the machine only as far as the kernel has written it). Made, or made longer, if need be.
+    /// A file: on a DAX file system real persistent memory, on any other one memory that survives
+    /// the process (and a crash of the machine only as far as the kernel has written it). Made, or
+    /// made longer, if need be.
     ///
     /// # Errors
     /// The file cannot be had, or another heap has it.
@@ -190,7 +192,8 @@ impl Memory {
         let found = file.metadata().map_err(|source| failed("open", source))?.len();
         let len_bytes = len_bytes.max(found);
         if found < len_bytes {
-            // Reserved, so that no store meets a full file system; where that is unknown, it is only made longer.
+            // Reserved, so that no store meets a full file system; where that is unknown, it is
+            // only made longer.
             match fallocate(&file, FallocateFlags::empty(), 0, len_bytes) {
                 Ok(()) => {}
                 Err(Errno::OPNOTSUPP) => {
@@ -208,8 +211,8 @@ impl Memory {
         Ok(Self::of(Source::Mapped { mapping, file: Some(file), room: None }, durability))
     }
 
-    /// A file without a name in a directory: memory on that medium, gone with the process, for capacity only. It gets
-    /// room in the file system as it is used.
+    /// A file without a name in a directory: memory on that medium, gone with the process, for
+    /// capacity only. It gets room in the file system as it is used.
     ///
     /// # Errors
     /// The directory's file system has no such files, or the system gives no addresses.
@@ -232,8 +235,8 @@ impl Memory {
         Ok(Self::of(source, Durability::Ordered))
     }
 
-    /// A private copy of a file that nobody has open as a heap, and that nobody can while this lives: to look at it.
-    /// What is changed is not in the file.
+    /// A private copy of a file that nobody has open as a heap, and that nobody can while this
+    /// lives: to look at it. What is changed is not in the file.
     ///
     /// # Errors
     /// The file cannot be read, or a heap has it open.
@@ -291,8 +294,8 @@ impl Memory {
         Ok(Self::of(Source::Region(region), Durability::Ordered))
     }
 
-    /// Memory of which only so much is in DRAM: gone with the process, for capacity larger than DRAM and for media that
-    /// this machine does not have. A heap's own tables lie in it, too.
+    /// Memory of which only so much is in DRAM: gone with the process, for capacity larger than
+    /// DRAM and for media that this machine does not have. A heap's own tables lie in it, too.
     pub fn paged(paged: Arc<PagedMemory>) -> Self {
         Self::of(Source::Paged(paged), Durability::Ordered)
     }
@@ -310,7 +313,8 @@ impl Memory {
         Self { base, len_bytes, flush, tap: None, source }
     }
 
-    /// Writes lines back with another instruction than the one found best, as long as this processor has it.
+    /// Writes lines back with another instruction than the one found best, as long as this
+    /// processor has it.
     #[must_use]
     pub fn with_flush(mut self, kind: FlushKind) -> Self {
         if self.flush.is_some() {
@@ -384,7 +388,8 @@ impl Memory {
     #[inline]
     pub(crate) fn word(&self, offset: u64) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8), "a word at {offset}");
-        // SAFETY: inside the mapping (checked) and aligned; atomics accept any bytes and shared change.
+        // SAFETY: inside the mapping (checked) and aligned; atomics accept any bytes and shared
+        // change.
         unsafe { &*self.at(offset, 8).cast::<AtomicU64>() }
     }
 
@@ -410,22 +415,23 @@ impl Memory {
         if let Some(tap) = &self.tap {
             tap.store(offset, bytes);
         }
-        // SAFETY: inside the mapping (checked), of which nobody borrows bytes; others reach them as this does, or, where
-        // a user changes memory by plain stores, have promised not to.
+        // SAFETY: inside the mapping (checked), of which nobody borrows bytes; others reach them as
+        // this does, or, where a user changes memory by plain stores, have promised not to.
         unsafe { copy_in(to, bytes) };
     }
 
-    /// Copies bytes, whole aligned lines of them, past the caches where they must be flushed anyway: a sixth of what
-    /// writing them back costs. Durable after [`Memory::fence`], and seen by other threads only then. False: nothing
-    /// was done.
+    /// Copies bytes, whole aligned lines of them, past the caches where they must be flushed
+    /// anyway: a sixth of what writing them back costs. Durable after [`Memory::fence`], and seen
+    /// by other threads only then. False: nothing was done.
     #[inline]
     pub(crate) fn stream(&self, offset: u64, bytes: &[u8]) -> bool {
         let to = self.at(offset, bytes.len() as u64);
         let is_streamed = self.flush.is_some()
             && offset.is_multiple_of(LINE_BYTES)
             && bytes.len().is_multiple_of(LINE_BYTES as usize)
-            // SAFETY: inside the mapping, aligned, and of a length that it accepts (all just checked). Nobody else uses
-            // these bytes: they are of a log, or of an object that nobody reaches yet.
+            // SAFETY: inside the mapping, aligned, and of a length that it accepts (all just
+            // checked). Nobody else uses these bytes: they are of a log, or of an object that
+            // nobody reaches yet.
             && unsafe { stream(to, bytes) };
         if let (true, Some(tap)) = (is_streamed, &self.tap) {
             tap.stream(offset, bytes);
@@ -441,8 +447,8 @@ impl Memory {
         }
     }
 
-    /// Fills whole lines of a log, which nobody reads soon, as [`Memory::stream`] does. The last line is filled up with
-    /// zeros. Durable after [`Memory::fence`].
+    /// Fills whole lines of a log, which nobody reads soon, as [`Memory::stream`] does. The last
+    /// line is filled up with zeros. Durable after [`Memory::fence`].
     pub(crate) fn write_lines(&self, offset: u64, bytes: &[u8]) {
         const LINE: usize = LINE_BYTES as usize;
         assert!(offset.is_multiple_of(LINE_BYTES), "lines at {offset}");
@@ -501,7 +507,8 @@ impl Memory {
         }
     }
 
-    /// Waits until what this thread wrote back is durable. Orders stores even where nothing is flushed.
+    /// Waits until what this thread wrote back is durable. Orders stores even where nothing is
+    /// flushed.
     #[inline]
     pub(crate) fn fence(&self) {
         if self.flush.is_some() {

@@ -14,10 +14,10 @@ use crate::sys::{MAPPING_ALIGN_MAX, prefetch_for_write};
 pub const ALIGN_MAX: u64 = MAPPING_ALIGN_MAX as u64;
 
 impl Heap {
-    /// Takes persistent memory for an object of `bytes`; its contents are arbitrary. That it is allocated is durable
-    /// when this returns. Nobody reaches it yet: link it in a transaction, or name it by a root; an object that
-    /// nothing reaches when the process dies is a leak ([`Heap::leaks`]). In a transaction use
-    /// [`crate::Tx::alloc`], which leaks nothing.
+    /// Takes persistent memory for an object of `bytes`; its contents are arbitrary. That it is
+    /// allocated is durable when this returns. Nobody reaches it yet: link it in a transaction, or
+    /// name it by a root; an object that nothing reaches when the process dies is a leak
+    /// ([`Heap::leaks`]). In a transaction use [`crate::Tx::alloc`], which leaks nothing.
     ///
     /// # Errors
     /// Zero bytes, more than the heap, or none free.
@@ -59,12 +59,13 @@ impl Heap {
         Ok(Offset::of(offset))
     }
 
-    /// Frees a persistent object. That it is free is durable with this thread's next durable operation, at the latest
-    /// before another thread can get the memory: until then a loss of power leaves it allocated (a leak), never half.
+    /// Frees a persistent object. That it is free is durable with this thread's next durable
+    /// operation, at the latest before another thread can get the memory: until then a loss of
+    /// power leaves it allocated (a leak), never half.
     ///
     /// # Errors
-    /// There is no such object; there is no room for the record; or this thread is in a transaction, which may have made
-    /// or changed it: [`crate::Tx::free`].
+    /// There is no such object; there is no room for the record; or this thread is in a
+    /// transaction, which may have made or changed it: [`crate::Tx::free`].
     #[inline]
     pub fn persist_free(&self, object: Offset) -> Result<(), HeapError> {
         let mut refused = None;
@@ -88,7 +89,8 @@ impl Heap {
         let record = || core.record_free(logger, offset);
         let drain = || logger.drain(core);
         if core.conventional.is_some() {
-            // No birth in a log says that a write was to an object before the one that will be there.
+            // No birth in a log says that a write was to an object before the one that will be
+            // there.
             settle(&self.core);
         }
         match core.engine.free(&local.cache, Kind::Persistent, offset, record, drain) {
@@ -97,8 +99,9 @@ impl Heap {
         }
     }
 
-    /// Gives an object another size, in place if it fits its slot; else its bytes are copied to a new one, durably,
-    /// and the old one is freed. Whoever links it must link the new offset; a loss of power in between leaves both.
+    /// Gives an object another size, in place if it fits its slot; else its bytes are copied to a
+    /// new one, durably, and the old one is freed. Whoever links it must link the new offset; a
+    /// loss of power in between leaves both.
     ///
     /// # Errors
     /// As [`Heap::persist_alloc`]; the object is as it was then.

@@ -6,8 +6,8 @@ use std::num::NonZeroU64;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Where an object lies: bytes from the heap's first byte, never zero. `Option<Offset>` is eight bytes, and zero is
-/// `None`.
+/// Where an object lies: bytes from the heap's first byte, never zero. `Option<Offset>` is eight
+/// bytes, and zero is `None`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct Offset(NonZeroU64);
@@ -43,11 +43,12 @@ impl fmt::Debug for Offset {
     }
 }
 
-/// What may lie in persistent memory: plain bytes, any of which are a value, without pointers into this process.
+/// What may lie in persistent memory: plain bytes, any of which are a value, without pointers into
+/// this process.
 ///
 /// # Safety of what is stored
-/// The type's number is part of the image: it follows from [`Persist::NAME`] and the size. Give a type whose layout
-/// changes another name.
+/// The type's number is part of the image: it follows from [`Persist::NAME`] and the size. Give a
+/// type whose layout changes another name.
 pub trait Persist: FromBytes + IntoBytes + Immutable + KnownLayout + Copy + 'static {
     /// The type's name on media.
     const NAME: &'static str;
@@ -87,7 +88,8 @@ impl<const N: usize> Persist for [u64; N] {
     const NAME: &'static str = "words";
 }
 
-/// A typed pointer into a heap, relative to its first byte; zero: null. It may lie in persistent memory itself.
+/// A typed pointer into a heap, relative to its first byte; zero: null. It may lie in persistent
+/// memory itself.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(transparent)]
 pub struct Ptr<T: 'static> {
@@ -99,7 +101,8 @@ impl<T> Ptr<T> {
     /// Points nowhere.
     pub const NULL: Self = Self { offset: 0, to: PhantomData };
 
-    /// A pointer to what lies at `offset`; reading through it is checked against the heap's objects.
+    /// A pointer to what lies at `offset`; reading through it is checked against the heap's
+    /// objects.
     pub fn new(offset: Offset) -> Self {
         Self { offset: offset.get(), to: PhantomData }
     }

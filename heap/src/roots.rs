@@ -1,8 +1,8 @@
 //! Named roots: where a program finds its data again.
 //!
-//! An entry: name (39 B and its length) | type | object | state. The state is stored last and makes the root exist: it
-//! is a sum of name and type, so an entry that was cut off is none. Another object is set by one store: its word is
-//! sealed by itself.
+//! An entry: name (39 B and its length) | type | object | state. The state is stored last and makes
+//! the root exist: it is a sum of name and type, so an entry that was cut off is none. Another
+//! object is set by one store: its word is sealed by itself.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -43,8 +43,8 @@ impl Heap {
     /// Names an object, in a transaction of its own: makes the root if there is none.
     ///
     /// # Errors
-    /// The root is of another type, the name cannot be one, all roots are taken, or a transaction of another thread is
-    /// changing this one ([`HeapError::RootTaken`]).
+    /// The root is of another type, the name cannot be one, all roots are taken, or a transaction
+    /// of another thread is changing this one ([`HeapError::RootTaken`]).
     pub fn set_root<T: Persist>(&self, name: &str, object: Ptr<T>) -> Result<(), HeapError> {
         self.transaction(|tx| tx.set_root(name, object))
     }
@@ -52,7 +52,8 @@ impl Heap {
     /// Takes a name away; the object stays.
     ///
     /// # Errors
-    /// There is no such root, or a transaction of another thread is changing it ([`HeapError::RootTaken`]).
+    /// There is no such root, or a transaction of another thread is changing it
+    /// ([`HeapError::RootTaken`]).
     pub fn remove_root(&self, name: &str) -> Result<(), HeapError> {
         self.transaction(|tx| tx.remove_root(name))
     }
@@ -162,9 +163,9 @@ impl Tx<'_> {
         Ok(made)
     }
 
-    /// Claims a name to this transaction's end: its entry and root, or, if there is none, an entry for it. Another
-    /// transaction would take the same entry, write to one that has become another root's, or in undo mode take one
-    /// that may come back.
+    /// Claims a name to this transaction's end: its entry and root, or, if there is none, an entry
+    /// for it. Another transaction would take the same entry, write to one that has become another
+    /// root's, or in undo mode take one that may come back.
     fn claim_root(&mut self, name: &str) -> Result<(u64, Option<Root>), HeapError> {
         loop {
             let found = self.find_root(name)?.map(|(at, _)| at);

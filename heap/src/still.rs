@@ -1,7 +1,7 @@
 //! A heap held still while its process forks.
 //!
-//! A fork copies locks as they are. Whoever forks must hold them all, or the child may find one held by a thread it
-//! does not have. What other threads had cached is lost to the child.
+//! A fork copies locks as they are. Whoever forks must hold them all, or the child may find one
+//! held by a thread it does not have. What other threads had cached is lost to the child.
 
 use std::ops::Range;
 use std::path::Path;
@@ -13,8 +13,8 @@ use crate::engine::{Halted, Kind};
 use crate::heap::Heap;
 use crate::sys::{Mapping, threads};
 
-/// A heap whose capacity memory nobody can allocate or free anew, except what threads have in their caches. Let go of
-/// it in the parent and in the child.
+/// A heap whose capacity memory nobody can allocate or free anew, except what threads have in their
+/// caches. Let go of it in the parent and in the child.
 pub struct Still<'h> {
     heap: &'h Heap,
     // In this order: an engine's locks are taken after the list of heaps.
@@ -23,8 +23,8 @@ pub struct Still<'h> {
 }
 
 impl Heap {
-    /// Holds the heap still for a fork. It is for heaps of which only capacity memory is used: persistent memory
-    /// cannot be had twice. Calls no `malloc`.
+    /// Holds the heap still for a fork. It is for heaps of which only capacity memory is used:
+    /// persistent memory cannot be had twice. Calls no `malloc`.
     pub fn hold_still(&self) -> Still<'_> {
         let threads = threads::hold();
         Still { heap: self, engine: self.core.engine.halt(), _threads: threads }
@@ -39,18 +39,19 @@ impl Drop for Still<'_> {
 }
 
 impl Still<'_> {
-    /// In the child: gives it memory of its own if the heap lies in a file without a name, in another in `dir`. The
-    /// parent must wait for that. Calls no `malloc`.
+    /// In the child: gives it memory of its own if the heap lies in a file without a name, in
+    /// another in `dir`. The parent must wait for that. Calls no `malloc`.
     ///
     /// # Errors
-    /// The medium has no room for it, or the system refuses, or the heap can be shared otherwise (a file with a name, a
-    /// region): the child must not go on.
+    /// The medium has no room for it, or the system refuses, or the heap can be shared otherwise (a
+    /// file with a name, a region): the child must not go on.
     pub fn part_from_parent(&self, dir: &Path) -> Result<(), Errno> {
         self.heap.core.memory.part_from_parent(dir, self.used(), self.bound())
     }
 
-    /// In the parent, before it forks: a private copy of a heap in a file without a name, for a child that cannot have
-    /// another file (no descriptor is left). What the parent stores from now on the child will not see. Calls no `malloc`.
+    /// In the parent, before it forks: a private copy of a heap in a file without a name, for a
+    /// child that cannot have another file (no descriptor is left). What the parent stores from now
+    /// on the child will not see. Calls no `malloc`.
     ///
     /// # Errors
     /// The system gives no memory.
@@ -86,5 +87,6 @@ impl Still<'_> {
     }
 }
 
-/// What a heap in a file without a name holds, in private memory; nothing of a heap that is private itself.
+/// What a heap in a file without a name holds, in private memory; nothing of a heap that is private
+/// itself.
 pub struct PrivateCopy(Option<Mapping>);

@@ -1,4 +1,5 @@
-//! Damage: every kind of structure is hurt, and it is named; whatever the bytes are, nothing panics.
+//! Damage: every kind of structure is hurt, and it is named; whatever the bytes are, nothing
+//! panics.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,8 +18,8 @@ const SPAN: usize = 64 << 10;
 const AT_ROOTS: usize = 4096;
 const AT_TABLE: usize = 4096 + 1024 * 64;
 
-/// A heap with all that a heap can have: runs, large objects, a compartment, roots, a snapshot, logs of records and
-/// of transactions. Returns its bytes as a killed process leaves them.
+/// A heap with all that a heap can have: runs, large objects, a compartment, roots, a snapshot,
+/// logs of records and of transactions. Returns its bytes as a killed process leaves them.
 fn sample(logging: Logging, bookkeeping: Bookkeeping) -> Vec<u8> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("heap");
@@ -114,8 +115,8 @@ fn a_heap_that_was_killed_is_sound_and_its_leak_is_found() {
     }
 }
 
-/// Where each kind of structure lies in the sample: name, first byte, bytes, and whether a flip of any byte of it
-/// must be named.
+/// Where each kind of structure lies in the sample: name, first byte, bytes, and whether a flip of
+/// any byte of it must be named.
 fn structures(bytes: &[u8]) -> Vec<(&'static str, usize, usize)> {
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
     let mut found = vec![
@@ -211,7 +212,8 @@ fn damaged_logs_lose_what_is_damaged_and_no_more() {
                 assert!(opened.is_ok(), "opening panicked: {what}");
             }
         }
-        // Groups are summed; a record alone has no room for a sum, and may become another that is as good.
+        // Groups are summed; a record alone has no room for a sum, and may become another that is
+        // as good.
         assert!(tried > 0 && named * 100 >= tried * 97, "{named} of {tried} were named");
     }
 }

@@ -1,4 +1,5 @@
-//! Checkpoints against copies kept by hand: what is restored is one whole checkpoint, wherever the run was cut.
+//! Checkpoints against copies kept by hand: what is restored is one whole checkpoint, wherever the
+//! run was cut.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 use std::collections::BTreeMap;
@@ -81,7 +82,8 @@ fn what_is_restored_is_the_last_checkpoint() {
     }
 }
 
-/// What would be left if the power failed now, and none of what was not written back and fenced had arrived.
+/// What would be left if the power failed now, and none of what was not written back and fenced had
+/// arrived.
 #[derive(Default)]
 struct Power {
     state: Mutex<Lines>,

@@ -1,4 +1,5 @@
-//! The building blocks against `Vec` and `HashMap`, with aborts and crashes, however transactions are logged.
+//! The building blocks against `Vec` and `HashMap`, with aborts and crashes, however transactions
+//! are logged.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 use std::collections::HashMap;

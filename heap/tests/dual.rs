@@ -1,4 +1,5 @@
-//! The heap against a naive oracle: what was allocated and written is there again, whatever was open.
+//! The heap against a naive oracle: what was allocated and written is there again, whatever was
+//! open.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 use std::collections::BTreeMap;

@@ -1,4 +1,5 @@
-//! Memory that a heap may lie in: files without names, and sizes that end within a word of the allocator's bitmaps.
+//! Memory that a heap may lie in: files without names, and sizes that end within a word of the
+//! allocator's bitmaps.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 

@@ -1,7 +1,8 @@
 //! Capacity memory on a NUMA node: where the kernel says that its pages are.
 //!
-//! The node is 0, or the one that `PERDURA_TEST_NUMA_NODE` names: then nothing is skipped, and where that is another
-//! than 0, no page of other memory may be on it. `cargo xtask test-qemu` runs this with an NVDIMM as node 1.
+//! The node is 0, or the one that `PERDURA_TEST_NUMA_NODE` names: then nothing is skipped, and
+//! where that is another than 0, no page of other memory may be on it. `cargo xtask test-qemu` runs
+//! this with an NVDIMM as node 1.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
@@ -100,7 +101,8 @@ impl Stored {
         starts.rfind(|(start, _)| *start <= address).expect("a mapping").1
     }
 
-    /// How many of its pages are on each node, by the kernel's page tables; below 0: the kernel's error.
+    /// How many of its pages are on each node, by the kernel's page tables; below 0: the kernel's
+    /// error.
     fn nodes(&self) -> BTreeMap<i32, usize> {
         let start = self.start.as_ptr() as usize;
         let first = start / PAGE_BYTES * PAGE_BYTES;
@@ -108,7 +110,8 @@ impl Stored {
         let mut answers = vec![0_i32; pages.len()];
         let no_nodes = std::ptr::null::<i32>();
         let (asked, told) = (pages.as_ptr(), answers.as_mut_ptr());
-        // SAFETY: without nodes to move to the call only tells, and there is room for as many answers as pages.
+        // SAFETY: without nodes to move to the call only tells, and there is room for as many
+        // answers as pages.
         let outcome = unsafe {
             libc::syscall(libc::SYS_move_pages, 0, pages.len(), asked, no_nodes, told, 0)
         };
@@ -206,7 +209,8 @@ fn a_file_is_bound_page_by_page_or_refused() {
             Err(error) => panic!("{}: {error}", dir.display()),
         }
     }
-    // The guest has both: memory files where temporary ones are, and others where the test is started.
+    // The guest has both: memory files where temporary ones are, and others where the test is
+    // started.
     assert!(node == 0 || bound > 0 && refused > 0, "{bound} bound, {refused} refused");
 }
 
@@ -228,7 +232,8 @@ fn memory_that_was_bound_is_not_once_it_is_persistent() {
         while let Ok(start) = heap.cap_alloc(60_000) {
             capacity.push(Stored::to(start, 60_000));
         }
-        // Of each kind so many that spans must have served both. Caches keep some of what was freed.
+        // Of each kind so many that spans must have served both. Caches keep some of what was
+        // freed.
         let spans = (LEN_BYTES / BLOCK_BYTES) as usize;
         assert!(capacity.len() >= spans * 3 / 4, "{} objects", capacity.len());
         assert_apart(node, &capacity, &[], "before");

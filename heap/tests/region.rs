@@ -1,4 +1,5 @@
-//! The heap on a region: battery-backed memory with a bounded dirty set, and capacity memory that never counts.
+//! The heap on a region: battery-backed memory with a bounded dirty set, and capacity memory that
+//! never counts.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 use std::sync::Arc;

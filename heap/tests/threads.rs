@@ -71,7 +71,8 @@ fn a_destructor_that_runs_late_may_use_a_heap_within_its_transaction() {
     let (sender, receiver) = mpsc::channel();
     let of_thread = Arc::clone(&heap);
     std::thread::spawn(move || {
-        // Entered before the thread has anything of the heap, and so destroyed after it has left it.
+        // Entered before the thread has anything of the heap, and so destroyed after it has left
+        // it.
         LATE.with(|late| *late.borrow_mut() = Some(Late(Arc::clone(&of_thread), sender)));
         touch(&of_thread);
     });
@@ -80,7 +81,8 @@ fn a_destructor_that_runs_late_may_use_a_heap_within_its_transaction() {
     heap.compact().unwrap();
 }
 
-/// Chunks of the logs are used again and again while others go on, and though one thread has stopped in its tracks.
+/// Chunks of the logs are used again and again while others go on, and though one thread has
+/// stopped in its tracks.
 #[test]
 fn threads_transactions_get_by_with_the_chunks_they_have() {
     const WORKERS: u64 = 2;

@@ -16,9 +16,10 @@ pub trait Clock: Send + Sync {
     fn thread_cpu_ns(&self) -> u64;
     /// Returns when at least `duration_ns` nanoseconds of this clock have passed.
     fn sleep_ns(&self, duration_ns: u64);
-    /// Returns when `word` is no longer `seen` and whoever changed it woke its futex, or after `longest`, or earlier: the
-    /// caller looks again. Here and not where it is called, so that a virtual clock knows of all waits. A fault handler
-    /// may call it: the machine's clock does one system call.
+    /// Returns when `word` is no longer `seen` and whoever changed it woke its futex, or after
+    /// `longest`, or earlier: the caller looks again. Here and not where it is called, so that a
+    /// virtual clock knows of all waits. A fault handler may call it: the machine's clock does one
+    /// system call.
     fn wait_change(&self, word: &AtomicU32, seen: u32, longest: Duration) {
         let timeout = futex::Timespec {
             tv_sec: longest.as_secs() as i64,
@@ -55,8 +56,8 @@ impl Clock for RealClock {
     }
 }
 
-/// A clock that moves only when told to; sleeping advances it at once. Starts at 0 ns. Time saturates at
-/// `u64::MAX` ns.
+/// A clock that moves only when told to; sleeping advances it at once. Starts at 0 ns. Time
+/// saturates at `u64::MAX` ns.
 #[derive(Debug, Default)]
 pub struct SimClock {
     now_ns: AtomicU64,

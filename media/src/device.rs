@@ -1,15 +1,16 @@
 //! The contract every device keeps: positional reads, a queue of writes, one flush.
 //!
 //! Invariants:
-//! - A write is *completed* when its completion is reaped; it is *durable* only after a [`Device::flush`]
-//!   that began after that. Nothing is promised about completed, unflushed writes: they may be lost,
-//!   torn at 512 B, or land in any order.
-//! - What [`Device::write_durable_at`] has written is durable when it returns; of other writes it says nothing,
-//!   not even of those completed before.
-//! - A failed flush latches, and so does a failed durable write: every later write and flush of that device
-//!   fails with [`DeviceError::Latched`]. Retrying a failed fsync can report success for lost data.
-//! - Offsets, lengths and buffer addresses are multiples of [`BLOCK_BYTES`]; a breach is our own mistake
-//!   and asserted.
+//! - A write is *completed* when its completion is reaped; it is *durable* only after a
+//!   [`Device::flush`] that began after that. Nothing is promised about completed, unflushed
+//!   writes: they may be lost, torn at 512 B, or land in any order.
+//! - What [`Device::write_durable_at`] has written is durable when it returns; of other writes it
+//!   says nothing, not even of those completed before.
+//! - A failed flush latches, and so does a failed durable write: every later write and flush of
+//!   that device fails with [`DeviceError::Latched`]. Retrying a failed fsync can report success
+//!   for lost data.
+//! - Offsets, lengths and buffer addresses are multiples of [`BLOCK_BYTES`]; a breach is our own
+//!   mistake and asserted.
 
 use std::io;
 use std::sync::Arc;
@@ -87,24 +88,26 @@ pub struct Completion {
     pub result: Result<(), DeviceError>,
 }
 
-/// A block device. Shared between threads; each thread that writes asynchronously takes its own queue.
+/// A block device. Shared between threads; each thread that writes asynchronously takes its own
+/// queue.
 pub trait Device: Send + Sync {
     /// Size in bytes.
     fn capacity_bytes(&self) -> u64;
-    /// Makes the device at least `capacity_bytes` large (rounded up to whole blocks), space reserved;
-    /// durable after the next flush. Never shrinks; a refused growth leaves the capacity as it was.
+    /// Makes the device at least `capacity_bytes` large (rounded up to whole blocks), space
+    /// reserved; durable after the next flush. Never shrinks; a refused growth leaves the capacity
+    /// as it was.
     fn grow(&self, capacity_bytes: u64) -> Result<(), DeviceError>;
     /// Fills `buf` from `offset_bytes`, or fails.
     fn read_at(&self, offset_bytes: u64, buf: &mut [u8]) -> Result<(), DeviceError>;
     /// Writes all of `buf` and returns when the write is completed (not durable).
     fn write_at(&self, offset_bytes: u64, buf: &[u8]) -> Result<(), DeviceError>;
-    /// Writes all of `buf` and returns when that, and that only, is durable: for little, less work than a write and
-    /// a flush.
+    /// Writes all of `buf` and returns when that, and that only, is durable: for little, less work
+    /// than a write and a flush.
     fn write_durable_at(&self, offset_bytes: u64, buf: &[u8]) -> Result<(), DeviceError>;
     /// Makes every write completed before this call durable.
     fn flush(&self) -> Result<(), DeviceError>;
-    /// A queue of at most `depth` outstanding writes, `1..=QUEUE_DEPTH_MAX`. It shares the device, and
-    /// its latch, beyond the life of this handle.
+    /// A queue of at most `depth` outstanding writes, `1..=QUEUE_DEPTH_MAX`. It shares the device,
+    /// and its latch, beyond the life of this handle.
     fn queue(&self, depth: usize) -> Result<Box<dyn WriteQueue>, DeviceError>;
     /// How it works, for banners: for example `io_uring + O_DIRECT`.
     fn describe(&self) -> String;
@@ -122,8 +125,8 @@ pub trait WriteQueue: Send {
     /// When `depth` writes are outstanding already: the caller waits before it submits more.
     ///
     /// # Safety
-    /// `ptr..ptr+len` must stay valid, and its bytes unchanged, until the completion with `token` has
-    /// been returned by [`WriteQueue::wait`] or the queue has been dropped (drop waits).
+    /// `ptr..ptr+len` must stay valid, and its bytes unchanged, until the completion with `token`
+    /// has been returned by [`WriteQueue::wait`] or the queue has been dropped (drop waits).
     unsafe fn submit(
         &mut self,
         token: u64,

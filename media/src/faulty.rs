@@ -1,10 +1,13 @@
-//! Any device, with faults on order: for tests of the rooms above and for rehearsals on a real machine.
+//! Any device, with faults on order: for tests of the rooms above and for rehearsals on a real
+//! machine.
 //!
-//! - A scripted failure happens in front of the device: a refused write leaves its content as it was.
+//! - A scripted failure happens in front of the device: a refused write leaves its content as it
+//!   was.
 //! - Writes are counted in order of submission, through every handle and queue together.
-//! - A scripted flush failure latches this wrapper, as the contract demands; [`FaultPlan::heal`] does not
-//!   release it.
-//! - Slowness holds completions back on the given clock, so it costs no real time on a simulated one.
+//! - A scripted flush failure latches this wrapper, as the contract demands; [`FaultPlan::heal`]
+//!   does not release it.
+//! - Slowness holds completions back on the given clock, so it costs no real time on a simulated
+//!   one.
 
 mod plan;
 mod queue;
@@ -20,8 +23,8 @@ use crate::latch::Latch;
 pub use plan::{FaultPlan, Slowdown};
 use queue::FaultyQueue;
 
-/// `inner` with the faults of a [`FaultPlan`]. Give a shared handle (`Arc<dyn Device>`, or a clone) to keep
-/// access to the sound device behind it.
+/// `inner` with the faults of a [`FaultPlan`]. Give a shared handle (`Arc<dyn Device>`, or a clone)
+/// to keep access to the sound device behind it.
 pub struct FaultyDevice<D> {
     inner: D,
     plan: Arc<FaultPlan>,

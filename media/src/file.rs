@@ -1,14 +1,17 @@
-//! A device on a file or a block device, with `O_DIRECT` and `io_uring` where the system grants them.
+//! A device on a file or a block device, with `O_DIRECT` and `io_uring` where the system grants
+//! them.
 //!
 //! - Clones share one open file description, one capacity and one latch; so do the queues.
 //! - Another process that was handed the descriptor ([`AsFd`], [`FileDevice::from_fd`]) shares the
-//!   description, its `flock` and its `O_DIRECT` flag, but not the latch: Linux reports a write-back
-//!   failure once per description. Whoever takes over therefore writes again what was not durable.
+//!   description, its `flock` and its `O_DIRECT` flag, but not the latch: Linux reports a
+//!   write-back failure once per description. Whoever takes over therefore writes again what was
+//!   not durable.
 //! - A failed write is returned and changes nothing else; a failed flush latches.
-//! - A growth that fails may leave reserved space behind. It is not truncated away: another holder may
-//!   have grown the file meanwhile.
-//! - Space reserved by growing is unwritten: on ext4 the first write to it ran at half to two thirds of
-//!   the speed of an overwrite (64 KiB and larger, measured). Whoever proves a flush rate measures on the kind it will flush to.
+//! - A growth that fails may leave reserved space behind. It is not truncated away: another holder
+//!   may have grown the file meanwhile.
+//! - Space reserved by growing is unwritten: on ext4 the first write to it ran at half to two
+//!   thirds of the speed of an overwrite (64 KiB and larger, measured). Whoever proves a flush rate
+//!   measures on the kind it will flush to.
 
 mod progress;
 mod pwrite;
@@ -41,8 +44,9 @@ use uring::UringQueue;
 /// Whether the file must be there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
-    /// Creates a new file, private to its owner, with space for `capacity_bytes` (rounded up to whole
-    /// blocks). An existing file is refused and not touched; a file that gets no space is removed.
+    /// Creates a new file, private to its owner, with space for `capacity_bytes` (rounded up to
+    /// whole blocks). An existing file is refused and not touched; a file that gets no space is
+    /// removed.
     Create {
         /// Size in bytes.
         capacity_bytes: u64,
@@ -87,8 +91,8 @@ impl FileDevice {
     /// Opens `path`. No lock is taken: see [`FileDevice::try_lock`].
     ///
     /// # Errors
-    /// [`DeviceError::Io`] with `op` `open`, `O_DIRECT` or `io_uring_setup`; [`DeviceError::NoSpace`]
-    /// when a new file gets no space.
+    /// [`DeviceError::Io`] with `op` `open`, `O_DIRECT` or `io_uring_setup`;
+    /// [`DeviceError::NoSpace`] when a new file gets no space.
     pub fn open(
         path: &Path,
         mode: OpenMode,
@@ -112,20 +116,20 @@ impl FileDevice {
         }
     }
 
-    /// Takes over a descriptor opened for reading and writing, for example one inherited by a holder
-    /// process. `O_DIRECT` stays as the open file description has it.
+    /// Takes over a descriptor opened for reading and writing, for example one inherited by a
+    /// holder process. `O_DIRECT` stays as the open file description has it.
     ///
     /// # Errors
-    /// [`DeviceError::Io`] when the descriptor is no file or block device, or `io_uring` is demanded and
-    /// refused.
+    /// [`DeviceError::Io`] when the descriptor is no file or block device, or `io_uring` is
+    /// demanded and refused.
     pub fn from_fd(fd: OwnedFd, engine: Engine) -> Result<Self, DeviceError> {
         let direct = sys_file::is_direct(fd.as_fd()).map_err(|errno| refusal("fcntl", errno))?;
         Self::over(fd, engine, if direct { Direct::On } else { Direct::Off })
     }
 
-    /// Takes the exclusive advisory lock (`flock`) of the file without waiting; `false` when another open
-    /// file description holds it. It is released when the last descriptor of this description, in any
-    /// process, is closed: a holder process keeps it.
+    /// Takes the exclusive advisory lock (`flock`) of the file without waiting; `false` when
+    /// another open file description holds it. It is released when the last descriptor of this
+    /// description, in any process, is closed: a holder process keeps it.
     ///
     /// # Errors
     /// [`DeviceError::Io`] when the file system cannot lock.
@@ -134,7 +138,8 @@ impl FileDevice {
         sys_file::try_lock(self.as_fd(), exclusive).map_err(|errno| refusal("lock", errno))
     }
 
-    /// As [`FileDevice::try_lock`], to share with others who only read: `false` when somebody has it exclusively.
+    /// As [`FileDevice::try_lock`], to share with others who only read: `false` when somebody has
+    /// it exclusively.
     ///
     /// # Errors
     /// [`DeviceError::Io`] when the file system cannot lock.
@@ -282,7 +287,8 @@ fn choose_buffering(
     Ok(Buffering::Buffered { refused: Some(errno) })
 }
 
-/// Some file systems accept the flag and refuse the transfer (a sector larger than a block); a read tells.
+/// Some file systems accept the flag and refuse the transfer (a sector larger than a block); a read
+/// tells.
 fn try_direct(fd: BorrowedFd<'_>, capacity_bytes: u64) -> Result<(), Errno> {
     sys_file::set_direct(fd, true)?;
     if capacity_bytes == 0 {

@@ -1,13 +1,16 @@
-//! What a program asked of a medium, with the time it computed in between; and how long it would take on a model.
+//! What a program asked of a medium, with the time it computed in between; and how long it would
+//! take on a model.
 //!
-//! A recording is a list of [`Step`]s: think so long, then ask for this. It says nothing of how fast the medium was that it
-//! was recorded on, so it can be replayed on any ([`replay`]).
+//! A recording is a list of [`Step`]s: think so long, then ask for this. It says nothing of how
+//! fast the medium was that it was recorded on, so it can be replayed on any ([`replay`]).
 //!
-//! Invariants: a step in a file is whole or is seen not to be (its kind is written last). The writer never waits, never allocates
-//! once it is made, and stops at its bound, counting what it leaves out. The reader believes nothing: each field is
-//! checked, and what is wrong is a typed error that names the step.
+//! Invariants: a step in a file is whole or is seen not to be (its kind is written last). The
+//! writer never waits, never allocates once it is made, and stops at its bound, counting what it
+//! leaves out. The reader believes nothing: each field is checked, and what is wrong is a typed
+//! error that names the step.
 //!
-//! A recording has no checksum: it is a measurement, not somebody's data, and is written by programs that may be killed.
+//! A recording has no checksum: it is a measurement, not somebody's data, and is written by
+//! programs that may be killed.
 
 mod format;
 mod reader;
@@ -76,9 +79,10 @@ pub struct Replayed {
     pub write_bytes: u64,
 }
 
-/// Runs the steps on a model, one after the other: each begins when the program has thought about the end of the one before.
-/// A recording of several threads is replayed as if one had made its steps in their order (see
-/// [`Recording::threads_seen`]). The model must be as large as the recording reaches ([`Recording::medium_bytes`]).
+/// Runs the steps on a model, one after the other: each begins when the program has thought about
+/// the end of the one before. A recording of several threads is replayed as if one had made its
+/// steps in their order (see [`Recording::threads_seen`]). The model must be as large as the
+/// recording reaches ([`Recording::medium_bytes`]).
 pub fn replay<'a>(steps: impl IntoIterator<Item = &'a Step>, model: &Model) -> Replayed {
     replay_by(steps, |now_ps, step| match step.kind {
         Kind::Read => model.book(now_ps, Access::Read, step.offset_bytes, step.len_bytes.into()),
@@ -164,7 +168,8 @@ pub enum RecordingError {
         /// What must be there.
         expected_bytes: u64,
     },
-    /// A step of a kind that there is not. 0: it was never written, though the recording was finished.
+    /// A step of a kind that there is not. 0: it was never written, though the recording was
+    /// finished.
     #[error("step {index} is of kind {found}: 1 is a read, 2 a write, 3 a flush")]
     UnknownKind {
         /// Which step, from 0.
@@ -236,8 +241,8 @@ mod tests {
     fn a_replay_agrees_with_a_queue_simulated_event_by_event() {
         for seed in 1..=50 {
             let steps = drawn(seed, 300);
-            // The medium: one server that goes on for half a microsecond after each request. The oracle keeps a list of all
-            // events and looks each time through all of them.
+            // The medium: one server that goes on for half a microsecond after each request. The
+            // oracle keeps a list of all events and looks each time through all of them.
             let mut busy_until_ps = 0;
             let replayed = replay_by(&steps, |now_ps, step| {
                 let done_ps = now_ps.max(busy_until_ps) + 1_000 + u64::from(step.len_bytes) * 10;

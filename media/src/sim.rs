@@ -2,11 +2,12 @@
 //!
 //! - Content is durable only after a flush. Until then a write, completed or in flight, is *pending*:
 //!   reads see it, a power cut may lose it, keep it or tear it at [`SECTOR_BYTES`], in any order.
-//! - Every completed write and every flush is one *durable operation*. [`SimDevice::cut_after`] cuts at
-//!   each of them in turn; so a test that counts the operations of a run can crash it everywhere.
+//! - Every completed write and every flush is one *durable operation*. [`SimDevice::cut_after`]
+//!   cuts at each of them in turn; so a test that counts the operations of a run can crash it
+//!   everywhere.
 //! - The same seed and the same calls give the same device: no threads, no clocks, no hash order.
-//! - Bytes of a write in flight that change before it completes are a breach of the queue's contract and
-//!   asserted.
+//! - Bytes of a write in flight that change before it completes are a breach of the queue's
+//!   contract and asserted.
 
 mod blocks;
 mod queue;
@@ -40,8 +41,8 @@ pub struct SimDevice {
 }
 
 impl SimDevice {
-    /// A device of `capacity_bytes` (rounded up to whole blocks) of zeros. `seed` decides the order in
-    /// which queued writes complete.
+    /// A device of `capacity_bytes` (rounded up to whole blocks) of zeros. `seed` decides the order
+    /// in which queued writes complete.
     #[must_use]
     pub fn new(capacity_bytes: u64, seed: u64) -> Self {
         Self::over(State::new(whole_blocks_up(capacity_bytes), seed))
@@ -53,9 +54,9 @@ impl SimDevice {
         self.state.lock().ops
     }
 
-    /// Lets `ops` durable operations (counted from the start) happen and cuts the power when the next one
-    /// is due: it and every later call fail with [`DeviceError::PowerLost`]. The write that was due
-    /// remains pending, so it may survive the cut.
+    /// Lets `ops` durable operations (counted from the start) happen and cuts the power when the
+    /// next one is due: it and every later call fail with [`DeviceError::PowerLost`]. The write
+    /// that was due remains pending, so it may survive the cut.
     pub fn cut_after(&self, ops: u64) {
         self.state.lock().cut_after = Some(ops);
     }
@@ -83,11 +84,13 @@ impl SimDevice {
         self.state.lock().energy_bytes
     }
 
-    /// Cuts the power and returns the device as it comes up again: durable content, and of the pending
-    /// writes, in an order drawn from `seed`, each lost, whole or torn; an unflushed growth may be
-    /// undone. Mains power, no cut planned, operations counted from 0; flaws and timing are kept.
+    /// Cuts the power and returns the device as it comes up again: durable content, and of the
+    /// pending writes, in an order drawn from `seed`, each lost, whole or torn; an unflushed growth
+    /// may be undone. Mains power, no cut planned, operations counted from 0; flaws and timing are
+    /// kept.
     ///
-    /// This handle stays off, but keeps what it had: another seed shows another outcome of the same cut.
+    /// This handle stays off, but keeps what it had: another seed shows another outcome of the same
+    /// cut.
     #[must_use]
     pub fn power_cycle(&self, seed: u64) -> SimDevice {
         let mut state = self.state.lock();
@@ -95,7 +98,8 @@ impl SimDevice {
         Self::over(state.survivors(seed))
     }
 
-    /// Corrupts one bit (0 the lowest) of one byte, wherever it is at present: durable, pending or both.
+    /// Corrupts one bit (0 the lowest) of one byte, wherever it is at present: durable, pending or
+    /// both.
     ///
     /// # Panics
     /// When the byte is beyond the capacity or the bit beyond 7.
@@ -135,13 +139,14 @@ impl SimDevice {
         self.state.lock().unflushed_bytes()
     }
 
-    /// Plants a flaw: flushes report success and make nothing durable. For tests that must notice it.
+    /// Plants a flaw: flushes report success and make nothing durable. For tests that must notice
+    /// it.
     pub fn ignore_flushes(&self, ignore: bool) {
         self.state.lock().ignore_flushes = ignore;
     }
 
-    /// Models time: from now on operations advance `clock`, and queued writes complete in the order of
-    /// their modelled ends instead of a random one. May be called again to change the speed.
+    /// Models time: from now on operations advance `clock`, and queued writes complete in the order
+    /// of their modelled ends instead of a random one. May be called again to change the speed.
     pub fn set_timing(&self, clock: Arc<SimClock>, timing: Timing) {
         let mut state = self.state.lock();
         state.schedule = Some(Schedule::new(clock, timing, state.schedule.as_ref()));

@@ -1,8 +1,9 @@
-//! A device in memory whose operations take the time of a [`Timing`] on some clock. Modelled, not measured.
+//! A device in memory whose operations take the time of a [`Timing`] on some clock. Modelled, not
+//! measured.
 //!
-//! On the machine's clock who waits for it really waits; on a virtual one ([`crate::TurnClock`]) other threads go on meanwhile,
-//! which a [`crate::SimDevice`] with timing cannot do: it advances its clock under whoever uses it. Nothing is lost here and
-//! nothing is torn.
+//! On the machine's clock who waits for it really waits; on a virtual one ([`crate::TurnClock`])
+//! other threads go on meanwhile, which a [`crate::SimDevice`] with timing cannot do: it advances
+//! its clock under whoever uses it. Nothing is lost here and nothing is torn.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

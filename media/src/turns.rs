@@ -1,11 +1,12 @@
 //! A virtual clock for several threads, which take turns: one runs, the others wait.
 //!
-//! Time passes only when all wait, and then to the moment at which the first of them is to go on. So a region with its own
-//! thread runs as fast as it computes, the same way every time, and computing takes no time. Threads wait by
-//! [`Clock::sleep_ns`] and [`Clock::wait_change`]; a thread that blocks in any other way for another one stops the world.
+//! Time passes only when all wait, and then to the moment at which the first of them is to go on.
+//! So a region with its own thread runs as fast as it computes, the same way every time, and
+//! computing takes no time. Threads wait by [`Clock::sleep_ns`] and [`Clock::wait_change`]; a
+//! thread that blocks in any other way for another one stops the world.
 //!
-//! Until [`TurnClock::begin`] and after [`TurnClock::end`] threads run as they like: sleeping advances the clock at once, and
-//! waits are real, and short.
+//! Until [`TurnClock::begin`] and after [`TurnClock::end`] threads run as they like: sleeping
+//! advances the clock at once, and waits are real, and short.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 use std::thread::ThreadId;
@@ -49,7 +50,8 @@ impl Waiting {
 }
 
 impl TurnClock {
-    /// From now on threads take turns: this one, which runs, and `others`, which are waited for until all of them wait.
+    /// From now on threads take turns: this one, which runs, and `others`, which are waited for
+    /// until all of them wait.
     pub fn begin(&self, others: usize) {
         let mut turns = self.turns.lock();
         turns.threads.clear();
@@ -142,7 +144,8 @@ impl Clock for TurnClock {
         if word.load(SeqCst) == seen {
             let longest_ns = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX);
             let until_ns = self.now_ns().saturating_add(longest_ns);
-            // SAFETY: `wait` lets go of it before it returns, or after `end` nobody looks at it any more.
+            // SAFETY: `wait` lets go of it before it returns, or after `end` nobody looks at it any
+            // more.
             self.wait(until_ns, Some(unsafe { Watched::new(word, seen) }));
         }
     }

@@ -1,7 +1,7 @@
 //! Quantities with their unit in the type, and the text in which people write them.
 //!
-//! One grammar for all: a decimal number, optional blanks, a unit (in any case of letters except where
-//! case is the prefix: `mW` and `MW`). What is displayed can be parsed again.
+//! One grammar for all: a decimal number, optional blanks, a unit (in any case of letters except
+//! where case is the prefix: `mW` and `MW`). What is displayed can be parsed again.
 
 mod duration;
 mod number;

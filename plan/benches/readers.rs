@@ -1,7 +1,9 @@
-//! Records a second of each reader, on one core: `cargo bench -p perdura-plan --bench readers [FORMAT]...`.
+//! Records a second of each reader, on one core: `cargo bench -p perdura-plan --bench readers
+//! [FORMAT]...`.
 //!
-//! Traces are made up and lie in memory; each is read over and over for half a second, and the best of five such times is shown:
-//! on a machine that others use, what is slower than the best is the others.
+//! Traces are made up and lie in memory; each is read over and over for half a second, and the best
+//! of five such times is shown: on a machine that others use, what is slower than the best is the
+//! others.
 
 #![allow(clippy::expect_used)]
 

@@ -1,8 +1,9 @@
-//! How fast the analysis counts records that lie in memory, and in how much of it; or these records in a file, for others.
+//! How fast the analysis counts records that lie in memory, and in how much of it; or these records
+//! in a file, for others.
 //!
-//! `skew_speed PAGES zipf|uniform RECORDS [VOLUMES] [--mergeable] [--apart] [--sample] [--windows 1,10,60] [--step-ns 10000]
-//!  [--rounds 3] [--dump FILE | --load FILE]`
-//! A dump is little-endian words of 8 bytes: time, page, volume and writes? a record; all requests are one page.
+//! `skew_speed PAGES zipf|uniform RECORDS [VOLUMES] [--mergeable] [--apart] [--sample] [--windows
+//! 1,10,60] [--step-ns 10000] [--rounds 3] [--dump FILE | --load FILE]` A dump is little-endian
+//! words of 8 bytes: time, page, volume and writes? a record; all requests are one page.
 
 use std::io::{Read, Write};
 use std::time::Instant;
@@ -78,8 +79,8 @@ fn words() -> Result<Words, Failure> {
     Ok(words)
 }
 
-/// Pages scattered over the volume, so that hot ones are no neighbours. Zipf's law with an exponent near 1 by its inverse:
-/// ranks are `pages ^ u` for a uniform u.
+/// Pages scattered over the volume, so that hot ones are no neighbours. Zipf's law with an exponent
+/// near 1 by its inverse: ranks are `pages ^ u` for a uniform u.
 fn generate(words: &Words) -> Vec<Record> {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(7);
     let (mut time_ns, pages) = (0, words.pages);

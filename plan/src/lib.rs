@@ -1,4 +1,5 @@
-//! Plans: what to buy and how to set it, from numbers and from traces. What is modelled is called modelled.
+//! Plans: what to buy and how to set it, from numbers and from traces. What is modelled is called
+//! modelled.
 
 pub mod media;
 pub mod power;

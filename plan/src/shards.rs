@@ -1,15 +1,18 @@
-//! A trace in shards, for many machines: a shard is a range of pages of a volume, so that one huge volume splits too.
+//! A trace in shards, for many machines: a shard is a range of pages of a volume, so that one huge
+//! volume splits too.
 //!
-//! Requests are cut where ranges end; the pieces of a shard come together, in the order of time, one shard after another. The
-//! first piece of a request counts as the record. The parts of all shards merge to the parts of volumes, and these to that of
-//! all, in any order and grouping, to the last digit.
+//! Requests are cut where ranges end; the pieces of a shard come together, in the order of time,
+//! one shard after another. The first piece of a request counts as the record. The parts of all
+//! shards merge to the parts of volumes, and these to that of all, in any order and grouping, to
+//! the last digit.
 
 use std::cmp::Ordering;
 
 use crate::skew::{Analyzer, Options, Part, Piece, SkewError};
 use crate::trace::Op;
 
-/// Pages of a range: 1 GiB. Fewer would be more parts to merge, each with its counts per instant; more would leave machines idle.
+/// Pages of a range: 1 GiB. Fewer would be more parts to merge, each with its counts per instant;
+/// more would leave machines idle.
 pub const RANGE_PAGES: u64 = 1 << 18;
 
 /// Those pages of a request that lie in one range.

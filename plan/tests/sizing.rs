@@ -1,5 +1,5 @@
-//! A replay beside a real region fed the same trace: the region has its own thread, traps and log, on a virtual clock and a
-//! device of modelled time.
+//! A replay beside a real region fed the same trace: the region has its own thread, traps and log,
+//! on a virtual clock and a device of modelled time.
 #![allow(clippy::unwrap_used)]
 
 #[path = "readers/plain.rs"]
@@ -20,7 +20,8 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 const PAGES: u64 = 4096;
 const MIB: u64 = 1 << 20;
 
-/// Writes of `pages` pages each, `gap_ns` apart on the average, in bursts and pauses; the first pages the hottest.
+/// Writes of `pages` pages each, `gap_ns` apart on the average, in bursts and pauses; the first
+/// pages the hottest.
 fn generated(seed: u64, count: u64, skew: f64, gap_ns: u64) -> Vec<Record> {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut time_ns = 1_000;
@@ -182,7 +183,8 @@ fn traces_of_servers_do_what_they_do_to_a_real_region() {
     }
 }
 
-/// The hands of `clock-pro` go over all words, met or not, and a commit names all segments of the log: these may tell.
+/// The hands of `clock-pro` go over all words, met or not, and a commit names all segments of the
+/// log: these may tell.
 #[test]
 fn a_memory_far_larger_than_what_is_written_changes_nothing_where_the_policy_cannot_tell() {
     for policy in PolicyKind::ALL.into_iter().filter(|policy| *policy != PolicyKind::ClockPro) {

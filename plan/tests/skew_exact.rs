@@ -1,5 +1,5 @@
-//! The analysis counts what the plain way counts, to the last digit, and merged parts are the whole. Published traces are held
-//! against it by the whole program: `cli/tests/plan_figures.rs`.
+//! The analysis counts what the plain way counts, to the last digit, and merged parts are the
+//! whole. Published traces are held against it by the whole program: `cli/tests/plan_figures.rs`.
 #![allow(clippy::unwrap_used)]
 
 #[path = "skew/generate.rs"]
@@ -158,12 +158,14 @@ fn a_queue_forgets_what_has_left_however_quiet_the_trace_has_become() {
     let mut options = options(&[1000]);
     options.queue_bytes = 0;
     let mut analyzer = Analyzer::new(&options, 0).unwrap();
-    // In each of the first instants a page is written 300 times: no window that follows seems as bad, so none is looked at.
+    // In each of the first instants a page is written 300 times: no window that follows seems as
+    // bad, so none is looked at.
     let busy = (0..1000).flat_map(|time_ns| [written(time_ns, time_ns); 300]);
     analyzer.add(&busy.collect::<Vec<_>>()).unwrap();
     let quiet = (1000..300_000).map(|time_ns| written(time_ns, time_ns % 10));
     analyzer.add(&quiet.collect::<Vec<_>>()).unwrap();
-    // 16 B an instant of the window, and of what its left edge may lag behind, in chunks of 64 KiB; 4 B beside.
+    // 16 B an instant of the window, and of what its left edge may lag behind, in chunks of 64 KiB;
+    // 4 B beside.
     assert!(analyzer.spilled_bytes() <= 5 << 16, "{}", analyzer.spilled_bytes());
     assert!(analyzer.spilled_bytes() > 0);
 }

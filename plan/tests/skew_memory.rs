@@ -1,4 +1,5 @@
-//! How much memory the process takes for an analysis, as the system counts it: heap, mappings, and what growing needs for a while.
+//! How much memory the process takes for an analysis, as the system counts it: heap, mappings, and
+//! what growing needs for a while.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Mutex;
@@ -54,7 +55,8 @@ fn a_sampled_analysis_takes_at_most_64_mib() {
     let mut options = Options::default();
     options.sampling = Some(Sampling::default());
     let mut analyzer = Analyzer::new(&options, 0).unwrap();
-    // Every write a new page at a new instant, an hour's window that never ends, and more volumes than have counters of their own.
+    // Every write a new page at a new instant, an hour's window that never ends, and more volumes
+    // than have counters of their own.
     let mut batch = Vec::with_capacity(4096);
     for number in 0..4_000_000u64 {
         batch.push(write(number, number * 3, (number % 20_000) as u32));

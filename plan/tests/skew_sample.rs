@@ -1,4 +1,5 @@
-//! The bars of an approximate analysis hold: counted over many traces and seeds, each figure against the exact one.
+//! The bars of an approximate analysis hold: counted over many traces and seeds, each figure
+//! against the exact one.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -212,7 +213,8 @@ fn volumes_beyond_those_that_have_their_own_counters_are_counted_together() {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(3);
     let volumes = SAMPLED_VOLUMES_MAX as u32 + 500;
     let mut time_ns = 0;
-    // Each volume once in the order of their numbers, then any: all have the same pages, which are different ones.
+    // Each volume once in the order of their numbers, then any: all have the same pages, which are
+    // different ones.
     let records: Vec<Record> = (0..3 * volumes)
         .map(|at| {
             time_ns += rng.random_range(0..30_000);

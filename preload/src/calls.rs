@@ -1,4 +1,5 @@
-//! The functions that are replaced, with the C library's manners: `errno`, null, what zero bytes are.
+//! The functions that are replaced, with the C library's manners: `errno`, null, what zero bytes
+//! are.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull};
@@ -60,18 +61,21 @@ pub extern "C" fn calloc(count: usize, bytes: usize) -> *mut c_void {
     memory
 }
 
-/// Zeros a large block by giving its pages back: programs take large tables of which they touch little. False: it is
-/// small, or not the heap's, or lies in a file, whose room in its file system must not go.
+/// Zeros a large block by giving its pages back: programs take large tables of which they touch
+/// little. False: it is small, or not the heap's, or lies in a file, whose room in its file system
+/// must not go.
 fn empty(memory: *mut c_void, bytes: usize) -> bool {
     if bytes < EMPTIED_BYTES || open::dir().is_some() || heap_of(memory).is_none() {
         return false;
     }
-    // SAFETY: a block of this size is whole spans of the heap's private memory, at a multiple of a page; it was just
-    // taken, so nobody relies on its bytes, those up to the end of its last page included.
+    // SAFETY: a block of this size is whole spans of the heap's private memory, at a multiple of a
+    // page; it was just taken, so nobody relies on its bytes, those up to the end of its last page
+    // included.
     unsafe { libc::madvise(memory, bytes, libc::MADV_DONTNEED) == 0 }
 }
 
-/// Gives memory back; null is none. Changes no `errno`: callers free between a failure and their look at it.
+/// Gives memory back; null is none. Changes no `errno`: callers free between a failure and their
+/// look at it.
 ///
 /// # Safety
 /// Nobody uses it any more.
@@ -154,7 +158,8 @@ pub unsafe extern "C" fn reallocarray(
     }
 }
 
-/// Takes memory at a multiple of `align`, a power of two and a multiple of a pointer's size; says what went wrong.
+/// Takes memory at a multiple of `align`, a power of two and a multiple of a pointer's size; says
+/// what went wrong.
 ///
 /// # Safety
 /// `out` may be written.

@@ -1,8 +1,8 @@
-//! What the C library's allocator gave in the heap's place: from before the heap was open, beyond its room, or from
-//! threads that it cannot serve.
+//! What the C library's allocator gave in the heap's place: from before the heap was open, beyond
+//! its room, or from threads that it cannot serve.
 //!
-//! A table of addresses and sizes with open addressing, under one lock: such memory is rare. It grows to nothing beyond
-//! its bound; then there is no more such memory.
+//! A table of addresses and sizes with open addressing, under one lock: such memory is rare. It
+//! grows to nothing beyond its bound; then there is no more such memory.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -60,7 +60,8 @@ pub fn bytes_of(memory: *mut c_void) -> Option<usize> {
 
 /// Gives memory back; false: it is not from here.
 pub fn free(memory: *mut c_void) -> bool {
-    // Of several who free it one finds it. Off the list first: the address may be given out again at once.
+    // Of several who free it one finds it. Off the list first: the address may be given out again
+    // at once.
     if !lock().remove(memory as usize) {
         return false;
     }

@@ -1,12 +1,14 @@
 //! Programs that fork: the child has the heap as it was, and works on.
 //!
-//! Private memory the kernel copies. A file both would share: the child copies what is used of it, to a file of its own,
-//! and the parent waits for that (as for a page table that is copied, only longer). A parent without descriptors left
-//! copies itself, and the child has its heap in private memory. A child by `vfork` or `posix_spawn`
-//! only executes another program; one by a bare `clone` without `CLONE_VM` must not be used with a file.
+//! Private memory the kernel copies. A file both would share: the child copies what is used of it,
+//! to a file of its own, and the parent waits for that (as for a page table that is copied, only
+//! longer). A parent without descriptors left copies itself, and the child has its heap in private
+//! memory. A child by `vfork` or `posix_spawn` only executes another program; one by a bare `clone`
+//! without `CLONE_VM` must not be used with a file.
 //!
-//! While the heap is held nobody may need it, the other libraries' handlers included. Those that asked later are done
-//! before the heap is held and after it is let go of, so this library asks first of all (`build.rs`).
+//! While the heap is held nobody may need it, the other libraries' handlers included. Those that
+//! asked later are done before the heap is held and after it is let go of, so this library asks
+//! first of all (`build.rs`).
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
@@ -32,14 +34,16 @@ enum Parting {
     None,
     /// It copies, and the parent waits at the other end: the parent's and the child's.
     Pipe([c_int; 2]),
-    /// It takes what its parent has copied, which has no descriptors left; or there was no memory for that.
+    /// It takes what its parent has copied, which has no descriptors left; or there was no memory
+    /// for that.
     Copied(Result<PrivateCopy, Errno>),
 }
 
 struct Slot(UnsafeCell<Held>);
 
-// SAFETY: reached only by a thread that holds all that `before` locks, and several threads may fork at once: from the
-// last lock taken until what is here has been taken out, before any of it is let go of.
+// SAFETY: reached only by a thread that holds all that `before` locks, and several threads may fork
+// at once: from the last lock taken until what is here has been taken out, before any of it is let
+// go of.
 unsafe impl Sync for Slot {}
 
 const NOTHING: Held = Held { heap: None, _table: None, parting: Parting::None };
@@ -68,7 +72,8 @@ unsafe extern "C" fn before() {
         }
         Some(_) => Parting::Copied(still.private_copy()),
     };
-    // SAFETY: see `Slot`; all locks are held now, and whoever had them before has left nothing here.
+    // SAFETY: see `Slot`; all locks are held now, and whoever had them before has left nothing
+    // here.
     unsafe { *HELD.0.get() = Held { heap: Some(still), _table: Some(table), parting } };
 }
 
@@ -85,7 +90,8 @@ unsafe extern "C" fn in_parent() {
     let held = take();
     if let Parting::Pipe([read, write]) = held.parting {
         let mut byte = 0_u8;
-        // SAFETY: this stack's byte, and descriptors that `before` opened. It ends with a byte, or because the child has.
+        // SAFETY: this stack's byte, and descriptors that `before` opened. It ends with a byte, or
+        // because the child has.
         unsafe {
             libc::close(write);
             while libc::read(read, (&raw mut byte).cast(), 1) < 0
@@ -105,7 +111,8 @@ unsafe extern "C" fn in_child() {
     let parted = match held.parting {
         Parting::None => Ok(()),
         Parting::Pipe([read, write]) => {
-            // SAFETY: descriptors that `before` opened, and one byte of a constant. The first may be the last there are.
+            // SAFETY: descriptors that `before` opened, and one byte of a constant. The first may
+            // be the last there are.
             unsafe {
                 libc::close(read);
                 let parted = heap.part_from_parent(dir);

@@ -1,6 +1,7 @@
 //! The C library's own allocator, by the names under which it is never replaced.
 //!
-//! `dlsym(RTLD_NEXT, "malloc")` would find it, too, but may itself allocate, and not before the library is loaded.
+//! `dlsym(RTLD_NEXT, "malloc")` would find it, too, but may itself allocate, and not before the
+//! library is loaded.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::c_void;

@@ -1,8 +1,9 @@
 //! Opens the heap before `main`, and says at the end what it was used for.
 //!
-//! Not at the first `malloc`, which the dynamic loader makes when nothing is ready yet. What is allocated before comes
-//! from [`crate::elsewhere`]. And before the constructors of all other libraries (`build.rs`), the C library's own
-//! included: see [`crate::fork`]. So little of that may be relied on here.
+//! Not at the first `malloc`, which the dynamic loader makes when nothing is ready yet. What is
+//! allocated before comes from [`crate::elsewhere`]. And before the constructors of all other
+//! libraries (`build.rs`), the C library's own included: see [`crate::fork`]. So little of that may
+//! be relied on here.
 
 use std::ffi::{c_char, c_int};
 use std::path::PathBuf;
@@ -76,8 +77,8 @@ extern "C" fn start(_: c_int, _: *const *const c_char, words: *const *const c_ch
 fn open(settings: &Settings) -> Result<Heap, HeapError> {
     let mut config = Config::default();
     config.numa_node = settings.numa_node;
-    // What a system call must make at once takes a small program longer than all it does. Private memory comes in huge
-    // pages where the kernel has them, at the first touch.
+    // What a system call must make at once takes a small program longer than all it does. Private
+    // memory comes in huge pages where the kernel has them, at the first touch.
     config.contiguous = settings.dir.is_none();
     let heap = |bytes| Heap::open(memory(settings, bytes)?, config.clone());
     if let Some(bytes) = settings.bytes {

@@ -4,15 +4,16 @@ use std::ffi::c_int;
 use std::fmt::{self, Write};
 use std::mem::MaybeUninit;
 
-/// A descriptor of a library's own for what it says at the end, as long as it means the same file: programs close what they
-/// did not open.
+/// A descriptor of a library's own for what it says at the end, as long as it means the same file:
+/// programs close what they did not open.
 pub struct Kept {
     number: c_int,
     file: (libc::dev_t, libc::ino_t),
 }
 
 impl Kept {
-    /// Another of the same file, out of the way of those that programs count on; `None`: it cannot be had.
+    /// Another of the same file, out of the way of those that programs count on; `None`: it cannot
+    /// be had.
     pub fn of(descriptor: c_int) -> Option<Self> {
         // SAFETY: a new descriptor.
         let number = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 100) };
@@ -68,7 +69,8 @@ fn say_to(descriptor: c_int, text: fmt::Arguments<'_>) {
     let mut line = Line { bytes: [0; 512], len: 0 };
     let _ = line.write_fmt(format_args!("perdura: {text}"));
     line.bytes[line.len] = b'\n';
-    // SAFETY: the bytes are on this stack. If nobody can be told there is nothing left to do about it.
+    // SAFETY: the bytes are on this stack. If nobody can be told there is nothing left to do about
+    // it.
     unsafe { libc::write(descriptor, line.bytes.as_ptr().cast(), line.len + 1) };
 }
 

@@ -1,4 +1,5 @@
-//! Programs with the library preloaded do what they do without it, and have their memory in the heap.
+//! Programs with the library preloaded do what they do without it, and have their memory in the
+//! heap.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
 use std::os::unix::process::ExitStatusExt;
@@ -22,7 +23,8 @@ fn preloaded(program: impl AsRef<std::ffi::OsStr>, settings: &[(&str, &str)]) ->
     command
 }
 
-/// What a process said of its memory at its end: bytes of the heap, objects from elsewhere; the last that said it.
+/// What a process said of its memory at its end: bytes of the heap, objects from elsewhere; the
+/// last that said it.
 fn report(output: &Output) -> (u64, u64) {
     let text = String::from_utf8_lossy(&output.stderr);
     let line = text.lines().rev().find(|line| line.contains("capacity_bytes="));

@@ -29,7 +29,8 @@ impl Analysis {
         Ok(Self { options, analyzer: None, batch: Vec::new(), rows: 0, span_ns: None })
     }
 
-    /// Counts a batch with the columns time_ns, volume (its number), is_write, offset_bytes and len_bytes.
+    /// Counts a batch with the columns time_ns, volume (its number), is_write, offset_bytes and
+    /// len_bytes.
     fn add(&mut self, batch: &Bound<'_, PyAny>) -> PyResult<()> {
         let batch = Batch::of(batch).map_err(value_error)?;
         let rows = batch.rows().map_err(value_error)?;

@@ -1,5 +1,6 @@
-//! `perdura._native`: the analysis of traces for Python. What is asked, in which order, and on how many machines is Python's
-//! (`perdura/plan`); what is counted is the library's that `perdura plan trace` calls too.
+//! `perdura._native`: the analysis of traces for Python. What is asked, in which order, and on how
+//! many machines is Python's (`perdura/plan`); what is counted is the library's that `perdura plan
+//! trace` calls too.
 //!
 //! Data come in as Arrow batches, borrowed and not copied; parts go out and come back as bytes.
 

@@ -9,7 +9,8 @@ use pyo3::types::PyBytes;
 use crate::value_error;
 use crate::words::options;
 
-/// The report of a trace as JSON: files with their bad records and what the first of these was; parts by the volume's name.
+/// The report of a trace as JSON: files with their bad records and what the first of these was;
+/// parts by the volume's name.
 #[pyfunction]
 #[pyo3(signature = (name, files, volumes, all, windows_ns, shares, volume_bytes))]
 pub fn report(

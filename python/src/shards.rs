@@ -26,7 +26,8 @@ pub struct Shards {
 
 #[pymethods]
 impl Shards {
-    /// Windows in nanoseconds, the time of the trace's first record, and the times since then at which parts are cut, which rise.
+    /// Windows in nanoseconds, the time of the trace's first record, and the times since then at
+    /// which parts are cut, which rise.
     #[new]
     fn new(windows_ns: Vec<u64>, origin_ns: u64, bounds_ns: Vec<u64>) -> PyResult<Self> {
         if !bounds_ns.is_sorted() {
@@ -36,8 +37,8 @@ impl Shards {
         Ok(Self { counter, bounds_ns })
     }
 
-    /// Counts a batch with the columns volume, range, time_ns, first_page, pages, is_write and is_first; gives the shards that
-    /// are complete.
+    /// Counts a batch with the columns volume, range, time_ns, first_page, pages, is_write and
+    /// is_first; gives the shards that are complete.
     fn add<'py>(&mut self, batch: &Bound<'py, PyAny>) -> PyResult<Vec<Done<'py>>> {
         let py = batch.py();
         let batch = Batch::of(batch).map_err(value_error)?;

@@ -29,7 +29,8 @@ pub fn parse_size(text: &str) -> PyResult<u64> {
     text.parse().map(|Bytes(bytes)| bytes).map_err(value_error)
 }
 
-/// Which columns are what, by words as of `--columns`, or this project's own. A column is a name, or a number from 1.
+/// Which columns are what, by words as of `--columns`, or this project's own. A column is a name,
+/// or a number from 1.
 #[pyfunction]
 #[pyo3(signature = (words=None))]
 pub fn columns<'py>(py: Python<'py>, words: Option<&str>) -> PyResult<Bound<'py, PyDict>> {

@@ -1,8 +1,9 @@
-//! What capacity memory costs beside plain memory: nanoseconds a store into capacity blocks of a trapped region and into a
-//! plain allocation of the same size, in turn (medians of pairs); and what it costs to change the kind of a block.
+//! What capacity memory costs beside plain memory: nanoseconds a store into capacity blocks of a
+//! trapped region and into a plain allocation of the same size, in turn (medians of pairs); and
+//! what it costs to change the kind of a block.
 //!
-//! `cargo run --release -p perdura-region --example capacity_cost -- [MiB] [stores]`, on the file system of
-//! `PERDURA_BENCH_DIR` (default: the working directory), with checkpoints every second.
+//! `cargo run --release -p perdura-region --example capacity_cost -- [MiB] [stores]`, on the file
+//! system of `PERDURA_BENCH_DIR` (default: the working directory), with checkpoints every second.
 #![allow(clippy::unwrap_used)]
 
 mod common;

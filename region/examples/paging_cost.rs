@@ -1,6 +1,7 @@
 //! What a miss of paged memory costs, by part: run it in release, alone on the machine.
 //!
-//! The medium is on the virtual clock, so nothing is waited for: what is left is the trap, the decision, the page table.
+//! The medium is on the virtual clock, so nothing is waited for: what is left is the trap, the
+//! decision, the page table.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // an example's own failure
 
 use std::sync::Arc;

@@ -1,8 +1,10 @@
-//! What write tracking costs: nanoseconds per first write to a page and per store, untracked, announced and
-//! trapped, in one run; each figure is the median of pairs (the mode and its untracked baseline in turn).
+//! What write tracking costs: nanoseconds per first write to a page and per store, untracked,
+//! announced and trapped, in one run; each figure is the median of pairs (the mode and its
+//! untracked baseline in turn).
 //!
-//! `cargo run --release -p perdura-region --example tracking_cost -- [MiB] [stores] [mode]`, on the file system of
-//! `PERDURA_BENCH_DIR` (default: the working directory), with checkpoints every second.
+//! `cargo run --release -p perdura-region --example tracking_cost -- [MiB] [stores] [mode]`, on the
+//! file system of `PERDURA_BENCH_DIR` (default: the working directory), with checkpoints every
+//! second.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -73,7 +75,8 @@ fn name(mode: TrackingKind) -> String {
     }
 }
 
-/// Nanoseconds per store of the mode and of plain memory, medians of pairs; `None`: the mode is refused.
+/// Nanoseconds per store of the mode and of plain memory, medians of pairs; `None`: the mode is
+/// refused.
 fn paired(
     mode: TrackingKind,
     region_bytes: u64,
@@ -104,10 +107,12 @@ fn paired(
     Some((median(tracked), median(base)))
 }
 
-/// Every page is touched by reading first, so that no figure holds the kernel's cost of fresh memory.
+/// Every page is touched by reading first, so that no figure holds the kernel's cost of fresh
+/// memory.
 fn per_store(base: *mut u8, region_bytes: u64, places: &[u64]) -> f64 {
     let word = |at: u64| {
-        // SAFETY: `base` is valid for `region_bytes`, the places are aligned and inside, one thread.
+        // SAFETY: `base` is valid for `region_bytes`, the places are aligned and inside, one
+        // thread.
         unsafe { &*base.add(at as usize).cast::<AtomicU64>() }
     };
     let mut sum = 0;
@@ -122,7 +127,8 @@ fn per_store(base: *mut u8, region_bytes: u64, places: &[u64]) -> f64 {
     began.elapsed().as_nanos() as f64 / places.len() as f64
 }
 
-/// As [`per_store`], by a writer that announces: one lane, locked for every store as a shard's operation does.
+/// As [`per_store`], by a writer that announces: one lane, locked for every store as a shard's
+/// operation does.
 fn announced(region: &Region, places: &[u64]) -> f64 {
     for block in 0..region.len_bytes() / BLOCK_BYTES {
         region.assign_block(block, LaneId(0));
@@ -145,7 +151,8 @@ fn announced(region: &Region, places: &[u64]) -> f64 {
     began.elapsed().as_nanos() as f64 / places.len() as f64
 }
 
-/// A quarter of the pages in random order: below the threshold of cleaning, so the fault path alone.
+/// A quarter of the pages in random order: below the threshold of cleaning, so the fault path
+/// alone.
 fn one_per_page(region_bytes: u64) -> Vec<u64> {
     let mut pages: Vec<u64> = (0..region_bytes / PAGE).map(|page| page * PAGE).collect();
     let mut random = Random::seed_from_u64(1);

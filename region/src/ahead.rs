@@ -1,13 +1,15 @@
-//! Writing free segments before the log goes into them, so that who waits for a durable frame waits half as long.
+//! Writing free segments before the log goes into them, so that who waits for a durable frame waits
+//! half as long.
 //!
-//! A file system keeps a journal of which reserved space has been written. A durable write into such as was not waits for the
-//! journal, too. So zeros are written behind the clients' backs, a piece at a time, to the next few free segments, once
-//! group commits are single durable writes.
+//! A file system keeps a journal of which reserved space has been written. A durable write into
+//! such as was not waits for the journal, too. So zeros are written behind the clients' backs, a
+//! piece at a time, to the next few free segments, once group commits are single durable writes.
 //!
-//! A segment that gets its zeros is neither free nor used, in the ledger, too: it is chosen under the cleaner's lock (a
-//! flush, a drill and a proof hold it while they choose theirs), written under nobody's, and is for the taking only
-//! afterwards. The write is a system call that a kill does not outlive, so whoever attaches finds none on its way. Zeros
-//! are no frame; a segment that got some of them is as free as before.
+//! A segment that gets its zeros is neither free nor used, in the ledger, too: it is chosen under
+//! the cleaner's lock (a flush, a drill and a proof hold it while they choose theirs), written
+//! under nobody's, and is for the taking only afterwards. The write is a system call that a kill
+//! does not outlive, so whoever attaches finds none on its way. Zeros are no frame; a segment that
+//! got some of them is as free as before.
 
 use std::sync::atomic::Ordering::*;
 
@@ -21,9 +23,11 @@ use crate::planted::Planted;
 use crate::stats::Counters;
 use crate::sys::AlignedBytes;
 
-/// So much of the free space beyond the emergency reserve is kept written: half a second of commits at 64 MiB/s.
+/// So much of the free space beyond the emergency reserve is kept written: half a second of commits
+/// at 64 MiB/s.
 const AHEAD_BYTES: u64 = 32 << 20;
-/// At most so many bytes for each that such a commit has written: large commits gain little by it, and pay for the device.
+/// At most so many bytes for each that such a commit has written: large commits gain little by it,
+/// and pay for the device.
 const SHARE: u64 = 8;
 /// Written at a time, at most: a commit may have to wait for as much.
 const PIECE_BYTES_MAX: u64 = 1 << 20;
@@ -53,7 +57,8 @@ impl Core {
         ahead
     }
 
-    /// The free segment that would be the first to be used without having been written, if too few come before it.
+    /// The free segment that would be the first to be used without having been written, if too few
+    /// come before it.
     fn take_unwritten(&self) -> Option<u32> {
         let clean = self.space().spare_wanted();
         let mut appender = self.appender.lock();

@@ -1,8 +1,8 @@
 //! Writing in barrier mode: say which bytes change, while holding their lane, before they change.
 //!
-//! Order, for a process that may be killed at any instruction and a power cut that may follow: budget
-//! first, then the ledger's bit, then the byte. A grain that the closing epoch still has to write is
-//! captured (copied into a frame buffer) before it changes.
+//! Order, for a process that may be killed at any instruction and a power cut that may follow:
+//! budget first, then the ledger's bit, then the byte. A grain that the closing epoch still has to
+//! write is captured (copied into a frame buffer) before it changes.
 
 use std::any::Any;
 use std::convert::Infallible;
@@ -25,7 +25,8 @@ const CREDIT_CHUNK_BYTES: u64 = 4096;
 /// A kilobyte with its key and header; of more the rest follows by itself.
 const FILLED_AHEAD_BYTES: u64 = 20 * 64;
 
-/// What a writer must wait for, with no lane held (see [`crate::Region::satisfy`]), before it tries again.
+/// What a writer must wait for, with no lane held (see [`crate::Region::satisfy`]), before it tries
+/// again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Need {
@@ -62,7 +63,8 @@ impl<'r> LaneGuard<'r> {
     pub(crate) fn adopt(core: &'r Core, lane: LaneId, state: MutexGuard<'r, LaneState>) -> Self {
         let parity = core.parity();
         let closing = core.ledger.closing().load(Acquire) != 0;
-        // The final flush holds every lane, so what was locked before it is flushed with all it did.
+        // The final flush holds every lane, so what was locked before it is flushed with all it
+        // did.
         let is_closed = core.budget.is_closed();
         let (dirtied_bytes, dropped_bytes) = (0, 0);
         Self { core, lane, state, parity, closing, is_closed, dirtied_bytes, dropped_bytes }
@@ -78,8 +80,8 @@ impl<'r> LaneGuard<'r> {
         self.state.credit_bytes += bytes;
     }
 
-    /// Takes the lane's unspent budget bytes out, to be deposited in another held lane: an operation over
-    /// several lanes pays from one purse.
+    /// Takes the lane's unspent budget bytes out, to be deposited in another held lane: an
+    /// operation over several lanes pays from one purse.
     #[must_use = "bytes that are not deposited again are lost to the budget"]
     pub fn withdraw(&mut self) -> u64 {
         std::mem::take(&mut self.state.credit_bytes)
@@ -95,8 +97,8 @@ impl<'r> LaneGuard<'r> {
         self.state.user = Some(Box::new(user));
     }
 
-    /// Takes the user's state out while the lane is held, so that it can be changed beside the lane's
-    /// memory; [`LaneGuard::restore_user`] puts it back before the lane is released.
+    /// Takes the user's state out while the lane is held, so that it can be changed beside the
+    /// lane's memory; [`LaneGuard::restore_user`] puts it back before the lane is released.
     pub fn take_user(&mut self) -> Option<Box<dyn Any + Send>> {
         self.state.user.take()
     }
@@ -130,7 +132,8 @@ impl<'r> LaneGuard<'r> {
         self.core.map.words(offset, 1)[0].load(Acquire)
     }
 
-    /// Changes the 8-byte word at `offset` (aligned) in one store: it is whole or absent after a kill.
+    /// Changes the 8-byte word at `offset` (aligned) in one store: it is whole or absent after a
+    /// kill.
     pub fn store(&mut self, offset: u64, value: u64) -> Result<(), Need> {
         self.announce(offset, 8)?;
         self.core.map.words(offset, 1)[0].store(value, Release);
@@ -153,8 +156,8 @@ impl<'r> LaneGuard<'r> {
         Ok(())
     }
 
-    /// Announces a range and returns it to be filled. `heat`: [`LaneGuard::heat_of_successor`] of what the new data
-    /// replace; `None`: they replace what lies there.
+    /// Announces a range and returns it to be filled. `heat`: [`LaneGuard::heat_of_successor`] of
+    /// what the new data replace; `None`: they replace what lies there.
     pub fn announced_mut(
         &mut self,
         offset: u64,
@@ -167,12 +170,14 @@ impl<'r> LaneGuard<'r> {
         Ok(unsafe { self.core.map.bytes_mut(offset, len) })
     }
 
-    /// Enters `len` bytes at `offset` in the ledger, so that they may be changed while this lane is held.
+    /// Enters `len` bytes at `offset` in the ledger, so that they may be changed while this lane is
+    /// held.
     ///
     /// # Errors
-    /// The budget or the frame buffers are used up: release every lane, [`crate::Region::satisfy`] the
-    /// need, and try again. Nothing is lost; some of the range may be entered already. After the final flush has
-    /// begun nothing can be announced: to satisfy the need is then refused with [`RegionError::Closed`].
+    /// The budget or the frame buffers are used up: release every lane, [`crate::Region::satisfy`]
+    /// the need, and try again. Nothing is lost; some of the range may be entered already. After
+    /// the final flush has begun nothing can be announced: to satisfy the need is then refused with
+    /// [`RegionError::Closed`].
     pub fn announce(&mut self, offset: u64, len: u64) -> Result<(), Need> {
         self.announce_as(offset, len, None)
     }
@@ -264,14 +269,14 @@ impl<'r> LaneGuard<'r> {
         }
     }
 
-    /// Says that the contents of whole grains inside the range no longer matter to the newest state, so
-    /// that they need not be written. A cut taken earlier still gets what it holds.
+    /// Says that the contents of whole grains inside the range no longer matter to the newest
+    /// state, so that they need not be written. A cut taken earlier still gets what it holds.
     pub fn drop_dirty(&mut self, offset: u64, len: u64) {
         // Nothing of a block is dirty that was not loaded: it need not be.
         LaneMemory { core: self.core, lane: self.lane }.own_blocks(offset, len);
         if self.core.tracking.pages().is_some() || self.is_closed {
-            // The page is open: what is stored to it next would not be entered again. And what a failed final
-            // flush left dirty must stay so.
+            // The page is open: what is stored to it next would not be entered again. And what a
+            // failed final flush left dirty must stay so.
             return;
         }
         let geometry = self.core.ledger.geometry();
@@ -297,7 +302,8 @@ impl<'r> LaneGuard<'r> {
         self.dropped_bytes += bytes;
     }
 
-    /// Starts loading what is kept about the grain at `offset`: a hint before it is announced or dropped.
+    /// Starts loading what is kept about the grain at `offset`: a hint before it is announced or
+    /// dropped.
     #[inline]
     pub fn prefetch_entry(&self, offset: u64) {
         let word = (offset >> self.core.ledger.geometry().grain_shift) / WORD_GRAINS;
@@ -313,7 +319,8 @@ impl<'r> LaneGuard<'r> {
         }
     }
 
-    /// How likely data that replace those at `offset`, but are stored elsewhere, will be replaced again soon.
+    /// How likely data that replace those at `offset`, but are stored elsewhere, will be replaced
+    /// again soon.
     pub fn heat_of_successor(&self, offset: u64) -> Heat {
         let grain = offset >> self.core.ledger.geometry().grain_shift;
         let (word, bit) = ((grain / WORD_GRAINS) as usize, 1 << (grain % WORD_GRAINS));
@@ -376,7 +383,8 @@ impl<'g> LaneMemory<'g> {
     #[inline]
     pub fn bytes(&self, offset: u64, len: usize) -> &'g [u8] {
         self.own(offset, len as u64);
-        // SAFETY: the range belongs to a lane whose guard is borrowed for `'g`, so no one changes it.
+        // SAFETY: the range belongs to a lane whose guard is borrowed for `'g`, so no one changes
+        // it.
         unsafe { self.core.map.bytes(offset, len) }
     }
 
@@ -387,7 +395,8 @@ impl<'g> LaneMemory<'g> {
         self.core.map.words(offset, 1)[0].load(Acquire)
     }
 
-    /// A write outside the own lane would race with the cleaner and be lost: that is our own mistake.
+    /// A write outside the own lane would race with the cleaner and be lost: that is our own
+    /// mistake.
     #[inline]
     fn own(&self, offset: u64, len: u64) {
         let (first, last) = (offset / BLOCK_BYTES, (offset + len.max(1) - 1) / BLOCK_BYTES);

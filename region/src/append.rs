@@ -1,8 +1,8 @@
 //! Appending extents to the log: the open frame, the buffers, the free segments.
 //!
-//! Invariants: an extent's bytes and table entry are complete before the fill word publishes them, and the
-//! dirty bits are cleared after that; a frame's place and number are set before it takes its first extent.
-//! So whoever finds the ledger after a kill can finish every frame.
+//! Invariants: an extent's bytes and table entry are complete before the fill word publishes them,
+//! and the dirty bits are cleared after that; a frame's place and number are set before it takes
+//! its first extent. So whoever finds the ledger after a kill can finish every frame.
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
@@ -23,7 +23,8 @@ use crate::stats::Counters;
 use crate::sys::Mapping;
 use crate::tracking::Tracking;
 
-/// A full segment is gone on with if this part of it is free again: smaller frames cost recovery a read each.
+/// A full segment is gone on with if this part of it is free again: smaller frames cost recovery a
+/// read each.
 const REOPENED_PART: u64 = 8;
 
 /// Buffers that a sweep leaves free.
@@ -134,7 +135,8 @@ impl Appender {
         self.prefers_written
     }
 
-    /// If what was written before is used first: how many such segments are free, and the first of the others.
+    /// If what was written before is used first: how many such segments are free, and the first of
+    /// the others.
     pub fn next_unwritten(&self, ledger: &Ledger) -> Option<(usize, u32)> {
         let place = self.written_free(ledger);
         let next = self.free_segments.get(place).filter(|_| self.prefers_written)?;
@@ -145,8 +147,8 @@ impl Appender {
         self.free_segments.partition_point(|number| ledger.segment(*number).was_written())
     }
 
-    /// The next segment to be filled. Of those written before, as many as the emergency flush may need are left to it
-    /// while there are others: its time was proven on such.
+    /// The next segment to be filled. Of those written before, as many as the emergency flush may
+    /// need are left to it while there are others: its time was proven on such.
     fn take_free(&mut self, ledger: &Ledger) -> Option<u32> {
         let written = if self.prefers_written { self.written_free(ledger) } else { 0 };
         let is_left = written <= self.reserve_segments as usize;
@@ -180,8 +182,9 @@ impl Appender {
         self.open.is_some() || (!self.free_buffers.is_empty() && self.has_place(core))
     }
 
-    /// Whether a sweep must wait for a buffer before it copies `bytes` more: the last ones are for writers who
-    /// capture, or they would wait for the device as long as a checkpoint is being written.
+    /// Whether a sweep must wait for a buffer before it copies `bytes` more: the last ones are for
+    /// writers who capture, or they would wait for the device as long as a checkpoint is being
+    /// written.
     pub fn leaves_to_captures(&self, bytes: usize) -> bool {
         let fits = |open: OpenFrame| {
             room_for_payload(open.limit, open.payload, open.extents + WORD_GRAINS as usize) >= bytes
@@ -205,8 +208,8 @@ impl Appender {
     }
 
     /// Appends the run's grains, and their newest copies are at home there from now on; the caller
-    /// excludes their writers. Returns how many fit the frame that is open (at least one). `charged`: their
-    /// bytes go on counting until durable.
+    /// excludes their writers. Returns how many fit the frame that is open (at least one).
+    /// `charged`: their bytes go on counting until durable.
     pub fn append<'m>(
         &mut self,
         ledger: &Ledger,
@@ -226,8 +229,8 @@ impl Appender {
         Ok(len)
     }
 
-    /// Copies as many of the run's grains as fit to the open frame. Returns their number (at least one) and
-    /// the segment they will lie in; where they are at home stays the caller's business.
+    /// Copies as many of the run's grains as fit to the open frame. Returns their number (at least
+    /// one) and the segment they will lie in; where they are at home stays the caller's business.
     pub fn put<'m>(
         &mut self,
         ledger: &Ledger,
@@ -253,8 +256,8 @@ impl Appender {
         let len = run.len.min(room as u64);
         let bytes = len as usize * grain_bytes;
         let buffer = ledger.buffer(open.buffer);
-        // SAFETY: the appender's lock is held (`&mut self`), so the buffer is ours; the source is excluded
-        // from writers by the caller.
+        // SAFETY: the appender's lock is held (`&mut self`), so the buffer is ours; the source is
+        // excluded from writers by the caller.
         unsafe {
             let room = buffer.bytes_mut((FRAME_HEADER_BYTES + open.payload) as u64, bytes);
             match source {
@@ -294,8 +297,8 @@ impl Appender {
         } else {
             Some(self.take_free(ledger).ok_or(Refusal::NoSegment)?)
         };
-        // The segment is known by this number. It is not looked up twice: threads of a flush begin frames at the
-        // same time.
+        // The segment is known by this number. It is not looked up twice: threads of a flush begin
+        // frames at the same time.
         let seq = ledger.next_seq().fetch_add(1, AcqRel);
         if let Some(segment) = opened {
             let entry = ledger.segment(segment);
@@ -344,9 +347,10 @@ impl Appender {
         self.current = Some((open.segment, end));
     }
 
-    /// A closed frame turned out shorter: what it leaves of `raw_bytes` is given back if nothing has been begun behind it,
-    /// and its segment is gone on with. Returns the bytes it keeps. The count of used bytes shrinks here, before the frame
-    /// is marked as packed: a kill in between leaves one that is written as it was, and counted again by whoever writes it.
+    /// A closed frame turned out shorter: what it leaves of `raw_bytes` is given back if nothing
+    /// has been begun behind it, and its segment is gone on with. Returns the bytes it keeps. The
+    /// count of used bytes shrinks here, before the frame is marked as packed: a kill in between
+    /// leaves one that is written as it was, and counted again by whoever writes it.
     pub fn give_back(
         &mut self,
         ledger: &Ledger,
@@ -380,7 +384,8 @@ impl Appender {
         self.reopened.retain(|(reopened, _)| *reopened != segment);
     }
 
-    /// From now on nothing more goes to this segment, until the next one is emptied. False: it is being filled.
+    /// From now on nothing more goes to this segment, until the next one is emptied. False: it is
+    /// being filled.
     pub fn begin_emptying(&mut self, segment: u32) -> bool {
         if self.current_segment() == Some(segment) {
             return false;
@@ -421,8 +426,9 @@ fn move_homes(ledger: &Ledger, run: Extent, segment: u32) {
     add_exclusively(ledger.segment(segment).live_bytes(), run.len * grain_bytes);
 }
 
-/// Adds to a counter that only the holder of the appender's lock changes. A locked instruction would wait for
-/// all stores before it, so for the copy just made, which was half of what a cleaned record cost.
+/// Adds to a counter that only the holder of the appender's lock changes. A locked instruction
+/// would wait for all stores before it, so for the copy just made, which was half of what a cleaned
+/// record cost.
 fn add_exclusively(counter: &AtomicU64, bytes: u64) {
     counter.store(counter.load(Relaxed) + bytes, Release);
 }
@@ -441,8 +447,8 @@ pub(crate) fn runs(word: usize, mut bits: u64) -> impl Iterator<Item = Extent> {
 }
 
 impl Core {
-    /// Copies grains of a bitmap word to the log and clears their bits there. The caller excludes their
-    /// writers. Returns the bits done; the rest met `Refusal`.
+    /// Copies grains of a bitmap word to the log and clears their bits there. The caller excludes
+    /// their writers. Returns the bits done; the rest met `Refusal`.
     pub fn append_bits(
         &self,
         appender: &mut Appender,

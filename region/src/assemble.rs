@@ -16,7 +16,8 @@ use crate::ledger::{Ledger, SEGMENT_FREE};
 use crate::sys::SharedMemory;
 
 impl Core {
-    /// Makes the log large enough for this region and budget, and sizes reserve and frames for the budget.
+    /// Makes the log large enough for this region and budget, and sizes reserve and frames for the
+    /// budget.
     pub fn fit_log(&self, region_bytes: u64, budget_bytes: u64) -> Result<(), RegionError> {
         let geometry = self.ledger.geometry();
         let before = self.ledger.segments().load(Acquire) as u32;
@@ -61,7 +62,8 @@ impl Core {
         fits
     }
 
-    /// Makes the appender anew from the ledger, after a flush has used free segments behind its back.
+    /// Makes the appender anew from the ledger, after a flush has used free segments behind its
+    /// back.
     pub fn rebuild_appender(&self) {
         let mut current = self.appender.lock();
         let prefers_written = current.prefers_written();
@@ -96,8 +98,8 @@ pub(crate) fn appender(ledger: &Ledger, budget_bytes: u64) -> Appender {
     let segments = ledger.segments().load(Acquire) as u32;
     let mut free: Vec<u32> =
         (0..segments).filter(|number| ledger.segment(*number).state() == SEGMENT_FREE).collect();
-    // Cleaning begins with space that was never written, which is slower to write, and leaves the rest to the
-    // emergency flush, which begins with space that was.
+    // Cleaning begins with space that was never written, which is slower to write, and leaves the
+    // rest to the emergency flush, which begins with space that was.
     free.sort_by_key(|number| ledger.segment(*number).was_written());
     let free = VecDeque::from(free);
     Appender::new(

@@ -1,4 +1,5 @@
-//! What a holder has of a region: memory and ledger, enough to flush with no part of the process that wrote.
+//! What a holder has of a region: memory and ledger, enough to flush with no part of the process
+//! that wrote.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Acquire;
@@ -70,7 +71,8 @@ pub(crate) fn adopt(what: &'static str, fd: OwnedFd) -> Result<SharedMemory, Ope
     SharedMemory::from_fd(fd).map_err(|source| OpenError::Memory { what, len_bytes: 0, source })
 }
 
-/// The memory that a region left, for a new one: what was capacity is emptied before anybody can read it.
+/// The memory that a region left, for a new one: what was capacity is emptied before anybody can
+/// read it.
 pub(crate) fn take_over(
     ledger: &Ledger,
     memory: OwnedFd,

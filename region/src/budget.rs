@@ -1,9 +1,9 @@
 //! The account: bytes that would be lost without a flush may never exceed the budget.
 //!
-//! `used` counts credit handed out, dirty grains, and bytes copied but not yet durable. It rises only by
-//! compare-and-swap against the limit, so it never overshoots, and falls only when bytes are durable,
-//! were never dirtied, or ceased to matter (freed memory). Limit, used and high-water mark lie in the
-//! ledger, so that a test or a holder can look on.
+//! `used` counts credit handed out, dirty grains, and bytes copied but not yet durable. It rises
+//! only by compare-and-swap against the limit, so it never overshoots, and falls only when bytes
+//! are durable, were never dirtied, or ceased to matter (freed memory). Limit, used and high-water
+//! mark lie in the ledger, so that a test or a holder can look on.
 //!
 //! Waiting is a futex on a version word: a fault handler may call everything here.
 
@@ -20,13 +20,15 @@ use crate::ledger::Ledger;
 pub struct Budget {
     /// Limit a shrinking budget must reach first; `u64::MAX` when none is pending.
     pending_limit: AtomicU64,
-    /// What a drain into the log's spare segments could take: binds only while the log is nearly full.
+    /// What a drain into the log's spare segments could take: binds only while the log is nearly
+    /// full.
     space_limit: AtomicU64,
     /// What the device could flush in time: binds only while it is slower than was proven.
     rate_limit: AtomicU64,
     version: AtomicU32,
     waiters: AtomicU32,
-    /// The cleaner's thread sleeps on a word of its own: writers that give bytes back do not wake it.
+    /// The cleaner's thread sleeps on a word of its own: writers that give bytes back do not wake
+    /// it.
     cleaner_version: AtomicU32,
     /// A take beyond this wakes the cleaner's thread, once; `u64::MAX` while it works.
     call_above: AtomicU64,
@@ -99,7 +101,8 @@ impl Budget {
         self.notify();
     }
 
-    /// A number that changes with every notification: read it before checking what you would wait for.
+    /// A number that changes with every notification: read it before checking what you would wait
+    /// for.
     pub fn version(&self) -> u32 {
         self.version.load(SeqCst)
     }
@@ -125,7 +128,8 @@ impl Budget {
         self.cleaner_version.load(SeqCst)
     }
 
-    /// The cleaner's thread sleeps until called, or until more than `call_above` is used, at most `longest`.
+    /// The cleaner's thread sleeps until called, or until more than `call_above` is used, at most
+    /// `longest`.
     pub fn wait_as_cleaner(
         &self,
         clock: &dyn Clock,
@@ -173,8 +177,8 @@ impl Budget {
         before
     }
 
-    /// Limit that new takes are held to: the one in force, the smaller one being reached, what the device
-    /// could flush in time, or what the log has space for.
+    /// Limit that new takes are held to: the one in force, the smaller one being reached, what the
+    /// device could flush in time, or what the log has space for.
     pub fn effective_limit(&self, ledger: &Ledger) -> u64 {
         self.wanted_limit(ledger).min(self.space_limit.load(Relaxed))
     }

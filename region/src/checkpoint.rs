@@ -1,8 +1,9 @@
 //! Cutting an epoch, writing all it owes, and committing it.
 //!
-//! The cut is an instant: every lane is held while the bitmaps change roles (barrier), or every open page
-//! is protected again while faults are held (trap). What was dirty then belongs to the closing epoch and is
-//! written as it was then: by the drain, or by writers that capture it before they change it.
+//! The cut is an instant: every lane is held while the bitmaps change roles (barrier), or every
+//! open page is protected again while faults are held (trap). What was dirty then belongs to the
+//! closing epoch and is written as it was then: by the drain, or by writers that capture it before
+//! they change it.
 
 use std::sync::atomic::Ordering::*;
 

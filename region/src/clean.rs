@@ -1,7 +1,9 @@
-//! The cleaner: copies victims to frames, writes frames, and gives their bytes back once they are durable.
+//! The cleaner: copies victims to frames, writes frames, and gives their bytes back once they are
+//! durable.
 //!
-//! One cleaner per region, behind a lock; it is driven by the region's thread, by writers that need room,
-//! or step by step by a simulation. At most [`QUEUE_DEPTH`] writes are outstanding (Viyojit, section 6.1).
+//! One cleaner per region, behind a lock; it is driven by the region's thread, by writers that need
+//! room, or step by step by a simulation. At most [`QUEUE_DEPTH`] writes are outstanding (Viyojit,
+//! section 6.1).
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -27,7 +29,8 @@ use crate::seal::{Packer, frame_bytes, let_go, seal};
 use crate::stats::Counters;
 use crate::sweep::Sweep;
 
-/// Smaller than what `observed` takes for a large flush: a larger frame goes by the queue, and shows the device's rate.
+/// Smaller than what `observed` takes for a large flush: a larger frame goes by the queue, and
+/// shows the device's rate.
 const SINGLE_BYTES_MAX: u64 = 128 << 10;
 
 /// How far [`Cleaner::pump`] goes.
@@ -90,8 +93,8 @@ impl Cleaner {
         }
     }
 
-    /// Nothing has changed and no frame was written since the last commit: another would say the same. What
-    /// lanes keep as credit is in use, but nothing to write.
+    /// Nothing has changed and no frame was written since the last commit: another would say the
+    /// same. What lanes keep as credit is in use, but nothing to write.
     pub(crate) fn is_committed(&self, core: &Core) -> bool {
         let unchanged = core.ledger.budget_used().load(Relaxed) == 0
             || core.tracking.pages().is_none() && core.dirtied_bytes() == self.dirtied_committed;
@@ -99,7 +102,8 @@ impl Cleaner {
         unchanged && next_seq == core.ledger.commit_seq().load(Relaxed) + 1
     }
 
-    /// Frees at least `bytes` of budget or one frame buffer if that can be done. Returns the bytes freed.
+    /// Frees at least `bytes` of budget or one frame buffer if that can be done. Returns the bytes
+    /// freed.
     pub fn make_room(&mut self, core: &Core, bytes: u64) -> Result<u64, RegionError> {
         let freed = self.pump(core, Pump::Poll)?;
         if freed >= bytes.max(1) {
@@ -112,9 +116,9 @@ impl Cleaner {
         Ok(freed + self.pump(core, Pump::Durable)?)
     }
 
-    /// One round of the region's thread: the paper's proactive rule. `is_epoch`: an epoch has passed since the
-    /// last one that was; rounds in between are those that writers have called for. Returns whether another round
-    /// should follow at once.
+    /// One round of the region's thread: the paper's proactive rule. `is_epoch`: an epoch has
+    /// passed since the last one that was; rounds in between are those that writers have called
+    /// for. Returns whether another round should follow at once.
     pub fn tick(&mut self, core: &Core, is_epoch: bool) -> Result<bool, RegionError> {
         let pages = core.tracking.pages();
         if pages.is_some() {
@@ -150,8 +154,9 @@ impl Cleaner {
         self.pace.threshold(core.budget.effective_limit(&core.ledger))
     }
 
-    /// Cleans a part of what a checkpoint is about to write anyway. After its cut every write costs budget anew, and
-    /// nothing is given back until the first of its frames are durable: without a margin all writers would wait then.
+    /// Cleans a part of what a checkpoint is about to write anyway. After its cut every write costs
+    /// budget anew, and nothing is given back until the first of its frames are durable: without a
+    /// margin all writers would wait then.
     fn make_margin(&mut self, core: &Core) -> Result<(), RegionError> {
         let limit = core.budget.effective_limit(&core.ledger);
         let used = core.ledger.budget_used().load(Relaxed);
@@ -163,7 +168,8 @@ impl Cleaner {
         Ok(())
     }
 
-    /// Copies victims worth about `want_bytes` into frames and submits them. Returns the bytes copied.
+    /// Copies victims worth about `want_bytes` into frames and submits them. Returns the bytes
+    /// copied.
     pub fn clean(&mut self, core: &Core, want_bytes: u64) -> Result<u64, RegionError> {
         if !self.nested {
             self.ensure_space(core)?;
@@ -240,7 +246,8 @@ impl Cleaner {
         }
     }
 
-    /// Moves closed frames to the device and completed ones out of the account. Returns bytes given back.
+    /// Moves closed frames to the device and completed ones out of the account. Returns bytes given
+    /// back.
     pub fn pump(&mut self, core: &Core, how: Pump) -> Result<u64, RegionError> {
         let mut freed = 0;
         loop {
@@ -274,8 +281,9 @@ impl Cleaner {
             let len = frame_bytes(&buffer);
             // Before the write: an engine may carry it out at once.
             let now_ns = if self.observed.is_idle() { core.clock.now_ns() } else { 0 };
-            // SAFETY: the buffer lies in the ledger's mapping, which outlives the queue (both belong to
-            // `core`), and is not touched until it is free again: after this write has completed.
+            // SAFETY: the buffer lies in the ledger's mapping, which outlives the queue (both
+            // belong to `core`), and is not touched until it is free again: after this write has
+            // completed.
             unsafe {
                 self.queue.submit(u64::from(number), at, buffer.device_bytes(), len as usize)
             }
@@ -286,8 +294,8 @@ impl Cleaner {
         Ok(())
     }
 
-    /// If one frame is all that a loss of power could take, makes it durable with one system call; where more is, it
-    /// takes a device flush. Returns whether it did.
+    /// If one frame is all that a loss of power could take, makes it durable with one system call;
+    /// where more is, it takes a device flush. Returns whether it did.
     pub(crate) fn write_single(&mut self, core: &Core) -> Result<bool, RegionError> {
         let mut appender = core.appender.lock();
         let others = self.on_device.len() + self.written.len();
@@ -304,8 +312,8 @@ impl Cleaner {
         appender.prefer_written(&core.ledger);
         drop(appender);
         let (buffer, at) = self.seal(core, number);
-        // Its time says nothing about a device flush, which may be much dearer: `observed` is not told.
-        // SAFETY: a closed frame that was taken out is the cleaner's, whose lock is held.
+        // Its time says nothing about a device flush, which may be much dearer: `observed` is not
+        // told. SAFETY: a closed frame that was taken out is the cleaner's, whose lock is held.
         let bytes = unsafe { buffer.stored_mut(len as usize) };
         core.device.write_durable_at(at, bytes).map_err(|error| core.latch(&error))?;
         Counters::add(&core.stats.device_flushes, 1);
@@ -336,7 +344,8 @@ impl Cleaner {
 
     fn reap(&mut self, core: &Core, at_least: usize) -> Result<(), RegionError> {
         if at_least > 1 && self.observed.is_deep() {
-            // From now until half of it is done the device is surely busy: that shows how fast it is.
+            // From now until half of it is done the device is surely busy: that shows how fast it
+            // is.
             self.reap_once(core, 0)?;
             self.reap_once(core, self.queue.outstanding() / 2)?;
             return self.reap_once(core, self.queue.outstanding().min(at_least));
@@ -441,7 +450,8 @@ impl Core {
         }
     }
 
-    /// Body of the region's thread: an epoch's work, then sleep until the next or until somebody waits.
+    /// Body of the region's thread: an epoch's work, then sleep until the next or until somebody
+    /// waits.
     pub fn run_cleaner(&self, epoch: Duration, checkpoint_every: Option<Duration>) {
         let nanoseconds = |time: Duration| time.as_nanos() as u64;
         let every_ns = checkpoint_every.map(nanoseconds);
@@ -475,7 +485,8 @@ impl Core {
             match outcome {
                 Ok(true) => continue,
                 Ok(false) => {}
-                // Not for good: a checkpoint that waited for a prepared write makes space. Said once.
+                // Not for good: a checkpoint that waited for a prepared write makes space. Said
+                // once.
                 Err(error @ RegionError::LogFull { .. }) => {
                     if !std::mem::replace(&mut log_was_full, true) {
                         tracing::error!(%error, "cleaning waits for space");
@@ -486,8 +497,8 @@ impl Core {
                     return;
                 }
             }
-            // Who waits because this thread was at work may go on, or do the rest itself. In trap mode a fault that
-            // waits has called, and the call below returns at once.
+            // Who waits because this thread was at work may go on, or do the rest itself. In trap
+            // mode a fault that waits has called, and the call below returns at once.
             if self.budget.has_waiters() && self.tracking.pages().is_none() {
                 self.budget.notify();
             }

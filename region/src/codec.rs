@@ -1,8 +1,8 @@
 //! Compressing what is written: the setting, and a frame's payload to and from its chunks.
 //!
-//! A chunk is compressed by itself, and stored as it is where that makes it no smaller: its stored length is its own
-//! then. Lengths that come from a device are believed no further than the memory they are for: a chunk that is not
-//! exactly what its frame says is an error.
+//! A chunk is compressed by itself, and stored as it is where that makes it no smaller: its stored
+//! length is its own then. Lengths that come from a device are believed no further than the memory
+//! they are for: a chunk that is not exactly what its frame says is an error.
 
 use crate::format::CHUNK_BYTES;
 
@@ -42,8 +42,8 @@ pub(crate) struct Scratch {
     pub lengths: Vec<u32>,
 }
 
-/// Stores `raw` in chunks at the beginning of `out`. Returns the bytes stored; `None`: more than `out` has room for, or
-/// likely so.
+/// Stores `raw` in chunks at the beginning of `out`. Returns the bytes stored; `None`: more than
+/// `out` has room for, or likely so.
 pub(crate) fn compress(raw: &[u8], out: &mut [u8], scratch: &mut Scratch) -> Option<usize> {
     scratch.lengths.clear();
     scratch.chunk.resize(lz4_flex::block::get_maximum_output_size(CHUNK_BYTES), 0);
@@ -63,7 +63,8 @@ pub(crate) fn compress(raw: &[u8], out: &mut [u8], scratch: &mut Scratch) -> Opt
     Some(stored)
 }
 
-/// Fills `raw` with a stored chunk. `Err`: the bytes it has instead; `None`: it is no LZ4 block at all, or longer.
+/// Fills `raw` with a stored chunk. `Err`: the bytes it has instead; `None`: it is no LZ4 block at
+/// all, or longer.
 pub(crate) fn decompress(stored: &[u8], raw: &mut [u8]) -> Result<(), Option<usize>> {
     if stored.len() == raw.len() {
         raw.copy_from_slice(stored);

@@ -1,7 +1,9 @@
-//! Space: segments come free when a checkpoint commits without them; compaction empties the sparse ones.
+//! Space: segments come free when a checkpoint commits without them; compaction empties the sparse
+//! ones.
 //!
-//! Compaction copies live grains from memory (of capacity blocks, which the image holds as zeros, zeros). Only the victim's extent tables are read back, to know which
-//! grains to look at; if they cannot be read, the `home` array tells, more slowly.
+//! Compaction copies live grains from memory (of capacity blocks, which the image holds as zeros,
+//! zeros). Only the victim's extent tables are read back, to know which grains to look at; if they
+//! cannot be read, the `home` array tells, more slowly.
 
 use std::sync::atomic::Ordering::*;
 
@@ -21,11 +23,12 @@ use crate::tracking::Tracking;
 /// Extents whose homes are asked for ahead.
 const EXTENTS_AHEAD: usize = 16;
 impl Cleaner {
-    /// Keeps enough spare segments for a whole drain, committing and compacting if need be; a step ahead of need each time
-    /// it is called, so that writers need not wait for all of it at once.
+    /// Keeps enough spare segments for a whole drain, committing and compacting if need be; a step
+    /// ahead of need each time it is called, so that writers need not wait for all of it at once.
     ///
-    /// At every moment a drain of all that is dirty fits the spare segments (the budget is held to that, see
-    /// [`Core::note_space`]), so a commit can always be made, and a commit is what frees segments.
+    /// At every moment a drain of all that is dirty fits the spare segments (the budget is held to
+    /// that, see [`Core::note_space`]), so a commit can always be made, and a commit is what frees
+    /// segments.
     pub fn ensure_space(&mut self, core: &Core) -> Result<(), RegionError> {
         let spare = core.appender.lock().spare_segments();
         let look = core.space().first_look(spare);
@@ -52,7 +55,8 @@ impl Cleaner {
     }
 
     fn make_space(&mut self, core: &Core) -> Result<(), RegionError> {
-        // Each compaction should free about a segment; a log too small for its budget would never see the end.
+        // Each compaction should free about a segment; a log too small for its budget would never
+        // see the end.
         let mut compactions_left = core.ledger.segments().load(Relaxed);
         let mut fruitless = 0;
         while fruitless < FRUITLESS_MAX {
@@ -107,7 +111,8 @@ impl Cleaner {
             }
             self.move_extent(core, victim, extent)?;
         }
-        // The victim's copies are needed until the new ones are durable and committed: a commit sees to both.
+        // The victim's copies are needed until the new ones are durable and committed: a commit
+        // sees to both.
         let left = core.ledger.segment(victim).live_bytes().load(Acquire);
         assert_eq!(left, 0, "segment {victim} kept {left} live bytes after compaction");
         Ok(())
@@ -129,13 +134,15 @@ impl Cleaner {
             if !moved {
                 continue;
             }
-            // Nobody has paid for the time to write these again, should this process be killed: only so many. An extent
-            // may come from a frame of another budget, and be as long as many of today's.
+            // Nobody has paid for the time to write these again, should this process be killed:
+            // only so many. An extent may come from a frame of another budget, and be as long as
+            // many of today's.
             while core.buffers_in_use() > COMPACTION_FRAMES {
                 let before = core.buffers_in_use();
                 self.pump(core, Pump::One)?;
                 if core.buffers_in_use() == before {
-                    // A later frame was written first; or the rest is what writers have captured and not closed.
+                    // A later frame was written first; or the rest is what writers have captured
+                    // and not closed.
                     self.pump(core, Pump::Durable)?;
                     break;
                 }
@@ -144,8 +151,8 @@ impl Cleaner {
         Ok(())
     }
 
-    /// Moves what lives in `victim` of grains `from..to` of one word. Returns whether anything does; `None`: no buffer, or a
-    /// page is locked; try again.
+    /// Moves what lives in `victim` of grains `from..to` of one word. Returns whether anything
+    /// does; `None`: no buffer, or a page is locked; try again.
     fn move_word(
         &mut self,
         core: &Core,

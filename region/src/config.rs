@@ -28,15 +28,16 @@ pub struct Config {
     pub segment_bytes: Option<u64>,
     /// Log capacity as a multiple of the region, in percent: at least 125.
     pub log_percent: u64,
-    /// Lanes (locks) of barrier mode, on which writers wait for each other: about 128 for each thread that writes all the
-    /// time are enough, each takes about 100 KiB. A heap must be opened with as many as it was made with. `None`: by the
-    /// size the image reserves ([`Geometry::lanes`]), and so always the same for one image.
+    /// Lanes (locks) of barrier mode, on which writers wait for each other: about 128 for each
+    /// thread that writes all the time are enough, each takes about 100 KiB. A heap must be opened
+    /// with as many as it was made with. `None`: by the size the image reserves
+    /// ([`Geometry::lanes`]), and so always the same for one image.
     pub lanes: Option<u16>,
     /// How writes are noticed. The grain size follows from it and is part of the image.
     pub tracking: TrackingKind,
-    /// Trap mode: forbid `munmap` and `mremap` of the region for the life of the process (`mseal`, Linux
-    /// 6.10), for they would take the protection away. The memory of a dropped region then stays mapped,
-    /// so it is for processes that open a region once.
+    /// Trap mode: forbid `munmap` and `mremap` of the region for the life of the process (`mseal`,
+    /// Linux 6.10), for they would take the protection away. The memory of a dropped region then
+    /// stays mapped, so it is for processes that open a region once.
     pub seal_mapping: bool,
     /// Victim policy.
     pub policy: PolicyKind,
@@ -48,15 +49,16 @@ pub struct Config {
     pub checkpoint_every: Option<Duration>,
     /// The cleaner's epoch (Viyojit: 1 ms).
     pub epoch: Duration,
-    /// Whether a thread cleans ahead and makes checkpoints. Without it writers do all work themselves,
-    /// deterministically.
+    /// Whether a thread cleans ahead and makes checkpoints. Without it writers do all work
+    /// themselves, deterministically.
     pub thread: bool,
-    /// Barrier mode: be open before memory is loaded. Whoever opens calls [`Region::load_next`](crate::Region::load_next)
-    /// until it is done; what is touched before is loaded first. Damage is then met late: see
-    /// [`Unreadable`](crate::Unreadable).
+    /// Barrier mode: be open before memory is loaded. Whoever opens calls
+    /// [`Region::load_next`](crate::Region::load_next) until it is done; what is touched before is
+    /// loaded first. Damage is then met late: see [`Unreadable`](crate::Unreadable).
     pub defer_load: bool,
-    /// Whether cleaning, checkpoints and compaction compress what they write. The emergency flush does not, and the budget
-    /// assumes that nothing shrinks. An image opened with it is of the newest format from then on.
+    /// Whether cleaning, checkpoints and compaction compress what they write. The emergency flush
+    /// does not, and the budget assumes that nothing shrinks. An image opened with it is of the
+    /// newest format from then on.
     pub compression: Compression,
     /// Seeds the `random` policy and the image's identity.
     pub seed: u64,

@@ -143,8 +143,8 @@ impl Core {
         self.marks.as_ref().map_or(&[], |marks| marks.words(unit * count as u64 * 8, count))
     }
 
-    /// Asks for the memory that cleaning a word will touch: the records' first lines (the rest follows by itself)
-    /// and their homes.
+    /// Asks for the memory that cleaning a word will touch: the records' first lines (the rest
+    /// follows by itself) and their homes.
     pub fn prefetch_grains(&self, word: usize, bits: u64) {
         let grain_bytes = self.ledger.geometry().grain_bytes();
         for run in runs(word, bits) {
@@ -163,8 +163,8 @@ impl Core {
         self.heat.prefetch(word);
     }
 
-    /// Gathers the frame buffers and locks the ledger, unless that was done. It takes longer than to recover an image
-    /// without loading it, and so is left to the cleaner's thread then.
+    /// Gathers the frame buffers and locks the ledger, unless that was done. It takes longer than
+    /// to recover an image without loading it, and so is left to the cleaner's thread then.
     pub fn settle_buffers(&self) {
         // Before they are locked: locked pages are gathered less readily.
         let is_compressing = self.compression != Compression::Off;
@@ -178,8 +178,8 @@ impl Core {
         &self.summaries[(parity & 1) as usize]
     }
 
-    /// Calls `f` with each word of a bitmap from word `from` up to `to` that is not zero, and its bits; stops when `f`
-    /// returns false.
+    /// Calls `f` with each word of a bitmap from word `from` up to `to` that is not zero, and its
+    /// bits; stops when `f` returns false.
     pub fn for_dirty_words(
         &self,
         parity: u64,

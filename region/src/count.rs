@@ -1,4 +1,5 @@
-//! Counting live bytes anew from the homes of all grains: after a flush, or a kill between two counters.
+//! Counting live bytes anew from the homes of all grains: after a flush, or a kill between two
+//! counters.
 
 use std::sync::atomic::Ordering::*;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
@@ -14,8 +15,9 @@ const PIECE_BYTES: usize = 512 << 10;
 const PIECES_PER_THREAD: usize = 16;
 const THREADS_MAX: usize = 4;
 
-/// Sets the segments' live bytes. The homes are read as a file, not through the mapping: of a large region that is
-/// several times faster than to have its pages entered one by one, and gives no memory to those never written.
+/// Sets the segments' live bytes. The homes are read as a file, not through the mapping: of a large
+/// region that is several times faster than to have its pages entered one by one, and gives no
+/// memory to those never written.
 pub(crate) fn count_live(ledger: &Ledger) -> Result<(), OpenError> {
     let segments = ledger.segments().load(Acquire) as u32;
     let grain_bytes = ledger.geometry().grain_bytes();

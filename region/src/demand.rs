@@ -1,5 +1,5 @@
-//! What the cleaner does for faults that wait (trap mode): room, captures, open pages; and the waits in which
-//! it must go on doing so.
+//! What the cleaner does for faults that wait (trap mode): room, captures, open pages; and the
+//! waits in which it must go on doing so.
 
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
@@ -59,8 +59,8 @@ impl Cleaner {
         Ok(())
     }
 
-    /// Lets no prepared write begin and waits for those that have; faults are served meanwhile, for one of
-    /// them may be what a prepared write waits for.
+    /// Lets no prepared write begin and waits for those that have; faults are served meanwhile, for
+    /// one of them may be what a prepared write waits for.
     pub fn shut_prepared(&mut self, core: &Core) -> Result<(), RegionError> {
         let Some(tracker) = core.tracking.pages() else { return Ok(()) };
         tracker.prepared.begin_shut();

@@ -4,7 +4,8 @@ use crate::codec::Compression;
 use crate::region::Region;
 
 impl Region {
-    /// Whether what is written is compressed: not in memory that a program without compression laid out.
+    /// Whether what is written is compressed: not in memory that a program without compression laid
+    /// out.
     pub fn compression(&self) -> Compression {
         let core = self.core();
         if core.ledger.can_pack() { core.compression } else { Compression::Off }

@@ -28,8 +28,8 @@ const IMAGE_NAME: &str = "image.perdura";
 const RATE_NAME: &str = "rate.toml";
 /// Bytes of the first proof when the budget is not known before the rate is.
 const FIRST_PROOF_BYTES: u64 = 256 << 20;
-/// How long a lock without a holder that answers is waited for, nanoseconds; a holder that flushes has its grace
-/// in addition.
+/// How long a lock without a holder that answers is waited for, nanoseconds; a holder that flushes
+/// has its grace in addition.
 const HOLDER_CHANGES_WITHIN_NS: u64 = 3_000_000_000;
 const HOLDER_LOOK_AGAIN_NS: u64 = 20_000_000;
 
@@ -52,7 +52,8 @@ pub struct Settings {
     pub direct: Direct,
     /// Threads of a flush.
     pub threads: usize,
-    /// The program to run as a holder; it is given `--dir` and `--threads`. `None`: memory dies with this process.
+    /// The program to run as a holder; it is given `--dir` and `--threads`. `None`: memory dies
+    /// with this process.
     pub holder: Option<fn() -> Command>,
     /// Measure the rate again even if one is on record.
     pub prove_again: bool,
@@ -150,14 +151,14 @@ pub struct Directory {
     pub rate: RateRecord,
     /// The holder's keeper, if a holder was asked for.
     pub keeper: Option<Keeper>,
-    /// A holder that was found though none is wanted. It believes in a server as long as this lives: keep it
-    /// as long as the region, and say goodbye after the final flush.
+    /// A holder that was found though none is wanted. It believes in a server as long as this
+    /// lives: keep it as long as the region, and say goodbye after the final flush.
     pub link: Option<Link>,
 }
 
 impl Directory {
-    /// Opens or creates; measures the rate if none is on record. `progress` is told (done, of) bytes of a
-    /// measurement.
+    /// Opens or creates; measures the rate if none is on record. `progress` is told (done, of)
+    /// bytes of a measurement.
     pub fn open(
         settings: Settings,
         clock: Arc<dyn Clock>,
@@ -245,14 +246,15 @@ pub fn has_image(dir: &Path) -> bool {
     dir.join(IMAGE_NAME).exists()
 }
 
-/// What a call has made that was not there before. A call that fails leaves things as they were: nothing can
-/// have been stored in what it made.
+/// What a call has made that was not there before. A call that fails leaves things as they were:
+/// nothing can have been stored in what it made.
 #[derive(Default)]
 struct Made {
     /// The innermost last.
     dirs: Vec<PathBuf>,
     files: Vec<PathBuf>,
-    /// Keeps the image's lock until its name is gone: whoever waits for the lock looks for the name then.
+    /// Keeps the image's lock until its name is gone: whoever waits for the lock looks for the name
+    /// then.
     image: Option<FileDevice>,
 }
 
@@ -268,7 +270,8 @@ impl Made {
     }
 }
 
-/// Creates it with the folders above it, each named durably: the image makes durable its own name only.
+/// Creates it with the folders above it, each named durably: the image makes durable its own name
+/// only.
 fn create_dir(dir: &Path, made: &mut Made) -> Result<(), DirectoryError> {
     use std::os::unix::fs::DirBuilderExt;
     if dir.is_dir() {
@@ -298,8 +301,8 @@ enum Found {
     Image(FileDevice),
 }
 
-/// Asks for a holder, then for the image's lock. A lock without a holder that answers may be a holder that is
-/// only starting, or ending: that is waited for.
+/// Asks for a holder, then for the image's lock. A lock without a holder that answers may be a
+/// holder that is only starting, or ending: that is waited for.
 fn find(
     settings: &Settings,
     path: &Path,
@@ -391,8 +394,8 @@ fn own_image(path: &Path, image: &FileDevice) -> Result<bool, DirectoryError> {
         Err(rustix::io::Errno::NOENT) => return Ok(false),
         Err(errno) => return Err(file(errno.into())),
     };
-    // One that was empty when it was opened may hold an image by now, which must not be taken for a new file, or
-    // a larger one. (What a block device holds does not show in its size.)
+    // One that was empty when it was opened may hold an image by now, which must not be taken for a
+    // new file, or a larger one. (What a block device holds does not show in its size.)
     let capacity_bytes = ours.st_size as u64 / BLOCK_BYTES * BLOCK_BYTES;
     Ok((ours.st_dev, ours.st_ino) == (named.st_dev, named.st_ino)
         && (capacity_bytes == 0 || capacity_bytes == image.capacity_bytes()))
@@ -421,8 +424,8 @@ fn proven_rate(
             progress,
         )?,
     };
-    // The budget follows from the rate, and the rate must have been measured with the budget's bytes: once
-    // more with those, if they are more than the first measurement took.
+    // The budget follows from the rate, and the rate must have been measured with the budget's
+    // bytes: once more with those, if they are more than the first measurement took.
     let (_, wanted) = make_promise(settings, region, &record)?;
     if wanted.budget_bytes > record.bytes {
         let larger = prove(settings, region, &device, wanted.budget_bytes, clock, progress)?;
@@ -486,8 +489,8 @@ fn write_record(path: &Path, record: &RateRecord) -> Result<(), DirectoryError> 
     let file = |source| DirectoryError::File { path: path.to_owned(), source };
     let text = toml::to_string(record)
         .map_err(|error| DirectoryError::Rate { path: path.to_owned(), why: error.to_string() })?;
-    // A lost record is measured again, so the rename may be lost; a record that is there must be whole. Without
-    // the sync a machine lost just afterwards comes back with the name and no bytes.
+    // A lost record is measured again, so the rename may be lost; a record that is there must be
+    // whole. Without the sync a machine lost just afterwards comes back with the name and no bytes.
     let new = path.with_extension("toml.new");
     let mut unnamed = File::create(&new).map_err(file)?;
     unnamed.write_all(text.as_bytes()).and_then(|()| unnamed.sync_all()).map_err(file)?;

@@ -1,7 +1,8 @@
 //! A flush for real, timed, with the budget filled by scattered records first.
 //!
-//! Filling needs no scratch memory: entering clean grains in the ledger makes the flush write them without
-//! changing a byte. The flush is the emergency flush itself, not a model of it; afterwards the region goes on.
+//! Filling needs no scratch memory: entering clean grains in the ledger makes the flush write them
+//! without changing a byte. The flush is the emergency flush itself, not a model of it; afterwards
+//! the region goes on.
 
 use std::sync::atomic::Ordering::*;
 
@@ -23,7 +24,8 @@ pub const RECORD_BYTES: u64 = 1024;
 pub struct DrillReport {
     /// Budget in force, bytes.
     pub budget_bytes: u64,
-    /// Bytes that were charged when the flush began; below the budget if the region is too small to fill it.
+    /// Bytes that were charged when the flush began; below the budget if the region is too small to
+    /// fill it.
     pub used_bytes: u64,
     /// What the flush wrote.
     pub flush: FlushReport,
@@ -45,7 +47,8 @@ impl DrillReport {
 }
 
 impl Region {
-    /// Fills the budget with scattered 1 KiB records, flushes for real, and goes on. Writers wait meanwhile.
+    /// Fills the budget with scattered 1 KiB records, flushes for real, and goes on. Writers wait
+    /// meanwhile.
     ///
     /// `fill`: without it only what happens to be dirty is flushed.
     pub fn drill(&self, fill: bool, threads: usize) -> Result<DrillReport, RegionError> {
@@ -81,7 +84,8 @@ impl Region {
         let latched = |error: OpenError| RegionError::Latched { cause: error.to_string() };
         count_live(&core.ledger).map_err(latched)?;
         core.rebuild_appender();
-        // The image is in use again, and the reserve that the flush used is made free before writers go on.
+        // The image is in use again, and the reserve that the flush used is made free before
+        // writers go on.
         let budget_bytes = core.ledger.budget_limit().load(Acquire);
         core.budget.begin_shrink(core.coverable_bytes());
         drop(lanes);
@@ -94,8 +98,9 @@ impl Region {
     }
 }
 
-/// Enters scattered records in the ledger until the budget is full or no clean grain is left: first such as
-/// have been written before, as any dirty data have; then, if those are too few, untouched memory.
+/// Enters scattered records in the ledger until the budget is full or no clean grain is left: first
+/// such as have been written before, as any dirty data have; then, if those are too few, untouched
+/// memory.
 fn fill_budget(core: &Core) {
     for only_written in [true, false] {
         let records = core.region_bytes() / RECORD_BYTES;

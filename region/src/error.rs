@@ -15,7 +15,8 @@ pub enum ImageError {
         /// The eight bytes found.
         found: u64,
     },
-    /// Zeros where the superblocks should be, and something behind them: an image that lost its head.
+    /// Zeros where the superblocks should be, and something behind them: an image that lost its
+    /// head.
     #[error(
         "the superblocks are gone (zeros), but the image is not new: there are data at offset {found_at}; it was not touched"
     )]
@@ -71,8 +72,8 @@ pub enum ImageError {
         /// Checksum found.
         found: u64,
     },
-    /// A compressed piece of a frame does not become what it was, though its checksums are right: written by a faulty
-    /// program, or made up.
+    /// A compressed piece of a frame does not become what it was, though its checksums are right:
+    /// written by a faulty program, or made up.
     #[error(
         "page {page} of the region is damaged (region offset {region_offset}, segment {segment}, device offset {offset_bytes}): its {stored_bytes} compressed bytes should become {expected_bytes}, {found}"
     )]
@@ -205,9 +206,10 @@ pub enum OpenError {
     Region(#[from] RegionError),
 }
 
-/// Bytes that were to be read cannot be loaded: the image is damaged there, or its device fails. A reader has no
-/// other way to learn of it, so the thread unwinds with this, once, from the access; nothing was read, nothing
-/// changed, every lock is released on the way. Who serves others catches it.
+/// Bytes that were to be read cannot be loaded: the image is damaged there, or its device fails. A
+/// reader has no other way to learn of it, so the thread unwinds with this, once, from the access;
+/// nothing was read, nothing changed, every lock is released on the way. Who serves others catches
+/// it.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("memory not yet loaded from the image cannot be read: {source}")]
 pub struct Unreadable {
@@ -280,7 +282,8 @@ pub enum RegionError {
         /// Why not.
         why: &'static str,
     },
-    /// Pages could not be protected or opened (trap modes); nothing is lost, no checkpoint was made.
+    /// Pages could not be protected or opened (trap modes); nothing is lost, no checkpoint was
+    /// made.
     #[error("changing the protection of pages failed: {source}")]
     Protection {
         /// The system's error.

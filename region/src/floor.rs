@@ -1,4 +1,5 @@
-//! A round's choice: from which rank on dirty data are its victims, or whether it spares what is hot.
+//! A round's choice: from which rank on dirty data are its victims, or whether it spares what is
+//! hot.
 
 use std::sync::atomic::Ordering::*;
 

@@ -1,12 +1,14 @@
-//! The emergency flush: everything dirty to the SSD, sequentially, by whoever holds memory, ledger and image.
+//! The emergency flush: everything dirty to the SSD, sequentially, by whoever holds memory, ledger
+//! and image.
 //!
-//! It needs no process that wrote the data. First it settles what such a process left half done: frames in
-//! the buffers are completed and written again to the same places with the same bytes, so that writes which
-//! are still on their way can do no harm. Then dirty grains go, in address order and from several threads
-//! ([`Stream`]), into the free segments that cleaning was never allowed to use; then one device flush; then
-//! the commit. Until then the ledger says nothing of the flush but which segments it took: a flush that fails
-//! or is killed is repeated from memory as a whole. Where the grains are at home is noted after the commit,
-//! when nobody's battery is running any more.
+//! It needs no process that wrote the data. First it settles what such a process left half done:
+//! frames in the buffers are completed and written again to the same places with the same bytes, so
+//! that writes which are still on their way can do no harm. Then dirty grains go, in address order
+//! and from several threads ([`Stream`]), into the free segments that cleaning was never allowed to
+//! use; then one device flush; then the commit. Until then the ledger says nothing of the flush but
+//! which segments it took: a flush that fails or is killed is repeated from memory as a whole.
+//! Where the grains are at home is noted after the commit, when nobody's battery is running any
+//! more.
 
 mod stream;
 
@@ -55,8 +57,8 @@ pub(crate) struct Settled {
     pub dirty_bytes: u64,
 }
 
-/// Completes and writes the frames that a stopped process left in its buffers; durable on return. The account
-/// is the caller's: who wrote may be gone with all its credit, or go on with it.
+/// Completes and writes the frames that a stopped process left in its buffers; durable on return.
+/// The account is the caller's: who wrote may be gone with all its credit, or go on with it.
 pub(crate) fn settle(
     ledger: &Ledger,
     layout: &Layout,
@@ -93,7 +95,8 @@ pub(crate) fn settle(
             entry.set_state(SEGMENT_FREE);
         }
     }
-    // An epoch cut short never closes; what it owed is owed by the current one, with newer contents.
+    // An epoch cut short never closes; what it owed is owed by the current one, with newer
+    // contents.
     let parity = ledger.epoch().load(Acquire);
     let mut dirty_grains = 0;
     let words = ledger.words_in_use();
@@ -111,7 +114,8 @@ pub(crate) fn settle(
     Ok(Settled { written_bytes, charged_bytes, dirty_bytes })
 }
 
-/// Flushes everything, commits it as final, and tells the ledger. Nobody may write the region meanwhile.
+/// Flushes everything, commits it as final, and tells the ledger. Nobody may write the region
+/// meanwhile.
 pub(crate) fn flush_all(
     ledger: &Ledger,
     map: &Mapping,
@@ -129,8 +133,8 @@ pub(crate) fn flush_all(
     Ok(report)
 }
 
-/// All is durable; the ledger does not know yet where. Killed before it does, whoever goes on with the memory
-/// asks the image (see [`crate::Region::attach`]).
+/// All is durable; the ledger does not know yet where. Killed before it does, whoever goes on with
+/// the memory asks the image (see [`crate::Region::attach`]).
 #[must_use = "the ledger still holds everything dirty"]
 pub(crate) struct Committed {
     report: FlushReport,
@@ -153,7 +157,8 @@ pub(crate) fn commit_all(
     let segments = ledger.segments().load(Acquire) as u32;
     let mut free: Vec<u32> =
         (0..segments).filter(|number| ledger.segment(*number).state() == SEGMENT_FREE).collect();
-    // Space that has been written before is up to twice as fast to write as reserved, unwritten space.
+    // Space that has been written before is up to twice as fast to write as reserved, unwritten
+    // space.
     free.sort_by_key(|number| !ledger.segment(*number).was_written());
     let threads = flush_threads(options.threads);
     let written = Stream::new(ledger, map, layout, device, &free)
@@ -184,8 +189,8 @@ pub(crate) fn commit_all(
 }
 
 impl Committed {
-    /// The flushed grains are clean, at home where they were put, and off the account; what others hold of it,
-    /// or are taking at this moment, stays.
+    /// The flushed grains are clean, at home where they were put, and off the account; what others
+    /// hold of it, or are taking at this moment, stays.
     pub fn note(self, ledger: &Ledger) -> FlushReport {
         let bitmap = ledger.bitmap(ledger.epoch().load(Acquire));
         let homes = ledger.homes();
@@ -222,8 +227,8 @@ pub(crate) fn flush_threads(wanted: usize) -> usize {
     wanted.clamp(1, 4)
 }
 
-/// The frames of a failed attempt may be lost though their writes completed: their segments are free again.
-/// Their grains are all still dirty, and at home where they were.
+/// The frames of a failed attempt may be lost though their writes completed: their segments are
+/// free again. Their grains are all still dirty, and at home where they were.
 fn undo(ledger: &Ledger, taken_from: &[u32]) {
     for number in 0..ledger.geometry().buffers {
         free_buffer(ledger, number);

@@ -7,8 +7,8 @@
 //! ...      slots 0 and 1       second copies
 //! 1 MiB..  segments            each holds frames, one after another, from its start
 //! ```
-//! A frame: 64 B header, payload, extent table (8 B an extent), a checksum for each 4 KiB of payload; if it is
-//! compressed, the stored length of each chunk (4 B).
+//! A frame: 64 B header, payload, extent table (8 B an extent), a checksum for each 4 KiB of
+//! payload; if it is compressed, the stored length of each chunk (4 B).
 
 use xxhash_rust::xxh3::xxh3_64;
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
@@ -18,8 +18,8 @@ use crate::geometry::Geometry;
 
 /// Newest version of this format: frames may be compressed.
 pub const FORMAT_VERSION: u32 = 3;
-/// The version before. An image is of this one until it is opened with compression, and so is every frame that is not
-/// compressed: programs that know no other read both.
+/// The version before. An image is of this one until it is opened with compression, and so is every
+/// frame that is not compressed: programs that know no other read both.
 pub const FORMAT_PLAIN: u32 = 2;
 /// First bytes of a superblock.
 pub const SUPERBLOCK_MAGIC: u64 = 0x3156_4152_5544_5250;
@@ -42,8 +42,8 @@ pub const CHECK_BYTES: usize = 4096;
 /// Bytes of a frame header.
 pub const FRAME_HEADER_BYTES: usize = 64;
 
-/// Payload bytes compressed at a time, each chunk by itself: who needs one extent decodes one chunk, not a frame. LZ4
-/// looks back no further.
+/// Payload bytes compressed at a time, each chunk by itself: who needs one extent decodes one
+/// chunk, not a frame. LZ4 looks back no further.
 pub const CHUNK_BYTES: usize = 64 << 10;
 
 /// Segment flag: its space has been written at least once.
@@ -147,8 +147,8 @@ pub struct FrameHeader {
     pub payload_bytes: U32,
     /// Extents in the table.
     pub extents: U32,
-    /// Bytes from this frame to the next, a multiple of 4 KiB. A compressed one may have a gap behind it that was never
-    /// written.
+    /// Bytes from this frame to the next, a multiple of 4 KiB. A compressed one may have a gap
+    /// behind it that was never written.
     pub total_bytes: U32,
     /// Life of the image in which it was written.
     pub life: U32,
@@ -233,7 +233,8 @@ pub fn frame_body_bytes(payload: usize, extents: usize) -> usize {
     FRAME_HEADER_BYTES + payload + extents * 8 + payload.div_ceil(CHECK_BYTES) * 8
 }
 
-/// Payload bytes that still fit a frame of `limit` bytes which holds `payload` and will have `extents` extents.
+/// Payload bytes that still fit a frame of `limit` bytes which holds `payload` and will have
+/// `extents` extents.
 pub fn room_for_payload(limit: usize, payload: usize, extents: usize) -> usize {
     let fixed = FRAME_HEADER_BYTES + extents * 8;
     // Each started 4 KiB of payload costs 8 bytes of checksum.

@@ -7,8 +7,8 @@ use crate::format::{
     SUPERBLOCK_MAGIC, SlotHeader, Superblock, checksum, lengths_bytes,
 };
 
-/// Recomputes the header checksums of whatever superblocks, slots and frames stand on 4 KiB boundaries, and
-/// the checksums of the slots' tables, the frames' payload and its tables.
+/// Recomputes the header checksums of whatever superblocks, slots and frames stand on 4 KiB
+/// boundaries, and the checksums of the slots' tables, the frames' payload and its tables.
 pub fn repair_checksums(image: &mut [u8]) {
     for at in (0..image.len().saturating_sub(4095)).step_by(4096) {
         let block = &mut image[at..];

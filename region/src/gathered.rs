@@ -1,9 +1,10 @@
 //! Huge pages for memory that is about to be used, piece by piece as it is handed out.
 //!
-//! A store touches its memory at random, so with 4 KiB pages each access misses the TLB as well as the cache.
-//! A piece of 2 MiB gets its memory in one system call when the first block in it is handed out: cheaper
-//! than the 512 page faults it replaces, and nothing is taken that is not about to be used.
-//! Failure rule: where huge pages are refused, small ones serve; nobody asks again and again.
+//! A store touches its memory at random, so with 4 KiB pages each access misses the TLB as well as
+//! the cache. A piece of 2 MiB gets its memory in one system call when the first block in it is
+//! handed out: cheaper than the 512 page faults it replaces, and nothing is taken that is not about
+//! to be used. Failure rule: where huge pages are refused, small ones serve; nobody asks again and
+//! again.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
@@ -11,7 +12,8 @@ use crate::geometry::BLOCK_BYTES;
 use crate::ledger::Ledger;
 use crate::sys::{HUGE_PAGE_BYTES, Mapping};
 
-/// Refusals after which no more is asked for: each may have made the kernel look long for free memory.
+/// Refusals after which no more is asked for: each may have made the kernel look long for free
+/// memory.
 const REFUSALS_MAX: u32 = 8;
 
 /// Those of a region's memory and of its ledger.

@@ -10,7 +10,8 @@ pub const GRAIN_SHIFT_BARRIER: u32 = 6;
 pub const GRAIN_SHIFT_TRAP: u32 = 12;
 /// Frames that compaction may have on their way.
 pub const COMPACTION_FRAMES: u32 = 4;
-/// Reserved bytes for which one more lane is made: 16 MiB in use, at the usual four times as much in reserve.
+/// Reserved bytes for which one more lane is made: 16 MiB in use, at the usual four times as much
+/// in reserve.
 const LANE_BYTES: u64 = 64 << 20;
 /// Lanes made without being asked for, besides the shared one.
 const LANES_MAX: u64 = 64;
@@ -43,7 +44,8 @@ pub struct Geometry {
 impl Geometry {
     /// Geometry for a region of up to `reserved_bytes`.
     ///
-    /// `segment_bytes` of `None` chooses 1 MiB, or more where that would need over 16,384 segments, up to the most there may be.
+    /// `segment_bytes` of `None` chooses 1 MiB, or more where that would need over 16,384 segments,
+    /// up to the most there may be.
     pub fn new(
         reserved_bytes: u64,
         grain_shift: u32,
@@ -111,21 +113,24 @@ impl Geometry {
         (self.reserved_bytes / BLOCK_BYTES) as usize
     }
 
-    /// Lanes that suit the size: one for each [`LANE_BYTES`] up to 64, and one for what all share. Every lane
-    /// of a heap holds partly used spans of its own, so a small region must not have many.
+    /// Lanes that suit the size: one for each [`LANE_BYTES`] up to 64, and one for what all share.
+    /// Every lane of a heap holds partly used spans of its own, so a small region must not have
+    /// many.
     pub fn lanes(&self) -> u16 {
         let wanted = (self.reserved_bytes / LANE_BYTES).clamp(1, LANES_MAX);
         wanted.next_power_of_two() as u16 + 1
     }
 
-    /// Most bytes of a frame, and of its buffer. Where segments are larger, a few frames fill one: to keep a frame of each
-    /// buffer as large would take memory from the data for no faster flush, and more of them would cost recovery a read each.
+    /// Most bytes of a frame, and of its buffer. Where segments are larger, a few frames fill one:
+    /// to keep a frame of each buffer as large would take memory from the data for no faster flush,
+    /// and more of them would cost recovery a read each.
     pub fn frame_limit(&self) -> u64 {
         (self.segment_bytes / 4).max(FRAME_LIMIT_LEAST_BYTES).min(self.segment_bytes)
     }
 
-    /// Worst-case bytes on the device for `dirty_bytes` of dirty grains that are all isolated: every
-    /// extent costs 8 B of table, every 4 KiB of payload 8 B of checksum, every frame one 4 KiB round-up.
+    /// Worst-case bytes on the device for `dirty_bytes` of dirty grains that are all isolated:
+    /// every extent costs 8 B of table, every 4 KiB of payload 8 B of checksum, every frame one 4
+    /// KiB round-up.
     pub fn flush_bytes(&self, dirty_bytes: u64) -> u64 {
         let table = (dirty_bytes >> self.grain_shift) * 8;
         let sums = dirty_bytes.div_ceil(4096) * 8;
@@ -133,27 +138,30 @@ impl Geometry {
         body + body.div_ceil(self.frame_limit() / 2) * 8192
     }
 
-    /// Most bytes of frames that a flush finds half done by a killed process and writes again, in addition to
-    /// [`Geometry::flush_bytes`]. Frames of dirty bytes are not among them: those count as dirty until they are
-    /// durable. Frames of compaction are, and it keeps to so few. Their places in the log are theirs
-    /// already, so they cost time and no space. (A flush or a drill that is itself killed leaves
-    /// up to a segment for each buffer; that is the reserve's.)
+    /// Most bytes of frames that a flush finds half done by a killed process and writes again, in
+    /// addition to [`Geometry::flush_bytes`]. Frames of dirty bytes are not among them: those count
+    /// as dirty until they are durable. Frames of compaction are, and it keeps to so few. Their
+    /// places in the log are theirs already, so they cost time and no space. (A flush or a drill
+    /// that is itself killed leaves up to a segment for each buffer; that is the reserve's.)
     pub fn settle_bytes(&self, budget_bytes: u64) -> u64 {
         // One more is open, and the grains of one bitmap word may go beyond.
         u64::from(COMPACTION_FRAMES + 1) * self.frame_bytes_max(budget_bytes) + self.word_bytes()
     }
 
-    /// Most bytes of a frame: so small that a few of them in flight leave most of a small budget to writers.
+    /// Most bytes of a frame: so small that a few of them in flight leave most of a small budget to
+    /// writers.
     pub fn frame_bytes_max(&self, budget_bytes: u64) -> u64 {
         (budget_bytes / 8).next_power_of_two().clamp(16 << 10, self.frame_limit())
     }
 
-    /// What a warning must leave time for: [`Geometry::flush_bytes`] and [`Geometry::settle_bytes`].
+    /// What a warning must leave time for: [`Geometry::flush_bytes`] and
+    /// [`Geometry::settle_bytes`].
     pub fn warned_bytes(&self, budget_bytes: u64) -> u64 {
         self.flush_bytes(budget_bytes) + self.settle_bytes(budget_bytes)
     }
 
-    /// Segments that must stay free so that `dirty_bytes` can always be flushed, by up to four writers.
+    /// Segments that must stay free so that `dirty_bytes` can always be flushed, by up to four
+    /// writers.
     pub fn reserve_segments(&self, dirty_bytes: u64) -> u32 {
         (self.flush_bytes(dirty_bytes).div_ceil(self.segment_bytes * 7 / 8) + 4) as u32
     }

@@ -1,12 +1,15 @@
-//! How often dirty data were written again, in two bits a grain: the table of the `clock-pro` policy.
+//! How often dirty data were written again, in two bits a grain: the table of the `clock-pro`
+//! policy.
 //!
-//! Two hands, as in CLOCK-Pro (Jiang, Chen and Zhang, USENIX ATC 2005). Heat 0 is *cold*: the cleaner's hand takes it.
-//! Every write to a dirty grain adds one, up to 3, and hot grains are passed over. A second hand, an eighth as fast,
-//! cools: it takes one from each dirty grain, and forgets clean ones. A grain that is cleaned is left with heat 1, so
-//! that data written again before the second hand comes are hot at once. What that saves against second chance is in
+//! Two hands, as in CLOCK-Pro (Jiang, Chen and Zhang, USENIX ATC 2005). Heat 0 is *cold*: the
+//! cleaner's hand takes it. Every write to a dirty grain adds one, up to 3, and hot grains are
+//! passed over. A second hand, an eighth as fast, cools: it takes one from each dirty grain, and
+//! forgets clean ones. A grain that is cleaned is left with heat 1, so that data written again
+//! before the second hand comes are hot at once. What that saves against second chance is in
 //! docs/measuring.md. No more data are looked at: the hands read bitmaps, 64 grains at a time.
 //!
-//! Hints: whoever holds a grain's lane, its page's lock or the cleaner may change its bits, and a lost change does no harm.
+//! Hints: whoever holds a grain's lane, its page's lock or the cleaner may change its bits, and a
+//! lost change does no harm.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -30,8 +33,8 @@ impl Heat {
     }
 }
 
-/// Two bits for each of a bitmap word's grains: the low ones, the high ones. Pure: the region keeps them in a table that
-/// threads share, a replay of a trace in one of its own.
+/// Two bits for each of a bitmap word's grains: the low ones, the high ones. Pure: the region keeps
+/// them in a table that threads share, a replay of a trace in one of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Planes(u64, u64);
 
@@ -114,8 +117,8 @@ impl HeatTable {
         Heat(u8::from(low & bit != 0) + 2 * u8::from(high & bit != 0)).successor(is_dirty)
     }
 
-    /// Grains `bits` are written; of them `dirty` were dirty. `heat`: that of new data, which have nothing to do with
-    /// what lay there.
+    /// Grains `bits` are written; of them `dirty` were dirty. `heat`: that of new data, which have
+    /// nothing to do with what lay there.
     pub fn written(&self, word: usize, bits: u64, dirty: u64, heat: Option<Heat>) {
         self.change(word, |planes| match heat {
             None => planes.warmed(bits & dirty),

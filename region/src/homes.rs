@@ -1,7 +1,8 @@
-//! Homes: which log segment holds each grain's newest copy, as its number plus one; zero, untouched memory, means
-//! nowhere.
+//! Homes: which log segment holds each grain's newest copy, as its number plus one; zero, untouched
+//! memory, means nowhere.
 //!
-//! They are most of what is kept beside the data: two bytes each, unless the log may have more segments than those count.
+//! They are most of what is kept beside the data: two bytes each, unless the log may have more
+//! segments than those count.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU16, AtomicU32};

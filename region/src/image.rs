@@ -28,8 +28,8 @@ pub(crate) fn aligned(len: usize) -> Result<AlignedBytes, OpenError> {
     })
 }
 
-/// Empties the places of the slots and says that an image is being made; durable on return. [`publish`] makes it
-/// one, after the first commit: cut off in between, creation begins again.
+/// Empties the places of the slots and says that an image is being made; durable on return.
+/// [`publish`] makes it one, after the first commit: cut off in between, creation begins again.
 pub(crate) fn prepare(device: &dyn Device, geometry: &Geometry) -> Result<(), OpenError> {
     let mut head = aligned(Layout::of(geometry).segment_at(0) as usize)?;
     for at in [0, SUPERBLOCK_COPY as usize] {
@@ -64,8 +64,9 @@ pub(crate) fn publish(
     Ok(())
 }
 
-/// Has the superblock say that frames may be compressed, so that a program which knows none refuses the image and does
-/// not take them for lost. Durable on return. One copy after the other: a loss on the way leaves one that is whole.
+/// Has the superblock say that frames may be compressed, so that a program which knows none refuses
+/// the image and does not take them for lost. Durable on return. One copy after the other: a loss
+/// on the way leaves one that is whole.
 pub(crate) fn admit_compressed(device: &dyn Device, ledger: &Ledger) -> Result<(), OpenError> {
     if !ledger.can_pack() {
         tracing::warn!(
@@ -109,8 +110,8 @@ fn superblock(geometry: &Geometry, image_id: u64, version: u32) -> Superblock {
     superblock
 }
 
-/// Reads the superblock: identity and sizes. `None`: the device is new, or an image was begun on it and never
-/// finished.
+/// Reads the superblock: identity and sizes. `None`: the device is new, or an image was begun on it
+/// and never finished.
 pub(crate) fn read_superblock(device: &dyn Device) -> Result<Option<(Geometry, u64)>, OpenError> {
     let found_bytes = device.capacity_bytes();
     if found_bytes < 2 * SUPERBLOCK_COPY {
@@ -153,8 +154,8 @@ pub(crate) fn read_superblock(device: &dyn Device) -> Result<Option<(Geometry, u
     Ok(Some((geometry, superblock.image_id.get())))
 }
 
-/// Zeros where superblocks would be: new, unless anything else is there. An image has a commit in its first slot
-/// from the beginning, and frames behind the slots.
+/// Zeros where superblocks would be: new, unless anything else is there. An image has a commit in
+/// its first slot from the beginning, and frames behind the slots.
 fn refuse_lost_head(device: &dyn Device) -> Result<(), OpenError> {
     let mut part = aligned(64 << 10)?;
     let end = device.capacity_bytes().min(HEAD_LOOKED_AT_BYTES);
@@ -230,10 +231,10 @@ pub(crate) struct SlotContents<'a> {
     pub unix_ms: u64,
 }
 
-/// Writes a slot at its turn, both copies, and flushes them; what it covers is durable. The other slot stays
-/// valid until this one is. A loss on the way leaves the older commit or, if either copy is whole, the new
-/// one; a flaw that comes later must hit both copies to bring the older state back. A final commit
-/// goes to both slots. Returns the bytes written.
+/// Writes a slot at its turn, both copies, and flushes them; what it covers is durable. The other
+/// slot stays valid until this one is. A loss on the way leaves the older commit or, if either copy
+/// is whole, the new one; a flaw that comes later must hit both copies to bring the older state
+/// back. A final commit goes to both slots. Returns the bytes written.
 pub(crate) fn write_slot(
     ledger: &Ledger,
     layout: &Layout,

@@ -15,7 +15,8 @@ use crate::sys::SharedMemory;
 pub enum Believe {
     /// What recovery would believe: the last commit and later group commits.
     Committed,
-    /// Every whole frame, whether or not a commit covers it: what a final flush could still build on.
+    /// Every whole frame, whether or not a commit covers it: what a final flush could still build
+    /// on.
     EveryFrame,
 }
 

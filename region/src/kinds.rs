@@ -1,15 +1,17 @@
 //! Kinds of memory, by block: persistent, or capacity, which is memory and nothing else.
 //!
 //! Invariants:
-//! - no grain of a capacity block has a dirty bit, so nothing that goes by those bits (cleaning, drain, flush, whoever
-//!   makes it) copies or charges any of it; in trap mode its pages are not protected;
-//! - the image holds zeros for a capacity block, or nothing: its newest copies are zeros that were written when it was
-//!   emptied, and where compaction moves those it writes zeros;
-//! - the kinds lie in the ledger, so that who takes memory over knows what to empty. The image knows no kinds.
+//! - no grain of a capacity block has a dirty bit, so nothing that goes by those bits (cleaning,
+//!   drain, flush, whoever makes it) copies or charges any of it; in trap mode its pages are not
+//!   protected;
+//! - the image holds zeros for a capacity block, or nothing: its newest copies are zeros that were
+//!   written when it was emptied, and where compaction moves those it writes zeros;
+//! - the kinds lie in the ledger, so that who takes memory over knows what to empty. The image
+//!   knows no kinds.
 //!
-//! A kind changes in `change`, with the block's writers excluded, and by who holds the cleaner if the image has copies of
-//! the block or it is dirty. After a restart of
-//! any sort every block is persistent, and what was capacity reads as zeros.
+//! A kind changes in `change`, with the block's writers excluded, and by who holds the cleaner if
+//! the image has copies of the block or it is dirty. After a restart of any sort every block is
+//! persistent, and what was capacity reads as zeros.
 
 mod change;
 
@@ -66,16 +68,18 @@ impl Region {
         self.core().ledger.kind(block)
     }
 
-    /// Makes blocks persistent or capacity memory. A block that is of the kind already stays as it is; any other is
-    /// emptied: it reads as zeros, now and after a restart, and what was charged for it is given back. As persistent
-    /// memory it begins clean, and its first store is charged.
+    /// Makes blocks persistent or capacity memory. A block that is of the kind already stays as it
+    /// is; any other is emptied: it reads as zeros, now and after a restart, and what was charged
+    /// for it is given back. As persistent memory it begins clean, and its first store is charged.
     ///
-    /// Where the image has copies of the block, zeros are written for them, and are durable on return as cleaned
-    /// bytes are: with the next checkpoint. A loss without warning before that brings back what the last
-    /// checkpoint had. Killed at any instruction, each block is as it was, or empty and of either kind.
+    /// Where the image has copies of the block, zeros are written for them, and are durable on
+    /// return as cleaned bytes are: with the next checkpoint. A loss without warning before that
+    /// brings back what the last checkpoint had. Killed at any instruction, each block is as it
+    /// was, or empty and of either kind.
     ///
-    /// Nobody may use the blocks meanwhile: what is stored to them may be lost, and with it, in trap mode, the
-    /// tracking of that page. Waits for prepared writes of the blocks; must be called with no lane held.
+    /// Nobody may use the blocks meanwhile: what is stored to them may be lost, and with it, in
+    /// trap mode, the tracking of that page. Waits for prepared writes of the blocks; must be
+    /// called with no lane held.
     ///
     /// # Errors
     /// The blocks before the one that failed have changed; [`Region::kind`] tells.
@@ -96,11 +100,13 @@ impl Region {
         if written_bytes > 0 { core.open_cleaner()?.settle_zeros(core) } else { Ok(()) }
     }
 
-    /// Takes the memory of capacity blocks from one NUMA node only (CXL memory, or NVM, as a node), what is there
-    /// already included, until they become persistent again or the region is opened anew.
+    /// Takes the memory of capacity blocks from one NUMA node only (CXL memory, or NVM, as a node),
+    /// what is there already included, until they become persistent again or the region is opened
+    /// anew.
     ///
     /// # Errors
-    /// A block is persistent, there is no such node, or the system refuses: then parts may be bound.
+    /// A block is persistent, there is no such node, or the system refuses: then parts may be
+    /// bound.
     pub fn bind_capacity(&self, blocks: Range<u64>, numa_node: u32) -> Result<(), RegionError> {
         let core = self.core();
         core.check_blocks(&blocks)?;
@@ -183,8 +189,8 @@ impl Core {
     }
 }
 
-/// Empties what a region that is gone had as capacity memory, and makes it persistent: first the one, then the other,
-/// so that who is killed in between leaves it to the next.
+/// Empties what a region that is gone had as capacity memory, and makes it persistent: first the
+/// one, then the other, so that who is killed in between leaves it to the next.
 pub(crate) fn empty_capacity(
     ledger: &Ledger,
     memory: &SharedMemory,

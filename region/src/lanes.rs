@@ -1,7 +1,7 @@
 //! Lanes: the locks that keep a writer and the cleaner apart in barrier mode.
 //!
-//! A block of the region belongs to one lane. A store's shard *is* a lane, and keeps its volatile state
-//! in it, so an operation takes one lock only.
+//! A block of the region belongs to one lane. A store's shard *is* a lane, and keeps its volatile
+//! state in it, so an operation takes one lock only.
 
 use std::any::Any;
 use std::ops::Deref;
@@ -25,7 +25,8 @@ pub(crate) struct LaneState {
     pub user: Option<Box<dyn Any + Send>>,
 }
 
-/// Shares no cache line with anything: what one thread writes often, others would wait for where they read its neighbour.
+/// Shares no cache line with anything: what one thread writes often, others would wait for where
+/// they read its neighbour.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Apart<T>(pub T);
@@ -40,8 +41,8 @@ impl<T> Deref for Apart<T> {
 #[derive(Default)]
 struct CountedLane {
     lock: Waited<LaneState>,
-    /// Changed by who holds the lane. Of all lanes together they are [`crate::Stats`]: one counter for all would be
-    /// a line that every writer takes from every other.
+    /// Changed by who holds the lane. Of all lanes together they are [`crate::Stats`]: one counter
+    /// for all would be a line that every writer takes from every other.
     dirtied_bytes: AtomicU64,
     dropped_bytes: AtomicU64,
 }
@@ -122,7 +123,8 @@ impl Lanes {
         self.owner[block as usize].fetch_and(!UNLOADED, Release);
     }
 
-    /// Locks the lane of the block at `offset`. The block may change hands before its lane is ours; not after.
+    /// Locks the lane of the block at `offset`. The block may change hands before its lane is ours;
+    /// not after.
     pub fn lock_owner_of(&self, offset: u64) -> (LaneId, MutexGuard<'_, LaneState>) {
         loop {
             let lane = self.of(offset);
@@ -140,8 +142,8 @@ impl Lanes {
         (self.of(offset) == lane).then_some((lane, held))
     }
 
-    /// Gives a block to a lane. The caller holds the lane that owned it, so that the cleaner, which holds
-    /// it too while it copies, never loses it under its feet; or nothing runs yet.
+    /// Gives a block to a lane. The caller holds the lane that owned it, so that the cleaner, which
+    /// holds it too while it copies, never loses it under its feet; or nothing runs yet.
     pub fn assign(&self, block: u64, lane: LaneId) {
         assert!(lane.0 < self.count(), "lane {} does not exist", lane.0);
         // Its bytes may be arriving at this moment.

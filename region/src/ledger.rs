@@ -1,8 +1,9 @@
 //! The dirty ledger: what is not yet on the SSD, in shared memory beside the data.
 //!
-//! Any process that has the memory, this ledger and the image can flush: nothing that a flush needs is
-//! private to the process that writes. Invariants:
-//! - a grain's bit is set before its bytes change, and cleared only after its bytes are in a frame buffer;
+//! Any process that has the memory, this ledger and the image can flush: nothing that a flush needs
+//! is private to the process that writes. Invariants:
+//! - a grain's bit is set before its bytes change, and cleared only after its bytes are in a frame
+//!   buffer;
 //! - a frame buffer is free only when its frame is durable;
 //! - `epoch & 1` names the current bitmap; the other one is the closing epoch's and empty unless
 //!   `closing` is set.
@@ -31,7 +32,8 @@ const MAGIC: u64 = 0x5045_5244_4c47_5231;
 pub const LIVE_LAYOUT: u64 = 6;
 /// The one before: without the kinds of blocks, so all are persistent.
 const LIVE_LAYOUT_UNKINDED: u64 = 5;
-/// The one before that: homes of four bytes, and frame buffers of whole segments. Memory keeps the layout it was made with.
+/// The one before that: homes of four bytes, and frame buffers of whole segments. Memory keeps the
+/// layout it was made with.
 const LIVE_LAYOUT_WIDE: u64 = 4;
 /// The one before that: without room for compressed frames, so they are not.
 const LIVE_LAYOUT_PLAIN: u64 = 3;
@@ -40,8 +42,8 @@ const LIVE_LAYOUT_OLDEST: u64 = 2;
 const HEADER_BYTES: u64 = 4096;
 const SEGMENT_ENTRY_BYTES: u64 = 32;
 const BUFFER_CONTROL_BYTES: u64 = 64;
-/// In a segment's first word: its state below, whether it was ever written, and behind that how much of it since it was
-/// begun. A hint, which older programs leave alone.
+/// In a segment's first word: its state below, whether it was ever written, and behind that how
+/// much of it since it was begun. A hint, which older programs leave alone.
 const WRITTEN_BLOCKS_SHIFT: u32 = 33;
 
 /// Words of the header.
@@ -110,7 +112,8 @@ struct Offsets {
     table_bytes: u64,
     buffers: u64,
     buffer_bytes: u64,
-    /// Of the same sizes, for what they become when compressed. Untouched, and so no memory, while nothing is.
+    /// Of the same sizes, for what they become when compressed. Untouched, and so no memory, while
+    /// nothing is.
     packed: Option<u64>,
     total: u64,
 }
@@ -344,7 +347,8 @@ impl Ledger {
         }
     }
 
-    /// Forgets where everything is, so that recovery can tell it anew. The sequence numbers and the sizes stay.
+    /// Forgets where everything is, so that recovery can tell it anew. The sequence numbers and the
+    /// sizes stay.
     pub fn forget_places(&self) {
         let words = self.words_in_use();
         for parity in [0, 1] {
@@ -409,14 +413,15 @@ header_words! {
     budget_used => BudgetUsed;
     /// Largest `budget_used` since the limit was last set, bytes.
     budget_high => BudgetHigh;
-    /// 1 from a final commit until the ledger has noted it: memory is just what the image holds, though bits
-    /// are set and homes are old.
+    /// 1 from a final commit until the ledger has noted it: memory is just what the image holds,
+    /// though bits are set and homes are old.
     flushed => Flushed;
     /// 1 while a flush waits for the device to make all of it durable: nothing else moves then.
     syncing => Syncing;
     /// 1 while homes move and the segments' live bytes do not agree with them.
     uncounted => Uncounted;
-    /// 1 while parts of memory are not yet loaded from the image: only what is dirty is surely there.
+    /// 1 while parts of memory are not yet loaded from the image: only what is dirty is surely
+    /// there.
     loading => Loading;
 }
 
@@ -432,7 +437,8 @@ impl<'l> SegmentEntry<'l> {
     }
     /// Sets the state.
     pub fn set_state(&self, state: u64) {
-        // One owner changes the state at a time: who takes it, who frees it. Another may be counting what is written.
+        // One owner changes the state at a time: who takes it, who frees it. Another may be
+        // counting what is written.
         let _ =
             self.words[0].fetch_update(AcqRel, Relaxed, |word| Some(word & !0xffff_ffff | state));
     }

@@ -1,11 +1,12 @@
 //! Memory with a bounded dirty set (Viyojit, section 5, on a stock kernel).
 //!
-//! A region is a range of DRAM of which at most the *budget* is not yet on the SSD, at every instant.
-//! Reads never trap. Writers either announce ranges (`barrier`) or just store (`trap`); both mark
-//! *grains* in a ledger in shared memory before the bytes change. See `docs/architecture.md`.
+//! A region is a range of DRAM of which at most the *budget* is not yet on the SSD, at every
+//! instant. Reads never trap. Writers either announce ranges (`barrier`) or just store (`trap`);
+//! both mark *grains* in a ledger in shared memory before the bytes change. See
+//! `docs/architecture.md`.
 //!
-//! Lock order: cleaner, then lanes in ascending order, then appender. Waiting for budget happens with
-//! none of them held. A fault handler takes no lock at all (see `tracking::fault`).
+//! Lock order: cleaner, then lanes in ascending order, then appender. Waiting for budget happens
+//! with none of them held. A fault handler takes no lock at all (see `tracking::fault`).
 
 mod ahead;
 pub mod announce;

@@ -1,14 +1,16 @@
 //! Filling memory from the image: in the log's order, or a block at a time for who needs it first.
 //!
-//! Recovery reads no payload. From the extent tables it learns which copy of each grain is the newest: that one has
-//! *won*, and the grain is *pending* until its bytes are in memory. Invariants:
-//! - A pending grain is clean: whoever would write it, or move it, loads its whole block first. Its segment counts it
-//!   as live, and is never reused while it is pending.
+//! Recovery reads no payload. From the extent tables it learns which copy of each grain is the
+//! newest: that one has *won*, and the grain is *pending* until its bytes are in memory.
+//! Invariants:
+//! - A pending grain is clean: whoever would write it, or move it, loads its whole block first. Its
+//!   segment counts it as live, and is never reused while it is pending.
 //! - A grain's home is entered in the ledger with its bytes, not before: until then the ledger says
 //!   [`Ledger::loading`], and who takes it over begins anew.
-//! - Only copies that won are taken. A payload block is verified before; one that does not verify fills nothing.
-//! - A grain's bytes and its pending bit change under the lock of its part; a block counts as loaded when
-//!   none of its grains is pending.
+//! - Only copies that won are taken. A payload block is verified before; one that does not verify
+//!   fills nothing.
+//! - A grain's bytes and its pending bit change under the lock of its part; a block counts as
+//!   loaded when none of its grains is pending.
 
 mod compressed;
 mod newest;
@@ -90,8 +92,8 @@ enum Scope {
 }
 
 impl Loading {
-    /// Finds the newest copy of each grain among `tables`, newest first, and enters in an empty ledger what the
-    /// segments hold. Everything is pending then.
+    /// Finds the newest copy of each grain among `tables`, newest first, and enters in an empty
+    /// ledger what the segments hold. Everything is pending then.
     pub fn resolve(
         ledger: &Ledger,
         tables: Vec<Table>,
@@ -175,8 +177,8 @@ impl Loading {
         error
     }
 
-    /// Loads the next segment that nobody has taken up. False: there is none; others may still be at work. After an
-    /// error the segments behind it can be loaded all the same.
+    /// Loads the next segment that nobody has taken up. False: there is none; others may still be
+    /// at work. After an error the segments behind it can be loaded all the same.
     pub fn load_next(&self, to: &Target<'_>) -> Result<bool, Arc<OpenError>> {
         loop {
             let segment = self.next.fetch_add(1, Relaxed);
@@ -259,8 +261,8 @@ impl Loading {
             Some(own) => own,
             None => {
                 let number = self.buffers_made.fetch_add(1, Relaxed);
-                // Each begins with another part: they stand in one another's way less, and give different parts
-                // their memory.
+                // Each begins with another part: they stand in one another's way less, and give
+                // different parts their memory.
                 let first_part = number % BUFFERS_KEPT * self.parts.count / BUFFERS_KEPT;
                 Buffers::new(self.geometry.segment_bytes as usize, first_part)?
             }

@@ -28,12 +28,13 @@ pub struct LoadProgress {
 }
 
 impl Region {
-    /// Loads a piece of what recovery left to be loaded on first use ([`crate::Config::defer_load`]), a segment of the
-    /// image; several threads may. False: nothing is left to be taken up, though others may still be at work.
+    /// Loads a piece of what recovery left to be loaded on first use
+    /// ([`crate::Config::defer_load`]), a segment of the image; several threads may. False: nothing
+    /// is left to be taken up, though others may still be at work.
     ///
     /// # Errors
-    /// The piece is damaged or cannot be read. What else there is can still be loaded; who touches this unwinds with
-    /// [`Unreadable`].
+    /// The piece is damaged or cannot be read. What else there is can still be loaded; who touches
+    /// this unwinds with [`Unreadable`].
     pub fn load_next(&self) -> Result<bool, Unreadable> {
         let core = self.core();
         // The final flush has the device to itself.

@@ -1,16 +1,18 @@
-//! The device's rate, as the cleaner's own writes show it. Pure arithmetic: bytes and times in, a judgement out.
+//! The device's rate, as the cleaner's own writes show it. Pure arithmetic: bytes and times in, a
+//! judgement out.
 //!
-//! What counts is an interval between two looks at the queue over which the device had work all the time:
-//! after it, more than [`deep_bytes`] of what was outstanding before it still are. How long the cleaner took to
-//! copy, or to be scheduled, does not matter then: a busy machine does not make a slow device. The time from a
-//! submission to an idle device until it is seen idle again says at most that it is *no slower* than that. A
-//! device that hides its writes in a cache shows in its flushes: what a large flush takes longer than a small
-//! one, at the shortest, is time per byte too. The fixed cost of a flush is not: the emergency flush pays it
-//! once.
+//! What counts is an interval between two looks at the queue over which the device had work all the
+//! time: after it, more than [`deep_bytes`] of what was outstanding before it still are. How long
+//! the cleaner took to copy, or to be scheduled, does not matter then: a busy machine does not make
+//! a slow device. The time from a submission to an idle device until it is seen idle again says at
+//! most that it is *no slower* than that. A device that hides its writes in a cache shows in its
+//! flushes: what a large flush takes longer than a small one, at the shortest, is time per byte
+//! too. The fixed cost of a flush is not: the emergency flush pays it once.
 //!
-//! The conservative rate is the 10th percentile of the last samples. It is judged too slow only when it has
-//! been a fifth below what the promise needs for ten seconds, and the newest sample still is; once it is, the
-//! judgement follows it until it is back. It never says that the device is faster than was proven.
+//! The conservative rate is the 10th percentile of the last samples. It is judged too slow only
+//! when it has been a fifth below what the promise needs for ten seconds, and the newest sample
+//! still is; once it is, the judgement follows it until it is back. It never says that the device
+//! is faster than was proven.
 //!
 //! [`deep_bytes`]: Observed::size_for
 
@@ -81,7 +83,8 @@ impl Observed {
         self.size_for(budget_bytes);
     }
 
-    /// What the cleaner keeps outstanding follows from what may be dirty, and so does an eighth of a proof.
+    /// What the cleaner keeps outstanding follows from what may be dirty, and so does an eighth of
+    /// a proof.
     pub fn size_for(&mut self, limit_bytes: u64) {
         self.deep_bytes = (limit_bytes / 16).clamp(128 << 10, 4 << 20);
         self.sample_bytes = (limit_bytes / 8).clamp(1 << 20, 32 << 20);
@@ -112,7 +115,8 @@ impl Observed {
         self.fresh_bytes += bytes;
     }
 
-    /// The queue was looked at, and `done_bytes` had completed since the last look. True: there is a new sample.
+    /// The queue was looked at, and `done_bytes` had completed since the last look. True: there is
+    /// a new sample.
     pub fn looked(&mut self, now_ns: u64, done_bytes: u64) -> bool {
         let interval_ns = now_ns.saturating_sub(self.looked_ns);
         self.outstanding_bytes = self.outstanding_bytes.saturating_sub(done_bytes);
@@ -215,8 +219,8 @@ impl Observed {
         push(&mut self.rates, rate, SAMPLES_MAX);
     }
 
-    /// What a large flush takes longer than a small one, for each MiB: the shortest of both, for noise only
-    /// adds.
+    /// What a large flush takes longer than a small one, for each MiB: the shortest of both, for
+    /// noise only adds.
     fn flush_ns_per_mib(&self) -> u64 {
         let Some(fixed_ns) = self.small_flushes_ns.iter().min() else { return 0 };
         self.large_flushes

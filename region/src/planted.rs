@@ -1,7 +1,8 @@
 //! Bugs that can be planted, so that the tests prove they would be caught.
 //!
-//! Each is one wrong turn at one place, off unless a [`crate::Config`] names it. They stay in the product
-//! because a replay command must be able to plant them; none is reachable from a configuration file.
+//! Each is one wrong turn at one place, off unless a [`crate::Config`] names it. They stay in the
+//! product because a replay command must be able to plant them; none is reachable from a
+//! configuration file.
 
 /// One wrong turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -23,9 +24,11 @@ pub enum Planted {
     FreeBeforeCommit,
     /// A block counts as loaded when the first segment that has a part of it was read.
     LoadedTooEarly,
-    /// The bytes of a compressed frame are let go when the device has taken them, not when they are durable.
+    /// The bytes of a compressed frame are let go when the device has taken them, not when they are
+    /// durable.
     LetGoWhenWritten,
-    /// What a compressed frame does not need is given back though another frame was begun behind it.
+    /// What a compressed frame does not need is given back though another frame was begun behind
+    /// it.
     GiveBackAlways,
     /// Grains that a freed object shares with its neighbours cease to count as dirty, too.
     DropNeighbours,

@@ -1,15 +1,16 @@
 //! Which dirty data to clean first. Pure code: numbers in, a rank out.
 //!
-//! A policy gives every dirty *unit* (a page in trap mode, 1 KiB in barrier mode) a rank: the higher, the
-//! sooner it is cleaned. The cleaner finds the rank from which on enough bytes lie ([`floor_rank`]) and copies
-//! those units in address order. So every policy costs the writer a store or two, and cleaning stays sequential
-//! in memory.
+//! A policy gives every dirty *unit* (a page in trap mode, 1 KiB in barrier mode) a rank: the
+//! higher, the sooner it is cleaned. The cleaner finds the rank from which on enough bytes lie
+//! ([`floor_rank`]) and copies those units in address order. So every policy costs the writer a
+//! store or two, and cleaning stays sequential in memory.
 //!
-//! `least-recently-updated` is the paper's (Viyojit, section 5.2): for each unit a history of the last 64
-//! epochs, a bit for each in which it was written, whether it was dirty or had been cleaned. Histories are
-//! compared as numbers with the newest epoch as the highest bit: the unit whose latest update is longest ago
-//! goes first; of those equally long ago, the one whose update before that is longer ago, and so on. Units not
-//! written for 64 epochs are equal. It costs 16 B of memory a unit; the other policies 8 B or none.
+//! `least-recently-updated` is the paper's (Viyojit, section 5.2): for each unit a history of the
+//! last 64 epochs, a bit for each in which it was written, whether it was dirty or had been
+//! cleaned. Histories are compared as numbers with the newest epoch as the highest bit: the unit
+//! whose latest update is longest ago goes first; of those equally long ago, the one whose update
+//! before that is longer ago, and so on. Units not written for 64 epochs are equal. It costs 16 B
+//! of memory a unit; the other policies 8 B or none.
 
 pub mod hands;
 pub mod pace;
@@ -22,14 +23,14 @@ const EPOCHS_AHEAD: u32 = 1 << 16;
 /// The named policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PolicyKind {
-    /// Two hands, after CLOCK-Pro: data written again while dirty, or soon after they were cleaned, are spared until a
-    /// slower hand has cooled them. Two bits a grain.
+    /// Two hands, after CLOCK-Pro: data written again while dirty, or soon after they were cleaned,
+    /// are spared until a slower hand has cooled them. Two bits a grain.
     #[default]
     ClockPro,
     /// Oldest first, by the time data became dirty.
     Fifo,
-    /// Data written once go first, oldest first; data written again are kept while they are less than
-    /// 30 % of the dirty set.
+    /// Data written once go first, oldest first; data written again are kept while they are less
+    /// than 30 % of the dirty set.
     Segmented,
     /// By the history of updates in the last 64 epochs.
     LeastRecentlyUpdated,
@@ -67,7 +68,8 @@ impl PolicyKind {
         }
     }
 
-    /// The mark a unit gets when written at `epoch`, given its mark so far and whether it was dirty.
+    /// The mark a unit gets when written at `epoch`, given its mark so far and whether it was
+    /// dirty.
     pub fn mark(self, mark: Mark, was_dirty: bool, epoch: u32) -> Mark {
         match self {
             Self::Fifo if was_dirty => mark,
@@ -122,8 +124,8 @@ impl Mark {
         Self { epoch: words[0] as u32, again: words[0] >> 32 != 0, history: words[1] }
     }
 
-    /// Epochs since `self.epoch`. A mark from just after `epoch` was read is as new as can be; any other may be 49 days old
-    /// at a millisecond an epoch.
+    /// Epochs since `self.epoch`. A mark from just after `epoch` was read is as new as can be; any
+    /// other may be 49 days old at a millisecond an epoch.
     #[inline]
     pub fn age_at(self, epoch: u32) -> u64 {
         match epoch.wrapping_sub(self.epoch) {
@@ -138,9 +140,10 @@ impl Mark {
     }
 }
 
-/// The lowest rank that must be cleaned so that `want_bytes` are; all units of it and above are the victims.
-/// `units` calls back with rank and bytes of every dirty unit, and is called once for each eight bits of rank
-/// in which units that may be the last victims differ. Units may change meanwhile: the result is a hint.
+/// The lowest rank that must be cleaned so that `want_bytes` are; all units of it and above are the
+/// victims. `units` calls back with rank and bytes of every dirty unit, and is called once for each
+/// eight bits of rank in which units that may be the last victims differ. Units may change
+/// meanwhile: the result is a hint.
 pub fn floor_rank(
     rank_bits: u32,
     want_bytes: u64,
@@ -168,7 +171,8 @@ pub fn floor_rank(
         if differ == 0 {
             return digit.any;
         }
-        // On to the highest bits in which these differ; at least eight fewer than before, unless it ends.
+        // On to the highest bits in which these differ; at least eight fewer than before, unless it
+        // ends.
         open_bits = 64 - differ.leading_zeros();
         above = digit.any.checked_shr(open_bits).unwrap_or(0);
     }
@@ -206,8 +210,8 @@ pub struct View {
 }
 
 impl View {
-    /// What a round at `epoch` knows; `marks` calls back with those of all dirty units, and how many have them, if the policy
-    /// needs to know.
+    /// What a round at `epoch` knows; `marks` calls back with those of all dirty units, and how
+    /// many have them, if the policy needs to know.
     pub fn of(
         policy: PolicyKind,
         epoch: u32,
@@ -234,8 +238,8 @@ pub fn next_round(round: u64) -> u64 {
     round.wrapping_add(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Dirty bytes to expect in the next epoch (Viyojit, section 5.3): 0.75 of this epoch's and 0.25 of the
-/// previous expectation.
+/// Dirty bytes to expect in the next epoch (Viyojit, section 5.3): 0.75 of this epoch's and 0.25 of
+/// the previous expectation.
 pub fn pressure(new_dirty_bytes: u64, previous: u64) -> u64 {
     new_dirty_bytes / 4 * 3 + new_dirty_bytes % 4 * 3 / 4 + previous / 4
 }
@@ -245,10 +249,11 @@ pub fn threshold(budget_bytes: u64, pressure_bytes: u64) -> u64 {
     budget_bytes.saturating_sub(pressure_bytes)
 }
 
-/// Dirty bytes to expect while what is being cleaned is on its way to the device, beside the pressure: as many
-/// as the last time, or nearly as many as before if that was more: one flush of the device in ten takes ten times as
-/// long as the others, and room for it costs a hundredth of the budget. Where a write takes longer than an epoch the
-/// paper's pressure alone makes writers wait.
+/// Dirty bytes to expect while what is being cleaned is on its way to the device, beside the
+/// pressure: as many as the last time, or nearly as many as before if that was more: one flush of
+/// the device in ten takes ten times as long as the others, and room for it costs a hundredth of
+/// the budget. Where a write takes longer than an epoch the paper's pressure alone makes writers
+/// wait.
 pub fn lead(net_dirtied_bytes: u64, previous: u64) -> u64 {
     net_dirtied_bytes.max(previous - previous.div_ceil(64))
 }
@@ -304,7 +309,8 @@ mod tests {
                 .map(|unit| {
                     let (mut mark, mut written) = (Mark::default(), Vec::new());
                     for epoch in 0..EPOCHS {
-                        // Half the seeds let a run of epochs pass alike, so that old ones must decide.
+                        // Half the seeds let a run of epochs pass alike, so that old ones must
+                        // decide.
                         let alike = seed % 2 == 0 && epoch > EPOCHS - 1 - (seed as usize % 60);
                         let writes = match alike {
                             true => epoch % 3 == 0,

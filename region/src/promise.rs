@@ -1,9 +1,9 @@
 //! The arithmetic of the promise: how much may be dirty so that the flush fits the warning.
 //!
-//! `warned_bytes(budget) <= proven rate x (warning - reserve)` (Viyojit, section 5.1). The bytes are those of the
-//! budget in the flush's layout and those of the frames that a killed process left half done
-//! ([`Geometry::warned_bytes`]). The reserve is time for the rest: stopping writers, commit records, the last
-//! device flush.
+//! `warned_bytes(budget) <= proven rate x (warning - reserve)` (Viyojit, section 5.1). The bytes
+//! are those of the budget in the flush's layout and those of the frames that a killed process left
+//! half done ([`Geometry::warned_bytes`]). The reserve is time for the rest: stopping writers,
+//! commit records, the last device flush.
 
 use std::time::Duration;
 

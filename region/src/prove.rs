@@ -1,11 +1,11 @@
 //! The proven flush rate: measured by doing what the emergency flush does, not assumed.
 //!
-//! At least the budget's bytes go to the free segments in the emergency flush's layout: scattered 1 KiB records
-//! gathered into frames, checksummed, written by the same number of threads from the same buffers, ended by a
-//! device flush so that a cache in the device cannot flatter the figure. The frames carry no magic, so
-//! recovery never sees them.
-//! A first pass over fresh space is not counted: it also turns reserved space into written space, which is
-//! faster from then on. What counts is the slower of the whole pass and the 10th percentile of its eighths.
+//! At least the budget's bytes go to the free segments in the emergency flush's layout: scattered 1
+//! KiB records gathered into frames, checksummed, written by the same number of threads from the
+//! same buffers, ended by a device flush so that a cache in the device cannot flatter the figure.
+//! The frames carry no magic, so recovery never sees them. A first pass over fresh space is not
+//! counted: it also turns reserved space into written space, which is faster from then on. What
+//! counts is the slower of the whole pass and the 10th percentile of its eighths.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 
@@ -39,8 +39,9 @@ pub struct Proof {
 }
 
 impl Region {
-    /// Measures the flush rate with at least `bytes` (twice: the first pass is not counted). `progress` is
-    /// told the bytes written so far, of `2 * bytes`. Cleaning stands still meanwhile.
+    /// Measures the flush rate with at least `bytes` (twice: the first pass is not counted).
+    /// `progress` is told the bytes written so far, of `2 * bytes`. Cleaning stands still
+    /// meanwhile.
     pub fn prove(
         &self,
         bytes: u64,
@@ -146,7 +147,8 @@ impl Pass<'_> {
             .map(|(from_ns, to_ns)| per_second(bytes / PARTS, to_ns - from_ns))
             .collect();
         eighths.sort_unstable();
-        // With eight parts the 10th percentile is the slowest; short passes have no parts worth counting.
+        // With eight parts the 10th percentile is the slowest; short passes have no parts worth
+        // counting.
         let slowest = eighths.first().copied().filter(|_| bytes >= 64 << 20).unwrap_or(mean);
         Ok(Proof { rate_bytes_per_s: mean.min(slowest), mean_bytes_per_s: mean, bytes, elapsed_ns })
     }
@@ -170,14 +172,14 @@ impl Pass<'_> {
             }
             let Some(own) = idle.pop() else { continue };
             let buffer = ledger.buffer(own);
-            // SAFETY: the buffer was free, is taken from the appender while the proof lasts, and belongs to
-            // this thread.
+            // SAFETY: the buffer was free, is taken from the appender while the proof lasts, and
+            // belongs to this thread.
             fill_frame(unsafe { buffer.bytes_mut(0, frame_bytes as usize) }, window, &mut position);
             let segment = self.segments[number / frames % self.segments.len()];
             ledger.segment(segment).set_written();
             let at = self.core.layout.segment_at(segment) + (number % frames) as u64 * frame_bytes;
-            // SAFETY: the buffer lies in the ledger's mapping, which outlives the queue (dropping it waits),
-            // and is not touched again before its completion is reaped.
+            // SAFETY: the buffer lies in the ledger's mapping, which outlives the queue (dropping
+            // it waits), and is not touched again before its completion is reaped.
             unsafe {
                 queue.submit(u64::from(own), at, buffer.device_bytes(), frame_bytes as usize)
             }?;

@@ -1,8 +1,9 @@
 //! From an image to the ledger: the newest commit's segments, newest frame first.
 //!
-//! A grain is at home in the newest frame that holds it; older copies are never read. Payload is left to
-//! [`crate::load`], but for frames of the tail, which must be known to be whole. Everything the commit names must be
-//! there and whole; what follows it counts only as far as a contiguous run of whole frames that ends in a group commit.
+//! A grain is at home in the newest frame that holds it; older copies are never read. Payload is
+//! left to [`crate::load`], but for frames of the tail, which must be known to be whole. Everything
+//! the commit names must be there and whole; what follows it counts only as far as a contiguous run
+//! of whole frames that ends in a group commit.
 
 mod parse;
 
@@ -144,7 +145,8 @@ pub(crate) struct Recovered {
     pub segments_used: u32,
 }
 
-/// Enters in `ledger` where everything is, without reading it: memory is filled by what is returned.
+/// Enters in `ledger` where everything is, without reading it: memory is filled by what is
+/// returned.
 pub(crate) fn recover(
     device: &dyn Device,
     geometry: &Geometry,
@@ -190,7 +192,8 @@ pub(crate) fn recover(
     let threads = threads_for(frames.len());
     let loading = Loading::resolve(ledger, tables, rules.parts, region_bytes, threads, planted);
     for frame in &frames {
-        // Without live bytes, too: the commit names it, and recovery reads what a commit names. The next one frees it.
+        // Without live bytes, too: the commit names it, and recovery reads what a commit names. The
+        // next one frees it.
         let entry = ledger.segment(frame.segment);
         entry.set_state(SEGMENT_USED);
         entry.used_bytes().fetch_max(frame.at + frame.total(), AcqRel);
@@ -200,7 +203,8 @@ pub(crate) fn recover(
     Ok((Recovered { slot, seq_max, tail_frames, segments_used }, loading))
 }
 
-/// The tables of all frames that a commit names. Small reads at many places: several are on their way at a time.
+/// The tables of all frames that a commit names. Small reads at many places: several are on their
+/// way at a time.
 fn named_tables<'d>(
     slot: &Slot,
     rules: &Rules,
@@ -215,7 +219,8 @@ fn named_tables<'d>(
             Ok(())
         })
     };
-    // An error is told with its segment, so that it is the same each time: all before it are read by somebody.
+    // An error is told with its segment, so that it is the same each time: all before it are read
+    // by somebody.
     let read = || {
         let mut reader = open().map_err(|error| (0, error))?;
         let mut tables = Vec::new();
@@ -413,8 +418,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The frame's table, checked; reads only the pages that hold it, and the next frame's header behind it.
-    /// Calls `f` with each extent that was checked, before what follows them is.
+    /// The frame's table, checked; reads only the pages that hold it, and the next frame's header
+    /// behind it. Calls `f` with each extent that was checked, before what follows them is.
     fn table(
         &mut self,
         frame: &Frame,
@@ -566,7 +571,8 @@ mod tests {
     fn a_kill_between_a_table_entry_and_its_fill_leaves_an_image_that_opens() {
         let Bare { geometry, layout, device, map, ledger, mut appender } = bare();
         appender.append(&ledger, &map, Extent { grain: 5, len: 1 }, true).unwrap();
-        // Appending grain 6 merges: the process dies after the table's store, before the fill word's.
+        // Appending grain 6 merges: the process dies after the table's store, before the fill
+        // word's.
         ledger.buffer(0).table()[0].store(Extent { grain: 5, len: 2 }.pack(), Relaxed);
         let options = crate::flush::FlushOptions { threads: 1, unix_ms: 1 };
         crate::flush::flush_all(&ledger, &map, &layout, &device, options).unwrap();

@@ -58,8 +58,8 @@ pub enum Origin {
         commit_unix_ms: u64,
         /// Group commits applied after it.
         tail_frames: u64,
-        /// Where on the device a copy of the newest commit is damaged, or was being written when the run
-        /// ended; the other copy was used.
+        /// Where on the device a copy of the newest commit is damaged, or was being written when
+        /// the run ended; the other copy was used.
         flawed_commit_at: Option<u64>,
     },
     /// Memory kept by a holder; nothing was read.
@@ -68,8 +68,8 @@ pub enum Origin {
 
 /// A range of memory, all of it durable, with at most the budget not yet on the SSD.
 ///
-/// Cheap to share by reference; dropping it stops its thread without flushing (memory held elsewhere stays
-/// as it is). Call [`Region::close`] for a final flush.
+/// Cheap to share by reference; dropping it stops its thread without flushing (memory held
+/// elsewhere stays as it is). Call [`Region::close`] for a final flush.
 pub struct Region {
     core: Arc<Core>,
     thread: Option<JoinHandle<()>>,
@@ -174,9 +174,9 @@ impl Region {
         let is_whole = ledger.loading().load(Acquire) == 0;
         let mut loading = None;
         if !is_whole && ledger.flushed().load(Acquire) == 0 {
-            // Who loaded it is gone, and with it the knowledge of what was loaded. What is dirty was: with that in
-            // the image, too, loading begins anew.
-            // Where frames lie follows from the threads' race; without a thread of its own a region repeats itself.
+            // Who loaded it is gone, and with it the knowledge of what was loaded. What is dirty
+            // was: with that in the image, too, loading begins anew. Where frames lie follows from
+            // the threads' race; without a thread of its own a region repeats itself.
             let threads = if config.thread { 4 } else { 1 };
             let options = FlushOptions { threads, unix_ms: clock.unix_ms() };
             let map = map_region(&memory)?;
@@ -271,8 +271,8 @@ impl Region {
             policy: config.policy,
             recency: config.recency,
             log_percent: config.log_percent,
-            // A kill may have left a gap in the frames' numbers, and the region may have grown: group commits
-            // count only behind a commit that knows both.
+            // A kill may have left a gap in the frames' numbers, and the region may have grown:
+            // group commits count only behind a commit that knows both.
             groups_need_commit: AtomicBool::new(origin == Origin::Attached),
             huge_pages: HugePages::new(&map, &ledger),
             locked: map.lock_in_memory(),
@@ -289,7 +289,8 @@ impl Region {
             marks,
             summaries,
         });
-        // From here on the image is in use: the commit says so, and lets go of what recovery did not need.
+        // From here on the image is in use: the commit says so, and lets go of what recovery did
+        // not need.
         if origin != Origin::Attached {
             core.cleaner.lock().commit_checkpoint(&core, false)?;
         }
@@ -332,14 +333,15 @@ impl Region {
         self.core.lock_with(lane, credit_bytes)
     }
 
-    /// The 8-byte word at `offset` (aligned), read without its lane: a hint, unless the caller knows that the
-    /// word is only ever changed by [`LaneGuard::store`].
+    /// The 8-byte word at `offset` (aligned), read without its lane: a hint, unless the caller
+    /// knows that the word is only ever changed by [`LaneGuard::store`].
     #[inline]
     pub fn peek(&self, offset: u64) -> u64 {
         self.core.map.words(offset, 1)[0].load(Acquire)
     }
 
-    /// Starts loading the cache lines of a range that is about to be looked at. A hint: any range is allowed.
+    /// Starts loading the cache lines of a range that is about to be looked at. A hint: any range
+    /// is allowed.
     #[inline]
     pub fn prefetch(&self, offset: u64, len: u64) {
         for line in (offset..offset.saturating_add(len)).step_by(64) {
@@ -347,8 +349,8 @@ impl Region {
         }
     }
 
-    /// Blocks until what a writer needs is there; call it with no lane held. Returns budget bytes taken, to
-    /// be passed to [`Region::lock_with`].
+    /// Blocks until what a writer needs is there; call it with no lane held. Returns budget bytes
+    /// taken, to be passed to [`Region::lock_with`].
     pub fn satisfy(&self, need: Need) -> Result<u64, RegionError> {
         self.core.satisfy(need)
     }
@@ -373,8 +375,8 @@ impl Region {
         self.core.open_cleaner()?.checkpoint(&self.core, false)
     }
 
-    /// Makes everything done so far durable before it returns; cheaper than a checkpoint, does not free
-    /// segments.
+    /// Makes everything done so far durable before it returns; cheaper than a checkpoint, does not
+    /// free segments.
     pub fn commit_group(&self) -> Result<(), RegionError> {
         let core = &self.core;
         let mut cleaner = core.open_cleaner()?;
@@ -384,8 +386,8 @@ impl Region {
         cleaner.group_commit(core)
     }
 
-    /// Sets the budget. A smaller one makes writers wait; returns once the dirty set fits it. A larger one
-    /// may need a larger log: if the device has no room for that, nothing changes.
+    /// Sets the budget. A smaller one makes writers wait; returns once the dirty set fits it. A
+    /// larger one may need a larger log: if the device has no room for that, nothing changes.
     pub fn set_budget(&self, bytes: u64) -> Result<(), RegionError> {
         let core = &self.core;
         let refused = |why| Err(RegionError::Budget { asked_bytes: bytes, why });
@@ -423,8 +425,8 @@ impl Region {
             if used <= bytes {
                 core.fit_log(core.region_bytes(), bytes)?;
                 cleaner.ensure_space(core)?;
-                // Frames of the size that went with another budget: the time to write them again is reckoned by
-                // this one.
+                // Frames of the size that went with another budget: the time to write them again is
+                // reckoned by this one.
                 core.appender.lock().close_frame(&core.ledger, 0);
                 cleaner.pump(core, Pump::Durable)?;
                 if core.coverable_bytes() < bytes {
@@ -444,7 +446,8 @@ impl Region {
         }
     }
 
-    /// Makes room in the log for the emergency flush of `budget_bytes`, without changing the budget.
+    /// Makes room in the log for the emergency flush of `budget_bytes`, without changing the
+    /// budget.
     pub(crate) fn fit_log_for(&self, budget_bytes: u64) -> Result<(), RegionError> {
         let core = &self.core;
         let _cleaner = core.open_cleaner()?;
@@ -521,8 +524,8 @@ impl Region {
         self.core.ledger.geometry()
     }
 
-    /// Refuses writers from now on and ends their waits, as [`Region::close`] does first: for a thread that sees
-    /// the warning while another one, which would close the region, writes.
+    /// Refuses writers from now on and ends their waits, as [`Region::close`] does first: for a
+    /// thread that sees the warning while another one, which would close the region, writes.
     pub fn refuse_writers(&self) {
         self.core.budget.close();
     }
@@ -530,9 +533,9 @@ impl Region {
     /// Stops intake for good, flushes everything, commits it as final.
     ///
     /// A writer that holds a lane ends its operation first; one that waits for budget gets
-    /// [`RegionError::Closed`], and so does whoever tries to change anything later. Lanes may still be locked to
-    /// read, once the flush is over. In trap mode every page is closed for good: a thread that stores
-    /// waits until the process ends or the region is dropped.
+    /// [`RegionError::Closed`], and so does whoever tries to change anything later. Lanes may still
+    /// be locked to read, once the flush is over. In trap mode every page is closed for good: a
+    /// thread that stores waits until the process ends or the region is dropped.
     pub fn close(&self, threads: usize) -> Result<FlushReport, RegionError> {
         let core = &self.core;
         core.budget.close();
@@ -542,8 +545,8 @@ impl Region {
             Tracking::Barrier => lanes
                 .extend((0..core.lanes.count()).map(|lane| core.lanes.lock(LaneId(lane)).lock())),
             Tracking::Pages(tracker) => {
-                // An emergency does not wait for a peer's bytes: what is still being transferred then is
-                // flushed as it is, and a system call that goes on gets EFAULT.
+                // An emergency does not wait for a peer's bytes: what is still being transferred
+                // then is flushed as it is, and a system call that goes on gets EFAULT.
                 tracker.prepared.begin_shut();
                 tracker.prepared.is_empty_within(&*core.clock, PREPARED_WAIT);
                 tracker.shut(core)?;
@@ -557,7 +560,8 @@ impl Region {
         for mut lane in lanes {
             lane.credit_bytes = 0;
         }
-        // No zeros are on their way any more, and none will be: who goes on from here has the device to himself.
+        // No zeros are on their way any more, and none will be: who goes on from here has the
+        // device to himself.
         drop(core.ahead.lock());
         if let Err(RegionError::Latched { cause }) = &report {
             let _ = core.failure.set(cause.clone());

@@ -1,10 +1,12 @@
-//! Sealing: what makes the bytes in a buffer a frame. As they are, or compressed where that saves a page at least.
+//! Sealing: what makes the bytes in a buffer a frame. As they are, or compressed where that saves a
+//! page at least.
 //!
-//! Sealing as they are can be repeated by anybody: table, checksums and header follow from the buffer. Compressing is
-//! for who filled it: the bytes to be written then lie beside the buffer, all of them, before one store marks the frame
-//! as packed. So a kill at any moment leaves either a frame to be sealed as it is, or one to be written as it lies, and
-//! whoever writes it writes what the killed process may still have on its way. Emergency flushes and whoever settles
-//! what was left compress nothing: what they may take is reckoned for bytes that do not shrink.
+//! Sealing as they are can be repeated by anybody: table, checksums and header follow from the
+//! buffer. Compressing is for who filled it: the bytes to be written then lie beside the buffer,
+//! all of them, before one store marks the frame as packed. So a kill at any moment leaves either a
+//! frame to be sealed as it is, or one to be written as it lies, and whoever writes it writes what
+//! the killed process may still have on its way. Emergency flushes and whoever settles what was
+//! left compress nothing: what they may take is reckoned for bytes that do not shrink.
 
 use std::sync::atomic::Ordering::*;
 
@@ -40,8 +42,8 @@ fn fill(buffer: &FrameBuffer<'_>) -> (usize, usize) {
     ((fill & 0xffff_ffff) as usize, (fill >> 32) as usize)
 }
 
-/// Writes table, checksums and header of a closed frame. Repeatable: whatever a killed process did of it
-/// is done again with the same result.
+/// Writes table, checksums and header of a closed frame. Repeatable: whatever a killed process did
+/// of it is done again with the same result.
 pub(crate) fn seal(ledger: &Ledger, buffer: &FrameBuffer<'_>, image_id: u64, epoch: u64) {
     if buffer.packed().is_some() {
         // Complete when it was marked.
@@ -49,8 +51,8 @@ pub(crate) fn seal(ledger: &Ledger, buffer: &FrameBuffer<'_>, image_id: u64, epo
     }
     let (payload, extents) = fill(buffer);
     let total = raw_bytes(buffer) as usize;
-    // SAFETY: a closed buffer belongs to the one who writes it: the cleaner (whose lock is held), or the
-    // only process left.
+    // SAFETY: a closed buffer belongs to the one who writes it: the cleaner (whose lock is held),
+    // or the only process left.
     let bytes = unsafe { buffer.bytes_mut(0, total) };
     let (head, tail) = bytes.split_at_mut(FRAME_HEADER_BYTES + payload);
     let (_, payload_bytes) = head.split_at(FRAME_HEADER_BYTES);
@@ -69,7 +71,8 @@ pub(crate) fn seal(ledger: &Ledger, buffer: &FrameBuffer<'_>, image_id: u64, epo
     debug_assert!(ledger.geometry().segment_bytes >= total as u64);
 }
 
-/// Fills what follows `payload`: extents, checksums, lengths of chunks, zeros. Returns the checksum of it.
+/// Fills what follows `payload`: extents, checksums, lengths of chunks, zeros. Returns the checksum
+/// of it.
 fn write_tail(
     ledger: &Ledger,
     buffer: &FrameBuffer<'_>,
@@ -125,10 +128,12 @@ fn write_header(mut header: FrameHeader, head: &mut [u8]) {
     head[..FRAME_HEADER_BYTES].copy_from_slice(header.as_bytes());
 }
 
-/// The planted bug: other bytes come where those of a frame lie that whoever takes over would have to write again.
+/// The planted bug: other bytes come where those of a frame lie that whoever takes over would have
+/// to write again.
 pub(crate) fn let_go(buffer: &FrameBuffer<'_>) {
     if let Some(packed) = buffer.packed() {
-        // SAFETY: the device has read it, and it is the cleaner's; that it is not durable is the bug.
+        // SAFETY: the device has read it, and it is the cleaner's; that it is not durable is the
+        // bug.
         if let Some(bytes) = unsafe { buffer.packed_mut(0, packed.stored_bytes as usize) } {
             bytes.fill(0);
         }
@@ -142,12 +147,13 @@ pub(crate) struct Packer {
 }
 
 impl Packer {
-    /// Compresses a closed frame, if that is wanted and saves a page at least. A group commit's last frame, the only one
-    /// of most, is left as it is: somebody waits for it.
+    /// Compresses a closed frame, if that is wanted and saves a page at least. A group commit's
+    /// last frame, the only one of most, is left as it is: somebody waits for it.
     pub fn pack(&mut self, core: &Core, buffer: &FrameBuffer<'_>) {
         let is_wanted = core.compression == Compression::Lz4
             && core.ledger.can_pack()
-            // The final flush waits for the cleaner, on the warning's time: it is reckoned without compressing.
+            // The final flush waits for the cleaner, on the warning's time: it is reckoned without
+            // compressing.
             && !core.budget.is_closed()
             && buffer.flags().load(Relaxed) == 0;
         if !is_wanted {
@@ -174,7 +180,8 @@ impl Packer {
         let room = room.checked_sub(room.div_ceil(CHECK_BYTES) * 8)?;
         // SAFETY: as in `seal`.
         let payload = unsafe { buffer.bytes_mut(FRAME_HEADER_BYTES as u64, raw) };
-        // SAFETY: as in `seal`; it lies beside the buffer, and nobody looks at it before the frame is marked.
+        // SAFETY: as in `seal`; it lies beside the buffer, and nobody looks at it before the frame
+        // is marked.
         let bytes = unsafe { buffer.packed_mut(0, raw_total) }?;
         let place = &mut bytes[FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + room];
         let stored = compress(payload, place, &mut self.scratch)?;
@@ -193,7 +200,8 @@ impl Packer {
             tail_checksum: tail_checksum.into(),
             ..header_of(ledger, buffer, image_id, epoch)
         };
-        // No frame is begun behind this one until it is marked: they would overlap if it had to be written as it was.
+        // No frame is begun behind this one until it is marked: they would overlap if it had to be
+        // written as it was.
         let mut appender = core.appender.lock();
         let kept_bytes = match core.planted {
             Planted::GiveBackAlways => total as u64,

@@ -65,7 +65,8 @@ counters! {
     stall_ns,
     /// Longest of these waits, nanoseconds.
     stall_ns_max,
-    /// Conservative rate of the device as the cleaner's own writes show it, bytes per second; 0: not known.
+    /// Conservative rate of the device as the cleaner's own writes show it, bytes per second; 0:
+    /// not known.
     observed_rate_bytes_per_s,
     /// Samples of that rate.
     rate_samples,
@@ -75,8 +76,8 @@ counters! {
     reprotections,
     /// Epochs of the policy (trap modes): in each, every page then open was protected once.
     epochs,
-    /// Duration of the last of them, nanoseconds: the configured epoch, or longer where protecting so many
-    /// pages would have cost more than a tenth of it.
+    /// Duration of the last of them, nanoseconds: the configured epoch, or longer where protecting
+    /// so many pages would have cost more than a tenth of it.
     epoch_ns_last,
 }
 

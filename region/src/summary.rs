@@ -1,8 +1,10 @@
-//! Which parts of a dirty bitmap may hold bits, so that a sweep of a few records does not look at all of it.
+//! Which parts of a dirty bitmap may hold bits, so that a sweep of a few records does not look at
+//! all of it.
 //!
-//! A bit for each block (for each bitmap word, where a word is longer than a block). Private; built anew on attach. A bit
-//! that is not set means that the bitmap is zero there; one that is set means nothing. There are few, so that they
-//! are rarely changed: that takes a locked instruction, which waits for all stores of the record before it.
+//! A bit for each block (for each bitmap word, where a word is longer than a block). Private; built
+//! anew on attach. A bit that is not set means that the bitmap is zero there; one that is set means
+//! nothing. There are few, so that they are rarely changed: that takes a locked instruction, which
+//! waits for all stores of the record before it.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::*;
@@ -39,7 +41,8 @@ impl Summary {
         marks.fetch_or(bit, AcqRel);
     }
 
-    /// As [`Summary::mark`], by who holds the lane of the word's block, without which nobody forgets it.
+    /// As [`Summary::mark`], by who holds the lane of the word's block, without which nobody
+    /// forgets it.
     #[inline]
     pub fn mark_held(&self, word: usize) {
         let (marks, bit) = self.place(word >> self.group_shift);
@@ -48,8 +51,9 @@ impl Summary {
         }
     }
 
-    /// Calls `f` with each word from `from` up to `to` that is not zero, and its bits; stops when `f` returns false.
-    /// `clean` is called with the first word of each marked group that holds nothing.
+    /// Calls `f` with each word from `from` up to `to` that is not zero, and its bits; stops when
+    /// `f` returns false. `clean` is called with the first word of each marked group that holds
+    /// nothing.
     pub fn for_dirty_words(
         &self,
         bitmap: &[AtomicU64],
@@ -67,7 +71,8 @@ impl Summary {
                 return;
             }
             let first = at.max(begin);
-            // Writers change most of it between one sweep and the next: it comes from their processors' caches.
+            // Writers change most of it between one sweep and the next: it comes from their
+            // processors' caches.
             bitmap[begin..].iter().skip(end - begin).step_by(8).take(2).for_each(|next| {
                 prefetch(std::ptr::from_ref(next).cast());
             });
@@ -101,8 +106,9 @@ impl Summary {
         Some(at * 64 + self.marks[at].load(Relaxed).trailing_zeros() as usize)
     }
 
-    /// Forgets the group of a word if it is zero. Who marks with [`Summary::mark`] may be setting bits at this moment, the
-    /// bits first, the mark second: so forget first and look again second, or a bit would never be found.
+    /// Forgets the group of a word if it is zero. Who marks with [`Summary::mark`] may be setting
+    /// bits at this moment, the bits first, the mark second: so forget first and look again second,
+    /// or a bit would never be found.
     pub fn unmark_if_clean(&self, bitmap: &[AtomicU64], word: usize) {
         let group = word >> self.group_shift;
         let words = group << self.group_shift..(group + 1) << self.group_shift;

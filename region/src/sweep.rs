@@ -1,4 +1,5 @@
-//! One pass over a dirty bitmap: what is selected of it is copied to frames while its writers are excluded.
+//! One pass over a dirty bitmap: what is selected of it is copied to frames while its writers are
+//! excluded.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::*;
@@ -49,8 +50,9 @@ impl<'c> Sweep<'c> {
         let core = self.core;
         let (mut refusal, mut go_on) = (None, true);
         self.next = to;
-        // A few words behind what was asked for: dirty records lie scattered, and their bytes and homes are in no
-        // cache. Waiting for them one by one was most of what a cleaned record cost.
+        // A few words behind what was asked for: dirty records lie scattered, and their bytes and
+        // homes are in no cache. Waiting for them one by one was most of what a cleaned record
+        // cost.
         let mut coming = VecDeque::with_capacity(WORDS_AHEAD);
         core.for_dirty_words(self.parity, from, to, |word, dirty| {
             core.heat.prefetch(word + HEAT_AHEAD);
@@ -117,8 +119,9 @@ impl<'c> Sweep<'c> {
         (go_on, refusal)
     }
 
-    /// Holds the lane of the word's block; several words under one hold, but not too many. False: it is held, and not
-    /// waited for. Its holder may have been preempted, by this very thread where processors are few.
+    /// Holds the lane of the word's block; several words under one hold, but not too many. False:
+    /// it is held, and not waited for. Its holder may have been preempted, by this very thread
+    /// where processors are few.
     fn exclude(&mut self, word: usize) -> bool {
         if !matches!(self.core.tracking, Tracking::Barrier) {
             return true;

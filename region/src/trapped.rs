@@ -1,10 +1,12 @@
 //! Trapped memory: for code that just stores.
 //!
-//! Any store through [`TrappedMemory::as_ptr`], by any thread of this process, is tracked: the first store to
-//! a clean page waits until the page fits the budget. What is not tracked, in any mode: a store through
-//! another mapping of the memory file, `pwrite` on it, and DMA into pages pinned before they were closed
-//! (registered `io_uring` buffers, `O_DIRECT` reads in flight). [`TrappedMemory::prepare_write`] is for those
-//! and for system calls. Capacity blocks ([`crate::Kind`]) are plain memory: none of this concerns them. A forked child has no mapping: it dies when it touches one.
+//! Any store through [`TrappedMemory::as_ptr`], by any thread of this process, is tracked: the
+//! first store to a clean page waits until the page fits the budget. What is not tracked, in any
+//! mode: a store through another mapping of the memory file, `pwrite` on it, and DMA into pages
+//! pinned before they were closed (registered `io_uring` buffers, `O_DIRECT` reads in flight).
+//! [`TrappedMemory::prepare_write`] is for those and for system calls. Capacity blocks
+//! ([`crate::Kind`]) are plain memory: none of this concerns them. A forked child has no mapping:
+//! it dies when it touches one.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::Acquire;
@@ -21,8 +23,8 @@ const PAGE_BYTES: u64 = 4096;
 
 /// The bytes of a region in trap mode.
 ///
-/// Threads that store must not block SIGBUS (SIGSEGV with `mprotect`), and nobody may install a handler for it
-/// after the region was opened, except one that passes on what it does not know.
+/// Threads that store must not block SIGBUS (SIGSEGV with `mprotect`), and nobody may install a
+/// handler for it after the region was opened, except one that passes on what it does not know.
 #[derive(Clone, Copy)]
 pub struct TrappedMemory<'r> {
     core: &'r Core,
@@ -34,8 +36,8 @@ impl<'r> TrappedMemory<'r> {
         Some(Self { core, tracker: core.tracking.pages()? })
     }
 
-    /// First byte. Valid while the region lives; a store may wait for the cleaner, and waits for good once
-    /// the region is closed or its device has failed and the budget is used up.
+    /// First byte. Valid while the region lives; a store may wait for the cleaner, and waits for
+    /// good once the region is closed or its device has failed and the budget is used up.
     pub fn as_ptr(&self) -> *mut u8 {
         self.core.map.base()
     }
@@ -63,13 +65,15 @@ impl<'r> TrappedMemory<'r> {
         self.core.map.copy_in(offset, bytes);
     }
 
-    /// Enters every page of a range in the ledger, opens it, and keeps it open and dirty until the result is
-    /// dropped. While it is held, a system call or a device may write the range by any way, pinned or
-    /// registered buffers included; drop it after that write has ended, and a device may write no more.
+    /// Enters every page of a range in the ledger, opens it, and keeps it open and dirty until the
+    /// result is dropped. While it is held, a system call or a device may write the range by any
+    /// way, pinned or registered buffers included; drop it after that write has ended, and a device
+    /// may write no more.
     ///
-    /// Checkpoints wait for it, and with them the log for space: hold it for one transfer, not while waiting
-    /// for a peer or for other writers, and hold no two in one thread. The final flush waits 20 ms. Registering a buffer needs it only for the transfers, not for as long
-    /// as the buffer is registered: pages keep their place in memory.
+    /// Checkpoints wait for it, and with them the log for space: hold it for one transfer, not
+    /// while waiting for a peer or for other writers, and hold no two in one thread. The final
+    /// flush waits 20 ms. Registering a buffer needs it only for the transfers, not for as long as
+    /// the buffer is registered: pages keep their place in memory.
     ///
     /// # Errors
     /// The range is larger than the budget, the device has failed, or the region is closed.
@@ -113,8 +117,8 @@ impl<'r> TrappedMemory<'r> {
         outcome
     }
 
-    /// Budget for every page that may have to be charged, before the first is locked: nobody waits for budget with
-    /// pages locked. Capacity pages cost none.
+    /// Budget for every page that may have to be charged, before the first is locked: nobody waits
+    /// for budget with pages locked. Capacity pages cost none.
     fn credit_for(&self, pages: &Range<u64>) -> Result<u64, RegionError> {
         let is_charged = |page: &u64| !self.core.is_capacity_page(*page);
         let bytes = pages.clone().filter(is_charged).count() as u64 * PAGE_BYTES;

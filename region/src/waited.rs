@@ -1,16 +1,16 @@
 //! A mutex whose holder can see that somebody waits.
 //!
-//! The cleaner holds a lane, and the appender, for many copies in a row, for a lock taken anew is what a short copy
-//! costs. Where a writer waits it lets go after the one it is at. The writer spins meanwhile: to be parked and woken
-//! takes a virtual processor longer than the wait.
+//! The cleaner holds a lane, and the appender, for many copies in a row, for a lock taken anew is
+//! what a short copy costs. Where a writer waits it lets go after the one it is at. The writer
+//! spins meanwhile: to be parked and woken takes a virtual processor longer than the wait.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use parking_lot::{Mutex, MutexGuard};
 
-/// Looks at a lock before its waiter is parked: a few microseconds, for a copy or two. More of them gained nothing, and
-/// whoever holds the lock may have been preempted.
+/// Looks at a lock before its waiter is parked: a few microseconds, for a copy or two. More of them
+/// gained nothing, and whoever holds the lock may have been preempted.
 const LOOKS_MAX: u32 = 200;
 
 #[derive(Debug, Default)]

@@ -1,5 +1,6 @@
-//! What follows from the observed rate: a device that has become slower than the promise needs shrinks what
-//! may be dirty until it fits again; one that recovers gives it back, up to the budget and never beyond.
+//! What follows from the observed rate: a device that has become slower than the promise needs
+//! shrinks what may be dirty until it fits again; one that recovers gives it back, up to the budget
+//! and never beyond.
 
 use std::sync::atomic::Ordering::*;
 
@@ -10,8 +11,8 @@ use crate::observed::Judgement;
 use crate::promise::{Terms, largest_within};
 use crate::region::{BUDGET_MIN_BYTES, Region};
 
-/// However slow the device, a single operation must be able to proceed: no less than an eighth of the budget
-/// or this, whichever is smaller.
+/// However slow the device, a single operation must be able to proceed: no less than an eighth of
+/// the budget or this, whichever is smaller.
 const OPERATION_BYTES: u64 = 1 << 20;
 
 impl Region {
@@ -25,8 +26,8 @@ impl Region {
         Ok(())
     }
 
-    /// Most bytes that may be dirty now: the budget in force, or less while it is being lowered or the device
-    /// is slower than was proven.
+    /// Most bytes that may be dirty now: the budget in force, or less while it is being lowered or
+    /// the device is slower than was proven.
     pub fn budget_now_bytes(&self) -> u64 {
         self.core().budget.wanted_limit(&self.core().ledger)
     }

@@ -1,5 +1,5 @@
-//! The budget, proven from outside: with writers held, memory may differ from what the image holds by no more
-//! than the budget, and only where the ledger says so.
+//! The budget, proven from outside: with writers held, memory may differ from what the image holds
+//! by no more than the budget, and only where the ledger says so.
 
 #![allow(clippy::unwrap_used)] // a test's own failure
 
@@ -90,7 +90,8 @@ fn differing_bytes(region: &Region, device: &SimDevice) -> (u64, u64) {
     (differing, used_bytes)
 }
 
-/// Writers run; now and then they are held and memory is compared. True if the promise held throughout.
+/// Writers run; now and then they are held and memory is compared. True if the promise held
+/// throughout.
 fn holds(seed: u64, budget_bytes: u64, policy: PolicyKind, planted: Planted, halve: bool) -> bool {
     let device = SimDevice::new(0, seed);
     let region = open(&device, budget_bytes, policy, planted);

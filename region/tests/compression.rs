@@ -1,5 +1,5 @@
-//! A region that compresses what it writes: the same promises, fewer bytes, and nothing believed that a device says
-//! about lengths.
+//! A region that compresses what it writes: the same promises, fewer bytes, and nothing believed
+//! that a device says about lengths.
 
 #![allow(clippy::unwrap_used)]
 
@@ -345,7 +345,8 @@ fn chunks_that_lie_about_their_lengths_are_refused_though_their_checksums_are_ri
         repair_checksums(&mut image);
         for defer_load in [false, true] {
             let error = match meet(&image, defer_load) {
-                // Nothing of it is needed any more, or other bytes of the same length: LZ4 has no checksum of its own.
+                // Nothing of it is needed any more, or other bytes of the same length: LZ4 has no
+                // checksum of its own.
                 Ok(found) => {
                     assert!(found == model || round / frames.len() < 2, "round {round}");
                     continue;

@@ -1,4 +1,5 @@
-//! A region in a directory: what a failed opening leaves behind, and a holder that is found flushing.
+//! A region in a directory: what a failed opening leaves behind, and a holder that is found
+//! flushing.
 
 #![allow(clippy::unwrap_used)] // a test's own failure
 
@@ -49,7 +50,8 @@ fn names(dir: &Path) -> Vec<PathBuf> {
 fn a_refused_creation_leaves_nothing_and_a_refused_opening_leaves_everything() {
     let above = tempfile::tempdir().unwrap();
     let dir = above.path().join("a/b");
-    // Measured, then found too large for the warning: after the reserve of 50 ms a microsecond is left.
+    // Measured, then found too large for the warning: after the reserve of 50 ms a microsecond is
+    // left.
     let impossible = || Settings { warning: Duration::from_micros(50_001), ..settings(&dir) };
     let error = open(impossible()).err().unwrap();
     assert!(matches!(error, DirectoryError::Promise(_)), "{error}");

@@ -1,5 +1,5 @@
-//! Kinds of memory: against an oracle in every mode, the account, the image, what a holder keeps, and the ways a change
-//! of kind can be refused.
+//! Kinds of memory: against an oracle in every mode, the account, the image, what a holder keeps,
+//! and the ways a change of kind can be refused.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 mod support;
@@ -249,7 +249,8 @@ fn capacity_memory_costs_no_budget_and_no_bytes_on_the_device() {
         let drained = after.drained_bytes - before.drained_bytes;
         assert!((20_000..=20_480).contains(&drained), "{tracking:?}: {drained}");
         assert!(region.used_bytes() <= 8_192, "{tracking:?}");
-        // Nothing new is in the image, and nothing was ever of these: no zeros need be written either.
+        // Nothing new is in the image, and nothing was ever of these: no zeros need be written
+        // either.
         let before = region.stats();
         let used = region.used_bytes();
         region.set_kind(1..3, Kind::Persistent).unwrap();
@@ -298,8 +299,8 @@ fn what_the_image_had_of_a_block_does_not_come_back() {
     }
 }
 
-/// Under load of every sort (cleaning, checkpoints, compaction in a small log, growth, a drill, a flush) no byte of
-/// capacity memory reaches the device.
+/// Under load of every sort (cleaning, checkpoints, compaction in a small log, growth, a drill, a
+/// flush) no byte of capacity memory reaches the device.
 #[test]
 fn no_byte_of_capacity_memory_is_ever_on_the_device() {
     const PATTERN: [u8; 16] = *b"capacity bytes!!";
@@ -365,7 +366,8 @@ fn a_full_budget_is_kept_while_kinds_change() {
         let region = open(&device, config);
         (0..BLOCKS).for_each(|block| put(&region, block * BLOCK_BYTES, &[1; 65_536]));
         for block in (0..BLOCKS).step_by(2) {
-            // All that may be is dirty, elsewhere and here, and each clean page of the block must be paid for.
+            // All that may be is dirty, elsewhere and here, and each clean page of the block must
+            // be paid for.
             (0..32).for_each(|page| put(&region, BLOCK_BYTES * 33 + page % 16 * PAGE, &[2; 4096]));
             put(&region, block * BLOCK_BYTES + 8192, &[3; 8192]);
             region.set_kind(block..block + 1, Kind::Capacity).unwrap();

@@ -1,5 +1,5 @@
-//! A real process killed with SIGKILL while it changes kinds in memory that this one holds: each block is as it was, or
-//! empty, and memory and image agree.
+//! A real process killed with SIGKILL while it changes kinds in memory that this one holds: each
+//! block is as it was, or empty, and memory and image agree.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 mod support;
@@ -19,7 +19,8 @@ use support::*;
 
 const LIVES: u64 = 12;
 const BLOCKS: u64 = 16;
-/// Of the last block: steps made so far. Its first word, so that a kill leaves the old number or the new.
+/// Of the last block: steps made so far. Its first word, so that a kill leaves the old number or
+/// the new.
 const STEPS_AT: u64 = (BLOCKS - 1) * BLOCK_BYTES;
 const PERSISTENT_TAG: u64 = 1 << 56;
 const CAPACITY_TAG: u64 = 2 << 56;
@@ -52,7 +53,8 @@ fn inheritable(fd: BorrowedFd<'_>) -> OwnedFd {
     fd
 }
 
-/// Fills blocks and changes their kinds until it is killed. All words of a block are alike, but for a fill half done.
+/// Fills blocks and changes their kinds until it is killed. All words of a block are alike, but for
+/// a fill half done.
 fn work(region: &Region, life: u64) -> ! {
     let base = region.trapped().unwrap().as_ptr() as usize;
     let mut random = Random::seed_from_u64(seed() + life);
@@ -72,7 +74,8 @@ fn work(region: &Region, life: u64) -> ! {
     unreachable!()
 }
 
-/// The words of one block: nothing of capacity, and of one step or of two after each other, the second half done.
+/// The words of one block: nothing of capacity, and of one step or of two after each other, the
+/// second half done.
 fn check(region: &Region, at: &str) {
     let base = region.trapped().unwrap().as_ptr() as usize;
     let mut halves = 0;

@@ -1,5 +1,5 @@
-//! A region that is used while it is loaded: never wrong data, nothing lost by a kill, a flush or a power cut on the
-//! way, and damage that is met late is an error where it is met.
+//! A region that is used while it is loaded: never wrong data, nothing lost by a kill, a flush or a
+//! power cut on the way, and damage that is met late is an error where it is met.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,5 @@
-//! Faults a review found: what runs beside a close, a flush that failed, budgets that change, lanes that grow.
+//! Faults a review found: what runs beside a close, a flush that failed, budgets that change, lanes
+//! that grow.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 mod support;

@@ -1,5 +1,5 @@
-//! A device that becomes slower than was proven: less may be dirty, writers wait, and it ends when the device
-//! recovers. Time is simulated: it passes only while the device works.
+//! A device that becomes slower than was proven: less may be dirty, writers wait, and it ends when
+//! the device recovers. Time is simulated: it passes only while the device works.
 
 #![allow(clippy::unwrap_used)] // a test's own failure
 
@@ -172,7 +172,8 @@ fn more_at_once_than_the_device_can_flush_in_time_is_refused_with_the_figure() {
     let need = perdura_region::Need::Room { bytes: 2 * MIB };
     let refused = world.region.satisfy(need).unwrap_err();
     assert!(matches!(refused, RegionError::BeyondBudget { budget_bytes: MIB, .. }), "{refused}");
-    // So little is outstanding now that the device is never busy for long; that it is back shows all the same.
+    // So little is outstanding now that the device is never busy for long; that it is back shows
+    // all the same.
     world.runs_at(3 * PROVEN);
     for _ in 0..100 {
         let room_bytes = world.region.budget_now_bytes();

@@ -61,8 +61,8 @@ fn memory(region: &Region) -> Vec<u8> {
         .collect()
 }
 
-/// One run: writes, checkpoints and group commits until the power fails. Returns the states that may be
-/// found afterwards, the newest last.
+/// One run: writes, checkpoints and group commits until the power fails. Returns the states that
+/// may be found afterwards, the newest last.
 fn run(region: &Region, random: &mut Random, steps: usize, start: Vec<u8>) -> Vec<Vec<u8>> {
     let mut now = start.clone();
     let mut allowed = vec![start];
@@ -90,7 +90,8 @@ fn run(region: &Region, random: &mut Random, steps: usize, start: Vec<u8>) -> Ve
     allowed
 }
 
-/// Cuts the power at durable operation `cut` of a run seeded with `seed`; the reason if the promise broke.
+/// Cuts the power at durable operation `cut` of a run seeded with `seed`; the reason if the promise
+/// broke.
 fn cut_once(seed: u64, cut: u64, planted: Planted) -> Result<u64, String> {
     let device = SimDevice::new(0, seed);
     let mut random = Random::seed_from_u64(seed);
@@ -217,7 +218,8 @@ fn a_budget_raised_far_beyond_the_first_gets_a_log_for_its_flush() {
 fn a_group_commit_behind_dead_frames_of_its_segment_is_found_again_and_again() {
     let device = SimDevice::new(0, 7);
     let region = open(&device, Planted::None);
-    // An empty frame begins the segment; the checkpoint does not name it, since nothing lives there.
+    // An empty frame begins the segment; the checkpoint does not name it, since nothing lives
+    // there.
     region.commit_group().unwrap();
     region.checkpoint().unwrap();
     write(&region, 0, b"behind it").unwrap();
@@ -310,7 +312,8 @@ fn a_closed_region_can_be_read_and_refuses_to_be_changed() {
     assert!(memory(&region)[BLOCK_BYTES as usize..].starts_with(b"in time"));
 }
 
-/// A run that ends without a flush, after two checkpoints: the newest commit and one to fall back to.
+/// A run that ends without a flush, after two checkpoints: the newest commit and one to fall back
+/// to.
 fn with_two_commits(seed: u64) -> (SimDevice, Vec<u8>, [u64; 4]) {
     let device = SimDevice::new(0, seed);
     let region = open(&device, Planted::None);
@@ -378,7 +381,8 @@ fn an_image_that_lost_its_head_is_refused_and_not_made_anew() {
     Region::open(Arc::new(device), clock, config(Planted::None)).unwrap();
 }
 
-/// Two flaws at once cannot be told from a commit that was never written: what the fault model admits.
+/// Two flaws at once cannot be told from a commit that was never written: what the fault model
+/// admits.
 #[test]
 fn both_copies_of_the_newest_commit_damaged_bring_the_older_state_or_an_error() {
     let (device, _, places) = with_two_commits(3);

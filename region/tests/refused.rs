@@ -1,5 +1,5 @@
-//! A kernel that refuses userfaultfd altogether: the fallback is taken, works, and says why. One that starts no
-//! more threads: what is flushed by several is flushed by one.
+//! A kernel that refuses userfaultfd altogether: the fallback is taken, works, and says why. One
+//! that starts no more threads: what is flushed by several is flushed by one.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
 #[path = "support/seccomp.rs"]
@@ -72,7 +72,8 @@ fn without_threads() {
 
 /// In a process of its own: a filter cannot be taken off again.
 fn without_userfaultfd() {
-    // SAFETY: a call that the filter answers; a descriptor it should return after all is left to the end.
+    // SAFETY: a call that the filter answers; a descriptor it should return after all is left to
+    // the end.
     let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) };
     assert_eq!((fd, std::io::Error::last_os_error().raw_os_error()), (-1, Some(libc::EPERM)));
     println!("refusal seen");

@@ -1,4 +1,5 @@
-//! Geometries beside the usual one: segments of several frames, and so many of them that a home takes four bytes.
+//! Geometries beside the usual one: segments of several frames, and so many of them that a home
+//! takes four bytes.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
@@ -31,7 +32,8 @@ fn write(region: &Region, offset: u64, bytes: &[u8]) {
     }
 }
 
-/// Writes, cuts, flushes and takeovers; after each of them memory is what was written, and so is what the image holds.
+/// Writes, cuts, flushes and takeovers; after each of them memory is what was written, and so is
+/// what the image holds.
 fn keeps_what_is_written(segment_bytes: u64, reserved_bytes: u64) {
     let (device, clock) = (Arc::new(SimDevice::new(0, 1)), Arc::new(SimClock::new(1_000)));
     let config = || config(segment_bytes, reserved_bytes);

@@ -117,8 +117,8 @@ fn memory_is_the_same_after_close_and_reopen() {
     }
 }
 
-/// Writers raise 16 counters on 16 pages one after another; a second writer copies the last one on. In a
-/// consistent cut no counter is ahead of the one before it.
+/// Writers raise 16 counters on 16 pages one after another; a second writer copies the last one on.
+/// In a consistent cut no counter is ahead of the one before it.
 #[test]
 fn a_checkpoint_under_load_is_a_consistent_cut() {
     const CHAIN: u64 = 16;
@@ -216,7 +216,8 @@ fn auto_says_what_it_chose_and_why() {
     assert!(matches!(opened, Err(OpenError::Setting { name: "thread", .. })));
 }
 
-/// More isolated pages than the kernel has room for mappings: stores go on, pages are closed in between.
+/// More isolated pages than the kernel has room for mappings: stores go on, pages are closed in
+/// between.
 #[test]
 fn mprotect_keeps_its_open_pages_below_the_mapping_limit() {
     let region_bytes = 320u64 << 20;

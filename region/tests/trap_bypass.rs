@@ -14,7 +14,8 @@ use support::*;
 
 /// Runs `child` in a forked child and returns the signal that ended it.
 fn signal_of_child(child: impl FnOnce()) -> Option<i32> {
-    // SAFETY: the child calls only what a test needs of plain stores and system calls, and leaves by `_exit`.
+    // SAFETY: the child calls only what a test needs of plain stores and system calls, and leaves
+    // by `_exit`.
     unsafe {
         let pid = libc::fork();
         assert!(pid >= 0);
@@ -90,7 +91,8 @@ fn a_sealed_mapping_cannot_be_moved_or_unmapped() {
             continue;
         }
         let base = region.trapped().unwrap().as_ptr();
-        // SAFETY: both calls are refused; if they were not, nothing of the range is used afterwards.
+        // SAFETY: both calls are refused; if they were not, nothing of the range is used
+        // afterwards.
         unsafe {
             assert_eq!(libc::munmap(base.cast(), PAGE as usize), -1);
             let moved =
@@ -132,8 +134,8 @@ fn a_system_call_into_a_closed_page_fails_and_loses_nothing_or_works() {
     }
 }
 
-/// A buffer that was pinned while its pages were open is written by the kernel without a trap. Here the
-/// kernel writes for a registered buffer as DMA would.
+/// A buffer that was pinned while its pages were open is written by the kernel without a trap. Here
+/// the kernel writes for a registered buffer as DMA would.
 #[test]
 fn a_registered_buffer_is_tracked_while_it_is_prepared() {
     for kind in modes() {

@@ -17,8 +17,8 @@ use perdura_region::{Compression, PolicyKind, TrackingKind};
 use crate::contest::ContestSettings;
 use crate::engines::{RIVALS, Rival};
 
-/// Perdura's embedded store beside other engines, each in turn with it: throughput, tails, what it survives, bytes
-/// to the SSD.
+/// Perdura's embedded store beside other engines, each in turn with it: throughput, tails, what it
+/// survives, bytes to the SSD.
 #[derive(Debug, Parser)]
 #[command(name = "perdura-rivals", version, max_term_width = 100, args_override_self = true)]
 pub struct Args {
@@ -46,8 +46,8 @@ pub struct Args {
     /// Fields of a record, the value's length together; an update writes one of them.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub fields: usize,
-    /// Which records: zipfian (YCSB's, hashed), plain-zipfian, latest, uniform, hotspot, exponential
-    /// [default: the workload's].
+    /// Which records: zipfian (YCSB's, hashed), plain-zipfian, latest, uniform, hotspot,
+    /// exponential [default: the workload's].
     #[arg(long, value_name = "NAME")]
     pub distribution: Option<String>,
     /// Longest scan of workload e.
@@ -68,7 +68,8 @@ pub struct Args {
     /// What may be dirty in Perdura: a size, or a share of the loaded records' bytes.
     #[arg(long, value_name = "SIZE|PERCENT", default_value = "11%")]
     pub budget: String,
-    /// When a write of Perdura's is done: `warned` (in memory, covered by the warning) or `fsync` (on the SSD).
+    /// When a write of Perdura's is done: `warned` (in memory, covered by the warning) or `fsync`
+    /// (on the SSD).
     #[arg(long, value_name = "MODE", default_value = "warned", value_parser = ["warned", "fsync"])]
     pub durability: String,
     /// Perdura's time between checkpoints, or `off`.

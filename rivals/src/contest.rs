@@ -1,12 +1,13 @@
-//! Perdura against each rival: both open at once, the same streams, slices in turn, the order swapped from pair to
-//! pair, as `bench ycsb` does with two budgets.
+//! Perdura against each rival: both open at once, the same streams, slices in turn, the order
+//! swapped from pair to pair, as `bench ycsb` does with two budgets.
 //!
 //! One rival at a time: ten engines open at once would compact behind each other's backs.
 //!
-//! Bytes written to the SSD: Perdura counts its own; the rival's are the rest, once of what the device counts, which
-//! holds all that other programs write, and once of what the system counts for this process, which takes a page of
-//! the page cache when it gets dirty. Both sides are charged until all is on the SSD: the page cache is written back
-//! before the first slice and after the last, and what is dirty in Perdura then is added.
+//! Bytes written to the SSD: Perdura counts its own; the rival's are the rest, once of what the
+//! device counts, which holds all that other programs write, and once of what the system counts for
+//! this process, which takes a page of the page cache when it gets dirty. Both sides are charged
+//! until all is on the SSD: the page cache is written back before the first slice and after the
+//! last, and what is dirty in Perdura then is added.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -88,8 +89,8 @@ pub struct Side {
     pub first_error: Option<String>,
     /// Keys and values written.
     pub user_bytes_written: u64,
-    /// Written to the SSD from the first slice on, until all is there: Perdura's own count and what is dirty at
-    /// the end; the rival's: what the device counts less Perdura's.
+    /// Written to the SSD from the first slice on, until all is there: Perdura's own count and what
+    /// is dirty at the end; the rival's: what the device counts less Perdura's.
     pub ssd_bytes_written: Option<u64>,
     /// The rival's: write_bytes of /proc/self/io less Perdura's own count.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -249,7 +250,8 @@ fn part(quota: Quota, index: u64, of: u64) -> Quota {
 const REST_LOOK_EVERY: Duration = Duration::from_millis(20);
 const REST_WITHIN: Duration = Duration::from_secs(1);
 
-/// Waits until this process writes nothing, for a second at most: compaction that lasts longer is measured beside.
+/// Waits until this process writes nothing, for a second at most: compaction that lasts longer is
+/// measured beside.
 fn rest() {
     let began = Instant::now();
     let mut written = process_written_bytes();
@@ -263,8 +265,8 @@ fn rest() {
     }
 }
 
-/// What this process has caused to be written, as the system counts: direct writes, and pages of the page cache
-/// when they become dirty.
+/// What this process has caused to be written, as the system counts: direct writes, and pages of
+/// the page cache when they become dirty.
 fn process_written_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/io").ok()?;
     text.lines().find_map(|line| line.strip_prefix("write_bytes: "))?.parse().ok()

@@ -1,7 +1,8 @@
 //! What an engine must do to be measured, and its place in the driver.
 //!
-//! Records and batches are made here, the same for all; an engine only stores bytes under keys. With a pipeline,
-//! as while loading, inserts are queued and written as one commit: an engine that syncs each would take an hour.
+//! Records and batches are made here, the same for all; an engine only stores bytes under keys.
+//! With a pipeline, as while loading, inserts are queued and written as one commit: an engine that
+//! syncs each would take an hour.
 
 use std::fmt::{self, Display, Formatter};
 use std::hint::black_box;
@@ -12,7 +13,8 @@ use perdura_bench::workload::Layout;
 
 /// An engine that is open.
 pub trait Engine: Send + Sync {
-    /// Stores all of these, in one commit where there is such a thing; as durable as its mode says when it returns.
+    /// Stores all of these, in one commit where there is such a thing; as durable as its mode says
+    /// when it returns.
     ///
     /// # Errors
     /// As the engine says.
@@ -24,8 +26,8 @@ pub trait Engine: Send + Sync {
     /// As the engine says.
     fn get(&self, key: &[u8], found: &mut dyn FnMut(&[u8])) -> Result<bool, TargetError>;
 
-    /// Lets `change` change a record, which keeps its length; `false`: there is none. Two at once may lose one where
-    /// the engine has no transactions, as in YCSB.
+    /// Lets `change` change a record, which keeps its length; `false`: there is none. Two at once
+    /// may lose one where the engine has no transactions, as in YCSB.
     ///
     /// # Errors
     /// As the engine says.

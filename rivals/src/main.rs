@@ -1,4 +1,5 @@
-//! `perdura bench rivals`: words to settings, settings to pairings, results to the terminal and to a file.
+//! `perdura bench rivals`: words to settings, settings to pairings, results to the terminal and to
+//! a file.
 
 use std::fs::File;
 use std::io::Write;

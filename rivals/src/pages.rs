@@ -1,5 +1,5 @@
-//! Huge pages for what is allocated: a hash map of a gigabyte in small pages spends a part of its time on page
-//! tables, and would be a weaker rival than it need be.
+//! Huge pages for what is allocated: a hash map of a gigabyte in small pages spends a part of its
+//! time on page tables, and would be a weaker rival than it need be.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -16,8 +16,8 @@ pub struct HugePages {
     pub about: String,
 }
 
-/// Starts this program again with glibc told to ask for huge pages, which it reads only at the start; or says how
-/// things are where that was done, or was decided by the user.
+/// Starts this program again with glibc told to ask for huge pages, which it reads only at the
+/// start; or says how things are where that was done, or was decided by the user.
 pub fn ask() -> HugePages {
     let told = std::env::var(VARIABLE).unwrap_or_default();
     if !told.contains(TUNABLE) {

@@ -1,5 +1,5 @@
-//! The server without a store: parses, answers GET with a constant and SET with OK. What `perdura serve` costs
-//! beside it is the store's.
+//! The server without a store: parses, answers GET with a constant and SET with OK. What `perdura
+//! serve` costs beside it is the store's.
 //!
 //! `cargo run --release -p perdura-server --example null -- PORT VALUE_BYTES [epoll|uring]`
 

@@ -78,8 +78,8 @@ pub struct ServerConfig {
     pub multi_max_bytes: usize,
     /// Held write replies above which a group is committed before the turn ends.
     pub group_writes_max: usize,
-    /// Up to so many writes in a group the event loop makes it durable itself, if no commit is on its way: for so few,
-    /// waking a thread and being woken takes longer than it saves.
+    /// Up to so many writes in a group the event loop makes it durable itself, if no commit is on
+    /// its way: for so few, waking a thread and being woken takes longer than it saves.
     pub group_writes_inline: usize,
     /// Commands at least this slow are logged, microseconds; negative: none.
     pub slowlog_slower_than_us: i64,
@@ -95,7 +95,8 @@ pub struct ServerConfig {
     pub terms: Option<Terms>,
     /// Threads of a flush.
     pub flush_threads: usize,
-    /// For a measurement: GET and SET are answered without the store, GET with so many bytes (at most 4096).
+    /// For a measurement: GET and SET are answered without the store, GET with so many bytes (at
+    /// most 4096).
     #[doc(hidden)]
     pub null_value_bytes: Option<usize>,
 }

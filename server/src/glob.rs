@@ -1,7 +1,7 @@
 //! Redis's glob patterns: `*`, `?`, `[a-z]`, `[^a]`, `\` quotes.
 //!
-//! Only the last star is ever returned to, so the cost is at most pattern x text; the recursive form
-//! is exponential in the number of stars.
+//! Only the last star is ever returned to, so the cost is at most pattern x text; the recursive
+//! form is exponential in the number of stars.
 
 /// Does the whole of `text` match `pattern`?
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {

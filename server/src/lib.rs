@@ -1,7 +1,7 @@
 //! A Redis-protocol server over [`perdura_store::Store`].
 //!
-//! Where is…? `resp` bytes to arguments and values to bytes; `commands` one table and a function per
-//! command; `net` the event loop, `sys` its ring; `config` what a server is told.
+//! Where is…? `resp` bytes to arguments and values to bytes; `commands` one table and a function
+//! per command; `net` the event loop, `sys` its ring; `config` what a server is told.
 #![deny(unsafe_code)]
 
 pub mod config;

@@ -1,7 +1,7 @@
 //! Numbers as Redis reads and writes them.
 //!
-//! Redis adds floats as 80-bit `long double` and prints 17 decimals. Here decimal numbers of up to 17
-//! decimals are added exactly, which prints the same wherever Redis's own rounding does not show
+//! Redis adds floats as 80-bit `long double` and prints 17 decimals. Here decimal numbers of up to
+//! 17 decimals are added exactly, which prints the same wherever Redis's own rounding does not show
 //! (`0.1 + 0.2` is `0.3` in both); larger or finer numbers fall back to `f64`.
 
 /// An integer in its one canonical form: optional minus, no plus, no leading zeros, no blanks.
@@ -90,7 +90,8 @@ impl Float {
     }
 }
 
-/// A `double` as C's `%.17g` writes it, which is what Redis 7.0 replies: 0.1 is 0.10000000000000001.
+/// A `double` as C's `%.17g` writes it, which is what Redis 7.0 replies: 0.1 is
+/// 0.10000000000000001.
 pub fn format_double(value: f64) -> String {
     if !value.is_finite() {
         return if value > 0.0 { "inf".to_owned() } else { "-inf".to_owned() };
@@ -127,8 +128,8 @@ pub fn format_double(value: f64) -> String {
     }
 }
 
-/// A `double` as Redis reads one: all of what C's `strtod` takes (also hexadecimal), no blank before it, nothing
-/// behind it; neither NaN nor what a `double` cannot hold.
+/// A `double` as Redis reads one: all of what C's `strtod` takes (also hexadecimal), no blank
+/// before it, nothing behind it; neither NaN nor what a `double` cannot hold.
 pub fn parse_double(text: &[u8]) -> Option<f64> {
     if text.first().is_none_or(u8::is_ascii_whitespace) {
         return None;
@@ -141,8 +142,8 @@ pub fn parse_double(text: &[u8]) -> Option<f64> {
     (!vanished && !too_large).then_some(value)
 }
 
-/// A `double` as a bound of a range: blanks may stand before it, nothing at all is 0, the text ends at a zero
-/// byte, and what is too large is infinite.
+/// A `double` as a bound of a range: blanks may stand before it, nothing at all is 0, the text ends
+/// at a zero byte, and what is too large is infinite.
 pub fn parse_bound(text: &[u8]) -> Option<f64> {
     let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
     if end == 0 {
@@ -170,8 +171,8 @@ fn strtod(text: &[u8]) -> Option<f64> {
     (!value.is_nan()).then_some(if negative { -value } else { value })
 }
 
-/// `digits[.digits][p exponent]`, of base 16, the exponent of base 2. Digits beyond what a `double` holds are cut
-/// off, not rounded.
+/// `digits[.digits][p exponent]`, of base 16, the exponent of base 2. Digits beyond what a `double`
+/// holds are cut off, not rounded.
 fn parse_hex(text: &str) -> Option<f64> {
     let (digits, exponent) = match text.split_once(['p', 'P']) {
         Some((digits, exponent)) => (digits, exponent.parse::<i32>().ok()?.clamp(-5_000, 5_000)),
@@ -216,7 +217,8 @@ fn parse_decimal(text: &[u8]) -> Option<i128> {
     Some(if negative { -units } else { units })
 }
 
-/// Bytes as Redis writes them: `100`, `1k` (1,000), `1kb` (1,024), and so for m and g, in either case.
+/// Bytes as Redis writes them: `100`, `1k` (1,000), `1kb` (1,024), and so for m and g, in either
+/// case.
 pub fn parse_memory(text: &[u8]) -> Option<u64> {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let unit = match text[digits..].to_ascii_lowercase().as_slice() {

@@ -269,8 +269,8 @@ fn databases_are_exchanged_as_a_whole() {
     check(&mut watcher, &[("WATCH neither", "+OK")]);
     check(&mut client, &[("SWAPDB 0 1", "+OK")]);
     check(&mut watcher, &[("MULTI", "+OK"), ("PING", "+QUEUED"), ("EXEC", "*1 +PONG")]);
-    // The new records stand beside the old ones until all is done: more than half the memory cannot be
-    // exchanged, and is left as it was.
+    // The new records stand beside the old ones until all is done: more than half the memory cannot
+    // be exchanged, and is left as it was.
     let value = "v".repeat(1 << 20);
     for n in 0..40 {
         assert_eq!(client.call(&format!("SET large:{n} {value}")), "+OK");

@@ -232,7 +232,8 @@ fn emptying_in_a_transaction_needs_no_budget_for_each_key() {
 fn with_fsync_whatever_anybody_was_told_survives_whatever_the_turns_were() {
     for seed in 0..6u64 {
         let device = SimDevice::new(0, seed);
-        // Small bounds, so that turns commit in the middle, clients stall, and replies are sent in parts.
+        // Small bounds, so that turns commit in the middle, clients stall, and replies are sent in
+        // parts.
         let bounds = ServerConfig {
             group_writes_max: 1 + seed as usize % 3,
             group_writes_inline: seed as usize % 4,
@@ -348,7 +349,8 @@ fn a_full_device_refuses_writes_beyond_the_budget_and_keeps_what_is_in_memory() 
         assert!(accepted < 6_000, "the budget is 16 MiB");
     };
     assert!(refused.starts_with("-MISCONF ") && refused.contains("space"), "{refused}");
-    // Space that comes back does not make the failure undone: what could not be written is not known.
+    // Space that comes back does not make the failure undone: what could not be written is not
+    // known.
     plan.heal();
     assert!(client.call(&format!("SET more {value}")).starts_with("-MISCONF "));
     let info = client.call("INFO perdura persistence");

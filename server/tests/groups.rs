@@ -1,5 +1,6 @@
-//! Groups of writes while a commit is on its way (`durability = fsync`): a gate holds the device's flush, so that the
-//! commit of the first group does not return, and the server goes on executing the next.
+//! Groups of writes while a commit is on its way (`durability = fsync`): a gate holds the device's
+//! flush, so that the commit of the first group does not return, and the server goes on executing
+//! the next.
 
 #![allow(clippy::unwrap_used)] // tests, though not every helper is inside one
 

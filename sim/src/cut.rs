@@ -1,8 +1,8 @@
 //! Cutting a store off, again and again: `perdura sim cut`.
 //!
-//! A *scenario* is a run drawn from a seed; a *cut* ends it at one of its durable operations in one of the
-//! ways of the fault model and checks what that row promises. Cut `n` of seed `S` is the same whatever else
-//! is run: `--seed S --only n` replays it.
+//! A *scenario* is a run drawn from a seed; a *cut* ends it at one of its durable operations in one
+//! of the ways of the fault model and checks what that row promises. Cut `n` of seed `S` is the
+//! same whatever else is run: `--seed S --only n` replays it.
 
 mod account;
 mod broken;

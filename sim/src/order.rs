@@ -1,10 +1,11 @@
 //! Checking the order of stores: `perdura sim order`.
 //!
-//! An operation of the heap is recorded: its stores, flushes and fences. Of each point of the recording the
-//! memories that a loss may leave are enumerated ([`model`]), the heap is reopened on each, and what is found is
-//! compared with an oracle that knows the states before and after each step. Recoveries are cut in their turn.
-//! Then every flush, fence and store of the recording is planted with a bug in turn, which must be caught; a
-//! flush that is never missed was made for nothing, and is listed.
+//! An operation of the heap is recorded: its stores, flushes and fences. Of each point of the
+//! recording the memories that a loss may leave are enumerated ([`model`]), the heap is reopened on
+//! each, and what is found is compared with an oracle that knows the states before and after each
+//! step. Recoveries are cut in their turn. Then every flush, fence and store of the recording is
+//! planted with a bug in turn, which must be caught; a flush that is never missed was made for
+//! nothing, and is listed.
 //!
 //! All follows from operation, seed and limits; a [`Place`] names a state.
 
@@ -42,7 +43,8 @@ pub use report::{Caught, Failure, OperationReport, Outcome};
 pub const STATES_MAX: usize = 32;
 /// Stores cut at in one recording; of more, as many are taken, evenly.
 const STORES_MAX: usize = 90;
-/// Recoveries are cut at as many points as there are at most in so many events; fewer of a longer recording.
+/// Recoveries are cut at as many points as there are at most in so many events; fewer of a longer
+/// recording.
 const EVENTS_RECOVERED: usize = 50;
 /// Bugs of one kind planted in one recording; of more, as many are taken, evenly.
 const BUGS_MAX: usize = 64;

@@ -1,4 +1,5 @@
-//! The simulation finds every planted bug and nothing in the right program; what it finds can be replayed.
+//! The simulation finds every planted bug and nothing in the right program; what it finds can be
+//! replayed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -93,7 +94,8 @@ fn a_block_that_counts_as_loaded_too_early_is_caught() {
 
 #[test]
 fn compressed_bytes_let_go_before_they_are_durable_are_caught() {
-    // It takes a process that dies between a write and a device flush, with a frame that shrank among them.
+    // It takes a process that dies between a write and a device flush, with a frame that shrank
+    // among them.
     assert_caught_within(5 * CUTS, Planted::LetGoWhenWritten);
 }
 

@@ -1,8 +1,9 @@
 //! Asking for a key's memory ahead of the operation that needs it.
 //!
-//! An operation on a cold key waits for its bucket and then for its record; several keys known at once can
-//! wait together: first all buckets are asked for, then all records, then the operations run. These are
-//! hints: they change nothing, and a key that moves in between is only found more slowly.
+//! An operation on a cold key waits for its bucket and then for its record; several keys known at
+//! once can wait together: first all buckets are asked for, then all records, then the operations
+//! run. These are hints: they change nothing, and a key that moves in between is only found more
+//! slowly.
 
 use crate::store::{Place, Store};
 use crate::table::{self, BUCKET_BYTES};
@@ -35,5 +36,6 @@ impl Store {
     }
 }
 
-/// Of a record: the header, the key and the beginning of the value. The processor itself goes on from there.
+/// Of a record: the header, the key and the beginning of the value. The processor itself goes on
+/// from there.
 const RECORD_BYTES_AHEAD: u64 = 256;

@@ -44,8 +44,8 @@ pub enum Expiry {
     AtMs(u64),
 }
 
-/// Which shards an operation holds. A key outside of them makes the operation panic: it is the caller's
-/// own mistake.
+/// Which shards an operation holds. A key outside of them makes the operation panic: it is the
+/// caller's own mistake.
 #[derive(Debug, Clone, Copy)]
 pub enum Access<'a> {
     /// That of one key.
@@ -69,8 +69,8 @@ pub struct Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// The record found of a key of `key_len` bytes. That length and the header's are known; taken from the header, the
-    /// value's address would wait for the header to come from memory.
+    /// The record found of a key of `key_len` bytes. That length and the header's are known; taken
+    /// from the header, the value's address would wait for the header to come from memory.
     #[inline]
     pub(crate) fn found(lane: &'a Lane<'a>, found: &Found, key_len: usize) -> Self {
         let entry = Self::new(lane, found.record());

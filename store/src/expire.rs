@@ -24,8 +24,8 @@ pub(crate) struct Sweep {
 }
 
 impl Store {
-    /// Deletes some expired keys; at most `work` index buckets are looked at, none of databases without
-    /// expiring keys. Returns how many were deleted. Frees a piece of detached tables, too.
+    /// Deletes some expired keys; at most `work` index buckets are looked at, none of databases
+    /// without expiring keys. Returns how many were deleted. Frees a piece of detached tables, too.
     ///
     /// # Errors
     /// As [`Store::run`]; keys deleted before stay deleted.
@@ -64,7 +64,8 @@ impl Store {
         Ok(deleted)
     }
 
-    /// Keys that have expired in the next few buckets, and how many buckets those were: 0 at the end.
+    /// Keys that have expired in the next few buckets, and how many buckets those were: 0 at the
+    /// end.
     fn expired_in(&self, lane: &Lane<'_>, db: u8, from: u64, work: u64) -> (u64, Vec<Box<[u8]>>) {
         let shard = lane.user::<Shard>();
         let expiring = shard

@@ -67,7 +67,8 @@ impl Tx<'_> {
         }
     }
 
-    /// Calls `f` with about `count` fields; cursors as in [`Store::scan`]. A small hash is met whole.
+    /// Calls `f` with about `count` fields; cursors as in [`Store::scan`]. A small hash is met
+    /// whole.
     ///
     /// # Errors
     /// The key holds a string.
@@ -107,8 +108,8 @@ impl Tx<'_> {
         self.hash_set_all(key, std::iter::once((field, value))).map(|new| new > 0)
     }
 
-    /// Sets fields, the later of two with the same name last. Returns how many are new. A packed hash is written
-    /// once, however many there are.
+    /// Sets fields, the later of two with the same name last. Returns how many are new. A packed
+    /// hash is written once, however many there are.
     ///
     /// # Errors
     /// The key holds a string; field or value too long; the attempt is over.
@@ -146,7 +147,8 @@ impl Tx<'_> {
                     new_fields += u64::from(is_new);
                     continue;
                 }
-                // It has outgrown its record: what it has so far goes to a table that nothing reaches yet.
+                // It has outgrown its record: what it has so far goes to a table that nothing
+                // reaches yet.
                 let table = table::new_root(&mut self.op, place.lane);
                 let table = table.map_err(|stop| self.stop(stop))?;
                 for (name, old) in packed::iter(&packed) {

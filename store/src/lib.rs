@@ -1,13 +1,14 @@
 //! A key-value engine on the heap: shards, index, records, hashes, sorted sets, expiry.
 //!
-//! A shard is a lane: one lock for a key's index, its records and their dirty bits. The key's hash picks
-//! the shard, then the bucket. An operation ([`Store::run`]) holds the shards it declared, changes what is
-//! reachable through the heap's undo log only, and commits in one store; so it is whole or absent after a
-//! kill at any instruction, over any number of shards.
+//! A shard is a lane: one lock for a key's index, its records and their dirty bits. The key's hash
+//! picks the shard, then the bucket. An operation ([`Store::run`]) holds the shards it declared,
+//! changes what is reachable through the heap's undo log only, and commits in one store; so it is
+//! whole or absent after a kill at any instruction, over any number of shards.
 //!
-//! Nothing waits while a shard is held. What an operation must wait for (budget, memory, room for a large
-//! value) ends the attempt: it is rolled back, the shards are released, the wait is done, the operation
-//! runs again. Records it had already written are kept for the next attempt, so that attempts make progress.
+//! Nothing waits while a shard is held. What an operation must wait for (budget, memory, room for a
+//! large value) ends the attempt: it is rolled back, the shards are released, the wait is done, the
+//! operation runs again. Records it had already written are kept for the next attempt, so that
+//! attempts make progress.
 //!
 //! Volatile, made anew on open: key counts, the ordered index, the list of detached tables.
 

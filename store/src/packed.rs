@@ -29,8 +29,8 @@ pub(crate) fn get<'p>(packed: &'p [u8], field: &[u8]) -> Option<&'p [u8]> {
     iter(packed).find(|(name, _)| *name == field).map(|(_, value)| value)
 }
 
-/// The hash with `field` set to `value`, or without it if that is `None`. The answer is `None` if it
-/// would be too large to be packed.
+/// The hash with `field` set to `value`, or without it if that is `None`. The answer is `None` if
+/// it would be too large to be packed.
 pub(crate) fn with(packed: &[u8], field: &[u8], value: Option<&[u8]>) -> Option<Vec<u8>> {
     let mut out =
         Vec::with_capacity(packed.len() + field.len() + HEAD + value.map_or(0, <[u8]>::len));

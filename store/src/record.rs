@@ -5,12 +5,13 @@
 //! 8   expire_at_ms u64 (0: never); of a sorted set's member its score f64;  not there if short
 //! 16  (short: 8)  key, then value; what follows the value in the slot is slack
 //! ```
-//! Small records that never expire have the short header; one that is to expire after all is written anew, so larger ones
-//! have the long one from the beginning. An entry of the index says which, too.
+//! Small records that never expire have the short header; one that is to expire after all is
+//! written anew, so larger ones have the long one from the beginning. An entry of the index says
+//! which, too.
 //!
-//! The first word changes in one store, so an append becomes visible at once. A hash that outgrew its
-//! record keeps its root's offset as the value, at the next multiple of 8 behind the key; so does a sorted
-//! set.
+//! The first word changes in one store, so an append becomes visible at once. A hash that outgrew
+//! its record keeps its root's offset as the value, at the next multiple of 8 behind the key; so
+//! does a sorted set.
 
 use perdura_heap::traced::Lane;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -162,8 +163,8 @@ pub(crate) fn hash_record(lane: &Lane<'_>, at: u64) -> u64 {
     }
 }
 
-/// Whether the record at `at`, with a header of so many bytes, is `key`'s. The header is looked at first: a record found
-/// by chance may be shorter than the key.
+/// Whether the record at `at`, with a header of so many bytes, is `key`'s. The header is looked at
+/// first: a record found by chance may be shorter than the key.
 #[inline]
 pub(crate) fn is_of(lane: &Lane<'_>, at: u64, head_bytes: u64, db: u8, key: &[u8]) -> bool {
     let wanted = key.len() as u64 | u64::from(db) << 16;

@@ -17,10 +17,12 @@ enum Lanes {
 }
 
 impl Store {
-    /// Runs `op` with the shards of `access` held; all of its changes happen or none, also after a kill.
+    /// Runs `op` with the shards of `access` held; all of its changes happen or none, also after a
+    /// kill.
     ///
-    /// `op` may be run more than once: when it must wait for budget, everything it did is rolled back
-    /// first. So it must reset its own outputs at its start, and end when a call returns an error.
+    /// `op` may be run more than once: when it must wait for budget, everything it did is rolled
+    /// back first. So it must reset its own outputs at its start, and end when a call returns an
+    /// error.
     ///
     /// # Errors
     /// What `op` returned, or what the machine refuses; nothing has changed then.

@@ -19,9 +19,10 @@ const BUCKET_BITS: u32 = 40;
 const KEYS_PER_FETCH: usize = 64;
 
 impl Store {
-    /// Calls `f` with about `count` keys of a database, whole buckets at a time. Cursor 0 begins; the
-    /// returned cursor goes on, 0 is the end. A key that is there during the whole iteration is met at
-    /// least once; others may be met or not. `f` runs under the shard's lock and must not call the store.
+    /// Calls `f` with about `count` keys of a database, whole buckets at a time. Cursor 0 begins;
+    /// the returned cursor goes on, 0 is the end. A key that is there during the whole iteration is
+    /// met at least once; others may be met or not. `f` runs under the shard's lock and must not
+    /// call the store.
     pub fn scan(
         &self,
         db: u8,
@@ -53,9 +54,9 @@ impl Store {
         0
     }
 
-    /// Goes over the strings of a database whose keys are `from` or after it, in key order. Builds the
-    /// ordered index on first use: it takes memory outside of the region for every key. Keys that come or
-    /// go meanwhile may be met or not.
+    /// Goes over the strings of a database whose keys are `from` or after it, in key order. Builds
+    /// the ordered index on first use: it takes memory outside of the region for every key. Keys
+    /// that come or go meanwhile may be met or not.
     pub fn range(&self, db: u8, from: &[u8]) -> Range<'_> {
         let shards = usize::from(self.heap.shards());
         let mut range = Range {

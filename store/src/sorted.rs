@@ -1,11 +1,11 @@
 //! Sorted sets: packed in one record while small; above, a table by name and a tree by score.
 //!
-//! A large set has a root of its own: that of a table of member records, then the tree's top. The table finds
-//! a member's record, which holds the score; the tree's leaves point to the same records and repeat the
-//! score. Who adds, moves or removes a member changes both in one operation.
+//! A large set has a root of its own: that of a table of member records, then the tree's top. The
+//! table finds a member's record, which holds the score; the tree's leaves point to the same
+//! records and repeat the score. Who adds, moves or removes a member changes both in one operation.
 //!
-//! The first sorted set raises the store's version (`store.rs`): programs that do not know the kind refuse
-//! such a store, and still open one without.
+//! The first sorted set raises the store's version (`store.rs`): programs that do not know the kind
+//! refuse such a store, and still open one without.
 
 mod node;
 mod packed;
@@ -140,8 +140,8 @@ impl Tx<'_> {
         Ok(count)
     }
 
-    /// Makes the key a sorted set of these members, whatever it held; no name may be there twice. Without
-    /// members the key is removed.
+    /// Makes the key a sorted set of these members, whatever it held; no name may be there twice.
+    /// Without members the key is removed.
     ///
     /// # Errors
     /// A name is too long; the attempt is over.
@@ -333,8 +333,8 @@ fn leave(op: &mut Op<'_>, id: LaneId, root: u64, score: f64, found: &Found) -> R
     table::store_len(op, id, root, len - 1)
 }
 
-/// Takes members from a rank on out of tree and table, not all of them. Leaf by leaf, so that a node is
-/// written once for all that it loses.
+/// Takes members from a rank on out of tree and table, not all of them. Leaf by leaf, so that a
+/// node is written once for all that it loses.
 fn leave_run(
     op: &mut Op<'_>,
     id: LaneId,
@@ -368,8 +368,8 @@ fn move_member(
 ) -> Result<(), Stop> {
     let top = op.lane(id).load(root + AT_TOP);
     if !tree::rescore(op, id, top, (score, record), new)? {
-        // A set of one member keeps its tree: the new place is made before the old one is left, so that the
-        // tree is never empty. The two places differ, because the scores do.
+        // A set of one member keeps its tree: the new place is made before the old one is left, so
+        // that the tree is never empty. The two places differ, because the scores do.
         let top = tree::insert(op, id, top, Item::of_member(new, record))?;
         let top = tree::remove(op, id, top, score, record)?;
         op.store(id, root + AT_TOP, top)?;

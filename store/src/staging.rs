@@ -1,9 +1,9 @@
 //! Between the attempts of one operation: what was written already, what has to be waited for.
 //!
-//! A value larger than a fraction of the budget is never written under one hold of its shard. The attempt
-//! that meets it ends; the record is written piece by piece into an object that nothing reaches; the next
-//! attempt finds it by its bytes and only links it. Records of attempts that ended for want of budget are
-//! kept the same way.
+//! A value larger than a fraction of the budget is never written under one hold of its shard. The
+//! attempt that meets it ends; the record is written piece by piece into an object that nothing
+//! reaches; the next attempt finds it by its bytes and only links it. Records of attempts that
+//! ended for want of budget are kept the same way.
 
 use perdura_heap::traced::{Lane, LaneId, LaneSet, Need, Stop};
 
@@ -13,11 +13,11 @@ use crate::store::Store;
 
 /// Bytes written under one hold of a shard.
 const PIECE_BYTES: u64 = 64 << 10;
-/// Attempts that found no use for what was written before, until an operation whose values keep changing is
-/// given up. Attempts that use all of it are steps forward: as many as its values need.
+/// Attempts that found no use for what was written before, until an operation whose values keep
+/// changing is given up. Attempts that use all of it are steps forward: as many as its values need.
 const STRAYS_MAX: u32 = 64;
-/// Every attempt reads again what is staged. After so many, values up to twice as large are written under one
-/// hold, as far as the budget allows.
+/// Every attempt reads again what is staged. After so many, values up to twice as large are written
+/// under one hold, as far as the budget allows.
 const STAGES_PER_DOUBLING: u32 = 16;
 
 /// A record that nothing reaches yet.
@@ -40,7 +40,8 @@ pub(crate) struct Stash {
 pub(crate) enum Halt {
     Stop(Stop),
     Stage(Stash),
-    /// The store's version must be raised first: what is to be written is of a kind it does not name.
+    /// The store's version must be raised first: what is to be written is of a kind it does not
+    /// name.
     Version(u64),
 }
 
@@ -50,7 +51,8 @@ pub(crate) struct Session {
     pub staged: Vec<Staged>,
     /// Where the search for a staged record begins: they are asked for in the order they were made.
     pub hand: usize,
-    /// How many of them the present attempt has linked; what it writes beyond them need not be looked for.
+    /// How many of them the present attempt has linked; what it writes beyond them need not be
+    /// looked for.
     taken: usize,
     /// One time for all attempts, so that they do the same.
     pub now_ms: Option<u64>,

@@ -33,8 +33,8 @@ const _: () = assert!(DATABASES as u64 * ROOT_BYTES <= LANE_ROOT_BYTES);
 pub struct StoreOptions {
     /// Seeds [`Store::random_key`].
     pub seed: u64,
-    /// Open without looking at the records. Whoever opens calls [`Store::rebuild_next`] until it is done; keys can be
-    /// read and written meanwhile.
+    /// Open without looking at the records. Whoever opens calls [`Store::rebuild_next`] until it is
+    /// done; keys can be read and written meanwhile.
     pub defer_rebuild: bool,
 }
 
@@ -79,8 +79,8 @@ pub struct Place {
 }
 
 impl Store {
-    /// Opens the store in `heap`, or makes one if the heap is new. Looks at every record once, unless that is
-    /// deferred.
+    /// Opens the store in `heap`, or makes one if the heap is new. Looks at every record once,
+    /// unless that is deferred.
     ///
     /// # Errors
     /// Another version wrote it, or the index leads to what is no record.
@@ -120,16 +120,16 @@ impl Store {
         Ok(store)
     }
 
-    /// Counts the keys of the next shard and finds its free memory; the shard is held meanwhile. False: all are
-    /// done.
+    /// Counts the keys of the next shard and finds its free memory; the shard is held meanwhile.
+    /// False: all are done.
     ///
     /// # Errors
-    /// The index leads to what is no record, or the final flush has begun. What was in use in that shard when the
-    /// store was opened is then never allocated anew.
+    /// The index leads to what is no record, or the final flush has begun. What was in use in that
+    /// shard when the store was opened is then never allocated anew.
     pub fn rebuild_next(&self) -> Result<bool, OpenError> {
         let done = self.shards_rebuilt.load(Acquire);
-        // From the highest down: a cut takes them all from the lowest up, and would hold those it has until the last
-        // was rebuilt if this went the same way.
+        // From the highest down: a cut takes them all from the lowest up, and would hold those it
+        // has until the last was rebuilt if this went the same way.
         let Some(lane) = self.heap.shards().checked_sub(done + 1) else { return Ok(false) };
         let rebuilt = self.rebuild_shard(LaneId(lane));
         // Whoever else met this shard was held up until it was done.
@@ -151,7 +151,8 @@ impl Store {
         let region = self.region();
         let search = |lane: &mut Lane<'_>, marks: &mut Marks<'_>| {
             region.check_open().map_err(HeapError::from)?;
-            // What is cut off and was there on open is found free without their help; what came since is not.
+            // What is cut off and was there on open is found free without their help; what came
+            // since is not.
             while reap(lane, u64::MAX) {}
             let mut counts = [(0, 0); DATABASES as usize];
             for (db, counts) in (0..DATABASES).zip(&mut counts) {
@@ -252,7 +253,8 @@ impl Store {
         })
     }
 
-    /// Keys of a database, with those that have expired and were not met yet. Waits for a deferred rebuild.
+    /// Keys of a database, with those that have expired and were not met yet. Waits for a deferred
+    /// rebuild.
     pub fn len(&self, db: u8) -> u64 {
         self.await_rebuild();
         self.sum(|shard| shard.dbs[usize::from(db)].keys)
@@ -362,7 +364,8 @@ fn trace(
     }
     table::pieces::for_each(lane, &words, |at| marks.mark(at))?;
     for bucket in 0..words[0] {
-        // The final flush waits for this shard, on the warning's time, and what is not loaded comes block by block.
+        // The final flush waits for this shard, on the warning's time, and what is not loaded comes
+        // block by block.
         region.check_open().map_err(HeapError::from)?;
         table::parts_of_bucket(lane, &words, bucket, &mut |part| {
             let entry = match part {

@@ -1,16 +1,17 @@
 //! The index: linear hashing in region memory.
 //!
-//! A root (256 B): bucket count, then a word per segment; a table that is a hash's own ends with its
-//! number of fields. Segment 0 holds 8 buckets, segment k as many as all before it, so growth never
-//! moves a bucket. A bucket is a cache line: seven entries and a link to an overflow bucket. See `pieces` for where
-//! a segment's buckets lie.
+//! A root (256 B): bucket count, then a word per segment; a table that is a hash's own ends with
+//! its number of fields. Segment 0 holds 8 buckets, segment k as many as all before it, so growth
+//! never moves a bucket. A bucket is a cache line: seven entries and a link to an overflow bucket.
+//! See `pieces` for where a segment's buckets lie.
 //! ```text
 //! entry: tag (21 bits of the hash, from bit 6) | expires (1 bit) | record (42 bits);  0: empty
 //! record: has a short header (1 bit) | its offset's bits 4 and 5 (2 bits) | those from 6 on (39 bits)
 //! ```
-//! One bucket is split whenever an insert overflows one. An entry moves only to a bucket with a higher
-//! number, which is what lets a scan in bucket order miss nothing. The tag holds the hash bits that splits
-//! go by, so that splitting reads no record (but in the smallest tables). Tables do not shrink.
+//! One bucket is split whenever an insert overflows one. An entry moves only to a bucket with a
+//! higher number, which is what lets a scan in bucket order miss nothing. The tag holds the hash
+//! bits that splits go by, so that splitting reads no record (but in the smallest tables). Tables
+//! do not shrink.
 
 pub(crate) mod pieces;
 
@@ -84,16 +85,16 @@ pub(crate) fn entry(hash: u64, record: u64, header: &Header) -> u64 {
     tag(hash) << (OFFSET_BITS + 1) | value_of(record, header)
 }
 
-/// An entry without its tag. When all records began with a grain and had a long header it had the offset / 64: as it has
-/// still for those, so entries written then are read like any other.
+/// An entry without its tag. When all records began with a grain and had a long header it had the
+/// offset / 64: as it has still for those, so entries written then are read like any other.
 fn value_of(record: u64, header: &Header) -> u64 {
     let place = record >> 6 | (record & 0x30) << (SIXTEENTHS_AT - 4);
     let is_short = if header.is_short { SHORT_BIT } else { 0 };
     place | is_short | if header.expires() { TTL_BIT } else { 0 }
 }
 
-/// Bytes of the header of an entry's record: known before the record is here, so that looking at the key need not wait
-/// for the header.
+/// Bytes of the header of an entry's record: known before the record is here, so that looking at
+/// the key need not wait for the header.
 #[inline]
 pub(crate) fn head_of(entry: u64) -> u64 {
     if entry & SHORT_BIT == 0 { Header::BYTES } else { Header::SHORT_BYTES }
@@ -169,14 +170,16 @@ pub(crate) fn find(
     None
 }
 
-/// Where a hash's bucket begins; none while the table is empty. `load` reads a word of region memory.
+/// Where a hash's bucket begins; none while the table is empty. `load` reads a word of region
+/// memory.
 pub(crate) fn first_bucket(load: impl Fn(u64) -> u64, root: u64, hash: u64) -> Option<u64> {
     let buckets = load(root);
     let word = |word| load(root + word * 8);
     (buckets != 0).then(|| pieces::bucket_at(word, &load, bucket_of(hash, buckets)))
 }
 
-/// The record of the first entry of a bucket whose tag fits; likely, not surely, the one looked for.
+/// The record of the first entry of a bucket whose tag fits; likely, not surely, the one looked
+/// for.
 pub(crate) fn likely_record(bucket: &[u64; 8], hash: u64) -> Option<u64> {
     let fits = |entry: &&u64| **entry >> (OFFSET_BITS + 1) == tag(hash) && **entry != 0;
     bucket[..ENTRIES].iter().find(fits).map(|entry| record_of(*entry))
@@ -259,7 +262,8 @@ fn split(op: &mut Op<'_>, id: LaneId, root: u64) -> Result<(), Stop> {
     let count = buckets(lane, root);
     let level = 63 - count.leading_zeros();
     if !pieces::make_room(op, id, root, count)? {
-        // As large as it gets, or growth can wait: chains grow longer from here, the entry itself found its place.
+        // As large as it gets, or growth can wait: chains grow longer from here, the entry itself
+        // found its place.
         return Ok(());
     }
     let lane = op.lane(id);

@@ -275,7 +275,8 @@ impl<'s> Tx<'s> {
         slack_bytes: u64,
     ) -> Result<(), TxError> {
         self.touch(key);
-        // Bucket, old record, new record and the ledger's entries of both lie in five places, none in a cache.
+        // Bucket, old record, new record and the ledger's entries of both lie in five places, none
+        // in a cache.
         let value_len = value.iter().map(|part| part.len() as u64).sum::<u64>();
         // Whether it will expire is not known yet where that is kept; most do not.
         let likely_expiry = if let Expiry::AtMs(at_ms) = expiry { at_ms } else { 0 };
@@ -396,7 +397,8 @@ impl<'s> Tx<'s> {
         self.op.free(record);
     }
 
-    /// Removes all keys of a database, in a few stores; to be called with [`crate::Access::Everything`].
+    /// Removes all keys of a database, in a few stores; to be called with
+    /// [`crate::Access::Everything`].
     ///
     /// # Errors
     /// The attempt is over ([`TxError::Again`]).

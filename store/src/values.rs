@@ -45,8 +45,8 @@ impl Tx<'_> {
         Ok(new_len)
     }
 
-    /// Overwrites a string from `offset` on; a gap is filled with zeros. Returns its new length in bytes.
-    /// Empty `bytes` change nothing.
+    /// Overwrites a string from `offset` on; a gap is filled with zeros. Returns its new length in
+    /// bytes. Empty `bytes` change nothing.
     ///
     /// # Errors
     /// The key holds a hash; the value would be too long; the attempt is over.
@@ -80,8 +80,8 @@ impl Tx<'_> {
         Ok(value.len() as u64)
     }
 
-    /// Gives a key another name; its expiry goes with it, and what `to` held is gone. Returns whether there
-    /// was such a key.
+    /// Gives a key another name; its expiry goes with it, and what `to` held is gone. Returns
+    /// whether there was such a key.
     ///
     /// # Errors
     /// The attempt is over; memory is used up.

@@ -1,10 +1,11 @@
 //! Watched keys: has anybody written one since?
 //!
-//! A counter for each watched key; an operation that wrote the key adds one on commit, while it holds the
-//! shard; an attempt that is rolled back adds nothing, or its next one would meet its own. So whoever holds the shard and
-//! finds the counter as it was knows that nothing was written in between, even if the value is the same
-//! again. Removals are not counted: a key that was there and is gone needs no counter, and one that came
-//! back was written. That way what expired before it was watched may be swept at any time.
+//! A counter for each watched key; an operation that wrote the key adds one on commit, while it
+//! holds the shard; an attempt that is rolled back adds nothing, or its next one would meet its
+//! own. So whoever holds the shard and finds the counter as it was knows that nothing was written
+//! in between, even if the value is the same again. Removals are not counted: a key that was there
+//! and is gone needs no counter, and one that came back was written. That way what expired before
+//! it was watched may be swept at any time.
 //!
 //! While nothing is watched a write pays for one load.
 
@@ -22,8 +23,8 @@ use crate::tx::Tx;
 /// The watched keys of a store.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
-    /// Keys in `seen`. Relaxed is enough: who watches takes the key's shard afterwards, so a write that saw
-    /// none was over by then.
+    /// Keys in `seen`. Relaxed is enough: who watches takes the key's shard afterwards, so a write
+    /// that saw none was over by then.
     count: AtomicUsize,
     seen: Mutex<[HashMap<Box<[u8]>, Seen>; DATABASES as usize]>,
 }
@@ -117,8 +118,8 @@ impl Store {
 }
 
 impl Tx<'_> {
-    /// Whether the key was neither written nor removed, and did not expire, from when it was watched to the
-    /// beginning of this operation.
+    /// Whether the key was neither written nor removed, and did not expire, from when it was
+    /// watched to the beginning of this operation.
     pub fn is_unchanged(&self, watch: &Watch) -> bool {
         let key = watch.key();
         watch.watches.writes(key) == watch.writes && self.get(key).is_some() == watch.was_there

@@ -1,4 +1,5 @@
-//! The store cut off at every step: inside operations, and by power cuts at every durable operation.
+//! The store cut off at every step: inside operations, and by power cuts at every durable
+//! operation.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
@@ -99,8 +100,8 @@ fn an_operation_killed_at_any_step_is_whole_or_absent() {
     }
 }
 
-/// Runs steps, checkpoints and group commits until the power fails at durable operation `cut`. Returns the
-/// operations of the whole run.
+/// Runs steps, checkpoints and group commits until the power fails at durable operation `cut`.
+/// Returns the operations of the whole run.
 fn cut_power(seed: u64, cut: u64) -> u64 {
     let what = format!(
         "seed {seed}, cut {cut}; replay: PERDURA_SEED={seed} PERDURA_CUT={cut} \

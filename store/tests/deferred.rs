@@ -1,5 +1,5 @@
-//! A change that waits for the commit is seen by all that the operation does: operations of many steps on one
-//! key, beside the same with nothing deferred.
+//! A change that waits for the commit is seen by all that the operation does: operations of many
+//! steps on one key, beside the same with nothing deferred.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 

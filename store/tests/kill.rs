@@ -255,7 +255,8 @@ fn balance(bytes: Option<&[u8]>) -> u64 {
     std::str::from_utf8(bytes.unwrap_or(b"0")).unwrap().parse().unwrap()
 }
 
-/// Moves money between accounts and counts the transfers, in one transaction over up to three shards.
+/// Moves money between accounts and counts the transfers, in one transaction over up to three
+/// shards.
 fn transfers(store: &Store, progress: &File, thread: u64, seed: u64) {
     let mut random = seeded(seed ^ thread);
     let counter = format!("counter:{thread}").into_bytes();

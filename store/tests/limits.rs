@@ -1,4 +1,5 @@
-//! What happens at the bounds: values beyond the budget, memory used up, keys too long, growth under a scan.
+//! What happens at the bounds: values beyond the budget, memory used up, keys too long, growth
+//! under a scan.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 

@@ -49,10 +49,11 @@ fn a_kilobyte_costs_a_quarter_more_at_most() {
     }
 }
 
-/// Beyond key and value, in the worst case (a record of 65 B, so 49 B of key and value): 8 B of header; 31 B to the next
-/// size (32, 64, 80, 96, 128, 144, 160 B); 12.7 to 13.2 B of index, for entries of 8 B lie seven to a bucket of 64 B and
-/// every other bucket in split order is half as full as those not split yet, and at most a sixteenth of the buckets' 9 B
-/// more, made ahead of need; 2.5 B of ledger for each grain of 64 B: 8 + 31 + 13.8 + 4.3 = 57.
+/// Beyond key and value, in the worst case (a record of 65 B, so 49 B of key and value): 8 B of
+/// header; 31 B to the next size (32, 64, 80, 96, 128, 144, 160 B); 12.7 to 13.2 B of index, for
+/// entries of 8 B lie seven to a bucket of 64 B and every other bucket in split order is half as
+/// full as those not split yet, and at most a sixteenth of the buckets' 9 B more, made ahead of
+/// need; 2.5 B of ledger for each grain of 64 B: 8 + 31 + 13.8 + 4.3 = 57.
 const MOST_BEYOND: f64 = 60.0;
 
 #[test]

@@ -1,4 +1,5 @@
-//! The store against an oracle: same operations, same contents; also after close, attach and reopening.
+//! The store against an oracle: same operations, same contents; also after close, attach and
+//! reopening.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 

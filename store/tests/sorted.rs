@@ -182,8 +182,8 @@ fn ascending_and_descending_scores_make_a_sound_tree() {
     }
 }
 
-/// Runs `operation` on a set made by `prepare`, killed after `fuse` steps of the heap. Returns whether it got
-/// through before.
+/// Runs `operation` on a set made by `prepare`, killed after `fuse` steps of the heap. Returns
+/// whether it got through before.
 fn killed_inside(
     members: &[(Vec<u8>, f64)],
     operation: &dyn Fn(&Store) -> Result<(), StoreError>,

@@ -1,10 +1,11 @@
-//! The client inside the guest of `cargo xtask test-qemu`: checks what an earlier boot left, then writes until
-//! it is cut. Its console lines are all that the host learns: `guest: found N`, `guest: acked N`, or
-//! `guest: FAILED why`. Standard library only: it runs without any system around it.
+//! The client inside the guest of `cargo xtask test-qemu`: checks what an earlier boot left, then
+//! writes until it is cut. Its console lines are all that the host learns: `guest: found N`,
+//! `guest: acked N`, or `guest: FAILED why`. Standard library only: it runs without any system
+//! around it.
 //!
-//! Write number n sets key n % KEYS to a value that names n and the boot that wrote it. So the state after
-//! exactly n writes is known in full; an old value beside a new one, and a write that an earlier cut had
-//! undone and that came back, are both seen.
+//! Write number n sets key n % KEYS to a value that names n and the boot that wrote it. So the
+//! state after exactly n writes is known in full; an old value beside a new one, and a write that
+//! an earlier cut had undone and that came back, are both seen.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -57,7 +58,8 @@ fn connect(address: &str) -> io::Result<BufReader<TcpStream>> {
     }
 }
 
-/// The number of writes whose outcome the store is; an error if it is the outcome of no such number.
+/// The number of writes whose outcome the store is; an error if it is the outcome of no such
+/// number.
 fn verify(connection: &mut BufReader<TcpStream>, starts: &[u64]) -> io::Result<u64> {
     let mut values = Vec::new();
     for key in 0..KEYS {
@@ -82,7 +84,8 @@ fn verify(connection: &mut BufReader<TcpStream>, starts: &[u64]) -> io::Result<u
     Ok(count)
 }
 
-/// Writes from number `from` on until the connection ends; how many writes, from 0, were acknowledged.
+/// Writes from number `from` on until the connection ends; how many writes, from 0, were
+/// acknowledged.
 fn write(connection: &mut BufReader<TcpStream>, from: u64, boot: usize) -> io::Result<u64> {
     let mut acked = from;
     let mut line = String::new();

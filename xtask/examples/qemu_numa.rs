@@ -1,9 +1,10 @@
-//! Inside the guest of `cargo xtask test-qemu`: a program that knows nothing of capacity memory runs with its heap
-//! on a NUMA node, and without. By its own `/proc/self/numa_maps`, every page of what is bound must be on the
-//! node, and none of anything else; so too of a file's, of a forked child's, and of a program's that wants more than the
-//! node has, which gets the rest elsewhere. Its console lines are all that the host learns: of each program `guest:
-//! bound_kib N` and `guest: unbound_kib N`, all but the first with a name before it, then `guest: run_status 0`; or
-//! `guest: FAILED why`. Standard library only.
+//! Inside the guest of `cargo xtask test-qemu`: a program that knows nothing of capacity memory
+//! runs with its heap on a NUMA node, and without. By its own `/proc/self/numa_maps`, every page of
+//! what is bound must be on the node, and none of anything else; so too of a file's, of a forked
+//! child's, and of a program's that wants more than the node has, which gets the rest elsewhere.
+//! Its console lines are all that the host learns: of each program `guest: bound_kib N` and `guest:
+//! unbound_kib N`, all but the first with a name before it, then `guest: run_status 0`; or `guest:
+//! FAILED why`. Standard library only.
 
 use std::io;
 use std::process::Command;
@@ -17,7 +18,8 @@ const PROGRAM: &str = r#"
 const LEAST_KIB: u64 = 16 << 10;
 /// Perl itself, libraries, and the heap's tables.
 const UNBOUND_KIB_MOST: u64 = 8 << 10;
-/// The same, and a child shows where its memory is, once it has looked at it: it may have a file of its own.
+/// The same, and a child shows where its memory is, once it has looked at it: it may have a file of
+/// its own.
 const FORKED: &str = r#"
     my %kept; $kept{$_} = $_ x 20 for 1 .. 100_000;
     my $child = fork // die "fork: $!";
@@ -37,8 +39,8 @@ const LARGE_KIB: u64 = 450 * 1_000_000 / 1024;
 /// What a process has, KiB.
 #[derive(Default)]
 struct Kib {
-    /// In mappings bound to the node; and of a heap's file what is on it: one piece of tables and heap in a child, for
-    /// which the kernel names the policy of the first page.
+    /// In mappings bound to the node; and of a heap's file what is on it: one piece of tables and
+    /// heap in a child, for which the kernel names the policy of the first page.
     bound: u64,
     /// Of these, elsewhere.
     strayed: u64,
@@ -93,7 +95,8 @@ fn wrong(what: &str, maps: &str) -> io::Error {
     io::Error::other(format!("{what}\n{maps}"))
 }
 
-/// What a program has, and says of it, with these options of `perdura run`. Bound or not decides where pages are.
+/// What a program has, and says of it, with these options of `perdura run`. Bound or not decides
+/// where pages are.
 fn kib_of(program: &str, options: &[&str], node: u64) -> io::Result<(Kib, String)> {
     let mut command = Command::new("perdura");
     command.args(["run", "--report"]).args(options);

@@ -46,7 +46,8 @@ const QEMU_PACKAGES: [(&str, &str); 7] = [
 const RIVALS_PACKAGES: [(&str, &str); 2] =
     [("libclang-dev", "/usr/share/doc/libclang-dev"), ("g++", "/usr/bin/g++")];
 
-/// Installs what is missing, if it may. Tests that lack a client or an oracle say that they were skipped.
+/// Installs what is missing, if it may. Tests that lack a client or an oracle say that they were
+/// skipped.
 pub fn install() -> Result<()> {
     let missing = install_missing(&PACKAGES)?;
     if !missing.is_empty() {

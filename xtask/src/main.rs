@@ -46,7 +46,8 @@ fn run(words: &[&str]) -> Result<()> {
             deps::install()?;
             steps::lint()?;
             steps::build()?;
-            // Tests wait for devices and clocks, so the package is compiled while they run, and not while they are compiled themselves.
+            // Tests wait for devices and clocks, so the package is compiled while they run, and not
+            // while they are compiled themselves.
             let (tests, package) = std::thread::scope(|scope| {
                 let package = scope.spawn(python::test);
                 (steps::test(), package.join())

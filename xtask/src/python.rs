@@ -1,4 +1,5 @@
-//! The Python package's tests: a virtual environment, the wheel built and installed in it, and Spark on this machine.
+//! The Python package's tests: a virtual environment, the wheel built and installed in it, and
+//! Spark on this machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,8 +12,8 @@ use crate::steps::PROFILE;
 
 const REQUIREMENTS: &str = "python/requirements.txt";
 
-/// Runs them. Without Java, Python's `venv`, or the network for a first installation they are skipped, which is said; where `CI`
-/// is set that is an error.
+/// Runs them. Without Java, Python's `venv`, or the network for a first installation they are
+/// skipped, which is said; where `CI` is set that is an error.
 pub fn test() -> Result<()> {
     let python = match environment() {
         Ok(python) => python,
@@ -45,7 +46,8 @@ pub fn test() -> Result<()> {
     run(command.env("PYTHONWARNINGS", "ignore"))
 }
 
-/// The interpreter of an environment that has what is required; made anew where the requirements have changed.
+/// The interpreter of an environment that has what is required; made anew where the requirements
+/// have changed.
 fn environment() -> Result<PathBuf> {
     let java = Command::new("java").arg("-version").output();
     if !java.is_ok_and(|java| java.status.success()) {

@@ -1,15 +1,18 @@
-//! `cargo xtask test-qemu`: a whole machine is lost, kernel and page cache with it, and boots again.
+//! `cargo xtask test-qemu`: a whole machine is lost, kernel and page cache with it, and boots
+//! again.
 //!
-//! Each case serves from one disk through several cuts: boot, verify, write, SIGKILL to QEMU. The guest's
-//! client (`xtask/examples/qemu_guest.rs`) knows every state that the store may be in and says over the serial
-//! console how many writes were acknowledged. A cut comes at a number of acknowledged writes, and a few
-//! milliseconds on.
+//! Each case serves from one disk through several cuts: boot, verify, write, SIGKILL to QEMU. The
+//! guest's client (`xtask/examples/qemu_guest.rs`) knows every state that the store may be in and
+//! says over the serial console how many writes were acknowledged. A cut comes at a number of
+//! acknowledged writes, and a few milliseconds on.
 //!
-//! The disk behaves like one with a volatile write cache: what the guest has not flushed is, in part, lost
-//! (see `machine::Machine::new_disk`). The host itself goes on running: this is the loss of a guest.
+//! The disk behaves like one with a volatile write cache: what the guest has not flushed is, in
+//! part, lost (see `machine::Machine::new_disk`). The host itself goes on running: this is the loss
+//! of a guest.
 //!
-//! Beside the cuts, an NVDIMM becomes system RAM, and capacity memory is bound to it (`numa.rs`); and another one becomes a DAX file
-//! system, which a workload measures (`dax.rs`, `cargo xtask test-dax`).
+//! Beside the cuts, an NVDIMM becomes system RAM, and capacity memory is bound to it (`numa.rs`);
+//! and another one becomes a DAX file system, which a workload measures (`dax.rs`, `cargo xtask
+//! test-dax`).
 
 mod dax;
 mod machine;

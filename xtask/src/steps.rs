@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
-/// How programs are built that are run whole: as they are released, without what only makes them faster.
+/// How programs are built that are run whole: as they are released, without what only makes them
+/// faster.
 pub const PROFILE: &str = "ci";
 
 pub fn lint() -> Result<()> {
@@ -40,7 +41,8 @@ pub fn apps() -> Result<()> {
     apart("apps/Cargo.toml", &small)
 }
 
-/// A workspace of its own, none of which is in the other steps: all of them, and its program with some words.
+/// A workspace of its own, none of which is in the other steps: all of them, and its program with
+/// some words.
 fn apart(manifest: &str, words: &[&str]) -> Result<()> {
     let of = ["--manifest-path", manifest];
     let step = |before: &[&str], after: &[&str]| cargo(&[before, &of[..], after].concat());

@@ -1,7 +1,8 @@
-//! Recognition of faces by eigenfaces (Turk and Pentland): a database is made from training images, then each image
-//! asked about is projected and compared with all in it.
+//! Recognition of faces by eigenfaces (Turk and Pentland): a database is made from training images,
+//! then each image asked about is projected and compared with all in it.
 //!
-//! The database is read as a whole for each question, as the paper's program does, in one call of about a mebibyte.
+//! The database is read as a whole for each question, as the paper's program does, in one call of
+//! about a mebibyte.
 
 use nalgebra::{DMatrix, SymmetricEigen};
 use rand::Rng;
@@ -50,7 +51,8 @@ impl Faces {
         (person, self.image(person, IMAGES_A_PERSON + number))
     }
 
-    /// One image of a person: its features, drawn by its own seed; place, light and noise by the image's.
+    /// One image of a person: its features, drawn by its own seed; place, light and noise by the
+    /// image's.
     fn image(&self, person: usize, number: usize) -> Vec<u8> {
         let features: Features = Features::of(&mut random(self.seed, "person", person));
         let mut random = random(self.seed, "image", person * 1_000_003 + number);

@@ -1,7 +1,8 @@
-//! A naive Bayesian classifier of mails: half of them, whose kind is known, make a model, which then judges the rest.
+//! A naive Bayesian classifier of mails: half of them, whose kind is known, make a model, which
+//! then judges the rest.
 //!
-//! Words are counted by kind in DRAM (scratch) and stored as a sorted table of fixed entries, which is searched where
-//! it lies.
+//! Words are counted by kind in DRAM (scratch) and stored as a sorted table of fixed entries, which
+//! is searched where it lies.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +43,8 @@ impl Mails {
         Self { mails, seed }
     }
 
-    /// Words of a vocabulary both kinds share, but one word in eight is of the kind's own part of it.
+    /// Words of a vocabulary both kinds share, but one word in eight is of the kind's own part of
+    /// it.
     fn mail(&self, number: usize) -> Vec<u8> {
         let mut random = random(self.seed, NAME, number);
         let kind = kind_of(number);

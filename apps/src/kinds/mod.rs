@@ -1,7 +1,7 @@
 //! The applications.
 //!
-//! Names of inputs begin with `in-`, of results with `out-`: the results are what is compared, and removed before the
-//! next run.
+//! Names of inputs begin with `in-`, of results with `out-`: the results are what is compared, and
+//! removed before the next run.
 
 mod faces;
 mod mails;

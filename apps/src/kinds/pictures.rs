@@ -1,4 +1,5 @@
-//! Decoding of JPEG files to BMP files, as the paper's converter does: input in calls of 4 KiB, output row by row.
+//! Decoding of JPEG files to BMP files, as the paper's converter does: input in calls of 4 KiB,
+//! output row by row.
 
 use jpeg_encoder::{ColorType, Encoder};
 use rand::Rng;

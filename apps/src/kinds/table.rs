@@ -1,7 +1,9 @@
-//! A hash table whose buckets and entries are objects of a pool: the program of the paper's slide on programming.
+//! A hash table whose buckets and entries are objects of a pool: the program of the paper's slide
+//! on programming.
 //!
-//! An entry is whole before the one word is written that makes it reachable, and is never changed after: a replaced
-//! one is a new object. So by any way that keeps the order of writes, the table is whole at every instant.
+//! An entry is whole before the one word is written that makes it reachable, and is never changed
+//! after: a replaced one is a new object. So by any way that keeps the order of writes, the table
+//! is whole at every instant.
 
 use rand::Rng;
 

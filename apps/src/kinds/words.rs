@@ -1,4 +1,5 @@
-//! Map-reduce word count: the input in one call, mapped by threads to counts by word, reduced by ranges of hashes.
+//! Map-reduce word count: the input in one call, mapped by threads to counts by word, reduced by
+//! ranges of hashes.
 
 use std::collections::HashMap;
 use std::thread;
@@ -34,7 +35,8 @@ impl Words {
         Self { text_bytes, seed }
     }
 
-    /// Words of 2 to 12 letters, frequent ones by Zipf's law (by the cube of a uniform number, near enough).
+    /// Words of 2 to 12 letters, frequent ones by Zipf's law (by the cube of a uniform number, near
+    /// enough).
     fn text(&self) -> Vec<u8> {
         let mut random = random(self.seed, NAME, 0);
         let vocabulary: Vec<Vec<u8>> = (0..VOCABULARY)

@@ -1,11 +1,13 @@
-//! The allocator of this program: malloc, or what a thread was directed to; and what malloc was asked for.
+//! The allocator of this program: malloc, or what a thread was directed to; and what malloc was
+//! asked for.
 //!
-//! A `Source` is asked with the thread directed back to malloc, so that what it allocates itself does not come back
-//! to it. What lies within a registered source's bounds is freed there, whoever frees it. A source must outlive all
-//! that was allocated in it: who registers one keeps it until `live` says 0, or for ever.
+//! A `Source` is asked with the thread directed back to malloc, so that what it allocates itself
+//! does not come back to it. What lies within a registered source's bounds is freed there, whoever
+//! frees it. A source must outlive all that was allocated in it: who registers one keeps it until
+//! `live` says 0, or for ever.
 //!
-//! Undirected, an allocation costs one look at a variable of the thread beside malloc's own: a preloaded malloc can be
-//! compared with the system's in this program.
+//! Undirected, an allocation costs one look at a variable of the thread beside malloc's own: a
+//! preloaded malloc can be compared with the system's in this program.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -20,7 +22,8 @@ pub trait Source: Send + Sync {
     fn alloc(&self, layout: Layout) -> *mut u8;
     /// Takes back what it gave.
     fn free(&self, at: NonNull<u8>);
-    /// Memory of another length with the same contents; null: there is none, and the old is as it was.
+    /// Memory of another length with the same contents; null: there is none, and the old is as it
+    /// was.
     fn realloc(&self, at: NonNull<u8>, layout: Layout, new_bytes: usize) -> *mut u8;
     /// All addresses it ever gives.
     fn bounds(&self) -> Range<usize>;
@@ -159,7 +162,8 @@ struct Directed;
 #[global_allocator]
 static ALLOCATOR: Directed = Directed;
 
-// SAFETY: each request goes to one allocator, and what it gave goes back to the same one, by its address.
+// SAFETY: each request goes to one allocator, and what it gave goes back to the same one, by its
+// address.
 unsafe impl GlobalAlloc for Directed {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match turned_away() {

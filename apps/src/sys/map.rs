@@ -8,7 +8,8 @@ use rustix::mm::{self, MapFlags, MsyncFlags, ProtFlags};
 
 /// A shared mapping of a file's first bytes, unmapped when it is dropped.
 ///
-/// Nobody else may shorten the file meanwhile: these are files that this program made, in a folder of its own.
+/// Nobody else may shorten the file meanwhile: these are files that this program made, in a folder
+/// of its own.
 #[derive(Debug)]
 pub struct Mapping {
     at: NonNull<u8>,

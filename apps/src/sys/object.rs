@@ -53,8 +53,8 @@ impl Object {
     /// Nobody else uses these bytes meanwhile, and the object is not freed.
     pub unsafe fn store(self, heap: &Heap, at: usize, bytes: &[u8]) -> Option<()> {
         let into = self.within(heap, at, bytes.len())?;
-        // SAFETY: inside the object; the rest is the caller's promise. What is copied from may lie in the same heap,
-        // but not in bytes that only the caller uses.
+        // SAFETY: inside the object; the rest is the caller's promise. What is copied from may lie
+        // in the same heap, but not in bytes that only the caller uses.
         unsafe { into.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         Some(())
     }

@@ -11,7 +11,8 @@ use crate::ways::{Dram, Files, HeapSettings, HeapWay, Mapped};
 pub enum Way {
     /// Plain memory by malloc.
     Dram,
-    /// A persistent heap with explicit flushes, all else in its capacity memory (the paper's pMem-Full).
+    /// A persistent heap with explicit flushes, all else in its capacity memory (the paper's
+    /// pMem-Full).
     Heap,
     /// The same heap, all else by malloc (the paper's pMem I/O).
     HeapIo,

@@ -1,7 +1,8 @@
-//! Files with read and write calls: on a RAM disk, or on a device with a wait for it at the end of each file.
+//! Files with read and write calls: on a RAM disk, or on a device with a wait for it at the end of
+//! each file.
 //!
-//! Small pieces are gathered as C's stdio does, in a buffer of 4 KiB; larger ones and all reads are calls of the
-//! length that the application asked for.
+//! Small pieces are gathered as C's stdio does, in a buffer of 4 KiB; larger ones and all reads are
+//! calls of the length that the application asked for.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -37,7 +38,8 @@ impl Files {
         Self::new("ramdisk", path, false)
     }
 
-    /// On a device: each file is on it when it is finished, and has to be read from it when it is read.
+    /// On a device: each file is on it when it is finished, and has to be read from it when it is
+    /// read.
     ///
     /// # Errors
     /// The folder cannot be made.

@@ -42,7 +42,8 @@ impl Folder {
         Ok((file, len_bytes))
     }
 
-    /// Makes a file for reading and writing. One of that name is removed, not emptied: somebody may still read it.
+    /// Makes a file for reading and writing. One of that name is removed, not emptied: somebody may
+    /// still read it.
     pub fn create_file(&self, name: &str) -> Result<(File, PathBuf)> {
         let path = self.path(name);
         let create = || OpenOptions::new().read(true).write(true).create_new(true).open(&path);

@@ -1,7 +1,8 @@
-//! Files mapped into memory, each opened, mapped, used, unmapped, closed, as the paper describes it.
+//! Files mapped into memory, each opened, mapped, used, unmapped, closed, as the paper describes
+//! it.
 //!
-//! Once without a wait (what was stored survives the process, by the page cache), once with one at the end of each
-//! file (it survives a loss of power).
+//! Once without a wait (what was stored survives the process, by the page cache), once with one at
+//! the end of each file (it survives a loss of power).
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

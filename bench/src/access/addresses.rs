@@ -1,4 +1,5 @@
-//! Where accesses go: places are made as they are needed, a batch at a time, so their number costs no memory.
+//! Where accesses go: places are made as they are needed, a batch at a time, so their number costs
+//! no memory.
 
 use rand::{RngCore, SeedableRng};
 use rand_xoshiro::{SplitMix64, Xoshiro256PlusPlus};
@@ -7,7 +8,8 @@ use super::workload::{Chain, Config, CustomOp, Memory, RandomDistribution};
 use super::zipf::Ranks;
 use crate::dist::coprime_stride;
 
-/// Places made at a time: few enough to stay in the fastest cache, enough that making them is not felt.
+/// Places made at a time: few enough to stay in the fastest cache, enough that making them is not
+/// felt.
 pub const BATCH: usize = 128;
 
 /// Slots of one access each, in the order in which a distribution draws them.
@@ -89,7 +91,8 @@ impl Slots {
     }
 }
 
-/// Where the chains of a thread go in one memory: each read at a multiple of its size, with room for all of the chain around it.
+/// Where the chains of a thread go in one memory: each read at a multiple of its size, with room
+/// for all of the chain around it.
 #[derive(Debug, Clone)]
 pub struct ChainPlaces {
     before_bytes: u64,
@@ -118,7 +121,8 @@ impl ChainPlaces {
         Self { before_bytes, reads: reads.collect(), next: 0 }
     }
 
-    /// Where the chain's next read in this memory is, from the beginning of the part; none: it has none there.
+    /// Where the chain's next read in this memory is, from the beginning of the part; none: it has
+    /// none there.
     #[inline]
     pub fn next_read(&mut self) -> Option<u64> {
         let (slots, bytes) = self.reads.get_mut(self.next)?;

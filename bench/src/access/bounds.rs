@@ -1,4 +1,5 @@
-//! Less than files ask for, so that what was written for a large machine runs on a small one. Said in the result.
+//! Less than files ask for, so that what was written for a large machine runs on a small one. Said
+//! in the result.
 
 use perdura_media::Bytes;
 
@@ -53,7 +54,8 @@ impl Bounds {
     }
 }
 
-/// Of one memory: what its size is a multiple of, whole accesses in whole parts; and the least that holds what is accessed at once.
+/// Of one memory: what its size is a multiple of, whole accesses in whole parts; and the least that
+/// holds what is accessed at once.
 fn steps(config: &Config, memory: Memory) -> (u64, u64) {
     let whole = config.access_size * config.partitions();
     let chain = config.custom_operations.as_ref();

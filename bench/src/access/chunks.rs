@@ -8,7 +8,8 @@ use super::workload::{Config, ExecMode};
 /// The chunks of one part of a benchmark.
 #[derive(Debug)]
 pub struct Chunks {
-    /// The next chunk of each partition; of random and custom access, and of traces, there is one count.
+    /// The next chunk of each partition; of random and custom access, and of traces, there is one
+    /// count.
     next: Vec<AtomicU64>,
     /// Chunks of a partition, or of all.
     chunks: u64,

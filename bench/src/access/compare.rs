@@ -1,7 +1,9 @@
-//! Two result files side by side: cells of the same benchmark and configuration, the ratio of what they reached, and whether it is more than chance.
+//! Two result files side by side: cells of the same benchmark and configuration, the ratio of what
+//! they reached, and whether it is more than chance.
 //!
-//! Files of the published benchmark are read, too: what they do not tell (machine, place, instructions, repetitions) is unknown, and of their
-//! configurations only the keys that both files have are compared. Modelled figures are the same every time: they are never tested.
+//! Files of the published benchmark are read, too: what they do not tell (machine, place,
+//! instructions, repetitions) is unknown, and of their configurations only the keys that both files
+//! have are compared. Modelled figures are the same every time: they are never tested.
 
 #[cfg(test)]
 mod tests;
@@ -82,7 +84,8 @@ pub struct Compared {
     pub latency_p99_ns: Option<Pair>,
     /// What is known.
     pub verdict: Verdict,
-    /// How often sides that do not differ come out this far apart, by Welch's test on the repetitions.
+    /// How often sides that do not differ come out this far apart, by Welch's test on the
+    /// repetitions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p: Option<f64>,
     /// Why there is no test.
@@ -97,7 +100,8 @@ pub struct Pair {
     pub a: f64,
     /// Of the second.
     pub b: f64,
-    /// The second by the first; of repetitions, of their geometric means. None of what is not positive.
+    /// The second by the first; of repetitions, of their geometric means. None of what is not
+    /// positive.
     pub ratio: Option<f64>,
     /// Its 95 % interval, if there are repetitions.
     pub ci95: Option<[f64; 2]>,
@@ -240,7 +244,8 @@ fn compared(
 ) -> Compared {
     let why_no_test = why_no_test(labels, a, b);
     let tested = match why_no_test {
-        // Of what is told in GiB/s the operations follow: cells of one configuration take as many bytes for each.
+        // Of what is told in GiB/s the operations follow: cells of one configuration take as many
+        // bytes for each.
         None => Unpaired::of(&b.repetitions, &a.repetitions),
         Some(_) => None,
     };

@@ -1,7 +1,8 @@
 //! What an operation costs: energy, and a share of the machine's price.
 //!
-//! Energy is measured where the processor counts it (RAPL, through the kernel's powercap files), else reckoned from a power that was given,
-//! else not told. Of a model it is the model's. The machine's price is spread over its years of service.
+//! Energy is measured where the processor counts it (RAPL, through the kernel's powercap files),
+//! else reckoned from a power that was given, else not told. Of a model it is the model's. The
+//! machine's price is spread over its years of service.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -52,7 +53,8 @@ pub struct Costs {
 }
 
 impl Economy {
-    /// Of so many operations in so long, for which the processor or a model counted an energy; none: nothing is known.
+    /// Of so many operations in so long, for which the processor or a model counted an energy;
+    /// none: nothing is known.
     pub fn costs(
         &self,
         operations: u64,
@@ -101,7 +103,8 @@ impl Meter {
         (!domains.is_empty()).then(|| Self { domains, began: Instant::now() })
     }
 
-    /// Joules since it began; none if a counter cannot be read any more, or may have begun again more than once.
+    /// Joules since it began; none if a counter cannot be read any more, or may have begun again
+    /// more than once.
     pub fn joules(&self) -> Option<f64> {
         let seconds = self.began.elapsed().as_secs_f64();
         self.domains.iter().map(|domain| domain.joules(seconds)).sum()

@@ -1,4 +1,5 @@
-//! Which instructions access memory: chosen at run time, named in results; one that the machine lacks is an error.
+//! Which instructions access memory: chosen at run time, named in results; one that the machine
+//! lacks is an error.
 
 use std::fmt;
 use std::str::FromStr;
@@ -196,8 +197,8 @@ type Writes = unsafe fn(Places<'_>, usize);
 /// Loads and stores with one set of instructions.
 ///
 /// # Safety of its calls
-/// Places are multiples of 64 B in memory that stays mapped; Rust holds no references into it; `bytes` is a multiple of 64, and so much
-/// is there at each place.
+/// Places are multiples of 64 B in memory that stays mapped; Rust holds no references into it;
+/// `bytes` is a multiple of 64, and so much is there at each place.
 #[derive(Clone, Copy)]
 pub struct Kernel {
     isa: Isa,
@@ -335,7 +336,8 @@ unsafe fn read_each<L: Lines>(places: impl Iterator<Item = *mut u8>, bytes: usiz
     }
 }
 
-/// A word of each line goes from a register to the next place: as soon as it is there, as in a list that is followed.
+/// A word of each line goes from a register to the next place: as soon as it is there, as in a list
+/// that is followed.
 #[cfg(target_arch = "x86_64")]
 unsafe fn read_one<L: Lines>(from: *const u8, bytes: usize) -> u64 {
     // SAFETY: the caller's.
@@ -426,7 +428,8 @@ mod tests {
                     let mut lines = Box::new(Lines4K([0; 4096]));
                     let base = lines.0.as_mut_ptr();
                     let places = [base.wrapping_add(64), base.wrapping_add(2048)];
-                    // SAFETY: both places have 1 KiB behind them in `lines`, which is not used until they are written.
+                    // SAFETY: both places have 1 KiB behind them in `lines`, which is not used
+                    // until they are written.
                     unsafe { kernel.write_all(Places::Listed(&places), bytes, persist) };
                     let word = 0x0123_4567_89ab_cdef_u64.to_le_bytes();
                     for (at, byte) in lines.0.iter().enumerate() {

@@ -13,7 +13,8 @@ pub struct Node {
     pub has_memory: bool,
 }
 
-/// Nodes of this machine, with the processors that this process may use; none where the kernel tells of none.
+/// Nodes of this machine, with the processors that this process may use; none where the kernel
+/// tells of none.
 pub fn here() -> Vec<Node> {
     let mut nodes = listed(Path::new("/sys/devices/system/node"));
     if let Ok(allowed) = rustix::thread::sched_getaffinity(None) {
@@ -47,7 +48,8 @@ fn ranges(text: &str) -> Vec<usize> {
     text.trim().split(',').filter_map(range).flatten().collect()
 }
 
-/// The node for memory that can lie on any: that of the first processors, or another one with memory. None: there is one only.
+/// The node for memory that can lie on any: that of the first processors, or another one with
+/// memory. None: there is one only.
 ///
 /// # Errors
 /// Another was asked for, and there is none.
@@ -63,8 +65,8 @@ pub fn memory_node(nodes: &[Node], is_far: bool) -> Result<Option<u32>, NoFarNod
     Ok(Some(memory.number))
 }
 
-/// Processors for threads whose memory lies on a node: that node's, or the first ones of another. None: anywhere, for there is one node, or it
-/// is not known where the memory lies.
+/// Processors for threads whose memory lies on a node: that node's, or the first ones of another.
+/// None: anywhere, for there is one node, or it is not known where the memory lies.
 ///
 /// # Errors
 /// Others were asked for, and there are none.

@@ -24,7 +24,8 @@ use crate::target::{StoreOptions, TargetError, new_region};
 pub enum Place {
     /// Memory of the process.
     Dram,
-    /// A file in this folder, mapped: real persistent memory on a DAX file system, memory on tmpfs, the page cache elsewhere.
+    /// A file in this folder, mapped: real persistent memory on a DAX file system, memory on tmpfs,
+    /// the page cache elsewhere.
     Folder {
         /// Where.
         path: PathBuf,
@@ -208,7 +209,8 @@ impl Ready {
     }
 }
 
-/// Whether a configuration may run there, as far as it can be told before memory is had: nobody should wait an hour for it.
+/// Whether a configuration may run there, as far as it can be told before memory is had: nobody
+/// should wait an hour for it.
 ///
 /// # Errors
 /// [`PlaceError`].

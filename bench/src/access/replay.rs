@@ -1,4 +1,5 @@
-//! Accesses of a recorded trace, ready to be done again: read before anything is timed, as many as [`ACCESSES_MAX`].
+//! Accesses of a recorded trace, ready to be done again: read before anything is timed, as many as
+//! [`ACCESSES_MAX`].
 
 use std::path::{Path, PathBuf};
 
@@ -91,7 +92,8 @@ impl Replay {
     }
 }
 
-/// Where a record's access is: volumes are 1 TiB and a little apart, so that their beginnings do not fall together in a small range.
+/// Where a record's access is: volumes are 1 TiB and a little apart, so that their beginnings do
+/// not fall together in a small range.
 fn placed(record: &Record) -> u64 {
     const STRIDE_BYTES: u64 = (1 << 40) + 1_000_003 * LINE_BYTES;
     record.offset_bytes.wrapping_add(u64::from(record.volume).wrapping_mul(STRIDE_BYTES))

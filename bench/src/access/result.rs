@@ -1,7 +1,9 @@
-//! What a run found, in the shape of the published benchmark's results, and what it leaves out beside it.
+//! What a run found, in the shape of the published benchmark's results, and what it leaves out
+//! beside it.
 //!
-//! A file is an array of benchmarks. Their names, types, matrix arguments, configurations and figures have the published keys, so that scripts for
-//! those read these; each benchmark adds `machine`, `place`, `instructions` and `label`, each result `repetitions` and `cpu_share`.
+//! A file is an array of benchmarks. Their names, types, matrix arguments, configurations and
+//! figures have the published keys, so that scripts for those read these; each benchmark adds
+//! `machine`, `place`, `instructions` and `label`, each result `repetitions` and `cpu_share`.
 
 use std::collections::BTreeMap;
 
@@ -87,7 +89,8 @@ pub struct Nested {
     pub results: Figures,
 }
 
-/// Figures of one benchmark: of its repetitions, where there are several, that with the median bandwidth of all that ran together.
+/// Figures of one benchmark: of its repetitions, where there are several, that with the median
+/// bandwidth of all that ran together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
     /// GiB/s of all threads.
@@ -191,7 +194,8 @@ impl Figures {
         let (ops_avg, ops_dev) = spread(threads.iter().map(|thread| thread.ops_per_second));
         let mut latency_ns = run.latency_ns.clone();
         latency_ns.reset();
-        // All repetitions have their say in the tail; the same bounds everywhere, so nothing is refused.
+        // All repetitions have their say in the tail; the same bounds everywhere, so nothing is
+        // refused.
         for run in runs {
             let _ = latency_ns.add(&run.latency_ns);
         }

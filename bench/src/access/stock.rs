@@ -1,4 +1,5 @@
-//! The stock suite: workload files of our own that come with the program. Each argues in its comments why a structure accesses memory so.
+//! The stock suite: workload files of our own that come with the program. Each argues in its
+//! comments why a structure accesses memory so.
 
 use super::workload::{Benchmark, WorkloadError, parse};
 

@@ -1,4 +1,5 @@
-//! Benchmarks of a file, one after another: each cell on memory that is ready, warmed up, measured as often as it says.
+//! Benchmarks of a file, one after another: each cell on memory that is ready, warmed up, measured
+//! as often as it says.
 
 use std::sync::Arc;
 
@@ -60,8 +61,8 @@ pub enum RunError {
     },
 }
 
-/// Whether the machine has the instructions of every cell, and the place what it asks for, as far as that can be told before: nobody should find
-/// out after an hour.
+/// Whether the machine has the instructions of every cell, and the place what it asks for, as far
+/// as that can be told before: nobody should find out after an hour.
 ///
 /// # Errors
 /// [`RunError`], with the first cell that cannot run.
@@ -275,8 +276,9 @@ fn measured(
             })
             .collect::<Result<_, RunError>>()?;
         let threads = configs.iter().map(|config| config.number_threads).sum();
-        // SAFETY: the memory of each job is `ready`, which outlives the run, has the bytes of its configuration, and is reached by nobody
-        // else; its kernel was asked for all that the configuration does.
+        // SAFETY: the memory of each job is `ready`, which outlives the run, has the bytes of its
+        // configuration, and is reached by nobody else; its kernel was asked for all that the
+        // configuration does.
         unsafe { run(&jobs) }.map_err(|source| RunError::Threads {
             benchmark: name(),
             threads,

@@ -1,7 +1,9 @@
-//! Ranks by Zipf's law for any exponent, in constant memory: inversion of the continuous law, and a rejection that hardly ever happens.
+//! Ranks by Zipf's law for any exponent, in constant memory: inversion of the continuous law, and a
+//! rejection that hardly ever happens.
 //!
-//! Source: Hörmann and Derflinger, "Rejection-inversion to generate variates from monotone discrete distributions", 1996. A draw costs a
-//! logarithm and an exponential, and nothing is summed at the start; YCSB's generator (`crate::dist`) needs an exponent below 1.
+//! Source: Hörmann and Derflinger, "Rejection-inversion to generate variates from monotone discrete
+//! distributions", 1996. A draw costs a logarithm and an exponential, and nothing is summed at the
+//! start; YCSB's generator (`crate::dist`) needs an exponent below 1.
 
 use rand::RngCore;
 
@@ -10,7 +12,8 @@ use rand::RngCore;
 pub struct Ranks {
     ranks: f64,
     exponent: f64,
-    /// The integral of the law up to the end of the first rank, less all of that rank; and up to the end of the last.
+    /// The integral of the law up to the end of the first rank, less all of that rank; and up to
+    /// the end of the last.
     first: f64,
     last: f64,
     /// So close to a rank's number nothing is rejected.
@@ -49,7 +52,8 @@ impl Ranks {
         (-self.exponent * at.ln()).exp()
     }
 
-    /// From 1 on. Near an exponent of 1 both sides of the usual quotient vanish: so it is taken from a series there.
+    /// From 1 on. Near an exponent of 1 both sides of the usual quotient vanish: so it is taken
+    /// from a series there.
     fn integral(&self, at: f64) -> f64 {
         let log = at.ln();
         exponential_over((1.0 - self.exponent) * log) * log
@@ -57,7 +61,8 @@ impl Ranks {
 
     #[inline]
     fn inverse(&self, area: f64) -> f64 {
-        /// From here on `1 + x` loses no digits that matter, and its logarithm is several times as fast as that of `1 + x` for any `x`.
+        /// From here on `1 + x` loses no digits that matter, and its logarithm is several times as
+        /// fast as that of `1 + x` for any `x`.
         const LARGE: f64 = 0.125;
         // Rounding may lead below -1, where there is no logarithm.
         let scaled = (area * (1.0 - self.exponent)).max(-1.0);

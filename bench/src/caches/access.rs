@@ -1,9 +1,10 @@
-//! A recorder: loads, stores and flushes at addresses of this process, led through the frames of their pages into
-//! the modelled cache.
+//! A recorder: loads, stores and flushes at addresses of this process, led through the frames of
+//! their pages into the modelled cache.
 //!
-//! A page's frame is looked up when the page is first met and kept; at the end [`Recorder::pages_moved`] says how many
-//! the kernel has moved meanwhile. Where frames are not shown they are *assumed*: given out in the order of the first
-//! touch, a page at a time, or a bucket at a time where pages come in buckets.
+//! A page's frame is looked up when the page is first met and kept; at the end
+//! [`Recorder::pages_moved`] says how many the kernel has moved meanwhile. Where frames are not
+//! shown they are *assumed*: given out in the order of the first touch, a page at a time, or a
+//! bucket at a time where pages come in buckets.
 
 use std::collections::HashMap;
 
@@ -49,7 +50,8 @@ impl Assumed {
 }
 
 impl Recorder {
-    /// A recorder with an empty cache. `bucket_bytes` is what comes at once where frames are assumed.
+    /// A recorder with an empty cache. `bucket_bytes` is what comes at once where frames are
+    /// assumed.
     ///
     /// # Errors
     /// The shape is none.

@@ -1,8 +1,10 @@
-//! Run time on non-volatile memory, MODELLED: the paper's three assumptions on how many of the misses are writes.
+//! Run time on non-volatile memory, MODELLED: the paper's three assumptions on how many of the
+//! misses are writes.
 //!
-//! The base takes `accesses x hit + misses x read + lines written x write`; a step saves, for each miss that it has
-//! fewer, `share x write + (1 - share) x read`. A read of non-volatile memory takes as long as one of DRAM, a write
-//! several times as long (the paper: 4 to 10 times). What a step saves in hits is left out.
+//! The base takes `accesses x hit + misses x read + lines written x write`; a step saves, for each
+//! miss that it has fewer, `share x write + (1 - share) x read`. A read of non-volatile memory
+//! takes as long as one of DRAM, a write several times as long (the paper: 4 to 10 times). What a
+//! step saves in hits is left out.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +27,8 @@ impl Default for MemoryTimes {
     }
 }
 
-/// Which share of the misses that a step has fewer would have written to non-volatile memory: the paper's three assumptions.
+/// Which share of the misses that a step has fewer would have written to non-volatile memory: the
+/// paper's three assumptions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WriteShare {
@@ -104,7 +107,8 @@ mod tests {
         let counts =
             |misses| Counts { accesses: 1000, misses, writebacks: 50, ..Counts::default() };
         let all = estimates(&times, counts(100), counts(80));
-        // Base: 1,000 ns of hits, 100 misses of 100 ns, 50 lines of 400 ns. Saved: 20 of 250, 400 and 200 ns.
+        // Base: 1,000 ns of hits, 100 misses of 100 ns, 50 lines of 400 ns. Saved: 20 of 250, 400
+        // and 200 ns.
         let ns: Vec<f64> = all.iter().map(|estimate| estimate.modelled_ns).collect();
         assert!((ns[0] - 26_000.0).abs() < 1e-6 && (ns[1] - 23_000.0).abs() < 1e-6, "{ns:?}");
         assert!((ns[2] - 27_000.0).abs() < 1e-6, "{ns:?}");

@@ -1,8 +1,8 @@
 //! Page frames: where the kernel put the pages of this process, from `/proc/self/pagemap`.
 //!
-//! Frame numbers are shown to CAP_SYS_ADMIN only; others read zeros. Without them nothing is measured about
-//! placement, and [`FrameReader::source`] says so. Inside a virtual machine they are the guest's: what the host put
-//! behind them is not to be seen.
+//! Frame numbers are shown to CAP_SYS_ADMIN only; others read zeros. Without them nothing is
+//! measured about placement, and [`FrameReader::source`] says so. Inside a virtual machine they are
+//! the guest's: what the host put behind them is not to be seen.
 
 use std::fs::File;
 use std::io;
@@ -114,7 +114,8 @@ impl FrameReader {
     }
 }
 
-/// The frame in an entry of the page map. Frame 0 is never an application's: it stands for "not shown".
+/// The frame in an entry of the page map. Frame 0 is never an application's: it stands for "not
+/// shown".
 fn frame_of(entry: u64) -> Option<u64> {
     let frame = entry & FRAME_MASK;
     (entry & PRESENT != 0 && frame != 0).then_some(frame)
@@ -144,8 +145,8 @@ fn is_guest() -> bool {
         || std::path::Path::new("/sys/hypervisor/type").exists()
 }
 
-/// How contiguous pages are. A *break* is between two pages that follow each other in the address space whose frames
-/// do not: the next page's is not the frame after.
+/// How contiguous pages are. A *break* is between two pages that follow each other in the address
+/// space whose frames do not: the next page's is not the frame after.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Contiguity {
     /// Pages whose frame is known.

@@ -1,9 +1,11 @@
-//! The heap as what the work stands on, and a tap that tells the recorder whose memory its stores go to.
+//! The heap as what the work stands on, and a tap that tells the recorder whose memory its stores
+//! go to.
 //!
-//! Whose it is follows from the span table (docs/format.md), whose stores the tap sees like all others: spans of logs
-//! and objects are entered there before they are used, and what is in no entry is the heap's own tables. A log of
-//! words holds records of allocations and records of transactions: those stored while a transaction runs are the
-//! log's, the others what the allocator needs.
+//! Whose it is follows from the span table (docs/format.md), whose stores the tap sees like all
+//! others: spans of logs and objects are entered there before they are used, and what is in no
+//! entry is the heap's own tables. A log of words holds records of allocations and records of
+//! transactions: those stored while a transaction runs are the log's, the others what the allocator
+//! needs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
@@ -210,7 +212,8 @@ impl Ground for HeapGround {
 
     fn capacity(&self, bytes: usize) -> Result<Block<'_>, WorkError> {
         let at = self.heap.cap_alloc(bytes as u64).map_err(failed("capacity memory"))?;
-        // SAFETY: the allocator hands each byte out once, aligned to 16, and the heap outlives the borrow.
+        // SAFETY: the allocator hands each byte out once, aligned to 16, and the heap outlives the
+        // borrow.
         Ok(unsafe { Block::of(at, bytes) })
     }
 

@@ -1,5 +1,6 @@
-//! A last-level cache, MODELLED: physically indexed, set-associative, least recently used, filled by loads and stores
-//! alike, written back. There is no cache before it and none beside: what hits there would only hit here.
+//! A last-level cache, MODELLED: physically indexed, set-associative, least recently used, filled
+//! by loads and stores alike, written back. There is no cache before it and none beside: what hits
+//! there would only hit here.
 //!
 //! Each line remembers who last stored to it, so that what is written back is charged to its owner.
 
@@ -59,8 +60,8 @@ pub struct CacheShape {
     pub line_bytes: u64,
 }
 
-/// The cache of the paper's machine, an Atom with 1 MB. It does not give the ways: 8, as Intel's Atoms of that time
-/// with 1 MB for two cores have.
+/// The cache of the paper's machine, an Atom with 1 MB. It does not give the ways: 8, as Intel's
+/// Atoms of that time with 1 MB for two cores have.
 impl Default for CacheShape {
     fn default() -> Self {
         Self { size_bytes: 1 << 20, ways: 8, line_bytes: 64 }
@@ -156,7 +157,8 @@ impl CountsByOwner {
     }
 }
 
-/// A line in the cache, in one word: number, owner of the last store, whether it must be written back.
+/// A line in the cache, in one word: number, owner of the last store, whether it must be written
+/// back.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Line(u64);
 

@@ -1,8 +1,10 @@
-//! Pages of two kinds taken from one range, by one thread in turn or by a thread each: how contiguous they are when
-//! put there on demand, and when taken in buckets, by each way a bucket can be filled.
+//! Pages of two kinds taken from one range, by one thread in turn or by a thread each: how
+//! contiguous they are when put there on demand, and when taken in buckets, by each way a bucket
+//! can be filled.
 //!
-//! On demand each kind has half of the range, and pages come at the first touch: what happens without buckets. In
-//! buckets the kinds take the next bucket of the range as they need one, so neighbours may be of the other kind.
+//! On demand each kind has half of the range, and pages come at the first touch: what happens
+//! without buckets. In buckets the kinds take the next bucket of the range as they need one, so
+//! neighbours may be of the other kind.
 
 use std::sync::Barrier;
 use std::time::Instant;
@@ -21,8 +23,8 @@ pub enum Filling {
     OnDemand,
     /// All pages of a bucket at once, each by itself.
     Populated,
-    /// The huge page in which a bucket lies, when the first of its buckets is taken: one page put there, the rest
-    /// gathered around it (`MADV_COLLAPSE`).
+    /// The huge page in which a bucket lies, when the first of its buckets is taken: one page put
+    /// there, the rest gathered around it (`MADV_COLLAPSE`).
     Gathered,
 }
 
@@ -276,7 +278,8 @@ impl Range {
         Ok(at)
     }
 
-    /// Gathers the huge pages that a bucket is the first to use; whether there was nothing to do or it was done.
+    /// Gathers the huge pages that a bucket is the first to use; whether there was nothing to do or
+    /// it was done.
     fn gather(&self, at: usize) -> Result<bool, PlacementError> {
         if !at.is_multiple_of(HUGE_PAGE_BYTES) {
             return Ok(true);

@@ -1,5 +1,5 @@
-//! What a run of `bench heap-caches` found. These names are the keys of its JSON: kept. What begins with `modelled`
-//! is modelled; all else was measured.
+//! What a run of `bench heap-caches` found. These names are the keys of its JSON: kept. What begins
+//! with `modelled` is modelled; all else was measured.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,8 @@ use crate::machine::Machine;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Step {
-    /// Pages at the first touch, the allocator's structures in persistent memory, one kind of log record.
+    /// Pages at the first touch, the allocator's structures in persistent memory, one kind of log
+    /// record.
     Base,
     /// Pages in contiguity buckets.
     Caa,
@@ -137,7 +138,8 @@ pub struct StepResult {
     pub pages_moved: u64,
     /// Lines flushed for an operation.
     pub lines_flushed_per_operation: f64,
-    /// The same without a recorder, on the machine itself, with a thread for each kind of work; none: not timed.
+    /// The same without a recorder, on the machine itself, with a thread for each kind of work;
+    /// none: not timed.
     pub native: Option<Native>,
 }
 

@@ -1,8 +1,8 @@
-//! The runs: each step at each count of operations, modelled and on the machine; capacity work alone; kinds of logs;
-//! sizes of a bucket.
+//! The runs: each step at each count of operations, modelled and on the machine; capacity work
+//! alone; kinds of logs; sizes of a bucket.
 //!
-//! Modelled runs are one thread that does the two kinds of work in turn, so they can be repeated. On the machine each
-//! kind has a thread, and is timed until the first of them is done.
+//! Modelled runs are one thread that does the two kinds of work in turn, so they can be repeated.
+//! On the machine each kind has a thread, and is timed until the first of them is done.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

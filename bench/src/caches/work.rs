@@ -1,8 +1,8 @@
-//! The work that is measured: a hash table in persistent memory ("NVMPersist"), and beside it work on capacity memory
-//! ("NVMCap") that shares the cache with it.
+//! The work that is measured: a hash table in persistent memory ("NVMPersist"), and beside it work
+//! on capacity memory ("NVMCap") that shares the cache with it.
 //!
-//! Every load the work makes is told to the recorder here; stores of the persistent kind are told by what the table
-//! stands on, which also knows its own stores for logs and for what is allocated.
+//! Every load the work makes is told to the recorder here; stores of the persistent kind are told
+//! by what the table stands on, which also knows its own stores for logs and for what is allocated.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,7 +19,8 @@ const WORD: usize = 8;
 const HEAD: usize = 3 * WORD;
 /// Lengths of values and of how many in 20 nodes: 16 B to 1 KiB, small ones more often.
 const VALUES: [(usize, u32); 6] = [(16, 5), (40, 6), (104, 4), (232, 3), (488, 1), (1000, 1)];
-/// Slots of the table that are one object: a line, so that a log of whole objects is not put at a disadvantage.
+/// Slots of the table that are one object: a line, so that a log of whole objects is not put at a
+/// disadvantage.
 const GROUP_SLOTS: u64 = 8;
 const GROUP_BYTES: usize = GROUP_SLOTS as usize * WORD;
 /// The bits of a key that are its number.
@@ -274,8 +275,8 @@ const RECORD_BYTES: usize = 128;
 /// Counters that a record changes.
 const COUNTED: usize = 4;
 
-/// The map step of a map-reduce, say: emits records into fresh memory, looks back at one, and counts in a table
-/// that is used all the time.
+/// The map step of a map-reduce, say: emits records into fresh memory, looks back at one, and
+/// counts in a table that is used all the time.
 pub struct CapacityWork<'g, G: Ground> {
     ground: &'g G,
     watch: Watch<'g>,

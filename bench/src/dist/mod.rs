@@ -1,8 +1,9 @@
-//! Which record an operation goes to: the distributions of YCSB's core workloads, in constant memory.
+//! Which record an operation goes to: the distributions of YCSB's core workloads, in constant
+//! memory.
 //!
-//! `zipfian` is what YCSB's workloads use: ranks of 10^10 items, hashed onto the records. That is flatter than
-//! Zipf's law over the records (`plain-zipfian`): a large part of its mass is nearly uniform. Verdicts differ,
-//! so every result names its distribution.
+//! `zipfian` is what YCSB's workloads use: ranks of 10^10 items, hashed onto the records. That is
+//! flatter than Zipf's law over the records (`plain-zipfian`): a large part of its mass is nearly
+//! uniform. Verdicts differ, so every result names its distribution.
 
 mod zipf;
 
@@ -30,7 +31,8 @@ pub enum Distribution {
         /// Share of the operations that goes there.
         operations: f64,
     },
-    /// YCSB's `ExponentialGenerator` over ages: 95 % of the operations to the newest 85.7 % of the records.
+    /// YCSB's `ExponentialGenerator` over ages: 95 % of the operations to the newest 85.7 % of the
+    /// records.
     Exponential,
 }
 
@@ -144,8 +146,8 @@ impl Chooser {
     }
 }
 
-/// Near the golden section of `n`, and without a divisor in common with it: multiples of it meet every number
-/// below `n` once, far from each other.
+/// Near the golden section of `n`, and without a divisor in common with it: multiples of it meet
+/// every number below `n` once, far from each other.
 pub(crate) fn coprime_stride(n: u64) -> u64 {
     let from = ((n as f64 * 0.618_033_988_749_895) as u64).max(1);
     (from..).find(|stride| gcd(*stride, n) == 1).unwrap_or(1)

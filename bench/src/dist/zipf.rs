@@ -75,8 +75,8 @@ impl Zipfian {
     }
 }
 
-/// The sum of `rank^-theta` over ranks 1 to `items`; beyond a million terms by Euler and Maclaurin, whose error
-/// there is below 10^-12.
+/// The sum of `rank^-theta` over ranks 1 to `items`; beyond a million terms by Euler and Maclaurin,
+/// whose error there is below 10^-12.
 pub fn zeta(items: u64, theta: f64) -> f64 {
     let summed = items.min(TERMS_SUMMED);
     let sum: f64 = (1..=summed).rev().map(|rank| (rank as f64).powf(-theta)).sum();

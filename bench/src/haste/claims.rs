@@ -13,7 +13,8 @@ fn plain(result: &HasteResult) -> impl Iterator<Item = &RawPoint> {
     result.raw.iter().filter(|point| point.step == "spin" && !point.with_filesystem)
 }
 
-/// The largest gain of a modelled memory over the disks among raw requests; with this machine's software and with the slides'.
+/// The largest gain of a modelled memory over the disks among raw requests; with this machine's
+/// software and with the slides'.
 fn raw_gain(result: &HasteResult) -> Option<Claim> {
     let on_disks = |other: &RawPoint| {
         plain(result).find(|point| {
@@ -43,7 +44,8 @@ fn raw_gain(result: &HasteResult) -> Option<Claim> {
     })
 }
 
-/// Geometric mean, and the largest, of the gains of the fastest system over the disks among applications.
+/// Geometric mean, and the largest, of the gains of the fastest system over the disks among
+/// applications.
 fn application_gain(result: &HasteResult) -> Option<Claim> {
     let programs = result.programs.iter().map(|program| (&program.name, &program.times));
     let all = programs.chain(result.kernels.iter().map(|kernel| (&kernel.name, &kernel.times)));

@@ -1,7 +1,9 @@
-//! What XFS adds to a request, measured: a file on it beside the loop device that it lies on, in pairs, past the page cache.
+//! What XFS adds to a request, measured: a file on it beside the loop device that it lies on, in
+//! pairs, past the page cache.
 //!
-//! As root only. The file behind the loop device lies in memory; mount and device are taken away again whatever happens to the
-//! measurement (not after `kill -9`: then `umount` and `losetup -d` by hand).
+//! As root only. The file behind the loop device lies in memory; mount and device are taken away
+//! again whatever happens to the measurement (not after `kill -9`: then `umount` and `losetup -d`
+//! by hand).
 
 use std::fs::{File, OpenOptions};
 use std::io;

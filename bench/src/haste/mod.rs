@@ -1,10 +1,12 @@
-//! `bench haste`: what fast non-volatile memories do to I/O-intensive work (HASTE, UCSD), on media that are not here.
+//! `bench haste`: what fast non-volatile memories do to I/O-intensive work (HASTE, UCSD), on media
+//! that are not here.
 //!
-//! Software is measured on this machine; media are modelled, and every result says so. `raw` are requests of one size, with
-//! and without a file system (`filesystem` measures what that adds); `programs` are databases, run unmodified with their files
-//! recorded; `kernels` are the memory-hungry applications, with their data in capacity memory on a medium. What was recorded
-//! once is replayed on every system's model, so that a disk's hours take milliseconds; some runs are repeated at a fast
-//! medium's real pace, which shows by how much the models are wrong.
+//! Software is measured on this machine; media are modelled, and every result says so. `raw` are
+//! requests of one size, with and without a file system (`filesystem` measures what that adds);
+//! `programs` are databases, run unmodified with their files recorded; `kernels` are the
+//! memory-hungry applications, with their data in capacity memory on a medium. What was recorded
+//! once is replayed on every system's model, so that a disk's hours take milliseconds; some runs
+//! are repeated at a fast medium's real pace, which shows by how much the models are wrong.
 
 pub mod kernels;
 
@@ -80,7 +82,8 @@ pub enum HasteError {
     Kernel(#[from] kernels::KernelError),
 }
 
-/// Runs all parts that were asked for; what this machine lacks is in [`HasteResult::not_run`], with the reason.
+/// Runs all parts that were asked for; what this machine lacks is in [`HasteResult::not_run`], with
+/// the reason.
 ///
 /// # Errors
 /// Something failed that should not; results so far are lost.

@@ -1,7 +1,9 @@
-//! Databases, as they are: transactional updates of Berkeley DB, and queries in SQLite on databases of the shape of the slides'.
+//! Databases, as they are: transactional updates of Berkeley DB, and queries in SQLite on databases
+//! of the shape of the slides'.
 //!
-//! A program is run once with its files recorded (`perdura run --record`); what it asked for is replayed on every system. A second
-//! run at a fast system's real pace says by how much the model is wrong.
+//! A program is run once with its files recorded (`perdura run --record`); what it asked for is
+//! replayed on every system. A second run at a fast system's real pace says by how much the model
+//! is wrong.
 
 use std::fs;
 use std::io;

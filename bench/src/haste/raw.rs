@@ -1,7 +1,8 @@
 //! Requests of one size, random and sequential, reading and writing: what XDD did for the slides.
 //!
-//! Software is measured: each step of the I/O path, one thread, each size, less the modelled time of the medium. Bandwidth on
-//! a system is modelled: a closed loop of [`REQUESTERS`] with that software on [`CORES`] cores.
+//! Software is measured: each step of the I/O path, one thread, each size, less the modelled time
+//! of the medium. Bandwidth on a system is modelled: a closed loop of [`REQUESTERS`] with that
+//! software on [`CORES`] cores.
 
 use perdura_block::path::{IoPath, PathSettings, Step};
 use perdura_media::emulator::{Emulator, Pace, Tsc};
@@ -82,8 +83,8 @@ fn round_ns(
     }
 }
 
-/// Every system, size, direction and order by the leanest path, with and without a file system; and random writes by the other steps
-/// on the paced system.
+/// Every system, size, direction and order by the leanest path, with and without a file system; and
+/// random writes by the other steps on the paced system.
 pub(super) fn points(
     settings: &HasteSettings,
     software: &[SoftwarePoint],
@@ -95,7 +96,8 @@ pub(super) fn points(
     for size in SIZES {
         for system in &settings.systems {
             let Some(point) = lean(size) else { continue };
-            // On a memory bus the processor moves the lines itself: there is nothing to sleep for, whatever the size.
+            // On a memory bus the processor moves the lines itself: there is nothing to sleep for,
+            // whatever the size.
             let spun =
                 lean(SPUN_BYTES).filter(|spun| pays_by_line(system) && size > spun.request_bytes);
             let point = &SoftwarePoint {
@@ -182,7 +184,8 @@ impl Load<'_> {
     }
 }
 
-/// Random reads of 4 KiB by one thread, for real, beside the closed loop of one requester with the software that was measured.
+/// Random reads of 4 KiB by one thread, for real, beside the closed loop of one requester with the
+/// software that was measured.
 pub(super) fn at_real_pace(settings: &HasteSettings) -> Result<PaceCheck, HasteError> {
     const REQUESTS: u32 = 20_000;
     let emulator = filled(&settings.paced)?;

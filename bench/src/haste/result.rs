@@ -79,7 +79,8 @@ pub struct RawPoint {
     pub link_share: Option<f64>,
 }
 
-/// What a file system adds to a request of a size, measured in pairs on a loop device over a file in memory.
+/// What a file system adds to a request of a size, measured in pairs on a loop device over a file
+/// in memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FileSystemResult {
     /// `xfs`.
@@ -103,7 +104,8 @@ pub struct TimeOn {
     pub software_s: f64,
     /// Waiting for the medium: modelled, s.
     pub medium_s: f64,
-    /// What the medium drew until the end of the run (equal-time energy): modelled, J; where the run was replayed on its model.
+    /// What the medium drew until the end of the run (equal-time energy): modelled, J; where the
+    /// run was replayed on its model.
     pub medium_j: Option<f64>,
 }
 

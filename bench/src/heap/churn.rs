@@ -1,7 +1,8 @@
 //! A thread's share of the live objects, and the loops that are timed over it.
 //!
-//! A share draws objects and sizes from its own seeded stream, the same for every contestant. Nothing in a loop but
-//! the contestant allocates or waits; the clock is read once in `BATCH` operations.
+//! A share draws objects and sizes from its own seeded stream, the same for every contestant.
+//! Nothing in a loop but the contestant allocates or waits; the clock is read once in `BATCH`
+//! operations.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

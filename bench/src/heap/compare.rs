@@ -72,7 +72,8 @@ const COMPARISONS: [Comparison; 8] = [
 /// Figures that are wanted by themselves.
 const BOUNDS: [(&str, Wanted); 4] = [
     ("lines_flushed_per_alloc", Wanted::AtMost(2.0)),
-    // What a commit itself writes back: lines put off, and those that a log is prepared with, are apart.
+    // What a commit itself writes back: lines put off, and those that a log is prepared with, are
+    // apart.
     ("lines_flushed_per_tx64", Wanted::AtMost(2.0)),
     ("fences_per_tx64", Wanted::AtMost(2.0)),
     ("recovery_objects_per_s_per_thread", Wanted::AtLeast(2e6)),

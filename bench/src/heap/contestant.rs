@@ -1,7 +1,8 @@
 //! What is measured: an allocator, and how it is asked.
 //!
-//! All contestants run the same loops (`churn`), each compiled for its own type, so that what differs is the
-//! allocator. A *place* is whatever 48 bits an allocator knows an object by: an address, or an offset in its heap.
+//! All contestants run the same loops (`churn`), each compiled for its own type, so that what
+//! differs is the allocator. A *place* is whatever 48 bits an allocator knows an object by: an
+//! address, or an offset in its heap.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -26,8 +27,8 @@ pub trait Contestant: Sync {
     /// Writes the first `bytes` of an object, all of them with `value` in each eight.
     fn touch(&self, place: u64, bytes: usize, value: u64);
 
-    /// Frees one object and allocates another, in one of the ways the allocator offers. `index` is the object's
-    /// among all live ones; it stays when another object takes its stead.
+    /// Frees one object and allocates another, in one of the ways the allocator offers. `index` is
+    /// the object's among all live ones; it stays when another object takes its stead.
     ///
     /// # Errors
     /// As of `free` and `allocate`; or it does not offer this way.
@@ -47,7 +48,8 @@ pub trait Contestant: Sync {
         self.allocate(bytes)
     }
 
-    /// Writes `value` over the first bytes of each of the objects, all or none of it, durable on return.
+    /// Writes `value` over the first bytes of each of the objects, all or none of it, durable on
+    /// return.
     ///
     /// # Errors
     /// The transaction was given up; or there are none.
@@ -271,7 +273,8 @@ pub enum Way {
     Plain,
     /// The same; the free, too, is durable on return.
     Strict,
-    /// The object's address is changed in persistent memory along with it, so that a cut leaks nothing.
+    /// The object's address is changed in persistent memory along with it, so that a cut leaks
+    /// nothing.
     Published,
     /// The new one reserved, the free put off, both published together.
     Reserved,

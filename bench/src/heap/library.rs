@@ -33,7 +33,8 @@ pub fn folders() -> Vec<PathBuf> {
     folders
 }
 
-/// Folders named in a file like `ld.so.conf`; one that cannot be read names none, as for the linker.
+/// Folders named in a file like `ld.so.conf`; one that cannot be read names none, as for the
+/// linker.
 fn configured(file: &Path, depth: usize, folders: &mut Vec<PathBuf>) {
     let Ok(text) = std::fs::read_to_string(file) else { return };
     for line in text.lines() {

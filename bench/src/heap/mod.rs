@@ -1,9 +1,11 @@
-//! `bench heap`: allocators under churn, and transactions, each contestant in a process of its own, all in one run.
+//! `bench heap`: allocators under churn, and transactions, each contestant in a process of its own,
+//! all in one run.
 //!
-//! A worker (`worker`) keeps its objects over the whole run and does a short round when told to; rounds go around
-//! the contestants, in the other order every other time, so that what the machine does besides meets all. For each
-//! number of threads there are new workers. Flushes are counted by further workers, which are not timed. A rival
-//! whose library is not there, or does not work, is named with the reason and left out.
+//! A worker (`worker`) keeps its objects over the whole run and does a short round when told to;
+//! rounds go around the contestants, in the other order every other time, so that what the machine
+//! does besides meets all. For each number of threads there are new workers. Flushes are counted by
+//! further workers, which are not timed. A rival whose library is not there, or does not work, is
+//! named with the reason and left out.
 
 pub mod churn;
 mod compare;
@@ -149,7 +151,8 @@ pub enum HeapBenchError {
 /// Measures; `progress` is told the step, steps done and steps in all.
 ///
 /// # Errors
-/// Perdura's own contestants fail, a rival fails in the middle of its rounds, or there is too little memory.
+/// Perdura's own contestants fail, a rival fails in the middle of its rounds, or there is too
+/// little memory.
 pub fn run(
     settings: &HeapSettings,
     progress: &dyn Fn(&str, u64, u64),

@@ -45,7 +45,8 @@ impl Worker {
             }
         }
         if who == Who::Libpmemobj {
-            // tmpfs is no persistent memory to it: without this it would call msync instead of flushing lines.
+            // tmpfs is no persistent memory to it: without this it would call msync instead of
+            // flushing lines.
             starting.env("PMEM_IS_PMEM_FORCE", "1");
         }
         let gone = |cause| HeapBenchError::Pipe { who, cause };
@@ -90,7 +91,8 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // It keeps nothing that would have to be put in order; and it must not be left behind as a zombie.
+        // It keeps nothing that would have to be put in order; and it must not be left behind as a
+        // zombie.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,5 @@
-//! What is said between `perdura bench heap` and its workers: a line of JSON each way, one answer for each order.
+//! What is said between `perdura bench heap` and its workers: a line of JSON each way, one answer
+//! for each order.
 
 use std::path::PathBuf;
 

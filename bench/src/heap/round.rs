@@ -59,8 +59,8 @@ impl Field {
         Ok(())
     }
 
-    /// A round of everyone, in the other order every other time. Number 0 is not kept: after their neighbours were
-    /// populated contestants are cold.
+    /// A round of everyone, in the other order every other time. Number 0 is not kept: after their
+    /// neighbours were populated contestants are cold.
     pub fn round(
         &mut self,
         number: usize,

@@ -1,8 +1,9 @@
 //! Measured beside modelled: one access at a time, and as many as keep the medium busy.
 //!
-//! The target of a latency is the model's own answer to the same accesses on a virtual clock; of a bandwidth, what the model gives when there
-//! is always another request. Where the machine itself (copying from a random place, booking) takes longer than a target, the
-//! result says so and by what.
+//! The target of a latency is the model's own answer to the same accesses on a virtual clock; of a
+//! bandwidth, what the model gives when there is always another request. Where the machine itself
+//! (copying from a random place, booking) takes longer than a target, the result says so and by
+//! what.
 
 use std::collections::VecDeque;
 
@@ -77,8 +78,9 @@ pub(super) fn measure(
     progress("latency and bandwidth", 1, STEPS);
     let granule_bytes = settings.system.medium.granule.0;
     let cached = Bench { range_bytes: CACHED_BYTES.min(range_bytes), ..bench };
-    // No memory can be emulated that is faster than the machine's own. So what takes less than that may is asked for in a
-    // processor's caches, where the emulator is what is measured; the whole range follows.
+    // No memory can be emulated that is faster than the machine's own. So what takes less than that
+    // may is asked for in a processor's caches, where the emulator is what is measured; the whole
+    // range follows.
     let is_fast =
         Model::unloaded(&settings.system, Access::Read, granule_bytes).ns() < RELATIVE_FROM_NS;
     let (headline, beside) = if is_fast { (cached, bench) } else { (bench, cached) };
@@ -222,7 +224,8 @@ impl Bench<'_> {
         let mut buf = vec![0; len_bytes as usize];
         let mut times = Vec::new();
         let (began, limit_ns) = (tsc.ticks(), self.each * 1e9);
-        // A machine that stands still for a moment is to be one of many accesses, not the last of a few.
+        // A machine that stands still for a moment is to be one of many accesses, not the last of a
+        // few.
         let is_over = |times: &Vec<f64>| match ns(tsc, began, tsc.ticks()) {
             _ if times.len() >= ACCESSES_MAX => true,
             elapsed_ns if elapsed_ns > LONGER_AT_MOST * limit_ns => times.len() >= ACCESSES_MIN,
@@ -327,8 +330,9 @@ impl Bench<'_> {
         })
     }
 
-    /// Bytes a second with [`OUTSTANDING`] under way, from when the first of them is done: over the middle half of the windows by
-    /// their length, for a machine that stands still for a moment leaves the medium idle.
+    /// Bytes a second with [`OUTSTANDING`] under way, from when the first of them is done: over the
+    /// middle half of the windows by their length, for a machine that stands still for a moment
+    /// leaves the medium idle.
     fn streamed(
         &self,
         access: Access,

@@ -1,5 +1,5 @@
-//! What every block holds: eight bytes at a time, from its number and the place in it, so that no two blocks are alike and a
-//! block that is misplaced, stale or torn is seen.
+//! What every block holds: eight bytes at a time, from its number and the place in it, so that no
+//! two blocks are alike and a block that is misplaced, stale or torn is seen.
 
 use super::MediaBenchError;
 

@@ -1,8 +1,9 @@
 //! A direct call: the emulator asked on the caller's thread, beside copying the same blocks.
 //!
-//! The medium takes no time (a profile of our own), so what is left is the call's own cost. Both ways read all blocks in one random order, by
-//! turns of a slice each and half the order apart, so that neither finds in a cache what the other has just read.
-//! Every block is verified after its time is taken.
+//! The medium takes no time (a profile of our own), so what is left is the call's own cost. Both
+//! ways read all blocks in one random order, by turns of a slice each and half the order apart, so
+//! that neither finds in a cache what the other has just read. Every block is verified after its
+//! time is taken.
 
 use perdura_media::emulator::{Emulator, Tsc};
 use perdura_media::profile::System;

@@ -1,7 +1,7 @@
 //! Today's ways to a file, on the disk and in memory: reads of 4 KiB at random, each verified.
 //!
-//! On the disk nobody says when the device was done, so what software takes there is the processor time of the request; in memory all
-//! but copying is software.
+//! On the disk nobody says when the device was done, so what software takes there is the processor
+//! time of the request; in memory all but copying is software.
 
 use std::fs::File;
 use std::path::Path;

@@ -1,9 +1,11 @@
-//! `perdura bench media`: how well an emulated medium keeps to its model, and what the software on the way to it takes.
+//! `perdura bench media`: how well an emulated medium keeps to its model, and what the software on
+//! the way to it takes.
 //!
-//! `accuracy` compares measured with modelled latency and bandwidth, `steps` the four I/O paths of HASTE over the same medium,
-//! `direct` a call into the emulator with copying the same blocks, `files` today's ways to a file; `blocks` knows what every
-//! block holds, so that each read can be verified, outside of what is timed. What the medium takes is modelled, and
-//! labelled so; what software takes is measured.
+//! `accuracy` compares measured with modelled latency and bandwidth, `steps` the four I/O paths of
+//! HASTE over the same medium, `direct` a call into the emulator with copying the same blocks,
+//! `files` today's ways to a file; `blocks` knows what every block holds, so that each read can be
+//! verified, outside of what is timed. What the medium takes is modelled, and labelled so; what
+//! software takes is measured.
 
 mod accuracy;
 mod blocks;
@@ -268,7 +270,8 @@ fn sorted(mut values: Vec<f64>) -> Vec<f64> {
     values
 }
 
-/// What reading the clock twice in a row shows, nanoseconds: subtracted from what is timed one by one.
+/// What reading the clock twice in a row shows, nanoseconds: subtracted from what is timed one by
+/// one.
 fn stamp_ns(tsc: Tsc) -> f64 {
     let pairs = (0..2001).map(|_| {
         let from = tsc.ticks();

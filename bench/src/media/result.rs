@@ -16,8 +16,9 @@ pub struct MediaResult {
     pub profile: String,
     /// One granule at an idle medium, by the model.
     pub target_read_ns: f64,
-    /// Median of the same, measured: of a medium that may be faster than this machine's DRAM in a range that lies in a processor's
-    /// caches (`read` says which; `accesses` has the whole range), of others anywhere.
+    /// Median of the same, measured: of a medium that may be faster than this machine's DRAM in a
+    /// range that lies in a processor's caches (`read` says which; `accesses` has the whole range),
+    /// of others anywhere.
     pub measured_read_ns_p50: f64,
     /// 99th percentile.
     pub measured_read_ns_p99: f64,
@@ -51,7 +52,8 @@ pub struct MediaResult {
     pub accesses: Vec<Latency>,
     /// Bandwidth with other lengths and links.
     pub streams: Vec<Stream>,
-    /// Software of a read of 4 KiB by one thread, by I/O path; what that is of each, its entry in `paths` says.
+    /// Software of a read of 4 KiB by one thread, by I/O path; what that is of each, its entry in
+    /// `paths` says.
     pub software_ns_per_4k: BTreeMap<String, f64>,
     /// What the driver's paths lead to.
     pub software_medium: String,
@@ -169,7 +171,8 @@ pub struct PathResult {
     pub requests_per_s: f64,
     /// Where the time goes, for the driver's steps: mean of the middle half of the requests.
     pub parts_ns: BTreeMap<String, f64>,
-    /// Software by slice, in the order in which they were measured: pairs with those of other paths.
+    /// Software by slice, in the order in which they were measured: pairs with those of other
+    /// paths.
     pub slices_ns: Vec<f64>,
     /// The same without waking up and copying, for the driver's steps.
     pub awake_slices_ns: Vec<f64>,

@@ -1,8 +1,10 @@
-//! The driver's four steps over one modelled medium, in rounds: every round has a slice of each, in an order that is turned
-//! round from one to the next. So a step and the one before are measured in pairs.
+//! The driver's four steps over one modelled medium, in rounds: every round has a slice of each, in
+//! an order that is turned round from one to the next. So a step and the one before are measured in
+//! pairs.
 //!
-//! Every request is timed by part, with what the stamps themselves cost subtracted from the parts that they end. The parts of a slice
-//! are the mean over the middle half of its requests by their whole time: they add up, and interruptions are not in them.
+//! Every request is timed by part, with what the stamps themselves cost subtracted from the parts
+//! that they end. The parts of a slice are the mean over the middle half of its requests by their
+//! whole time: they add up, and interruptions are not in them.
 
 use std::collections::BTreeMap;
 

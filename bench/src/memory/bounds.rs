@@ -1,7 +1,7 @@
 //! What the best possible choice of victims would write, simulated on the same stream of stores.
 //!
-//! A store makes its unit dirty; when more units would be dirty than the budget holds, one is written out. What
-//! is dirty at the end is not counted, as in the measured run. No checkpoints.
+//! A store makes its unit dirty; when more units would be dirty than the budget holds, one is
+//! written out. What is dirty at the end is not counted, as in the measured run. No checkpoints.
 
 use std::collections::BinaryHeap;
 
@@ -21,8 +21,8 @@ pub fn exact_lru(stream: impl Iterator<Item = u32>, units: u32, capacity: usize)
     written
 }
 
-/// Units written out when the future is known: the victim is the unit whose next store is furthest away. No
-/// policy can write fewer.
+/// Units written out when the future is known: the victim is the unit whose next store is furthest
+/// away. No policy can write fewer.
 pub fn perfect_knowledge(stream: &[u32], units: u32, capacity: usize) -> u64 {
     const NEVER: u32 = u32::MAX;
     // For each store, when its unit is stored to next.

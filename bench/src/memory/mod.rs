@@ -1,9 +1,9 @@
-//! `bench memory`: the bare region under stores of one size, for each way of tracking and victim policy, beside
-//! the least that any policy could write.
+//! `bench memory`: the bare region under stores of one size, for each way of tracking and victim
+//! policy, beside the least that any policy could write.
 //!
-//! Skewed stores go to records of 1 KiB (or of their own size, if that is larger) drawn by the distribution, and
-//! uniformly within a record. Everything has been written once and is clean at the beginning of each cell; the
-//! flush at the end is not counted.
+//! Skewed stores go to records of 1 KiB (or of their own size, if that is larger) drawn by the
+//! distribution, and uniformly within a record. Everything has been written once and is clean at
+//! the beginning of each cell; the flush at the end is not counted.
 
 mod bounds;
 
@@ -180,8 +180,8 @@ fn places(settings: &MemorySettings, distribution: Distribution, store_bytes: u6
         .collect()
 }
 
-/// Bytes that the exact order and perfect knowledge would write. A unit is a grain, or a store that covers whole
-/// grains.
+/// Bytes that the exact order and perfect knowledge would write. A unit is a grain, or a store that
+/// covers whole grains.
 fn bounds(
     settings: &MemorySettings,
     bench: &Bench,

@@ -1,8 +1,10 @@
-//! `perdura bench plan`: what a plan predicts, beside what a region does that is fed the same trace.
+//! `perdura bench plan`: what a plan predicts, beside what a region does that is fed the same
+//! trace.
 //!
-//! Two pairs: a real region on a virtual clock and a device of modelled time beside the replay of just that, between which
-//! nothing is left to differ; and the same region in real time on the device itself beside the replay as a plan has it. There
-//! the model of the device is what is judged (no device is that even), so both distributions of stalls are told.
+//! Two pairs: a real region on a virtual clock and a device of modelled time beside the replay of
+//! just that, between which nothing is left to differ; and the same region in real time on the
+//! device itself beside the replay as a plan has it. There the model of the device is what is
+//! judged (no device is that even), so both distributions of stalls are told.
 
 mod probe;
 mod traces;
@@ -26,7 +28,8 @@ pub use traces::{Kind, generated};
 /// What is run.
 #[derive(Debug, Clone)]
 pub struct PlanCheckSettings {
-    /// Folder of the device to be measured; its files are removed again. `None`: nothing is run in real time.
+    /// Folder of the device to be measured; its files are removed again. `None`: nothing is run in
+    /// real time.
     pub folder: Option<PathBuf>,
     /// Budgets, each a run.
     pub budgets_bytes: Vec<u64>,
@@ -97,7 +100,8 @@ pub struct Side {
     pub stalls: u64,
     /// How long, all in all, nanoseconds.
     pub stalled_ns: u64,
-    /// How long half of them waited at most, nine in ten, 99 in a hundred, and the longest; nanoseconds.
+    /// How long half of them waited at most, nine in ten, 99 in a hundred, and the longest;
+    /// nanoseconds.
     pub stall_ns_at: [u64; 4],
     /// Until the last write was through, nanoseconds.
     pub run_ns: u64,

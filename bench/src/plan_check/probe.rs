@@ -1,4 +1,5 @@
-//! What a model needs to know of a device, measured: its rate with a full queue, and what a write and a flush take beyond.
+//! What a model needs to know of a device, measured: its rate with a full queue, and what a write
+//! and a flush take beyond.
 
 use std::sync::Arc;
 

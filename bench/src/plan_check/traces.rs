@@ -38,7 +38,8 @@ impl Kind {
     }
 }
 
-/// `count` page writes over `pages` pages, `per_s` of them a second on the average, independent of one another.
+/// `count` page writes over `pages` pages, `per_s` of them a second on the average, independent of
+/// one another.
 #[must_use]
 pub fn generated(kind: Kind, seed: u64, pages: u64, count: u64, per_s: f64) -> Vec<Record> {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);

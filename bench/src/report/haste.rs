@@ -1,4 +1,5 @@
-//! The page of `bench haste`: the slides' charts from what was measured and modelled here. One file, no script.
+//! The page of `bench haste`: the slides' charts from what was measured and modelled here. One
+//! file, no script.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

@@ -1,5 +1,5 @@
-//! The page of a sweep: the paper's figures 7 to 10 drawn from what was measured, its own numbers beside them,
-//! labelled. One file: no script, nothing from a network.
+//! The page of a sweep: the paper's figures 7 to 10 drawn from what was measured, its own numbers
+//! beside them, labelled. One file: no script, nothing from a network.
 
 use std::fmt::Write;
 

@@ -1,5 +1,5 @@
-//! The page of `bench media`: software by part for each step beside the slides' figures, today's paths, targets and what was
-//! measured. One file: no script, nothing from a network.
+//! The page of `bench media`: software by part for each step beside the slides' figures, today's
+//! paths, targets and what was measured. One file: no script, nothing from a network.
 
 use std::fmt::Write;
 
@@ -13,8 +13,9 @@ const MIDDLE: f64 = 535.0;
 const WIDE: f64 = 1080.0;
 const HEIGHT: f64 = 260.0;
 
-/// What the HASTE slides give for a request of 4 KiB, microseconds: software of the base and of the last step, and the hardware ("Software is
-/// Critical", "Add Spin-Waits"). Of the steps between they say 10 % each.
+/// What the HASTE slides give for a request of 4 KiB, microseconds: software of the base and of the
+/// last step, and the hardware ("Software is Critical", "Add Spin-Waits"). Of the steps between
+/// they say 10 % each.
 const SLIDES_BASE_US: f64 = 13.4;
 const SLIDES_SPIN_US: f64 = 5.0;
 const SLIDES_HARDWARE_US: f64 = 8.2;

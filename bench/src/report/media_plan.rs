@@ -1,4 +1,5 @@
-//! The page of `plan media`: what to buy, and a map of where that changes. Everything on it is modelled.
+//! The page of `plan media`: what to buy, and a map of where that changes. Everything on it is
+//! modelled.
 
 use std::fmt::Write;
 

@@ -1,11 +1,12 @@
-//! The figures that the text of the paper gives (Kateja et al., Viyojit, ISCA 2017, section 6). Its curves are
-//! not read off: what the text does not say is not here.
+//! The figures that the text of the paper gives (Kateja et al., Viyojit, ISCA 2017, section 6). Its
+//! curves are not read off: what the text does not say is not here.
 
 /// Loss of throughput at a budget of 11 %, percent, by workload (section 6.2).
 pub(super) const LOSS_AT_11: [(char, f64); 5] =
     [('a', 25.0), ('b', 8.0), ('c', 7.0), ('d', 10.0), ('f', 17.0)];
 
-/// Highest write rate, with the whole heap written at the end: A at about 11 % (section 6.2, figure 9).
+/// Highest write rate, with the whole heap written at the end: A at about 11 % (section 6.2, figure
+/// 9).
 pub(super) const WRITE_RATE_A_AT_11_MB_PER_S: f64 = 200.0;
 
 /// The budget both are for.

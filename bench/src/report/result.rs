@@ -66,8 +66,8 @@ pub struct Configuration {
     pub distribution: String,
     /// Records loaded.
     pub records: u64,
-    /// The user's bytes of the records loaded: keys, names of fields, values. Budgets in percent are shares of
-    /// it, as the paper's are of the initial heap.
+    /// The user's bytes of the records loaded: keys, names of fields, values. Budgets in percent
+    /// are shares of it, as the paper's are of the initial heap.
     pub data_bytes: u64,
     /// How a record is stored.
     pub record: RecordKind,

@@ -1,4 +1,5 @@
-//! Charts as SVG: a few shapes, no library. Colours are classes, so that a page can be light or dark.
+//! Charts as SVG: a few shapes, no library. Colours are classes, so that a page can be light or
+//! dark.
 
 use std::fmt::Write;
 
@@ -55,7 +56,8 @@ const BOTTOM: f64 = 42.0;
 const TICKS: f64 = 5.0;
 const LEGEND_ROW: f64 = 17.0;
 
-/// A result as JSON that may stand in a page's script: no text in it can end the script, or begin another.
+/// A result as JSON that may stand in a page's script: no text in it can end the script, or begin
+/// another.
 pub(super) fn embedded(result: &(impl serde::Serialize + ?Sized)) -> String {
     // A result holds nothing that JSON cannot.
     serde_json::to_string(result).unwrap_or_default().replace('<', "\\u003c")

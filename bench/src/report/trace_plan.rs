@@ -1,4 +1,5 @@
-//! The page of `plan trace`: the paper's figures 2 to 5 for the user's traces, its figure 1 as published, and what budgets cost.
+//! The page of `plan trace`: the paper's figures 2 to 5 for the user's traces, its figure 1 as
+//! published, and what budgets cost.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -179,7 +180,8 @@ impl<'r> Row<'r> {
     }
 }
 
-/// The files' names without folders and endings; where that is not enough to tell them apart, as they were given.
+/// The files' names without folders and endings; where that is not enough to tell them apart, as
+/// they were given.
 fn short_names(reports: &[TraceReport]) -> Vec<String> {
     const PACKED: [&str; 4] = [".gz", ".zst", ".bz2", ".xz"];
     let short = |report: &TraceReport| {
@@ -213,7 +215,8 @@ fn rows(report: &TraceReport) -> Vec<Row<'_>> {
     std::iter::once(Row::of_all("all".into(), report)).chain(each).collect()
 }
 
-/// A name that does not run into its neighbours under a chart: without its middle, where that is too long.
+/// A name that does not run into its neighbours under a chart: without its middle, where that is
+/// too long.
 fn fitting(name: &str, names: usize) -> String {
     const LETTER: f64 = 6.5;
     let room = ((WIDTH - 60.0) / names.max(1) as f64 / LETTER) as usize;

@@ -1,8 +1,8 @@
 //! Code that only stores: records in an array in a region, no index, no log of its own.
 //!
-//! In trap mode an update is plain stores into memory that is durable, as Viyojit's users have it. In barrier mode
-//! it announces the record first. An update cut off by a crash may be half done: what a program wants beyond that
-//! it must build itself; this target measures the memory alone.
+//! In trap mode an update is plain stores into memory that is durable, as Viyojit's users have it.
+//! In barrier mode it announces the record first. An update cut off by a crash may be half done:
+//! what a program wants beyond that it must build itself; this target measures the memory alone.
 
 use std::hint::black_box;
 use std::time::Instant;

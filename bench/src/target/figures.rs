@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use perdura_region::Region;
 
-/// Named numbers. Those of a region have the names of its counters; `budget_bytes`, `dirty_bytes` and
-/// `dirty_bytes_max` are its account, `used_bytes` the memory in use.
+/// Named numbers. Those of a region have the names of its counters; `budget_bytes`, `dirty_bytes`
+/// and `dirty_bytes_max` are its account, `used_bytes` the memory in use.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Figures(BTreeMap<String, u64>);
 
@@ -31,9 +31,9 @@ impl Figures {
         self.0.get(name).copied()
     }
 
-    /// What happened since `before`: counts as differences, readings as they are now. The largest of a whole
-    /// run (`_max`) is left out where it is older than `before`, except the dirty bytes', which begins anew
-    /// when a budget is set.
+    /// What happened since `before`: counts as differences, readings as they are now. The largest
+    /// of a whole run (`_max`) is left out where it is older than `before`, except the dirty
+    /// bytes', which begins anew when a budget is set.
     pub fn since(&self, before: &Self) -> Self {
         let change = |(name, now): (&String, &u64)| {
             let then = before.get(name).unwrap_or(0);

@@ -1,4 +1,5 @@
-//! What is measured: a store that does YCSB's operations. Rivals implement [`Target`] and [`Session`].
+//! What is measured: a store that does YCSB's operations. Rivals implement [`Target`] and
+//! [`Session`].
 
 mod array;
 mod figures;
@@ -24,8 +25,8 @@ pub trait Target: Sync {
     /// What it is and how it was set up, for people.
     fn describe(&self) -> String;
 
-    /// One thread's access. `pipeline`: operations that may be on their way at a time; those who have no use
-    /// for it do each at once.
+    /// One thread's access. `pipeline`: operations that may be on their way at a time; those who
+    /// have no use for it do each at once.
     ///
     /// # Errors
     /// It cannot be had.
@@ -37,7 +38,8 @@ pub trait Target: Sync {
     /// It does not answer.
     fn figures(&self) -> Result<Figures, TargetError>;
 
-    /// Processor time it has used, nanoseconds; `None`: not known. Embedded: that of this whole process.
+    /// Processor time it has used, nanoseconds; `None`: not known. Embedded: that of this whole
+    /// process.
     fn cpu_ns(&self) -> Option<u64>;
 
     /// Sets the bytes that may be dirty, and begins its high-water mark anew.
@@ -95,7 +97,8 @@ pub trait Session: Send {
         }
     }
 
-    /// All fields of up to `count` records from `key` on, in key order (or the order of the target's index).
+    /// All fields of up to `count` records from `key` on, in key order (or the order of the
+    /// target's index).
     ///
     /// # Errors
     /// As the target says.

@@ -1,8 +1,9 @@
-//! Any server that speaks the Redis protocol. Records as in YCSB's Redis binding: a hash for each, and for
-//! scans a sorted set of all keys, scored by Java's hash of the key.
+//! Any server that speaks the Redis protocol. Records as in YCSB's Redis binding: a hash for each,
+//! and for scans a sorted set of all keys, scored by Java's hash of the key.
 //!
-//! With a pipeline of 1 each operation waits for its replies. With more, operations are queued and sent
-//! together; a scan ends what is queued first, because what it asks depends on what it is told.
+//! With a pipeline of 1 each operation waits for its replies. With more, operations are queued and
+//! sent together; a scan ends what is queued first, because what it asks depends on what it is
+//! told.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -181,7 +182,8 @@ impl RedisSession<'_> {
         self.outcome(expected)
     }
 
-    /// Reads all replies of an operation, also after an error among them: the next operation's follow.
+    /// Reads all replies of an operation, also after an error among them: the next operation's
+    /// follow.
     fn outcome(&mut self, expected: Expected) -> Result<Outcome, TargetError> {
         let (mut outcome, mut refused) = (Outcome::Done, None);
         for index in 0..expected.replies {
@@ -307,7 +309,8 @@ impl Session for RedisSession<'_> {
     ) -> Result<Outcome, TargetError> {
         self.put_read(key.bytes);
         if self.queues {
-            // What is written does not depend on what is read, so both go out together, on every server.
+            // What is written does not depend on what is read, so both go out together, on every
+            // server.
             self.put_write(key.bytes, write);
             return self.go(Expected { replies: 2, reads_first: true });
         }

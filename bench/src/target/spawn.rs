@@ -137,8 +137,8 @@ impl Target for SpawnedTarget {
         self.redis.cpu_ns()
     }
 
-    /// SIGTERM, as a service manager stops it. The bytes are those that were dirty: what it then writes is a
-    /// little more.
+    /// SIGTERM, as a service manager stops it. The bytes are those that were dirty: what it then
+    /// writes is a little more.
     fn finish(&mut self) -> Result<Option<FinalFlush>, TargetError> {
         let device_bytes = self.redis.figures()?.get("dirty_bytes").unwrap_or(0);
         let Some(mut child) = self.child.take().map(|child| Guarded(Some(child))) else {
@@ -158,7 +158,8 @@ impl Target for SpawnedTarget {
 
 impl Drop for SpawnedTarget {
     fn drop(&mut self) {
-        // A flush also when the run failed: a server that is killed leaves a holder with its memory.
+        // A flush also when the run failed: a server that is killed leaves a holder with its
+        // memory.
         if let Some(mut child) = self.child.take() {
             terminate(&child);
             let began = Instant::now();

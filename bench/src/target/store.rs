@@ -227,7 +227,8 @@ impl Session for StoreSession<'_> {
     }
 }
 
-/// Looks at every byte, as a reader would. Kept out of line, so that every target's reader runs the same code.
+/// Looks at every byte, as a reader would. Kept out of line, so that every target's reader runs the
+/// same code.
 #[inline(never)]
 pub fn touch(value: &[u8]) -> u64 {
     let (words, rest) = value.as_chunks::<8>();

@@ -1,4 +1,5 @@
-//! The two inodes, and what can be done with them. Whatever would change a name or a size is refused.
+//! The two inodes, and what can be done with them. Whatever would change a name or a size is
+//! refused.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -126,7 +127,8 @@ fn finish(reply: ReplyEmpty, result: Result<(), Errno>) {
 
 impl Filesystem for Files {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // Larger requests, and several of them at a time; a kernel that lacks one of these works without.
+        // Larger requests, and several of them at a time; a kernel that lacks one of these works
+        // without.
         for wish in [InitFlags::FUSE_MAX_PAGES, InitFlags::FUSE_ASYNC_DIO] {
             if let Err(missing) = config.add_capabilities(wish) {
                 tracing::debug!("the kernel lacks {missing:?}");

@@ -1,9 +1,10 @@
-//! A disk as a file: a directory is mounted that holds one file, `disk`, of the disk's size. Root can put a file system on
-//! it through a loop device.
+//! A disk as a file: a directory is mounted that holds one file, `disk`, of the disk's size. Root
+//! can put a file system on it through a loop device.
 //!
-//! The file neither grows nor shrinks. By default it bypasses the page cache, so that each access reaches the modelled
-//! medium and waits for it; [`WORKERS`] requests do so at a time. `fsync` is a flush, a hole punched is a discard.
-//! Failure rules: a mount whose server died is told from a free directory, and never mounted over.
+//! The file neither grows nor shrinks. By default it bypasses the page cache, so that each access
+//! reaches the modelled medium and waits for it; [`WORKERS`] requests do so at a time. `fsync` is a
+//! flush, a hole punched is a discard. Failure rules: a mount whose server died is told from a free
+//! directory, and never mounted over.
 
 mod files;
 
@@ -79,7 +80,8 @@ pub struct Unmounted {
 }
 
 impl Mount {
-    /// Mounts the disk; `cached`: accesses go through the page cache, which hides the medium from those it can answer.
+    /// Mounts the disk; `cached`: accesses go through the page cache, which hides the medium from
+    /// those it can answer.
     ///
     /// # Errors
     /// The directory is not free, or the system refuses.

@@ -1,10 +1,12 @@
-//! One client's connection, on one thread from greeting to end: receive all that is there, carry all of it out, send all
-//! replies that are due in one call, and only then look whether there is more.
+//! One client's connection, on one thread from greeting to end: receive all that is there, carry
+//! all of it out, send all replies that are due in one call, and only then look whether there is
+//! more.
 //!
-//! Invariants: a request takes effect whole, when its payload is whole; a reply is sent when its instant has come, so
-//! replies overtake each other; nothing is received while the bounds below are reached, so a client that sends and
-//! does not read waits, and holds no more memory than that. Failure rules: what is wrong with a request is its
-//! client's to know, as an error reply; what makes the stream unreadable ends the connection, and no other.
+//! Invariants: a request takes effect whole, when its payload is whole; a reply is sent when its
+//! instant has come, so replies overtake each other; nothing is received while the bounds below are
+//! reached, so a client that sends and does not read waits, and holds no more memory than that.
+//! Failure rules: what is wrong with a request is its client's to know, as an error reply; what
+//! makes the stream unreadable ends the connection, and no other.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -27,7 +29,8 @@ use crate::disk::{Disk, SLEEP_ERROR_NS};
 /// Most requests of a connection under way.
 pub const REQUESTS_MAX: usize = 1024;
 
-/// Once so many bytes of replies are under way, no further request is begun: one may bring them above it.
+/// Once so many bytes of replies are under way, no further request is begun: one may bring them
+/// above it.
 pub const REPLY_BYTES_MAX: usize = 8 << 20;
 
 /// How a connection ended.
@@ -36,7 +39,8 @@ pub enum Ended {
     /// The client said goodbye.
     #[error("goodbye")]
     Goodbye,
-    /// The client closed without a word, perhaps in the middle of a request, which then was not carried out.
+    /// The client closed without a word, perhaps in the middle of a request, which then was not
+    /// carried out.
     #[error("the client vanished")]
     Vanished,
     /// The server is stopping.
@@ -263,8 +267,8 @@ impl<'a> Connection<'a> {
         self.ending = Some((ended, deadline_ns));
     }
 
-    /// The server stops: what is here already hears so, however many they are (the intake is small); what is under way
-    /// is answered.
+    /// The server stops: what is here already hears so, however many they are (the intake is
+    /// small); what is under way is answered.
     fn refuse_the_rest(&mut self) {
         if let Err(error) = self.intake.receive(self.socket.as_fd(), self.whole_bytes) {
             return self.end(error.into());
@@ -289,9 +293,11 @@ impl<'a> Connection<'a> {
         self.tally.refused += 1;
     }
 
-    /// Carries out every whole request that is here, as long as there is room. Whether the lack of room stopped it.
+    /// Carries out every whole request that is here, as long as there is room. Whether the lack of
+    /// room stopped it.
     fn carry_out(&mut self) -> bool {
-        // A thousand requests to write zeros all over take minutes: the server's end is looked for between them.
+        // A thousand requests to write zeros all over take minutes: the server's end is looked for
+        // between them.
         while self.ending.is_none() && !self.shared.stop.is_set() {
             if !self.drop_payload() {
                 break;
@@ -334,7 +340,8 @@ impl<'a> Connection<'a> {
         false
     }
 
-    /// Drops what has come of a refused payload, and refuses the request when that was all of it. Whether it was.
+    /// Drops what has come of a refused payload, and refuses the request when that was all of it.
+    /// Whether it was.
     fn drop_payload(&mut self) -> bool {
         let Some(dropping) = &mut self.dropping else { return true };
         let here = (self.intake.bytes().len() as u64).min(dropping.remaining_bytes);
@@ -396,7 +403,8 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Holds back what is ready for a moment, if its client is busy with earlier replies. Whether requests came.
+    /// Holds back what is ready for a moment, if its client is busy with earlier replies. Whether
+    /// requests came.
     fn gather(&mut self) -> Result<bool, Ended> {
         let few = (1..GATHERED_MIN).contains(&self.replies.ready());
         if !few || self.ending.is_some() {
@@ -431,7 +439,8 @@ impl<'a> Connection<'a> {
         Ok(false)
     }
 
-    /// Nothing can be done now: until something can, look out without sleeping for a moment, then sleep.
+    /// Nothing can be done now: until something can, look out without sleeping for a moment, then
+    /// sleep.
     fn rest(&mut self, blocked: bool) -> Result<(), Ended> {
         let receives = self.ending.is_none() && self.has_room();
         if !blocked && self.spin(receives)? {
@@ -459,13 +468,15 @@ impl<'a> Connection<'a> {
         let stoppable = self.ending.is_none();
         let woken = self.sleep(events, until_ns, stoppable)?;
         if woken && !receives && !blocked && until_ns.is_some() {
-            // Only the client's leaving wakes who waits for nothing of it: nobody is there to be answered.
+            // Only the client's leaving wakes who waits for nothing of it: nobody is there to be
+            // answered.
             return if self.shared.stop.is_set() { Ok(()) } else { Err(Ended::Vanished) };
         }
         Ok(())
     }
 
-    /// Looks for bytes and for the next instant without sleeping, if it may. Whether there was something.
+    /// Looks for bytes and for the next instant without sleeping, if it may. Whether there was
+    /// something.
     fn spin(&mut self, receives: bool) -> Result<bool, Ended> {
         let disk = &*self.shared.export.disk;
         let near = |due: Option<Due>| due.map(|due| disk.until_due_ns(due));
@@ -501,8 +512,8 @@ impl<'a> Connection<'a> {
         Ok(false)
     }
 
-    /// Sleeps until the socket is as wanted, the server stops (if that is still news), or the time has come. Whether it
-    /// was one of the first two.
+    /// Sleeps until the socket is as wanted, the server stops (if that is still news), or the time
+    /// has come. Whether it was one of the first two.
     fn sleep(
         &self,
         events: PollFlags,
@@ -520,7 +531,8 @@ impl<'a> Connection<'a> {
         let watched = if stoppable { 2 } else { 1 };
         match poll(&mut fds[..watched], timeout.as_ref()) {
             Ok(ready) => Ok(ready > 0),
-            // Nothing is known of the socket then: `rest` must not take it for the client's leaving.
+            // Nothing is known of the socket then: `rest` must not take it for the client's
+            // leaving.
             Err(rustix::io::Errno::INTR) => Ok(false),
             Err(error) => Err(io::Error::from(error).into()),
         }

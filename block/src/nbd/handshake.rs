@@ -1,8 +1,8 @@
 //! The handshake, pure: bytes of the client in, bytes of the server out.
 //!
-//! Bounds: an option has at most [`OPTION_BYTES_MAX`] bytes and a client at most [`OPTIONS_MAX`] options; who needs
-//! more is sent away. A violation ends the connection; an option that is only unknown or malformed is answered with
-//! the protocol's error, and the client may go on.
+//! Bounds: an option has at most [`OPTION_BYTES_MAX`] bytes and a client at most [`OPTIONS_MAX`]
+//! options; who needs more is sent away. A violation ends the connection; an option that is only
+//! unknown or malformed is answered with the protocol's error, and the client may go on.
 
 use super::wire::{
     BLOCK_MIN_BYTES, BLOCK_PREFERRED_BYTES, FIXED_NEWSTYLE, GREETING_MAGIC, NO_ZEROES,
@@ -93,8 +93,8 @@ pub fn greeting() -> [u8; 18] {
 }
 
 impl Handshake {
-    /// Takes one message from the beginning of `input`, and appends what is to be answered. Returns how many bytes it
-    /// took; 0 with [`Step::More`]: the message is not whole.
+    /// Takes one message from the beginning of `input`, and appends what is to be answered. Returns
+    /// how many bytes it took; 0 with [`Step::More`]: the message is not whole.
     ///
     /// # Errors
     /// The connection cannot go on.
@@ -247,7 +247,8 @@ fn flags(offer: &Offer<'_>, structured: bool) -> u16 {
         CAN_MULTI_CONN, HAS_FLAGS, READ_ONLY, SEND_DF, SEND_FAST_ZERO, SEND_FLUSH, SEND_FUA,
         SEND_TRIM, SEND_WRITE_ZEROES,
     };
-    // Operations take effect in memory that all connections share: a flush on one of them covers all.
+    // Operations take effect in memory that all connections share: a flush on one of them covers
+    // all.
     let mut flags = HAS_FLAGS | SEND_FLUSH | SEND_FUA | SEND_TRIM | CAN_MULTI_CONN;
     flags |= SEND_WRITE_ZEROES | SEND_FAST_ZERO;
     if offer.read_only {

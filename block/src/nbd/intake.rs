@@ -1,4 +1,5 @@
-//! Bytes received and not yet taken. They come straight into spare capacity, so what never arrives is never touched.
+//! Bytes received and not yet taken. They come straight into spare capacity, so what never arrives
+//! is never touched.
 //!
 //! Invariant: `start <= bytes.len()`; what is before `start` has been taken.
 
@@ -39,8 +40,8 @@ impl Intake {
         }
     }
 
-    /// Receives what is there, without waiting. `whole_bytes`: what the request at the beginning needs in all, if that
-    /// is known. `Some(0)`: the end of the stream; `None`: nothing now.
+    /// Receives what is there, without waiting. `whole_bytes`: what the request at the beginning
+    /// needs in all, if that is known. `Some(0)`: the end of the stream; `None`: nothing now.
     pub fn receive(
         &mut self,
         from: BorrowedFd<'_>,
@@ -65,7 +66,8 @@ impl Intake {
         if self.bytes.is_empty() && self.bytes.capacity() > KEPT_BYTES_MAX.max(whole_bytes) {
             self.bytes = Vec::new();
         }
-        // Room for the rest of this request; and to ask for little at a time would cost a call each.
+        // Room for the rest of this request; and to ask for little at a time would cost a call
+        // each.
         let rest = whole_bytes.saturating_sub(self.bytes().len()).max(REQUEST_BYTES);
         if self.bytes.capacity() - self.bytes.len() >= rest.max(RECEIVE_BYTES / 4) {
             return;

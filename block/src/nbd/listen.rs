@@ -1,8 +1,8 @@
 //! Where clients come in: `unix:PATH` and `tcp:ADDRESS:PORT`.
 //!
-//! A socket's file is replaced only if nobody listens on it any more. Looking and replacing happen under a lock on the
-//! folder, so of two servers that are started at once one wins and the other is refused. The file is removed at the end
-//! if it is still this server's.
+//! A socket's file is replaced only if nobody listens on it any more. Looking and replacing happen
+//! under a lock on the folder, so of two servers that are started at once one wins and the other is
+//! refused. The file is removed at the end if it is still this server's.
 
 use std::fmt;
 use std::io;

@@ -1,4 +1,5 @@
-//! Replies as bytes. A reply's buffer is used again and again, so its length is kept apart from how much of it counts.
+//! Replies as bytes. A reply's buffer is used again and again, so its length is kept apart from how
+//! much of it counts.
 
 use super::wire::{
     CHUNK_BYTES, CHUNK_MAGIC, ErrorCode, SIMPLE_REPLY_BYTES, SIMPLE_REPLY_MAGIC, chunk,
@@ -30,7 +31,8 @@ impl Reply {
         self.bytes
     }
 
-    /// Done, without data. Also a client that wants structured replies takes the simple one, which is shorter.
+    /// Done, without data. Also a client that wants structured replies takes the simple one, which
+    /// is shorter.
     pub fn done(&mut self, cookie: u64) {
         self.simple(cookie, 0, 0);
     }

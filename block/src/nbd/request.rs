@@ -1,8 +1,9 @@
 //! A request's bytes, pure: what it asks, or which error it earns.
 //!
-//! Bounds: a request is accepted only if its payload has at most [`PAYLOAD_MAX_BYTES`]; what is refused is refused by
-//! its header alone, and its payload (up to 4 GiB by the protocol) needs no room: the connection drops it as it
-//! comes. Only a wrong first word ends the connection, since nobody knows where the next request would begin.
+//! Bounds: a request is accepted only if its payload has at most [`PAYLOAD_MAX_BYTES`]; what is
+//! refused is refused by its header alone, and its payload (up to 4 GiB by the protocol) needs no
+//! room: the connection drops it as it comes. Only a wrong first word ends the connection, since
+//! nobody knows where the next request would begin.
 
 use super::wire::command_flag::{DF, FAST_ZERO, FUA, NO_HOLE};
 use super::wire::{ErrorCode, PAYLOAD_MAX_BYTES, REQUEST_BYTES, REQUEST_MAGIC, command};
@@ -131,7 +132,8 @@ pub struct Terms {
     pub structured: bool,
 }
 
-/// The request at the beginning of `bytes`; `None`: it is not whole yet. Its payload begins [`REQUEST_BYTES`] later.
+/// The request at the beginning of `bytes`; `None`: it is not whole yet. Its payload begins
+/// [`REQUEST_BYTES`] later.
 ///
 /// # Errors
 /// What is there does not begin as a request does.

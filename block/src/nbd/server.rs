@@ -1,7 +1,8 @@
 //! Accepts clients, a thread each, until told to stop; then waits until each has been answered.
 //!
-//! Bounds: so many connections as the settings say; one more is closed at once. A thread's stack has [`STACK_BYTES`].
-//! Failure rules: a connection's end is its own; only a listener that cannot be waited for ends the server.
+//! Bounds: so many connections as the settings say; one more is closed at once. A thread's stack
+//! has [`STACK_BYTES`]. Failure rules: a connection's end is its own; only a listener that cannot
+//! be waited for ends the server.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -31,7 +32,8 @@ pub struct Export {
 pub struct Settings {
     /// Most connections at once.
     pub connections_max: usize,
-    /// How long a connection looks for the next request before it sleeps, at most; 0: it sleeps at once.
+    /// How long a connection looks for the next request before it sleeps, at most; 0: it sleeps at
+    /// once.
     pub spin_ns: u64,
     /// A client must have chosen its export within this time.
     pub handshake_ns: u64,
@@ -147,7 +149,8 @@ impl Server {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Accepts and serves until stopped, removes the sockets, answers what is under way, and returns.
+    /// Accepts and serves until stopped, removes the sockets, answers what is under way, and
+    /// returns.
     ///
     /// # Errors
     /// The system cannot wait for connections.
@@ -208,7 +211,8 @@ impl Server {
         }
     }
 
-    /// A client that left before it was accepted is nothing; a lack of descriptors lasts until somebody leaves.
+    /// A client that left before it was accepted is nothing; a lack of descriptors lasts until
+    /// somebody leaves.
     fn not_accepted(&self, error: &io::Error) -> io::Result<()> {
         if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted) {
             return Ok(());

@@ -1,7 +1,7 @@
 //! Who may look for requests without sleeping: to wake a thread costs more here than a request.
 //!
-//! At most one processor less than there are spins at a time; a connection spins while requests come fast, and holds
-//! replies back for each other only while its client has unread ones anyway.
+//! At most one processor less than there are spins at a time; a connection spins while requests
+//! come fast, and holds replies back for each other only while its client has unread ones anyway.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -35,7 +35,8 @@ impl Drop for Spinning<'_> {
     }
 }
 
-/// How long one connection spins: as long as it may, if requests came so fast lately; else only a moment.
+/// How long one connection spins: as long as it may, if requests came so fast lately; else only a
+/// moment.
 pub(super) struct Patience {
     max_ns: u64,
     worth_it: bool,
@@ -59,8 +60,8 @@ impl Patience {
         self.idle_since_ns.get_or_insert(now_ns);
     }
 
-    /// Something came. Had it been worth it to spin until now? What was slept counts, too: else a connection that sleeps
-    /// would never learn that requests come fast.
+    /// Something came. Had it been worth it to spin until now? What was slept counts, too: else a
+    /// connection that sleeps would never learn that requests come fast.
     pub fn came(&mut self, now_ns: u64) {
         if let Some(since_ns) = self.idle_since_ns.take() {
             self.worth_it = now_ns - since_ns <= self.max_ns;
@@ -70,8 +71,9 @@ impl Patience {
 
 /// Whether replies wait a moment for each other, to go in one call.
 ///
-/// A client with many requests under way sends the next as it reads a reply. If they come on our replies' heels, it has
-/// replies left to read, and loses nothing if the next ones come together; each call saved is one whose cost it bears, too.
+/// A client with many requests under way sends the next as it reads a reply. If they come on our
+/// replies' heels, it has replies left to read, and loses nothing if the next ones come together;
+/// each call saved is one whose cost it bears, too.
 #[derive(Default)]
 pub(super) struct Gathering {
     sent_ns: Option<u64>,
@@ -79,13 +81,15 @@ pub(super) struct Gathering {
     fast: u32,
 }
 
-/// A request so soon after a reply cannot be the answer to it: the client would have had to be woken first.
+/// A request so soon after a reply cannot be the answer to it: the client would have had to be
+/// woken first.
 const HEELS_NS: u64 = 4_000;
 
 /// Fast ones in a row that are believed.
 const FAST_MIN: u32 = 16;
 
-/// Replies that go without waiting for more. A client has this many under way, and some more, or it is not believed.
+/// Replies that go without waiting for more. A client has this many under way, and some more, or it
+/// is not believed.
 pub(super) const GATHERED_MIN: usize = 4;
 
 impl Gathering {

@@ -1,4 +1,5 @@
-//! Replies of one connection: those whose instant has not come, in the order of their instants, and those to be sent.
+//! Replies of one connection: those whose instant has not come, in the order of their instants, and
+//! those to be sent.
 //!
 //! Buffers are kept for the next replies up to [`KEPT_BYTES_MAX`].
 

@@ -1,4 +1,5 @@
-//! The numbers of the NBD protocol (proto.md of the NetworkBlockDevice project), all big-endian on the wire.
+//! The numbers of the NBD protocol (proto.md of the NetworkBlockDevice project), all big-endian on
+//! the wire.
 
 /// First word of a greeting.
 pub const GREETING_MAGIC: u64 = 0x4e42_444d_4147_4943;

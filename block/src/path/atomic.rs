@@ -1,8 +1,10 @@
-//! Atomic operations in the place of locks: a request is a tag, a tag is a bit of a word, and each request completes its own.
+//! Atomic operations in the place of locks: a request is a tag, a tag is a bit of a word, and each
+//! request completes its own.
 //!
-//! Who finds no tag waits under a lock that nobody else takes meanwhile. No wake-up is lost: who waits says so before it looks for a
-//! tag once more, who frees a tag looks for waiters after that, and both are sequentially consistent; and the notice is
-//! given under the lock that the waiter holds from saying so until it sleeps.
+//! Who finds no tag waits under a lock that nobody else takes meanwhile. No wake-up is lost: who
+//! waits says so before it looks for a tag once more, who frees a tag looks for waiters after that,
+//! and both are sequentially consistent; and the notice is given under the lock that the waiter
+//! holds from saying so until it sleeps.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 

@@ -1,12 +1,13 @@
 //! The order in which waiting requests go to the device: pure.
 //!
-//! Invariants: requests are kept by offset (and among equals by arrival), `request_max` of them at most. The head moves up over them and
-//! begins again at the bottom (C-SCAN), so none waits for more than a sweep of those that are there; and because requests
-//! that arrive before a busy head could delay the others without end, one whose expiry has passed goes first, the oldest
-//! of them before the others.
+//! Invariants: requests are kept by offset (and among equals by arrival), `request_max` of them at
+//! most. The head moves up over them and begins again at the bottom (C-SCAN), so none waits for
+//! more than a sweep of those that are there; and because requests that arrive before a busy head
+//! could delay the others without end, one whose expiry has passed goes first, the oldest of them
+//! before the others.
 //!
-//! A command takes with it the waiting requests of its direction that follow it without a gap, up to a length. What ends where it
-//! begins lies behind the head and waits for the next sweep.
+//! A command takes with it the waiting requests of its direction that follow it without a gap, up
+//! to a length. What ends where it begins lies behind the head and waits for the next sweep.
 
 use super::{Access, PlantedPath};
 
@@ -65,7 +66,8 @@ impl Elevator {
         self.arrivals += 1;
     }
 
-    /// The next command, and whose requests it carries (into `tickets`, which is emptied first); `None`: nobody waits.
+    /// The next command, and whose requests it carries (into `tickets`, which is emptied first);
+    /// `None`: nobody waits.
     pub(super) fn take(&mut self, now_ps: u64, tickets: &mut Vec<usize>) -> Option<Command> {
         tickets.clear();
         let first = self.first(now_ps)?;
@@ -237,7 +239,8 @@ mod tests {
 
     #[test]
     fn no_request_waits_longer_than_its_expiry_and_those_that_expired_before_it() {
-        // One arrives and one leaves in each round: of those older than it at most the ten there were remain.
+        // One arrives and one leaves in each round: of those older than it at most the ten there
+        // were remain.
         let rounds = commands_until_served(PlantedPath::None);
         assert!(rounds.is_some_and(|rounds| rounds <= 100 + 10), "{rounds:?}");
         assert_eq!(commands_until_served(PlantedPath::ForgetExpiry), None);

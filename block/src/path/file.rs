@@ -1,8 +1,10 @@
-//! The same requests by the ways that programs have today: system calls, io_uring, io_uring with polling, mapped memory.
+//! The same requests by the ways that programs have today: system calls, io_uring, io_uring with
+//! polling, mapped memory.
 //!
-//! A [`FilePath`] is one thread's way to one file of fixed length; each request is complete when the call returns, and
-//! only one is under way. A way that the system or the file refuses is an error that says which and why: there is no
-//! falling back, but from one kind of polling to the other, which [`FilePath::how`] names.
+//! A [`FilePath`] is one thread's way to one file of fixed length; each request is complete when
+//! the call returns, and only one is under way. A way that the system or the file refuses is an
+//! error that says which and why: there is no falling back, but from one kind of polling to the
+//! other, which [`FilePath::how`] names.
 
 use std::fmt;
 use std::fs::File;
@@ -25,8 +27,8 @@ pub enum FileWay {
     Pread,
     /// io_uring: one system call submits and waits.
     IoUring,
-    /// io_uring that a thread of the kernel polls for submissions, the device is polled where it can be, and this thread
-    /// polls for completions.
+    /// io_uring that a thread of the kernel polls for submissions, the device is polled where it
+    /// can be, and this thread polls for completions.
     IoUringPolled,
     /// Mapped, shared.
     Mmap,
@@ -97,7 +99,8 @@ enum Kind {
 }
 
 impl FilePath {
-    /// A way to the file at `path`, around the page cache where the file system can (but not where it is mapped).
+    /// A way to the file at `path`, around the page cache where the file system can (but not where
+    /// it is mapped).
     ///
     /// # Errors
     /// The system refuses the file or the way.
@@ -147,7 +150,8 @@ impl FilePath {
     /// Reads all of `buf`.
     ///
     /// # Errors
-    /// The range is beyond the end, or the system refuses; without the page cache also what is not aligned.
+    /// The range is beyond the end, or the system refuses; without the page cache also what is not
+    /// aligned.
     pub fn read(&mut self, offset_bytes: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         self.check(offset_bytes, buf.len())?;
         let done = match &mut self.kind {

@@ -6,7 +6,8 @@ pub use perdura_media::model::Access;
 
 use super::sys::sleep_ns;
 
-/// A device that is told commands by tag and says when each would be done. It has no interrupt: who waits knows until when.
+/// A device that is told commands by tag and says when each would be done. It has no interrupt: who
+/// waits knows until when.
 pub trait Hardware: Sync {
     /// Bytes it holds.
     fn capacity_bytes(&self) -> u64;
@@ -30,7 +31,8 @@ pub trait Hardware: Sync {
     fn sleep_until(&self, due_ps: u64);
 }
 
-/// The modelled medium as hardware. Tags mean nothing to it: a command is done at an instant, not by its number.
+/// The modelled medium as hardware. Tags mean nothing to it: a command is done at an instant, not
+/// by its number.
 impl Hardware for &Emulator {
     fn capacity_bytes(&self) -> u64 {
         Emulator::capacity_bytes(self)

@@ -1,9 +1,10 @@
 //! A queue under a lock, a device under another, and submitters that sleep until their interrupt.
 //!
-//! A request is a *ticket*; with an elevator it always passes through it, without one only where no tag is free. Order of locks: queue,
-//! then driver. The interrupt handler takes the driver's lock alone, completes what is due, lets go, and runs the queue.
-//! So a request that found no tag is seen by whoever frees one: it went into the queue under the queue's lock, and
-//! tags are freed before the queue is run under that lock.
+//! A request is a *ticket*; with an elevator it always passes through it, without one only where no
+//! tag is free. Order of locks: queue, then driver. The interrupt handler takes the driver's lock
+//! alone, completes what is due, lets go, and runs the queue. So a request that found no tag is
+//! seen by whoever frees one: it went into the queue under the queue's lock, and tags are freed
+//! before the queue is run under that lock.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

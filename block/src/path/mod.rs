@@ -1,26 +1,32 @@
-//! The path of a request from a program to a medium and back, by the four steps of HASTE (Caulfield et al., SC 2010).
+//! The path of a request from a program to a medium and back, by the four steps of HASTE (Caulfield
+//! et al., SC 2010).
 //!
-//! A driver in user space over [`Hardware`], which says when a command would be done. What a step does away with the
-//! next one does not have: [`Step::Base`] has a queue with an elevator, a lock over the queue, one over the device, and sleeps
-//! until its interrupt; [`Step::Unscheduled`] has no elevator; [`Step::Atomic`] no locks; [`Step::Spin`] does not sleep for small
-//! requests. Each request can be timed by part ([`Parts`]), and the parts are what this is for.
+//! A driver in user space over [`Hardware`], which says when a command would be done. What a step
+//! does away with the next one does not have: [`Step::Base`] has a queue with an elevator, a lock
+//! over the queue, one over the device, and sleeps until its interrupt; [`Step::Unscheduled`] has
+//! no elevator; [`Step::Atomic`] no locks; [`Step::Spin`] does not sleep for small requests. Each
+//! request can be timed by part ([`Parts`]), and the parts are what this is for.
 //!
 //! Invariants:
-//! - A request returns only when the command that carries it is due. (Planted bugs break this and what follows, for the tests.)
+//! - A request returns only when the command that carries it is due. (Planted bugs break this and
+//!   what follows, for the tests.)
 //! - A tag belongs to one command from its issue until it is due.
 //! - A command has one direction, and merges only requests that follow each other without a gap.
 //! - Requests, commands and tags are bounded ([`PathSettings`]); who finds none left waits for one.
 //! - In the base, a request whose expiry has passed goes before all that have not expired.
 //!
-//! *Interrupts.* Modelled hardware raises none. A sleeping submitter sets a timer for the instant at which its command is due
-//! and is woken by that timer's interrupt: one real sleep and one real wake-up, as in a kernel's driver. The woken thread then does
-//! the handler's work for all that are due. Its own timer wakes every submitter, so the handler wakes only those that
-//! had no command yet.
+//! *Interrupts.* Modelled hardware raises none. A sleeping submitter sets a timer for the instant
+//! at which its command is due and is woken by that timer's interrupt: one real sleep and one real
+//! wake-up, as in a kernel's driver. The woken thread then does the handler's work for all that are
+//! due. Its own timer wakes every submitter, so the handler wakes only those that had no command
+//! yet.
 //!
-//! *DMA.* The submitter copies its bytes itself once its command is issued, while it would otherwise wait. What lies within
-//! the modelled time is the hardware's, as DMA would be; what goes on beyond it counts as copying.
+//! *DMA.* The submitter copies its bytes itself once its command is issued, while it would
+//! otherwise wait. What lies within the modelled time is the hardware's, as DMA would be; what goes
+//! on beyond it counts as copying.
 //!
-//! The bytes of requests that overlap and are under way at once may mix, as on any device: who needs an order waits.
+//! The bytes of requests that overlap and are under way at once may mix, as on any device: who
+//! needs an order waits.
 
 mod atomic;
 mod elevator;
@@ -96,7 +102,8 @@ impl FromStr for Step {
 pub struct PathSettings {
     /// Commands at the device at a time, at most [`TAGS_MAX`].
     pub tags: usize,
-    /// Requests under way or waiting at a time, in the steps with a queue; at least as many as tags.
+    /// Requests under way or waiting at a time, in the steps with a queue; at least as many as
+    /// tags.
     pub requests: usize,
     /// The longest command that merging makes.
     pub merge_bytes_max: u64,
@@ -114,7 +121,8 @@ impl Default for PathSettings {
             tags: 32,
             requests: 128,
             merge_bytes_max: 512 << 10,
-            // Linux' deadline scheduler gives reads half a second; one of these media is never that slow.
+            // Linux' deadline scheduler gives reads half a second; one of these media is never that
+            // slow.
             expiry: Duration::from_millis(5),
             spin_max_bytes: 4096,
             planted: PlantedPath::None,

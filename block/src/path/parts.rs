@@ -1,7 +1,8 @@
 //! The time of a request by part.
 //!
-//! Stamps are read from the hardware's own clock, so that they can be compared with the instant at which a command is due.
-//! The parts of a request add up to its whole time, and software is all of it but [`Part::Hardware`].
+//! Stamps are read from the hardware's own clock, so that they can be compared with the instant at
+//! which a command is due. The parts of a request add up to its whole time, and software is all of
+//! it but [`Part::Hardware`].
 
 use super::Hardware;
 

@@ -1,4 +1,5 @@
-//! Threads over a device that notes every command: bytes against an oracle, commands against requests, for each step.
+//! Threads over a device that notes every command: bytes against an oracle, commands against
+//! requests, for each step.
 
 mod noting;
 
@@ -34,7 +35,8 @@ struct Asked {
     ended_ps: u64,
 }
 
-/// One thread's work on its own blocks; panics where a read gives other bytes than were written last.
+/// One thread's work on its own blocks; panics where a read gives other bytes than were written
+/// last.
 fn work<H: Hardware>(path: &IoPath<H>, thread: u64, requests: usize, seed: u64) -> Vec<Asked> {
     let mut random = Random::seed_from_u64(seed * 100 + thread);
     let mut oracle = vec![0u8; (BLOCKS * BLOCK_BYTES) as usize];

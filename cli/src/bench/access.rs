@@ -1,4 +1,5 @@
-//! `perdura bench run`: workload files in, one result file for each out. `perdura bench suite`: the files that come with the program.
+//! `perdura bench run`: workload files in, one result file for each out. `perdura bench suite`: the
+//! files that come with the program.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -29,25 +30,29 @@ pub struct RunArgs {
     /// A workload file (YAML, the published format of PerMA-Bench), or a folder with such files.
     #[arg(value_name = "FILE|DIR", required_unless_present = "suite")]
     workloads: Option<PathBuf>,
-    /// The suite that comes with the program instead (`bench suite` has its files): about half an hour, and 3 GiB of memory.
+    /// The suite that comes with the program instead (`bench suite` has its files): about half an
+    /// hour, and 3 GiB of memory.
     #[arg(long, conflicts_with = "workloads")]
     suite: bool,
     /// Measure DRAM [default, if nothing else is given].
     #[arg(long, help_heading = "Where")]
     dram: bool,
-    /// Measure a file mapped from this folder: persistent memory on a DAX file system, memory on tmpfs, the page cache elsewhere.
+    /// Measure a file mapped from this folder: persistent memory on a DAX file system, memory on
+    /// tmpfs, the page cache elsewhere.
     #[arg(long, value_name = "DIR", help_heading = "Where", conflicts_with = "dram")]
     path: Option<PathBuf>,
     /// Nothing but DAX (MAP_SYNC) will do for --path.
     #[arg(long, help_heading = "Where", requires = "path")]
     dax: bool,
-    /// Run on the model of a medium: a built-in profile or the path of a TOML file. No time passes; all figures are modelled.
+    /// Run on the model of a medium: a built-in profile or the path of a TOML file. No time passes;
+    /// all figures are modelled.
     #[arg(long, value_name = "NAME", help_heading = "Where", conflicts_with_all = ["dram", "path"])]
     model: Option<String>,
     /// Measure a region's memory of which so much may be dirty.
     #[arg(long, value_name = "SIZE", help_heading = "Where", conflicts_with_all = ["dram", "path", "model"])]
     region: Option<String>,
-    /// Measure a block device, or a file that stands for one, by direct I/O of whole blocks of 4 KiB.
+    /// Measure a block device, or a file that stands for one, by direct I/O of whole blocks of 4
+    /// KiB.
     #[arg(long, value_name = "FILE", help_heading = "Where", conflicts_with_all = ["dram", "path", "model", "region"])]
     device: Option<PathBuf>,
     /// What is on the device may be destroyed: benchmarks that write are refused without it.
@@ -59,13 +64,15 @@ pub struct RunArgs {
     /// Loads and stores: avx512, avx2, sse2, portable [default: the widest the processor has].
     #[arg(long, value_name = "NAME")]
     isa: Option<String>,
-    /// Folder for the results, one file for each workload file; made if it is not there, and empty if it is.
+    /// Folder for the results, one file for each workload file; made if it is not there, and empty
+    /// if it is.
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     results: PathBuf,
     /// Also draw them: one page, a chart for every matrix, no script.
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     html: Option<PathBuf>,
-    /// Power that the machine draws, where the processor cannot count energy: nanojoules an operation follow.
+    /// Power that the machine draws, where the processor cannot count energy: nanojoules an
+    /// operation follow.
     #[arg(long, value_name = "WATTS", help_heading = "Costs")]
     watts: Option<String>,
     /// Price of the machine, euro: spread over --years, an operation's share follows.
@@ -91,7 +98,8 @@ pub struct RunArgs {
 /// Options of `bench suite`.
 #[derive(Debug, Args)]
 pub struct SuiteArgs {
-    /// Write its files to this folder, which is made if it is not there; none that is there is written over.
+    /// Write its files to this folder, which is made if it is not there; none that is there is
+    /// written over.
     #[arg(long, value_name = "DIR")]
     write: Option<PathBuf>,
 }
@@ -247,7 +255,8 @@ fn resolve(args: &RunArgs) -> Result<Settings> {
     Ok(Settings { place, isa: isa.transpose()?, bounds, economy })
 }
 
-/// Makes the folder, or sees that it is empty: results of two runs in one folder are taken for one run's.
+/// Makes the folder, or sees that it is empty: results of two runs in one folder are taken for one
+/// run's.
 fn prepare(folder: &Path) -> Result<()> {
     let name = || format!("--results {}", folder.display());
     match fs::read_dir(folder) {

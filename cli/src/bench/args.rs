@@ -13,46 +13,51 @@ pub struct BenchArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
-    /// Memory access as workload files describe it (the published format of PerMA-Bench): bandwidth, operations and latency, of DRAM, files,
-    /// persistent memory, a region, or the model of a medium.
+    /// Memory access as workload files describe it (the published format of PerMA-Bench):
+    /// bandwidth, operations and latency, of DRAM, files, persistent memory, a region, or the model
+    /// of a medium.
     Run(Box<super::access::RunArgs>),
-    /// Two result files of `bench run` side by side: the ratio of each cell, and whether it is more than chance.
+    /// Two result files of `bench run` side by side: the ratio of each cell, and whether it is more
+    /// than chance.
     Compare(super::compare::CompareArgs),
     /// The workloads that `bench run --suite` runs: their names, or the files.
     Suite(super::access::SuiteArgs),
-    /// What the eight insights of PerMA-Bench are on this machine: each in a sentence with figures, beside the published systems; and
-    /// euro per GB and per GB/s.
+    /// What the eight insights of PerMA-Bench are on this machine: each in a sentence with figures,
+    /// beside the published systems; and euro per GB and per GB/s.
     Insights(super::insights::InsightsArgs),
-    /// YCSB's workloads A to F on the embedded store, on servers started for it, or on any server that
-    /// speaks the Redis protocol.
+    /// YCSB's workloads A to F on the embedded store, on servers started for it, or on any server
+    /// that speaks the Redis protocol.
     Ycsb(Box<YcsbArgs>),
-    /// Bare memory under stores of one size: each way of tracking, each victim policy, and how far they are from
-    /// the least that any policy could write.
+    /// Bare memory under stores of one size: each way of tracking, each victim policy, and how far
+    /// they are from the least that any policy could write.
     Memory(Box<MemoryArgs>),
-    /// What `plan trace` predicts of budgets beside a region that is fed the same writes: on a modelled device, and on this one.
+    /// What `plan trace` predicts of budgets beside a region that is fed the same writes: on a
+    /// modelled device, and on this one.
     Plan(Box<super::plan::PlanCheckArgs>),
-    /// A modelled medium beside its own model: latency and bandwidth; and what the software on the way to it takes, by the
-    /// steps of HASTE, beside today's ways to a file.
+    /// A modelled medium beside its own model: latency and bandwidth; and what the software on the
+    /// way to it takes, by the steps of HASTE, beside today's ways to a file.
     Media(Box<MediaArgs>),
-    /// The heap beside libpmemobj, jemalloc, mimalloc and the C library's malloc: allocations and frees under churn,
-    /// transactions, lines flushed, memory taken.
+    /// The heap beside libpmemobj, jemalloc, mimalloc and the C library's malloc: allocations and
+    /// frees under churn, transactions, lines flushed, memory taken.
     Heap(Box<HeapArgs>),
     /// Hold a contestant's objects (started by `heap`, not by hand).
     #[command(hide = true)]
     HeapWorker,
-    /// The embedded store beside LMDB, RocksDB, redb, fjall and a hash map; by a program that is built apart.
+    /// The embedded store beside LMDB, RocksDB, redb, fjall and a hash map; by a program that is
+    /// built apart.
     Rivals(RivalsArgs),
-    /// What persistent and capacity memory in one heap cost each other in the cache they share, step by step as in
-    /// the pMem paper: page frames measured, a last-level cache modelled.
+    /// What persistent and capacity memory in one heap cost each other in the cache they share,
+    /// step by step as in the pMem paper: page frames measured, a last-level cache modelled.
     HeapCaches(Box<CachesArgs>),
-    /// What fast memories do to I/O-intensive work (HASTE): raw requests, with a file system, databases, matrix multiply and kernels;
-    /// media modelled, software and computing measured.
+    /// What fast memories do to I/O-intensive work (HASTE): raw requests, with a file system,
+    /// databases, matrix multiply and kernels; media modelled, software and computing measured.
     Haste(Box<super::haste::HasteArgs>),
 }
 
 #[derive(Debug, Args)]
 pub struct MediaArgs {
-    /// The medium: a built-in profile or the path of a TOML file; a wrong name lists those there are.
+    /// The medium: a built-in profile or the path of a TOML file; a wrong name lists those there
+    /// are.
     #[arg(long, value_name = "PROFILE", default_value = "pcm")]
     pub profile: String,
     /// Put it behind this link, or `none` [default: the profile's own].
@@ -175,7 +180,8 @@ pub struct MemoryArgs {
     /// Which places, names as of `bench ycsb` [default: uniform,plain-zipfian].
     #[arg(long, value_name = "NAME,...")]
     pub distributions: Option<String>,
-    /// How stores are noticed: barrier, trap, uffd-sigbus, uffd-thread, mprotect [default: barrier,trap].
+    /// How stores are noticed: barrier, trap, uffd-sigbus, uffd-thread, mprotect [default:
+    /// barrier,trap].
     #[arg(long, value_name = "MODE,...")]
     pub tracking: Option<String>,
     /// Victim policies [default: all].
@@ -268,15 +274,15 @@ pub struct YcsbArgs {
     /// Share of the values' bytes that repeat, for compression to find [default: 0%].
     #[arg(long, value_name = "PERCENT")]
     pub repeating: Option<String>,
-    /// How a record is stored: `hash`, as YCSB's Redis binding does, or `string`, all fields together
-    /// [default: hash].
+    /// How a record is stored: `hash`, as YCSB's Redis binding does, or `string`, all fields
+    /// together [default: hash].
     #[arg(long, value_name = "KIND")]
     pub record: Option<String>,
     /// Updates write all fields, not one.
     #[arg(long)]
     pub write_all_fields: bool,
-    /// Which records: zipfian (YCSB's, hashed), plain-zipfian, latest, uniform, hotspot, exponential
-    /// [default: the workload's: latest for d, else zipfian].
+    /// Which records: zipfian (YCSB's, hashed), plain-zipfian, latest, uniform, hotspot,
+    /// exponential [default: the workload's: latest for d, else zipfian].
     #[arg(long, value_name = "NAME")]
     pub distribution: Option<String>,
     /// Longest scan of workload e [default: 100].
@@ -291,8 +297,8 @@ pub struct YcsbArgs {
     /// Operations a thread has on their way to a server at a time [default: 1].
     #[arg(long, value_name = "N")]
     pub pipeline: Option<usize>,
-    /// Operations a second of all threads; latencies then run from the intended start [default: as many
-    /// as can be].
+    /// Operations a second of all threads; latencies then run from the intended start [default: as
+    /// many as can be].
     #[arg(long, value_name = "OPS")]
     pub rate: Option<f64>,
     /// Other work of each operation: time a thread spins before it [default: 0s].
@@ -307,7 +313,8 @@ pub struct YcsbArgs {
     /// Also measure with this instead of --compress, in turn, and give the ratio of throughputs.
     #[arg(long, value_name = "METHOD", conflicts_with = "server")]
     pub compare_compress: Option<String>,
-    /// Also measure with this time, or `off`, instead of --checkpoint, in turn, and give the ratio of throughputs.
+    /// Also measure with this time, or `off`, instead of --checkpoint, in turn, and give the ratio
+    /// of throughputs.
     #[arg(long, value_name = "TIME", conflicts_with = "server")]
     pub compare_checkpoint: Option<String>,
     /// Slices of each side where two are compared, at least 10 [default: 10].
@@ -322,7 +329,8 @@ pub struct YcsbArgs {
     /// The records are in the server already.
     #[arg(long, requires = "server")]
     pub skip_load: bool,
-    /// Keep the records in an array in bare memory instead: code that only stores, without a store's index.
+    /// Keep the records in an array in bare memory instead: code that only stores, without a
+    /// store's index.
     #[arg(long, conflicts_with_all = ["server", "spawn"])]
     pub array: bool,
     /// Also measure the first budget without the upkeep of recency; needs --compare-budget.
@@ -336,15 +344,16 @@ pub struct YcsbArgs {
     /// Also write everything found to this file.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Sweep budgets, workloads (a, b, c, d, f, or those given with commas) and two sizes of data as the paper's
-    /// evaluation does, and write a page with its figures; it needs no network to be looked at.
+    /// Sweep budgets, workloads (a, b, c, d, f, or those given with commas) and two sizes of data
+    /// as the paper's evaluation does, and write a page with its figures; it needs no network to be
+    /// looked at.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["server", "spawn", "budget", "compare_budget"])]
     pub html: Option<PathBuf>,
     /// Budgets of the sweep, percent of the data [default: 2,5,11,23,46,100].
     #[arg(long, value_name = "PERCENT,...", requires = "html")]
     pub budgets: Option<String>,
-    /// Records of the sweep's larger size; 0: one size only [default: what two stores can have of the memory
-    /// and the disk space that are free].
+    /// Records of the sweep's larger size; 0: one size only [default: what two stores can have of
+    /// the memory and the disk space that are free].
     #[arg(long, value_name = "N", requires = "html")]
     pub larger_records: Option<u64>,
     /// Draw the page from what an earlier sweep wrote with --json, and measure nothing.
@@ -365,8 +374,8 @@ pub struct SetupArgs {
     /// Time between checkpoints, or `off` [default: 1s].
     #[arg(long, value_name = "TIME", conflicts_with = "server")]
     pub checkpoint: Option<String>,
-    /// How writes are noticed: `barrier`, announced; `trap`, trapped by the best means there is; or a certain
-    /// one: `uffd-sigbus`, `uffd-thread`, `mprotect` [default: barrier].
+    /// How writes are noticed: `barrier`, announced; `trap`, trapped by the best means there is; or
+    /// a certain one: `uffd-sigbus`, `uffd-thread`, `mprotect` [default: barrier].
     #[arg(long, value_name = "MODE", conflicts_with_all = ["server", "spawn"])]
     pub tracking: Option<String>,
     /// Victim policy, as of `serve` [default: clock-pro].

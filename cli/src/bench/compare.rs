@@ -1,4 +1,5 @@
-//! `perdura bench compare`: two result files side by side, and whether what differs is more than chance.
+//! `perdura bench compare`: two result files side by side, and whether what differs is more than
+//! chance.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

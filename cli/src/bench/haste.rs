@@ -18,7 +18,8 @@ use crate::settings::one_of;
 /// Options of `bench haste`.
 #[derive(Debug, Args)]
 pub struct HasteArgs {
-    /// How large the data are: tiny (tests), small (minutes), medium, paper (the slides' size) [default: small].
+    /// How large the data are: tiny (tests), small (minutes), medium, paper (the slides' size)
+    /// [default: small].
     #[arg(long, value_name = "SCALE")]
     scale: Option<String>,
     /// Systems to compare, separated by commas: built-in names or paths of profiles.

@@ -18,13 +18,15 @@ use crate::say::{all_said, say};
 /// Options of `bench insights`.
 #[derive(Debug, Args)]
 pub struct InsightsArgs {
-    /// Measure this folder, too: persistent memory on a DAX file system, memory on tmpfs, the page cache elsewhere.
+    /// Measure this folder, too: persistent memory on a DAX file system, memory on tmpfs, the page
+    /// cache elsewhere.
     #[arg(long, value_name = "DIR")]
     path: Option<PathBuf>,
     /// Price of all of this machine's DRAM, for euro per GB and per GiB/s [default: not computed].
     #[arg(long, value_name = "EURO", allow_hyphen_values = true)]
     price: Option<f64>,
-    /// Price of all the memory that --path lies on, by what its file system holds [default: not computed].
+    /// Price of all the memory that --path lies on, by what its file system holds [default: not
+    /// computed].
     #[arg(long, value_name = "EURO", allow_hyphen_values = true, requires = "path")]
     path_price: Option<f64>,
     /// About a minute: fewer rounds, fewer operations, a smaller store.
@@ -106,7 +108,8 @@ fn answer(insight: &Insight) {
     say(format_args!("   published: {}", insight.published));
 }
 
-/// Two tables: what is reckoned alike of all, and what the poster itself divides, where that can be read.
+/// Two tables: what is reckoned alike of all, and what the poster itself divides, where that can be
+/// read.
 fn prices(rows: &[PriceRow]) -> Vec<String> {
     let name_width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
     let line = |name: &str, label: &str, first: &str, cells: [String; 4]| {

@@ -1,4 +1,5 @@
-//! `perdura bench`: words to settings, settings to `perdura-bench`, results to the terminal and to files.
+//! `perdura bench`: words to settings, settings to `perdura-bench`, results to the terminal and to
+//! files.
 
 mod access;
 mod args;

@@ -1,5 +1,5 @@
-//! `perdura bench rivals`: hands its words to a program of its own, so that nobody who builds Perdura also builds
-//! RocksDB.
+//! `perdura bench rivals`: hands its words to a program of its own, so that nobody who builds
+//! Perdura also builds RocksDB.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,8 @@ use anyhow::{Context, Result, bail};
 use super::args::RivalsArgs;
 
 const PROGRAM: &str = "perdura-rivals";
-/// Where `cargo build --release --manifest-path rivals/Cargo.toml` leaves it, seen from the source's folder.
+/// Where `cargo build --release --manifest-path rivals/Cargo.toml` leaves it, seen from the
+/// source's folder.
 const BUILT: &str = "rivals/target/release";
 
 pub fn run(args: &RivalsArgs) -> Result<ExitCode> {

@@ -16,7 +16,8 @@ pub struct BatteryArgs {
     /// Memory that must not be lost.
     #[arg(long, value_name = "SIZE", default_value = "4096GB")]
     memory: String,
-    /// What may be dirty: a size, or a share of the memory [default: what --grace or --battery allows, or 11%].
+    /// What may be dirty: a size, or a share of the memory [default: what --grace or --battery
+    /// allows, or 11%].
     #[arg(long, value_name = "SIZE|PERCENT")]
     budget: Option<String>,
     #[command(flatten)]

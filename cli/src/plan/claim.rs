@@ -1,7 +1,9 @@
-//! A file that one recorder at a time writes: two would destroy each other's, and neither would notice.
+//! A file that one recorder at a time writes: two would destroy each other's, and neither would
+//! notice.
 //!
-//! It is locked (`flock`) from before it changes until it is closed, so a recorder that is killed leaves no lock behind. What is no
-//! regular file, a pipe or a device, holds nothing to be destroyed and is not locked.
+//! It is locked (`flock`) from before it changes until it is closed, so a recorder that is killed
+//! leaves no lock behind. What is no regular file, a pipe or a device, holds nothing to be
+//! destroyed and is not locked.
 
 use std::fs::File;
 use std::path::Path;

@@ -16,7 +16,8 @@ use crate::settings::{named, optional};
 /// Options of `plan media`.
 #[derive(Debug, Args)]
 pub struct MediaArgs {
-    /// What a program asked for (`perdura run --record`): data, rate, request, reads and locality are its own, unless given.
+    /// What a program asked for (`perdura run --record`): data, rate, request, reads and locality
+    /// are its own, unless given.
     #[arg(long, value_name = "FILE")]
     recording: Option<std::path::PathBuf>,
     /// Data [default: 500GB].
@@ -40,14 +41,16 @@ pub struct MediaArgs {
     /// Cores that the software runs on.
     #[arg(long, value_name = "N", default_value_t = 8)]
     cores: u32,
-    /// Share of requests on a share of the data, in percent: 90/10 is nine of ten to a tenth of the data; 0 is no locality
-    /// [default: 90/10].
+    /// Share of requests on a share of the data, in percent: 90/10 is nine of ten to a tenth of the
+    /// data; 0 is no locality [default: 90/10].
     #[arg(long, value_name = "REQUESTS/DATA")]
     locality: Option<String>,
-    /// For hybrids: a fixed part of the data, and the requests that go there (a log, swap), in percent.
+    /// For hybrids: a fixed part of the data, and the requests that go there (a log, swap), in
+    /// percent.
     #[arg(long, value_name = "REQUESTS/DATA", default_value = "40/1")]
     fixed: String,
-    /// Media to compare, separated by commas: built-in names or paths of profiles [default: all that are whole systems and had a price by the year].
+    /// Media to compare, separated by commas: built-in names or paths of profiles [default: all
+    /// that are whole systems and had a price by the year].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     media: Vec<String>,
     /// The disks behind caches and hybrids, against which speed-ups are.

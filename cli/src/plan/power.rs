@@ -19,7 +19,8 @@ const RATE_MIN: u64 = 1000;
 /// Options of the machine's power and its battery.
 #[derive(Debug, Args)]
 pub struct PowerArgs {
-    /// Rate at which dirty data reach the SSD in an emergency; `perdura serve` prints what it proved.
+    /// Rate at which dirty data reach the SSD in an emergency; `perdura serve` prints what it
+    /// proved.
     #[arg(long, value_name = "RATE", help_heading = "Power")]
     pub flush_rate: Option<String>,
     /// Rate at which an image is read again after a restart [default: the flush rate].
@@ -64,7 +65,8 @@ pub struct PowerArgs {
     /// Energy a litre against a phone's cell; those of data centres have 30 % less.
     #[arg(long, value_name = "PERCENT", help_heading = "Battery", default_value = "70%")]
     pub density: String,
-    /// Price of a rated kWh, US dollars, packaging and charging included [default: the paper's, 1465].
+    /// Price of a rated kWh, US dollars, packaging and charging included [default: the paper's,
+    /// 1465].
     #[arg(long, value_name = "USD", help_heading = "Battery")]
     pub usd_per_kwh: Option<f64>,
 }

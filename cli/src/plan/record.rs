@@ -28,16 +28,17 @@ pub struct RecordArgs {
     /// Where the trace goes; `perdura plan trace` reads it.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// Time between looks. A page written many times between two looks counts once: distinct pages are right for windows
-    /// from this on, counts of writes are of this time. What is unmapped or given back before the next look is not seen; a shorter
-    /// time sees more.
+    /// Time between looks. A page written many times between two looks counts once: distinct pages
+    /// are right for windows from this on, counts of writes are of this time. What is unmapped or
+    /// given back before the next look is not seen; a shorter time sees more.
     #[arg(long, value_name = "TIME", default_value = "100ms")]
     every: String,
     /// End after this time, if the program does not end before; the program goes on.
     #[arg(long = "for", value_name = "TIME")]
     length: Option<String>,
-    /// Record running processes in the place of a program: numbers, separated by commas. They stand still for some tens of
-    /// microseconds, once; what they write in the last interval before their own end is not seen.
+    /// Record running processes in the place of a program: numbers, separated by commas. They stand
+    /// still for some tens of microseconds, once; what they write in the last interval before their
+    /// own end is not seen.
     #[arg(long, value_name = "N", value_delimiter = ',', conflicts_with = "program")]
     pid: Vec<i32>,
     /// Record the processes that it starts as well, each from when it is first seen.
@@ -57,11 +58,13 @@ pub fn run(args: &RecordArgs) -> Result<ExitCode> {
         bail!("--output -: standard output is the program's own; give a file");
     }
     let mut kept = Kept::new(&args.output, options.every);
-    // Again when there is something to write; but a program that is started in vain may have to be started again.
+    // Again when there is something to write; but a program that is started in vain may have to be
+    // started again.
     refuse_claimed(&args.output).with_context(|| kept.name())?;
     let stop = stop_at(warning)?;
     let recorded = record(&target, &options, &RealClock, &stop, &mut |names, records, looks| {
-        // An error passed on as one shows its outermost context only, and the cause is what is to be put right.
+        // An error passed on as one shows its outermost context only, and the cause is what is to
+        // be put right.
         kept.take(names, records, looks).map_err(|error| io::Error::other(once(&error)))
     });
     let (recorded, seen) = kept.end(recorded)?;
@@ -103,7 +106,8 @@ struct Seen {
     page_writes: Vec<u64>,
 }
 
-/// The trace's file. What was in it is written over when there is something to write, and not by who records nothing.
+/// The trace's file. What was in it is written over when there is something to write, and not by
+/// who records nothing.
 struct Kept<'a> {
     path: &'a Path,
     every_ns: u64,
@@ -126,7 +130,8 @@ impl<'a> Kept<'a> {
         let Claimed { file, is_new } = claim(self.path).with_context(|| self.name())?;
         TraceWriter::of_looks(file, looks).with_context(|| self.name()).inspect_err(|_| {
             if is_new {
-                // An empty file would be taken for a trace. What it failed with says more than that this fails, too.
+                // An empty file would be taken for a trace. What it failed with says more than that
+                // this fails, too.
                 let _ = std::fs::remove_file(self.path);
             }
         })

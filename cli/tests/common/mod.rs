@@ -121,8 +121,8 @@ impl Drop for Server {
     }
 }
 
-/// `program` as somebody runs it who is not root; where root runs the test, a copy of it in `folder` if the way to it
-/// is root's alone.
+/// `program` as somebody runs it who is not root; where root runs the test, a copy of it in
+/// `folder` if the way to it is root's alone.
 pub fn unprivileged(program: &Path, folder: &Path) -> Command {
     if !rustix::process::getuid().is_root() {
         return Command::new(program);
@@ -230,8 +230,8 @@ pub fn key(n: u64) -> String {
     format!("key:{n}")
 }
 
-/// Writes `key:0`, `key:1`, … in order, sixteen on their way at a time, until the connection ends. Returns
-/// how many were acknowledged.
+/// Writes `key:0`, `key:1`, … in order, sixteen on their way at a time, until the connection ends.
+/// Returns how many were acknowledged.
 pub fn write_until_cut(port: u16, from: u64) -> std::thread::JoinHandle<u64> {
     std::thread::spawn(move || {
         let mut client = Client::connect(port);

@@ -1,7 +1,8 @@
 //! `execl` and its kin, whose words are arguments: as many as a caller likes.
 //!
-//! Rust has no functions of that kind, and the C library's own call the kernel where nobody sees it. So a few instructions
-//! note where the arguments lie, in registers and on the stack, and the words are gathered from there.
+//! Rust has no functions of that kind, and the C library's own call the kernel where nobody sees
+//! it. So a few instructions note where the arguments lie, in registers and on the stack, and the
+//! words are gathered from there.
 
 use std::arch::naked_asm;
 use std::ffi::{c_char, c_int};
@@ -29,7 +30,8 @@ impl Listed {
     unsafe fn take(&mut self) -> Text {
         let at = self.taken;
         self.taken += 1;
-        // SAFETY: the caller's promise; each has eight bytes, in the order in which they were given.
+        // SAFETY: the caller's promise; each has eight bytes, in the order in which they were
+        // given.
         unsafe {
             match at < REGISTERS {
                 true => self.registers.add(at).read(),

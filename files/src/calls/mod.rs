@@ -1,7 +1,8 @@
 //! The calls that are replaced, with the C library's manners.
 //!
-//! Those with a variable number of arguments are defined with as many as they may have: on the processors that this library is
-//! built for these lie where a caller puts them, and what was not given is passed on and not looked at.
+//! Those with a variable number of arguments are defined with as many as they may have: on the
+//! processors that this library is built for these lie where a caller puts them, and what was not
+//! given is passed on and not looked at.
 
 mod control;
 mod data;

@@ -1,7 +1,7 @@
 //! Opening, and streams.
 //!
-//! Streams (`fopen`, `fdopen`, `freopen`) read and write inside the C library, where nobody sees it: they are the kernel's, and
-//! counted. Their bytes are the same.
+//! Streams (`fopen`, `fdopen`, `freopen`) read and write inside the C library, where nobody sees
+//! it: they are the kernel's, and counted. Their bytes are the same.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::atomic::Ordering::*;

@@ -129,7 +129,8 @@ pub unsafe extern "C-unwind" fn sendmmsg(
 /// # Safety
 /// A message, or null.
 unsafe fn hand_over_sent(message: *const msghdr) {
-    // SAFETY: the caller's promise; of a part that says it is longer than the message no more is looked at.
+    // SAFETY: the caller's promise; of a part that says it is longer than the message no more is
+    // looked at.
     unsafe {
         let Some(whole) = message.as_ref().filter(|whole| !whole.msg_control.is_null()) else {
             return;

@@ -1,20 +1,23 @@
-//! Two locks. Neither allocates, neither may be held by a thread that a fork forgets: a child opens both again.
+//! Two locks. Neither allocates, neither may be held by a thread that a fork forgets: a child opens
+//! both again.
 
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
-/// Many copy at once; who changes what they copy from waits until none does, and they wait for that.
+/// Many copy at once; who changes what they copy from waits until none does, and they wait for
+/// that.
 ///
-/// Whoever copies goes before whoever waits to change: so a signal's handler that copies never waits for the thread it
-/// interrupted.
+/// Whoever copies goes before whoever waits to change: so a signal's handler that copies never
+/// waits for the thread it interrupted.
 #[derive(Default)]
 pub struct Gate(AtomicU32);
 
 const CLOSED: u32 = 1 << 31;
 
 impl Gate {
-    /// Goes in. What was changed before is seen, and what is looked at from here on is looked at after.
+    /// Goes in. What was changed before is seen, and what is looked at from here on is looked at
+    /// after.
     #[inline]
     pub fn enter(&self) {
         while self.0.fetch_add(1, SeqCst) & CLOSED != 0 {

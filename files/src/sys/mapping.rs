@@ -21,7 +21,8 @@ pub fn map(file: BorrowedFd<'_>, len_bytes: u64, is_written: bool) -> Result<*mu
     unsafe { mmap(ptr::null_mut(), len, protection, flags, file, 0) }.map(<*mut _>::cast)
 }
 
-/// Enters pages that are in memory anyway, so that copies do not fault: of a file in memory without holes. Nothing depends on it.
+/// Enters pages that are in memory anyway, so that copies do not fault: of a file in memory without
+/// holes. Nothing depends on it.
 pub fn populate(file: BorrowedFd<'_>, start: *mut u8, size_bytes: u64) {
     let is_whole =
         rustix::fs::fstat(file.as_fd()).is_ok_and(|stat| stat.st_blocks as u64 * 512 >= size_bytes);

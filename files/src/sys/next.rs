@@ -1,7 +1,8 @@
 //! The functions that this library takes the place of, as the C library has them.
 //!
-//! Found when first needed: other libraries' constructors may run before this one's. Passed on to by name and not made anew as
-//! system calls: the C library's are where a thread can be cancelled, which unwinds its stack (`C-unwind`).
+//! Found when first needed: other libraries' constructors may run before this one's. Passed on to
+//! by name and not made anew as system calls: the C library's are where a thread can be cancelled,
+//! which unwinds its stack (`C-unwind`).
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem;

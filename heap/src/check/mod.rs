@@ -1,9 +1,10 @@
 //! Checking a heap: everything that can be seen to be wrong with it, without changing it.
 //!
-//! A check is a recovery of a copy that collects what it meets instead of ending, followed by a look at roots, runs
-//! and leaks. [`heap_file`] maps the file privately, so it costs memory only for what recovery changes; [`Heap::check`]
-//! copies tables and logs of an open heap and compares what they say with what the heap believes.
-//! [`repair`] does such a recovery in place, once a check has ruled out that it loses objects.
+//! A check is a recovery of a copy that collects what it meets instead of ending, followed by a
+//! look at roots, runs and leaks. [`heap_file`] maps the file privately, so it costs memory only
+//! for what recovery changes; [`Heap::check`] copies tables and logs of an open heap and compares
+//! what they say with what the heap believes. [`repair`] does such a recovery in place, once a
+//! check has ruled out that it loses objects.
 
 mod repair;
 mod report;
@@ -48,8 +49,8 @@ pub fn memory(memory: Memory) -> CheckReport {
 }
 
 impl Heap {
-    /// Checks the open heap: what its logs and tables say, and whether it is what the heap takes for allocated. Other
-    /// threads must have ended what they do.
+    /// Checks the open heap: what its logs and tables say, and whether it is what the heap takes
+    /// for allocated. Other threads must have ended what they do.
     ///
     /// # Errors
     /// This thread is in a transaction, or there is no memory for the copy.
@@ -132,7 +133,8 @@ fn open_tolerant(
     Heap::open_with(memory, settings, findings)
 }
 
-/// Puts one damaged word of the superblock right: the others, the length and the sum say what it was.
+/// Puts one damaged word of the superblock right: the others, the length and the sum say what it
+/// was.
 fn mend_superblock(memory: &Memory, findings: &Findings) -> Result<(), HeapError> {
     check_size("a heap", memory.len_bytes(), HEAP_BYTES_MIN, HEAP_BYTES_MAX)?;
     let found = memory.load(AT_MAGIC);

@@ -26,12 +26,13 @@ pub struct Repaired {
     pub reclaimed: Reclaimed,
 }
 
-/// Repairs the heap in a file that no program has open: what is wrong with it as [`crate::Damage::remedy`] says. If
-/// anything cannot be repaired, nothing is changed. A heap that is sound is left as it is, but for its leaks.
+/// Repairs the heap in a file that no program has open: what is wrong with it as
+/// [`crate::Damage::remedy`] says. If anything cannot be repaired, nothing is changed. A heap that
+/// is sound is left as it is, but for its leaks.
 ///
 /// # Errors
-/// The file cannot be written, a program has it open, or the repair itself failed; a repair that ended early can be
-/// done again.
+/// The file cannot be written, a program has it open, or the repair itself failed; a repair that
+/// ended early can be done again.
 pub fn repair(path: &Path, options: RepairOptions) -> Result<Repaired, HeapError> {
     let before = super::heap_file(path)?;
     let mut reclaimed = Reclaimed::default();

@@ -1,6 +1,7 @@
 //! One area: its memory, its store of pages, and which of them belong to what.
 //!
-//! The store: two page tables (8 B a page: slot and sum), then twice as many slots as the area has pages.
+//! The store: two page tables (8 B a page: slot and sum), then twice as many slots as the area has
+//! pages.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -50,7 +51,8 @@ pub(super) struct AreaState {
     /// What the next will, where it differs.
     next: Vec<u64>,
     changed: Vec<u32>,
-    /// Pages in which the table that does not count differs from `now`; `None`: it may differ anywhere.
+    /// Pages in which the table that does not count differs from `now`; `None`: it may differ
+    /// anywhere.
     behind: Option<Vec<u32>>,
     free: Vec<u32>,
     watched: Option<Written>,
@@ -128,7 +130,8 @@ impl AreaState {
         self.at = 0;
     }
 
-    /// Copies changed pages, looking at most at so many; returns how many were copied, and whether the round is over.
+    /// Copies changed pages, looking at most at so many; returns how many were copied, and whether
+    /// the round is over.
     pub fn copy(&mut self, heap: &Heap, most: u64) -> Result<(u64, bool), CheckpointError> {
         let Some(watched) = &mut self.watched else { return Ok(self.compare(heap, most)) };
         let mut found = Vec::new();
@@ -253,7 +256,8 @@ impl AreaState {
                 continue;
             }
             let at = heap.pointer(self.memory.offset).wrapping_add((page * PAGE_BYTES) as usize);
-            // SAFETY: inside the area; that nobody else uses it now is what `restore` asks of its caller.
+            // SAFETY: inside the area; that nobody else uses it now is what `restore` asks of its
+            // caller.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at, PAGE) };
         }
         // What was just filled in is no change.

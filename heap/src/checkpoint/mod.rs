@@ -1,16 +1,19 @@
-//! Checkpoints of an application's memory (pMem's last slide: "Optimizing Checkpoints Using NVM as Virtual Memory").
+//! Checkpoints of an application's memory (pMem's last slide: "Optimizing Checkpoints Using NVM as
+//! Virtual Memory").
 //!
-//! The application keeps its state in areas of capacity memory, at full speed, and says [`Checkpointer::checkpoint`]
-//! when it is consistent. Pages changed since the last time are copied to persistent pages that nobody refers to (shadow
-//! paging), mostly in the background before (*pre-copy*), so that only what was written since must be copied while
-//! the application waits. The checkpoint counts with one store of the head's word, which chooses one of two page
-//! tables for all areas at once; pages that did not change are shared with the checkpoint before.
+//! The application keeps its state in areas of capacity memory, at full speed, and says
+//! [`Checkpointer::checkpoint`] when it is consistent. Pages changed since the last time are copied
+//! to persistent pages that nobody refers to (shadow paging), mostly in the background before
+//! (*pre-copy*), so that only what was written since must be copied while the application waits.
+//! The checkpoint counts with one store of the head's word, which chooses one of two page tables
+//! for all areas at once; pages that did not change are shared with the checkpoint before.
 //!
-//! Invariants: a page or table that the committed word refers to is not written; slots are free if the committed table
-//! does not name them, which is found anew at every open, so that nothing can leak.
+//! Invariants: a page or table that the committed word refers to is not written; slots are free if
+//! the committed table does not name them, which is found anew at every open, so that nothing can
+//! leak.
 //!
-//! Which pages changed is known from the kernel (asynchronous write-protection, Linux 6.7), else by comparing each
-//! page with its copy: see [`Checkpointer::tracking`].
+//! Which pages changed is known from the kernel (asynchronous write-protection, Linux 6.7), else by
+//! comparing each page with its copy: see [`Checkpointer::tracking`].
 
 mod area;
 mod written;
@@ -207,7 +210,8 @@ struct State {
 }
 
 impl Checkpointer {
-    /// The checkpoints of this name in a heap: made if there are none. The name is a root of the heap.
+    /// The checkpoints of this name in a heap: made if there are none. The name is a root of the
+    /// heap.
     ///
     /// # Errors
     /// The root is of another type, or its head is damaged.
@@ -229,8 +233,9 @@ impl Checkpointer {
         Ok(Self { shared: Arc::new(shared), background: Mutex::new(None) })
     }
 
-    /// Takes an area of capacity memory under a name. If the last checkpoint has it, its contents come back by
-    /// [`Checkpointer::restore`]; until then it is all zeros. The heap needs twice its size of persistent memory.
+    /// Takes an area of capacity memory under a name. If the last checkpoint has it, its contents
+    /// come back by [`Checkpointer::restore`]; until then it is all zeros. The heap needs twice its
+    /// size of persistent memory.
     ///
     /// # Errors
     /// No memory; or the area is there with another size.
@@ -275,10 +280,12 @@ impl Checkpointer {
         Ok(Some(state.number))
     }
 
-    /// Makes a checkpoint of all areas: durable when this returns. Nobody may write to them meanwhile.
+    /// Makes a checkpoint of all areas: durable when this returns. Nobody may write to them
+    /// meanwhile.
     ///
     /// # Errors
-    /// The kernel refuses, or an area of the last checkpoint was not registered; the last checkpoint holds.
+    /// The kernel refuses, or an area of the last checkpoint was not registered; the last
+    /// checkpoint holds.
     pub fn checkpoint(&self) -> Result<Checkpointed, CheckpointError> {
         let began = Instant::now();
         let shared = &*self.shared;
@@ -310,8 +317,8 @@ impl Checkpointer {
         Ok(Checkpointed { number, pages, precopied_pages, pause: began.elapsed() })
     }
 
-    /// Copies what was written since the last checkpoint or pre-copy, while the application goes on. What it writes
-    /// again is copied again. Returns how many pages were copied.
+    /// Copies what was written since the last checkpoint or pre-copy, while the application goes
+    /// on. What it writes again is copied again. Returns how many pages were copied.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -319,8 +326,8 @@ impl Checkpointer {
         self.shared.precopy()
     }
 
-    /// Pre-copies in a thread of its own, `every` so often, until the checkpointer is dropped. A failure ends it: the
-    /// next checkpoint meets it as well.
+    /// Pre-copies in a thread of its own, `every` so often, until the checkpointer is dropped. A
+    /// failure ends it: the next checkpoint meets it as well.
     ///
     /// # Errors
     /// The system gives no thread.
@@ -457,7 +464,8 @@ impl Shared {
             loop {
                 let mut state = self.lock();
                 let (some, is_done) = state.areas[index].copy(&self.heap, BATCH_PAGES)?;
-                // Who has the areas next may make them count, and cannot wait for what this thread stored.
+                // Who has the areas next may make them count, and cannot wait for what this thread
+                // stored.
                 self.heap.core.memory.fence();
                 state.precopied += some;
                 copied += some;

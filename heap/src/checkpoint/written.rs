@@ -1,4 +1,5 @@
-//! Which pages of a range were written since it was last asked: a range that the kernel watches, and its page map.
+//! Which pages of a range were written since it was last asked: a range that the kernel watches,
+//! and its page map.
 
 use perdura_region::written::{PageMap, Watch};
 use rustix::io::Errno;
@@ -29,8 +30,9 @@ impl Written {
         Ok(Self { _watch: watch, pages, start, end })
     }
 
-    /// Hands up to `max_pages` pages written since they were last handed out, from page `from` on, to `each`: their
-    /// numbers. They are protected again before. Returns the page to go on from; `None`: that was the end.
+    /// Hands up to `max_pages` pages written since they were last handed out, from page `from` on,
+    /// to `each`: their numbers. They are protected again before. Returns the page to go on from;
+    /// `None`: that was the end.
     pub fn take(
         &mut self,
         from: u64,

@@ -1,7 +1,8 @@
 //! A hash table: open addressing, linear probing, a state word before each key and value.
 //!
-//! It grows as a whole, into a table that is new, so that none of it is logged; only the head changes. A removed
-//! entry leaves a mark where the search must go on behind it; growing drops the marks.
+//! It grows as a whole, into a table that is new, so that none of it is logged; only the head
+//! changes. A removed entry leaves a mark where the search must go on behind it; growing drops the
+//! marks.
 
 use std::marker::PhantomData;
 

@@ -1,8 +1,9 @@
 //! Structures to start from: a growing array and a hash table, in persistent memory.
 //!
-//! Both are handles of eight bytes that name a head in the heap: they may be copied, lie in other objects, or be
-//! found by a root's name, and stay valid wherever the heap is mapped. They change within a transaction only, so a
-//! crash finds them before or after it. As with all objects, two threads that change one must exclude each other.
+//! Both are handles of eight bytes that name a head in the heap: they may be copied, lie in other
+//! objects, or be found by a root's name, and stay valid wherever the heap is mapped. They change
+//! within a transaction only, so a crash finds them before or after it. As with all objects, two
+//! threads that change one must exclude each other.
 
 mod map;
 mod vec;
@@ -42,7 +43,8 @@ mod sealed {
     impl Sealed for crate::tx::Tx<'_> {}
 }
 
-/// The collection whose head a root names; made and named if there is none. A collection is its head's offset.
+/// The collection whose head a root names; made and named if there is none. A collection is its
+/// head's offset.
 fn named<C: Persist>(
     tx: &mut Tx<'_>,
     name: &str,

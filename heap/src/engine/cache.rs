@@ -1,4 +1,5 @@
-//! Slots that a thread keeps to itself, by kind and class: allocating and freeing them takes no lock.
+//! Slots that a thread keeps to itself, by kind and class: allocating and freeing them takes no
+//! lock.
 
 use std::cell::Cell;
 

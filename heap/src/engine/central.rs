@@ -1,7 +1,7 @@
 //! Runs of one class that have free slots, as a list; guarded by the class's lock.
 //!
-//! A run's free slots are not listed one by one: their states are searched. So a refill takes neighbours, and no
-//! free memory is touched.
+//! A run's free slots are not listed one by one: their states are searched. So a refill takes
+//! neighbours, and no free memory is touched.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 

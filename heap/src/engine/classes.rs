@@ -1,7 +1,8 @@
-//! Size classes of the general heap: multiples of 16 B up to 128 B, then four per doubling up to 64 KiB.
+//! Size classes of the general heap: multiples of 16 B up to 128 B, then four per doubling up to 64
+//! KiB.
 //!
-//! Internal waste is at most a fifth of the bytes asked for above 128 B. A class's slots lie in runs of one to three
-//! spans, chosen so that at most an eighth of the run is left over.
+//! Internal waste is at most a fifth of the bytes asked for above 128 B. A class's slots lie in
+//! runs of one to three spans, chosen so that at most an eighth of the run is left over.
 
 /// Bytes of a span: what runs are made of.
 pub(crate) const SPAN_BYTES: u64 = 64 << 10;

@@ -1,10 +1,11 @@
 //! The allocator proper, for both kinds of memory: spans, slots, threads' caches.
 //!
-//! Everything here lies in DRAM and is lost with the process. What must survive is the caller's to record: the
-//! engine tells its [`Backing`] when spans change their use, and hands out or takes back slots.
+//! Everything here lies in DRAM and is lost with the process. What must survive is the caller's to
+//! record: the engine tells its [`Backing`] when spans change their use, and hands out or takes
+//! back slots.
 //!
-//! An object goes: free slot in a run's states -> in a thread's cache -> used -> in a cache again -> free. A state
-//! changes by the thread whose cache holds the slot, or under the lock of its class.
+//! An object goes: free slot in a run's states -> in a thread's cache -> used -> in a cache again ->
+//! free. A state changes by the thread whose cache holds the slot, or under the lock of its class.
 //!
 //! Lock order: a class's list, then the pool. Nothing here calls `malloc`.
 
@@ -51,8 +52,8 @@ pub(crate) enum Run {
 
 /// What the engine stands on. All of it is off the fast path.
 pub(crate) trait Backing: Send + Sync {
-    /// These bytes now serve a kind. `at_once`: they are a bucket, which may get its pages now; else they are the
-    /// buckets of one large object, of which perhaps little is ever touched.
+    /// These bytes now serve a kind. `at_once`: they are a bucket, which may get its pages now;
+    /// else they are the buckets of one large object, of which perhaps little is ever touched.
     fn enter_bucket(&self, kind: Kind, offset: u64, len: u64, at_once: bool) -> Result<(), Errno>;
     /// These bytes serve nobody: their pages may go.
     fn leave_bucket(&self, offset: u64, len: u64);
@@ -157,7 +158,8 @@ impl Engine {
         self.keep_spans.store(spans, Relaxed);
     }
 
-    /// Takes an object of `bytes` at a multiple of `align` (a power of two) out of a cache; its state says "used".
+    /// Takes an object of `bytes` at a multiple of `align` (a power of two) out of a cache; its
+    /// state says "used".
     #[inline]
     pub fn alloc(
         &self,
@@ -216,7 +218,8 @@ impl Engine {
         }
     }
 
-    /// The large persistent object that holds a span; only its first span is entered, so it is searched for.
+    /// The large persistent object that holds a span; only its first span is entered, so it is
+    /// searched for.
     fn large_around(&self, span: u64) -> Option<(u64, u64)> {
         // Any number may be asked for: objects hold arbitrary bytes.
         for start in (0..=span.min(self.spans.len())).rev() {
@@ -233,8 +236,8 @@ impl Engine {
         None
     }
 
-    /// Marks the object at `offset` as no longer used: of several who free it, one succeeds. It is not handed out
-    /// again before [`Engine::give`].
+    /// Marks the object at `offset` as no longer used: of several who free it, one succeeds. It is
+    /// not handed out again before [`Engine::give`].
     #[inline]
     pub fn unuse(&self, kind: Kind, offset: u64) -> Result<Found, NotFreed> {
         let found = self.find(offset)?;
@@ -243,8 +246,8 @@ impl Engine {
         }
         match &found {
             Found::Slot(slot) => {
-                // Not a locked exchange: two threads that free one object at the same instant are both wrong, and
-                // the second is met when the slot is given to its run.
+                // Not a locked exchange: two threads that free one object at the same instant are
+                // both wrong, and the second is met when the slot is given to its run.
                 let state = self.spans.state(slot.states, slot.slot);
                 state.store(CACHED, Relaxed);
             }
@@ -258,8 +261,9 @@ impl Engine {
         Ok(found)
     }
 
-    /// Frees an object: `record` says so durably and may refuse, `drain` is as in [`Engine::give`]. What
-    /// [`Engine::unuse`] and [`Engine::give`] do, without what only transactions need in between.
+    /// Frees an object: `record` says so durably and may refuse, `drain` is as in [`Engine::give`].
+    /// What [`Engine::unuse`] and [`Engine::give`] do, without what only transactions need in
+    /// between.
     #[inline]
     pub fn free<E>(
         &self,

@@ -1,9 +1,10 @@
 //! Free spans, in contiguity buckets: a bucket's spans all serve one kind of memory.
 //!
-//! Pages of the two kinds that lie between each other conflict in a physically indexed cache (pMem, "Conflict
-//! unaware JIT allocation"); a bucket gets its pages at once, so that they are contiguous ("Contiguity-Bucket-based
-//! Page Allocator"). Which bucket belongs to which kind also isolates the kinds from each other.
-//! Nothing here allocates: tables are mapped. One lock guards it all (see [`super::Engine`]).
+//! Pages of the two kinds that lie between each other conflict in a physically indexed cache (pMem,
+//! "Conflict unaware JIT allocation"); a bucket gets its pages at once, so that they are contiguous
+//! ("Contiguity-Bucket-based Page Allocator"). Which bucket belongs to which kind also isolates the
+//! kinds from each other. Nothing here allocates: tables are mapped. One lock guards it all (see
+//! [`super::Engine`]).
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -13,9 +14,10 @@ use super::Kind;
 use super::spans::{STATES_PER_SPAN, STATES_PIECE};
 use crate::sys::Table;
 
-/// Entirely free buckets that a kind keeps before their memory is given back: at least these, and a part of all, or, for
-/// capacity, of those it has: a large heap of which little is used keeps little. A fold frees the log's and the next
-/// chunks take them; to empty and fill them each time cost a third of an allocation.
+/// Entirely free buckets that a kind keeps before their memory is given back: at least these, and a
+/// part of all, or, for capacity, of those it has: a large heap of which little is used keeps
+/// little. A fold frees the log's and the next chunks take them; to empty and fill them each time
+/// cost a third of an allocation.
 const IDLE_KEPT: u32 = 16;
 const IDLE_PART: u32 = 32;
 /// Owner of a bucket that serves nobody.
@@ -107,8 +109,8 @@ impl Pool {
         self.take_at(start, spans);
     }
 
-    /// Takes `spans` contiguous spans, the first a multiple of `align`, for a kind; `None`: there are none, or
-    /// fewer than `keep` would be left that persistent memory may have.
+    /// Takes `spans` contiguous spans, the first a multiple of `align`, for a kind; `None`: there
+    /// are none, or fewer than `keep` would be left that persistent memory may have.
     pub fn take(&mut self, kind: Kind, spans: u64, align: u64, keep: u64) -> Option<Taken> {
         let for_persistent = self.free_for_persistent();
         let new_buckets = spans.div_ceil(self.bucket_spans).checked_mul(self.bucket_spans)?;
@@ -133,7 +135,8 @@ impl Pool {
         may_grow.then(|| self.take_buckets(kind, spans, align)).flatten()
     }
 
-    /// Gives spans back. Returns the spans of buckets whose memory should be given back too: nobody's from now on.
+    /// Gives spans back. Returns the spans of buckets whose memory should be given back too:
+    /// nobody's from now on.
     #[must_use]
     pub fn put(&mut self, start: u64, spans: u64) -> Option<std::ops::Range<u64>> {
         let mut left: Option<std::ops::Range<u64>> = None;
@@ -150,7 +153,8 @@ impl Pool {
                 if self.idle[kind as usize] > self.idle_most(kind) {
                     self.disown(bucket);
                     let spans = self.spans_of(bucket);
-                    // In a row: each is free only when its last span is, and once one is too many all behind it are.
+                    // In a row: each is free only when its last span is, and once one is too many
+                    // all behind it are.
                     let start = left.map_or(spans.start, |left| left.start);
                     left = Some(start..spans.end);
                 }
@@ -160,8 +164,8 @@ impl Pool {
         left
     }
 
-    /// Forgets whose the buckets are that `taken` brought: what the backing refused. Returns their spans, for what it
-    /// did give.
+    /// Forgets whose the buckets are that `taken` brought: what the backing refused. Returns their
+    /// spans, for what it did give.
     #[must_use]
     pub fn refuse(&mut self, taken: Taken, spans: u64) -> Option<std::ops::Range<u64>> {
         let left = self.put(taken.start, spans);

@@ -1,7 +1,8 @@
 //! What lies in each span, in DRAM: one word a span, one byte a slot.
 //!
-//! A run of slots has a word in each of its spans, so that any slot finds its run; a large object has one in its first
-//! span only. The byte of a slot says whether it is free, in a thread's cache, or used: a second free is seen there.
+//! A run of slots has a word in each of its spans, so that any slot finds its run; a large object
+//! has one in its first span only. The byte of a slot says whether it is free, in a thread's cache,
+//! or used: a second free is seen there.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 
@@ -86,7 +87,8 @@ pub(crate) struct SpanTable {
 
 /// Bytes of the pieces that states are handed out in.
 pub(crate) const STATES_PIECE: usize = 64;
-/// Room for states a span may need at most: pieces of each size, for all that a span was ever used for.
+/// Room for states a span may need at most: pieces of each size, for all that a span was ever used
+/// for.
 pub(crate) const STATES_PER_SPAN: u64 = SLOTS_MAX * 2;
 
 impl SpanTable {

@@ -1,7 +1,7 @@
 //! Going through all persistent objects, and finding the one around an offset quickly.
 //!
-//! The engine enters a large object in its first span only; who looks up many offsets makes a [`Map`] first.
-//! Both see a moment that is one only if nobody allocates or frees meanwhile.
+//! The engine enters a large object in its first span only; who looks up many offsets makes a
+//! [`Map`] first. Both see a moment that is one only if nobody allocates or frees meanwhile.
 
 use std::sync::atomic::Ordering::Relaxed;
 

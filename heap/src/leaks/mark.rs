@@ -1,7 +1,7 @@
 //! Marking what is reached, by several threads.
 //!
-//! Each thread has a stack of its own; when it is long the thread leaves a part of it to the others, and who has none
-//! waits for such a part. All is marked when all wait.
+//! Each thread has a stack of its own; when it is long the thread leaves a part of it to the
+//! others, and who has none waits for such a part. All is marked when all wait.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -60,7 +60,8 @@ impl Visitor<'_> {
         }
     }
 
-    /// Reads what lies in the object: a `T`, `inside` bytes from its first; `None`: it would leave it.
+    /// Reads what lies in the object: a `T`, `inside` bytes from its first; `None`: it would leave
+    /// it.
     pub fn read<T: Persist>(&self, object: &Reached, inside: u64) -> Option<T> {
         let end = inside.checked_add(size_of::<T>() as u64)?;
         if end > object.len_bytes {
@@ -194,7 +195,8 @@ pub(super) fn run(core: &Core, tracer: &impl Tracer, marks: &Marks, first: Vec<R
             }
         }
     };
-    // A thread that panics (the application's trace) would be waited for: it counts as one that waits for ever.
+    // A thread that panics (the application's trace) would be waited for: it counts as one that
+    // waits for ever.
     std::thread::scope(|scope| {
         for _ in 1..threads {
             scope.spawn(|| {

@@ -1,10 +1,11 @@
 //! Leaks: objects that are allocated and that nothing reaches.
 //!
-//! Reached is what a named root names, or lies in a persistent compartment's words, and what reached objects refer to.
-//! [`Heap::leaks`] knows no types, so it is conservative: every aligned word of a reached object that is the offset of
-//! an object's byte, or an address in the heap's memory, counts as a reference. It may take a leak for an object in
-//! use, never the other way, as long as references are stored whole and aligned. [`Heap::leaks_traced`] asks the
-//! application instead.
+//! Reached is what a named root names, or lies in a persistent compartment's words, and what
+//! reached objects refer to. [`Heap::leaks`] knows no types, so it is conservative: every aligned
+//! word of a reached object that is the offset of an object's byte, or an address in the heap's
+//! memory, counts as a reference. It may take a leak for an object in use, never the other way, as
+//! long as references are stored whole and aligned. [`Heap::leaks_traced`] asks the application
+//! instead.
 //!
 //! Both look at a heap that stands still: other threads must have ended what they do.
 
@@ -64,9 +65,9 @@ pub struct Reclaimed {
 }
 
 impl Heap {
-    /// Finds the objects that nothing reaches; see [`Leaks`] and [`Heap::reclaim`]. Other threads must have ended what
-    /// they do: what they hold and have not linked yet would be among the leaks. So would be what only DRAM or
-    /// capacity memory refers to.
+    /// Finds the objects that nothing reaches; see [`Leaks`] and [`Heap::reclaim`]. Other threads
+    /// must have ended what they do: what they hold and have not linked yet would be among the
+    /// leaks. So would be what only DRAM or capacity memory refers to.
     ///
     /// # Errors
     /// This thread is in a transaction, a root is damaged, or there is no memory for the marks.
@@ -74,9 +75,9 @@ impl Heap {
         self.find_leaks(&Conservative::new(&self.core))
     }
 
-    /// As [`Heap::leaks`], but `trace` says what an object refers to: it is called once for every object that is
-    /// reached, by several threads, and hands the object's pointers to the visitor. Persistent compartments are
-    /// handed to it as well.
+    /// As [`Heap::leaks`], but `trace` says what an object refers to: it is called once for every
+    /// object that is reached, by several threads, and hands the object's pointers to the visitor.
+    /// Persistent compartments are handed to it as well.
     ///
     /// # Errors
     /// As [`Heap::leaks`].
@@ -90,8 +91,8 @@ impl Heap {
     /// Frees leaks, durably when this returns. Looks again first: what is reached by now is kept.
     ///
     /// # Errors
-    /// As [`Heap::leaks`]; or they are another heap's ([`HeapError::OtherHeap`]); or there is no room for the log, and
-    /// some are freed, some not.
+    /// As [`Heap::leaks`]; or they are another heap's ([`HeapError::OtherHeap`]); or there is no
+    /// room for the log, and some are freed, some not.
     pub fn reclaim(&self, leaks: &Leaks) -> Result<Reclaimed, HeapError> {
         self.reclaim_as(leaks, &Conservative::new(&self.core))
     }

@@ -14,7 +14,8 @@ use crate::error::HeapError;
 use crate::layout::*;
 use crate::ptr::Offset;
 
-/// Enters every run and its objects in the engine; a run without any is free. Returns how many objects there are.
+/// Enters every run and its objects in the engine; a run without any is free. Returns how many
+/// objects there are.
 pub(super) fn claim(
     core: &Core,
     folded: &Folded,

@@ -33,9 +33,9 @@ pub(crate) fn fold(core: &Core) -> Result<Fold, NoMemory> {
     fold_held(core, &mut folded)
 }
 
-/// Folds if enough was written since the last time, unless another thread does, or it cannot be done now. What was
-/// logged holds either way, so that is no failure of what was done: it is due still, and who finds no room for a log
-/// or an object says so.
+/// Folds if enough was written since the last time, unless another thread does, or it cannot be
+/// done now. What was logged holds either way, so that is no failure of what was done: it is due
+/// still, and who finds no room for a log or an object says so.
 pub(crate) fn fold_if_due(core: &Core) {
     if let Some(mut folded) = core.logs.try_fold()
         && core.logs.is_due()
@@ -45,8 +45,8 @@ pub(crate) fn fold_if_due(core: &Core) {
     }
 }
 
-/// As [`fold`], but waits a little for the undo transactions that put it off to end. Only a little: they may be waiting
-/// for a lock that this thread holds. The caller has none open, nor uses a log.
+/// As [`fold`], but waits a little for the undo transactions that put it off to end. Only a little:
+/// they may be waiting for a lock that this thread holds. The caller has none open, nor uses a log.
 pub(crate) fn fold_soon(core: &Core) -> Result<Fold, NoMemory> {
     core.logs.ask_for_fold();
     let began = Instant::now();
@@ -59,8 +59,8 @@ pub(crate) fn fold_soon(core: &Core) -> Result<Fold, NoMemory> {
     Ok(Fold::Busy)
 }
 
-/// Before an undo transaction begins: lets a fold that is due, and that others put off, go first. Without this there might
-/// be no moment without any, and the logs would grow for ever.
+/// Before an undo transaction begins: lets a fold that is due, and that others put off, go first.
+/// Without this there might be no moment without any, and the logs would grow for ever.
 pub(crate) fn let_fold(core: &Core) {
     let logs = &core.logs;
     let began = Instant::now();
@@ -113,10 +113,12 @@ struct Cut {
     objects: Vec<u64>,
 }
 
-/// Turns all loggers to the next generation at one instant. The room is taken first: from there on nothing can fail.
+/// Turns all loggers to the next generation at one instant. The room is taken first: from there on
+/// nothing can fail.
 fn cut(core: &Core, folded: &Folded) -> Result<Option<Cut>, NoMemory> {
     let _settling = core.logs.settling();
-    // Held to the end: a logger made meanwhile would begin in the old generation, which nobody would fold.
+    // Held to the end: a logger made meanwhile would begin in the old generation, which nobody
+    // would fold.
     let loggers = core.logs.all_held();
     let mut held: Vec<_> = loggers.iter().map(|logger| (&**logger, logger.visit())).collect();
     if held.iter().any(|(_, state)| state.undoing().is_some()) {
@@ -137,14 +139,17 @@ fn cut(core: &Core, folded: &Folded) -> Result<Option<Cut>, NoMemory> {
     Ok(Some(Cut { room, words, objects }))
 }
 
-/// Groups of several pieces, by sequence, whose chunks may come in any order: their records, and what the last piece says.
+/// Groups of several pieces, by sequence, whose chunks may come in any order: their records, and
+/// what the last piece says.
 type InParts = HashMap<u64, (Vec<Record>, Option<Counts>)>;
 
-/// Whether a group that has ended counts: one that was undone does not, and one that failed has no last piece.
+/// Whether a group that has ended counts: one that was undone does not, and one that failed has no
+/// last piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Counts(bool);
 
-/// Applies the records of a chunk to the shadow; those of groups that lie in several pieces are gathered.
+/// Applies the records of a chunk to the shadow; those of groups that lie in several pieces are
+/// gathered.
 fn apply_chunk(core: &Core, chunk: u64, folded: &mut Folded, in_parts: &mut InParts) {
     for_records(&core.memory, chunk, |what| match what {
         InChunk::Record(record) => flip_alone(folded, record),
@@ -165,8 +170,8 @@ fn apply_chunk(core: &Core, chunk: u64, folded: &mut Folded, in_parts: &mut InPa
     });
 }
 
-/// As [`flip`], by who has the shadow alone, so that one miss need not wait for the other; of records that this process
-/// has made.
+/// As [`flip`], by who has the shadow alone, so that one miss need not wait for the other; of
+/// records that this process has made.
 #[inline]
 fn flip_alone(folded: &mut Folded, record: Record) {
     let Some((word, bit, span)) = place_of(record) else { return };
@@ -207,8 +212,8 @@ pub(crate) enum InChunk {
     Piece(Piece),
 }
 
-/// Goes through a chunk of words up to its end: a line that begins with zero, or a group that is not whole. Returns
-/// where that is.
+/// Goes through a chunk of words up to its end: a line that begins with zero, or a group that is
+/// not whole. Returns where that is.
 pub(crate) fn for_records(memory: &Memory, chunk: u64, mut each: impl FnMut(InChunk)) -> u64 {
     const LINE_WORDS: usize = (LINE_BYTES / 8) as usize;
     let mut words = vec![0_u64; (CHUNK_BYTES / 8) as usize];

@@ -6,9 +6,10 @@
 //!             object 8 | len << 4   offset          where its bytes lie   bytes in the object log
 //!             record                                                      an allocation or a free (1 or 2 in two bits)
 //! ```
-//! A group counts when its last piece is whole: all words of a piece are covered by its sum, and the objects' bytes by
-//! the other. So one fence commits, whatever order the lines arrive in. Words are small scattered stores, objects large
-//! ones; the paper keeps the two apart ("Hybrid log design") so that neither pays for the other.
+//! A group counts when its last piece is whole: all words of a piece are covered by its sum, and
+//! the objects' bytes by the other. So one fence commits, whatever order the lines arrive in. Words
+//! are small scattered stores, objects large ones; the paper keeps the two apart ("Hybrid log
+//! design") so that neither pays for the other.
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
@@ -46,7 +47,8 @@ impl Entry {
         }
     }
 
-    /// Appends its words. A record's word is kept whole: its own two lowest bits tell it from the others.
+    /// Appends its words. A record's word is kept whole: its own two lowest bits tell it from the
+    /// others.
     pub fn push(&self, to: &mut Vec<u64>) {
         match *self {
             Self::Short { offset, len, value } => {
@@ -139,7 +141,8 @@ pub(crate) fn sum_of(sum: u64, bytes: &[u8]) -> u64 {
     xxh3_64_with_seed(bytes, sum)
 }
 
-/// Fills in the head of a piece whose entries begin at [`HEAD_WORDS`], padded with zeros to `padded` words.
+/// Fills in the head of a piece whose entries begin at [`HEAD_WORDS`], padded with zeros to
+/// `padded` words.
 pub(crate) fn seal(words: &mut [u64], seq: u64, piece: u32, flags: u8, objects_sum: u64) {
     words[0] = Record::Group { words: words.len() as u16, piece, flags }.encode();
     words[1] = seq;
@@ -173,7 +176,8 @@ fn sum_of_sealed(words: &[u64]) -> u64 {
     sum_of_words(unsummed)
 }
 
-/// The piece whose head is the first of `words`, which go on to the end of its chunk. `None`: it is not whole.
+/// The piece whose head is the first of `words`, which go on to the end of its chunk. `None`: it is
+/// not whole.
 pub(crate) fn read_piece(words: &[u64]) -> Option<Piece> {
     let Some(Record::Group { words: len, piece, flags }) = Record::decode(*words.first()?) else {
         return None;

@@ -1,13 +1,14 @@
 //! One thread's end of the logs: a chunk of words, a chunk of objects.
 //!
-//! Invariants: a chunk of words is zero behind what was appended. Records follow each other; a group begins with a line
-//! and fills whole ones. Where a reader meets a zero word it goes on at the next line, and where a line begins with one
-//! the log ends: of a group cut off anywhere no part is taken for anything else. Records are fenced before a group
-//! behind them, or the next chunk, is written. `applied` says which groups recovery need not put in place again because
-//! they were copied home, which counts as long as the caches live: within one boot, or where memory is kept. A chunk is
-//! used again only when all of its groups are settled ([`super::settle`]), and it has no records. Of each kind a log has
-//! two where there is room: one that is full rests until the others' groups of its time are over, too, and so nobody
-//! need be asked to end them.
+//! Invariants: a chunk of words is zero behind what was appended. Records follow each other; a
+//! group begins with a line and fills whole ones. Where a reader meets a zero word it goes on at
+//! the next line, and where a line begins with one the log ends: of a group cut off anywhere no
+//! part is taken for anything else. Records are fenced before a group behind them, or the next
+//! chunk, is written. `applied` says which groups recovery need not put in place again because they
+//! were copied home, which counts as long as the caches live: within one boot, or where memory is
+//! kept. A chunk is used again only when all of its groups are settled ([`super::settle`]), and it
+//! has no records. Of each kind a log has two where there is room: one that is full rests until the
+//! others' groups of its time are over, too, and so nobody need be asked to end them.
 
 use std::sync::atomic::Ordering::*;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -67,7 +68,8 @@ pub(crate) struct LoggerState {
     flushed: u64,
     /// Bytes of it that its owner has fenced since.
     fenced: u64,
-    /// A record since the chunk was begun, or a part of a group that began before it: it must stay until it is folded.
+    /// A record since the chunk was begun, or a part of a group that began before it: it must stay
+    /// until it is folded.
     has_records: bool,
     /// Of the newest group.
     last_seq: u64,
@@ -81,7 +83,8 @@ pub(crate) struct LoggerState {
     pub closed_objects: Vec<u64>,
     /// Home ranges of groups that were not written back yet.
     pub homes: Vec<(u64, u32)>,
-    /// A transaction, by its sequence, has changed memory in place, and may have to be undone from this log.
+    /// A transaction, by its sequence, has changed memory in place, and may have to be undone from
+    /// this log.
     undoing: Option<u64>,
     /// Where in the chunk the group begins that is being written.
     group_at: Option<u64>,
@@ -112,7 +115,8 @@ impl Logger {
         self.state.visit()
     }
 
-    /// Appends a record; durable when this returns if `is_durable`, together with all appended before.
+    /// Appends a record; durable when this returns if `is_durable`, together with all appended
+    /// before.
     ///
     /// # Errors
     /// There is no room for the log; nothing was recorded.
@@ -132,7 +136,8 @@ impl Logger {
         }
         if is_durable {
             state.write_records_back(core);
-            // Who visits before that fence has no reason to wait for this record: nobody knows of it.
+            // Who visits before that fence has no reason to wait for this record: nobody knows of
+            // it.
             state.fenced = state.at;
             drop(state);
             memory.fence();
@@ -151,7 +156,8 @@ impl Logger {
         core.memory.fence();
     }
 
-    /// Runs `f`, which takes room for the log; if there is none, once more after a fold, which gives some back.
+    /// Runs `f`, which takes room for the log; if there is none, once more after a fold, which
+    /// gives some back.
     fn with_room<'l>(
         &'l self,
         core: &Core,
@@ -198,7 +204,8 @@ impl Logger {
         Ok(())
     }
 
-    /// Begins a chunk of words that the log did not have; what becomes of the last one is the caller's business.
+    /// Begins a chunk of words that the log did not have; what becomes of the last one is the
+    /// caller's business.
     fn take_chunk(&self, core: &Core, state: &mut LoggerState) -> Result<(), NoMemory> {
         let memory = &core.memory;
         let span = core.engine.take_spans(Kind::Persistent, 1, logs_keep(core))?;
@@ -271,8 +278,8 @@ impl Logger {
         self.oldest.store(u64::MAX, Release);
     }
 
-    /// Lets the full chunk of words rest, and begins the one that rested if that may be used again, or a second one if
-    /// there is plenty of room. Otherwise nothing changes.
+    /// Lets the full chunk of words rest, and begins the one that rested if that may be used again,
+    /// or a second one if there is plenty of room. Otherwise nothing changes.
     fn change_chunk(&self, core: &Core, state: &mut LoggerState) {
         let full = Resting { chunk: state.chunk, last_seq: state.last_seq };
         let settled = core.logs.settled.load(Acquire);
@@ -292,7 +299,8 @@ impl Logger {
         self.is_undoing.load(Relaxed)
     }
 
-    /// From now on memory changes in place, and may have to be put back from this log; `None`: no longer.
+    /// From now on memory changes in place, and may have to be put back from this log; `None`: no
+    /// longer.
     pub fn set_undoing(&self, state: &mut LoggerState, undoing: Option<u64>) {
         state.undoing = undoing;
         self.is_undoing.store(undoing.is_some(), Relaxed);
@@ -334,8 +342,8 @@ impl Logger {
         Ok(state.objects + at)
     }
 
-    /// Appends a piece of a group: head and entries in `state.words`, whose first [`super::group::HEAD_WORDS`] are free.
-    /// It fills whole lines and is durable after a fence.
+    /// Appends a piece of a group: head and entries in `state.words`, whose first
+    /// [`super::group::HEAD_WORDS`] are free. It fills whole lines and is durable after a fence.
     pub fn append_piece(
         &self,
         core: &Core,
@@ -389,7 +397,8 @@ impl LoggerState {
         self.has_records = true;
     }
 
-    /// A range was changed by a group that is durable: to be written back before the group is settled.
+    /// A range was changed by a group that is durable: to be written back before the group is
+    /// settled.
     pub fn note_home(&mut self, offset: u64, len: u64) {
         self.homes.push((offset, len as u32));
     }
@@ -399,7 +408,8 @@ impl LoggerState {
         core.memory.store_word(self.chunk + AT_APPLIED, sealed(self.last_seq));
     }
 
-    /// Where a chunk ends for all but the line that says that a transaction was undone: there is always room for that.
+    /// Where a chunk ends for all but the line that says that a transaction was undone: there is
+    /// always room for that.
     fn end(&self) -> u64 {
         CHUNK_BYTES - if self.undoing.is_some() { LINE_BYTES } else { 0 }
     }
@@ -423,7 +433,8 @@ impl LoggerState {
         }
     }
 
-    /// For a visitor, whose fence does not cover what the owner has written back: writes back what was not fenced.
+    /// For a visitor, whose fence does not cover what the owner has written back: writes back what
+    /// was not fenced.
     pub fn write_unfenced_back(&self, core: &Core) {
         core.memory.flush(self.chunk + self.fenced, self.at - self.fenced);
     }

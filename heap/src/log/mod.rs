@@ -1,14 +1,16 @@
-//! What is allocated, durably: a snapshot and the logs written since (pMem's write-aware allocator, NVMA).
+//! What is allocated, durably: a snapshot and the logs written since (pMem's write-aware allocator,
+//! NVMA).
 //!
-//! A *record* says that an object begins or ceases to exist. Each thread appends its records, and its transactions'
-//! groups, to chunks of its own *logger*. What is allocated is the snapshot with all records applied, in any order:
-//! each flips one bit, and what must have come before it is durable before it (an object is handed to another thread
-//! only behind a fence). So threads share no log and no lock.
+//! A *record* says that an object begins or ceases to exist. Each thread appends its records, and
+//! its transactions' groups, to chunks of its own *logger*. What is allocated is the snapshot with
+//! all records applied, in any order: each flips one bit, and what must have come before it is
+//! durable before it (an object is handed to another thread only behind a fence). So threads share
+//! no log and no lock.
 //!
-//! A *fold* puts the records into a new snapshot: at one instant, with all loggers held, they turn to chunks of the next
-//! *generation*; the old records are applied to the shadow in DRAM; the shadow is written out; one store of the
-//! superblock's generation makes it count. Until then snapshot and logs of the old generation do, together with those
-//! of the next.
+//! A *fold* puts the records into a new snapshot: at one instant, with all loggers held, they turn
+//! to chunks of the next *generation*; the old records are applied to the shadow in DRAM; the
+//! shadow is written out; one store of the superblock's generation makes it count. Until then
+//! snapshot and logs of the old generation do, together with those of the next.
 //!
 //! Lock order: fold, settling, the list of loggers, loggers ascending, the engine's.
 
@@ -62,13 +64,15 @@ pub(crate) struct Logs {
     pub settled_lines: AtomicU64,
     /// A fold is due however little was logged.
     pub is_pressed: AtomicBool,
-    /// How many of these there were when somebody waited in vain for the undo transactions that put a fold off.
+    /// How many of these there were when somebody waited in vain for the undo transactions that put
+    /// a fold off.
     waited_bytes: AtomicU64,
     /// Folds since the heap was opened.
     pub folds: AtomicU64,
 }
 
-/// Spans that logs leave for a snapshot, however large it becomes: without it nothing could be folded, nor opened.
+/// Spans that logs leave for a snapshot, however large it becomes: without it nothing could be
+/// folded, nor opened.
 pub(crate) fn logs_keep(core: &Core) -> u64 {
     snapshot::chunks_most(core.layout.spans)
 }
@@ -167,7 +171,8 @@ impl Logs {
         })
     }
 
-    /// A logger for a thread: one that another has left, or a new one. `None`: there are as many as can be named.
+    /// A logger for a thread: one that another has left, or a new one. `None`: there are as many as
+    /// can be named.
     pub fn acquire(&self) -> Option<Arc<Logger>> {
         let mut list = self.list();
         if let Some(logger) = list.idle.pop() {
@@ -277,8 +282,8 @@ impl Logs {
         self.list().all.iter().any(|logger| logger.is_undoing())
     }
 
-    /// Asks for a fold when stamps are about to come round. To be called once a chunk of groups: not with each, since
-    /// the clock is every thread's.
+    /// Asks for a fold when stamps are about to come round. To be called once a chunk of groups:
+    /// not with each, since the clock is every thread's.
     pub fn note_clock(&self) {
         let since_fold = self.clock.load(Relaxed).saturating_sub(self.clock_folded.load(Relaxed));
         if since_fold > STAMP_MASK / 4 {
@@ -286,7 +291,8 @@ impl Logs {
         }
     }
 
-    /// Sets when the next fold is due, for a snapshot of `snapshot_bytes`: it is written once for twice as much log.
+    /// Sets when the next fold is due, for a snapshot of `snapshot_bytes`: it is written once for
+    /// twice as much log.
     pub fn set_due(&self, snapshot_bytes: u64, at_most_bytes: u64) {
         let due = (snapshot_bytes * 4).max(FOLD_BYTES_LEAST).min(at_most_bytes);
         self.due_bytes.store(due, Relaxed);

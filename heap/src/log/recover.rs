@@ -1,7 +1,9 @@
-//! Opening a heap that was there: what is allocated, which transactions hold, and the engine's tables made anew.
+//! Opening a heap that was there: what is allocated, which transactions hold, and the engine's
+//! tables made anew.
 //!
-//! Everything up to the new generation's first store can be done again: a crash in the middle of a recovery leaves the
-//! snapshot and logs it read, and memory in which some writes were put in place already that will be again.
+//! Everything up to the new generation's first store can be done again: a crash in the middle of a
+//! recovery leaves the snapshot and logs it read, and memory in which some writes were put in place
+//! already that will be again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering::*};
@@ -41,7 +43,8 @@ pub struct Recovered {
 pub(crate) fn recover(core: &Core, findings: &Findings) -> Result<Recovered, HeapError> {
     let same_boot = trusts_caches(core);
     if same_boot {
-        // What the dead process stored last may be in the caches only, and what is done from here on builds on it.
+        // What the dead process stored last may be in the caches only, and what is done from here
+        // on builds on it.
         core.memory.flush(0, core.layout.first_span() * SPAN_BYTES);
         core.memory.fence();
     }
@@ -85,8 +88,8 @@ pub(crate) fn recover(core: &Core, findings: &Findings) -> Result<Recovered, Hea
     };
     core.memory.persist_word(AT_CLOCK, sealed(clock));
     core.memory.persist_word(AT_GENERATION, sealed(generation + 2));
-    // Not before: a group that was found cut off in the object log would be taken for one that is in place. Durable with
-    // what is freed below.
+    // Not before: a group that was found cut off in the object log would be taken for one that is
+    // in place. Durable with what is freed below.
     core.memory.store_word(AT_SETTLED, sealed(clock));
     core.memory.flush(AT_SETTLED, 8);
     core.logs.settled.store(clock, Release);
@@ -197,7 +200,8 @@ impl Group {
 pub(super) struct Logged {
     /// By logger and sequence.
     pub groups: BTreeMap<(u16, u64), Group>,
-    /// By logger: up to which sequence its groups are in memory, whose caches are trusted, perhaps not written back.
+    /// By logger: up to which sequence its groups are in memory, whose caches are trusted, perhaps
+    /// not written back.
     pub applied: HashMap<u16, u64>,
 }
 
@@ -251,7 +255,8 @@ fn read_logs(
             pieces.clear();
         }
         if same_boot {
-            // The dead process may not have written it back; nothing that follows from it may be durable before it.
+            // The dead process may not have written it back; nothing that follows from it may be
+            // durable before it.
             core.memory.flush(chunk, end);
             let entries = pieces.iter().flat_map(|piece| &piece.entries);
             for entry in entries {
@@ -298,9 +303,10 @@ pub(super) fn stray(record: Record) -> Damage {
     }
 }
 
-/// Behind the end of a log there can only be what is left of the group that was being written, whose lines arrive in
-/// any order, or of frees that were not durable. All that was written before a group began is durable before it, so
-/// nothing lies behind a torn last piece, and no group begins behind a torn one.
+/// Behind the end of a log there can only be what is left of the group that was being written,
+/// whose lines arrive in any order, or of frees that were not durable. All that was written before
+/// a group began is durable before it, so nothing lies behind a torn last piece, and no group
+/// begins behind a torn one.
 fn check_end(core: &Core, chunk: u64, end: u64, findings: &Findings) -> Result<(), HeapError> {
     if end >= CHUNK_BYTES {
         return Ok(());

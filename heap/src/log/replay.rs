@@ -15,7 +15,8 @@ use crate::engine::classes::SPAN_BYTES;
 use crate::error::HeapError;
 use crate::layout::*;
 
-/// Applies the groups that committed, and undoes the one of each log that had begun to change memory and had not.
+/// Applies the groups that committed, and undoes the one of each log that had begun to change
+/// memory and had not.
 pub(super) fn replay(
     core: &Core,
     spans: &Spans,
@@ -72,7 +73,8 @@ pub(super) fn replay(
     Ok(())
 }
 
-/// Writes the homes of a group back whose changes a dead process left in the caches: its log is about to be forgotten.
+/// Writes the homes of a group back whose changes a dead process left in the caches: its log is
+/// about to be forgotten.
 fn write_back(core: &Core, group: &Group) {
     for entry in group.pieces.iter().flat_map(|piece| &piece.entries) {
         let (offset, len) = match entry {
@@ -86,7 +88,8 @@ fn write_back(core: &Core, group: &Group) {
     }
 }
 
-/// For the objects that `pending` groups write to: the latest stamp with which each was allocated since the snapshot.
+/// For the objects that `pending` groups write to: the latest stamp with which each was allocated
+/// since the snapshot.
 fn births(core: &Core, spans: &Spans, pending: &[&Group]) -> HashMap<u64, u64> {
     let mut born: HashMap<u64, u64> = pending
         .iter()

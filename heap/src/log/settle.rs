@@ -1,8 +1,9 @@
 //! Settling: seeing to it that no recovery puts the groups so far in place again.
 //!
-//! What transactions changed is written back, of all logs, and then one word of the superblock says below which sequence
-//! all groups are over. It is one word for all logs because one log's older group must not come over another's newer
-//! one: no chunk is used again, and nothing is stored past the logs, before the groups it concerns are below that word.
+//! What transactions changed is written back, of all logs, and then one word of the superblock says
+//! below which sequence all groups are over. It is one word for all logs because one log's older
+//! group must not come over another's newer one: no chunk is used again, and nothing is stored past
+//! the logs, before the groups it concerns are below that word.
 
 use std::sync::atomic::Ordering::*;
 
@@ -31,10 +32,11 @@ pub(crate) fn settle(core: &Core) {
     finish(core, homes, until);
 }
 
-/// Settles what can be without taking anything from other threads: the groups before the oldest that any log has left to
-/// write back. The caller uses none of its own logs at the time.
+/// Settles what can be without taking anything from other threads: the groups before the oldest
+/// that any log has left to write back. The caller uses none of its own logs at the time.
 pub(crate) fn advance(core: &Core) {
-    // Who settles does more; and what is taken from a log to be written back is not in its `oldest` any more.
+    // Who settles does more; and what is taken from a log to be written back is not in its `oldest`
+    // any more.
     let Some(_alone) = core.logs.try_settling() else { return };
     let clock = core.logs.clock.load(SeqCst);
     // What a log had not said by now is later than the clock.
@@ -42,7 +44,8 @@ pub(crate) fn advance(core: &Core) {
     say_settled(core, clock.min(oldest.unwrap_or(clock)));
 }
 
-/// As [`settle`], by who holds all loggers and [`super::Logs::settling`]. Frees that were not durable are then.
+/// As [`settle`], by who holds all loggers and [`super::Logs::settling`]. Frees that were not
+/// durable are then.
 pub(crate) fn settle_held(core: &Core, all: &mut [(&Logger, Visit<'_, LoggerState>)]) {
     let mut until = core.logs.clock.load(SeqCst);
     let mut homes = Vec::new();
@@ -53,7 +56,8 @@ pub(crate) fn settle_held(core: &Core, all: &mut [(&Logger, Visit<'_, LoggerStat
     finish(core, homes, until);
 }
 
-/// Takes the home ranges of a log's groups; returns below which sequence these are over once the homes are durable.
+/// Takes the home ranges of a log's groups; returns below which sequence these are over once the
+/// homes are durable.
 fn take_homes(logger: &Logger, state: &mut LoggerState, homes: &mut Vec<(u64, u32)>) -> u64 {
     homes.append(&mut state.homes);
     if state.undoing().is_none() {
@@ -62,11 +66,12 @@ fn take_homes(logger: &Logger, state: &mut LoggerState, homes: &mut Vec<(u64, u3
     state.undoing().unwrap_or(u64::MAX)
 }
 
-/// Makes home ranges durable, and forgets them. Lines in another processor's cache cost many times as much as one's own,
-/// so owners do it themselves now and then, and leave little to who settles.
+/// Makes home ranges durable, and forgets them. Lines in another processor's cache cost many times
+/// as much as one's own, so owners do it themselves now and then, and leave little to who settles.
 pub(crate) fn write_back(core: &Core, homes: &mut Vec<(u64, u32)>) {
     const RECENT: usize = 256;
-    // A line that was written back just now would be waited for. Most that come again are found here; it is a hint.
+    // A line that was written back just now would be waited for. Most that come again are found
+    // here; it is a hint.
     let mut recent = [u64::MAX; RECENT];
     let mut lines = 0;
     for (offset, len) in homes.drain(..) {

@@ -1,8 +1,8 @@
 //! Snapshots: which 16 B units begin an object, as of the start of a generation.
 //!
-//! A chunk is a header line (index, bytes, sum, chunks) and entries: a word with the span's number, a word with a bit for
-//! each of its 64 shadow words that is not zero, and these words. It does not depend on size classes: a span that
-//! serves another class later is read right.
+//! A chunk is a header line (index, bytes, sum, chunks) and entries: a word with the span's number,
+//! a word with a bit for each of its 64 shadow words that is not zero, and these words. It does not
+//! depend on size classes: a span that serves another class later is read right.
 
 use std::sync::atomic::Ordering::*;
 
@@ -27,7 +27,8 @@ pub(crate) fn chunks_most(spans: u64) -> u64 {
     spans.div_ceil((BODY_WORDS / ENTRY_WORDS_MAX) as u64) + 1
 }
 
-/// Takes room for a snapshot as large as the next can become: the last one's chunks, and what was logged since.
+/// Takes room for a snapshot as large as the next can become: the last one's chunks, and what was
+/// logged since.
 pub(crate) fn reserve(
     core: &Core,
     folded: &Folded,

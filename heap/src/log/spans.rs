@@ -82,7 +82,8 @@ impl Spans {
         Ok(found)
     }
 
-    /// Words of the later spans of a run may be left over from what was there before; a check names them.
+    /// Words of the later spans of a run may be left over from what was there before; a check names
+    /// them.
     fn look_inside(&mut self, core: &Core, findings: &Findings, run: u64, len: u64) {
         for span in run + 1..run + len {
             let value = core.memory.load(core.layout.table_word(span));
@@ -191,7 +192,8 @@ fn generation(core: &Core, findings: &Findings) -> Result<u64, HeapError> {
             places.entry(generation).or_default().push((index, count));
         }
     }
-    // A snapshot is written before its spans say so: the newest whole one has all of the older ones.
+    // A snapshot is written before its spans say so: the newest whole one has all of the older
+    // ones.
     let whole = places.into_iter().filter(|(_, places)| snapshot::is_whole(places.clone()));
     Ok(whole.map(|(generation, _)| u64::from(generation)).max().unwrap_or(0))
 }

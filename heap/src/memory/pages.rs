@@ -1,6 +1,7 @@
 //! Where a range of memory gets its pages from, and who has them: buckets, kinds, nodes, forks.
 //!
-//! Invariant: these are ranges that nobody uses at the time; what capacity memory held in them is gone afterwards.
+//! Invariant: these are ranges that nobody uses at the time; what capacity memory held in them is
+//! gone afterwards.
 
 use std::fs::File;
 use std::ops::Range;
@@ -16,8 +17,9 @@ use crate::engine::Kind;
 use crate::sys::{Advice, Backed, HUGE_PAGE_BYTES, Mapping, check_node};
 
 impl Memory {
-    /// Gives a range that now serves `kind` its pages, if `contiguous` one behind the other where the kernel can: that is
-    /// what a bucket is for (pMem, "Contiguity-Bucket-based Page Allocator"). What capacity memory held is gone.
+    /// Gives a range that now serves `kind` its pages, if `contiguous` one behind the other where
+    /// the kernel can: that is what a bucket is for (pMem, "Contiguity-Bucket-based Page
+    /// Allocator"). What capacity memory held is gone.
     pub(crate) fn enter_bucket(
         &self,
         kind: Kind,
@@ -35,7 +37,8 @@ impl Memory {
                     _ => Ok(()),
                 };
             }
-            // Its pages come when they are touched, contiguous or not; that they are zeros is all there is to do.
+            // Its pages come when they are touched, contiguous or not; that they are zeros is all
+            // there is to do.
             Source::Paged(_) => {
                 return if self.take_pages(offset, len) { Ok(()) } else { Err(Errno::IO) };
             }
@@ -78,7 +81,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Puts the huge pages in which a range lies in place, contents as they are; quick where they are.
+    /// Puts the huge pages in which a range lies in place, contents as they are; quick where they
+    /// are.
     pub(crate) fn gather(&self, offset: u64, len: u64) -> Result<(), Errno> {
         const HUGE: u64 = HUGE_PAGE_BYTES as u64;
         let Source::Mapped { mapping, .. } = &self.source else { return Ok(()) };
@@ -90,7 +94,8 @@ impl Memory {
         unsafe { mapping.advise(start, (end - start) as usize, Advice::Collapse) }
     }
 
-    /// Whether this memory can be bound to a node: said when a heap is opened, not at some later allocation.
+    /// Whether this memory can be bound to a node: said when a heap is opened, not at some later
+    /// allocation.
     pub(crate) fn check_node(&self, node: u32) -> Result<(), MemoryError> {
         let refused = |source: Errno| MemoryError::Node { node, source: source.into() };
         check_node(node).map_err(refused)?;
@@ -113,8 +118,9 @@ impl Memory {
             || matches!(&self.source, Source::Mapped { mapping, .. } if mapping.backed() == Backed::Nothing)
     }
 
-    /// In a forked child: puts a file of its own in the place of the one without a name that it shares with its parent,
-    /// with the same bytes in `ranges`, those of `bound` on a node. Nothing is to do where memory is private.
+    /// In a forked child: puts a file of its own in the place of the one without a name that it
+    /// shares with its parent, with the same bytes in `ranges`, those of `bound` on a node. Nothing
+    /// is to do where memory is private.
     pub(crate) fn part_from_parent(
         &self,
         dir: &Path,
@@ -144,7 +150,8 @@ impl Memory {
         Ok(())
     }
 
-    /// A private copy of `ranges` of memory that a forked child would share with its parent; `None`: it would not.
+    /// A private copy of `ranges` of memory that a forked child would share with its parent;
+    /// `None`: it would not.
     pub(crate) fn private_copy(
         &self,
         ranges: impl Iterator<Item = Range<u64>>,
@@ -168,32 +175,36 @@ impl Memory {
         Ok(())
     }
 
-    /// Takes the pages of a range that serves nobody any more. What capacity memory held there is gone.
+    /// Takes the pages of a range that serves nobody any more. What capacity memory held there is
+    /// gone.
     pub(crate) fn leave_bucket(&self, offset: u64, len: u64) {
         match &self.source {
             Source::Mapped { room: Some(_), .. } => {
-                // Refused, it keeps its pages, if it has any: a store could still meet a full file system.
+                // Refused, it keeps its pages, if it has any: a store could still meet a full file
+                // system.
                 let _ = self.take_pages(offset, len);
             }
             Source::Mapped { .. } | Source::Paged(_) => self.empty(offset, len),
             Source::Region(region) => {
                 if let Err(errno) = set_kind(region, Kind::Persistent, offset, len) {
-                    // It stays capacity memory, which costs nothing, and is asked again when it is used.
+                    // It stays capacity memory, which costs nothing, and is asked again when it is
+                    // used.
                     tracing::warn!(offset, len, %errno, "a free bucket did not become persistent");
                 }
             }
         }
     }
 
-    /// Makes a range that nobody uses read as zeros, by giving its pages back where that is possible.
+    /// Makes a range that nobody uses read as zeros, by giving its pages back where that is
+    /// possible.
     pub(crate) fn empty(&self, offset: u64, len: u64) {
         if !self.take_pages(offset, len) {
             self.clear(offset, len);
         }
     }
 
-    /// Gives the pages of a range that nobody uses back: it reads as zeros. False: it is as it was, in a file system that
-    /// cannot punch holes or in a region.
+    /// Gives the pages of a range that nobody uses back: it reads as zeros. False: it is as it was,
+    /// in a file system that cannot punch holes or in a region.
     fn take_pages(&self, offset: u64, len: u64) -> bool {
         if let Some(tap) = &self.tap {
             tap.empty(offset, len);

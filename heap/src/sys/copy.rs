@@ -1,7 +1,8 @@
 //! Copies of bytes that other threads may be reading, or changing, at the same time.
 //!
-//! Transactions do not lock, so two threads whose users made a mistake may meet in the same bytes. Whole words are
-//! copied by relaxed atomics: what is read then is old, new, or some of both, and never undefined.
+//! Transactions do not lock, so two threads whose users made a mistake may meet in the same bytes.
+//! Whole words are copied by relaxed atomics: what is read then is old, new, or some of both, and
+//! never undefined.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
@@ -10,8 +11,8 @@ const WORD: usize = size_of::<u64>();
 /// Copies `from` to memory that others may reach.
 ///
 /// # Safety
-/// `to` is valid for reads and writes of `from.len()` bytes, which others reach by atomics, or not at all, meanwhile;
-/// it overlaps nothing that `from` borrows.
+/// `to` is valid for reads and writes of `from.len()` bytes, which others reach by atomics, or not
+/// at all, meanwhile; it overlaps nothing that `from` borrows.
 #[inline]
 pub unsafe fn copy_in(to: *mut u8, from: &[u8]) {
     let (head, rest) = from.split_at(head_bytes(to, from.len()));
@@ -33,8 +34,8 @@ pub unsafe fn copy_in(to: *mut u8, from: &[u8]) {
 /// Copies memory that others may reach to `out`.
 ///
 /// # Safety
-/// `from` is valid for reads of `out.len()` bytes, which others change by atomics, or not at all, meanwhile; it
-/// overlaps nothing that `out` borrows.
+/// `from` is valid for reads of `out.len()` bytes, which others change by atomics, or not at all,
+/// meanwhile; it overlaps nothing that `out` borrows.
 #[inline]
 pub unsafe fn copy_out(from: *const u8, out: &mut [u8]) {
     let (from, len) = (from.cast_mut(), out.len());

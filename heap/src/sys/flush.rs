@@ -1,7 +1,8 @@
 //! Instructions that make stores durable on byte-addressable media, chosen at run time.
 //!
-//! `clwb` writes a line back and may keep it, `clflushopt` and `clflush` drop it. On arm64 `dc cvap` cleans to
-//! the point of persistence. What was written back is durable once [`fence`] has returned.
+//! `clwb` writes a line back and may keep it, `clflushopt` and `clflush` drop it. On arm64 `dc
+//! cvap` cleans to the point of persistence. What was written back is durable once [`fence`] has
+//! returned.
 
 /// Bytes that are written back together.
 pub const LINE_BYTES: u64 = 64;
@@ -55,7 +56,8 @@ impl FlushKind {
 /// `at` lies in mapped memory.
 #[inline]
 pub unsafe fn flush_line(kind: FlushKind, at: *const u8) {
-    // SAFETY: writing a line of mapped memory back changes no byte; `kind` was found on this processor.
+    // SAFETY: writing a line of mapped memory back changes no byte; `kind` was found on this
+    // processor.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         match kind {
@@ -70,7 +72,8 @@ pub unsafe fn flush_line(kind: FlushKind, at: *const u8) {
             }
         }
     }
-    // SAFETY: as above. `dc cvap` is encoded as a system instruction: assemblers know its name from armv8.2 on only.
+    // SAFETY: as above. `dc cvap` is encoded as a system instruction: assemblers know its name from
+    // armv8.2 on only.
     #[cfg(target_arch = "aarch64")]
     unsafe {
         let _ = kind;
@@ -81,7 +84,8 @@ pub unsafe fn flush_line(kind: FlushKind, at: *const u8) {
 /// Starts loading the line that holds `at`, to be changed. A hint: any address is allowed.
 #[inline]
 pub fn prefetch_for_write(at: *const u8) {
-    // SAFETY: prefetching has no effect on memory and faults nowhere; `prefetchw` is a no-op where it is unknown.
+    // SAFETY: prefetching has no effect on memory and faults nowhere; `prefetchw` is a no-op where
+    // it is unknown.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
@@ -108,11 +112,12 @@ pub fn fence() {
     }
 }
 
-/// Copies with stores that go past the caches, where there are such; they are durable after [`fence`] without
-/// a flush. Returns false where there are none, with nothing copied.
+/// Copies with stores that go past the caches, where there are such; they are durable after
+/// [`fence`] without a flush. Returns false where there are none, with nothing copied.
 ///
 /// # Safety
-/// `to` is valid for writes of `from.len()` bytes, aligned to 16, and overlaps nothing that `from` borrows.
+/// `to` is valid for writes of `from.len()` bytes, aligned to 16, and overlaps nothing that `from`
+/// borrows.
 ///
 /// # Panics
 /// The length is no multiple of [`LINE_BYTES`].

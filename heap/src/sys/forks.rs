@@ -1,8 +1,9 @@
 //! Which process this is: how many forks lie between it and the first one that opened a heap.
 //!
-//! A forked child has its parent's mappings and files, so what it does to a heap it does to the parent's, which knows
-//! nothing of it. A number is compared in the place of process ids: one load, no system call, and a child in a PID
-//! namespace of its own may have its parent's id. A child by `vfork` or a bare `clone` goes unnoticed.
+//! A forked child has its parent's mappings and files, so what it does to a heap it does to the
+//! parent's, which knows nothing of it. A number is compared in the place of process ids: one load,
+//! no system call, and a child in a PID namespace of its own may have its parent's id. A child by
+//! `vfork` or a bare `clone` goes unnoticed.
 
 use std::sync::atomic::{AtomicU32, Ordering::*};
 use std::sync::{Mutex, PoisonError};
@@ -27,7 +28,8 @@ pub fn watch() -> Result<(), Errno> {
     if *is_watched {
         return Ok(());
     }
-    // SAFETY: a function that lives as long as this library; the C library forgets it when that is unloaded.
+    // SAFETY: a function that lives as long as this library; the C library forgets it when that is
+    // unloaded.
     match unsafe { libc::pthread_atfork(None, None, Some(in_child)) } {
         0 => *is_watched = true,
         refused => return Err(Errno::from_raw_os_error(refused)),

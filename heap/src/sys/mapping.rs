@@ -1,7 +1,8 @@
 //! The range of memory that a heap lies in.
 //!
-//! Invariant: a [`Mapping`] stays valid and at one address until dropped. Its bytes are shared with whoever
-//! maps the same file and with other threads: they are reached through atomics or raw copies.
+//! Invariant: a [`Mapping`] stays valid and at one address until dropped. Its bytes are shared with
+//! whoever maps the same file and with other threads: they are reached through atomics or raw
+//! copies.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -18,7 +19,8 @@ const MADV_COLLAPSE: libc::c_int = 25;
 /// What backs a mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backed {
-    /// A file on a DAX file system, mapped so that a flushed line needs no system call (`MAP_SYNC`).
+    /// A file on a DAX file system, mapped so that a flushed line needs no system call
+    /// (`MAP_SYNC`).
     Dax,
     /// Any other file.
     File,
@@ -49,8 +51,8 @@ pub struct Mapping {
     is_private: AtomicBool,
 }
 
-// SAFETY: plain memory owned by this value; it is reached through atomics or raw copies whose exclusion the
-// callers argue, so moving or sharing the handle adds no access.
+// SAFETY: plain memory owned by this value; it is reached through atomics or raw copies whose
+// exclusion the callers argue, so moving or sharing the handle adds no access.
 unsafe impl Send for Mapping {}
 // SAFETY: as for Send.
 unsafe impl Sync for Mapping {}
@@ -66,7 +68,8 @@ impl Mapping {
         Self::keep(mapped, len, free, Backed::Nothing)
     }
 
-    /// The first `len_bytes` of a file, which must be that long and must not shrink while it is mapped.
+    /// The first `len_bytes` of a file, which must be that long and must not shrink while it is
+    /// mapped.
     pub fn file(file: &File, len_bytes: u64) -> Result<Self, Errno> {
         let len = len_bytes as usize;
         let (how, backed) = match is_dax(file) {
@@ -80,8 +83,8 @@ impl Mapping {
         Self::keep(mapped, len, free, backed)
     }
 
-    /// A private copy of the first `len_bytes` of a file: changes stay in this process. The file must be that long
-    /// and must not shrink.
+    /// A private copy of the first `len_bytes` of a file: changes stay in this process. The file
+    /// must be that long and must not shrink.
     pub fn copy(file: &File, len_bytes: u64) -> Result<Self, Errno> {
         if len_bytes == 0 {
             // Nothing can be mapped of it: it reads as one page of zeros, and no heap.
@@ -133,7 +136,8 @@ impl Mapping {
     pub unsafe fn advise(&self, offset: u64, len: usize, advice: Advice) -> Result<(), Errno> {
         assert!(offset + len as u64 <= self.len as u64, "advice about {len} bytes at {offset}");
         if self.backed() == Backed::Copy {
-            // Pages that nobody has are nobody's to give up, and each page touched would be one copied.
+            // Pages that nobody has are nobody's to give up, and each page touched would be one
+            // copied.
             return Ok(());
         }
         let at = self.ptr.wrapping_add(offset as usize).cast::<libc::c_void>();
@@ -151,8 +155,8 @@ impl Mapping {
     }
 }
 
-/// Gives whole huge pages their memory. One small page of each must be there first; asking for huge pages at the
-/// first touch instead is not heeded in files, nor where memory is in pieces.
+/// Gives whole huge pages their memory. One small page of each must be there first; asking for huge
+/// pages at the first touch instead is not heeded in files, nor where memory is in pieces.
 unsafe fn collapse(at: *mut libc::c_void, len: usize) -> Result<(), Errno> {
     // SAFETY: the caller's range; the bytes stay as they are.
     unsafe {
@@ -168,11 +172,13 @@ unsafe fn collapse(at: *mut libc::c_void, len: usize) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Whether a file's lines need no system call to be durable. Tried on a page of its own: a mapping at fixed addresses
-/// that a file system refuses late leaves a hole there, into which another thread may map meanwhile.
+/// Whether a file's lines need no system call to be durable. Tried on a page of its own: a mapping
+/// at fixed addresses that a file system refuses late leaves a hole there, into which another
+/// thread may map meanwhile.
 fn is_dax(file: &File) -> bool {
     let flags = MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
-    // SAFETY: fresh addresses which the kernel chooses; they are not touched, and given back at once.
+    // SAFETY: fresh addresses which the kernel chooses; they are not touched, and given back at
+    // once.
     unsafe {
         let tried = mmap(std::ptr::null_mut(), 4096, ProtFlags::READ, flags, file.as_fd(), 0);
         tried.is_ok_and(|page| munmap(page, 4096).is_ok())
@@ -190,7 +196,8 @@ impl Reserved {
     fn trim(self, ptr: *mut u8, len: usize) {
         let before = ptr.addr() - self.at.addr();
         let end = len.next_multiple_of(4096) + before;
-        // SAFETY: addresses of the reservation that the mapping does not use. A failure leaves them reserved.
+        // SAFETY: addresses of the reservation that the mapping does not use. A failure leaves them
+        // reserved.
         unsafe {
             if before > 0 {
                 let _ = munmap(self.at, before);
@@ -205,7 +212,8 @@ impl Reserved {
 /// Largest alignment of a mapping.
 pub const MAPPING_ALIGN_MAX: usize = 1 << 30;
 
-/// Addresses for a mapping, at a multiple of what objects in it may ask for: a power of two that is not above its length.
+/// Addresses for a mapping, at a multiple of what objects in it may ask for: a power of two that is
+/// not above its length.
 fn reserve(len: usize) -> Result<(*mut libc::c_void, Reserved), Errno> {
     let align = (1 << len.max(1).ilog2()).clamp(HUGE_PAGE_BYTES, MAPPING_ALIGN_MAX);
     let room = len.checked_add(align).ok_or(Errno::NOMEM)?.next_multiple_of(4096);
@@ -218,7 +226,8 @@ fn reserve(len: usize) -> Result<(*mut libc::c_void, Reserved), Errno> {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped by this value and not used after drop. A failure leaves it mapped, which harms nobody.
+        // SAFETY: mapped by this value and not used after drop. A failure leaves it mapped, which
+        // harms nobody.
         let _ = unsafe { munmap(self.ptr.cast(), self.len) };
     }
 }

@@ -1,4 +1,5 @@
-//! The unsafe seam of the heap: mappings, instructions that write cache lines back, tables without malloc.
+//! The unsafe seam of the heap: mappings, instructions that write cache lines back, tables without
+//! malloc.
 
 mod copy;
 mod flush;

@@ -21,7 +21,8 @@ pub fn check_node(node: u32) -> Result<(), Errno> {
 }
 
 impl Mapping {
-    /// From now on a range of whole pages has its memory on one node only, what is there already included.
+    /// From now on a range of whole pages has its memory on one node only, what is there already
+    /// included.
     ///
     /// # Errors
     /// As [`check_node`].
@@ -54,7 +55,8 @@ impl Mapping {
             Some(mask) => (mask.as_ptr(), NODES_MAX + 1),
             None => (std::ptr::null(), 0),
         };
-        // SAFETY: the range lies in this mapping and keeps its bytes; the mask has the bits it is said to have.
+        // SAFETY: the range lies in this mapping and keeps its bytes; the mask has the bits it is
+        // said to have.
         let outcome =
             unsafe { libc::syscall(libc::SYS_mbind, start, len, mode, mask, bits, flags) };
         if outcome == 0 {

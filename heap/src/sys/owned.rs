@@ -1,13 +1,15 @@
 //! A lock that costs its owner two plain stores.
 //!
-//! One thread (at a time) owns what is locked and uses it all the time; others visit rarely. A locked instruction of
-//! the owner would wait for all of its stores to reach the cache, the misses among them: 75 ns an allocation. So the
-//! owner only says that it is busy and looks whether somebody visits; a visitor says so, makes every processor pass a
-//! barrier (`membarrier`, Linux 4.14) and waits until the owner is not busy. Where there is no `membarrier`, both pass
-//! barriers themselves.
+//! One thread (at a time) owns what is locked and uses it all the time; others visit rarely. A
+//! locked instruction of the owner would wait for all of its stores to reach the cache, the misses
+//! among them: 75 ns an allocation. So the owner only says that it is busy and looks whether
+//! somebody visits; a visitor says so, makes every processor pass a barrier (`membarrier`, Linux
+//! 4.14) and waits until the owner is not busy. Where there is no `membarrier`, both pass barriers
+//! themselves.
 //!
-//! Invariant: at any time the value is reached by the owner, between [`Owned::own`] and the guard's drop, or by one
-//! visitor; which thread owns it changes only through something that orders the two (a lock).
+//! Invariant: at any time the value is reached by the owner, between [`Owned::own`] and the guard's
+//! drop, or by one visitor; which thread owns it changes only through something that orders the two
+//! (a lock).
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -106,7 +108,8 @@ impl<T> Deref for Visit<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: the owner is not busy and will not be while `visited` is set; other visitors wait for the lock.
+        // SAFETY: the owner is not busy and will not be while `visited` is set; other visitors wait
+        // for the lock.
         unsafe { &*self.owned.value.get() }
     }
 }

@@ -29,8 +29,9 @@ impl Mapping {
         let mut at = range.start;
         while at < range.end {
             let len = (range.end - at).min(PIECE_BYTES) as usize;
-            // SAFETY: inside this mapping. Other threads of the parent may be storing to it: this child may not look
-            // at what they were changing, by the rules of `fork`, and the kernel copies bytes whatever they are.
+            // SAFETY: inside this mapping. Other threads of the parent may be storing to it: this
+            // child may not look at what they were changing, by the rules of `fork`, and the kernel
+            // copies bytes whatever they are.
             let bytes =
                 unsafe { std::slice::from_raw_parts(self.base().wrapping_add(at as usize), len) };
             match pwrite(file, bytes, at)? {
@@ -41,7 +42,8 @@ impl Mapping {
         Ok(())
     }
 
-    /// Copies a range to the same place of private memory of the same length, which nobody else has yet.
+    /// Copies a range to the same place of private memory of the same length, which nobody else has
+    /// yet.
     pub fn copy_to_private(&self, copy: &Self, range: Range<u64>) {
         let len = (range.end - range.start) as usize;
         assert!(
@@ -49,12 +51,13 @@ impl Mapping {
             "a range leaves its mapping"
         );
         let at = |mapping: &Self| mapping.base().wrapping_add(range.start as usize);
-        // SAFETY: inside both mappings (just checked), of which the copy is the caller's alone. What other threads store
-        // meanwhile nobody may look at in the child, as above.
+        // SAFETY: inside both mappings (just checked), of which the copy is the caller's alone.
+        // What other threads store meanwhile nobody may look at in the child, as above.
         unsafe { copy_out(at(self), std::slice::from_raw_parts_mut(at(copy), len)) };
     }
 
-    /// Puts private memory of the same length in the place of this mapping's, which is private from now on.
+    /// Puts private memory of the same length in the place of this mapping's, which is private from
+    /// now on.
     ///
     /// # Errors
     /// The system refuses; the mapping is as it was.
@@ -77,8 +80,8 @@ impl Mapping {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         let (at, len) = (self.base().cast(), self.len_bytes() as usize);
-        // SAFETY: the addresses are this mapping's own, and what is mapped there now holds the bytes that were there
-        // wherever anybody relies on them: the caller copied them.
+        // SAFETY: the addresses are this mapping's own, and what is mapped there now holds the
+        // bytes that were there wherever anybody relies on them: the caller copied them.
         unsafe { mmap(at, len, protection, flags, file, 0) }.map(|_| ())
     }
 }

@@ -1,8 +1,10 @@
-//! Room in its file system for a file without a name, in a process whose other code knows nothing of it.
+//! Room in its file system for a file without a name, in a process whose other code knows nothing
+//! of it.
 //!
-//! That code may close any descriptor, and have others by the same number: shells and daemons do. So the file's has a
-//! number out of the way, and is used only while it still means this file; else pages get their room by being written
-//! to. Either way no store meets a full file system, which would be the program's end.
+//! That code may close any descriptor, and have others by the same number: shells and daemons do.
+//! So the file's has a number out of the way, and is used only while it still means this file; else
+//! pages get their room by being written to. Either way no store meets a full file system, which
+//! would be the program's end.
 
 use std::ops::Range;
 use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
@@ -14,7 +16,8 @@ use rustix::process::{Resource, getrlimit};
 
 use super::mapping::{Advice, Backed, Mapping};
 
-/// Programs that count on a number use one below; tables of descriptors as long as this are still short.
+/// Programs that count on a number use one below; tables of descriptors as long as this are still
+/// short.
 const NUMBER_LEAST: u64 = 1000;
 
 /// A file without a name, as long as it can be found.
@@ -28,7 +31,8 @@ pub struct Room {
 }
 
 impl Room {
-    /// Keeps a file's descriptor, which must be mapped as long as this lives. It has another number then, or none.
+    /// Keeps a file's descriptor, which must be mapped as long as this lives. It has another number
+    /// then, or none.
     pub fn of(file: OwnedFd) -> Self {
         let room = Self { number: (-1).into(), device: 0.into(), inode: 0.into() };
         room.keep(file);
@@ -86,8 +90,8 @@ impl Room {
 
     /// Its descriptor, if it is there still.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        // SAFETY: it is open now. If another thread closes and opens so many meanwhile that a file of its own gets this
-        // number, that gets room beyond its end, and no other byte.
+        // SAFETY: it is open now. If another thread closes and opens so many meanwhile that a file
+        // of its own gets this number, that gets room beyond its end, and no other byte.
         self.is_found().map(|number| unsafe { BorrowedFd::borrow_raw(number) })
     }
 

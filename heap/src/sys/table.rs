@@ -1,5 +1,5 @@
-//! Zeroed tables by `mmap`: as large as the heap may ever need, with memory where they are touched, and without
-//! `malloc`, which this heap may itself be (the preload library).
+//! Zeroed tables by `mmap`: as large as the heap may ever need, with memory where they are touched,
+//! and without `malloc`, which this heap may itself be (the preload library).
 
 use std::marker::PhantomData;
 
@@ -18,8 +18,8 @@ pub struct Table<T> {
 /// What may lie in a [`Table`].
 ///
 /// # Safety
-/// All bytes zero is a value, shared references may change it (atomics, cells under a lock that the owner of
-/// the table argues), and it needs no drop.
+/// All bytes zero is a value, shared references may change it (atomics, cells under a lock that the
+/// owner of the table argues), and it needs no drop.
 pub unsafe trait Zeroed: Sync {}
 
 // SAFETY: atomics of plain integers.
@@ -44,8 +44,8 @@ impl<T: Zeroed> std::ops::Deref for Table<T> {
 
     #[inline]
     fn deref(&self) -> &[T] {
-        // SAFETY: the mapping has room for `len` entries, zero bytes are a value of `T`, and it lives as long as
-        // the table does; changes go through `T`'s own interior mutability.
+        // SAFETY: the mapping has room for `len` entries, zero bytes are a value of `T`, and it
+        // lives as long as the table does; changes go through `T`'s own interior mutability.
         unsafe { std::slice::from_raw_parts(self.mapping.base().cast(), self.len) }
     }
 }

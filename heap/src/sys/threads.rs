@@ -1,8 +1,8 @@
 //! What each thread has of each heap, found without a lock.
 //!
-//! A thread's [`Local`]s form a list that only this thread touches. They are mapped, not allocated: this heap may be
-//! what `malloc` calls. At the thread's end its slots go back to the heaps that still live; those of heaps that are gone
-//! it frees when it begins to use another.
+//! A thread's [`Local`]s form a list that only this thread touches. They are mapped, not allocated:
+//! this heap may be what `malloc` calls. At the thread's end its slots go back to the heaps that
+//! still live; those of heaps that are gone it frees when it begins to use another.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::mem::size_of;
@@ -76,7 +76,8 @@ pub fn hold() -> Held {
 pub fn with<R>(id: u64, f: impl FnOnce(&Local) -> R) -> Result<R, Errno> {
     let mut node = FIRST.with(Cell::get);
     while !node.is_null() {
-        // SAFETY: nodes of this thread's list live until its end, which runs no more of our callers.
+        // SAFETY: nodes of this thread's list live until its end, which runs no more of our
+        // callers.
         let found = unsafe { &*node };
         if found.heap == id {
             return Ok(f(&found.local));
@@ -113,7 +114,8 @@ fn with_late<R>(id: u64, f: impl FnOnce(&Local) -> R) -> Result<R, Errno> {
             late.0 = self.0;
         }
     }
-    // No lock is held while `f` has it, which may come back here and finds it as a living thread does.
+    // No lock is held while `f` has it, which may come back here and finds it as a living thread
+    // does.
     let before = FIRST.with(Cell::get);
     let node = match unlink_late(id) {
         Some(node) => node,
@@ -161,7 +163,8 @@ fn make(id: u64) -> Result<*const Node, Errno> {
     Ok(node)
 }
 
-/// Frees what this thread has of heaps that are gone. Nobody else could, and a thread may never end.
+/// Frees what this thread has of heaps that are gone. Nobody else could, and a thread may never
+/// end.
 fn free_gone() {
     if FIRST.with(Cell::get).is_null() {
         return;
@@ -171,8 +174,9 @@ fn free_gone() {
     FIRST.with(|first| {
         let mut before: *const Node = ptr::null();
         let mut node = first.get();
-        // SAFETY: the list is this thread's alone, and what `next` holds is changed here only. A node that somebody
-        // further up uses is not of these: they have its heap, which is entered as long as it lives.
+        // SAFETY: the list is this thread's alone, and what `next` holds is changed here only. A
+        // node that somebody further up uses is not of these: they have its heap, which is entered
+        // as long as it lives.
         unsafe {
             while !node.is_null() {
                 let next = (*node).next.get();
@@ -204,8 +208,8 @@ fn free_gone() {
 fn new_node(id: u64, next: *const Node) -> Result<*const Node, Errno> {
     let mapping = Mapping::anonymous(size_of::<Node>() as u64)?;
     let node = mapping.base().cast::<Node>();
-    // SAFETY: the mapping is large enough, aligned to a page, and nobody else has it. The cache is left as it is: all
-    // zeros is an empty one.
+    // SAFETY: the mapping is large enough, aligned to a page, and nobody else has it. The cache is
+    // left as it is: all zeros is an empty one.
     unsafe {
         ptr::addr_of_mut!((*node).heap).write(id);
         ptr::addr_of_mut!((*node).next).write(Cell::new(next));
@@ -239,12 +243,13 @@ impl Drop for AtEnd {
             // SAFETY: the list is this thread's alone; what is skipped here is never taken apart.
             let found = unsafe { &*node };
             if found.local.in_tx.get() {
-                // `exit` was called in a transaction, which will not go on: as if the process had been killed there.
+                // `exit` was called in a transaction, which will not go on: as if the process had
+                // been killed there.
                 node = found.next.get();
                 continue;
             }
-            // SAFETY: the list was just taken from where callers would find it; each node is taken apart once, and its
-            // mapping is dropped last.
+            // SAFETY: the list was just taken from where callers would find it; each node is taken
+            // apart once, and its mapping is dropped last.
             let (heap, next, cache, (logger, mapping)) = unsafe {
                 let found = &*node;
                 (found.heap, found.next.get(), &found.local.cache, end(node))

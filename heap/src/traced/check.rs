@@ -1,7 +1,8 @@
-//! Checking the heap that the key-value store stands on, in a region's bytes: header, span table, undo logs.
+//! Checking the heap that the key-value store stands on, in a region's bytes: header, span table,
+//! undo logs.
 //!
-//! It keeps no list of what is allocated, so nothing more can be said of it without the store's index, which is
-//! walked when the store is opened.
+//! It keeps no list of what is allocated, so nothing more can be said of it without the store's
+//! index, which is walked when the store is opened.
 
 use crate::traced::classes::CLASSES;
 use crate::traced::layout::{

@@ -1,16 +1,18 @@
-//! Size classes: multiples of 64 B up to 2 KiB, then four per doubling up to 64 KiB; and between those of up to 256 B
-//! some multiples of 16 B.
+//! Size classes: multiples of 64 B up to 2 KiB, then four per doubling up to 64 KiB; and between
+//! those of up to 256 B some multiples of 16 B.
 //!
-//! Up to 256 B a slot need not begin with a grain, and neighbours share one. Memory is saved at the cost of a clean
-//! neighbour's bytes that are written along: none where a size is 16 or 32 B above whole grains, for its slots lie in as
-//! many grains as if they were rounded up. At 48 B above it would be half a grain more for each, so there are none of
-//! these. A class costs each lane half a span, which is why there are no larger ones.
+//! Up to 256 B a slot need not begin with a grain, and neighbours share one. Memory is saved at the
+//! cost of a clean neighbour's bytes that are written along: none where a size is 16 or 32 B above
+//! whole grains, for its slots lie in as many grains as if they were rounded up. At 48 B above it
+//! would be half a grain more for each, so there are none of these. A class costs each lane half a
+//! span, which is why there are no larger ones.
 
 use crate::traced::layout::{GRAIN_BYTES, OBJECT_ALIGN_BYTES, SPAN_BYTES};
 
 /// Number of classes.
 pub(crate) const CLASSES: usize = FIRST_SHARED + SHARED.len();
-/// Classes of whole grains; the steps of later doublings follow, then, since they came later, those that share grains.
+/// Classes of whole grains; the steps of later doublings follow, then, since they came later, those
+/// that share grains.
 const WHOLE: usize = 32;
 const WHOLE_MAX: u64 = WHOLE as u64 * GRAIN_BYTES;
 const FIRST_SHARED: usize = WHOLE + 20;

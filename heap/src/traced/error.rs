@@ -2,11 +2,13 @@
 
 use perdura_region::{Need, RegionError, Unreadable};
 
-/// Why an operation cannot go on now. All that it did must be rolled back; dropping the [`crate::traced::Op`] does.
+/// Why an operation cannot go on now. All that it did must be rolled back; dropping the
+/// [`crate::traced::Op`] does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Stop {
-    /// Something must be waited for, with no lane held: [`crate::traced::Region::satisfy`], then try again.
+    /// Something must be waited for, with no lane held: [`crate::traced::Region::satisfy`], then
+    /// try again.
     Need(Need),
     /// No memory of this size is free.
     OutOfMemory {

@@ -27,8 +27,8 @@ pub struct Heap {
     pub(crate) region: Region,
     pub(crate) layout: Layout,
     pub(crate) spans: Box<[Span]>,
-    /// A bit per span: it heads a run that was there when the heap was opened and that nobody has searched for free
-    /// memory yet.
+    /// A bit per span: it heads a run that was there when the heap was opened and that nobody has
+    /// searched for free memory yet.
     pub(crate) unsearched: Box<[AtomicU64]>,
     /// Held by who searches a lane; a bit per slot, see [`crate::traced::Marks`].
     pub(crate) marks: Mutex<Vec<u64>>,
@@ -46,14 +46,15 @@ pub struct HeapStats {
 }
 
 impl Heap {
-    /// Opens the heap in `region`, or makes one if the region is new. Operations that a killed process had
-    /// not committed are rolled back. The last lane becomes the meta lane.
+    /// Opens the heap in `region`, or makes one if the region is new. Operations that a killed
+    /// process had not committed are rolled back. The last lane becomes the meta lane.
     ///
     /// All of it can be used at once, but memory that was in use before is not found free until
     /// [`Heap::rebuild_lane`] has searched it: allocation is from spans that nobody has.
     ///
     /// # Errors
-    /// The region holds something else, was made for another number of lanes, is too small, or cannot be read.
+    /// The region holds something else, was made for another number of lanes, is too small, or
+    /// cannot be read.
     pub fn open(region: Region) -> Result<Self, HeapError> {
         Unreadable::catch(|| Self::open_readable(region))?
     }
@@ -159,8 +160,9 @@ impl Heap {
         HeapStats { region_bytes: self.region.len_bytes(), free_bytes: free_spans * SPAN_BYTES }
     }
 
-    /// Gives the empty runs of all lanes back to the pool, waiting for the little budget that takes: what to
-    /// try before giving up for want of memory. No lane may be held. Returns the bytes given back.
+    /// Gives the empty runs of all lanes back to the pool, waiting for the little budget that
+    /// takes: what to try before giving up for want of memory. No lane may be held. Returns the
+    /// bytes given back.
     pub fn reclaim(&self) -> u64 {
         let mut spans = 0;
         for lane in self.lanes() {
@@ -178,8 +180,9 @@ impl Heap {
         spans * SPAN_BYTES
     }
 
-    /// From `steps` steps on this heap behaves as if its process had been killed: the step does not happen,
-    /// nothing is rolled back, and everything after it stops with [`Stop::Killed`]. For tests.
+    /// From `steps` steps on this heap behaves as if its process had been killed: the step does not
+    /// happen, nothing is rolled back, and everything after it stops with [`Stop::Killed`]. For
+    /// tests.
     pub fn kill_after(&self, steps: u64) {
         self.fuse.store(steps, Relaxed);
     }
@@ -263,7 +266,8 @@ impl Heap {
         Ok(start)
     }
 
-    /// Gives runs of a held lane back to the pool. Returns how many spans, and what those left over wait for.
+    /// Gives runs of a held lane back to the pool. Returns how many spans, and what those left over
+    /// wait for.
     pub(crate) fn return_spans(
         &self,
         lane: &mut LaneGuard<'_>,

@@ -10,7 +10,8 @@ use crate::traced::error::Stop;
 use crate::traced::heap::Heap;
 use crate::traced::layout::{OBJECT_BYTES_MAX, SPAN_BYTES, SpanWord};
 
-/// Empty runs a class may keep before it looks whether giving some back is worth a sweep of its list.
+/// Empty runs a class may keep before it looks whether giving some back is worth a sweep of its
+/// list.
 const EMPTY_RUNS_KEPT: u32 = 8;
 
 /// What a lane remembers between operations; none of it is durable.
@@ -137,8 +138,8 @@ impl<'h> Lane<'h> {
         self.guard.write(offset, bytes).map_err(Stop::Need)
     }
 
-    /// Frees an object that nothing reaches any more: at once, so not from inside an operation that may
-    /// still be rolled back. Its dirty grains cease to count.
+    /// Frees an object that nothing reaches any more: at once, so not from inside an operation that
+    /// may still be rolled back. Its dirty grains cease to count.
     pub fn free_unreached(&mut self, offset: u64) {
         self.release(offset);
     }
@@ -222,7 +223,8 @@ impl<'h> Lane<'h> {
         }
     }
 
-    /// The lane's search for free memory is still to come, and finds what is unreachable in this run by then.
+    /// The lane's search for free memory is still to come, and finds what is unreachable in this
+    /// run by then.
     fn leaves_to_rebuild(&mut self, start: u64) -> bool {
         !self.state_mut().is_searched && self.heap.is_unsearched(start)
     }
@@ -300,8 +302,8 @@ impl Heap {
         self.spans[self.run_of(offset).0 as usize].used.load(Relaxed)
     }
 
-    /// Changes the used slots of an object's run; returns the count before. The run's lane is held, so
-    /// nobody else counts.
+    /// Changes the used slots of an object's run; returns the count before. The run's lane is held,
+    /// so nobody else counts.
     fn count_used(&self, offset: u64, change: i32) -> u32 {
         self.count_used_of(self.run_of(offset).0, change)
     }

@@ -13,8 +13,9 @@ use perdura_region::{BLOCK_BYTES, Geometry, LaneId};
 
 /// Bytes of a span: a block of the region, the unit that belongs to one lane.
 pub(crate) const SPAN_BYTES: u64 = BLOCK_BYTES;
-/// What the ledger keeps a bit of. An object whose size is a multiple of it begins with one and shares none; others
-/// share theirs with neighbours of the same size and lane, never with the heap's own tables.
+/// What the ledger keeps a bit of. An object whose size is a multiple of it begins with one and
+/// shares none; others share theirs with neighbours of the same size and lane, never with the
+/// heap's own tables.
 pub(crate) const GRAIN_BYTES: u64 = 64;
 /// Every object's offset is a multiple of it.
 pub const OBJECT_ALIGN_BYTES: u64 = 16;

@@ -1,14 +1,15 @@
 //! The undo log: what words and bytes were before an operation changed them.
 //!
-//! One log per lead lane. Its head lies at the front of the lane block; when full, it goes on in larger
-//! and larger chunks from the allocator. A chunk:
+//! One log per lead lane. Its head lies at the front of the lane block; when full, it goes on in
+//! larger and larger chunks from the allocator. A chunk:
 //! ```text
 //! 0  used bytes of entries    8  next chunk, or 0    16…  entries
 //! entry: word   address | old value                          (16 B)
 //!        bytes  address + 2^63 | length | old bytes, padded to 8
 //! ```
-//! An entry counts once `used` covers it, and it is made to before the store it undoes. `used = 0` in the
-//! head voids everything: that one store is the commit. Chunks after the head count only while it is not 0.
+//! An entry counts once `used` covers it, and it is made to before the store it undoes. `used = 0`
+//! in the head voids everything: that one store is the commit. Chunks after the head count only
+//! while it is not 0.
 
 use perdura_region::{LaneGuard, LaneId, Region, RegionError};
 
@@ -21,7 +22,8 @@ const AT_USED: u64 = 0;
 const AT_NEXT: u64 = 8;
 const AT_ENTRIES: u64 = 16;
 const BYTES_FLAG: u64 = 1 << 63;
-/// Longest byte record: the first entry always fits the head, whose `used` says whether a chain counts.
+/// Longest byte record: the first entry always fits the head, whose `used` says whether a chain
+/// counts.
 pub(crate) const RECORD_BYTES_MAX: usize = 16 << 10;
 const _: () = assert!(AT_ENTRIES + 16 + RECORD_BYTES_MAX as u64 <= LOG_BYTES);
 
@@ -157,7 +159,8 @@ pub(crate) fn set_word(
     }
 }
 
-/// Reads the log at `head`, the oldest entry first. `Err`: where it makes no sense, and what was there.
+/// Reads the log at `head`, the oldest entry first. `Err`: where it makes no sense, and what was
+/// there.
 pub(crate) fn read<'m>(
     bytes: &impl Fn(u64, usize) -> Option<&'m [u8]>,
     head: u64,
@@ -173,7 +176,8 @@ pub(crate) fn read<'m>(
     let mut chunk = head;
     let mut seen = std::collections::HashSet::new();
     while chunk != 0 {
-        // A chain that comes round would be read for ever; an address at the end of all would leave the numbers.
+        // A chain that comes round would be read for ever; an address at the end of all would leave
+        // the numbers.
         if !seen.insert(chunk) || chunk > u64::MAX / 4 {
             return Err((chunk, chunk));
         }

@@ -43,7 +43,8 @@ pub struct LastStore {
 }
 
 impl Heap {
-    /// Locks the lanes and begins an operation. `credit_bytes` came from [`crate::traced::Region::satisfy`].
+    /// Locks the lanes and begins an operation. `credit_bytes` came from
+    /// [`crate::traced::Region::satisfy`].
     pub fn begin(&self, lanes: LaneSet<'_>, credit_bytes: u64) -> Op<'_> {
         let (lead, others) = match lanes {
             LaneSet::One(lane) => (lane, &[][..]),
@@ -103,8 +104,9 @@ impl<'h> Op<'h> {
         self.store_logged(id, offset, value)
     }
 
-    /// As [`Op::store`], but made with the commit if it is the only change: one word needs no undo log. Until
-    /// then memory does not show it ([`Op::last_store`] does); another change of a word makes it at once.
+    /// As [`Op::store`], but made with the commit if it is the only change: one word needs no undo
+    /// log. Until then memory does not show it ([`Op::last_store`] does); another change of a word
+    /// makes it at once.
     ///
     /// # Errors
     /// As [`Op::store`].
@@ -158,7 +160,8 @@ impl<'h> Op<'h> {
         Ok(())
     }
 
-    /// Takes memory for an object; given back if the operation is rolled back. Its contents are arbitrary.
+    /// Takes memory for an object; given back if the operation is rolled back. Its contents are
+    /// arbitrary.
     ///
     /// # Errors
     /// As [`Op::store`], or memory is used up.
@@ -177,16 +180,17 @@ impl<'h> Op<'h> {
         self.doomed.push(offset);
     }
 
-    /// Takes objects out of the operation: if it is rolled back, they stay and belong to the caller, who
-    /// frees them with [`Lane::free_unreached`].
+    /// Takes objects out of the operation: if it is rolled back, they stay and belong to the
+    /// caller, who frees them with [`Lane::free_unreached`].
     pub fn disown(&mut self, objects: impl IntoIterator<Item = u64>) {
         let mut objects: Vec<u64> = objects.into_iter().collect();
         objects.sort_unstable();
         self.fresh.retain(|fresh| objects.binary_search(fresh).is_err());
     }
 
-    /// Announces bytes that nothing reaches (of a fresh object, or behind an object's end) to be filled.
-    /// `heat`: [`Lane::heat_of_successor`] of the object they replace, or cold; `None`: they grow what lies there.
+    /// Announces bytes that nothing reaches (of a fresh object, or behind an object's end) to be
+    /// filled. `heat`: [`Lane::heat_of_successor`] of the object they replace, or cold; `None`:
+    /// they grow what lies there.
     ///
     /// # Errors
     /// As [`Op::store`].

@@ -1,4 +1,5 @@
-//! Opening: who owns which span, what was cut in the middle; and, sooner or later, which slots are free.
+//! Opening: who owns which span, what was cut in the middle; and, sooner or later, which slots are
+//! free.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -96,9 +97,9 @@ impl Heap {
         Ok(())
     }
 
-    /// Finds the free memory of a lane, if nobody did: all that was in use when the heap was opened and that
-    /// `trace` does not mark now. The lane is held meanwhile. Until then, what is freed there of that memory is
-    /// left for this to find.
+    /// Finds the free memory of a lane, if nobody did: all that was in use when the heap was opened
+    /// and that `trace` does not mark now. The lane is held meanwhile. Until then, what is freed
+    /// there of that memory is left for this to find.
     ///
     /// # Errors
     /// What `trace` returns; an object marked that does not exist. Nothing was found free then.
@@ -128,7 +129,8 @@ impl Heap {
         Ok(())
     }
 
-    /// Whether every lane was searched; until then [`HeapStats::free_bytes`] leaves out what will be found.
+    /// Whether every lane was searched; until then [`HeapStats::free_bytes`] leaves out what will
+    /// be found.
     pub fn is_rebuilt(&self) -> bool {
         self.unsearched.iter().all(|bits| bits.load(Relaxed) == 0)
     }
@@ -149,7 +151,8 @@ impl Heap {
         lane.state_mut().is_searched = true;
     }
 
-    /// The lane's runs that were there when the heap was opened and were not searched since, by their first span.
+    /// The lane's runs that were there when the heap was opened and were not searched since, by
+    /// their first span.
     fn unsearched_runs(&self, lane: LaneId) -> impl Iterator<Item = (u64, Slots)> {
         let spans = self.layout.first_span()..self.region.len_bytes() / SPAN_BYTES;
         let run = move |start| Some((start, Slots::of(self.run_of(start * SPAN_BYTES).1)?));

@@ -91,7 +91,8 @@ impl Tx<'_> {
         self.writes.direct.clear();
     }
 
-    /// With conventional bookkeeping births come before the commit, and deaths behind it: a crash in between leaks.
+    /// With conventional bookkeeping births come before the commit, and deaths behind it: a crash
+    /// in between leaks.
     fn note_births(&self, begin: bool) {
         let core = &self.heap.core;
         if let Some(conventional) = &core.conventional {
@@ -223,7 +224,8 @@ impl<'p> Pieces<'p> {
         Ok(())
     }
 
-    /// Appends a piece that others follow: it is whole before they come, so that a log is torn at its end only.
+    /// Appends a piece that others follow: it is whole before they come, so that a log is torn at
+    /// its end only.
     fn append_before_more(&mut self) -> Result<(), NoMemory> {
         self.append(0)?;
         self.core.memory.fence();

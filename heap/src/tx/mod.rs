@@ -1,11 +1,11 @@
 //! Transactions: all of their changes to persistent memory, or none, after any crash.
 //!
-//! A transaction is a closure: it commits when the closure returns `Ok`, and is undone when it returns `Err` or
-//! panics, so a half-done change cannot leak. Small stores become word records, large ones object records; both logs
-//! commit together (pMem, "Hybrid log design").
+//! A transaction is a closure: it commits when the closure returns `Ok`, and is undone when it
+//! returns `Err` or panics, so a half-done change cannot leak. Small stores become word records,
+//! large ones object records; both logs commit together (pMem, "Hybrid log design").
 //!
-//! Transactions do not lock: two threads that change the same object at once must exclude each other, as with plain
-//! memory.
+//! Transactions do not lock: two threads that change the same object at once must exclude each
+//! other, as with plain memory.
 
 mod commit;
 mod undo;
@@ -65,12 +65,12 @@ pub(crate) struct Savepoint {
 }
 
 impl Heap {
-    /// Runs `f` as a transaction: what it changed is durable, all of it, when this returns `Ok`; if `f` returns `Err`
-    /// or panics, nothing was changed.
+    /// Runs `f` as a transaction: what it changed is durable, all of it, when this returns `Ok`; if
+    /// `f` returns `Err` or panics, nothing was changed.
     ///
     /// # Errors
-    /// What `f` returns; or, as its error, that there was no room for the log, or that this thread is in a transaction
-    /// already ([`Tx::nested`]).
+    /// What `f` returns; or, as its error, that there was no room for the log, or that this thread
+    /// is in a transaction already ([`Tx::nested`]).
     #[inline]
     pub fn transaction<R, E: From<HeapError>>(
         &self,
@@ -89,8 +89,9 @@ impl Heap {
         }
     }
 
-    /// Runs `f`, and commits if it says so. Neither it nor what it returns is copied about, which is in the stack's
-    /// memory: such a copy would wait for the fence before it, and the next transaction's work can be done meanwhile.
+    /// Runs `f`, and commits if it says so. Neither it nor what it returns is copied about, which
+    /// is in the stack's memory: such a copy would wait for the fence before it, and the next
+    /// transaction's work can be done meanwhile.
     fn run(&self, f: &mut dyn FnMut(&mut Tx<'_>) -> bool) -> Result<(), HeapError> {
         let mut failed = None;
         let mut has_committed = false;
@@ -210,7 +211,8 @@ impl<'h> Tx<'h> {
         }
     }
 
-    /// Takes memory for an object; given back if the transaction is undone. Its contents are arbitrary.
+    /// Takes memory for an object; given back if the transaction is undone. Its contents are
+    /// arbitrary.
     ///
     /// # Errors
     /// As [`Heap::persist_alloc`].
@@ -254,8 +256,8 @@ impl<'h> Tx<'h> {
         Ok(())
     }
 
-    /// Runs `f` as a transaction within this one: if it returns `Err` (or panics and the panic is caught), what it did
-    /// is undone and the rest stands. All of it commits with the outer one.
+    /// Runs `f` as a transaction within this one: if it returns `Err` (or panics and the panic is
+    /// caught), what it did is undone and the rest stands. All of it commits with the outer one.
     ///
     /// # Errors
     /// What `f` returns.
@@ -298,8 +300,8 @@ impl<'h> Tx<'h> {
         }
     }
 
-    /// Whether the log may have `more_bytes` of changes: the two halves of what it may be are this transaction's and
-    /// what is folded meanwhile.
+    /// Whether the log may have `more_bytes` of changes: the two halves of what it may be are this
+    /// transaction's and what is folded meanwhile.
     fn check_log(&self, more_bytes: u64) -> Result<(), HeapError> {
         let changes = self.writes.list.len() as u64 + 1;
         let bytes = (self.writes.bytes.len() as u64 + more_bytes) * 2 + changes * CHANGE_LOG_BYTES;
@@ -381,7 +383,8 @@ impl Drop for Inner<'_, '_> {
         if !self.holds {
             self.tx.roll_back_to(self.savepoint);
         } else {
-            // What was fresh inside is not fresh enough outside: an outer savepoint may lie before its writes.
+            // What was fresh inside is not fresh enough outside: an outer savepoint may lie before
+            // its writes.
             self.tx.writes.lift(self.savepoint, self.tx.level - 1);
         }
         self.tx.level -= 1;

@@ -1,7 +1,8 @@
 //! Undo transactions: what memory held is logged durably, then memory changes in place.
 //!
-//! A piece of the log for each change, whole before the change it undoes. The commit is a last piece, behind the
-//! changed lines; a transaction that is undone gets a last piece, too, so that recovery leaves it alone.
+//! A piece of the log for each change, whole before the change it undoes. The commit is a last
+//! piece, behind the changed lines; a transaction that is undone gets a last piece, too, so that
+//! recovery leaves it alone.
 
 use super::commit::Pieces;
 use super::writes::Write;
@@ -104,7 +105,8 @@ impl Tx<'_> {
         let mut state = logger.own();
         let flags = GROUP_UNDO | GROUP_UNDONE;
         let ended = Pieces::new(seq, index, flags, &mut state, core, logger).append(GROUP_LAST);
-        // Else recovery would put back once more what was put back just now, over what comes after it.
+        // Else recovery would put back once more what was put back just now, over what comes after
+        // it.
         assert!(ended.is_ok(), "no room in the log for a transaction's end, which was kept free");
         state.end_group();
         logger.set_undoing(&mut state, None);

@@ -103,7 +103,8 @@ impl Writes {
         self.fresh.iter().rev().any(|fresh| *fresh == (start, level))
     }
 
-    /// A fresh object was changed through the log, from an inner level: later changes follow that one there.
+    /// A fresh object was changed through the log, from an inner level: later changes follow that
+    /// one there.
     pub fn log_from_now_on(&mut self, start: u64) {
         for fresh in self.fresh.iter_mut().filter(|fresh| fresh.0 == start) {
             fresh.1 = u32::MAX;

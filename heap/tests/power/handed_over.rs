@@ -1,5 +1,5 @@
-//! Threads hand objects and roots to each other under locks, some idle for long, some ended; logs are folded beside them, and
-//! the power is lost at any instant, during recoveries, too.
+//! Threads hand objects and roots to each other under locks, some idle for long, some ended; logs
+//! are folded beside them, and the power is lost at any instant, during recoveries, too.
 
 use super::*;
 
@@ -69,7 +69,8 @@ fn check_shared(heap: &Heap, objects: &[Offset], acknowledged: &[u64]) -> Result
     Ok(())
 }
 
-/// Threads hand objects to each other under locks; some are idle for long, some end; logs are folded beside them.
+/// Threads hand objects to each other under locks; some are idle for long, some end; logs are
+/// folded beside them.
 fn hand_over(seed: u64, logging: Logging, heap_bytes: u64) -> Result<(), String> {
     let case = Case { seed, ..case(logging) };
     let (medium, heap) = on_medium(case, heap_bytes);

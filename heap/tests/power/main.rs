@@ -1,7 +1,8 @@
-//! Power is lost at any instant of long runs: whatever was acknowledged is there, whatever was not is whole or absent.
+//! Power is lost at any instant of long runs: whatever was acknowledged is there, whatever was not
+//! is whole or absent.
 //!
-//! `perdura sim order` tries every state that a short operation may leave. Here logs fill their chunks, are folded, and
-//! change hands, thousands of operations long, with losses drawn at random.
+//! `perdura sim order` tries every state that a short operation may leave. Here logs fill their
+//! chunks, are folded, and change hands, thousands of operations long, with losses drawn at random.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 mod handed_over;
@@ -376,8 +377,8 @@ fn on_medium(case: Case, len_bytes: u64) -> (Arc<Medium>, Heap) {
     (medium, Heap::open(memory, config).unwrap())
 }
 
-/// Threads come and go, and with them logs, while others are folded; more of them in each round, so that new logs are
-/// made besides those that ended threads leave.
+/// Threads come and go, and with them logs, while others are folded; more of them in each round, so
+/// that new logs are made besides those that ended threads leave.
 fn change_hands(seed: u64) -> Result<(), String> {
     let case = Case { seed, ..Case::of(0) };
     let (medium, heap) = on_medium(case, HEAP_BYTES);
@@ -427,7 +428,8 @@ fn logs_that_change_hands_lose_nothing() {
     }
 }
 
-/// An object freed and another of its size taken, which is likely to get its memory: as many records as can be.
+/// An object freed and another of its size taken, which is likely to get its memory: as many
+/// records as can be.
 fn churn(heap: &Heap, random: &mut Random, model: &mut Model) {
     if model.objects.len() > 20 && random.random() {
         let offset = *model.objects.keys().choose(random).unwrap();
@@ -441,8 +443,8 @@ fn churn(heap: &Heap, random: &mut Random, model: &mut Model) {
     }
 }
 
-/// Threads that live beside each other, each with its own objects; memory that one frees another takes. The power is
-/// lost while all of them are in the middle of something, and logs are folded.
+/// Threads that live beside each other, each with its own objects; memory that one frees another
+/// takes. The power is lost while all of them are in the middle of something, and logs are folded.
 fn live_together(case: Case, ops: u64, churns: bool) -> Result<(), String> {
     const THREADS: u64 = 3;
     let (medium, heap) = on_medium(case, if churns { 2 << 20 } else { HEAP_BYTES });
@@ -490,7 +492,8 @@ fn live_together(case: Case, ops: u64, churns: bool) -> Result<(), String> {
     images.iter().try_for_each(|image| check_all(case, image, &histories))
 }
 
-/// Finds each thread's objects as after what was acknowledged to it, or after what it was about to do.
+/// Finds each thread's objects as after what was acknowledged to it, or after what it was about to
+/// do.
 fn check_all(case: Case, image: &Image, histories: &[Vec<Model>]) -> Result<(), String> {
     let memory = Memory::copy_of_bytes(&image.bytes).unwrap();
     let found = Heap::open(memory, case.config(2)).map_err(|error| format!("refused: {error}"))?;
@@ -519,7 +522,8 @@ fn threads_beside_each_other_lose_nothing_that_was_acknowledged() {
     }
 }
 
-/// A heap without room for another object goes on, folds its logs, and opens after a loss at any instant of that.
+/// A heap without room for another object goes on, folds its logs, and opens after a loss at any
+/// instant of that.
 #[test]
 fn a_full_heap_is_folded_and_opened() {
     for logging in [Logging::Redo, Logging::Undo] {

@@ -1,5 +1,5 @@
-//! A persistent memory as strict as the architecture allows: it has what was flushed and fenced, and of the rest
-//! whatever lines the caches happened to evict.
+//! A persistent memory as strict as the architecture allows: it has what was flushed and fenced,
+//! and of the rest whatever lines the caches happened to evict.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};

@@ -158,7 +158,8 @@ fn what_a_failed_transaction_freed_is_there() {
     }
 }
 
-/// Two threads commit and then store over it, made durable by `persist`: each call settles what both have committed.
+/// Two threads commit and then store over it, made durable by `persist`: each call settles what
+/// both have committed.
 #[test]
 fn what_was_persisted_is_not_written_over_by_an_older_transaction() {
     const ROUNDS: u64 = 400;
@@ -202,14 +203,16 @@ fn what_was_persisted_is_not_written_over_by_an_older_transaction() {
     }
 }
 
-/// A transaction's records lie in two chunks while a third, without records, rests: a fold must apply all of them.
+/// A transaction's records lie in two chunks while a third, without records, rests: a fold must
+/// apply all of them.
 #[test]
 fn records_over_two_chunks_are_folded_beside_a_chunk_that_rests() {
     for logging in [Logging::Redo, Logging::Undo] {
         let case = case(logging);
         let (medium, heap) = on_medium(case, HEAP_BYTES);
         let small = heap.persist_alloc(64).unwrap();
-        // The first chunk has a record and stays; the second one comes to rest; the third is in use.
+        // The first chunk has a record and stays; the second one comes to rest; the third is in
+        // use.
         (0..2_500).for_each(|_| write(&heap, small, 3, 8));
         let made = heap
             .transaction(|tx| (0..9_000).map(|_| tx.alloc(16)).collect::<Result<Vec<_>, _>>())

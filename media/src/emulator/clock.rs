@@ -15,7 +15,8 @@ pub enum Pace {
     Virtual,
 }
 
-/// The processor's clock in picoseconds. Where there is none that is steady, the system's monotonic clock.
+/// The processor's clock in picoseconds. Where there is none that is steady, the system's monotonic
+/// clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Tsc {
     /// Picoseconds in 2^32 ticks; 0: the system's clock is used.
@@ -31,7 +32,8 @@ impl Tsc {
             if !ticks::are_steady() {
                 return Tsc { ps_per_tick_q32: 0 };
             }
-            // The best of several: an interruption makes a try longer by both clocks, not wrong by much.
+            // The best of several: an interruption makes a try longer by both clocks, not wrong by
+            // much.
             let mut rates: Vec<u64> = (0..CALIBRATIONS).map(|_| calibrate()).collect();
             rates.sort_unstable();
             Tsc { ps_per_tick_q32: rates[CALIBRATIONS / 2] }
@@ -45,8 +47,9 @@ impl Tsc {
         if self.ps_per_tick_q32 == 0 { RealClock.now_ns() } else { ticks::now() }
     }
 
-    /// [`Tsc::ticks`] once all that was loaded before is there: a processor reads its clock ahead of what it still waits for,
-    /// and a copy timed without this seems to take half as long as it does.
+    /// [`Tsc::ticks`] once all that was loaded before is there: a processor reads its clock ahead
+    /// of what it still waits for, and a copy timed without this seems to take half as long as it
+    /// does.
     #[inline]
     #[must_use]
     pub fn ticks_behind(self) -> u64 {

@@ -1,15 +1,17 @@
 //! A medium that is not there: its bytes in DRAM, its time by a model.
 //!
-//! An access puts the bytes in place at once and returns [`Due`], the instant at which the medium would be done; who
-//! waits until then (or answers no earlier) has the medium's latency, and with many accesses outstanding its
-//! bandwidth. Nobody else learns that the bytes were there before.
+//! An access puts the bytes in place at once and returns [`Due`], the instant at which the medium
+//! would be done; who waits until then (or answers no earlier) has the medium's latency, and with
+//! many accesses outstanding its bandwidth. Nobody else learns that the bytes were there before.
 //!
-//! - The model decides, never the machine: what the emulator costs itself passes within the modelled time. Where the
-//!   machine is slower than the medium, [`Emulator::wait`] returns how late it was, and [`Punctuality`] adds that up: every
-//!   run can say by how much it missed its model.
-//! - [`Pace::Real`] waits by the processor's own clock, calibrated against the system's; [`Pace::Virtual`] lets no real time
-//!   pass: waiting moves the emulator's clock.
-//! - Accesses are of any length at any offset within the capacity. Two that overlap at the same time mix their bytes.
+//! - The model decides, never the machine: what the emulator costs itself passes within the
+//!   modelled time. Where the machine is slower than the medium, [`Emulator::wait`] returns how
+//!   late it was, and [`Punctuality`] adds that up: every run can say by how much it missed its
+//!   model.
+//! - [`Pace::Real`] waits by the processor's own clock, calibrated against the system's;
+//!   [`Pace::Virtual`] lets no real time pass: waiting moves the emulator's clock.
+//! - Accesses are of any length at any offset within the capacity. Two that overlap at the same
+//!   time mix their bytes.
 
 mod clock;
 mod punctuality;
@@ -32,7 +34,8 @@ pub use punctuality::Punctuality;
 pub struct Due(u64);
 
 impl Due {
-    /// The instant so many picoseconds after the emulator was made: for disks with a clock of their own.
+    /// The instant so many picoseconds after the emulator was made: for disks with a clock of their
+    /// own.
     #[must_use]
     pub const fn at_ps(ps: u64) -> Self {
         Self(ps)
@@ -91,8 +94,9 @@ impl Emulator {
         Ok(Self::over(system, bytes, pace))
     }
 
-    /// A medium whose bytes are a file's, all of it: what is written is in the file at once, for others to see. The
-    /// file should lie in memory (`/dev/shm`): how long the system needs for it is not modelled.
+    /// A medium whose bytes are a file's, all of it: what is written is in the file at once, for
+    /// others to see. The file should lie in memory (`/dev/shm`): how long the system needs for it
+    /// is not modelled.
     ///
     /// # Errors
     /// The file's length is no multiple of 4096, or it cannot be mapped.
@@ -232,14 +236,15 @@ impl Emulator {
         due.0.saturating_sub(self.clock.now_ps()).div_ceil(PS_PER_NS)
     }
 
-    /// Waits for an instant; returns how late it is, in picoseconds. The last part is spun, more than a quarter of a
-    /// millisecond is slept.
+    /// Waits for an instant; returns how late it is, in picoseconds. The last part is spun, more
+    /// than a quarter of a millisecond is slept.
     #[inline]
     pub fn wait(&self, due: Due) -> u64 {
         self.clock.wait(due.0)
     }
 
-    /// Lets time pass that was spent on something else: on the virtual clock only; the real one goes by itself.
+    /// Lets time pass that was spent on something else: on the virtual clock only; the real one
+    /// goes by itself.
     pub fn pass_ps(&self, span_ps: u64) {
         self.clock.pass(span_ps);
     }

@@ -1,6 +1,7 @@
 //! Modelled time against measured time.
 
-/// What a run of modelled accesses was to take and what it took. One a thread; [`Punctuality::add`] joins them.
+/// What a run of modelled accesses was to take and what it took. One a thread; [`Punctuality::add`]
+/// joins them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Punctuality {
     /// Accesses.
@@ -31,7 +32,8 @@ impl Punctuality {
         self.late_max_ps = self.late_max_ps.max(other.late_max_ps);
     }
 
-    /// Measured over modelled time, less one: 0.02 is 2 % longer than modelled. `None` before the first access.
+    /// Measured over modelled time, less one: 0.02 is 2 % longer than modelled. `None` before the
+    /// first access.
     #[must_use]
     pub fn error(&self) -> Option<f64> {
         (self.modelled_ps > 0).then(|| self.late_ps as f64 / self.modelled_ps as f64)

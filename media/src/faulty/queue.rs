@@ -82,8 +82,8 @@ impl WriteQueue for FaultyQueue {
         let Some(index) = self.started.iter().position(Option::is_none) else {
             unreachable!("asserted: fewer than depth outstanding")
         };
-        // SAFETY: the same range under the same contract: `wait` returns the write's completion only
-        // after the inner queue has, and dropping `self` drops the inner queue, which waits.
+        // SAFETY: the same range under the same contract: `wait` returns the write's completion
+        // only after the inner queue has, and dropping `self` drops the inner queue, which waits.
         unsafe { self.inner.submit(index as u64, offset_bytes, ptr, len_bytes) }?;
         let booked_ns = self.plan.book(started_ns, len_bytes as u64);
         self.started[index] = Some(Started { token, started_ns, booked_ns });

@@ -31,8 +31,9 @@ impl Progress {
 
     /// Accounts for one system call on the rest of a write of `len_bytes` at `offset_bytes`.
     ///
-    /// A short write counts in whole blocks only: the rest must stay aligned for `O_DIRECT`, and writing
-    /// a few bytes twice is harmless. ECANCELED comes when the thread that submitted has ended.
+    /// A short write counts in whole blocks only: the rest must stay aligned for `O_DIRECT`, and
+    /// writing a few bytes twice is harmless. ECANCELED comes when the thread that submitted has
+    /// ended.
     pub(super) fn record(
         &mut self,
         offset_bytes: u64,

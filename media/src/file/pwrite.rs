@@ -1,8 +1,8 @@
 //! The fallback engine: a write happens in `submit`, its completion waits to be fetched.
 //!
-//! Depth buys nothing here. Measured (ext4, O_DIRECT, overwriting, 2 vCPU guest; against `io_uring` at
-//! depth 16): 1 MiB writes reach about 90 % of its bandwidth, 256 KiB half, 64 KiB a quarter. A pool of
-//! threads would help small writes only, and the log above writes large ones.
+//! Depth buys nothing here. Measured (ext4, O_DIRECT, overwriting, 2 vCPU guest; against `io_uring`
+//! at depth 16): 1 MiB writes reach about 90 % of its bandwidth, 256 KiB half, 64 KiB a quarter. A
+//! pool of threads would help small writes only, and the log above writes large ones.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;

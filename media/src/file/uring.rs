@@ -1,7 +1,7 @@
 //! The asynchronous engine: one ring a queue, a slot for each outstanding write.
 //!
-//! A write keeps its slot until its completion has been handed out, however many submissions it took;
-//! so the ring, which has at least `depth` entries, is never over-full.
+//! A write keeps its slot until its completion has been handed out, however many submissions it
+//! took; so the ring, which has at least `depth` entries, is never over-full.
 
 use std::sync::Arc;
 
@@ -92,8 +92,8 @@ impl WriteQueue for UringQueue {
         let progress = Progress::default();
         self.slots[index] = Some(Slot { token, offset_bytes, source, progress });
         self.push(index);
-        // The buffer is referenced from here on, so a refusal to start now is not this call's error:
-        // `wait` enters again and reports it.
+        // The buffer is referenced from here on, so a refusal to start now is not this call's
+        // error: `wait` enters again and reports it.
         let _started = self.ring.enter(0);
         Ok(())
     }

@@ -45,10 +45,12 @@ pub(super) struct Unit {
     pub(super) meter: Meter,
 }
 
-/// As many as an Optane module's buffer of 16 KiB has granules of 256 B (Yang et al. 2020). Other memory: assumed.
+/// As many as an Optane module's buffer of 16 KiB has granules of 256 B (Yang et al. 2020). Other
+/// memory: assumed.
 const STREAMS: usize = 64;
 
-/// Where streams of requests ended lately: memory buffers more than one of them. Those that fall on one slot displace each other.
+/// Where streams of requests ended lately: memory buffers more than one of them. Those that fall on
+/// one slot displace each other.
 pub(super) struct Streams([AtomicU64; STREAMS]);
 
 impl Default for Streams {

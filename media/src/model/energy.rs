@@ -1,9 +1,10 @@
 //! Joules from what was booked.
 //!
-//! Where a profile gives power by the interval between requests (Sprint-AEP, table II and figure 2), the time from one
-//! request's start to the next one's costs the power of the idle interval between them. Elsewhere a unit draws `peak`
-//! while it works on a request that waited for the one before, `active` on one that found it idle, and `idle` in between.
-//! Requests that a unit has under way at once are one time of work, not several.
+//! Where a profile gives power by the interval between requests (Sprint-AEP, table II and figure
+//! 2), the time from one request's start to the next one's costs the power of the idle interval
+//! between them. Elsewhere a unit draws `peak` while it works on a request that waited for the one
+//! before, `active` on one that found it idle, and `idle` in between. Requests that a unit has
+//! under way at once are one time of work, not several.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -65,7 +66,8 @@ impl PowerOf {
     }
 }
 
-/// What one unit has drawn. Threads that book the same unit at once may each miss the other's last interval.
+/// What one unit has drawn. Threads that book the same unit at once may each miss the other's last
+/// interval.
 #[derive(Default)]
 pub(super) struct Meter {
     requests: AtomicU64,
@@ -120,7 +122,8 @@ impl Meter {
 }
 
 impl Model {
-    /// What all units have drawn from 0 to the end of the last request, and to `until_ps` if that is later.
+    /// What all units have drawn from 0 to the end of the last request, and to `until_ps` if that
+    /// is later.
     #[must_use]
     pub fn energy(&self, until_ps: u64) -> EnergyUse {
         let end_ps =

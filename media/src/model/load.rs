@@ -1,4 +1,5 @@
-//! A closed loop on a model: so many requesters, each with its next request as soon as its last is done and its software ran.
+//! A closed loop on a model: so many requesters, each with its next request as soon as its last is
+//! done and its software ran.
 
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -48,7 +49,8 @@ impl ClosedLoop {
     /// Runs on an idle medium.
     ///
     /// # Panics
-    /// When there are no requesters, cores, requests or bytes, or fewer bytes than one request has: our own mistake.
+    /// When there are no requesters, cores, requests or bytes, or fewer bytes than one request has:
+    /// our own mistake.
     #[must_use]
     pub fn run(&self, system: &System) -> Reached {
         assert!(

@@ -1,17 +1,19 @@
 //! When a medium would be done: one deterministic rule that gives latency and bandwidth.
 //!
-//! Each unit of each module, and each direction of the link, is *busy until* an instant. A request claims the units its
-//! bytes lie on and the link for its length; what is busy makes it wait. It is done when the last of them is, and
-//! not before the latencies have passed. Nothing else is known of the past, so booking takes tens of nanoseconds; the
-//! same requests at the same instants give the same answers, on any machine.
+//! Each unit of each module, and each direction of the link, is *busy until* an instant. A request
+//! claims the units its bytes lie on and the link for its length; what is busy makes it wait. It is
+//! done when the last of them is, and not before the latencies have passed. Nothing else is known
+//! of the past, so booking takes tens of nanoseconds; the same requests at the same instants give
+//! the same answers, on any machine.
 //!
-//! - The link is claimed when a request arrives, not when its data are ready: a disk that seeks does not keep the wires.
+//! - The link is claimed when a request arrives, not when its data are ready: a disk that seeks
+//!   does not keep the wires.
 //! - Times are picoseconds since the caller's start and saturate. Pure: no clock is read here.
-//! - Claims are single atomic operations, so several threads book without a lock. One thread's bookings are exact; those of
-//!   several happen in the order in which they reach each unit.
+//! - Claims are single atomic operations, so several threads book without a lock. One thread's
+//!   bookings are exact; those of several happen in the order in which they reach each unit.
 //!
-//! Numbers got with it are modelled, not measured. Sources: HASTE slides ("HASTE: Modeling Advanced NVMs", "DDR Performance
-//! Trend"); Sprint-AEP, section II.
+//! Numbers got with it are modelled, not measured. Sources: HASTE slides ("HASTE: Modeling Advanced
+//! NVMs", "DDR Performance Trend"); Sprint-AEP, section II.
 
 mod busy;
 mod energy;
@@ -48,7 +50,8 @@ pub struct Model {
 }
 
 impl Model {
-    /// An idle medium of `capacity_bytes`; where its modules hold less, the addresses still go round all of them.
+    /// An idle medium of `capacity_bytes`; where its modules hold less, the addresses still go
+    /// round all of them.
     #[must_use]
     pub fn new(system: &System, capacity_bytes: u64) -> Self {
         let timing = Timing::of(system, capacity_bytes);
@@ -62,7 +65,8 @@ impl Model {
         }
     }
 
-    /// Books a request that arrives at `now_ps`; returns when it is done. A request of no bytes is a command.
+    /// Books a request that arrives at `now_ps`; returns when it is done. A request of no bytes is
+    /// a command.
     pub fn book(&self, now_ps: u64, access: Access, offset_bytes: u64, len_bytes: u64) -> u64 {
         let timing = &self.timing;
         let wires = timing.wires(access);
@@ -75,7 +79,8 @@ impl Model {
                 Access::Read => {
                     let (first_ps, last_ps) =
                         self.visit(issued_ps, access, offset_bytes, len_bytes);
-                    // Data flow as they come: the wires are as far behind the medium as one granule takes.
+                    // Data flow as they come: the wires are as far behind the medium as one granule
+                    // takes.
                     let last_piece_ps =
                         timing::span(len_bytes.min(timing.granule_bytes), wires.ps_per_byte);
                     let streamed_ps = first_ps.saturating_add(wire_ps);
@@ -94,7 +99,8 @@ impl Model {
                 let lines = timing::pieces(offset_bytes, len_bytes, line_bytes);
                 let line_ps = timing.line_ps(access, wires.ps_per_byte, line_bytes);
                 let rounds = lines.div_ceil(in_flight);
-                // Each round of lines goes there and back; the first one's way is in `issued_ps` and below.
+                // Each round of lines goes there and back; the first one's way is in `issued_ps`
+                // and below.
                 let ways_ps = rounds.saturating_sub(1).saturating_mul(2 * timing.link_latency_ps);
                 let own_ps = rounds.saturating_mul(line_ps).saturating_add(ways_ps);
                 let (first_ps, last_ps) = self.visit(issued_ps, access, offset_bytes, len_bytes);
@@ -107,7 +113,8 @@ impl Model {
         done_ps.saturating_add(timing.link_latency_ps)
     }
 
-    /// Where requests are paid for by lines, as memory's are: bytes of one, and how many a requester keeps on their way.
+    /// Where requests are paid for by lines, as memory's are: bytes of one, and how many a
+    /// requester keeps on their way.
     #[must_use]
     pub fn lines(&self) -> Option<(u64, u64)> {
         match self.timing.payment {
@@ -125,8 +132,8 @@ impl Model {
         units.fold(issued_ps, u64::max)
     }
 
-    /// How long a request of `len_bytes` takes where nothing else is going on, at a place that does not follow on the
-    /// last one; for a disk as far away as half of it.
+    /// How long a request of `len_bytes` takes where nothing else is going on, at a place that does
+    /// not follow on the last one; for a disk as far away as half of it.
     #[must_use]
     pub fn unloaded(system: &System, access: Access, len_bytes: u64) -> Picoseconds {
         let capacity_bytes = system.capacity().0.max(4 * len_bytes).max(1 << 20);
@@ -136,8 +143,8 @@ impl Model {
         Picoseconds(model.book(0, access, place, len_bytes))
     }
 
-    /// Bytes a second when there is always another request: `len_bytes` each, one behind the other or all over the place.
-    /// Simulated, not a formula: so it includes whatever the rule includes.
+    /// Bytes a second when there is always another request: `len_bytes` each, one behind the other
+    /// or all over the place. Simulated, not a formula: so it includes whatever the rule includes.
     #[must_use]
     pub fn saturated(system: &System, access: Access, len_bytes: u64, sequential: bool) -> u64 {
         let len_bytes = len_bytes.max(1);
@@ -155,7 +162,8 @@ impl Model {
         u64::try_from(bytes * PS_PER_S / u128::from(last_ps.max(1))).unwrap_or(u64::MAX)
     }
 
-    /// Claims the units under a range; returns when its first granule, and when its last, is read or written.
+    /// Claims the units under a range; returns when its first granule, and when its last, is read
+    /// or written.
     fn visit(&self, from_ps: u64, access: Access, offset_bytes: u64, len_bytes: u64) -> (u64, u64) {
         let timing = &self.timing;
         let direction = timing.direction(access);
@@ -209,12 +217,14 @@ impl Model {
         (first_ps, last_ps)
     }
 
-    /// Several writes at once on a unit slow each other down, where the profile says so (Sprint-AEP, figure 7).
+    /// Several writes at once on a unit slow each other down, where the profile says so
+    /// (Sprint-AEP, figure 7).
     fn contended(&self, unit: &Unit, from_ps: u64, access: Access, cycles_ps: u64) -> u64 {
         match (access, self.timing.write_contention) {
             (Access::Write, Some((others, slowdown))) => {
                 let queued_ps = unit.busy.until_ps().saturating_sub(from_ps);
-                // With others waiting for as long as they would take, less what the oldest has had already.
+                // With others waiting for as long as they would take, less what the oldest has had
+                // already.
                 if queued_ps >= cycles_ps.saturating_mul(others).saturating_sub(cycles_ps / 2) {
                     (cycles_ps as f64 * slowdown) as u64
                 } else {

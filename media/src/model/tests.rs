@@ -1,4 +1,5 @@
-//! The rule against a naive one that keeps a calendar, against published systems, and against itself.
+//! The rule against a naive one that keeps a calendar, against published systems, and against
+//! itself.
 
 use proptest::prelude::*;
 
@@ -45,7 +46,8 @@ fn a_memory_bus_pays_for_each_line() {
     let rows = Model::unloaded(&ddr, Access::Read, 8192).ns();
     assert!(close(rows, 128.0 * line, 0.01), "{rows} ns, a line {line} ns");
     assert!((65.0..68.0).contains(&line), "{line}");
-    // Eight requesters use about a tenth of the bus, whatever the size of their requests ("DDR Efficiency": 11 %).
+    // Eight requesters use about a tenth of the bus, whatever the size of their requests ("DDR
+    // Efficiency": 11 %).
     for len in [4_096u64, 65_536] {
         let each = len as f64 / Model::unloaded(&ddr, Access::Read, len).ns();
         let share = 8.0 * each / 63.9;
@@ -65,8 +67,9 @@ fn bandwidth_is_that_of_the_narrowest_part() {
     assert!(close(flash as f64, 4096.0 / 200e-6, 0.02), "{flash}");
 }
 
-/// Fitted to one module, at the size of its granule and in sequence; predicted: six of them, and single lines.
-/// Published: Izraelevitz et al. 2019, 39.4 and 13.9 GB/s; random lines at a quarter of what lines in sequence get.
+/// Fitted to one module, at the size of its granule and in sequence; predicted: six of them, and
+/// single lines. Published: Izraelevitz et al. 2019, 39.4 and 13.9 GB/s; random lines at a quarter
+/// of what lines in sequence get.
 #[test]
 fn six_modules_and_single_lines_are_predicted_from_one_module() {
     let one = System { link: None, ..system("optane-100") };
@@ -80,7 +83,8 @@ fn six_modules_and_single_lines_are_predicted_from_one_module() {
     assert!(close(sequential / random, 4.0, 0.05), "{sequential} / {random}");
 }
 
-/// Through threads and workload files: `bench/src/access/reference/tests.rs`, with all of its servers.
+/// Through threads and workload files: `bench/src/access/reference/tests.rs`, with all of its
+/// servers.
 #[test]
 fn a_server_of_the_poster_has_its_sequential_bandwidths() {
     const GIB: f64 = (1u64 << 30) as f64;
@@ -137,7 +141,8 @@ fn energy_to_a_later_instant_adds_what_an_idle_module_draws() {
     assert!(close(idle.equal_time.0, 4.0 * 8.0, 0.001), "{idle:?}");
 }
 
-/// Sprint-AEP, figure 3: 69.7 thousand requests for a joule at no interval, which no other number was fitted to.
+/// Sprint-AEP, figure 3: 69.7 thousand requests for a joule at no interval, which no other number
+/// was fitted to.
 #[test]
 fn compact_requests_for_a_joule_are_predicted() {
     let aep = system("aep");
@@ -173,7 +178,8 @@ fn request_behind_request_draws_the_peak_and_now_and_then_the_active_power() {
 
 #[test]
 fn a_memory_bus_is_no_faster_than_the_memory_behind_it() {
-    // More lines in flight than one module can stream: 1 MiB cannot be there before the module has read it.
+    // More lines in flight than one module can stream: 1 MiB cannot be there before the module has
+    // read it.
     for access in [Access::Read, Access::Write] {
         let one = System { modules: 1, ..system("battery-dram") };
         let took_s = Model::unloaded(&one, access, 1 << 20).ns() / 1e9;
@@ -194,7 +200,8 @@ fn each_line_pays_for_its_way_over_the_link() {
         far
     };
     let took = |of: &System, len| Model::unloaded(of, Access::Read, len).0;
-    // A hundred nanoseconds more each way: once for a line, six times for 64 lines, twelve at a time.
+    // A hundred nanoseconds more each way: once for a line, six times for 64 lines, twelve at a
+    // time.
     assert_eq!(took(&far, 64) - took(&near, 64), 200 * NS);
     assert_eq!(took(&far, 4096) - took(&near, 4096), 6 * 200 * NS);
 }

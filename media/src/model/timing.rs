@@ -135,7 +135,8 @@ impl Timing {
         latency_ps.saturating_add(span(line_bytes, ps_per_byte))
     }
 
-    /// When a write that a unit ends at `all_ps` is said to be done: at once if there is room in the buffer.
+    /// When a write that a unit ends at `all_ps` is said to be done: at once if there is room in
+    /// the buffer.
     pub(super) fn acknowledged(&self, access: Access, from_ps: u64, all_ps: u64) -> u64 {
         match access {
             Access::Read => all_ps,
@@ -144,7 +145,8 @@ impl Timing {
         }
     }
 
-    /// The units under a range, each once: what it has of the range is one run in its own addresses.
+    /// The units under a range, each once: what it has of the range is one run in its own
+    /// addresses.
     pub(super) fn shares(&self, offset_bytes: u64, len_bytes: u64) -> impl Iterator<Item = Share> {
         let (stripe, units) = (self.interleave_bytes, self.units as u64);
         let (start, end) = (offset_bytes, offset_bytes.saturating_add(len_bytes));

@@ -195,7 +195,8 @@ impl MediumWords {
             .collect()
     }
 
-    /// A total latency and the timings it is made of say the same: who gives one hides the base's other.
+    /// A total latency and the timings it is made of say the same: who gives one hides the base's
+    /// other.
     fn over(self, base: MediumWords) -> MediumWords {
         let reads = self.read_latency.is_some() || self.t_rcd.is_some() || self.t_cl.is_some();
         let writes = self.write_latency.is_some() || self.t_wr.is_some() || self.t_cwl.is_some();

@@ -1,9 +1,11 @@
-//! What a medium and its link are said to be: latency, bandwidth, power, price, each with its source.
+//! What a medium and its link are said to be: latency, bandwidth, power, price, each with its
+//! source.
 //!
-//! A profile is a TOML text. What it does not say it takes from the profile it names as its `base`; the link is named
-//! or described in place. Every text is validated whole before anything is built on it: unknown keys, missing
-//! units, negative numbers and contradictions are errors that name the profile, the key and the value.
-//! Built-in profiles lie in `media/profiles/`; each number there has its source beside it (a test holds them to it).
+//! A profile is a TOML text. What it does not say it takes from the profile it names as its `base`;
+//! the link is named or described in place. Every text is validated whole before anything is built
+//! on it: unknown keys, missing units, negative numbers and contradictions are errors that name the
+//! profile, the key and the value. Built-in profiles lie in `media/profiles/`; each number there
+//! has its source beside it (a test holds them to it).
 
 mod builtin;
 mod document;
@@ -104,7 +106,8 @@ pub struct Link {
 pub enum Pays {
     /// Once for a request of any length (PCIe, SATA).
     Request,
-    /// For each line, so many of them at a time (a memory bus; HASTE slides, "DDR Performance Trend").
+    /// For each line, so many of them at a time (a memory bus; HASTE slides, "DDR Performance
+    /// Trend").
     Line {
         /// A line.
         line: Bytes,
@@ -122,8 +125,8 @@ pub struct Power {
     pub active: Watts,
     /// With request behind request.
     pub peak: Watts,
-    /// Idle time before a request, and what is drawn on average at such intervals; ascending. Empty: idle between
-    /// requests, active during them.
+    /// Idle time before a request, and what is drawn on average at such intervals; ascending.
+    /// Empty: idle between requests, active during them.
     pub by_interval: Vec<(Picoseconds, Watts)>,
 }
 
@@ -137,10 +140,12 @@ pub struct Cost {
 }
 
 impl System {
-    /// A built-in profile by its name, or a file by its path (whatever has a `/` or ends in `.toml`).
+    /// A built-in profile by its name, or a file by its path (whatever has a `/` or ends in
+    /// `.toml`).
     ///
     /// # Errors
-    /// There is none of that name, or the text is no profile: which key, which value, what was expected.
+    /// There is none of that name, or the text is no profile: which key, which value, what was
+    /// expected.
     pub fn find(text: &str) -> Result<Self, ProfileError> {
         if text.contains('/') || text.ends_with(".toml") {
             return Self::from_file(Path::new(text));
@@ -188,7 +193,8 @@ impl System {
         Bytes(self.module_capacity.0.saturating_mul(u64::from(self.modules)))
     }
 
-    /// A year and the price of a GB (10^9 B) in it: of `year`, or the newest before it. `None`: none is known.
+    /// A year and the price of a GB (10^9 B) in it: of `year`, or the newest before it. `None`:
+    /// none is known.
     #[must_use]
     pub fn eur_per_gb(&self, year: u16) -> Option<(u16, f64)> {
         let prices = &self.cost.eur_per_gb;

@@ -157,7 +157,8 @@ impl Words<'_> {
         })
     }
 
-    /// Given as a total, or as the two timings of a DRAM chip that it consists of; a disk may do without.
+    /// Given as a total, or as the two timings of a DRAM chip that it consists of; a disk may do
+    /// without.
     fn latency(
         &self,
         total: (&str, &Option<String>),

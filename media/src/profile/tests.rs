@@ -1,4 +1,5 @@
-//! Profiles that come with the program are whole; those that people write are refused with the place and the value.
+//! Profiles that come with the program are whole; those that people write are refused with the
+//! place and the value.
 
 use super::*;
 

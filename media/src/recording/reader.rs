@@ -12,8 +12,9 @@ use super::{Kind, RecordingError, Step};
 pub struct Recording {
     /// What was asked, in the order in which it began.
     pub steps: Vec<Step>,
-    /// Threads that asked. Of several the thinking is that between the end of any one's request and the next one's beginning,
-    /// so that where they overlap there is none; a replay runs them as one.
+    /// Threads that asked. Of several the thinking is that between the end of any one's request and
+    /// the next one's beginning, so that where they overlap there is none; a replay runs them as
+    /// one.
     pub threads_seen: u32,
     /// Requests after the bound, not recorded.
     pub cut_off_steps: u64,

@@ -1,7 +1,8 @@
 //! Writes a recording while the program runs.
 //!
-//! A file that is mapped and has all its room from the start: a step is three stores, by any thread, in a signal handler too. What
-//! was recorded is there after the program was killed. The room beyond the steps is given back at the end.
+//! A file that is mapped and has all its room from the start: a step is three stores, by any
+//! thread, in a signal handler too. What was recorded is there after the program was killed. The
+//! room beyond the steps is given back at the end.
 
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
@@ -74,8 +75,8 @@ impl Recorder {
         self.steps().saturating_sub(self.steps_max)
     }
 
-    /// Says that the program came to its end, and gives the rest of the room back. Nobody may be recording any more: a step made
-    /// after it is lost, or is one that was never written.
+    /// Says that the program came to its end, and gives the rest of the room back. Nobody may be
+    /// recording any more: a step made after it is lost, or is one that was never written.
     pub fn finish(&self) -> Result<(), RecordingError> {
         let steps = self.steps().min(self.steps_max);
         let threads = self.words.load(word::THREADS);

@@ -23,7 +23,8 @@ pub(super) struct InFlight {
 }
 
 impl SimQueue {
-    /// How many to complete now. Without modelled time any number from the one asked for may be ready.
+    /// How many to complete now. Without modelled time any number from the one asked for may be
+    /// ready.
     fn draw_count(&self, state: &mut State, at_least: usize) -> usize {
         let all = self.in_flight.len();
         let at_least = at_least.min(all);

@@ -104,7 +104,8 @@ impl State {
         self.flush_where(|_| true)
     }
 
-    /// One durable operation: of what has completed survives from now on what these bytes are a part of.
+    /// One durable operation: of what has completed survives from now on what these bytes are a
+    /// part of.
     pub(super) fn flush_range(&mut self, from: u64, len_bytes: u64) -> Result<(), DeviceError> {
         self.flush_where(|write| {
             let to = write.offset_bytes + write.bytes.len() as u64;
@@ -186,8 +187,8 @@ impl State {
     }
 }
 
-/// How kind one power cut is. Among many writes, independent fates alone would practically never lose or
-/// keep all of them, and those are cases of their own.
+/// How kind one power cut is. Among many writes, independent fates alone would practically never
+/// lose or keep all of them, and those are cases of their own.
 #[derive(Clone, Copy)]
 enum Style {
     AllLost,

@@ -41,8 +41,8 @@ impl Deref for BlockBuf {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: `start` is an allocation of `layout.size()` initialised bytes owned by `self`; the
-        // borrow of `self` keeps it alive and unaliased by writers.
+        // SAFETY: `start` is an allocation of `layout.size()` initialised bytes owned by `self`;
+        // the borrow of `self` keeps it alive and unaliased by writers.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.layout.size()) }
     }
 }

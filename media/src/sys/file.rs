@@ -1,5 +1,5 @@
-//! System calls on the file behind a device. Positional only: the offset of an open file description is
-//! shared by every process that holds it.
+//! System calls on the file behind a device. Positional only: the offset of an open file
+//! description is shared by every process that holds it.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -81,8 +81,8 @@ pub(crate) fn reserve(fd: BorrowedFd<'_>, capacity_bytes: u64) -> Result<(), Err
     retry_on_intr(|| fs::fallocate(fd, FallocateFlags::empty(), 0, capacity_bytes))
 }
 
-/// Makes completed writes durable. EINTR means that the wait was cut short before a verdict, not that
-/// write-back failed, so asking again cannot swallow an error.
+/// Makes completed writes durable. EINTR means that the wait was cut short before a verdict, not
+/// that write-back failed, so asking again cannot swallow an error.
 pub(crate) fn sync_data(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     retry_on_intr(|| fs::fdatasync(fd))
 }
@@ -122,8 +122,8 @@ pub(crate) fn write(
     };
     let part =
         libc::iovec { iov_base: source.ptr().cast_mut().cast(), iov_len: source.len_bytes() };
-    // SAFETY: the kernel only reads `source`, valid and unchanged by its promise, and only during the call; the
-    // borrow keeps the descriptor open.
+    // SAFETY: the kernel only reads `source`, valid and unchanged by its promise, and only during
+    // the call; the borrow keeps the descriptor open.
     let written = unsafe { libc::pwritev2(fd.as_raw_fd(), &part, 1, offset, flags) };
     usize::try_from(written).map_err(|_| last_errno())
 }

@@ -6,7 +6,8 @@ use std::ptr::NonNull;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-/// Mapped bytes, zeros at first or a file's. Copies that overlap at the same time mix, as they do on a device.
+/// Mapped bytes, zeros at first or a file's. Copies that overlap at the same time mix, as they do
+/// on a device.
 pub(crate) struct SharedBytes {
     start: NonNull<u8>,
     len_bytes: usize,
@@ -30,7 +31,8 @@ impl SharedBytes {
         Self::at(start, len_bytes, Advice::LinuxDontNeed)
     }
 
-    /// The first `len_bytes` of a file. Who makes the file shorter ends this process at the next access.
+    /// The first `len_bytes` of a file. Who makes the file shorter ends this process at the next
+    /// access.
     pub(crate) fn of_file(file: &File, len_bytes: usize) -> io::Result<Self> {
         // SAFETY: a new mapping at an address the system chooses.
         let start = unsafe {
@@ -49,7 +51,8 @@ impl SharedBytes {
         self.len_bytes
     }
 
-    /// Huge pages where the system has them: a random access then misses the caches only, not the page tables, too.
+    /// Huge pages where the system has them: a random access then misses the caches only, not the
+    /// page tables, too.
     pub(crate) fn gather(&self) {
         // SAFETY: advice about this mapping only; refused advice changes nothing.
         let _ = unsafe {
@@ -60,8 +63,8 @@ impl SharedBytes {
     #[inline]
     pub(crate) fn read(&self, offset_bytes: usize, buf: &mut [u8]) {
         self.assert_within(offset_bytes, buf.len());
-        // SAFETY: within the mapping (asserted); `buf` is exclusive and so elsewhere. Bytes that others write meanwhile
-        // are plain bytes whatever they are.
+        // SAFETY: within the mapping (asserted); `buf` is exclusive and so elsewhere. Bytes that
+        // others write meanwhile are plain bytes whatever they are.
         unsafe {
             self.start
                 .as_ptr()
@@ -118,7 +121,8 @@ impl SharedBytes {
 
 impl Drop for SharedBytes {
     fn drop(&mut self) {
-        // SAFETY: mapped in `anonymous` or `of_file`, released only here; no reference into it is ever given out.
+        // SAFETY: mapped in `anonymous` or `of_file`, released only here; no reference into it is
+        // ever given out.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len_bytes) };
     }
 }

@@ -4,9 +4,9 @@ use std::marker::PhantomData;
 
 /// A readable range that outlives its write.
 ///
-/// The promise is made once, at [`Source::promised`] or by a borrow, so that everything a queue does
-/// with the range afterwards needs no further argument. `'static` stands for the promise: a write that
-/// outlives the call takes nothing else.
+/// The promise is made once, at [`Source::promised`] or by a borrow, so that everything a queue
+/// does with the range afterwards needs no further argument. `'static` stands for the promise: a
+/// write that outlives the call takes nothing else.
 #[derive(Clone, Copy)]
 pub(crate) struct Source<'a> {
     ptr: *const u8,
@@ -16,8 +16,8 @@ pub(crate) struct Source<'a> {
 
 impl Source<'static> {
     /// # Safety
-    /// `ptr..ptr+len_bytes` stays valid and unchanged until the write it belongs to has been reaped,
-    /// or its queue dropped: the contract of `WriteQueue::submit`.
+    /// `ptr..ptr+len_bytes` stays valid and unchanged until the write it belongs to has been
+    /// reaped, or its queue dropped: the contract of `WriteQueue::submit`.
     pub(crate) unsafe fn promised(ptr: *const u8, len_bytes: usize) -> Self {
         Self { ptr, len_bytes, borrow: PhantomData }
     }

@@ -1,5 +1,5 @@
-//! The submission ring: writes in, (token, outcome) pairs out. The kernel never holds a buffer after the
-//! ring is gone.
+//! The submission ring: writes in, (token, outcome) pairs out. The kernel never holds a buffer
+//! after the ring is gone.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -21,8 +21,8 @@ impl Ring {
         Ok(Self { ring, in_flight: 0 })
     }
 
-    /// Queues a write; [`Ring::enter`] hands it to the kernel. The caller bounds the number in flight
-    /// by the ring's size.
+    /// Queues a write; [`Ring::enter`] hands it to the kernel. The caller bounds the number in
+    /// flight by the ring's size.
     pub(crate) fn push_write(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -36,8 +36,9 @@ impl Ring {
             .offset(offset_bytes)
             .build()
             .user_data(user_data);
-        // SAFETY: the bytes stay valid until the completion is reaped (promise of `Source`), and `drop`
-        // waits for every completion; the descriptor is owned by the device the queue keeps alive.
+        // SAFETY: the bytes stay valid until the completion is reaped (promise of `Source`), and
+        // `drop` waits for every completion; the descriptor is owned by the device the queue keeps
+        // alive.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         assert!(pushed.is_ok(), "more writes in flight than the ring has entries");
         self.in_flight += 1;
@@ -48,8 +49,9 @@ impl Ring {
         !self.ring.submission().is_empty()
     }
 
-    /// Hands pushed writes over and waits until `at_least` completions can be reaped. Returns early,
-    /// without error, when interrupted or when the kernel is short of memory: the caller looks again.
+    /// Hands pushed writes over and waits until `at_least` completions can be reaped. Returns
+    /// early, without error, when interrupted or when the kernel is short of memory: the caller
+    /// looks again.
     pub(crate) fn enter(&mut self, at_least: usize) -> Result<(), Errno> {
         match self.ring.submit_and_wait(at_least).map_err(|error| errno_of(&error)) {
             Ok(_) | Err(Errno::INTR | Errno::AGAIN | Errno::BUSY) => Ok(()),
@@ -74,8 +76,9 @@ impl Drop for Ring {
                 continue;
             }
             if let Err(errno) = self.enter(1) {
-                // The kernel may still read buffers whose owner is about to free them. A crash loses
-                // nothing (the keeper flushes); going on could put foreign bytes on the device.
+                // The kernel may still read buffers whose owner is about to free them. A crash
+                // loses nothing (the keeper flushes); going on could put foreign bytes on the
+                // device.
                 eprintln!("io_uring_enter failed while writes were in flight: {errno}");
                 std::process::abort();
             }

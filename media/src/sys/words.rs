@@ -21,8 +21,8 @@ unsafe impl Send for SharedWords {}
 unsafe impl Sync for SharedWords {}
 
 impl SharedWords {
-    /// Makes an empty file so long and maps it. Its room is taken now where the file system can: a store to a page that
-    /// cannot be had ends the process.
+    /// Makes an empty file so long and maps it. Its room is taken now where the file system can: a
+    /// store to a page that cannot be had ends the process.
     pub(crate) fn reserve(file: &File, len_bytes: u64) -> Result<Self, Errno> {
         match retry_on_intr(|| fallocate(file, FallocateFlags::empty(), 0, len_bytes)) {
             Err(Errno::OPNOTSUPP) => retry_on_intr(|| ftruncate(file, len_bytes))?,
@@ -39,7 +39,8 @@ impl SharedWords {
     #[inline]
     fn at(&self, index: usize) -> &AtomicU64 {
         assert!(index < self.len, "a word outside the mapping");
-        // SAFETY: inside the mapping (just checked), which lives as long as `self`; any bytes are a word.
+        // SAFETY: inside the mapping (just checked), which lives as long as `self`; any bytes are a
+        // word.
         unsafe { self.start.add(index).as_ref() }
     }
 

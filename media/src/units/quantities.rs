@@ -1,5 +1,5 @@
-//! Energy, power and shares. Parsed values are finite and not negative; the fields are open, so whoever
-//! builds them otherwise validates (see [`crate::Energy`]).
+//! Energy, power and shares. Parsed values are finite and not negative; the fields are open, so
+//! whoever builds them otherwise validates (see [`crate::Energy`]).
 
 use std::fmt;
 use std::str::FromStr;

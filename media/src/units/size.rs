@@ -16,8 +16,8 @@ pub struct Bytes(pub u64);
 pub struct BytesPerSecond(pub u64);
 
 impl BytesPerSecond {
-    /// How long `size` takes, rounded up to a nanosecond; `Duration::MAX` at a rate of zero (unless there
-    /// is nothing to move) or when it exceeds that type.
+    /// How long `size` takes, rounded up to a nanosecond; `Duration::MAX` at a rate of zero (unless
+    /// there is nothing to move) or when it exceeds that type.
     #[must_use]
     pub fn time_for(self, size: Bytes) -> Duration {
         if size.0 == 0 {

@@ -6,8 +6,8 @@ use super::device::Kind;
 use super::{Candidate, Fleet, Question, Role, Workload};
 use crate::media::Locality;
 
-/// From here on another candidate is the cheapest that meets the load, by a twentieth at least: what is closer is no reason to
-/// change.
+/// From here on another candidate is the cheapest that meets the load, by a twentieth at least:
+/// what is closer is no reason to change.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Flip {
     /// The capacity (B) or the rate (1/s) from which it is.
@@ -38,7 +38,8 @@ pub struct Conclusion {
     pub role: Role,
     /// What the slides say, in our words.
     pub claim: &'static str,
-    /// Whether it does at these prices; `None`: a medium that it is about was not compared, or has no price.
+    /// Whether it does at these prices; `None`: a medium that it is about was not compared, or has
+    /// no price.
     pub holds: Option<bool>,
     /// The figures.
     pub because: String,

@@ -114,7 +114,8 @@ pub(super) fn hybrid(device: &Device, disks: &Device, workload: &Workload) -> Ca
     )
 }
 
-/// As many as hold the bytes and take the rate, but no more than [`DEVICES_MAX`] for the rate's sake.
+/// As many as hold the bytes and take the rate, but no more than [`DEVICES_MAX`] for the rate's
+/// sake.
 fn devices_for(device: &Device, bytes: f64, rate_per_s: f64) -> f64 {
     let to_hold = (bytes / device.bytes as f64).ceil();
     let to_serve = (rate_per_s / device.rate_per_s).ceil();

@@ -1,4 +1,5 @@
-//! One device of a medium under the workload's kind of requests: how many a second, how long each, at what price and power.
+//! One device of a medium under the workload's kind of requests: how many a second, how long each,
+//! at what price and power.
 
 use perdura_media::model::ClosedLoop;
 use perdura_media::profile::Medium;
@@ -72,8 +73,8 @@ impl Device {
     }
 }
 
-/// Requests a second and nanoseconds a request, requests all over the device. Software is counted elsewhere: it runs on
-/// cores that all devices share.
+/// Requests a second and nanoseconds a request, requests all over the device. Software is counted
+/// elsewhere: it runs on cores that all devices share.
 fn closed_loop(system: &System, workload: &Workload) -> (f64, f64) {
     let load = ClosedLoop {
         footprint_bytes: system.capacity().0.max(workload.request_bytes),

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-/// Points of a curve from (0, 0) to (1, 1): share of the data, hottest first, and share of the requests on it. What a cache
-/// hits that holds the hottest; an LRU cache hits somewhat less.
+/// Points of a curve from (0, 0) to (1, 1): share of the data, hottest first, and share of the
+/// requests on it. What a cache hits that holds the hottest; an LRU cache hits somewhat less.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Locality {
     points: Vec<(f64, f64)>,
@@ -16,8 +16,9 @@ impl Locality {
         Self { points: vec![(0.0, 0.0), (1.0, 1.0)] }
     }
 
-    /// `hot_data` of the data take `hot_requests` of the requests, and so on within: 10 % of the 10 % take 90 % of the 90 %.
-    /// Shares are clamped to 0..1; less on more is turned round to no locality.
+    /// `hot_data` of the data take `hot_requests` of the requests, and so on within: 10 % of the 10
+    /// % take 90 % of the 90 %. Shares are clamped to 0..1; less on more is turned round to no
+    /// locality.
     #[must_use]
     pub fn of_shares(hot_data: f64, hot_requests: f64) -> Self {
         let data = hot_data.clamp(1e-9, 1.0 - 1e-9);
@@ -30,7 +31,8 @@ impl Locality {
         Self { points }
     }
 
-    /// From how often each page was asked for, in any order, of `pages` in all (those never asked for included).
+    /// From how often each page was asked for, in any order, of `pages` in all (those never asked
+    /// for included).
     #[must_use]
     pub fn of_counts(counts: impl IntoIterator<Item = u64>, pages: u64) -> Self {
         let mut counts: Vec<u64> = counts.into_iter().filter(|count| *count > 0).collect();

@@ -17,7 +17,8 @@ pub struct Workload {
     pub read_share: f64,
     /// Requests waited for at the same time, on each device.
     pub outstanding: u32,
-    /// Software a request, nanoseconds, on one core; the medium waits meanwhile if one request is outstanding.
+    /// Software a request, nanoseconds, on one core; the medium waits meanwhile if one request is
+    /// outstanding.
     pub software_ns: f64,
     /// Cores that this software runs on.
     pub cores: u32,
@@ -42,8 +43,9 @@ pub struct WorkloadError {
 }
 
 impl Default for Workload {
-    /// Requests of 4 KiB all over 500 GB, two of three reading, through the slides' optimized driver (5 us of software), on eight
-    /// cores; a log of 1 % of the data takes two of five requests.
+    /// Requests of 4 KiB all over 500 GB, two of three reading, through the slides' optimized
+    /// driver (5 us of software), on eight cores; a log of 1 % of the data takes two of five
+    /// requests.
     fn default() -> Self {
         Self {
             capacity_bytes: 500_000_000_000,

@@ -4,8 +4,8 @@ use serde::Serialize;
 
 /// Cells and what is taken off their rating. Shares are 0 to 1.
 ///
-/// [`Cells::default`] is the paper's battery (section 2.2) with ageing added: half is discharged at most, cells for data centres
-/// are 30 % less dense than a phone's, 4 years.
+/// [`Cells::default`] is the paper's battery (section 2.2) with ageing added: half is discharged at
+/// most, cells for data centres are 30 % less dense than a phone's, 4 years.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Cells {
     /// Share of the energy that may be taken out, so that the cells last.
@@ -27,15 +27,20 @@ pub struct Cells {
 }
 
 impl Cells {
-    /// A phone's battery: 2000 mAh (Viyojit, section 2.2) at 3.8 V, the usual voltage of such a cell.
+    /// A phone's battery: 2000 mAh (Viyojit, section 2.2) at 3.8 V, the usual voltage of such a
+    /// cell.
     pub const PHONE_JOULES: f64 = 2.0 * 3600.0 * 3.8;
-    /// Energy a litre of a phone's cell. Assumed: 550 Wh/l; the paper gives volumes in phone cells only.
+    /// Energy a litre of a phone's cell. Assumed: 550 Wh/l; the paper gives volumes in phone cells
+    /// only.
     pub const PHONE_JOULES_PER_LITRE: f64 = 550.0 * 3600.0;
-    /// "Over 250 $" for a server of 4 TB (Viyojit, section 2.2), of which half the rating is used: 614 kJ.
+    /// "Over 250 $" for a server of 4 TB (Viyojit, section 2.2), of which half the rating is used:
+    /// 614 kJ.
     pub const PAPER_USD_PER_KJ: f64 = 250.0 / 614.4;
-    /// Below 25 degrees a cell gives less, by about so much a degree. Assumed; data sheets have 0.5 to 1 %.
+    /// Below 25 degrees a cell gives less, by about so much a degree. Assumed; data sheets have 0.5
+    /// to 1 %.
     const COLD_SHARE_PER_DEGREE: f64 = 0.008;
-    /// Above 25 degrees it ages faster: twice as fast every so many degrees (the usual rule after Arrhenius).
+    /// Above 25 degrees it ages faster: twice as fast every so many degrees (the usual rule after
+    /// Arrhenius).
     const AGEING_DOUBLES_DEGREES: f64 = 10.0;
 
     /// The paper's: no ageing beyond the depth of discharge that avoids it.

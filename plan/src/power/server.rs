@@ -1,4 +1,5 @@
-//! A server that is to be safe: its times and energies, with all memory to be written and with a bounded part of it.
+//! A server that is to be safe: its times and energies, with all memory to be written and with a
+//! bounded part of it.
 
 use std::time::Duration;
 
@@ -14,7 +15,8 @@ use super::{Battery, BatteryError, Cells};
 pub enum Layout {
     /// As they are, and nothing else: the paper's arithmetic.
     Plain,
-    /// As `perdura serve` promises it: tables, checksums, half-done frames of a killed process, all at their worst.
+    /// As `perdura serve` promises it: tables, checksums, half-done frames of a killed process, all
+    /// at their worst.
     Image(#[serde(skip)] Geometry),
 }
 
@@ -53,7 +55,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// The paper's (Viyojit, sections 2.2 and 8): 32 modules of 128 GB, 4 GB/s, 300 W; it counts no reserve.
+    /// The paper's (Viyojit, sections 2.2 and 8): 32 modules of 128 GB, 4 GB/s, 300 W; it counts no
+    /// reserve.
     pub const PAPER: Self = Self {
         memory_bytes: 4096 * 1_000_000_000,
         flush_bytes_per_s: 4_000_000_000,
@@ -121,7 +124,8 @@ pub struct Machine {
     pub watts: f64,
     /// As [`Server::reserve_s`].
     pub reserve_s: f64,
-    /// The server proves the rate itself, and may find it so many times slower, 1 or more: what a limit allows is reckoned with that.
+    /// The server proves the rate itself, and may find it so many times slower, 1 or more: what a
+    /// limit allows is reckoned with that.
     pub rate_margin: f64,
     /// Its battery's cells.
     pub cells: Cells,
@@ -147,7 +151,8 @@ impl Machine {
         Server { memory_bytes, flush_bytes_per_s, load_bytes_per_s, watts, reserve_s, layout }
     }
 
-    /// Most that may be dirty, if something limits it, at the rate less its margin. `server` is this machine with its memory.
+    /// Most that may be dirty, if something limits it, at the rate less its margin. `server` is
+    /// this machine with its memory.
     ///
     /// # Errors
     /// As [`Cells::reliable_share`].
@@ -180,8 +185,8 @@ pub struct Comparison {
     pub all_memory: Backup,
     /// With the dirty set bounded.
     pub budget: Backup,
-    /// Time to read all memory from the SSD again after a restart. Who must have it before the first answer waits so long;
-    /// Perdura answers before and loads meanwhile.
+    /// Time to read all memory from the SSD again after a restart. Who must have it before the
+    /// first answer waits so long; Perdura answers before and loads meanwhile.
     pub load_s: f64,
 }
 

@@ -1,4 +1,5 @@
-//! Getting at the memory of a process: tracing it for the moment that one call takes, or from its start to its end.
+//! Getting at the memory of a process: tracing it for the moment that one call takes, or from its
+//! start to its end.
 
 use std::ffi::OsString;
 use std::process::Command;
@@ -20,9 +21,11 @@ use super::sys::{
 /// What the program that we started does.
 #[derive(Debug)]
 pub enum Event {
-    /// It stands at the first instruction of a program, its own or one that it became. It waits for an answer.
+    /// It stands at the first instruction of a program, its own or one that it became. It waits for
+    /// an answer.
     Began(Space),
-    /// Its first thread is about to end, and with it most likely the program. It waits for an answer.
+    /// Its first thread is about to end, and with it most likely the program. It waits for an
+    /// answer.
     Ending,
     /// It has ended.
     Ended(Exit),
@@ -37,7 +40,8 @@ pub struct Started {
     pub events: Receiver<Event>,
     /// Answers, one for each event that waits.
     answers: Sender<()>,
-    /// Keeps `events` open, so that waiting for one takes its time when no more will come: children may run on.
+    /// Keeps `events` open, so that waiting for one takes its time when no more will come: children
+    /// may run on.
     _tells: Sender<Event>,
 }
 
@@ -78,7 +82,8 @@ pub fn attach(pid: i32) -> Result<Space, RecordError> {
     }
 }
 
-/// Starts a program and traces its first thread to its end, so that the last look comes before its memory goes.
+/// Starts a program and traces its first thread to its end, so that the last look comes before its
+/// memory goes.
 pub fn start(words: &[OsString]) -> Result<Started, RecordError> {
     let name = words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
     let mut command = Command::new(words.first().map(OsString::as_os_str).unwrap_or_default());
@@ -87,7 +92,8 @@ pub fn start(words: &[OsString]) -> Result<Started, RecordError> {
     let keeps_open = tells.clone();
     let (answers, answered) = channel();
     let (says, started) = channel();
-    // Whoever seizes a thread must make all calls about it: and waiting for its stops is what this one does.
+    // Whoever seizes a thread must make all calls about it: and waiting for its stops is what this
+    // one does.
     let follow = move || match start_traced(command) {
         Err(cause) => drop(says.send(Err(RecordError::Start { program: name, cause }))),
         Ok(tracee) => {

@@ -1,17 +1,20 @@
 //! Page writes of a live program, as a trace: for whoever has a program and no trace of it.
 //!
-//! Each *look* asks the kernel which pages were written since the last one and protects them again, in one step
-//! (`PAGEMAP_SCAN`); the program's first store to a page takes the protection away without anybody waiting
-//! (userfaultfd, `WP_ASYNC`). So a page written many times between two looks is one write in the trace, at the time of
-//! the later look: counts of writes, and what a plan calls adversarial, are those of the interval chosen; counts of distinct
-//! pages are not affected, but for windows shorter than it. A write is known by what the page table says when a look comes: what is
-//! unmapped or given back (`MADV_DONTNEED`) before that is not seen, and a shorter time between looks sees more. Of memory that
-//! lasts until the next look no write is missed; one that a look interrupts, between fault and store, may be in the trace twice.
+//! Each *look* asks the kernel which pages were written since the last one and protects them again,
+//! in one step (`PAGEMAP_SCAN`); the program's first store to a page takes the protection away
+//! without anybody waiting (userfaultfd, `WP_ASYNC`). So a page written many times between two
+//! looks is one write in the trace, at the time of the later look: counts of writes, and what a
+//! plan calls adversarial, are those of the interval chosen; counts of distinct pages are not
+//! affected, but for windows shorter than it. A write is known by what the page table says when a
+//! look comes: what is unmapped or given back (`MADV_DONTNEED`) before that is not seen, and a
+//! shorter time between looks sees more. Of memory that lasts until the next look no write is
+//! missed; one that a look interrupts, between fault and store, may be in the trace twice.
 //!
-//! The program is unharmed whatever happens to us, but in the microseconds of `sys::inject`: the kernel takes protection and
-//! tracing away when we end.
-//! Its forked children are other memory. They are counted, and recorded if asked for: from when they are first seen, which is at
-//! a look, or when the process that we started ends and leaves them behind. Those that come and go between looks are not seen.
+//! The program is unharmed whatever happens to us, but in the microseconds of `sys::inject`: the
+//! kernel takes protection and tracing away when we end. Its forked children are other memory. They
+//! are counted, and recorded if asked for: from when they are first seen, which is at a look, or
+//! when the process that we started ends and leaves them behind. Those that come and go between
+//! looks are not seen.
 
 mod attach;
 mod error;
@@ -75,14 +78,16 @@ pub struct Recorded {
     pub page_writes: u64,
     /// Of these, pages in huge pages, which the kernel knows written only as a whole.
     pub huge_page_writes: u64,
-    /// Mappings that could not be recorded, as another userfaultfd has them or the kernel does not protect their kind.
+    /// Mappings that could not be recorded, as another userfaultfd has them or the kernel does not
+    /// protect their kind.
     pub refused_mappings: u64,
     /// Children that were seen and not recorded; there may have been more.
     pub children_left_out: u64,
-    /// Children, and what recorded processes became, that were to be recorded and could not be; of children there may have been
-    /// more.
+    /// Children, and what recorded processes became, that were to be recorded and could not be; of
+    /// children there may have been more.
     pub children_failed: u64,
-    /// Processes that ended, or became another program, without a last look: all but the one that was started for this.
+    /// Processes that ended, or became another program, without a last look: all but the one that
+    /// was started for this.
     pub unseen_ends: u64,
     /// The longest time before such an end of which the writes are not in the trace, at most.
     pub unseen_ns: u64,
@@ -92,12 +97,13 @@ pub struct Recorded {
     pub exit: Option<Exit>,
 }
 
-/// Takes what each look gave: the names of all volumes so far, records in the order of time, and what looks there were.
+/// Takes what each look gave: the names of all volumes so far, records in the order of time, and
+/// what looks there were.
 pub type Sink<'a> = dyn FnMut(&[String], &[Record], Looks) -> io::Result<()> + 'a;
 
-/// Records until the program has ended, the time is over, or `stop` is set (which is noticed within a tenth of a second); after
-/// a last look the program then goes on without us. Times are the clock's, from the first look on. An error of the sink ends the recording, not the
-/// program.
+/// Records until the program has ended, the time is over, or `stop` is set (which is noticed within
+/// a tenth of a second); after a last look the program then goes on without us. Times are the
+/// clock's, from the first look on. An error of the sink ends the recording, not the program.
 pub fn run(
     target: &Target,
     options: &RecordOptions,

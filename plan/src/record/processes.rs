@@ -26,8 +26,8 @@ pub fn is_alive(pid: i32) -> bool {
     !matches!(state, None | Some('Z' | 'X' | 'x'))
 }
 
-/// Whether other threads of it run when its first one has ended. By its number it looks as if all of it had ended then: nothing
-/// is known of its memory under that number any more.
+/// Whether other threads of it run when its first one has ended. By its number it looks as if all
+/// of it had ended then: nothing is known of its memory under that number any more.
 pub fn has_only_other_threads(pid: i32) -> bool {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let others = threads.filter_map(|thread| thread.file_name().to_str()?.parse().ok());

@@ -92,7 +92,8 @@ impl<'a, 'b> Session<'a, 'b> {
     ) -> Result<(), RecordError> {
         let every_ns = every_ns(self.options);
         self.is_running = is_ours;
-        // To start a program may take longer than the time between looks, and until then there is nothing to look at.
+        // To start a program may take longer than the time between looks, and until then there is
+        // nothing to look at.
         self.due_ns = if is_ours { u64::MAX } else { self.began_ns.saturating_add(every_ns) };
         while !stop.load(Ordering::Relaxed) && self.clock.now_ns() < self.end_ns() {
             let next_ns = self.due_ns.min(self.end_ns());
@@ -135,8 +136,8 @@ impl<'a, 'b> Session<'a, 'b> {
                 added
             }
             Event::Ending => {
-                // It stands still. Once it has gone on its children are those of another process, and cannot be found any more:
-                // all that a daemon does is done by such a child.
+                // It stands still. Once it has gone on its children are those of another process,
+                // and cannot be found any more: all that a daemon does is done by such a child.
                 let found = self.find_children(true);
                 let looked = self.look();
                 started.go_on();

@@ -1,14 +1,18 @@
 //! The memory of one program, and which of its pages were written since the last look.
 //!
 //! What is known of a page is known from its entry in the page table, so:
-//! - own pages of a process (heap, stack, anonymous, data of a program) are exact from their first write on, however long
-//!   after the mapping we come, since such a page is there, and not the page of zeros, only because it was written;
-//! - a shared page that is there when its mapping is first seen counts as written: it may have been read only;
+//! - own pages of a process (heap, stack, anonymous, data of a program) are exact from their first
+//!   write on, however long after the mapping we come, since such a page is there, and not the page
+//!   of zeros, only because it was written;
+//! - a shared page that is there when its mapping is first seen counts as written: it may have been
+//!   read only;
 //! - a fresh huge page counts whole; after the first look the kernel splits it where it is written;
-//! - what `mremap` moves counts as written: it loses its registration, and the kernel does not say so.
+//! - what `mremap` moves counts as written: it loses its registration, and the kernel does not say
+//!   so.
 //!
-//! Memory that another userfaultfd has, the program's own it may be, is never asked about: to ask is to take what was written
-//! away from whoever else asks. So each look first registers all, and leaves out what is refused.
+//! Memory that another userfaultfd has, the program's own it may be, is never asked about: to ask
+//! is to take what was written away from whoever else asks. So each look first registers all, and
+//! leaves out what is refused.
 
 use std::collections::HashSet;
 
@@ -55,7 +59,8 @@ impl Space {
         let areas = maps.read().map_err(read("reading its mappings"))?;
         let mut space = Self { pid, watch, pages, maps, refused: HashSet::new(), is_fresh: true };
         let refused = space.register(&areas).map_err(|errno| space.failed(errno))?;
-        // A program may track memory of its own, but hardly its stack. We are its only tracer now: of two recorders one is first.
+        // A program may track memory of its own, but hardly its stack. We are its only tracer now:
+        // of two recorders one is first.
         let is_tracked = |area: &Area| area.name == STACK && refused.contains(&area.start);
         if areas.iter().any(is_tracked) { Err(RecordError::Tracked { pid }) } else { Ok(space) }
     }
@@ -75,7 +80,8 @@ impl Space {
         }
     }
 
-    /// Mappings that could not be recorded, as another userfaultfd has them or the kernel does not protect their kind.
+    /// Mappings that could not be recorded, as another userfaultfd has them or the kernel does not
+    /// protect their kind.
     pub fn refused(&self) -> usize {
         self.refused.len()
     }
@@ -132,11 +138,12 @@ impl Space {
         }
     }
 
-    /// Makes all that can be written protectable, and gives the starts of those areas of which that is refused.
+    /// Makes all that can be written protectable, and gives the starts of those areas of which that
+    /// is refused.
     ///
-    /// In spans with the gaps between areas: a range that ends inside a mapping splits it, and a mapping may be there by now that
-    /// was not when the mappings were read. The program could no longer move such a half with `mremap`, which the C library's
-    /// `realloc` does.
+    /// In spans with the gaps between areas: a range that ends inside a mapping splits it, and a
+    /// mapping may be there by now that was not when the mappings were read. The program could no
+    /// longer move such a half with `mremap`, which the C library's `realloc` does.
     fn register(&mut self, areas: &[Area]) -> Result<HashSet<u64>, Errno> {
         let mut refused = HashSet::new();
         let mut first = 0_usize;
@@ -208,8 +215,9 @@ fn can_be_written(area: &Area) -> bool {
     area.writable && !area.name.starts_with("[v")
 }
 
-/// Whether no span has it in it: code and constants of files need no protection and are slower with it, and of some others,
-/// the kernel's own among them, it would be refused, and with it that of the span.
+/// Whether no span has it in it: code and constants of files need no protection and are slower with
+/// it, and of some others, the kernel's own among them, it would be refused, and with it that of
+/// the span.
 fn is_border(area: &Area) -> bool {
     let is_own_memory = !area.shared && area.inode == 0 && !area.name.starts_with("[v");
     !area.writable && (!is_own_memory || area.name.starts_with("[u"))
@@ -223,7 +231,8 @@ mod tests {
     #[test]
     fn a_mapping_that_came_after_the_mappings_were_read_is_registered_whole_and_can_be_moved() {
         let mut program = Program::start();
-        // The middle of a place that is as large as what comes later: the kernel puts that there again.
+        // The middle of a place that is as large as what comes later: the kernel puts that there
+        // again.
         let place = program.tell("private 4000");
         let before = place + (1500 << 12);
         program.tell(&format!("unmap {place} 1500"));

@@ -313,7 +313,8 @@ fn an_exec_begins_a_new_memory_and_the_recording_goes_on() {
 fn a_program_is_recorded_from_its_first_instruction_to_its_end_however_short() {
     let options = RecordOptions { every: Duration::from_secs(3600), length: None, children: false };
     let (clock, stop) = (RealClock, AtomicBool::new(false));
-    // 1024 pages by one `dd` of zeros from memory to nowhere: its buffer is 4 MiB, written by the kernel.
+    // 1024 pages by one `dd` of zeros from memory to nowhere: its buffer is 4 MiB, written by the
+    // kernel.
     let words = ["sh", "-c", "exec dd if=/dev/zero of=/dev/null bs=4M count=1 status=none"];
     let target = Target::Program(words.iter().map(|word| (*word).into()).collect());
     let (mut pages, mut last_ns) = (0, 0);
@@ -331,8 +332,9 @@ fn a_program_is_recorded_from_its_first_instruction_to_its_end_however_short() {
     assert!((1024..1400).contains(&pages), "{pages} pages");
 }
 
-/// A daemon: it leaves a child behind, which goes on while the file is there, and ends before it is looked at a second time.
-/// The child ends with the file's folder at the latest, whatever becomes of the test.
+/// A daemon: it leaves a child behind, which goes on while the file is there, and ends before it is
+/// looked at a second time. The child ends with the file's folder at the latest, whatever becomes
+/// of the test.
 fn daemon(file: &std::path::Path) -> Target {
     std::fs::write(file, "").unwrap();
     let script = format!("(while [ -e '{}' ]; do :; done) & exit 5", file.display());
@@ -382,7 +384,8 @@ fn a_program_that_is_killed_or_not_there_is_said_so() {
     };
     assert_eq!(record(&["sh", "-c", "kill -9 $$"]).unwrap().exit, Some(Exit::Signal(9)));
     assert_eq!(record(&["sh", "-c", "exit 3"]).unwrap().exit, Some(Exit::Code(3)));
-    // Two wait for the end of what never began; none may take it from the other. That is a race: so often.
+    // Two wait for the end of what never began; none may take it from the other. That is a race: so
+    // often.
     for _ in 0..200 {
         let missing = record(&["/nowhere/at/all"]).unwrap_err();
         assert!(matches!(missing, RecordError::Start { .. }), "{missing}");
@@ -459,8 +462,8 @@ fn a_second_recorder_is_refused_and_the_first_goes_on() {
     let second = attach(program.pid()).unwrap_err();
     assert!(matches!(second, RecordError::Tracked { .. }), "{second}");
     assert!(second.to_string().contains("another `perdura plan record`"), "{second}");
-    // That it can be recorded again afterwards is not asked here: a child that another test has just forked has our descriptor,
-    // too, until it becomes its program.
+    // That it can be recorded again afterwards is not asked here: a child that another test has
+    // just forked has our descriptor, too, until it becomes its program.
     assert_eq!(written(&mut space, start, 16), [3]);
     program.tell_to_end();
 }

@@ -1,7 +1,8 @@
 //! What a written page belongs to: names, numbers and offsets of the trace.
 //!
-//! Own pages of a process lie in volumes by what they are for, at their virtual addresses. Shared pages lie in the volume
-//! of their file, at their place in it, whoever writes them and wherever that one has them mapped.
+//! Own pages of a process lie in volumes by what they are for, at their virtual addresses. Shared
+//! pages lie in the volume of their file, at their place in it, whoever writes them and wherever
+//! that one has them mapped.
 
 use std::collections::HashMap;
 

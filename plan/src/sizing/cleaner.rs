@@ -1,7 +1,9 @@
-//! The region's cleaner, step by step as `region/src/clean.rs` has it, with counts in the place of bytes.
+//! The region's cleaner, step by step as `region/src/clean.rs` has it, with counts in the place of
+//! bytes.
 //!
-//! It is a coroutine: where the region's thread waits, for the device or to be called, it yields, and the trace goes on. What
-//! decides (how much, when, which) is the region's own code in `policy`; here is only what it is applied to.
+//! It is a coroutine: where the region's thread waits, for the device or to be called, it yields,
+//! and the trace goes on. What decides (how much, when, which) is the region's own code in
+//! `policy`; here is only what it is applied to.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -217,7 +219,8 @@ impl Cleaner {
         Ok(())
     }
 
-    /// Copies victims worth about `want_bytes` into frames and hands them to the device. Returns the bytes copied.
+    /// Copies victims worth about `want_bytes` into frames and hands them to the device. Returns
+    /// the bytes copied.
     async fn clean(&mut self, want_bytes: u64) -> Result<u64, LogFull> {
         if !self.nested {
             self.ensure_space().await?;
@@ -263,7 +266,8 @@ impl Cleaner {
         Ok(copied)
     }
 
-    /// Moves closed frames to the device and completed ones out of the account. Returns bytes given back.
+    /// Moves closed frames to the device and completed ones out of the account. Returns bytes given
+    /// back.
     pub async fn pump(&mut self, how: Pump) -> u64 {
         let mut freed = 0;
         loop {
@@ -322,7 +326,8 @@ impl Cleaner {
         }
     }
 
-    /// A device flush: what was written is durable, and its bytes leave the account. Returns how many.
+    /// A device flush: what was written is durable, and its bytes leave the account. Returns how
+    /// many.
     pub async fn flush_written(&mut self) -> u64 {
         let done_ns = {
             let mut world = self.world();

@@ -12,12 +12,12 @@ use super::SizingError;
 /// Who waits when a write has to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Loop {
-    /// Writes come at the times of the trace, or as soon as the one before them is through: after a stall the writer
-    /// catches up. For traces of what clients ask for, whatever the server does.
+    /// Writes come at the times of the trace, or as soon as the one before them is through: after a
+    /// stall the writer catches up. For traces of what clients ask for, whatever the server does.
     #[default]
     Open,
-    /// Every stall delays all that follows it by as much: the writer asks for the next when it has thought about the last
-    /// as long as in the trace.
+    /// Every stall delays all that follows it by as much: the writer asks for the next when it has
+    /// thought about the last as long as in the trace.
     Closed,
 }
 
@@ -48,7 +48,8 @@ pub struct ReplayConfig {
     pub log_percent: u64,
     /// Victim policy.
     pub policy: PolicyKind,
-    /// Whether dirty pages are protected again to see which are written again (Viyojit, section 6.3).
+    /// Whether dirty pages are protected again to see which are written again (Viyojit, section
+    /// 6.3).
     pub recency: bool,
     /// What protecting a page again takes of the cleaner's time, nanoseconds: bounds how many are.
     pub protect_ns: u64,
@@ -62,13 +63,15 @@ pub struct ReplayConfig {
     pub pacing: Loop,
     /// Seeds the `random` policy.
     pub seed: u64,
-    /// Bytes the device is rated to take in its life; `None`: no years are reckoned. See [`rated_by_drive_writes`].
+    /// Bytes the device is rated to take in its life; `None`: no years are reckoned. See
+    /// [`rated_by_drive_writes`].
     pub rated_bytes: Option<u64>,
     /// A planted mistake.
     pub planted: Planted,
 }
 
-/// What a device may take in its life that is rated in drive writes a day: capacity, writes a day, years of warranty.
+/// What a device may take in its life that is rated in drive writes a day: capacity, writes a day,
+/// years of warranty.
 pub fn rated_by_drive_writes(capacity_bytes: u64, writes_per_day: f64, years: f64) -> u64 {
     (capacity_bytes as f64 * writes_per_day * years * 365.25) as u64
 }
@@ -84,7 +87,8 @@ fn device() -> Timing {
 }
 
 impl ReplayConfig {
-    /// A region of that size and budget with a region's defaults, on a device of 1 GB/s; checkpoints every second.
+    /// A region of that size and budget with a region's defaults, on a device of 1 GB/s;
+    /// checkpoints every second.
     pub fn new(region_bytes: u64, budget_bytes: u64) -> Self {
         Self {
             budget_bytes,

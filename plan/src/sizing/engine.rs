@@ -1,8 +1,8 @@
 //! One region replayed: the writer's side, and the order of events.
 //!
-//! One writer, and beside it the cleaner. The cleaner runs as long as it can, then the writer; when neither can, time passes
-//! to what comes first, the cleaner's at equal times. What processors take is not modelled: a store that does not wait
-//! takes no time, and neither does copying a page.
+//! One writer, and beside it the cleaner. The cleaner runs as long as it can, then the writer; when
+//! neither can, time passes to what comes first, the cleaner's at equal times. What processors take
+//! is not modelled: a store that does not wait takes no time, and neither does copying a page.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -56,7 +56,8 @@ impl Engine {
         Ok(engine)
     }
 
-    /// The region has been open for a while when the trace begins, with nothing written yet; its thread has just looked.
+    /// The region has been open for a while when the trace begins, with nothing written yet; its
+    /// thread has just looked.
     fn settle(&mut self) {
         self.poll();
         while !self.world.lock().is_resting() {
@@ -149,7 +150,8 @@ impl Engine {
         }
     }
 
-    /// Tells the cleaner what is missing. Returns what changes when it may be there, and when to look again anyway.
+    /// Tells the cleaner what is missing. Returns what changes when it may be there, and when to
+    /// look again anyway.
     fn ask(&self, page: u32, why: Blocked) -> (u32, u64) {
         let mut world = self.world.lock();
         let deadline_ns = world.now_ns + LOOK_AGAIN_NS;

@@ -1,4 +1,5 @@
-//! A round's choice, as the region's `floor` makes it; without a look at every dirty page where policies go by marks.
+//! A round's choice, as the region's `floor` makes it; without a look at every dirty page where
+//! policies go by marks.
 
 use perdura_region::policy::hands::Stretch;
 use perdura_region::policy::{Mark, PolicyKind, View, floor_rank};
@@ -67,8 +68,8 @@ fn by_age(pages: &Pages, view: &View, want_bytes: u64) -> u64 {
     })
 }
 
-/// Whose last write is in an earlier epoch has a higher rank, whatever else the histories say: they are compared within one
-/// epoch only, that of the last victim.
+/// Whose last write is in an earlier epoch has a higher rank, whatever else the histories say: they
+/// are compared within one epoch only, that of the last victim.
 fn by_history(pages: &Pages, view: &View, want_bytes: u64) -> u64 {
     let policy = pages.policy;
     let mut left_bytes = want_bytes.max(1);
@@ -79,7 +80,8 @@ fn by_history(pages: &Pages, view: &View, want_bytes: u64) -> u64 {
     });
     // All of them is not enough.
     let Some((epoch, count)) = last else { return 0 };
-    // Too long ago for histories to differ, as nearly always: where writes are spread all victims are.
+    // Too long ago for histories to differ, as nearly always: where writes are spread all victims
+    // are.
     let of = |history| policy.rank(0, Mark { epoch, again: false, history }, view);
     if of(1 << 63) == of(u64::MAX) {
         return of(u64::MAX);

@@ -1,7 +1,9 @@
-//! The log of a replayed region: segments, frames, where each page's newest copy lies. Counts only, no bytes.
+//! The log of a replayed region: segments, frames, where each page's newest copy lies. Counts only,
+//! no bytes.
 //!
-//! Kept is what was used of it: segments, once written to, and homes of the pages that were met. What a segment was written
-//! shrinks with what still lives there, so a log is as large as the pages it holds, and not as its medium.
+//! Kept is what was used of it: segments, once written to, and homes of the pages that were met.
+//! What a segment was written shrinks with what still lives there, so a log is as large as the
+//! pages it holds, and not as its medium.
 
 use std::collections::VecDeque;
 
@@ -47,7 +49,8 @@ struct Segment {
     is_used: bool,
     live_pages: u32,
     used_bytes: u64,
-    /// In the order they were appended; with those that live elsewhere by now, but see [`Log::forget_dead_runs`].
+    /// In the order they were appended; with those that live elsewhere by now, but see
+    /// [`Log::forget_dead_runs`].
     pages: Vec<u32>,
     /// Of each frame: its pages, and from its end on those that hold the table.
     frames: Vec<(u16, u16)>,
@@ -57,7 +60,8 @@ struct Segment {
     looked_through_below: u32,
 }
 
-/// In the list of a segment's pages: runs of which nothing lives were left out here. No page has this number.
+/// In the list of a segment's pages: runs of which nothing lives were left out here. No page has
+/// this number.
 const GAP: u32 = u32::MAX;
 
 /// The log.
@@ -145,8 +149,8 @@ impl Log {
         self.geometry.buffers - self.free_buffers
     }
 
-    /// Appends pages `from..from + len`, whose newest copies lie there from now on. Returns how many fit the open frame, at
-    /// least one.
+    /// Appends pages `from..from + len`, whose newest copies lie there from now on. Returns how
+    /// many fit the open frame, at least one.
     pub fn append(&mut self, from: u32, len: u32, charged: bool) -> Result<u32, Refusal> {
         let page_bytes = PAGE_BYTES as usize;
         let (mut open, merges, room) = loop {
@@ -190,8 +194,9 @@ impl Log {
         }
     }
 
-    /// Leaves out of a full segment's list what emptying it would pass over. Runs stay whole: what is moved is moved in the
-    /// same steps. Each time half of the pages have left, so it costs a constant for each.
+    /// Leaves out of a full segment's list what emptying it would pass over. Runs stay whole: what
+    /// is moved is moved in the same steps. Each time half of the pages have left, so it costs a
+    /// constant for each.
     fn forget_dead_runs(&mut self, segment: u32) {
         let listed = std::mem::take(&mut self.segments[segment as usize].pages);
         let mut kept: Vec<u32> = Vec::new();
@@ -281,7 +286,8 @@ impl Log {
         }
     }
 
-    /// Whether frames of this segment are not on the device yet; `None`: it is being filled, and not to be emptied.
+    /// Whether frames of this segment are not on the device yet; `None`: it is being filled, and
+    /// not to be emptied.
     pub fn begin_emptying(&self, victim: u32) -> Option<bool> {
         let current = self.current.map(|(segment, _)| segment);
         (current != Some(victim)).then(|| self.segments[victim as usize].unwritten > 0)
@@ -300,7 +306,8 @@ impl Log {
         reads
     }
 
-    /// Runs of neighbours within a word that were written to a victim, in order; those of which nothing lives may be missing.
+    /// Runs of neighbours within a word that were written to a victim, in order; those of which
+    /// nothing lives may be missing.
     pub fn runs_of(&self, victim: u32) -> Vec<(u32, u32)> {
         runs(&self.segments[victim as usize].pages).collect()
     }

@@ -1,14 +1,16 @@
 //! Sizing: what a trace of page writes does to a region of some budget, found by replaying it.
 //!
-//! The region's own decisions (`perdura_region::policy`) run on a virtual clock over counts and bitmaps: which pages are
-//! cleaned when (Viyojit, sections 5.2 and 5.3), what a checkpoint and compaction write, when a write has to wait. No
-//! bytes move, so millions of writes a second are replayed, and several budgets in one pass over the trace.
+//! The region's own decisions (`perdura_region::policy`) run on a virtual clock over counts and
+//! bitmaps: which pages are cleaned when (Viyojit, sections 5.2 and 5.3), what a checkpoint and
+//! compaction write, when a write has to wait. No bytes move, so millions of writes a second are
+//! replayed, and several budgets in one pass over the trace.
 //!
-//! What is replayed is a region in trap mode: a page write makes a page of 4 KiB dirty. Barrier mode charges the 64 B grains
-//! a writer announces, and never more than the pages they lie in: for it the figures are bounds, on the safe side.
+//! What is replayed is a region in trap mode: a page write makes a page of 4 KiB dirty. Barrier
+//! mode charges the 64 B grains a writer announces, and never more than the pages they lie in: for
+//! it the figures are bounds, on the safe side.
 //!
-//! Modelled, and said so wherever it is shown: the device (a rate, and latencies that overlap; no device is that even), one
-//! writer, and processors that take no time.
+//! Modelled, and said so wherever it is shown: the device (a rate, and latencies that overlap; no
+//! device is that even), one writer, and processors that take no time.
 
 mod ages;
 mod cleaner;
@@ -37,7 +39,8 @@ pub use search::{Search, Target, smallest_budget};
 use crate::trace::Record;
 use engine::Engine;
 
-/// Writes that are gathered before they are replayed: what one region needs is then in the caches while it is its turn.
+/// Writes that are gathered before they are replayed: what one region needs is then in the caches
+/// while it is its turn.
 const GATHERED: usize = 1 << 16;
 
 /// Replays one trace on regions of one or several settings, in one pass.

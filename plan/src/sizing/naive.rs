@@ -1,8 +1,10 @@
-//! The same replay, written as plainly as can be: sets and maps of pages, a look at every write, no rest and no coroutine that
-//! shares anything with the quick one. It stands for a smaller case: first in, first out among pages as clean as dirty
-//! (`fifo` with a log that is never short of space and no checkpoints).
+//! The same replay, written as plainly as can be: sets and maps of pages, a look at every write, no
+//! rest and no coroutine that shares anything with the quick one. It stands for a smaller case:
+//! first in, first out among pages as clean as dirty (`fifo` with a log that is never short of
+//! space and no checkpoints).
 //!
-//! For the tests: whatever the quick replay keeps in bitmaps, summaries and skipped rounds must come out the same.
+//! For the tests: whatever the quick replay keeps in bitmaps, summaries and skipped rounds must
+//! come out the same.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -52,7 +54,8 @@ pub(super) struct World<'t> {
     end_ns: u64,
     /// When the write at the front began to wait.
     stalled_since_ns: Option<u64>,
-    /// Times that room was made, of which the waiting write has seen so many; and when it looks again anyway.
+    /// Times that room was made, of which the waiting write has seen so many; and when it looks
+    /// again anyway.
     freed: u64,
     freed_seen: u64,
     look_again_ns: u64,

@@ -1,7 +1,7 @@
 //! Pages of a trace by the order in which they were first written: small numbers, without gaps.
 //!
-//! What volumes look like is forgotten; neighbours that are first written one after the other stay neighbours. A region
-//! that is fed the trace beside a replay takes the same numbers.
+//! What volumes look like is forgotten; neighbours that are first written one after the other stay
+//! neighbours. A region that is fed the trace beside a replay takes the same numbers.
 
 use crate::trace::{Op, Record};
 
@@ -41,7 +41,8 @@ impl Numbering {
         self.last_ns
     }
 
-    /// Appends the page writes of these records, in order. Reads count only as the beginning of time, and its end.
+    /// Appends the page writes of these records, in order. Reads count only as the beginning of
+    /// time, and its end.
     ///
     /// # Errors
     /// The time of the record before and its own, where time goes back.

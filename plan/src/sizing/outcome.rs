@@ -12,7 +12,8 @@ const NS_PER_S: u64 = 1_000_000_000;
 const STALL_MAX_NS: u64 = 86_400 * NS_PER_S;
 const NS_PER_YEAR: f64 = 365.25 * 86_400.0 * 1e9;
 
-/// What a trace does to a region of one budget. All of it modelled: by the region's own decisions, on a modelled device.
+/// What a trace does to a region of one budget. All of it modelled: by the region's own decisions,
+/// on a modelled device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     /// Dirty bytes allowed.
@@ -51,7 +52,8 @@ pub struct Outcome {
     pub used_max_bytes: u64,
     /// How long the device takes to write a full budget, nanoseconds, all pages scattered.
     pub flush_ns: u64,
-    /// Years until the device has taken what it is rated for; `None` if that was not given or nothing was written.
+    /// Years until the device has taken what it is rated for; `None` if that was not given or
+    /// nothing was written.
     pub endurance_years: Option<f64>,
     /// Times that cleaning found no space in the log.
     pub log_full: u64,
@@ -78,12 +80,14 @@ impl DeviceBytes {
 }
 
 impl Outcome {
-    /// Bytes on the device for each byte of the page writes: of a request for a part of a page the whole page counts.
+    /// Bytes on the device for each byte of the page writes: of a request for a part of a page the
+    /// whole page counts.
     pub fn device_bytes_per_user_byte(&self) -> f64 {
         self.device.total() as f64 / self.user_bytes.max(1) as f64
     }
 
-    /// Mean bytes a second, over the run or the time that the device needs for it, whichever is longer.
+    /// Mean bytes a second, over the run or the time that the device needs for it, whichever is
+    /// longer.
     pub fn mean_bytes_per_s(&self) -> f64 {
         let ns = self.run_ns.max(self.device_ns).max(1);
         self.device.total() as f64 * NS_PER_S as f64 / ns as f64
@@ -99,7 +103,8 @@ impl Outcome {
         self.stalls as f64 / self.page_writes.max(1) as f64
     }
 
-    /// Within how many nanoseconds this share of all page writes was through, 0 to 1; those that did not wait took none.
+    /// Within how many nanoseconds this share of all page writes was through, 0 to 1; those that
+    /// did not wait took none.
     pub fn write_ns_at(&self, share: f64) -> u64 {
         let waited = self.stalls as f64 / self.page_writes.max(1) as f64;
         if share <= 1.0 - waited || self.stalls == 0 {
@@ -165,7 +170,8 @@ impl Tally {
         self.worst_second_bytes = self.worst_second_bytes.max(self.second_bytes);
     }
 
-    /// `unwritten_bytes`: of pages copied to frames that were not handed to the device before the end.
+    /// `unwritten_bytes`: of pages copied to frames that were not handed to the device before the
+    /// end.
     fn device(&self, unwritten: u64) -> DeviceBytes {
         let pages = self.cleaning + self.checkpoint + self.compaction;
         // What was last copied is cleaning's, or a checkpoint's that did not end.

@@ -1,7 +1,9 @@
-//! The pages of a replayed region: dirty, owed, open, hot; as a region in trap mode has them, a bit each.
+//! The pages of a replayed region: dirty, owed, open, hot; as a region in trap mode has them, a bit
+//! each.
 //!
-//! Hands go over all words of the region, but only those up to the highest page that was met are kept: a trace's pages are
-//! numbered by first sight, so behind it nothing was ever written, and a hand that passes there finds and changes nothing.
+//! Hands go over all words of the region, but only those up to the highest page that was met are
+//! kept: a trace's pages are numbered by first sight, so behind it nothing was ever written, and a
+//! hand that passes there finds and changes nothing.
 
 use std::ops::Range;
 
@@ -88,7 +90,8 @@ pub(super) struct Pages {
     marks: Vec<Mark>,
     /// Of the current epoch's dirty pages, where policies go by marks.
     pub ages: Ages,
-    /// Of each word, where policies go by marks: no page that is dirty in the current epoch has a mark of an earlier one.
+    /// Of each word, where policies go by marks: no page that is dirty in the current epoch has a
+    /// mark of an earlier one.
     oldest: Vec<u32>,
     pub policy: PolicyKind,
     recency: bool,
@@ -150,7 +153,8 @@ impl Pages {
         }
     }
 
-    /// A store is let through to a page that is closed, and not owed; `was_dirty` says whether it costs budget.
+    /// A store is let through to a page that is closed, and not owed; `was_dirty` says whether it
+    /// costs budget.
     #[inline]
     pub fn enter(&mut self, word: usize, bit: u64, was_dirty: bool, epoch: u32) {
         if !self.marks.is_empty() {
@@ -270,7 +274,8 @@ impl Pages {
         self.heat[word].cold()
     }
 
-    /// Calls back with dirty pages, among them all whose mark is of `epoch`; `now` is the epoch that ages are told from.
+    /// Calls back with dirty pages, among them all whose mark is of `epoch`; `now` is the epoch
+    /// that ages are told from.
     #[inline]
     pub fn for_dirty_pages_since(&self, epoch: u32, now: u32, mut f: impl FnMut(usize)) {
         let (bits, mut at) = (self.current(), 0);

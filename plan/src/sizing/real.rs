@@ -1,7 +1,8 @@
 //! The same trace, fed to a real region: what a replay is held against.
 //!
-//! A region in trap mode, with its own thread, traps and log. On a virtual clock and a device of modelled time it does the same
-//! every time; on the machine's clock and a real device it shows what a model leaves out.
+//! A region in trap mode, with its own thread, traps and log. On a virtual clock and a device of
+//! modelled time it does the same every time; on the machine's clock and a real device it shows
+//! what a model leaves out.
 
 use std::sync::Arc;
 
@@ -55,7 +56,8 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// How far a prediction is off, as a part of what was measured: bytes on the device, stalls, time stalled.
+    /// How far a prediction is off, as a part of what was measured: bytes on the device, stalls,
+    /// time stalled.
     #[must_use]
     pub fn off(&self, predicted: &Outcome) -> [f64; 3] {
         let off = |predicted: u64, measured: u64| {

@@ -1,7 +1,9 @@
-//! The smallest budget that meets a target, found by replaying a trace for several budgets in one pass after another.
+//! The smallest budget that meets a target, found by replaying a trace for several budgets in one
+//! pass after another.
 //!
-//! More budget is not always better: a checkpoint writes more of it at once, frames grow with it. So what is looked for is a
-//! budget which meets the target together with all larger ones that were tried; smaller ones that met it by luck are named.
+//! More budget is not always better: a checkpoint writes more of it at once, frames grow with it.
+//! So what is looked for is a budget which meets the target together with all larger ones that were
+//! tried; smaller ones that met it by luck are named.
 
 use perdura_region::region::BUDGET_MIN_BYTES;
 
@@ -24,7 +26,8 @@ pub struct Target {
     pub stalled_share_max: f64,
     /// Most page writes that may have to wait, 0 to 1, if that matters.
     pub stalls_per_write_max: Option<f64>,
-    /// This share of all page writes, 0 to 1, must be through within so many nanoseconds, if that matters.
+    /// This share of all page writes, 0 to 1, must be through within so many nanoseconds, if that
+    /// matters.
     pub write_ns_max: Option<(f64, u64)>,
 }
 
@@ -48,7 +51,8 @@ impl Target {
 /// What a search found.
 #[derive(Debug, Clone)]
 pub struct Search {
-    /// The smallest budget that met the target, as did all larger ones tried; `None`: not even one of all pages written did.
+    /// The smallest budget that met the target, as did all larger ones tried; `None`: not even one
+    /// of all pages written did.
     pub smallest: Option<Outcome>,
     /// All budgets replayed, the smallest first.
     pub tried: Vec<Outcome>,
@@ -68,15 +72,17 @@ impl Search {
         self.smallest.as_ref().map_or(f64::INFINITY, |found| found.budget_bytes as f64 / written)
     }
 
-    /// Whether it is more than four fifths of it: a battery for a part of what is written will not do.
+    /// Whether it is more than four fifths of it: a battery for a part of what is written will not
+    /// do.
     #[must_use]
     pub fn needs_all(&self) -> bool {
         self.share_of_written() > 0.8
     }
 }
 
-/// Searches, with `config` for everything but the budget, between the smallest budget of a region and `footprint_bytes`.
-/// `trace` hands all records of the trace, in order, to what it is given, each time it is called; `threads` replay.
+/// Searches, with `config` for everything but the budget, between the smallest budget of a region
+/// and `footprint_bytes`. `trace` hands all records of the trace, in order, to what it is given,
+/// each time it is called; `threads` replay.
 ///
 /// # Errors
 /// Those of `trace`, and [`SizingError`].
@@ -137,7 +143,8 @@ fn first_of_the_met(tried: &[Outcome], target: &Target) -> Option<usize> {
     (first < tried.len()).then_some(first)
 }
 
-/// Budgets above `below`, up to `above` (itself only the first time), each as much larger than the one before.
+/// Budgets above `below`, up to `above` (itself only the first time), each as much larger than the
+/// one before.
 fn between(below: u64, above: u64, is_first: bool) -> Vec<u64> {
     let ratio = above as f64 / below.max(1) as f64;
     let parts = if is_first { BUDGETS_A_PASS } else { BUDGETS_A_PASS + 1 };

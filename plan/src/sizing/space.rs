@@ -1,4 +1,5 @@
-//! Checkpoints and compaction of a replayed region, as `region/src/{checkpoint,compact}.rs` have them.
+//! Checkpoints and compaction of a replayed region, as `region/src/{checkpoint,compact}.rs` have
+//! them.
 
 use perdura_region::format::commit_bytes;
 use perdura_region::geometry::COMPACTION_FRAMES;
@@ -209,7 +210,8 @@ impl Cleaner {
         Ok(())
     }
 
-    /// Moves what lives in `victim` of a run within one word. Returns whether anything does; `None`: no buffer, try again.
+    /// Moves what lives in `victim` of a run within one word. Returns whether anything does;
+    /// `None`: no buffer, try again.
     fn move_word(&mut self, victim: u32, from: u32, len: u32) -> Result<Option<bool>, LogFull> {
         let mut world = self.world();
         let lives = world.log.living_in(victim, from, len);

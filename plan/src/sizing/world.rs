@@ -1,7 +1,9 @@
-//! What a replayed region's writer and its cleaner share: time, account, pages, log, device, and the tallies.
+//! What a replayed region's writer and its cleaner share: time, account, pages, log, device, and
+//! the tallies.
 //!
-//! The account is a region's: `used` counts dirty pages and pages copied but not yet durable; it rises only where there is
-//! room (Viyojit, section 5.1: before a page opens), and falls when a device flush has ended.
+//! The account is a region's: `used` counts dirty pages and pages copied but not yet durable; it
+//! rises only where there is room (Viyojit, section 5.1: before a page opens), and falls when a
+//! device flush has ended.
 
 use perdura_media::Channel;
 use perdura_region::policy::pace::Pace;
@@ -221,7 +223,8 @@ impl World {
         self.tick = self.tick.wrapping_add(1);
     }
 
-    /// Whether rounds would change nothing but the epoch's number until a page is dirtied or closed.
+    /// Whether rounds would change nothing but the epoch's number until a page is dirtied or
+    /// closed.
     fn may_rest(&self) -> bool {
         let is_sampled =
             self.recency && Sampling::is_needed(self.policy, self.used_bytes, self.limit_bytes());
@@ -252,8 +255,8 @@ impl World {
         rest.from_ns + rounds * rest.every_ns
     }
 
-    /// Something happens: what would have happened meanwhile is caught up with. Returns when the last of the rounds that
-    /// were left out would have been.
+    /// Something happens: what would have happened meanwhile is caught up with. Returns when the
+    /// last of the rounds that were left out would have been.
     pub fn wake_from_rest(&mut self) {
         let Some(rest) = self.rest.take() else { return };
         // A round at this very moment is done by the cleaner.
@@ -273,7 +276,8 @@ impl World {
         }
     }
 
-    /// Copies what `floor` chooses of a stretch (all of it: `None`, and of the bitmap that a checkpoint owes).
+    /// Copies what `floor` chooses of a stretch (all of it: `None`, and of the bitmap that a
+    /// checkpoint owes).
     pub fn sweep(&mut self, floor: Option<&Floor>, stretch: Stretch, want_bytes: u64) -> Swept {
         let owed = floor.is_none();
         let mut swept = Swept { bytes: 0, next: stretch.to, refusal: None };
@@ -305,7 +309,8 @@ impl World {
         swept
     }
 
-    /// Appends dirty pages of a word and clears their bits. Returns those done; the rest met a refusal.
+    /// Appends dirty pages of a word and clears their bits. Returns those done; the rest met a
+    /// refusal.
     pub fn append_dirty(
         &mut self,
         owed: bool,

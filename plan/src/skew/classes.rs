@@ -1,25 +1,29 @@
 //! The paper's four classes of workload (Viyojit, section 3), and what each should do.
 //!
-//! Two questions: is much of the volume written in the worst interval, and do few of the touched pages take nearly all
-//! writes? The paper draws no line; those here are named and argued for, and no verdict is given without its figures.
+//! Two questions: is much of the volume written in the worst interval, and do few of the touched
+//! pages take nearly all writes? The paper draws no line; those here are named and argued for, and
+//! no verdict is given without its figures.
 
 use serde::Serialize;
 
 use super::Figures;
 
-/// Above this share of the volume, written in the worst interval (each write as a new page), much is written. The paper: "For a
-/// majority of the workloads, the fraction of data written is always less than 15%", its ground for a battery of 15 %.
+/// Above this share of the volume, written in the worst interval (each write as a new page), much
+/// is written. The paper: "For a majority of the workloads, the fraction of data written is always
+/// less than 15%", its ground for a battery of 15 %.
 pub const WRITTEN_FRACTION_HIGH: f64 = 0.15;
 
-/// Up to this share of the touched pages for [`SKEW_SHARE_PERCENT`] of the writes, writes are skewed. The paper calls the
-/// volumes skewed that need about 30 % (Cosmos B and C) and about 10 % (F); those it calls "mostly unique" need most of them.
+/// Up to this share of the touched pages for [`SKEW_SHARE_PERCENT`] of the writes, writes are
+/// skewed. The paper calls the volumes skewed that need about 30 % (Cosmos B and C) and about 10 %
+/// (F); those it calls "mostly unique" need most of them.
 pub const SKEWED_FRACTION: f64 = 0.35;
 
 /// The share of writes by which skew is judged: the paper's examples are of 99 %.
 pub const SKEW_SHARE_PERCENT: &str = "99";
 
-/// Above this share of the volume, different pages in the worst interval, a small battery will not do: it would have to be half
-/// of one for everything, and what is saved is less than what waiting costs.
+/// Above this share of the volume, different pages in the worst interval, a small battery will not
+/// do: it would have to be half of one for everything, and what is saved is less than what waiting
+/// costs.
 pub const SMALL_BATTERY_FRACTION: f64 = 0.5;
 
 /// A class of workload, in the paper's order.
@@ -109,7 +113,8 @@ pub struct Assessment {
     pub windows: Vec<WindowFraction>,
     /// Pages that take the writes.
     pub skew: Vec<SkewFraction>,
-    /// The class by the longest window; none of a trace that writes nothing or was not asked for 99 %.
+    /// The class by the longest window; none of a trace that writes nothing or was not asked for 99
+    /// %.
     pub class: Option<Class>,
     /// The class's advice, and what speaks against a small battery.
     pub advice: String,
@@ -118,8 +123,8 @@ pub struct Assessment {
 }
 
 impl Assessment {
-    /// Judges figures; `volume_bytes` is the volume's size, where it is known. A volume that is smaller than what was touched in
-    /// it is taken to be as large as that.
+    /// Judges figures; `volume_bytes` is the volume's size, where it is known. A volume that is
+    /// smaller than what was touched in it is taken to be as large as that.
     pub fn of(figures: &Figures, volume_bytes: Option<u64>) -> Self {
         let touched = figures.touched_pages.pages;
         let given = volume_bytes.map(|bytes| bytes.div_ceil(crate::trace::PAGE_BYTES));

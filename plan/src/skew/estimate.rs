@@ -1,17 +1,20 @@
 //! From a sample of pages to estimates with bars.
 //!
-//! Pages are in the sample or not by a hash of their number, each with the same probability, the *rate*; what is known of those
-//! that are in it is exact. A number of pages is the sample's divided by the rate. Its bars are those numbers of which a sample so
-//! large, or so small, is just unlikely enough; how likely that is at most, Zubkov and Serov's inequality says (2013, "A
-//! complete proof of universal inequalities for the distribution function of the binomial law"), for few pages as for many.
-//! Two cases need more:
+//! Pages are in the sample or not by a hash of their number, each with the same probability, the *rate*;
+//! what is known of those that are in it is exact. A number of pages is the sample's divided by the
+//! rate. Its bars are those numbers of which a sample so large, or so small, is just unlikely
+//! enough; how likely that is at most, Zubkov and Serov's inequality says (2013, "A complete proof
+//! of universal inequalities for the distribution function of the binomial law"), for few pages as
+//! for many. Two cases need more:
 //!
-//! - **The worst window** is the largest of many estimates, so it tends to be one that came out high. Its lower bar allows for
-//!   any of the windows to have come out so: a stricter quantile. The upper bar need not: the truly worst window's estimate
-//!   is at most the largest, and it alone would have to be low.
-//! - **Skew.** Hot pages are few and may be missed, so they are not added up: page writes are known exactly, and the cold pages,
-//!   which are many, are estimated; hot is who is left over. How many pages that is jumps where cold pages end and much hotter ones
-//!   begin, so the bars ask what it would be if the sample had more of the cold writes by chance, or less.
+//! - **The worst window** is the largest of many estimates, so it tends to be one that came out
+//!   high. Its lower bar allows for any of the windows to have come out so: a stricter quantile.
+//!   The upper bar need not: the truly worst window's estimate is at most the largest, and it alone
+//!   would have to be low.
+//! - **Skew.** Hot pages are few and may be missed, so they are not added up: page writes are known
+//!   exactly, and the cold pages, which are many, are estimated; hot is who is left over. How many
+//!   pages that is jumps where cold pages end and much hotter ones begin, so the bars ask what it
+//!   would be if the sample had more of the cold writes by chance, or less.
 
 use super::Figure;
 use super::options::Share;
@@ -20,7 +23,8 @@ use super::options::Share;
 const TAIL: f64 = 0.025;
 /// Its quantile.
 const QUANTILE: f64 = 1.96;
-/// Parts of a quantile that two chances, of which neither tells of the other, have when both together are as unlikely as it.
+/// Parts of a quantile that two chances, of which neither tells of the other, have when both
+/// together are as unlikely as it.
 const TOGETHER: [(f64, f64); 4] = [(1.0, 0.0), (0.9, 0.52), (0.52, 0.9), (0.0, 1.0)];
 /// Halvings of the range in which a bar is looked for.
 const HALVINGS: usize = 50;
@@ -97,12 +101,14 @@ impl Sampled {
         let strict = normal_quantile(TAIL / looks);
         match kind {
             Kind::Tumbling => strict,
-            // One that slides comes out so as often as `strict` squared that lie side by side (Alm's estimate for scan statistics).
+            // One that slides comes out so as often as `strict` squared that lie side by side
+            // (Alm's estimate for scan statistics).
             Kind::Sliding => normal_quantile(TAIL / (looks * strict * strict)),
         }
     }
 
-    /// The fewest hottest pages that receive this share of `writes`, from the counts of the sample's pages.
+    /// The fewest hottest pages that receive this share of `writes`, from the counts of the
+    /// sample's pages.
     pub fn skew(&self, share: Share, writes: u64, histogram: &[(u64, u64)]) -> Figure {
         let cold = (writes - share.of(writes)) as f64 * self.rate;
         let Left { hot, squares } = Left::of(histogram, cold);
@@ -161,7 +167,8 @@ fn figure(estimate: f64, bars: [f64; 2], least: u64, most: u64) -> Figure {
     Figure { pages, bars: Some((low, high)) }
 }
 
-/// The most pages of which a sample has `sampled` or more no oftener than the quantile says; `sampled`, if that is so of none.
+/// The most pages of which a sample has `sampled` or more no oftener than the quantile says;
+/// `sampled`, if that is so of none.
 fn least(sampled: f64, rate: f64, quantile: f64) -> f64 {
     let known = sampled - 1.0;
     if known <= 0.0 || deviation(known, known, rate) <= quantile {
@@ -195,8 +202,8 @@ fn most(sampled: f64, rate: f64, quantile: f64) -> f64 {
     high
 }
 
-/// How far from what is expected a sample of `known` out of `pages` is, as a quantile: the root of twice the logarithm of how much
-/// likelier another rate makes it.
+/// How far from what is expected a sample of `known` out of `pages` is, as a quantile: the root of
+/// twice the logarithm of how much likelier another rate makes it.
 fn deviation(known: f64, pages: f64, rate: f64) -> f64 {
     let others = pages - known;
     let missed = match others > 0.0 {
@@ -206,8 +213,8 @@ fn deviation(known: f64, pages: f64, rate: f64) -> f64 {
     (2.0 * (known * (known / (pages * rate)).ln() + missed)).max(0.0).sqrt()
 }
 
-/// The normal distribution's quantile that leaves out a tail of a half or less (Abramowitz and Stegun 26.2.23; off by less than
-/// 0.00045).
+/// The normal distribution's quantile that leaves out a tail of a half or less (Abramowitz and
+/// Stegun 26.2.23; off by less than 0.00045).
 fn normal_quantile(tail: f64) -> f64 {
     let t = (-2.0 * tail.clamp(f64::MIN_POSITIVE, 0.5).ln()).sqrt();
     t - (2.515_517 + t * (0.802_853 + t * 0.010_328))

@@ -1,7 +1,8 @@
-//! Of each instant in the longest window, the pages whose last write it is: 4 B an instant, in a ring.
+//! Of each instant in the longest window, the pages whose last write it is: 4 B an instant, in a
+//! ring.
 //!
-//! A page that is written again moves from its old instant to the new one, which is a random access; so a ring that is too large
-//! for memory lies in a mapped temporary file.
+//! A page that is written again moves from its old instant to the new one, which is a random
+//! access; so a ring that is too large for memory lies in a mapped temporary file.
 
 use std::path::PathBuf;
 

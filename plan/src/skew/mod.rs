@@ -1,9 +1,11 @@
-//! The paper's analysis of a trace (Viyojit, section 3): how much is written in the worst interval, and how skewed writes are.
+//! The paper's analysis of a trace (Viyojit, section 3): how much is written in the worst interval,
+//! and how skewed writes are.
 //!
-//! Definitions, which hold to the last digit: pages of 4096 B, keyed by volume; a request covers the pages from its first to its
-//! last byte; t = 0 at the first record of the trace (the *origin*); tumbling windows `[kT, (k+1)T)`, sliding windows
-//! `(t - T, t]` ending at a record; *adversarial* = page writes in a window, *unique* = different pages written in it;
-//! skew = the fewest hottest pages that receive at least p % of the page writes; *touched* = read or written.
+//! Definitions, which hold to the last digit: pages of 4096 B, keyed by volume; a request covers
+//! the pages from its first to its last byte; t = 0 at the first record of the trace (the *origin*);
+//! tumbling windows `[kT, (k+1)T)`, sliding windows `(t - T, t]` ending at a record; *adversarial*
+//! = page writes in a window, *unique* = different pages written in it; skew = the fewest hottest
+//! pages that receive at least p % of the page writes; *touched* = read or written.
 //!
 //! ```text
 //! Analyzer   records or pieces of records in, in the order of time; one pass
@@ -49,9 +51,11 @@ use pass::{Finished, Pass};
 pub const REQUEST_PAGES_MAX: u64 = 1 << 24;
 /// Volumes of a trace.
 pub const VOLUMES_MAX: u32 = 1 << 20;
-/// Volumes with figures of their own in a trace that is sampled: their counters are part of the fixed memory.
+/// Volumes with figures of their own in a trace that is sampled: their counters are part of the
+/// fixed memory.
 pub const SAMPLED_VOLUMES_MAX: usize = 6144;
-/// The last time since the origin: with the length of a window, or with that of one beyond which nothing is, it fits 64 bits.
+/// The last time since the origin: with the length of a window, or with that of one beyond which
+/// nothing is, it fits 64 bits.
 const TIME_MAX_NS: u64 = (1 << 63) - 1;
 /// Pages that can be numbered: offsets lie below 2^63.
 const PAGES_MAX: u64 = 1 << 51;
@@ -93,8 +97,8 @@ pub struct Analyzer {
 }
 
 impl Analyzer {
-    /// An analysis of records that are not before `origin_ns`, from which windows are counted: the time of the first record of
-    /// the trace, of all volumes and ranges of pages.
+    /// An analysis of records that are not before `origin_ns`, from which windows are counted: the
+    /// time of the first record of the trace, of all volumes and ranges of pages.
     pub fn new(options: &Options, origin_ns: u64) -> Result<Self, SkewError> {
         if options.mergeable && options.sampling.is_some() {
             return Err(SkewError::NotMergeable);
@@ -143,7 +147,8 @@ pub struct Others {
 pub struct Analysis {
     /// By the volume's number.
     pub volumes: Vec<(u32, Part)>,
-    /// Of an approximate analysis: the volumes that were seen after the first [`SAMPLED_VOLUMES_MAX`].
+    /// Of an approximate analysis: the volumes that were seen after the first
+    /// [`SAMPLED_VOLUMES_MAX`].
     pub others: Option<Others>,
     /// Of two or more, if they were counted in the same pass.
     all: Option<Part>,

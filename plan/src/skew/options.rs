@@ -61,21 +61,24 @@ impl Default for Sampling {
 pub struct Options {
     windows_ns: Vec<u64>,
     shares_percent: Vec<Share>,
-    /// Keep what parts need to be merged exactly (counts per instant, a few bytes each); otherwise maxima only.
+    /// Keep what parts need to be merged exactly (counts per instant, a few bytes each); otherwise
+    /// maxima only.
     pub mergeable: bool,
     /// Count windows in a thread of their own: nearly twice as fast on two idle processors.
     pub apart: bool,
     /// Count a sample of the pages in fixed memory; not with `mergeable`.
     pub sampling: Option<Sampling>,
-    /// How many bytes of the longest window's queue (16 an instant) lie in memory, and how many of the ring of counts beside it (4 an
-    /// instant, to the next power of two); what is more is in temporary files without names.
+    /// How many bytes of the longest window's queue (16 an instant) lie in memory, and how many of
+    /// the ring of counts beside it (4 an instant, to the next power of two); what is more is in
+    /// temporary files without names.
     pub queue_bytes: u64,
     /// Where that file lies; none: where the system keeps temporary files.
     pub spill_dir: Option<PathBuf>,
 }
 
 impl Options {
-    /// These windows (nanoseconds) and shares; the order does not matter, the answer's order is that of the lengths.
+    /// These windows (nanoseconds) and shares; the order does not matter, the answer's order is
+    /// that of the lengths.
     pub fn new(mut windows_ns: Vec<u64>, mut shares: Vec<Share>) -> Result<Self, SkewError> {
         let given = windows_ns.len();
         windows_ns.sort_unstable();

@@ -1,8 +1,10 @@
-//! The instants of the longest window, oldest first: when, which volume, how many page writes. 16 B each.
+//! The instants of the longest window, oldest first: when, which volume, how many page writes. 16 B
+//! each.
 //!
-//! They are appended at one end and read in order by one cursor a window, never changed; so what does not fit in memory lies in a
-//! temporary file, in chunks that are written once and read once a cursor. A chunk that the last cursor has left is forgotten,
-//! and its place in the file used again: the file is as long as the longest window was, at most.
+//! They are appended at one end and read in order by one cursor a window, never changed; so what
+//! does not fit in memory lies in a temporary file, in chunks that are written once and read once a
+//! cursor. A chunk that the last cursor has left is forgotten, and its place in the file used
+//! again: the file is as long as the longest window was, at most.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -99,8 +101,8 @@ impl Instants {
         Ok(())
     }
 
-    /// The instants from this number on that lie together, for this cursor: at least one, if there is one; not those that the last
-    /// cursor has left behind.
+    /// The instants from this number on that lie together, for this cursor: at least one, if there
+    /// is one; not those that the last cursor has left behind.
     pub fn from(&mut self, cursor: usize, number: u64) -> Result<&[Instant], SkewError> {
         let index = number - FIRST_INSTANT;
         let (chunk, at) = (index / CHUNK as u64, index as usize % CHUNK);

@@ -1,10 +1,11 @@
 //! A sample of the pages in fixed memory, for traces whose pages are too many.
 //!
-//! A page is in the sample if a hash of its volume and number is at most the threshold; when the sample is full the threshold is
-//! halved, and who is above it goes, as if it had never been in: so whoever is in the sample was in it from its first access,
-//! and its counts are exact (SHARDS' idea, Waldspurger et al., FAST 2015). The sampled pages that were written are in a list by
-//! the time of their last write; each sliding window's left edge is a place in it. So no instants are kept for them, times are
-//! exact, and memory depends on nothing but the sample's size.
+//! A page is in the sample if a hash of its volume and number is at most the threshold; when the
+//! sample is full the threshold is halved, and who is above it goes, as if it had never been in: so
+//! whoever is in the sample was in it from its first access, and its counts are exact (SHARDS'
+//! idea, Waldspurger et al., FAST 2015). The sampled pages that were written are in a list by the
+//! time of their last write; each sliding window's left edge is a place in it. So no instants are
+//! kept for them, times are exact, and memory depends on nothing but the sample's size.
 
 use super::estimate::{Peak, Sampled};
 use super::options::{Sampling, WINDOWS_MAX};
@@ -96,8 +97,8 @@ impl Sample {
     }
 
     fn hash(&self, whose: Whose, page: u64) -> u64 {
-        // The volume is mixed by itself first: beside the page, some of its bits would meet those of other volumes' pages, and such
-        // pages be in the sample together or not at all.
+        // The volume is mixed by itself first: beside the page, some of its bits would meet those
+        // of other volumes' pages, and such pages be in the sample together or not at all.
         let volume = u64::from(whose.number) ^ self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let volume = (volume ^ volume >> 32).wrapping_mul(0xD6E8_FEB8_6659_FD93);
         let mut mixed = volume ^ volume >> 32 ^ page;
@@ -132,7 +133,8 @@ impl Sample {
         }
     }
 
-    /// The page's place; it is entered if it was not there; none if there was no place and it did not get one.
+    /// The page's place; it is entered if it was not there; none if there was no place and it did
+    /// not get one.
     fn place(&mut self, hash: u64, whose: Whose, page: u64) -> Option<u32> {
         if let Some(at) = self.find(hash, whose, page) {
             return Some(at);
@@ -323,7 +325,8 @@ impl Sample {
         }
     }
 
-    /// The end: what is known of each volume, by place, and of all; and how often its pages were written.
+    /// The end: what is known of each volume, by place, and of all; and how often its pages were
+    /// written.
     pub fn finish(mut self, volumes: usize, span_ns: u64) -> (Vec<Known>, Known) {
         self.settle();
         self.volumes.resize(self.volumes.len().max(volumes), Uniques::new());
@@ -381,7 +384,8 @@ impl Uniques {
         }
     }
 
-    /// Windows of the clock only grow until they end, so what they have now is a lower bound of what they come to.
+    /// Windows of the clock only grow until they end, so what they have now is a lower bound of
+    /// what they come to.
     fn settle(&mut self, windows: usize, rate: f64) {
         for window in 0..windows {
             self.peaks[window][0].rise(self.tumbling[window], rate);

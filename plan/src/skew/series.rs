@@ -1,11 +1,12 @@
-//! What a part remembers so that it can be merged exactly: for every instant with writes, and for every window of the
-//! clock, numbers that are sums over pages.
+//! What a part remembers so that it can be merged exactly: for every instant with writes, and for
+//! every window of the clock, numbers that are sums over pages.
 //!
-//! Of an instant: its page writes; and for each sliding window how many pages *enter* at it (the first write, or the first for
-//! as long as the window) and how many, last written at it, will *leave* (no write for as long as the window). Pages do not know of
-//! each other, so the numbers of two sets of pages add up, instant by instant, whichever way a volume was split. The pages in the
-//! window that ends at t are those that entered up to t less those that left up to t.
-//! All are in one canonical form: the same numbers are the same bytes.
+//! Of an instant: its page writes; and for each sliding window how many pages *enter* at it (the
+//! first write, or the first for as long as the window) and how many, last written at it, will *leave*
+//! (no write for as long as the window). Pages do not know of each other, so the numbers of two
+//! sets of pages add up, instant by instant, whichever way a volume was split. The pages in the
+//! window that ends at t are those that entered up to t less those that left up to t. All are in
+//! one canonical form: the same numbers are the same bytes.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +25,8 @@ pub struct Series {
     pub enters: Vec<Vec<u8>>,
     /// Per sliding window.
     pub leaves: Vec<Vec<u8>>,
-    /// Per tumbling window, of each with writes: its number from one to the next, unique pages, page writes.
+    /// Per tumbling window, of each with writes: its number from one to the next, unique pages,
+    /// page writes.
     pub tumbling: Vec<Vec<u8>>,
     last_ns: u64,
     last_window: Vec<u64>,
@@ -87,7 +89,8 @@ impl Series {
         }
     }
 
-    /// From parts as they were stored; nothing is believed before it was read by [`Cursor`] and [`TumblingCursor`].
+    /// From parts as they were stored; nothing is believed before it was read by [`Cursor`] and
+    /// [`TumblingCursor`].
     pub fn from_streams(instants: u64, streams: [Vec<u8>; 2], rest: [Vec<Vec<u8>>; 3]) -> Self {
         let [times, written] = streams;
         let [enters, leaves, tumbling] = rest;
@@ -95,7 +98,8 @@ impl Series {
         Self { instants, times, written, enters, leaves, tumbling, last_ns: 0, last_window }
     }
 
-    /// Nothing more will be pushed. What was only needed for that is forgotten, so that equal series are equal.
+    /// Nothing more will be pushed. What was only needed for that is forgotten, so that equal
+    /// series are equal.
     pub fn seal(mut self) -> Self {
         self.last_ns = 0;
         self.last_window.fill(0);

@@ -8,7 +8,8 @@ use std::path::Path;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use zerocopy::FromZeros;
 
-/// What is larger is mapped by itself: given up, it goes back to the system, in the place of staying a hole in a heap.
+/// What is larger is mapped by itself: given up, it goes back to the system, in the place of
+/// staying a hole in a heap.
 const MAPPED_BYTES: usize = 64 << 10;
 /// A huge page.
 const HUGE_BYTES: usize = 2 << 20;
@@ -23,7 +24,8 @@ pub fn prefetch<T>(slice: &[T], at: usize) {
     }
     let address = slice.as_ptr().wrapping_add(at).cast::<i8>();
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: prefetching has no effect on memory and faults nowhere; the address is of an element of the slice.
+    // SAFETY: prefetching has no effect on memory and faults nowhere; the address is of an element
+    // of the slice.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(address);
@@ -32,8 +34,9 @@ pub fn prefetch<T>(slice: &[T], at: usize) {
     let _ = address;
 }
 
-/// A slice that begins as zeros. Large ones are mapped by themselves, in huge pages where the system has them: a random access then
-/// misses the cache only, not also the page tables, and what is given up goes back to the system at once.
+/// A slice that begins as zeros. Large ones are mapped by themselves, in huge pages where the
+/// system has them: a random access then misses the cache only, not also the page tables, and what
+/// is given up goes back to the system at once.
 pub struct Zeroed<T> {
     base: *mut T,
     len: usize,
@@ -54,7 +57,8 @@ impl<T: FromZeros + Copy> Zeroed<T> {
             // SAFETY: the layout has a size above zero.
             unsafe { alloc_zeroed(layout) }.cast::<T>()
         } else {
-            // Aligned by hand: a system gives zeroed pages, but to allocate them aligned is to write the zeros once more.
+            // Aligned by hand: a system gives zeroed pages, but to allocate them aligned is to
+            // write the zeros once more.
             map_zeros(layout.size()).cast::<T>()
         };
         if base.is_null() {
@@ -69,7 +73,8 @@ impl<T: FromZeros + Copy> Zeroed<T> {
     }
 }
 
-/// Zeros, at a multiple of a huge page if they are as large; null if there is no memory. What is left over of the last huge page is small pages.
+/// Zeros, at a multiple of a huge page if they are as large; null if there is no memory. What is
+/// left over of the last huge page is small pages.
 fn map_zeros(bytes: usize) -> *mut u8 {
     let bytes = bytes.next_multiple_of(PAGE_BYTES);
     let room = bytes + HUGE_BYTES;
@@ -83,8 +88,9 @@ fn map_zeros(bytes: usize) -> *mut u8 {
     let align = if bytes < HUGE_BYTES { PAGE_BYTES } else { HUGE_BYTES };
     let before = start.align_offset(align);
     let base = start.wrapping_byte_add(before);
-    // SAFETY: what lies before and after the aligned range is of this mapping and was given to nobody. What cannot be unmapped
-    // stays reserved, untouched; the advice changes no content, and is refused where there are no huge pages.
+    // SAFETY: what lies before and after the aligned range is of this mapping and was given to
+    // nobody. What cannot be unmapped stays reserved, untouched; the advice changes no content, and
+    // is refused where there are no huge pages.
     unsafe {
         if before > 0 {
             let _ = munmap(start, before);
@@ -104,7 +110,8 @@ impl<T> std::ops::Deref for Zeroed<T> {
 
     #[inline]
     fn deref(&self) -> &[T] {
-        // SAFETY: `len` elements from `base`, zeroed or written, live until drop; borrows follow `self`'s.
+        // SAFETY: `len` elements from `base`, zeroed or written, live until drop; borrows follow
+        // `self`'s.
         unsafe { std::slice::from_raw_parts(self.base, self.len) }
     }
 }
@@ -121,16 +128,19 @@ impl<T> Drop for Zeroed<T> {
     fn drop(&mut self) {
         let Ok(layout) = Layout::array::<T>(self.len) else { return };
         if layout.size() < MAPPED_BYTES {
-            // SAFETY: allocated by `new` with this layout; elements are `Copy`, so there is nothing to drop.
+            // SAFETY: allocated by `new` with this layout; elements are `Copy`, so there is nothing
+            // to drop.
             unsafe { dealloc(self.base.cast(), layout) };
         } else {
-            // SAFETY: mapped by `new` with this length; no borrow outlives `self`. Unmapping it whole cannot fail.
+            // SAFETY: mapped by `new` with this length; no borrow outlives `self`. Unmapping it
+            // whole cannot fail.
             let _ = unsafe { munmap(self.base.cast(), layout.size().next_multiple_of(PAGE_BYTES)) };
         }
     }
 }
 
-/// Numbers in a temporary file that has no name: the system may write them out and take their memory.
+/// Numbers in a temporary file that has no name: the system may write them out and take their
+/// memory.
 pub struct MappedCounts {
     base: *mut u32,
     len: usize,
@@ -144,7 +154,8 @@ impl MappedCounts {
     pub fn new(len: usize, dir: &Path) -> io::Result<Self> {
         let bytes = len * size_of::<u32>();
         let file: File = tempfile::tempfile_in(dir)?;
-        // Reserved, not only made longer: a full file system refuses here, in the place of SIGBUS at a store.
+        // Reserved, not only made longer: a full file system refuses here, in the place of SIGBUS
+        // at a store.
         rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes as u64)?;
         let both = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice; nobody else has the file.
@@ -157,7 +168,8 @@ impl std::ops::Deref for MappedCounts {
     type Target = [u32];
 
     fn deref(&self) -> &[u32] {
-        // SAFETY: `base` maps `len` zeroed or written `u32` until drop, aligned to a page; borrows follow `self`'s.
+        // SAFETY: `base` maps `len` zeroed or written `u32` until drop, aligned to a page; borrows
+        // follow `self`'s.
         unsafe { std::slice::from_raw_parts(self.base, self.len) }
     }
 }
@@ -171,7 +183,8 @@ impl std::ops::DerefMut for MappedCounts {
 
 impl Drop for MappedCounts {
     fn drop(&mut self) {
-        // SAFETY: the mapping of `new`, unmapped once; no borrow outlives `self`. Unmapping it whole cannot fail.
+        // SAFETY: the mapping of `new`, unmapped once; no borrow outlives `self`. Unmapping it
+        // whole cannot fail.
         let _ = unsafe { munmap(self.base.cast(), self.len * size_of::<u32>()) };
     }
 }

@@ -1,11 +1,13 @@
-//! The pages that were touched, each with the instant of its last write and how often it was written: 16 B a page.
+//! The pages that were touched, each with the instant of its last write and how often it was
+//! written: 16 B a page.
 //!
-//! A line of four entries is one cache line. A page's home is a hash of its number without the last bit: so pages in a row, as
-//! requests are, lie in pairs. (Four in a row to a line fill lines that other fours have for their home: half of all looks then
-//! went on to the next line.) What finds its home full goes on to the next lines.
-//! The table is [`PIECES`] pieces that grow one at a time, when 4/5 full, to 15/8 of their length: at most 38 B a page, and
-//! what grows needs both its copies only for one piece. A home rises with the hash, so that growing reads and writes in order.
-//! Entries are never removed.
+//! A line of four entries is one cache line. A page's home is a hash of its number without the last
+//! bit: so pages in a row, as requests are, lie in pairs. (Four in a row to a line fill lines that
+//! other fours have for their home: half of all looks then went on to the next line.) What finds
+//! its home full goes on to the next lines. The table is [`PIECES`] pieces that grow one at a time,
+//! when 4/5 full, to 15/8 of their length: at most 38 B a page, and what grows needs both its
+//! copies only for one piece. A home rises with the hash, so that growing reads and writes in
+//! order. Entries are never removed.
 
 use std::collections::HashMap;
 
@@ -111,7 +113,8 @@ impl Piece {
         (((hash >> 32) * self.lines.len() as u64) >> 32) as usize
     }
 
-    /// The line and slot of the page, or the empty ones that it would get: the first on its way, since nothing is ever removed.
+    /// The line and slot of the page, or the empty ones that it would get: the first on its way,
+    /// since nothing is ever removed.
     #[inline]
     fn find(&self, hash: u64, page: u64) -> (usize, usize, bool) {
         let mut line = self.home(hash);

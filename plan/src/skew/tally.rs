@@ -40,11 +40,14 @@ pub struct Tally {
     /// When that was looked at last.
     turns: u64,
     sliding_most: [Most; WINDOWS_MAX],
-    /// The sliding windows that are now worse than all before, a bit each: what they are is noted when they cease to be complete.
+    /// The sliding windows that are now worse than all before, a bit each: what they are is noted
+    /// when they cease to be complete.
     rising: u32,
-    /// Different pages above which a sliding window is looked at: those of its worst, none while it rises.
+    /// Different pages above which a sliding window is looked at: those of its worst, none while it
+    /// rises.
     unique_max: PerWindow,
-    /// Page writes in all above which a sliding window is looked at; it may be too low, never too high.
+    /// Page writes in all above which a sliding window is looked at; it may be too low, never too
+    /// high.
     writes_max: u64,
     tumbling_most: [Most; WINDOWS_MAX],
     /// What merging needs, if anybody will merge.
@@ -56,7 +59,8 @@ impl Tally {
         Self { series: series.map(Box::new), ..Self::default() }
     }
 
-    /// Goes over to these windows of the clock, before anything is counted in them; `turns` is new when one of them is.
+    /// Goes over to these windows of the clock, before anything is counted in them; `turns` is new
+    /// when one of them is.
     #[inline]
     pub fn turn(&mut self, turns: u64, numbers: &[u64]) {
         if self.turns != turns {
@@ -106,7 +110,8 @@ impl Tally {
         self.page_writes > self.writes_max
     }
 
-    /// Whether a sliding window may be worse than all before: it is, if its left edge lies where it should.
+    /// Whether a sliding window may be worse than all before: it is, if its left edge lies where it
+    /// should.
     pub fn may_rise(&self, window: usize) -> bool {
         let most = &self.sliding_most[window];
         self.rising & 1 << window == 0
@@ -114,7 +119,8 @@ impl Tally {
                 || self.page_writes - self.expired[window] > most.adversarial)
     }
 
-    /// This sliding window is worse than all before; as long as its left edge stays where it is it can only become more so.
+    /// This sliding window is worse than all before; as long as its left edge stays where it is it
+    /// can only become more so.
     pub fn rise(&mut self, window: usize) {
         self.rising |= 1 << window;
         self.unique_max[window] = u64::MAX;

@@ -1,4 +1,5 @@
-//! Numbers in as few bytes as they need, seven bits a byte, lowest first; and reading them without belief.
+//! Numbers in as few bytes as they need, seven bits a byte, lowest first; and reading them without
+//! belief.
 
 /// Appends a number.
 #[inline]

@@ -1,12 +1,14 @@
-//! Zipf's law: the paper's figure 5, computed. The larger the footprint, the smaller the share of its pages that takes nearly all
-//! writes; the exponent says how small.
+//! Zipf's law: the paper's figure 5, computed. The larger the footprint, the smaller the share of
+//! its pages that takes nearly all writes; the exponent says how small.
 //!
-//! Of `pages` pages the one of rank k is written in proportion to k^-theta. Partial sums are exact up to [`DIRECT`] terms, and by
-//! Euler and Maclaurin beyond, whose first left-out term is far below what a double holds.
+//! Of `pages` pages the one of rank k is written in proportion to k^-theta. Partial sums are exact
+//! up to [`DIRECT`] terms, and by Euler and Maclaurin beyond, whose first left-out term is far
+//! below what a double holds.
 
 use serde::Serialize;
 
-/// The exponent of YCSB's Zipf distribution, which the paper's figure 5 is drawn for here: the paper names none.
+/// The exponent of YCSB's Zipf distribution, which the paper's figure 5 is drawn for here: the
+/// paper names none.
 pub const THETA: f64 = 0.99;
 /// Terms that are added one by one.
 const DIRECT: u64 = 64;

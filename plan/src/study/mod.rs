@@ -1,7 +1,8 @@
-//! One trace from its files to a plan: read, analysed, replayed, sized. What `perdura plan trace` shows is made here.
+//! One trace from its files to a plan: read, analysed, replayed, sized. What `perdura plan trace`
+//! shows is made here.
 //!
-//! A trace is read once for the analysis and again for every round of replays: nothing of it is kept. Each of many traces is a
-//! study of its own, so that they can be made at once.
+//! A trace is read once for the analysis and again for every round of replays: nothing of it is
+//! kept. Each of many traces is a study of its own, so that they can be made at once.
 
 mod error;
 mod parts;
@@ -35,7 +36,8 @@ pub struct Question {
     pub volume_bytes: Option<u64>,
     /// What budgets cost; `None`: not asked.
     pub sizing: Option<SizingQuestion>,
-    /// Threads the study may keep busy. With more than one, reading, counting pages and counting windows have one each.
+    /// Threads the study may keep busy. With more than one, reading, counting pages and counting
+    /// windows have one each.
     pub threads: usize,
 }
 

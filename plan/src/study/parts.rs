@@ -5,7 +5,8 @@ use crate::skew::{Options, Part, SkewError};
 use crate::trace::ReadOptions;
 
 impl TraceReport {
-    /// The report of a trace whose volumes' parts, and that of all, are there. Budgets are not asked for: they need the records.
+    /// The report of a trace whose volumes' parts, and that of all, are there. Budgets are not
+    /// asked for: they need the records.
     ///
     /// # Errors
     /// Parts of other windows than `skew` asks for.

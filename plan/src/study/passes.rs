@@ -1,4 +1,5 @@
-//! How a trace is read, as often as it is needed: a thread reads ahead of what is done with the records.
+//! How a trace is read, as often as it is needed: a thread reads ahead of what is done with the
+//! records.
 
 use std::path::PathBuf;
 use std::sync::mpsc::sync_channel;
@@ -64,7 +65,8 @@ impl Passes<'_> {
             let (taken, to_fill) = sync_channel::<Batch>(BATCHES);
             (0..BATCHES).for_each(|_| drop(taken.try_send(empty())));
             let reading = scope.spawn(move || -> Result<Together, TraceError> {
-                // No batch comes back, or none is wanted: what is done with them has failed, and says why.
+                // No batch comes back, or none is wanted: what is done with them has failed, and
+                // says why.
                 for mut batch in to_fill {
                     if !batch.refill(&mut trace)? || full.send(batch).is_err() {
                         break;

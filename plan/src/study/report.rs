@@ -59,7 +59,8 @@ pub struct FileReport {
 pub struct VolumeReport {
     /// Its name.
     pub volume: String,
-    /// How many volumes it stands for: more than 1 for those that an approximate analysis met late and counts together.
+    /// How many volumes it stands for: more than 1 for those that an approximate analysis met late
+    /// and counts together.
     pub volumes: u32,
     /// Its figures.
     #[serde(flatten)]
@@ -87,8 +88,8 @@ pub struct SizingReport {
     pub budgets: Vec<BudgetRow>,
     /// Budgets asked for that the memory cannot have, and what was replayed for them.
     pub replaced: Vec<ReplacedBudget>,
-    /// The smallest of those replayed in which, as in all larger ones up to what the trace writes, no more
-    /// writes wait, and no longer, than may; none if no budget does.
+    /// The smallest of those replayed in which, as in all larger ones up to what the trace writes,
+    /// no more writes wait, and no longer, than may; none if no budget does.
     pub smallest: Option<BudgetRow>,
     /// Most that the warning or battery given allows.
     pub budget_max_bytes: Option<u64>,

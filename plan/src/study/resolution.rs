@@ -1,8 +1,9 @@
 //! What a trace made by looks cannot say: anything about times shorter than the time between looks.
 //!
-//! A write is known by the look that found it, up to an interval late, and a page's writes between two looks are one. So the edges
-//! of a window are off by an interval, and a replay has all that an interval wrote arrive at one instant. Memory that was gone
-//! again when the look came is not in the trace at all.
+//! A write is known by the look that found it, up to an interval late, and a page's writes between
+//! two looks are one. So the edges of a window are off by an interval, and a replay has all that an
+//! interval wrote arrive at one instant. Memory that was gone again when the look came is not in
+//! the trace at all.
 
 use std::time::Duration;
 
@@ -12,7 +13,8 @@ use serde::Serialize;
 use super::{BudgetRow, SizingReport, TraceReport};
 use crate::trace::Looks;
 
-/// What is shorter than this many intervals is not believed: an edge that is off by one moves a window by a tenth.
+/// What is shorter than this many intervals is not believed: an edge that is off by one moves a
+/// window by a tenth.
 const FEW: u64 = 10;
 
 /// The times that a trace made by looks resolves.
@@ -24,7 +26,8 @@ pub struct Resolution {
     pub interval_ns: u64,
     /// Windows shorter than a few intervals, by their keys.
     pub short_windows: Vec<String>,
-    /// Budgets that the SSD writes in less than a few intervals: how often writes wait for these is not known.
+    /// Budgets that the SSD writes in less than a few intervals: how often writes wait for these is
+    /// not known.
     pub short_budgets_bytes: Vec<u64>,
     /// What follows, in words; the first says what was recorded, the others warn.
     pub notes: Vec<String>,
@@ -102,7 +105,8 @@ pub(super) fn window_ns(key: &str) -> Option<u64> {
     u64::try_from(window.as_nanos()).ok()
 }
 
-/// A time as it is given on a command line, rounded down to one digit, and a millisecond at least: looks are not for nothing.
+/// A time as it is given on a command line, rounded down to one digit, and a millisecond at least:
+/// looks are not for nothing.
 fn at_most(ns: u64) -> String {
     let us = (ns / 1_000).max(1_000);
     let unit = 10_u64.pow(us.ilog10());

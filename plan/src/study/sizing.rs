@@ -14,10 +14,12 @@ use crate::power::{Layout, Machine, Server};
 use crate::sizing::{Outcome, Replay, ReplayConfig, Target, smallest_budget};
 use crate::trace::PAGE_BYTES;
 
-/// Replayed unless budgets are given, in percent of the memory: 11, 23 and 46 are the paper's (section 6.4).
+/// Replayed unless budgets are given, in percent of the memory: 11, 23 and 46 are the paper's
+/// (section 6.4).
 const BUDGETS_PERCENT: [f64; 8] = [1.0, 2.0, 5.0, 11.0, 23.0, 46.0, 75.0, 100.0];
 
-/// The largest memory replayed: its pages are numbered in 32 bits, and each takes some bytes of this machine's.
+/// The largest memory replayed: its pages are numbered in 32 bits, and each takes some bytes of
+/// this machine's.
 const MEMORY_MAX_BYTES: u64 = 16 << 40;
 
 /// A budget to replay.
@@ -48,7 +50,8 @@ pub struct SizingQuestion {
     pub machine: Machine,
 }
 
-/// A budget that was asked for and that no region of the memory can have, and the nearest, which was replayed.
+/// A budget that was asked for and that no region of the memory can have, and the nearest, which
+/// was replayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ReplacedBudget {
     /// Asked for.
@@ -89,7 +92,8 @@ pub struct BudgetRow {
     pub stall_max_ns: u64,
     /// Bytes written to the SSD.
     pub device_bytes: u64,
-    /// Of them for each byte of the trace's page writes: of a request for a part of a page the whole page counts.
+    /// Of them for each byte of the trace's page writes: of a request for a part of a page the
+    /// whole page counts.
     pub device_bytes_per_user_byte: f64,
     /// Mean rate of writes to the SSD, bytes a second.
     pub device_bytes_per_s: f64,
@@ -102,7 +106,8 @@ pub struct BudgetRow {
 }
 
 impl SizingQuestion {
-    /// Replays and sizes. `memory_bytes` hold all that the trace touches; `written_bytes` of it are written, by `page_writes`.
+    /// Replays and sizes. `memory_bytes` hold all that the trace touches; `written_bytes` of it are
+    /// written, by `page_writes`.
     pub(super) fn answer(
         &self,
         passes: &Passes<'_>,
@@ -158,7 +163,8 @@ impl SizingQuestion {
         })
     }
 
-    /// The smallest budget in which no more writes wait than may; what was replayed to find it joins `rows`.
+    /// The smallest budget in which no more writes wait than may; what was replayed to find it
+    /// joins `rows`.
     fn smallest(
         &self,
         passes: &Passes<'_>,
@@ -186,8 +192,9 @@ impl SizingQuestion {
             let up_to = rows.iter().rev().skip_while(|row| row.budget_bytes > most_bytes);
             up_to.take_while(keeps).last().cloned()
         };
-        // Those asked for count as well: up to what is written all of, beyond which there is next to nothing to gain; and beyond
-        // it if that does not do, for what is on its way to the SSD and written again counts twice.
+        // Those asked for count as well: up to what is written all of, beyond which there is next
+        // to nothing to gain; and beyond it if that does not do, for what is on its way to the SSD
+        // and written again counts twice.
         let written_bytes = search.tried.last().map_or(0, |outcome| outcome.budget_bytes);
         Ok(met_up_to(written_bytes).or_else(|| met_up_to(u64::MAX)))
     }
@@ -202,7 +209,8 @@ impl SizingQuestion {
             BudgetWish::Bytes(bytes) => *bytes,
             BudgetWish::Percent(percent) => Percent(*percent).of(Bytes(region_bytes)).0,
         };
-        // Of one trace a budget may be more than its memory, of another a share of it less than any budget.
+        // Of one trace a budget may be more than its memory, of another a share of it less than any
+        // budget.
         let possible = |bytes: u64| bytes.clamp(BUDGET_MIN_BYTES, region_bytes);
         let wished = self.budgets.iter().map(bytes).map(|asked_bytes| ReplacedBudget {
             asked_bytes,

@@ -21,9 +21,10 @@ pub struct Verdict {
 
 /// Of a study that is otherwise complete.
 ///
-/// The analysis decides, as in the paper (section 3): skew, or few writes, is what a small battery lives on. A replay may show a
-/// device fast enough to take uniform writes as they come; that is said, but not called small: whoever plans on it pays with a
-/// write to the SSD for nearly every write to memory, and stalls when the rate rises.
+/// The analysis decides, as in the paper (section 3): skew, or few writes, is what a small battery
+/// lives on. A replay may show a device fast enough to take uniform writes as they come; that is
+/// said, but not called small: whoever plans on it pays with a write to the SSD for nearly every
+/// write to memory, and stalls when the rate rises.
 pub fn verdict(report: &TraceReport) -> Verdict {
     if report.all.page_writes == 0 {
         let because = report.assessment.advice.clone();

@@ -1,8 +1,9 @@
 //! Which columns of a table are what: `time=ts:us,offset=lba:512,size=len,op=rw,volume=disk`.
 //!
-//! Each part is `role=column`, the column by name or by number from 1. Behind a colon stands what one unit is: of `time` a time
-//! unit, of `offset` and `size` how many bytes; of `op` the value that means a write, where it is no word for it. `*` before a
-//! value in place of a column is that value for all records: `size=*4096`, `op=*write`.
+//! Each part is `role=column`, the column by name or by number from 1. Behind a colon stands what
+//! one unit is: of `time` a time unit, of `offset` and `size` how many bytes; of `op` the value
+//! that means a write, where it is no word for it. `*` before a value in place of a column is that
+//! value for all records: `size=*4096`, `op=*write`.
 
 use std::fmt;
 
@@ -38,7 +39,8 @@ pub enum Sizes {
 /// Where it comes from what an access does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ops {
-    /// A column of words (r, w, Read, Write), or of the value that means a write and others that do not.
+    /// A column of words (r, w, Read, Write), or of the value that means a write and others that do
+    /// not.
     Column(Column, Option<String>),
     /// All do the same.
     All(super::Op),

@@ -1,7 +1,8 @@
-//! What can be wrong with a trace, in words for whoever has to put it right: where, which value, what to do.
+//! What can be wrong with a trace, in words for whoever has to put it right: where, which value,
+//! what to do.
 //!
-//! A [`Fault`] is one record's; it may be skipped. A [`TraceError`] ends the reading: a fault with its place, or something that
-//! leaves no next record to go on with.
+//! A [`Fault`] is one record's; it may be skipped. A [`TraceError`] ends the reading: a fault with
+//! its place, or something that leaves no next record to go on with.
 
 use std::fmt;
 use std::io;

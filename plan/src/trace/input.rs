@@ -1,6 +1,7 @@
 //! The bytes of a trace: a file or a stream, unpacked where its first bytes say that it is packed.
 //!
-//! How much of the file as it lies was read is counted beneath the unpacker, for progress and for messages.
+//! How much of the file as it lies was read is counted beneath the unpacker, for progress and for
+//! messages.
 
 use std::fmt;
 use std::io::{self, BufReader, Read};
@@ -65,7 +66,8 @@ struct Tally {
     failed: AtomicBool,
 }
 
-/// Counts what is read, and notes that the file itself failed, so that this is not taken for damage to packed data.
+/// Counts what is read, and notes that the file itself failed, so that this is not taken for damage
+/// to packed data.
 struct Counted {
     inner: Box<dyn Read + Send>,
     tally: Arc<Tally>,
@@ -116,7 +118,8 @@ impl Input {
             input = input.unpacked(packing)?;
             input.look(HEAD_BYTES)?;
         }
-        // Text from some editors and spreadsheets begins with a mark that belongs to no column; binary formats have zeros.
+        // Text from some editors and spreadsheets begins with a mark that belongs to no column;
+        // binary formats have zeros.
         if input.head.starts_with(BYTE_ORDER_MARK) && !input.head.contains(&0) {
             input.taken = BYTE_ORDER_MARK.len();
         }

@@ -1,7 +1,9 @@
-//! How a recording saw its writes: by looks, some time apart, each of which gives the pages written since the one before.
+//! How a recording saw its writes: by looks, some time apart, each of which gives the pages written
+//! since the one before.
 //!
-//! Whatever happens between two looks is one write a page, at the time of the later look. So nothing shorter than the time
-//! between looks can be told from such a trace, and its readers have to know that time.
+//! Whatever happens between two looks is one write a page, at the time of the later look. So
+//! nothing shorter than the time between looks can be told from such a trace, and its readers have
+//! to know that time.
 
 use serde::Serialize;
 

@@ -1,9 +1,12 @@
-//! Traces: who wrote what, when. Readers of the formats in which such traces are published, and writers of two.
+//! Traces: who wrote what, when. Readers of the formats in which such traces are published, and
+//! writers of two.
 //!
-//! A [`TraceReader`] gives batches of [`Record`]s in order of time, whatever the file: packed or not, text or binary, its format
-//! found by what it holds unless it is given. Records are checked where they are made (`sink`): an access of no bytes, one that
-//! ends beyond 2^63, one that goes back in time is an error that names file, line and value, and `skip_bad` of them are counted
-//! in its place. Memory is bounded by the longest line, the names of volumes, and the records held to put them in order.
+//! A [`TraceReader`] gives batches of [`Record`]s in order of time, whatever the file: packed or
+//! not, text or binary, its format found by what it holds unless it is given. Records are checked
+//! where they are made (`sink`): an access of no bytes, one that ends beyond 2^63, one that goes
+//! back in time is an error that names file, line and value, and `skip_bad` of them are counted in
+//! its place. Memory is bounded by the longest line, the names of volumes, and the records held to
+//! put them in order.
 
 mod binary;
 mod columns;

@@ -65,21 +65,25 @@ impl TimeUnit {
 pub struct ReadOptions {
     /// The format; without it, it is found by what the trace holds.
     pub format: Option<Format>,
-    /// The unit of times, for formats that leave it open (`disksim`), and for files that keep to another than their format's.
+    /// The unit of times, for formats that leave it open (`disksim`), and for files that keep to
+    /// another than their format's.
     pub time_unit: Option<TimeUnit>,
     /// How many bad records are passed over before one is an error.
     pub skip_bad: u64,
     /// How far back in time a record may come and still be put in its place.
     pub reorder_ns: u64,
-    /// Which columns of a table (`csv`, `parquet`) are what; without it they have the names that this project writes.
+    /// Which columns of a table (`csv`, `parquet`) are what; without it they have the names that
+    /// this project writes.
     pub columns: Option<Columns>,
-    /// Bytes of a record in a trace of key operations (`ycsb`): keys get slots of that size, in order of first sight.
+    /// Bytes of a record in a trace of key operations (`ycsb`): keys get slots of that size, in
+    /// order of first sight.
     pub record_bytes: u64,
     /// How many instructions are a second, in memory traces: these have no other clock.
     pub instructions_per_s: u64,
     /// How many operations are a second, in traces of key operations, which have no clock at all.
     pub operations_per_s: u64,
-    /// Which of an access's steps counts in `blkparse` text: `Q`, queued, `D`, issued to the driver, `C`, completed...
+    /// Which of an access's steps counts in `blkparse` text: `Q`, queued, `D`, issued to the
+    /// driver, `C`, completed...
     pub block_action: char,
 }
 

@@ -1,7 +1,9 @@
-//! Records put in order of time, within a bound: one that comes late by no more than the window finds its place.
+//! Records put in order of time, within a bound: one that comes late by no more than the window
+//! finds its place.
 //!
-//! A record leaves when the newest time seen is a whole window later, or when more are held than memory is set aside for; then
-//! one that would have had to come before it is an error like any other that goes back. Records of one instant keep their order.
+//! A record leaves when the newest time seen is a whole window later, or when more are held than
+//! memory is set aside for; then one that would have had to come before it is an error like any
+//! other that goes back. Records of one instant keep their order.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -74,7 +74,8 @@ impl TraceReader {
         TraceReader::new(&name, Box::new(file), total_bytes, options)
     }
 
-    /// Reads a stream. `name` is for messages, and for the volume of a format that names none; `total_bytes` for progress.
+    /// Reads a stream. `name` is for messages, and for the volume of a format that names none;
+    /// `total_bytes` for progress.
     pub fn new(
         name: &str,
         stream: Box<dyn Read + Send>,
@@ -134,12 +135,14 @@ impl TraceReader {
         self.sink.skipped()
     }
 
-    /// Records so far that are no access: flushes, discards, instructions, other steps of an access that counts once.
+    /// Records so far that are no access: flushes, discards, instructions, other steps of an access
+    /// that counts once.
     pub fn ignored(&self) -> u64 {
         self.sink.ignored
     }
 
-    /// What looks the trace was made by, as far as it was read; none if it is no recording, or does not say.
+    /// What looks the trace was made by, as far as it was read; none if it is no recording, or does
+    /// not say.
     pub fn looks(&self) -> Option<Looks> {
         self.sink.looks
     }

@@ -8,7 +8,8 @@ pub const PAGE_BYTES: u64 = 4096;
 /// No access may end beyond this byte.
 const END_MAX: u64 = 1 << 63;
 
-/// No access has more bytes: more at once is a damaged number, and counting its pages would take for ever.
+/// No access has more bytes: more at once is a damaged number, and counting its pages would take
+/// for ever.
 pub const ACCESS_BYTES_MAX: u64 = 32 << 30;
 
 /// What an access does.
@@ -37,7 +38,8 @@ pub struct Record {
 }
 
 impl Record {
-    /// The first page it touches, and how many: from the one of its first byte to the one of its last.
+    /// The first page it touches, and how many: from the one of its first byte to the one of its
+    /// last.
     #[inline]
     pub fn pages(&self) -> (u64, u64) {
         let first = self.offset_bytes / PAGE_BYTES;

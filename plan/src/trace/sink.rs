@@ -1,6 +1,8 @@
-//! Where records go when a format has made them out: checked, put in order, and the bad ones counted.
+//! Where records go when a format has made them out: checked, put in order, and the bad ones
+//! counted.
 //!
-//! All formats end here, so the promises of a [`Record`] (some bytes, below 2^63, never back in time) are kept in one place.
+//! All formats end here, so the promises of a [`Record`] (some bytes, below 2^63, never back in
+//! time) are kept in one place.
 
 use super::order::Order;
 use super::volumes::Volumes;
@@ -130,7 +132,8 @@ impl Sink {
         Ok(())
     }
 
-    /// Gives what was held back for the order, now that no more comes; false when there was nothing.
+    /// Gives what was held back for the order, now that no more comes; false when there was
+    /// nothing.
     pub(crate) fn drain(&mut self) -> bool {
         match &mut self.order {
             Some(order) if !order.is_empty() => {

@@ -1,7 +1,9 @@
-//! Several files as one trace: their records in order of time, volumes of the same name being the same volume.
+//! Several files as one trace: their records in order of time, volumes of the same name being the
+//! same volume.
 //!
-//! Each file must be in order by itself, which its reader sees to; files may follow each other (the days of a month) or lie beside
-//! each other (the disks of a machine). A single file passes through as it is.
+//! Each file must be in order by itself, which its reader sees to; files may follow each other (the
+//! days of a month) or lie beside each other (the disks of a machine). A single file passes through
+//! as it is.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

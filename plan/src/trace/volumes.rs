@@ -7,7 +7,8 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::Fault;
 use super::text::fields::shown;
 
-/// How many volumes a trace may have: beyond that the column is something else, and names would fill memory.
+/// How many volumes a trace may have: beyond that the column is something else, and names would
+/// fill memory.
 pub(crate) const VOLUMES_MAX: usize = 1 << 20;
 
 /// Numbers below this find their volume without hashing.
@@ -32,7 +33,8 @@ pub(crate) struct Volumes {
     names: Vec<String>,
     /// Names that are no UTF-8, as they stand in the trace.
     raw: HashMap<u32, Box<[u8]>>,
-    /// Hashed places of volumes: open addressing, at most half full. A name is kept once, since there may be many.
+    /// Hashed places of volumes: open addressing, at most half full. A name is kept once, since
+    /// there may be many.
     by_name: Vec<u32>,
     by_number: Vec<u32>,
     cached: [Cached; CACHED],

@@ -1,4 +1,5 @@
-//! Packed traces: found by their first bytes, read as what is in them, and half of one is an error that says so.
+//! Packed traces: found by their first bytes, read as what is in them, and half of one is an error
+//! that says so.
 
 use std::io::Write;
 

@@ -1,4 +1,5 @@
-//! Published traces read by splitting their lines at commas or blanks: a few lines that know nothing of the readers.
+//! Published traces read by splitting their lines at commas or blanks: a few lines that know
+//! nothing of the readers.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! Published traces, where there are any: read as a few lines that know nothing of the readers read them.
+//! Published traces, where there are any: read as a few lines that know nothing of the readers read
+//! them.
 
 use perdura_plan::trace::{Format, ReadOptions, Record, TimeUnit, TraceReader};
 

@@ -1,4 +1,5 @@
-//! Traces that are hard to count: equal times, windows that end on a record, wide requests, several volumes.
+//! Traces that are hard to count: equal times, windows that end on a record, wide requests, several
+//! volumes.
 
 use perdura_plan::trace::{Op, Record};
 use rand::{Rng, SeedableRng};

@@ -1,4 +1,5 @@
-//! The figures the plain way: sets, maps and queues of page writes; nothing shared with what is tested but the records.
+//! The figures the plain way: sets, maps and queues of page writes; nothing shared with what is
+//! tested but the records.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
@@ -99,7 +100,8 @@ fn sliding(writes: &[(u64, Page)], window_ns: u64) -> (usize, usize) {
     (most, unique)
 }
 
-/// The sliding windows once more, each written out by itself: what the queue above is compared with.
+/// The sliding windows once more, each written out by itself: what the queue above is compared
+/// with.
 pub fn sliding_written_out(writes: &[(u64, Page)], window_ns: u64) -> (usize, usize) {
     let inside = |end_ns: u64| {
         let kept = writes.iter().filter(move |(t, _)| *t <= end_ns && *t + window_ns > end_ns);

@@ -1,7 +1,9 @@
-//! Arrow's C data interface, the few parts that are needed: a batch of columns without nulls, borrowed while it is counted.
+//! Arrow's C data interface, the few parts that are needed: a batch of columns without nulls,
+//! borrowed while it is counted.
 //!
-//! The structures are those of <https://arrow.apache.org/docs/format/CDataInterface.html>. Who made them promises that they are
-//! well-formed; what we rely on beyond the layout (formats, counts of buffers and children) is checked.
+//! The structures are those of <https://arrow.apache.org/docs/format/CDataInterface.html>. Who made
+//! them promises that they are well-formed; what we rely on beyond the layout (formats, counts of
+//! buffers and children) is checked.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::slice;
@@ -135,7 +137,8 @@ impl<'py> Batch<'py> {
         }
         let mut present = Vec::new();
         for at in 0..count {
-            // SAFETY: the interface promises `n_children` valid pointers in each; both live as long as the capsules.
+            // SAFETY: the interface promises `n_children` valid pointers in each; both live as long
+            // as the capsules.
             let (schema, child) =
                 unsafe { (&**schema.children.add(at), &**array.children.add(at)) };
             if text(schema.name) == column {
@@ -150,7 +153,8 @@ impl<'py> Batch<'py> {
     fn schema(&self) -> Result<&ArrowSchema, ArrowError> {
         let at = self.schema.pointer_checked(Some(c"arrow_schema"));
         let at = at.map_err(|error| ArrowError::Python(error.to_string()))?;
-        // SAFETY: a capsule of this name holds one, which nobody moves out of it while we have the capsule.
+        // SAFETY: a capsule of this name holds one, which nobody moves out of it while we have the
+        // capsule.
         Ok(unsafe { at.cast::<ArrowSchema>().as_ref() })
     }
 
@@ -177,7 +181,8 @@ fn values<'b>(
     if array.n_buffers != buffers || number(array.length)? < rows {
         return Err(malformed());
     }
-    // SAFETY: the interface promises `n_buffers` pointers; the first is of the bits of values that are there, or null.
+    // SAFETY: the interface promises `n_buffers` pointers; the first is of the bits of values that
+    // are there, or null.
     let (present, data) = unsafe { (*array.buffers, *array.buffers.add(1)) };
     if array.null_count != 0 && !present.is_null() {
         // SAFETY: the bitmap has a bit for each row of the child, of which `end` is not more.
@@ -201,8 +206,8 @@ fn values<'b>(
         return Err(malformed());
     }
     Ok(match format.as_str() {
-        // SAFETY: the interface promises that a buffer has, aligned, what format, offset and length say; that is so for all
-        // below. Nobody writes to it while it is lent.
+        // SAFETY: the interface promises that a buffer has, aligned, what format, offset and length
+        // say; that is so for all below. Nobody writes to it while it is lent.
         "l" => Column::Long(unsafe { slice::from_raw_parts(data.cast::<i64>().add(from), rows) }),
         // SAFETY: as above.
         "i" => Column::Int(unsafe { slice::from_raw_parts(data.cast::<i32>().add(from), rows) }),

@@ -1,5 +1,5 @@
-//! The flush's copying and writing: threads share the bitmap by claims and the free segments by a counter;
-//! all else (frames, queue, account) is each thread's own.
+//! The flush's copying and writing: threads share the bitmap by claims and the free segments by a
+//! counter; all else (frames, queue, account) is each thread's own.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
@@ -227,8 +227,8 @@ impl Worker<'_, '_> {
             let len = frame_bytes(&buffer);
             ledger.segment(segment).count_written(len, ledger.geometry().segment_bytes);
             self.written.device_bytes += len;
-            // SAFETY: the buffer lies in the ledger's mapping, which outlives this call's queue (dropping
-            // the queue waits), and is this thread's own until its completion is reaped.
+            // SAFETY: the buffer lies in the ledger's mapping, which outlives this call's queue
+            // (dropping the queue waits), and is this thread's own until its completion is reaped.
             unsafe {
                 self.queue.submit(u64::from(number), at, buffer.device_bytes(), len as usize)
             }
@@ -241,8 +241,8 @@ impl Worker<'_, '_> {
         self.queue.wait(1, &mut self.completions).map_err(failed)?;
         for completion in self.completions.drain(..) {
             completion.result.map_err(failed)?;
-            // Only completed, not durable: but the region is closed, and a flush that fails before the
-            // final commit is repeated from memory as a whole.
+            // Only completed, not durable: but the region is closed, and a flush that fails before
+            // the final commit is repeated from memory as a whole.
             free_buffer(self.stream.ledger, completion.token as u32);
             self.appender.free_buffers.push(completion.token as u32);
         }

@@ -1,4 +1,5 @@
-//! Keeping the holder alive when the server's surroundings are torn down: as far as the system lets us.
+//! Keeping the holder alive when the server's surroundings are torn down: as far as the system lets
+//! us.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -6,8 +7,9 @@ use std::path::{Path, PathBuf};
 
 use crate::attachment::Attachment;
 
-/// Leaves the server's session and cgroup, asks to be spared by the out-of-memory killer, and locks the memory. Returns what
-/// was granted, for the log: none of it is needed for correctness, all of it for surviving more.
+/// Leaves the server's session and cgroup, asks to be spared by the out-of-memory killer, and locks
+/// the memory. Returns what was granted, for the log: none of it is needed for correctness, all of
+/// it for surviving more.
 pub(super) fn isolate(attachment: &Attachment) -> String {
     let mut said = String::new();
     let mut note = |what: &str, outcome: Result<(), String>| {
@@ -27,8 +29,8 @@ pub(super) fn isolate(attachment: &Attachment) -> String {
     said
 }
 
-/// Moves this process to a cgroup beside the server's, so that a service manager that kills the server's
-/// whole cgroup does not take the holder with it.
+/// Moves this process to a cgroup beside the server's, so that a service manager that kills the
+/// server's whole cgroup does not take the holder with it.
 fn own_cgroup() -> Result<(), String> {
     let text = fs::read_to_string("/proc/self/cgroup").map_err(|error| error.to_string())?;
     let path =

@@ -102,8 +102,8 @@ pub(super) fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
-/// The address of a directory's holder. Long paths do not fit a socket address: the directory is opened and
-/// named through /proc.
+/// The address of a directory's holder. Long paths do not fit a socket address: the directory is
+/// opened and named through /proc.
 pub(super) fn address(dir: &Path) -> Result<(SocketAddrUnix, OwnedFd), LinkError> {
     let fd = rustix::fs::open(
         dir,
@@ -159,7 +159,8 @@ fn answer(socket: &OwnedFd, within: Duration) -> Result<(Message, Vec<OwnedFd>),
         .ok_or(LinkError::Closed)
 }
 
-/// Asks the directory's holder, if there is one, for what it holds; `grace` is what a flush may take from now on.
+/// Asks the directory's holder, if there is one, for what it holds; `grace` is what a flush may
+/// take from now on.
 pub fn take_over(dir: &Path, grace: Duration) -> Result<TakeOver, LinkError> {
     let Some(socket) = dial(dir)? else { return Ok(TakeOver::Nobody) };
     let question = Message::TakeOver { grace_ms: grace.as_millis() as u64 };
@@ -225,8 +226,8 @@ impl Link {
             move |source| LinkError::Io { what, source }
         };
         let (ours, theirs) = socket_pair().map_err(failed("socket pair"))?;
-        // Before there is a holder: the message waits in the socket, so a holder that runs has the memory,
-        // even if this process is killed at this moment.
+        // Before there is a holder: the message waits in the socket, so a holder that runs has the
+        // memory, even if this process is killed at this moment.
         let grace_ms = grace.as_millis() as u64;
         send(&ours, &Message::Hold { grace_ms, unix_ms }, &fds)
             .map_err(failed("hand memory to the holder"))?;
@@ -240,8 +241,8 @@ impl Link {
             Ok((other, _)) => LinkError::Answer(format!("{other:?}")),
             Err(error) => error,
         };
-        // We hold what it holds. One that came round to it later would take us for dead: it would flush beside
-        // us at a warning, and offer to the next server what we have done with.
+        // We hold what it holds. One that came round to it later would take us for dead: it would
+        // flush beside us at a warning, and offer to the next server what we have done with.
         let _ = child.kill();
         let _ = child.wait();
         Err(error)

@@ -1,9 +1,10 @@
 //! The holder: a small process that keeps memory, ledger and image open after the writer is gone.
 //!
-//! It owns one region's descriptors and a socket in the region's directory. While a server is linked it does
-//! nothing. If the link breaks without a goodbye it goes on holding, and a warning (SIGTERM, SIGINT, SIGPWR,
-//! or a request on the socket) makes it flush alone, with the same code the server would have run. A server
-//! that starts again takes the descriptors over. Nothing here writes the region.
+//! It owns one region's descriptors and a socket in the region's directory. While a server is
+//! linked it does nothing. If the link breaks without a goodbye it goes on holding, and a warning
+//! (SIGTERM, SIGINT, SIGPWR, or a request on the socket) makes it flush alone, with the same code
+//! the server would have run. A server that starts again takes the descriptors over. Nothing here
+//! writes the region.
 
 mod isolate;
 mod keeper;

@@ -82,8 +82,8 @@ struct Holder {
     warning: OwnedFd,
 }
 
-/// Holds what arrives on `link` until it is flushed or a server says goodbye. `warning` becomes readable
-/// when the machine is about to lose power (a signal descriptor).
+/// Holds what arrives on `link` until it is flushed or a server says goodbye. `warning` becomes
+/// readable when the machine is about to lose power (a signal descriptor).
 pub fn serve(
     link: OwnedFd,
     warning: OwnedFd,
@@ -280,9 +280,10 @@ impl Holder {
         allowed.then_some(visitor)
     }
 
-    /// A linked server flushes itself, and says goodbye; one in which nothing moves for a tenth of the grace
-    /// is ended, unless it waits for the device (all of the grace, where a file system keeps writes in memory
-    /// until then): to write all again takes longer. True: everything is on the SSD.
+    /// A linked server flushes itself, and says goodbye; one in which nothing moves for a tenth of
+    /// the grace is ended, unless it waits for the device (all of the grace, where a file system
+    /// keeps writes in memory until then): to write all again takes longer. True: everything is on
+    /// the SSD.
     fn heed_warning(&mut self, clock: &dyn Clock) -> Result<bool, HolderError> {
         if let Some(link) = self.link.take() {
             let patience_ns = (self.grace.as_nanos() as u64 / 10).max(200_000_000);
@@ -333,8 +334,8 @@ impl Holder {
         }
     }
 
-    /// Runs `flush` on a thread of its own and tells visitors meanwhile that they must wait, and how long. Where
-    /// there is no thread or descriptor to be had, the flush matters more.
+    /// Runs `flush` on a thread of its own and tells visitors meanwhile that they must wait, and
+    /// how long. Where there is no thread or descriptor to be had, the flush matters more.
     fn answer_while(
         &self,
         flush: impl Fn() -> Result<Message, HolderError> + Sync,
@@ -352,7 +353,8 @@ impl Holder {
             loop {
                 let mut fds =
                     [PollFd::new(&done, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
-                // Interrupted or failed: the flush matters more than visitors, and is waited for below.
+                // Interrupted or failed: the flush matters more than visitors, and is waited for
+                // below.
                 match poll(&mut fds, None) {
                     Err(rustix::io::Errno::INTR) => continue,
                     Err(_) => break,

@@ -19,7 +19,8 @@ const FDS_MAX: usize = 3;
 pub(super) enum Message {
     /// Server to new holder, with descriptors: keep these.
     Hold { grace_ms: u64, unix_ms: u64 },
-    /// Starting server to holder: give me what you hold, and from now on allow so much time for a flush.
+    /// Starting server to holder: give me what you hold, and from now on allow so much time for a
+    /// flush.
     TakeOver { grace_ms: u64 },
     /// Holder's answer, with descriptors; this connection is the link now.
     Held { budget_bytes: u64, used_bytes: u64 },

@@ -1,11 +1,13 @@
-//! How a block changes its kind: with its writers excluded and, unless it is idle (clean, and nothing of it in the image),
-//! with the cleaner held and the closing epoch drained. An idle block need not wait for a checkpoint to end.
+//! How a block changes its kind: with its writers excluded and, unless it is idle (clean, and
+//! nothing of it in the image), with the cleaner held and the closing epoch drained. An idle block
+//! need not wait for a checkpoint to end.
 //!
-//! The order is that of a process which may be killed at any instruction, and leaves memory and ledger to others.
-//! To capacity: budget, dirty bits of all grains that the image has copies of, then the memory is taken away: a
-//! persistent block of zeros, some of them dirty. The dirty ones are cleaned, the others need nothing; only then the kind
-//! changes. To persistent: the memory is taken away, then the kind changes; whoever finds it in between empties it again.
-//! The protection of pages is private to the process and dies with it.
+//! The order is that of a process which may be killed at any instruction, and leaves memory and
+//! ledger to others. To capacity: budget, dirty bits of all grains that the image has copies of,
+//! then the memory is taken away: a persistent block of zeros, some of them dirty. The dirty ones
+//! are cleaned, the others need nothing; only then the kind changes. To persistent: the memory is
+//! taken away, then the kind changes; whoever finds it in between empties it again. The protection
+//! of pages is private to the process and dies with it.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::*;
@@ -204,7 +206,8 @@ impl Core {
         if let Some(tracker) = self.tracking.pages()
             && let Err(error) = tracker.set_protected(&self.map, block, false)
         {
-            // Partly open, perhaps. If they cannot be closed either it stays capacity, and faults open the rest.
+            // Partly open, perhaps. If they cannot be closed either it stays capacity, and faults
+            // open the rest.
             if tracker.set_protected(&self.map, block, true).is_ok() {
                 self.enter_kind(block, 0);
             }
@@ -213,14 +216,16 @@ impl Core {
         Ok(())
     }
 
-    /// Empties a capacity block, which is persistent memory then, and clean. Its writers are excluded.
+    /// Empties a capacity block, which is persistent memory then, and clean. Its writers are
+    /// excluded.
     fn enter_persistent(&self, block: u64, _one: &MutexGuard<'_, ()>) -> Result<(), RegionError> {
         self.admit(block)?;
         let protect = || match self.tracking.pages() {
             Some(tracker) => tracker.set_protected(&self.map, block, true),
             None => Ok(()),
         };
-        // Should anything fail from here on, the block is capacity, and stores open its pages again.
+        // Should anything fail from here on, the block is capacity, and stores open its pages
+        // again.
         protect()?;
         self.step()?;
         let entry = self.ledger.kinds().and_then(|kinds| kinds.get(block as usize));
@@ -231,7 +236,8 @@ impl Core {
         }
         self.take_memory(block)?;
         self.step()?;
-        // The protection of pages that lost their memory is the kernel's business: it is made sure of.
+        // The protection of pages that lost their memory is the kernel's business: it is made sure
+        // of.
         protect()?;
         self.enter_kind(block, 0);
         Ok(())
@@ -305,8 +311,8 @@ impl Cleaner {
         }
     }
 
-    /// Takes a persistent block's memory away and writes zeros for what the image has of it. `Some`: that could
-    /// not be done, and the block is whole, or empty.
+    /// Takes a persistent block's memory away and writes zeros for what the image has of it.
+    /// `Some`: that could not be done, and the block is whole, or empty.
     fn empty(
         &mut self,
         core: &Core,
@@ -434,8 +440,9 @@ mod tests {
         bytes
     }
 
-    /// A region whose block has old and newer copies in the image, dirty grains with a copy and without (or nothing of
-    /// all this), killed at step `fuse` of a change of kind. Returns whether the change got through before, what was in the block, and what is now.
+    /// A region whose block has old and newer copies in the image, dirty grains with a copy and
+    /// without (or nothing of all this), killed at step `fuse` of a change of kind. Returns whether
+    /// the change got through before, what was in the block, and what is now.
     fn killed(
         tracking: TrackingKind,
         to: Kind,

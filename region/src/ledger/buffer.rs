@@ -1,4 +1,5 @@
-//! A frame buffer in shared memory, and the room beside it for what its frame becomes when compressed.
+//! A frame buffer in shared memory, and the room beside it for what its frame becomes when
+//! compressed.
 
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
@@ -53,8 +54,8 @@ impl<'l> FrameBuffer<'l> {
     pub fn flags(&self) -> &'l AtomicU64 {
         &self.words[6]
     }
-    /// Of a frame that has been compressed: all of it lies beside the buffer, as it is to be written. Until then, and
-    /// after it is free, `None`.
+    /// Of a frame that has been compressed: all of it lies beside the buffer, as it is to be
+    /// written. Until then, and after it is free, `None`.
     pub fn packed(&self) -> Option<Packed> {
         self.packed_at?;
         let word = self.words[7].load(Acquire);
@@ -83,8 +84,8 @@ impl<'l> FrameBuffer<'l> {
     /// The frame's bytes, as they were filled in.
     ///
     /// # Safety
-    /// The caller is the only one to use this buffer's bytes: it holds the appender lock, or the buffer
-    /// is sealed and owned by the cleaner.
+    /// The caller is the only one to use this buffer's bytes: it holds the appender lock, or the
+    /// buffer is sealed and owned by the cleaner.
     pub unsafe fn bytes_mut(&self, offset: u64, len: usize) -> &'l mut [u8] {
         // SAFETY: as the caller promises.
         unsafe { self.part_mut(self.bytes_at, offset, len) }

@@ -1,7 +1,8 @@
 //! Loading from compressed frames: a chunk is what a block of payload is elsewhere.
 //!
-//! Checksums are of the bytes as stored: a chunk is decoded only if every block it touches has its own. It must become
-//! exactly as many bytes as its frame says; that these are the extents' was checked when the tables were read.
+//! Checksums are of the bytes as stored: a chunk is decoded only if every block it touches has its
+//! own. It must become exactly as many bytes as its frame says; that these are the extents' was
+//! checked when the tables were read.
 
 use super::window::FlawKind;
 use super::{Loading, Table};
@@ -10,7 +11,8 @@ use crate::error::ChunkFound;
 use crate::format::CHECK_BYTES;
 
 impl Loading {
-    /// Puts a chunk's bytes at the beginning of `raw`. `bytes`: of the stored payload, from `first_block` on.
+    /// Puts a chunk's bytes at the beginning of `raw`. `bytes`: of the stored payload, from
+    /// `first_block` on.
     pub(super) fn decode(
         &self,
         table: &Table,

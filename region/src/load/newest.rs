@@ -14,8 +14,9 @@ pub(super) struct Found {
     pub small: SmallTables,
 }
 
-/// The small tables that have pieces of each portion of a part. A block's load asks no other of them; large ones are few
-/// enough to be looked at, and such a list of them would be as long as they are.
+/// The small tables that have pieces of each portion of a part. A block's load asks no other of
+/// them; large ones are few enough to be looked at, and such a list of them would be as long as
+/// they are.
 pub(super) struct SmallTables([Vec<u32>; u64::BITS as usize]);
 
 impl SmallTables {
@@ -32,8 +33,9 @@ impl SmallTables {
     }
 }
 
-/// Finds them in all parts, with several threads: the first of `tables` that holds a grain has it. Sets a bit in
-/// `pending` for each grain that is anywhere, and counts those of each segment; returns what each part has.
+/// Finds them in all parts, with several threads: the first of `tables` that holds a grain has it.
+/// Sets a bit in `pending` for each grain that is anywhere, and counts those of each segment;
+/// returns what each part has.
 pub(super) fn find_all(
     tables: &[Table],
     parts: &Parts,
@@ -85,7 +87,8 @@ fn find_newest(
             small.enter(number, share.portions());
         }
         share.for_each_from_the_end(|run, won| {
-            // No other thread has this word. Whether there is anything new cannot be foreseen, so no branch asks.
+            // No other thread has this word. Whether there is anything new cannot be foreseen, so
+            // no branch asks.
             let enter = |word: usize, mask: u64| {
                 let known = pending[word - first_word].load(Relaxed);
                 pending[word - first_word].store(known | mask, Relaxed);

@@ -1,8 +1,9 @@
 //! The table of a frame, cut into pieces and sorted by where in the region they belong.
 //!
-//! A region has *parts*, runs of blocks so small that what is kept about one stays in a processor's cache, where all
-//! frames' pieces of it are looked at one after the other. A piece lies in one block. Within a part, pieces keep the
-//! order of the frame: the later copy is the newer one, and lies behind.
+//! A region has *parts*, runs of blocks so small that what is kept about one stays in a processor's
+//! cache, where all frames' pieces of it are looked at one after the other. A piece lies in one
+//! block. Within a part, pieces keep the order of the frame: the later copy is the newer one, and
+//! lies behind.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -81,7 +82,8 @@ impl Parts {
         self.portion(block << self.block_shift) as usize
     }
 
-    /// Calls `f` with each piece of these extents and the part it belongs to, in the order of the frame.
+    /// Calls `f` with each piece of these extents and the part it belongs to, in the order of the
+    /// frame.
     #[inline]
     fn for_each_piece(
         &self,
@@ -143,7 +145,8 @@ pub(crate) struct Table {
     pub chunk_ends: Box<[u32]>,
     parts: Parts,
     pieces: Words,
-    /// A bit for each grain of each piece: the newest copy. Each part's begin with a word of their own.
+    /// A bit for each grain of each piece: the newest copy. Each part's begin with a word of their
+    /// own.
     won: SharedWords,
     /// Of the parts it has pieces of, and behind the last: a small frame has few.
     starts: Box<[Start]>,
@@ -281,7 +284,8 @@ impl Table {
 }
 
 impl Share<'_> {
-    /// Calls `f` with each piece, the last one first, and a place to note which of its grains have won.
+    /// Calls `f` with each piece, the last one first, and a place to note which of its grains have
+    /// won.
     #[inline]
     pub fn for_each_from_the_end(&self, mut f: impl FnMut(Extent, Won<'_>)) {
         if self.pieces.is_empty() {
@@ -310,8 +314,8 @@ impl Share<'_> {
         if self.pieces.is_empty() { 0 } else { self.count.portions }
     }
 
-    /// Calls `f` with each run of grains that have won and whose places are within `places`, in the order of the
-    /// frame, from `cursor` on; leaves it at the first piece that reaches beyond.
+    /// Calls `f` with each run of grains that have won and whose places are within `places`, in the
+    /// order of the frame, from `cursor` on; leaves it at the first piece that reaches beyond.
     pub fn for_each_winner(
         &self,
         cursor: &mut Cursor,

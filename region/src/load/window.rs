@@ -1,5 +1,5 @@
-//! A frame is loaded window by window: a piece of its payload is read, what is needed of it verified, and all in it that
-//! has won placed, part by part of the region.
+//! A frame is loaded window by window: a piece of its payload is read, what is needed of it
+//! verified, and all in it that has won placed, part by part of the region.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::*;
@@ -16,8 +16,8 @@ use crate::sys::{AlignedBytes, prefetch};
 
 /// Payload blocks that are read though nobody needs them, rather than read in two pieces.
 const GAP_BLOCKS: usize = 16;
-/// Most bytes read at a time: one huge page, which a device is handed as one piece, and little enough to be in a cache
-/// still when it is placed.
+/// Most bytes read at a time: one huge page, which a device is handed as one piece, and little
+/// enough to be in a cache still when it is placed.
 const WINDOW_BYTES: usize = crate::sys::HUGE_PAGE_BYTES;
 /// A frame of which one grain in so many has won is read whole.
 const SPARSE: u64 = 8;
@@ -116,7 +116,8 @@ impl Loading {
             }
         };
         match scope {
-            // Nearly every unit has something: finding out which has not would take longer than verifying it.
+            // Nearly every unit has something: finding out which has not would take longer than
+            // verifying it.
             Scope::All if table.won_grains() >= grains_of(units).div_ceil(SPARSE) => {
                 (0..units).for_each(|unit| buffers.wanted[unit / 64] |= 1 << (unit % 64));
             }
@@ -205,8 +206,8 @@ impl Loading {
         Ok(())
     }
 
-    /// Asks for the memory of the blocks of these pieces, before others could wait for a lock: that takes longer than
-    /// all the rest.
+    /// Asks for the memory of the blocks of these pieces, before others could wait for a lock: that
+    /// takes longer than all the rest.
     fn give_memory(&self, to: &Target<'_>, pieces: &[Piece]) {
         let Some(huge_pages) = to.huge_pages else { return };
         for piece in pieces {
@@ -321,7 +322,8 @@ impl Loading {
         Ok(())
     }
 
-    /// Copies those grains of a run that are pending; the lock of its part is held. Returns how many.
+    /// Copies those grains of a run that are pending; the lock of its part is held. Returns how
+    /// many.
     fn place(
         &self,
         to: &Target<'_>,
@@ -340,8 +342,8 @@ impl Loading {
         let copy = |part: Extent| {
             let from = ((part.grain - run.grain) << shift) as usize;
             let len = (part.len << shift) as usize;
-            // SAFETY: nobody reads or writes a pending grain: its block is not loaded, and its bits change under
-            // the lock of its part only, which is held.
+            // SAFETY: nobody reads or writes a pending grain: its block is not loaded, and its bits
+            // change under the lock of its part only, which is held.
             unsafe { to.map.bytes_mut(part.grain << shift, len) }
                 .copy_from_slice(&bytes[from..from + len]);
             to.ledger.homes().set(part, segment + 1);
@@ -407,8 +409,8 @@ impl Loading {
     }
 }
 
-/// The next units to be read together: wanted ones, from `from` on, with few others between, as many as go into
-/// `room_bytes`.
+/// The next units to be read together: wanted ones, from `from` on, with few others between, as
+/// many as go into `room_bytes`.
 fn next_window(
     table: &Table,
     wanted: &[u64],
@@ -427,7 +429,8 @@ fn next_window(
     while let Some(unit) = next(end) {
         let gap_bytes =
             table.stored(end..unit + 1).start.abs_diff(table.stored(unit..unit + 1).start);
-        // What is read begins and ends with a whole block, and the frame's header may shift it by one.
+        // What is read begins and ends with a whole block, and the frame's header may shift it by
+        // one.
         let len = table.stored(start..unit + 1).len() + 3 * CHECK_BYTES;
         if gap_bytes > GAP_BLOCKS * CHECK_BYTES || len > room_bytes {
             break;

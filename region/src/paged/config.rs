@@ -15,11 +15,11 @@ pub struct PagedConfig {
     pub len_bytes: u64,
     /// What may be in DRAM, rounded down to such a multiple.
     pub resident_bytes: u64,
-    /// Pages that come and go together, a power of two up to 512. More of them read ahead: a sequential program traps
-    /// less, a random one moves bytes that it does not want.
+    /// Pages that come and go together, a power of two up to 512. More of them read ahead: a
+    /// sequential program traps less, a random one moves bytes that it does not want.
     pub fault_pages: u32,
-    /// Percent of the resident bytes that rest: a touch is seen there and saves the unit from going. 0: first in, first
-    /// out.
+    /// Percent of the resident bytes that rest: a touch is seen there and saves the unit from
+    /// going. 0: first in, first out.
     pub resting_percent: u32,
     /// Accesses of the medium that are kept for a replay; 24 bytes each. 0: none.
     pub steps_max: usize,

@@ -1,12 +1,13 @@
-//! The path of a touch that the kernel stopped. It runs in a signal handler, with every other signal blocked: one lock
-//! that is held for a few system calls and never while the medium is waited for, no allocation, no logging, no touch of
-//! the paged memory.
+//! The path of a touch that the kernel stopped. It runs in a signal handler, with every other
+//! signal blocked: one lock that is held for a few system calls and never while the medium is
+//! waited for, no allocation, no logging, no touch of the paged memory.
 //!
-//! Order of a miss: who goes is out of the page table before anything else (so the cap holds), on the medium if dirty,
-//! then the unit is read, then it is entered. A store by another thread to who goes traps, and waits until it has gone.
+//! Order of a miss: who goes is out of the page table before anything else (so the cap holds), on
+//! the medium if dirty, then the unit is read, then it is entered. A store by another thread to who
+//! goes traps, and waits until it has gone.
 //!
-//! A touch cannot return an error: where the kernel refuses a step, the process dies of the signal, as it would of
-//! memory that cannot be had.
+//! A touch cannot return an error: where the kernel refuses a step, the process dies of the signal,
+//! as it would of memory that cannot be had.
 
 use std::ffi::c_void;
 use std::sync::atomic::Ordering::*;
@@ -43,7 +44,8 @@ impl Pager {
             let seen = self.door.version();
             let mut state = self.state.lock_in_handler();
             state.recording.began(began_ns);
-            // Where the processor does not say, what is entered is protected: a store traps once more, and is known.
+            // Where the processor does not say, what is entered is protected: a store traps once
+            // more, and is known.
             let is_mapped = state.residents.place(unit) == Place::Mapped;
             let is_store = match touch {
                 Touch::Load => false,
@@ -59,7 +61,8 @@ impl Pager {
                 Touched::Missed { victim, is_stored } => {
                     return self.miss(state, unit, is_store, victim, is_stored);
                 }
-                // The kernel may have lost the entry of a page that it swapped out; entering it again costs little.
+                // The kernel may have lost the entry of a page that it swapped out; entering it
+                // again costs little.
                 Touched::Present { is_dirty } => self.enter(unit, is_dirty)?,
                 Touched::Dirtied => {
                     self.counts.write_traps.fetch_add(1, Relaxed);
@@ -127,7 +130,8 @@ impl Pager {
         self.counts.waited_ns.fetch_add(waited_ns, Relaxed);
     }
 
-    /// What it held is of no use: it is out, and the medium has none of it. The file has its bytes still.
+    /// What it held is of no use: it is out, and the medium has none of it. The file has its bytes
+    /// still.
     pub(super) fn forget(&self, unit: Unit) -> Result<(), Errno> {
         loop {
             let seen = self.door.version();

@@ -1,17 +1,21 @@
 //! Memory of which at most so much is in DRAM: the rest lies on a medium (DESIGN.md, decision 3: *paged*).
 //!
-//! A touch of a page that is not in DRAM traps (userfaultfd: missing and minor faults, SIGBUS in the faulting thread)
-//! and is served as a read of the medium; who must go for it is written to the medium first, if it is dirty. The medium
-//! is modelled ([`perdura_media::emulator`]): it says how long, and the thread waits that long; the bytes stay where they
-//! are, in a memory file. So no byte is ever copied, and a miss costs what the medium costs plus about 4 us.
+//! A touch of a page that is not in DRAM traps (userfaultfd: missing and minor faults, SIGBUS in
+//! the faulting thread) and is served as a read of the medium; who must go for it is written to the
+//! medium first, if it is dirty. The medium is modelled ([`perdura_media::emulator`]): it says how
+//! long, and the thread waits that long; the bytes stay where they are, in a memory file. So no
+//! byte is ever copied, and a miss costs what the medium costs plus about 4 us.
 //!
-//! The rooms: `residents` decides (pure), `fault` is the path of a touch, `recording` keeps what the medium was asked.
+//! The rooms: `residents` decides (pure), `fault` is the path of a touch, `recording` keeps what
+//! the medium was asked.
 //!
-//! Invariants: pages in the page table are in DRAM by `residents`' account, at most the cap; the page table changes only
-//! under the lock; a unit is paged in by one thread, others wait; nothing on the path of a fault allocates.
+//! Invariants: pages in the page table are in DRAM by `residents`' account, at most the cap; the
+//! page table changes only under the lock; a unit is paged in by one thread, others wait; nothing
+//! on the path of a fault allocates.
 //!
-//! Limits: a system call that touches a page that is not in DRAM fails with `EFAULT` (touch it first; it may go again).
-//! A forked child does not have the memory. A thread that touches it must not block SIGBUS.
+//! Limits: a system call that touches a page that is not in DRAM fails with `EFAULT` (touch it
+//! first; it may go again). A forked child does not have the memory. A thread that touches it must
+//! not block SIGBUS.
 
 mod config;
 mod error;
@@ -80,7 +84,8 @@ struct Counts {
     waited_ns: AtomicU64,
 }
 
-/// What has been counted since the memory was opened. Units are runs of [`PagedConfig::fault_pages`] pages.
+/// What has been counted since the memory was opened. Units are runs of
+/// [`PagedConfig::fault_pages`] pages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PagedStats {
     /// Units that had to come into DRAM.
@@ -114,7 +119,8 @@ impl PagedMemory {
     /// Memory of zeros, none of it in DRAM.
     ///
     /// # Errors
-    /// A setting that cannot work, a medium that is too small, or a system that refuses userfaultfd.
+    /// A setting that cannot work, a medium that is too small, or a system that refuses
+    /// userfaultfd.
     pub fn open(config: &PagedConfig, medium: Arc<Emulator>) -> Result<Self, PagedError> {
         Self::open_with_clock(config, medium, Arc::new(RealClock))
     }
@@ -209,8 +215,8 @@ impl PagedMemory {
         }
     }
 
-    /// What the medium was asked since the memory was opened, or since this was last called, as far as
-    /// [`PagedConfig::steps_max`] goes.
+    /// What the medium was asked since the memory was opened, or since this was last called, as far
+    /// as [`PagedConfig::steps_max`] goes.
     pub fn take_recorded(&self) -> Recorded {
         // Under the lock nothing is allocated, and nothing freed.
         let steps_max = self.pager.state.lock_outside().recording.steps_max();
@@ -231,7 +237,8 @@ impl PagedMemory {
         Ok(pages.into_iter().filter(|is_entered| *is_entered).count() as u64 * PAGE_BYTES)
     }
 
-    /// Makes a range read as zeros and lets go of what DRAM and medium have of it. Nobody may use it meanwhile.
+    /// Makes a range read as zeros and lets go of what DRAM and medium have of it. Nobody may use
+    /// it meanwhile.
     ///
     /// # Errors
     /// The system refuses; the range is partly zeros then.
@@ -269,7 +276,8 @@ impl std::fmt::Debug for PagedMemory {
     }
 }
 
-/// Whether this kernel enters a page protected against writing (Linux 6.4), before anybody depends on it.
+/// Whether this kernel enters a page protected against writing (Linux 6.4), before anybody depends
+/// on it.
 fn try_out(file: &SharedMemory, map: &Mapping, uffd: &Uffd) -> Result<(), rustix::io::Errno> {
     file.provide(0, PAGE_BYTES)?;
     uffd.enter(map.base() as usize, PAGE_BYTES as usize, true)?;

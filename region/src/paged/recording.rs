@@ -1,4 +1,5 @@
-//! What a program asked of the medium, to be replayed on others: kept in memory that was taken before.
+//! What a program asked of the medium, to be replayed on others: kept in memory that was taken
+//! before.
 
 use perdura_media::model::Access;
 use perdura_media::recording::Step;

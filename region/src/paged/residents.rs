@@ -1,12 +1,13 @@
 //! Which units are in DRAM, and which goes when another comes: pure code over numbers.
 //!
-//! A queue in two parts (segmented FIFO, as VMS had it). What comes in is *mapped*: touches cost nothing and are not
-//! seen. From the front of that queue units go to a second one, of the *resting*: still in DRAM, but a touch is seen and
-//! brings the unit back behind the mapped ones. Who leaves DRAM is the oldest of the resting. With no room for resting
-//! units it is plain FIFO.
+//! A queue in two parts (segmented FIFO, as VMS had it). What comes in is *mapped*: touches cost
+//! nothing and are not seen. From the front of that queue units go to a second one, of the *resting*:
+//! still in DRAM, but a touch is seen and brings the unit back behind the mapped ones. Who leaves
+//! DRAM is the oldest of the resting. With no room for resting units it is plain FIFO.
 //!
-//! Invariants: a unit is in one place; mapped, resting and arriving ones together are at most the cap; a unit is dirty
-//! only in DRAM; who leaves dirty is written to the medium before its place is taken.
+//! Invariants: a unit is in one place; mapped, resting and arriving ones together are at most the
+//! cap; a unit is dirty only in DRAM; who leaves dirty is written to the medium before its place is
+//! taken.
 
 use super::planted::PlantedPaging;
 
@@ -67,8 +68,8 @@ pub struct Victim {
     pub parting: Parting,
 }
 
-/// What is to be done with the bytes of who leaves DRAM. But for [`Parting::Nothing`] it is moving until
-/// [`Residents::left`].
+/// What is to be done with the bytes of who leaves DRAM. But for [`Parting::Nothing`] it is moving
+/// until [`Residents::left`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parting {
     /// The medium has them.
@@ -199,7 +200,8 @@ impl Residents {
         self.enter(unit)
     }
 
-    /// What it held is of no use any more: it is nowhere, and begins as zeros. False: it is moving, wait.
+    /// What it held is of no use any more: it is nowhere, and begins as zeros. False: it is moving,
+    /// wait.
     pub fn forget(&mut self, unit: Unit) -> bool {
         match self.state(unit).place {
             Place::Moving => return false,

@@ -1,4 +1,5 @@
-//! Where the cleaner's two hands stand: the one that takes what is cold, and the one that cools. Pure: bitmap words.
+//! Where the cleaner's two hands stand: the one that takes what is cold, and the one that cools.
+//! Pure: bitmap words.
 
 use std::ops::Range;
 
@@ -14,7 +15,8 @@ pub struct Hands {
     cooled: usize,
 }
 
-/// What is left of one choice of victims: at most two revolutions, of which the first may spare everything.
+/// What is left of one choice of victims: at most two revolutions, of which the first may spare
+/// everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Revolutions {
     words_in_use: usize,
@@ -38,8 +40,8 @@ impl Revolutions {
         Self { words_in_use, words_left: words_in_use * 2 }
     }
 
-    /// Where to sweep next, if it is not over: a whole revolution that spares what is hot, then a whole one that does
-    /// not, wherever the hand stands.
+    /// Where to sweep next, if it is not over: a whole revolution that spares what is hot, then a
+    /// whole one that does not, wherever the hand stands.
     pub fn next(&self, hands: &Hands) -> Option<Stretch> {
         if self.words_left == 0 {
             return None;
@@ -51,8 +53,8 @@ impl Revolutions {
         Some(Stretch { from, to, spares: spared_left > 0 })
     }
 
-    /// The sweep of `stretch` ended before `next`. Returns the words that the cooling hand passes meanwhile, to be taken
-    /// round the words in use.
+    /// The sweep of `stretch` ended before `next`. Returns the words that the cooling hand passes
+    /// meanwhile, to be taken round the words in use.
     pub fn swept(&mut self, hands: &mut Hands, stretch: Stretch, next: usize) -> Range<usize> {
         let passed = next - stretch.from;
         self.words_left -= passed.min(self.words_left);

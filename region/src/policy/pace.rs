@@ -1,17 +1,21 @@
-//! How much is cleaned, and when: the arithmetic of the cleaner's thread (Viyojit, section 5.3). Pure: bytes and times in.
+//! How much is cleaned, and when: the arithmetic of the cleaner's thread (Viyojit, section 5.3).
+//! Pure: bytes and times in.
 //!
-//! The region's cleaner and `plan`'s replay of traces run the same: what differs is only who moves the bytes.
+//! The region's cleaner and `plan`'s replay of traces run the same: what differs is only who moves
+//! the bytes.
 
 use super::{lead, pressure, threshold};
 
 /// Writes outstanding at most (Viyojit, section 6.1).
 pub const QUEUE_DEPTH: usize = 16;
-/// A drain hands what it has copied to the device after this much, so that the device works meanwhile; no sooner, for
-/// only a device with much on its way shows how fast it is (see `observed`).
+/// A drain hands what it has copied to the device after this much, so that the device works
+/// meanwhile; no sooner, for only a device with much on its way shows how fast it is (see
+/// `observed`).
 pub const DRAIN_STEP_BYTES: u64 = 8 << 20;
 /// In trap mode it looks after this much whether a fault waits for a page it owes.
 pub const DRAIN_STEP_TRAPPED_BYTES: u64 = 256 << 10;
-/// A round cleans a 64th of the budget, or this: a write and a device flush of their own have a price.
+/// A round cleans a 64th of the budget, or this: a write and a device flush of their own have a
+/// price.
 const CLEAN_ENOUGH_BYTES: u64 = 8 << 20;
 /// Completed bytes that are worth a device flush of their own, at most.
 const FLUSH_BATCH_BYTES: u64 = 4 << 20;
@@ -33,7 +37,8 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// An epoch has passed, and so much became dirty since the region was opened, less what was dropped again.
+    /// An epoch has passed, and so much became dirty since the region was opened, less what was
+    /// dropped again.
     pub fn epoch(&mut self, net_dirtied_bytes: u64) {
         let new_bytes = net_dirtied_bytes.saturating_sub(self.net_dirtied_before);
         self.net_dirtied_before = net_dirtied_bytes;
@@ -90,8 +95,8 @@ pub fn checkpoint_excess(used_bytes: u64, limit_bytes: u64) -> u64 {
     used_bytes.saturating_sub(limit_bytes - limit_bytes / CHECKPOINT_MARGIN_SHARE)
 }
 
-/// In use above which a writer wakes the cleaner's thread. More than that already: what could be cleaned was, and a call
-/// would only make it look again.
+/// In use above which a writer wakes the cleaner's thread. More than that already: what could be
+/// cleaned was, and a call would only make it look again.
 pub fn call_above(used_bytes: u64, threshold_bytes: u64) -> u64 {
     if used_bytes <= threshold_bytes { threshold_bytes } else { u64::MAX }
 }
@@ -118,8 +123,8 @@ impl Rhythm {
         }
     }
 
-    /// A round begins. True: an epoch has passed since the last one that was; rounds in between are those that writers
-    /// have called for.
+    /// A round begins. True: an epoch has passed since the last one that was; rounds in between are
+    /// those that writers have called for.
     pub fn is_epoch(&mut self, now_ns: u64) -> bool {
         let is_epoch = now_ns - self.last_epoch_ns >= self.epoch_ns;
         if is_epoch {

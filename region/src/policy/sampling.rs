@@ -1,6 +1,8 @@
-//! How many open pages are protected again in one call, to see which of them are written again (Viyojit, section 5.2). Pure.
+//! How many open pages are protected again in one call, to see which of them are written again
+//! (Viyojit, section 5.2). Pure.
 //!
-//! The batch is sized so that protecting and the traps that follow take at most a tenth of the time between calls.
+//! The batch is sized so that protecting and the traps that follow take at most a tenth of the time
+//! between calls.
 
 use super::PolicyKind;
 
@@ -48,8 +50,8 @@ impl Sampling {
         is_due
     }
 
-    /// Whether anybody asks for it: a policy that goes by it, and more than half of the budget in use, or nothing of it will
-    /// be cleaned soon.
+    /// Whether anybody asks for it: a policy that goes by it, and more than half of the budget in
+    /// use, or nothing of it will be cleaned soon.
     pub fn is_needed(policy: PolicyKind, used_bytes: u64, limit_bytes: u64) -> bool {
         matches!(
             policy,

@@ -1,6 +1,8 @@
-//! When the log makes space, and which segments it empties. Pure: counts of segments and their live bytes in.
+//! When the log makes space, and which segments it empties. Pure: counts of segments and their live
+//! bytes in.
 //!
-//! Space is made ahead of need in the last quarter of the log's slack; a commit, which writes all that is dirty, comes late.
+//! Space is made ahead of need in the last quarter of the log's slack; a commit, which writes all
+//! that is dirty, comes late.
 
 use crate::geometry::Geometry;
 
@@ -25,23 +27,27 @@ pub struct Space {
 }
 
 impl Space {
-    /// Spare segments below which cleaning makes space first: a full drain, and some to compact into.
+    /// Spare segments below which cleaning makes space first: a full drain, and some to compact
+    /// into.
     pub fn spare_wanted(&self) -> u32 {
         let drain = self.budget_bytes.div_ceil(self.segment_bytes / 16 * 11) as u32 + 3;
         drain + 2 * self.compaction_segments()
     }
 
-    /// Spare segments that writers leave to compaction, without which no space would ever be gained.
+    /// Spare segments that writers leave to compaction, without which no space would ever be
+    /// gained.
     pub fn compaction_segments(&self) -> u32 {
         (self.segments / 32).max(4)
     }
 
-    /// Dirty bytes that surely fit so many segments: isolated grains, and ends too short for a frame.
+    /// Dirty bytes that surely fit so many segments: isolated grains, and ends too short for a
+    /// frame.
     pub fn drainable_bytes(&self, segments: u32) -> u64 {
         u64::from(segments.saturating_sub(2)) * (self.segment_bytes / 16 * 11)
     }
 
-    /// What writers may have dirty while so many segments are spare: what a drain into them could take.
+    /// What writers may have dirty while so many segments are spare: what a drain into them could
+    /// take.
     pub fn limit_bytes(&self, spare: u32) -> u64 {
         self.drainable_bytes(spare.saturating_sub(self.compaction_segments()))
     }
@@ -71,8 +77,8 @@ impl Space {
         if left > slack / ZONE || !may_move {
             return Ahead::Nothing;
         }
-        // A commit writes all that is dirty, hot or not: the more it frees the better. So it comes late, and by then half
-        // of the slack should be dead.
+        // A commit writes all that is dirty, hot or not: the more it frees the better. So it comes
+        // late, and by then half of the slack should be dead.
         if left <= slack / 32 && survey.dead > slack / 8 {
             return Ahead::Commit;
         }
@@ -92,8 +98,8 @@ impl Space {
         spare <= self.spare_wanted()
     }
 
-    /// What to do where space is needed now: the victim to empty, or else a commit. Writers may be waiting: no more is
-    /// moved than must be.
+    /// What to do where space is needed now: the victim to empty, or else a commit. Writers may be
+    /// waiting: no more is moved than must be.
     pub fn needed(&self, spare: u32, survey: &Survey, used_bytes: u64) -> Option<u32> {
         let clean = self.spare_wanted();
         // Where nothing is in use, too, a victim needs segments to go to.
@@ -139,7 +145,8 @@ pub struct Survey {
     /// Segments without live bytes: the next commit frees them.
     dead: u32,
     live_bytes: u64,
-    /// Those with the fewest live bytes, first of all the sparsest, if moving them gains at least an eighth of each.
+    /// Those with the fewest live bytes, first of all the sparsest, if moving them gains at least
+    /// an eighth of each.
     sparsest: [Option<Sparse>; VICTIMS_AHEAD],
 }
 
@@ -176,11 +183,13 @@ impl Survey {
 }
 
 impl Geometry {
-    /// Segments for a region, a whole drain, and the emergency reserve; as many as the image can have, at most.
+    /// Segments for a region, a whole drain, and the emergency reserve; as many as the image can
+    /// have, at most.
     pub fn segments_wanted(&self, log_percent: u64, region_bytes: u64, budget_bytes: u64) -> u32 {
         let data = region_bytes / 100 * log_percent / self.segment_bytes + 1;
         let reserve = u64::from(self.reserve_segments(budget_bytes));
-        // The emergency reserve, a whole drain, what compaction works with, and frames on their way.
+        // The emergency reserve, a whole drain, what compaction works with, and frames on their
+        // way.
         let wanted = (data + 2 * reserve + u64::from(self.buffers)) * 36 / 32;
         wanted.min(u64::from(self.segments_max)) as u32
     }

@@ -1,5 +1,5 @@
-//! A frame's header and what follows its payload, from bytes: nothing of it is used before its checksum and its lengths
-//! agree.
+//! A frame's header and what follows its payload, from bytes: nothing of it is used before its
+//! checksum and its lengths agree.
 
 use zerocopy::FromBytes;
 
@@ -25,8 +25,8 @@ pub(super) fn parse_header(
     valid.then_some(header)
 }
 
-/// Every length in it follows from the others, or lies within what the frame took before it was compressed; and that was
-/// no more than a buffer holds.
+/// Every length in it follows from the others, or lies within what the frame took before it was
+/// compressed; and that was no more than a buffer holds.
 fn has_possible_sizes(header: &FrameHeader, segment_bytes: usize) -> bool {
     let (total, written) = (header.total_bytes.get() as usize, written_bytes(header));
     match u32::from(header.version.get()) {

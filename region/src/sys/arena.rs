@@ -1,5 +1,5 @@
-//! Words that are handed out once and given back together: thousands of tables, each too small for huge pages of its
-//! own, cost a page fault for each 4 KiB otherwise.
+//! Words that are handed out once and given back together: thousands of tables, each too small for
+//! huge pages of its own, cost a page fault for each 4 KiB otherwise.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -57,7 +57,8 @@ impl Words {
     #[inline]
     pub fn as_slice(&self) -> &[u64] {
         let words = self.piece.words(self.at, self.count);
-        // SAFETY: an arena hands each word out once, so only this value reaches them, and `&self` excludes writers.
+        // SAFETY: an arena hands each word out once, so only this value reaches them, and `&self`
+        // excludes writers.
         unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len()) }
     }
 
@@ -65,7 +66,8 @@ impl Words {
     #[inline]
     pub fn as_mut(&mut self) -> &mut [u64] {
         let words = self.piece.words(self.at, self.count);
-        // SAFETY: as above, with `&mut self`; they are memory that may be changed through a shared mapping.
+        // SAFETY: as above, with `&mut self`; they are memory that may be changed through a shared
+        // mapping.
         unsafe { std::slice::from_raw_parts_mut(words.as_ptr().cast_mut().cast(), words.len()) }
     }
 

@@ -1,7 +1,8 @@
-//! A mutex that a signal handler may take: one word and a futex, no thread-local state, no allocation.
+//! A mutex that a signal handler may take: one word and a futex, no thread-local state, no
+//! allocation.
 //!
-//! Invariant: whoever holds it is not interrupted by a handler that wants it. A fault handler of ours has every other
-//! signal blocked; outside of one, [`FaultLock::lock_outside`] blocks them.
+//! Invariant: whoever holds it is not interrupted by a handler that wants it. A fault handler of
+//! ours has every other signal blocked; outside of one, [`FaultLock::lock_outside`] blocks them.
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;

@@ -1,4 +1,5 @@
-//! What trapped tracking does to a mapping besides write-protecting it, and copies that other threads may see.
+//! What trapped tracking does to a mapping besides write-protecting it, and copies that other
+//! threads may see.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
@@ -33,8 +34,8 @@ impl Mapping {
             Access::Write => MprotectFlags::READ | MprotectFlags::WRITE,
         };
         assert!(offset + len as u64 <= self.len_bytes(), "a range leaves its mapping");
-        // SAFETY: the range lies in this mapping; no byte changes. Threads that store into a range that
-        // became read-only get a signal, which is what the caller is after.
+        // SAFETY: the range lies in this mapping; no byte changes. Threads that store into a range
+        // that became read-only get a signal, which is what the caller is after.
         unsafe { mprotect(self.base().wrapping_add(offset as usize).cast(), len, flags) }
     }
 

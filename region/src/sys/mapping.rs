@@ -1,8 +1,9 @@
 //! Shared mappings of memory files.
 //!
 //! Invariants: a [`Mapping`] stays valid and at one address until dropped; every access is bounds
-//! checked against its length. Bytes may be changed by other threads (under a lane) and are therefore
-//! reached through atomics, through copies, or through slices whose exclusion the caller argues.
+//! checked against its length. Bytes may be changed by other threads (under a lane) and are
+//! therefore reached through atomics, through copies, or through slices whose exclusion the caller
+//! argues.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
@@ -13,7 +14,8 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MlockFlags, ProtFlags, mlock_with, mmap, mmap_anonymous, munmap};
 
-/// Bytes of a huge page where it matters here; elsewhere gathering is refused and costs nothing else.
+/// Bytes of a huge page where it matters here; elsewhere gathering is refused and costs nothing
+/// else.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Linux's number, the same on all architectures served; the musl headers do not name it.
@@ -23,10 +25,11 @@ const _: () = assert!(MADV_COLLAPSE == libc::MADV_COLLAPSE);
 
 /// A memory file: lives as long as any process holds a descriptor of it.
 ///
-/// Its size is sealed: no holder can take pages away under a mapping. It is not sealed against writing
-/// (`F_SEAL_FUTURE_WRITE`): seals belong to the file, not to a descriptor, and can never be taken off,
-/// and a restarted server must map it for writing again. So a second writable mapping or `pwrite` on the
-/// descriptor stays possible for whoever is given it; the library hands no such mapping out.
+/// Its size is sealed: no holder can take pages away under a mapping. It is not sealed against
+/// writing (`F_SEAL_FUTURE_WRITE`): seals belong to the file, not to a descriptor, and can never be
+/// taken off, and a restarted server must map it for writing again. So a second writable mapping or
+/// `pwrite` on the descriptor stays possible for whoever is given it; the library hands no such
+/// mapping out.
 #[derive(Debug)]
 pub struct SharedMemory {
     fd: OwnedFd,
@@ -58,7 +61,8 @@ impl SharedMemory {
         self.fd.as_fd()
     }
 
-    /// Reads from the file without touching a mapping: what was never written is zeros, and stays without memory.
+    /// Reads from the file without touching a mapping: what was never written is zeros, and stays
+    /// without memory.
     pub fn read_at(&self, offset: u64, mut bytes: &mut [u8]) -> Result<(), Errno> {
         let mut at = offset;
         while !bytes.is_empty() {
@@ -75,7 +79,8 @@ impl SharedMemory {
         Ok(())
     }
 
-    /// Takes the file's memory away from a range of whole pages: it reads as zeros in every mapping from now on.
+    /// Takes the file's memory away from a range of whole pages: it reads as zeros in every mapping
+    /// from now on.
     pub fn punch(&self, offset: u64, len_bytes: u64) -> Result<(), Errno> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         loop {
@@ -86,18 +91,20 @@ impl SharedMemory {
         }
     }
 
-    /// Maps the whole file, shared, at an address where huge pages of the file can be mapped as such.
+    /// Maps the whole file, shared, at an address where huge pages of the file can be mapped as
+    /// such.
     pub fn map(&self) -> Result<Mapping, Errno> {
         let len = self.len_bytes as usize;
         let room = len.checked_add(HUGE_PAGE_BYTES).ok_or(Errno::NOMEM)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: fresh, inaccessible addresses which the kernel chooses; nothing else refers to them.
+        // SAFETY: fresh, inaccessible addresses which the kernel chooses; nothing else refers to
+        // them.
         let free =
             unsafe { mmap_anonymous(std::ptr::null_mut(), room, ProtFlags::empty(), flags)? };
         let before = free.addr().next_multiple_of(HUGE_PAGE_BYTES) - free.addr();
         let (at, len_up) = (free.wrapping_byte_add(before), len.next_multiple_of(4096));
-        // SAFETY: the addresses replaced or given back are those just taken. The file is never shrunk, so no
-        // access inside `len` can fault for being beyond its end.
+        // SAFETY: the addresses replaced or given back are those just taken. The file is never
+        // shrunk, so no access inside `len` can fault for being beyond its end.
         let mapped = unsafe {
             let mapped = mmap(
                 at,
@@ -154,17 +161,19 @@ impl Mapping {
         Ok(Self { ptr: ptr.cast(), len })
     }
 
-    /// Keeps pages of the mapping in DRAM from their first touch on: what waits for a flush must not be on a
-    /// swap device. Refused beyond `RLIMIT_MEMLOCK` to who lacks `CAP_IPC_LOCK`.
+    /// Keeps pages of the mapping in DRAM from their first touch on: what waits for a flush must
+    /// not be on a swap device. Refused beyond `RLIMIT_MEMLOCK` to who lacks `CAP_IPC_LOCK`.
     pub fn lock_in_memory(&self) -> Result<(), Errno> {
-        // SAFETY: the range is this mapping; locking changes where its pages may be, not what they hold.
+        // SAFETY: the range is this mapping; locking changes where its pages may be, not what they
+        // hold.
         unsafe { mlock_with(self.ptr.cast(), self.len, MlockFlags::ONFAULT) }
     }
 
-    /// Gives the range its memory now, in huge pages. A device is handed physically contiguous pieces: with
-    /// 4 KiB pages a write of 1 MiB is 256 of them, which halves its rate on the devices measured. Works for
-    /// memory files also where huge pages are not the system's default (`MADV_COLLAPSE`, Linux 6.1). One small page of
-    /// each must be there; the rest of a new one is cleared in place, eight times cheaper than page by page.
+    /// Gives the range its memory now, in huge pages. A device is handed physically contiguous
+    /// pieces: with 4 KiB pages a write of 1 MiB is 256 of them, which halves its rate on the
+    /// devices measured. Works for memory files also where huge pages are not the system's default
+    /// (`MADV_COLLAPSE`, Linux 6.1). One small page of each must be there; the rest of a new one is
+    /// cleared in place, eight times cheaper than page by page.
     pub fn gather(&self, offset: u64, len: usize) -> Result<(), Errno> {
         assert!(offset.is_multiple_of(HUGE_PAGE_BYTES as u64), "gathering from {offset}");
         let ptr = self.check(offset, len);
@@ -182,10 +191,11 @@ impl Mapping {
         Ok(())
     }
 
-    /// Asks for huge pages from the first touch on. For private memory; shared memory is to be gathered.
+    /// Asks for huge pages from the first touch on. For private memory; shared memory is to be
+    /// gathered.
     pub fn prefer_huge_pages(&self) {
-        // SAFETY: the range is this mapping; the advice changes which pages back it, not what they hold. Where it
-        // is refused small pages serve.
+        // SAFETY: the range is this mapping; the advice changes which pages back it, not what they
+        // hold. Where it is refused small pages serve.
         let _ = unsafe {
             rustix::mm::madvise(self.ptr.cast(), self.len, rustix::mm::Advice::LinuxHugepage)
         };
@@ -268,8 +278,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by this value and is not used after drop. A failure leaves the
-        // range mapped, which harms nobody.
+        // SAFETY: the range was mapped by this value and is not used after drop. A failure leaves
+        // the range mapped, which harms nobody.
         let _ = unsafe { munmap(self.ptr.cast(), self.len) };
     }
 }

@@ -1,5 +1,5 @@
-//! The unsafe seam: file-backed shared memory, write-protection, fault signals and raw copies. Nothing above
-//! this folder dereferences a raw pointer except through the types here.
+//! The unsafe seam: file-backed shared memory, write-protection, fault signals and raw copies.
+//! Nothing above this folder dereferences a raw pointer except through the types here.
 
 mod aligned;
 mod arena;

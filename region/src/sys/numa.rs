@@ -1,6 +1,7 @@
 //! On which NUMA node memory lies.
 //!
-//! The policy of a memory file's pages belongs to the file, not to a mapping: it outlives the process that set it.
+//! The policy of a memory file's pages belongs to the file, not to a mapping: it outlives the
+//! process that set it.
 
 use rustix::io::Errno;
 
@@ -17,7 +18,8 @@ const MPOL_MF_STRICT: libc::c_uint = 1;
 const MPOL_MF_MOVE: libc::c_uint = 2;
 
 impl Mapping {
-    /// From now on a range of whole pages has its memory on one node only, what is there already included.
+    /// From now on a range of whole pages has its memory on one node only, what is there already
+    /// included.
     pub fn bind(&self, offset: u64, len: usize, node: u32) -> Result<(), Errno> {
         let mut mask = [0u64; NODES_MAX as usize / 64];
         *mask.get_mut(node as usize / 64).ok_or(Errno::INVAL)? |= 1 << (node % 64);
@@ -26,7 +28,8 @@ impl Mapping {
 
     /// From now on a range gets memory wherever the system likes.
     pub fn unbind(&self, offset: u64, len: usize) -> Result<(), Errno> {
-        // A mapping that knows of no policy has the file's taken away only if that is a change to the mapping.
+        // A mapping that knows of no policy has the file's taken away only if that is a change to
+        // the mapping.
         self.mbind(offset, len, MPOL_LOCAL, None, 0)?;
         self.mbind(offset, len, MPOL_DEFAULT, None, 0)
     }
@@ -46,7 +49,8 @@ impl Mapping {
             Some(mask) => (mask.as_ptr(), NODES_MAX as usize + 1),
             None => (std::ptr::null(), 0),
         };
-        // SAFETY: the range lies in this mapping and keeps its bytes; the mask has the bits it is said to have.
+        // SAFETY: the range lies in this mapping and keeps its bytes; the mask has the bits it is
+        // said to have.
         let outcome =
             unsafe { libc::syscall(libc::SYS_mbind, start, len, mode, mask, bits, flags) };
         if outcome == 0 {

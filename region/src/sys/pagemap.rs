@@ -1,5 +1,6 @@
-//! `PAGEMAP_SCAN` (Linux 6.7), by hand: what was written since it was last protected, protected again in the same step.
-//! The ranges asked about are registered with a userfaultfd ([`Watch`](crate::written::Watch)).
+//! `PAGEMAP_SCAN` (Linux 6.7), by hand: what was written since it was last protected, protected
+//! again in the same step. The ranges asked about are registered with a userfaultfd
+//! ([`Watch`](crate::written::Watch)).
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -20,7 +21,8 @@ pub struct Run {
 }
 
 impl Run {
-    /// Whether the page table has it as a huge page, of which the kernel knows writes only as a whole.
+    /// Whether the page table has it as a huge page, of which the kernel knows writes only as a
+    /// whole.
     pub fn is_huge(&self) -> bool {
         self.categories & HUGE != 0
     }
@@ -67,7 +69,8 @@ const HUGE: u64 = 1 << 6;
 /// Whose copy of the pages a mapping has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kept {
-    /// The process's own. A page is its own only once it was written: until then it is the file's, or the page of zeros.
+    /// The process's own. A page is its own only once it was written: until then it is the file's,
+    /// or the page of zeros.
     Private,
     /// The file's.
     Shared,
@@ -83,7 +86,8 @@ pub struct PageMap {
 }
 
 impl PageMap {
-    /// Opens it, with room for `room` runs a scan. It stays that of the program that runs now: after an exec it is empty.
+    /// Opens it, with room for `room` runs a scan. It stays that of the program that runs now:
+    /// after an exec it is empty.
     pub fn open(pid: i32, room: usize) -> std::io::Result<Self> {
         Self::of(&format!("/proc/{pid}/pagemap"), room)
     }
@@ -97,11 +101,12 @@ impl PageMap {
         Ok(Self { file: File::open(path)?, found: vec![Run::default(); room], found_count: 0 })
     }
 
-    /// Pages of a range that were written since they were last protected; protects them. Gives where it stopped: at the
-    /// end, or with its room full. `PERM`: something in the range is not registered; what lies before it is protected
-    /// and in what is given.
+    /// Pages of a range that were written since they were last protected; protects them. Gives
+    /// where it stopped: at the end, or with its room full. `PERM`: something in the range is not
+    /// registered; what lies before it is protected and in what is given.
     ///
-    /// A page without an entry was not written: newer kernels would call it so, and protecting it would cost a table.
+    /// A page without an entry was not written: newer kernels would call it so, and protecting it
+    /// would cost a table.
     pub fn take_written(
         &mut self,
         kept: Kept,
@@ -118,8 +123,9 @@ impl PageMap {
         })
     }
 
-    /// As [`PageMap::take_written`] of a range that its user registered and keeps: a page without an entry counts as written
-    /// until it was given once, for nobody knows what its file has; and at most `pages_max` pages are given, if that is not 0.
+    /// As [`PageMap::take_written`] of a range that its user registered and keeps: a page without
+    /// an entry counts as written until it was given once, for nobody knows what its file has; and
+    /// at most `pages_max` pages are given, if that is not 0.
     pub fn take_written_or_new(
         &mut self,
         start: u64,
@@ -147,8 +153,8 @@ impl PageMap {
         (&self.found[..self.found_count], outcome.map(|_| args.walk_end))
     }
 
-    /// Whether the mapping at an address is registered, by anybody, so that stores open its pages without anybody waiting.
-    /// Where there is no mapping any more nothing speaks against it.
+    /// Whether the mapping at an address is registered, by anybody, so that stores open its pages
+    /// without anybody waiting. Where there is no mapping any more nothing speaks against it.
     pub fn is_tracked(&self, at: u64) -> Result<bool, Errno> {
         const PAGE_BYTES: u64 = 4096;
         let mut args =
@@ -160,7 +166,8 @@ impl PageMap {
         }
     }
 
-    /// Protects pages of a range that have no entry, so that an entry made by a read is not taken for a write.
+    /// Protects pages of a range that have no entry, so that an entry made by a read is not taken
+    /// for a write.
     pub fn protect_absent(&self, start: u64, end: u64) -> Result<(), Errno> {
         let mut args = ScanArgs {
             category_inverted: PRESENT,
@@ -171,8 +178,9 @@ impl PageMap {
     }
 
     fn scan(&self, args: &mut ScanArgs) -> Result<usize, Errno> {
-        // SAFETY: the structure is what SCAN takes (asserted above) and outlives the call; its vector, if any, has
-        // room for `vec_len` runs. Of the process's memory only protection changes, which its stores undo.
+        // SAFETY: the structure is what SCAN takes (asserted above) and outlives the call; its
+        // vector, if any, has room for `vec_len` runs. Of the process's memory only protection
+        // changes, which its stores undo.
         let count = unsafe { libc::ioctl(self.file.as_raw_fd(), SCAN as _, &raw mut *args) };
         if count < 0 { Err(last_errno()) } else { Ok(count as usize) }
     }

@@ -24,7 +24,8 @@ impl SharedMemory {
 }
 
 impl Mapping {
-    /// Takes whole pages of a shared mapping out of the page table; the file keeps their bytes. Async-signal-safe.
+    /// Takes whole pages of a shared mapping out of the page table; the file keeps their bytes.
+    /// Async-signal-safe.
     pub fn take_out(&self, offset: u64, len_bytes: u64) -> Result<(), Errno> {
         assert!(offset + len_bytes <= self.len_bytes(), "a range leaves its mapping");
         let at = self.base().wrapping_add(offset as usize);

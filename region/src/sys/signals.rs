@@ -1,11 +1,14 @@
-//! Faults as signals: one handler for SIGBUS and one for SIGSEGV, and a fixed table of the ranges they serve.
+//! Faults as signals: one handler for SIGBUS and one for SIGSEGV, and a fixed table of the ranges
+//! they serve.
 //!
-//! The handler takes no lock, allocates nothing, blocks every other signal of its thread, and restores
-//! `errno`. A fault outside every registered range, or of another kind, goes to the handler that was installed
-//! before (the Rust runtime's finds stack overflows there) or to the default action.
+//! The handler takes no lock, allocates nothing, blocks every other signal of its thread, and
+//! restores `errno`. A fault outside every registered range, or of another kind, goes to the
+//! handler that was installed before (the Rust runtime's finds stack overflows there) or to the
+//! default action.
 //!
-//! A thread that stores into a range must not block the signal: the kernel kills a thread whose fault
-//! cannot be delivered. Whoever installs a handler for the same signal later takes these faults over.
+//! A thread that stores into a range must not block the signal: the kernel kills a thread whose
+//! fault cannot be delivered. Whoever installs a handler for the same signal later takes these
+//! faults over.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
@@ -82,8 +85,8 @@ struct Previous {
     installed: AtomicBool,
     action: UnsafeCell<MaybeUninit<libc::sigaction>>,
 }
-// SAFETY: `action` is written once, under `CHANGES` and before `installed` is set (release); it is read only
-// after `installed` was seen (acquire).
+// SAFETY: `action` is written once, under `CHANGES` and before `installed` is set (release); it is
+// read only after `installed` was seen (acquire).
 unsafe impl Sync for Previous {}
 
 static PREVIOUS: [Previous; 2] = [const {
@@ -100,8 +103,8 @@ impl Registration {
     /// Enters `start..end`. `None`: the table is full.
     ///
     /// # Safety
-    /// `context` is valid for `serve`, in any thread and in signal context, until the registration has been
-    /// dropped.
+    /// `context` is valid for `serve`, in any thread and in signal context, until the registration
+    /// has been dropped.
     pub unsafe fn new(
         signal: FaultSignal,
         start: usize,
@@ -146,8 +149,8 @@ fn install(signal: FaultSignal) -> Result<(), Errno> {
         return Ok(());
     }
     // SAFETY: all-zero is a valid sigaction; both structures outlive the calls; the handler has the
-    // signature that SA_SIGINFO asks for. The old action is read first, so that it is there when the first
-    // signal arrives; `CHANGES` is held, so nobody else writes it.
+    // signature that SA_SIGINFO asks for. The old action is read first, so that it is there when
+    // the first signal arrives; `CHANGES` is held, so nobody else writes it.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         let old = (*previous.action.get()).as_mut_ptr();
@@ -240,8 +243,8 @@ fn serve(signal: i32, address: usize, touch: Touch) -> bool {
         if ours {
             return served;
         }
-        // The first look was at an old end and a new start, or the reverse: another region left this slot and a
-        // third one entered it meanwhile. The address's own slot comes later.
+        // The first look was at an old end and a new start, or the reverse: another region left
+        // this slot and a third one entered it meanwhile. The address's own slot comes later.
     }
     false
 }
@@ -257,8 +260,9 @@ unsafe fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void)
     match previous.sa_sigaction {
         libc::SIG_IGN if sent_by_process => {}
         libc::SIG_DFL | libc::SIG_IGN => {
-            // SAFETY: sets the default action, then lets the signal happen again: a fault by itself when
-            // the instruction is repeated, one that was sent by being raised (pending until we return).
+            // SAFETY: sets the default action, then lets the signal happen again: a fault by itself
+            // when the instruction is repeated, one that was sent by being raised (pending until we
+            // return).
             unsafe {
                 libc::signal(signal, libc::SIG_DFL);
                 if sent_by_process {

@@ -1,7 +1,8 @@
-//! userfaultfd write-protection, by hand: the kernel's ABI is a few numbers and structures. All rooms go through here.
+//! userfaultfd write-protection, by hand: the kernel's ABI is a few numbers and structures. All
+//! rooms go through here.
 //!
-//! Protection is per mapping: a store through another mapping, `write(2)` on the memory file, or DMA into
-//! pages pinned before they were protected is not seen by it.
+//! Protection is per mapping: a store through another mapping, `write(2)` on the memory file, or
+//! DMA into pages pinned before they were protected is not seen by it.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
@@ -101,7 +102,8 @@ const _: () = assert!(size_of::<Message>() == 32);
 pub enum Delivery {
     /// SIGBUS in the faulting thread; `EFAULT` from system calls.
     Signal,
-    /// A message to whoever reads the descriptor; the faulting thread, even inside a system call, waits.
+    /// A message to whoever reads the descriptor; the faulting thread, even inside a system call,
+    /// waits.
     Message,
 }
 
@@ -113,8 +115,8 @@ pub struct Uffd {
 }
 
 impl Uffd {
-    /// Asks for a userfaultfd; `Delivery::Signal` is content with one that sees user-mode faults only,
-    /// which needs no privilege.
+    /// Asks for a userfaultfd; `Delivery::Signal` is content with one that sees user-mode faults
+    /// only, which needs no privilege.
     pub fn open(delivery: Delivery) -> Result<Self, Errno> {
         let (fd, user_mode_only) = match (open_fd(0), delivery) {
             (Ok(fd), _) => (fd, false),
@@ -127,7 +129,8 @@ impl Uffd {
         Ok(uffd)
     }
 
-    /// One whose faults also say that a page is not mapped, though the file may have it: for paging.
+    /// One whose faults also say that a page is not mapped, though the file may have it: for
+    /// paging.
     pub fn open_for_paging() -> Result<Self, Errno> {
         let (fd, user_mode_only) = match open_fd(0) {
             Ok(fd) => (fd, false),
@@ -144,8 +147,8 @@ impl Uffd {
         Ok(Self { fd: open_fd(USER_MODE_ONLY)?, user_mode_only: true })
     }
 
-    /// One that another process made, taken over from its descriptor `number`, where it stays open. Its calls act on that
-    /// process's memory. Nothing is agreed yet.
+    /// One that another process made, taken over from its descriptor `number`, where it stays open.
+    /// Its calls act on that process's memory. Nothing is agreed yet.
     pub fn of_process(pid: i32, number: i32) -> Result<Self, Errno> {
         // SAFETY: the call takes numbers and gives a descriptor or -1.
         let process = owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
@@ -154,7 +157,8 @@ impl Uffd {
         Ok(Self { fd: owned(fd)?, user_mode_only: false })
     }
 
-    /// Agrees with the kernel that it opens protected pages itself when they are stored to. `INVAL`: it cannot.
+    /// Agrees with the kernel that it opens protected pages itself when they are stored to.
+    /// `INVAL`: it cannot.
     pub fn agree_to_open(&self) -> Result<(), Errno> {
         let everywhere = FEATURE_WP_HUGETLBFS_SHMEM | FEATURE_WP_UNPOPULATED;
         self.agree(FEATURE_PAGEFAULT_FLAG_WP | everywhere | FEATURE_WP_ASYNC)
@@ -177,7 +181,8 @@ impl Uffd {
         self.register_for(start, len, REGISTER_MODE_WP)
     }
 
-    /// Registers a mapped range for paging: any touch of a page without an entry in the page table is a fault.
+    /// Registers a mapped range for paging: any touch of a page without an entry in the page table
+    /// is a fault.
     pub fn register_for_paging(&self, start: usize, len: usize) -> Result<(), Errno> {
         let mode = REGISTER_MODE_MISSING | REGISTER_MODE_MINOR | REGISTER_MODE_WP;
         self.register_for(start, len, mode)
@@ -203,15 +208,16 @@ impl Uffd {
         loop {
             // SAFETY: as in `open`; protection changes no byte of the range.
             match unsafe { self.ioctl(IOCTL_WRITEPROTECT, (&raw mut args).cast()) } {
-                // The mapping is being changed by another thread at this moment; the kernel says: again.
+                // The mapping is being changed by another thread at this moment; the kernel says:
+                // again.
                 Err(Errno::AGAIN | Errno::INTR) => std::hint::spin_loop(),
                 outcome => return outcome,
             }
         }
     }
 
-    /// Enters pages that the file has in the page table, without a copy; those that are entered stay as they are.
-    /// Async-signal-safe. `NOENT` or `FAULT`: the file has no such page.
+    /// Enters pages that the file has in the page table, without a copy; those that are entered
+    /// stay as they are. Async-signal-safe. `NOENT` or `FAULT`: the file has no such page.
     pub fn enter(&self, start: usize, len: usize, protect: bool) -> Result<(), Errno> {
         let mode = if protect { CONTINUE_MODE_WP } else { 0 };
         let mut done = 0;
@@ -307,7 +313,7 @@ fn owned(number: libc::c_long) -> Result<OwnedFd, Errno> {
 }
 
 pub fn last_errno() -> Errno {
-    // SAFETY: the location is this thread's own. `io::Error` would do as well, but a signal handler must not
-    // depend on what it does.
+    // SAFETY: the location is this thread's own. `io::Error` would do as well, but a signal handler
+    // must not depend on what it does.
     Errno::from_raw_os_error(unsafe { *libc::__errno_location() })
 }

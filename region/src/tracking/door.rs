@@ -1,4 +1,5 @@
-//! Where faults wait: for a cut to end, a page to be unlocked, old bytes to be captured. Async-signal-safe.
+//! Where faults wait: for a cut to end, a page to be unlocked, old bytes to be captured.
+//! Async-signal-safe.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
@@ -6,7 +7,8 @@ use std::time::Duration;
 use perdura_media::Clock;
 use rustix::thread::futex;
 
-/// Waits look again after this long even if nobody woke them: a bound on what a lost wake-up could cost.
+/// Waits look again after this long even if nobody woke them: a bound on what a lost wake-up could
+/// cost.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// A word that changes whenever something that a fault may wait for has happened.

@@ -1,14 +1,16 @@
 //! The path of a store that met a closed page (Viyojit, figure 6).
 //!
-//! It runs in a signal handler, with every other signal blocked: no lock that a writer or the cleaner holds
-//! (only bits and futexes), no allocation, no logging, no touch of the region. Whoever is blocked leaves the
-//! gate, asks the cleaner's thread for what is missing, and waits with nothing held.
+//! It runs in a signal handler, with every other signal blocked: no lock that a writer or the
+//! cleaner holds (only bits and futexes), no allocation, no logging, no touch of the region.
+//! Whoever is blocked leaves the gate, asks the cleaner's thread for what is missing, and waits
+//! with nothing held.
 //!
-//! Order, for a process that may be killed at any instruction: budget, ledger bit, protection. The lock bit
-//! makes it one charge for any number of threads that fault on one page.
+//! Order, for a process that may be killed at any instruction: budget, ledger bit, protection. The
+//! lock bit makes it one charge for any number of threads that fault on one page.
 //!
-//! A store cannot return an error. After the device failed, or once the final flush has begun, a store that
-//! needs budget waits for as long as the region lives; `prepare_write` returns the typed error.
+//! A store cannot return an error. After the device failed, or once the final flush has begun, a
+//! store that needs budget waits for as long as the region lives; `prepare_write` returns the typed
+//! error.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -45,7 +47,8 @@ pub(crate) enum Blocked {
     Broken,
 }
 
-/// Pages whose old bytes somebody waits for. A fault that finds no room waits for the drain's ordinary course.
+/// Pages whose old bytes somebody waits for. A fault that finds no room waits for the drain's
+/// ordinary course.
 #[derive(Debug, Default)]
 pub(super) struct Urgent {
     /// Page number plus one; 0: free.
@@ -122,7 +125,8 @@ impl PageTracker {
 
     /// Enters a page in the ledger and opens it, if that can be done at once.
     ///
-    /// `credit_bytes`: budget taken before; the page's lock is then kept, until [`PageTracker::release`].
+    /// `credit_bytes`: budget taken before; the page's lock is then kept, until
+    /// [`PageTracker::release`].
     pub(crate) fn open_page(
         &self,
         core: &Core,
@@ -178,7 +182,8 @@ impl PageTracker {
         }
         self.touch(core, page, word, bit, was_dirty);
         self.note_open(word, bit, 1);
-        // Dirty and closed is a state like any other: if this fails, the page counts as open and is not.
+        // Dirty and closed is a state like any other: if this fails, the page counts as open and is
+        // not.
         self.unprotect(core, page)
     }
 
@@ -189,7 +194,8 @@ impl PageTracker {
         })
     }
 
-    /// A page that counts as open trapped: another thread was first, or its block has become capacity meanwhile, or there is no memory behind it.
+    /// A page that counts as open trapped: another thread was first, or its block has become
+    /// capacity meanwhile, or there is no memory behind it.
     fn open_again(&self, core: &Core, page: u64) -> Result<(), Blocked> {
         self.unprotect(core, page)?;
         if !matches!(self.guard, Guard::Uffd(_, Delivery::Signal)) {
@@ -202,7 +208,8 @@ impl PageTracker {
         }
     }
 
-    /// Recency: a store to a page that was dirty already is seen only because the page was closed in between.
+    /// Recency: a store to a page that was dirty already is seen only because the page was closed
+    /// in between.
     fn touch(&self, core: &Core, page: u64, word: usize, bit: u64, was_dirty: bool) {
         if was_dirty {
             self.touches.fetch_add(1, Relaxed);
@@ -212,7 +219,8 @@ impl PageTracker {
         core.mark_written(page, was_dirty);
     }
 
-    /// Takes the pages whose old bytes somebody waits for. The cleaner asks between two copies of a drain.
+    /// Takes the pages whose old bytes somebody waits for. The cleaner asks between two copies of a
+    /// drain.
     pub(crate) fn take_urgent(&self, mut f: impl FnMut(u64)) {
         for slot in &self.urgent.slots {
             if slot.load(Relaxed) != 0 {

@@ -1,9 +1,9 @@
 //! How writes are noticed: announced by the writer, or trapped page by page (Viyojit, section 5.1).
 //!
-//! In trap mode every page is write-protected until a store to it has been entered in the ledger. The rooms:
-//! `pages` owns the state of pages and closes and opens them, `fault` is the path of a store that met a
-//! closed page, `serve` brings faults to it (by signal or by message), `recency` re-protects dirty pages to
-//! see which are written again, `door` is where faults wait.
+//! In trap mode every page is write-protected until a store to it has been entered in the ledger.
+//! The rooms: `pages` owns the state of pages and closes and opens them, `fault` is the path of a
+//! store that met a closed page, `serve` brings faults to it (by signal or by message), `recency`
+//! re-protects dirty pages to see which are written again, `door` is where faults wait.
 
 mod door;
 mod fault;
@@ -34,17 +34,18 @@ pub enum TrapKind {
     /// [`TrapKind::UffdSigbus`] where the system grants it, else [`TrapKind::Mprotect`].
     #[default]
     Auto,
-    /// userfaultfd write-protection, handled in the faulting thread by SIGBUS. A system call that writes
-    /// into a closed page fails with `EFAULT` and loses nothing; see [`crate::TrappedMemory::prepare_write`].
+    /// userfaultfd write-protection, handled in the faulting thread by SIGBUS. A system call that
+    /// writes into a closed page fails with `EFAULT` and loses nothing; see
+    /// [`crate::TrappedMemory::prepare_write`].
     UffdSigbus,
-    /// userfaultfd write-protection, handled by a thread. The only one in which system calls write into
-    /// closed pages; each trap costs a hand-over between threads. Needs privilege
+    /// userfaultfd write-protection, handled by a thread. The only one in which system calls write
+    /// into closed pages; each trap costs a hand-over between threads. Needs privilege
     /// (`vm.unprivileged_userfaultfd` or `CAP_SYS_PTRACE`).
     UffdThread,
-    /// `mprotect` and SIGSEGV, for systems that refuse userfaultfd. Each open page that stands alone
-    /// splits the mapping, so the open pages are kept below a quarter of `vm.max_map_count`; dirty pages
-    /// beyond that stay dirty but are closed again. Writers in several threads wait for each other in the
-    /// kernel.
+    /// `mprotect` and SIGSEGV, for systems that refuse userfaultfd. Each open page that stands
+    /// alone splits the mapping, so the open pages are kept below a quarter of `vm.max_map_count`;
+    /// dirty pages beyond that stay dirty but are closed again. Writers in several threads wait for
+    /// each other in the kernel.
     Mprotect,
 }
 

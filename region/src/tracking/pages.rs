@@ -1,13 +1,14 @@
 //! The state of pages: closed, open, locked.
 //!
 //! Invariants:
-//! - a page whose `open` bit is clear is write-protected; the bit is set before the protection goes and
-//!   cleared after it is back;
+//! - a page whose `open` bit is clear is write-protected; the bit is set before the protection goes
+//!   and cleared after it is back;
 //! - an open page is dirty in the current epoch, and not owed by the closing one;
 //! - pages of capacity blocks are outside of this: not protected, and no bit says so;
-//! - protection and the `open` bit of a page change only under its lock bit, or while the gate is shut;
-//! - a fault holds a page's lock for a few system calls and never while it waits; the cleaner holds the
-//!   locks of pages that it copies; a prepared write holds those of its range until it ends.
+//! - protection and the `open` bit of a page change only under its lock bit, or while the gate is
+//!   shut;
+//! - a fault holds a page's lock for a few system calls and never while it waits; the cleaner holds
+//!   the locks of pages that it copies; a prepared write holds those of its range until it ends.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::time::Duration;
@@ -28,8 +29,8 @@ use crate::sys::{Access, Delivery, Mapping, Uffd};
 
 /// Bytes of a page, and of a grain in trap mode.
 pub(crate) const PAGE_BYTES: u64 = 4096;
-/// A cut protects up to this many closed pages again rather than make one more call: a call costs about
-/// 1 us, a page inside a range 80 ns (measured; see `region/examples/tracking_cost.rs`).
+/// A cut protects up to this many closed pages again rather than make one more call: a call costs
+/// about 1 us, a page inside a range 80 ns (measured; see `region/examples/tracking_cost.rs`).
 const BRIDGE_PAGES: u64 = 12;
 // What is bridged never holds pages of a capacity block, which must not be protected.
 const _: () = assert!(BRIDGE_PAGES < BLOCK_BYTES / PAGE_BYTES);
@@ -52,7 +53,8 @@ pub(crate) struct PageTracker {
     open_summary: Box<[AtomicU64]>,
     pub(super) open_pages: AtomicU64,
     pub(crate) open_pages_max: u64,
-    /// Stretches of capacity blocks, each a mapping of its own with `mprotect`; changed by who holds the cleaner.
+    /// Stretches of capacity blocks, each a mapping of its own with `mprotect`; changed by who
+    /// holds the cleaner.
     capacity_runs: AtomicU64,
     /// Faults being served. Nobody waits inside: a cut waits only for a few system calls.
     pub(super) gate: Gate,
@@ -148,7 +150,8 @@ impl PageTracker {
         Ok(())
     }
 
-    /// Whether stretches of capacity blocks may become so many more, or fewer: as many as open pages that stand alone.
+    /// Whether stretches of capacity blocks may become so many more, or fewer: as many as open
+    /// pages that stand alone.
     pub fn admits_runs(&self, more: i64) -> bool {
         let runs = self.capacity_runs.load(Relaxed).saturating_add_signed(more);
         more <= 0 || runs <= self.open_pages_max
@@ -177,8 +180,8 @@ impl PageTracker {
         format!("trap by {}: {}", mode_name(&self.guard), self.why)
     }
 
-    /// Locks the pages `bits` of a bitmap word that nobody else has locked, and write-protects them.
-    /// Returns those that are closed now: their bytes stand still until released.
+    /// Locks the pages `bits` of a bitmap word that nobody else has locked, and write-protects
+    /// them. Returns those that are closed now: their bytes stand still until released.
     pub fn close(&self, core: &Core, word: usize, bits: u64) -> u64 {
         let locked = self.lock_pages(word, bits);
         let mut failed = 0;
@@ -197,8 +200,9 @@ impl PageTracker {
         locked & !failed
     }
 
-    /// Locks all of `bits` if they are closed, clean and not locked, and until the result is dropped no epoch is cut: for
-    /// a few system calls. Whoever drains need not know of it: nothing of these pages is owed, now or then.
+    /// Locks all of `bits` if they are closed, clean and not locked, and until the result is
+    /// dropped no epoch is cut: for a few system calls. Whoever drains need not know of it: nothing
+    /// of these pages is owed, now or then.
     pub fn lock_idle(&self, core: &Core, word: usize, bits: u64) -> Option<Inside<'_>> {
         let inside = self.gate.enter()?;
         let is_idle = || {
@@ -230,8 +234,8 @@ impl PageTracker {
         None
     }
 
-    /// Unlocks pages closed before. Those of `reopen` that are dirty in the current epoch are opened again;
-    /// what the closing epoch owes stays closed.
+    /// Unlocks pages closed before. Those of `reopen` that are dirty in the current epoch are
+    /// opened again; what the closing epoch owes stays closed.
     pub fn release(&self, core: &Core, word: usize, bits: u64, reopen: u64) {
         if bits == 0 {
             return;
@@ -254,10 +258,10 @@ impl PageTracker {
         self.door.notify();
     }
 
-    /// Runs `flip` at an instant at which no page is open: what is in memory then is a consistent cut. A
-    /// store made after a page was closed waits until `flip` is done, and so does every store that follows
-    /// from it; so no effect is in the cut without its cause. Takes as long as protecting the open pages.
-    /// The caller has shut `prepared` and found it empty.
+    /// Runs `flip` at an instant at which no page is open: what is in memory then is a consistent
+    /// cut. A store made after a page was closed waits until `flip` is done, and so does every
+    /// store that follows from it; so no effect is in the cut without its cause. Takes as long as
+    /// protecting the open pages. The caller has shut `prepared` and found it empty.
     pub fn cut(&self, core: &Core, flip: impl FnOnce()) -> Result<(), RegionError> {
         self.gate.shut(&*core.clock);
         let outcome = self.protect_open(core).map(|()| flip());

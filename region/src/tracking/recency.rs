@@ -1,11 +1,12 @@
-//! Which dirty pages are written again (Viyojit, section 5.2): the paper clears the MMU's dirty bits once
-//! an epoch; a process can only protect dirty pages again and see which of them trap.
+//! Which dirty pages are written again (Viyojit, section 5.2): the paper clears the MMU's dirty
+//! bits once an epoch; a process can only protect dirty pages again and see which of them trap.
 //!
-//! A page protected again stays dirty and in the ledger; its next store costs a trap and no budget. An epoch
-//! ends when every page that was open has been protected once. Each call does a bounded batch, sized so
-//! that protecting and the traps that follow take at most a tenth of the time between calls; so a large dirty
-//! set stretches the epoch instead of slowing the writers. Policies that ask nothing of it cost nothing, and
-//! neither does a dirty set below half of the budget: nothing of it will be cleaned soon.
+//! A page protected again stays dirty and in the ledger; its next store costs a trap and no budget.
+//! An epoch ends when every page that was open has been protected once. Each call does a bounded
+//! batch, sized so that protecting and the traps that follow take at most a tenth of the time
+//! between calls; so a large dirty set stretches the epoch instead of slowing the writers. Policies
+//! that ask nothing of it cost nothing, and neither does a dirty set below half of the budget:
+//! nothing of it will be cleaned soon.
 
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
@@ -32,8 +33,8 @@ impl Recency {
 }
 
 impl PageTracker {
-    /// One call of the cleaner's thread, which may come early because a fault waits: a batch of sampling if
-    /// one is due. Advances the policy's epoch at its end.
+    /// One call of the cleaner's thread, which may come early because a fault waits: a batch of
+    /// sampling if one is due. Advances the policy's epoch at its end.
     pub(crate) fn sample(&self, core: &Core) {
         let mut recency = self.recency.lock();
         if !recency.sampling.is_due(core.clock.now_ns()) {

@@ -1,4 +1,5 @@
-//! How faults reach the fault path: by signal in the faulting thread, or by message to a thread of ours.
+//! How faults reach the fault path: by signal in the faulting thread, or by message to a thread of
+//! ours.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -19,11 +20,12 @@ use crate::sys::{Delivery, Uffd};
 
 /// Faults the thread keeps at a time; the kernel keeps the others.
 const FAULTS_MAX: usize = 1024;
-/// How soon faults that could not be served are tried again. New faults arrive on a descriptor, room on a
-/// futex: one thread cannot sleep on both.
+/// How soon faults that could not be served are tried again. New faults arrive on a descriptor,
+/// room on a futex: one thread cannot sleep on both.
 const RETRY: Duration = Duration::from_micros(200);
 
-/// Whatever brings the faults of a region to it, until dropped. To be dropped before the region's core.
+/// Whatever brings the faults of a region to it, until dropped. To be dropped before the region's
+/// core.
 pub(crate) enum Service {
     Signal(#[expect(dead_code, reason = "dropping it ends the service")] Registration),
     Thread { stop: OwnedFd, thread: Option<JoinHandle<()>> },

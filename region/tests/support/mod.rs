@@ -1,5 +1,5 @@
-//! What the tests of trapped regions share: the modes this machine grants, writers that just store, and the
-//! independent proof of the budget.
+//! What the tests of trapped regions share: the modes this machine grants, writers that just store,
+//! and the independent proof of the budget.
 #![allow(dead_code, missing_docs, clippy::unwrap_used)]
 
 pub mod lanes;
@@ -58,7 +58,8 @@ pub fn modes() -> Vec<TrapKind> {
     all.into_iter().filter(granted).collect()
 }
 
-/// Several threads store 8 random bytes at random places, `stores` times each, through plain pointers.
+/// Several threads store 8 random bytes at random places, `stores` times each, through plain
+/// pointers.
 pub fn storm(region: &Region, seed: u64, threads: u64, stores: u64) {
     let memory = region.trapped().unwrap();
     let (base, len) = (memory.as_ptr() as usize, memory.len_bytes());
@@ -120,10 +121,11 @@ fn copy_fd(fd: BorrowedFd<'_>, fill: Option<u8>) -> OwnedFd {
     copy
 }
 
-/// What is on `device` (a copy) plus the ledger's dirty pages must be all of memory, and those pages must
-/// fit the budget. Nothing of the tracker is asked: the dirty pages are found by letting a holder flush
-/// memory in which every byte was replaced. Pages that then hold the replacement are the ones the
-/// ledger calls dirty; all others were on the device, and must be equal to memory. Returns the dirty pages.
+/// What is on `device` (a copy) plus the ledger's dirty pages must be all of memory, and those
+/// pages must fit the budget. Nothing of the tracker is asked: the dirty pages are found by letting
+/// a holder flush memory in which every byte was replaced. Pages that then hold the replacement are
+/// the ones the ledger calls dirty; all others were on the device, and must be equal to memory.
+/// Returns the dirty pages.
 pub fn prove(
     fds: &(OwnedFd, OwnedFd),
     device: Arc<dyn Device>,

@@ -17,8 +17,8 @@ pub fn refuse(command: &mut Command, number: libc::c_long, errno: i32) {
         step(answer, 0, 0, errno),
         step(answer, 0, 0, libc::SECCOMP_RET_ALLOW),
     ];
-    // SAFETY: between fork and exec only `prctl` is called, which is async-signal-safe; the filter lives in
-    // the closure, and the kernel copies it.
+    // SAFETY: between fork and exec only `prctl` is called, which is async-signal-safe; the filter
+    // lives in the closure, and the kernel copies it.
     unsafe {
         command.pre_exec(move || {
             let program =

@@ -31,8 +31,8 @@ fn open(dir: &Path, data_bytes: u64, flags: EnvFlags) -> Opened {
     let map_bytes = (data_bytes * 4 + MAP_BYTES_MIN).next_multiple_of(1 << 20);
     let mut options = EnvOpenOptions::new();
     options.map_size(map_bytes as usize);
-    // SAFETY: the folder was made for this run, so nobody else changes the mapped file; NO_SYNC gives up what the
-    // table says it gives up.
+    // SAFETY: the folder was made for this run, so nobody else changes the mapped file; NO_SYNC
+    // gives up what the table says it gives up.
     let env = unsafe {
         options.flags(flags);
         options.open(dir)

@@ -1,7 +1,7 @@
 //! The engines, each with the modes of durability that a user would choose between.
 //!
-//! All can keep the whole data set in memory, as Perdura does: caches are sized for it. None compresses. What is
-//! not said here is as the engine ships.
+//! All can keep the whole data set in memory, as Perdura does: caches are sized for it. None
+//! compresses. What is not said here is as the engine ships.
 
 mod fjall;
 mod lmdb;

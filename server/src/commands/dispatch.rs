@@ -21,8 +21,8 @@ pub(crate) enum Flow {
     Close { wrote: bool },
 }
 
-/// Carries out one command and appends its reply to `out`. `found` is its line in the table, if it has been
-/// looked up already.
+/// Carries out one command and appends its reply to `out`. `found` is its line in the table, if it
+/// has been looked up already.
 pub(crate) fn execute(
     server: &mut Server<'_>,
     session: &mut Session,

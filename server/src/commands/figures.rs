@@ -1,8 +1,8 @@
 //! The figures of the promise: what INFO's `# Persistence` and `# Perdura` and PERDURA STATS say.
 //!
-//! Every counter of the region is shown, under its own name, so that a new one cannot be forgotten. They
-//! count since this process opened the image; CONFIG RESETSTAT leaves them alone, because their sums and
-//! ratios are only right over the whole time.
+//! Every counter of the region is shown, under its own name, so that a new one cannot be forgotten.
+//! They count since this process opened the image; CONFIG RESETSTAT leaves them alone, because
+//! their sums and ratios are only right over the whole time.
 
 use std::fmt::Write;
 

@@ -1,8 +1,8 @@
 //! Walks over keys no argument names, alone and inside EXEC.
 //!
 //! Alone they go to the store. Inside EXEC every shard is locked by the transaction itself, so the
-//! names are taken just before it begins, the transaction's own keys added, and each is looked up in
-//! the transaction: what EXEC did so far is seen.
+//! names are taken just before it begins, the transaction's own keys added, and each is looked up
+//! in the transaction: what EXEC did so far is seen.
 
 use perdura_store::{Access, DATABASES, Entry, Key, Store, Tx, TxError};
 
@@ -102,8 +102,8 @@ pub(super) fn anywhere(names: &mut Names) {
     names.fill(all);
 }
 
-/// Gives the keys of each of two databases to the other. Every record names its database, so each is
-/// written anew, beside the old one until all is done.
+/// Gives the keys of each of two databases to the other. Every record names its database, so each
+/// is written anew, beside the old one until all is done.
 fn swap_names(tx: &mut Tx<'_>, names: &Names, a: u8, b: u8) -> Result<(), TxError> {
     let unused = unused_name(tx, names, a);
     let aside = Key { db: a, bytes: &unused };

@@ -1,5 +1,5 @@
-//! A table of commands that parse and answer and do nothing else: what a server costs without a store. Only a
-//! measurement asks for it (`examples/null`).
+//! A table of commands that parse and answer and do nothing else: what a server costs without a
+//! store. Only a measurement asks for it (`examples/null`).
 
 use super::context::Context;
 use super::spec::{Group, Handler, Keys, Outcome, Spec, flag};

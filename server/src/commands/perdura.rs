@@ -9,7 +9,8 @@ use super::spec::Outcome;
 use crate::number::parse_i64;
 use crate::resp::Args;
 
-/// PERDURA DRILL [NOFILL]: fills the budget, flushes for real, goes on. Every client waits meanwhile.
+/// PERDURA DRILL [NOFILL]: fills the budget, flushes for real, goes on. Every client waits
+/// meanwhile.
 pub(super) fn drill(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     let fill = match args.len() {
         2 => true,
@@ -33,8 +34,8 @@ pub(super) fn drill(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// PERDURA BUDGET [bytes]: reads or changes the budget; a change holds when the reply is sent. A budget that
-/// the warning does not cover is refused.
+/// PERDURA BUDGET [bytes]: reads or changes the budget; a change holds when the reply is sent. A
+/// budget that the warning does not cover is refused.
 pub(super) fn budget(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     let region = ctx.server.store.region();
     if args.len() == 2 {

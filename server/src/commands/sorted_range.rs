@@ -151,7 +151,8 @@ struct Query<'a> {
 }
 
 impl<'a> Query<'a> {
-    /// The key stands at `at`, the ends behind it. What the command's name leaves open, options say.
+    /// The key stands at `at`, the ends behind it. What the command's name leaves open, options
+    /// say.
     fn parse(
         call: &Call<'a, '_>,
         at: usize,

@@ -32,8 +32,8 @@ impl<'c> Call<'c, '_> {
     }
 }
 
-/// How a command is carried out. Data commands run the same alone and inside EXEC; a function may be
-/// called again after everything it did was rolled back.
+/// How a command is carried out. Data commands run the same alone and inside EXEC; a function may
+/// be called again after everything it did was rolled back.
 #[derive(Clone, Copy)]
 pub(crate) enum Handler {
     /// Answers from one key's entry: no transaction when alone.
@@ -90,8 +90,8 @@ pub(crate) mod flag {
     ];
 }
 
-/// Which arguments are keys: from `first` to `last` (negative: from the end) by `step`; and where argument
-/// `count_at` is not 0, as many as it says behind it.
+/// Which arguments are keys: from `first` to `last` (negative: from the end) by `step`; and where
+/// argument `count_at` is not 0, as many as it says behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Keys {
     pub first: i32,

@@ -6,7 +6,8 @@ use super::error::CommandError;
 use super::options::is;
 use super::spec::{Call, Outcome};
 
-/// Cells of the table of lengths, four bytes each: two strings of 8 KiB. Every client waits meanwhile.
+/// Cells of the table of lengths, four bytes each: two strings of 8 KiB. Every client waits
+/// meanwhile.
 const CELLS_MAX: u64 = 1 << 26;
 
 #[derive(Default)]

@@ -2,8 +2,8 @@
 //!
 //! EXEC is one store transaction over every key its commands name (or over every shard, when one of
 //! them names none): all of it happens or nothing does, also after a crash. As in Redis, a command
-//! that fails on its own (wrong type, not a number) does not undo the others; when the *store* fails
-//! (no memory, device latched), everything is rolled back and EXEC says so.
+//! that fails on its own (wrong type, not a number) does not undo the others; when the *store*
+//! fails (no memory, device latched), everything is rolled back and EXEC says so.
 //!
 //! WATCH is the store's: it sees writes that leave the value as it was, and those of other threads.
 

@@ -1,9 +1,10 @@
-//! Looking ahead in a pipeline: the whole commands that follow each other are parsed first, the memory of
-//! their keys is asked for, then they are carried out one by one, as if nothing had been looked at. So are lone commands
-//! that several connections sent together.
+//! Looking ahead in a pipeline: the whole commands that follow each other are parsed first, the
+//! memory of their keys is asked for, then they are carried out one by one, as if nothing had been
+//! looked at. So are lone commands that several connections sent together.
 //!
-//! Invariant: nothing is looked at behind a command that could change how it is read (AUTH, SELECT, QUIT,
-//! CONFIG SET): that is every command on client or server state, and every one that is not known.
+//! Invariant: nothing is looked at behind a command that could change how it is read (AUTH, SELECT,
+//! QUIT, CONFIG SET): that is every command on client or server state, and every one that is not
+//! known.
 
 use perdura_store::{Key, Place};
 
@@ -99,8 +100,8 @@ impl Ahead {
         Ok(Looked::Commands)
     }
 
-    /// Starts loading what lone commands of several connections will read. A pipeline asks for its own memory, and what
-    /// is no whole command is left to its connection.
+    /// Starts loading what lone commands of several connections will read. A pipeline asks for its
+    /// own memory, and what is no whole command is left to its connection.
     pub fn look_across<'c>(
         &mut self,
         server: &Server<'_>,
@@ -133,7 +134,8 @@ impl Ahead {
         self.prefetch(server);
     }
 
-    /// First every bucket, then every record, so that the waits overlap. A single key has nothing to overlap with.
+    /// First every bucket, then every record, so that the waits overlap. A single key has nothing
+    /// to overlap with.
     fn prefetch(&self, server: &Server<'_>) {
         if self.places.len() > 1 {
             self.places.iter().for_each(|place| server.store.prefetch_bucket(place));
@@ -147,7 +149,8 @@ fn note_places(places: &mut Vec<Place>, server: &Server<'_>, db: u8, spec: &Spec
     places.extend(keys.map(|at| server.store.place(Key { db, bytes: args.get(at) })));
 }
 
-/// Commands looked at before the first of them is carried out; what they read has to stay in the cache.
+/// Commands looked at before the first of them is carried out; what they read has to stay in the
+/// cache.
 const COMMANDS_MAX: usize = 64;
 /// Keys asked for at once.
 const PLACES_MAX: usize = 64;

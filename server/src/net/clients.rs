@@ -40,8 +40,9 @@ impl Serve<'_> {
                     io::ErrorKind::WouldBlock => return true,
                     io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted => {}
                     _ if is_shortage(&error) => {
-                        // The connection stays in the queue, and being told of it again and again would
-                        // only burn time: listened for again when a client goes, and at the next tick.
+                        // The connection stays in the queue, and being told of it again and again
+                        // would only burn time: listened for again when a client goes, and at the
+                        // next tick.
                         if !std::mem::replace(&mut self.starved, true) {
                             tracing::warn!(%error, "cannot accept connections for now");
                         }

@@ -1,10 +1,12 @@
 //! The thread that makes groups durable while the loop goes on executing.
 //!
-//! Groups are numbered from 1 in the order they are executed. The loop *orders* a group once everything of it
-//! and before it is done in memory; the thread commits up to the last group ordered, and says how far it came.
-//! One commit at a time, so those ordered meanwhile go together in the next, which needs no word from the loop.
+//! Groups are numbered from 1 in the order they are executed. The loop *orders* a group once
+//! everything of it and before it is done in memory; the thread commits up to the last group
+//! ordered, and says how far it came. One commit at a time, so those ordered meanwhile go together
+//! in the next, which needs no word from the loop.
 //!
-//! The loop is woken only where it has said that it is about to wait: one that executes looks by itself.
+//! The loop is woken only where it has said that it is about to wait: one that executes looks by
+//! itself.
 
 use std::fmt;
 use std::io;
@@ -16,8 +18,8 @@ use std::thread::{Scope, ScopedJoinHandle};
 use perdura_region::Region;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
-/// What loop and thread share. All of it is sequentially consistent: each side writes its own word before it reads
-/// the other's, so that none sleeps while the other thinks it awake.
+/// What loop and thread share. All of it is sequentially consistent: each side writes its own word
+/// before it reads the other's, so that none sleeps while the other thinks it awake.
 #[derive(Debug)]
 pub(super) struct Committer {
     /// Everything of the groups up to this one is done in memory.
@@ -76,7 +78,8 @@ impl Committer {
         Ok(Orders { committer: self, region, thread: Some(thread) })
     }
 
-    /// The thread's life. It ends with the first failure: whether the device has what came before is not known.
+    /// The thread's life. It ends with the first failure: whether the device has what came before
+    /// is not known.
     fn serve(&self, region: &Region) {
         while let Some(group) = self.next() {
             self.commit(region, group);
@@ -126,12 +129,13 @@ impl Committer {
 }
 
 impl Orders<'_> {
-    /// Everything up to `group` has been executed: it is committed next. One that `is_small` is durable, or has failed,
-    /// when this returns, unless a commit is on its way.
+    /// Everything up to `group` has been executed: it is committed next. One that `is_small` is
+    /// durable, or has failed, when this returns, unless a commit is on its way.
     pub fn order(&self, group: u64, is_small: bool) {
         let (progress, ordered) = (self.progress(), self.committer.ordered.load(SeqCst));
         if is_small && !progress.failed && progress.durable == ordered {
-            // The thread has nothing to do and finds nothing new: it is durable before it is ordered.
+            // The thread has nothing to do and finds nothing new: it is durable before it is
+            // ordered.
             self.committer.commit(self.region, group);
             if !self.progress().failed {
                 self.committer.ordered.store(group, SeqCst);
@@ -186,7 +190,8 @@ impl Orders<'_> {
         Ok(())
     }
 
-    /// Ends the thread: when this returns the commit that was on its way is over, and no other will begin.
+    /// Ends the thread: when this returns the commit that was on its way is over, and no other will
+    /// begin.
     pub fn end(&mut self) {
         self.committer.ended.store(true, SeqCst);
         let Some(thread) = self.thread.take() else { return };
@@ -210,5 +215,6 @@ impl AsFd for Orders<'_> {
 }
 
 const FAILED: u64 = 1 << 63;
-/// A commit later the next is often a moment away, and to sleep and be woken costs more than that moment.
+/// A commit later the next is often a moment away, and to sleep and be woken costs more than that
+/// moment.
 const SPINS: u32 = 1000;

@@ -1,7 +1,7 @@
 //! One connection: its socket, what is partly received and what is not yet sent.
 //!
-//! Invariant: an idle connection owns no buffer. Input is kept only while a command is incomplete or
-//! waits, output only while the peer has not taken it.
+//! Invariant: an idle connection owns no buffer. Input is kept only while a command is incomplete
+//! or waits, output only while the peer has not taken it.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -142,7 +142,8 @@ impl Conn {
         (std::mem::replace(&mut self.out, held), std::mem::take(&mut self.sent))
     }
 
-    /// Replaces all output by what `f` makes of it and of where it begins in all there ever is, and frees it.
+    /// Replaces all output by what `f` makes of it and of where it begins in all there ever is, and
+    /// frees it.
     pub(super) fn rewrite_output(&mut self, f: impl FnOnce(u64, &[u8]) -> Vec<u8>) {
         self.out = f(self.gone, &self.out);
         self.free_to = self.written();
@@ -226,8 +227,8 @@ pub(super) fn keep_spare(spare: &mut Vec<Vec<u8>>, mut buffer: Vec<u8>) {
     }
 }
 
-/// The peer reads slowly: what it has taken must not stay for as long as it goes on. Half of it may, or a long
-/// reply would be moved once for each little that the peer takes.
+/// The peer reads slowly: what it has taken must not stay for as long as it goes on. Half of it
+/// may, or a long reply would be moved once for each little that the peer takes.
 pub(super) fn drop_taken(out: &mut Vec<u8>, sent: &mut usize) {
     if *sent >= COMPACT_BYTES.max(out.len() / 2) {
         out.drain(..*sent);

@@ -5,8 +5,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Kept for everything but clients: image, memory, holder, queues, the files INFO reads.
 const OTHERS: u64 = 64;
 
-/// Raises the process's own limit on descriptors as far as `wanted` clients need and the system allows;
-/// returns how many clients fit, at least one and at most `wanted`.
+/// Raises the process's own limit on descriptors as far as `wanted` clients need and the system
+/// allows; returns how many clients fit, at least one and at most `wanted`.
 ///
 /// Most systems start a process with 1,024 descriptors and let it have many more for the asking.
 pub fn clients_that_fit(wanted: usize) -> usize {

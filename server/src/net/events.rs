@@ -1,12 +1,13 @@
 //! What the loop waits on: an io_uring, or epoll where that is refused.
 //!
-//! With epoll a connection that is ready is read and written at once. With the ring a receive is asked for once
-//! and goes on, and a send after each turn that left output; both are handed over by the call that waits, so a
-//! turn over many connections costs one system call. A connection that may not be read any more has its receive
-//! ended: what is not received by then stays in the socket, as with epoll, and what is fits the ring's buffers.
+//! With epoll a connection that is ready is read and written at once. With the ring a receive is
+//! asked for once and goes on, and a send after each turn that left output; both are handed over by
+//! the call that waits, so a turn over many connections costs one system call. A connection that
+//! may not be read any more has its receive ended: what is not received by then stays in the
+//! socket, as with epoll, and what is fits the ring's buffers.
 //!
-//! A completion names its connection by slot and generation (the lower bits of the client's number): one for
-//! a connection that has gone never reaches its successor.
+//! A completion names its connection by slot and generation (the lower bits of the client's
+//! number): one for a connection that has gone never reaches its successor.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -142,7 +143,8 @@ impl Events {
         }
     }
 
-    /// Waits, at most `timeout_ns`, and appends what happened. The ring can wait for `several` connections to ask.
+    /// Waits, at most `timeout_ns`, and appends what happened. The ring can wait for `several`
+    /// connections to ask.
     pub fn wait(
         &mut self,
         timeout_ns: u32,
@@ -245,8 +247,8 @@ impl Events {
         }
     }
 
-    /// A connection's socket is about to be closed: what was asked for it must have reached the kernel, and must
-    /// end.
+    /// A connection's socket is about to be closed: what was asked for it must have reached the
+    /// kernel, and must end.
     pub fn forget(&mut self, conn: &Conn) {
         if let Self::Uring(ring) = self
             && (conn.receiving != Receiving::No || conn.in_flight > 0)

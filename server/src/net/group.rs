@@ -1,18 +1,21 @@
 //! Replies that wait for a group commit (`durability = fsync`).
 //!
-//! The loop executes while a commit is on its way, but for one of few writes, which it makes itself; what it executes
-//! meanwhile is the next group. A turn's end orders the group that it has filled, so a turn's writes go together; so do
-//! all ordered while a commit was on its way.
+//! The loop executes while a commit is on its way, but for one of few writes, which it makes
+//! itself; what it executes meanwhile is the next group. A turn's end orders the group that it has
+//! filled, so a turn's writes go together; so do all ordered while a commit was on its way.
 //!
 //! Invariants:
-//! - A reply to a write, and every reply made after it, to anybody and to reads too, is sent only after a commit that
-//!   began when the write was done has returned well: a group is ordered when all of it is executed, and a reply waits
-//!   for the group of the last write before it, its own or not.
-//! - Groups become durable in order, and output is freed from its front only: replies keep their order.
-//! - When a commit fails, the reply to each write that is not known to be durable becomes an error, in that group
-//!   and in those behind it. Replies to reads stay. From then on the server accepts no writes and nothing waits.
-//! - What is held is bounded: by `output_pause_bytes` for a connection as long as it is unsent, and the writes by
-//!   twice `group_writes_max`, beyond which the loop waits for the commit on its way.
+//! - A reply to a write, and every reply made after it, to anybody and to reads too, is sent only
+//!   after a commit that began when the write was done has returned well: a group is ordered when
+//!   all of it is executed, and a reply waits for the group of the last write before it, its own or
+//!   not.
+//! - Groups become durable in order, and output is freed from its front only: replies keep their
+//!   order.
+//! - When a commit fails, the reply to each write that is not known to be durable becomes an error,
+//!   in that group and in those behind it. Replies to reads stay. From then on the server accepts
+//!   no writes and nothing waits.
+//! - What is held is bounded: by `output_pause_bytes` for a connection as long as it is unsent, and
+//!   the writes by twice `group_writes_max`, beyond which the loop waits for the commit on its way.
 //! - A connection may go while its output is held. Its writes are committed like any others.
 
 use std::collections::VecDeque;
@@ -109,7 +112,8 @@ impl<'s> Group<'s> {
         }
     }
 
-    /// Orders what was executed; returns the writes in it. `inline_max`: so few the loop makes durable itself.
+    /// Orders what was executed; returns the writes in it. `inline_max`: so few the loop makes
+    /// durable itself.
     pub fn order(&mut self, inline_max: usize) -> usize {
         if std::mem::take(&mut self.uncommitted)
             && let Some(orders) = &self.orders
@@ -176,8 +180,8 @@ impl<'s> Group<'s> {
         self.held.pop_front().map(|held| (held.of, held.end))
     }
 
-    /// After all that is free was taken: forgets the writes of it. When a commit has failed, returns why, and
-    /// nothing waits any more.
+    /// After all that is free was taken: forgets the writes of it. When a commit has failed,
+    /// returns why, and nothing waits any more.
     pub fn settle(&mut self) -> Option<String> {
         let durable = self.writes.partition_point(|write| write.group <= self.seen.durable);
         self.writes.drain(..durable);

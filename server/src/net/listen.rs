@@ -53,8 +53,9 @@ impl Listener {
     }
 }
 
-/// Lets more connections wait than the standard library does: those beyond the queue try again only after
-/// a second, and a thousand clients often come at once. The system may cut it (`net.core.somaxconn`).
+/// Lets more connections wait than the standard library does: those beyond the queue try again only
+/// after a second, and a thousand clients often come at once. The system may cut it
+/// (`net.core.somaxconn`).
 fn ready(socket: impl AsFd) -> io::Result<()> {
     Ok(rustix::net::listen(socket, BACKLOG)?)
 }

@@ -1,9 +1,10 @@
 //! How many requests are worth waiting for together.
 //!
-//! A loaded loop that sleeps for each request spends a quarter of its time on falling asleep and being woken, and
-//! keeps its clients doing the same. Where so many requests came lately that a moment brings several, the loop
-//! sleeps until they are there, or the moment is over. It never waits for more than half of those who asked lately:
-//! they might all wait for their replies first. A few clients, or slow ones, are answered without delay.
+//! A loaded loop that sleeps for each request spends a quarter of its time on falling asleep and
+//! being woken, and keeps its clients doing the same. Where so many requests came lately that a
+//! moment brings several, the loop sleeps until they are there, or the moment is over. It never
+//! waits for more than half of those who asked lately: they might all wait for their replies first.
+//! A few clients, or slow ones, are answered without delay.
 
 use crate::sys::Several;
 

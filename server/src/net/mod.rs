@@ -1,8 +1,9 @@
 //! Sockets and the event loop.
 //!
-//! `listen` opens sockets, `conn` is one connection's bytes, `events` what the loop waits on, `serve` the loop, `load` how much is coming, `turn` one connection's
-//! part of it, `clients` their coming and going, `ahead` the look at a pipeline before it is carried out, `group` the replies that wait for a group commit,
-//! `committer` the thread that makes it.
+//! `listen` opens sockets, `conn` is one connection's bytes, `events` what the loop waits on,
+//! `serve` the loop, `load` how much is coming, `turn` one connection's part of it, `clients` their
+//! coming and going, `ahead` the look at a pipeline before it is carried out, `group` the replies
+//! that wait for a group commit, `committer` the thread that makes it.
 
 mod ahead;
 mod clients;

@@ -1,11 +1,12 @@
 //! The event loop: one thread.
 //!
-//! A turn: wait, read what is there (bounded per connection), execute, order a commit if something was written
-//! and replies wait for that, send what is free, close who is done. Nothing in a turn waits for a peer.
+//! A turn: wait, read what is there (bounded per connection), execute, order a commit if something
+//! was written and replies wait for that, send what is free, close who is done. Nothing in a turn
+//! waits for a peer.
 //!
-//! Fairness: a connection gets one bounded read a turn. A peer that does not read its replies is not
-//! executed any further (its requests stay in the socket), so its memory is bounded as well.
-//! A stop is seen at the next turn; nothing is waited for then.
+//! Fairness: a connection gets one bounded read a turn. A peer that does not read its replies is
+//! not executed any further (its requests stay in the socket), so its memory is bounded as well. A
+//! stop is seen at the next turn; nothing is waited for then.
 
 use std::io;
 
@@ -50,8 +51,8 @@ pub struct Report {
 
 /// Serves until `stop` is set or a client says SHUTDOWN. Does not flush: the caller does.
 ///
-/// A write may wait inside the store for its budget; `store.region().close(..)` from the thread that
-/// sets `stop` ends that wait with an error, so a stop depends on no writer either.
+/// A write may wait inside the store for its budget; `store.region().close(..)` from the thread
+/// that sets `stop` ends that wait with an error, so a stop depends on no writer either.
 ///
 /// # Errors
 /// The event queue cannot be made or waited on.
@@ -211,8 +212,8 @@ impl<'a> Serve<'a> {
         let is_news = self.group.call_me();
         let timeout_ns = if is_news { 0 } else { self.timeout_ns() };
         let several = match timeout_ns {
-            // Half of those answered: the others come while these are executed, and the loop is not idle until the
-            // last has asked again. Each by itself would be a group of its own.
+            // Half of those answered: the others come while these are executed, and the loop is not
+            // idle until the last has asked again. Each by itself would be a group of its own.
             1.. if committed > 1 => Several { count: committed / 2, moment_us: COMMIT_US },
             1.. if !self.group.is_on_its_way() => load,
             _ => ONE,
@@ -353,7 +354,8 @@ impl<'a> Serve<'a> {
         }
     }
 
-    /// Sends what is free, now or with the ring at the end of the turn, after what it is sending already.
+    /// Sends what is free, now or with the ring at the end of the turn, after what it is sending
+    /// already.
     pub(super) fn send(&mut self, slot: u32, conn: &mut Conn) {
         if !conn.is_sendable() {
             return;
@@ -414,8 +416,9 @@ impl<'a> Serve<'a> {
         Ok(())
     }
 
-    /// No commit is on its way when this returns. After a warning no other is begun, and what waits for one is not
-    /// answered: the time is the final flush's. Who said SHUTDOWN can wait for one more.
+    /// No commit is on its way when this returns. After a warning no other is begun, and what waits
+    /// for one is not answered: the time is the final flush's. Who said SHUTDOWN can wait for one
+    /// more.
     fn end_commits(&mut self, ended: Ended) -> Result<(), ServeError> {
         while ended == Ended::Shutdown && self.group.is_on_its_way() {
             self.wait_for_commit()?;

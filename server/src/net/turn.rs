@@ -47,7 +47,8 @@ impl Serve<'_> {
             }
             Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => {}
-                // The ring was out of buffers (they are back when it is asked again), or was asked to end.
+                // The ring was out of buffers (they are back when it is asked again), or was asked
+                // to end.
                 _ if error.raw_os_error().is_some_and(|errno| RING_ENDED.contains(&errno)) => {}
                 _ => conn.session.killed = true,
             },

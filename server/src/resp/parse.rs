@@ -6,12 +6,13 @@
 //!   returned they may only grow at the end. So no byte is looked at twice.
 //! - The outcome depends on the bytes alone, never on how they were split over calls. Limits are
 //!   therefore checked on lengths, not on what happens to have arrived.
-//! - Frames found by [`Parser::step_on`] are kept until the next [`Parser::step`], so that a pipeline can be
-//!   looked through before its first command is carried out.
+//! - Frames found by [`Parser::step_on`] are kept until the next [`Parser::step`], so that a
+//!   pipeline can be looked through before its first command is carried out.
 //! - A span takes 8 bytes and needs 6 received ones (inline: 2, of at most 64 KiB): memory follows
 //!   what has arrived; a declared count or length reserves nothing.
 //!
-//! Failure rule: after a [`ProtocolError`] the stream is out of step; the connection must be closed.
+//! Failure rule: after a [`ProtocolError`] the stream is out of step; the connection must be
+//! closed.
 
 use super::inline;
 
@@ -205,8 +206,8 @@ impl Parser {
         self.go_on(buf, limits)
     }
 
-    /// As [`Parser::step`] after a whole frame, which is kept with those before it. After an error the frame
-    /// may be tried again.
+    /// As [`Parser::step`] after a whole frame, which is kept with those before it. After an error
+    /// the frame may be tried again.
     ///
     /// # Errors
     /// The bytes are not a request within `limits`.
@@ -292,8 +293,8 @@ impl Parser {
         self.spans.capacity() * size_of::<Span>() + self.scratch.capacity()
     }
 
-    /// Takes a frame of few arguments that is there as a whole, the usual case. If it is anything else nothing
-    /// has happened, and the careful way decides.
+    /// Takes a frame of few arguments that is there as a whole, the usual case. If it is anything
+    /// else nothing has happened, and the careful way decides.
     fn whole(&mut self, buf: &[u8], lim: &Limits) -> bool {
         if lim.unauthenticated || lim.inline_max_bytes < DIGITS_MAX || self.scanned > 0 {
             return false;

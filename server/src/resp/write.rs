@@ -1,7 +1,8 @@
 //! The reply writer: one value at a time, in the protocol version the client asked for.
 //!
-//! Owns nothing: it appends to the connection's output. At `limit` bytes it stops appending and says
-//! so ([`Reply::overflowed`]); the connection is then closed, so a torn reply is never read as whole.
+//! Owns nothing: it appends to the connection's output. At `limit` bytes it stops appending and
+//! says so ([`Reply::overflowed`]); the connection is then closed, so a torn reply is never read as
+//! whole.
 
 use std::fmt::Display;
 use std::io::Write;

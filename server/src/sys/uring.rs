@@ -1,11 +1,12 @@
 //! An io_uring for sockets: polls, receives into buffers the kernel picks, sends.
 //!
-//! A receive goes on by itself until it is ended, fails or finds no buffer: to ask again for each request costs a
-//! twentieth of what a small one costs.
+//! A receive goes on by itself until it is ended, fails or finds no buffer: to ask again for each
+//! request costs a twentieth of what a small one costs.
 //!
-//! Ownership: a buffer belongs either to the kernel or to us. One to be received into goes to the kernel with
-//! [`Ring::give_back`] and returns in a [`Completion::Received`]; one to be sent goes with [`Ring::send`] and
-//! returns in a [`Completion::Sent`]. `drop` takes back what the kernel has before anything is freed.
+//! Ownership: a buffer belongs either to the kernel or to us. One to be received into goes to the
+//! kernel with [`Ring::give_back`] and returns in a [`Completion::Received`]; one to be sent goes
+//! with [`Ring::send`] and returns in a [`Completion::Sent`]. `drop` takes back what the kernel has
+//! before anything is freed.
 //!
 //! A descriptor is named by its number until it is submitted: submit before closing one.
 
@@ -30,8 +31,8 @@ pub(crate) enum Completion {
     Sent { token: u64, buffer: Vec<u8>, from: usize, result: io::Result<usize> },
 }
 
-/// What is worth waiting for together: so many completions besides those of sends, if they come within the moment.
-/// After it anything is enough.
+/// What is worth waiting for together: so many completions besides those of sends, if they come
+/// within the moment. After it anything is enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Several {
     pub count: usize,
@@ -66,8 +67,8 @@ const GROUP: u16 = 0;
 pub(crate) struct Ring {
     ring: IoUring,
     pool: Pool,
-    /// How much is received from one before others have their turn; 0: the kernel knows no such limit (before
-    /// Linux 6.17 it takes 32 buffers).
+    /// How much is received from one before others have their turn; 0: the kernel knows no such
+    /// limit (before Linux 6.17 it takes 32 buffers).
     turn_bytes: u32,
     sends: Vec<Option<Outgoing>>,
     free_sends: Vec<u32>,
@@ -92,7 +93,8 @@ impl Ring {
         builder.setup_single_issuer().setup_defer_taskrun().setup_cqsize(COMPLETIONS);
         let ring = builder.build(SUBMISSIONS)?;
         let pool = Pool::new(buffers, buffer_bytes);
-        // SAFETY: the entries are page aligned, as many as said, and live until `drop` has unregistered them.
+        // SAFETY: the entries are page aligned, as many as said, and live until `drop` has
+        // unregistered them.
         unsafe {
             let entries = pool.entries.as_ptr() as u64;
             ring.submitter().register_buf_ring_with_flags(entries, buffers, GROUP, 0)?;
@@ -165,8 +167,9 @@ impl Ring {
         debug_assert!(token >> TOKEN_BITS == 0);
         let entry = entry.user_data(kind << TOKEN_BITS | token);
         loop {
-            // SAFETY: a poll and an end name no memory; a receive takes it from the pool, which `drop` takes back first; a
-            // send's bytes are owned by `sends` until its completion, or until `drop` has cancelled it.
+            // SAFETY: a poll and an end name no memory; a receive takes it from the pool, which
+            // `drop` takes back first; a send's bytes are owned by `sends` until its completion, or
+            // until `drop` has cancelled it.
             if unsafe { self.ring.submission().push(&entry) }.is_ok() {
                 return Ok(());
             }
@@ -182,14 +185,16 @@ impl Ring {
         ignore_early_return(self.ring.submit())
     }
 
-    /// Hands over what was asked, and waits until something is done or the time is over. Where the kernel can (Linux
-    /// 6.12), sends are not what is waited for: they are nearly always done when they have been handed over.
+    /// Hands over what was asked, and waits until something is done or the time is over. Where the
+    /// kernel can (Linux 6.12), sends are not what is waited for: they are nearly always done when
+    /// they have been handed over.
     pub fn wait(&mut self, timeout_ns: u32, several: Several) -> io::Result<()> {
         let sends = std::mem::take(&mut self.sends_asked);
         let time = Timespec::new().nsec(timeout_ns);
         let mut args = SubmitArgs::new().timespec(&time);
         let mut wanted = 1;
-        // The kernel waits for the moment before it looks at the time: who has none must not ask for several.
+        // The kernel waits for the moment before it looks at the time: who has none must not ask
+        // for several.
         if timeout_ns > 0 && self.ring.params().is_feature_min_timeout() {
             wanted = (sends + several.count).clamp(1, COMPLETIONS as usize);
         }
@@ -251,7 +256,8 @@ impl Drop for Ring {
     }
 }
 
-/// An interrupted or timed-out wait, or one with no room for completions, is looked into by the caller.
+/// An interrupted or timed-out wait, or one with no room for completions, is looked into by the
+/// caller.
 fn ignore_early_return(result: io::Result<usize>) -> io::Result<()> {
     match result {
         Ok(_) => Ok(()),
@@ -304,8 +310,9 @@ impl Pool {
         let bytes = Box::into_raw(bytes).cast::<u8>();
         self.buffers[usize::from(id)] = bytes;
         let mask = self.buffers.len() as u16 - 1;
-        // SAFETY: the place is inside the entries. The kernel reads only entries before the tail, which is moved
-        // after this one is written (release); as many entries as buffers, so none is written over unread.
+        // SAFETY: the place is inside the entries. The kernel reads only entries before the tail,
+        // which is moved after this one is written (release); as many entries as buffers, so none
+        // is written over unread.
         unsafe {
             let entry = &mut *self.entries.as_ptr().add(usize::from(self.tail & mask));
             entry.set_addr(bytes as u64);
@@ -313,7 +320,8 @@ impl Pool {
             entry.set_bid(id);
         }
         self.tail = self.tail.wrapping_add(1);
-        // SAFETY: the tail is a 16-bit word inside the first entry, changed by nobody else and here atomically.
+        // SAFETY: the tail is a 16-bit word inside the first entry, changed by nobody else and here
+        // atomically.
         unsafe {
             let tail = BufRingEntry::tail(self.entries.as_ptr()).cast_mut();
             AtomicU16::from_ptr(tail).store(self.tail, Release);
@@ -324,8 +332,8 @@ impl Pool {
     fn taken(&mut self, id: u16) -> Box<[u8]> {
         let bytes = std::mem::replace(&mut self.buffers[usize::from(id)], std::ptr::null_mut());
         assert!(!bytes.is_null(), "buffer {id} is not the kernel's");
-        // SAFETY: made by `Box::into_raw` in `give` with this length; the kernel has handed it back, and the
-        // null left behind means that nobody does this twice.
+        // SAFETY: made by `Box::into_raw` in `give` with this length; the kernel has handed it
+        // back, and the null left behind means that nobody does this twice.
         unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(bytes, self.buffer_bytes)) }
     }
 }

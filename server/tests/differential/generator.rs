@@ -98,7 +98,8 @@ impl Generator {
         of.choose(&mut self.random).unwrap()
     }
 
-    /// Words of a template, those of sorted sets in capitals (see below): k key, f field, v value, n number, t unix time (T in ms, u U not past), d float, i index, p pattern.
+    /// Words of a template, those of sorted sets in capitals (see below): k key, f field, v value,
+    /// n number, t unix time (T in ms, u U not past), d float, i index, p pattern.
     fn fill(&mut self, template: &str) -> Words {
         let fill = |word: &str| {
             match word {
@@ -176,8 +177,8 @@ impl Generator {
     }
 }
 
-/// Cut short or made longer, these have replies that depend on the connection, on chance, on layout or on
-/// what else a server does; or they end the server.
+/// Cut short or made longer, these have replies that depend on the connection, on chance, on layout
+/// or on what else a server does; or they end the server.
 fn is_incomparable(words: &Words) -> bool {
     let words: Vec<&str> = words.iter().map(|w| std::str::from_utf8(w).unwrap()).collect();
     match words[..] {

@@ -1,7 +1,7 @@
 //! The same seeded commands to this server and to a real Redis: byte-equal RESP2 replies.
 //!
-//! Where a reply has no order (HGETALL, KEYS, …) its elements are sorted first. Random replies, times
-//! that pass, and what this server answers differently on purpose are not generated.
+//! Where a reply has no order (HGETALL, KEYS, …) its elements are sorted first. Random replies,
+//! times that pass, and what this server answers differently on purpose are not generated.
 //! `PERDURA_SEED=n` replays; `PERDURA_COMMANDS=n` goes on for longer.
 #![allow(clippy::unwrap_used)] // tests, though not every helper is inside one
 
@@ -66,7 +66,8 @@ fn replies_equal_those_of_redis_in_resp3() {
     compare(TEMPLATES, true);
 }
 
-/// Other keys than the other tests', and nothing that empties them all the time: large sets stay large.
+/// Other keys than the other tests', and nothing that empties them all the time: large sets stay
+/// large.
 #[test]
 fn large_sorted_sets_answer_as_those_of_redis() {
     compare(LARGE, false);
@@ -133,7 +134,8 @@ fn compare(templates: &'static [&'static str], resp3: bool) {
     );
 }
 
-/// `docs/server.md` names what is not offered: each of Redis's commands is either in our table or there.
+/// `docs/server.md` names what is not offered: each of Redis's commands is either in our table or
+/// there.
 #[test]
 fn what_is_not_offered_is_named() {
     let document = include_str!("../../../docs/server.md");

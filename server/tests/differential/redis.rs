@@ -14,8 +14,8 @@ pub struct Redis {
 impl Redis {
     /// None where there is no `redis-server`.
     pub fn start() -> Option<Self> {
-        // A port seen free may be taken by the time Redis binds it: then that Redis ends, and another
-        // port is tried.
+        // A port seen free may be taken by the time Redis binds it: then that Redis ends, and
+        // another port is tried.
         for _ in 0..10 {
             match Self::start_once() {
                 Ok(Some(redis)) => return Some(redis),

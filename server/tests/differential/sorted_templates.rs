@@ -188,7 +188,8 @@ pub const SORTED: &[&str] = &[
     "command getkeys zrangestore d s 0 1",
 ];
 
-/// Three sets that grow to hundreds of members, which both servers store in another way than small ones.
+/// Three sets that grow to hundreds of members, which both servers store in another way than small
+/// ones.
 pub const LARGE: &[&str] = &[
     "zadd big P N P N P N P N P N P N P N P N",
     "zadd big P N P N P N P N P N P N P N P N",

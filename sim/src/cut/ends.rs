@@ -47,9 +47,11 @@ pub(crate) enum Fault {
 pub(crate) enum End {
     /// The power goes without a warning.
     Unwarned { at: u64 },
-    /// The warning comes after the step that reached `at`; the battery is exactly as large as promised.
+    /// The warning comes after the step that reached `at`; the battery is exactly as large as
+    /// promised.
     Warned { at: u64 },
-    /// The process dies; its memory is flushed by a holder on the battery, or taken over by another process.
+    /// The process dies; its memory is flushed by a holder on the battery, or taken over by another
+    /// process.
     Crashed { at: u64, death: Death, by_holder: bool },
     /// Bits of the image of a stopped machine flip.
     Flipped { at: u64 },
@@ -58,7 +60,8 @@ pub(crate) enum End {
 }
 
 impl End {
-    /// Draws one for the `index`-th of a scenario's cuts, out of `of`, in a run of `ops` operations.
+    /// Draws one for the `index`-th of a scenario's cuts, out of `of`, in a run of `ops`
+    /// operations.
     pub fn draw(scenario: &Scenario, ops: u64, index: u64, of: u64, random: &mut Random) -> Self {
         let few = scenario.shape == Shape::Small;
         let at = if ops < of {
@@ -68,14 +71,15 @@ impl End {
             let from = ops * index / of;
             random.random_range(from..=(ops * (index + 1) / of).max(from))
         };
-        // The cuts of a small run are of one kind, so that it is cut at every one of its operations.
+        // The cuts of a small run are of one kind, so that it is cut at every one of its
+        // operations.
         let kind = if few { scenario.seed % 86 } else { random.random_range(0..100) };
         match kind {
             0..56 => Self::Unwarned { at },
             56..72 => Self::Warned { at },
             72..86 => {
-                // With compression more of them with frames written that are not durable: their bytes are
-                // written again from where they were compressed to.
+                // With compression more of them with frames written that are not durable: their
+                // bytes are written again from where they were compressed to.
                 let inside = if scenario.compression == Compression::Off { 2 } else { 1 };
                 let death = match random.random_range(0..4) {
                     kind if kind < inside => Death::Inside(random.random_range(1..60)),
@@ -112,8 +116,8 @@ impl End {
     }
 }
 
-/// Runs steps from number `from` until one does not go on, or `at` durable operations are done. Returns the
-/// number of the next step.
+/// Runs steps from number `from` until one does not go on, or `at` durable operations are done.
+/// Returns the number of the next step.
 fn play(world: &mut World<'_>, from: usize, at: u64) -> Result<(usize, Went), Broken> {
     let scenario = world.scenario;
     for (number, step) in scenario.steps.iter().enumerate().skip(from) {

@@ -1,6 +1,7 @@
 //! The oracle: what a store should hold, kept as naively as possible.
 //!
-//! Values are shared between copies, so that a copy can be kept for every state that a cut may lead back to.
+//! Values are shared between copies, so that a copy can be kept for every state that a cut may lead
+//! back to.
 
 use std::collections::BTreeMap;
 use std::fmt;

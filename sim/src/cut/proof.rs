@@ -1,4 +1,5 @@
-//! The budget proven from outside: what the ledger does not account for, the durable image must hold.
+//! The budget proven from outside: what the ledger does not account for, the durable image must
+//! hold.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -13,8 +14,8 @@ const GRAIN_BYTES: usize = 64;
 /// Copied at a time; runs of zeros are left out.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Compares live memory with what of `device` is certain to survive, grain by grain. Dirty memory that was
-/// freed is no longer accounted for: it may differ until it is used again.
+/// Compares live memory with what of `device` is certain to survive, grain by grain. Dirty memory
+/// that was freed is no longer accounted for: it may differ until it is used again.
 pub(crate) fn prove(region: &Region, device: &SimDevice, freed_bytes: u64) -> Result<(), Broken> {
     let when = "proving the budget";
     // What is not loaded yet differs, and is the image's all the same.

@@ -139,7 +139,8 @@ fn share(region_bytes: u64, percent: u64) -> u64 {
     (region_bytes / 100 * percent).max(BUDGET_MIN_BYTES)
 }
 
-/// Two in five compress. Drawn apart, so that the others stay what they were before there was compression.
+/// Two in five compress. Drawn apart, so that the others stay what they were before there was
+/// compression.
 fn compression(seed: u64) -> Compression {
     let mut random = Random::seed_from_u64(seed ^ 0x6c7a_3463_7574_7321);
     if random.random_ratio(2, 5) { Compression::Lz4 } else { Compression::Off }
@@ -276,7 +277,8 @@ impl Steps<'_> {
         self.bytes(len)
     }
 
-    /// Of each 32 bytes, all but the first eight become alike: in half of the values, in some in part.
+    /// Of each 32 bytes, all but the first eight become alike: in half of the values, in some in
+    /// part.
     fn make_compressible(&mut self, bytes: &mut [u8]) {
         let end = match self.random.random_range(0..10) {
             0..4 => 0,

@@ -1,8 +1,9 @@
-//! One machine with a store on it, and beside it the oracle and the states a power cut may lead back to.
+//! One machine with a store on it, and beside it the oracle and the states a power cut may lead
+//! back to.
 //!
 //! - `oracle` is what memory holds: a warned loss and a crash must give exactly that.
-//! - `allowed` are the states that may be found after an unwarned loss: the last one committed, and those
-//!   whose commit was begun since and not reported.
+//! - `allowed` are the states that may be found after an unwarned loss: the last one committed, and
+//!   those whose commit was begun since and not reported.
 //! - A step that commits for want of space may do so before or after its own change takes effect.
 
 use std::os::fd::OwnedFd;
@@ -202,7 +203,8 @@ impl<'s> World<'s> {
         let same = self.oracle.compare(&found, self.now_ms());
         same.map_err(|difference| Broken::Contents { when, difference })?;
         for db in 0..DATABASES {
-            // Expired keys that nobody has met yet are counted: an upper bound, exact after a sweep.
+            // Expired keys that nobody has met yet are counted: an upper bound, exact after a
+            // sweep.
             let (expected, found) = (self.oracle.counts(db, self.now_ms()).0, self.store().len(db));
             if found < expected {
                 return Err(Broken::Count { db, found, expected });
@@ -316,7 +318,8 @@ impl<'s> World<'s> {
         let opened = region.map_err(|error| Broken::Open { when, error }).and_then(|region| {
             let open = || {
                 let heap = Heap::open(region)?;
-                // Counting keys and finding free memory are put off, and done between the steps that follow.
+                // Counting keys and finding free memory are put off, and done between the steps
+                // that follow.
                 let options = StoreOptions { seed: self.scenario.seed, defer_rebuild: true };
                 Store::open(heap, self.clock.clone(), options)
             };

@@ -1,7 +1,8 @@
 //! The bytes of a persistent memory, kept sparsely and shared between copies.
 //!
-//! Pages that hold zeros only need not exist. Copies share pages until one is written, so a crash state costs
-//! the lines in which it differs. `hash` depends on the bytes alone: equal contents have equal hashes.
+//! Pages that hold zeros only need not exist. Copies share pages until one is written, so a crash
+//! state costs the lines in which it differs. `hash` depends on the bytes alone: equal contents
+//! have equal hashes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

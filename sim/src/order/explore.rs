@@ -1,7 +1,8 @@
 //! A trace walked event by event: at each the crash states, each reopened once.
 //!
-//! What a state led to is remembered by its bytes, so a state seen before costs a look-up, also when the trace
-//! is walked again with a bug planted. Everything follows from trace, seed and limits: a [`Place`] names a state.
+//! What a state led to is remembered by its bytes, so a state seen before costs a look-up, also
+//! when the trace is walked again with a bug planted. Everything follows from trace, seed and
+//! limits: a [`Place`] names a state.
 
 use std::collections::HashMap;
 
@@ -67,8 +68,8 @@ pub(crate) struct Reopened {
 pub(crate) struct Limits {
     /// States tried at one event.
     pub states_max: usize,
-    /// Of a longer life only about so many stores are cut at, evenly; a third of them in a recovery. Every fence
-    /// and every mark is.
+    /// Of a longer life only about so many stores are cut at, evenly; a third of them in a
+    /// recovery. Every fence and every mark is.
     pub stores_max: usize,
     /// Losses in a row; further ones fall into the recovery from the one before.
     pub losses_max: usize,
@@ -321,7 +322,8 @@ impl<'s, S: Subject> Explorer<'s, S> {
         let reopened = self.reopen(lines.current(), life.allowed, &place)?;
         self.tally.reopened += 1;
         self.seen.insert((hash, end), reopened.states);
-        // Of a killed process the next life inherits what was not persisted: gone on with more often.
+        // Of a killed process the next life inherits what was not persisted: gone on with more
+        // often.
         let one_in = match end.loss {
             Loss::Process => limits.kill_one_in,
             Loss::Power => limits.recovery_one_in,

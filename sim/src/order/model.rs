@@ -1,16 +1,20 @@
 //! What a loss of power may leave of a persistent memory: x86's persistency.
 //!
-//! As in the Intel SDM (volume 1, chapter "persistent memory"; volume 2, CLWB, CLFLUSHOPT, SFENCE) and in its
-//! formal model Px86 (Raad, Wickerson, Neis, Vafeiadis, 2020):
+//! As in the Intel SDM (volume 1, chapter "persistent memory"; volume 2, CLWB, CLFLUSHOPT, SFENCE)
+//! and in its formal model Px86 (Raad, Wickerson, Neis, Vafeiadis, 2020):
 //! - an aligned word of 8 bytes is persisted whole or not at all;
 //! - stores to one line are persisted in program order: a *cut* of the line is a prefix of them;
-//! - lines are persisted independently: any line may be written back at any time, up to its current cut;
-//! - a line that was flushed is persisted at least as it was then, once its thread's next fence completed.
+//! - lines are persisted independently: any line may be written back at any time, up to its current
+//!   cut;
+//! - a line that was flushed is persisted at least as it was then, once its thread's next fence
+//!   completed.
 //!
-//! So the crash states at a point are the product over the lines of (guaranteed cut ..= current cut). A store of
-//! many words (memcpy) is free to store them in any order: within one such store each line has the prefixes from
-//! its start and those from its end. Non-temporal stores are reported as stores and flushes, which is the same
-//! until their fence. Pages that are given up read as zeros; whether they do after a loss is left open, line by line. The arm64 instructions (dc cvap, dsb) guarantee no less in the way the heap uses them.
+//! So the crash states at a point are the product over the lines of (guaranteed cut ..= current
+//! cut). A store of many words (memcpy) is free to store them in any order: within one such store
+//! each line has the prefixes from its start and those from its end. Non-temporal stores are
+//! reported as stores and flushes, which is the same until their fence. Pages that are given up
+//! read as zeros; whether they do after a loss is left open, line by line. The arm64 instructions
+//! (dc cvap, dsb) guarantee no less in the way the heap uses them.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -23,7 +27,8 @@ pub(crate) struct Lines {
     guaranteed: Contents,
     current: Contents,
     dirty: BTreeMap<u64, Dirty>,
-    /// By thread: flushes that its next fence completes; number of the line and the group to be guaranteed.
+    /// By thread: flushes that its next fence completes; number of the line and the group to be
+    /// guaranteed.
     flushing: Vec<Vec<(u64, u64)>>,
 }
 

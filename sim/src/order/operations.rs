@@ -1,7 +1,8 @@
 //! The operations that are checked, each as small as shows what it does.
 //!
-//! Every operation of the heap that changes persistent memory has its place here. What a step says to the oracle
-//! is what its documentation promises: durable when it returns, all or nothing, and no more leaks than it admits.
+//! Every operation of the heap that changes persistent memory has its place here. What a step says
+//! to the oracle is what its documentation promises: durable when it returns, all or nothing, and
+//! no more leaks than it admits.
 
 mod transactions;
 

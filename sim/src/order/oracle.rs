@@ -19,7 +19,8 @@ pub(crate) struct Expected {
     pub step: &'static str,
     /// What must be allocated, by offset.
     pub objects: BTreeMap<u64, Object>,
-    /// What was freed, and after a loss of power may be allocated still: a leak that the heap documents.
+    /// What was freed, and after a loss of power may be allocated still: a leak that the heap
+    /// documents.
     pub maybe: BTreeSet<u64>,
     /// Named roots, all of them: type and object.
     pub roots: BTreeMap<String, (u64, u64)>,
@@ -114,8 +115,8 @@ impl Expected {
         }
     }
 
-    /// How `held` differs; `read` gives an object's bytes. After the process only was lost nothing that was freed
-    /// comes back.
+    /// How `held` differs; `read` gives an object's bytes. After the process only was lost nothing
+    /// that was freed comes back.
     pub fn difference(
         &self,
         held: &Held,

@@ -1,6 +1,8 @@
-//! Bugs planted in a trace: the heap as it would be if it had forgotten a flush or stored in another order.
+//! Bugs planted in a trace: the heap as it would be if it had forgotten a flush or stored in
+//! another order.
 //!
-//! They need no cooperation of the heap, so each of its flushes, fences and stores is tried in turn.
+//! They need no cooperation of the heap, so each of its flushes, fences and stores is tried in
+//! turn.
 
 use std::fmt;
 use std::str::FromStr;
@@ -47,7 +49,8 @@ impl Bug {
         }
     }
 
-    /// Whether it shows waste if it is not caught (that the order of two stores does not matter is no fault).
+    /// Whether it shows waste if it is not caught (that the order of two stores does not matter is
+    /// no fault).
     pub fn is_waste(self) -> bool {
         matches!(self, Self::DropFlush(_) | Self::DropFence(_))
     }

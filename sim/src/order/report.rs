@@ -54,8 +54,8 @@ pub struct OperationReport {
     pub failure: Option<Failure>,
     /// By kind of bug, how many were caught.
     pub caught: Vec<(&'static str, Caught)>,
-    /// Bugs that were not caught, with the event they were planted at: flushes that are never missed, stores
-    /// whose order does not matter.
+    /// Bugs that were not caught, with the event they were planted at: flushes that are never
+    /// missed, stores whose order does not matter.
     pub missed: Vec<(Bug, String)>,
 }
 

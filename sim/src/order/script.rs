@@ -1,4 +1,5 @@
-//! Recording an operation: a heap is made, the operation's steps are run, and the oracle learns what each does.
+//! Recording an operation: a heap is made, the operation's steps are run, and the oracle learns
+//! what each does.
 
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
 //! Which crash states of a point are tried: all of them, or those that find most.
 //!
-//! A *selection* says for each dirty line which of its cuts is found (0: the guaranteed one). Selections of a
-//! point are numbered; the same counts, bound and seed give the same ones, so a number names a state.
+//! A *selection* says for each dirty line which of its cuts is found (0: the guaranteed one).
+//! Selections of a point are numbered; the same counts, bound and seed give the same ones, so a
+//! number names a state.
 
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
@@ -17,7 +18,8 @@ pub(crate) struct Selections {
 }
 
 impl Selections {
-    /// At most `states_max` (or 2, if that is more) of the selections from lines with `counts` cuts each.
+    /// At most `states_max` (or 2, if that is more) of the selections from lines with `counts` cuts
+    /// each.
     pub fn of(counts: &[usize], states_max: usize, seed: u64) -> Self {
         let product = counts.iter().fold(1_usize, |product, count| product.saturating_mul(*count));
         if product <= states_max.max(2) {
@@ -54,7 +56,8 @@ fn all(counts: &[usize]) -> Vec<Selection> {
     }
 }
 
-/// Everything persisted but one line, nothing but one line; the whole cuts first, then those between.
+/// Everything persisted but one line, nothing but one line; the whole cuts first, then those
+/// between.
 fn deviations(counts: &[usize], list: &mut Vec<Selection>, states_max: usize, random: &mut Random) {
     let mut ends = Vec::new();
     let mut between = Vec::new();

@@ -146,7 +146,8 @@ impl Opened {
     }
 }
 
-/// Runs `f` on a thread of its own, whose caches of the heap go with it; a panic is a failure like others.
+/// Runs `f` on a thread of its own, whose caches of the heap go with it; a panic is a failure like
+/// others.
 fn catching<R: Send>(f: impl FnOnce() -> Result<R, Broken> + Send) -> Result<R, Broken> {
     std::thread::scope(|scope| scope.spawn(f).join()).unwrap_or_else(|panic| {
         let text = panic
@@ -157,7 +158,8 @@ fn catching<R: Send>(f: impl FnOnce() -> Result<R, Broken> + Send) -> Result<R, 
     })
 }
 
-/// What the heap says it holds, of the objects that were ever given out; and how many there are in all.
+/// What the heap says it holds, of the objects that were ever given out; and how many there are in
+/// all.
 fn held_by(heap: &Heap, states: &[Expected]) -> Result<Held, Broken> {
     let mut held = Held::default();
     for root in heap.roots().map_err(|error| Broken::Refused { step: "roots", error })? {

@@ -1,4 +1,5 @@
-//! The memory of an open heap, from outside: filled before it is opened, read and written while it is.
+//! The memory of an open heap, from outside: filled before it is opened, read and written while it
+//! is.
 
 use perdura_heap::{Durability, Memory, MemoryError};
 
@@ -6,7 +7,8 @@ use super::contents::Contents;
 
 /// The bytes of a heap that is open, or about to be.
 ///
-/// Invariant: made from a `Memory` that outlives it, which its owner (subject or script) keeps open beside it.
+/// Invariant: made from a `Memory` that outlives it, which its owner (subject or script) keeps open
+/// beside it.
 #[derive(Clone, Copy)]
 pub(crate) struct Bytes {
     base: *mut u8,
@@ -27,7 +29,8 @@ impl Bytes {
     /// Stores bytes, as a user of the heap does.
     pub fn write(&self, offset: u64, bytes: &[u8]) {
         self.check(offset, bytes.len());
-        // SAFETY: inside the memory (checked), which is mapped (invariant); one thread uses the heap here.
+        // SAFETY: inside the memory (checked), which is mapped (invariant); one thread uses the
+        // heap here.
         unsafe {
             std::ptr::copy_nonoverlapping(
                 bytes.as_ptr(),
@@ -48,7 +51,8 @@ impl Bytes {
         out
     }
 
-    /// The first byte that is not as in `contents`; of all the memory, or of what is not zeros there.
+    /// The first byte that is not as in `contents`; of all the memory, or of what is not zeros
+    /// there.
     pub fn first_difference(&self, contents: &Contents, is_whole: bool) -> Option<u64> {
         let differs = |offset: u64, expected: &[u8]| {
             let found = self.read(offset, expected.len());

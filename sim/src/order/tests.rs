@@ -1,4 +1,5 @@
-//! The enumeration against a machine that loses power at every instant, and the checker against a toy.
+//! The enumeration against a machine that loses power at every instant, and the checker against a
+//! toy.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -25,7 +26,8 @@ type Flushed = (u64, [u64; WORDS]);
 struct Machine {
     cache: Words,
     medium: Words,
-    /// By thread: what its next fence writes back at the latest, line by line as it was when flushed.
+    /// By thread: what its next fence writes back at the latest, line by line as it was when
+    /// flushed.
     flushing: BTreeMap<(usize, usize), Vec<Flushed>>,
     /// Stores so far, by line, and how many of them the medium has.
     stored: [u64; LINES],
@@ -214,7 +216,8 @@ fn the_enumerated_states_are_those_that_a_machine_can_leave() {
     }
 }
 
-/// Two words at 64 and 128 that change together, by way of a log at 256: {old, old, 1} and a mark at 320.
+/// Two words at 64 and 128 that change together, by way of a log at 256: {old, old, 1} and a mark
+/// at 320.
 struct Toy;
 
 impl Toy {
@@ -290,7 +293,8 @@ impl Subject for Toy {
 
     fn reopen(&self, contents: &Contents, _end: End) -> Result<Reopened, String> {
         let recorder = Recorder::default();
-        // A killed process may have left what is read here in the caches only: durable before it is acted on.
+        // A killed process may have left what is read here in the caches only: durable before it is
+        // acted on.
         [64, 128, 256, 320].iter().for_each(|line| recorder.flush(*line));
         recorder.fence();
         let mut words = [Self::word(contents, 64), Self::word(contents, 128)];

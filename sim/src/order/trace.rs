@@ -1,7 +1,9 @@
-//! What an operation did to a memory, in order: stores, flushes and fences, with the moments between them.
+//! What an operation did to a memory, in order: stores, flushes and fences, with the moments
+//! between them.
 //!
-//! A fence completes the flushes of its own thread only, so flushes and fences carry the thread's number
-//! (numbered as they come). Marks are not the memory's: they say what an oracle may expect from there on.
+//! A fence completes the flushes of its own thread only, so flushes and fences carry the thread's
+//! number (numbered as they come). Marks are not the memory's: they say what an oracle may expect
+//! from there on.
 
 use std::collections::HashMap;
 use std::sync::Arc;

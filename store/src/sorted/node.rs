@@ -6,9 +6,9 @@
 //!            inner  lowest score f64 | its record u64 | child u64 | members below u64
 //!                                                                   32 B each, node 1,984 B
 //! ```
-//! The slot numbers are a permutation of 0..60: the first `entries` of them name the slots in use, in
-//! order; the others are free. So an insertion changes the head's grain and one slot's, wherever it falls,
-//! and a removal the head only. A node has at least one entry.
+//! The slot numbers are a permutation of 0..60: the first `entries` of them name the slots in use,
+//! in order; the others are free. So an insertion changes the head's grain and one slot's, wherever
+//! it falls, and a removal the head only. A node has at least one entry.
 
 use std::cmp::Ordering;
 
@@ -114,7 +114,8 @@ impl Node {
         Self { at, head }
     }
 
-    /// Whether the head makes sense; a node that was not written by this process is asked before use.
+    /// Whether the head makes sense; a node that was not written by this process is asked before
+    /// use.
     pub fn is_sound(&self) -> bool {
         let mut seen = 0u64;
         self.head[AT_ORDER..].iter().for_each(|slot| seen |= 1u64.unbounded_shl((*slot).into()));
@@ -199,7 +200,8 @@ impl Node {
 
     /// Adds an entry at `position`; there must be room.
     ///
-    /// A slot that was freed by the same operation may be taken again: so its old bytes are logged, too.
+    /// A slot that was freed by the same operation may be taken again: so its old bytes are logged,
+    /// too.
     pub fn insert(
         &mut self,
         op: &mut Op<'_>,

@@ -35,8 +35,8 @@ pub(super) fn members_before(packed: &[u8], edge: &Edge<'_>) -> u64 {
     iter(packed).take_while(|(score, name)| edge.is_behind(*score, || name)).count() as u64
 }
 
-/// The set with `member` at `score`, or without it if that is `None`. The answer is `None` if it would be
-/// too large to be packed.
+/// The set with `member` at `score`, or without it if that is `None`. The answer is `None` if it
+/// would be too large to be packed.
 pub(super) fn with(packed: &[u8], member: &[u8], score: Option<f64>) -> Option<Vec<u8>> {
     let mut new = score;
     let mut out = Vec::with_capacity(packed.len() + HEAD + member.len());

@@ -1,18 +1,20 @@
 //! The ordered half of a large sorted set: a B+tree of members by score, then name.
 //!
-//! **In place, not copied.** A node copied for each change would dirty 1 to 2 KiB a level; changed in place
-//! and logged, an insertion dirties two grains (64 B) of a leaf and one grain for the count at each level
-//! above, three levels for a million members. The undo log's own grains are the same ones each time. Measured
-//! with a million members and a checkpoint every thousand operations: 380 B dirtied by an insertion and 400 B by a
-//! new score, the member's record, its index entry and the log included; 90 B a member by removing a range.
-//! Nodes are made anew only by a split, and freed by a merge.
+//! **In place, not copied.** A node copied for each change would dirty 1 to 2 KiB a level; changed
+//! in place and logged, an insertion dirties two grains (64 B) of a leaf and one grain for the
+//! count at each level above, three levels for a million members. The undo log's own grains are the
+//! same ones each time. Measured with a million members and a checkpoint every thousand operations:
+//! 380 B dirtied by an insertion and 400 B by a new score, the member's record, its index entry and
+//! the log included; 90 B a member by removing a range. Nodes are made anew only by a split, and
+//! freed by a merge.
 //!
-//! Invariants: entries ascend; an entry of an inner node names the lowest member below it, and how many there
-//! are; all leaves are at level 0; no node is empty; the top has two entries or is a leaf. A node that a
-//! removal leaves with fewer than 15 entries is merged with a neighbour, if both fit in 45 entries, and goes
-//! when it is empty. An entry put behind all others of a full node begins a new one: ascending scores make
-//! full nodes. So nodes may be nearly empty, though no two neighbours are unless they were made so; the height
-//! grows by splits of the top only, and [`LEVELS_MAX`] bounds every walk.
+//! Invariants: entries ascend; an entry of an inner node names the lowest member below it, and how
+//! many there are; all leaves are at level 0; no node is empty; the top has two entries or is a
+//! leaf. A node that a removal leaves with fewer than 15 entries is merged with a neighbour, if
+//! both fit in 45 entries, and goes when it is empty. An entry put behind all others of a full node
+//! begins a new one: ascending scores make full nodes. So nodes may be nearly empty, though no two
+//! neighbours are unless they were made so; the height grows by splits of the top only, and
+//! [`LEVELS_MAX`] bounds every walk.
 
 use perdura_heap::traced::{Lane, LaneId, Op, Stop};
 
@@ -214,8 +216,8 @@ pub(super) fn remove(
     remove_run(op, id, top, &path, 1)
 }
 
-/// Takes out members from the one of rank `from` on, as far as one leaf has them and `most` allows; others must
-/// be left. Gives `f` their records first. Returns the top and how many went.
+/// Takes out members from the one of rank `from` on, as far as one leaf has them and `most` allows;
+/// others must be left. Gives `f` their records first. Returns the top and how many went.
 pub(super) fn remove_some(
     op: &mut Op<'_>,
     id: LaneId,
@@ -294,8 +296,8 @@ fn merge(op: &mut Op<'_>, id: LaneId, node: &mut Node, position: usize) -> Resul
     Ok(())
 }
 
-/// Gives a member another score where that leaves it between its neighbours in the leaf. Returns whether it
-/// does.
+/// Gives a member another score where that leaves it between its neighbours in the leaf. Returns
+/// whether it does.
 pub(super) fn rescore(
     op: &mut Op<'_>,
     id: LaneId,

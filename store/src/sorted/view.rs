@@ -10,8 +10,8 @@ use crate::api::Entry;
 use crate::record::{Header, RecordKind};
 use crate::table;
 
-/// A sorted set as it is found, valid while its shard is held. Members have ranks from 0 on: by score, then
-/// by name.
+/// A sorted set as it is found, valid while its shard is held. Members have ranks from 0 on: by
+/// score, then by name.
 #[derive(Clone, Copy)]
 pub struct Sorted<'a> {
     lane: &'a Lane<'a>,
@@ -74,8 +74,8 @@ impl Sorted<'_> {
         }
     }
 
-    /// Calls `f` with the members of these ranks, as far as there are such, and their scores; from the last
-    /// to the first if `down`.
+    /// Calls `f` with the members of these ranks, as far as there are such, and their scores; from
+    /// the last to the first if `down`.
     pub fn for_each(&self, ranks: Range<u64>, down: bool, f: &mut dyn FnMut(&[u8], f64)) {
         let end = ranks.end.min(self.len());
         if ranks.start >= end {
@@ -101,7 +101,8 @@ impl Sorted<'_> {
         }
     }
 
-    /// Calls `f` with about `count` members; cursors as in [`crate::Store::scan`]. A small set is met whole.
+    /// Calls `f` with about `count` members; cursors as in [`crate::Store::scan`]. A small set is
+    /// met whole.
     pub fn scan(&self, cursor: u64, count: usize, f: &mut dyn FnMut(&[u8], f64)) -> u64 {
         let Form::Tree { root, .. } = self.form else {
             self.for_each(0..u64::MAX, false, f);

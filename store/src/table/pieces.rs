@@ -1,9 +1,10 @@
 //! Where the buckets of a table lie.
 //!
-//! The first two segments, 8 buckets each, are blocks of their own, and so is every segment made by programs that knew no
-//! pieces: its word in the root is the block's offset. The others come in pieces, made when their first bucket is needed:
-//! the word is the offset of a list of them, plus 1. So a table that has just doubled has not doubled its memory; at most
-//! a sixteenth of it waits for buckets.
+//! The first two segments, 8 buckets each, are blocks of their own, and so is every segment made by
+//! programs that knew no pieces: its word in the root is the block's offset. The others come in
+//! pieces, made when their first bucket is needed: the word is the offset of a list of them, plus 1.
+//! So a table that has just doubled has not doubled its memory; at most a sixteenth of it waits for
+//! buckets.
 //! ```text
 //! list: 8 B offset of each piece, 0: not made; 64 B if there are up to 8 of them, else 512 B
 //! piece of segment k: 8 buckets up to segment 7, then eight times as many every third segment
@@ -106,7 +107,8 @@ fn alloc(op: &mut Op<'_>, id: LaneId, bytes: u64) -> Result<Option<u64>, Stop> {
     }
 }
 
-/// Calls `f` with all objects that a table's buckets lie in, and the lists of them; with a list before it is read.
+/// Calls `f` with all objects that a table's buckets lie in, and the lists of them; with a list
+/// before it is read.
 pub(crate) fn for_each<E>(
     lane: &Lane<'_>,
     root: &[u64; ROOT_WORDS],

@@ -1,7 +1,8 @@
 //! A virtual machine made of Debian's kernel, busybox, and this workspace's binaries.
 //!
-//! The guest's root is an initramfs; its one disk holds nothing but the store. Everything made lies under
-//! `target/qemu` and is made again by each run, except the kernel. Emulated (TCG), so that it needs no KVM.
+//! The guest's root is an initramfs; its one disk holds nothing but the store. Everything made lies
+//! under `target/qemu` and is made again by each run, except the kernel. Emulated (TCG), so that it
+//! needs no KVM.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -88,10 +89,11 @@ impl Machine {
         Ok(Self { dir, kernel, initramfs })
     }
 
-    /// An empty ext4 in a qcow2 image, chosen for what it loses: QEMU keeps the table entries of clusters written
-    /// for the first time in its own memory until the guest flushes. Killed, it forgets such writes, and keeps
-    /// later ones to clusters already in the table: some of the unflushed is lost, some not, as with a volatile
-    /// write cache. A raw image would keep every completed write, flushed or not.
+    /// An empty ext4 in a qcow2 image, chosen for what it loses: QEMU keeps the table entries of
+    /// clusters written for the first time in its own memory until the guest flushes. Killed, it
+    /// forgets such writes, and keeps later ones to clusters already in the table: some of the
+    /// unflushed is lost, some not, as with a volatile write cache. A raw image would keep every
+    /// completed write, flushed or not.
     pub fn new_disk(&self, name: &str) -> Result<PathBuf> {
         let raw = self.dir.join(format!("{name}.raw"));
         let disk = self.dir.join(format!("{name}.qcow2"));
@@ -109,7 +111,8 @@ impl Machine {
         Ok(file)
     }
 
-    /// A booting guest with this hardware. `words`: NAME=value, which the kernel hands to process 1 as environment.
+    /// A booting guest with this hardware. `words`: NAME=value, which the kernel hands to process 1
+    /// as environment.
     pub fn boot(&self, task: &Task, words: &str, hardware: &[String]) -> Result<Guest> {
         let mut child = Command::new("qemu-system-x86_64")
             .args(["-cpu", "max", "-smp", "1"])
@@ -290,8 +293,8 @@ fn copy_task(task: &Task, dir: &Path, release: &str, root: &Path) -> Result<()> 
     Ok(fs::write(file("sh"), task.script)?)
 }
 
-/// Programs and what they are called in the guest. Static where the musl target can be had, and as for this machine
-/// otherwise; but for a program that is not ours, and what is preloaded into it.
+/// Programs and what they are called in the guest. Static where the musl target can be had, and as
+/// for this machine otherwise; but for a program that is not ours, and what is preloaded into it.
 fn build_programs() -> Result<Vec<(PathBuf, String)>> {
     let added = Command::new("rustup").args(["target", "add", MUSL]).output();
     let is_static = added.is_ok_and(|added| added.status.success());

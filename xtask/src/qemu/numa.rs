@@ -1,8 +1,9 @@
 //! An NVDIMM as system RAM: a NUMA node of its own, with no processors, as CXL memory has.
 //!
-//! The guest (`guest/numa.sh`) puts the NVDIMM's namespace into devdax mode and gives it to the kernel as movable
-//! memory. Then it runs the heap's own test of binding (`heap/tests/numa.rs`: private memory, regions) and a program
-//! that knows nothing of it (`xtask/examples/qemu_numa.rs`). Both ask the kernel where pages are.
+//! The guest (`guest/numa.sh`) puts the NVDIMM's namespace into devdax mode and gives it to the
+//! kernel as movable memory. Then it runs the heap's own test of binding (`heap/tests/numa.rs`:
+//! private memory, regions) and a program that knows nothing of it (`xtask/examples/qemu_numa.rs`).
+//! Both ask the kernel where pages are.
 
 use anyhow::{Context, Result, ensure};
 

@@ -1,7 +1,9 @@
-//! An encoder in the manner of H.261: blocks are predicted from the frame before, moved, and what is left is coded.
+//! An encoder in the manner of H.261: blocks are predicted from the frame before, moved, and what
+//! is left is coded.
 //!
-//! Motion is searched for in the first plane, for macroblocks of 16 x 16, and used for all. The encoder predicts from
-//! what a decoder will have, not from the frames it was given: errors do not add up.
+//! Motion is searched for in the first plane, for macroblocks of 16 x 16, and used for all. The
+//! encoder predicts from what a decoder will have, not from the frames it was given: errors do not
+//! add up.
 
 use crate::kinds::video::bits::Bits;
 use crate::kinds::video::transform::{Block, SIDE, Transform};
@@ -103,7 +105,8 @@ impl Encoder {
         }
     }
 
-    /// The best of what smaller and smaller steps lead to, from the place of the neighbour and from none.
+    /// The best of what smaller and smaller steps lead to, from the place of the neighbour and from
+    /// none.
     fn search(&self, plane: &[u8], x: usize, y: usize, left: Motion) -> Motion {
         let before = &self.before.planes[0];
         let mut best = Motion::default();

@@ -1,8 +1,8 @@
 //! Encoding of video frames, each plane read in one call, each coded frame written in one.
 //!
-//! The encoder (`encode`) is our own and small: what is of interest here is how it reaches its data. Finished encoders
-//! were left out for what they would cost this build: rav1e and its dependencies, or the C++ of openh264, take minutes
-//! on two processors.
+//! The encoder (`encode`) is our own and small: what is of interest here is how it reaches its
+//! data. Finished encoders were left out for what they would cost this build: rav1e and its
+//! dependencies, or the C++ of openh264, take minutes on two processors.
 
 mod bits;
 mod encode;

@@ -1,7 +1,7 @@
 //! Capacity memory of a heap as what a thread's allocations are directed to.
 //!
-//! What an application leaves behind there (a static of a library, say) must stay mapped: runs that are counted find
-//! that, and then the heap stays for ever and the way fails.
+//! What an application leaves behind there (a static of a library, say) must stay mapped: runs that
+//! are counted find that, and then the heap stays for ever and the way fails.
 
 use std::alloc::Layout;
 use std::ops::Range;

@@ -1,8 +1,8 @@
 //! Names and what they lead to, in persistent memory: an array of lines, found by a root.
 //!
-//! An entry is one cache line: a name and a kind, written first, and last the object's offset, by which the entry
-//! exists. A full directory is copied to one twice as long, which the root then leads to. An index in DRAM finds
-//! entries; it is built when the heap is opened.
+//! An entry is one cache line: a name and a kind, written first, and last the object's offset, by
+//! which the entry exists. A full directory is copied to one twice as long, which the root then
+//! leads to. An index in DRAM finds entries; it is built when the heap is opened.
 
 use std::collections::HashMap;
 use std::sync::Arc;

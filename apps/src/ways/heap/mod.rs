@@ -1,14 +1,16 @@
-//! Data as objects of a persistent heap: found by name through a directory that a root leads to, read and written where
-//! they lie.
+//! Data as objects of a persistent heap: found by name through a directory that a root leads to,
+//! read and written where they lie.
 //!
-//! With capacity, what the application allocates besides lies in the same heap's capacity memory, by the allocator of
-//! this program. The heap is a file on a tmpfs: what persistent memory would be, but for its speed.
+//! With capacity, what the application allocates besides lies in the same heap's capacity memory,
+//! by the allocator of this program. The heap is a file on a tmpfs: what persistent memory would
+//! be, but for its speed.
 //!
-//! Named data begin with their length, are written and made durable as a whole, and then entered in the directory, by
-//! one word: whole or absent, at every instant. An object is freed when nobody reads it any more.
+//! Named data begin with their length, are written and made durable as a whole, and then entered in
+//! the directory, by one word: whole or absent, at every instant. An object is freed when nobody
+//! reads it any more.
 //!
-//! What the way itself and the heap under it allocate outlives a run: each method begins by going back to malloc, whatever
-//! the thread entered.
+//! What the way itself and the heap under it allocate outlives a run: each method begins by going
+//! back to malloc, whatever the thread entered.
 
 mod capacity;
 mod directory;
@@ -229,7 +231,8 @@ struct Data {
 impl Data {
     fn at(heap: &Arc<Heap>, offset: Offset) -> std::result::Result<Self, HeapError> {
         let object = Object::at(heap, offset)?;
-        // SAFETY: named objects are finished: not written any more, and not freed while this is here.
+        // SAFETY: named objects are finished: not written any more, and not freed while this is
+        // here.
         let head = unsafe { object.bytes(heap, 0, 8) };
         let word = head.and_then(|head| head.first_chunk().copied()).map(u64::from_le_bytes);
         let value = word.unwrap_or(u64::MAX);

@@ -15,7 +15,8 @@ use crate::ways::heap::directory::KIND_POOL;
 const UNIT_BYTES: u64 = 16;
 const UNITS: u64 = 4096;
 
-/// Which objects are a pool's, a bit each, so that it can be removed: 512 B of DRAM for 64 KiB of objects.
+/// Which objects are a pool's, a bit each, so that it can be removed: 512 B of DRAM for 64 KiB of
+/// objects.
 #[derive(Default)]
 pub struct Objects {
     bits: HashMap<u64, Box<[u64; UNITS as usize / 64]>, xxhash_rust::xxh3::Xxh3Builder>,
@@ -100,7 +101,8 @@ impl Pool for HeapPool<'_> {
     fn read(&mut self, id: ObjectId, at: usize, len_bytes: usize) -> Result<&[u8]> {
         self.of.tally.read(len_bytes);
         let object = self.object(id, "read an object")?;
-        // SAFETY: whoever frees or writes objects of this pool needs it, which is borrowed as long as the bytes are.
+        // SAFETY: whoever frees or writes objects of this pool needs it, which is borrowed as long
+        // as the bytes are.
         let bytes = unsafe { object.bytes(&self.heap, at, len_bytes) };
         bytes.ok_or_else(|| self.outside(id, at, len_bytes, object))
     }

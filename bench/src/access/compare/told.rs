@@ -1,4 +1,5 @@
-//! What a result file tells, be it ours or the published benchmark's: every key that only we have may be missing.
+//! What a result file tells, be it ours or the published benchmark's: every key that only we have
+//! may be missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;

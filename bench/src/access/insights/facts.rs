@@ -1,5 +1,5 @@
-//! What the machine tells of its memory: modules, power, the prefetcher's switch. Much of it is for root alone, or not told at all; then the
-//! reason is kept, for an insight that lacks it says why.
+//! What the machine tells of its memory: modules, power, the prefetcher's switch. Much of it is for
+//! root alone, or not told at all; then the reason is kept, for an insight that lacks it says why.
 
 use std::path::Path;
 
@@ -83,7 +83,8 @@ fn modules(path: &Path) -> Told<Vec<Module>> {
     }
 }
 
-/// The memory devices of an SMBIOS table: structures of a kind, a length and a handle, each followed by its texts and two zeros.
+/// The memory devices of an SMBIOS table: structures of a kind, a length and a handle, each
+/// followed by its texts and two zeros.
 fn in_table(table: &[u8]) -> Vec<Module> {
     const MEMORY_DEVICE: u8 = 17;
     const HEADER_BYTES: usize = 4;

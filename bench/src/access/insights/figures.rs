@@ -1,5 +1,6 @@
-//! Figures that insights are drawn from. Each was taken in rounds, every cell once in each round, so what the machine does besides
-//! meets all cells alike and two cells can be compared round by round.
+//! Figures that insights are drawn from. Each was taken in rounds, every cell once in each round,
+//! so what the machine does besides meets all cells alike and two cells can be compared round by
+//! round.
 
 use serde::{Deserialize, Serialize};
 
@@ -115,7 +116,8 @@ pub struct StructureFigure {
     pub cpu_ns: f64,
     /// The same over as little memory as the nearest caches hold.
     pub cached_cpu_ns: f64,
-    /// Share of the processor's cycles in which it did not wait, by its counters; none: they are not to be had.
+    /// Share of the processor's cycles in which it did not wait, by its counters; none: they are
+    /// not to be had.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted_share: Option<f64>,
 }
@@ -123,7 +125,8 @@ pub struct StructureFigure {
 /// Share of the cycles that are not spent on memory.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Share {
-    /// By the processor's counters: cycles in which its back end waited for nothing, memory or else.
+    /// By the processor's counters: cycles in which its back end waited for nothing, memory or
+    /// else.
     Counted(f64),
     /// The time that is left where caches hold all.
     Estimated(f64),
@@ -139,8 +142,8 @@ impl Share {
 }
 
 impl StructureFigure {
-    /// Share of the cycles that are not spent on memory: counted, or else estimated. None: it was not faster where caches hold all, so
-    /// something else than memory made the difference.
+    /// Share of the cycles that are not spent on memory: counted, or else estimated. None: it was
+    /// not faster where caches hold all, so something else than memory made the difference.
     pub fn not_memory(&self) -> Option<Share> {
         if let Some(share) = self.counted_share {
             return Some(Share::Counted(share));
@@ -181,7 +184,8 @@ impl Versus {
         }
     }
 
-    /// What it says: a difference is one from a thirtieth on, and alike are sides surely less than a tenth apart.
+    /// What it says: a difference is one from a thirtieth on, and alike are sides surely less than
+    /// a tenth apart.
     pub fn verdict(&self) -> Verdict {
         const WORTH_A_WORD: f64 = 1.0 / 30.0;
         const SURELY_ALIKE: f64 = 0.1;

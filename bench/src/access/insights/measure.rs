@@ -1,5 +1,5 @@
-//! Which cells a memory is measured with, and what comes of them. Cells that need an instruction that the processor lacks are left out
-//! before anything runs, and named.
+//! Which cells a memory is measured with, and what comes of them. Cells that need an instruction
+//! that the processor lacks are left out before anything runs, and named.
 
 use super::super::kernel::{Isa, Kernel, Lacking};
 use super::super::place::{Place, PlaceError, Ready};
@@ -110,7 +110,8 @@ impl Measuring {
         Ok(planned)
     }
 
-    /// Writes without flushes end in the cache: as many as it holds several times, as far as that takes no minutes.
+    /// Writes without flushes end in the cache: as many as it holds several times, as far as that
+    /// takes no minutes.
     fn outgrow_the_cache(&self, config: &mut Config) {
         const AFFORDABLE_BYTES: u64 = 512 << 20;
         const AFFORDABLE_OPERATIONS: u64 = 2_000_000;
@@ -123,7 +124,8 @@ impl Measuring {
         config.number_operations = config.number_operations.max(operations);
     }
 
-    /// The structures again, on little memory and without what waits for memory however little is accessed.
+    /// The structures again, on little memory and without what waits for memory however little is
+    /// accessed.
     fn planned_near(&self) -> Result<Planned, MeasureError> {
         let mut near = self.planned(&STRUCTURES, CACHED_BYTES)?;
         near.cells.iter_mut().for_each(|cell| unflushed(&mut cell.config));
@@ -203,7 +205,8 @@ impl Measuring {
         Ok(rounds.run(cells)?)
     }
 
-    /// Reads in each order, those with gaps in the same rounds as the others and over as long a range.
+    /// Reads in each order, those with gaps in the same rounds as the others and over as long a
+    /// range.
     fn reads(&self, told: &dyn Fn(&str)) -> Result<(Vec<ReadIn>, Vec<String>), MeasureError> {
         let Planned { mut cells, mut bounded, .. } = self.planned(&READS, self.range_max)?;
         let sizes = cells.iter().filter(|cell| cell.config.exec_mode == ExecMode::Sequential);

@@ -1,9 +1,11 @@
-//! `bench insights`: the questions of PerMA-Bench's eight insights, answered for this machine in a sentence with figures each.
+//! `bench insights`: the questions of PerMA-Bench's eight insights, answered for this machine in a
+//! sentence with figures each.
 //!
-//! `measure` says which cells run and what comes of them, `rounds` runs them in turn, `strided` reads with gaps, `store` runs our own index;
-//! `figures` keeps what they found and compares it; `facts` is what the machine tells of itself; `sentences` makes words of both; `price`
-//! sets prices beside. What cannot be varied here is not answered but explained, with what the published systems say: those figures are
-//! never this machine's.
+//! `measure` says which cells run and what comes of them, `rounds` runs them in turn, `strided`
+//! reads with gaps, `store` runs our own index; `figures` keeps what they found and compares it;
+//! `facts` is what the machine tells of itself; `sentences` makes words of both; `price` sets
+//! prices beside. What cannot be varied here is not answered but explained, with what the published
+//! systems say: those figures are never this machine's.
 
 pub mod facts;
 pub mod figures;
@@ -189,7 +191,8 @@ pub fn run(
     })
 }
 
-/// As long a range as a folder has room for: reads need it twice at a time, and something is left for others.
+/// As long a range as a folder has room for: reads need it twice at a time, and something is left
+/// for others.
 fn range_max_in(folder: &Path, range_max: u64) -> u64 {
     const LEAST_BYTES: u64 = 1 << 20;
     let third = disk_available_bytes(folder).map_or(range_max, |bytes| bytes / 3);
@@ -223,7 +226,8 @@ fn priced(
     std::iter::once(dram).chain(folder).collect()
 }
 
-/// What is not as the workloads ask for, and where threads had fewer processors than they asked for.
+/// What is not as the workloads ask for, and where threads had fewer processors than they asked
+/// for.
 fn restrictions(
     place: &PlaceFigures,
     store: &[StructureFigure],

@@ -1,6 +1,8 @@
-//! Price and performance: euro per GB, and per GB for each GiB/s, of this machine beside the published systems.
+//! Price and performance: euro per GB, and per GB for each GiB/s, of this machine beside the
+//! published systems.
 //!
-//! A published GB is of a module's name: what is sold as 32 GB holds 32 GiB. So this machine's price is spread over GiB as modules are sold.
+//! A published GB is of a module's name: what is sold as 32 GB holds 32 GiB. So this machine's
+//! price is spread over GiB as modules are sold.
 
 use perdura_media::Bytes;
 use serde::{Deserialize, Serialize};
@@ -36,7 +38,8 @@ pub struct Capacity {
 const GIB: f64 = (1u64 << 30) as f64;
 
 impl Capacity {
-    /// Of all modules: what they are by the firmware's word, or else what they must be for the kernel to have so much.
+    /// Of all modules: what they are by the firmware's word, or else what they must be for the
+    /// kernel to have so much.
     pub fn installed(facts: &Facts, memory_bytes: u64) -> Self {
         if let Told::Known(modules) = &facts.modules {
             let bytes: u64 = modules.iter().map(|module| module.bytes).sum();
@@ -52,7 +55,8 @@ impl Capacity {
     }
 }
 
-/// The firmware and the kernel keep some: the next size that a few modules add up to, an eighth of a power of two apart.
+/// The firmware and the kernel keep some: the next size that a few modules add up to, an eighth of
+/// a power of two apart.
 fn rounded_up(bytes: u64) -> u64 {
     let step = (bytes.next_power_of_two() / 8).max(1 << 30);
     bytes.next_multiple_of(step)

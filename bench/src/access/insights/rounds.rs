@@ -1,8 +1,10 @@
-//! Cells of workloads measured in turn: each once in every round, whichever benchmark it is of, so that two of them can be compared round by
-//! round and what the machine does besides meets all alike.
+//! Cells of workloads measured in turn: each once in every round, whichever benchmark it is of, so
+//! that two of them can be compared round by round and what the machine does besides meets all
+//! alike.
 //!
-//! Rounds begin with different cells and every second goes backwards, so that none is always first nor always behind the same neighbour.
-//! Each cell has random places of its own in each round: those of another cell or of the last round may still be in the caches.
+//! Rounds begin with different cells and every second goes backwards, so that none is always first
+//! nor always behind the same neighbour. Each cell has random places of its own in each round:
+//! those of another cell or of the last round may still be in the caches.
 
 use std::cell::RefCell;
 

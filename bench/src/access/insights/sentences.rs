@@ -1,7 +1,8 @@
-//! From figures to sentences: pure functions, one for each insight. What cannot be answered says why.
+//! From figures to sentences: pure functions, one for each insight. What cannot be answered says
+//! why.
 //!
-//! Here: what cannot be varied on one machine. `used` is about cycles and bandwidth, `flushes` about persist instructions and doing without,
-//! `order` about reads that can be foreseen.
+//! Here: what cannot be varied on one machine. `used` is about cycles and bandwidth, `flushes`
+//! about persist instructions and doing without, `order` about reads that can be foreseen.
 
 pub mod flushes;
 pub mod order;
@@ -73,7 +74,8 @@ pub fn bus_here(facts: &Facts) -> String {
     }
 }
 
-/// Peaks of the published systems of one generation, with all that differs between them: no two differ in capacity alone.
+/// Peaks of the published systems of one generation, with all that differs between them: no two
+/// differ in capacity alone.
 pub fn published_capacity(references: &References) -> String {
     let of = |system: &Reference| {
         let peaks = system.peak_gib_per_s?;

@@ -37,7 +37,8 @@ pub struct InsightsSettings {
 }
 
 impl InsightsSettings {
-    /// Minutes with up to 32 threads, as the poster has them; with `is_quick` about one, and no more threads than twice the processors.
+    /// Minutes with up to 32 threads, as the poster has them; with `is_quick` about one, and no
+    /// more threads than twice the processors.
     pub fn usual(dir: PathBuf, is_quick: bool) -> Self {
         const POSTERS_THREADS: u64 = 32;
         const PEAK_THREADS: u64 = 64;
@@ -45,7 +46,8 @@ impl InsightsSettings {
         let twice = 2 * processors;
         // Two ranges and the store at a time, and something is left for others.
         let range_max = memory_available_bytes().map_or(1 << 30, |bytes| bytes / 6);
-        // Whole accesses of all threads: otherwise cells differ in their ranges, and each would have memory made ready for it.
+        // Whole accesses of all threads: otherwise cells differ in their ranges, and each would
+        // have memory made ready for it.
         let range_max = range_max.clamp(1 << 20, if is_quick { 1 << 30 } else { 2 << 30 }) >> 20;
         Self {
             path: None,

@@ -1,4 +1,5 @@
-//! The real structure beside the patterns: our store's index, looked up and updated by threads that each have records of their own.
+//! The real structure beside the patterns: our store's index, looked up and updated by threads that
+//! each have records of their own.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -21,8 +22,8 @@ const RECORD_OVERHEAD_BYTES: u64 = 156;
 const FLOOR_BYTES: u64 = 64 << 20;
 /// Records of a thread whose index and values the nearest caches hold.
 const CACHED_RECORDS: u64 = 128;
-/// Of both stores, whatever their size: with fewer in the small one its threads would wait for each other's locks, and that would pass for
-/// what the work takes without memory.
+/// Of both stores, whatever their size: with fewer in the small one its threads would wait for each
+/// other's locks, and that would pass for what the work takes without memory.
 const LANES: u16 = 64;
 /// Operations between two looks at the clock.
 const BATCH: u64 = 64;

@@ -1,5 +1,5 @@
-//! Reads with gaps between them, which the workloads' format does not have: once a round, after the cells that it has, on memory of the same
-//! size and by a thread on the same processors.
+//! Reads with gaps between them, which the workloads' format does not have: once a round, after the
+//! cells that it has, on memory of the same size and by a thread on the same processors.
 
 use std::cell::RefCell;
 use std::io;

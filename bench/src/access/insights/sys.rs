@@ -1,4 +1,5 @@
-//! The unsafe seam of `insights`: reads with gaps between them, which the workloads' format does not have.
+//! The unsafe seam of `insights`: reads with gaps between them, which the workloads' format does
+//! not have.
 
 use std::time::Instant;
 
@@ -6,7 +7,8 @@ use perdura_heap::Memory;
 
 use super::super::kernel::{Isa, Kernel, Places, Run};
 
-/// Reads of `read_bytes` at every `stride_bytes` of a range, ascending, once: so many a second. None fit: 0.
+/// Reads of `read_bytes` at every `stride_bytes` of a range, ascending, once: so many a second.
+/// None fit: 0.
 ///
 /// # Panics
 /// With a range longer than the memory, or sizes that are not whole lines: our own mistake.
@@ -21,8 +23,8 @@ pub fn strided(memory: &Memory, range_bytes: u64, read_bytes: u64, stride_bytes:
     let base = memory.base();
     let places = Run { first: base, step_bytes: stride_bytes as isize, count: count as usize };
     let began = Instant::now();
-    // SAFETY: multiples of 64 B inside `memory`, which stays mapped while it is borrowed, with `read_bytes` behind each; Rust holds no
-    // references into it.
+    // SAFETY: multiples of 64 B inside `memory`, which stays mapped while it is borrowed, with
+    // `read_bytes` behind each; Rust holds no references into it.
     unsafe { kernel.read_all(Places::Run(places), read_bytes as usize) };
     count as f64 / began.elapsed().as_secs_f64().max(1e-9)
 }

@@ -1,8 +1,10 @@
-//! Published systems that figures are set beside: data with the source of each number, never measured here.
+//! Published systems that figures are set beside: data with the source of each number, never
+//! measured here.
 //!
-//! `systems.toml` has them; what its texts do not give is absent, not guessed. Bandwidths are the published peaks in GiB/s; a euro per GB
-//! over such a peak is what the poster calls euro per GB/s, and so do we. The poster's own columns stay beside ours, for its random accesses
-//! are of another size.
+//! `systems.toml` has them; what its texts do not give is absent, not guessed. Bandwidths are the
+//! published peaks in GiB/s; a euro per GB over such a peak is what the poster calls euro per GB/s,
+//! and so do we. The poster's own columns stay beside ours, for its random accesses are of another
+//! size.
 
 #[cfg(test)]
 mod tests;
@@ -79,7 +81,8 @@ pub struct Reference {
     pub peak_gib_per_s: Option<PerPattern<f64>>,
     /// Times of dependent reads of a line.
     pub read_64b_ns: Option<ReadTimes>,
-    /// The poster's price-performance, where it can be read; other random accesses than those of the peaks.
+    /// The poster's price-performance, where it can be read; other random accesses than those of
+    /// the peaks.
     #[serde(default)]
     pub poster_euro_per_gb_per_s: PerPattern<Option<f64>>,
     /// Where each number is from.

@@ -1,4 +1,5 @@
-//! The data say where each number is from, and the profiles in `media` give the published peaks through workload files.
+//! The data say where each number is from, and the profiles in `media` give the published peaks
+//! through workload files.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +10,8 @@ use super::super::simulate::simulate;
 use super::super::workload::{Benchmark, Config, parse};
 use super::*;
 
-/// Highest bandwidth of a benchmark on a system with some threads at most, GiB/s, and the cell that has it.
+/// Highest bandwidth of a benchmark on a system with some threads at most, GiB/s, and the cell that
+/// has it.
 fn peak<'a>(system: &System, benchmark: &'a Benchmark, threads_max: u64) -> (f64, &'a Config) {
     let cell = |config: &'a Config| {
         let run = simulate(system, &[(config, None)]).runs.remove(0);
@@ -77,7 +79,8 @@ fn the_systems_of_the_issue_are_there_with_the_eight_insights() {
     assert!((1..=8).all(|number| references.insight(number).is_some()));
 }
 
-/// Where the poster's columns are of the same accesses as the peaks (sequential ones), both say the same to their last digit.
+/// Where the poster's columns are of the same accesses as the peaks (sequential ones), both say the
+/// same to their last digit.
 #[test]
 fn prices_over_sequential_peaks_are_the_posters() {
     let references = References::built_in();
@@ -152,7 +155,8 @@ fn random_accesses_of_the_size_that_the_data_name_are_at_the_peak() {
     }
 }
 
-/// Predicted, not fitted: the poster's random writes are of single lines, a quarter of what a module writes at a time.
+/// Predicted, not fitted: the poster's random writes are of single lines, a quarter of what a
+/// module writes at a time.
 #[test]
 fn single_lines_written_at_random_cost_what_the_poster_says() {
     let (references, mut all) = (References::built_in(), workloads());

@@ -1,7 +1,8 @@
 //! A benchmark's threads: they take chunks of work until there is none, or the time is up.
 //!
-//! All threads of all parts begin together. Each goes through its work in batches of places; between batches it looks at the clock, at
-//! its rate, and for an operation whose time is to be taken. A sampled operation runs alone, between two readings of the processor's clock.
+//! All threads of all parts begin together. Each goes through its work in batches of places;
+//! between batches it looks at the clock, at its rate, and for an operation whose time is to be
+//! taken. A sampled operation runs alone, between two readings of the processor's clock.
 
 #[cfg(test)]
 mod tests;
@@ -21,7 +22,8 @@ use super::replay::Replay;
 use super::workload::Config;
 use thread::Worker;
 
-/// Memory that is accessed, by several threads at once: by assembly and atomic words only. Rust holds no references into it.
+/// Memory that is accessed, by several threads at once: by assembly and atomic words only. Rust
+/// holds no references into it.
 #[derive(Debug, Clone, Copy)]
 pub struct Span {
     /// At a multiple of 64 B.
@@ -151,8 +153,8 @@ impl Gate {
 /// [`ThreadsError`].
 ///
 /// # Safety
-/// Each job's spans stay mapped, are as long as its configuration says, are reached by no reference; and its kernel was asked for what its
-/// configuration does.
+/// Each job's spans stay mapped, are as long as its configuration says, are reached by no
+/// reference; and its kernel was asked for what its configuration does.
 pub unsafe fn run(jobs: &[Job<'_>]) -> Result<Vec<PartRun>, ThreadsError> {
     let shared: Vec<Shared<'_>> = jobs.iter().map(Shared::new).collect();
     let gate = Gate::default();

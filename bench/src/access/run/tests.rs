@@ -8,7 +8,8 @@ use super::*;
 
 const PATTERN: [u8; 8] = 0x0123_4567_89ab_cdef_u64.to_le_bytes();
 
-/// Runs the first cell of a benchmark with these arguments; what it did, and which lines of its memories were written.
+/// Runs the first cell of a benchmark with these arguments; what it did, and which lines of its
+/// memories were written.
 fn ran(args: &str) -> (PartRun, Vec<bool>, Vec<bool>) {
     let args: String = args
         .split_whitespace()
@@ -28,7 +29,8 @@ fn ran(args: &str) -> (PartRun, Vec<bool>, Vec<bool>) {
         dram: (config.dram_memory_range > 0).then(|| span(&dram, config.dram_memory_range)),
         processors: None,
     };
-    // SAFETY: both memories live on, have the bytes that the configuration names, and nobody else looks at them.
+    // SAFETY: both memories live on, have the bytes that the configuration names, and nobody else
+    // looks at them.
     let run = unsafe { run(std::slice::from_ref(&job)) }.unwrap().remove(0);
     let lines = |memory: &Memory, bytes: u64| {
         // SAFETY: of this memory, which no thread changes any more.

@@ -91,7 +91,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// How many operations of so many bytes may follow before it goes on, of `left`; those whose places are listed, [`BATCH`] at most.
+    /// How many operations of so many bytes may follow before it goes on, of `left`; those whose
+    /// places are listed, [`BATCH`] at most.
     fn batch(&self, left: u64, operation_bytes: u64) -> u64 {
         let paced = self.pace.as_ref().map_or(u64::MAX, |pace| pace.batch);
         left.min(paced).min((LOOK_BYTES / operation_bytes.max(1)).max(1))
@@ -106,7 +107,8 @@ impl<'a> Worker<'a> {
             return false;
         }
         let Some(deadline) = self.deadline else { return true };
-        // A look costs as much as some accesses do; devices and those who wait for their turn are slow enough.
+        // A look costs as much as some accesses do; devices and those who wait for their turn are
+        // slow enough.
         if self.bytes < self.look_at_bytes && self.device.is_none() && self.pace.is_none() {
             return true;
         }
@@ -290,7 +292,8 @@ impl<'a> Worker<'a> {
         self.bytes += (places.len() * bytes) as u64;
     }
 
-    /// A read of a device; gives a word of what was read. Memory that stands for it is not mapped: a place is its offset.
+    /// A read of a device; gives a word of what was read. Memory that stands for it is not mapped:
+    /// a place is its offset.
     fn device_read(&mut self, device: &dyn Device, place: *mut u8, bytes: usize) -> u64 {
         let Some(Buffers { read, .. }) = &mut self.device else { return 0 };
         let outcome = device.read_at(place.addr() as u64, &mut read[..bytes]);
@@ -320,7 +323,8 @@ impl<'a> Worker<'a> {
     fn sampled(&mut self, from_ticks: u64, began: Instant, due: Option<Instant>) {
         let clock = self.shared.clock;
         let ns = clock.ps(clock.ticks_behind().saturating_sub(from_ticks)) / 1000;
-        // Of who should have come before, the wait counts: else a stall would hide those that it held up.
+        // Of who should have come before, the wait counts: else a stall would hide those that it
+        // held up.
         let late = due.map_or(Duration::ZERO, |due| began.saturating_duration_since(due));
         self.latency.sampled(ns.saturating_add(late.as_nanos() as u64));
     }
@@ -332,7 +336,8 @@ impl<'a> Worker<'a> {
         let Areas::Chain { mut memory, mut dram } = std::mem::take(&mut self.areas) else { return };
         let bytes: u64 = chain.ops().iter().map(CustomOp::bytes).sum();
         let device = shared.job.device.as_deref();
-        // Zero, which nobody but the processor at run time knows: so an address waits for what was read, and is what it was.
+        // Zero, which nobody but the processor at run time knows: so an address waits for what was
+        // read, and is what it was.
         let zero = std::hint::black_box(0u64);
         let mut read = 0;
         while let Some((_, count)) = shared.chunks.take(self.number) {
@@ -357,7 +362,8 @@ impl<'a> Worker<'a> {
                                 let (at, bytes) = (area.place(), *bytes as usize);
                                 read = match device.filter(|_| op.memory() == Memory::Persistent) {
                                     Some(device) => self.device_read(device, at, bytes),
-                                    // SAFETY: the area holds the chain's reach from each of its slots.
+                                    // SAFETY: the area holds the chain's reach from each of its
+                                    // slots.
                                     None => unsafe { shared.job.kernel.read_one(at, bytes) },
                                 };
                             }
@@ -400,10 +406,12 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// How many bytes are accessed between two looks at the clock, and no more than that in one batch unless one access is larger.
+/// How many bytes are accessed between two looks at the clock, and no more than that in one batch
+/// unless one access is larger.
 const LOOK_BYTES: u64 = 256 << 10;
 
-/// What is read from a device, and what is written to it: noise, for devices may make little of zeros.
+/// What is read from a device, and what is written to it: noise, for devices may make little of
+/// zeros.
 struct Buffers {
     read: BlockBuf,
     written: BlockBuf,

@@ -1,9 +1,12 @@
-//! A benchmark on a medium that is not here: the same places, as a run's threads would go to them, in the time of its model.
+//! A benchmark on a medium that is not here: the same places, as a run's threads would go to them,
+//! in the time of its model.
 //!
-//! Threads take turns by who is earliest, and the medium takes requests in the order in which they arrive: so what comes of an access
-//! later, as the write of what had to be fetched first, is a turn of its own. The medium says how long an access of some bytes takes, its
-//! lines overlapping as its profile has it (`perdura_media::Model`); `waits` says what of it the thread waits for. What a processor adds
-//! (address arithmetic, caches that hold more than the last access) is not in the figures. Modelled, not measured.
+//! Threads take turns by who is earliest, and the medium takes requests in the order in which they
+//! arrive: so what comes of an access later, as the write of what had to be fetched first, is a
+//! turn of its own. The medium says how long an access of some bytes takes, its lines overlapping
+//! as its profile has it (`perdura_media::Model`); `waits` says what of it the thread waits for.
+//! What a processor adds (address arithmetic, caches that hold more than the last access) is not in
+//! the figures. Modelled, not measured.
 
 mod part;
 mod waits;
@@ -85,7 +88,8 @@ pub fn simulate(system: &System, configs: &[(&Config, Option<Arc<Replay>>)]) -> 
         let turn = |thread| Reverse(Turn { at_ps: 0, part, thread, what: What::Next });
         turns.extend((0..own.threads()).map(turn));
     }
-    // Where one part is cut short, all end: what the others did alone after that is not what they do together.
+    // Where one part is cut short, all end: what the others did alone after that is not what they
+    // do together.
     let mut end_ps = u64::MAX;
     while let Some(Reverse(turn)) = turns.pop() {
         let Turn { at_ps, part, thread, what } = turn;

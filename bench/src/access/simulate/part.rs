@@ -54,7 +54,8 @@ struct Thread {
     chunk: (u64, u64),
     operations: u64,
     bytes: u64,
-    /// Of a chain: which access is next, where the last one was in each memory, and what of it the caches have.
+    /// Of a chain: which access is next, where the last one was in each memory, and what of it the
+    /// caches have.
     next: usize,
     at: [u64; 2],
     cached: [Range<u64>; 2],

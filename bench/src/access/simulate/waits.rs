@@ -1,8 +1,10 @@
-//! What a thread waits for of an access: memory is paid for by lines, of which a core keeps several on their way.
+//! What a thread waits for of an access: memory is paid for by lines, of which a core keeps several
+//! on their way.
 //!
-//! - Accesses that do not depend on each other overlap: one of `n` lines takes as much of the thread's time as `n` of the lines that it may have
-//!   on their way take of a round of them.
-//! - A store that is not streamed fetches its lines first, unless the last access left them in the caches; then they are written back.
+//! - Accesses that do not depend on each other overlap: one of `n` lines takes as much of the
+//!   thread's time as `n` of the lines that it may have on their way take of a round of them.
+//! - A store that is not streamed fetches its lines first, unless the last access left them in the
+//!   caches; then they are written back.
 //! - A fence waits until they are; without one the thread goes on.
 //! - Other media are asked for one request at a time.
 
@@ -22,7 +24,8 @@ pub(super) struct Waited {
 pub(super) enum Written {
     /// It is on its way, or there.
     Waited(Waited),
-    /// Its lines are there at this instant, and are then to be written back; the thread waits for that.
+    /// Its lines are there at this instant, and are then to be written back; the thread waits for
+    /// that.
     Fetched(u64),
     /// The same, and the thread goes on.
     Beside(Waited, u64),

@@ -15,7 +15,8 @@ pub fn huge(base: *mut u8, bytes: u64, are_wanted: bool) -> Result<(), Errno> {
     advise(base, bytes, advice)
 }
 
-/// How much of the mapping that begins here, or around here, is in huge pages; 0 where the kernel does not tell.
+/// How much of the mapping that begins here, or around here, is in huge pages; 0 where the kernel
+/// does not tell.
 pub fn huge_bytes(base: *mut u8) -> u64 {
     let text = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
     huge_bytes_in(&text, base.addr() as u64)
@@ -97,7 +98,8 @@ pub fn bind(base: *mut u8, bytes: u64, node: u32) -> Result<(), Errno> {
     const NODES_MAX: usize = 1024;
     let mut mask = [0u64; NODES_MAX / 64];
     *mask.get_mut(node as usize / 64).ok_or(Errno::INVAL)? |= 1 << (node % 64);
-    // SAFETY: no contents change; the mask has the bits it is said to have (the kernel counts one less).
+    // SAFETY: no contents change; the mask has the bits it is said to have (the kernel counts one
+    // less).
     let outcome = unsafe {
         libc::syscall(libc::SYS_mbind, base, bytes, MPOL_BIND, mask.as_ptr(), NODES_MAX + 1, 0)
     };

@@ -1,7 +1,7 @@
 //! Eight bytes at a time, by what every processor has. What makes stores durable is not among that.
 //!
-//! Threads of a benchmark access the same words at the same time: so loads and stores are atomic ones, in no order, which are plain
-//! moves.
+//! Threads of a benchmark access the same words at the same time: so loads and stores are atomic
+//! ones, in no order, which are plain moves.
 
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;

@@ -1,9 +1,11 @@
 //! x86-64: 64, 32 and 16 bytes at a time.
 //!
-//! All functions here: pointers are to memory that stays mapped and that Rust holds no references into, of at least the bytes
-//! accessed, at multiples of 64 B; other threads may access the same bytes at the same time, which is no race in assembly, as no value that is
-//! read means anything; the processor has the instructions (asked before a kernel is handed out). Vector registers are used up to
-//! number 15 and declared as changed by their names of 128 bits, which stand for all of a register.
+//! All functions here: pointers are to memory that stays mapped and that Rust holds no references
+//! into, of at least the bytes accessed, at multiples of 64 B; other threads may access the same
+//! bytes at the same time, which is no race in assembly, as no value that is read means anything;
+//! the processor has the instructions (asked before a kernel is handed out). Vector registers are
+//! used up to number 15 and declared as changed by their names of 128 bits, which stand for all of
+//! a register.
 
 use core::arch::asm;
 
@@ -46,7 +48,8 @@ pub struct Avx2;
 /// What every x86-64 has.
 pub struct Sse2;
 
-/// Loads of `count` registers of `step` bytes each from `from`, into the registers 0 to `count - 1` in turn.
+/// Loads of `count` registers of `step` bytes each from `from`, into the registers 0 to `count - 1`
+/// in turn.
 macro_rules! loads {
     ($from:ident, $($line:literal),+; $($register:tt),+) => {
         asm!($($line,)+ from = in(reg) $from, $(out($register) _,)+ options(nostack, preserves_flags, readonly))

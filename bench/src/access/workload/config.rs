@@ -126,7 +126,8 @@ impl RandomDistribution {
         [("uniform", Self::Uniform), ("zipf", Self::Zipf), ("zipfian", Self::Zipf)];
 }
 
-/// Settings of a benchmark. The keys that the published format has keep its names and defaults; `trace_file` and the last five are ours.
+/// Settings of a benchmark. The keys that the published format has keep its names and defaults;
+/// `trace_file` and the last five are ours.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Config {
     /// Bytes that are measured.
@@ -247,7 +248,8 @@ impl Config {
         }
     }
 
-    /// Whether every rule holds: of what was read from a file, always; of what was changed after that, to be asked.
+    /// Whether every rule holds: of what was read from a file, always; of what was changed after
+    /// that, to be asked.
     pub fn is_sound(&self) -> bool {
         self.broken_rule().is_none()
     }

@@ -1,7 +1,8 @@
 //! Custom operations: chains of dependent accesses, as the published benchmark writes them.
 //!
-//! `r_256,w_64_cache_128,w_64_cache_-128`: read 256 B at a place of its own, then write 64 B at 128 B behind it, then 64 B where the read
-//! was: offsets add up. `p` and `d` behind the letter name persistent memory (the default) and DRAM.
+//! `r_256,w_64_cache_128,w_64_cache_-128`: read 256 B at a place of its own, then write 64 B at 128
+//! B behind it, then 64 B where the read was: offsets add up. `p` and `d` behind the letter name
+//! persistent memory (the default) and DRAM.
 
 use std::fmt;
 use std::str::FromStr;
@@ -60,8 +61,9 @@ impl Chain {
         self.0.iter().any(|op| op.memory() == memory)
     }
 
-    /// Of one memory: bytes that are free before the first place of a read, for writes before it, in whole accesses of the largest size, so
-    /// that reads lie at multiples of theirs; and bytes from where a read begins to the end of what is accessed from there.
+    /// Of one memory: bytes that are free before the first place of a read, for writes before it,
+    /// in whole accesses of the largest size, so that reads lie at multiples of theirs; and bytes
+    /// from where a read begins to the end of what is accessed from there.
     pub fn reach(&self, memory: Memory) -> (u64, u64) {
         let (mut lowest, mut highest) = (0, 0);
         let mut largest = LINE_BYTES;

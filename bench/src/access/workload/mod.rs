@@ -1,4 +1,5 @@
-//! Workload files in the published format of PerMA-Bench: YAML, each benchmark a matrix of values and fixed ones.
+//! Workload files in the published format of PerMA-Bench: YAML, each benchmark a matrix of values
+//! and fixed ones.
 //!
 //! ```yaml
 //! random_reads:
@@ -10,9 +11,11 @@
 //!     exec_mode: random
 //! ```
 //!
-//! A file is judged whole before anything runs; what is wrong with it is told with file, line, key, value and rule. Each key may stand once in a
-//! benchmark, in the matrix or among the arguments. The cells of a matrix are in the order of its keys, the last changing fastest.
-//! Source: PerMA-Bench (PVLDB 15(11), 2022), whose poster is shared/papers/perma-bench-poster.txt; its format as issue 7 states it.
+//! A file is judged whole before anything runs; what is wrong with it is told with file, line, key,
+//! value and rule. Each key may stand once in a benchmark, in the matrix or among the arguments.
+//! The cells of a matrix are in the order of its keys, the last changing fastest. Source:
+//! PerMA-Bench (PVLDB 15(11), 2022), whose poster is shared/papers/perma-bench-poster.txt; its
+//! format as issue 7 states it.
 
 mod config;
 mod custom;
@@ -71,7 +74,8 @@ pub struct Cell {
 }
 
 impl Benchmark {
-    /// What runs, one after another: of each part a cell. The cells of the last part change fastest.
+    /// What runs, one after another: of each part a cell. The cells of the last part change
+    /// fastest.
     pub fn runs(&self) -> impl Iterator<Item = Vec<&Cell>> {
         let count = self.parts.iter().map(|part| part.cells.len()).product();
         (0..count).map(|run: usize| {
@@ -114,7 +118,8 @@ pub enum LoadError {
     TooLong(PathBuf),
 }
 
-/// The workload files that a path names: itself, or those of a folder and the folders in it, in their names' order.
+/// The workload files that a path names: itself, or those of a folder and the folders in it, in
+/// their names' order.
 ///
 /// # Errors
 /// A path that cannot be read, or that has none.

@@ -8,11 +8,12 @@ use super::{Benchmark, CELLS_MAX, Chain, WorkloadError, parse};
 /// As `parse`.
 ///
 /// # Panics
-/// If a promise is broken: what is wrong stands in a line of the text; benchmarks that are taken have cells, each keeps every rule, and chains
-/// read as they are written.
+/// If a promise is broken: what is wrong stands in a line of the text; benchmarks that are taken
+/// have cells, each keeps every rule, and chains read as they are written.
 pub fn parse_soundly(text: &str) -> Result<Vec<Benchmark>, WorkloadError> {
     let benchmarks = parse("w.yaml", text).inspect_err(|error| {
-        // What ends too early ends on the line behind the last; YAML takes `\r` alone for a line's end, too.
+        // What ends too early ends on the line behind the last; YAML takes `\r` alone for a line's
+        // end, too.
         let lines = text.matches(['\n', '\r']).count() + 2;
         assert!((1..=lines).contains(&error.line), "{error}: of {lines} lines");
         assert!(!error.fault.to_string().is_empty());

@@ -1,11 +1,13 @@
-//! YAML as a tree that knows its lines. What workload files have no use for (anchors, aliases, tags, keys that are lists) is refused
-//! where it stands rather than half understood; so the tree is no larger than the text, and no deeper than [`DEPTH_MAX`].
+//! YAML as a tree that knows its lines. What workload files have no use for (anchors, aliases,
+//! tags, keys that are lists) is refused where it stands rather than half understood; so the tree
+//! is no larger than the text, and no deeper than [`DEPTH_MAX`].
 
 use saphyr_parser::{Event, Parser, ScanError};
 
 /// Deeper than any workload.
 pub const DEPTH_MAX: usize = 16;
-/// Longer than any word of a workload, a chain of the most accesses included: each cell of a matrix keeps its words.
+/// Longer than any word of a workload, a chain of the most accesses included: each cell of a matrix
+/// keeps its words.
 pub const WORD_MAX_BYTES: usize = 8 << 10;
 
 /// A value and the line it begins on, from 1.

@@ -19,7 +19,8 @@ impl<'m> Block<'m> {
     /// Takes what an allocator handed out.
     ///
     /// # Safety
-    /// `bytes` bytes at `at`, aligned to 8, are the caller's alone until `'m` ends or [`Block::leave`].
+    /// `bytes` bytes at `at`, aligned to 8, are the caller's alone until `'m` ends or
+    /// [`Block::leave`].
     pub unsafe fn of(at: NonNull<u8>, bytes: usize) -> Self {
         Self { at: at.cast(), words: bytes / 8, memory: PhantomData }
     }

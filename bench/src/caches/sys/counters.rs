@@ -1,6 +1,7 @@
 //! The processor's own counters of this process's misses, where the machine shows them.
 //!
-//! The layout handed to the kernel is that of `perf_event_attr` in its first version, 64 bytes: fixed for good.
+//! The layout handed to the kernel is that of `perf_event_attr` in its first version, 64 bytes:
+//! fixed for good.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -26,7 +27,8 @@ const READ_MISS: u64 = 1 << 16;
 const CACHE_LL: u64 = 2;
 const CACHE_DTLB: u64 = 3;
 const CACHE_MISSES: u64 = 3;
-/// disabled: no (bit 0); inherited by threads (1); not of the kernel (5), nor of the hypervisor (6).
+/// disabled: no (bit 0); inherited by threads (1); not of the kernel (5), nor of the hypervisor
+/// (6).
 const FLAGS: u64 = (1 << 1) | (1 << 5) | (1 << 6);
 
 impl Counter {
@@ -116,15 +118,16 @@ fn open_one(counter: Counter) -> io::Result<File> {
     open_event(kind, config)
 }
 
-/// A count of this process and of the threads it will start, of a kind and configuration as the kernel numbers them.
+/// A count of this process and of the threads it will start, of a kind and configuration as the
+/// kernel numbers them.
 ///
 /// # Errors
 /// The machine has no such counter, or does not show it.
 pub fn open_event(kind: u32, config: u64) -> io::Result<File> {
     let size = size_of::<Attributes>() as u32;
     let attributes = Attributes { kind, size, config, flags: FLAGS, ..Attributes::default() };
-    // SAFETY: the kernel reads `size` bytes of a live value; the other words are this process (0), any processor
-    // (-1), no group (-1), closed on exec (8).
+    // SAFETY: the kernel reads `size` bytes of a live value; the other words are this process (0),
+    // any processor (-1), no group (-1), closed on exec (8).
     let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, &attributes, 0, -1, -1, 8) };
     if fd < 0 {
         return Err(io::Error::last_os_error());

@@ -1,6 +1,8 @@
-//! Pages that belong to nobody else: mapped, touched one at a time or many at once, gathered in huge pages.
+//! Pages that belong to nobody else: mapped, touched one at a time or many at once, gathered in
+//! huge pages.
 //!
-//! A range begins at a huge page's border in the address space and in its file, else nothing could be gathered.
+//! A range begins at a huge page's border in the address space and in its file, else nothing could
+//! be gathered.
 
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
@@ -48,7 +50,8 @@ impl Pages {
     pub fn map(backing: Backing, len_bytes: usize) -> Result<Self, Errno> {
         let reserved_bytes = len_bytes.checked_add(HUGE_PAGE_BYTES).ok_or(Errno::NOMEM)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: fresh, inaccessible addresses which the kernel chooses; nothing else refers to them.
+        // SAFETY: fresh, inaccessible addresses which the kernel chooses; nothing else refers to
+        // them.
         let reserved = unsafe {
             mmap_anonymous(std::ptr::null_mut(), reserved_bytes, ProtFlags::empty(), flags)?
         };
@@ -74,7 +77,8 @@ impl Pages {
                 let file = rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC)?;
                 rustix::fs::ftruncate(&file, len_bytes as u64)?;
                 let flags = MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED;
-                // SAFETY: as above; the file has the whole length and is never shrunk, so no access faults.
+                // SAFETY: as above; the file has the whole length and is never shrunk, so no access
+                // faults.
                 unsafe { mmap(at.cast(), len_bytes, protection, flags, &file, 0)? };
                 pages._file = Some(file);
             }
@@ -90,8 +94,8 @@ impl Pages {
     /// Writes one byte of a page, which puts the page there if it is not.
     pub fn touch(&self, page: usize) {
         assert!(page < self.len_bytes / PAGE_BYTES, "page {page} of {} bytes", self.len_bytes);
-        // SAFETY: inside the range (checked above), which is writable for as long as `self` lives and reached as
-        // atomics only.
+        // SAFETY: inside the range (checked above), which is writable for as long as `self` lives
+        // and reached as atomics only.
         let byte = unsafe { AtomicU8::from_ptr(self.begin.as_ptr().add(page * PAGE_BYTES)) };
         byte.store(1, Ordering::Relaxed);
     }
@@ -104,7 +108,8 @@ impl Pages {
         populate(self.inside(at_bytes, len_bytes)?, len_bytes)
     }
 
-    /// Gathers whole huge pages of this mapping that begin in a range; one page of each must be there.
+    /// Gathers whole huge pages of this mapping that begin in a range; one page of each must be
+    /// there.
     ///
     /// # Errors
     /// No huge page can be had, or the kernel does not know this request (before Linux 6.1).
@@ -133,8 +138,8 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: the range reserved by `map`, which only this value refers to. Unmapping what is mapped does
-        // not fail, and a failure would only leave addresses taken.
+        // SAFETY: the range reserved by `map`, which only this value refers to. Unmapping what is
+        // mapped does not fail, and a failure would only leave addresses taken.
         let _ = unsafe { munmap(self.reserved.as_ptr().cast(), self.reserved_bytes) };
     }
 }
@@ -144,6 +149,7 @@ impl Drop for Pages {
 /// # Errors
 /// Nothing is mapped there, or there is no memory.
 pub fn populate(address: u64, len_bytes: usize) -> Result<(), Errno> {
-    // SAFETY: this advice changes no contents and takes no mapping away; an address without one is an error.
+    // SAFETY: this advice changes no contents and takes no mapping away; an address without one is
+    // an error.
     unsafe { madvise(address as *mut _, len_bytes, Advice::LinuxPopulateWrite) }
 }

@@ -1,7 +1,9 @@
-//! CG, conjugate gradient: A z = x for a large sparse symmetric positive definite matrix, its pattern and its values random.
+//! CG, conjugate gradient: A z = x for a large sparse symmetric positive definite matrix, its
+//! pattern and its values random.
 //!
-//! Entry (i, i xor mask) of each of some random masks has a random negative value, the same as its mirror image; the diagonal
-//! is a little more than the row's sum, so the matrix is positive definite. Values and columns lie row by row, as in NPB.
+//! Entry (i, i xor mask) of each of some random masks has a random negative value, the same as its
+//! mirror image; the diagonal is a little more than the row's sum, so the matrix is positive
+//! definite. Values and columns lie row by row, as in NPB.
 
 use super::probe::Probe;
 use super::random::{fraction, mixed};

@@ -1,8 +1,9 @@
-//! Out-of-core matrix multiply: C = A B, block by block; each block's product is the library's (`matrixmultiply`).
+//! Out-of-core matrix multiply: C = A B, block by block; each block's product is the library's
+//! (`matrixmultiply`).
 //!
-//! Matrices lie row by row. A block's rows are whole pages where the order is a multiple of 512, so that its pages hold
-//! nothing else. Entries follow from their places: a sample of C is checked against rows and columns that are computed,
-//! not read.
+//! Matrices lie row by row. A block's rows are whole pages where the order is a multiple of 512, so
+//! that its pages hold nothing else. Entries follow from their places: a sample of C is checked
+//! against rows and columns that are computed, not read.
 
 use super::probe::Probe;
 use super::random::{fraction, mixed};

@@ -1,7 +1,8 @@
-//! EP, embarrassingly parallel: Gaussian pairs by the polar method from NPB's own generator, counted by annulus.
+//! EP, embarrassingly parallel: Gaussian pairs by the polar method from NPB's own generator,
+//! counted by annulus.
 //!
-//! It keeps a batch of uniform numbers and ten counts, nothing else: what any medium costs it is next to nothing, which is
-//! why it is here. The sums are NPB's published ones.
+//! It keeps a batch of uniform numbers and ten counts, nothing else: what any medium costs it is
+//! next to nothing, which is why it is here. The sums are NPB's published ones.
 
 use super::probe::Probe;
 use super::room::Room;

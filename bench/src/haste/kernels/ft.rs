@@ -1,4 +1,5 @@
-//! FT, a 3-D Fourier transform: forward once; then, in each round, the spectrum is evolved and transformed back, as in NPB.
+//! FT, a 3-D Fourier transform: forward once; then, in each round, the spectrum is evolved and
+//! transformed back, as in NPB.
 //!
 //! Evolved is by phases, which shift the data along x: so what comes back is known at every point.
 
@@ -119,7 +120,8 @@ fn transform<P: Probe>(
     }
 }
 
-/// Transforms lines that lie side by side: of each step along them, `columns` words from `at(step)` on.
+/// Transforms lines that lie side by side: of each step along them, `columns` words from `at(step)`
+/// on.
 fn lines<P: Probe>(
     array: &mut Array<'_, Complex, P>,
     at: impl Fn(usize) -> usize,

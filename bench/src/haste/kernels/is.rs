@@ -1,7 +1,8 @@
 //! IS, integer sort: keys are put in order by buckets and counts, as NPB's IS does with buckets.
 //!
-//! Each round: keys go to the bucket of their upper bits, one behind the other; in a bucket they are counted and written
-//! back in order. Keys follow from their places, so that what was sorted is known without being read.
+//! Each round: keys go to the bucket of their upper bits, one behind the other; in a bucket they
+//! are counted and written back in order. Keys follow from their places, so that what was sorted is
+//! known without being read.
 
 use super::probe::Probe;
 use super::random::mixed;
@@ -99,7 +100,8 @@ impl<P: Probe> Is<'_, P> {
         largest_bits - buckets_bits
     }
 
-    /// Puts each key behind the last of its bucket, in `sorted`. Afterwards each head is its bucket's end.
+    /// Puts each key behind the last of its bucket, in `sorted`. Afterwards each head is its
+    /// bucket's end.
     fn distribute(&mut self) {
         let shift = self.shift();
         let buckets = self.heads.len();

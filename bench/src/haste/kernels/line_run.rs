@@ -1,4 +1,5 @@
-//! A kernel whose data lie on a DDR-attached medium: the lines that a modelled last-level cache misses.
+//! A kernel whose data lie on a DDR-attached medium: the lines that a modelled last-level cache
+//! misses.
 
 use std::time::Instant;
 
@@ -31,7 +32,8 @@ pub struct LineSettings {
 }
 
 impl LineSettings {
-    /// The slides' time had caches of 8 MB beside data of tens of gigabytes; for smaller data it is smaller, too.
+    /// The slides' time had caches of 8 MB beside data of tens of gigabytes; for smaller data it is
+    /// smaller, too.
     pub fn new(scale: Scale) -> Self {
         let (size_bytes, sampled_one_in) = match scale {
             Scale::Tiny => (64 << 10, 1),
@@ -54,14 +56,16 @@ pub struct DramLine {
 }
 
 impl DramLine {
-    /// By the model of a DRAM system. The right one where the medium's time is modelled, too: a load on a real machine also
-    /// takes the way through caches and controllers, which is the same for both.
+    /// By the model of a DRAM system. The right one where the medium's time is modelled, too: a
+    /// load on a real machine also takes the way through caches and controllers, which is the same
+    /// for both.
     pub fn modelled(dram: &System) -> Self {
         Self { read_ps: line_ps(dram, Access::Read), write_ps: line_ps(dram, Access::Write) }
     }
 
-    /// What a load that depends on the one before takes on this machine, which writing is taken to take, too. Against it a
-    /// medium whose model knows nothing of this machine's caches and controllers comes off too well: a lower bound.
+    /// What a load that depends on the one before takes on this machine, which writing is taken to
+    /// take, too. Against it a medium whose model knows nothing of this machine's caches and
+    /// controllers comes off too well: a lower bound.
     pub fn measured() -> Self {
         // All lines of memory that no cache holds, each once, in an order that nothing can foresee.
         let mut next: Vec<[u64; 8]> = (0..CHASED_LINES).map(|line| [line; 8]).collect();
@@ -128,8 +132,8 @@ impl LineRun {
     }
 }
 
-/// Runs a kernel in DRAM and counts the lines that a modelled cache misses. `compute_s` is its time without that cache, as
-/// [`super::KernelRun::compute_s`] has it.
+/// Runs a kernel in DRAM and counts the lines that a modelled cache misses. `compute_s` is its time
+/// without that cache, as [`super::KernelRun::compute_s`] has it.
 ///
 /// # Errors
 /// There is no memory, the cache is none, or the results are wrong.

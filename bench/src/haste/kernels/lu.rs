@@ -1,7 +1,9 @@
-//! LU, as NPB's: symmetric successive over-relaxation on a grid with five unknowns a point, lower then upper triangle.
+//! LU, as NPB's: symmetric successive over-relaxation on a grid with five unknowns a point, lower
+//! then upper triangle.
 //!
-//! A u = D u - the six neighbours; D couples the five unknowns of a point (a on the diagonal more than b everywhere), so
-//! its inverse is known. Beyond the borders u is zero. Sweeps are in place, forwards and backwards.
+//! A u = D u - the six neighbours; D couples the five unknowns of a point (a on the diagonal more
+//! than b everywhere), so its inverse is known. Beyond the borders u is zero. Sweeps are in place,
+//! forwards and backwards.
 
 use super::probe::Probe;
 use super::random::fraction;

@@ -1,7 +1,8 @@
-//! MG, multigrid: V-cycles on a 3-D Poisson problem with periodic borders, as NPB's, with a right side of a few charges.
+//! MG, multigrid: V-cycles on a 3-D Poisson problem with periodic borders, as NPB's, with a right
+//! side of a few charges.
 //!
-//! A u = 6 u - the six neighbours; on coarser grids the same, with the residual times four. After a correction comes
-//! red-black Gauss-Seidel, in place.
+//! A u = 6 u - the six neighbours; on coarser grids the same, with the residual times four. After a
+//! correction comes red-black Gauss-Seidel, in place.
 
 use super::probe::Probe;
 use super::random::mixed;

@@ -1,13 +1,15 @@
-//! Programs that want more memory than there is: out-of-core matrix multiply, and kernels in the manner of NPB (HASTE
-//! slides, "Memory-hungry Applications"), with their data in capacity memory on a medium.
+//! Programs that want more memory than there is: out-of-core matrix multiply, and kernels in the
+//! manner of NPB (HASTE slides, "Memory-hungry Applications"), with their data in capacity memory
+//! on a medium.
 //!
-//! A kernel is run twice: with all of its data in DRAM, and paged, with a resident cap, on the virtual clock, which records
-//! what it asks of the medium ([`run`]). The recording is replayed on the model of any system ([`KernelRun::on`]): MODELLED.
-//! [`measure`] runs it at a system's real pace, and says by how much the model was wrong. Media in place of DRAM are not
-//! paged: there a modelled last-level cache says which lines would be loaded from them ([`lines`], [`inject`]).
+//! A kernel is run twice: with all of its data in DRAM, and paged, with a resident cap, on the
+//! virtual clock, which records what it asks of the medium ([`run`]). The recording is replayed on
+//! the model of any system ([`KernelRun::on`]): MODELLED. [`measure`] runs it at a system's real
+//! pace, and says by how much the model was wrong. Media in place of DRAM are not paged: there a
+//! modelled last-level cache says which lines would be loaded from them ([`lines`], [`inject`]).
 //!
-//! `run` and `line_run` are the runs, `room` is where data lie, `probe` what sees accesses, `sys` arrays; the rest are kernels:
-//! each says its sizes, works, and checks what it worked out.
+//! `run` and `line_run` are the runs, `room` is where data lie, `probe` what sees accesses, `sys`
+//! arrays; the rest are kernels: each says its sizes, works, and checks what it worked out.
 
 mod cg;
 mod dgemm;

@@ -1,9 +1,11 @@
-//! What sees the accesses of a kernel: nothing, or a last-level cache, MODELLED, behind which lies a DDR-attached medium.
+//! What sees the accesses of a kernel: nothing, or a last-level cache, MODELLED, behind which lies
+//! a DDR-attached medium.
 //!
-//! Software cannot delay each load. So lines are looked up in the modelled cache, and what its misses would take longer
-//! than DRAM is added: accounted on paper ([`Lines::counts`]), or injected, by spinning when enough has come together
-//! ([`Injection::epoch_ns`]). Every line missed counts as one after the other: the slides' "memory latency on each line",
-//! without what a processor overlaps.
+//! Software cannot delay each load. So lines are looked up in the modelled cache, and what its
+//! misses would take longer than DRAM is added: accounted on paper ([`Lines::counts`]), or
+//! injected, by spinning when enough has come together ([`Injection::epoch_ns`]). Every line missed
+//! counts as one after the other: the slides' "memory latency on each line", without what a
+//! processor overlaps.
 
 use std::cell::RefCell;
 
@@ -54,8 +56,8 @@ struct State {
 }
 
 impl Lines {
-    /// An empty cache of that shape. Of its sets one in `sampled_one_in` is modelled, with the lines that go there, and
-    /// stands for all.
+    /// An empty cache of that shape. Of its sets one in `sampled_one_in` is modelled, with the
+    /// lines that go there, and stands for all.
     ///
     /// # Errors
     /// The shape is none, or is left none by sampling.

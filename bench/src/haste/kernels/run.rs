@@ -109,7 +109,8 @@ pub struct OnMedium {
     pub software_s: f64,
     /// Waiting for the medium: modelled.
     pub medium_s: f64,
-    /// What the medium drew until the end: modelled, J. `None`: it was not replayed on a model that counts it.
+    /// What the medium drew until the end: modelled, J. `None`: it was not replayed on a model that
+    /// counts it.
     pub medium_j: Option<f64>,
 }
 
@@ -166,7 +167,8 @@ impl KernelRun {
         self.software_s() * 1e9 / (self.steps.len().max(1) as f64)
     }
 
-    /// Its time with its data on another medium, MODELLED: the recording is replayed on the system's model.
+    /// Its time with its data on another medium, MODELLED: the recording is replayed on the
+    /// system's model.
     pub fn on(&self, system: &System) -> OnMedium {
         // A disk is as large as it is: a small footprint on it means short ways.
         let model = Model::new(system, system.capacity().0.max(self.medium_bytes));
@@ -344,7 +346,8 @@ fn paged(
     })
 }
 
-/// Gives what was spent in handlers to the thinking before each step, in proportion: a medium is idle then as well.
+/// Gives what was spent in handlers to the thinking before each step, in proportion: a medium is
+/// idle then as well.
 fn stretch(steps: &mut [Step], elapsed_s: f64) {
     let thought_ps: u64 = steps.iter().map(|step| step.think_ps).sum();
     if thought_ps == 0 {

@@ -17,7 +17,8 @@ mod sealed {
     impl AnyBytes for [f64; 5] {}
 }
 
-/// An array in a heap's capacity memory; its holder's alone. Each access is shown to the probe, by line.
+/// An array in a heap's capacity memory; its holder's alone. Each access is shown to the probe, by
+/// line.
 pub struct Array<'r, T, P> {
     at: NonNull<T>,
     len: usize,
@@ -123,8 +124,8 @@ pub fn add_product<P: Probe>(
     assert!(place.stride >= place.columns);
     let (a_at, b_at) = (a.0.block(a.1, false), b.0.block(b.1, false));
     let c_at = c.0.block(place, true);
-    // SAFETY: all rows lie inside their arrays (checked above); `c` is borrowed exclusively, so it is no part of the
-    // others, and its stride is at least its columns, so its rows do not overlap.
+    // SAFETY: all rows lie inside their arrays (checked above); `c` is borrowed exclusively, so it
+    // is no part of the others, and its stride is at least its columns, so its rows do not overlap.
     unsafe {
         matrixmultiply::dgemm(
             place.rows,

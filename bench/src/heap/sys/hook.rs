@@ -1,9 +1,10 @@
 //! Counts what libpmemobj hands to libpmem.
 //!
-//! libpmemobj reaches libpmem's flushing functions through its own table of addresses. After it is loaded, and
-//! before a pool is opened, the entries of those functions are replaced by ones that count and then call the
-//! original. What libpmem does inside itself (`pmem_persist` calls its own flush and drain) does not come by here,
-//! so nothing is counted twice. Only counting workers do this; no timing includes it.
+//! libpmemobj reaches libpmem's flushing functions through its own table of addresses. After it is
+//! loaded, and before a pool is opened, the entries of those functions are replaced by ones that
+//! count and then call the original. What libpmem does inside itself (`pmem_persist` calls its own
+//! flush and drain) does not come by here, so nothing is counted twice. Only counting workers do
+//! this; no timing includes it.
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -72,7 +73,8 @@ fn count_write(address: usize, bytes: usize, flags: c_uint) {
 
 unsafe extern "C" fn flush(address: *const c_void, bytes: usize) {
     count_lines(address as usize, bytes);
-    // SAFETY: the original, which `install` put there before this could be called; the caller's arguments.
+    // SAFETY: the original, which `install` put there before this could be called; the caller's
+    // arguments.
     unsafe { std::mem::transmute::<usize, Range>(FLUSH.load(Relaxed))(address, bytes) }
 }
 
@@ -166,7 +168,8 @@ unsafe extern "C" fn look_at(
     _: usize,
     search: *mut c_void,
 ) -> c_int {
-    // SAFETY: the loader's description of an object, valid during the call; `search` is `install`'s.
+    // SAFETY: the loader's description of an object, valid during the call; `search` is
+    // `install`'s.
     let (info, search) = unsafe { (&*info, &mut *search.cast::<Search<'_>>()) };
     if info.dlpi_name.is_null() {
         return 0;
@@ -225,7 +228,8 @@ unsafe fn replace_in(base: usize, dynamic: *const Dynamic, search: &mut Search<'
 unsafe fn exchange(place: usize, hook: &Hook) -> bool {
     let page = rustix::param::page_size();
     let first = place / page * page;
-    // SAFETY: the page of the table, made read-only by the loader, is opened for the exchange and closed again.
+    // SAFETY: the page of the table, made read-only by the loader, is opened for the exchange and
+    // closed again.
     unsafe {
         if libc::mprotect(first as *mut c_void, page, libc::PROT_READ | libc::PROT_WRITE) != 0 {
             return false;

@@ -20,7 +20,8 @@ impl Library {
             |cause: String| ContestantError::Open { what: path.display().to_string(), cause };
         let name =
             CString::new(path.as_os_str().as_bytes()).map_err(|error| failed(error.to_string()))?;
-        // SAFETY: a string that ends; the constructors of the library are trusted as the user trusts its package.
+        // SAFETY: a string that ends; the constructors of the library are trusted as the user
+        // trusts its package.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         let handle = NonNull::new(handle).ok_or_else(|| failed(last_error()))?;
         Ok(Self { handle, path: path.to_owned() })
@@ -46,7 +47,8 @@ pub fn global(name: &CStr) -> Option<NonNull<c_void>> {
 /// The file that an address was loaded from.
 pub fn file_of(address: NonNull<c_void>) -> Option<PathBuf> {
     let mut found = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: any address may be asked about; `found` is filled in where the answer is not 0, and zero is valid.
+    // SAFETY: any address may be asked about; `found` is filled in where the answer is not 0, and
+    // zero is valid.
     let info = unsafe {
         if libc::dladdr(address.as_ptr(), found.as_mut_ptr()) == 0 {
             return None;

@@ -9,7 +9,8 @@ pub mod pmemobj;
 /// Writes the first `bytes` of an object: `value` in each eight, the rest with its first bytes.
 ///
 /// # Safety
-/// `address` is the beginning of at least `bytes` bytes that the caller may write and nobody else looks at.
+/// `address` is the beginning of at least `bytes` bytes that the caller may write and nobody else
+/// looks at.
 #[inline]
 pub unsafe fn touch(address: *mut u8, bytes: usize, value: u64) {
     let words = bytes / 8;

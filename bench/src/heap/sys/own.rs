@@ -152,7 +152,8 @@ impl Contestant for Persistent {
     }
 
     fn settle(&self) -> Result<(), ContestantError> {
-        // Homes of transactions are written back, and what was recorded so far is folded: not while others are counted.
+        // Homes of transactions are written back, and what was recorded so far is folded: not while
+        // others are counted.
         self.heap.compact().map_err(|error| ContestantError::Open {
             what: "folding the heap's logs".into(),
             cause: error.to_string(),
@@ -219,7 +220,8 @@ impl Contestant for Capacity {
     }
 }
 
-/// The heap in its file: a new one, whose name is taken away at once, or the one the setup says to keep.
+/// The heap in its file: a new one, whose name is taken away at once, or the one the setup says to
+/// keep.
 fn open(
     setup: &Setup,
     tap: Option<Arc<dyn Tap>>,

@@ -1,8 +1,8 @@
 //! libpmemobj, loaded at run time: a pool in a file in memory, used the ways its manual shows.
 //!
-//! `PMEM_IS_PMEM_FORCE=1` stands in the worker's environment, so the library flushes lines instead of calling msync.
-//! Declarations follow its headers of version 2.4 of the interface (`libpmemobj/base.h`, `atomic_base.h`,
-//! `action_base.h`, `tx_base.h`).
+//! `PMEM_IS_PMEM_FORCE=1` stands in the worker's environment, so the library flushes lines instead
+//! of calling msync. Declarations follow its headers of version 2.4 of the interface
+//! (`libpmemobj/base.h`, `atomic_base.h`, `action_base.h`, `tx_base.h`).
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -147,7 +147,8 @@ impl Pmemobj {
         self.pool.cast::<u8>().wrapping_add(place as usize)
     }
 
-    /// The manual's atomic interface: frees what a pointer in the pool names, and sets it; the same for the new one.
+    /// The manual's atomic interface: frees what a pointer in the pool names, and sets it; the same
+    /// for the new one.
     #[inline]
     fn replace_published(
         &self,
@@ -157,7 +158,8 @@ impl Pmemobj {
     ) -> Result<u64, ContestantError> {
         let at = self.address(self.published + (index * size_of::<Oid>()) as u64).cast::<Oid>();
         let (no_constructor, no_argument) = (std::ptr::null(), std::ptr::null_mut());
-        // SAFETY: the entry is this share's alone and lies in the pool; other ways may have left it behind.
+        // SAFETY: the entry is this share's alone and lies in the pool; other ways may have left it
+        // behind.
         let new = unsafe {
             at.write(self.oid(old));
             (self.calls.free)(at);
@@ -183,8 +185,8 @@ impl Pmemobj {
         }
     }
 
-    /// Runs `body` in a transaction. `None` from it: a call failed, which has aborted the transaction, so that it
-    /// must not be committed.
+    /// Runs `body` in a transaction. `None` from it: a call failed, which has aborted the
+    /// transaction, so that it must not be committed.
     #[inline]
     fn transaction<R>(
         &self,
@@ -270,8 +272,8 @@ impl Contestant for Pmemobj {
         self.transaction(places.len(), || {
             for place in places {
                 let to = self.address(*place);
-                // SAFETY: an object of its share's, of at least these bytes; called within a transaction, which
-                // keeps what is overwritten.
+                // SAFETY: an object of its share's, of at least these bytes; called within a
+                // transaction, which keeps what is overwritten.
                 unsafe {
                     if (self.calls.tx_add_range_direct)(to.cast(), WRITE_BYTES) != 0 {
                         return None;

@@ -78,7 +78,8 @@ impl Axis {
     }
 }
 
-/// A chain with equal accesses that follow each other written once, and no longer than a chart has room for.
+/// A chain with equal accesses that follow each other written once, and no longer than a chart has
+/// room for.
 fn folded(chain: &str) -> String {
     let mut folded: Vec<(&str, usize)> = Vec::new();
     for access in chain.split(',') {

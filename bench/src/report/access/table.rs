@@ -1,4 +1,5 @@
-//! All figures of a matrix, a row for each cell and part. What no cell has (intervals without repetitions, latencies without samples) is no column.
+//! All figures of a matrix, a row for each cell and part. What no cell has (intervals without
+//! repetitions, latencies without samples) is no column.
 
 use std::fmt::Write;
 

@@ -31,7 +31,8 @@ fn what_one_way_writes_every_way_reads() {
         file.write_all(&vec![0; BLOCK * BLOCKS]).unwrap();
         let mut random = Random::seed_from_u64(5);
         for writer in 0..ways(file.path()).len() {
-            // Made anew: what is mapped sees what others write around the page cache when it is read again.
+            // Made anew: what is mapped sees what others write around the page cache when it is
+            // read again.
             let mut writers = ways(file.path());
             let mut buf = BlockBuf::zeroed(BLOCK);
             random.fill(&mut buf[..]);

@@ -16,12 +16,13 @@ pub(crate) struct Map {
 impl Map {
     pub(crate) fn shared(file: &File, len_bytes: usize) -> io::Result<Self> {
         let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        // SAFETY: a fresh range that the kernel chooses; the length is the file's, who shortens it gets SIGBUS.
+        // SAFETY: a fresh range that the kernel chooses; the length is the file's, who shortens it
+        // gets SIGBUS.
         let start = unsafe { mmap(std::ptr::null_mut(), len_bytes, prot, flags, file, 0) }?;
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
         let map = Self { start, len_bytes };
-        // Requests come from all over the place: without this a miss reads megabytes where a disk reads far ahead.
-        // SAFETY: advice about this mapping changes no bytes.
+        // Requests come from all over the place: without this a miss reads megabytes where a disk
+        // reads far ahead. SAFETY: advice about this mapping changes no bytes.
         unsafe { madvise(map.start.as_ptr().cast(), len_bytes, Advice::Random) }?;
         Ok(map)
     }
@@ -55,7 +56,8 @@ unsafe impl Send for Map {}
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: mapped in `shared` with this length, and nothing leads into it. Failing leaves it mapped.
+        // SAFETY: mapped in `shared` with this length, and nothing leads into it. Failing leaves it
+        // mapped.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len_bytes) };
     }
 }

@@ -72,7 +72,8 @@ impl Ring {
     /// # Safety
     /// What the entry points to is the caller's until this returns.
     unsafe fn carry(&mut self, entry: &squeue::Entry) -> io::Result<usize> {
-        // SAFETY: valid until its completion is reaped below (the caller's promise): no way out before that.
+        // SAFETY: valid until its completion is reaped below (the caller's promise): no way out
+        // before that.
         let pushed = unsafe { self.ring.submission().push(entry) };
         assert!(pushed.is_ok(), "one request at a time, and the ring has room for {ENTRIES}");
         let mut looks = 0u32;

@@ -11,7 +11,8 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 pub(crate) fn sleep_ns(ns: u64) {
     thread_local!(static IS_EXACT: Cell<bool> = const { Cell::new(false) });
     if !IS_EXACT.get() {
-        // By default the kernel may be 50 us late, to save interrupts. Where it refuses, sleeps are longer, no less right.
+        // By default the kernel may be 50 us late, to save interrupts. Where it refuses, sleeps are
+        // longer, no less right.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         IS_EXACT.set(true);
     }

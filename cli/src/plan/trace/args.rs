@@ -6,7 +6,8 @@ use clap::Args;
 
 use crate::plan::power::PowerArgs;
 
-/// What is of no effect where nothing is sized: refused there, for whoever gives it expects an answer.
+/// What is of no effect where nothing is sized: refused there, for whoever gives it expects an
+/// answer.
 const OF_SIZING: [&str; 22] = [
     "budgets",
     "stalls",
@@ -35,8 +36,9 @@ const OF_SIZING: [&str; 22] = [
 /// Options of `plan trace`.
 #[derive(Debug, Args)]
 pub struct TraceArgs {
-    /// Traces, packed (gzip, zstd, bzip2, xz) or not; the format is found out. `-` is standard input: sizing keeps it in a file
-    /// without a name (in TMPDIR), for it reads a trace several times.
+    /// Traces, packed (gzip, zstd, bzip2, xz) or not; the format is found out. `-` is standard
+    /// input: sizing keeps it in a file without a name (in TMPDIR), for it reads a trace several
+    /// times.
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
     #[command(flatten)]
@@ -56,7 +58,8 @@ pub struct TraceArgs {
     /// Write the settings for `perdura serve --config` that follow from the trace; one trace only.
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub emit: Option<PathBuf>,
-    /// Threads: traces analysed at once, replays, and the stages of one analysis [default: the machine's processors].
+    /// Threads: traces analysed at once, replays, and the stages of one analysis [default: the
+    /// machine's processors].
     #[arg(long, value_name = "N", help_heading = "Output", value_parser = clap::value_parser!(u16).range(1..))]
     pub jobs: Option<u16>,
 }
@@ -65,7 +68,8 @@ pub struct TraceArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Reading")]
 pub struct ReadingArgs {
-    /// Take all files as one trace: records in order of time, volumes of the same name being the same.
+    /// Take all files as one trace: records in order of time, volumes of the same name being the
+    /// same.
     #[arg(long)]
     pub together: bool,
     /// The format, if it is not to be found out: see `perdura plan formats`.
@@ -77,22 +81,26 @@ pub struct ReadingArgs {
     /// Which column is what in a table (`csv`, `parquet`): see `perdura plan formats`.
     #[arg(long, value_name = "LIST")]
     pub columns: Option<String>,
-    /// Key operations: bytes of a record; keys get places of that size in order of first sight [default: 1KiB].
+    /// Key operations: bytes of a record; keys get places of that size in order of first sight
+    /// [default: 1KiB].
     #[arg(long, value_name = "SIZE")]
     pub record_size: Option<String>,
     /// Key operations, which have no clock: how many are a second [default: 100000].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub operations_per_s: Option<u64>,
-    /// Memory traces, which have no other clock: how many instructions are a second [default: 1000000000].
+    /// Memory traces, which have no other clock: how many instructions are a second [default:
+    /// 1000000000].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub instructions_per_s: Option<u64>,
-    /// Which step of an access counts in what blkparse prints: Q (queued), D (issued), C (completed).
+    /// Which step of an access counts in what blkparse prints: Q (queued), D (issued), C
+    /// (completed).
     #[arg(long, value_name = "LETTER", default_value_t = 'Q')]
     pub block_action: char,
     /// Pass over this many bad records, and count them.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub skip_bad: u64,
-    /// Put records in their place that come late by no more than this; without it, time going back is an error.
+    /// Put records in their place that come late by no more than this; without it, time going back
+    /// is an error.
     #[arg(long, value_name = "TIME")]
     pub reorder: Option<String>,
 }
@@ -110,7 +118,8 @@ pub struct AnalysisArgs {
     /// Size of each volume; without it, what the trace touches of it.
     #[arg(long, value_name = "SIZE")]
     pub volume_size: Option<String>,
-    /// Count a sample of the pages, within 64 MiB of memory, and give ranges (95 %); leaves sizing out, which needs every page.
+    /// Count a sample of the pages, within 64 MiB of memory, and give ranges (95 %); leaves sizing
+    /// out, which needs every page.
     #[arg(long, conflicts_with_all = OF_SIZING)]
     pub approximate: bool,
 }
@@ -122,10 +131,12 @@ pub struct SizingArgs {
     /// Leave sizing out: the trace is read once.
     #[arg(long, conflicts_with_all = OF_SIZING)]
     pub no_sizing: bool,
-    /// Budgets to replay, as sizes (from 128KiB on; more than the memory is all of it) or shares of the memory [default: 1% to 100%].
+    /// Budgets to replay, as sizes (from 128KiB on; more than the memory is all of it) or shares of
+    /// the memory [default: 1% to 100%].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub budgets: Vec<String>,
-    /// So many of the page writes may have to wait; the smallest budget that keeps to it is looked for.
+    /// So many of the page writes may have to wait; the smallest budget that keeps to it is looked
+    /// for.
     #[arg(long, value_name = "PERCENT", default_value = "0.1%")]
     pub stalls: String,
     /// So much of the time writers may wait; the budget keeps to both.
@@ -140,7 +151,8 @@ pub struct SizingArgs {
     /// Bytes that the SSD is rated to have written to it, such as 600TB.
     #[arg(long, value_name = "SIZE")]
     pub tbw: Option<String>,
-    /// Measure the flush rate in this directory, as `perdura serve` proves it; takes 3 GiB of it for a moment.
+    /// Measure the flush rate in this directory, as `perdura serve` proves it; takes 3 GiB of it
+    /// for a moment.
     #[arg(long, value_name = "DIR", conflicts_with = "flush_rate")]
     pub measure: Option<PathBuf>,
 }

@@ -10,8 +10,8 @@ use perdura_plan::study::SizingReport;
 
 use super::resolve::{RateIs, Resolved};
 
-/// Where nobody has limited the time of a flush, it is the promise that gives way, not the server that is refused: a rate found
-/// a minute later, over less of the SSD, was down to half.
+/// Where nobody has limited the time of a flush, it is the promise that gives way, not the server
+/// that is refused: a rate found a minute later, over less of the SSD, was down to half.
 const OPEN_MARGIN: f64 = 2.0;
 
 /// What the server is to be told.
@@ -86,7 +86,8 @@ fn exact(bytes: u64) -> String {
     if shown.parse() == Ok(Bytes(bytes)) { shown } else { format!("{bytes}B") }
 }
 
-/// A time as it was given, to the nanosecond: what the server reckons with must be what was reckoned with here.
+/// A time as it was given, to the nanosecond: what the server reckons with must be what was
+/// reckoned with here.
 fn span(seconds: f64) -> String {
     let ns = (seconds * 1e9).round() as u64;
     let units = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)];

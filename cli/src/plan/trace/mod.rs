@@ -44,7 +44,8 @@ pub fn run(args: &TraceArgs) -> Result<ExitCode> {
     Output::keep_apart(&outputs, &files)?;
     stdin::keep(&args.files, resolved.question.sizing.is_some())?;
     let reports = study_all(&traces, &resolved.question, resolved.jobs)?;
-    // What cannot be stored was found nevertheless: first it is shown, and the other files are written.
+    // What cannot be stored was found nevertheless: first it is shown, and the other files are
+    // written.
     if !outputs.iter().any(|output| output.is_stdout()) {
         reports.iter().for_each(show::report);
     }
@@ -93,7 +94,8 @@ fn traces(files: &[PathBuf], together: bool) -> Vec<Trace> {
     files.iter().map(|path| (name(path), vec![path.clone()])).collect()
 }
 
-/// Studies all, several at once, in the order given. The first that fails, in that order, is the error.
+/// Studies all, several at once, in the order given. The first that fails, in that order, is the
+/// error.
 fn study_all(traces: &[Trace], question: &Question, jobs: usize) -> Result<Vec<TraceReport>> {
     let board = Board::new(traces.len());
     let next = AtomicUsize::new(0);

@@ -1,6 +1,7 @@
-//! Standard input as a trace, `-`: what comes through a pipe is read as it comes where one look is enough, and kept in a file
-//! without a name where replays will read it again. Then that file is standard input, so that all that follows finds a file at
-//! `/dev/stdin`, which each look opens anew, as with `- < FILE`.
+//! Standard input as a trace, `-`: what comes through a pipe is read as it comes where one look is
+//! enough, and kept in a file without a name where replays will read it again. Then that file is
+//! standard input, so that all that follows finds a file at `/dev/stdin`, which each look opens
+//! anew, as with `- < FILE`.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
@@ -28,7 +29,8 @@ pub fn placed(files: &[PathBuf]) -> Result<Vec<PathBuf>> {
     Ok(files.iter().map(|path| if is_dash(&path) { PLACE.into() } else { path.clone() }).collect())
 }
 
-/// Sees to it that standard input, if it is among the files as given, can be opened, and `again` where that is asked.
+/// Sees to it that standard input, if it is among the files as given, can be opened, and `again`
+/// where that is asked.
 pub fn keep(files: &[PathBuf], again: bool) -> Result<()> {
     let folder = std::env::temp_dir();
     if !files.iter().any(|path| path.as_os_str() == DASH) {

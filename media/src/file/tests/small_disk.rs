@@ -5,7 +5,8 @@ use std::process::Command;
 
 use super::*;
 
-/// A file system of 1 MiB, unmounted on drop; `None`, with the reason printed, without the right to mount.
+/// A file system of 1 MiB, unmounted on drop; `None`, with the reason printed, without the right to
+/// mount.
 struct SmallDisk {
     dir: TempDir,
 }

@@ -1,9 +1,10 @@
 //! One `userfaultfd` system call in another process, as if it had made it itself.
 //!
-//! Nothing of it is changed: the call is made by a `syscall` instruction that it has anyway (the vDSO, the C library),
-//! with the registers of one stopped thread, which are put back. A call in which that thread waited begins again as
-//! after any signal without a handler; those that do not (`epoll_wait`) end with EINTR. Whoever kills us without a word in
-//! these microseconds leaves the thread where it is then: the one harm that the kernel does not undo.
+//! Nothing of it is changed: the call is made by a `syscall` instruction that it has anyway (the
+//! vDSO, the C library), with the registers of one stopped thread, which are put back. A call in
+//! which that thread waited begins again as after any signal without a handler; those that do not
+//! (`epoll_wait`) end with EINTR. Whoever kills us without a word in these microseconds leaves the
+//! thread where it is then: the one harm that the kernel does not undo.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -34,21 +35,23 @@ impl From<Errno> for InjectError {
     }
 }
 
-/// What the process's system calls go through, by `/proc/PID/status`: 0 nothing, 1 strict, 2 filters.
+/// What the process's system calls go through, by `/proc/PID/status`: 0 nothing, 1 strict, 2
+/// filters.
 pub fn seccomp_filters(status: &str) -> u32 {
     let line = status.lines().find_map(|line| line.strip_prefix("Seccomp:"));
     line.and_then(|mode| mode.trim().parse().ok()).unwrap_or(0)
 }
 
-/// Takes a tracee that has just become a program out of the call by which it did, to its first instruction.
+/// Takes a tracee that has just become a program out of the call by which it did, to its first
+/// instruction.
 pub fn finish_exec(tracee: &Tracee) -> Result<(), Errno> {
     tracee.interrupt()?;
     tracee.go_on(0)?;
     until(tracee, Stop::Asked)
 }
 
-/// Makes a userfaultfd in the process of a tracee that stands still (not before a signal), takes it, and closes it
-/// there. The tracee then stands still, with its registers as they were.
+/// Makes a userfaultfd in the process of a tracee that stands still (not before a signal), takes
+/// it, and closes it there. The tracee then stands still, with its registers as they were.
 pub fn foreign_userfaultfd(
     tracee: &Tracee,
     pid: i32,
@@ -83,7 +86,8 @@ fn make_and_take(
     instruction: u64,
     registers: &libc::user_regs_struct,
 ) -> Result<Watch, InjectError> {
-    /// No privilege: faults of the kernel on the process's behalf open pages as well, as nobody is asked.
+    /// No privilege: faults of the kernel on the process's behalf open pages as well, as nobody is
+    /// asked.
     const USER_MODE_ONLY: u64 = 1;
     let flags = libc::O_CLOEXEC as u64 | libc::O_NONBLOCK as u64 | USER_MODE_ONLY;
     let number = match call(tracee, instruction, registers, libc::SYS_userfaultfd, flags) {
@@ -100,7 +104,8 @@ fn make_and_take(
     Ok(uffd)
 }
 
-/// One call. Afterwards the tracee stands still where restoring registers also restores a call that it waited in.
+/// One call. Afterwards the tracee stands still where restoring registers also restores a call that
+/// it waited in.
 fn call(
     tracee: &Tracee,
     instruction: u64,
@@ -120,7 +125,8 @@ fn call(
         until(tracee, Stop::Call)?;
     }
     let value = tracee.registers()?.rax as i64;
-    // Only a stop on the way to user mode looks for a call to begin again; the end of a call does not.
+    // Only a stop on the way to user mode looks for a call to begin again; the end of a call does
+    // not.
     tracee.interrupt()?;
     tracee.go_on(0)?;
     until(tracee, Stop::Asked)?;
@@ -131,7 +137,8 @@ fn call(
     }
 }
 
-/// Waits for one kind of stop. A stop by job control on the way is passed over; it is taken up again at the end.
+/// Waits for one kind of stop. A stop by job control on the way is passed over; it is taken up
+/// again at the end.
 fn until(tracee: &Tracee, wanted: Stop) -> Result<(), Errno> {
     const STOPS_MAX: usize = 16;
     for _ in 0..STOPS_MAX {

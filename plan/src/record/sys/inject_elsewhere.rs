@@ -1,5 +1,5 @@
-//! Where no call in another process's name is known to be made. AArch64 kernels have no write protection by userfaultfd
-//! for this, or only very new ones.
+//! Where no call in another process's name is known to be made. AArch64 kernels have no write
+//! protection by userfaultfd for this, or only very new ones.
 
 use perdura_region::written::Watch;
 use rustix::io::Errno;

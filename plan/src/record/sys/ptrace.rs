@@ -1,7 +1,7 @@
 //! Stopping one thread of another process, and going on, by `ptrace`.
 //!
-//! A tracee is seized, never attached: it gets no signal of ours, and job control goes on as ever. If we die, the
-//! kernel lets it go on. All calls must come from the thread that seized it.
+//! A tracee is seized, never attached: it gets no signal of ours, and job control goes on as ever.
+//! If we die, the kernel lets it go on. All calls must come from the thread that seized it.
 
 use rustix::io::Errno;
 
@@ -107,8 +107,8 @@ impl Tracee {
         Ok(stop_of(status))
     }
 
-    /// Waits for the exec of one that was seized before it. False: there was none, and it has ended; whoever started it still
-    /// learns how, from the system.
+    /// Waits for the exec of one that was seized before it. False: there was none, and it has
+    /// ended; whoever started it still learns how, from the system.
     pub fn wait_for_exec(&self) -> Result<bool, Errno> {
         loop {
             // An end must be left to the starter, who is of this process and waits as well.
@@ -207,7 +207,8 @@ type Number = libc::c_int;
 
 fn request(number: impl Into<i64>, thread: i32, address: usize, data: usize) -> Result<(), Errno> {
     let number = number.into() as Number;
-    // SAFETY: callers pass numbers, or addresses of what the request reads or writes and that outlives the call.
+    // SAFETY: callers pass numbers, or addresses of what the request reads or writes and that
+    // outlives the call.
     let done = unsafe { libc::ptrace(number, thread, address, data) };
     if done < 0 { Err(last_errno()) } else { Ok(()) }
 }

@@ -1,8 +1,9 @@
 //! Restartable sequences (`rseq`), which allocators keep lists for each processor with.
 //!
-//! A thread that was interrupted in one may not go on in its middle: the kernel sends it to its abort handler on the way back to
-//! user mode. It goes by the thread's place then. While we have it somewhere else to make a call, the kernel finds it outside,
-//! and forgets about the sequence; so what the kernel would have done we do.
+//! A thread that was interrupted in one may not go on in its middle: the kernel sends it to its
+//! abort handler on the way back to user mode. It goes by the thread's place then. While we have it
+//! somewhere else to make a call, the kernel finds it outside, and forgets about the sequence; so
+//! what the kernel would have done we do.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -45,7 +46,8 @@ impl Sequence {
     }
 }
 
-/// Where a thread that stands still at an instruction has to go on: there, or at the abort handler of its sequence.
+/// Where a thread that stands still at an instruction has to go on: there, or at the abort handler
+/// of its sequence.
 pub fn goes_on_at(tracee: &Tracee, memory: &File, instruction: u64) -> Result<u64, Errno> {
     let place = match tracee.rseq_place() {
         Ok(place) if place.pointer != 0 => place,

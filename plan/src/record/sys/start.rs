@@ -13,9 +13,11 @@ pub fn start_traced(mut command: Command) -> std::io::Result<Tracee> {
     let ((hears, tells), (waits, opens)) = (pipe()?, pipe()?);
     let (tells_raw, waits_raw, opens_raw) =
         (tells.as_raw_fd(), waits.as_raw_fd(), opens.as_raw_fd());
-    // SAFETY: between fork and exec it only calls what may be called there; the two descriptors are open in the child.
+    // SAFETY: between fork and exec it only calls what may be called there; the two descriptors are
+    // open in the child.
     unsafe { command.pre_exec(move || say_and_wait(tells_raw, waits_raw, opens_raw)) };
-    // `spawn` returns only after the exec, which is not to happen before the child is traced: so another thread spawns.
+    // `spawn` returns only after the exec, which is not to happen before the child is traced: so
+    // another thread spawns.
     let spawning = std::thread::Builder::new().name("start".to_owned()).spawn(move || {
         let spawned = command.spawn();
         // Until here the child's ends had to be open; now reading must end if there is no child.
@@ -29,7 +31,8 @@ pub fn start_traced(mut command: Command) -> std::io::Result<Tracee> {
     let opened = if seized.is_ok() { opens.write_all(&[1]) } else { Ok(()) };
     // Not opened, the child's waiting ends with an error, and so does the start.
     drop(opens);
-    // Without an exec `spawn` says why, once it has seen the child end: so that end is no stop yet, and is not taken here.
+    // Without an exec `spawn` says why, once it has seen the child end: so that end is no stop yet,
+    // and is not taken here.
     let ended = || std::io::Error::other("the program ended before it began");
     let tracee = seized.and_then(|mut tracee| match tracee.wait_for_exec()? {
         true => tracee.stop_at_the_end().map(|()| tracee).map_err(Into::into),
@@ -66,7 +69,8 @@ fn say_and_wait(tells: i32, waits: i32, opens: i32) -> std::io::Result<()> {
     }
 }
 
-/// Undoes what a command-line program does with signals for itself, and a started program would inherit.
+/// Undoes what a command-line program does with signals for itself, and a started program would
+/// inherit.
 fn as_if_started_by_hand() {
     let mut none = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: the set is filled before it is read; only this process's own state changes.

@@ -1,5 +1,6 @@
-//! A program that writes what it is told to: the tests' own binary, started again. Commands come by its standard input, one
-//! a line; each is answered by a line on its standard error when it is done.
+//! A program that writes what it is told to: the tests' own binary, started again. Commands come by
+//! its standard input, one a line; each is answered by a line on its standard error when it is
+//! done.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStderr, ChildStdin, Command, Stdio};
@@ -235,7 +236,8 @@ fn keep(address: usize) -> usize {
 
 /// A child whose first thread ends and leaves another, which waits for as long as we run.
 fn leave() -> usize {
-    // SAFETY: the C library's memory can be used after a fork, and of ours the child uses no more than a new thread.
+    // SAFETY: the C library's memory can be used after a fork, and of ours the child uses no more
+    // than a new thread.
     match unsafe { libc::fork() } {
         0 => {
             std::thread::spawn(|| {

@@ -1,4 +1,5 @@
-//! A part in slices of time, for traces with more different times than one machine, or one message, holds.
+//! A part in slices of time, for traces with more different times than one machine, or one message,
+//! holds.
 
 use std::borrow::Cow;
 
@@ -7,8 +8,9 @@ use super::{Body, Part, damaged};
 use crate::skew::SkewError;
 
 impl Part {
-    /// Cuts it at these times since the origin, which rise: the part without its instants, and those between two times, with the
-    /// slice's number. Slices of the same number merge, and the parts that were cut do.
+    /// Cuts it at these times since the origin, which rise: the part without its instants, and
+    /// those between two times, with the slice's number. Slices of the same number merge, and the
+    /// parts that were cut do.
     ///
     /// # Errors
     /// A part that cannot be merged.
@@ -24,7 +26,8 @@ impl Part {
     }
 }
 
-/// Joins the slices of a part, one after another, to one that has figures. What lies behind the longest window is forgotten.
+/// Joins the slices of a part, one after another, to one that has figures. What lies behind the
+/// longest window is forgotten.
 pub struct Join {
     cut: Part,
     sweep: Sweep<'static>,

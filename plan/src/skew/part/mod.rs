@@ -1,8 +1,9 @@
 //! The result for one set of pages: a volume, a range of its pages, or all volumes.
 //!
-//! Parts of disjoint sets of pages, made with the same windows and the same origin, merge to the part of their union, in any
-//! order and any grouping, to the last digit, if they carry their sums by instant ([`Series`]). Where these are too many for one
-//! machine a part is cut by time: slices of the same span merge, and are joined one after another ([`Join`]).
+//! Parts of disjoint sets of pages, made with the same windows and the same origin, merge to the
+//! part of their union, in any order and any grouping, to the last digit, if they carry their sums
+//! by instant ([`Series`]). Where these are too many for one machine a part is cut by time: slices
+//! of the same span merge, and are joined one after another ([`Join`]).
 
 mod codec;
 mod join;
@@ -76,7 +77,8 @@ impl Part {
         }
     }
 
-    /// Merges parts of disjoint sets of pages. Volumes, or ranges of pages, or parts that were merged before.
+    /// Merges parts of disjoint sets of pages. Volumes, or ranges of pages, or parts that were
+    /// merged before.
     pub fn merge<'a>(parts: impl IntoIterator<Item = &'a Part>) -> Result<Part, SkewError> {
         let parts: Vec<&Part> = parts.into_iter().collect();
         let Some(first) = parts.first() else { return Err(SkewError::NoParts) };
@@ -148,7 +150,8 @@ impl Part {
         self.sampled = Some(known.sampled);
     }
 
-    /// The figures for these options' shares and windows; a window that was not counted is an error.
+    /// The figures for these options' shares and windows; a window that was not counted is an
+    /// error.
     pub fn figures(&self, options: &Options) -> Result<Figures, SkewError> {
         let worst = self.worst()?;
         let mut figures = Vec::new();
@@ -219,7 +222,8 @@ impl Part {
         self.page_writes
     }
 
-    /// How often a page was written, and how many pages so often, ascending; of an approximate part, those of the sample.
+    /// How often a page was written, and how many pages so often, ascending; of an approximate
+    /// part, those of the sample.
     pub fn histogram(&self) -> &[(u64, u64)] {
         &self.histogram
     }
@@ -233,7 +237,8 @@ impl Part {
     }
 }
 
-/// What merged parts hold was checked when it was read; so this is memory gone wrong, said rather than believed.
+/// What merged parts hold was checked when it was read; so this is memory gone wrong, said rather
+/// than believed.
 fn damaged(wrong: Wrong) -> SkewError {
     SkewError::Damaged { what: wrong.what, at: wrong.at as u64, len_bytes: 0 }
 }

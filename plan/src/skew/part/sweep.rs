@@ -1,7 +1,7 @@
 //! The worst windows, of instants that come a span of time after another.
 //!
-//! One pass, in which each sliding window's left edge is a second reader of the same instants: so of the spans before, those are kept
-//! that the longest window still reaches into.
+//! One pass, in which each sliding window's left edge is a second reader of the same instants: so
+//! of the spans before, those are kept that the longest window still reaches into.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;

@@ -111,7 +111,8 @@ impl Apart {
 }
 
 impl Drop for Apart {
-    /// Whoever drops an analysis wants neither its result nor its error; but its thread and files are to be gone.
+    /// Whoever drops an analysis wants neither its result nor its error; but its thread and files
+    /// are to be gone.
     fn drop(&mut self) {
         self.full = None;
         self.thread.take().map(JoinHandle::join);

@@ -1,8 +1,9 @@
 //! The edges of windows: of those of the clock, and the left ones of those that slide.
 //!
-//! A left edge may lag behind: its window is then too long, and has no less than the one that it should be. So edges are moved, and
-//! windows that slide looked at, only where one seems worse than all before. A window whose left edge lies where it should
-//! only grows until its first instant leaves, so the worst of it is noted then, once, and not at every instant.
+//! A left edge may lag behind: its window is then too long, and has no less than the one that it
+//! should be. So edges are moved, and windows that slide looked at, only where one seems worse than
+//! all before. A window whose left edge lies where it should only grows until its first instant
+//! leaves, so the worst of it is noted then, once, and not at every instant.
 
 use crate::skew::options::WINDOWS_MAX;
 use crate::skew::queue::Instant;
@@ -34,7 +35,8 @@ impl Windows {
         self.note_event(time_ns);
     }
 
-    /// Sliding windows whose left edge no longer lies where it should in a window that ends at `time_ns` were complete before.
+    /// Sliding windows whose left edge no longer lies where it should in a window that ends at
+    /// `time_ns` were complete before.
     pub(super) fn settle(&mut self, time_ns: u64) {
         for (window, rising) in self.rising.iter_mut().enumerate() {
             if self.due_ns[window] > time_ns {
@@ -86,8 +88,8 @@ impl Windows {
         Ok(())
     }
 
-    /// One window's left edge goes to where it belongs in a window that ends at `time_ns`. Before the longest one's, all others
-    /// do: what it leaves behind is forgotten.
+    /// One window's left edge goes to where it belongs in a window that ends at `time_ns`. Before
+    /// the longest one's, all others do: what it leaves behind is forgotten.
     #[cold]
     fn catch_up(&mut self, window: usize, time_ns: u64) -> Result<(), SkewError> {
         let last = window + 1 == self.windows_ns.len();
@@ -111,7 +113,8 @@ impl Windows {
         self.due_ns[window] = u64::MAX;
         let mut number = self.edges.sliding[window];
         while number < end {
-            // A sample has its own edges, and the ring no room for instants that nobody counts pages of.
+            // A sample has its own edges, and the ring no room for instants that nobody counts
+            // pages of.
             let mut nobody = [];
             let mask = self.live.mask();
             let counts = if self.sampled { &mut nobody[..] } else { self.live.counts() };
@@ -157,8 +160,9 @@ impl Windows {
         self.next - self.open.len() as u64
     }
 
-    /// The instants of this time are complete. The sliding windows that end at it are looked at only where they might be the worst:
-    /// while a left edge lags behind, its window is longer, so what it has is no less.
+    /// The instants of this time are complete. The sliding windows that end at it are looked at
+    /// only where they might be the worst: while a left edge lags behind, its window is longer, so
+    /// what it has is no less.
     #[inline]
     pub(super) fn close(&mut self) -> Result<(), SkewError> {
         if self.open.is_empty() {
@@ -196,7 +200,8 @@ impl Windows {
         self.note_event(time_ns);
     }
 
-    /// Some window seems worse than all before: it is, if it still does with its left edge where it should be.
+    /// Some window seems worse than all before: it is, if it still does with its left edge where it
+    /// should be.
     #[cold]
     fn look(&mut self, time_ns: u64) -> Result<(), SkewError> {
         self.looked_at = false;

@@ -1,15 +1,17 @@
 //! One pass over the records: every page, or a sample of them; then windows, volumes, all volumes.
 //!
-//! A page knows the instant of its last write. An *instant* is all writes of one volume at one time. What windows need to know of a
-//! page write is its instant and that of the page's write before; so there are two stages, with [`Moves`] between them:
+//! A page knows the instant of its last write. An *instant* is all writes of one volume at one
+//! time. What windows need to know of a page write is its instant and that of the page's write
+//! before; so there are two stages, with [`Moves`] between them:
 //!
 //! ```text
 //! Pass     records -> tables of pages, or the sample      misses the cache once a record
 //! Windows  moves from instant to instant -> counters      misses it once a page write, where writes are far apart
 //! ```
 //!
-//! The table of pages is far larger than a cache, and all of the time would be waiting for it: so records are taken in blocks, and
-//! the lines that the next block needs are asked for before this one is counted.
+//! The table of pages is far larger than a cache, and all of the time would be waiting for it: so
+//! records are taken in blocks, and the lines that the next block needs are asked for before this
+//! one is counted.
 
 mod apart;
 mod edges;
@@ -40,7 +42,8 @@ const AHEAD_RECORDS: usize = 4 * BLOCK;
 const LINE_RECORDS: usize = 64 / size_of::<Record>();
 /// Pages ahead within a request.
 const AHEAD_PAGES: u64 = 16;
-/// A record that is not counted in its block: of a volume that was not seen before, of several pages, or none that can be.
+/// A record that is not counted in its block: of a volume that was not seen before, of several
+/// pages, or none that can be.
 const OTHER: u32 = u32::MAX;
 
 /// One volume.
@@ -335,7 +338,8 @@ impl Pass {
         self.windows.spilled_bytes()
     }
 
-    /// The end: a part a volume, in the order of their numbers, and one of all where they need not be merged for it.
+    /// The end: a part a volume, in the order of their numbers, and one of all where they need not
+    /// be merged for it.
     pub fn finish(mut self) -> Result<Finished, SkewError> {
         self.hand_over()?;
         let (windows_ns, origin_ns) = (&self.windows_ns, self.origin_ns);

@@ -10,7 +10,8 @@ const FULL: usize = 4096;
 pub struct Moves {
     /// Each of one volume at one time: a whole instant, or the next part of one.
     pub runs: Vec<Instant>,
-    /// Of the page writes of all runs, one after another: the number of the instant of the page's write before.
+    /// Of the page writes of all runs, one after another: the number of the instant of the page's
+    /// write before.
     pub lasts: Vec<u64>,
 }
 

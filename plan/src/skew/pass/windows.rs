@@ -1,9 +1,11 @@
-//! The windows: how many pages and page writes each has, of each volume and of all, and the most that any had.
+//! The windows: how many pages and page writes each has, of each volume and of all, and the most
+//! that any had.
 //!
-//! A page that is written again is new in every window whose left edge lies after its last instant: one comparison a window.
-//! It leaves a sliding window when the left edge passes its last instant; how many pages have a given instant for their last
-//! is a number an instant ([`Live`]), so leaving costs nothing a page. Volumes are counted by themselves and in all in the same
-//! pass, since their pages differ and a sum over volumes at one time is a sum.
+//! A page that is written again is new in every window whose left edge lies after its last instant:
+//! one comparison a window. It leaves a sliding window when the left edge passes its last instant;
+//! how many pages have a given instant for their last is a number an instant ([`Live`]), so leaving
+//! costs nothing a page. Volumes are counted by themselves and in all in the same pass, since their
+//! pages differ and a sum over volumes at one time is a sum.
 
 use crate::skew::live::Live;
 use crate::skew::options::{Options, WINDOWS_MAX};
@@ -65,15 +67,18 @@ pub struct Windows {
     pub(super) turn_ns: u64,
     /// How often a window of the clock gave way to the next.
     pub(super) turns: u64,
-    /// The next time at which a window of the clock ends, or a left edge that lies where it should does no longer.
+    /// The next time at which a window of the clock ends, or a left edge that lies where it should
+    /// does no longer.
     pub(super) event_ns: u64,
     /// Whether a sliding window may be worse than all before at the instant that is open.
     pub(super) looked_at: bool,
-    /// Volumes of which a sliding window is worse than all before, by window; [`ALL`] for all of them.
+    /// Volumes of which a sliding window is worse than all before, by window; [`ALL`] for all of
+    /// them.
     pub(super) rising: Vec<Vec<u32>>,
     /// Windows that are empty but for the instant that is open: it says when something leaves them.
     pub(super) empty: bool,
-    /// The number of an instant at which all left edges catch up, however quiet it is: the queue is to forget.
+    /// The number of an instant at which all left edges catch up, however quiet it is: the queue is
+    /// to forget.
     pub(super) catch_up_at: u64,
 }
 
@@ -119,7 +124,8 @@ impl Edges {
     ) -> Option<News<N>> {
         let oldest = self.oldest();
         let (mut news, mut any) = (News { sliding: [0; N], tumbling: [0; N] }, false);
-        // Written twice at one time a page leaves the instant that it comes to. The place of what is long gone is somebody else's.
+        // Written twice at one time a page leaves the instant that it comes to. The place of what
+        // is long gone is somebody else's.
         live[(instant & mask) as usize] += lasts.len() as u32;
         for last in lasts {
             live[(last & mask) as usize] -= u32::from(*last >= oldest);
@@ -222,7 +228,8 @@ impl Windows {
         Ok(())
     }
 
-    /// The fast way, as far as it goes: as long as each instant is one run, and no window begins, ends or seems worse than all before.
+    /// The fast way, as far as it goes: as long as each instant is one run, and no window begins,
+    /// ends or seems worse than all before.
     fn count_calm<const N: usize>(
         &mut self,
         runs: &[Instant],

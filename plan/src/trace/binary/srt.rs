@@ -1,9 +1,10 @@
-//! HP's storage research traces (SRT): big-endian records of 32-bit words, behind a header in text that ends with a form feed
-//! (or without one).
+//! HP's storage research traces (SRT): big-endian records of 32-bit words, behind a header in text
+//! that ends with a form feed (or without one).
 //!
-//! A record is `bytes of the record, version << 16 | kind, seconds, microseconds, start, stop, bytes, block, device, driver,
-//! cylinder, flags, info`, in version 4 the queue's length, and of suspect records a word more. Blocks are of 512 B; bit 0 of the
-//! flags is a read. A volume is named by its device number. Kinds other than plain and suspect accesses are ignored.
+//! A record is `bytes of the record, version << 16 | kind, seconds, microseconds, start, stop,
+//! bytes, block, device, driver, cylinder, flags, info`, in version 4 the queue's length, and of
+//! suspect records a word more. Blocks are of 512 B; bit 0 of the flags is a read. A volume is
+//! named by its device number. Kinds other than plain and suspect accesses are ignored.
 
 use zerocopy::FromBytes;
 use zerocopy::big_endian::U32;

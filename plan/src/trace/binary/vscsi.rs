@@ -1,7 +1,8 @@
 //! VMware's virtual SCSI traces: 32 B a command in version 1, 40 B in version 2, little-endian.
 //!
-//! The upper byte of each record's version field says which it is. Blocks are of 512 B, lengths in bytes, times in microseconds.
-//! Reads and writes by SCSI's operation codes are accesses; other commands (inquiries, synchronize cache, unmap) are ignored.
+//! The upper byte of each record's version field says which it is. Blocks are of 512 B, lengths in
+//! bytes, times in microseconds. Reads and writes by SCSI's operation codes are accesses; other
+//! commands (inquiries, synchronize cache, unmap) are ignored.
 
 use zerocopy::FromBytes;
 use zerocopy::little_endian::{U16, U32, U64};

@@ -1,7 +1,9 @@
-//! Made-up traces in every format, for tests, fuzzing and measuring: what is written here must be read back as it was.
+//! Made-up traces in every format, for tests, fuzzing and measuring: what is written here must be
+//! read back as it was.
 //!
-//! Records are made such as a format can say them (its units, its volumes), so that reading them back loses nothing. No format's
-//! reader has a part in this: each is written as its own description says.
+//! Records are made such as a format can say them (its units, its volumes), so that reading them
+//! back loses nothing. No format's reader has a part in this: each is written as its own
+//! description says.
 
 mod render;
 mod sound;

@@ -4,8 +4,8 @@ use std::io::Cursor;
 
 use super::super::{ReadOptions, Record, TraceError, TraceReader};
 
-/// Reads any bytes to their end, and holds what comes of it against what readers promise. Gives the records, of which tests
-/// may want more.
+/// Reads any bytes to their end, and holds what comes of it against what readers promise. Gives the
+/// records, of which tests may want more.
 ///
 /// # Panics
 /// A promise that is not kept.

@@ -1,8 +1,9 @@
 //! The bytes of a `ptrace` file, versions 1 and 2: docs/format.md draws them.
 //!
-//! A header, then blocks: names of volumes (before the first record of each), records, and one at the end that says how many
-//! records there were, so that a recording that was cut is known. All is little-endian; every block has a checksum. Version 2
-//! also has blocks that say what looks the recording was made by; a trace that was not made so stays one of version 1.
+//! A header, then blocks: names of volumes (before the first record of each), records, and one at
+//! the end that says how many records there were, so that a recording that was cut is known. All is
+//! little-endian; every block has a checksum. Version 2 also has blocks that say what looks the
+//! recording was made by; a trace that was not made so stays one of version 1.
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 use zerocopy::little_endian::{U32, U64};
@@ -10,7 +11,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::super::{Looks, Op, Record};
 
-/// The first byte is no text, the last is an end of line: a copy that was changed as text is is noticed.
+/// The first byte is no text, the last is an end of line: a copy that was changed as text is is
+/// noticed.
 pub(crate) const MAGIC: [u8; 8] = *b"\x93ptrace\n";
 pub(crate) const VERSION: u32 = 1;
 /// Of a trace that was made by looks, which programs that know version 1 refuse.

@@ -1,7 +1,7 @@
 //! Writes a `ptrace` file.
 //!
-//! Records are gathered in blocks; [`TraceWriter::flush`] ends a block early, so that a recorder that is killed loses no more
-//! than what came since. What could not be read back is refused here.
+//! Records are gathered in blocks; [`TraceWriter::flush`] ends a block early, so that a recorder
+//! that is killed loses no more than what came since. What could not be read back is refused here.
 
 use std::io::{self, Write};
 
@@ -90,8 +90,9 @@ impl<W: Write> TraceWriter<W> {
         })
     }
 
-    /// Says how far apart the looks of a trace that is made by them were, up to now. The trace has that in the end; before,
-    /// for whoever reads what a killed recorder left, it has it to an eighth.
+    /// Says how far apart the looks of a trace that is made by them were, up to now. The trace has
+    /// that in the end; before, for whoever reads what a killed recorder left, it has it to an
+    /// eighth.
     pub fn looked(&mut self, longest_ns: u64) -> Result<(), WriteError> {
         let Some((looks, said)) = &mut self.looks else { return Ok(()) };
         looks.longest_ns = looks.longest_ns.max(longest_ns);
@@ -140,7 +141,8 @@ impl<W: Write> TraceWriter<W> {
         Ok(())
     }
 
-    /// Hands over all that was written so far; the file can then be read that far, whatever happens to the writer.
+    /// Hands over all that was written so far; the file can then be read that far, whatever happens
+    /// to the writer.
     pub fn flush(&mut self) -> Result<(), WriteError> {
         if !self.block.is_empty() {
             let block = std::mem::take(&mut self.block);

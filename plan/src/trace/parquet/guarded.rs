@@ -1,7 +1,8 @@
 //! The library's assertions as errors.
 //!
-//! It asserts some of what a sound file is. Damage that it finds so is an error here like any other, and nothing is printed of
-//! it: the hook that prints passes over panics of this thread while it is in here, and hands all others on.
+//! It asserts some of what a sound file is. Damage that it finds so is an error here like any
+//! other, and nothing is printed of it: the hook that prints passes over panics of this thread
+//! while it is in here, and hands all others on.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};

@@ -267,7 +267,8 @@ fn is_signed(about: &ColumnDescriptor) -> bool {
     }
 }
 
-/// Refuses volumes that are neither text nor whole numbers: what else there is has a name on no two machines alike.
+/// Refuses volumes that are neither text nor whole numbers: what else there is has a name on no two
+/// machines alike.
 fn check_volume(file: &str, about: &ColumnDescriptor) -> Result<(), TraceError> {
     let kind = match about.physical_type() {
         Type::BOOLEAN => "yes or no",
@@ -279,7 +280,8 @@ fn check_volume(file: &str, about: &ColumnDescriptor) -> Result<(), TraceError> 
     Err(TraceError::ColumnType { file: file.to_owned(), column, kind })
 }
 
-/// Refuses numbers that stand for something else than themselves: of a decimal the digits are stored, of a date the days.
+/// Refuses numbers that stand for something else than themselves: of a decimal the digits are
+/// stored, of a date the days.
 fn check_type(file: &str, about: &ColumnDescriptor, is_time: bool) -> Result<(), TraceError> {
     let kind = match (about.logical_type_ref(), about.converted_type()) {
         (Some(LogicalType::Decimal(_)), _) | (_, ConvertedType::DECIMAL) => "decimals",

@@ -14,7 +14,8 @@ use super::super::input::{Input, Progress};
 /// The largest Parquet file that is read from a stream: it has to be held whole.
 const HELD_BYTES_MAX: u64 = 256 << 20;
 
-/// The largest page, unpacked: a damaged header may ask for eight times as much, which the library would set aside and clear.
+/// The largest page, unpacked: a damaged header may ask for eight times as much, which the library
+/// would set aside and clear.
 const PAGE_BYTES_MAX: u64 = 256 << 20;
 
 /// Read at once, where the library reads little by little.
@@ -90,9 +91,11 @@ impl Read for From {
     }
 }
 
-/// What a page's header, which starts with these bytes, says that the page has when it is unpacked; nothing if they are no header.
+/// What a page's header, which starts with these bytes, says that the page has when it is unpacked;
+/// nothing if they are no header.
 fn unpacked_bytes(header: &[u8]) -> Option<u64> {
-    // Thrift's compact protocol: field 1, a 32-bit number, is the kind; field 2, another, the bytes.
+    // Thrift's compact protocol: field 1, a 32-bit number, is the kind; field 2, another, the
+    // bytes.
     const NEXT_I32: u8 = 0x15;
     let number = |from: &[u8]| -> Option<(u64, usize)> {
         let mut number = 0;

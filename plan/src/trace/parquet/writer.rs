@@ -1,7 +1,9 @@
-//! Writes Parquet files: columns `time_ns`, `volume` (its name), `op` (0 reads, 1 writes), `offset_bytes` and `len_bytes`.
+//! Writes Parquet files: columns `time_ns`, `volume` (its name), `op` (0 reads, 1 writes),
+//! `offset_bytes` and `len_bytes`.
 //!
-//! Numbers are signed words of 64 bits, which every reader of such files has; so times are written from an origin on, which the
-//! writer is given, for some sources count from 1601. A row group is held in memory until it is full.
+//! Numbers are signed words of 64 bits, which every reader of such files has; so times are written
+//! from an origin on, which the writer is given, for some sources count from 1601. A row group is
+//! held in memory until it is full.
 
 use std::io::Write;
 use std::sync::Arc;

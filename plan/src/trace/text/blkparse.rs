@@ -1,7 +1,9 @@
-//! What `blkparse` prints: `major,minor cpu sequence seconds pid action flags sector + sectors [process]`.
+//! What `blkparse` prints: `major,minor cpu sequence seconds pid action flags sector + sectors
+//! [process]`.
 //!
-//! Each access has many lines, one a step; one step is chosen (queued, unless another is given), the others are ignored, and so
-//! are flushes, discards, messages, and the summary at the end. A volume is a device, `major,minor`.
+//! Each access has many lines, one a step; one step is chosen (queued, unless another is given),
+//! the others are ignored, and so are flushes, discards, messages, and the summary at the end. A
+//! volume is a device, `major,minor`.
 
 use super::super::sink::{Seen, Sink};
 use super::super::{Fault, Op, TimeUnit};

@@ -1,6 +1,8 @@
-//! DiskSim's and SSDSim's ASCII traces: `time device sector sectors op`, 0 writes and 1 reads, sectors of 512 B.
+//! DiskSim's and SSDSim's ASCII traces: `time device sector sectors op`, 0 writes and 1 reads,
+//! sectors of 512 B.
 //!
-//! The unit of the time is the simulator's, or that of whoever made the file: it is not in it, so it must be given.
+//! The unit of the time is the simulator's, or that of whoever made the file: it is not in it, so
+//! it must be given.
 
 use super::super::sink::{Seen, Sink};
 use super::super::{Fault, Op, TimeUnit};

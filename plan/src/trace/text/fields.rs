@@ -5,7 +5,8 @@ use super::super::{Fault, Op, TimeUnit};
 /// How much of a bad value a message shows.
 const SHOWN_BYTES: usize = 80;
 
-/// A value as a message shows it, between quotes: escaped once, and here, since only here it is known which bytes are no text.
+/// A value as a message shows it, between quotes: escaped once, and here, since only here it is
+/// known which bytes are no text.
 pub(crate) fn shown(value: &[u8]) -> String {
     let cut = &value[..value.len().min(SHOWN_BYTES)];
     let mut text = String::new();
@@ -24,7 +25,8 @@ pub(crate) fn shown(value: &[u8]) -> String {
 #[inline]
 fn eight_digits(chunk: [u8; 8]) -> Result<u64, usize> {
     let digits = u64::from_le_bytes(chunk) ^ 0x3030_3030_3030_3030;
-    // A byte above 9 leaves a bit in its upper half; what it carries goes to later bytes only, so the first is right.
+    // A byte above 9 leaves a bit in its upper half; what it carries goes to later bytes only, so
+    // the first is right.
     let others = (digits.wrapping_add(0x0606_0606_0606_0606) | digits) & 0xf0f0_f0f0_f0f0_f0f0;
     match others {
         0 => Ok(joined(digits)),
@@ -42,7 +44,8 @@ fn joined(digits: u64) -> u64 {
 
 const TENS: [u64; 8] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000];
 
-/// The digits at `*at`, as a number, and `*at` behind them; `None` where there is none, or more than 64 bits.
+/// The digits at `*at`, as a number, and `*at` behind them; `None` where there is none, or more
+/// than 64 bits.
 #[inline]
 pub(crate) fn digits(line: &[u8], at: &mut usize) -> Option<u64> {
     let from = *at;
@@ -134,8 +137,9 @@ pub(crate) fn scaled(
         .ok_or_else(|| Box::new(Fault::TooLarge { column, value: shown(field), unit }))
 }
 
-/// A time, whole or with decimals, in nanoseconds: exact down to the nanosecond, what is below it is cut. Such digits are what is
-/// left of a calculation in seconds; but where the times are said to be nanoseconds, they say that these are something else.
+/// A time, whole or with decimals, in nanoseconds: exact down to the nanosecond, what is below it
+/// is cut. Such digits are what is left of a calculation in seconds; but where the times are said
+/// to be nanoseconds, they say that these are something else.
 #[inline]
 pub(crate) fn time_ns(
     column: &'static str,

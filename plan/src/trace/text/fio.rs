@@ -1,7 +1,9 @@
-//! Logs of fio (`write_iolog`): after a line that names the version, `file action [offset bytes]`, in version 3 with the time before it.
+//! Logs of fio (`write_iolog`): after a line that names the version, `file action [offset bytes]`,
+//! in version 3 with the time before it.
 //!
-//! Version 2 has no times but `wait` lines, in microseconds since the wait before; version 3 counts microseconds since its start.
-//! A volume is a file. Opening, closing, syncing and trimming is no access.
+//! Version 2 has no times but `wait` lines, in microseconds since the wait before; version 3 counts
+//! microseconds since its start. A volume is a file. Opening, closing, syncing and trimming is no
+//! access.
 
 use super::super::sink::{Seen, Sink};
 use super::super::{Fault, Op, TimeUnit};

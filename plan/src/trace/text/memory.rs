@@ -1,6 +1,8 @@
-//! Traces of a processor's loads and stores. They have no time: instructions are the clock, at a rate that is an option.
+//! Traces of a processor's loads and stores. They have no time: instructions are the clock, at a
+//! rate that is an option.
 //!
-//! Where a trace does not say how many bytes an access has it counts as one, at its address: it is in the page of that.
+//! Where a trace does not say how many bytes an access has it counts as one, at its address: it is
+//! in the page of that.
 
 use super::super::sink::{Seen, Sink};
 use super::super::{Fault, Op};
@@ -39,7 +41,8 @@ impl Clock {
     }
 }
 
-/// `l|s address instructions`: a load or store, and how many instructions it is after the one before it.
+/// `l|s address instructions`: a load or store, and how many instructions it is after the one
+/// before it.
 pub(crate) struct Ucsd {
     pub(crate) clock: Clock,
     pub(crate) volume: u32,
@@ -67,8 +70,8 @@ impl Parse for Ucsd {
     }
 }
 
-/// `instructions read [written back]`: instructions before it that touch no memory, the line that is read, and the one that
-/// leaves the cache for it, if that was written to.
+/// `instructions read [written back]`: instructions before it that touch no memory, the line that
+/// is read, and the one that leaves the cache for it, if that was written to.
 pub(crate) struct Ramulator {
     pub(crate) clock: Clock,
     pub(crate) volume: u32,
@@ -135,7 +138,8 @@ impl Parse for LoadStore {
     }
 }
 
-/// `I|L|S|M address,size`: an instruction, a load, a store, or both by one instruction. Valgrind's own lines start with `==`.
+/// `I|L|S|M address,size`: an instruction, a load, a store, or both by one instruction. Valgrind's
+/// own lines start with `==`.
 pub(crate) struct Lackey {
     pub(crate) clock: Clock,
     pub(crate) volume: u32,
@@ -195,7 +199,8 @@ fn op_first<'a>(first: &'a [u8], second: &'a [u8]) -> (&'a [u8], &'a [u8]) {
     }
 }
 
-/// Hexadecimal behind 0x, decimal without: letters in a number without 0x are refused rather than guessed at.
+/// Hexadecimal behind 0x, decimal without: letters in a number without 0x are refused rather than
+/// guessed at.
 #[inline]
 fn address(field: &[u8]) -> Result<u64, Box<Fault>> {
     match field {

@@ -1,4 +1,5 @@
-//! Formats of lines of text. A format is a [`Parse`]: it makes records of one line, or says what is wrong with it.
+//! Formats of lines of text. A format is a [`Parse`]: it makes records of one line, or says what is
+//! wrong with it.
 
 pub(crate) mod blkparse;
 pub(crate) mod cloud;

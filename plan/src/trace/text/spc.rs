@@ -1,4 +1,5 @@
-//! SNIA's and the Storage Performance Council's ASCII traces: `unit,block,bytes,op,seconds`, blocks of 512 B; further columns may follow.
+//! SNIA's and the Storage Performance Council's ASCII traces: `unit,block,bytes,op,seconds`, blocks
+//! of 512 B; further columns may follow.
 
 use super::super::TimeUnit;
 use super::super::sink::{Seen, Sink};

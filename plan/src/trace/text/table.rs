@@ -1,8 +1,9 @@
 //! Tables in text, their columns chosen by name or place (`columns`).
 //!
-//! What separates columns is the one of `,`, `;`, tab and `|` that the first line has most of, or white space. Columns chosen by
-//! name need a header, the first line; where all are chosen by place, a first line whose time is no number is taken for one.
-//! Quotes around a value are taken off; a separator within them is not understood.
+//! What separates columns is the one of `,`, `;`, tab and `|` that the first line has most of, or
+//! white space. Columns chosen by name need a header, the first line; where all are chosen by
+//! place, a first line whose time is no number is taken for one. Quotes around a value are taken
+//! off; a separator within them is not understood.
 
 use super::super::columns::{Column, Columns, Ops, Places, Sizes};
 use super::super::sink::{Seen, Sink};

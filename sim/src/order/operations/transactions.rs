@@ -1,4 +1,5 @@
-//! Transactions and roots: redo and undo, words, objects and both, abort and nesting, logs that run full.
+//! Transactions and roots: redo and undo, words, objects and both, abort and nesting, logs that run
+//! full.
 
 use perdura_heap::{Heap, HeapError, LogAs, Offset, Ptr, Records, Tx};
 
@@ -212,7 +213,8 @@ fn nested(script: &mut Script) -> Result<(), Broken> {
     })
 }
 
-/// What a transaction wrote to an object that was freed since must not be found in the next one there.
+/// What a transaction wrote to an object that was freed since must not be found in the next one
+/// there.
 fn write_freed(script: &mut Script) -> Result<(), Broken> {
     let object = script.object("an object", &pattern(1, 128))?;
     script.begin();
@@ -243,7 +245,8 @@ fn persist_after_commit(script: &mut Script) -> Result<(), Broken> {
 /// The chunk of the log is used up, and another taken or the same one begun again.
 fn log_full(script: &mut Script) -> Result<(), Broken> {
     let object = script.object("an object", &pattern(1, 256))?;
-    // A line a commit, so that few are left; how many depends on the format only in how much is prepared.
+    // A line a commit, so that few are left; how many depends on the format only in how much is
+    // prepared.
     for number in 0..1_018_u64 {
         transact(script, "fill the log", |tx, next| {
             write(tx, next, object, 0, &(number | 1).to_le_bytes())

@@ -148,7 +148,8 @@ pub fn how_without_flush(place: &PlaceFigures, cache_bytes: Option<u64>) -> Stri
     )
 }
 
-/// Whether random writes without flushes had to make room for each other in the cache: it holds some of them still, but not most.
+/// Whether random writes without flushes had to make room for each other in the cache: it holds
+/// some of them still, but not most.
 fn has_outgrown(place: &PlaceFigures, cache_bytes: Option<u64>) -> bool {
     const SEVERAL: u64 = 3;
     cache_bytes.is_some_and(|bytes| place.random_written_bytes_min >= SEVERAL * bytes)

@@ -1,5 +1,6 @@
-//! Whether the hardware is used to the full: by cycles of real structures, which is the question, and beside it by bandwidth of patterns. A
-//! pattern whose cycles are all spent on memory only waits for it; what it moves is another matter.
+//! Whether the hardware is used to the full: by cycles of real structures, which is the question,
+//! and beside it by bandwidth of patterns. A pattern whose cycles are all spent on memory only
+//! waits for it; what it moves is another matter.
 
 use super::{percent, threads, two};
 use crate::access::insights::figures::{PlaceFigures, Share, StructureFigure, median};
