@@ -11,8 +11,8 @@ const PREAMBLE: &str = "\
 // in stay the caller's and are not used after the call. A call that fails changes nothing and keeps
 // nothing; perdura_error() says why.
 //
-// Made by cbindgen from capi/src; to make it again: PERDURA_BLESS=1 cargo test -p perdura-capi --test
-// header";
+// Made by cbindgen from capi/src; to make it again:
+// PERDURA_BLESS=1 cargo test -p perdura-capi --test header";
 
 fn generated() -> String {
     let mut config = cbindgen::Config {

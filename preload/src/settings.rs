@@ -1,10 +1,8 @@
 //! Settings, from the environment (`perdura run` sets it).
 //!
-//! `PERDURA_CAPACITY` `anonymous` (private memory, the default), or a directory on the medium to
-//! use: memory is
+//! `PERDURA_CAPACITY`         `anonymous` (private memory, the default), or a directory on the medium to use: memory is
 //!                            then a file without a name in it
-//! `PERDURA_CAPACITY_BYTES` most bytes of capacity memory; by default the machine's memory, or what
-//! is free on
+//! `PERDURA_CAPACITY_BYTES`   most bytes of capacity memory; by default the machine's memory, or what is free on
 //!                            `PERDURA_NUMA_NODE`, at most 64 GiB. What is not allocated costs nothing
 //!                            (docs/heap.md).
 //! `PERDURA_NUMA_NODE`        the NUMA node to take it from
@@ -91,8 +89,7 @@ impl Settings {
 /// Bytes to try if none were asked for.
 pub fn default_bytes(numa_node: Option<u32>) -> u64 {
     if let Some(bytes) = numa_node.and_then(free_bytes_of) {
-        // The kernel ends a program that wants memory of a full node. What the heap has no room for
-        // comes from others.
+        // The kernel ends a program that wants memory of a full node. What the heap has no room for comes from others.
         return (bytes / 16 * 15).clamp(HEAP_BYTES_MIN, BYTES_MOST);
     }
     // SAFETY: asks two numbers.
@@ -102,8 +99,7 @@ pub fn default_bytes(numa_node: Option<u32>) -> u64 {
     all.clamp(1 << 30, BYTES_MOST)
 }
 
-/// What a node has to give, with the files that it holds in memory; `None`: the system does not
-/// say.
+/// What a node has to give, with the files that it holds in memory; `None`: the system does not say.
 fn free_bytes_of(node: u32) -> Option<u64> {
     let path = format!("/sys/devices/system/node/node{node}/meminfo");
     let meminfo = std::fs::read_to_string(path).ok()?;
