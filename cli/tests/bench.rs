@@ -414,7 +414,7 @@ fn rivals_are_measured_by_a_program_of_their_own() {
     let missing = run();
     assert!(!missing.status.success());
     let said = text(&missing.stderr);
-    assert!(said.contains("cargo build --release --manifest-path rivals/Cargo.toml"), "{said}");
+    assert!(said.contains("cargo build --release --manifest-path lab/rivals/Cargo.toml"), "{said}");
     let program = dir.path().join("bin/perdura-rivals");
     std::fs::write(&program, "#!/bin/sh\necho \"$@\"\nexit 3\n").unwrap();
     std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755))

@@ -24,7 +24,7 @@ cargo xtask COMMAND
   rivals        build the engines that `perdura bench rivals` measures beside the store (minutes: RocksDB), test them,
                 and run each once, small
   plan-rivals [RECORDS]  the analysis of traces beside pandas and polars on the same records (default 5000000)
-  apps          build the small applications of `apps/` and run each by all its ways, small; with their tests
+  apps          build the small applications of `lab/apps/` and run each by all its ways, small; with their tests
   fuzz [SECONDS]  run each fuzz target (default 600 s each; needs nightly and cargo-fuzz)
 ";
 

@@ -32,13 +32,13 @@ pub fn test() -> Result<()> {
 /// The engines beside the store.
 pub fn rivals() -> Result<()> {
     let small = ["--records", "2000", "--workload", "a,c", "--dir", "target/rivals-run"];
-    apart("rivals/Cargo.toml", &small)
+    apart("lab/rivals/Cargo.toml", &small)
 }
 
 /// The small applications.
 pub fn apps() -> Result<()> {
     let small = ["--size", "small", "--rounds", "3", "--disk-dir", "target/apps-run"];
-    apart("apps/Cargo.toml", &small)
+    apart("lab/apps/Cargo.toml", &small)
 }
 
 /// A workspace of its own, none of which is in the other steps: all of them, and its program with

@@ -10,16 +10,16 @@ use anyhow::{Context, Result, bail};
 use super::args::RivalsArgs;
 
 const PROGRAM: &str = "perdura-rivals";
-/// Where `cargo build --release --manifest-path rivals/Cargo.toml` leaves it, seen from the
+/// Where `cargo build --release --manifest-path lab/rivals/Cargo.toml` leaves it, seen from the
 /// source's folder.
-const BUILT: &str = "rivals/target/release";
+const BUILT: &str = "lab/rivals/target/release";
 
 pub fn run(args: &RivalsArgs) -> Result<ExitCode> {
     let Some(program) = places().map(|place| place.join(PROGRAM)).find(|path| path.is_file())
     else {
         bail!(
             "{PROGRAM} is not beside this program, in {BUILT} or on PATH; in Perdura's source, build it with: \
-             cargo build --release --manifest-path rivals/Cargo.toml"
+             cargo build --release --manifest-path lab/rivals/Cargo.toml"
         )
     };
     // Only a failure returns.

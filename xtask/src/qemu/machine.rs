@@ -301,7 +301,7 @@ fn build_programs() -> Result<Vec<(PathBuf, String)>> {
     let target = if is_static { vec!["--target", MUSL] } else { Vec::new() };
     let build = ["build", "--release", "--quiet"];
     let package = |name: &'static str| [&build[..], &["--package", name], &target].concat();
-    steps::cargo(&package("perdura"))?;
+    steps::cargo(&package("perdura-cli"))?;
     steps::cargo(&[&package("xtask")[..], &["--examples"]].concat())?;
     steps::cargo(&[&build[..], &["--package", "perdura-preload"]].concat())?;
     let heap_numa = build_test("perdura-heap", "numa", &target)?;

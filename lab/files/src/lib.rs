@@ -30,7 +30,7 @@ mod calls;
 mod medium;
 mod process;
 mod request;
-#[path = "../../preload/src/say.rs"]
+#[path = "../../../preload/src/say.rs"]
 mod say;
 mod served;
 mod settings;
