@@ -8,12 +8,12 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use perdura_heap::check::{self, CheckReport, RepairOptions, Repaired};
-use perdura_heap::traced::check::{TracedReport, is_traced, region_bytes};
 use perdura_heap::{HeapError, Memory};
 use perdura_media::FileDevice;
 use perdura_media::file::{Direct, Engine, OpenMode};
 use perdura_region::OpenError;
 use perdura_region::inspect::{Believe, image_bytes};
+use perdura_slots::check::{SlotsReport, is_slots_heap, region_bytes};
 use serde_json::{Value, json};
 
 use crate::args::CheckArgs;
@@ -103,12 +103,12 @@ fn directory(args: &CheckArgs) -> Result<Outcome> {
         Err(error) => return Err(error).context("the image"),
     };
     let image = format!("image: sound, {} bytes of region", bytes.len());
-    if is_traced(&bytes) {
+    if is_slots_heap(&bytes) {
         let report = region_bytes(&bytes);
         return Ok(Outcome {
             is_sound: report.damage.is_empty(),
-            text: format!("{image}\n{}", traced_text(&report)),
-            json: json!({ "image": { "sound": true }, "store": of_traced(&report) }),
+            text: format!("{image}\n{}", slots_text(&report)),
+            json: json!({ "image": { "sound": true }, "store": of_slots(&report) }),
         });
     }
     let report = check::memory(Memory::copy_of_bytes(&bytes).map_err(HeapError::from)?);
@@ -135,7 +135,7 @@ fn open_image(path: &Path) -> Result<FileDevice> {
     Ok(device)
 }
 
-fn traced_text(report: &TracedReport) -> String {
+fn slots_text(report: &SlotsReport) -> String {
     let mut text = format!(
         "heap of the store: {} lanes; spans of 64 KiB: {} of slots, {} of large objects, {} free; {} operations to undo",
         report.lanes, report.small_spans, report.large_spans, report.free_spans, report.unfinished
@@ -150,7 +150,7 @@ fn traced_text(report: &TracedReport) -> String {
     text
 }
 
-fn of_traced(report: &TracedReport) -> Value {
+fn of_slots(report: &SlotsReport) -> Value {
     json!({
         "sound": report.damage.is_empty(),
         "lanes": report.lanes,

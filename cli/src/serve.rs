@@ -7,13 +7,13 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use perdura_heap::traced::Heap;
 use perdura_media::{Bytes, BytesPerSecond, Clock, RealClock, format_duration};
 use perdura_region::directory::Directory;
 use perdura_region::holder::Watch;
 use perdura_region::region::Origin;
 use perdura_region::{Compression, Region};
 use perdura_server::{Durability, Listener, ServerConfig, StopFlag};
+use perdura_slots::Heap;
 use perdura_store::{Store, StoreOptions};
 
 use crate::args::ServeArgs;

@@ -50,7 +50,7 @@ fn make_store(dir: &Path, region_bytes: u64) {
     };
     let clock = std::sync::Arc::new(perdura_media::SimClock::new(1));
     let region = perdura_region::Region::open(std::sync::Arc::new(device), clock, config).unwrap();
-    let heap = perdura_heap::traced::Heap::open(region).unwrap();
+    let heap = perdura_slots::Heap::open(region).unwrap();
     heap.region().close(1).unwrap();
 }
 

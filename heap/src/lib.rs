@@ -1,13 +1,14 @@
 //! Memory to build structures in: one heap, two uses (pMem, Georgia Tech: "dual-use NVM").
 //!
-//! [`Heap`] gives *persistent* memory, whose allocations, contents and named roots survive, and *capacity*
-//! memory, a plain heap on the same medium that is gone after a restart and costs no persistence.
+//! [`Heap`] gives *persistent* memory, whose allocations, contents and named roots survive, and
+//! *capacity* memory, a plain heap on the same medium that is gone after a restart and costs no
+//! persistence.
 //! What is allocated is known from a log of allocations and frees ([`Heap`], module `log`); every
 //! other structure of the allocator lies in DRAM and is rebuilt (the paper's write-aware allocator,
 //! NVMA).
 //!
-//! [`traced`] is the heap that the key-value store stands on: it logs no allocation, because the
-//! store's index can be walked to find what is allocated.
+//! The key-value store has a heap of its own, the crate `perdura-slots`, which logs no allocation:
+//! the store's index can be walked to find what is allocated.
 
 #[cfg(target_endian = "big")]
 compile_error!("heaps hold little-endian words; a big-endian machine would misread them");
@@ -33,7 +34,6 @@ mod ptr;
 mod roots;
 mod still;
 mod sys;
-pub mod traced;
 mod tx;
 
 pub use compartment::Compartment;

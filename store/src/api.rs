@@ -1,6 +1,6 @@
 //! The words callers speak in: keys, entries, expiry, access.
 
-use perdura_heap::traced::Lane;
+use perdura_slots::Lane;
 
 use crate::record::{Header, RecordKind};
 use crate::table::Found;

@@ -1,6 +1,6 @@
 //! What callers may meet: refusals of a request, of the machine, of an image.
 
-use perdura_heap::traced::{HeapError, RegionError};
+use perdura_slots::{HeapError, RegionError};
 
 /// The key holds another kind of value than the operation works on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -106,7 +106,7 @@ pub enum OpenError {
     Heap(#[from] HeapError),
     /// Memory that was not loaded yet cannot be.
     #[error(transparent)]
-    Unreadable(#[from] perdura_heap::traced::Unreadable),
+    Unreadable(#[from] perdura_slots::Unreadable),
     /// Written by another version.
     #[error("store format version {found}, this program reads {supported}")]
     Version {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use perdura_heap::traced::{Lane, LaneId};
+use perdura_slots::{Lane, LaneId};
 
 use crate::DATABASES;
 use crate::api::{Access, Entry, Key};

@@ -1,6 +1,6 @@
 //! Hashes: packed in one record while small, a table of their own above.
 
-use perdura_heap::traced::Heat;
+use perdura_slots::Heat;
 
 use crate::api::{Entry, Expiry, Key, Kind};
 use crate::error::{TxError, WrongType};
@@ -294,7 +294,7 @@ fn field_of<'a>(entry: &Entry<'a>, field: &[u8]) -> Option<&'a [u8]> {
     Some(Entry::new(entry.lane, found.record()).value())
 }
 
-fn find_field(lane: &perdura_heap::traced::Lane<'_>, root: u64, field: &[u8]) -> Option<Found> {
+fn find_field(lane: &perdura_slots::Lane<'_>, root: u64, field: &[u8]) -> Option<Found> {
     table::find(lane, root, hash_field(field), |record, head| {
         is_of(lane, record, head, FIELD_DB, field)
     })

@@ -38,7 +38,7 @@ pub use store::{Place, Store, StoreOptions, StoreStats};
 pub use tx::Tx;
 pub use watch::Watch;
 
-pub use perdura_heap::traced::{Heap, Unreadable};
+pub use perdura_slots::{Heap, Unreadable};
 /// Databases, numbered from 0.
 pub const DATABASES: u8 = 16;
 /// Longest key, hash field or member of a sorted set, bytes.

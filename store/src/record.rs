@@ -13,7 +13,7 @@
 //! its record keeps its root's offset as the value, at the next multiple of 8 behind the key; so
 //! does a sorted set.
 
-use perdura_heap::traced::Lane;
+use perdura_slots::Lane;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// What a record holds.

@@ -1,6 +1,6 @@
 //! Running operations: lock, try, commit or roll back, wait, try again.
 
-use perdura_heap::traced::{LaneId, LaneSet};
+use perdura_slots::{LaneId, LaneSet};
 
 use crate::api::Access;
 use crate::error::{StoreError, TxError};

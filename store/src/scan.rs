@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, BinaryHeap, VecDeque};
 use std::ops::Bound;
 use std::sync::atomic::Ordering::Relaxed;
 
-use perdura_heap::traced::{Lane, LaneId};
+use perdura_slots::{Lane, LaneId};
 
 use crate::api::{Entry, Key};
 use crate::record::Header;

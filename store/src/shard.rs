@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use perdura_heap::traced::Lane;
+use perdura_slots::Lane;
 
 use crate::DATABASES;
 use crate::api::Entry;

@@ -14,7 +14,7 @@ mod view;
 
 use std::ops::Range;
 
-use perdura_heap::traced::{HeapError, Heat, Lane, LaneId, Marks, Op, Stop};
+use perdura_slots::{HeapError, Heat, Lane, LaneId, Marks, Op, Stop};
 
 pub use node::Edge;
 pub use view::Sorted;

@@ -5,7 +5,7 @@
 //! reaches; the next attempt finds it by its bytes and only links it. Records of attempts that
 //! ended for want of budget are kept the same way.
 
-use perdura_heap::traced::{Lane, LaneId, LaneSet, Need, Stop};
+use perdura_slots::{Lane, LaneId, LaneSet, Need, Stop};
 
 use crate::error::StoreError;
 use crate::record::Header;

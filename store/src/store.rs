@@ -5,10 +5,8 @@ use std::sync::atomic::Ordering::*;
 use std::sync::atomic::{AtomicU16, AtomicU64};
 
 use parking_lot::Mutex;
-use perdura_heap::traced::{
-    Heap, HeapError, LANE_ROOT_BYTES, Lane, LaneId, Marks, Region, Unreadable,
-};
 use perdura_media::Clock;
+use perdura_slots::{Heap, HeapError, LANE_ROOT_BYTES, Lane, LaneId, Marks, Region, Unreadable};
 
 use crate::DATABASES;
 use crate::api::{Access, Entry, Expiry, Key};

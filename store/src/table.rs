@@ -15,7 +15,7 @@
 
 pub(crate) mod pieces;
 
-use perdura_heap::traced::{Heat, Lane, LaneId, OBJECT_ALIGN_BYTES, Op, Stop};
+use perdura_slots::{Heat, Lane, LaneId, OBJECT_ALIGN_BYTES, Op, Stop};
 
 use crate::record::{Header, hash_record};
 

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use perdura_heap::traced::{Heat, Lane, LaneId, LaneSet, Op, Stop};
+use perdura_slots::{Heat, Lane, LaneId, LaneSet, Op, Stop};
 
 use crate::api::{Entry, Expiry, Key};
 use crate::error::{StoreError, TxError};

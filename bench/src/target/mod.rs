@@ -227,7 +227,7 @@ pub enum TargetError {
     Region(#[from] RegionError),
     /// The heap could not be made.
     #[error(transparent)]
-    Heap(#[from] perdura_heap::traced::HeapError),
+    Heap(#[from] perdura_slots::HeapError),
     /// The store could not be made.
     #[error(transparent)]
     StoreOpen(#[from] perdura_store::OpenError),

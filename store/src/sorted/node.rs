@@ -12,7 +12,7 @@
 
 use std::cmp::Ordering;
 
-use perdura_heap::traced::{Heat, Lane, LaneId, Op, Stop};
+use perdura_slots::{Heat, Lane, LaneId, Op, Stop};
 
 use crate::record::Header;
 

@@ -16,7 +16,7 @@
 //! neighbours are unless they were made so; the height grows by splits of the top only, and
 //! [`LEVELS_MAX`] bounds every walk.
 
-use perdura_heap::traced::{Lane, LaneId, Op, Stop};
+use perdura_slots::{Lane, LaneId, Op, Stop};
 
 use super::node::{Edge, Item, Node, SLOTS, name_of};
 

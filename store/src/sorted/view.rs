@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use perdura_heap::traced::Lane;
+use perdura_slots::Lane;
 
 use super::node::{Edge, Node, name_of, order_of};
 use super::{AT_TOP, find_member, packed, tree};

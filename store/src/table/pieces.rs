@@ -11,7 +11,7 @@
 //! ```
 //! There are few sizes of pieces: each is a size class, and each class costs a lane half a span.
 
-use perdura_heap::traced::{Heat, Lane, LaneId, OBJECT_BYTES_MAX, Op, Stop};
+use perdura_slots::{Heat, Lane, LaneId, OBJECT_BYTES_MAX, Op, Stop};
 
 use super::{BUCKET_BYTES, FIRST_BUCKETS, ROOT_WORDS, SEGMENTS};
 

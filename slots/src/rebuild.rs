@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use perdura_region::LaneId;
 
-use crate::traced::classes::{CLASSES, class_bytes, class_spans};
-use crate::traced::error::HeapError;
-use crate::traced::heap::Heap;
-use crate::traced::lane::Lane;
-use crate::traced::layout::{Layout, SPAN_BYTES, SpanWord};
-use crate::traced::log::{Undo, read, set_word, void_left};
-use crate::traced::pool::Pool;
+use crate::classes::{CLASSES, class_bytes, class_spans};
+use crate::error::HeapError;
+use crate::heap::Heap;
+use crate::lane::Lane;
+use crate::layout::{Layout, SPAN_BYTES, SpanWord};
+use crate::log::{Undo, read, set_word, void_left};
+use crate::pool::Pool;
 
 /// Objects found reachable: a bit for each slot of the runs that are searched.
 pub struct Marks<'h> {

@@ -7,7 +7,7 @@
 //! would be half a grain more for each, so there are none of these. A class costs each lane half a
 //! span, which is why there are no larger ones.
 
-use crate::traced::layout::{GRAIN_BYTES, OBJECT_ALIGN_BYTES, SPAN_BYTES};
+use crate::layout::{GRAIN_BYTES, OBJECT_ALIGN_BYTES, SPAN_BYTES};
 
 /// Number of classes.
 pub(crate) const CLASSES: usize = FIRST_SHARED + SHARED.len();

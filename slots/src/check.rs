@@ -4,17 +4,17 @@
 //! It keeps no list of what is allocated, so nothing more can be said of it without the store's
 //! index, which is walked when the store is opened.
 
-use crate::traced::classes::CLASSES;
-use crate::traced::layout::{
+use crate::classes::CLASSES;
+use crate::layout::{
     AT_KINDS, AT_LANES, AT_MAGIC, AT_SPANS, AT_TABLE, AT_VERSION, LOG_BYTES, MAGIC, SPAN_BYTES,
     SpanWord, VERSION, VERSION_WHOLE_GRAINS,
 };
-use crate::traced::log::read;
+use crate::log::read;
 
 /// Something wrong with such a heap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{what} at {offset:#x} holds the impossible value {value:#x}")]
-pub struct TracedDamage {
+pub struct SlotsDamage {
     /// `header`, `span table`, `undo log`.
     pub what: &'static str,
     /// Where in the region.
@@ -25,7 +25,7 @@ pub struct TracedDamage {
 
 /// What a check of such a heap found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct TracedReport {
+pub struct SlotsReport {
     /// Lanes.
     pub lanes: u64,
     /// Spans of slots.
@@ -37,20 +37,20 @@ pub struct TracedReport {
     /// Operations that were cut off and will be undone when it is opened.
     pub unfinished: u64,
     /// What is wrong.
-    pub damage: Vec<TracedDamage>,
+    pub damage: Vec<SlotsDamage>,
 }
 
 /// Whether a region's bytes begin as such a heap.
-pub fn is_traced(bytes: &[u8]) -> bool {
+pub fn is_slots_heap(bytes: &[u8]) -> bool {
     word(bytes, AT_MAGIC) == MAGIC
 }
 
 /// Checks such a heap.
-pub fn region_bytes(bytes: &[u8]) -> TracedReport {
-    let mut report = TracedReport { lanes: word(bytes, AT_LANES), ..TracedReport::default() };
+pub fn region_bytes(bytes: &[u8]) -> SlotsReport {
+    let mut report = SlotsReport { lanes: word(bytes, AT_LANES), ..SlotsReport::default() };
     let mut wrong = |what, offset| {
         let value = word(bytes, offset);
-        report.damage.push(TracedDamage { what, offset, value });
+        report.damage.push(SlotsDamage { what, offset, value });
     };
     let (version, spans_max) = (word(bytes, AT_VERSION), word(bytes, AT_SPANS));
     if !(VERSION_WHOLE_GRAINS..=VERSION).contains(&version) {
@@ -81,14 +81,14 @@ pub fn region_bytes(bytes: &[u8]) -> TracedReport {
         match read(&at, head) {
             Ok(entries) => report.unfinished += u64::from(!entries.is_empty()),
             Err((offset, value)) => {
-                report.damage.push(TracedDamage { what: "undo log", offset, value });
+                report.damage.push(SlotsDamage { what: "undo log", offset, value });
             }
         }
     }
     report
 }
 
-fn check_table(bytes: &[u8], first: u64, spans: u64, report: &mut TracedReport) {
+fn check_table(bytes: &[u8], first: u64, spans: u64, report: &mut SlotsReport) {
     let mut span = first;
     while span < spans {
         let offset = AT_TABLE + span * 8;
@@ -118,7 +118,7 @@ fn check_table(bytes: &[u8], first: u64, spans: u64, report: &mut TracedReport) 
                 1
             }
             None => {
-                report.damage.push(TracedDamage { what: "span table", offset, value });
+                report.damage.push(SlotsDamage { what: "span table", offset, value });
                 1
             }
         };

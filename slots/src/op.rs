@@ -2,11 +2,11 @@
 
 use perdura_region::{Heat, LaneId, Need};
 
-use crate::traced::error::Stop;
-use crate::traced::heap::Heap;
-use crate::traced::lane::Lane;
-use crate::traced::layout::GRAIN_BYTES;
-use crate::traced::log::{Log, RECORD_BYTES_MAX, Undo};
+use crate::error::Stop;
+use crate::heap::Heap;
+use crate::lane::Lane;
+use crate::layout::GRAIN_BYTES;
+use crate::log::{Log, RECORD_BYTES_MAX, Undo};
 
 /// Which lanes an operation works on.
 #[derive(Debug, Clone, Copy)]
@@ -44,7 +44,7 @@ pub struct LastStore {
 
 impl Heap {
     /// Locks the lanes and begins an operation. `credit_bytes` came from
-    /// [`crate::traced::Region::satisfy`].
+    /// [`crate::Region::satisfy`].
     pub fn begin(&self, lanes: LaneSet<'_>, credit_bytes: u64) -> Op<'_> {
         let (lead, others) = match lanes {
             LaneSet::One(lane) => (lane, &[][..]),
@@ -250,9 +250,9 @@ impl<'h> Op<'h> {
 
     fn owner(&self, object: u64) -> LaneId {
         match self.heap.run_of(object).1 {
-            crate::traced::layout::SpanWord::Small { lane, .. }
-            | crate::traced::layout::SpanWord::Large { lane, .. } => lane,
-            crate::traced::layout::SpanWord::Free => panic!("object {object:#x} is freed twice"),
+            crate::layout::SpanWord::Small { lane, .. }
+            | crate::layout::SpanWord::Large { lane, .. } => lane,
+            crate::layout::SpanWord::Free => panic!("object {object:#x} is freed twice"),
         }
     }
 

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use parking_lot::Mutex;
 use perdura_region::{LaneGuard, LaneId, Need, Region, RegionError, Unreadable};
 
-use crate::traced::error::{HeapError, Stop};
-use crate::traced::lane::Lane;
-use crate::traced::layout::*;
-use crate::traced::pool::Pool;
+use crate::error::{HeapError, Stop};
+use crate::lane::Lane;
+use crate::layout::*;
+use crate::pool::Pool;
 
 /// Volatile copy of a span table word, and what is known of the run it heads.
 pub(crate) struct Span {
@@ -30,7 +30,7 @@ pub struct Heap {
     /// A bit per span: it heads a run that was there when the heap was opened and that nobody has
     /// searched for free memory yet.
     pub(crate) unsearched: Box<[AtomicU64]>,
-    /// Held by who searches a lane; a bit per slot, see [`crate::traced::Marks`].
+    /// Held by who searches a lane; a bit per slot, see [`crate::Marks`].
     pub(crate) marks: Mutex<Vec<u64>>,
     /// Steps until the heap plays dead; `u64::MAX`: never.
     fuse: AtomicU64,

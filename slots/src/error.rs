@@ -3,11 +3,11 @@
 use perdura_region::{Need, RegionError, Unreadable};
 
 /// Why an operation cannot go on now. All that it did must be rolled back; dropping the
-/// [`crate::traced::Op`] does.
+/// [`crate::Op`] does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Stop {
-    /// Something must be waited for, with no lane held: [`crate::traced::Region::satisfy`], then
+    /// Something must be waited for, with no lane held: [`crate::Region::satisfy`], then
     /// try again.
     Need(Need),
     /// No memory of this size is free.
@@ -17,7 +17,7 @@ pub enum Stop {
         /// Bytes in free spans, perhaps not contiguous.
         free_bytes: u64,
     },
-    /// The heap plays dead: see [`crate::traced::Heap::kill_after`].
+    /// The heap plays dead: see [`crate::Heap::kill_after`].
     Killed,
 }
 

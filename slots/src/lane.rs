@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use perdura_region::{Heat, LaneGuard, LaneId, Need};
 
-use crate::traced::classes::{CLASSES, class_bytes, class_of, class_spans};
-use crate::traced::error::Stop;
-use crate::traced::heap::Heap;
-use crate::traced::layout::{OBJECT_BYTES_MAX, SPAN_BYTES, SpanWord};
+use crate::classes::{CLASSES, class_bytes, class_of, class_spans};
+use crate::error::Stop;
+use crate::heap::Heap;
+use crate::layout::{OBJECT_BYTES_MAX, SPAN_BYTES, SpanWord};
 
 /// Empty runs a class may keep before it looks whether giving some back is worth a sweep of its
 /// list.

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use perdura_heap::traced::{Heap, HeapError, LANE_ROOT_BYTES, LaneId, LaneSet, Need, Op, Stop};
 use perdura_media::SimClock;
 use perdura_media::sim::SimDevice;
 use perdura_region::{Config, Region};
+use perdura_slots::{Heap, HeapError, LANE_ROOT_BYTES, LaneId, LaneSet, Need, Op, Stop};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 

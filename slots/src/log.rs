@@ -13,10 +13,10 @@
 
 use perdura_region::{LaneGuard, LaneId, Region, RegionError};
 
-use crate::traced::error::Stop;
-use crate::traced::heap::Heap;
-use crate::traced::lane::Lane;
-use crate::traced::layout::LOG_BYTES;
+use crate::error::Stop;
+use crate::heap::Heap;
+use crate::lane::Lane;
+use crate::layout::LOG_BYTES;
 
 const AT_USED: u64 = 0;
 const AT_NEXT: u64 = 8;
