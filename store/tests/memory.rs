@@ -1,4 +1,4 @@
-//! What a key costs in memory beside its own bytes; docs/measuring.md has the arithmetic.
+//! What a key costs in memory beside its own bytes; docs/measuring/store.md has the arithmetic.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
