@@ -1,51 +1,49 @@
-//! Checking the heap that the key-value store stands on, in a region's bytes: header, span table,
-//! undo logs.
+//! Checking a heap of slots in a region's bytes: its header, its span table, its undo logs.
 //!
-//! It keeps no list of what is allocated, so nothing more can be said of it without the store's
-//! index, which is walked when the store is opened.
+//! The heap keeps no list of the objects that are allocated. They can be checked only by following
+//! the store's index, which opening the store does.
 
-use crate::classes::CLASSES;
 use crate::layout::{
-    AT_KINDS, AT_LANES, AT_MAGIC, AT_SPANS, AT_TABLE, AT_VERSION, LOG_BYTES, MAGIC, SPAN_BYTES,
-    SpanWord, VERSION, VERSION_WHOLE_GRAINS,
+    AT_LANES, AT_MAGIC, AT_SPANS, AT_TABLE, AT_VERSION, MAGIC, SPAN_BYTES, VERSION, table_end,
 };
 use crate::log::read;
+use crate::span_word::SpanWord;
 
-/// Something wrong with such a heap.
+/// A word of a heap of slots that no correct program writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{what} at {offset:#x} holds the impossible value {value:#x}")]
 pub struct SlotsDamage {
-    /// `header`, `span table`, `undo log`.
+    /// Table that the word belongs to: `header`, `span table` or `undo log`.
     pub what: &'static str,
-    /// Where in the region.
+    /// Offset of the word in the region.
     pub offset: u64,
-    /// What was found.
+    /// The word found.
     pub value: u64,
 }
 
-/// What a check of such a heap found.
+/// The findings of a check of a heap of slots.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SlotsReport {
-    /// Lanes.
+    /// Lanes that the heap was made for, the meta lane included.
     pub lanes: u64,
-    /// Spans of slots.
+    /// Spans that hold slots.
     pub small_spans: u64,
-    /// Spans of large objects.
+    /// Spans that hold large objects.
     pub large_spans: u64,
-    /// Spans that serve nobody, within the region's present size.
+    /// Spans that belong to no lane, within the region's present size.
     pub free_spans: u64,
-    /// Operations that were cut off and will be undone when it is opened.
+    /// Operations that were cut off and will be undone when the heap is opened.
     pub unfinished: u64,
-    /// What is wrong.
+    /// Words that no correct program writes.
     pub damage: Vec<SlotsDamage>,
 }
 
-/// Whether a region's bytes begin as such a heap.
+/// Whether a region's bytes begin as a heap of slots does.
 pub fn is_slots_heap(bytes: &[u8]) -> bool {
     word(bytes, AT_MAGIC) == MAGIC
 }
 
-/// Checks such a heap.
+/// Checks the heap of slots in a region's bytes.
 pub fn region_bytes(bytes: &[u8]) -> SlotsReport {
     let mut report = SlotsReport { lanes: word(bytes, AT_LANES), ..SlotsReport::default() };
     let mut wrong = |what, offset| {
@@ -53,18 +51,14 @@ pub fn region_bytes(bytes: &[u8]) -> SlotsReport {
         report.damage.push(SlotsDamage { what, offset, value });
     };
     let (version, spans_max) = (word(bytes, AT_VERSION), word(bytes, AT_SPANS));
-    if !(VERSION_WHOLE_GRAINS..=VERSION).contains(&version) {
+    if version != VERSION {
         wrong("header", AT_VERSION);
     }
     let spans = bytes.len() as u64 / SPAN_BYTES;
-    let table_end = spans_max.checked_mul(9).and_then(|len| len.checked_add(AT_TABLE));
-    let header_spans = table_end.map(|end| end.div_ceil(SPAN_BYTES)).filter(|own| *own < spans);
-    let Some(header_spans) = header_spans.filter(|_| spans_max >= spans) else {
+    let header_spans = table_end(spans_max).div_ceil(SPAN_BYTES);
+    if header_spans >= spans || spans_max < spans {
         wrong("header", AT_SPANS);
         return report;
-    };
-    if word(bytes, AT_KINDS) != AT_TABLE + spans_max * 8 {
-        wrong("header", AT_KINDS);
     }
     let shards = word(bytes, AT_LANES).wrapping_sub(1);
     if shards == 0 || shards > u64::from(u16::MAX) || header_spans + shards > spans {
@@ -93,16 +87,11 @@ fn check_table(bytes: &[u8], first: u64, spans: u64, report: &mut SlotsReport) {
     while span < spans {
         let offset = AT_TABLE + span * 8;
         let value = word(bytes, offset);
-        let decoded = SpanWord::decode(value).filter(|word| match word {
-            SpanWord::Free => true,
-            SpanWord::Small { class, lane, spans: len } => {
-                usize::from(*class) < CLASSES
-                    && u64::from(lane.0) < report.lanes
-                    && span + u64::from(*len) <= spans
-            }
-            SpanWord::Large { lane, spans: len } => {
-                u64::from(lane.0) < report.lanes && span + u64::from(*len) <= spans
-            }
+        let decoded = SpanWord::from_table(value).filter(|word| {
+            // The last lane is the meta lane, which has no objects.
+            word.run().is_none_or(|(lane, len)| {
+                u64::from(lane.0) + 1 < report.lanes && span + len <= spans
+            })
         });
         let len = match decoded {
             Some(SpanWord::Small { spans: len, .. }) => {
@@ -122,11 +111,16 @@ fn check_table(bytes: &[u8], first: u64, spans: u64, report: &mut SlotsReport) {
                 1
             }
         };
+        for later in span + 1..span + len {
+            let offset = AT_TABLE + later * 8;
+            let value = word(bytes, offset);
+            if value != 0 {
+                report.damage.push(SlotsDamage { what: "span table", offset, value });
+            }
+        }
         span += len;
     }
 }
-
-const _: () = assert!(LOG_BYTES < SPAN_BYTES);
 
 fn word(bytes: &[u8], at: u64) -> u64 {
     let word = usize::try_from(at).ok().and_then(|at| bytes.get(at..at + 8));

@@ -1,24 +1,25 @@
-//! Size classes: multiples of 64 B up to 2 KiB, then four per doubling up to 64 KiB; and between
-//! those of up to 256 B some multiples of 16 B.
+//! Size classes: multiples of 64 B up to 2 KiB, then four for each doubling up to 64 KiB; and, up
+//! to 256 B, some multiples of 16 B between them.
 //!
-//! Up to 256 B a slot need not begin with a grain, and neighbours share one. Memory is saved at the
-//! cost of a clean neighbour's bytes that are written along: none where a size is 16 or 32 B above
-//! whole grains, for its slots lie in as many grains as if they were rounded up. At 48 B above it
-//! would be half a grain more for each, so there are none of these. A class costs each lane half a
-//! span, which is why there are no larger ones.
+//! Slots of whole grains begin with a grain. Slots of the other classes share grains with their
+//! neighbours, which saves memory: a clean neighbour's bytes are then written along with a dirty
+//! slot's. For sizes 16 or 32 B above whole grains that costs nothing, because a slot lies in as
+//! many grains as if its size were rounded up. At 48 B above, a slot would lie in half a grain more
+//! on average, so there are no such classes. Each class costs each lane half a span, so there are
+//! no shared classes above 256 B.
 
 use crate::layout::{GRAIN_BYTES, OBJECT_ALIGN_BYTES, SPAN_BYTES};
 
-/// Number of classes.
+/// Number of size classes.
 pub(crate) const CLASSES: usize = FIRST_SHARED + SHARED.len();
-/// Classes of whole grains; the steps of later doublings follow, then, since they came later, those
-/// that share grains.
+/// Classes whose sizes are all multiples of a grain. Behind them stand the classes of the later
+/// doublings, and then those that share grains.
 const WHOLE: usize = 32;
 const WHOLE_MAX: u64 = WHOLE as u64 * GRAIN_BYTES;
 const FIRST_SHARED: usize = WHOLE + 20;
-/// Bytes of the classes whose slots share grains.
+/// Slot bytes of the classes whose slots share grains.
 const SHARED: [u64; 7] = [32, 80, 96, 144, 160, 208, 224];
-/// Sizes looked up by sixteenths.
+/// Entries of the table that names the class of a small size, counted in 16 B.
 const LOOKED_UP: usize = 17;
 const LOOKED_UP_MAX: u64 = (LOOKED_UP as u64 - 1) * OBJECT_ALIGN_BYTES;
 static BY_SIXTEENTHS: [u8; LOOKED_UP] = by_sixteenths();
@@ -43,7 +44,7 @@ const fn by_sixteenths() -> [u8; LOOKED_UP] {
     classes
 }
 
-/// The smallest class that holds `bytes`; `None`: a run of whole spans is needed.
+/// The smallest class that holds `bytes`; `None` if the object needs a run of spans for itself.
 pub(crate) fn class_of(bytes: u64) -> Option<usize> {
     if bytes <= LOOKED_UP_MAX {
         return Some(usize::from(BY_SIXTEENTHS[bytes.div_ceil(OBJECT_ALIGN_BYTES) as usize]));
@@ -54,13 +55,13 @@ pub(crate) fn class_of(bytes: u64) -> Option<usize> {
     if bytes > SPAN_BYTES {
         return None;
     }
-    // Between 2^log and 2^(log+1): four steps.
+    // Four classes lie between 2^log and 2^(log+1).
     let log = 63 - (bytes - 1).leading_zeros() as usize;
     let step = (bytes - 1 - (1 << log)) >> (log - 2);
     Some(WHOLE + (log - 11) * 4 + step as usize)
 }
 
-/// Bytes of a class's slots.
+/// Bytes of each slot of a class.
 pub(crate) fn class_bytes(class: usize) -> u64 {
     if class < WHOLE {
         return (class as u64 + 1) * GRAIN_BYTES;
@@ -72,7 +73,8 @@ pub(crate) fn class_bytes(class: usize) -> u64 {
     (1 << log) + ((step as u64 + 1) << (log - 2))
 }
 
-/// Spans of one run of a class: more than one where a single span would waste over an eighth.
+/// Spans of one run of a class: more than one where slots would waste over an eighth of a single
+/// span.
 pub(crate) fn class_spans(class: usize) -> u64 {
     match class_bytes(class) >> 10 {
         20 | 24 | 48 => 3,

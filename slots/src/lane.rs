@@ -1,38 +1,46 @@
-//! A held lane: its memory, its allocator, its user's volatile state.
+//! A held lane: its memory, its allocator, and the volatile state that its user keeps with it.
 
 use std::any::Any;
-use std::sync::atomic::Ordering::Relaxed;
 
 use perdura_region::{Heat, LaneGuard, LaneId, Need};
 
 use crate::classes::{CLASSES, class_bytes, class_of, class_spans};
 use crate::error::Stop;
-use crate::heap::Heap;
-use crate::layout::{OBJECT_BYTES_MAX, SPAN_BYTES, SpanWord};
+use crate::layout::{OBJECT_BYTES_MAX, SPAN_BYTES};
+use crate::span_word::SpanWord;
+use crate::spans::Spans;
 
-/// Empty runs a class may keep before it looks whether giving some back is worth a sweep of its
-/// list.
+/// Most empty runs of a class that are kept without asking whether it is worth a sweep of the
+/// class's free list to give them back.
 const EMPTY_RUNS_KEPT: u32 = 8;
 
 /// What a lane remembers between operations; none of it is durable.
 pub(crate) struct LaneState {
     classes: Vec<ClassList>,
-    /// Runs to give back to the pool, once the budget has room for the span table's change.
+    /// Runs, by first span and length, that go back to the pool once the budget has room for the
+    /// change of the span table.
     pub(crate) pending: Vec<(u64, u32)>,
-    /// Lists of operations, kept for their capacity.
+    /// Lists of objects that operations use, kept for their capacity.
     pub(crate) scratch: [Vec<u64>; 2],
-    /// The lists know what was free when the heap was opened.
+    /// Whether the free lists have the slots that were free when the heap was opened.
     pub(crate) is_searched: bool,
+    /// State of the heap's user.
     user: Box<dyn Any + Send>,
 }
 
+/// A lane's slots of one size class.
 #[derive(Default)]
 struct ClassList {
-    /// Free slots, last freed first out: their grains are likely to be dirty, or in a cache, still.
+    /// Offsets of free slots. The slot freed last is taken first: its grains are likely to be dirty
+    /// or in a cache still.
     free: Vec<u64>,
+    /// Offset of the first slot of the newest run that was never handed out.
     bump: u64,
+    /// Offset behind the newest run's last slot; equal to `bump` if no slot is left.
     bump_end: u64,
+    /// Runs of this class.
     runs: u32,
+    /// Runs of which no slot is used.
     empty_runs: u32,
 }
 
@@ -48,7 +56,8 @@ impl LaneState {
         }
     }
 
-    /// Enters a run found on open; `free` are its free slots, lowest last.
+    /// Enters a run that was there when the heap was opened; `free` are its free slots, the lowest
+    /// last.
     pub fn enter_run(&mut self, class: usize, free: Vec<u64>) {
         let list = &mut self.classes[class];
         list.runs += 1;
@@ -58,64 +67,65 @@ impl LaneState {
 
 /// A lane while it is held. Dropping it releases the lane.
 pub struct Lane<'h> {
-    heap: &'h Heap,
+    spans: &'h Spans,
     pub(crate) guard: LaneGuard<'h>,
     state: Option<Box<LaneState>>,
 }
 
 impl<'h> Lane<'h> {
-    pub(crate) fn new(heap: &'h Heap, mut guard: LaneGuard<'h>) -> Self {
+    pub(crate) fn new(spans: &'h Spans, mut guard: LaneGuard<'h>) -> Self {
         let state = guard.take_user().and_then(|user| user.downcast().ok());
-        Self { heap, guard, state: Some(state.unwrap_or_else(|| Box::new(LaneState::new()))) }
+        Self { spans, guard, state: Some(state.unwrap_or_else(|| Box::new(LaneState::new()))) }
     }
 
-    /// Which lane.
+    /// The lane that is held.
     pub fn id(&self) -> LaneId {
         self.guard.lane()
     }
 
-    /// Bytes of this lane's memory.
+    /// Borrows bytes of this lane's memory.
     #[inline]
     pub fn bytes(&self, offset: u64, len: usize) -> &[u8] {
         self.guard.bytes(offset, len)
     }
 
-    /// The 8-byte word at `offset` (aligned).
+    /// Reads the 8-byte word at `offset`, which is a multiple of 8.
     #[inline]
     pub fn load(&self, offset: u64) -> u64 {
         self.guard.load(offset)
     }
 
-    /// How likely an object that replaces the one at `offset` will be replaced again soon.
+    /// How likely it is that an object which replaces the object at `offset` is soon replaced
+    /// itself.
     pub fn heat_of_successor(&self, offset: u64) -> Heat {
         self.guard.heat_of_successor(offset)
     }
 
-    /// Bytes an object has room for: its slot, or its spans.
+    /// Bytes that the object at `offset` has room for: its slot, or its spans.
     pub fn usable_bytes(&self, offset: u64) -> u64 {
-        match self.heap.run_of(offset) {
+        match self.spans.run_of(offset) {
             (_, SpanWord::Small { class, .. }) => class_bytes(usize::from(class)),
             (_, SpanWord::Large { spans, .. }) => u64::from(spans) * SPAN_BYTES,
             (_, SpanWord::Free) => 0,
         }
     }
 
-    /// The heap user's volatile state of this lane, if it was set.
+    /// The volatile state that the heap's user keeps with this lane, if it was set.
     pub fn user<T: 'static>(&self) -> Option<&T> {
         self.state.as_ref()?.user.downcast_ref()
     }
 
-    /// As [`Lane::user`], to be changed.
+    /// The volatile state that the heap's user keeps with this lane, to be changed.
     pub fn user_mut<T: 'static>(&mut self) -> Option<&mut T> {
         self.state_mut().user.downcast_mut()
     }
 
-    /// Replaces the heap user's volatile state of this lane.
+    /// Replaces the volatile state that the heap's user keeps with this lane.
     pub fn set_user<T: Send + 'static>(&mut self, user: T) {
         self.state_mut().user = Box::new(user);
     }
 
-    /// Starts loading the memory that an object of `bytes` would get now.
+    /// Starts loading into the cache the memory that an object of `bytes` would get now.
     pub fn prefetch_alloc(&self, bytes: u64) {
         let state = self.state.as_ref().zip(class_of(bytes));
         if let Some(&slot) = state.and_then(|(state, class)| state.classes[class].free.last()) {
@@ -123,27 +133,30 @@ impl<'h> Lane<'h> {
         }
     }
 
-    /// Starts loading what is kept about the object at `offset`, which may soon be replaced.
+    /// Starts loading into the cache the ledger's entry of the object at `offset`, which may soon
+    /// be replaced.
     #[inline]
     pub fn prefetch_entry(&self, offset: u64) {
         self.guard.prefetch_entry(offset);
     }
 
-    /// Fills part of an object that nothing reaches.
+    /// Fills part of an object that no reference leads to.
     ///
     /// # Errors
-    /// [`Stop::Need`]: release the lane and wait.
+    /// [`Stop::Need`] if the lane must be released and the need waited for.
     pub fn write_unreached(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Stop> {
-        self.heap.burn()?;
+        self.spans.fuse.burn()?;
         self.guard.write(offset, bytes).map_err(Stop::Need)
     }
 
-    /// Frees an object that nothing reaches any more: at once, so not from inside an operation that
-    /// may still be rolled back. Its dirty grains cease to count.
+    /// Frees an object that no reference leads to any more. The object is free at once, so an
+    /// operation that may still be rolled back must not call this. Dirty grains of the object cease
+    /// to count.
     pub fn free_unreached(&mut self, offset: u64) {
         self.release(offset);
     }
 
+    /// The lane's volatile state, to be changed.
     pub(crate) fn state_mut(&mut self) -> &mut LaneState {
         match &mut self.state {
             Some(state) => state,
@@ -156,9 +169,7 @@ impl<'h> Lane<'h> {
         let Some(class) = class_of(bytes) else { return self.alloc_large(bytes) };
         let list = &mut self.state_mut().classes[class];
         if let Some(offset) = list.free.pop() {
-            if self.heap.count_used(offset, 1) == 0 {
-                self.state_mut().classes[class].empty_runs -= 1;
-            }
+            self.note_taken(class, offset);
             return Ok(offset);
         }
         if list.bump == list.bump_end {
@@ -167,16 +178,21 @@ impl<'h> Lane<'h> {
         let list = &mut self.state_mut().classes[class];
         let offset = list.bump;
         list.bump += class_bytes(class);
-        if self.heap.count_used(offset, 1) == 0 {
+        self.note_taken(class, offset);
+        Ok(offset)
+    }
+
+    /// Counts the slot at `offset` as used.
+    fn note_taken(&mut self, class: usize, offset: u64) {
+        if self.spans.count_used(self.spans.run_of(offset).0, 1) == 0 {
             self.state_mut().classes[class].empty_runs -= 1;
         }
-        Ok(offset)
     }
 
     fn refill(&mut self, class: usize) -> Result<(), Stop> {
         let spans = class_spans(class);
         let word = SpanWord::Small { class: class as u8, lane: self.id(), spans: spans as u32 };
-        let start = self.heap.take_spans(&mut self.guard, spans, word)?;
+        let start = self.spans.take(&mut self.guard, spans, word)?;
         let slots = spans * SPAN_BYTES / class_bytes(class);
         let list = &mut self.state_mut().classes[class];
         list.bump = start * SPAN_BYTES;
@@ -190,12 +206,12 @@ impl<'h> Lane<'h> {
         assert!(bytes <= OBJECT_BYTES_MAX, "an object of {bytes} bytes");
         let spans = bytes.div_ceil(SPAN_BYTES);
         let word = SpanWord::Large { lane: self.id(), spans: spans as u32 };
-        Ok(self.heap.take_spans(&mut self.guard, spans, word)? * SPAN_BYTES)
+        Ok(self.spans.take(&mut self.guard, spans, word)? * SPAN_BYTES)
     }
 
-    /// Puts an object's memory back and drops its dirty grains.
+    /// Frees an object's memory and drops its dirty grains.
     pub(crate) fn release(&mut self, offset: u64) {
-        let (start, word) = self.heap.run_of(offset);
+        let (start, word) = self.spans.run_of(offset);
         match word {
             SpanWord::Small { class, lane, .. } => {
                 assert_eq!(lane, self.id(), "object {offset:#x} is freed in another lane");
@@ -203,7 +219,7 @@ impl<'h> Lane<'h> {
                 if self.leaves_to_rebuild(start) {
                     return;
                 }
-                let emptied = self.heap.count_used_of(start, -1) == 1;
+                let emptied = self.spans.count_used(start, -1) == 1;
                 let list = &mut self.state_mut().classes[usize::from(class)];
                 list.free.push(offset);
                 list.empty_runs += u32::from(emptied);
@@ -212,7 +228,7 @@ impl<'h> Lane<'h> {
                 }
             }
             SpanWord::Large { spans, .. } => {
-                assert_eq!(offset, start * SPAN_BYTES, "object {offset:#x} is not one");
+                assert_eq!(offset, start * SPAN_BYTES, "no object begins at {offset:#x}");
                 self.guard.drop_dirty(offset, u64::from(spans) * SPAN_BYTES);
                 if self.leaves_to_rebuild(start) {
                     return;
@@ -223,31 +239,31 @@ impl<'h> Lane<'h> {
         }
     }
 
-    /// The lane's search for free memory is still to come, and finds what is unreachable in this
-    /// run by then.
+    /// Whether a freed object is left to the lane's search for free memory, which is still to come
+    /// and finds all objects of this run that no reference leads to by then.
     fn leaves_to_rebuild(&mut self, start: u64) -> bool {
-        !self.state_mut().is_searched && self.heap.is_unsearched(start)
+        !self.state_mut().is_searched && self.spans.is_unsearched(start)
     }
 
-    /// Takes all runs without a used slot out of a class's list, to be given back.
+    /// Takes all runs without a used slot out of a class's free list, to be given back.
     fn trim(&mut self, class: usize) {
-        let heap = self.heap;
+        let all = self.spans;
         let spans = class_spans(class) as u32;
         let state = self.state_mut();
         let list = &mut state.classes[class];
         let before = state.pending.len();
-        if list.bump != list.bump_end && heap.used_of(list.bump) == 0 {
-            // Slots never handed out lie behind the bump only; the run is found through them, too.
-            state.pending.push((heap.run_of(list.bump).0, spans));
+        if list.bump != list.bump_end && all.used_of(list.bump) == 0 {
+            // Slots that were never handed out stand in no list: their run is found by `bump`.
+            state.pending.push((all.run_of(list.bump).0, spans));
             (list.bump, list.bump_end) = (0, 0);
         }
         let bumped = state.pending.get(before).map(|run| run.0);
         let mut emptied = Vec::new();
         list.free.retain(|&offset| {
-            if heap.used_of(offset) > 0 {
+            if all.used_of(offset) > 0 {
                 return true;
             }
-            emptied.push(heap.run_of(offset).0);
+            emptied.push(all.run_of(offset).0);
             false
         });
         emptied.sort_unstable();
@@ -259,7 +275,8 @@ impl<'h> Lane<'h> {
         list.empty_runs -= gone;
     }
 
-    /// Gives every empty run back to the pool. Returns how many spans, and what the rest waits for.
+    /// Gives every empty run back to the pool. Returns how many spans went back, and the need that
+    /// the other runs wait for.
     pub(crate) fn trim_all(&mut self) -> (u64, Option<Need>) {
         for class in 0..CLASSES {
             if self.state_mut().classes[class].empty_runs > 0 {
@@ -269,17 +286,18 @@ impl<'h> Lane<'h> {
         self.give_back()
     }
 
-    /// Gives pending runs back to the pool, as far as the budget allows now.
+    /// Gives pending runs back to the pool, as far as the budget allows now. Returns as
+    /// [`Lane::trim_all`].
     fn give_back(&mut self) -> (u64, Option<Need>) {
         let mut pending = std::mem::take(&mut self.state_mut().pending);
         if pending.is_empty() {
             return (0, None);
         }
         for &(start, spans) in &pending {
-            // What its objects shared was left dirty when each was freed.
+            // Grains that objects of the run shared were left dirty when each object was freed.
             self.guard.drop_dirty(start * SPAN_BYTES, u64::from(spans) * SPAN_BYTES);
         }
-        let outcome = self.heap.return_spans(&mut self.guard, &mut pending);
+        let outcome = self.spans.give_back(&mut self.guard, &mut pending);
         self.state_mut().pending = pending;
         outcome
     }
@@ -287,32 +305,12 @@ impl<'h> Lane<'h> {
 
 impl Drop for Lane<'_> {
     fn drop(&mut self) {
-        if !self.state_mut().pending.is_empty() && !self.heap.is_killed() {
-            // What is left waits for the next holder, or for `Heap::reclaim`.
+        if !self.state_mut().pending.is_empty() && !self.spans.fuse.is_burnt() {
+            // Runs that are left wait for the lane's next holder, or for `Heap::reclaim`.
             let _ = self.give_back();
         }
         if let Some(state) = self.state.take() {
             self.guard.restore_user(state);
         }
-    }
-}
-
-impl Heap {
-    fn used_of(&self, offset: u64) -> u32 {
-        self.spans[self.run_of(offset).0 as usize].used.load(Relaxed)
-    }
-
-    /// Changes the used slots of an object's run; returns the count before. The run's lane is held,
-    /// so nobody else counts.
-    fn count_used(&self, offset: u64, change: i32) -> u32 {
-        self.count_used_of(self.run_of(offset).0, change)
-    }
-
-    /// As `count_used`, by the run's first span.
-    fn count_used_of(&self, start: u64, change: i32) -> u32 {
-        let used = &self.spans[start as usize].used;
-        let before = used.load(Relaxed);
-        used.store(before.wrapping_add_signed(change), Relaxed);
-        before
     }
 }

@@ -1,4 +1,4 @@
-//! One operation over one or more lanes: all of it or none.
+//! One operation over one or more lanes, of which everything happens or nothing.
 
 use perdura_region::{Heat, LaneId, Need};
 
@@ -7,28 +7,34 @@ use crate::heap::Heap;
 use crate::lane::Lane;
 use crate::layout::GRAIN_BYTES;
 use crate::log::{Log, RECORD_BYTES_MAX, Undo};
+use crate::spans::Spans;
 
-/// Which lanes an operation works on.
+/// The lanes that an operation works on.
 #[derive(Debug, Clone, Copy)]
 pub enum LaneSet<'l> {
-    /// One.
+    /// A single lane.
     One(LaneId),
-    /// Several, ascending, none twice.
+    /// Several lanes, ascending, none of them twice.
     Many(&'l [LaneId]),
 }
 
 /// An operation in progress. Dropping it without [`Op::commit`] rolls it back.
 pub struct Op<'h> {
-    heap: &'h Heap,
-    /// The lowest lane: its undo log serves the operation, and its credit is the operation's purse.
+    spans: &'h Spans,
+    /// The lowest lane. Its undo log serves the operation, and its credit pays for all lanes.
     lead: Lane<'h>,
+    /// The other lanes, ascending.
     rest: Vec<Lane<'h>>,
-    has_purse: bool,
+    /// Whether the operation began with budget bytes to pay with.
+    has_credit: bool,
     log: Log,
-    /// The first change, not made yet: if it stays the only one, making it is the commit.
+    /// A change that is not made yet: as long as it is the only one, making it is the commit.
     last: Option<LastStore>,
+    /// Objects allocated, which are freed if the operation is rolled back.
     fresh: Vec<u64>,
+    /// Objects that are freed when the operation commits.
     doomed: Vec<u64>,
+    /// Whether the operation has committed.
     done: bool,
 }
 
@@ -36,15 +42,15 @@ pub struct Op<'h> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LastStore {
     lane: LaneId,
-    /// Where.
+    /// Region offset of the word.
     pub offset: u64,
-    /// What the word will be.
+    /// The word after the commit.
     pub value: u64,
 }
 
 impl Heap {
-    /// Locks the lanes and begins an operation. `credit_bytes` came from
-    /// [`crate::Region::satisfy`].
+    /// Locks the lanes and begins an operation that may spend `credit_bytes`, which
+    /// [`crate::Region::satisfy`] returned.
     pub fn begin(&self, lanes: LaneSet<'_>, credit_bytes: u64) -> Op<'_> {
         let (lead, others) = match lanes {
             LaneSet::One(lane) => (lane, &[][..]),
@@ -56,14 +62,17 @@ impl Heap {
         let mut lead = self.lock_with(lead, credit_bytes);
         let rest = others.iter().map(|lane| self.lock(*lane)).collect();
         let [fresh, doomed] = std::mem::take(&mut lead.state_mut().scratch);
-        let log = Log::at(self.layout.lane_block(lead.id()));
-        let has_purse = credit_bytes > 0;
-        Op { heap: self, lead, rest, has_purse, log, last: None, fresh, doomed, done: false }
+        let (spans, has_credit) = (&self.spans, credit_bytes > 0);
+        let log = Log::at(spans.layout.lane_block(lead.id()));
+        Op { spans, lead, rest, has_credit, log, last: None, fresh, doomed, done: false }
     }
 }
 
 impl<'h> Op<'h> {
-    /// A held lane. Panics if the operation does not hold it.
+    /// A lane that the operation holds.
+    ///
+    /// # Panics
+    /// If the operation does not hold the lane.
     pub fn lane(&self, id: LaneId) -> &Lane<'h> {
         if self.lead.id() == id {
             return &self.lead;
@@ -74,7 +83,11 @@ impl<'h> Op<'h> {
         }
     }
 
-    /// As [`Op::lane`], for the user's volatile state.
+    /// A lane that the operation holds, to change the volatile state that the heap's user keeps
+    /// with it.
+    ///
+    /// # Panics
+    /// If the operation does not hold the lane.
     pub fn lane_mut(&mut self, id: LaneId) -> &mut Lane<'h> {
         if self.lead.id() == id {
             return &mut self.lead;
@@ -85,28 +98,28 @@ impl<'h> Op<'h> {
         }
     }
 
-    /// The lowest lane.
+    /// The lowest of the lanes that the operation holds.
     pub fn lead_mut(&mut self) -> &mut Lane<'h> {
         &mut self.lead
     }
 
-    /// All held lanes, ascending.
+    /// All lanes that the operation holds, ascending.
     pub fn lanes(&self) -> impl Iterator<Item = &Lane<'h>> {
         std::iter::once(&self.lead).chain(&self.rest)
     }
 
-    /// Changes a word that is reachable, undone if the operation is.
+    /// Changes a word that references lead to. The change is undone if the operation is.
     ///
     /// # Errors
-    /// [`Stop`]: the operation must end without commit.
+    /// The operation must end without commit, for the reason that [`Stop`] names.
     pub fn store(&mut self, id: LaneId, offset: u64, value: u64) -> Result<(), Stop> {
         self.settle()?;
         self.store_logged(id, offset, value)
     }
 
-    /// As [`Op::store`], but made with the commit if it is the only change: one word needs no undo
-    /// log. Until then memory does not show it ([`Op::last_store`] does); another change of a word
-    /// makes it at once.
+    /// Changes a word as [`Op::store`] does, but together with the commit if no other change
+    /// follows: one word needs no undo log. Until then memory has the old word, and
+    /// [`Op::last_store`] the new one.
     ///
     /// # Errors
     /// As [`Op::store`].
@@ -119,12 +132,12 @@ impl<'h> Op<'h> {
         Ok(())
     }
 
-    /// The change that [`Op::store_last`] has left for the commit.
+    /// The change of a word that [`Op::store_last`] has left for the commit.
     pub fn last_store(&self) -> Option<LastStore> {
         self.last
     }
 
-    /// Makes the change that waits for the commit, so that others can follow it.
+    /// Makes the change that waits for the commit, so that other changes can follow.
     fn settle(&mut self) -> Result<(), Stop> {
         match self.last.take() {
             Some(last) => self.store_logged(last.lane, last.offset, last.value),
@@ -137,13 +150,13 @@ impl<'h> Op<'h> {
         if old == value {
             return Ok(());
         }
-        self.log.word(self.heap, &mut self.lead, [offset, old])?;
-        self.heap.burn()?;
+        self.log.word(&self.spans.fuse, &mut self.lead, [offset, old])?;
+        self.spans.fuse.burn()?;
         self.pay(id, |lane| lane.guard.announce(offset, 8).map_err(Stop::Need))?;
         self.lane_mut(id).guard.store(offset, value).map_err(Stop::Need)
     }
 
-    /// Changes bytes that are reachable, undone if the operation is.
+    /// Changes bytes that references lead to. The change is undone if the operation is.
     ///
     /// # Errors
     /// As [`Op::store`].
@@ -152,16 +165,16 @@ impl<'h> Op<'h> {
         let mut at = offset;
         for piece in bytes.chunks(RECORD_BYTES_MAX) {
             let old = self.lane(id).bytes(at, piece.len()).to_vec();
-            self.log.bytes(self.heap, &mut self.lead, at, &old)?;
-            self.heap.burn()?;
+            self.log.bytes(&self.spans.fuse, &mut self.lead, at, &old)?;
+            self.spans.fuse.burn()?;
             self.fill(id, at, piece.len(), None)?.copy_from_slice(piece);
             at += piece.len() as u64;
         }
         Ok(())
     }
 
-    /// Takes memory for an object; given back if the operation is rolled back. Its contents are
-    /// arbitrary.
+    /// Takes memory for an object, whose bytes are arbitrary at first. The memory is free again if
+    /// the operation is rolled back.
     ///
     /// # Errors
     /// As [`Op::store`], or memory is used up.
@@ -175,22 +188,22 @@ impl<'h> Op<'h> {
         Ok(taken)
     }
 
-    /// Frees an object once the operation has committed.
+    /// Frees an object when the operation commits.
     pub fn free(&mut self, offset: u64) {
         self.doomed.push(offset);
     }
 
-    /// Takes objects out of the operation: if it is rolled back, they stay and belong to the
-    /// caller, who frees them with [`Lane::free_unreached`].
+    /// Takes objects out of the operation. They stay if the operation is rolled back, and the
+    /// caller frees them with [`Lane::free_unreached`].
     pub fn disown(&mut self, objects: impl IntoIterator<Item = u64>) {
         let mut objects: Vec<u64> = objects.into_iter().collect();
         objects.sort_unstable();
         self.fresh.retain(|fresh| objects.binary_search(fresh).is_err());
     }
 
-    /// Announces bytes that nothing reaches (of a fresh object, or behind an object's end) to be
-    /// filled. `heat`: [`Lane::heat_of_successor`] of the object they replace, or cold; `None`:
-    /// they grow what lies there.
+    /// Announces bytes that no reference leads to, for the caller to fill: of a fresh object, or
+    /// behind an object's end. `heat` is [`Lane::heat_of_successor`] of the object that a fresh one
+    /// replaces, or cold; `None` for bytes behind an object's end.
     ///
     /// # Errors
     /// As [`Op::store`].
@@ -201,9 +214,9 @@ impl<'h> Op<'h> {
         len: usize,
         heat: Option<Heat>,
     ) -> Result<&mut [u8], Stop> {
-        self.heap.burn()?;
-        if self.has_purse {
-            // Paid here; the second announcement below finds everything entered.
+        self.spans.fuse.burn()?;
+        if self.has_credit {
+            // Paid for here; the second announcement below finds everything entered.
             self.pay(id, |lane| {
                 lane.guard.announce(offset, len as u64).map_err(|need| whole(need, len as u64))
             })?;
@@ -215,9 +228,9 @@ impl<'h> Op<'h> {
     /// Makes all changes final, in one store.
     ///
     /// # Errors
-    /// [`Stop::Killed`] only.
+    /// A test has let the heap die ([`Stop::Killed`]).
     pub fn commit(mut self) -> Result<(), Stop> {
-        self.heap.burn()?;
+        self.spans.fuse.burn()?;
         match self.last.take() {
             None if self.log.is_empty() => {}
             None => self.log.void(&mut self.lead),
@@ -226,7 +239,7 @@ impl<'h> Op<'h> {
             }
         }
         self.done = true;
-        if self.heap.burn().is_ok() {
+        if self.spans.fuse.burn().is_ok() {
             self.fresh.clear();
             self.release_all();
         }
@@ -249,25 +262,24 @@ impl<'h> Op<'h> {
     }
 
     fn owner(&self, object: u64) -> LaneId {
-        match self.heap.run_of(object).1 {
-            crate::layout::SpanWord::Small { lane, .. }
-            | crate::layout::SpanWord::Large { lane, .. } => lane,
-            crate::layout::SpanWord::Free => panic!("object {object:#x} is freed twice"),
+        match self.spans.run_of(object).1.run() {
+            Some((lane, _)) => lane,
+            None => panic!("object {object:#x} is freed twice"),
         }
     }
 
-    /// Runs `f` on a lane with the operation's purse in it.
+    /// Runs `f` on a lane to which the operation's credit is lent meanwhile.
     fn pay(
         &mut self,
         id: LaneId,
         f: impl FnOnce(&mut Lane<'h>) -> Result<(), Stop>,
     ) -> Result<(), Stop> {
-        if !self.has_purse || self.lead.id() == id {
+        if !self.has_credit || self.lead.id() == id {
             return f(self.lane_mut(id));
         }
-        let purse = self.lead.guard.withdraw();
+        let credit = self.lead.guard.withdraw();
         let lane = self.lane_mut(id);
-        lane.guard.deposit(purse);
+        lane.guard.deposit(credit);
         let outcome = f(lane);
         let rest = lane.guard.withdraw();
         self.lead.guard.deposit(rest);
@@ -282,7 +294,7 @@ impl<'h> Op<'h> {
                     Undo::Bytes { offset, old } => (offset, old),
                 };
                 let lane = self.holder(offset);
-                // What could not be announced was not changed, and cannot be announced now either.
+                // Bytes that could not be announced were not changed, and must not be stored to.
                 if lane.bytes(offset, old.len()) != old.as_slice() {
                     let put_back = match old.first_chunk::<8>() {
                         Some(word) if old.len() == 8 && offset.is_multiple_of(8) => {
@@ -302,9 +314,9 @@ impl<'h> Op<'h> {
         self.release_all();
     }
 
-    /// The held lane that owns `offset`.
+    /// The lane, of those held, that owns `offset`.
     fn holder(&mut self, offset: u64) -> &mut Lane<'h> {
-        match self.heap.lane_at(offset) {
+        match self.spans.lane_at(offset) {
             Some(id) => self.lane_mut(id),
             None => panic!("offset {offset:#x} belongs to no lane"),
         }
@@ -313,7 +325,7 @@ impl<'h> Op<'h> {
 
 impl Drop for Op<'_> {
     fn drop(&mut self) {
-        if self.heap.is_killed() {
+        if self.spans.fuse.is_burnt() {
             return;
         }
         if !self.done {
@@ -324,7 +336,8 @@ impl Drop for Op<'_> {
     }
 }
 
-/// A need is met word by word; ask for the whole range at once.
+/// The need of a whole range of `len` bytes, where `need` is that of its first grains: a range is
+/// not to be waited for grain by grain.
 fn whole(need: Need, len: u64) -> Stop {
     Stop::Need(match need {
         Need::Room { bytes } => Need::Room { bytes: bytes.max(len + 2 * GRAIN_BYTES) },

@@ -1,38 +1,40 @@
-//! The volatile pool of free spans: runs by position, first fit. The meta lane guards it.
+//! The volatile pool of free spans, in runs ordered by position and taken by first fit. The meta
+//! lane's lock guards the pool.
 
 use std::collections::BTreeMap;
 
-/// Free runs: first span and length; neighbours are always joined.
+/// The free runs of a heap's spans.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
+    /// Length of each free run, by the run's first span. Neighbouring runs are always joined.
     runs: BTreeMap<u64, u64>,
+    /// Spans in all runs.
     free: u64,
-    /// Spans known so far; a region that grew has more.
+    /// Spans that the pool knows of; a region that has grown has more.
     end: u64,
 }
 
 impl Pool {
-    /// A pool that knows nothing beyond `end` yet.
+    /// An empty pool of a region that ends at span `end`.
     pub fn up_to(end: u64) -> Self {
         Self { end, ..Self::default() }
     }
 
-    /// Spans that are free.
+    /// The number of free spans.
     pub fn free_spans(&self) -> u64 {
         self.free
     }
 
-    /// Takes in what a region has grown by.
-    pub fn extend(&mut self, end: u64) -> std::ops::Range<u64> {
-        let grown = self.end..end.max(self.end);
-        if !grown.is_empty() {
+    /// Takes in the spans that a region has grown by, which now ends at span `end`.
+    pub fn extend(&mut self, end: u64) {
+        let from = self.end;
+        if from < end {
             self.end = end;
-            self.put(grown.start, grown.end - grown.start);
+            self.put(from, end - from);
         }
-        grown
     }
 
-    /// Takes `spans` contiguous spans from the lowest run that has them.
+    /// Takes `spans` contiguous spans from the lowest run that has as many, and returns the first.
     pub fn take(&mut self, spans: u64) -> Option<u64> {
         let (&start, &len) = self.runs.iter().find(|(_, len)| **len >= spans)?;
         self.runs.remove(&start);

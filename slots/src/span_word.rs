@@ -1,0 +1,62 @@
+//! A word of the span table: which lane a run of spans belongs to, and what the run holds.
+
+use perdura_region::LaneId;
+
+use crate::classes::{CLASSES, class_spans};
+
+/// What a span table word says about a run of spans.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SpanWord {
+    /// The span belongs to no lane.
+    Free,
+    /// The run holds slots of one size class.
+    Small { class: u8, lane: LaneId, spans: u32 },
+    /// The run holds one object.
+    Large { lane: LaneId, spans: u32 },
+}
+
+impl SpanWord {
+    /// `kind | class << 8 | lane << 16 | spans << 32`.
+    pub fn encode(self) -> u64 {
+        match self {
+            Self::Free => 0,
+            Self::Small { class, lane, spans } => {
+                1 | u64::from(class) << 8 | u64::from(lane.0) << 16 | u64::from(spans) << 32
+            }
+            Self::Large { lane, spans } => 2 | u64::from(lane.0) << 16 | u64::from(spans) << 32,
+        }
+    }
+
+    /// Reads a word of the span table; `None` if no correct program writes it.
+    pub fn from_table(word: u64) -> Option<Self> {
+        Self::from_copy(word).filter(|known| match known {
+            Self::Small { class, spans, .. } => {
+                let class = usize::from(*class);
+                class < CLASSES && class_spans(class) == u64::from(*spans)
+            }
+            Self::Free | Self::Large { .. } => true,
+        })
+    }
+
+    /// Reads a word that this process has encoded; `None` if it has not.
+    pub fn from_copy(word: u64) -> Option<Self> {
+        let (class, lane, spans) = ((word >> 8) as u8, LaneId((word >> 16) as u16), word >> 32);
+        let spans = spans as u32;
+        match word as u8 {
+            0 if word == 0 => Some(Self::Free),
+            1 if spans > 0 => Some(Self::Small { class, lane, spans }),
+            2 if spans > 0 && class == 0 => Some(Self::Large { lane, spans }),
+            _ => None,
+        }
+    }
+
+    /// The lane that the run belongs to, and how many spans the run has; `None` for a free span.
+    pub fn run(self) -> Option<(LaneId, u64)> {
+        match self {
+            Self::Free => None,
+            Self::Small { lane, spans, .. } | Self::Large { lane, spans } => {
+                Some((lane, u64::from(spans)))
+            }
+        }
+    }
+}

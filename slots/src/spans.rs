@@ -1,0 +1,286 @@
+//! The spans of a heap: whose they are, durably in the span table and in a volatile copy of it.
+//!
+//! The volatile copy is read without a lock: a span's entry changes only while the lane that owns
+//! the span is held.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use perdura_region::{LaneGuard, LaneId, Need, Region, RegionError};
+
+use crate::error::{HeapError, Stop};
+use crate::fuse::Fuse;
+use crate::layout::{Layout, SPAN_BYTES};
+use crate::pool::Pool;
+use crate::span_word::SpanWord;
+
+/// Marks, in the volatile copy only, a later span of a run of slots; the distance to the run's
+/// first span stands in the upper half of the word.
+const CONTINUATION: u64 = 0xff;
+
+/// A region's spans, and what every part of an open heap needs besides them.
+pub(crate) struct Spans {
+    pub region: Region,
+    pub layout: Layout,
+    pub fuse: Fuse,
+    entries: Box<[Entry]>,
+    /// A bit for each span: the span heads a run that was there when the heap was opened and that
+    /// nobody has searched for free memory yet.
+    unsearched: Box<[AtomicU64]>,
+}
+
+/// What the volatile copy says of one span.
+struct Entry {
+    /// The word of the span table, or [`CONTINUATION`].
+    word: AtomicU64,
+    /// Used slots of the run that begins here; while the run is searched for free slots, the index
+    /// of the word where its marks begin.
+    used: AtomicU32,
+}
+
+impl Spans {
+    /// All spans of a region, free until the span table is loaded.
+    pub fn new(region: Region, layout: Layout) -> Self {
+        let entry = |_| Entry { word: AtomicU64::new(0), used: AtomicU32::new(0) };
+        let entries = (0..layout.spans_max).map(entry).collect();
+        let unsearched = (0..layout.spans_max.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        Self { region, layout, fuse: Fuse::unlit(), entries, unsearched }
+    }
+
+    /// The span behind the last one of the region at its present size.
+    pub fn end(&self) -> u64 {
+        self.region.len_bytes() / SPAN_BYTES
+    }
+
+    /// Locks the lane that header, span table and pool belong to.
+    pub fn lock_meta(&self) -> LaneGuard<'_> {
+        self.region.lock(self.layout.meta())
+    }
+
+    /// Runs `f` with the meta lane until `f` needs nothing more.
+    pub fn with_meta<R>(
+        &self,
+        mut f: impl FnMut(&mut LaneGuard<'_>) -> Result<R, Need>,
+    ) -> Result<R, RegionError> {
+        let mut credit = 0;
+        loop {
+            let mut meta = self.region.lock_with(self.layout.meta(), credit);
+            match f(&mut meta) {
+                Ok(done) => return Ok(done),
+                Err(need) => {
+                    drop(meta);
+                    credit = self.region.satisfy(need)?;
+                }
+            }
+        }
+    }
+
+    /// The first span of the run that `offset` lies in, and what the span table says of the run. Of
+    /// a large object only the first span is known here.
+    pub fn run_of(&self, offset: u64) -> (u64, SpanWord) {
+        let mut span = offset / SPAN_BYTES;
+        let mut word = self.entries[span as usize].word.load(Relaxed);
+        if word as u8 == CONTINUATION as u8 {
+            span -= word >> 32;
+            word = self.entries[span as usize].word.load(Relaxed);
+        }
+        match SpanWord::from_copy(word) {
+            Some(word) => (span, word),
+            None => panic!("the copy of the span table holds {word:#x} for span {span}"),
+        }
+    }
+
+    /// The shard lane that owns `offset`; `None` for the heap's own tables and for free spans.
+    pub fn lane_at(&self, offset: u64) -> Option<LaneId> {
+        if offset >= self.region.len_bytes() {
+            return None;
+        }
+        self.layout.lane_of_block(offset).or_else(|| {
+            // Inside a large object the run's first span is found by walking back.
+            let mut span = offset / SPAN_BYTES;
+            while span >= self.layout.first_span() {
+                let (start, word) = self.run_of(span * SPAN_BYTES);
+                if let Some((lane, spans)) = word.run() {
+                    return (offset / SPAN_BYTES < start + spans).then_some(lane);
+                }
+                span -= 1;
+            }
+            None
+        })
+    }
+
+    /// Used slots of the run that `offset` lies in.
+    pub fn used_of(&self, offset: u64) -> u32 {
+        self.used(self.run_of(offset).0)
+    }
+
+    /// The count kept with the run that begins at `start`.
+    pub fn used(&self, start: u64) -> u32 {
+        self.entries[start as usize].used.load(Relaxed)
+    }
+
+    /// Sets the count kept with the run that begins at `start`.
+    pub fn set_used(&self, start: u64, used: u32) {
+        self.entries[start as usize].used.store(used, Relaxed);
+    }
+
+    /// Changes the count of used slots of the run that begins at `start`, and returns the count
+    /// before. The caller holds the run's lane, so nobody else counts.
+    pub fn count_used(&self, start: u64, change: i32) -> u32 {
+        let before = self.used(start);
+        self.set_used(start, before.wrapping_add_signed(change));
+        before
+    }
+
+    /// Whether the run that begins at `start` was there when the heap was opened, and its lane was
+    /// not searched since.
+    pub fn is_unsearched(&self, start: u64) -> bool {
+        self.unsearched[(start / 64) as usize].load(Relaxed) & 1 << (start % 64) != 0
+    }
+
+    /// Whether no run is left to be searched.
+    pub fn is_all_searched(&self) -> bool {
+        self.unsearched.iter().all(|bits| bits.load(Relaxed) == 0)
+    }
+
+    /// Notes that the run that begins at `start` was searched for free memory.
+    pub fn note_searched(&self, start: u64) {
+        self.unsearched[(start / 64) as usize].fetch_and(!(1 << (start % 64)), Relaxed);
+    }
+
+    /// Enters a run that the span table has when the heap is opened.
+    pub fn enter_found(&self, start: u64, word: SpanWord) {
+        self.enter(start, word);
+        self.unsearched[(start / 64) as usize].fetch_or(1 << (start % 64), Relaxed);
+        let Some((lane, spans)) = word.run() else { return };
+        for block in start..start + spans {
+            self.region.assign_block(block, lane);
+        }
+    }
+
+    /// Takes contiguous spans from the pool for a held lane, and returns the first of them.
+    pub fn take(&self, lane: &mut LaneGuard<'_>, spans: u64, word: SpanWord) -> Result<u64, Stop> {
+        self.fuse.burn()?;
+        let mut meta = self.lock_meta();
+        let pool = pool_of(&mut meta);
+        pool.extend(self.end());
+        let Some(start) = pool.take(spans) else {
+            let free_bytes = pool.free_spans() * SPAN_BYTES;
+            return Err(Stop::OutOfMemory { needed_bytes: spans * SPAN_BYTES, free_bytes });
+        };
+        meta.deposit(lane.withdraw());
+        let stored = meta.store(self.layout.table_word(start), word.encode());
+        lane.deposit(meta.withdraw());
+        if let Err(need) = stored {
+            pool_of(&mut meta).put(start, spans);
+            return Err(Stop::Need(need));
+        }
+        for span in start..start + spans {
+            lane.adopt_block(span);
+        }
+        self.enter(start, word);
+        Ok(start)
+    }
+
+    /// Gives runs of a held lane back to the pool. Returns how many spans went back, and the need
+    /// that the runs left in `runs` wait for.
+    pub fn give_back(
+        &self,
+        lane: &mut LaneGuard<'_>,
+        runs: &mut Vec<(u64, u32)>,
+    ) -> (u64, Option<Need>) {
+        let (mut returned, mut needed) = (0, None);
+        let mut meta = self.lock_meta();
+        meta.deposit(lane.withdraw());
+        while let Some(&(start, spans)) = runs.last() {
+            if self.fuse.burn().is_err() {
+                break;
+            }
+            let word = self.layout.table_word(start);
+            if let Err(need) = meta.store(word, SpanWord::Free.encode()) {
+                needed = Some(need);
+                break;
+            }
+            runs.pop();
+            for span in start..start + u64::from(spans) {
+                meta.adopt_block(span);
+                self.entries[span as usize].word.store(0, Relaxed);
+            }
+            pool_of(&mut meta).put(start, u64::from(spans));
+            returned += u64::from(spans);
+        }
+        lane.deposit(meta.withdraw());
+        (returned, needed)
+    }
+
+    /// Spans that belong to no lane, at the region's present size.
+    pub fn free_spans(&self) -> u64 {
+        let mut meta = self.lock_meta();
+        let pool = pool_of(&mut meta);
+        pool.extend(self.end());
+        pool.free_spans()
+    }
+
+    /// Enters a run in the volatile copy.
+    fn enter(&self, start: u64, word: SpanWord) {
+        let spans = match word {
+            SpanWord::Small { spans, .. } => u64::from(spans),
+            // Of a large object nobody asks for another span than the first.
+            SpanWord::Large { .. } | SpanWord::Free => 1,
+        };
+        for later in 1..spans {
+            let head = CONTINUATION | later << 32;
+            self.entries[(start + later) as usize].word.store(head, Relaxed);
+        }
+        self.set_used(start, 0);
+        self.entries[start as usize].word.store(word.encode(), Relaxed);
+    }
+
+    /// Reads the span table, gives every block to its lane, and all free spans to the pool.
+    pub fn load(&self) -> Result<(), HeapError> {
+        let end = self.end();
+        let mut span = self.layout.first_span();
+        let mut pool = Pool::up_to(end);
+        let mut free_from = span;
+        let mut meta = self.lock_meta();
+        while span < end {
+            let offset = self.layout.table_word(span);
+            let value = meta.load(offset);
+            let corrupt = || HeapError::Corrupt { what: "span table", offset, value };
+            let word = SpanWord::from_table(value).ok_or_else(corrupt)?;
+            let Some((lane, spans)) = word.run() else {
+                span += 1;
+                continue;
+            };
+            if lane.0 >= self.layout.shards || span + spans > end {
+                return Err(corrupt());
+            }
+            for later in span + 1..span + spans {
+                // A word that is not zero would be believed once this run is given back.
+                let offset = self.layout.table_word(later);
+                match meta.load(offset) {
+                    0 => {}
+                    value => return Err(HeapError::Corrupt { what: "span table", offset, value }),
+                }
+            }
+            self.enter_found(span, word);
+            if free_from < span {
+                pool.put(free_from, span - free_from);
+            }
+            span += spans;
+            free_from = span;
+        }
+        if free_from < end {
+            pool.put(free_from, end - free_from);
+        }
+        meta.set_user(pool);
+        Ok(())
+    }
+}
+
+fn pool_of<'m>(meta: &'m mut LaneGuard<'_>) -> &'m mut Pool {
+    match meta.user::<Pool>() {
+        Some(pool) => pool,
+        None => panic!("spans are taken from a heap whose span table was not loaded"),
+    }
+}
