@@ -4,9 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use perdura_bench::dist::Distribution;
 use perdura_bench::drive::Quota;
-use perdura_bench::memory::{self, MemorySettings};
 use perdura_bench::report::{YcsbResult, page};
 use perdura_bench::sweep::{SweepSettings, sweep};
 use perdura_bench::workload::{Layout, RecordKind, Workload};
@@ -150,40 +148,6 @@ fn with_a_rate_latencies_run_from_the_intended_start() {
     let result = run(&settings, &|_, _, _| ()).unwrap();
     assert!(result.side.operations > 1000, "{}", result.side.operations);
     assert!(result.side.operations < 8000, "{}", result.side.operations);
-}
-
-#[test]
-fn bare_memory_beside_its_bounds() {
-    let dir = tempfile::tempdir().unwrap();
-    let settings = MemorySettings {
-        dir: dir.path().to_owned(),
-        memory_bytes: 8 << 20,
-        stores: 10_000,
-        store_bytes: vec![8, 1024, 4096],
-        distributions: vec![Distribution::PlainZipfian],
-        trackings: vec![TrackingKind::Barrier, TrackingKind::Trap(TrapKind::Auto)],
-        policies: vec![PolicyKind::ClockPro, PolicyKind::LeastRecentlyUpdated],
-        budgets: vec![5.0, 100.0],
-        rounds: 1,
-        seed: 5,
-        checkpoint_every: None,
-        engine: Engine::Auto,
-        direct: Direct::Auto,
-    };
-    let result = memory::run(&settings, &|_, _| ()).unwrap();
-    assert_eq!(result.cells.len(), 2 * 2 * 3 * 2);
-    for cell in &result.cells {
-        assert!(cell.dirty_bytes_max <= cell.budget_bytes, "{cell:?}");
-        assert!(cell.perfect_bytes_per_user_byte <= cell.exact_lru_bytes_per_user_byte, "{cell:?}");
-        assert_eq!(cell.traps_per_store > 0.0, cell.tracking == "trap", "{cell:?}");
-        match cell.budget_percent {
-            5.0 if cell.store_bytes == 8 => {
-                assert!(cell.over_perfect.is_none_or(|over| over >= 0.99))
-            }
-            5.0 => assert!(cell.over_perfect.unwrap() >= 0.99, "{cell:?}"),
-            _ => assert_eq!(cell.over_perfect, None, "{cell:?}"),
-        }
-    }
 }
 
 #[test]

@@ -3,8 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use perdura_bench::access::stock::STOCK;
-use perdura_bench::access::workload::parse_soundly;
+use perdura_lab::access::stock::STOCK;
+use perdura_lab::access::workload::parse_soundly;
 
 // The first byte chooses a file of the suite, whose text is changed by what follows: two bytes of
 // place, one of value. Beyond the last file what follows is the text.

@@ -2,6 +2,7 @@
 //! modelled.
 
 pub mod media;
+pub mod page;
 pub mod power;
 pub mod record;
 pub mod shards;

@@ -148,7 +148,7 @@ impl Chooser {
 
 /// Near the golden section of `n`, and without a divisor in common with it: multiples of it meet
 /// every number below `n` once, far from each other.
-pub(crate) fn coprime_stride(n: u64) -> u64 {
+pub fn coprime_stride(n: u64) -> u64 {
     let from = ((n as f64 * 0.618_033_988_749_895) as u64).max(1);
     (from..).find(|stride| gcd(*stride, n) == 1).unwrap_or(1)
 }

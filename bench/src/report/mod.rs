@@ -1,26 +1,11 @@
 //! Results: what they hold, as JSON and as a page.
 
-mod access;
-mod caches;
-mod haste;
-mod html;
-mod insights;
-mod media;
-mod media_plan;
+mod page;
 mod published;
 mod result;
-mod svg;
-mod trace_plan;
 
-pub use access::access_page;
-pub use caches::caches_page;
-pub use haste::haste_page;
-pub use html::page;
-pub use insights::insights_page;
-pub use media::media_page;
-pub use media_plan::media_plan_page;
+pub use page::page;
 pub use result::{Configuration, SideResult, YcsbResult};
-pub use trace_plan::trace_plan_page;
 
 #[cfg(test)]
 pub(crate) mod tests {

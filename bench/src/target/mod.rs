@@ -12,7 +12,7 @@ pub use array::ArrayTarget;
 pub use figures::Figures;
 pub use redis::RedisTarget;
 pub use spawn::{SpawnOptions, SpawnedTarget};
-pub(crate) use store::new_region;
+pub use store::new_region;
 pub use store::{StoreOptions, StoreTarget, touch};
 
 use std::ops::Range;

@@ -57,9 +57,7 @@ impl StoreTarget {
 }
 
 /// A region on a new image; the image goes with the second value.
-pub(crate) fn new_region(
-    options: &StoreOptions,
-) -> Result<(Region, tempfile::TempDir), TargetError> {
+pub fn new_region(options: &StoreOptions) -> Result<(Region, tempfile::TempDir), TargetError> {
     let at = |source| TargetError::File { path: options.dir.clone(), source };
     std::fs::create_dir_all(&options.dir).map_err(at)?;
     let dir = tempfile::tempdir_in(&options.dir).map_err(at)?;

@@ -8,14 +8,14 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use perdura_bench::access::economy::Economy;
-use perdura_bench::access::kernel::Isa;
-use perdura_bench::access::place::Place;
-use perdura_bench::access::result::{BenchmarkResult, Figures, Label, Results};
-use perdura_bench::access::stock::STOCK;
-use perdura_bench::access::suite::{Bounds, Settings, check, run_benchmark};
-use perdura_bench::access::workload::{self, Benchmark};
-use perdura_bench::report::access_page;
+use perdura_lab::access::economy::Economy;
+use perdura_lab::access::kernel::Isa;
+use perdura_lab::access::page::page;
+use perdura_lab::access::place::Place;
+use perdura_lab::access::result::{BenchmarkResult, Figures, Label, Results};
+use perdura_lab::access::stock::STOCK;
+use perdura_lab::access::suite::{Bounds, Settings, check, run_benchmark};
+use perdura_lab::access::workload::{self, Benchmark};
 use perdura_media::{Bytes, System, Watts};
 
 use super::ycsb::DIR;
@@ -120,7 +120,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     // What was measured is told, whatever happened to the rest.
     all.iter().flat_map(|(_, results)| results).for_each(show);
     if let Some(html) = html {
-        html.write(access_page(&all).as_bytes())?;
+        html.write(page(&all).as_bytes())?;
     }
     outcome?;
     say(format_args!("\nresults: {}", args.results.display()));

@@ -4,12 +4,12 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
-use perdura_bench::caches::estimate::MemoryTimes;
-use perdura_bench::caches::model::{CacheShape, FlushKind, Owner};
-use perdura_bench::caches::placement::Placement;
-use perdura_bench::caches::result::{CachesResult, LogKind, Step, StepResult};
-use perdura_bench::caches::run::{CachesSettings, run as measure};
-use perdura_bench::report::caches_page;
+use perdura_lab::caches::estimate::MemoryTimes;
+use perdura_lab::caches::model::{CacheShape, FlushKind, Owner};
+use perdura_lab::caches::page::page;
+use perdura_lab::caches::placement::Placement;
+use perdura_lab::caches::result::{CachesResult, LogKind, Step, StepResult};
+use perdura_lab::caches::run::{CachesSettings, run as measure};
 use perdura_media::Bytes;
 
 use super::args::CachesArgs;
@@ -32,7 +32,7 @@ pub fn run(args: &CachesArgs) -> Result<ExitCode> {
     write_json(json, &result)?;
     if let Some(mut html) = html {
         use std::io::Write;
-        html.write_all(caches_page(&result).as_bytes()).context("--html")?;
+        html.write_all(page(&result).as_bytes()).context("--html")?;
     }
     show(&result);
     Ok(ExitCode::SUCCESS)
@@ -171,7 +171,7 @@ fn show(result: &CachesResult) {
 }
 
 fn placement_line(placed: &Placement) -> String {
-    let breaks = |kind: Option<perdura_bench::caches::frames::Contiguity>| {
+    let breaks = |kind: Option<perdura_lab::caches::frames::Contiguity>| {
         kind.map_or("-".into(), |kind| format!("{:.1}", kind.breaks_per_1000))
     };
     format!(

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use perdura_bench::access::compare::{
+use perdura_lab::access::compare::{
     Compared, Comparison, Difference, Pair, Verdict, compare, read,
 };
 
@@ -77,7 +77,7 @@ fn difference(difference: &Difference) {
 
 /// Where figures come from, where that is not the same.
 fn labels(cell: &Compared) -> String {
-    let name = |label: Option<perdura_bench::access::result::Label>| {
+    let name = |label: Option<perdura_lab::access::result::Label>| {
         label.map_or("not told whether measured", |label| label.name())
     };
     match cell.labels {

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use perdura_bench::haste::{HastePart, HasteResult, HasteSettings, Scale, TimeOn, run as measure};
-use perdura_bench::report::haste_page;
+use perdura_lab::haste::page::page;
+use perdura_lab::haste::{HastePart, HasteResult, HasteSettings, Scale, TimeOn, run as measure};
 use perdura_media::{Bytes, System};
 
 use super::{output, write_json};
@@ -68,7 +68,7 @@ pub fn run(args: &HasteArgs) -> Result<ExitCode> {
     let result = result?;
     write_json(json, &result)?;
     if let Some(mut html) = html {
-        html.write_all(haste_page(&result).as_bytes()).context("--html")?;
+        html.write_all(page(&result).as_bytes()).context("--html")?;
     }
     show(&result);
     Ok(ExitCode::SUCCESS)

@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use perdura_bench::heap::churn::{Sizes, Touch};
-use perdura_bench::heap::result::{HeapResult, MemoryFigures, OfThreads, Spread, Wanted};
-use perdura_bench::heap::{HeapSettings, WorkerCommand, library, run as measure, work as serve};
+use perdura_lab::heap::churn::{Sizes, Touch};
+use perdura_lab::heap::result::{HeapResult, MemoryFigures, OfThreads, Spread, Wanted};
+use perdura_lab::heap::{HeapSettings, WorkerCommand, library, run as measure, work as serve};
 use perdura_media::{Bytes, format_duration};
 
 use super::args::HeapArgs;

@@ -5,10 +5,10 @@ use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 use clap::Args;
-use perdura_bench::access::insights::price::PriceRow;
-use perdura_bench::access::insights::{Insight, InsightsResult, InsightsSettings, run as measure};
-use perdura_bench::access::reference::PerPattern;
-use perdura_bench::report::insights_page;
+use perdura_lab::access::insights::page::page;
+use perdura_lab::access::insights::price::PriceRow;
+use perdura_lab::access::insights::{Insight, InsightsResult, InsightsSettings, run as measure};
+use perdura_lab::access::reference::PerPattern;
 
 use super::ycsb::DIR;
 use crate::output::Output;
@@ -57,7 +57,7 @@ pub fn run(args: &InsightsArgs) -> Result<ExitCode> {
         json.write((serde_json::to_string_pretty(&result)? + "\n").as_bytes())?;
     }
     if let Some(html) = &html {
-        html.write(insights_page(&result).as_bytes())?;
+        html.write(page(&result).as_bytes())?;
     }
     if !outputs.iter().any(|output| output.is_stdout()) {
         show(&result);
@@ -156,8 +156,8 @@ fn told(value: Option<f64>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use perdura_bench::access::insights::price::Prices;
-    use perdura_bench::access::reference::References;
+    use perdura_lab::access::insights::price::Prices;
+    use perdura_lab::access::reference::References;
 
     use super::*;
 

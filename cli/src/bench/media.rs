@@ -4,10 +4,10 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use perdura_bench::media::result::{Latency, MediaResult, PathResult, Stream};
-use perdura_bench::media::{MediaSettings, run as measure};
-use perdura_bench::report::media_page;
 use perdura_block::path::Step;
+use perdura_lab::media::page::page;
+use perdura_lab::media::result::{Latency, MediaResult, PathResult, Stream};
+use perdura_lab::media::{MediaSettings, run as measure};
 use perdura_media::Bytes;
 use perdura_media::profile::System;
 
@@ -27,7 +27,7 @@ pub fn run(args: &MediaArgs) -> Result<ExitCode> {
     let result = result?;
     write_json(json, &result)?;
     if let Some(mut html) = html {
-        html.write_all(media_page(&result).as_bytes()).context("--html")?;
+        html.write_all(page(&result).as_bytes()).context("--html")?;
     }
     show(&result);
     Ok(ExitCode::SUCCESS)

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use perdura_bench::dist::Distribution;
-use perdura_bench::memory::{Cell, MemoryResult, MemorySettings, STORE_BYTES_MAX, run as measure};
+use perdura_lab::memory::{Cell, MemoryResult, MemorySettings, STORE_BYTES_MAX, run as measure};
 use perdura_media::Bytes;
 use perdura_region::PolicyKind;
 use perdura_region::region::REGION_MIN_BYTES;

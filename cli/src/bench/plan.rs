@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use perdura_bench::plan_check::{Kind, PlanCheck, PlanCheckSettings, generated};
+use perdura_lab::plan_check::{Kind, PlanCheck, PlanCheckSettings, generated};
 use perdura_media::{Bytes, BytesPerSecond};
 use perdura_plan::sizing::ReplayConfig;
 use perdura_plan::trace::{Op, PAGE_BYTES, ReadOptions, Record, TraceReader};

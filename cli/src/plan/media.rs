@@ -4,10 +4,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use perdura_bench::report::media_plan_page;
 use perdura_media::recording::Recording;
 use perdura_media::{Bytes, System, parse_duration, profile};
 use perdura_plan::media::{Candidate, Flip, Locality, MediaPlan, Question, Role, Workload};
+use perdura_plan::page::media_page;
 
 use crate::output::Output;
 use crate::say::say;
@@ -81,7 +81,7 @@ pub fn run(args: &MediaArgs) -> Result<ExitCode> {
         json.write((serde_json::to_string_pretty(&plan)? + "\n").as_bytes())?;
     }
     if let Some(html) = html {
-        html.write(media_plan_page(&plan).as_bytes())?;
+        html.write(media_page(&plan).as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::*};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Result, bail};
-use perdura_bench::report::trace_plan_page;
+use perdura_plan::page::trace_page;
 use perdura_plan::study::{Progress, Question, TraceReport};
 use perdura_plan::trace::Format;
 
@@ -51,7 +51,7 @@ pub fn run(args: &TraceArgs) -> Result<ExitCode> {
     }
     let written = [
         json.as_ref().map(|json| json.write(plan(&reports)?.as_bytes())),
-        html.as_ref().map(|html| html.write(trace_plan_page(&reports).as_bytes())),
+        html.as_ref().map(|html| html.write(trace_page(&reports).as_bytes())),
         emit.as_ref().map(|emit| emit_settings(emit, &reports, &resolved)),
     ];
     written.into_iter().flatten().collect::<Result<()>>()?;

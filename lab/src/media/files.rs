@@ -1,0 +1,210 @@
+//! Today's ways to a file, on the disk and in memory: reads of 4 KiB at random, each verified.
+//!
+//! On the disk nobody says when the device was done, so what software takes there is the processor
+//! time of the request; in memory all but copying is software.
+
+use std::fs::File;
+use std::path::Path;
+
+use perdura_block::path::{FilePath, FilePathError, FileWay};
+use perdura_media::BlockBuf;
+use perdura_media::emulator::Tsc;
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus as Random;
+
+use super::blocks::{self, BLOCK_BYTES};
+use super::result::PathResult;
+use super::{MediaBenchError, MediaSettings, Progress, ns, quantile, sorted, stamp_ns};
+use perdura_bench::machine::{process_cpu_ns, thread_cpu_ns};
+use perdura_bench::pairs::PAIRS_MIN;
+
+pub(super) struct Files {
+    pub(super) results: Vec<PathResult>,
+    pub(super) refused: Vec<String>,
+}
+
+/// Where a file lies.
+struct Place {
+    name: &'static str,
+    /// What lies there is lost to the cache before each slice of mapped memory.
+    is_cold: bool,
+    file: tempfile::NamedTempFile,
+}
+
+#[derive(Default)]
+struct Gathered {
+    how: String,
+    slices_ns: Vec<f64>,
+    cpu_slices_ns: Vec<f64>,
+    times_ns: Vec<f64>,
+}
+
+const CHUNK_BYTES: usize = 1 << 20;
+const SLICE_MAX: usize = 50_000;
+
+pub(super) fn measure(
+    settings: &MediaSettings,
+    seconds: f64,
+    progress: Progress<'_>,
+) -> Result<Files, MediaBenchError> {
+    let mut files = Files { results: Vec::new(), refused: Vec::new() };
+    progress("filling files", 0, 1);
+    let places = [
+        place("ssd", true, &settings.dir, settings.file_bytes)?,
+        place("tmpfs", false, &settings.tmpfs_dir, settings.file_bytes)?,
+    ];
+    let slice_ns = seconds * 1e9 / (PAIRS_MIN * places.len() * FileWay::ALL.len()) as f64;
+    let mut ways: Vec<(usize, FileWay, Gathered)> = Vec::new();
+    for (index, place) in places.iter().enumerate() {
+        for way in FileWay::ALL {
+            match FilePath::open(place.file.path(), way) {
+                Ok(_) => ways.push((index, way, Gathered::default())),
+                // A kernel may well refuse a ring: that is a result, not a failure.
+                Err(refused @ FilePathError::Ring { .. }) => {
+                    files.refused.push(format!("{}_{}: {refused}", way.name(), place.name));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    let mut copied_ns = Vec::new();
+    for round in 0..PAIRS_MIN {
+        progress("today's paths", round as u64, PAIRS_MIN as u64);
+        let seed = settings.seed.wrapping_add(round as u64);
+        for (index, way, gathered) in &mut ways {
+            let place = &places[*index];
+            if place.is_cold && *way == FileWay::Mmap {
+                forget(place)?;
+            }
+            let mut path = FilePath::open(place.file.path(), *way)?;
+            slice(&mut path, gathered, slice_ns, seed)?;
+            if !place.is_cold && *way == FileWay::Mmap {
+                // Memory that is mapped already: what copying alone takes.
+                let mut again = Gathered::default();
+                slice(&mut path, &mut again, slice_ns, seed)?;
+                copied_ns.extend(again.slices_ns);
+            }
+        }
+    }
+    let copy_ns = quantile(&sorted(copied_ns), 0.5);
+    let done = ways.into_iter();
+    files.results.extend(done.map(|(index, way, all)| all.result(&places[index], way, copy_ns)));
+    Ok(files)
+}
+
+fn place(
+    name: &'static str,
+    is_cold: bool,
+    dir: &Path,
+    bytes: u64,
+) -> Result<Place, MediaBenchError> {
+    let failed = |source| MediaBenchError::Make { dir: dir.to_owned(), bytes, source };
+    let file = tempfile::Builder::new()
+        .prefix("perdura-bench-media-")
+        .tempfile_in(dir)
+        .and_then(|file| file.as_file().set_len(bytes).map(|()| file))
+        .map_err(failed)?;
+    let mut path = FilePath::open(file.path(), FileWay::Pread)?;
+    let mut chunk = BlockBuf::zeroed(CHUNK_BYTES);
+    for start in (0..bytes).step_by(CHUNK_BYTES) {
+        let len = (bytes - start).min(CHUNK_BYTES as u64) as usize;
+        for (nth, block) in chunk[..len].chunks_exact_mut(BLOCK_BYTES).enumerate() {
+            blocks::fill(start / BLOCK_BYTES as u64 + nth as u64, block);
+        }
+        let what = || format!("filling {}", file.path().display());
+        path.write(start, &chunk[..len])
+            .map_err(|source| MediaBenchError::Device { what: what(), source })?;
+    }
+    file.as_file().sync_all().map_err(failed)?;
+    Ok(Place { name, is_cold, file })
+}
+
+/// Out of the page cache with it.
+fn forget(place: &Place) -> Result<(), MediaBenchError> {
+    let file = place.file.as_file();
+    let failed = |source: rustix::io::Errno| MediaBenchError::Make {
+        dir: place.file.path().to_owned(),
+        bytes: 0,
+        source: source.into(),
+    };
+    rustix::fs::fadvise(file as &File, 0, None, rustix::fs::Advice::DontNeed).map_err(failed)
+}
+
+fn slice(
+    path: &mut FilePath,
+    gathered: &mut Gathered,
+    slice_ns: f64,
+    seed: u64,
+) -> Result<(), MediaBenchError> {
+    let tsc = Tsc::calibrated();
+    let stamp_ns = stamp_ns(tsc);
+    let mut random = Random::seed_from_u64(seed);
+    let count = path.capacity_bytes() / BLOCK_BYTES as u64;
+    let mut buf = BlockBuf::zeroed(BLOCK_BYTES);
+    let what = path.way().name();
+    let mut times = Vec::new();
+    // The kernel's own threads work for a ring, too.
+    let (from, cpu_ns, mut verify_ns) = (tsc.ticks(), cpu_ns(path.way()), 0.0);
+    while times.is_empty() || times.len() < SLICE_MAX && ns(tsc, from, tsc.ticks()) < slice_ns {
+        let number = random.random_range(0..count);
+        let before = tsc.ticks();
+        let read = path.read(number * BLOCK_BYTES as u64, &mut buf);
+        let after = tsc.ticks_behind();
+        read.map_err(|source| MediaBenchError::Device { what: what.into(), source })?;
+        times.push((ns(tsc, before, after) - stamp_ns).max(0.0));
+        blocks::verify(what, number, &buf)?;
+        verify_ns += ns(tsc, after, tsc.ticks());
+    }
+    let used_ns = (self::cpu_ns(path.way()) - cpu_ns) as f64 - verify_ns;
+    gathered.cpu_slices_ns.push((used_ns / times.len() as f64).max(0.0));
+    let times = sorted(times);
+    gathered.slices_ns.push(quantile(&times, 0.5));
+    gathered.times_ns.extend(times);
+    gathered.how = path.how().to_owned();
+    Ok(())
+}
+
+fn cpu_ns(way: FileWay) -> u64 {
+    match way {
+        FileWay::IoUring | FileWay::IoUringPolled => process_cpu_ns(),
+        FileWay::Pread | FileWay::Mmap => thread_cpu_ns(),
+    }
+}
+
+impl Gathered {
+    fn result(self, place: &Place, way: FileWay, copy_ns: f64) -> PathResult {
+        let (by_slice, cpu) = (sorted(self.slices_ns.clone()), sorted(self.cpu_slices_ns));
+        let times = sorted(self.times_ns);
+        let (median, cpu_ns) = (quantile(&by_slice, 0.5), quantile(&cpu, 0.5));
+        let ends = |sorted: &[f64], less: f64| {
+            [quantile(sorted, 0.0) - less, quantile(sorted, 1.0) - less]
+        };
+        let (software_ns, range, software_is) = match place.is_cold {
+            true => {
+                (cpu_ns, ends(&cpu, 0.0), "processor time: nobody says when the device was done")
+            }
+            false => {
+                (median - copy_ns, ends(&by_slice, copy_ns), "the whole less copying mapped memory")
+            }
+        };
+        let cold = place.is_cold && way == FileWay::Mmap;
+        PathResult {
+            path: format!("{}_{}", way.name(), place.name),
+            medium: place.name.into(),
+            how: if cold { format!("{}, cold before each slice", self.how) } else { self.how },
+            threads: 1,
+            software_ns,
+            software_is: software_is.into(),
+            software_ns_range: range,
+            hardware_ns: None,
+            total_ns_p50: quantile(&times, 0.5),
+            total_ns_p99: quantile(&times, 0.99),
+            cpu_ns,
+            requests_per_s: 1e9 / (times.iter().sum::<f64>() / times.len().max(1) as f64).max(1.0),
+            parts_ns: [].into(),
+            slices_ns: self.slices_ns,
+            awake_slices_ns: Vec::new(),
+            requests: times.len() as u64,
+        }
+    }
+}

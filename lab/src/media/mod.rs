@@ -1,0 +1,282 @@
+//! `perdura bench media`: how well an emulated medium keeps to its model, and what the software on
+//! the way to it takes.
+//!
+//! `accuracy` compares measured with modelled latency and bandwidth, `steps` the four I/O paths of
+//! HASTE over the same medium, `direct` a call into the emulator with copying the same blocks,
+//! `files` today's ways to a file; `blocks` knows what every block holds, so that each read can be
+//! verified, outside of what is timed. What the medium takes is modelled, and labelled so; what
+//! software takes is measured.
+
+mod accuracy;
+mod blocks;
+mod direct;
+mod files;
+pub mod page;
+pub mod result;
+mod steps;
+
+use std::path::PathBuf;
+
+use perdura_block::path::{FilePathError, PathError, Step};
+use perdura_media::DeviceError;
+use perdura_media::emulator::{Emulator, EmulatorError, Pace, Tsc};
+use perdura_media::profile::{ProfileError, System};
+
+use perdura_bench::machine::{Machine, disk_available_bytes, memory_available_bytes};
+use result::{MediaConfiguration, MediaResult, PathResult};
+
+/// What is run.
+#[derive(Debug, Clone)]
+pub struct MediaSettings {
+    /// The medium, behind its link if it has one.
+    pub system: System,
+    /// As given on the command line.
+    pub profile: String,
+    /// As given on the command line.
+    pub link: Option<String>,
+    /// The driver's steps to compare, each once, in the order in which HASTE took them.
+    pub steps: Vec<Step>,
+    /// What the emulator holds.
+    pub size_bytes: u64,
+    /// What the files hold that today's ways lead to.
+    pub file_bytes: u64,
+    /// How long measuring takes, about; filling comes on top.
+    pub seconds: f64,
+    /// Where the file on the disk lies.
+    pub dir: PathBuf,
+    /// Where the file in memory lies.
+    pub tmpfs_dir: PathBuf,
+    /// Of all places.
+    pub seed: u64,
+}
+
+impl MediaSettings {
+    /// The usual ones for a medium.
+    #[must_use]
+    pub fn usual(system: System, profile: &str) -> Self {
+        Self {
+            system,
+            steps: Step::ALL.to_vec(),
+            profile: profile.to_owned(),
+            link: None,
+            size_bytes: 4 << 30,
+            file_bytes: 1 << 30,
+            seconds: 24.0,
+            dir: PathBuf::from("."),
+            tmpfs_dir: PathBuf::from("/dev/shm"),
+            seed: 1,
+        }
+    }
+}
+
+/// Why there is no result.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MediaBenchError {
+    /// A size that is none.
+    #[error("{what} of {found} bytes: expected a multiple of 4096 of at least {min}")]
+    Size {
+        /// Which size.
+        what: &'static str,
+        /// As given.
+        found: u64,
+        /// The least.
+        min: u64,
+    },
+    /// It does not fit.
+    #[error(
+        "{what} needs {needed_bytes} bytes, {place} has {available_bytes}: give a smaller --size"
+    )]
+    NoRoom {
+        /// What for.
+        what: &'static str,
+        /// So much.
+        needed_bytes: u64,
+        /// Where.
+        place: String,
+        /// So much is there.
+        available_bytes: u64,
+    },
+    /// No emulator.
+    #[error(transparent)]
+    Emulator(#[from] EmulatorError),
+    /// A profile of our own is refused.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    /// No path to it.
+    #[error(transparent)]
+    Path(#[from] PathError),
+    /// No file, or no way to it.
+    #[error(transparent)]
+    File(#[from] FilePathError),
+    /// A file for measuring cannot be made.
+    #[error("a file of {bytes} bytes in {dir} cannot be made: {source}")]
+    Make {
+        /// Where.
+        dir: PathBuf,
+        /// How long.
+        bytes: u64,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A request failed.
+    #[error("{what}: {source}")]
+    Device {
+        /// Which way it went.
+        what: String,
+        /// What the device said.
+        #[source]
+        source: DeviceError,
+    },
+    /// A read gave something else than was written.
+    #[error("{what}: the block at {offset_bytes} holds {found:#x} where {expected:#x} was written")]
+    Corrupt {
+        /// Which way it went.
+        what: String,
+        /// Where.
+        offset_bytes: u64,
+        /// First word that differs.
+        found: u64,
+        /// What it was to be.
+        expected: u64,
+    },
+}
+
+/// What is told how far a run has come: what it does, steps done, of how many.
+pub type Progress<'p> = &'p dyn Fn(&str, u64, u64);
+
+/// Least emulated medium: smaller ones lie in a processor's caches.
+const SIZE_BYTES_MIN: u64 = 1 << 20;
+/// The link of the slides' prototype, for a medium that has none: a driver is what drives a device.
+const DRIVER_LINK: &str = "pcie1x8";
+/// Shares of the time.
+const ACCURACY: f64 = 0.25;
+const STEPS: f64 = 0.4;
+const DIRECT: f64 = 0.15;
+const FILES: f64 = 0.2;
+
+/// Runs it all.
+///
+/// # Errors
+/// A size that does not fit, a medium or a file that cannot be had, a read that gave wrong bytes.
+pub fn run(
+    settings: &MediaSettings,
+    progress: Progress<'_>,
+) -> Result<MediaResult, MediaBenchError> {
+    check(settings)?;
+    let machine = Machine::here();
+    let seconds = settings.seconds;
+    let accuracy = accuracy::measure(settings, ACCURACY * seconds, progress)?;
+    let direct = direct::measure(settings, DIRECT * seconds, progress)?;
+    let driven = match &settings.system.link {
+        Some(_) => settings.system.clone(),
+        None => settings.system.clone().with_link(DRIVER_LINK)?,
+    };
+    let mut paths = steps::measure(&driven, settings, STEPS * seconds, progress)?;
+    let verdicts = steps::verdicts(&paths, &settings.steps);
+    paths.results.push(direct.path());
+    let files = files::measure(settings, FILES * seconds, progress)?;
+    paths.results.extend(files.results);
+    let software_ns_per_4k =
+        paths.results.iter().filter(|path| path.threads == 1).map(PathResult::entry).collect();
+    Ok(MediaResult {
+        kind: "media".into(),
+        profile: settings.profile.clone(),
+        target_read_ns: accuracy.read.target_ns,
+        measured_read_ns_p50: accuracy.read.measured_ns_p50,
+        measured_read_ns_p99: accuracy.read.measured_ns_p99,
+        target_write_ns: accuracy.write.target_ns,
+        measured_write_ns_p50: accuracy.write.measured_ns_p50,
+        measured_write_ns_p99: accuracy.write.measured_ns_p99,
+        target_read_bandwidth_bytes_per_s: accuracy.read_stream.target_bytes_per_s,
+        measured_read_bandwidth_bytes_per_s: accuracy.read_stream.measured_bytes_per_s,
+        target_write_bandwidth_bytes_per_s: accuracy.write_stream.target_bytes_per_s,
+        measured_write_bandwidth_bytes_per_s: accuracy.write_stream.measured_bytes_per_s,
+        modelled_requests_per_s: accuracy.modelled_requests_per_s,
+        modelled_requests_per_s_of_a_granule: accuracy.modelled_requests_per_s_of_a_granule,
+        read: accuracy.read,
+        write: accuracy.write,
+        read_stream: accuracy.read_stream,
+        write_stream: accuracy.write_stream,
+        accesses: accuracy.accesses,
+        streams: accuracy.streams,
+        software_ns_per_4k,
+        software_medium: format!("modelled {}", driven.name),
+        paths: paths.results,
+        verdicts,
+        direct,
+        refused: files.refused,
+        machine,
+        configuration: MediaConfiguration {
+            about: settings.system.about.clone(),
+            link: settings.link.clone(),
+            size_bytes: settings.size_bytes,
+            file_bytes: settings.file_bytes,
+            seconds: settings.seconds,
+            seed: settings.seed,
+            clock: Tsc::calibrated().describe(),
+        },
+    })
+}
+
+fn check(settings: &MediaSettings) -> Result<(), MediaBenchError> {
+    for (what, found) in [("a medium", settings.size_bytes), ("a file", settings.file_bytes)] {
+        if found < SIZE_BYTES_MIN || !found.is_multiple_of(blocks::BLOCK_BYTES as u64) {
+            return Err(MediaBenchError::Size { what, found, min: SIZE_BYTES_MIN });
+        }
+    }
+    // The emulator and the file in memory, but not to the last byte.
+    let needed_bytes = (settings.size_bytes + settings.file_bytes).saturating_mul(17) / 16;
+    let room = |what, needed_bytes, place: String, available: Option<u64>| match available {
+        Some(available_bytes) if available_bytes < needed_bytes => {
+            Err(MediaBenchError::NoRoom { what, needed_bytes, place, available_bytes })
+        }
+        _ => Ok(()),
+    };
+    room("the medium", needed_bytes, "memory".into(), memory_available_bytes())?;
+    for dir in [&settings.dir, &settings.tmpfs_dir] {
+        let place = dir.display().to_string();
+        room("a file", settings.file_bytes, place, disk_available_bytes(dir))?;
+    }
+    Ok(())
+}
+
+/// An emulator whose blocks hold what `blocks` says.
+fn filled(system: &System, size_bytes: u64) -> Result<Emulator, MediaBenchError> {
+    let emulator = Emulator::anonymous(system, size_bytes, Pace::Real)?;
+    let device = |source| MediaBenchError::Device { what: "filling".into(), source };
+    let mut block = [0; blocks::BLOCK_BYTES];
+    for number in 0..size_bytes / blocks::BLOCK_BYTES as u64 {
+        blocks::fill(number, &mut block);
+        emulator.copy_in(number * blocks::BLOCK_BYTES as u64, &block).map_err(device)?;
+    }
+    Ok(emulator)
+}
+
+/// Nanoseconds between two readings of the processor's clock.
+fn ns(tsc: Tsc, from: u64, to: u64) -> f64 {
+    tsc.ps(to.saturating_sub(from)) as f64 / 1e3
+}
+
+/// The value at a share of a sorted slice; 0 of none.
+fn quantile(sorted: &[f64], share: f64) -> f64 {
+    let last = sorted.len().saturating_sub(1);
+    sorted.get((last as f64 * share).round() as usize).copied().unwrap_or(0.0)
+}
+
+/// Sorted.
+fn sorted(mut values: Vec<f64>) -> Vec<f64> {
+    values.sort_unstable_by(f64::total_cmp);
+    values
+}
+
+/// What reading the clock twice in a row shows, nanoseconds: subtracted from what is timed one by
+/// one.
+fn stamp_ns(tsc: Tsc) -> f64 {
+    let pairs = (0..2001).map(|_| {
+        let from = tsc.ticks();
+        ns(tsc, from, tsc.ticks_behind())
+    });
+    quantile(&sorted(pairs.collect()), 0.5)
+}

@@ -1,0 +1,59 @@
+//! Pages: results as one HTML file that needs no script and nothing from a network.
+//!
+//! [`page`] is the skeleton with its style, [`Chart`] draws SVG in the colours of that style, and
+//! [`escape`], [`short`] and [`data`] put text, numbers and whole results on a page.
+
+use std::fmt::{self, Write};
+
+mod axis;
+mod chart;
+mod text;
+
+pub use chart::{COLOURS, Chart, Point, Series, Style};
+pub use text::{escape, short};
+
+/// A whole page with this title, and what `body` writes between the skeleton's ends.
+pub fn page(title: &str, body: impl FnOnce(&mut String) -> fmt::Result) -> String {
+    let mut out = format!(
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width\"><title>{}</title>\
+         <style>{STYLE}</style></head><body>",
+        escape(title)
+    );
+    // Writing to a string does not fail.
+    let _ = body(&mut out);
+    out.push_str("</body></html>\n");
+    out
+}
+
+/// Writes a whole result as JSON under the id `result`, for programs that read the page.
+pub fn data(out: &mut String, result: &(impl serde::Serialize + ?Sized)) -> fmt::Result {
+    // A result holds nothing that JSON cannot. No text in it can end the script or begin another.
+    let json = serde_json::to_string(result).unwrap_or_default().replace('<', "\\u003c");
+    write!(out, "<script type=\"application/json\" id=\"result\">{json}</script>")
+}
+
+const STYLE: &str = include_str!("page.css");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_skeleton_is_whole_and_asks_the_network_for_nothing() {
+        let page = page("a < b", |out| write!(out, "<h1>hello</h1>"));
+        assert!(page.starts_with("<!doctype html>") && page.ends_with("</body></html>\n"));
+        assert!(page.contains("<title>a &lt; b</title>") && page.contains("<h1>hello</h1>"));
+        for unwanted in ["http://", "https://", "src=", "@import", "url("] {
+            assert!(!page.contains(unwanted), "{unwanted}");
+        }
+    }
+
+    #[test]
+    fn text_in_a_result_cannot_end_its_script() {
+        let mut out = String::new();
+        data(&mut out, "</script><script>").unwrap();
+        assert_eq!(out.matches("<script").count(), 1);
+        assert_eq!(out.matches("</script>").count(), 1);
+    }
+}
