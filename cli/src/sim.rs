@@ -21,6 +21,10 @@ pub fn run(args: &SimArgs) -> Result<ExitCode> {
 fn cut(args: &CutArgs) -> Result<ExitCode> {
     let planted = match args.plant.as_deref() {
         None => Planted::None,
+        Some(name) if !Planted::CAN_PLANT => bail!(
+            "--plant {name}: this program was built without the bugs; build it with \
+             `cargo build --release -p perdura-cli --features planted`"
+        ),
         Some(name) => {
             Planted::ALL.into_iter().find(|bug| bug.name() == name).with_context(|| {
                 let names: Vec<_> = Planted::ALL.iter().map(|bug| bug.name()).collect();

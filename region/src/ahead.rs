@@ -17,11 +17,11 @@ use parking_lot::MutexGuard;
 
 use crate::clean::Cleaner;
 use crate::core::Core;
-use crate::error::RegionError;
-use crate::ledger::{Ledger, SEGMENT_FREE, SEGMENT_ZEROED};
-use crate::planted::Planted;
-use crate::stats::Counters;
-use crate::sys::AlignedBytes;
+use perdura_dirty::error::RegionError;
+use perdura_dirty::ledger::{Ledger, SegmentState};
+use perdura_dirty::planted::Planted;
+use perdura_dirty::stats::Counters;
+use perdura_dirty::sys::AlignedBytes;
 
 /// So much of the free space beyond the emergency reserve is kept written: half a second of commits
 /// at 64 MiB/s.
@@ -69,9 +69,9 @@ impl Core {
         if written as u64 >= enough || appender.spare_segments() <= clean + 1 {
             return None;
         }
-        if self.planted != Planted::ZeroUntaken {
+        if !self.planted.is(Planted::ZeroUntaken) {
             appender.free_segments.remove(written);
-            self.ledger.segment(unwritten).set_state(SEGMENT_ZEROED);
+            self.ledger.segment(unwritten).set_state(SegmentState::Zeroed);
             self.note_space(&appender);
         }
         Some(unwritten)
@@ -101,8 +101,8 @@ impl Ahead {
             let mut appender = core.appender.lock();
             let entry = core.ledger.segment(segment);
             entry.set_written();
-            if entry.state() == SEGMENT_ZEROED {
-                entry.set_state(SEGMENT_FREE);
+            if entry.state() == SegmentState::Zeroed {
+                entry.set_state(SegmentState::Free);
                 appender.add_free(&core.ledger, segment);
                 core.note_space(&appender);
             }
@@ -115,8 +115,8 @@ impl Ahead {
 pub(crate) fn forget_ahead(ledger: &Ledger) {
     for number in 0..ledger.segments().load(Acquire) as u32 {
         let entry = ledger.segment(number);
-        if entry.state() == SEGMENT_ZEROED {
-            entry.set_state(SEGMENT_FREE);
+        if entry.state() == SegmentState::Zeroed {
+            entry.set_state(SegmentState::Free);
         }
     }
 }
@@ -128,10 +128,12 @@ mod tests {
     use perdura_media::{SimClock, SimDevice};
 
     use super::*;
-    use crate::geometry::BLOCK_BYTES;
-    use crate::ledger::SEGMENT_USED;
+    use crate::Config;
+    use crate::LaneId;
+    use crate::Region;
     use crate::testing::write;
-    use crate::{Config, LaneId, Region};
+    use perdura_dirty::geometry::BLOCK_BYTES;
+    use perdura_dirty::ledger::SegmentState;
 
     const BLOCKS: u64 = 64;
 
@@ -161,7 +163,7 @@ mod tests {
 
     fn zeroed(ledger: &Ledger) -> Option<u32> {
         (0..ledger.segments().load(Acquire) as u32)
-            .find(|number| ledger.segment(*number).state() == SEGMENT_ZEROED)
+            .find(|number| ledger.segment(*number).state() == SegmentState::Zeroed)
     }
 
     /// Commits until a segment has some of its zeros, and is missing.
@@ -189,7 +191,7 @@ mod tests {
             commit(&region, step);
             let taken = free
                 .into_iter()
-                .filter(|n| core.ledger.segment(*n).state() == SEGMENT_USED)
+                .filter(|n| core.ledger.segment(*n).state() == SegmentState::Used)
                 .map(|n| (n, left));
             opened.extend(taken);
         }
@@ -249,7 +251,7 @@ mod tests {
         let (device, clock) = (Arc::new(device), Arc::new(SimClock::new(1_000)));
         let region = Region::attach(memory, ledger, device.clone(), clock, config()).unwrap();
         let core = region.core();
-        assert_eq!(core.ledger.segment(segment).state(), SEGMENT_FREE);
+        assert_eq!(core.ledger.segment(segment).state(), SegmentState::Free);
         assert!(core.appender.lock().free_segments.contains(&segment));
         commit(&region, last + 1);
         drop(region);

@@ -12,13 +12,14 @@ use std::sync::atomic::fence;
 use parking_lot::MutexGuard;
 
 use crate::core::{Core, unit_shift};
-use crate::error::RegionError;
-use crate::geometry::{BLOCK_BYTES, WORD_GRAINS};
-use crate::heat::Heat;
-use crate::kinds::Kind;
-use crate::lanes::{LaneId, LaneState};
-use crate::planted::Planted;
-use crate::sys::prefetch;
+use perdura_dirty::error::RegionError;
+use perdura_dirty::extent::for_words;
+use perdura_dirty::geometry::{BLOCK_BYTES, WORD_GRAINS};
+use perdura_dirty::heat::Heat;
+use perdura_dirty::kind::Kind;
+use perdura_dirty::lanes::{LaneId, LaneState};
+use perdura_dirty::planted::Planted;
+use perdura_dirty::sys::prefetch;
 
 /// Credit taken from the budget at a time, at most, so that most writes touch only their lane.
 const CREDIT_CHUNK_BYTES: u64 = 4096;
@@ -218,7 +219,7 @@ impl<'r> LaneGuard<'r> {
                 return Ok(());
             }
             let cost_bytes = u64::from(new.count_ones()) << core.ledger.geometry().grain_shift;
-            if core.planted == Planted::OpenBeforeAccounting && word % 7 == 3 {
+            if core.planted.is(Planted::OpenBeforeAccounting) && word % 7 == 3 {
                 return Ok(());
             }
             self.spend(cost_bytes)?;
@@ -260,7 +261,7 @@ impl<'r> LaneGuard<'r> {
         let per_unit = 1u64 << (unit_shift(shift) - shift);
         let mut at = 0;
         while at < WORD_GRAINS {
-            let bits = crate::announce::mask(at, per_unit);
+            let bits = perdura_dirty::extent::mask(at, per_unit);
             if mask & bits != 0 {
                 let unit = (word as u64 * WORD_GRAINS + at) / per_unit;
                 self.core.mark_written(unit, dirty & bits != 0);
@@ -283,7 +284,7 @@ impl<'r> LaneGuard<'r> {
         // What shares a grain with others is not the caller's alone to drop.
         let mut first = offset.div_ceil(geometry.grain_bytes());
         let mut last = (offset + len) >> geometry.grain_shift;
-        if self.core.planted == Planted::DropNeighbours {
+        if self.core.planted.is(Planted::DropNeighbours) {
             first = offset >> geometry.grain_shift;
             last = (offset + len).div_ceil(geometry.grain_bytes());
         }
@@ -440,26 +441,4 @@ impl Core {
     pub fn check_open(&self) -> Result<(), RegionError> {
         if self.budget.is_closed() { Err(RegionError::Closed) } else { Ok(()) }
     }
-}
-
-/// `len` bits from bit `from`.
-pub(crate) fn mask(from: u64, len: u64) -> u64 {
-    debug_assert!(from + len <= 64 && len > 0);
-    (u64::MAX >> (64 - len)) << from
-}
-
-/// Calls `f` with each bitmap word of the grains `from..to`, and their bits in it, until it fails.
-#[inline]
-pub(crate) fn for_words<E>(
-    from: u64,
-    to: u64,
-    mut f: impl FnMut(usize, u64) -> Result<(), E>,
-) -> Result<(), E> {
-    let mut grain = from;
-    while grain < to {
-        let end = to.min((grain | (WORD_GRAINS - 1)) + 1);
-        f((grain / WORD_GRAINS) as usize, mask(grain % WORD_GRAINS, end - grain))?;
-        grain = end;
-    }
-    Ok(())
 }

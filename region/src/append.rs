@@ -11,17 +11,16 @@ use std::sync::atomic::fence;
 
 use crate::announce::Need;
 use crate::core::Core;
-use crate::format::{Extent, FRAME_HEADER_BYTES, room_for_payload};
-use crate::geometry::{BUFFERS, FRAME_MIN_BYTES, WORD_GRAINS};
-use crate::homes::NO_HOME;
-use crate::ledger::{
-    BUFFER_FILLING, BUFFER_FREE, BUFFER_SEALED, FrameBuffer, Ledger, SEGMENT_FREE, SEGMENT_USED,
-};
-use crate::policy::pace::QUEUE_DEPTH;
+use crate::format::{FRAME_HEADER_BYTES, room_for_payload};
 use crate::seal::frame_bytes;
-use crate::stats::Counters;
-use crate::sys::Mapping;
 use crate::tracking::Tracking;
+use perdura_dirty::extent::{Extent, runs};
+use perdura_dirty::geometry::{BUFFERS, FRAME_MIN_BYTES, WORD_GRAINS};
+use perdura_dirty::homes::NO_HOME;
+use perdura_dirty::ledger::{BufferState, FrameBuffer, Ledger, SegmentState};
+use perdura_dirty::policy::pace::QUEUE_DEPTH;
+use perdura_dirty::stats::Counters;
+use perdura_dirty::sys::Mapping;
 
 /// A full segment is gone on with if this part of it is free again: smaller frames cost recovery a
 /// read each.
@@ -306,7 +305,7 @@ impl Appender {
             entry.live_bytes().store(0, Relaxed);
             entry.first_seq().store(seq, Relaxed);
             entry.begin_writing();
-            entry.set_state(SEGMENT_USED);
+            entry.set_state(SegmentState::Used);
             self.current = Some((segment, 0));
         }
         let Some((segment, at)) = self.current else { return Err(Refusal::NoSegment) };
@@ -321,7 +320,7 @@ impl Appender {
         buffer.flags().store(0, Relaxed);
         buffer.set_packed(None);
         buffer.seq().store(seq, Relaxed);
-        buffer.state().store(BUFFER_FILLING, Release);
+        buffer.set_state(BufferState::Filling);
         let open = OpenFrame {
             buffer: buffer_number,
             segment,
@@ -342,7 +341,7 @@ impl Appender {
         let end = buffer.segment_offset().load(Relaxed) + frame_bytes(&buffer);
         let entry = ledger.segment(open.segment);
         entry.used_bytes().store(end, Release);
-        buffer.state().store(BUFFER_SEALED, Release);
+        buffer.set_state(BufferState::Sealed);
         self.closed.push_back(open.buffer);
         self.current = Some((open.segment, end));
     }
@@ -433,19 +432,6 @@ fn add_exclusively(counter: &AtomicU64, bytes: u64) {
     counter.store(counter.load(Relaxed) + bytes, Release);
 }
 
-/// The runs of set bits in a bitmap word.
-pub(crate) fn runs(word: usize, mut bits: u64) -> impl Iterator<Item = Extent> {
-    std::iter::from_fn(move || {
-        if bits == 0 {
-            return None;
-        }
-        let from = bits.trailing_zeros();
-        let len = (bits >> from).trailing_ones();
-        bits &= !crate::announce::mask(u64::from(from), u64::from(len));
-        Some(Extent { grain: word as u64 * WORD_GRAINS + u64::from(from), len: u64::from(len) })
-    })
-}
-
 impl Core {
     /// Copies grains of a bitmap word to the log and clears their bits there. The caller excludes
     /// their writers. Returns the bits done; the rest met `Refusal`.
@@ -475,7 +461,7 @@ impl Core {
             while run.len > 0 {
                 match appender.append(&self.ledger, source, run, true) {
                     Ok(len) => {
-                        let bits = crate::announce::mask(run.grain % WORD_GRAINS, len);
+                        let bits = perdura_dirty::extent::mask(run.grain % WORD_GRAINS, len);
                         match self.tracking {
                             // Its writers are excluded, and it lies in one lane's block.
                             Tracking::Barrier => {
@@ -513,7 +499,7 @@ impl Core {
 /// The buffer may take a new frame.
 pub(crate) fn free_buffer(ledger: &Ledger, number: u32) {
     let buffer = ledger.buffer(number);
-    buffer.state().store(BUFFER_FREE, Release);
+    buffer.set_state(BufferState::Free);
     // Second: until it is free, whoever finds the ledger goes by it.
     buffer.set_packed(None);
 }
@@ -523,13 +509,15 @@ pub(crate) fn free_segment(ledger: &Ledger, number: u32) {
     let entry = ledger.segment(number);
     entry.used_bytes().store(0, Relaxed);
     entry.live_bytes().store(0, Relaxed);
-    entry.set_state(SEGMENT_FREE);
+    entry.set_state(SegmentState::Free);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::geometry::{BLOCK_BYTES, GRAIN_SHIFT_BARRIER, Geometry};
+    use perdura_dirty::geometry::BLOCK_BYTES;
+    use perdura_dirty::geometry::GRAIN_SHIFT_BARRIER;
+    use perdura_dirty::geometry::Geometry;
 
     #[test]
     fn a_segment_is_known_by_the_number_of_its_first_frame_though_several_threads_begin_frames() {
@@ -547,6 +535,7 @@ mod tests {
                             ledger.segment(number).first_seq().load(Relaxed),
                             ledger.buffer(number).seq().load(Relaxed),
                         );
+                        free_buffer(ledger, number);
                     }
                 });
             }

@@ -10,10 +10,11 @@ use perdura_media::Device;
 use crate::append::Appender;
 use crate::config::Config;
 use crate::core::Core;
-use crate::error::{OpenError, RegionError};
-use crate::geometry::Geometry;
-use crate::ledger::{Ledger, SEGMENT_FREE};
-use crate::sys::SharedMemory;
+use crate::error::OpenError;
+use perdura_dirty::error::RegionError;
+use perdura_dirty::geometry::Geometry;
+use perdura_dirty::ledger::{Ledger, SegmentState};
+use perdura_dirty::sys::SharedMemory;
 
 impl Core {
     /// Makes the log large enough for this region and budget, and sizes reserve and frames for the
@@ -96,8 +97,9 @@ pub(crate) fn new_memory(geometry: &Geometry) -> Result<SharedMemory, OpenError>
 pub(crate) fn appender(ledger: &Ledger, budget_bytes: u64) -> Appender {
     let geometry = ledger.geometry();
     let segments = ledger.segments().load(Acquire) as u32;
-    let mut free: Vec<u32> =
-        (0..segments).filter(|number| ledger.segment(*number).state() == SEGMENT_FREE).collect();
+    let mut free: Vec<u32> = (0..segments)
+        .filter(|number| ledger.segment(*number).state() == SegmentState::Free)
+        .collect();
     // Cleaning begins with space that was never written, which is slower to write, and leaves the
     // rest to the emergency flush, which begins with space that was.
     free.sort_by_key(|number| ledger.segment(*number).was_written());

@@ -6,13 +6,14 @@ use std::sync::atomic::Ordering::Acquire;
 
 use perdura_media::Device;
 
-use crate::error::{OpenError, RegionError};
+use crate::error::OpenError;
 use crate::flush::{FlushOptions, FlushReport, flush_all};
 use crate::format::Layout;
 use crate::kinds::empty_capacity;
-use crate::ledger::Ledger;
-use crate::planted::Planted;
-use crate::sys::{Mapping, SharedMemory};
+use perdura_dirty::error::RegionError;
+use perdura_dirty::ledger::Ledger;
+use perdura_dirty::planted::Planted;
+use perdura_dirty::sys::{Mapping, SharedMemory};
 
 /// The three things any holder needs to flush: memory, ledger, image.
 pub struct Attachment {

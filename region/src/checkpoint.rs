@@ -10,13 +10,13 @@ use std::sync::atomic::Ordering::*;
 use crate::append::free_segment;
 use crate::clean::{Cleaner, Pump};
 use crate::core::Core;
-use crate::error::RegionError;
 use crate::format::FRAME_COMMIT;
 use crate::image::{SlotContents, write_slot};
-use crate::ledger::SEGMENT_USED;
-use crate::planted::Planted;
-use crate::stats::Counters;
 use crate::tracking::Tracking;
+use perdura_dirty::error::RegionError;
+use perdura_dirty::ledger::SegmentState;
+use perdura_dirty::planted::Planted;
+use perdura_dirty::stats::Counters;
 
 impl Cleaner {
     /// Makes the state of this moment durable and lets go of segments only older states needed.
@@ -98,7 +98,7 @@ impl Cleaner {
             }
         }
         core.ledger.closing().store(0, Release);
-        if core.planted == Planted::AcknowledgeBeforeCommit && flags != 0 {
+        if core.planted.is(Planted::AcknowledgeBeforeCommit) && flags != 0 {
             self.pump(core, Pump::Poll)?;
             return Ok(());
         }
@@ -116,7 +116,7 @@ impl Cleaner {
         let (mut needed, mut freed) = (vec![false; segments as usize], Vec::new());
         for segment in 0..segments {
             let entry = ledger.segment(segment);
-            if entry.state() != SEGMENT_USED {
+            if entry.state() != SegmentState::Used {
                 continue;
             }
             if entry.live_bytes().load(Acquire) > 0 {
@@ -128,7 +128,7 @@ impl Cleaner {
         let last_seq = ledger.next_seq().load(Acquire) - 1;
         let slot =
             SlotContents { needed: &needed, last_seq, is_final, unix_ms: core.clock.unix_ms() };
-        let skip_flush = core.planted == Planted::SkipFlush;
+        let skip_flush = core.planted.is(Planted::SkipFlush);
         let written = write_slot(ledger, &core.layout, &*core.device, &slot, skip_flush)
             .map_err(|error| core.latch(&error))?;
         Counters::add(&core.stats.device_bytes, written);
@@ -172,10 +172,12 @@ mod tests {
 
     use perdura_media::{SimClock, SimDevice};
 
-    use crate::geometry::BLOCK_BYTES;
-    use crate::planted::Planted;
+    use crate::Config;
+    use crate::LaneId;
+    use crate::Region;
     use crate::testing::write;
-    use crate::{Config, LaneId, Region};
+    use perdura_dirty::geometry::BLOCK_BYTES;
+    use perdura_dirty::planted::Planted;
 
     #[test]
     fn an_idle_region_is_committed_though_a_lane_keeps_credit() {

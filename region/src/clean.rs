@@ -14,20 +14,20 @@ use perdura_media::{Completion, WriteQueue};
 
 use crate::append::{Refusal, free_buffer};
 use crate::core::Core;
-use crate::error::RegionError;
 use crate::floor::Floor;
-use crate::ledger::FrameBuffer;
-use crate::observed::Observed;
-use crate::planted::Planted;
-use crate::policy::hands::{Hands, Revolutions};
-use crate::policy::pace::{
+use crate::seal::{Packer, frame_bytes, let_go, seal};
+use crate::sweep::Sweep;
+use perdura_dirty::error::RegionError;
+use perdura_dirty::ledger::FrameBuffer;
+use perdura_dirty::observed::Observed;
+use perdura_dirty::planted::Planted;
+use perdura_dirty::policy::hands::{Hands, Revolutions};
+use perdura_dirty::policy::pace::{
     self, DRAIN_STEP_BYTES, DRAIN_STEP_TRAPPED_BYTES, Pace, QUEUE_DEPTH, Rhythm,
 };
-use crate::policy::{PolicyKind, next_round};
-use crate::promise::Terms;
-use crate::seal::{Packer, frame_bytes, let_go, seal};
-use crate::stats::Counters;
-use crate::sweep::Sweep;
+use perdura_dirty::policy::{PolicyKind, next_round};
+use perdura_dirty::promise::Terms;
+use perdura_dirty::stats::Counters;
 
 /// Smaller than what `observed` takes for a large flush: a larger frame goes by the queue, and
 /// shows the device's rate.
@@ -300,7 +300,7 @@ impl Cleaner {
         let mut appender = core.appender.lock();
         let others = self.on_device.len() + self.written.len();
         let is_single = appender.closed.len() == 1 && others == 0;
-        if !is_single && core.planted != Planted::SingleAlways {
+        if !is_single && !core.planted.is(Planted::SingleAlways) {
             return Ok(false);
         }
         let Some(&number) = appender.closed.back() else { return Ok(false) };
@@ -329,7 +329,7 @@ impl Cleaner {
         let epoch = core.ledger.epoch().load(Relaxed);
         self.packer.pack(core, &buffer);
         seal(&core.ledger, &buffer, core.ledger.image_id().load(Relaxed), epoch);
-        if core.planted == Planted::CleanAtCopy {
+        if core.planted.is(Planted::CleanAtCopy) {
             core.budget.give_back(&core.ledger, buffer.charged_bytes().swap(0, AcqRel));
         }
         let segment = buffer.segment().load(Relaxed) as u32;
@@ -361,7 +361,7 @@ impl Cleaner {
             let number = completion.token as u32;
             let buffer = core.ledger.buffer(number);
             done_bytes += frame_bytes(&buffer);
-            if core.planted == Planted::LetGoWhenWritten {
+            if core.planted.is(Planted::LetGoWhenWritten) {
                 let_go(&buffer);
             }
             if let Some(frame) = self.on_device.iter_mut().find(|frame| frame.0 == number) {
@@ -523,9 +523,10 @@ mod tests {
 
     use perdura_media::{SimClock, SimDevice};
 
-    use crate::geometry::BLOCK_BYTES;
+    use crate::Config;
+    use crate::Region;
     use crate::testing::write;
-    use crate::{Config, Region};
+    use perdura_dirty::geometry::BLOCK_BYTES;
 
     #[test]
     fn what_is_hot_is_cleaned_in_the_end_wherever_the_hand_stands() {

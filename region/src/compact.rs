@@ -7,18 +7,18 @@
 
 use std::sync::atomic::Ordering::*;
 
-use crate::append::{Appender, Refusal, Source, free_segment, runs};
+use crate::append::{Appender, Refusal, Source, free_segment};
 use crate::clean::{Cleaner, Pump};
 use crate::core::Core;
-use crate::error::RegionError;
-use crate::format::Extent;
-use crate::geometry::{BLOCK_BYTES, COMPACTION_FRAMES, WORD_GRAINS};
-use crate::ledger::{BUFFER_FREE, SEGMENT_USED};
-use crate::planted::Planted;
-use crate::policy::space::{Ahead, FRUITLESS_MAX, FirstLook, Space, Survey};
 use crate::recover::read_tables;
-use crate::stats::Counters;
 use crate::tracking::Tracking;
+use perdura_dirty::error::RegionError;
+use perdura_dirty::extent::{Extent, runs};
+use perdura_dirty::geometry::{BLOCK_BYTES, COMPACTION_FRAMES, WORD_GRAINS};
+use perdura_dirty::ledger::{BufferState, SegmentState};
+use perdura_dirty::planted::Planted;
+use perdura_dirty::policy::space::{Ahead, FRUITLESS_MAX, FirstLook, Space, Survey};
+use perdura_dirty::stats::Counters;
 
 /// Extents whose homes are asked for ahead.
 const EXTENTS_AHEAD: usize = 16;
@@ -37,7 +37,7 @@ impl Cleaner {
         }
         // The final flush waits for the cleaner, on the warning's time, and needs none of this.
         core.check_open()?;
-        if core.planted == Planted::FreeBeforeCommit {
+        if core.planted.is(Planted::FreeBeforeCommit) {
             free_dead_now(core);
             return Ok(());
         }
@@ -240,7 +240,7 @@ impl Core {
     fn is_being_written(&self, segment: u32) -> bool {
         (0..self.ledger.geometry().buffers).any(|number| {
             let buffer = self.ledger.buffer(number);
-            buffer.state().load(Acquire) != BUFFER_FREE
+            buffer.state() != BufferState::Free
                 && buffer.segment().load(Relaxed) == u64::from(segment)
         })
     }
@@ -279,7 +279,7 @@ fn survey(core: &Core) -> Survey {
 /// Live bytes of a segment that is used and not being filled.
 fn live_bytes(core: &Core, appender: &Appender, segment: u32) -> Option<u64> {
     let entry = core.ledger.segment(segment);
-    let counts = entry.state() == SEGMENT_USED && appender.current_segment() != Some(segment);
+    let counts = entry.state() == SegmentState::Used && appender.current_segment() != Some(segment);
     counts.then(|| entry.live_bytes().load(Relaxed))
 }
 
@@ -290,9 +290,10 @@ mod tests {
     use perdura_media::{SimClock, SimDevice};
 
     use super::*;
-    use crate::geometry::BLOCK_BYTES;
+    use crate::Config;
+    use crate::Region;
     use crate::testing::write;
-    use crate::{Config, Region};
+    use perdura_dirty::geometry::BLOCK_BYTES;
 
     #[test]
     fn space_is_made_though_nothing_is_in_use() {
@@ -376,7 +377,7 @@ mod tests {
                 cleaner.move_extent(core, victim, extent).unwrap();
                 let unpaid: u64 = (0..core.ledger.geometry().buffers)
                     .map(|number| core.ledger.buffer(number))
-                    .filter(|buffer| buffer.state().load(Relaxed) != BUFFER_FREE)
+                    .filter(|buffer| buffer.state() != BufferState::Free)
                     .map(|buffer| {
                         crate::seal::frame_bytes(&buffer) - buffer.charged_bytes().load(Relaxed)
                     })

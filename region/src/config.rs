@@ -4,16 +4,10 @@ use std::time::Duration;
 
 use crate::codec::Compression;
 use crate::error::OpenError;
-use crate::geometry::{BLOCK_BYTES, BUFFERS, Geometry};
-use crate::planted::Planted;
-use crate::policy::PolicyKind;
 use crate::tracking::TrackingKind;
-
-/// Smallest budget: below it one operation could not proceed.
-pub const BUDGET_MIN_BYTES: u64 = 128 * 1024;
-
-/// Smallest region.
-pub const REGION_MIN_BYTES: u64 = 4 * BLOCK_BYTES;
+use perdura_dirty::geometry::{BLOCK_BYTES, BUDGET_MIN_BYTES, BUFFERS, Geometry, REGION_MIN_BYTES};
+use perdura_dirty::planted::Planted;
+use perdura_dirty::policy::PolicyKind;
 
 /// Settings of a region.
 #[derive(Debug, Clone)]
@@ -57,8 +51,7 @@ pub struct Config {
     /// loaded first. Damage is then met late: see [`Unreadable`](crate::Unreadable).
     pub defer_load: bool,
     /// Whether cleaning, checkpoints and compaction compress what they write. The emergency flush
-    /// does not, and the budget assumes that nothing shrinks. An image opened with it is of the
-    /// newest format from then on.
+    /// does not, and the budget assumes that nothing shrinks.
     pub compression: Compression,
     /// Seeds the `random` policy and the image's identity.
     pub seed: u64,
@@ -96,12 +89,12 @@ impl Config {
     /// A size that no image can have.
     pub fn geometry(&self) -> Result<Geometry, OpenError> {
         let reserved_bytes = self.reserved_bytes.unwrap_or(self.region_bytes.saturating_mul(4));
-        Geometry::new(
+        Ok(Geometry::new(
             reserved_bytes.max(self.region_bytes),
             self.tracking.grain_shift(),
             self.segment_bytes,
             BUFFERS,
-        )
+        )?)
     }
 }
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 use crate::append::Refusal;
 use crate::clean::{Cleaner, Pump};
 use crate::core::Core;
-use crate::error::RegionError;
-use crate::geometry::WORD_GRAINS;
-use crate::stats::Counters;
 use crate::tracking::PageTracker;
+use perdura_dirty::error::RegionError;
+use perdura_dirty::geometry::WORD_GRAINS;
+use perdura_dirty::stats::Counters;
 
 /// How often a cut that waits for prepared writes looks after faults.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);

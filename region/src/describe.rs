@@ -4,11 +4,9 @@ use crate::codec::Compression;
 use crate::region::Region;
 
 impl Region {
-    /// Whether what is written is compressed: not in memory that a program without compression laid
-    /// out.
+    /// How cleaning, checkpoints and compaction compress what they write.
     pub fn compression(&self) -> Compression {
-        let core = self.core();
-        if core.ledger.can_pack() { core.compression } else { Compression::Off }
+        self.core().compression
     }
 
     /// Whether the memory is locked in DRAM and the frame buffers lie in huge pages, or why not.

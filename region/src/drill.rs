@@ -7,14 +7,14 @@
 use std::sync::atomic::Ordering::*;
 
 use crate::core::Core;
-use crate::count::count_live;
-use crate::error::{OpenError, RegionError};
 use crate::flush::{FlushOptions, FlushReport, commit_all};
-use crate::geometry::{BLOCK_BYTES, WORD_GRAINS};
-use crate::homes::NO_HOME;
-use crate::kinds::Kind;
-use crate::lanes::LaneId;
 use crate::region::Region;
+use perdura_dirty::count::count_live;
+use perdura_dirty::error::{RegionError, SetupError};
+use perdura_dirty::geometry::{BLOCK_BYTES, WORD_GRAINS};
+use perdura_dirty::homes::NO_HOME;
+use perdura_dirty::kind::Kind;
+use perdura_dirty::lanes::LaneId;
 
 /// Bytes of a scattered record.
 pub const RECORD_BYTES: u64 = 1024;
@@ -81,7 +81,7 @@ impl Region {
         })?;
         let flush = flush.note(&core.ledger);
         cleaner.forget_written();
-        let latched = |error: OpenError| RegionError::Latched { cause: error.to_string() };
+        let latched = |error: SetupError| RegionError::Latched { cause: error.to_string() };
         count_live(&core.ledger).map_err(latched)?;
         core.rebuild_appender();
         // The image is in use again, and the reserve that the flush used is made free before
@@ -130,7 +130,7 @@ fn enter_record(core: &Core, offset: u64, only_written: bool) -> bool {
         return true;
     }
     let word = (grain / WORD_GRAINS) as usize;
-    let mask = crate::announce::mask(grain % WORD_GRAINS, (RECORD_BYTES >> shift).max(1));
+    let mask = perdura_dirty::extent::mask(grain % WORD_GRAINS, (RECORD_BYTES >> shift).max(1));
     let _lane = core.lanes.lock_owner_of(offset);
     if core.ledger.kind(offset / BLOCK_BYTES) == Kind::Capacity {
         return true;

@@ -4,8 +4,8 @@
 use std::sync::atomic::Ordering::*;
 
 use crate::core::{Core, unit_shift};
-use crate::geometry::WORD_GRAINS;
-use crate::policy::{self, Mark, PolicyKind, View};
+use perdura_dirty::geometry::WORD_GRAINS;
+use perdura_dirty::policy::{self, Mark, PolicyKind, View};
 
 /// Victims are the units of this rank and above, or what is cold.
 pub(crate) struct Floor {
@@ -64,7 +64,7 @@ fn for_units_of_word(core: &Core, word: usize, dirty: u64, mut f: impl FnMut(u64
     let per_unit = 1u64 << (unit_shift(shift) - shift);
     let mut at = 0;
     while at < WORD_GRAINS {
-        let bits = dirty & crate::announce::mask(at, per_unit);
+        let bits = dirty & perdura_dirty::extent::mask(at, per_unit);
         if bits != 0 {
             let unit = (word as u64 * WORD_GRAINS + at) / per_unit;
             f(unit, core.mark_of(unit), bits);

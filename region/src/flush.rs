@@ -17,13 +17,14 @@ use std::sync::atomic::fence;
 
 use perdura_media::{Device, DeviceError};
 
-use crate::append::{free_buffer, free_segment, runs};
-use crate::error::RegionError;
+use crate::append::{free_buffer, free_segment};
 use crate::format::Layout;
 use crate::image::{SlotContents, write_slot};
-use crate::ledger::{BUFFER_FREE, Ledger, SEGMENT_FREE, SEGMENT_USED};
 use crate::seal::{frame_bytes, kept_bytes, seal};
-use crate::sys::Mapping;
+use perdura_dirty::error::RegionError;
+use perdura_dirty::extent::runs;
+use perdura_dirty::ledger::{BufferState, Ledger, SegmentState};
+use perdura_dirty::sys::Mapping;
 use stream::{Placed, Stream};
 
 /// How to flush.
@@ -68,7 +69,7 @@ pub(crate) fn settle(
     let mut written_bytes = 0;
     for number in 0..ledger.geometry().buffers {
         let buffer = ledger.buffer(number);
-        if buffer.state().load(Acquire) == BUFFER_FREE {
+        if buffer.state() == BufferState::Free {
             continue;
         }
         let segment = buffer.segment().load(Acquire) as u32;
@@ -91,8 +92,8 @@ pub(crate) fn settle(
     let segments = ledger.segments().load(Acquire) as u32;
     for number in 0..segments {
         let entry = ledger.segment(number);
-        if entry.used_bytes().load(Acquire) == 0 && entry.state() == SEGMENT_USED {
-            entry.set_state(SEGMENT_FREE);
+        if entry.used_bytes().load(Acquire) == 0 && entry.state() == SegmentState::Used {
+            entry.set_state(SegmentState::Free);
         }
     }
     // An epoch cut short never closes; what it owed is owed by the current one, with newer
@@ -155,8 +156,9 @@ pub(crate) fn commit_all(
     let settled = settle(ledger, layout, device).map_err(failed)?;
     let mut report = FlushReport { settled_bytes: settled.written_bytes, ..FlushReport::default() };
     let segments = ledger.segments().load(Acquire) as u32;
-    let mut free: Vec<u32> =
-        (0..segments).filter(|number| ledger.segment(*number).state() == SEGMENT_FREE).collect();
+    let mut free: Vec<u32> = (0..segments)
+        .filter(|number| ledger.segment(*number).state() == SegmentState::Free)
+        .collect();
     // Space that has been written before is up to twice as fast to write as reserved, unwritten
     // space.
     free.sort_by_key(|number| !ledger.segment(*number).was_written());
@@ -172,7 +174,7 @@ pub(crate) fn commit_all(
         }
     };
     let needed: Vec<bool> =
-        (0..segments).map(|number| ledger.segment(number).state() == SEGMENT_USED).collect();
+        (0..segments).map(|number| ledger.segment(number).state() == SegmentState::Used).collect();
     let slot = SlotContents {
         needed: &needed,
         last_seq: ledger.next_seq().load(Acquire) - 1,
@@ -245,9 +247,11 @@ mod tests {
     use perdura_media::{SimClock, SimDevice};
 
     use super::*;
-    use crate::geometry::BLOCK_BYTES;
+    use crate::Config;
+    use crate::LaneId;
+    use crate::Region;
     use crate::testing::write;
-    use crate::{Config, LaneId, Region};
+    use perdura_dirty::geometry::BLOCK_BYTES;
 
     /// The smallest log: no room for the same flush twice.
     fn tight(blocks: u64, budget_blocks: u64) -> Config {
@@ -305,8 +309,9 @@ mod tests {
         let core = region.core();
         settle(&core.ledger, &core.layout, &*core.device).unwrap();
         let segments = core.ledger.segments().load(Acquire) as u32;
-        let free: Vec<u32> =
-            (0..segments).filter(|n| core.ledger.segment(*n).state() == SEGMENT_FREE).collect();
+        let free: Vec<u32> = (0..segments)
+            .filter(|n| core.ledger.segment(*n).state() == SegmentState::Free)
+            .collect();
         Stream::new(&core.ledger, &core.map, &core.layout, &*core.device, &free).run(2).unwrap();
     }
 

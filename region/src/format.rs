@@ -14,13 +14,10 @@ use xxhash_rust::xxh3::xxh3_64;
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::geometry::Geometry;
+use perdura_dirty::geometry::Geometry;
 
-/// Newest version of this format: frames may be compressed.
-pub const FORMAT_VERSION: u32 = 3;
-/// The version before. An image is of this one until it is opened with compression, and so is every
-/// frame that is not compressed: programs that know no other read both.
-pub const FORMAT_PLAIN: u32 = 2;
+/// Version of this format; raised with every change once a release has written it.
+pub const FORMAT_VERSION: u32 = 1;
 /// First bytes of a superblock.
 pub const SUPERBLOCK_MAGIC: u64 = 0x3156_4152_5544_5250;
 /// In the superblock's place while an image is being made: nothing is in it yet.
@@ -60,7 +57,7 @@ pub const FRAME_LZ4: u16 = 2;
 pub struct Superblock {
     /// [`SUPERBLOCK_MAGIC`].
     pub magic: U64,
-    /// [`FORMAT_PLAIN`] or [`FORMAT_VERSION`].
+    /// [`FORMAT_VERSION`].
     pub version: U32,
     /// log2 of the grain's bytes.
     pub grain_shift: U32,
@@ -131,7 +128,7 @@ const _: () = assert!(size_of::<SlotSegment>() == 16);
 pub struct FrameHeader {
     /// [`FRAME_MAGIC`].
     pub magic: U32,
-    /// [`FORMAT_VERSION`] if it is compressed, otherwise [`FORMAT_PLAIN`].
+    /// [`FORMAT_VERSION`].
     pub version: U16,
     /// [`FRAME_COMMIT`], [`FRAME_LZ4`] or 0.
     pub flags: U16,
@@ -158,31 +155,6 @@ pub struct FrameHeader {
     pub checksum: U64,
 }
 const _: () = assert!(size_of::<FrameHeader>() == FRAME_HEADER_BYTES);
-
-/// A run of grains.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Extent {
-    /// First grain.
-    pub grain: u64,
-    /// Grains.
-    pub len: u64,
-}
-
-impl Extent {
-    /// Most grains one extent can hold.
-    pub const LEN_MAX: u64 = (1 << 24) - 1;
-
-    /// 40 bits of grain number, 24 bits of length.
-    pub fn pack(self) -> u64 {
-        debug_assert!(self.grain < 1 << 40 && self.len <= Self::LEN_MAX);
-        self.grain << 24 | self.len
-    }
-
-    /// The inverse of [`Extent::pack`].
-    pub fn unpack(word: u64) -> Self {
-        Self { grain: word >> 24, len: word & Self::LEN_MAX }
-    }
-}
 
 /// XXH3 with 64 bits: fast, and not meant against forgery.
 pub fn checksum(bytes: &[u8]) -> u64 {

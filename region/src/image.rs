@@ -5,16 +5,16 @@ use std::sync::atomic::Ordering::*;
 use perdura_media::{Device, DeviceError};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::codec::Compression;
 use crate::error::{ImageError, OpenError};
 use crate::format::{
-    FORMAT_PLAIN, FORMAT_VERSION, Layout, SEGMENT_WRITTEN, SLOT_COPIES, SLOT_MAGIC, SLOTS,
-    SUPERBLOCK_COPY, SUPERBLOCK_MAGIC, SlotHeader, SlotSegment, Superblock, UNFINISHED_MAGIC,
-    checksum,
+    FORMAT_VERSION, Layout, SEGMENT_WRITTEN, SLOT_COPIES, SLOT_MAGIC, SLOTS, SUPERBLOCK_COPY,
+    SUPERBLOCK_MAGIC, SlotHeader, SlotSegment, Superblock, UNFINISHED_MAGIC, checksum,
 };
-use crate::geometry::{BLOCK_BYTES, BUFFERS, GRAIN_SHIFT_BARRIER, GRAIN_SHIFT_TRAP, Geometry};
-use crate::ledger::Ledger;
-use crate::sys::AlignedBytes;
+use perdura_dirty::geometry::{
+    BLOCK_BYTES, BUFFERS, GRAIN_SHIFT_BARRIER, GRAIN_SHIFT_TRAP, Geometry,
+};
+use perdura_dirty::ledger::Ledger;
+use perdura_dirty::sys::AlignedBytes;
 
 /// How far a device that begins with zeros is looked at: slots, and the beginning of the log.
 const HEAD_LOOKED_AT_BYTES: u64 = 4 << 20;
@@ -48,55 +48,21 @@ pub(crate) fn publish(
     device: &dyn Device,
     geometry: &Geometry,
     image_id: u64,
-    compression: Compression,
 ) -> Result<(), OpenError> {
     let mut head = aligned(2 * SUPERBLOCK_COPY as usize)?;
-    let version = match compression {
-        Compression::Off => FORMAT_PLAIN,
-        Compression::Lz4 => FORMAT_VERSION,
-    };
     for at in [0, SUPERBLOCK_COPY as usize] {
         head.as_mut()[at..at + size_of::<Superblock>()]
-            .copy_from_slice(superblock(geometry, image_id, version).as_bytes());
+            .copy_from_slice(superblock(geometry, image_id).as_bytes());
     }
     device.write_at(0, head.as_slice())?;
     device.flush()?;
     Ok(())
 }
 
-/// Has the superblock say that frames may be compressed, so that a program which knows none refuses
-/// the image and does not take them for lost. Durable on return. One copy after the other: a loss
-/// on the way leaves one that is whole.
-pub(crate) fn admit_compressed(device: &dyn Device, ledger: &Ledger) -> Result<(), OpenError> {
-    if !ledger.can_pack() {
-        tracing::warn!(
-            "nothing is compressed until the memory held by an older program is given up: after the next complete stop"
-        );
-        return Ok(());
-    }
-    let mut block = aligned(SUPERBLOCK_COPY as usize)?;
-    device.read_at(0, block.as_mut())?;
-    // The first is written last.
-    if parse_superblock(block.as_slice(), 0)
-        .is_ok_and(|found| found.version.get() == FORMAT_VERSION)
-    {
-        return Ok(());
-    }
-    let image_id = ledger.image_id().load(Acquire);
-    let superblock = superblock(ledger.geometry(), image_id, FORMAT_VERSION);
-    block.as_mut().fill(0);
-    block.as_mut()[..size_of::<Superblock>()].copy_from_slice(superblock.as_bytes());
-    for at in [SUPERBLOCK_COPY, 0] {
-        device.write_at(at, block.as_slice())?;
-        device.flush()?;
-    }
-    Ok(())
-}
-
-fn superblock(geometry: &Geometry, image_id: u64, version: u32) -> Superblock {
+fn superblock(geometry: &Geometry, image_id: u64) -> Superblock {
     let mut superblock = Superblock {
         magic: SUPERBLOCK_MAGIC.into(),
-        version: version.into(),
+        version: FORMAT_VERSION.into(),
         grain_shift: geometry.grain_shift.into(),
         image_id: image_id.into(),
         reserved_bytes: geometry.reserved_bytes.into(),
@@ -202,7 +168,7 @@ fn parse_superblock(head: &[u8], at: usize) -> Result<Superblock, ImageError> {
         return Err(ImageError::NotAnImage { found: superblock.magic.get() });
     }
     let (expected, found) = (superblock.checksum.get(), checksum(&bytes[..bytes.len() - 8]));
-    if !(FORMAT_PLAIN..=FORMAT_VERSION).contains(&superblock.version.get()) {
+    if superblock.version.get() != FORMAT_VERSION {
         return Err(ImageError::Version {
             found: superblock.version.get(),
             supported: FORMAT_VERSION,

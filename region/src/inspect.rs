@@ -4,11 +4,11 @@ use perdura_media::Device;
 
 use crate::error::{ImageError, OpenError};
 use crate::image;
-use crate::ledger::Ledger;
 use crate::load::Target;
-use crate::planted::Planted;
 use crate::recover::{Tail, recover};
-use crate::sys::SharedMemory;
+use perdura_dirty::ledger::Ledger;
+use perdura_dirty::planted::Planted;
+use perdura_dirty::sys::SharedMemory;
 
 /// Which frames to believe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -18,44 +18,21 @@ mod change;
 pub(crate) use change::KindChange;
 
 use std::ops::Range;
-use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::*;
 
+use perdura_dirty::kind::{Kind, KindBits};
 use rustix::io::Errno;
 
 use crate::attachment::map_region;
 use crate::core::Core;
-use crate::error::{OpenError, RegionError};
-use crate::geometry::{BLOCK_BYTES, WORD_GRAINS};
-use crate::ledger::Ledger;
-use crate::planted::Planted;
+use crate::error::OpenError;
 use crate::region::Region;
-use crate::sys::{NODES_MAX, SharedMemory};
 use crate::tracking::PAGE_BYTES;
-
-/// Bits of a block's kind in the ledger.
-const CAPACITY: u8 = 1;
-/// Its memory comes from one NUMA node; only with [`CAPACITY`].
-const BOUND: u8 = 2;
-
-/// What a block's memory is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Kind {
-    /// Durable: tracked, charged, written to the SSD.
-    #[default]
-    Persistent,
-    /// Plain memory, gone after a restart. Stores cost nothing and are never written anywhere.
-    Capacity,
-}
-
-impl std::fmt::Display for Kind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Persistent => "persistent",
-            Self::Capacity => "capacity",
-        })
-    }
-}
+use perdura_dirty::error::RegionError;
+use perdura_dirty::geometry::{BLOCK_BYTES, WORD_GRAINS};
+use perdura_dirty::ledger::Ledger;
+use perdura_dirty::planted::Planted;
+use perdura_dirty::sys::{NODES_MAX, SharedMemory};
 
 impl Region {
     /// What a block is.
@@ -122,8 +99,8 @@ impl Region {
             return Ok(());
         }
         // First: the binding outlives this process, and who takes over must know of it.
-        for kind in core.ledger.kinds_of(&blocks) {
-            kind.fetch_or(BOUND, AcqRel);
+        for kind in &core.ledger.kinds()[blocks.start as usize..blocks.end as usize] {
+            kind.store(KindBits::BoundCapacity.to_byte(), Release);
         }
         let len = (blocks.end - blocks.start) * BLOCK_BYTES;
         let outcome = core.map.bind(blocks.start * BLOCK_BYTES, len as usize, numa_node);
@@ -134,22 +111,6 @@ impl Region {
                 RegionError::Binding { first, end, node: numa_node, source }
             }
         })
-    }
-}
-
-impl Ledger {
-    /// What a block is.
-    #[inline]
-    pub(crate) fn kind(&self, block: u64) -> Kind {
-        let kind = self.kinds().and_then(|kinds| kinds.get(block as usize));
-        match kind.map_or(0, |kind| kind.load(Acquire)) & CAPACITY {
-            0 => Kind::Persistent,
-            _ => Kind::Capacity,
-        }
-    }
-
-    fn kinds_of(&self, blocks: &Range<u64>) -> &[AtomicU8] {
-        self.kinds().map_or(&[], |kinds| &kinds[blocks.start as usize..blocks.end as usize])
     }
 }
 
@@ -164,7 +125,7 @@ impl Core {
         let grains = BLOCK_BYTES / self.ledger.geometry().grain_bytes();
         (0..WORD_GRAINS / grains)
             .filter(|part| self.ledger.kind(from / BLOCK_BYTES + part) == Kind::Capacity)
-            .fold(0, |bits, part| bits | crate::announce::mask(part * grains, grains))
+            .fold(0, |bits, part| bits | perdura_dirty::extent::mask(part * grains, grains))
     }
 
     /// Whether a bitmap word that is no longer than a block lies in a capacity block.
@@ -196,26 +157,25 @@ pub(crate) fn empty_capacity(
     memory: &SharedMemory,
     planted: Planted,
 ) -> Result<(), OpenError> {
-    let Some(kinds) = ledger.kinds() else { return Ok(()) };
     let blocks = (ledger.region_bytes().load(Acquire) / BLOCK_BYTES) as usize;
     let refused = |source| OpenError::Memory {
         what: "capacity blocks of the region, which were to be emptied,",
         len_bytes: blocks as u64 * BLOCK_BYTES,
         source,
     };
-    for (block, kind) in kinds[..blocks].iter().enumerate() {
+    for (block, kind) in ledger.kinds()[..blocks].iter().enumerate() {
         let bits = kind.load(Acquire);
-        if bits & CAPACITY == 0 {
+        if !KindBits::is_capacity(bits) {
             continue;
         }
         let offset = block as u64 * BLOCK_BYTES;
-        if bits & BOUND != 0 {
+        if bits == KindBits::BoundCapacity.to_byte() {
             map_region(memory)?.unbind(offset, BLOCK_BYTES as usize).map_err(refused)?;
         }
-        if planted != Planted::KeepCapacity {
+        if !planted.is(Planted::KeepCapacity) {
             memory.punch(offset, BLOCK_BYTES).map_err(refused)?;
         }
-        kind.store(0, Release);
+        kind.store(KindBits::Persistent.to_byte(), Release);
     }
     Ok(())
 }

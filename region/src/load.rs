@@ -26,13 +26,13 @@ use parking_lot::Mutex;
 use perdura_media::Device;
 
 use crate::error::OpenError;
-use crate::format::{Extent, Layout};
-use crate::gathered::HugePages;
-use crate::geometry::{Geometry, WORD_GRAINS};
-use crate::lanes::Apart;
-use crate::ledger::Ledger;
-use crate::planted::Planted;
-use crate::sys::Mapping;
+use crate::format::Layout;
+use perdura_dirty::apart::Apart;
+use perdura_dirty::geometry::{Geometry, WORD_GRAINS};
+use perdura_dirty::huge_pages::HugePages;
+use perdura_dirty::ledger::Ledger;
+use perdura_dirty::planted::Planted;
+use perdura_dirty::sys::Mapping;
 
 use newest::{Found, SmallTables, find_all};
 pub(crate) use table::{Parts, Table, Tally};
@@ -239,7 +239,7 @@ impl Loading {
                     continue;
                 }
                 self.load_from(to, table, Scope::Block(block), buffers)?;
-                if self.planted == Planted::LoadedTooEarly {
+                if self.planted.is(Planted::LoadedTooEarly) {
                     (to.loaded)(block);
                     break;
                 }
@@ -247,7 +247,7 @@ impl Loading {
             Ok(())
         };
         self.with_buffers(load).map_err(|error| self.fail(error))?;
-        let is_whole = left.load(Acquire) == 0 || self.planted == Planted::LoadedTooEarly;
+        let is_whole = left.load(Acquire) == 0 || self.planted.is(Planted::LoadedTooEarly);
         assert!(is_whole, "block {block} is not made of what the tables say");
         Ok(())
     }
@@ -274,19 +274,4 @@ impl Loading {
         }
         outcome
     }
-}
-
-/// The bitmap words of a run, and its bits in each.
-fn words(run: Extent) -> impl Iterator<Item = (usize, u64)> {
-    let (mut grain, end) = (run.grain, run.grain + run.len);
-    std::iter::from_fn(move || {
-        if grain >= end {
-            return None;
-        }
-        let stop = end.min((grain / WORD_GRAINS + 1) * WORD_GRAINS);
-        let mask = crate::announce::mask(grain % WORD_GRAINS, stop - grain);
-        let word = (grain / WORD_GRAINS) as usize;
-        grain = stop;
-        Some((word, mask))
-    })
 }

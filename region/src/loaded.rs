@@ -8,13 +8,14 @@ use perdura_media::Device;
 use crate::attachment::map_region;
 use crate::config::Config;
 use crate::core::Core;
-use crate::error::{OpenError, RegionError, Unreadable};
-use crate::gathered::HugePages;
-use crate::ledger::Ledger;
+use crate::error::{OpenError, Unreadable};
 use crate::load::{Loading, Target};
 use crate::region::Region;
-use crate::sys::SharedMemory;
 use crate::tracking::TrackingKind;
+use perdura_dirty::error::RegionError;
+use perdura_dirty::huge_pages::HugePages;
+use perdura_dirty::ledger::Ledger;
+use perdura_dirty::sys::SharedMemory;
 
 /// How far loading has come.
 #[derive(Debug, Clone, PartialEq, Eq)]

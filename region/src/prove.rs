@@ -14,11 +14,11 @@ use perdura_media::{Completion, Device, DeviceError};
 
 use crate::clean::Pump;
 use crate::core::Core;
-use crate::error::RegionError;
 use crate::flush::flush_threads;
 use crate::format::{CHECK_BYTES, FRAME_HEADER_BYTES, checksum};
 use crate::region::Region;
-use crate::sys::AlignedBytes;
+use perdura_dirty::error::RegionError;
+use perdura_dirty::sys::AlignedBytes;
 
 /// Scattered source memory, larger than processor caches.
 const WINDOW_BYTES: usize = 64 << 20;

@@ -17,16 +17,17 @@ use crate::codec::chunk_bytes;
 use crate::core::Core;
 use crate::error::{ImageError, OpenError};
 use crate::format::{
-    CHECK_BYTES, Extent, FRAME_COMMIT, FRAME_HEADER_BYTES, FRAME_LZ4, FrameHeader, Layout,
-    SEGMENT_WRITTEN, checksum,
+    CHECK_BYTES, FRAME_COMMIT, FRAME_HEADER_BYTES, FRAME_LZ4, FrameHeader, Layout, SEGMENT_WRITTEN,
+    checksum,
 };
-use crate::geometry::Geometry;
 use crate::image::{Slot, aligned, read_slots};
-use crate::ledger::{Ledger, SEGMENT_USED};
 use crate::load::{Loading, Parts, Table, Tally};
-use crate::planted::Planted;
-use crate::sys::{AlignedBytes, Arena};
 use parse::{FrameTail, parse_header, tail_bytes, tail_of, written_bytes};
+use perdura_dirty::extent::Extent;
+use perdura_dirty::geometry::Geometry;
+use perdura_dirty::ledger::{Ledger, SegmentState};
+use perdura_dirty::planted::Planted;
+use perdura_dirty::sys::{AlignedBytes, Arena};
 
 /// A frame found on the device.
 #[derive(Debug, Clone, Copy)]
@@ -195,7 +196,7 @@ pub(crate) fn recover(
         // Without live bytes, too: the commit names it, and recovery reads what a commit names. The
         // next one frees it.
         let entry = ledger.segment(frame.segment);
-        entry.set_state(SEGMENT_USED);
+        entry.set_state(SegmentState::Used);
         entry.used_bytes().fetch_max(frame.at + frame.total(), AcqRel);
         entry.first_seq().store(frame.first_seq, Relaxed);
     }
@@ -511,11 +512,15 @@ mod tests {
 
     use super::*;
     use crate::append::Appender;
-    use crate::geometry::{BLOCK_BYTES, GRAIN_SHIFT_TRAP};
-    use crate::image::{SlotContents, write_slot};
+    use crate::image::SlotContents;
+    use crate::image::write_slot;
     use crate::load::Target;
-    use crate::seal::{frame_bytes, seal};
-    use crate::sys::{Mapping, SharedMemory};
+    use crate::seal::frame_bytes;
+    use crate::seal::seal;
+    use perdura_dirty::geometry::BLOCK_BYTES;
+    use perdura_dirty::geometry::GRAIN_SHIFT_TRAP;
+    use perdura_dirty::sys::Mapping;
+    use perdura_dirty::sys::SharedMemory;
 
     /// Parts of a region of two segments, as yet unused.
     struct Bare {

@@ -16,31 +16,34 @@ use crate::announce::{LaneGuard, Need};
 use crate::assemble::{appender, grow_durably, new_memory, spawn_cleaner};
 use crate::attachment::{adopt, map_region, take_over};
 use crate::clean::{Cleaner, Pump};
-use crate::codec::Compression;
 use crate::config::{check_grain, checked};
 use crate::core::{Core, hint_tables};
-use crate::count::count_live;
-use crate::error::{OpenError, RegionError};
+use crate::error::OpenError;
 use crate::flush::{FlushOptions, FlushReport, commit_all, flush_all, settle};
 use crate::format::Layout;
-use crate::gathered::HugePages;
-use crate::geometry::{BLOCK_BYTES, Geometry};
 use crate::image;
-use crate::lanes::{Apart, LaneId, Lanes};
-use crate::ledger::Ledger;
 use crate::load::Loading;
 use crate::loaded::load_or_defer;
-use crate::policy::pace::QUEUE_DEPTH;
 use crate::recover::{Tail, recover};
-use crate::stats::Stats;
-use crate::summary::Summary;
-use crate::sys::{SharedMemory, prefetch};
 use crate::tracking::{PageTracker, Service, Tracking, TrackingKind};
 use crate::trapped::TrappedMemory;
-use crate::waited::Waited;
+use perdura_dirty::apart::Apart;
+use perdura_dirty::count::count_live;
+use perdura_dirty::error::RegionError;
+use perdura_dirty::geometry::{BLOCK_BYTES, Geometry};
+use perdura_dirty::huge_pages::HugePages;
+use perdura_dirty::lanes::{LaneId, Lanes};
+use perdura_dirty::ledger::Ledger;
+use perdura_dirty::policy::pace::QUEUE_DEPTH;
+use perdura_dirty::stats::Stats;
+use perdura_dirty::summary::Summary;
+use perdura_dirty::sys::{SharedMemory, prefetch};
+use perdura_dirty::waited::Waited;
 
 pub use crate::attachment::Attachment;
-pub use crate::config::{BUDGET_MIN_BYTES, Config, REGION_MIN_BYTES};
+pub use crate::config::Config;
+pub use perdura_dirty::geometry::BUDGET_MIN_BYTES;
+pub use perdura_dirty::geometry::REGION_MIN_BYTES;
 
 /// How long a final flush waits for prepared writes.
 const PREPARED_WAIT: Duration = Duration::from_millis(20);
@@ -107,10 +110,10 @@ impl Region {
         ledger.life().store(1, Release);
         let memory = new_memory(&geometry)?;
         image::prepare(&*device, &geometry)?;
-        let (to, compression, made) = (Arc::clone(&device), config.compression, Origin::Created);
+        let (to, made) = (Arc::clone(&device), Origin::Created);
         let region = Self::start(to, clock, config, memory, ledger, made, None)?;
         // Last: an image without a commit could not be told from one that lost it.
-        image::publish(&*device, &geometry, image_id, compression)?;
+        image::publish(&*device, &geometry, image_id)?;
         Ok(region)
     }
 
@@ -230,9 +233,6 @@ impl Region {
     ) -> Result<Self, OpenError> {
         let map = map_region(&memory)?;
         let geometry = *ledger.geometry();
-        if config.compression != Compression::Off && origin != Origin::Created {
-            image::admit_compressed(&*device, &ledger)?;
-        }
         let (heat, marks) = hint_tables(&ledger, config.policy)?;
         let used = ledger.budget_used().load(Acquire);
         // The budget proper is put in force at the end, when the log has room for its flush.

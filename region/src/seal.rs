@@ -15,12 +15,13 @@ use zerocopy::IntoBytes;
 use crate::codec::{Compression, Scratch, compress};
 use crate::core::Core;
 use crate::format::{
-    CHECK_BYTES, Extent, FORMAT_PLAIN, FORMAT_VERSION, FRAME_HEADER_BYTES, FRAME_LZ4, FRAME_MAGIC,
-    FrameHeader, checksum, frame_body_bytes, lengths_bytes,
+    CHECK_BYTES, FORMAT_VERSION, FRAME_HEADER_BYTES, FRAME_LZ4, FRAME_MAGIC, FrameHeader, checksum,
+    frame_body_bytes, lengths_bytes,
 };
-use crate::ledger::{FrameBuffer, Ledger, Packed};
-use crate::planted::Planted;
-use crate::stats::Counters;
+use perdura_dirty::extent::Extent;
+use perdura_dirty::ledger::{FrameBuffer, Ledger, Packed};
+use perdura_dirty::planted::Planted;
+use perdura_dirty::stats::Counters;
 
 /// Bytes of the frame in this buffer, on the device.
 pub(crate) fn frame_bytes(buffer: &FrameBuffer<'_>) -> u64 {
@@ -58,7 +59,7 @@ pub(crate) fn seal(ledger: &Ledger, buffer: &FrameBuffer<'_>, image_id: u64, epo
     let (_, payload_bytes) = head.split_at(FRAME_HEADER_BYTES);
     let tail_checksum = write_tail(ledger, buffer, payload_bytes, &[], tail);
     let header = FrameHeader {
-        version: (FORMAT_PLAIN as u16).into(),
+        version: (FORMAT_VERSION as u16).into(),
         flags: (buffer.flags().load(Relaxed) as u16).into(),
         raw_bytes: ((epoch >> 32) as u32).into(),
         payload_bytes: (payload as u32).into(),
@@ -134,9 +135,7 @@ pub(crate) fn let_go(buffer: &FrameBuffer<'_>) {
     if let Some(packed) = buffer.packed() {
         // SAFETY: the device has read it, and it is the cleaner's; that it is not durable is the
         // bug.
-        if let Some(bytes) = unsafe { buffer.packed_mut(0, packed.stored_bytes as usize) } {
-            bytes.fill(0);
-        }
+        unsafe { buffer.packed_mut(0, packed.stored_bytes as usize) }.fill(0);
     }
 }
 
@@ -151,7 +150,6 @@ impl Packer {
     /// last frame, the only one of most, is left as it is: somebody waits for it.
     pub fn pack(&mut self, core: &Core, buffer: &FrameBuffer<'_>) {
         let is_wanted = core.compression == Compression::Lz4
-            && core.ledger.can_pack()
             // The final flush waits for the cleaner, on the warning's time: it is reckoned without
             // compressing.
             && !core.budget.is_closed()
@@ -182,7 +180,7 @@ impl Packer {
         let payload = unsafe { buffer.bytes_mut(FRAME_HEADER_BYTES as u64, raw) };
         // SAFETY: as in `seal`; it lies beside the buffer, and nobody looks at it before the frame
         // is marked.
-        let bytes = unsafe { buffer.packed_mut(0, raw_total) }?;
+        let bytes = unsafe { buffer.packed_mut(0, raw_total) };
         let place = &mut bytes[FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + room];
         let stored = compress(payload, place, &mut self.scratch)?;
         let total = (frame_body_bytes(stored, extents) + lengths).next_multiple_of(4096);
@@ -222,11 +220,13 @@ mod tests {
     use perdura_media::{SimClock, SimDevice};
 
     use super::*;
+    use crate::Config;
+    use crate::LaneId;
+    use crate::Region;
     use crate::clean::Pump;
-    use crate::geometry::BLOCK_BYTES;
-    use crate::ledger::SEGMENT_USED;
     use crate::testing::write;
-    use crate::{Config, LaneId, Region};
+    use perdura_dirty::geometry::BLOCK_BYTES;
+    use perdura_dirty::ledger::SegmentState;
 
     const BLOCKS: u64 = 32;
 
@@ -263,7 +263,7 @@ mod tests {
     fn used_segments(region: &Region) -> usize {
         let ledger = &region.core().ledger;
         let segments = ledger.segments().load(Relaxed) as u32;
-        (0..segments).filter(|number| ledger.segment(*number).state() == SEGMENT_USED).count()
+        (0..segments).filter(|number| ledger.segment(*number).state() == SegmentState::Used).count()
     }
 
     #[test]

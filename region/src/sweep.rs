@@ -8,9 +8,9 @@ use parking_lot::MutexGuard;
 
 use crate::append::{Appender, Refusal};
 use crate::core::Core;
-use crate::geometry::{BLOCK_BYTES, WORD_GRAINS};
-use crate::lanes::{LaneId, LaneState};
 use crate::tracking::Tracking;
+use perdura_dirty::geometry::{BLOCK_BYTES, WORD_GRAINS};
+use perdura_dirty::lanes::{LaneId, LaneState};
 
 /// Words copied under one hold of a lane: bounds how long a writer may wait for the cleaner.
 const WORDS_PER_HOLD: usize = 16;

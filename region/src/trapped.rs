@@ -15,9 +15,9 @@ use rustix::io::Errno;
 
 use crate::announce::Need;
 use crate::core::Core;
-use crate::error::RegionError;
-use crate::geometry::WORD_GRAINS;
 use crate::tracking::{Blocked, Inside, PageTracker};
+use perdura_dirty::error::RegionError;
+use perdura_dirty::geometry::WORD_GRAINS;
 
 const PAGE_BYTES: u64 = 4096;
 
@@ -205,7 +205,7 @@ impl Drop for Prepared<'_> {
         let mut page = self.pages.start;
         while page < self.pages.end {
             let end = self.pages.end.min((page | (WORD_GRAINS - 1)) + 1);
-            let bits = crate::announce::mask(page % WORD_GRAINS, end - page);
+            let bits = perdura_dirty::extent::mask(page % WORD_GRAINS, end - page);
             self.tracker.release(self.core, (page / WORD_GRAINS) as usize, bits, 0);
             page = end;
         }

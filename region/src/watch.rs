@@ -6,10 +6,11 @@ use std::sync::atomic::Ordering::*;
 
 use crate::clean::Cleaner;
 use crate::core::Core;
-use crate::error::RegionError;
-use crate::observed::Judgement;
-use crate::promise::{Terms, largest_within};
-use crate::region::{BUDGET_MIN_BYTES, Region};
+use crate::region::Region;
+use perdura_dirty::error::RegionError;
+use perdura_dirty::geometry::BUDGET_MIN_BYTES;
+use perdura_dirty::observed::Judgement;
+use perdura_dirty::promise::{Terms, largest_within};
 
 /// However slow the device, a single operation must be able to proceed: no less than an eighth of
 /// the budget or this, whichever is smaller.

@@ -128,7 +128,8 @@ impl ReplayConfig {
         let reserved = self.reserved_bytes.unwrap_or(region_bytes.saturating_mul(4));
         let reserved = reserved.max(region_bytes);
         let geometry = Geometry::new(reserved, GRAIN_SHIFT_TRAP, self.segment_bytes, BUFFERS);
-        let geometry = geometry.map_err(|source| SizingError::Geometry { region_bytes, source })?;
+        let geometry = geometry
+            .map_err(|source| SizingError::Geometry { region_bytes, source: source.into() })?;
         if geometry.reserve_segments(self.budget_bytes) > geometry.segments_max / 2 {
             return refused(
                 "budget",

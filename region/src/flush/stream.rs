@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 
 use perdura_media::{Completion, Device, DeviceError, WriteQueue};
 
-use crate::append::{Appender, Refusal, free_buffer, runs};
-use crate::error::RegionError;
-use crate::format::{Extent, Layout};
-use crate::geometry::WORD_GRAINS;
-use crate::ledger::Ledger;
+use crate::append::{Appender, Refusal, free_buffer};
+use crate::format::Layout;
 use crate::seal::{frame_bytes, seal};
-use crate::sys::{Mapping, prefetch};
+use perdura_dirty::error::RegionError;
+use perdura_dirty::extent::{Extent, runs};
+use perdura_dirty::geometry::WORD_GRAINS;
+use perdura_dirty::ledger::Ledger;
+use perdura_dirty::sys::{Mapping, prefetch};
 
 /// Bitmap words a thread takes at a time: 256 KiB of region at 64 B grains.
 const WORDS_PER_CLAIM: usize = 64;
@@ -39,7 +40,7 @@ impl Placed {
             let start = word * WORD_GRAINS;
             let from = self.from_grain.max(start);
             let to = self.to_grain.min(start + WORD_GRAINS);
-            let mask = crate::announce::mask(from - start, to - from);
+            let mask = perdura_dirty::extent::mask(from - start, to - from);
             let bits = bitmap[word as usize].load(Acquire) & mask;
             (bits != 0).then_some((word as usize, bits))
         })

@@ -428,8 +428,11 @@ mod tests {
     use perdura_media::{RealClock, SimDevice};
 
     use super::*;
-    use crate::holder::{LinkError, TakeOver, take_over};
-    use crate::{Config, Region};
+    use crate::Config;
+    use crate::Region;
+    use crate::holder::LinkError;
+    use crate::holder::TakeOver;
+    use crate::holder::take_over;
 
     fn holder(dir: &Path) -> Holder {
         let config = Config { thread: false, ..Config::new(1 << 20, 256 << 10) };

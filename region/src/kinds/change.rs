@@ -15,17 +15,18 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::{BOUND, CAPACITY, Kind};
-use crate::announce::{Need, for_words};
+use crate::announce::Need;
 use crate::append::{Refusal, Source};
 use crate::clean::{Cleaner, Pump};
 use crate::core::Core;
-use crate::error::RegionError;
-use crate::geometry::{BLOCK_BYTES, WORD_GRAINS};
-use crate::homes::NO_HOME;
-use crate::lanes::{LaneId, LaneState};
-use crate::stats::Counters;
 use crate::tracking::{Inside, PageTracker, Tracking};
+use perdura_dirty::error::RegionError;
+use perdura_dirty::extent::for_words;
+use perdura_dirty::geometry::{BLOCK_BYTES, WORD_GRAINS};
+use perdura_dirty::homes::NO_HOME;
+use perdura_dirty::kind::{Kind, KindBits};
+use perdura_dirty::lanes::{LaneId, LaneState};
+use perdura_dirty::stats::Counters;
 
 /// How long who lets no epoch be cut waits for another change of kind.
 const OTHER_WAIT: Duration = Duration::from_millis(1);
@@ -131,7 +132,7 @@ impl Core {
     fn pages_of(&self, block: u64) -> (usize, u64) {
         let pages = BLOCK_BYTES / self.ledger.geometry().grain_bytes();
         let first = block * pages;
-        ((first / WORD_GRAINS) as usize, crate::announce::mask(first % WORD_GRAINS, pages))
+        ((first / WORD_GRAINS) as usize, perdura_dirty::extent::mask(first % WORD_GRAINS, pages))
     }
 
     /// Returns the bytes of zeros on their way to the device.
@@ -183,11 +184,6 @@ impl Core {
     fn admit(&self, block: u64) -> Result<(), RegionError> {
         let refused =
             |why| Err(RegionError::KindRefused { block, kind: self.ledger.kind(block), why });
-        if self.ledger.kinds().is_none() {
-            return refused(
-                "this memory was laid out by an older program; kinds can change after the next complete stop",
-            );
-        }
         match self.tracking.pages() {
             Some(tracker) if !tracker.admits_runs(self.runs_more(block)) => refused(
                 "each stretch of capacity blocks splits the mapping, and a quarter of vm.max_map_count are in use: change \
@@ -201,7 +197,7 @@ impl Core {
     fn enter_capacity(&self, block: u64, _one: &MutexGuard<'_, ()>) -> Result<(), RegionError> {
         self.admit(block)?;
         self.step()?;
-        self.enter_kind(block, CAPACITY);
+        self.enter_kind(block, KindBits::Capacity);
         self.step()?;
         if let Some(tracker) = self.tracking.pages()
             && let Err(error) = tracker.set_protected(&self.map, block, false)
@@ -209,7 +205,7 @@ impl Core {
             // Partly open, perhaps. If they cannot be closed either it stays capacity, and faults
             // open the rest.
             if tracker.set_protected(&self.map, block, true).is_ok() {
-                self.enter_kind(block, 0);
+                self.enter_kind(block, KindBits::Persistent);
             }
             return Err(error);
         }
@@ -228,8 +224,8 @@ impl Core {
         // again.
         protect()?;
         self.step()?;
-        let entry = self.ledger.kinds().and_then(|kinds| kinds.get(block as usize));
-        if entry.is_some_and(|entry| entry.load(Acquire) & BOUND != 0) {
+        let bits = self.ledger.kinds()[block as usize].load(Acquire);
+        if bits == KindBits::BoundCapacity.to_byte() {
             let (offset, len) = (block * BLOCK_BYTES, BLOCK_BYTES as usize);
             let refused = |source| RegionError::NotEmptied { block, source };
             self.map.unbind(offset, len).map_err(refused)?;
@@ -239,18 +235,16 @@ impl Core {
         // The protection of pages that lost their memory is the kernel's business: it is made sure
         // of.
         protect()?;
-        self.enter_kind(block, 0);
+        self.enter_kind(block, KindBits::Persistent);
         Ok(())
     }
 
     /// What the block is from now on.
-    fn enter_kind(&self, block: u64, kind: u8) {
+    fn enter_kind(&self, block: u64, kind: KindBits) {
         if let Some(tracker) = self.tracking.pages() {
             tracker.count_runs(self.runs_more(block));
         }
-        if let Some(entry) = self.ledger.kinds().and_then(|kinds| kinds.get(block as usize)) {
-            entry.store(kind, Release);
-        }
+        self.ledger.kinds()[block as usize].store(kind.to_byte(), Release);
     }
 
     /// Where a process may be killed, as far as others can see it: a test ends what it is at here.
@@ -408,9 +402,12 @@ mod tests {
     use perdura_media::{RealClock, SimDevice};
 
     use super::*;
+    use crate::Config;
+    use crate::Region;
+    use crate::TrackingKind;
+    use crate::TrapKind;
     use crate::flush::FlushOptions;
     use crate::region::Attachment;
-    use crate::{Config, Region, TrackingKind, TrapKind};
 
     const BLOCKS: u64 = 8;
     const BLOCK: u64 = 2;

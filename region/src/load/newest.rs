@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use super::table::{Parts, Table};
-use super::words;
-use crate::announce::mask;
-use crate::geometry::WORD_GRAINS;
+use perdura_dirty::extent::mask;
+use perdura_dirty::extent::words;
+use perdura_dirty::geometry::WORD_GRAINS;
 
 /// What was found for one part.
 pub(super) struct Found {
@@ -123,10 +123,13 @@ mod tests {
 
     use super::super::table::{Cursor, Piece, Tally};
     use super::*;
-    use crate::format::Extent;
-    use crate::geometry::{BLOCK_BYTES, GRAIN_SHIFT_BARRIER, GRAIN_SHIFT_TRAP, Geometry};
     use crate::recover::Frame;
-    use crate::sys::Arena;
+    use perdura_dirty::extent::Extent;
+    use perdura_dirty::geometry::BLOCK_BYTES;
+    use perdura_dirty::geometry::GRAIN_SHIFT_BARRIER;
+    use perdura_dirty::geometry::GRAIN_SHIFT_TRAP;
+    use perdura_dirty::geometry::Geometry;
+    use perdura_dirty::sys::Arena;
 
     /// Segment and place of each grain's newest copy.
     type Winners = BTreeMap<u64, (u32, u64)>;

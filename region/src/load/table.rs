@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rustix::io::Errno;
 
-use crate::append::runs;
-use crate::format::{CHECK_BYTES, CHUNK_BYTES, Extent};
-use crate::geometry::{BLOCK_BYTES, Geometry, WORD_GRAINS};
+use crate::format::{CHECK_BYTES, CHUNK_BYTES};
 use crate::recover::Frame;
-use crate::sys::{Arena, SharedWords, Words};
+use perdura_dirty::extent::{Extent, runs};
+use perdura_dirty::geometry::{BLOCK_BYTES, Geometry, WORD_GRAINS};
+use perdura_dirty::sys::{Arena, SharedWords, Words};
 
 /// Grains of a part as a power of two: a bit for each in half of the smaller second-level caches.
 const PART_SHIFT: u32 = 21;
@@ -32,8 +32,8 @@ const PIECES_AT_A_TIME: usize = 32;
 const SMALL_PIECES: usize = 256;
 const LEN_MASK: u64 = (1 << LEN_BITS) - 1;
 const _: () = assert!(GRAIN_BITS + PLACE_BITS + LEN_BITS == 64);
-const _: () = assert!(BLOCK_BYTES >> crate::geometry::GRAIN_SHIFT_BARRIER < 1 << LEN_BITS);
-const _: () = assert!(u32::MAX >> crate::geometry::GRAIN_SHIFT_BARRIER < 1 << PLACE_BITS);
+const _: () = assert!(BLOCK_BYTES >> perdura_dirty::geometry::GRAIN_SHIFT_BARRIER < 1 << LEN_BITS);
+const _: () = assert!(u32::MAX >> perdura_dirty::geometry::GRAIN_SHIFT_BARRIER < 1 << PLACE_BITS);
 
 /// How a region is divided.
 #[derive(Debug, Clone, Copy)]
@@ -404,7 +404,7 @@ impl Won<'_> {
         if u64::from(shift) + len > 64 {
             bits |= self.words[word + 1].load(Relaxed) << (64 - shift);
         }
-        bits & crate::announce::mask(0, len)
+        bits & perdura_dirty::extent::mask(0, len)
     }
 
     fn place(&self, from: u64) -> (usize, u32) {

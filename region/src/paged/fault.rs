@@ -17,8 +17,8 @@ use rustix::io::Errno;
 
 use super::residents::{Parting, Place, Touched, Unit, Victim};
 use super::{Pager, State};
-use crate::sys::FaultGuard;
-use crate::sys::signals::Touch;
+use perdura_dirty::sys::FaultGuard;
+use perdura_dirty::sys::signals::Touch;
 
 /// Serves a touch of `address` in signal context.
 ///

@@ -34,9 +34,9 @@ pub use config::PagedConfig;
 pub use error::PagedError;
 pub use recording::Recorded;
 
-use crate::sys::signals::{FaultSignal, RANGES_MAX, Registration};
-use crate::sys::{FaultLock, Mapping, SharedMemory, Uffd};
 use crate::tracking::Door;
+use perdura_dirty::sys::signals::{FaultSignal, RANGES_MAX, Registration};
+use perdura_dirty::sys::{FaultLock, Mapping, SharedMemory, Uffd};
 use recording::Recording;
 use residents::{Residents, Unit};
 

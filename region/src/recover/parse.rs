@@ -5,7 +5,7 @@ use zerocopy::FromBytes;
 
 use super::Frame;
 use crate::format::{
-    CHECK_BYTES, FORMAT_PLAIN, FORMAT_VERSION, FRAME_HEADER_BYTES, FRAME_LZ4, FRAME_MAGIC,
+    CHECK_BYTES, FORMAT_VERSION, FRAME_COMMIT, FRAME_HEADER_BYTES, FRAME_LZ4, FRAME_MAGIC,
     FrameHeader, checksum, frame_body_bytes, lengths_bytes,
 };
 
@@ -29,13 +29,15 @@ pub(super) fn parse_header(
 /// compressed; and that was no more than a buffer holds.
 fn has_possible_sizes(header: &FrameHeader, segment_bytes: usize) -> bool {
     let (total, written) = (header.total_bytes.get() as usize, written_bytes(header));
-    match u32::from(header.version.get()) {
-        FORMAT_PLAIN => header.flags.get() & FRAME_LZ4 == 0 && total == written,
-        FORMAT_VERSION => {
+    if u32::from(header.version.get()) != FORMAT_VERSION {
+        return false;
+    }
+    match header.flags.get() & !FRAME_COMMIT {
+        0 => total == written,
+        FRAME_LZ4 => {
             let (raw, extents) = (header.raw_bytes.get() as usize, header.extents.get() as usize);
             let raw_total = frame_body_bytes(raw, extents).next_multiple_of(4096);
-            header.flags.get() & FRAME_LZ4 != 0
-                && raw_total <= segment_bytes
+            raw_total <= segment_bytes
                 && total.is_multiple_of(4096)
                 && (written..=raw_total).contains(&total)
         }

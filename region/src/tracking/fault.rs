@@ -21,11 +21,11 @@ use super::Tracking;
 use super::door::LOOK_AGAIN;
 use super::pages::{Guard, PAGE_BYTES, PageTracker};
 use crate::core::Core;
-use crate::geometry::WORD_GRAINS;
-use crate::planted::Planted;
-use crate::stats::Counters;
-use crate::sys::Delivery;
-use crate::sys::signals::Touch;
+use perdura_dirty::geometry::WORD_GRAINS;
+use perdura_dirty::planted::Planted;
+use perdura_dirty::stats::Counters;
+use perdura_dirty::sys::Delivery;
+use perdura_dirty::sys::signals::Touch;
 
 /// Every n-th page that [`Planted::OpenBeforeAccounting`] forgets.
 const PLANTED_EVERY: u64 = 7;
@@ -169,7 +169,7 @@ impl PageTracker {
         let parity = core.parity();
         let bits = &core.ledger.bitmap(parity)[word];
         let was_dirty = bits.load(Acquire) & bit != 0;
-        let forgotten = core.planted == Planted::OpenBeforeAccounting && page % PLANTED_EVERY == 3;
+        let forgotten = core.planted.is(Planted::OpenBeforeAccounting) && page % PLANTED_EVERY == 3;
         if !was_dirty && !forgotten {
             match credit_bytes {
                 Some(credit) if *credit >= PAGE_BYTES => *credit -= PAGE_BYTES,

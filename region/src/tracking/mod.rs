@@ -16,7 +16,7 @@ pub(crate) use fault::Blocked;
 pub(crate) use pages::{PAGE_BYTES, PageTracker};
 pub(crate) use serve::Service;
 
-use crate::geometry::{GRAIN_SHIFT_BARRIER, GRAIN_SHIFT_TRAP};
+use perdura_dirty::geometry::{GRAIN_SHIFT_BARRIER, GRAIN_SHIFT_TRAP};
 
 /// How a region learns which bytes change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

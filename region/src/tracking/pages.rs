@@ -19,13 +19,13 @@ use rustix::io::Errno;
 use super::door::{Door, Gate, Inside};
 use super::recency::Recency;
 use super::{TrapKind, fault::Urgent};
-use crate::append::runs;
 use crate::core::Core;
-use crate::error::{OpenError, RegionError};
-use crate::format::Extent;
-use crate::geometry::{BLOCK_BYTES, Geometry, WORD_GRAINS};
-use crate::stats::Counters;
-use crate::sys::{Access, Delivery, Mapping, Uffd};
+use crate::error::OpenError;
+use perdura_dirty::error::RegionError;
+use perdura_dirty::extent::{Extent, runs};
+use perdura_dirty::geometry::{BLOCK_BYTES, Geometry, WORD_GRAINS};
+use perdura_dirty::stats::Counters;
+use perdura_dirty::sys::{Access, Delivery, Mapping, Uffd};
 
 /// Bytes of a page, and of a grain in trap mode.
 pub(crate) const PAGE_BYTES: u64 = 4096;
@@ -368,7 +368,7 @@ impl PageTracker {
         Counters::add(&core.stats.reprotections, u64::from(bits.count_ones()));
     }
 
-    /// Forgets a word without open pages; order as in [`crate::summary`].
+    /// Forgets a word without open pages; order as in [`perdura_dirty::summary`].
     fn open_summary_check(&self, word: usize) {
         if self.open()[word].load(Acquire) == 0 {
             let bit = 1 << (word % 64);
@@ -406,7 +406,7 @@ impl PageTracker {
 }
 
 fn mask_of(run: Extent) -> u64 {
-    crate::announce::mask(run.grain % WORD_GRAINS, run.len)
+    perdura_dirty::extent::mask(run.grain % WORD_GRAINS, run.len)
 }
 
 fn mode_name(guard: &Guard) -> &'static str {

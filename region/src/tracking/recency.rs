@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use super::pages::PageTracker;
 use crate::core::Core;
-use crate::policy::sampling::Sampling;
-use crate::stats::Counters;
+use perdura_dirty::policy::sampling::Sampling;
+use perdura_dirty::stats::Counters;
 
 /// Where sampling is; the cleaner's alone.
 #[derive(Debug)]

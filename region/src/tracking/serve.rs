@@ -14,9 +14,9 @@ use super::fault::{Blocked, serve_signal};
 use super::pages::{Guard, PAGE_BYTES, PageTracker};
 use crate::core::Core;
 use crate::error::OpenError;
-use crate::stats::Counters;
-use crate::sys::signals::{FaultSignal, RANGES_MAX, Registration};
-use crate::sys::{Delivery, Uffd};
+use perdura_dirty::stats::Counters;
+use perdura_dirty::sys::signals::{FaultSignal, RANGES_MAX, Registration};
+use perdura_dirty::sys::{Delivery, Uffd};
 
 /// Faults the thread keeps at a time; the kernel keeps the others.
 const FAULTS_MAX: usize = 1024;

@@ -33,7 +33,6 @@ pub enum Touch {
     /// It stored.
     Store,
     /// Either: this processor does not say.
-    #[cfg_attr(target_arch = "x86_64", expect(dead_code, reason = "this processor says"))]
     Unknown,
 }
 

@@ -13,7 +13,7 @@ use crate::geometry::{BLOCK_BYTES, Geometry};
 use crate::sys::prefetch;
 
 /// The summary of one bitmap.
-pub(crate) struct Summary {
+pub struct Summary {
     marks: Box<[AtomicU64]>,
     /// Bitmap words of a group, as a power of two.
     group_shift: u32,

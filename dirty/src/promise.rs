@@ -7,8 +7,8 @@
 
 use std::time::Duration;
 
+use crate::geometry::BUDGET_MIN_BYTES;
 use crate::geometry::Geometry;
-use crate::region::BUDGET_MIN_BYTES;
 
 /// Where a budget comes from.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -36,7 +36,7 @@ pub struct Terms {
 
 impl Terms {
     /// Time that a flush of the whole budget may take.
-    pub(crate) fn flush_time_max(&self) -> Duration {
+    pub fn flush_time_max(&self) -> Duration {
         self.warning.saturating_sub(self.reserve)
     }
 }

@@ -10,7 +10,7 @@ const WORDS_PER_COOLED: usize = 8;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Hands {
     /// Where the next sweep begins.
-    pub(crate) next: usize,
+    pub next: usize,
     /// The cooling hand, in eighths of a word.
     cooled: usize,
 }

@@ -13,17 +13,20 @@ use parking_lot::{Mutex, MutexGuard};
 /// gained nothing, and whoever holds the lock may have been preempted.
 const LOOKS_MAX: u32 = 200;
 
+/// A mutex of which the holder can see that somebody waits for it.
 #[derive(Debug, Default)]
-pub(crate) struct Waited<T> {
+pub struct Waited<T> {
     mutex: Mutex<T>,
     waiting: AtomicU32,
 }
 
 impl<T> Waited<T> {
+    /// A free mutex.
     pub fn new(value: T) -> Self {
         Self { mutex: Mutex::new(value), waiting: AtomicU32::new(0) }
     }
 
+    /// Takes the mutex; looks again for a few microseconds before it sleeps.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         match self.mutex.try_lock() {
@@ -32,6 +35,7 @@ impl<T> Waited<T> {
         }
     }
 
+    /// Takes the mutex if nobody holds it.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         self.mutex.try_lock()

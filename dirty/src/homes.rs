@@ -7,14 +7,14 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU16, AtomicU32};
 
-use crate::format::Extent;
+use crate::extent::Extent;
 use crate::geometry::Geometry;
 
 /// `home` of a grain that no segment holds.
 pub const NO_HOME: u32 = 0;
 
 /// Bytes of a home where they follow from the geometry.
-pub(crate) fn home_bytes(geometry: &Geometry) -> u64 {
+pub fn home_bytes(geometry: &Geometry) -> u64 {
     if geometry.segments_max < u32::from(u16::MAX) { 2 } else { 4 }
 }
 
@@ -60,7 +60,7 @@ impl Homes<'_> {
 }
 
 /// Calls `f` with each run of equal homes in bytes read from the ledger, and its length.
-pub(crate) fn for_runs(home_bytes: u64, bytes: &[u8], mut f: impl FnMut(u32, u64)) {
+pub fn for_runs(home_bytes: u64, bytes: &[u8], mut f: impl FnMut(u32, u64)) {
     if home_bytes == 2 {
         for run in bytes.as_chunks::<2>().0.chunk_by(|a, b| a == b) {
             f(u32::from(u16::from_le_bytes(run[0])), run.len() as u64);

@@ -4,11 +4,11 @@
 //! state in it, so an operation takes one lock only.
 
 use std::any::Any;
-use std::ops::Deref;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering::*};
 
 use parking_lot::MutexGuard;
 
+use crate::apart::Apart;
 use crate::geometry::BLOCK_BYTES;
 use crate::waited::Waited;
 
@@ -18,24 +18,11 @@ pub struct LaneId(pub u16);
 
 /// What a lane protects besides its blocks.
 #[derive(Default)]
-pub(crate) struct LaneState {
+pub struct LaneState {
     /// Budget bytes taken and not yet spent on dirty grains.
     pub credit_bytes: u64,
     /// Volatile state of the lane's user: a shard.
     pub user: Option<Box<dyn Any + Send>>,
-}
-
-/// Shares no cache line with anything: what one thread writes often, others would wait for where
-/// they read its neighbour.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub struct Apart<T>(pub T);
-
-impl<T> Deref for Apart<T> {
-    type Target = T;
-    fn deref(&self) -> &T {
-        &self.0
-    }
 }
 
 #[derive(Default)]
@@ -51,12 +38,13 @@ struct CountedLane {
 const UNLOADED: u16 = 1 << 15;
 
 /// All lanes of a region, and which block belongs to which.
-pub(crate) struct Lanes {
+pub struct Lanes {
     lanes: Box<[Apart<CountedLane>]>,
     owner: Box<[AtomicU16]>,
 }
 
 impl Lanes {
+    /// So many lanes; every block belongs to the first.
     pub fn new(lanes: u16, blocks: usize) -> Self {
         Self {
             lanes: (0..lanes).map(|_| Apart::default()).collect(),
@@ -64,10 +52,12 @@ impl Lanes {
         }
     }
 
+    /// How many lanes there are.
     pub fn count(&self) -> u16 {
         self.lanes.len() as u16
     }
 
+    /// The lock of a lane.
     pub fn lock(&self, lane: LaneId) -> &Waited<LaneState> {
         &self.lanes[usize::from(lane.0)].lock
     }

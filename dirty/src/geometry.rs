@@ -1,9 +1,13 @@
 //! Sizes of one region and its image: fixed at creation, except that it may grow up to its reserve.
 
-use crate::error::OpenError;
+use crate::error::SetupError;
 
 /// Bytes of a block: the unit that belongs to one lane and has one kind.
 pub const BLOCK_BYTES: u64 = 64 * 1024;
+/// Smallest budget: below it one operation could not proceed.
+pub const BUDGET_MIN_BYTES: u64 = 128 * 1024;
+/// Smallest region.
+pub const REGION_MIN_BYTES: u64 = 4 * BLOCK_BYTES;
 /// Smallest grain (barrier mode) as a power of two: 64 B, a cache line.
 pub const GRAIN_SHIFT_BARRIER: u32 = 6;
 /// Grain of trap mode as a power of two: 4 KiB, a page.
@@ -51,10 +55,10 @@ impl Geometry {
         grain_shift: u32,
         segment_bytes: Option<u64>,
         buffers: u32,
-    ) -> Result<Self, OpenError> {
+    ) -> Result<Self, SetupError> {
         let reserved_bytes = reserved_bytes.next_multiple_of(BLOCK_BYTES);
         if !(GRAIN_SHIFT_BARRIER..=GRAIN_SHIFT_TRAP).contains(&grain_shift) {
-            return Err(OpenError::Setting {
+            return Err(SetupError::Setting {
                 name: "grain",
                 value: format!("2^{grain_shift} bytes"),
                 expected: "64 B to 4 KiB",
@@ -68,7 +72,7 @@ impl Geometry {
         if !segment_bytes.is_power_of_two()
             || !(64 << 10..=SEGMENT_MAX_BYTES).contains(&segment_bytes)
         {
-            return Err(OpenError::Setting {
+            return Err(SetupError::Setting {
                 name: "segment",
                 value: format!("{segment_bytes} bytes"),
                 expected: "a power of two from 64 KiB to 64 MiB",
@@ -79,7 +83,7 @@ impl Geometry {
             reserved_bytes,
             grain_shift,
             segment_bytes,
-            segments_max: u32::try_from(segments_max).map_err(|_| OpenError::Setting {
+            segments_max: u32::try_from(segments_max).map_err(|_| SetupError::Setting {
                 name: "reserve",
                 value: format!("{reserved_bytes} bytes"),
                 expected: "a log of fewer than 2^32 segments",

@@ -4,9 +4,9 @@
 use std::sync::atomic::Ordering::*;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
-use crate::error::OpenError;
+use crate::error::SetupError;
 use crate::homes::{NO_HOME, for_runs};
-use crate::ledger::{Ledger, SEGMENT_USED};
+use crate::ledger::{Ledger, SegmentState};
 use rustix::io::Errno;
 
 /// Homes read at a time.
@@ -18,7 +18,7 @@ const THREADS_MAX: usize = 4;
 /// Sets the segments' live bytes. The homes are read as a file, not through the mapping: of a large
 /// region that is several times faster than to have its pages entered one by one, and gives no
 /// memory to those never written.
-pub(crate) fn count_live(ledger: &Ledger) -> Result<(), OpenError> {
+pub fn count_live(ledger: &Ledger) -> Result<(), SetupError> {
     let segments = ledger.segments().load(Acquire) as u32;
     let grain_bytes = ledger.geometry().grain_bytes();
     let home_bytes = ledger.home_bytes();
@@ -26,7 +26,8 @@ pub(crate) fn count_live(ledger: &Ledger) -> Result<(), OpenError> {
     let end = end as usize;
     let grains: Vec<AtomicU64> = (0..segments).map(|_| AtomicU64::new(0)).collect();
     let next = AtomicUsize::new(0);
-    let wrong = |source: Errno| OpenError::Memory { what: "ledger", len_bytes: end as u64, source };
+    let wrong =
+        |source: Errno| SetupError::Memory { what: "ledger", len_bytes: end as u64, source };
     let count = || -> Result<(), Errno> {
         let mut bytes = vec![0; PIECE_BYTES];
         loop {
@@ -60,7 +61,7 @@ pub(crate) fn count_live(ledger: &Ledger) -> Result<(), OpenError> {
         entry.live_bytes().store(live_bytes, Relaxed);
         // One without live bytes may still be needed by the last commit: the next one frees it.
         if live_bytes > 0 {
-            entry.set_state(SEGMENT_USED);
+            entry.set_state(SegmentState::Used);
         }
     }
     ledger.uncounted().store(0, Release);

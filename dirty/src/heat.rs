@@ -72,7 +72,7 @@ impl Planes {
 }
 
 /// The table, private to a process.
-pub(crate) struct HeatTable(Mapping);
+pub struct HeatTable(Mapping);
 
 impl HeatTable {
     /// For so many bitmap words.
@@ -101,6 +101,7 @@ impl HeatTable {
         }
     }
 
+    /// Starts loading the heat of a bitmap word's grains.
     #[inline]
     pub fn prefetch(&self, word: usize) {
         prefetch(self.0.base().wrapping_add(word * 16));

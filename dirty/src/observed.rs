@@ -35,7 +35,7 @@ const SLOW_FOR_NS: u64 = 10_000_000_000;
 
 /// What is known of the device's rate, and what is made of it.
 #[derive(Debug, Default)]
-pub(crate) struct Observed {
+pub struct Observed {
     /// Rate that was proven, bytes per second; 0: nothing is promised, nothing is watched.
     proven: u64,
     deep_bytes: u64,
@@ -63,7 +63,7 @@ pub(crate) struct Observed {
 
 /// Whether the promise can still be kept in full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Judgement {
+pub enum Judgement {
     /// As far as is known.
     Kept,
     /// Not at this rate, bytes per second.

@@ -6,45 +6,36 @@
 //!   buffer;
 //! - a frame buffer is free only when its frame is durable;
 //! - `epoch & 1` names the current bitmap; the other one is the closing epoch's and empty unless
-//!   `closing` is set.
+//!   `closing` is set;
+//! - a grain of a capacity block has no bit.
 //!
-//! - a grain of a capacity block has no bit: see [`crate::kinds`].
-//!
-//! The layout carries a version: a newer program attaches or refuses, never guesses.
+//! The layout carries a version: a newer program attaches or refuses, never guesses. Whoever attaches
+//! also refuses states that this program does not know.
 
 mod buffer;
+mod segment;
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::*};
 
 use rustix::io::Errno;
 
-use crate::error::OpenError;
-use crate::format::Extent;
+use crate::error::SetupError;
+use crate::extent::Extent;
 use crate::gathered::Gathered;
 use crate::geometry::{BLOCK_BYTES, Geometry, WORD_GRAINS};
 use crate::homes::{self, Homes, NO_HOME};
+use crate::kind::{Kind, KindBits};
 use crate::sys::{HUGE_PAGE_BYTES, Mapping, SharedMemory, prefetch};
 
-pub use buffer::{FrameBuffer, Packed};
+pub use buffer::{BufferState, FrameBuffer, Packed};
+pub use segment::{SegmentEntry, SegmentState};
 
 const MAGIC: u64 = 0x5045_5244_4c47_5231;
-/// Version of this layout; raised with every change.
-pub const LIVE_LAYOUT: u64 = 6;
-/// The one before: without the kinds of blocks, so all are persistent.
-const LIVE_LAYOUT_UNKINDED: u64 = 5;
-/// The one before that: homes of four bytes, and frame buffers of whole segments. Memory keeps the
-/// layout it was made with.
-const LIVE_LAYOUT_WIDE: u64 = 4;
-/// The one before that: without room for compressed frames, so they are not.
-const LIVE_LAYOUT_PLAIN: u64 = 3;
-/// One that differs from that only in header words which are zero there.
-const LIVE_LAYOUT_OLDEST: u64 = 2;
+/// Version of this layout; raised with every change once a release has written it.
+pub const LIVE_LAYOUT: u64 = 1;
 const HEADER_BYTES: u64 = 4096;
 const SEGMENT_ENTRY_BYTES: u64 = 32;
 const BUFFER_CONTROL_BYTES: u64 = 64;
-/// In a segment's first word: its state below, whether it was ever written, and behind that how
-/// much of it since it was begun. A hint, which older programs leave alone.
-const WRITTEN_BLOCKS_SHIFT: u32 = 33;
 
 /// Words of the header.
 #[derive(Clone, Copy)]
@@ -76,20 +67,6 @@ enum Word {
     Loading,
 }
 
-/// State of a log segment.
-pub const SEGMENT_FREE: u64 = 0;
-/// Holds frames, or is being filled.
-pub const SEGMENT_USED: u64 = 1;
-/// Would be free, but gets zeros (`ahead`).
-pub const SEGMENT_ZEROED: u64 = 2;
-
-/// State of a frame buffer.
-pub const BUFFER_FREE: u64 = 0;
-/// Extents are being appended.
-pub const BUFFER_FILLING: u64 = 1;
-/// Header, table and checksums are in place; written or to be written.
-pub const BUFFER_SEALED: u64 = 2;
-
 /// The mapped ledger.
 #[derive(Debug)]
 pub struct Ledger {
@@ -106,33 +83,29 @@ struct Offsets {
     home_bytes: u64,
     segments: u64,
     controls: u64,
-    /// A byte a block.
-    kinds: Option<u64>,
+    /// A byte for each block: its kind.
+    kinds: u64,
     tables: u64,
     table_bytes: u64,
     buffers: u64,
     buffer_bytes: u64,
-    /// Of the same sizes, for what they become when compressed. Untouched, and so no memory, while
-    /// nothing is.
-    packed: Option<u64>,
+    /// As many buffers of the same size, for what frames become when compressed. While nothing is
+    /// compressed they are not touched, and so take no memory.
+    packed: u64,
     total: u64,
 }
 
 impl Offsets {
-    fn of(g: &Geometry, layout: u64) -> Self {
+    fn of(g: &Geometry) -> Self {
         let page = |bytes: u64| bytes.next_multiple_of(4096);
         let bitmap = page(g.words() as u64 * 8);
         let bitmaps = [HEADER_BYTES, HEADER_BYTES + bitmap];
         let home = bitmaps[1] + bitmap;
-        let (home_bytes, buffer_bytes) = match layout {
-            ..=LIVE_LAYOUT_WIDE => (4, g.segment_bytes),
-            _ => (homes::home_bytes(g), g.frame_limit()),
-        };
+        let (home_bytes, buffer_bytes) = (homes::home_bytes(g), g.frame_limit());
         let segments = home + page(g.grains() * home_bytes);
         let controls = segments + page(u64::from(g.segments_max) * SEGMENT_ENTRY_BYTES);
-        let behind_controls = controls + page(u64::from(g.buffers) * BUFFER_CONTROL_BYTES);
-        let kinds = (layout > LIVE_LAYOUT_UNKINDED).then_some(behind_controls);
-        let tables = behind_controls + kinds.map_or(0, |_| page(g.blocks() as u64));
+        let kinds = controls + page(u64::from(g.buffers) * BUFFER_CONTROL_BYTES);
+        let tables = kinds + page(g.blocks() as u64);
         let table_bytes = page(buffer_bytes / (g.grain_bytes() + 8) * 8 + 8);
         let buffers = tables + table_bytes * u64::from(g.buffers);
         // Huge pages can hold what begins where one does; small buffers are not worth the gap.
@@ -142,11 +115,11 @@ impl Offsets {
             false => buffers.next_multiple_of(HUGE_PAGE_BYTES as u64),
         };
         let plain_total = buffers + buffers_bytes;
-        let packed = (layout > LIVE_LAYOUT_PLAIN).then(|| match plain_total - buffers {
-            small if small < HUGE_PAGE_BYTES as u64 => plain_total,
-            _ => plain_total.next_multiple_of(HUGE_PAGE_BYTES as u64),
-        });
-        let total = packed.map_or(plain_total, |packed| packed + buffers_bytes);
+        let packed = match buffers_bytes < HUGE_PAGE_BYTES as u64 {
+            true => plain_total,
+            false => plain_total.next_multiple_of(HUGE_PAGE_BYTES as u64),
+        };
+        let total = packed + buffers_bytes;
         Self {
             bitmaps,
             home,
@@ -166,23 +139,18 @@ impl Offsets {
 
 impl Ledger {
     /// A new, empty ledger.
-    pub fn create(geometry: Geometry, image_id: u64, region_bytes: u64) -> Result<Self, OpenError> {
-        Self::create_as(LIVE_LAYOUT, geometry, image_id, region_bytes)
-    }
-
-    fn create_as(
-        layout: u64,
+    pub fn create(
         geometry: Geometry,
         image_id: u64,
         region_bytes: u64,
-    ) -> Result<Self, OpenError> {
-        let offsets = Offsets::of(&geometry, layout);
+    ) -> Result<Self, SetupError> {
+        let offsets = Offsets::of(&geometry);
         let refused =
-            |source| OpenError::Memory { what: "ledger", len_bytes: offsets.total, source };
+            |source| SetupError::Memory { what: "ledger", len_bytes: offsets.total, source };
         let memory = SharedMemory::create("perdura-ledger", offsets.total).map_err(refused)?;
         let map = memory.map().map_err(refused)?;
         let ledger = Self { memory, map, geometry, offsets };
-        ledger.set(Word::Layout, layout);
+        ledger.set(Word::Layout, LIVE_LAYOUT);
         ledger.set(Word::Reserved, geometry.reserved_bytes);
         ledger.set(Word::GrainShift, u64::from(geometry.grain_shift));
         ledger.set(Word::SegmentBytes, geometry.segment_bytes);
@@ -196,17 +164,16 @@ impl Ledger {
     }
 
     /// Attaches to the ledger another process made.
-    pub fn attach(memory: SharedMemory) -> Result<Self, OpenError> {
+    pub fn attach(memory: SharedMemory) -> Result<Self, SetupError> {
         let len_bytes = memory.len_bytes();
-        let refused = |source| OpenError::Memory { what: "ledger", len_bytes, source };
+        let refused = |source| SetupError::Memory { what: "ledger", len_bytes, source };
         if len_bytes < HEADER_BYTES {
             return Err(refused(Errno::INVAL));
         }
         let map = memory.map().map_err(refused)?;
         let word = |w: Word| map.words(0, 64)[w as usize].load(Acquire);
-        let layouts = LIVE_LAYOUT_OLDEST..=LIVE_LAYOUT;
-        if word(Word::Magic) != MAGIC || !layouts.contains(&word(Word::Layout)) {
-            return Err(OpenError::LiveLayout {
+        if word(Word::Magic) != MAGIC || word(Word::Layout) != LIVE_LAYOUT {
+            return Err(SetupError::LiveLayout {
                 found: word(Word::Layout),
                 supported: LIVE_LAYOUT,
             });
@@ -218,17 +185,31 @@ impl Ledger {
             segments_max: word(Word::SegmentsMax) as u32,
             buffers: word(Word::Buffers) as u32,
         };
-        let offsets = Offsets::of(&geometry, word(Word::Layout));
+        let offsets = Offsets::of(&geometry);
         if offsets.total != len_bytes {
             return Err(refused(Errno::INVAL));
         }
         let ledger = Self { memory, map, geometry, offsets };
-        if ledger.word(Word::Layout).load(Acquire) == LIVE_LAYOUT_OLDEST {
-            // Who wrote it did not say when the counts could be relied on.
-            ledger.set(Word::Uncounted, 1);
-            ledger.set(Word::Layout, LIVE_LAYOUT_PLAIN);
-        }
+        ledger.check_states()?;
         Ok(ledger)
+    }
+
+    /// Refuses states that a faulty program has left: nothing is done by a value that nobody knows.
+    fn check_states(&self) -> Result<(), SetupError> {
+        for number in 0..self.segments().load(Acquire).min(self.geometry.segments_max.into()) {
+            let found = self.segment(number as u32).found_state();
+            unknown("segment state", number, SegmentState::of_word(found).err())?;
+        }
+        for number in 0..self.geometry.buffers {
+            let found = self.buffer(number).found_state();
+            unknown("buffer state", number.into(), BufferState::of_word(found).err())?;
+        }
+        let blocks = self.region_bytes().load(Acquire) / BLOCK_BYTES;
+        for (block, bits) in (0..blocks).zip(self.kinds()) {
+            let found = KindBits::from_byte(bits.load(Acquire));
+            unknown("kind of a block", block, found.err().map(u64::from))?;
+        }
+        Ok(())
     }
 
     /// The sizes the ledger was made for.
@@ -242,7 +223,7 @@ impl Ledger {
     }
 
     /// Gives what is kept here about a block its memory, in huge pages.
-    pub(crate) fn gather_for(&self, gathered: &Gathered, block: u64) {
+    pub fn gather_for(&self, gathered: &Gathered, block: u64) {
         let grains = BLOCK_BYTES >> self.geometry.grain_shift;
         for bitmap in self.offsets.bitmaps {
             gathered.cover(&self.map, bitmap + block * grains / 8, (grains / 8).max(1));
@@ -259,15 +240,10 @@ impl Ledger {
             return Err(Errno::INVAL);
         }
         self.map.gather(self.offsets.buffers, len_bytes as usize)?;
-        match self.offsets.packed.filter(|_| is_compressing) {
-            Some(packed) => self.map.gather(packed, len_bytes as usize),
-            None => Ok(()),
+        if is_compressing {
+            self.map.gather(self.offsets.packed, len_bytes as usize)?;
         }
-    }
-
-    /// Whether frames can be compressed here: not in memory laid out by a program that could not.
-    pub fn can_pack(&self) -> bool {
-        self.offsets.packed.is_some()
+        Ok(())
     }
 
     /// Keeps the ledger in DRAM; see [`Mapping::lock_in_memory`].
@@ -319,10 +295,19 @@ impl Ledger {
         self.memory.read_at(self.offsets.home + from, bytes)
     }
 
-    /// The kind of each block; `None` in memory laid out by a program that knew only one.
+    /// The kind of each block, as [`KindBits`].
     #[inline]
-    pub fn kinds(&self) -> Option<&[AtomicU8]> {
-        self.offsets.kinds.map(|at| self.map.octets(at, self.geometry.blocks()))
+    pub fn kinds(&self) -> &[AtomicU8] {
+        self.map.octets(self.offsets.kinds, self.geometry.blocks())
+    }
+
+    /// The kind of a block; of a block that the region does not have: persistent.
+    #[inline]
+    pub fn kind(&self, block: u64) -> Kind {
+        match self.kinds().get(block as usize) {
+            Some(bits) if KindBits::is_capacity(bits.load(Acquire)) => Kind::Capacity,
+            _ => Kind::Persistent,
+        }
     }
 
     /// One segment's entry.
@@ -342,7 +327,7 @@ impl Ledger {
             table_at: self.offsets.tables + n * self.offsets.table_bytes,
             table_capacity: (self.offsets.table_bytes / 8) as usize,
             bytes_at: self.offsets.buffers + n * self.offsets.buffer_bytes,
-            packed_at: self.offsets.packed.map(|at| at + n * self.offsets.buffer_bytes),
+            packed_at: self.offsets.packed + n * self.offsets.buffer_bytes,
             len_bytes: self.offsets.buffer_bytes,
         }
     }
@@ -360,10 +345,10 @@ impl Ledger {
             let entry = self.segment(number);
             entry.used_bytes().store(0, Relaxed);
             entry.live_bytes().store(0, Relaxed);
-            entry.set_state(SEGMENT_FREE);
+            entry.set_state(SegmentState::Free);
         }
         for number in 0..self.geometry.buffers {
-            self.buffer(number).state().store(BUFFER_FREE, Release);
+            self.buffer(number).set_state(BufferState::Free);
         }
         self.closing().store(0, Release);
         self.budget_used().store(0, Release);
@@ -425,54 +410,10 @@ header_words! {
     loading => Loading;
 }
 
-/// One log segment, as the ledger knows it.
-pub struct SegmentEntry<'l> {
-    words: &'l [AtomicU64],
-}
-
-impl<'l> SegmentEntry<'l> {
-    /// [`SEGMENT_FREE`], [`SEGMENT_USED`] or [`SEGMENT_ZEROED`].
-    pub fn state(&self) -> u64 {
-        self.words[0].load(Acquire) & 0xffff_ffff
-    }
-    /// Sets the state.
-    pub fn set_state(&self, state: u64) {
-        // One owner changes the state at a time: who takes it, who frees it. Another may be
-        // counting what is written.
-        let _ =
-            self.words[0].fetch_update(AcqRel, Relaxed, |word| Some(word & !0xffff_ffff | state));
-    }
-    /// Whether its space on the device has been written at least once (not only reserved).
-    pub fn was_written(&self) -> bool {
-        self.words[0].load(Acquire) >> 32 & 1 == 1
-    }
-    /// Remembers that its space has been written.
-    pub fn set_written(&self) {
-        self.words[0].fetch_or(1 << 32, AcqRel);
-    }
-    /// It is filled anew: nothing is counted of what was written to it.
-    pub fn begin_writing(&self) {
-        self.words[0].fetch_and((1 << WRITTEN_BLOCKS_SHIFT) - 1, AcqRel);
-    }
-    /// So much of it has been written, once it was begun: at three quarters it counts as written.
-    pub fn count_written(&self, bytes: u64, segment_bytes: u64) {
-        let word = self.words[0].fetch_add((bytes / 4096) << WRITTEN_BLOCKS_SHIFT, AcqRel);
-        let written_bytes = (word >> WRITTEN_BLOCKS_SHIFT) * 4096 + bytes;
-        if written_bytes * 4 >= segment_bytes * 3 {
-            self.set_written();
-        }
-    }
-    /// Bytes of frames in it, from its start.
-    pub fn used_bytes(&self) -> &'l AtomicU64 {
-        &self.words[1]
-    }
-    /// Sequence number of its first frame.
-    pub fn first_seq(&self) -> &'l AtomicU64 {
-        &self.words[2]
-    }
-    /// Bytes of grains whose newest copy it holds.
-    pub fn live_bytes(&self) -> &'l AtomicU64 {
-        &self.words[3]
+fn unknown(what: &'static str, index: u64, value: Option<u64>) -> Result<(), SetupError> {
+    match value {
+        Some(value) => Err(SetupError::UnknownState { what, index, value }),
+        None => Ok(()),
     }
 }
 
@@ -481,36 +422,44 @@ mod tests {
     use super::*;
     use crate::geometry::GRAIN_SHIFT_BARRIER;
 
-    fn attached(ledger: &Ledger) -> Result<Ledger, OpenError> {
+    fn attached(ledger: &Ledger) -> Result<Ledger, SetupError> {
         let fd = ledger.memory().fd().try_clone_to_owned().unwrap();
         Ledger::attach(SharedMemory::from_fd(fd).unwrap())
     }
 
-    #[test]
-    fn memory_laid_out_by_older_programs_is_taken_over_without_room_for_compressed_frames() {
+    fn empty() -> Ledger {
         let geometry = Geometry::new(BLOCK_BYTES, GRAIN_SHIFT_BARRIER, None, 4).unwrap();
-        for layout in LIVE_LAYOUT_OLDEST..=LIVE_LAYOUT {
-            let ledger = Ledger::create_as(layout, geometry, 7, BLOCK_BYTES).unwrap();
-            // Once the most bytes of a frame.
-            let word = &ledger.buffer(0).words[7];
-            if layout <= LIVE_LAYOUT_PLAIN {
-                word.store(geometry.segment_bytes, Relaxed);
-            }
-            let found = attached(&ledger).unwrap();
-            let homes = Extent { grain: 5, len: 3 };
-            ledger.homes().set(homes, 9);
-            assert_eq!((found.homes().of(7), found.homes().alike(homes)), (9, 3));
-            let is_narrow = layout > LIVE_LAYOUT_WIDE;
-            assert_eq!(found.home_bytes(), if is_narrow { 2 } else { 4 });
-            assert_eq!(found.kinds().is_some(), layout > LIVE_LAYOUT_UNKINDED);
-            assert_eq!(found.can_pack(), layout > LIVE_LAYOUT_PLAIN);
-            assert_eq!(found.uncounted().load(Relaxed), u64::from(layout == LIVE_LAYOUT_OLDEST));
-            let buffer = found.buffer(0);
-            assert_eq!(buffer.packed(), None, "layout {layout}");
-            buffer.set_packed(None);
-            assert_eq!(attached(&found).unwrap().can_pack(), layout > LIVE_LAYOUT_PLAIN);
-        }
-        let unknown = Ledger::create_as(LIVE_LAYOUT + 1, geometry, 7, BLOCK_BYTES).unwrap();
-        assert!(matches!(attached(&unknown), Err(OpenError::LiveLayout { .. })));
+        let ledger = Ledger::create(geometry, 7, BLOCK_BYTES).unwrap();
+        ledger.segments().store(8, Relaxed);
+        ledger
+    }
+
+    #[test]
+    fn memory_laid_out_by_another_version_is_refused() {
+        let ledger = empty();
+        let homes = Extent { grain: 5, len: 3 };
+        ledger.homes().set(homes, 9);
+        let found = attached(&ledger).unwrap();
+        assert_eq!((found.homes().of(7), found.homes().alike(homes)), (9, 3));
+        assert_eq!((found.home_bytes(), found.buffer(0).packed()), (2, None));
+        ledger.set(Word::Layout, LIVE_LAYOUT + 1);
+        assert!(matches!(attached(&ledger), Err(SetupError::LiveLayout { .. })));
+    }
+
+    #[test]
+    fn states_that_nobody_knows_are_refused_with_their_place() {
+        let refused = |ledger: &Ledger| match attached(ledger) {
+            Err(SetupError::UnknownState { what, index, value }) => (what, index, value),
+            other => panic!("{other:?}"),
+        };
+        let ledger = empty();
+        ledger.map.words(ledger.offsets.segments + 3 * SEGMENT_ENTRY_BYTES, 1)[0].store(7, Relaxed);
+        assert_eq!(refused(&ledger), ("segment state", 3, 7));
+        let ledger = empty();
+        ledger.map.words(ledger.offsets.controls + BUFFER_CONTROL_BYTES, 1)[0].store(3, Relaxed);
+        assert_eq!(refused(&ledger), ("buffer state", 1, 3));
+        let ledger = empty();
+        ledger.kinds()[0].store(2, Relaxed);
+        assert_eq!(refused(&ledger), ("kind of a block", 0, 2));
     }
 }

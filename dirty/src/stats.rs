@@ -6,11 +6,12 @@ macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
         /// Live counters.
         #[derive(Debug, Default)]
-        pub(crate) struct Counters { $($(#[$doc])* pub $name: AtomicU64,)* }
+        pub struct Counters { $($(#[$doc])* pub $name: AtomicU64,)* }
         /// A reading of the counters.
         #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
         pub struct Stats { $($(#[$doc])* pub $name: u64,)* }
         impl Counters {
+            /// A reading of all counters.
             pub fn read(&self) -> Stats { Stats { $($name: self.$name.load(Relaxed),)* } }
         }
         impl Stats {
@@ -82,6 +83,7 @@ counters! {
 }
 
 impl Counters {
+    /// Adds to a counter.
     pub fn add(counter: &AtomicU64, n: u64) {
         counter.fetch_add(n, Relaxed);
     }

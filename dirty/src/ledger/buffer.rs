@@ -5,6 +5,42 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 
 use crate::sys::Mapping;
 
+/// How far a frame buffer has come, by the number that the ledger holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u64)]
+pub enum BufferState {
+    /// No frame needs it: the last one is durable.
+    Free = 0,
+    /// Extents are being appended.
+    Filling = 1,
+    /// The frame is complete but for its checksums, or is being written.
+    Sealed = 2,
+}
+
+impl BufferState {
+    /// Every state.
+    pub const ALL: [Self; 3] = [Self::Free, Self::Filling, Self::Sealed];
+
+    /// Which states may follow which. A frame that a killed process was filling is written as it is
+    /// by whoever takes over, and freed without having been sealed.
+    const ALLOWED: [(Self, Self); 4] = [
+        (Self::Free, Self::Filling),
+        (Self::Filling, Self::Sealed),
+        (Self::Sealed, Self::Free),
+        (Self::Filling, Self::Free),
+    ];
+
+    /// Whether a buffer of this state may come to have another. Free buffers may be freed again.
+    pub fn may_become(self, next: Self) -> bool {
+        (self, next) == (Self::Free, Self::Free) || Self::ALLOWED.contains(&(self, next))
+    }
+
+    /// The state that a word holds; `Err`: the word, which no state has.
+    pub fn of_word(word: u64) -> Result<Self, u64> {
+        Self::ALL.into_iter().find(|state| *state as u64 == word).ok_or(word)
+    }
+}
+
 /// One frame buffer: control words, an extent table, and room for one frame.
 pub struct FrameBuffer<'l> {
     pub(super) map: &'l Mapping,
@@ -12,7 +48,7 @@ pub struct FrameBuffer<'l> {
     pub(super) table_at: u64,
     pub(super) table_capacity: usize,
     pub(super) bytes_at: u64,
-    pub(super) packed_at: Option<u64>,
+    pub(super) packed_at: u64,
     pub(super) len_bytes: u64,
 }
 
@@ -26,61 +62,89 @@ pub struct Packed {
 }
 
 impl<'l> FrameBuffer<'l> {
-    /// [`BUFFER_FREE`], [`BUFFER_FILLING`] or [`BUFFER_SEALED`].
-    pub fn state(&self) -> &'l AtomicU64 {
-        &self.words[0]
+    /// How far the buffer has come.
+    ///
+    /// # Panics
+    /// The word holds no state: whoever attached has checked it, so this process wrote it.
+    pub fn state(&self) -> BufferState {
+        match BufferState::of_word(self.found_state()) {
+            Ok(state) => state,
+            Err(word) => panic!("a frame buffer of the unknown state {word}"),
+        }
     }
+
+    /// The state's word, whatever it holds.
+    pub(super) fn found_state(&self) -> u64 {
+        self.words[0].load(Acquire)
+    }
+
+    /// Changes the state, after everything that the new state says of the buffer is in place.
+    ///
+    /// # Panics
+    /// The table of states does not allow it.
+    pub fn set_state(&self, state: BufferState) {
+        let before = self.state();
+        assert!(before.may_become(state), "a frame buffer that is {before:?} becomes {state:?}");
+        self.words[0].store(state as u64, Release);
+    }
+
     /// Segment the frame goes to.
     pub fn segment(&self) -> &'l AtomicU64 {
         &self.words[1]
     }
+
     /// Where in the segment, bytes.
     pub fn segment_offset(&self) -> &'l AtomicU64 {
         &self.words[2]
     }
+
     /// Sequence number of the frame.
     pub fn seq(&self) -> &'l AtomicU64 {
         &self.words[3]
     }
+
     /// Payload bytes (low 32 bits) and extents (high 32 bits), published together.
     pub fn fill(&self) -> &'l AtomicU64 {
         &self.words[4]
     }
+
     /// Budget bytes that its durability gives back.
     pub fn charged_bytes(&self) -> &'l AtomicU64 {
         &self.words[5]
     }
+
     /// Frame flags.
     pub fn flags(&self) -> &'l AtomicU64 {
         &self.words[6]
     }
-    /// Of a frame that has been compressed: all of it lies beside the buffer, as it is to be
-    /// written. Until then, and after it is free, `None`.
+
+    /// The compressed frame beside the buffer, all of it as it is to be written; `None` until the
+    /// frame has been compressed, and after the buffer is free.
     pub fn packed(&self) -> Option<Packed> {
-        self.packed_at?;
         let word = self.words[7].load(Acquire);
         let packed = Packed { stored_bytes: word & 0xffff_ffff, kept_bytes: word >> 32 };
         (word != 0).then_some(packed)
     }
-    /// Marks it, in one store, when every byte of it is there.
+
+    /// Marks the frame as compressed, in one store, when every byte of it is there; or as not.
     pub fn set_packed(&self, packed: Option<Packed>) {
-        assert!(packed.is_none() || self.packed_at.is_some(), "no room for compressed frames");
-        if self.packed_at.is_some() {
-            let word = packed.map_or(0, |packed| packed.kept_bytes << 32 | packed.stored_bytes);
-            self.words[7].store(word, Release);
-        }
+        let word = packed.map_or(0, |packed| packed.kept_bytes << 32 | packed.stored_bytes);
+        self.words[7].store(word, Release);
     }
+
     /// The extent table.
     pub fn table(&self) -> &'l [AtomicU64] {
         self.map.words(self.table_at, self.table_capacity)
     }
     fn stored_at(&self) -> u64 {
-        self.packed_at.filter(|_| self.packed().is_some()).unwrap_or(self.bytes_at)
+        if self.packed().is_some() { self.packed_at } else { self.bytes_at }
     }
+
     /// Where the frame's bytes begin, for the device.
     pub fn device_bytes(&self) -> *const u8 {
         self.map.base().wrapping_add(self.stored_at() as usize)
     }
+
     /// The frame's bytes, as they were filled in.
     ///
     /// # Safety
@@ -90,14 +154,16 @@ impl<'l> FrameBuffer<'l> {
         // SAFETY: as the caller promises.
         unsafe { self.part_mut(self.bytes_at, offset, len) }
     }
+
     /// The room for what they become when compressed.
     ///
     /// # Safety
     /// As [`FrameBuffer::bytes_mut`].
-    pub unsafe fn packed_mut(&self, offset: u64, len: usize) -> Option<&'l mut [u8]> {
+    pub unsafe fn packed_mut(&self, offset: u64, len: usize) -> &'l mut [u8] {
         // SAFETY: as the caller promises.
-        self.packed_at.map(|at| unsafe { self.part_mut(at, offset, len) })
+        unsafe { self.part_mut(self.packed_at, offset, len) }
     }
+
     /// The bytes to be written of a sealed frame.
     ///
     /// # Safety
@@ -106,11 +172,25 @@ impl<'l> FrameBuffer<'l> {
         // SAFETY: as the caller promises.
         unsafe { self.part_mut(self.stored_at(), 0, len) }
     }
+
     /// # Safety
     /// As [`FrameBuffer::bytes_mut`]; `at` is where this buffer begins, or the room beside it.
     unsafe fn part_mut(&self, at: u64, offset: u64, len: usize) -> &'l mut [u8] {
         assert!(offset + len as u64 <= self.len_bytes, "a frame outgrew its buffer");
         // SAFETY: in bounds of this buffer; exclusivity is the caller's promise.
         unsafe { self.map.bytes_mut(at + offset, len) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_is_sealed_only_after_it_was_filled_and_filled_only_when_it_is_free() {
+        use BufferState::*;
+        assert!(!Free.may_become(Sealed) && !Sealed.may_become(Filling));
+        assert!(!Filling.may_become(Filling) && Sealed.may_become(Free));
+        assert_eq!(BufferState::of_word(3), Err(3));
     }
 }

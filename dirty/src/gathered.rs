@@ -8,37 +8,14 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
-use crate::geometry::BLOCK_BYTES;
-use crate::ledger::Ledger;
 use crate::sys::{HUGE_PAGE_BYTES, Mapping};
 
 /// Refusals after which no more is asked for: each may have made the kernel look long for free
 /// memory.
 const REFUSALS_MAX: u32 = 8;
 
-/// Those of a region's memory and of its ledger.
-pub(crate) struct HugePages {
-    memory: Gathered,
-    ledger: Gathered,
-}
-
-impl HugePages {
-    /// For a region that has not begun.
-    pub fn new(map: &Mapping, ledger: &Ledger) -> Self {
-        let ledger = Gathered::new(ledger.memory().len_bytes());
-        Self { memory: Gathered::new(map.len_bytes()), ledger }
-    }
-
-    /// Gives a block, and what the ledger keeps about it, their memory.
-    #[inline]
-    pub fn for_block(&self, map: &Mapping, ledger: &Ledger, block: u64) {
-        self.memory.cover(map, block * BLOCK_BYTES, BLOCK_BYTES);
-        ledger.gather_for(&self.ledger, block);
-    }
-}
-
 /// Which pieces of one mapping have been asked for.
-pub(crate) struct Gathered {
+pub struct Gathered {
     asked: Box<[AtomicU64]>,
     refused: AtomicU32,
 }

@@ -1,8 +1,8 @@
 //! Bugs that can be planted, so that the tests prove they would be caught.
 //!
-//! Each is one wrong turn at one place, off unless a [`crate::Config`] names it. They stay in the
-//! product because a replay command must be able to plant them; none is reachable from a
-//! configuration file.
+//! Each is one wrong turn at one place, taken only if a region's settings name it and the program
+//! was built with the feature `planted`: [`Planted::is`] is constant without it, so a release holds
+//! the names of the bugs and none of the wrong turns.
 
 /// One wrong turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -57,6 +57,15 @@ impl Planted {
         Self::ZeroUntaken,
         Self::KeepCapacity,
     ];
+
+    /// Whether this program was built so that bugs can be planted.
+    pub const CAN_PLANT: bool = cfg!(feature = "planted");
+
+    /// Whether this bug is planted; never so without the feature `planted`.
+    #[inline]
+    pub fn is(self, bug: Self) -> bool {
+        Self::CAN_PLANT && self == bug
+    }
 
     /// Name on the command line.
     pub fn name(self) -> &'static str {
