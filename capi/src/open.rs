@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ::perdura_heap::{Config, Heap, Memory};
 use perdura_media::{Direct, Engine, RealClock};
-use perdura_region::directory::{self, Directory, Settings};
+use perdura_region::directory::{self, Directory, HOLDER_WAIT, Settings};
 use perdura_region::holder::{Link, Watch};
 use perdura_region::promise::BudgetWish;
 use perdura_region::{Region, TrackingKind, TrapKind};
@@ -163,6 +163,7 @@ fn open_directory(dir: &Path, wanted: Wanted) -> Result<perdura_heap, Refusal> {
             HOLDER.get_or_init(|| path);
             holder as fn() -> Command
         }),
+        holder_wait: Some(HOLDER_WAIT),
         prove_again: false,
     };
     let clock = Arc::new(RealClock);

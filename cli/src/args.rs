@@ -182,6 +182,10 @@ pub struct PlaceArgs {
     /// Threads of a flush [default: the machine's processors, at most 4].
     #[arg(long, value_name = "N")]
     pub flush_threads: Option<usize>,
+    /// How long a holder whose server is gone waits for another, before it flushes and lets the
+    /// memory go; `off`: without end [default: 10m].
+    #[arg(long, value_name = "TIME")]
+    pub holder_wait: Option<String>,
     /// Measure the flush rate again though one is on record.
     #[arg(long)]
     pub prove_again: bool,

@@ -90,6 +90,7 @@ pub fn place(args: &PlaceArgs, holder: Option<fn() -> Command>) -> Result<Settin
         direct: direct(&args.direct)?,
         threads,
         holder,
+        holder_wait: holder_wait(&args.holder_wait)?,
         prove_again: args.prove_again,
     })
 }
@@ -114,6 +115,13 @@ pub fn checkpoint(option: &str, value: &Option<String>) -> Result<Option<Duratio
         Some("off") => Ok(None),
         None => Ok(Some(Duration::from_secs(1))),
         Some(value) => Ok(Some(named(option, value, parse_duration(value))?)),
+    }
+}
+
+fn holder_wait(value: &Option<String>) -> Result<Option<Duration>> {
+    match value.as_deref() {
+        Some("off") => Ok(None),
+        _ => Ok(Some(time("holder-wait", value)?.unwrap_or(directory::HOLDER_WAIT))),
     }
 }
 

@@ -248,3 +248,31 @@ fn a_drill_on_a_running_server_flushes_a_full_budget_and_loses_nothing() {
     verify(&server, 2_000);
     stop(server, dir.path());
 }
+
+#[test]
+fn a_holder_whose_server_does_not_come_back_flushes_and_goes_and_nothing_is_missing() {
+    let dir = dir();
+    let settings = [&SETTINGS[..], &["--holder-wait", "300ms"]].concat();
+    let mut server = Server::start(dir.path(), &settings);
+    let writer = load_for(&server, 0, 300);
+    server.signal("KILL");
+    let _ = server.wait();
+    let acknowledged = writer.join().unwrap();
+    wait_until("the holder's end", || holder_of(dir.path()).is_none());
+    let server = Server::start(dir.path(), &settings);
+    assert!(server.banner.contains("loaded after a complete flush"), "{}", server.banner);
+    verify(&server, acknowledged);
+    stop(server, dir.path());
+}
+
+#[test]
+fn a_holder_whose_directory_was_removed_lets_the_memory_go() {
+    let dir = dir();
+    let data = dir.path().join("data");
+    let mut server = Server::start(&data, &SETTINGS);
+    let holder = holder_of(&data).unwrap();
+    server.signal("KILL");
+    let _ = server.wait();
+    std::fs::remove_dir_all(&data).unwrap();
+    wait_until("the holder's end", || !Path::new("/proc").join(holder.to_string()).exists());
+}

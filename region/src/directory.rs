@@ -19,7 +19,7 @@ use perdura_media::{BLOCK_BYTES, Clock, Device, DeviceError, FileDevice};
 use serde::{Deserialize, Serialize};
 
 use crate::error::OpenError;
-use crate::holder::{Held, Keeper, Link, LinkError, TakeOver, take_over};
+use crate::holder::{Held, Keeper, Link, LinkError, TakeOver, Times, take_over};
 use crate::prove::Proof;
 use crate::region::{Config, Region};
 use perdura_dirty::error::RegionError;
@@ -34,6 +34,11 @@ const FIRST_PROOF_BYTES: u64 = 256 << 20;
 /// has its grace in addition.
 const HOLDER_CHANGES_WITHIN_NS: u64 = 3_000_000_000;
 const HOLDER_LOOK_AGAIN_NS: u64 = 20_000_000;
+
+/// How long a holder waits for a server unless it is told otherwise: longer than a restart, an
+/// upgrade or a reboot of a container takes, and no longer than somebody would wonder where the
+/// memory of a machine has gone. Nothing is lost when it is over: the next start reads the image.
+pub const HOLDER_WAIT: Duration = Duration::from_secs(10 * 60);
 
 /// What to open and what to promise.
 #[derive(Debug)]
@@ -57,6 +62,9 @@ pub struct Settings {
     /// The program to run as a holder; it is given `--dir` and `--threads`. `None`: memory dies
     /// with this process.
     pub holder: Option<fn() -> Command>,
+    /// Time that a holder whose server is gone waits for another before it flushes and lets the
+    /// memory go; `None`: without end.
+    pub holder_wait: Option<Duration>,
     /// Measure the rate again even if one is on record.
     pub prove_again: bool,
 }
@@ -219,6 +227,10 @@ impl Directory {
     }
 }
 
+fn times(settings: &Settings) -> Times {
+    Times { grace: settings.warning, wait: settings.holder_wait }
+}
+
 fn keep(
     region: &Region,
     image: &FileDevice,
@@ -236,7 +248,7 @@ fn keep(
         program,
         dir: settings.dir.clone(),
         threads: settings.threads,
-        warning: settings.warning,
+        times: times(settings),
         link,
     };
     keeper.start(clock)?;
@@ -316,7 +328,7 @@ fn find(
     let mut until_ns = began_ns + HOLDER_CHANGES_WITHIN_NS;
     let mut flushing_bytes = None;
     loop {
-        match take_over(dir, settings.warning) {
+        match take_over(dir, times(settings)) {
             Ok(TakeOver::Held(held)) => return Ok(Found::Held(held)),
             Ok(TakeOver::Nobody | TakeOver::Unanswered) => {}
             Ok(TakeOver::Flushing { grace, used_bytes }) => {

@@ -31,6 +31,7 @@ fn settings(dir: &Path) -> Settings {
         direct: Direct::Auto,
         threads: 1,
         holder: None,
+        holder_wait: None,
         prove_again: false,
     }
 }

@@ -32,6 +32,7 @@ pub fn measure(dir: &Path) -> Result<BytesPerSecond> {
         direct: Direct::Auto,
         threads,
         holder: None,
+        holder_wait: None,
         prove_again: false,
     };
     let bar = LateBar::new("proving the flush rate");

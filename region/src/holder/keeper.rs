@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use perdura_media::Clock;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
+use super::Times;
 use super::link::{Link, LinkError};
 
 /// Between attempts to replace a holder that cannot be started.
@@ -30,8 +30,8 @@ pub struct Keeper {
     pub dir: PathBuf,
     /// Threads of an emergency flush.
     pub threads: usize,
-    /// Time between warning and cut.
-    pub warning: Duration,
+    /// What the holder's flush may take, and how long it waits for a server.
+    pub times: Times,
     /// A holder already at work.
     pub link: Option<Link>,
 }
@@ -50,7 +50,7 @@ impl Keeper {
             let fds = [self.memory.as_fd(), self.ledger.as_fd(), self.image.as_fd()];
             let mut program = (self.program)();
             program.arg("--dir").arg(&self.dir).arg("--threads").arg(self.threads.to_string());
-            self.link = Some(Link::start(program, fds, self.warning, clock.unix_ms())?);
+            self.link = Some(Link::start(program, fds, self.times, clock.unix_ms())?);
         }
         Ok(())
     }

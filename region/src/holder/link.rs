@@ -12,8 +12,8 @@ use rustix::net::{
     sockopt,
 };
 
-use super::SOCKET_NAME;
 use super::wire::{Message, receive, send};
+use super::{SOCKET_NAME, Times};
 
 /// A holder answers within this time, or is taken for hung.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -159,12 +159,11 @@ fn answer(socket: &OwnedFd, within: Duration) -> Result<(Message, Vec<OwnedFd>),
         .ok_or(LinkError::Closed)
 }
 
-/// Asks the directory's holder, if there is one, for what it holds; `grace` is what a flush may
-/// take from now on.
-pub fn take_over(dir: &Path, grace: Duration) -> Result<TakeOver, LinkError> {
+/// Asks the directory's holder, if there is one, for what it holds; it keeps to `times` from then
+/// on.
+pub fn take_over(dir: &Path, times: Times) -> Result<TakeOver, LinkError> {
     let Some(socket) = dial(dir)? else { return Ok(TakeOver::Nobody) };
-    let question = Message::TakeOver { grace_ms: grace.as_millis() as u64 };
-    match send(&socket, &question, &[]) {
+    match send(&socket, &Message::TakeOver { times }, &[]) {
         Ok(()) => {}
         Err(error) if is_gone(&error) => return Ok(TakeOver::Unanswered),
         Err(source) => return Err(LinkError::Io { what: "write to the holder".into(), source }),
@@ -218,7 +217,7 @@ impl Link {
     pub fn start(
         mut program: Command,
         fds: [BorrowedFd<'_>; 3],
-        grace: Duration,
+        times: Times,
         unix_ms: u64,
     ) -> Result<Self, LinkError> {
         let failed = |what: &str| {
@@ -228,8 +227,7 @@ impl Link {
         let (ours, theirs) = socket_pair().map_err(failed("socket pair"))?;
         // Before there is a holder: the message waits in the socket, so a holder that runs has the
         // memory, even if this process is killed at this moment.
-        let grace_ms = grace.as_millis() as u64;
-        send(&ours, &Message::Hold { grace_ms, unix_ms }, &fds)
+        send(&ours, &Message::Hold { times, unix_ms }, &fds)
             .map_err(failed("hand memory to the holder"))?;
         program.stdin(Stdio::from(theirs));
         let mut child = program.spawn().map_err(failed("start the holder"))?;
@@ -285,7 +283,8 @@ mod tests {
         program.args(["-c", "printf $$ >&0; exec sleep 1000"]);
         let null = std::fs::File::open("/dev/null").unwrap();
         let fds = [null.as_fd(); 3];
-        let error = Link::start(program, fds, Duration::from_secs(1), 0).unwrap_err();
+        let times = Times { grace: Duration::from_secs(1), wait: None };
+        let error = Link::start(program, fds, times, 0).unwrap_err();
         let LinkError::Io { source, .. } = error else { panic!("{error}") };
         let said = source.to_string();
         let pid = said.split('"').nth(1).unwrap();

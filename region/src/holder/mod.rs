@@ -3,18 +3,21 @@
 //! It owns one region's descriptors and a socket in the region's directory. While a server is
 //! linked it does nothing. If the link breaks without a goodbye it goes on holding, and a warning
 //! (SIGTERM, SIGINT, SIGPWR, or a request on the socket) makes it flush alone, with the same code
-//! the server would have run. A server that starts again takes the descriptors over. Nothing here
-//! writes the region.
+//! the server would have run; so does a wait for a server that is over. A server that starts again
+//! takes the descriptors over. A holder whose image was removed lets the memory go, because nothing
+//! could be kept. Nothing here writes the region.
 
 mod isolate;
 mod keeper;
 mod link;
 mod serve;
+mod times;
 mod wire;
 
 pub use keeper::{Keeper, Watch};
 pub use link::{Held, Link, LinkError, TakeOver, flush, take_over};
 pub use serve::{HolderError, HolderOptions, serve};
+pub use times::Times;
 
 /// Name of the holder's socket in the region's directory.
 pub const SOCKET_NAME: &str = "holder.sock";

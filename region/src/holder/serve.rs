@@ -11,14 +11,16 @@ use rustix::net::{
     AddressFamily, SocketFlags, SocketType, accept_with, bind, listen, socket_with, sockopt,
 };
 
-use super::SOCKET_NAME;
 use super::link::address;
 use super::wire::{Message, receive, send};
+use super::{SOCKET_NAME, Times};
 use crate::flush::FlushOptions;
 use crate::region::Attachment;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 64;
+/// How often a holder without a server looks whether it still has something to wait for.
+const LOOK_EVERY: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// How the holder behaves.
 #[derive(Debug, Clone)]
@@ -67,6 +69,8 @@ enum Event {
     Link,
     Visitor,
     Warning,
+    /// Nothing has happened for [`LOOK_EVERY`] while no server is linked.
+    Quiet,
 }
 
 struct Holder {
@@ -77,7 +81,9 @@ struct Holder {
     attachment: Attachment,
     link: Option<OwnedFd>,
     server_pid: i32,
-    grace: Duration,
+    times: Times,
+    /// When the last server went, monotonic nanoseconds; not read while one is linked.
+    alone_since_ns: u64,
     listener: OwnedFd,
     warning: OwnedFd,
 }
@@ -92,7 +98,7 @@ pub fn serve(
 ) -> Result<(), HolderError> {
     let first = receive(&link)
         .map_err(|source| HolderError::Io { what: "read from the server".into(), source })?;
-    let Some((Message::Hold { grace_ms, .. }, fds)) = first else {
+    let Some((Message::Hold { times, .. }, fds)) = first else {
         return Err(HolderError::NothingToHold(format!("{first:?}")));
     };
     let [memory, ledger, image] = <[OwnedFd; 3]>::try_from(fds)
@@ -122,7 +128,8 @@ pub fn serve(
         attachment,
         link,
         server_pid,
-        grace: Duration::from_millis(grace_ms),
+        times,
+        alone_since_ns: clock.now_ns(),
         listener,
         warning,
     }
@@ -163,6 +170,15 @@ impl Holder {
     fn run(mut self, clock: &dyn Clock) -> Result<(), HolderError> {
         loop {
             match self.next_event()? {
+                Event::Quiet => {
+                    if self.is_removed() {
+                        // No file is removed: what has the socket's name by now is not ours.
+                        return Ok(());
+                    }
+                    if self.has_waited(clock) && self.flushes(clock) {
+                        return self.leave();
+                    }
+                }
                 Event::Link => {
                     let link = self.link.take();
                     let message = link.as_ref().map(receive);
@@ -172,11 +188,7 @@ impl Holder {
                             tracing::warn!(?other, "unexpected message from the server");
                             self.link = link;
                         }
-                        _ => tracing::warn!(
-                            pid = self.server_pid,
-                            used_bytes = self.attachment.used_bytes(),
-                            "the server is gone; holding its memory"
-                        ),
+                        _ => self.note_alone(clock),
                     }
                 }
                 Event::Visitor => {
@@ -205,9 +217,11 @@ impl Holder {
             if let Some(link) = &self.link {
                 fds.push(PollFd::new(link, PollFlags::IN));
             }
-            match poll(&mut fds, None) {
+            let timeout = self.link.is_none().then_some(&LOOK_EVERY);
+            match poll(&mut fds, timeout) {
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(errno) => return Err(failed("poll")(errno)),
+                Ok(0) => return Ok(Event::Quiet),
                 Ok(_) => {}
             }
             let ready = |index: usize| fds.get(index).is_some_and(|fd| !fd.revents().is_empty());
@@ -232,8 +246,12 @@ impl Holder {
             let _ = send(&visitor, &Message::Busy { pid }, &[]);
             return Ok(false);
         }
+        if self.is_removed() {
+            // Who asks again finds nobody, and makes an image of its own.
+            return Ok(true);
+        }
         match message {
-            Message::TakeOver { grace_ms } => {
+            Message::TakeOver { times } => {
                 let held = Message::Held {
                     budget_bytes: self.attachment.budget_bytes(),
                     used_bytes: self.attachment.used_bytes(),
@@ -241,7 +259,7 @@ impl Holder {
                 let fds = [self.memory.as_fd(), self.ledger.as_fd(), self.image.as_fd()];
                 if send(&visitor, &held, &fds).is_ok() {
                     self.server_pid = peer_pid(&visitor);
-                    self.grace = Duration::from_millis(grace_ms);
+                    self.times = times;
                     let _ = sockopt::set_socket_timeout(&visitor, sockopt::Timeout::Recv, None);
                     self.link = Some(visitor);
                 }
@@ -269,6 +287,47 @@ impl Holder {
         }
     }
 
+    fn note_alone(&mut self, clock: &dyn Clock) {
+        self.alone_since_ns = clock.now_ns();
+        tracing::warn!(
+            dir = %self.options.dir.display(),
+            pid = self.server_pid,
+            dirty_bytes = self.attachment.used_bytes(),
+            wait = ?self.times.wait,
+            "the server is gone; holding its memory until a server comes back or the wait is over"
+        );
+    }
+
+    /// Whether no server came within the wait; the next wait begins then, for a flush that fails.
+    fn has_waited(&mut self, clock: &dyn Clock) -> bool {
+        let now_ns = clock.now_ns();
+        let alone = Duration::from_nanos(now_ns.saturating_sub(self.alone_since_ns));
+        if self.times.wait.is_none_or(|wait| alone < wait) {
+            return false;
+        }
+        self.alone_since_ns = now_ns;
+        tracing::warn!(
+            dir = %self.options.dir.display(),
+            waited = ?alone,
+            "no server came back; flushing, then letting the memory go"
+        );
+        true
+    }
+
+    /// Whether the image has lost its name: then nobody can ever open it, and a flush would keep
+    /// nothing.
+    fn is_removed(&self) -> bool {
+        let removed = rustix::fs::fstat(&self.image).is_ok_and(|image| image.st_nlink == 0);
+        if removed {
+            tracing::warn!(
+                dir = %self.options.dir.display(),
+                dirty_bytes = self.attachment.used_bytes(),
+                "the directory's image was removed, so nothing can be kept; letting the memory go"
+            );
+        }
+        removed
+    }
+
     /// Accepts a visitor that may speak to us.
     fn admit(&self) -> Option<OwnedFd> {
         let visitor = accept_with(&self.listener, SocketFlags::CLOEXEC).ok()?;
@@ -286,7 +345,7 @@ impl Holder {
     /// the SSD.
     fn heed_warning(&mut self, clock: &dyn Clock) -> Result<bool, HolderError> {
         if let Some(link) = self.link.take() {
-            let patience_ns = (self.grace.as_nanos() as u64 / 10).max(200_000_000);
+            let patience_ns = (self.times.grace.as_nanos() as u64 / 10).max(200_000_000);
             let began_ns = clock.now_ns();
             let mut moved = (self.attachment.progress(), began_ns);
             loop {
@@ -303,7 +362,7 @@ impl Holder {
                     },
                 }
                 let (progress, now_ns) = (self.attachment.progress(), clock.now_ns());
-                let in_time = u128::from(now_ns - began_ns) < self.grace.as_nanos();
+                let in_time = u128::from(now_ns - began_ns) < self.times.grace.as_nanos();
                 if progress != moved.0 || (in_time && self.attachment.awaits_device()) {
                     moved = (progress, now_ns);
                 } else if now_ns - moved.1 > patience_ns && !self.end_server(&link) {
@@ -311,11 +370,16 @@ impl Holder {
                 }
             }
         }
+        Ok(self.flushes(clock))
+    }
+
+    /// Flushes without a server. False: it failed, and the memory is held on.
+    fn flushes(&self, clock: &dyn Clock) -> bool {
         match self.answer_while(|| self.flush(clock)) {
-            Ok(_) => Ok(true),
+            Ok(_) => true,
             Err(error) => {
                 tracing::error!(%error, "still holding");
-                Ok(false)
+                false
             }
         }
     }
@@ -342,7 +406,7 @@ impl Holder {
     ) -> Result<Message, HolderError> {
         let Ok(done) = eventfd(0, EventfdFlags::CLOEXEC) else { return flush() };
         let used_bytes = self.attachment.used_bytes();
-        let wait = Message::Flushing { grace_ms: self.grace.as_millis() as u64, used_bytes };
+        let wait = Message::Flushing { grace_ms: self.times.grace.as_millis() as u64, used_bytes };
         std::thread::scope(|scope| {
             let worker = std::thread::Builder::new().spawn_scoped(scope, || {
                 // Told at its end, however it ends.
@@ -434,6 +498,9 @@ mod tests {
     use crate::holder::TakeOver;
     use crate::holder::take_over;
 
+    const TIMES: Times =
+        Times { grace: Duration::from_secs(60), wait: Some(Duration::from_secs(600)) };
+
     fn holder(dir: &Path) -> Holder {
         let config = Config { thread: false, ..Config::new(1 << 20, 256 << 10) };
         let device = Arc::new(SimDevice::new(0, 1));
@@ -451,23 +518,52 @@ mod tests {
             attachment: Attachment::new(attached.0, attached.1).unwrap(),
             link: None,
             server_pid: 0,
-            grace: Duration::from_secs(60),
+            times: TIMES,
+            alone_since_ns: 0,
             listener: listen_in(dir).unwrap(),
             warning: eventfd(0, EventfdFlags::CLOEXEC).unwrap(),
         }
     }
 
     #[test]
-    fn a_server_that_takes_over_brings_its_own_grace() {
+    fn a_server_that_takes_over_brings_its_own_times() {
         let dir = tempfile::tempdir().unwrap();
         let mut holder = holder(dir.path());
+        let brought = Times { grace: Duration::from_millis(2_500), wait: None };
         std::thread::scope(|scope| {
-            let taken =
-                scope.spawn(|| take_over(dir.path(), Duration::from_millis(2_500)).unwrap());
+            let taken = scope.spawn(|| take_over(dir.path(), brought).unwrap());
             assert!(!holder.meet_visitor(&RealClock).unwrap());
             assert!(matches!(taken.join().unwrap(), TakeOver::Held(_)));
         });
-        assert_eq!(holder.grace, Duration::from_millis(2_500));
+        assert_eq!(holder.times, brought);
+    }
+
+    #[test]
+    fn a_wait_that_is_over_begins_anew_and_one_without_end_is_never_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut holder = holder(dir.path());
+        let clock = perdura_media::SimClock::new(0);
+        clock.sleep_ns(599_000_000_000);
+        assert!(!holder.has_waited(&clock));
+        clock.sleep_ns(1_000_000_000);
+        assert!(holder.has_waited(&clock));
+        assert!(!holder.has_waited(&clock));
+        holder.times.wait = None;
+        clock.sleep_ns(1 << 62);
+        assert!(!holder.has_waited(&clock));
+    }
+
+    #[test]
+    fn who_visits_a_holder_whose_image_was_removed_is_sent_away_with_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut holder = holder(dir.path());
+        std::fs::remove_file(dir.path().join("image")).unwrap();
+        std::thread::scope(|scope| {
+            let asked = scope.spawn(|| take_over(dir.path(), TIMES));
+            assert!(holder.meet_visitor(&RealClock).unwrap(), "it still holds");
+            drop(holder);
+            assert!(matches!(asked.join().unwrap(), Ok(TakeOver::Unanswered)));
+        });
     }
 
     #[test]
@@ -479,7 +575,7 @@ mod tests {
             let mut process = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
             holder.server_pid = process.id() as i32;
             holder.link = Some(link);
-            holder.grace = Duration::from_secs(2);
+            holder.times.grace = Duration::from_secs(2);
             holder.attachment.ledger.syncing().store(syncing, std::sync::atomic::Ordering::Release);
             std::thread::scope(|scope| {
                 // Dropped when an assertion fails: the holder is let go then.
@@ -517,7 +613,7 @@ mod tests {
                 })
             });
             for _ in 0..3 {
-                match take_over(dir.path(), Duration::from_secs(1)).unwrap() {
+                match take_over(dir.path(), TIMES).unwrap() {
                     TakeOver::Flushing { grace, used_bytes: 0 } => {
                         assert_eq!(grace, Duration::from_secs(60));
                     }
@@ -530,7 +626,7 @@ mod tests {
             assert_eq!(flushing.join().unwrap().unwrap(), Message::Ready);
         });
         drop(holder.listener);
-        let asked = take_over(dir.path(), Duration::from_secs(1)).unwrap();
+        let asked = take_over(dir.path(), TIMES).unwrap();
         assert!(matches!(asked, TakeOver::Nobody));
     }
 }

@@ -9,6 +9,8 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
+use super::Times;
+
 /// Longest message, bytes; a longer one is refused.
 const MESSAGE_MAX_BYTES: usize = 512;
 /// Most descriptors a message carries: memory, ledger, image.
@@ -18,10 +20,9 @@ const FDS_MAX: usize = 3;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Message {
     /// Server to new holder, with descriptors: keep these.
-    Hold { grace_ms: u64, unix_ms: u64 },
-    /// Starting server to holder: give me what you hold, and from now on allow so much time for a
-    /// flush.
-    TakeOver { grace_ms: u64 },
+    Hold { times: Times, unix_ms: u64 },
+    /// Starting server to holder: give me what you hold, and from now on keep to these times.
+    TakeOver { times: Times },
     /// Holder's answer, with descriptors; this connection is the link now.
     Held { budget_bytes: u64, used_bytes: u64 },
     /// Holder's answer: another server is linked.
@@ -43,8 +44,8 @@ pub(super) enum Message {
 impl Message {
     fn encode(&self) -> String {
         match self {
-            Self::Hold { grace_ms, unix_ms } => format!("hold {grace_ms} {unix_ms}"),
-            Self::TakeOver { grace_ms } => format!("take-over {grace_ms}"),
+            Self::Hold { times, unix_ms } => format!("hold {} {unix_ms}", times.encode()),
+            Self::TakeOver { times } => format!("take-over {}", times.encode()),
             Self::Held { budget_bytes, used_bytes } => format!("held {budget_bytes} {used_bytes}"),
             Self::Busy { pid } => format!("busy {pid}"),
             Self::Flushing { grace_ms, used_bytes } => format!("flushing {grace_ms} {used_bytes}"),
@@ -63,8 +64,8 @@ impl Message {
         let mut numbers = rest.split(' ').map(str::parse::<u64>);
         let mut next = || numbers.next().and_then(Result::ok);
         Some(match word {
-            "hold" => Self::Hold { grace_ms: next()?, unix_ms: next()? },
-            "take-over" => Self::TakeOver { grace_ms: next()? },
+            "hold" => Self::Hold { times: Times::decode(next()?, next()?), unix_ms: next()? },
+            "take-over" => Self::TakeOver { times: Times::decode(next()?, next()?) },
             "held" => Self::Held { budget_bytes: next()?, used_bytes: next()? },
             "busy" => Self::Busy { pid: rest.parse().ok()? },
             "goodbye" => Self::Goodbye,
@@ -139,9 +140,13 @@ mod tests {
     #[test]
     fn every_message_survives_the_wire() {
         let (a, b) = pair().unwrap();
+        let seconds = std::time::Duration::from_secs;
         let messages = [
-            Message::Hold { grace_ms: 30_000, unix_ms: 5 },
-            Message::TakeOver { grace_ms: 7_000 },
+            Message::Hold {
+                times: Times { grace: seconds(30), wait: Some(seconds(600)) },
+                unix_ms: 5,
+            },
+            Message::TakeOver { times: Times { grace: seconds(7), wait: None } },
             Message::Flushing { grace_ms: 7_000, used_bytes: 4_096 },
             Message::Held { budget_bytes: 1, used_bytes: 2 },
             Message::Busy { pid: 77 },
