@@ -66,6 +66,8 @@ pub struct ServerConfig {
     pub timeout_s: u64,
     /// Silent connections are probed after so long; 0: never.
     pub tcp_keepalive_s: u64,
+    /// The file of Redis's settings that the server was started with; for INFO only.
+    pub config_file: Option<PathBuf>,
     /// What one request may cost.
     pub limits: Limits,
     /// Bytes read from one connection in one turn, so that none starves the others.
@@ -112,6 +114,7 @@ impl Default for ServerConfig {
             clients_max: 10_000,
             timeout_s: 0,
             tcp_keepalive_s: 300,
+            config_file: None,
             limits: Limits::default(),
             turn_bytes_max: 64 << 10,
             output_pause_bytes: 1 << 20,

@@ -10,6 +10,7 @@ pub mod number;
 pub mod resp;
 
 mod commands;
+mod lately;
 mod net;
 mod saving;
 mod session;

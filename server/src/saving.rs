@@ -30,6 +30,10 @@ pub(crate) struct Saves {
     /// When the last good one ended; at first when the server started.
     pub saved_unix_s: u64,
     pub failed: bool,
+    /// Write commands carried out before the last good one began.
+    pub changes_saved: u64,
+    /// The same of the one in progress.
+    changes_begun: u64,
     /// How long the last one took.
     pub took_s: Option<u64>,
     pub count: u64,
@@ -48,6 +52,8 @@ impl Saving {
             since_unix_ms: None,
             saved_unix_s: now_unix_ms / 1000,
             failed: false,
+            changes_saved: 0,
+            changes_begun: 0,
             took_s: None,
             count: 0,
         };
@@ -61,14 +67,19 @@ impl Saving {
         self.lock().report
     }
 
-    /// Orders a checkpoint and returns at once.
-    pub fn order(&self, clock: &dyn Clock) -> Result<(), Busy> {
-        self.begin(clock, true)
+    /// Orders a checkpoint after so many write commands, and returns at once.
+    pub fn order(&self, clock: &dyn Clock, changes: u64) -> Result<(), Busy> {
+        self.begin(clock, changes, true)
     }
 
     /// Makes a checkpoint before it returns: nothing, or why it failed.
-    pub fn save(&self, store: &Store, clock: &dyn Clock) -> Result<Result<(), String>, Busy> {
-        self.begin(clock, false)?;
+    pub fn save(
+        &self,
+        store: &Store,
+        clock: &dyn Clock,
+        changes: u64,
+    ) -> Result<Result<(), String>, Busy> {
+        self.begin(clock, changes, false)?;
         Ok(self.finish(store, clock))
     }
 
@@ -95,12 +106,13 @@ impl Saving {
         Ending(self)
     }
 
-    fn begin(&self, clock: &dyn Clock, ordered: bool) -> Result<(), Busy> {
+    fn begin(&self, clock: &dyn Clock, changes: u64, ordered: bool) -> Result<(), Busy> {
         let mut state = self.lock();
         if state.report.since_unix_ms.is_some() {
             return Err(Busy);
         }
         state.report.since_unix_ms = Some(clock.unix_ms());
+        state.report.changes_begun = changes;
         state.ordered = ordered;
         self.changed.notify_all();
         Ok(())
@@ -115,6 +127,7 @@ impl Saving {
         report.failed = outcome.is_err();
         if outcome.is_ok() {
             report.saved_unix_s = now_ms / 1000;
+            report.changes_saved = report.changes_begun;
             report.count += 1;
         }
         outcome

@@ -62,6 +62,10 @@ pub(crate) struct Session {
     pub multi: Option<Box<Multi>>,
     /// The keys WATCH has named, by database and name: a command may name hundreds of thousands.
     pub watched: BTreeMap<(u8, Box<[u8]>), Watch>,
+    /// Bytes received and not carried out when the command at hand began, its own among them.
+    pub request_bytes: usize,
+    /// The next command waits for CLIENT UNPAUSE.
+    pub is_paused: bool,
     pub created_ns: u64,
     pub active_ns: u64,
     pub last: Option<&'static Spec>,
@@ -84,6 +88,8 @@ impl Session {
             about: None,
             multi: None,
             watched: BTreeMap::new(),
+            request_bytes: 0,
+            is_paused: false,
             created_ns: now_ns,
             active_ns: now_ns,
             last: None,
@@ -107,8 +113,20 @@ impl Session {
         };
     }
 
+    /// What the client takes, with so many bytes of replies and requests in buffers of its own.
+    pub fn memory_bytes(&self, unsent_bytes: usize, pending_bytes: usize) -> usize {
+        let queued_bytes = self.multi.as_ref().map_or(0, |multi| multi.bytes);
+        size_of::<Self>() + unsent_bytes + pending_bytes + queued_bytes
+    }
+
     /// The line of CLIENT LIST and CLIENT INFO.
-    pub fn describe(&self, now_ns: u64, unsent_bytes: usize, pending_bytes: usize) -> String {
+    pub fn describe(
+        &self,
+        now_ns: u64,
+        unsent_bytes: usize,
+        request_bytes: usize,
+        argument_bytes: usize,
+    ) -> String {
         let (addr, local) = match self.peer {
             Peer::Tcp { addr, local } => (addr.to_string(), local.to_string()),
             Peer::Unix => ("unix:0".to_owned(), "unix:0".to_owned()),
@@ -116,6 +134,7 @@ impl Session {
         let mut flags = String::new();
         for (set, flag) in [
             (self.multi.is_some(), 'x'),
+            (self.is_paused, 'b'),
             (self.closing || self.killed, 'c'),
             (matches!(self.peer, Peer::Unix), 'U'),
             (self.no_evict, 'e'),
@@ -135,8 +154,9 @@ impl Session {
         let (queued, queued_bytes) =
             self.multi.as_ref().map_or((-1, 0), |m| (m.queue.len() as i64, m.bytes));
         format!(
-            "id={} addr={addr} laddr={local} fd={} name={} age={} idle={} flags={flags} db={} sub=0 psub=0 \
-             ssub=0 multi={queued} qbuf={pending_bytes} qbuf-free=0 argv-mem=0 multi-mem={queued_bytes} \
+            "id={} addr={addr} laddr={local} fd={} name={} age={} idle={} flags={flags} db={} \
+             sub=0 psub=0 ssub=0 multi={queued} qbuf={request_bytes} qbuf-free=0 \
+             argv-mem={argument_bytes} multi-mem={queued_bytes} \
              rbs=0 rbp=0 obl={unsent_bytes} oll=0 omem={unsent_bytes} tot-mem={} events=r cmd={} \
              user=default redir=-1 resp={} lib-name={} lib-ver={}",
             self.id,
@@ -145,7 +165,7 @@ impl Session {
             seconds(self.created_ns),
             seconds(self.active_ns),
             self.db,
-            size_of::<Self>() + unsent_bytes + pending_bytes + queued_bytes,
+            self.memory_bytes(unsent_bytes, request_bytes),
             self.last.map_or("NULL", |spec| spec.name),
             if self.resp3 { 3 } else { 2 },
             text(|a| &a.lib_name),

@@ -431,13 +431,22 @@ fn info_has_every_section() {
         "# Memory",
         "# Persistence",
         "# Stats",
+        "# Replication",
         "# CPU",
+        "# Modules",
         "# Commandstats",
+        "# Cluster",
         "# Keyspace",
         "# Perdura",
         "db0:keys=1",
         "cmdstat_get:calls=1",
         "keyspace_hits:1",
+        "role:master",
+        "connected_slaves:0",
+        "cluster_enabled:0",
+        "lazyfreed_objects:0",
+        "blocked_clients:0",
+        "rdb_changes_since_last_save:1",
         "connected_clients:1",
         "durability:warned",
         "budget_bytes:",
@@ -526,4 +535,71 @@ fn scan_walks_everything_once() {
         let expected = if command == "SCAN" { expected } else { expected / 2 };
         assert_eq!(seen.len(), expected, "{command}");
     }
+}
+
+/// Fields of Redis's INFO without a true value here, or none that anybody asks for.
+const NOT_IN_INFO: [&str; 26] = [
+    "redis_build_id",
+    "atomicvar_api",
+    "gcc_version",
+    "used_memory_overhead",
+    "used_memory_startup",
+    "used_memory_dataset",
+    "used_memory_vm",
+    "allocator_",
+    "used_memory_scripts_",
+    "rss_overhead_",
+    "mem_total_replication_buffers",
+    "used_memory_lua_human",
+    "current_cow_",
+    "rdb_last_load_keys_",
+    "aof_rewrites_consecutive_failures",
+    "instantaneous_input_repl_kbps",
+    "instantaneous_output_repl_kbps",
+    "expired_stale_perc",
+    "expired_time_cap_reached_count",
+    "expire_cycle_cpu_milliseconds",
+    "dump_payload_sanitizations",
+    "reply_buffer_",
+    "active_defrag_",
+    "total_active_defrag_time",
+    "io_threaded_",
+    "current_active_defrag_time",
+];
+
+#[test]
+fn info_has_the_fields_of_redis() {
+    let text = include_str!("redis_7_0_info_fields.txt");
+    let server = start(config());
+    let info = server.client().call("INFO everything");
+    let has =
+        |name: &str| info.contains(&format!(" {name}:")) || info.contains(&format!("\n{name}:"));
+    for name in text.lines() {
+        let is_left_out = NOT_IN_INFO.iter().any(|out| name.starts_with(out));
+        assert!(has(name) || is_left_out, "INFO lacks {name}: {info}");
+    }
+}
+
+#[test]
+fn a_paused_client_counts_as_blocked_and_its_request_and_arguments_are_told() {
+    let server = start(config());
+    let (mut client, mut paused) = (server.client(), server.client());
+    assert_eq!(client.call("CLIENT PAUSE 60000 WRITE"), "+OK");
+    paused.send(&[b"SET", b"key", b"value"]);
+    let field = |text: &str, name: &str| {
+        let word = text.split([' ', '\n']).find_map(|word| word.strip_prefix(name));
+        word.unwrap_or_else(|| panic!("{name} in {text}")).to_owned()
+    };
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while field(&client.call("INFO clients"), "blocked_clients:") != "1" {
+        assert!(std::time::Instant::now() < deadline);
+    }
+    let list = client.call("CLIENT LIST");
+    assert!(list.contains("flags=b") && list.contains(" qbuf=33 "), "{list}");
+    let own = client.call("CLIENT INFO");
+    // *2 $6 CLIENT $4 INFO, each with its line's end.
+    assert_eq!((field(&own, "qbuf="), field(&own, "argv-mem=")), ("26".into(), "10".into()));
+    assert_eq!(client.call("CLIENT UNPAUSE"), "+OK");
+    assert_eq!(paused.reply(), b"+OK\r\n");
+    assert_eq!(field(&client.call("INFO clients"), "blocked_clients:"), "0");
 }

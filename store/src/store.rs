@@ -43,6 +43,8 @@ pub struct StoreStats {
     pub keys: u64,
     /// Keys with an expiry.
     pub keys_with_expiry: u64,
+    /// Deleted tables whose parts are not all freed yet.
+    pub detached: u64,
     /// Expired keys removed since open.
     pub expired_keys: u64,
     /// Shards.
@@ -298,6 +300,7 @@ impl Store {
             keys_with_expiry: self
                 .sum(|shard| shard.dbs.iter().map(|db| db.keys_with_expiry).sum()),
             expired_keys: self.expired_keys.load(Relaxed),
+            detached: self.sum(|shard| shard.detached.len() as u64),
             shards: u64::from(self.heap.shards()),
             region_bytes: heap.region_bytes,
             free_bytes: heap.free_bytes,

@@ -56,8 +56,9 @@ fn is_plain(name: &[u8]) -> bool {
 }
 
 /// CLIENT INFO
-pub(super) fn info(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
-    let line = ctx.session.describe(ctx.server.now_ns, 0, 0);
+pub(super) fn info(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
+    let line =
+        ctx.session.describe(ctx.server.now_ns, 0, ctx.session.request_bytes, argument_bytes(args));
     ctx.reply.verbatim(format!("{line}\n").as_bytes());
     Ok(())
 }
@@ -82,17 +83,25 @@ pub(super) fn list(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     let now_ns = ctx.server.now_ns;
     let mut lines = Vec::new();
     if wanted(ctx.session) {
-        lines.push((ctx.session.id, ctx.session.describe(now_ns, 0, 0)));
+        let request_bytes = ctx.session.request_bytes;
+        let line = ctx.session.describe(now_ns, 0, request_bytes, argument_bytes(args));
+        lines.push((ctx.session.id, line));
     }
     ctx.peers.each(&mut |session, unsent, pending| {
         if wanted(session) {
-            lines.push((session.id, session.describe(now_ns, unsent, pending)));
+            lines.push((session.id, session.describe(now_ns, unsent, pending, 0)));
         }
     });
     lines.sort_unstable();
     let text: String = lines.iter().map(|(_, line)| format!("{line}\n")).collect();
     ctx.reply.verbatim(text.as_bytes());
     Ok(())
+}
+
+/// The arguments of the command at hand, which is the client's own; the others' lie in their
+/// requests still.
+fn argument_bytes(args: Args<'_>) -> usize {
+    args.from(0).map(<[u8]>::len).sum()
 }
 
 /// There are only normal clients here; Redis's other types exist and are empty.

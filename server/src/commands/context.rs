@@ -6,10 +6,9 @@ use perdura_media::Clock;
 use perdura_store::{DATABASES, Store};
 
 use super::index::Index;
-use super::null;
 use super::spec::{Random, Spec};
-use super::table::TABLE;
 use crate::config::{Durability, ServerConfig};
+use crate::lately::{Counts, Lately};
 use crate::net::Peers;
 use crate::resp::Reply;
 use crate::saving::Saving;
@@ -24,6 +23,7 @@ pub(crate) struct Server<'a> {
     pub index: Index,
     pub random: Random,
     pub stats: Stats,
+    pub lately: Lately,
     pub slowlog: Slowlog,
     pub pause: Pause,
     pub facts: Facts,
@@ -33,6 +33,8 @@ pub(crate) struct Server<'a> {
     pub kills: bool,
     /// The first failure of a group commit: writes are refused from then on.
     pub latched: Option<String>,
+    /// Write commands carried out since start.
+    pub changes: u64,
     /// Bytes of keys, fields and values in the write commands carried out since start.
     pub user_bytes: u64,
     /// Monotonic time after the last command; read once a command.
@@ -40,6 +42,7 @@ pub(crate) struct Server<'a> {
     /// `(monotonic ns, unix ms)` at the turn's beginning.
     pub turn: (u64, u64),
     pub started_ns: u64,
+    pub started_unix_ms: u64,
     pub tcp_port: u16,
     /// What the loop waits on.
     pub multiplexing: &'static str,
@@ -51,25 +54,29 @@ impl<'a> Server<'a> {
         clock: &'a dyn Clock,
         saving: &'a Saving,
         config: ServerConfig,
+        index: Index,
     ) -> Self {
         let (now_ns, unix_ms) = (clock.now_ns(), clock.unix_ms());
         Self {
             store,
             clock,
             saving,
-            index: Index::new(if config.null_value_bytes.is_some() { null::TABLE } else { TABLE }),
             random: Random::new(config.seed),
-            stats: Stats::new(),
+            stats: Stats::new(index.table().len()),
+            index,
+            lately: Lately::default(),
             slowlog: Slowlog::default(),
             pause: Pause::default(),
             facts: Facts::default(),
             shutdown: false,
             kills: false,
             latched: None,
+            changes: 0,
             user_bytes: 0,
             now_ns,
             turn: (now_ns, unix_ms),
             started_ns: now_ns,
+            started_unix_ms: unix_ms,
             tcp_port: 0,
             multiplexing: "",
             config,
@@ -80,6 +87,14 @@ impl<'a> Server<'a> {
     pub fn begin_turn(&mut self) {
         self.now_ns = self.clock.now_ns();
         self.turn = (self.now_ns, self.clock.unix_ms());
+    }
+
+    /// Notes the counts of this moment, about ten times a second.
+    pub fn sample(&mut self) {
+        let Stats { commands, net_input_bytes, net_output_bytes, .. } = self.stats;
+        let counts =
+            Counts { commands, input_bytes: net_input_bytes, output_bytes: net_output_bytes };
+        self.lately.sample(self.now_ns, counts);
     }
 
     /// Unix time of the command at hand.
@@ -106,6 +121,8 @@ impl<'a> Server<'a> {
         }
         let store = self.store.stats();
         self.facts.used_bytes = store.region_bytes.saturating_sub(store.free_bytes);
+        self.facts.used_bytes_max = self.facts.used_bytes_max.max(self.facts.used_bytes);
+        self.facts.detached = store.detached;
         let region = self.store.region();
         self.facts.region = region.stats();
         self.facts.capacity_bytes = region.len_bytes();
@@ -125,6 +142,10 @@ pub(crate) struct Facts {
     pub keys: [u64; DATABASES as usize],
     pub keys_with_expiry: [u64; DATABASES as usize],
     pub used_bytes: u64,
+    /// The most that was in use whenever these facts were taken.
+    pub used_bytes_max: u64,
+    /// Deleted tables whose parts are not all freed yet.
+    pub detached: u64,
     pub capacity_bytes: u64,
     pub budget_bytes: u64,
     pub budget_now_bytes: u64,
@@ -151,6 +172,9 @@ pub(crate) struct Stats {
     pub keyspace_misses: u64,
     pub net_input_bytes: u64,
     pub net_output_bytes: u64,
+    /// Times that a socket was read with bytes to show for it, and written.
+    pub reads: u64,
+    pub writes: u64,
     pub output_limit_disconnections: u64,
     pub group_writes: u64,
     pub clients_max_seen: u64,
@@ -168,7 +192,8 @@ pub(crate) struct CommandStats {
 }
 
 impl Stats {
-    pub fn new() -> Self {
+    /// Counters at zero, for so many commands.
+    pub fn new(commands: usize) -> Self {
         Self {
             connections: 0,
             rejected_connections: 0,
@@ -179,10 +204,12 @@ impl Stats {
             keyspace_misses: 0,
             net_input_bytes: 0,
             net_output_bytes: 0,
+            reads: 0,
+            writes: 0,
             output_limit_disconnections: 0,
             group_writes: 0,
             clients_max_seen: 0,
-            by_command: vec![CommandStats::default(); TABLE.len()],
+            by_command: vec![CommandStats::default(); commands],
         }
     }
 }
@@ -216,6 +243,34 @@ impl Pause {
     pub fn holds(&self, spec: &Spec, now_ns: u64) -> bool {
         now_ns < self.until_ns
             && (!self.writes_only || spec.has(super::spec::flag::WRITE) || spec.name == "exec")
+    }
+}
+
+/// All clients together, at one moment.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Clients {
+    pub connected: usize,
+    /// Clients whose next command waits for CLIENT UNPAUSE.
+    pub blocked: usize,
+    pub memory_bytes: usize,
+    /// The longest request that waits, and the longest reply that is not sent yet.
+    pub input_bytes_max: usize,
+    pub output_bytes_max: usize,
+}
+
+impl Context<'_, '_, '_> {
+    /// Looks at every client, the one at hand included.
+    pub fn clients(&mut self) -> Clients {
+        let connected = self.peers.connected();
+        let memory_bytes = self.session.memory_bytes(0, 0);
+        let mut all = Clients { connected, memory_bytes, ..Clients::default() };
+        self.peers.each(&mut |session, unsent, pending| {
+            all.blocked += usize::from(session.is_paused);
+            all.memory_bytes += session.memory_bytes(unsent, pending);
+            all.input_bytes_max = all.input_bytes_max.max(pending);
+            all.output_bytes_max = all.output_bytes_max.max(unsent);
+        });
+        all
     }
 }
 

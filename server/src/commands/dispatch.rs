@@ -106,6 +106,7 @@ fn attempt(ctx: &mut Context<'_, '_, '_>, row: usize, spec: &'static Spec, args:
         ctx.reply.error(&error);
     }
     if wrote {
+        ctx.server.changes += 1;
         ctx.server.user_bytes += user_bytes(spec, args);
     }
     ctx.server.now_ns = ctx.server.clock.now_ns();

@@ -1,5 +1,7 @@
 //! Errors a command answers with; `Display` is the line on the wire, in Redis's words.
 
+use std::borrow::Cow;
+
 use perdura_store::{StoreError, TxError, Unreadable};
 
 use super::index::text;
@@ -39,6 +41,8 @@ pub(crate) enum CommandError {
     DecrementOverflow,
     #[error("ERR increment would produce NaN or Infinity")]
     NotFinite,
+    #[error("ERR value is NaN or Infinity")]
+    IncrementNotFinite,
     #[error("ERR offset is out of range")]
     Offset,
     #[error("ERR string exceeds maximum allowed size (proto-max-bulk-len)")]
@@ -181,7 +185,7 @@ pub(crate) enum CommandError {
     #[error("ERR Unknown option or number of arguments for CONFIG SET - '{0}'")]
     ConfigUnknown(String),
     #[error("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}")]
-    ConfigSet { name: String, why: &'static str },
+    ConfigSet { name: String, why: Cow<'static, str> },
     #[error("ERR The server is running without a config file")]
     NoConfigFile,
     #[error("ERR Invalid command specified")]

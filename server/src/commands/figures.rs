@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use super::context::{Context, Server};
+use super::context::{Clients, Context, Server};
 use super::spec::Outcome;
 use crate::resp::Args;
 
@@ -34,7 +34,7 @@ fn has_failed(server: &Server<'_>) -> bool {
 
 pub(super) fn persistence_section(
     server: &Server<'_>,
-    _: usize,
+    _: Clients,
     out: &mut String,
 ) -> std::fmt::Result {
     let status = |failed| if failed { "err" } else { "ok" };
@@ -44,10 +44,12 @@ pub(super) fn persistence_section(
     loading_fields(server, out)?;
     write!(
         out,
-        "rdb_bgsave_in_progress:{}\r\nrdb_last_save_time:{}\r\n\
+        "rdb_changes_since_last_save:{}\r\nrdb_bgsave_in_progress:{}\r\n\
+         rdb_last_save_time:{}\r\n\
          rdb_last_bgsave_status:{}\r\nrdb_last_bgsave_time_sec:{}\r\n\
          rdb_current_bgsave_time_sec:{}\r\nrdb_saves:{}\r\naof_enabled:{}\r\n\
          aof_last_write_status:{}\r\n",
+        server.changes.saturating_sub(saves.changes_saved),
         u8::from(saves.since_unix_ms.is_some()),
         saves.saved_unix_s,
         status(saves.failed || server.facts.failure.is_some()),
@@ -56,8 +58,28 @@ pub(super) fn persistence_section(
         saves.count,
         u8::from(server.holds_replies()),
         status(has_failed(server)),
-    )
+    )?;
+    NEVER.iter().try_for_each(|(name, value)| write!(out, "{name}:{value}\r\n"))
 }
+
+/// What Redis says where it has never forked, rewritten an append-only file or run a module: this
+/// server never does.
+const NEVER: [(&str, &str); 14] = [
+    ("current_cow_size", "0"),
+    ("current_fork_perc", "0.00"),
+    ("current_save_keys_processed", "0"),
+    ("current_save_keys_total", "0"),
+    ("rdb_last_cow_size", "0"),
+    ("aof_rewrite_in_progress", "0"),
+    ("aof_rewrite_scheduled", "0"),
+    ("aof_last_rewrite_time_sec", "-1"),
+    ("aof_current_rewrite_time_sec", "-1"),
+    ("aof_last_bgrewrite_status", "ok"),
+    ("aof_rewrites", "0"),
+    ("aof_last_cow_size", "0"),
+    ("module_fork_in_progress", "0"),
+    ("module_fork_last_cow_size", "0"),
+];
 
 /// In Redis's words; commands are answered all the while.
 fn loading_fields(server: &Server<'_>, out: &mut String) -> std::fmt::Result {
@@ -78,7 +100,11 @@ fn loading_fields(server: &Server<'_>, out: &mut String) -> std::fmt::Result {
     )
 }
 
-pub(super) fn perdura_section(server: &Server<'_>, _: usize, out: &mut String) -> std::fmt::Result {
+pub(super) fn perdura_section(
+    server: &Server<'_>,
+    _: Clients,
+    out: &mut String,
+) -> std::fmt::Result {
     write!(
         out,
         "durability:{}\r\nwarning_seconds:{}\r\nmemory_lock:{}\r\ntracking:{}\r\ndevice:{}\r\n\

@@ -139,6 +139,9 @@ pub(super) fn hincrby(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
 /// HINCRBYFLOAT key field increment
 pub(super) fn hincrbyfloat(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
     let by = Float::parse(call.args.get(3)).ok_or(CommandError::NotFloat)?;
+    if !by.value().is_finite() {
+        return Err(CommandError::IncrementNotFinite);
+    }
     let (key, field) = (call.key(1), call.args.get(2));
     let old = match tx.hash_get(key, field)? {
         Some(text) => Float::parse(text).ok_or(CommandError::HashNotFloat)?,

@@ -27,6 +27,11 @@ impl Index {
         Self { table, slots }
     }
 
+    /// The commands, in the order of their rows.
+    pub fn table(&self) -> &'static [Spec] {
+        self.table
+    }
+
     /// The command `args` ask for, its number of arguments checked; its row in the table.
     pub fn resolve(&self, args: Args<'_>) -> Result<(usize, &'static Spec), CommandError> {
         let (row, spec) = self.find(args.get(0), None).ok_or_else(|| unknown(args))?;

@@ -4,7 +4,10 @@ use perdura_store::{DATABASES, Entry, Key, Kind, Tx};
 
 use super::error::CommandError;
 use super::keyspace::Keyspace;
-use super::options::{ScanOptions, cursor, database, is, kind_name};
+use super::options::{
+    LISTPACK_BYTES_MAX, LISTPACK_HASH_ENTRIES_MAX, LISTPACK_SORTED_ENTRIES_MAX, ScanOptions,
+    cursor, database, is, kind_name,
+};
 use super::spec::{Call, Outcome};
 use crate::number::parse_i64;
 
@@ -220,18 +223,21 @@ pub(super) fn encoding(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
         Kind::String if len <= 44 => "embstr",
         Kind::String => "raw",
         Kind::Hash => {
-            let mut small = tx.hash_len(key)? <= 512;
+            let mut small = tx.hash_len(key)? <= LISTPACK_HASH_ENTRIES_MAX;
             tx.hash_for_each(key, &mut |field, value| {
-                small &= field.len() <= 64 && value.len() <= 64;
+                small &= field.len().max(value.len()) <= LISTPACK_BYTES_MAX;
             })?;
             if small { "listpack" } else { "hashtable" }
         }
         Kind::Sorted => {
             let mut small = true;
             if let Some(sorted) = tx.sorted(key)? {
-                small = sorted.len() <= 128;
+                small = sorted.len() <= LISTPACK_SORTED_ENTRIES_MAX;
                 // Names beyond those do not change the answer.
-                sorted.for_each(0..129, false, &mut |name, _| small &= name.len() <= 64);
+                let looked_at = 0..LISTPACK_SORTED_ENTRIES_MAX + 1;
+                sorted.for_each(looked_at, false, &mut |name, _| {
+                    small &= name.len() <= LISTPACK_BYTES_MAX;
+                });
             }
             if small { "listpack" } else { "skiplist" }
         }

@@ -8,6 +8,12 @@ use crate::number::parse_i64;
 
 /// Longest string value, bytes (Redis's proto-max-bulk-len).
 pub(super) const STRING_MAX_BYTES: u64 = 512 << 20;
+/// Most fields of a hash that OBJECT ENCODING calls a listpack.
+pub(super) const LISTPACK_HASH_ENTRIES_MAX: u64 = 512;
+/// Most members of a sorted set that OBJECT ENCODING calls a listpack.
+pub(super) const LISTPACK_SORTED_ENTRIES_MAX: u64 = 128;
+/// Longest field, value or member in what OBJECT ENCODING calls a listpack, bytes.
+pub(super) const LISTPACK_BYTES_MAX: usize = 64;
 
 /// Does `arg` spell `name` (upper case), in any case?
 pub(super) fn is(arg: &[u8], name: &str) -> bool {
@@ -64,11 +70,17 @@ pub(super) fn expire_ms(
     Ok(at_ms as u64)
 }
 
-/// A SCAN cursor.
+/// A SCAN cursor: an unsigned number as C's `strtoul` reads one, which takes a sign.
 pub(super) fn cursor(arg: &[u8]) -> Result<u64, CommandError> {
-    let digits = !arg.is_empty() && arg.iter().all(u8::is_ascii_digit);
-    let text = std::str::from_utf8(arg).ok().filter(|_| digits);
-    text.and_then(|t| t.parse().ok()).ok_or(CommandError::Cursor)
+    let (negative, digits) = match arg {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
+    };
+    let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+    let text = std::str::from_utf8(digits).ok().filter(|_| is_number);
+    let number: u64 = text.and_then(|t| t.parse().ok()).ok_or(CommandError::Cursor)?;
+    Ok(if negative { number.wrapping_neg() } else { number })
 }
 
 /// The options of SCAN and HSCAN.

@@ -27,7 +27,7 @@ pub(super) fn lastsave(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcom
 
 /// SAVE: a checkpoint, before the reply; every client waits meanwhile
 pub(super) fn save(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
-    let saved = ctx.server.saving.save(ctx.server.store, ctx.server.clock);
+    let saved = ctx.server.saving.save(ctx.server.store, ctx.server.clock, ctx.server.changes);
     saved.map_err(|Busy| CommandError::SaveInProgress)?.map_err(CommandError::Checkpoint)?;
     ctx.reply.ok();
     Ok(())
@@ -38,7 +38,8 @@ pub(super) fn bgsave(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     if args.len() > 2 || (args.len() == 2 && !is(args.get(1), "SCHEDULE")) {
         return Err(CommandError::Syntax);
     }
-    ctx.server.saving.order(ctx.server.clock).map_err(|Busy| CommandError::SaveInProgress)?;
+    let ordered = ctx.server.saving.order(ctx.server.clock, ctx.server.changes);
+    ordered.map_err(|Busy| CommandError::SaveInProgress)?;
     ctx.reply.simple("Background saving started");
     Ok(())
 }
@@ -113,13 +114,17 @@ pub(super) fn memory_doctor(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> O
 
 /// MEMORY STATS
 pub(super) fn memory_stats(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
+    let clients = ctx.clients();
     let f = &ctx.server.facts;
     let keys: u64 = f.keys.iter().sum();
     let facts = [
+        ("peak.allocated", f.used_bytes_max),
         ("total.allocated", f.used_bytes),
         ("capacity.bytes", f.capacity_bytes),
         ("keys.count", keys),
         ("keys.bytes-per-key", f.used_bytes.checked_div(keys).unwrap_or(0)),
+        ("clients.slaves", 0),
+        ("clients.normal", clients.memory_bytes as u64),
         ("dirty.bytes", f.dirty_bytes),
         ("dirty.budget-bytes", f.budget_bytes),
     ];

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use super::context::{Context, Server, Stats};
 use super::error::CommandError;
 use super::index::text;
-use super::options::is;
+use super::options::{
+    LISTPACK_BYTES_MAX, LISTPACK_HASH_ENTRIES_MAX, LISTPACK_SORTED_ENTRIES_MAX, is,
+};
 use super::spec::Outcome;
 use crate::number::{parse_i64, parse_memory};
 use crate::resp::Args;
@@ -36,26 +38,48 @@ fn values(server: &Server<'_>) -> BTreeMap<&'static str, String> {
     let bind: Vec<String> = config.bind.iter().map(|addr| addr.ip().to_string()).collect();
     let socket = config.unix_socket.as_ref().map(|p| p.display().to_string());
     BTreeMap::from([
+        ("aclfile", String::new()),
+        ("activedefrag", "no".to_owned()),
         ("appendfsync", if server.holds_replies() { "always" } else { "no" }.to_owned()),
         // The nearest thing to an append-only file: acknowledged writes are on the device.
         ("appendonly", if server.holds_replies() { "yes" } else { "no" }.to_owned()),
         ("bind", bind.join(" ")),
+        ("cluster-enabled", "no".to_owned()),
         ("client-output-buffer-limit", format!("normal {} 0 0", config.output_max_bytes)),
         ("compress", server.store.region().compression().name().to_owned()),
         ("databases", perdura_store::DATABASES.to_string()),
+        ("daemonize", "no".to_owned()),
         ("durability", config.durability.name().to_owned()),
+        // Up to these OBJECT ENCODING says "listpack".
+        ("hash-max-listpack-entries", LISTPACK_HASH_ENTRIES_MAX.to_string()),
+        ("hash-max-listpack-value", LISTPACK_BYTES_MAX.to_string()),
+        ("hash-max-ziplist-entries", LISTPACK_HASH_ENTRIES_MAX.to_string()),
+        ("hash-max-ziplist-value", LISTPACK_BYTES_MAX.to_string()),
+        ("hz", "10".to_owned()),
+        ("io-threads", "1".to_owned()),
+        ("latency-monitor-threshold", "0".to_owned()),
+        ("latency-tracking", "no".to_owned()),
         ("maxclients", config.clients_max.to_string()),
         ("maxmemory", server.store.region().len_bytes().to_string()),
         ("maxmemory-policy", "noeviction".to_owned()),
+        ("notify-keyspace-events", String::new()),
         ("port", server.tcp_port.to_string()),
         ("proto-max-bulk-len", config.limits.bulk_max_bytes.to_string()),
+        ("protected-mode", "yes".to_owned()),
+        ("replicaof", String::new()),
         ("requirepass", config.requirepass.clone().unwrap_or_default()),
         ("save", String::new()),
+        ("slaveof", String::new()),
         ("slowlog-log-slower-than", config.slowlog_slower_than_us.to_string()),
         ("slowlog-max-len", config.slowlog_len_max.to_string()),
         ("tcp-keepalive", config.tcp_keepalive_s.to_string()),
+        ("tcp-backlog", crate::net::BACKLOG.to_string()),
         ("timeout", config.timeout_s.to_string()),
         ("unixsocket", socket.unwrap_or_default()),
+        ("zset-max-listpack-entries", LISTPACK_SORTED_ENTRIES_MAX.to_string()),
+        ("zset-max-listpack-value", LISTPACK_BYTES_MAX.to_string()),
+        ("zset-max-ziplist-entries", LISTPACK_SORTED_ENTRIES_MAX.to_string()),
+        ("zset-max-ziplist-value", LISTPACK_BYTES_MAX.to_string()),
     ])
 }
 
@@ -73,7 +97,10 @@ pub(super) fn set(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
         let Some(name) = known.keys().find(|known| is(name, known)) else {
             return Err(CommandError::ConfigUnknown(text(name, 128)));
         };
-        let refused = |why| CommandError::ConfigSet { name: (*name).to_owned(), why };
+        let refused = |why: &'static str| CommandError::ConfigSet {
+            name: (*name).to_owned(),
+            why: why.into(),
+        };
         if seen.contains(&name.as_bytes()) {
             return Err(refused("duplicate parameter"));
         }
@@ -85,7 +112,10 @@ pub(super) fn set(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
             if fits {
                 Ok(number)
             } else {
-                Err(refused("argument must be between the setting's bounds"))
+                Err(CommandError::ConfigSet {
+                    name: (*name).to_owned(),
+                    why: format!("argument must be between {min} and {max} inclusive").into(),
+                })
             }
         };
         match *name {
@@ -113,7 +143,7 @@ pub(super) fn set(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
             "timeout" => changed.timeout_s = number(0, i64::from(i32::MAX))? as u64,
             "tcp-keepalive" => changed.tcp_keepalive_s = number(0, i64::from(i32::MAX))? as u64,
             "slowlog-log-slower-than" => changed.slowlog_slower_than_us = number(-1, i64::MAX)?,
-            "slowlog-max-len" => changed.slowlog_len_max = number(0, 1 << 20)? as usize,
+            "slowlog-max-len" => changed.slowlog_len_max = number(0, i64::MAX)? as usize,
             "proto-max-bulk-len" => {
                 changed.limits.bulk_max_bytes = number(1 << 20, 512 << 20)? as usize;
             }
@@ -135,7 +165,7 @@ pub(super) fn set(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
             tracing::error!(%error, bytes, "the memory was not enlarged");
             CommandError::ConfigSet {
                 name: "maxmemory".to_owned(),
-                why: "the image could not be enlarged; the server's log says why",
+                why: "the image could not be enlarged; the server's log says why".into(),
             }
         })?;
     }
@@ -146,7 +176,7 @@ pub(super) fn set(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
 
 /// CONFIG RESETSTAT
 pub(super) fn resetstat(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
-    ctx.server.stats = Stats::new();
+    ctx.server.stats = Stats::new(ctx.server.index.table().len());
     ctx.reply.ok();
     Ok(())
 }

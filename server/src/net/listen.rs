@@ -60,7 +60,8 @@ fn ready(socket: impl AsFd) -> io::Result<()> {
     Ok(rustix::net::listen(socket, BACKLOG)?)
 }
 
-const BACKLOG: i32 = 4096;
+/// Connections that may wait to be accepted.
+pub(crate) const BACKLOG: i32 = 4096;
 
 impl Socket {
     /// The next connection, ready for the loop.

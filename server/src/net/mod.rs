@@ -19,5 +19,6 @@ mod turn;
 
 pub(crate) use conn::Peers;
 pub use descriptors::clients_that_fit;
+pub(crate) use listen::BACKLOG;
 pub use listen::Listener;
 pub use serve::{Ended, Report, run};

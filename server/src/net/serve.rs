@@ -21,7 +21,7 @@ use super::events::{Event, Events, Tag};
 use super::group::Group;
 use super::listen::{Listener, Socket};
 use super::load::{Load, ONE};
-use crate::commands::Server;
+use crate::commands::{Server, index_for};
 use crate::config::{ServeError, ServerConfig, StopFlag};
 use crate::resp::Parser;
 use crate::saving::Saving;
@@ -64,7 +64,7 @@ pub fn run(
     stop: &StopFlag,
 ) -> Result<Report, ServeError> {
     let saving = Saving::new(clock.unix_ms());
-    let mut server = Server::new(store, clock, &saving, config.clone());
+    let mut server = Server::new(store, clock, &saving, config.clone(), index_for(config));
     server.tcp_port = listener.local_addr().map_or(0, |addr| addr.port());
     let no_thread = |source| ServeError::Events { op: "start of a thread", source };
     let committer = server.holds_replies().then(Committer::new).transpose();
@@ -321,6 +321,7 @@ impl<'a> Serve<'a> {
         match result {
             Ok(count @ 1..) => {
                 self.server.stats.net_output_bytes += count as u64;
+                self.server.stats.writes += 1;
                 from += count;
                 if from == buffer.len() {
                     return keep_spare(&mut self.spare, buffer);
@@ -379,7 +380,9 @@ impl<'a> Serve<'a> {
     }
 
     fn write(&mut self, conn: &mut Conn) {
-        self.server.stats.net_output_bytes += conn.send(&mut self.spare) as u64;
+        let count = conn.send(&mut self.spare);
+        self.server.stats.net_output_bytes += count as u64;
+        self.server.stats.writes += u64::from(count > 0);
     }
 
     /// Sends what waited for commits that have returned.
@@ -431,6 +434,7 @@ impl<'a> Serve<'a> {
     /// About ten times a second: expired keys, silent clients.
     fn tick(&mut self) {
         self.listen();
+        self.server.sample();
         for _ in 0..EXPIRE_ROUNDS_MAX {
             // A failing device refuses deletions as well; reads treat the keys as gone regardless.
             let expired = Unreadable::catch(|| self.server.store.expire_some(EXPIRE_WORK));

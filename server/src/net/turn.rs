@@ -24,6 +24,7 @@ impl Serve<'_> {
             Ok([]) => conn.input_closed = true,
             Ok(bytes) => {
                 self.server.stats.net_input_bytes += bytes.len() as u64;
+                self.server.stats.reads += 1;
                 if conn.stalled {
                     // The ring had received it already.
                     return conn.pending.get_or_insert_default().bytes.extend_from_slice(bytes);
@@ -101,6 +102,7 @@ impl Serve<'_> {
     ) -> usize {
         let mut at = 0;
         conn.stalled = false;
+        conn.session.is_paused = false;
         conn.take_buffer(&mut self.spare);
         loop {
             if conn.session.closing || conn.session.killed || self.server.shutdown {
@@ -131,6 +133,7 @@ impl Serve<'_> {
             let Some(command) = ahead.current() else { return at };
             at = command.start;
             conn.session.active_ns = self.server.now_ns;
+            conn.session.request_bytes = buf.len() - at;
             let args = parser.args_of(command.frame, &buf[at..]);
             let start = conn.written();
             let peers = Peers { conns: &mut self.conns, connected: self.connected };
@@ -143,7 +146,10 @@ impl Serve<'_> {
                         self.group.note_write(Tag::of(slot, conn), start, conn.written());
                     }
                 }
-                Flow::Paused => return self.stall(slot, conn, at),
+                Flow::Paused => {
+                    conn.session.is_paused = true;
+                    return self.stall(slot, conn, at);
+                }
                 Flow::Close { wrote } => {
                     conn.session.killed = true;
                     if wrote && self.server.holds_replies() {

@@ -276,6 +276,8 @@ pub const TEMPLATES: &[&str] = &[
     "command bogus",
     "config get",
     "config get nosuch*",
+    "config get *max-listpack-*",
+    "config get latency-monitor-threshold save appendonly",
     "config get databases",
     "config get databases maxmemory-policy nosuch",
     "config get DATABASES data*",

@@ -1,0 +1,242 @@
+//! The sections of INFO, but for the two about the promise: Redis's fields with this server's
+//! values.
+//!
+//! A field about something that this server does not have (replicas, forks, eviction, scripts) says
+//! 0, which is the truth, because client libraries and monitoring tools ask for it by name. A field
+//! whose true value is not known is left out.
+
+use std::fmt::{Result, Write};
+
+use perdura_store::DATABASES;
+
+use super::connection::REDIS_VERSION;
+use super::context::{Clients, Server};
+use super::process;
+
+pub(super) fn server(server: &Server<'_>, _: Clients, out: &mut String) -> Result {
+    let uptime_s = server.now_ns.saturating_sub(server.started_ns) / 1_000_000_000;
+    let unix_ms = server.unix_ms();
+    let supervised = if std::env::var_os("NOTIFY_SOCKET").is_some() { "systemd" } else { "no" };
+    write!(
+        out,
+        "redis_version:{REDIS_VERSION}\r\nredis_git_sha1:00000000\r\nredis_git_dirty:0\r\n\
+         redis_mode:standalone\r\nserver_name:perdura\r\nperdura_version:{}\r\nos:{}\r\n\
+         arch_bits:{}\r\nmonotonic_clock:POSIX clock_gettime\r\nmultiplexing_api:{}\r\n\
+         process_id:{}\r\nprocess_supervised:{supervised}\r\nrun_id:{}\r\ntcp_port:{}\r\n\
+         server_time_usec:{}\r\nuptime_in_seconds:{uptime_s}\r\nuptime_in_days:{}\r\nhz:10\r\n\
+         configured_hz:10\r\nlru_clock:{}\r\nexecutable:{}\r\nconfig_file:{}\r\n\
+         io_threads_active:0\r\n",
+        env!("CARGO_PKG_VERSION"),
+        process::system(),
+        usize::BITS,
+        server.multiplexing,
+        std::process::id(),
+        run_id(server),
+        server.tcp_port,
+        unix_ms * 1000,
+        uptime_s / 86_400,
+        unix_ms / 1000 & 0xff_ffff,
+        process::executable(),
+        server.config.config_file.as_deref().map_or(String::new(), |f| f.display().to_string()),
+    )
+}
+
+/// Forty digits that no other run of a server on this machine has.
+fn run_id(server: &Server<'_>) -> String {
+    let (started_ms, pid) = (server.started_unix_ms, std::process::id());
+    format!("{started_ms:016x}{:016x}{pid:08x}", server.started_ns)
+}
+
+pub(super) fn clients(server: &Server<'_>, clients: Clients, out: &mut String) -> Result {
+    let Clients { connected, blocked, input_bytes_max, output_bytes_max, .. } = clients;
+    write!(
+        out,
+        "connected_clients:{connected}\r\ncluster_connections:0\r\nmaxclients:{}\r\n\
+         client_recent_max_input_buffer:{input_bytes_max}\r\n\
+         client_recent_max_output_buffer:{output_bytes_max}\r\nblocked_clients:{blocked}\r\n\
+         tracking_clients:0\r\nclients_in_timeout_table:0\r\n",
+        server.config.clients_max
+    )
+}
+
+pub(super) fn memory(server: &Server<'_>, clients: Clients, out: &mut String) -> Result {
+    let facts = &server.facts;
+    let resident = process::resident_bytes();
+    let machine = process::machine_bytes();
+    for (name, bytes) in [
+        ("used_memory", facts.used_bytes),
+        ("used_memory_rss", resident),
+        ("used_memory_peak", facts.used_bytes_max),
+        ("total_system_memory", machine),
+        ("maxmemory", facts.capacity_bytes),
+    ] {
+        write!(out, "{name}:{bytes}\r\n{name}_human:{}\r\n", human(bytes))?;
+    }
+    write!(
+        out,
+        "used_memory_peak_perc:{:.2}%\r\nmaxmemory_policy:noeviction\r\n\
+         mem_fragmentation_ratio:{:.2}\r\nmem_fragmentation_bytes:{}\r\nmem_clients_normal:{}\r\n\
+         mem_allocator:perdura-slots\r\n",
+        facts.used_bytes as f64 * 100.0 / facts.used_bytes_max.max(1) as f64,
+        resident as f64 / facts.used_bytes.max(1) as f64,
+        resident as i64 - facts.used_bytes as i64,
+        clients.memory_bytes,
+    )?;
+    write!(out, "lazyfree_pending_objects:{}\r\n", facts.detached)?;
+    zeros(out, &MEMORY_ZEROS)
+}
+
+/// Memory of what this server has not: scripts, replicas, an append-only file's buffer, a
+/// defragmenter, a thread that frees what others delete.
+const MEMORY_ZEROS: [&str; 14] = [
+    "used_memory_lua",
+    "used_memory_vm_eval",
+    "used_memory_scripts",
+    "used_memory_functions",
+    "number_of_cached_scripts",
+    "number_of_functions",
+    "number_of_libraries",
+    "mem_not_counted_for_evict",
+    "mem_replication_backlog",
+    "mem_clients_slaves",
+    "mem_cluster_links",
+    "mem_aof_buffer",
+    "active_defrag_running",
+    "lazyfreed_objects",
+];
+
+pub(super) fn stats(server: &Server<'_>, _: Clients, out: &mut String) -> Result {
+    let (s, lately) = (&server.stats, server.lately.per_second());
+    write!(
+        out,
+        "total_connections_received:{}\r\ntotal_commands_processed:{}\r\n\
+         instantaneous_ops_per_sec:{}\r\ntotal_net_input_bytes:{}\r\n\
+         total_net_output_bytes:{}\r\ninstantaneous_input_kbps:{:.2}\r\n\
+         instantaneous_output_kbps:{:.2}\r\nrejected_connections:{}\r\nexpired_keys:{}\r\n\
+         keyspace_hits:{}\r\nkeyspace_misses:{}\r\n\
+         client_output_buffer_limit_disconnections:{}\r\ntotal_error_replies:{}\r\n\
+         total_reads_processed:{}\r\ntotal_writes_processed:{}\r\n",
+        s.connections,
+        s.commands,
+        lately.commands,
+        s.net_input_bytes,
+        s.net_output_bytes,
+        lately.input_bytes as f64 / 1024.0,
+        lately.output_bytes as f64 / 1024.0,
+        s.rejected_connections,
+        s.expired_keys,
+        s.keyspace_hits,
+        s.keyspace_misses,
+        s.output_limit_disconnections,
+        s.errors,
+        s.reads,
+        s.writes,
+    )?;
+    zeros(out, &STATS_ZEROS)
+}
+
+/// Counters of what this server never does: replicate, evict, publish, fork, track keys for
+/// clients.
+const STATS_ZEROS: [&str; 20] = [
+    "total_net_repl_input_bytes",
+    "total_net_repl_output_bytes",
+    "sync_full",
+    "sync_partial_ok",
+    "sync_partial_err",
+    "evicted_keys",
+    "evicted_clients",
+    "total_eviction_exceeded_time",
+    "current_eviction_exceeded_time",
+    "pubsub_channels",
+    "pubsub_patterns",
+    "pubsubshard_channels",
+    "latest_fork_usec",
+    "total_forks",
+    "migrate_cached_sockets",
+    "slave_expires_tracked_keys",
+    "tracking_total_keys",
+    "tracking_total_items",
+    "tracking_total_prefixes",
+    "unexpected_error_replies",
+];
+
+pub(super) fn replication(_: &Server<'_>, _: Clients, out: &mut String) -> Result {
+    let none = "0".repeat(40);
+    write!(
+        out,
+        "role:master\r\nconnected_slaves:0\r\nmaster_failover_state:no-failover\r\n\
+         master_replid:{none}\r\nmaster_replid2:{none}\r\nmaster_repl_offset:0\r\n\
+         second_repl_offset:-1\r\nrepl_backlog_active:0\r\nrepl_backlog_size:0\r\n\
+         repl_backlog_first_byte_offset:0\r\nrepl_backlog_histlen:0\r\n",
+    )
+}
+
+pub(super) fn cpu(_: &Server<'_>, _: Clients, out: &mut String) -> Result {
+    let (all, one) = (process::process_cpu(), process::thread_cpu());
+    for (name, seconds) in [
+        ("sys", all.system_s),
+        ("user", all.user_s),
+        ("sys_children", all.children_system_s),
+        ("user_children", all.children_user_s),
+        ("sys_main_thread", one.system_s),
+        ("user_main_thread", one.user_s),
+    ] {
+        write!(out, "used_cpu_{name}:{seconds:.6}\r\n")?;
+    }
+    Ok(())
+}
+
+/// There are no modules: the section is its heading.
+pub(super) fn modules(_: &Server<'_>, _: Clients, _: &mut String) -> Result {
+    Ok(())
+}
+
+pub(super) fn commandstats(server: &Server<'_>, _: Clients, out: &mut String) -> Result {
+    for (spec, s) in server.index.table().iter().zip(&server.stats.by_command) {
+        if s.calls + s.rejected > 0 {
+            let us = s.time_ns / 1000;
+            write!(
+                out,
+                "cmdstat_{}:calls={},usec={us},usec_per_call={:.2},rejected_calls={},\
+                 failed_calls={}\r\n",
+                spec.name,
+                s.calls,
+                us as f64 / s.calls.max(1) as f64,
+                s.rejected,
+                s.failed,
+            )?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn cluster(_: &Server<'_>, _: Clients, out: &mut String) -> Result {
+    zeros(out, &["cluster_enabled"])
+}
+
+pub(super) fn keyspace(server: &Server<'_>, _: Clients, out: &mut String) -> Result {
+    for db in 0..DATABASES {
+        let keys = server.facts.keys[usize::from(db)];
+        let expires = server.facts.keys_with_expiry[usize::from(db)];
+        if keys > 0 {
+            // The mean time to live would take a walk over all of them.
+            write!(out, "db{db}:keys={keys},expires={expires},avg_ttl=0\r\n")?;
+        }
+    }
+    Ok(())
+}
+
+fn zeros(out: &mut String, names: &[&str]) -> Result {
+    names.iter().try_for_each(|name| write!(out, "{name}:0\r\n"))
+}
+
+fn human(bytes: u64) -> String {
+    let (mut value, mut unit) = (bytes as f64, "B");
+    for larger in ["K", "M", "G", "T"] {
+        if value >= 1024.0 {
+            value /= 1024.0;
+            unit = larger;
+        }
+    }
+    format!("{value:.2}{unit}")
+}
