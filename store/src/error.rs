@@ -1,4 +1,6 @@
-//! What callers may meet: refusals of a request, of the machine, of an image.
+//! Why a request is refused, and why a store does not open.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use perdura_slots::{HeapError, RegionError};
 
@@ -7,32 +9,32 @@ use perdura_slots::{HeapError, RegionError};
 #[error("the key holds another kind of value")]
 pub struct WrongType;
 
-/// Why an operation did not happen. None of it did.
+/// Why an operation did not happen. Nothing has changed then.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
     /// Memory is used up.
     #[error("out of memory: {needed_bytes} bytes needed, {free_bytes} bytes free")]
     OutOfMemory {
-        /// Bytes asked for at once.
+        /// Bytes asked for in one piece.
         needed_bytes: u64,
-        /// Bytes free, perhaps in pieces.
+        /// Bytes that are free, perhaps in several pieces.
         free_bytes: u64,
     },
-    /// A key or hash field is too long.
+    /// A key, a hash's field or a set's member has too long a name.
     #[error("a key of {len_bytes} bytes; at most {max_bytes} are allowed")]
     KeyTooLong {
-        /// Its length.
+        /// Bytes of the name.
         len_bytes: u64,
-        /// The limit.
+        /// Most bytes that a name may have.
         max_bytes: u64,
     },
-    /// A value is, or would become, too large.
+    /// A value is too large, or would become too large.
     #[error("a value of {len_bytes} bytes; at most {max_bytes} are allowed")]
     ValueTooLarge {
-        /// Its length.
+        /// Bytes of the value.
         len_bytes: u64,
-        /// The limit.
+        /// Most bytes that a value may have.
         max_bytes: u64,
     },
     /// One operation changes more than the whole budget could hold.
@@ -40,45 +42,46 @@ pub enum StoreError {
         "the operation dirties over {needed_bytes} bytes at once, the budget is {budget_bytes} bytes"
     )]
     TransactionTooLarge {
-        /// Bytes it had at least.
+        /// Bytes that the operation dirties at least.
         needed_bytes: u64,
-        /// Budget in force, bytes.
+        /// Bytes of the budget in force.
         budget_bytes: u64,
     },
-    /// Large values kept changing between attempts.
+    /// Large values that the operation reads kept changing between its attempts.
     #[error("given up after {attempts} attempts: the large values it is made of kept changing")]
     Contended {
-        /// Attempts made.
+        /// Number of attempts made.
         attempts: u32,
     },
-    /// The key holds another kind of value.
+    /// The key holds another kind of value than the operation works on.
     #[error(transparent)]
     WrongType(#[from] WrongType),
-    /// The caller's own refusal, by [`crate::Tx::abort`].
+    /// The caller refused its own operation with [`crate::Tx::abort`].
     #[error("{0}")]
     Aborted(&'static str),
-    /// The region refuses: its device failed, or it is closed.
+    /// The region refuses, because its device failed or because it is closed.
     #[error(transparent)]
     NotDurable(#[from] RegionError),
-    /// The heap plays dead (tests).
+    /// A test has let the heap die.
     #[error("killed by a test")]
     Killed,
 }
 
-/// Why an operation's closure ends early. Return it: swallowing it changes nothing.
+/// Why the closure of an operation ends early. The closure must return the error: one that goes on
+/// instead changes nothing.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum TxError {
-    /// The caller's own refusal.
+    /// The caller refuses its own operation.
     #[error("{0}")]
     Abort(&'static str),
-    /// The key holds another kind of value.
+    /// The key holds another kind of value than the operation works on.
     #[error(transparent)]
     WrongType(#[from] WrongType),
-    /// The operation is refused.
+    /// The store refuses the operation.
     #[error(transparent)]
     Refused(StoreError),
-    /// The attempt is over: the closure will be run again.
+    /// The attempt is over, and the closure will be run again.
     #[error("the operation will be run again")]
     Again,
 }
@@ -89,7 +92,8 @@ impl From<TxError> for StoreError {
             TxError::Abort(why) => Self::Aborted(why),
             TxError::WrongType(wrong) => Self::WrongType(wrong),
             TxError::Refused(error) => error,
-            // An attempt that is over never reports this one; the cause was noted beside it.
+            // An attempt that is over notes its cause and is run again, so its own error never
+            // gets here.
             TxError::Again => {
                 Self::Aborted("an attempt was ended by an error of another operation")
             }
@@ -97,40 +101,98 @@ impl From<TxError> for StoreError {
     }
 }
 
+/// A word in a store's memory that no store writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{what} at region offset {offset} holds the impossible value {value:#x}")]
+pub struct Damaged {
+    /// The structure that the word belongs to.
+    pub what: &'static str,
+    /// Offset of the structure in the region.
+    pub offset: u64,
+    /// The value found.
+    pub value: u64,
+}
+
+impl Damaged {
+    /// Ends the operation that met the word; [`Unreadable::catch`] returns it. A read has no other
+    /// way to refuse, and damage is met while reading only before the shard was searched.
+    pub(crate) fn unwind(self) -> ! {
+        resume_unwind(Box::new(self))
+    }
+}
+
+/// Memory that an operation was to read cannot be read, or holds a word that no store writes. The
+/// operation's thread unwinds from the read: nothing has changed, and every lock is released on the
+/// way. A program that serves others catches this.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unreadable {
+    /// Memory that was not loaded yet cannot be read from the image.
+    #[error(transparent)]
+    Memory(#[from] perdura_slots::Unreadable),
+    /// The memory holds a word that no store writes.
+    #[error(transparent)]
+    Damaged(#[from] Damaged),
+}
+
+impl Unreadable {
+    /// Runs `f`, and returns memory that `f` could not read as an error.
+    ///
+    /// # Errors
+    /// `f` met memory that cannot be read, or that is damaged.
+    pub fn catch<R>(f: impl FnOnce() -> R) -> Result<R, Self> {
+        // `f` unwinds from a read, so it leaves nothing half-changed behind.
+        catch_unwind(AssertUnwindSafe(f)).map_err(|panic| {
+            match panic.downcast::<perdura_slots::Unreadable>() {
+                Ok(unreadable) => Self::Memory(*unreadable),
+                Err(panic) => match panic.downcast::<Damaged>() {
+                    Ok(damaged) => Self::Damaged(*damaged),
+                    Err(other) => resume_unwind(other),
+                },
+            }
+        })
+    }
+}
+
 /// Why a store does not open.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The heap below.
+    /// The heap that the store lies in is refused.
     #[error(transparent)]
     Heap(#[from] HeapError),
-    /// Memory that was not loaded yet cannot be.
+    /// Memory that was not loaded yet cannot be read from the image.
     #[error(transparent)]
     Unreadable(#[from] perdura_slots::Unreadable),
-    /// Written by another version.
-    #[error("store format version {found}, this program reads {supported}")]
+    /// The store was written in a format that this program does not read.
+    #[error(
+        "store format version {found}; this program reads version {supported}: \
+         open the store with the program that wrote it"
+    )]
     Version {
-        /// Version found.
+        /// Version that the store's root names.
         found: u64,
-        /// Version understood.
+        /// Version that this program reads and writes.
         supported: u64,
     },
-    /// An index entry has no more bits for where a record lies.
+    /// The region may become larger than the offsets in an index can tell.
     #[error("a region that may grow to {reserved_bytes} bytes; a store can be of {max_bytes}")]
     TooLarge {
-        /// Bytes the region may grow to.
+        /// Bytes that the region may grow to.
         reserved_bytes: u64,
-        /// Most bytes.
+        /// Most bytes of a region that holds a store.
         max_bytes: u64,
     },
-    /// An index entry points to what is no record.
-    #[error("{what} at region offset {offset} holds the impossible value {value:#x}")]
-    Corrupt {
-        /// Which structure.
-        what: &'static str,
-        /// Where.
-        offset: u64,
-        /// What was found.
-        value: u64,
-    },
+    /// The store's memory holds a word that no store writes.
+    #[error(transparent)]
+    Corrupt(#[from] Damaged),
+}
+
+impl From<Unreadable> for OpenError {
+    fn from(unreadable: Unreadable) -> Self {
+        match unreadable {
+            Unreadable::Memory(unreadable) => Self::Unreadable(unreadable),
+            Unreadable::Damaged(damaged) => Self::Corrupt(damaged),
+        }
+    }
 }

@@ -1,36 +1,30 @@
-//! Expiry: keys that have expired are absent; this removes those that nobody asks for any more.
+//! Expiry: keys that have expired are absent for every operation; the sweep removes those that no
+//! operation asks for any more.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use perdura_slots::{Lane, LaneId};
 
-use crate::DATABASES;
-use crate::api::{Access, Entry, Key};
+use crate::api::{Access, DATABASES, Key};
+use crate::entry::Entry;
 use crate::error::StoreError;
 use crate::record::Header;
 use crate::shard::{PARTS_PER_HOLD, Shard, reap};
 use crate::store::Store;
 use crate::table;
 
-/// Buckets looked at under one hold of a shard.
+/// Buckets that the sweep looks at under one hold of a shard.
 const BUCKETS_PER_HOLD: u64 = 64;
 
-/// Where the sweep goes on.
-#[derive(Debug, Default)]
-pub(crate) struct Sweep {
-    lane: u16,
-    db: u8,
-    bucket: u64,
-}
-
 impl Store {
-    /// Deletes some expired keys; at most `work` index buckets are looked at, none of databases
-    /// without expiring keys. Returns how many were deleted. Frees a piece of detached tables, too.
+    /// Deletes some expired keys, and returns how many. The sweep looks at `work` buckets of the
+    /// index at most, and at none of databases without expiring keys. Some parts of detached tables
+    /// are freed, too.
     ///
     /// # Errors
-    /// As [`Store::run`]; keys deleted before stay deleted.
+    /// As [`Store::run`]. Keys that were deleted before the error stay deleted.
     pub fn expire_some(&self, work: usize) -> Result<u64, StoreError> {
-        // A second caller would look at the same buckets.
+        // A second sweep at the same time would look at the same buckets.
         let Some(mut sweep) = self.sweep.try_lock() else { return Ok(0) };
         let parts = u64::from(self.heap.shards()) * u64::from(DATABASES);
         let (mut left, mut deleted) = (work as u64, 0);
@@ -64,8 +58,8 @@ impl Store {
         Ok(deleted)
     }
 
-    /// Keys that have expired in the next few buckets, and how many buckets those were: 0 at the
-    /// end.
+    /// The keys in the next few buckets that have expired, and the number of these buckets: 0 at
+    /// the end of the table.
     fn expired_in(&self, lane: &Lane<'_>, db: u8, from: u64, work: u64) -> (u64, Vec<Box<[u8]>>) {
         let shard = lane.user::<Shard>();
         let expiring = shard
@@ -81,7 +75,7 @@ impl Store {
         let now_ms = self.clock.unix_ms();
         for bucket in from..to {
             table::for_each(lane, root, bucket, |found| {
-                // Entries without the flag are judged without a look at their records.
+                // The entry of a key that does not expire says so: its record is not looked at.
                 let at = found.record();
                 if found.expires() && lane.load(at + Header::AT_EXPIRY) <= now_ms {
                     keys.push(Box::from(Entry::new(lane, at).key()));

@@ -1,47 +1,54 @@
-//! A key-value engine on the heap: shards, index, records, hashes, sorted sets, expiry.
+//! A key-value engine on a heap of slots: shards, index, records, hashes, sorted sets, expiry.
 //!
-//! A shard is a lane: one lock for a key's index, its records and their dirty bits. The key's hash
-//! picks the shard, then the bucket. An operation ([`Store::run`]) holds the shards it declared,
-//! changes what is reachable through the heap's undo log only, and commits in one store; so it is
-//! whole or absent after a kill at any instruction, over any number of shards.
+//! A shard is a lane: one lock for the index of some keys, their records and the dirty bits of
+//! both. The key's hash picks the shard, then the bucket. An operation ([`Store::run`]) holds the
+//! shards of the keys that it declared. It changes memory that references lead to through the
+//! heap's undo log only, and commits in one store; so after a kill at any instruction the operation
+//! is whole or absent, over any number of shards.
 //!
-//! Nothing waits while a shard is held. What an operation must wait for (budget, memory, room for a
-//! large value) ends the attempt: it is rolled back, the shards are released, the wait is done, the
-//! operation runs again. Records it had already written are kept for the next attempt, so that
+//! Nothing waits while a shard is held. An attempt that must wait, for budget, for memory or for
+//! room for a large value, ends: it is rolled back, the shards are released, the wait is done, the
+//! operation runs again. Records that the attempt had written are kept for the next one, so that
 //! attempts make progress.
 //!
-//! Volatile, made anew on open: key counts, the ordered index, the list of detached tables.
+//! Counts of keys, the ordered index and the list of detached tables are volatile, and are made
+//! anew on open.
 
 mod ahead;
 mod api;
+mod counts;
+mod entry;
 mod error;
 mod expire;
-mod hash;
+mod fields;
+mod members;
 mod packed;
+mod read;
+mod rebuild;
+mod reclaim;
 mod record;
 mod run;
 mod scan;
 mod shard;
+mod simple;
 mod sorted;
 mod staging;
 mod store;
 mod table;
+mod tree;
 mod tx;
-mod values;
-mod watch;
+mod watches;
 
-pub use api::{Access, Entry, Expiry, Key, Kind};
-pub use error::{OpenError, StoreError, TxError, WrongType};
+pub use api::{Access, DATABASES, Expiry, KEY_BYTES_MAX, Key, Kind, VALUE_BYTES_MAX};
+pub use counts::StoreStats;
+pub use entry::Entry;
+pub use error::{Damaged, OpenError, StoreError, TxError, Unreadable, WrongType};
+pub use rebuild::StoreOptions;
 pub use scan::Range;
-pub use sorted::{Edge, Sorted};
-pub use store::{Place, Store, StoreOptions, StoreStats};
+pub use sorted::Sorted;
+pub use store::{Place, Store};
+pub use tree::Edge;
 pub use tx::Tx;
-pub use watch::Watch;
+pub use watches::Watch;
 
-pub use perdura_slots::{Heap, Unreadable};
-/// Databases, numbered from 0.
-pub const DATABASES: u8 = 16;
-/// Longest key, hash field or member of a sorted set, bytes.
-pub const KEY_BYTES_MAX: usize = 65_535;
-/// Longest value, bytes.
-pub const VALUE_BYTES_MAX: usize = 512 << 20;
+pub use perdura_slots::Heap;

@@ -1,16 +1,25 @@
-//! A small hash: its fields one after another in one record's value.
+//! A small hash: its fields one after another in the value of one record.
 //!
 //! ```text
 //! field length u16 | value length u16 | field | value      for each field, in order of insertion
 //! ```
 
-/// Most fields a packed hash has.
-pub(crate) const FIELDS_MAX: usize = 128;
-/// Most bytes a packed hash has.
-pub(crate) const BYTES_MAX: usize = 2048;
+pub(crate) mod members;
+
+/// Most fields of a packed hash.
+const FIELDS_MAX: usize = 128;
+/// Most bytes of a packed hash.
+const BYTES_MAX: usize = 2048;
+/// Bytes of both lengths.
 const HEAD: usize = 4;
 
-/// Fields and values.
+/// Whether these bytes are fields and nothing else.
+pub(crate) fn is_whole(packed: &[u8]) -> bool {
+    let read: usize = iter(packed).map(|(name, value)| HEAD + name.len() + value.len()).sum();
+    read == packed.len() && !packed.is_empty()
+}
+
+/// The names and values of all fields.
 pub(crate) fn iter(packed: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     let mut rest = packed;
     std::iter::from_fn(move || {
@@ -24,13 +33,13 @@ pub(crate) fn iter(packed: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
-/// Value of one field.
+/// The value of one field.
 pub(crate) fn get<'p>(packed: &'p [u8], field: &[u8]) -> Option<&'p [u8]> {
     iter(packed).find(|(name, _)| *name == field).map(|(_, value)| value)
 }
 
-/// The hash with `field` set to `value`, or without it if that is `None`. The answer is `None` if
-/// it would be too large to be packed.
+/// The hash with `field` set to `value`, or without the field if `value` is `None`. Returns `None`
+/// if the hash would be too large to be packed.
 pub(crate) fn with(packed: &[u8], field: &[u8], value: Option<&[u8]>) -> Option<Vec<u8>> {
     let mut out =
         Vec::with_capacity(packed.len() + field.len() + HEAD + value.map_or(0, <[u8]>::len));

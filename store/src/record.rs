@@ -1,105 +1,140 @@
-//! A record: header, key, value, in one slot of the heap.
+//! A record: header, key and value in one slot of the heap.
 //!
 //! ```text
 //! 0   value length u32    4  key length u16    6  database u8    7  kind u8 (7 bits), short (1 bit)
-//! 8   expire_at_ms u64 (0: never); of a sorted set's member its score f64;  not there if short
-//! 16  (short: 8)  key, then value; what follows the value in the slot is slack
+//! 8   expire_at_ms u64 (0: never); of a sorted set's member its score f64; not there if short
+//! 16  (short: 8)  key, then value; the rest of the slot is slack
 //! ```
-//! Small records that never expire have the short header; one that is to expire after all is
-//! written anew, so larger ones have the long one from the beginning. An entry of the index says
-//! which, too.
+//! Small records that never expire have the short header. One that is to expire after all is
+//! written anew; larger records have the long header from the beginning. The entry of the index
+//! says which header the record has, too.
 //!
-//! The first word changes in one store, so an append becomes visible at once. A hash that outgrew
-//! its record keeps its root's offset as the value, at the next multiple of 8 behind the key; so
-//! does a sorted set.
+//! The first word changes in one store, so an append becomes visible at once. A hash or a sorted
+//! set that outgrew its record keeps, as the value, the offset of its root, at the next multiple of
+//! 8 behind the key.
 
 use perdura_slots::Lane;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// What a record holds.
+use crate::error::Damaged;
+
+/// The kinds of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum RecordKind {
+    /// A string.
     String = 0,
-    /// Fields packed in the value.
+    /// A hash whose fields are packed in the value.
     PackedHash = 1,
-    /// A table of [`RecordKind::Field`] records.
+    /// A hash whose fields are a table of [`RecordKind::Field`] records.
     TableHash = 2,
-    /// A field of a hash; the key is its name.
+    /// A field of a hash; the key is the field's name.
     Field = 3,
-    /// A small sorted set.
+    /// A sorted set whose members are packed in the value.
     PackedSorted = 4,
-    /// A table of [`RecordKind::Member`] records, and a tree of them.
+    /// A sorted set whose members are a table of [`RecordKind::Member`] records and a tree.
     TreeSorted = 5,
-    /// A member of a sorted set; the key is its name.
+    /// A member of a sorted set; the key is the member's name.
     Member = 6,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Header {
-    pub value_len: u32,
-    pub key_len: u16,
-    pub db: u8,
-    pub kind: RecordKind,
-    /// Without the word of the expiry.
-    pub is_short: bool,
-    pub expire_at_ms: u64,
-}
-
-/// In the first word.
-const SHORT_FLAG: u64 = 1 << 63;
-
-/// Seed of field hashes: no database's number.
-const FIELD_SEED: u64 = 0x4649_454c;
-
-impl Header {
-    /// Bytes of a header.
-    pub const BYTES: u64 = 16;
-    /// Bytes of a short one.
-    pub const SHORT_BYTES: u64 = 8;
-    /// Longest record that has one.
-    const SHORT_UP_TO_BYTES: u64 = 256;
-    /// Where the expiry word lies.
-    pub const AT_EXPIRY: u64 = 8;
-    /// Where a member's score lies: it never expires by itself.
-    pub const AT_SCORE: u64 = Self::AT_EXPIRY;
-
-    pub fn load(lane: &Lane<'_>, at: u64) -> Self {
-        let (words, _) = lane.bytes(at, 16).as_chunks::<8>();
-        Self::decode([u64::from_le_bytes(words[0]), u64::from_le_bytes(words[1])])
-    }
-
-    fn decode([first, expire_at_ms]: [u64; 2]) -> Self {
-        let is_short = first & SHORT_FLAG != 0;
-        let kind = match first >> 56 & 0x7f {
-            0 => RecordKind::String,
-            1 => RecordKind::PackedHash,
-            2 => RecordKind::TableHash,
-            4 => RecordKind::PackedSorted,
-            5 => RecordKind::TreeSorted,
-            6 => RecordKind::Member,
-            _ => RecordKind::Field,
-        };
-        Self {
-            value_len: first as u32,
-            key_len: (first >> 32) as u16,
-            db: (first >> 48) as u8,
-            kind,
-            is_short,
-            expire_at_ms: if is_short { 0 } else { expire_at_ms },
+impl RecordKind {
+    fn decode(kind: u8) -> Option<Self> {
+        match kind {
+            0 => Some(Self::String),
+            1 => Some(Self::PackedHash),
+            2 => Some(Self::TableHash),
+            3 => Some(Self::Field),
+            4 => Some(Self::PackedSorted),
+            5 => Some(Self::TreeSorted),
+            6 => Some(Self::Member),
+            _ => None,
         }
     }
 
-    /// A record's header: short if it can be.
+    /// Whether a key of a database, and not a part of another value, has such a record.
+    pub fn is_of_key(self) -> bool {
+        !matches!(self, Self::Field | Self::Member)
+    }
+}
+
+/// The header of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Header {
+    /// Bytes of the value.
+    pub value_len: u32,
+    /// Bytes of the key.
+    pub key_len: u16,
+    /// Number of the key's database; 0 for a field and for a member.
+    pub db: u8,
+    pub kind: RecordKind,
+    /// Whether the header ends before the word of the expiry.
+    pub is_short: bool,
+    /// When the key goes away, in milliseconds since 1970; 0 for never. The bits of a member's
+    /// score.
+    pub expire_at_ms: u64,
+}
+
+/// Marks, in the first word, a header that ends behind this word.
+const SHORT_FLAG: u64 = 1 << 63;
+
+/// Seed of the hashes of fields and members; no database has this number.
+const FIELD_SEED: u64 = 0x4649_454c;
+
+impl Header {
+    /// Bytes of a long header.
+    pub const BYTES: u64 = 16;
+    /// Bytes of a short header.
+    pub const SHORT_BYTES: u64 = 8;
+    /// Bytes of the longest record that may have a short header.
+    const SHORT_UP_TO_BYTES: u64 = 256;
+    /// Where the word of the expiry lies, from the record's start.
+    pub const AT_EXPIRY: u64 = 8;
+    /// Where a member's score lies, from the record's start: in the word of the expiry, because a
+    /// member never expires by itself.
+    pub const AT_SCORE: u64 = Self::AT_EXPIRY;
+
+    /// Reads the header of the record at `at`, and unwinds with [`Damaged`] if no store writes such
+    /// a header.
+    #[inline]
+    pub fn load(lane: &Lane<'_>, at: u64) -> Self {
+        match Self::try_load(lane, at) {
+            Ok(header) => header,
+            Err(damaged) => damaged.unwind(),
+        }
+    }
+
+    /// Reads the header of the record at `at`.
+    #[inline]
+    pub fn try_load(lane: &Lane<'_>, at: u64) -> Result<Self, Damaged> {
+        let (words, _) = lane.bytes(at, 16).as_chunks::<8>();
+        let words = [u64::from_le_bytes(words[0]), u64::from_le_bytes(words[1])];
+        let what = "record's kind";
+        Self::decode(words).ok_or(Damaged { what, offset: at, value: words[0] })
+    }
+
+    fn decode([first, expire_at_ms]: [u64; 2]) -> Option<Self> {
+        let is_short = first & SHORT_FLAG != 0;
+        Some(Self {
+            value_len: first as u32,
+            key_len: (first >> 32) as u16,
+            db: (first >> 48) as u8,
+            kind: RecordKind::decode((first >> 56 & 0x7f) as u8)?,
+            is_short,
+            expire_at_ms: if is_short { 0 } else { expire_at_ms },
+        })
+    }
+
+    /// The header of a new record, short if such a record can have a short one.
     pub fn of(key: &[u8], db: u8, kind: RecordKind, value_len: u64, expire_at_ms: u64) -> Self {
-        let can_be = match kind {
+        let can_be_short = match kind {
             RecordKind::String | RecordKind::PackedHash | RecordKind::PackedSorted => true,
             RecordKind::Field => true,
-            // What is behind the key has its place; the score lies in the expiry's word.
+            // The word behind the key has a fixed place, and the score lies in the expiry's word.
             RecordKind::TableHash | RecordKind::TreeSorted | RecordKind::Member => false,
         };
         let len = Self::SHORT_BYTES + key.len() as u64 + value_len;
-        let is_short = can_be && expire_at_ms == 0 && len <= Self::SHORT_UP_TO_BYTES;
+        let is_short = can_be_short && expire_at_ms == 0 && len <= Self::SHORT_UP_TO_BYTES;
         let (value_len, key_len) = (value_len as u32, key.len() as u16);
         Self { value_len, key_len, db, kind, is_short, expire_at_ms }
     }
@@ -115,7 +150,7 @@ impl Header {
         if self.is_short { Self::SHORT_BYTES } else { Self::BYTES }
     }
 
-    /// The word that a change of length stores.
+    /// The first word, the only one that a change of length stores.
     pub fn first_word(&self) -> u64 {
         u64::from(self.value_len)
             | u64::from(self.key_len) << 32
@@ -124,7 +159,7 @@ impl Header {
             | if self.is_short { SHORT_FLAG } else { 0 }
     }
 
-    /// The header's words; of a short one only the first is written.
+    /// Both words of the header; a short header has only the first.
     pub fn encode(&self) -> [u8; 16] {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&self.first_word().to_le_bytes());
@@ -137,36 +172,49 @@ impl Header {
         self.head_bytes() + u64::from(self.key_len)
     }
 
-    /// Bytes in use.
+    /// Bytes of the record, without the slack behind it.
     pub fn len_bytes(&self) -> u64 {
         self.value_at() + u64::from(self.value_len)
     }
 }
 
-/// Hash of a key.
+/// The hash by which a key of a database is found.
 pub(crate) fn hash_key(db: u8, key: &[u8]) -> u64 {
     xxh3_64_with_seed(key, u64::from(db))
 }
 
-/// Hash of a hash's field, or of a sorted set's member.
+/// The hash by which a field of a hash, or a member of a sorted set, is found.
 pub(crate) fn hash_field(field: &[u8]) -> u64 {
     xxh3_64_with_seed(field, FIELD_SEED)
 }
 
-/// Hash of what a record is found by.
+/// The hash by which the record at `at` is found.
 pub(crate) fn hash_record(lane: &Lane<'_>, at: u64) -> u64 {
     let header = Header::load(lane, at);
     let key = lane.bytes(at + header.head_bytes(), usize::from(header.key_len));
-    match header.kind {
-        RecordKind::Field | RecordKind::Member => hash_field(key),
-        _ => hash_key(header.db, key),
-    }
+    if header.kind.is_of_key() { hash_key(header.db, key) } else { hash_field(key) }
 }
 
-/// Whether the record at `at`, with a header of so many bytes, is `key`'s. The header is looked at
-/// first: a record found by chance may be shorter than the key.
+/// Whether the record at `at`, with a header of `head_bytes`, is that of `key`. The header is
+/// compared first: a record that only has the same tag may be shorter than the key.
 #[inline]
 pub(crate) fn is_of(lane: &Lane<'_>, at: u64, head_bytes: u64, db: u8, key: &[u8]) -> bool {
     let wanted = key.len() as u64 | u64::from(db) << 16;
     lane.load(at) >> 32 & 0xff_ffff == wanted && lane.bytes(at + head_bytes, key.len()) == key
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_of_a_kind_that_there_is_not_is_no_header() {
+        for kind in 0..=0x7f_u8 {
+            let header = Header::decode([u64::from(kind) << 56, 0]);
+            match header {
+                Some(header) => assert_eq!(header.kind as u8, kind),
+                None => assert!(kind > RecordKind::Member as u8, "kind {kind}"),
+            }
+        }
+    }
 }

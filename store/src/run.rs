@@ -1,10 +1,10 @@
-//! Running operations: lock, try, commit or roll back, wait, try again.
+//! Running operations: an attempt is tried and commits, or it is rolled back, waits, and is tried
+//! again.
 
 use perdura_slots::{LaneId, LaneSet};
 
 use crate::api::Access;
 use crate::error::{StoreError, TxError};
-use crate::shard::{PARTS_PER_HOLD, Shard, reap};
 use crate::staging::Session;
 use crate::store::{Place, Store};
 use crate::tx::{End, Tx};
@@ -12,20 +12,21 @@ use crate::tx::{End, Tx};
 /// The lanes of an operation.
 enum Lanes {
     One(LaneId),
+    /// The lane of a key whose place is known.
     OfKey(Place),
     Many(Vec<LaneId>),
 }
 
 impl Store {
-    /// Runs `op` with the shards of `access` held; all of its changes happen or none, also after a
+    /// Runs `op` with the shards of `access` held. All of its changes happen or none, also after a
     /// kill.
     ///
     /// `op` may be run more than once: when it must wait for budget, everything it did is rolled
-    /// back first. So it must reset its own outputs at its start, and end when a call returns an
+    /// back first. So `op` must reset its own outputs at its start, and end when a call returns an
     /// error.
     ///
     /// # Errors
-    /// What `op` returned, or what the machine refuses; nothing has changed then.
+    /// `op` returned an error, or the store refuses the operation. Nothing has changed then.
     pub fn run<'a, R>(
         &'a self,
         access: Access<'a>,
@@ -85,27 +86,5 @@ impl Store {
             }
             Access::Everything => Lanes::Many(self.heap.lanes().collect()),
         }
-    }
-
-    /// Frees detached tables until none is left, releasing each shard in between.
-    pub(crate) fn reap_all(&self) {
-        for lane in self.heap.lanes() {
-            while !self.heap.is_killed() && reap(&mut self.heap.lock(lane), PARTS_PER_HOLD) {}
-        }
-    }
-
-    /// Finds memory that is free and not yet given back. Returns bytes given back.
-    pub(crate) fn reclaim(&self) -> u64 {
-        let before = self.heap.stats().free_bytes;
-        let was_rebuilt = self.shards_rebuilt() == self.heap.shards();
-        self.await_rebuild();
-        let detached = |lane| {
-            self.heap.lock(lane).user::<Shard>().is_some_and(|shard| !shard.detached.is_empty())
-        };
-        let had_detached = self.heap.lanes().any(detached);
-        self.reap_all();
-        self.heap.reclaim();
-        let gained = self.heap.stats().free_bytes.saturating_sub(before);
-        gained.max(u64::from(had_detached || !was_rebuilt))
     }
 }

@@ -1,4 +1,4 @@
-//! Going over keys: in index order, in key order, at random.
+//! Going over keys in the order of the index, in the order of the keys, or at random.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, VecDeque};
@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use perdura_slots::{Lane, LaneId};
 
-use crate::api::{Entry, Key};
+use crate::api::Key;
+use crate::entry::Entry;
 use crate::record::Header;
 use crate::shard::Shard;
 use crate::store::Store;
@@ -15,14 +16,14 @@ use crate::table::{self, Found};
 
 /// A cursor is `shard << BUCKET_BITS | bucket`.
 const BUCKET_BITS: u32 = 40;
-/// Keys fetched from a shard's ordered index at a time.
+/// Keys that are fetched from a shard's ordered index at a time.
 const KEYS_PER_FETCH: usize = 64;
 
 impl Store {
-    /// Calls `f` with about `count` keys of a database, whole buckets at a time. Cursor 0 begins;
-    /// the returned cursor goes on, 0 is the end. A key that is there during the whole iteration is
-    /// met at least once; others may be met or not. `f` runs under the shard's lock and must not
-    /// call the store.
+    /// Calls `f` with about `count` keys of a database, whole buckets at a time. An iteration
+    /// begins with cursor 0 and goes on with the cursor that is returned, until that is 0. A key
+    /// that is there during the whole iteration is met at least once; other keys may be met or
+    /// not. `f` runs under the shard's lock and must not call the store.
     pub fn scan(
         &self,
         db: u8,
@@ -54,9 +55,9 @@ impl Store {
         0
     }
 
-    /// Goes over the strings of a database whose keys are `from` or after it, in key order. Builds
-    /// the ordered index on first use: it takes memory outside of the region for every key. Keys
-    /// that come or go meanwhile may be met or not.
+    /// Goes over the strings of a database in key order, from the key `from` on. The first call
+    /// builds the ordered index, which takes memory outside of the region for every key. Keys that
+    /// come or go meanwhile may be met or not.
     pub fn range(&self, db: u8, from: &[u8]) -> Range<'_> {
         let shards = usize::from(self.heap.shards());
         let mut range = Range {
@@ -71,7 +72,7 @@ impl Store {
         range
     }
 
-    /// Some key of a database, nearly uniformly drawn.
+    /// A key of a database, drawn at random: each key is nearly equally likely.
     pub fn random_key(&self, db: u8) -> Option<Vec<u8>> {
         let (total, shards) = (self.len(db), u64::from(self.heap.shards()));
         let mut left = if total == 0 { return None } else { self.draw() % total };
@@ -84,7 +85,7 @@ impl Store {
             }
             left -= keys;
         }
-        // The other shards, where all keys of this one have expired.
+        // The other shards are asked if all keys of this one have expired.
         (first..first + shards).find_map(|shard| {
             let lane = self.heap.lock(LaneId((shard % shards) as u16));
             self.random_in(&lane, db)
@@ -107,7 +108,7 @@ impl Store {
         })
     }
 
-    /// Splitmix64 over a shared counter.
+    /// A random number: splitmix64 over a shared counter.
     fn draw(&self) -> u64 {
         let seed = self.random.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed);
         let mixed = (seed ^ seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -137,18 +138,18 @@ impl Store {
     }
 }
 
-/// See [`Store::range`].
+/// The strings of a database in key order; see [`Store::range`].
 pub struct Range<'s> {
     store: &'s Store,
     db: u8,
-    /// Keys of each shard, fetched and not yet compared with other shards'.
+    /// Keys of each shard that were fetched and not yet compared with those of other shards.
     fetched: Vec<VecDeque<Box<[u8]>>>,
     /// The next key of each shard.
     next: BinaryHeap<Reverse<(Box<[u8]>, u16)>>,
 }
 
 impl Range<'_> {
-    /// Moves on in one shard whose next key was taken.
+    /// Makes the next key of a shard known, from `from` on.
     fn fetch(&mut self, shard: u16, from: Bound<&[u8]>) {
         let (store, db) = (self.store, self.db);
         let fetched = &mut self.fetched[usize::from(shard)];

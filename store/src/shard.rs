@@ -1,23 +1,24 @@
-//! What a shard remembers between operations, besides its region memory; and detached tables.
+//! A shard's volatile state, and detached tables, which are freed piece by piece.
 
 use std::collections::BTreeSet;
 
 use perdura_slots::Lane;
 
-use crate::DATABASES;
-use crate::api::Entry;
-use crate::sorted;
+use crate::api::DATABASES;
+use crate::entry::Entry;
 use crate::table::{self, Part, ROOT_WORDS};
+use crate::tree;
 
-/// Parts of a detached table freed under one hold of its shard.
+/// Parts of detached tables that are freed under one hold of their shard.
 pub(crate) const PARTS_PER_HOLD: u64 = 4096;
 
 /// Volatile state of a shard.
 pub(crate) struct Shard {
     pub dbs: [ShardDb; DATABASES as usize],
-    /// The keys there were on open are among those counted; until then the counts mean nothing.
+    /// Whether the counts include the keys that were there on open; until then the counts mean
+    /// nothing.
     pub is_counted: bool,
-    /// Tables that nothing reaches any more, to be freed piece by piece.
+    /// Tables to which no reference leads any more, which are to be freed piece by piece.
     pub detached: Vec<Detached>,
 }
 
@@ -26,7 +27,7 @@ pub(crate) struct Shard {
 pub(crate) struct ShardDb {
     pub keys: u64,
     pub keys_with_expiry: u64,
-    /// All keys in order, once somebody asked for a range.
+    /// All keys in order, once an operation has asked for a range of keys.
     pub ordered: Option<BTreeSet<Box<[u8]>>>,
 }
 
@@ -37,33 +38,34 @@ impl Shard {
     }
 }
 
-/// A table cut off by an operation that has committed, with a sorted set's tree.
+/// A table, with a sorted set's tree, that an operation which has committed cut off.
 pub(crate) struct Detached {
     root: [u64; ROOT_WORDS],
-    /// The root itself, where it is an object.
+    /// Offset of the root, if the root is an object of its own.
     root_at: Option<u64>,
+    /// The first bucket whose records are not freed yet.
     next_bucket: u64,
-    /// Tops of what is left of the tree; freed before the table.
+    /// Nodes of the tree whose children are not freed yet; the tree is freed before the table.
     nodes: Vec<u64>,
 }
 
 impl Detached {
-    /// The table at `root`; `owned` if the root is an object of its own.
+    /// The table at `root`, which is an object of its own if `owned`.
     pub fn new(lane: &Lane<'_>, root: u64, owned: bool) -> Self {
         let words = table::root_words(lane, root);
         let root_at = owned.then_some(root);
         Self { root: words, root_at, next_bucket: 0, nodes: Vec::new() }
     }
 
-    /// What hangs from a record.
+    /// The table that a record leads to, if it has one.
     pub fn of(entry: &Entry<'_>) -> Option<Self> {
-        let nodes = sorted::top_of(entry).into_iter().collect();
+        let nodes = entry.tree_top().into_iter().collect();
         let table = entry.has_table().then(|| Self::new(entry.lane, entry.table_root(), true))?;
         Some(Self { nodes, ..table })
     }
 }
 
-/// Frees about `parts` parts of the shard's detached tables. Returns whether any are left.
+/// Frees about `parts` parts of the shard's detached tables. Returns whether any tables are left.
 pub(crate) fn reap(lane: &mut Lane<'_>, parts: u64) -> bool {
     let mut done = 0;
     while done < parts {
@@ -73,7 +75,7 @@ pub(crate) fn reap(lane: &mut Lane<'_>, parts: u64) -> bool {
         while done < parts
             && let Some(node) = table.nodes.pop()
         {
-            table.nodes.extend(sorted::children(lane, node));
+            table.nodes.extend(tree::children(lane, node));
             doomed.push(node);
             done += 1;
         }

@@ -1,9 +1,10 @@
-//! Between the attempts of one operation: what was written already, what has to be waited for.
+//! Between the attempts of one operation: the records that were written already, and the wait for
+//! what the next attempt needs.
 //!
 //! A value larger than a fraction of the budget is never written under one hold of its shard. The
-//! attempt that meets it ends; the record is written piece by piece into an object that nothing
-//! reaches; the next attempt finds it by its bytes and only links it. Records of attempts that
-//! ended for want of budget are kept the same way.
+//! attempt that meets such a value ends. The record is written piece by piece into an object to
+//! which no reference leads, and the next attempt finds the record by its bytes and only links it.
+//! Records of attempts that ended for want of budget are kept the same way.
 
 use perdura_slots::{Lane, LaneId, LaneSet, Need, Stop};
 
@@ -11,63 +12,70 @@ use crate::error::StoreError;
 use crate::record::Header;
 use crate::store::Store;
 
-/// Bytes written under one hold of a shard.
+/// Bytes that are staged under one hold of a shard.
 const PIECE_BYTES: u64 = 64 << 10;
-/// Attempts that found no use for what was written before, until an operation whose values keep
-/// changing is given up. Attempts that use all of it are steps forward: as many as its values need.
+/// Attempts that leave a staged record unused, until an operation whose values keep changing is
+/// given up. Attempts that use all staged records are steps forward, and there are as many as the
+/// operation's values need.
 const STRAYS_MAX: u32 = 64;
-/// Every attempt reads again what is staged. After so many, values up to twice as large are written
-/// under one hold, as far as the budget allows.
+/// Records staged, until values up to twice as large are written under one hold, as far as the
+/// budget allows: every attempt reads all staged records again.
 const STAGES_PER_DOUBLING: u32 = 16;
 
-/// A record that nothing reaches yet.
+/// A record that is written, and to which no reference leads yet.
 pub(crate) struct Staged {
     pub lane: LaneId,
+    /// Offset of the record.
     pub offset: u64,
+    /// Bytes that were asked for the record, slack included.
     pub capacity: u64,
-    /// Linked by the present attempt.
+    /// Whether the present attempt has linked the record.
     pub used: bool,
 }
 
-/// A record to be written outside of the attempt.
+/// A record that is to be written outside of an attempt.
 pub(crate) struct Stash {
     pub lane: LaneId,
+    /// Bytes to ask for the record, slack included.
     pub capacity: u64,
+    /// Header, key and value.
     pub bytes: Vec<u8>,
 }
 
-/// Why an attempt ended.
+/// Why an attempt ended before its commit.
 pub(crate) enum Halt {
+    /// The heap stopped the attempt.
     Stop(Stop),
+    /// A record must be staged.
     Stage(Stash),
-    /// The store's version must be raised first: what is to be written is of a kind it does not
-    /// name.
-    Version(u64),
 }
 
-/// What lasts from attempt to attempt.
+/// The state of an operation that lasts from attempt to attempt.
 #[derive(Default)]
 pub(crate) struct Session {
     pub staged: Vec<Staged>,
-    /// Where the search for a staged record begins: they are asked for in the order they were made.
+    /// Index in `staged` where the search for a record begins: attempts ask for the records in the
+    /// order in which they were staged.
     pub hand: usize,
-    /// How many of them the present attempt has linked; what it writes beyond them need not be
-    /// looked for.
+    /// Staged records that the present attempt has linked. Once these are all, no further record
+    /// need be searched for.
     taken: usize,
-    /// One time for all attempts, so that they do the same.
+    /// The time in milliseconds since 1970 that all attempts read, so that they do the same.
     pub now_ms: Option<u64>,
-    /// Records staged one by one, outside of an attempt.
+    /// Records that were staged one by one, outside of an attempt.
     stages: u32,
     /// Attempts that left a staged record unused.
     strays: u32,
-    /// The last attempt wrote records that the next one will find.
+    /// Whether the last attempt wrote records that the next one will find.
     progressed: bool,
+    /// Bytes of budget that were last asked for.
     asked_bytes: u64,
+    /// Whether free memory was already searched for.
     reclaimed: bool,
 }
 
 impl Session {
-    /// A staged record equal to `header` and the bytes behind it; its expiry may differ.
+    /// Takes a staged record with this header and these bytes behind it; its expiry may differ.
     pub fn take(
         &mut self,
         lane: &Lane<'_>,
@@ -91,14 +99,14 @@ impl Session {
         None
     }
 
-    /// An attempt has ended early: keeps the records it wrote for the next one.
+    /// Keeps the records that an attempt wrote, which has ended early, for the next attempt.
     pub fn keep(&mut self, written: &mut Vec<Staged>) {
         self.strays += u32::from(self.staged.iter().any(|staged| !staged.used));
         self.progressed = !written.is_empty();
         self.staged.append(written);
     }
 
-    /// The next attempt begins.
+    /// Prepares for the next attempt.
     pub fn rewind(&mut self) {
         (self.hand, self.taken) = (0, 0);
         self.staged.iter_mut().for_each(|staged| staged.used = false);
@@ -118,18 +126,19 @@ fn is_equal(lane: &Lane<'_>, at: u64, header: &Header, parts: &[&[u8]]) -> bool 
 }
 
 impl Store {
-    /// Longest piece written under one hold of a shard, bytes.
+    /// Most bytes of a value that are written under one hold of a shard.
     pub(crate) fn piece_bytes_max(&self) -> u64 {
         (self.region().budget_bytes() / 8).min(256 << 10)
     }
 
-    /// Records longer than this are staged, bytes.
+    /// Bytes of the longest record that an attempt writes itself; longer ones are staged.
     pub(crate) fn stage_above_bytes(&self, session: &Session) -> u64 {
         let doublings = (session.stages / STAGES_PER_DOUBLING).min(16);
         (self.region().budget_bytes() / 8).min((256 << 10) << doublings)
     }
 
-    /// Does what a halted attempt needs, with no shard held. Returns the next attempt's credit.
+    /// Does what a halted attempt needs while no shard is held. Returns the budget bytes that the
+    /// next attempt may spend.
     pub(crate) fn relieve(&self, halt: Halt, session: &mut Session) -> Result<u64, StoreError> {
         match halt {
             Halt::Stage(_) if session.strays > STRAYS_MAX => {
@@ -140,13 +149,13 @@ impl Store {
                 session.stages += 1;
                 self.stage(stash, session).map(|()| 0)
             }
-            Halt::Version(version) => self.raise_version(version).map(|()| 0),
+
             Halt::Stop(Stop::Killed) => Err(StoreError::Killed),
             Halt::Stop(Stop::Need(Need::Buffer)) => Ok(self.region().satisfy(Need::Buffer)?),
             Halt::Stop(Stop::Need(Need::Room { bytes })) => {
                 let budget_bytes = self.region().budget_now_bytes();
                 let wanted = bytes.max(session.asked_bytes.saturating_mul(2));
-                // With the whole budget in hand, an attempt that got no further never will.
+                // An attempt that had the whole budget and got no further never will.
                 let is_stuck = session.asked_bytes >= budget_bytes
                     && (!session.progressed || session.strays > STRAYS_MAX);
                 if bytes > budget_bytes || is_stuck {
@@ -157,7 +166,7 @@ impl Store {
                 Ok(self.region().satisfy(Need::Room { bytes: session.asked_bytes })?)
             }
             Halt::Stop(Stop::OutOfMemory { needed_bytes, free_bytes }) => {
-                // What other shards hold free, and tables on their way out, may be enough.
+                // Memory that other shards have free, and detached tables, may be enough.
                 if session.reclaimed || self.reclaim() == 0 {
                     return Err(StoreError::OutOfMemory { needed_bytes, free_bytes });
                 }
@@ -176,7 +185,7 @@ impl Store {
             op.disown([offset]);
             op.commit().map(|()| offset)
         })?;
-        // Entered first, so that it is freed whatever happens next.
+        // The record is entered first, so that it is freed whatever happens next.
         session.staged.push(Staged { lane, offset, capacity, used: false });
         let piece_bytes = PIECE_BYTES.min(self.piece_bytes_max()) as usize;
         let mut at = offset;
@@ -190,7 +199,7 @@ impl Store {
         Ok(())
     }
 
-    /// Tries until nothing is needed.
+    /// Runs `f` until it needs nothing more.
     fn attempt<R>(
         &self,
         session: &mut Session,
@@ -205,7 +214,7 @@ impl Store {
         }
     }
 
-    /// Frees what no attempt linked.
+    /// Frees the staged records that no attempt linked.
     pub(crate) fn free_staged(&self, session: &mut Session) {
         if self.heap.is_killed() {
             return;

@@ -1,27 +1,27 @@
 //! The index: linear hashing in region memory.
 //!
-//! A root (256 B): bucket count, then a word per segment; a table that is a hash's own ends with
-//! its number of fields. Segment 0 holds 8 buckets, segment k as many as all before it, so growth
-//! never moves a bucket. A bucket is a cache line: seven entries and a link to an overflow bucket.
-//! See `pieces` for where a segment's buckets lie.
+//! A root (256 B) holds the number of buckets, then a word for each segment; the last word of a
+//! table of fields or members is their number. Segment 0 holds 8 buckets, segment k as many as all
+//! before it, so growth never moves a bucket. A bucket is a cache line: seven entries and a link to
+//! an overflow bucket. The file `pieces.rs` says where a segment's buckets lie.
 //! ```text
 //! entry: tag (21 bits of the hash, from bit 6) | expires (1 bit) | record (42 bits);  0: empty
 //! record: has a short header (1 bit) | its offset's bits 4 and 5 (2 bits) | those from 6 on (39 bits)
 //! ```
 //! One bucket is split whenever an insert overflows one. An entry moves only to a bucket with a
-//! higher number, which is what lets a scan in bucket order miss nothing. The tag holds the hash
-//! bits that splits go by, so that splitting reads no record (but in the smallest tables). Tables
-//! do not shrink.
+//! higher number, so a scan in bucket order misses nothing. The tag holds the hash bits that splits
+//! go by, so that only splits of the smallest tables read records. Tables do not shrink.
 
 pub(crate) mod pieces;
 
 use perdura_slots::{Heat, Lane, LaneId, OBJECT_ALIGN_BYTES, Op, Stop};
 
+use crate::error::Damaged;
 use crate::record::{Header, hash_record};
 
 /// Bytes of a root.
 pub(crate) const ROOT_BYTES: u64 = 256;
-/// Words of a root.
+/// 8-byte words of a root.
 pub(crate) const ROOT_WORDS: usize = 32;
 const SEGMENTS: usize = 30;
 const AT_LEN: u64 = ROOT_BYTES - 8;
@@ -40,73 +40,76 @@ const SIXTEENTHS_AT: u32 = OFFSET_BITS - 3;
 const _: () = assert!(OBJECT_ALIGN_BYTES == 16);
 /// Most buckets that a root has words for.
 pub(crate) const BUCKETS_MAX: u64 = FIRST_BUCKETS << (SEGMENTS - 1);
-/// No record lies higher: an entry has no more bits for it.
+/// Every record lies below this offset, because an entry has no more bits for one.
 pub(crate) const RECORDS_END: u64 = 1 << (SIXTEENTHS_AT + 6);
-const TTL_BIT: u64 = 1 << OFFSET_BITS;
+/// Marks the entry of a key that expires.
+const EXPIRES_BIT: u64 = 1 << OFFSET_BITS;
 
-/// Where an entry was found.
+/// An entry that was found, and where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// Offset of the entry's word.
+    /// Region offset of the entry.
     pub at: u64,
-    /// The entry.
+    /// The entry's word.
     pub entry: u64,
 }
 
 impl Found {
-    /// The record.
+    /// Offset of the entry's record.
     pub fn record(&self) -> u64 {
         record_of(self.entry)
     }
 
+    /// Whether the entry's key expires.
     pub fn expires(&self) -> bool {
         expires(self.entry)
     }
 
-    /// Bytes of the record's header.
+    /// Bytes of the header of the entry's record.
     pub fn head_bytes(&self) -> u64 {
         head_of(self.entry)
     }
 
-    /// The same key with another expiry.
+    /// The entry of the same record, with this mark of expiry.
     pub fn expiring(&self, expires: bool) -> u64 {
-        self.entry & !TTL_BIT | if expires { TTL_BIT } else { 0 }
+        self.entry & !EXPIRES_BIT | if expires { EXPIRES_BIT } else { 0 }
     }
 
-    /// The same key with another record.
+    /// The entry of the same key for another record.
     pub fn replaced(&self, record: u64, header: &Header) -> u64 {
         let tag = self.entry >> (OFFSET_BITS + 1) << (OFFSET_BITS + 1);
         tag | value_of(record, header)
     }
 }
 
-/// What leads to a record.
+/// The entry of a key with this hash for a record.
 pub(crate) fn entry(hash: u64, record: u64, header: &Header) -> u64 {
     tag(hash) << (OFFSET_BITS + 1) | value_of(record, header)
 }
 
-/// An entry without its tag. When all records began with a grain and had a long header it had the
-/// offset / 64: as it has still for those, so entries written then are read like any other.
+/// An entry without its tag.
 fn value_of(record: u64, header: &Header) -> u64 {
     let place = record >> 6 | (record & 0x30) << (SIXTEENTHS_AT - 4);
     let is_short = if header.is_short { SHORT_BIT } else { 0 };
-    place | is_short | if header.expires() { TTL_BIT } else { 0 }
+    place | is_short | if header.expires() { EXPIRES_BIT } else { 0 }
 }
 
-/// Bytes of the header of an entry's record: known before the record is here, so that looking at
-/// the key need not wait for the header.
+/// Bytes of the header of an entry's record. They are known before the record comes from memory, so
+/// that comparing the key need not wait for the header.
 #[inline]
 pub(crate) fn head_of(entry: u64) -> u64 {
     if entry & SHORT_BIT == 0 { Header::BYTES } else { Header::SHORT_BYTES }
 }
 
+/// Offset of an entry's record.
 #[inline]
 pub(crate) fn record_of(entry: u64) -> u64 {
     (entry & ((1 << SIXTEENTHS_AT) - 1)) << 6 | entry >> (SIXTEENTHS_AT - 4) & 0x30
 }
 
+/// Whether an entry's key expires.
 pub(crate) fn expires(entry: u64) -> bool {
-    entry & TTL_BIT != 0
+    entry & EXPIRES_BIT != 0
 }
 
 fn tag(hash: u64) -> u64 {
@@ -119,17 +122,22 @@ fn bucket_of(hash: u64, buckets: u64) -> u64 {
     if bucket < buckets { bucket } else { hash & mask >> 1 }
 }
 
-/// Buckets of the table.
+/// The number of buckets of a table; unwinds with [`Damaged`] if no table has as many.
+#[inline]
 pub(crate) fn buckets(lane: &Lane<'_>, root: u64) -> u64 {
-    lane.load(root)
+    let buckets = lane.load(root);
+    if buckets > BUCKETS_MAX {
+        Damaged { what: "buckets of a table", offset: root, value: buckets }.unwind();
+    }
+    buckets
 }
 
-/// Fields of a hash's table.
+/// The number of fields or members that a table's root holds.
 pub(crate) fn stored_len(lane: &Lane<'_>, root: u64) -> u64 {
     lane.load(root + AT_LEN)
 }
 
-/// Notes the fields of a hash's table.
+/// Stores the number of fields or members in a table's root.
 pub(crate) fn store_len(op: &mut Op<'_>, id: LaneId, root: u64, len: u64) -> Result<(), Stop> {
     op.store(id, root + AT_LEN, len)
 }
@@ -144,7 +152,8 @@ fn words(lane: &Lane<'_>, bucket_at: u64) -> [u64; 8] {
     std::array::from_fn(|index| u64::from_le_bytes(chunks[index]))
 }
 
-/// Finds the entry whose tag fits and whose record, told with the bytes of its header, `is_it`.
+/// Finds the entry whose tag fits and whose record `is_it`, which gets the record's offset and the
+/// bytes of its header.
 pub(crate) fn find(
     lane: &Lane<'_>,
     root: u64,
@@ -170,22 +179,23 @@ pub(crate) fn find(
     None
 }
 
-/// Where a hash's bucket begins; none while the table is empty. `load` reads a word of region
-/// memory.
+/// The bucket that keys of this hash belong to; `None` while the table is empty. `load` reads a
+/// word of region memory, perhaps without the shard's lock: the answer is a hint only.
 pub(crate) fn first_bucket(load: impl Fn(u64) -> u64, root: u64, hash: u64) -> Option<u64> {
     let buckets = load(root);
     let word = |word| load(root + word * 8);
-    (buckets != 0).then(|| pieces::bucket_at(word, &load, bucket_of(hash, buckets)))
+    (1..=BUCKETS_MAX)
+        .contains(&buckets)
+        .then(|| pieces::bucket_at(word, &load, bucket_of(hash, buckets)))
 }
 
-/// The record of the first entry of a bucket whose tag fits; likely, not surely, the one looked
-/// for.
+/// The record of a bucket's first entry whose tag fits, which is likely the one that is looked for.
 pub(crate) fn likely_record(bucket: &[u64; 8], hash: u64) -> Option<u64> {
     let fits = |entry: &&u64| **entry >> (OFFSET_BITS + 1) == tag(hash) && **entry != 0;
     bucket[..ENTRIES].iter().find(fits).map(|entry| record_of(*entry))
 }
 
-/// Makes an empty table's first buckets.
+/// Makes the first buckets of an empty table.
 fn create(op: &mut Op<'_>, id: LaneId, root: u64) -> Result<(), Stop> {
     let len = FIRST_BUCKETS * BUCKET_BYTES;
     let segment = op.alloc(id, len)?;
@@ -194,7 +204,7 @@ fn create(op: &mut Op<'_>, id: LaneId, root: u64) -> Result<(), Stop> {
     op.store(id, root, FIRST_BUCKETS)
 }
 
-/// A root of its own, for a hash. Nothing reaches it yet.
+/// The root of a new table of fields, to which no reference leads yet.
 pub(crate) fn new_root(op: &mut Op<'_>, id: LaneId) -> Result<u64, Stop> {
     let root = op.alloc(id, ROOT_BYTES)?;
     op.fill(id, root, ROOT_BYTES as usize, Some(Heat::COLD))?.fill(0);
@@ -229,7 +239,8 @@ pub(crate) fn insert(
     split(op, id, root)
 }
 
-/// Writes entries into a new chain of buckets that nothing reaches yet; returns its first.
+/// Writes entries into a new chain of buckets, to which no reference leads yet. Returns the chain's
+/// first bucket.
 fn write_chain(op: &mut Op<'_>, id: LaneId, entries: &[u64]) -> Result<u64, Stop> {
     let mut link = 0;
     for entries in entries.chunks(ENTRIES).rev() {
@@ -256,14 +267,14 @@ fn write_bucket(
     Ok(())
 }
 
-/// Adds one bucket: the next in turn is split in two.
+/// Adds one bucket, by splitting the next bucket in turn in two.
 fn split(op: &mut Op<'_>, id: LaneId, root: u64) -> Result<(), Stop> {
     let lane = op.lane(id);
     let count = buckets(lane, root);
     let level = 63 - count.leading_zeros();
     if !pieces::make_room(op, id, root, count)? {
-        // As large as it gets, or growth can wait: chains grow longer from here, the entry itself
-        // found its place.
+        // The table is as large as it gets, or its growth can wait. The entry has its place; from
+        // here on chains grow longer.
         return Ok(());
     }
     let lane = op.lane(id);
@@ -287,7 +298,7 @@ fn split(op: &mut Op<'_>, id: LaneId, root: u64) -> Result<(), Stop> {
     op.store(id, root, count + 1)
 }
 
-/// The hash bit that decides where an entry goes.
+/// The hash bit that decides whether an entry moves when its bucket is split at this level.
 fn split_bit(lane: &Lane<'_>, entry: u64, level: u32) -> bool {
     if (TAG_FROM..TAG_FROM + TAG_BITS).contains(&level) {
         return entry >> (OFFSET_BITS + 1 + level - TAG_FROM) & 1 != 0;
@@ -295,7 +306,7 @@ fn split_bit(lane: &Lane<'_>, entry: u64, level: u32) -> bool {
     hash_record(lane, record_of(entry)) >> level & 1 != 0
 }
 
-/// Leaves `entries`, all of which are in the chain, in as few of its buckets as they need.
+/// Leaves `entries`, which are all in the chain, in the fewest of its buckets that hold them.
 fn keep_in_chain(op: &mut Op<'_>, id: LaneId, chain: &[u64], entries: &[u64]) -> Result<(), Stop> {
     let keep = entries.len().div_ceil(ENTRIES).max(1);
     for (number, &at) in chain[..keep].iter().enumerate() {
@@ -325,20 +336,20 @@ pub(crate) fn for_each(lane: &Lane<'_>, root: u64, bucket: u64, mut f: impl FnMu
     }
 }
 
-/// A root's words: a table that was unlinked is walked by them.
+/// The words of a root, by which a table can be walked that was cut off from its root.
 pub(crate) fn root_words(lane: &Lane<'_>, root: u64) -> [u64; ROOT_WORDS] {
     std::array::from_fn(|word| lane.load(root + word as u64 * 8))
 }
 
-/// What a table is made of.
+/// A part of one bucket's chain.
 pub(crate) enum Part {
-    /// An overflow bucket.
+    /// The offset of an overflow bucket.
     Overflow(u64),
-    /// An entry.
+    /// The word of an entry.
     Entry(u64),
 }
 
-/// Calls `f` with all that hangs from one bucket.
+/// Calls `f` with all parts of one bucket's chain.
 pub(crate) fn parts_of_bucket<E>(
     lane: &Lane<'_>,
     root: &[u64; ROOT_WORDS],
@@ -360,7 +371,7 @@ pub(crate) fn parts_of_bucket<E>(
     Ok(())
 }
 
-/// Bytes of memory of a hash's table, fields included.
+/// Bytes of memory that a table takes together with its records.
 pub(crate) fn memory_bytes(lane: &Lane<'_>, root: u64) -> u64 {
     let words = root_words(lane, root);
     let mut sum = lane.usable_bytes(root);
@@ -388,7 +399,7 @@ mod tests {
     use crate::record::RecordKind;
 
     #[test]
-    fn entries_name_record_header_and_expiry_and_those_of_older_images_say_what_they_said() {
+    fn entries_name_record_header_and_expiry() {
         let hash = 0x1234_5678_9abc_def0;
         let header = |len, at_ms| Header::of(b"key", 0, RecordKind::String, len, at_ms);
         for record in [0x40, 0x1_0010, 0x7_fff0, RECORDS_END - 16] {
@@ -405,11 +416,11 @@ mod tests {
                 assert_eq!(expires(found.expiring(true)), !expires(found.expiring(false)));
             }
         }
-        // As written when every record began with a grain and had 16 B of header.
-        for (record, expiry) in [(0x40, 0), (0x7_ffc0, TTL_BIT), (RECORDS_END - 64, 0)] {
-            let old = tag(hash) << (OFFSET_BITS + 1) | expiry | (record / 64);
-            assert_eq!((record_of(old), head_of(old)), (record, Header::BYTES));
-            assert_eq!(old, entry(hash, record, &header(300, expiry)));
+        // A record at a multiple of 64 with a long header is named by its offset / 64.
+        for (record, expiry) in [(0x40, 0), (0x7_ffc0, EXPIRES_BIT), (RECORDS_END - 64, 0)] {
+            let word = tag(hash) << (OFFSET_BITS + 1) | expiry | (record / 64);
+            assert_eq!((record_of(word), head_of(word)), (record, Header::BYTES));
+            assert_eq!(word, entry(hash, record, &header(300, expiry)));
         }
     }
 }

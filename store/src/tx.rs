@@ -1,19 +1,24 @@
-//! An operation's view of the store: reading and changing keys of the shards it holds.
+//! One attempt of an operation: reading and changing keys of the shards that the operation holds.
+
+mod hash;
+mod sorted;
+mod strings;
 
 use std::cell::Cell;
 
 use perdura_slots::{Heat, Lane, LaneId, LaneSet, Op, Stop};
 
-use crate::api::{Entry, Expiry, Key};
+use crate::api::{Expiry, KEY_BYTES_MAX, Key, VALUE_BYTES_MAX};
+use crate::entry::Entry;
 use crate::error::{StoreError, TxError};
 use crate::record::{Header, RecordKind, is_of};
 use crate::shard::{Detached, Shard, reap};
 use crate::staging::{Halt, Session, Staged, Stash};
-use crate::store::{Place, Store};
+use crate::store::{Place, Store, find};
 use crate::table::{self, Found};
-use crate::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::watches::Watch;
 
-/// Parts of detached tables that each writing operation frees for those before it.
+/// Parts of detached tables that each operation frees, for the operations that detached them.
 const REAPED_PER_OP: u64 = 64;
 
 /// One operation in progress; see [`Store::run`].
@@ -21,39 +26,49 @@ pub struct Tx<'s> {
     pub(crate) store: &'s Store,
     pub(crate) op: Op<'s>,
     session: &'s mut Session,
+    /// The time that the operation has read, in milliseconds since 1970.
     now_ms: Cell<Option<u64>>,
     changes: Vec<Change>,
-    /// Records this attempt wrote; the first apart, so that one write needs no list.
+    /// The first record that this attempt wrote, kept apart so that one write needs no list.
     first_written: Option<Staged>,
+    /// The other records that this attempt wrote.
     written: Vec<Staged>,
-    /// Where the key of [`crate::Access::Key`] belongs: most operations ask for no other.
+    /// The key of [`crate::Access::Key`] and its place: most operations ask for no other key.
     hint: Option<(Key<'s>, Place)>,
+    /// Tables that this attempt cuts off, each with its shard's lane.
     detached: Vec<(LaneId, Detached)>,
-    /// Watched keys this attempt wrote, told to the watchers on commit.
-    pub(crate) touched: Vec<(u8, Box<[u8]>)>,
+    /// Watched keys that this attempt wrote, counted on commit.
+    touched: Vec<(u8, Box<[u8]>)>,
+    /// Why the attempt is over.
     halt: Option<Halt>,
 }
 
-/// A change of volatile counts, applied on commit.
+/// A change of a shard's volatile state, made on commit.
 struct Change {
     lane: LaneId,
     db: u8,
+    /// Keys added or, below zero, removed.
     keys: i8,
+    /// Keys with an expiry added or, below zero, removed.
     with_expiry: i8,
-    /// The key, where an ordered index wants it.
+    /// The key that was added or removed, if the shard has an ordered index.
     key: Option<Box<[u8]>>,
-    /// The database's part of the shard was emptied.
+    /// Whether the database's part of the shard was emptied before.
     cleared: bool,
 }
 
 /// How an attempt ended.
 pub(crate) enum End<R> {
+    /// The attempt has committed.
     Done(R),
+    /// The operation is refused.
     Refused(StoreError),
+    /// The operation runs again once the halt is relieved.
     Halted(Halt),
 }
 
 impl<'s> Tx<'s> {
+    /// Locks the lanes and begins an attempt.
     pub(crate) fn begin(
         store: &'s Store,
         lanes: LaneSet<'_>,
@@ -81,6 +96,7 @@ impl<'s> Tx<'s> {
         }
     }
 
+    /// Commits the attempt, or rolls it back if `result` or a halt asks for that.
     pub(crate) fn end<R>(mut self, result: Result<R, TxError>) -> End<R> {
         self.session.now_ms = self.now_ms.get();
         if let Some(halt) = self.halt.take() {
@@ -108,7 +124,7 @@ impl<'s> Tx<'s> {
         }
     }
 
-    /// Volatile counts follow what is about to be committed.
+    /// Changes volatile state as the attempt that is about to commit does durable state.
     fn apply_changes(&mut self) {
         for change in self.changes.drain(..) {
             let Some(shard) = self.op.lane_mut(change.lane).user_mut::<Shard>() else { continue };
@@ -134,7 +150,7 @@ impl<'s> Tx<'s> {
         }
     }
 
-    /// Milliseconds since 1970; the same in all attempts.
+    /// The time in milliseconds since 1970, which is the same in all attempts of the operation.
     pub fn now_ms(&self) -> u64 {
         let now_ms = self.now_ms.get().unwrap_or_else(|| self.store.clock.unix_ms());
         self.now_ms.set(Some(now_ms));
@@ -149,23 +165,23 @@ impl<'s> Tx<'s> {
         Err(TxError::Abort(why))
     }
 
-    /// The key's value; `None` if there is none, or it has expired.
+    /// The key's value; `None` if there is no such key or it has expired.
     pub fn get(&self, key: Key<'_>) -> Option<Entry<'_>> {
         let place = self.place(key);
         let found = self.find_live(&place, key)?;
         Some(Entry::new(self.op.lane(place.lane), found.record()))
     }
 
-    /// Sets the key to a string, whatever it held.
+    /// Sets the key to a string, whatever the key held.
     ///
     /// # Errors
-    /// Key or value too long; the attempt is over ([`TxError::Again`]).
+    /// Key or value are too long; the attempt is over ([`TxError::Again`]).
     pub fn put(&mut self, key: Key<'_>, value: &[u8], expiry: Expiry) -> Result<(), TxError> {
         let place = self.place(key);
         self.put_record(&place, key, RecordKind::String, &[value], expiry, 0)
     }
 
-    /// Removes the key. Returns whether it was there.
+    /// Removes the key. Returns whether the key was there.
     ///
     /// # Errors
     /// The attempt is over ([`TxError::Again`]).
@@ -187,7 +203,7 @@ impl<'s> Tx<'s> {
         let entry = self.entry(&place, &found);
         if entry.header.is_short {
             let Some(at_ms) = at_ms else { return Ok(true) };
-            // It has no room for an expiry.
+            // A short header has no room for an expiry, so the record is written anew.
             let (kind, value) = (entry.header.kind, entry.value().to_vec());
             self.put_record(&place, key, kind, &[&value], Expiry::AtMs(at_ms), 0)?;
             return Ok(true);
@@ -202,10 +218,10 @@ impl<'s> Tx<'s> {
         Ok(true)
     }
 
-    /// Where a key belongs.
+    /// The place of a key in the index.
     pub(crate) fn place(&self, key: Key<'_>) -> Place {
         match &self.hint {
-            // The same bytes at the same address, not only equal ones: no need to compare them.
+            // Bytes at the same address are equal, and need not be compared.
             Some((hinted, place))
                 if std::ptr::eq(hinted.bytes, key.bytes) && hinted.db == key.db =>
             {
@@ -215,12 +231,13 @@ impl<'s> Tx<'s> {
         }
     }
 
-    /// Whether this is the one key the operation was begun for.
+    /// Whether this is the one key that the operation was begun for.
     fn is_hinted(&self, key: Key<'_>) -> bool {
         self.hint.is_some_and(|(hinted, _)| hinted == key)
     }
 
-    /// Changes a key's entry: with the commit, if it is all that the operation changes.
+    /// Changes a key's entry, in the same store as the commit if the operation changes nothing
+    /// else.
     fn link(&mut self, lane: LaneId, key: Key<'_>, at: u64, entry: u64) -> Result<(), TxError> {
         let stored = match self.is_hinted(key) {
             true => self.op.store_last(lane, at, entry),
@@ -239,7 +256,7 @@ impl<'s> Tx<'s> {
         find(self.op.lane(place.lane), place, key)
     }
 
-    /// As `find`, where the record found is about to be replaced.
+    /// Finds the key's entry as [`Tx::find`] does, when its record is about to be replaced.
     fn find_to_replace(&self, place: &Place, key: Key<'_>) -> Option<Found> {
         if self.op.last_store().is_some() {
             return self.find(place, key);
@@ -251,21 +268,25 @@ impl<'s> Tx<'s> {
         })
     }
 
-    pub(crate) fn find_live(&self, place: &Place, key: Key<'_>) -> Option<Found> {
+    /// The key's entry, unless the key has expired.
+    fn find_live(&self, place: &Place, key: Key<'_>) -> Option<Found> {
         self.find(place, key).filter(|found| self.is_live(place, found))
     }
 
+    /// Whether the key of an entry has not expired.
     pub(crate) fn is_live(&self, place: &Place, found: &Found) -> bool {
         let at = found.record() + Header::AT_EXPIRY;
         !found.expires() || self.op.lane(place.lane).load(at) > self.now_ms()
     }
 
-    pub(crate) fn entry(&self, place: &Place, found: &Found) -> Entry<'_> {
+    /// The value that an entry leads to.
+    fn entry(&self, place: &Place, found: &Found) -> Entry<'_> {
         Entry::new(self.op.lane(place.lane), found.record())
     }
 
-    /// Writes a record and makes the key's entry point to it. `slack_bytes`: room behind the value.
-    pub(crate) fn put_record(
+    /// Writes a record with `slack_bytes` of room behind the value, and makes the key's entry lead
+    /// to the record.
+    fn put_record(
         &mut self,
         place: &Place,
         key: Key<'_>,
@@ -275,10 +296,10 @@ impl<'s> Tx<'s> {
         slack_bytes: u64,
     ) -> Result<(), TxError> {
         self.touch(key);
-        // Bucket, old record, new record and the ledger's entries of both lie in five places, none
-        // in a cache.
+        // Bucket, old record, new record and the ledger's entries of both lie in five places, and
+        // likely none of them is in a cache.
         let value_len = value.iter().map(|part| part.len() as u64).sum::<u64>();
-        // Whether it will expire is not known yet where that is kept; most do not.
+        // An expiry that is kept is not known yet; most keys have none.
         let likely_expiry = if let Expiry::AtMs(at_ms) = expiry { at_ms } else { 0 };
         let likely = Header::of(key.bytes, key.db, kind, value_len, likely_expiry);
         self.op.lane(place.lane).prefetch_alloc(likely.len_bytes() + slack_bytes);
@@ -314,8 +335,8 @@ impl<'s> Tx<'s> {
         Ok(())
     }
 
-    /// Writes a record that nothing reaches yet, or finds it staged.
-    pub(crate) fn write(
+    /// Writes a record to which no reference leads yet, or finds the record staged.
+    fn write(
         &mut self,
         lane: LaneId,
         header: Header,
@@ -352,6 +373,7 @@ impl<'s> Tx<'s> {
         Ok(record)
     }
 
+    /// Finds a staged record with this header, key and value.
     fn take_staged(
         &mut self,
         lane: LaneId,
@@ -375,7 +397,7 @@ impl<'s> Tx<'s> {
         Ok(Some(record))
     }
 
-    /// Removes an entry and all that hangs from it.
+    /// Removes an entry and everything that its record leads to.
     pub(crate) fn remove(
         &mut self,
         place: &Place,
@@ -388,8 +410,8 @@ impl<'s> Tx<'s> {
         Ok(())
     }
 
-    /// Frees a record, on commit; its table, if it has one, is detached and freed piece by piece.
-    pub(crate) fn free_record(&mut self, lane: LaneId, record: u64) {
+    /// Frees a record on commit. A table that the record has is detached, and freed piece by piece.
+    fn free_record(&mut self, lane: LaneId, record: u64) {
         let entry = Entry::new(self.op.lane(lane), record);
         if let Some(table) = Detached::of(&entry) {
             self.detached.push((lane, table));
@@ -397,7 +419,7 @@ impl<'s> Tx<'s> {
         self.op.free(record);
     }
 
-    /// Removes all keys of a database, in a few stores; to be called with
+    /// Removes all keys of a database in a few stores. The operation must have been begun with
     /// [`crate::Access::Everything`].
     ///
     /// # Errors
@@ -416,20 +438,30 @@ impl<'s> Tx<'s> {
         Ok(())
     }
 
-    pub(crate) fn store_word(&mut self, lane: LaneId, at: u64, word: u64) -> Result<(), TxError> {
+    /// Notes that the key is about to be written, for those who watch the key.
+    fn touch(&mut self, key: Key<'_>) {
+        if self.store.watches.is_watched(key) {
+            self.touched.push((key.db, key.bytes.into()));
+        }
+    }
+
+    /// Whether the key was neither written nor removed, and did not expire, from when it was
+    /// watched to the beginning of this operation.
+    pub fn is_unchanged(&self, watch: &Watch) -> bool {
+        watch.is_unwritten() && self.get(watch.key()).is_some() == watch.was_there
+    }
+
+    fn store_word(&mut self, lane: LaneId, at: u64, word: u64) -> Result<(), TxError> {
         self.op.store(lane, at, word).map_err(|stop| self.stop(stop))
     }
 
     /// Notes why the attempt is over.
-    pub(crate) fn stop(&mut self, stop: Stop) -> TxError {
-        self.halt(Halt::Stop(stop))
-    }
-
-    pub(crate) fn halt(&mut self, halt: Halt) -> TxError {
-        self.halt.get_or_insert(halt);
+    fn stop(&mut self, stop: Stop) -> TxError {
+        self.halt.get_or_insert(Halt::Stop(stop));
         TxError::Again
     }
 
+    /// Notes a change of the counts of the key's shard, and of its ordered index.
     fn count(&mut self, place: &Place, keys: i8, with_expiry: i8, key: Option<&[u8]>) {
         let shard = self.op.lane(place.lane).user::<Shard>();
         let is_ordered =
@@ -445,20 +477,14 @@ impl<'s> Tx<'s> {
     }
 }
 
-/// Frees a little of what operations before this one detached.
+/// Frees a few parts of the tables that earlier operations detached.
 fn reap_a_little(lane: &mut Lane<'_>) {
     if lane.user::<Shard>().is_some_and(|shard| !shard.detached.is_empty()) {
         reap(lane, REAPED_PER_OP);
     }
 }
 
-/// The key's entry in its shard, expired or not.
-pub(crate) fn find(lane: &Lane<'_>, place: &Place, key: Key<'_>) -> Option<Found> {
-    table::find(lane, place.root, place.hash, |record, head| {
-        is_of(lane, record, head, key.db, key.bytes)
-    })
-}
-
+/// The header of a key's new record, unless key or value are too long.
 fn header_of(
     key: Key<'_>,
     kind: RecordKind,
@@ -472,7 +498,7 @@ fn header_of(
 }
 
 /// Refuses a key that is too long.
-pub(crate) fn check_key(key: &[u8]) -> Result<(), TxError> {
+fn check_key(key: &[u8]) -> Result<(), TxError> {
     if key.len() <= KEY_BYTES_MAX {
         return Ok(());
     }
@@ -481,7 +507,7 @@ pub(crate) fn check_key(key: &[u8]) -> Result<(), TxError> {
 }
 
 /// Refuses a value that is too long.
-pub(crate) fn check_value(len_bytes: u64) -> Result<(), TxError> {
+fn check_value(len_bytes: u64) -> Result<(), TxError> {
     let max_bytes = VALUE_BYTES_MAX as u64;
     if len_bytes <= max_bytes {
         return Ok(());

@@ -12,7 +12,9 @@ use common::*;
 use perdura_media::SimClock;
 use perdura_media::sim::SimDevice;
 use perdura_region::Region;
-use perdura_store::{Access, Expiry, Heap, Key, Kind, OpenError, Store, StoreError, StoreOptions};
+use perdura_store::{
+    Access, Damaged, Expiry, Heap, Key, Kind, OpenError, Store, StoreError, StoreOptions,
+};
 
 const BUDGET_BYTES: u64 = 256 << 10;
 
@@ -321,7 +323,7 @@ fn what_no_store_writes_is_refused() {
         let region = Region::open(Arc::new(device), clock.clone(), config(BUDGET_BYTES)).unwrap();
         let opened = Store::open(Heap::open(region).unwrap(), clock, StoreOptions::default());
         match opened.map(drop) {
-            Err(OpenError::Corrupt { what, offset: at, value }) => {
+            Err(OpenError::Corrupt(Damaged { what, offset: at, value })) => {
                 assert_eq!((what, at), (wrong, offset));
                 assert!(what == "record length" || value == wrong_value);
             }

@@ -1,28 +1,26 @@
 //! Where the buckets of a table lie.
 //!
-//! The first two segments, 8 buckets each, are blocks of their own, and so is every segment made by
-//! programs that knew no pieces: its word in the root is the block's offset. The others come in
-//! pieces, made when their first bucket is needed: the word is the offset of a list of them, plus 1.
-//! So a table that has just doubled has not doubled its memory; at most a sixteenth of it waits for
-//! buckets.
+//! The first two segments, of 8 buckets each, are one object each, whose offset the root's word
+//! holds. The other segments come in pieces, each of which is made when its first bucket is needed:
+//! the root's word is the offset of a list of the pieces. So a table that has just doubled has not
+//! doubled its memory; at most a sixteenth of its memory waits for buckets.
 //! ```text
 //! list: 8 B offset of each piece, 0: not made; 64 B if there are up to 8 of them, else 512 B
 //! piece of segment k: 8 buckets up to segment 7, then eight times as many every third segment
 //! ```
-//! There are few sizes of pieces: each is a size class, and each class costs a lane half a span.
+//! Pieces have few sizes, because each size is a size class, and each class costs a lane half a
+//! span.
 
 use perdura_slots::{Heat, Lane, LaneId, OBJECT_BYTES_MAX, Op, Stop};
 
 use super::{BUCKET_BYTES, FIRST_BUCKETS, ROOT_WORDS, SEGMENTS};
 
-/// On a segment's word: it is a list's.
-const IN_PIECES: u64 = 1;
 /// The first segment that comes in pieces.
 const FIRST_IN_PIECES: usize = 2;
 const SHORT_LIST_BYTES: u64 = 64;
 const LONG_LIST_BYTES: u64 = 512;
 
-/// Buckets of each segment's pieces, as powers of two.
+/// The number of buckets in each piece of a segment, as a power of two.
 static PIECE_SHIFTS: [u8; SEGMENTS] = {
     let mut shifts = [3; SEGMENTS];
     let mut segment = 8;
@@ -33,7 +31,7 @@ static PIECE_SHIFTS: [u8; SEGMENTS] = {
     shifts
 };
 
-/// Segment of a bucket, and the bucket's place in it.
+/// The segment of a bucket, and the bucket's number in the segment.
 fn place(bucket: u64) -> (usize, u64) {
     if bucket < FIRST_BUCKETS {
         return (0, bucket);
@@ -42,21 +40,22 @@ fn place(bucket: u64) -> (usize, u64) {
     ((log - 2) as usize, bucket - (1 << log))
 }
 
-/// Offset of a bucket. `word` reads the root's words, `load` any.
+/// The offset of a bucket. `word` reads a word of the root, `load` any word of the region.
 #[inline]
 pub(crate) fn bucket_at(word: impl Fn(u64) -> u64, load: impl Fn(u64) -> u64, bucket: u64) -> u64 {
     let (segment, index) = place(bucket);
     let at = word(1 + segment as u64);
-    if at & IN_PIECES == 0 {
-        return at + index * BUCKET_BYTES;
+    if segment < FIRST_IN_PIECES {
+        return at.wrapping_add(index * BUCKET_BYTES);
     }
     let shift = PIECE_SHIFTS[segment];
-    let piece = load(at - IN_PIECES + (index >> shift) * 8);
-    // Looking ahead without the lane may find anything there; it asks no further.
+    let piece = load(at + (index >> shift) * 8);
+    // A look ahead without the shard's lock may find any word there.
     piece.wrapping_add((index & ((1 << shift) - 1)) * BUCKET_BYTES)
 }
 
-/// Makes the memory of the bucket after the last, if it has none. False: there is none to be had.
+/// Makes the memory of the bucket behind the last, if it has none. Returns false if there is no
+/// memory for the bucket.
 pub(super) fn make_room(op: &mut Op<'_>, id: LaneId, root: u64, bucket: u64) -> Result<bool, Stop> {
     let (segment, index) = place(bucket);
     let Some(&shift) = PIECE_SHIFTS.get(segment) else { return Ok(false) };
@@ -64,15 +63,13 @@ pub(super) fn make_room(op: &mut Op<'_>, id: LaneId, root: u64, bucket: u64) -> 
         return Ok(true);
     }
     let word_at = root + 8 * (1 + segment as u64);
-    let list = match op.lane(id).load(word_at) {
+    let list = match index {
         _ if segment < FIRST_IN_PIECES => None,
-        _ if index == 0 => match new_list(op, id, segment)? {
+        0 => match new_list(op, id, segment)? {
             Some(list) => Some(list),
             None => return Ok(false),
         },
-        // A whole segment has all its buckets.
-        at if at & IN_PIECES == 0 => return Ok(true),
-        at => Some(at - IN_PIECES),
+        _ => Some(op.lane(id).load(word_at)),
     };
     let Some(piece) = alloc(op, id, BUCKET_BYTES << shift)? else {
         list.filter(|_| index == 0).into_iter().for_each(|list| op.free(list));
@@ -82,7 +79,7 @@ pub(super) fn make_room(op: &mut Op<'_>, id: LaneId, root: u64, bucket: u64) -> 
         None => op.store(id, word_at, piece)?,
         Some(list) => {
             op.store(id, list + (index >> shift) * 8, piece)?;
-            op.store(id, word_at, list | IN_PIECES)?;
+            op.store(id, word_at, list)?;
         }
     }
     Ok(true)
@@ -107,8 +104,8 @@ fn alloc(op: &mut Op<'_>, id: LaneId, bytes: u64) -> Result<Option<u64>, Stop> {
     }
 }
 
-/// Calls `f` with all objects that a table's buckets lie in, and the lists of them; with a list
-/// before it is read.
+/// Calls `f` with all objects that a table's buckets lie in, and with the lists of pieces. A list is
+/// read only after `f` had it.
 pub(crate) fn for_each<E>(
     lane: &Lane<'_>,
     root: &[u64; ROOT_WORDS],
@@ -116,15 +113,13 @@ pub(crate) fn for_each<E>(
 ) -> Result<(), E> {
     let Some(last) = root[0].checked_sub(1).map(place) else { return Ok(()) };
     for (segment, &at) in root[1..].iter().enumerate().take(last.0 + 1) {
-        if at & IN_PIECES == 0 {
-            f(at)?;
+        f(at)?;
+        if segment < FIRST_IN_PIECES {
             continue;
         }
-        let list = at - IN_PIECES;
-        f(list)?;
         let end = if segment == last.0 { last.1 + 1 } else { FIRST_BUCKETS << (segment - 1) };
         for piece in 0..end.div_ceil(1 << PIECE_SHIFTS[segment]) {
-            f(lane.load(list + piece * 8))?;
+            f(lane.load(at + piece * 8))?;
         }
     }
     Ok(())

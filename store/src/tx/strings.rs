@@ -1,6 +1,6 @@
-//! Changing strings in part, and moving keys.
+//! Operations that change a string in part, and that copy or rename keys.
 
-use crate::api::{Expiry, Key, Kind};
+use crate::api::{Expiry, Key, Kind, VALUE_BYTES_MAX};
 use crate::error::{TxError, WrongType};
 use crate::record::{Header, RecordKind};
 use crate::store::Place;
@@ -8,10 +8,10 @@ use crate::table::Found;
 use crate::tx::{Tx, check_value};
 
 impl Tx<'_> {
-    /// Appends to a string, or makes one. Returns its new length in bytes.
+    /// Appends to a string, or makes one. Returns the new length of the value in bytes.
     ///
     /// # Errors
-    /// The key holds a hash; the value would be too long; the attempt is over.
+    /// The key holds another kind of value; the value would be too long; the attempt is over.
     pub fn append(&mut self, key: Key<'_>, tail: &[u8]) -> Result<u64, TxError> {
         let place = self.place(key);
         let Some((found, header)) = self.string_at(&place, key)? else {
@@ -39,17 +39,17 @@ impl Tx<'_> {
             return Ok(new_len);
         }
         let old = self.entry(&place, &found).value().to_vec();
-        // Room for as much again, so that many appends cost as much as one copy each of a doubling.
-        let slack = new_len.min((crate::VALUE_BYTES_MAX as u64).saturating_sub(new_len));
+        // Room for as much again, so that a value is copied only when its length has doubled.
+        let slack = new_len.min((VALUE_BYTES_MAX as u64).saturating_sub(new_len));
         self.put_record(&place, key, RecordKind::String, &[&old, tail], Expiry::Keep, slack)?;
         Ok(new_len)
     }
 
-    /// Overwrites a string from `offset` on; a gap is filled with zeros. Returns its new length in
-    /// bytes. Empty `bytes` change nothing.
+    /// Overwrites a string from `offset` on; a gap is filled with zeros. Returns the new length of
+    /// the value in bytes. Empty `bytes` change nothing.
     ///
     /// # Errors
-    /// The key holds a hash; the value would be too long; the attempt is over.
+    /// The key holds another kind of value; the value would be too long; the attempt is over.
     pub fn patch(&mut self, key: Key<'_>, offset: u64, bytes: &[u8]) -> Result<u64, TxError> {
         let place = self.place(key);
         let at = self.string_at(&place, key)?;
@@ -80,8 +80,8 @@ impl Tx<'_> {
         Ok(value.len() as u64)
     }
 
-    /// Gives a key another name; its expiry goes with it, and what `to` held is gone. Returns
-    /// whether there was such a key.
+    /// Gives the key `from` the name `to`, with its value and expiry. The value that `to` had is
+    /// removed. Returns whether there was such a key.
     ///
     /// # Errors
     /// The attempt is over; memory is used up.
@@ -95,7 +95,8 @@ impl Tx<'_> {
         self.delete(from)
     }
 
-    /// Copies a key with its expiry; what `to` held is gone. Returns whether there was such a key.
+    /// Copies value and expiry of `from` to `to`. The value that `to` had is removed. Returns
+    /// whether there was such a key.
     ///
     /// # Errors
     /// The attempt is over; memory is used up.
@@ -119,7 +120,7 @@ impl Tx<'_> {
         Ok(true)
     }
 
-    /// The record of a live string.
+    /// The record of a string that has not expired.
     fn string_at(&self, place: &Place, key: Key<'_>) -> Result<Option<(Found, Header)>, TxError> {
         let Some(found) = self.find_live(place, key) else { return Ok(None) };
         let entry = self.entry(place, &found);

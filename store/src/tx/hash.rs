@@ -1,50 +1,31 @@
-//! Hashes: packed in one record while small, a table of their own above.
+//! Operations on hashes, which are packed in one record while small, and have a table of their own
+//! above.
 
 use perdura_slots::Heat;
 
-use crate::api::{Entry, Expiry, Key, Kind};
+use crate::api::{Expiry, Key, Kind};
+use crate::entry::Entry;
 use crate::error::{TxError, WrongType};
+use crate::fields::{FIELD_DB, field_of, find_field};
 use crate::packed;
-use crate::record::{Header, RecordKind, hash_field, is_of};
-use crate::store::{Place, Store};
-use crate::table::{self, Found};
+use crate::record::{Header, RecordKind, hash_field};
+use crate::store::Place;
+use crate::table;
 use crate::tx::{Tx, check_key, check_value};
 
-/// Database number in the records of fields: they belong to a key, not to a database.
-const FIELD_DB: u8 = 0;
-
-impl Store {
-    /// Reads one field under its shard's lock.
-    ///
-    /// # Errors
-    /// The key holds a string.
-    pub fn hash_get<R>(
-        &self,
-        key: Key<'_>,
-        field: &[u8],
-        f: impl FnOnce(Option<&[u8]>) -> R,
-    ) -> Result<R, WrongType> {
-        self.read(key, |entry| match entry {
-            None => Ok(f(None)),
-            Some(entry) if entry.kind != Kind::Hash => Err(WrongType),
-            Some(entry) => Ok(f(field_of(&entry, field))),
-        })
-    }
-}
-
 impl Tx<'_> {
-    /// Value of a field; `None` if there is no such field or key.
+    /// The value of a field; `None` if there is no such field or key.
     ///
     /// # Errors
-    /// The key holds a string.
+    /// The key holds another kind of value.
     pub fn hash_get(&self, key: Key<'_>, field: &[u8]) -> Result<Option<&[u8]>, TxError> {
         Ok(self.hash(key)?.and_then(|entry| field_of(&entry, field)))
     }
 
-    /// Number of fields; 0 if there is no such key.
+    /// The number of fields; 0 if there is no such key.
     ///
     /// # Errors
-    /// The key holds a string.
+    /// The key holds another kind of value.
     pub fn hash_len(&self, key: Key<'_>) -> Result<u64, TxError> {
         Ok(self.hash(key)?.and_then(|entry| entry.hash_len()).unwrap_or(0))
     }
@@ -52,7 +33,7 @@ impl Tx<'_> {
     /// Calls `f` with every field and its value.
     ///
     /// # Errors
-    /// The key holds a string.
+    /// The key holds another kind of value.
     pub fn hash_for_each(
         &self,
         key: Key<'_>,
@@ -67,11 +48,11 @@ impl Tx<'_> {
         }
     }
 
-    /// Calls `f` with about `count` fields; cursors as in [`Store::scan`]. A small hash is met
-    /// whole.
+    /// Calls `f` with about `count` fields, or with all of a small hash. Cursors are as in
+    /// [`crate::Store::scan`].
     ///
     /// # Errors
-    /// The key holds a string.
+    /// The key holds another kind of value.
     pub fn hash_scan(
         &self,
         key: Key<'_>,
@@ -100,19 +81,19 @@ impl Tx<'_> {
         Ok(0)
     }
 
-    /// Sets a field. Returns whether it is new.
+    /// Sets a field. Returns whether the field is new.
     ///
     /// # Errors
-    /// The key holds a string; field or value too long; the attempt is over.
+    /// The key holds another kind of value; field or value are too long; the attempt is over.
     pub fn hash_set(&mut self, key: Key<'_>, field: &[u8], value: &[u8]) -> Result<bool, TxError> {
         self.hash_set_all(key, std::iter::once((field, value))).map(|new| new > 0)
     }
 
-    /// Sets fields, the later of two with the same name last. Returns how many are new. A packed
-    /// hash is written once, however many there are.
+    /// Sets fields in this order, so that the later of two with the same name counts. Returns how
+    /// many fields are new. A packed hash is written once, however many fields are set.
     ///
     /// # Errors
-    /// The key holds a string; field or value too long; the attempt is over.
+    /// The key holds another kind of value; field or value are too long; the attempt is over.
     pub fn hash_set_all<'f>(
         &mut self,
         key: Key<'_>,
@@ -147,8 +128,8 @@ impl Tx<'_> {
                     new_fields += u64::from(is_new);
                     continue;
                 }
-                // It has outgrown its record: what it has so far goes to a table that nothing
-                // reaches yet.
+                // The hash has outgrown its record: the fields it has so far go to a new table, to
+                // which no reference leads yet.
                 let table = table::new_root(&mut self.op, place.lane);
                 let table = table.map_err(|stop| self.stop(stop))?;
                 for (name, old) in packed::iter(&packed) {
@@ -170,10 +151,10 @@ impl Tx<'_> {
         Ok(new_fields)
     }
 
-    /// Removes a field; the last one takes the key with it. Returns whether it was there.
+    /// Removes a field, and with the last field the key. Returns whether the field was there.
     ///
     /// # Errors
-    /// The key holds a string; the attempt is over.
+    /// The key holds another kind of value; the attempt is over.
     pub fn hash_delete(&mut self, key: Key<'_>, field: &[u8]) -> Result<bool, TxError> {
         let place = self.place(key);
         let Some(entry) = self.hash(key)? else { return Ok(false) };
@@ -196,7 +177,7 @@ impl Tx<'_> {
         Ok(true)
     }
 
-    /// Copies a hash that has a table, field by field.
+    /// Copies a large hash, field by field.
     pub(crate) fn copy_table(
         &mut self,
         from: Key<'_>,
@@ -277,25 +258,11 @@ impl Tx<'_> {
         Ok(true)
     }
 
-    /// The key's hash, if it has one.
+    /// The key's hash; `None` if there is no such key.
     fn hash(&self, key: Key<'_>) -> Result<Option<Entry<'_>>, TxError> {
         match self.get(key) {
             Some(entry) if entry.kind != Kind::Hash => Err(WrongType.into()),
             other => Ok(other),
         }
     }
-}
-
-fn field_of<'a>(entry: &Entry<'a>, field: &[u8]) -> Option<&'a [u8]> {
-    if entry.header.kind == RecordKind::PackedHash {
-        return packed::get(entry.value(), field);
-    }
-    let found = find_field(entry.lane, entry.table_root(), field)?;
-    Some(Entry::new(entry.lane, found.record()).value())
-}
-
-fn find_field(lane: &perdura_slots::Lane<'_>, root: u64, field: &[u8]) -> Option<Found> {
-    table::find(lane, root, hash_field(field), |record, head| {
-        is_of(lane, record, head, FIELD_DB, field)
-    })
 }

@@ -7,17 +7,20 @@
 //!                                                                   32 B each, node 1,984 B
 //! ```
 //! The slot numbers are a permutation of 0..60: the first `entries` of them name the slots in use,
-//! in order; the others are free. So an insertion changes the head's grain and one slot's, wherever
-//! it falls, and a removal the head only. A node has at least one entry.
+//! in order; the others are free. So an insertion changes the head's grain and that of one slot,
+//! whatever the position, and a removal changes the head only. A node has at least one entry.
 
 use std::cmp::Ordering;
 
 use perdura_slots::{Heat, Lane, LaneId, Op, Stop};
 
+use crate::error::Damaged;
 use crate::record::Header;
 
-/// Entries a node has room for.
+/// Most entries of a node.
 pub(super) const SLOTS: usize = 60;
+/// More levels than any memory has room for: nodes made by splits have 60 entries and one in turn.
+pub(super) const LEVELS_MAX: usize = 24;
 const HEAD_BYTES: usize = 64;
 const AT_LEVEL: usize = 1;
 const AT_ORDER: usize = 4;
@@ -25,19 +28,21 @@ const LEAF_WORDS: usize = 2;
 const INNER_WORDS: usize = 4;
 const _: () = assert!(AT_ORDER + SLOTS == HEAD_BYTES);
 
-/// An entry: of a leaf a member; of an inner node a child with its lowest member.
+/// An entry of a node: a member in a leaf; a child with its lowest member in an inner node.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Item {
+pub(crate) struct Item {
+    /// Score of the member.
     pub score: f64,
-    /// The member's record.
+    /// Offset of the member's record.
     pub record: u64,
-    /// 0 in a leaf.
+    /// Offset of the child; 0 in a leaf.
     pub child: u64,
-    /// Members below; 1 in a leaf.
+    /// Number of members below the child; 1 in a leaf.
     pub count: u64,
 }
 
 impl Item {
+    /// The entry of a member in a leaf.
     pub fn of_member(score: f64, record: u64) -> Self {
         Self { score, record, child: 0, count: 1 }
     }
@@ -50,34 +55,35 @@ impl Item {
 /// A place between the members of a sorted set, which are ordered by score, then by name.
 #[derive(Debug, Clone, Copy)]
 pub enum Edge<'a> {
-    /// Before the members of this score, or behind them.
+    /// The place before or behind all members of a score.
     Score {
-        /// The score.
+        /// The score, which no member need have.
         score: f64,
-        /// Behind them.
+        /// Whether the place is behind the members.
         after: bool,
     },
-    /// Before the member of this name, or behind it, where all members have the same score.
+    /// The place before or behind the member of a name, in a set whose members all have the same
+    /// score.
     Member {
-        /// The name; no member need have it.
+        /// The name, which no member need have.
         member: &'a [u8],
-        /// Behind it.
+        /// Whether the place is behind the member.
         after: bool,
     },
-    /// Before the member of this score and name, or behind it.
+    /// The place before or behind the member of a score and a name.
     Place {
         /// The score.
         score: f64,
-        /// The name; no member need have it.
+        /// The name, which no member of this score need have.
         member: &'a [u8],
-        /// Behind it.
+        /// Whether the place is behind the member.
         after: bool,
     },
 }
 
 impl Edge<'_> {
-    /// Whether a member lies before the edge. Its name is looked up only where it counts.
-    pub(super) fn is_behind<'m>(&self, score: f64, name: impl FnOnce() -> &'m [u8]) -> bool {
+    /// Whether a member lies before the edge. The member's name is looked up only where it counts.
+    pub(crate) fn is_behind<'m>(&self, score: f64, name: impl FnOnce() -> &'m [u8]) -> bool {
         let (order, after) = match *self {
             Self::Score { score: at, after } => (order_of(score, at), after),
             Self::Member { member, after } => (name().cmp(member), after),
@@ -89,56 +95,72 @@ impl Edge<'_> {
     }
 }
 
-/// Scores are never NaN; 0 and -0 are the same.
-pub(super) fn order_of(a: f64, b: f64) -> Ordering {
+/// The order of two scores, which are never NaN; 0 and -0 are equal.
+pub(crate) fn order_of(a: f64, b: f64) -> Ordering {
     a.partial_cmp(&b).unwrap_or(Ordering::Equal)
 }
 
-/// Name of a member.
-pub(super) fn name_of<'l>(lane: &'l Lane<'_>, record: u64) -> &'l [u8] {
+/// The name of the member with this record.
+pub(crate) fn name_of<'l>(lane: &'l Lane<'_>, record: u64) -> &'l [u8] {
     let header = Header::load(lane, record);
     lane.bytes(record + Header::BYTES, usize::from(header.key_len))
 }
 
-/// A node as it was when it was looked at.
+/// A node, with its head as it was when the node was loaded.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Node {
+pub(crate) struct Node {
     at: u64,
     head: [u8; HEAD_BYTES],
 }
 
 impl Node {
+    /// Reads the head of the node at `at`; unwinds with [`Damaged`] if no node has as many entries
+    /// or as high a level.
     pub fn load(lane: &Lane<'_>, at: u64) -> Self {
         let mut head = [0; HEAD_BYTES];
         head.copy_from_slice(lane.bytes(at, HEAD_BYTES));
-        Self { at, head }
+        let node = Self { at, head };
+        if node.len() > SLOTS || usize::from(node.level()) >= LEVELS_MAX {
+            node.damaged(lane).unwind();
+        }
+        node
     }
 
-    /// Whether the head makes sense; a node that was not written by this process is asked before
-    /// use.
+    /// The error of a node whose head no store writes.
+    pub fn damaged(&self, lane: &Lane<'_>) -> Damaged {
+        let (offset, value) = (self.at, lane.load(self.at));
+        Damaged { what: "node of a sorted set", offset, value }
+    }
+
+    /// Whether the node has entries, and its slot numbers are a permutation.
     pub fn is_sound(&self) -> bool {
         let mut seen = 0u64;
         self.head[AT_ORDER..].iter().for_each(|slot| seen |= 1u64.unbounded_shl((*slot).into()));
         (1..=SLOTS).contains(&self.len()) && seen == (1 << SLOTS) - 1
     }
 
+    /// Offset of the node.
     pub fn at(&self) -> u64 {
         self.at
     }
 
+    /// Number of entries.
     pub fn len(&self) -> usize {
         usize::from(self.head[0])
     }
 
+    /// Level of the node; 0 for a leaf.
     pub fn level(&self) -> u8 {
         self.head[AT_LEVEL]
     }
 
+    /// Offset of the slot of the entry at `position`.
     fn slot(&self, position: usize) -> u64 {
         let width = words_of(self.level()) * 8;
         self.at + HEAD_BYTES as u64 + u64::from(self.head[AT_ORDER + position]) * width as u64
     }
 
+    /// The entry at `position`.
     pub fn item(&self, lane: &Lane<'_>, position: usize) -> Item {
         let at = self.slot(position);
         let (score, record) = (f64::from_bits(lane.load(at)), lane.load(at + 8));
@@ -148,16 +170,17 @@ impl Node {
         Item { score, record, child: lane.load(at + 16), count: lane.load(at + 24) }
     }
 
+    /// All entries, in order.
     pub fn items<'n>(&'n self, lane: &'n Lane<'_>) -> impl DoubleEndedIterator<Item = Item> + 'n {
         (0..self.len()).map(|position| self.item(lane, position))
     }
 
-    /// Members at and below the node.
+    /// The number of members at and below the node.
     pub fn members(&self, lane: &Lane<'_>) -> u64 {
         self.members_before(lane, self.len())
     }
 
-    /// Members at and below the entries before `position`.
+    /// The number of members at and below the entries before `position`.
     pub fn members_before(&self, lane: &Lane<'_>, position: usize) -> u64 {
         if self.level() == 0 {
             return position as u64;
@@ -165,7 +188,7 @@ impl Node {
         (0..position).map(|position| lane.load(self.slot(position) + 24)).sum()
     }
 
-    /// How many entries lie before the edge.
+    /// The number of entries before the edge.
     pub fn entries_before(&self, lane: &Lane<'_>, edge: &Edge<'_>) -> usize {
         let (mut low, mut high) = (0, self.len());
         while low < high {
@@ -181,7 +204,7 @@ impl Node {
         low
     }
 
-    /// A new node that nothing reaches yet.
+    /// Makes a node to which no reference leads yet, and returns its offset.
     pub fn create(op: &mut Op<'_>, id: LaneId, level: u8, items: &[Item]) -> Result<u64, Stop> {
         let words = words_of(level);
         let at = op.alloc(id, (HEAD_BYTES + SLOTS * words * 8) as u64)?;
@@ -200,8 +223,7 @@ impl Node {
 
     /// Adds an entry at `position`; there must be room.
     ///
-    /// A slot that was freed by the same operation may be taken again: so its old bytes are logged,
-    /// too.
+    /// The slot may be one that the same operation has freed, so its old bytes are logged, too.
     pub fn insert(
         &mut self,
         op: &mut Op<'_>,
@@ -241,7 +263,8 @@ impl Node {
         op.overwrite(id, self.at, &self.head[..AT_ORDER])
     }
 
-    /// Notes what the child at `position` has now.
+    /// Changes the entry of the child at `position` to the child's lowest member and its number of
+    /// members.
     pub fn refresh(
         &self,
         op: &mut Op<'_>,
@@ -255,7 +278,8 @@ impl Node {
         op.store(id, at + 24, count)
     }
 
-    /// Gives the entry at `position` of a leaf another score, which leaves it in its place.
+    /// Gives the entry at `position` of a leaf another score, with which the entry keeps its
+    /// position.
     pub fn rescore(
         &self,
         op: &mut Op<'_>,

@@ -1,19 +1,35 @@
-//! A small sorted set: its members one after another in one record's value.
+//! A small sorted set: its members one after another in the value of one record.
 //!
 //! ```text
 //! score f64 | name length u16 | name      for each member, by score, then name
 //! ```
 
-use super::node::{Edge, order_of};
+use crate::tree::{Edge, order_of};
 
-/// Most members a packed set has.
-pub(super) const MEMBERS_MAX: usize = 128;
-/// Most bytes a packed set has.
-pub(super) const BYTES_MAX: usize = 2048;
+/// Most members of a packed set.
+const MEMBERS_MAX: usize = 128;
+/// Most bytes of a packed set.
+const BYTES_MAX: usize = 2048;
+/// Bytes of score and length.
 const HEAD: usize = 10;
 
-/// Scores and names, in order.
-pub(super) fn iter(packed: &[u8]) -> impl Iterator<Item = (f64, &[u8])> {
+/// Whether these bytes are members in order, each with a score that is a number, and nothing else.
+pub(crate) fn is_whole(packed: &[u8]) -> bool {
+    let mut members = iter(packed).peekable();
+    let mut read = 0;
+    while let Some((score, name)) = members.next() {
+        read += HEAD + name.len();
+        let is_behind =
+            |next: &(f64, &[u8])| order_of(score, next.0).then_with(|| name.cmp(next.1)).is_lt();
+        if score.is_nan() || !members.peek().is_none_or(is_behind) {
+            return false;
+        }
+    }
+    read == packed.len() && !packed.is_empty()
+}
+
+/// The scores and names of all members, in order.
+pub(crate) fn iter(packed: &[u8]) -> impl Iterator<Item = (f64, &[u8])> {
     let mut rest = packed;
     std::iter::from_fn(move || {
         let (head, body) = rest.split_first_chunk::<HEAD>()?;
@@ -25,19 +41,19 @@ pub(super) fn iter(packed: &[u8]) -> impl Iterator<Item = (f64, &[u8])> {
     })
 }
 
-/// Score of one member.
-pub(super) fn score(packed: &[u8], member: &[u8]) -> Option<f64> {
+/// The score of one member.
+pub(crate) fn score(packed: &[u8], member: &[u8]) -> Option<f64> {
     iter(packed).find(|(_, name)| *name == member).map(|(score, _)| score)
 }
 
-/// How many members lie before the edge.
-pub(super) fn members_before(packed: &[u8], edge: &Edge<'_>) -> u64 {
+/// The number of members before the edge.
+pub(crate) fn members_before(packed: &[u8], edge: &Edge<'_>) -> u64 {
     iter(packed).take_while(|(score, name)| edge.is_behind(*score, || name)).count() as u64
 }
 
-/// The set with `member` at `score`, or without it if that is `None`. The answer is `None` if it
-/// would be too large to be packed.
-pub(super) fn with(packed: &[u8], member: &[u8], score: Option<f64>) -> Option<Vec<u8>> {
+/// The set with `member` at `score`, or without the member if `score` is `None`. Returns `None` if
+/// the set would be too large to be packed.
+pub(crate) fn with(packed: &[u8], member: &[u8], score: Option<f64>) -> Option<Vec<u8>> {
     let mut new = score;
     let mut out = Vec::with_capacity(packed.len() + HEAD + member.len());
     let mut members = 0;
@@ -58,8 +74,9 @@ pub(super) fn with(packed: &[u8], member: &[u8], score: Option<f64>) -> Option<V
     (members <= MEMBERS_MAX && out.len() <= BYTES_MAX).then_some(out)
 }
 
-/// Members in order, packed, unless they are too many.
-pub(super) fn pack(members: &[(f64, &[u8])]) -> Option<Vec<u8>> {
+/// These members, which are in order, as a packed set. Returns `None` if the set would be too large
+/// to be packed.
+pub(crate) fn pack(members: &[(f64, &[u8])]) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     if members.len() > MEMBERS_MAX {
         return None;

@@ -1,42 +1,53 @@
 //! The ordered half of a large sorted set: a B+tree of members by score, then name.
 //!
-//! **In place, not copied.** A node copied for each change would dirty 1 to 2 KiB a level; changed
-//! in place and logged, an insertion dirties two grains (64 B) of a leaf and one grain for the
-//! count at each level above, three levels for a million members. The undo log's own grains are the
-//! same ones each time. Measured with a million members and a checkpoint every thousand operations:
-//! 380 B dirtied by an insertion and 400 B by a new score, the member's record, its index entry and
-//! the log included; 90 B a member by removing a range. Nodes are made anew only by a split, and
-//! freed by a merge.
+//! **Nodes change in place and are not copied.** A node copied for each change would dirty 1 to
+//! 2 KiB for each level. Changed in place and logged, an insertion dirties two grains (64 B) of a
+//! leaf, and one grain for the count at each level above: three levels for a million members. The
+//! undo log's own grains are the same ones each time. Measured with a million members and a
+//! checkpoint every thousand operations, an insertion dirties 380 B and a new score 400 B, the
+//! member's record, its index entry and the log included; removing a range dirties 90 B for each
+//! member. Nodes are made only by a split, and freed by a merge.
 //!
-//! Invariants: entries ascend; an entry of an inner node names the lowest member below it, and how
-//! many there are; all leaves are at level 0; no node is empty; the top has two entries or is a
-//! leaf. A node that a removal leaves with fewer than 15 entries is merged with a neighbour, if
-//! both fit in 45 entries, and goes when it is empty. An entry put behind all others of a full node
-//! begins a new one: ascending scores make full nodes. So nodes may be nearly empty, though no two
-//! neighbours are unless they were made so; the height grows by splits of the top only, and
-//! [`LEVELS_MAX`] bounds every walk.
+//! Invariants:
+//! - Entries ascend.
+//! - An entry of an inner node names the lowest member below the entry, and how many members there
+//!   are.
+//! - All leaves are at level 0.
+//! - No node is empty.
+//! - The top has two entries or is a leaf.
+//!
+//! A node that a removal leaves with fewer than 15 entries is merged with a neighbour, if both fit
+//! in 45 entries; a node that becomes empty is freed. An entry put behind all others of a full node
+//! begins a new node, so ascending scores make full nodes. Nodes may therefore be nearly empty,
+//! though no two neighbours are unless they were made so. The height grows by splits of the top
+//! only, and [`LEVELS_MAX`] bounds every walk.
+
+mod node;
 
 use perdura_slots::{Lane, LaneId, Op, Stop};
 
-use super::node::{Edge, Item, Node, SLOTS, name_of};
+pub use node::Edge;
+pub(crate) use node::{Item, Node, name_of, order_of};
 
-/// More levels than any memory has room for: neighbours made by splits have 60 entries and one.
-pub(super) const LEVELS_MAX: usize = 24;
-/// A node with fewer entries looks for a neighbour.
+use crate::error::Damaged;
+use node::{LEVELS_MAX, SLOTS};
+
+/// A node with fewer entries is merged with a neighbour, if both are small.
 const FEW: usize = SLOTS / 4;
-/// Two nodes with together no more become one.
+/// Most entries of two nodes that are merged.
 const MERGED_MAX: usize = SLOTS * 3 / 4;
-/// Entries of the nodes of a tree built at once: room for some insertions without a split.
+/// Entries of the nodes of a tree that is built at once, so that some insertions need no split.
 const FILL: usize = SLOTS * 9 / 10;
 
-/// The way from the top to a leaf, and the entry taken in each node; by level.
+/// The way from the top to a leaf.
 struct Path {
+    /// Offset of the node at each level, and the position of the entry taken in the node.
     steps: [(u64, usize); LEVELS_MAX],
     levels: usize,
 }
 
 impl Path {
-    /// Goes down; `choose` names the entry in each node.
+    /// Goes down from the top by the entries that `choose` picks in each node.
     fn down(lane: &Lane<'_>, top: u64, mut choose: impl FnMut(&Node) -> usize) -> Self {
         let mut node = Node::load(lane, top);
         let mut path = Self { steps: [(0, 0); LEVELS_MAX], levels: usize::from(node.level()) + 1 };
@@ -47,12 +58,14 @@ impl Path {
                 return path;
             }
             let child = Node::load(lane, node.item(lane, position).child);
-            assert_eq!(child.level() + 1, node.level(), "a sorted set's level");
+            if child.level() + 1 != node.level() {
+                child.damaged(lane).unwind();
+            }
             node = child;
         }
     }
 
-    /// To where a member is, or would be.
+    /// Goes down to where a member is, or would be.
     fn to(lane: &Lane<'_>, top: u64, score: f64, record: u64) -> Self {
         let member = name_of(lane, record);
         Self::down(lane, top, |node| {
@@ -62,7 +75,7 @@ impl Path {
         })
     }
 
-    /// To the member of a rank, which there must be.
+    /// Goes down to the member of a rank, which the tree must have.
     fn to_rank(lane: &Lane<'_>, top: u64, mut rank: u64) -> Self {
         Self::down(lane, top, |node| {
             let mut position = 0;
@@ -84,8 +97,8 @@ impl Path {
     }
 }
 
-/// How many members lie before the edge.
-pub(super) fn members_before(lane: &Lane<'_>, top: u64, edge: &Edge<'_>) -> u64 {
+/// The number of members before the edge.
+pub(crate) fn members_before(lane: &Lane<'_>, top: u64, edge: &Edge<'_>) -> u64 {
     let mut members = 0;
     Path::down(lane, top, |node| {
         let before = node.entries_before(lane, edge);
@@ -97,8 +110,8 @@ pub(super) fn members_before(lane: &Lane<'_>, top: u64, edge: &Edge<'_>) -> u64 
     members
 }
 
-/// Calls `f` with `count` members from the one of rank `from` on, upwards or downwards.
-pub(super) fn walk(
+/// Calls `f` with `count` members from the one of rank `from` on, backwards if `down`.
+pub(crate) fn walk(
     lane: &Lane<'_>,
     top: u64,
     from: u64,
@@ -123,7 +136,8 @@ pub(super) fn walk(
     }
 }
 
-/// Moves to the neighbouring leaf's first, or last, entry.
+/// Moves to the first entry of the next leaf or, if `down`, to the last entry of the leaf before.
+/// Returns false if there is no such leaf.
 fn to_next_leaf(lane: &Lane<'_>, path: &mut Path, down: bool) -> bool {
     for level in 1..path.levels {
         let (node, position) = path.node(lane, level);
@@ -138,8 +152,8 @@ fn to_next_leaf(lane: &Lane<'_>, path: &mut Path, down: bool) -> bool {
     false
 }
 
-/// Adds a member that the tree does not have. Returns the top.
-pub(super) fn insert(op: &mut Op<'_>, id: LaneId, top: u64, item: Item) -> Result<u64, Stop> {
+/// Adds a member that the tree does not have. Returns the tree's top.
+pub(crate) fn insert(op: &mut Op<'_>, id: LaneId, top: u64, item: Item) -> Result<u64, Stop> {
     let path = Path::to(op.lane(id), top, item.score, item.record);
     let mut carried = Some(item);
     for level in 0..path.levels {
@@ -168,7 +182,8 @@ fn lowest_of(lane: &Lane<'_>, node: u64) -> Item {
     Node::load(lane, node).item(lane, 0)
 }
 
-/// Adds an entry to a node. A full one is split: returns the entry of the node made behind it.
+/// Adds an entry to a node. A full node is split, and the entry of the new node behind it is
+/// returned.
 fn insert_at(
     op: &mut Op<'_>,
     id: LaneId,
@@ -194,15 +209,15 @@ fn insert_at(
     Ok(Some(made))
 }
 
-/// A new node, as the entry that its parent has for it.
+/// Makes a node, and returns the entry that the node's parent has to get.
 fn create(op: &mut Op<'_>, id: LaneId, level: u8, items: &[Item]) -> Result<Item, Stop> {
     let child = Node::create(op, id, level, items)?;
     let count = items.iter().map(|item| item.count).sum();
     Ok(Item { child, count, ..items[0] })
 }
 
-/// Takes out a member that the tree has, and is not its last. Returns the top.
-pub(super) fn remove(
+/// Takes out a member that the tree has; another member must be left. Returns the tree's top.
+pub(crate) fn remove(
     op: &mut Op<'_>,
     id: LaneId,
     top: u64,
@@ -212,13 +227,17 @@ pub(super) fn remove(
     let path = Path::to(op.lane(id), top, score, record);
     let (leaf, position) = path.node(op.lane(id), 0);
     let found = (position < leaf.len()).then(|| leaf.item(op.lane(id), position).record);
-    assert_eq!(found, Some(record), "a sorted set's table and tree differ");
+    if found != Some(record) {
+        // The table of the set has the member.
+        Damaged { what: "tree of a sorted set", offset: top, value: record }.unwind();
+    }
     remove_run(op, id, top, &path, 1)
 }
 
 /// Takes out members from the one of rank `from` on, as far as one leaf has them and `most` allows;
-/// others must be left. Gives `f` their records first. Returns the top and how many went.
-pub(super) fn remove_some(
+/// other members must be left. `f` gets their records first. Returns the tree's top and how many
+/// members were taken out.
+pub(crate) fn remove_some(
     op: &mut Op<'_>,
     id: LaneId,
     top: u64,
@@ -236,7 +255,7 @@ pub(super) fn remove_some(
     Ok((remove_run(op, id, top, &path, count)?, count as u64))
 }
 
-/// Takes out `count` entries of one leaf.
+/// Takes out `count` entries of the leaf that the path leads to. Returns the tree's top.
 fn remove_run(
     op: &mut Op<'_>,
     id: LaneId,
@@ -272,9 +291,9 @@ fn remove_run(
     }
 }
 
-/// Makes one of the child at `position` and a neighbour, if they are small.
+/// Merges the child at `position` with a neighbour, if both are small.
 fn merge(op: &mut Op<'_>, id: LaneId, node: &mut Node, position: usize) -> Result<(), Stop> {
-    // The neighbour before first: the small one's entries are those that move.
+    // The neighbour before is tried first: then the entries that move are those of the small node.
     let pairs = [position.checked_sub(1), (position + 1 < node.len()).then_some(position)];
     for left_at in pairs.into_iter().flatten() {
         let lane = op.lane(id);
@@ -296,9 +315,9 @@ fn merge(op: &mut Op<'_>, id: LaneId, node: &mut Node, position: usize) -> Resul
     Ok(())
 }
 
-/// Gives a member another score where that leaves it between its neighbours in the leaf. Returns
+/// Gives a member another score, if the member stays between its neighbours in the leaf. Returns
 /// whether it does.
-pub(super) fn rescore(
+pub(crate) fn rescore(
     op: &mut Op<'_>,
     id: LaneId,
     top: u64,
@@ -313,7 +332,8 @@ pub(super) fn rescore(
         let item = leaf.item(lane, position);
         edge.is_behind(item.score, || name_of(lane, item.record))
     };
-    // Not the first or last of a leaf: what lies beyond is another node's, or changes those above.
+    // The neighbours of a leaf's first and last entry lie in other nodes, and a leaf's first entry
+    // is named by the nodes above.
     let is_inside = position > 0 && position + 1 < leaf.len();
     if !is_inside || !is_before(position - 1) || is_before(position + 1) {
         return Ok(false);
@@ -322,8 +342,8 @@ pub(super) fn rescore(
     Ok(true)
 }
 
-/// A new tree of members in order, at least one. Returns its top.
-pub(super) fn build(op: &mut Op<'_>, id: LaneId, mut items: Vec<Item>) -> Result<u64, Stop> {
+/// Makes a tree of these members, which are in order. Returns the tree's top.
+pub(crate) fn build(op: &mut Op<'_>, id: LaneId, mut items: Vec<Item>) -> Result<u64, Stop> {
     for level in 0..LEVELS_MAX as u8 {
         let made = items.chunks(FILL).map(|part| create(op, id, level, part));
         items = made.collect::<Result<_, _>>()?;
@@ -335,7 +355,7 @@ pub(super) fn build(op: &mut Op<'_>, id: LaneId, mut items: Vec<Item>) -> Result
 }
 
 /// The children of a node.
-pub(super) fn children(lane: &Lane<'_>, node: u64) -> impl Iterator<Item = u64> {
+pub(crate) fn children(lane: &Lane<'_>, node: u64) -> impl Iterator<Item = u64> {
     let node = Node::load(lane, node);
     let len = if node.level() == 0 { 0 } else { node.len() };
     (0..len).map(move |position| node.item(lane, position).child)

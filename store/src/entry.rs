@@ -1,0 +1,109 @@
+//! A value as it is found in its shard.
+
+use perdura_slots::Lane;
+
+use crate::api::Kind;
+use crate::members;
+use crate::packed;
+use crate::record::{Header, RecordKind};
+use crate::table::{self, Found};
+
+/// A key's value as it is found, valid while the key's shard is held.
+#[derive(Clone, Copy)]
+pub struct Entry<'a> {
+    /// The kind of the value.
+    pub kind: Kind,
+    /// When the key goes away, in milliseconds since 1970; `None` for never.
+    pub expire_at_ms: Option<u64>,
+    pub(crate) lane: &'a Lane<'a>,
+    /// Offset of the record.
+    pub(crate) at: u64,
+    pub(crate) header: Header,
+}
+
+impl<'a> Entry<'a> {
+    /// The record found of a key of `key_len` bytes. This length, and that of the header, are known
+    /// beforehand: if they were taken from the header, the value's address would wait for the
+    /// header to come from memory.
+    #[inline]
+    pub(crate) fn found(lane: &'a Lane<'a>, found: &Found, key_len: usize) -> Self {
+        let entry = Self::new(lane, found.record());
+        let is_short = found.head_bytes() == Header::SHORT_BYTES;
+        debug_assert_eq!(
+            (usize::from(entry.header.key_len), entry.header.is_short),
+            (key_len, is_short)
+        );
+        Self { header: Header { key_len: key_len as u16, is_short, ..entry.header }, ..entry }
+    }
+
+    /// The record at `at`; unwinds with [`crate::Damaged`] if no store writes such a record.
+    #[inline]
+    pub(crate) fn new(lane: &'a Lane<'a>, at: u64) -> Self {
+        Self::of(lane, at, Header::load(lane, at))
+    }
+
+    /// The record at `at`, whose header is known.
+    #[inline]
+    pub(crate) fn of(lane: &'a Lane<'a>, at: u64, header: Header) -> Self {
+        let kind = match header.kind {
+            RecordKind::String => Kind::String,
+            RecordKind::PackedHash | RecordKind::TableHash | RecordKind::Field => Kind::Hash,
+            RecordKind::PackedSorted | RecordKind::TreeSorted | RecordKind::Member => Kind::Sorted,
+        };
+        let expire_at_ms = (header.expire_at_ms != 0).then_some(header.expire_at_ms);
+        Self { kind, expire_at_ms, lane, at, header }
+    }
+
+    /// The bytes of the record's value, whatever they mean.
+    #[inline]
+    pub(crate) fn value(&self) -> &'a [u8] {
+        let at = self.at + self.header.value_at();
+        self.lane.bytes(at, self.header.value_len as usize)
+    }
+
+    /// The key's name.
+    pub(crate) fn key(&self) -> &'a [u8] {
+        self.lane.bytes(self.at + self.header.head_bytes(), usize::from(self.header.key_len))
+    }
+
+    /// The value, if it is a string.
+    pub fn string(&self) -> Option<&'a [u8]> {
+        (self.kind == Kind::String).then(|| self.value())
+    }
+
+    /// The number of fields, if the value is a hash.
+    pub fn hash_len(&self) -> Option<u64> {
+        match self.header.kind {
+            RecordKind::PackedHash => Some(packed::iter(self.value()).count() as u64),
+            RecordKind::TableHash => Some(table::stored_len(self.lane, self.table_root())),
+            _ => None,
+        }
+    }
+
+    /// Whether fields or members lie in a table of the value's own.
+    pub(crate) fn has_table(&self) -> bool {
+        matches!(self.header.kind, RecordKind::TableHash | RecordKind::TreeSorted)
+    }
+
+    /// The root of the table of fields or members.
+    pub(crate) fn table_root(&self) -> u64 {
+        self.lane.load(self.at + self.header.value_at().next_multiple_of(8))
+    }
+
+    /// The top of the tree of members, if the value is a large sorted set.
+    pub(crate) fn tree_top(&self) -> Option<u64> {
+        let is_tree = self.header.kind == RecordKind::TreeSorted;
+        is_tree.then(|| members::top(self.lane, self.table_root()))
+    }
+
+    /// Bytes of memory that the key takes, slack included. The call looks at every field or member
+    /// of a large value.
+    pub fn memory_bytes(&self) -> u64 {
+        let own = self.lane.usable_bytes(self.at);
+        if !self.has_table() {
+            return own;
+        }
+        let nodes = self.tree_top().map_or(0, |top| members::nodes_bytes(self.lane, top));
+        own + table::memory_bytes(self.lane, self.table_root()) + nodes
+    }
+}

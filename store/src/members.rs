@@ -1,0 +1,145 @@
+//! The members of a large sorted set: a table by name and a tree by score.
+//!
+//! A large set has a root of its own: that of a table of member records, then the tree's top. The
+//! table finds a member's record, which holds the score; the tree's leaves point to the same
+//! records and repeat the score. An operation that adds, moves or removes a member changes table
+//! and tree together.
+
+use perdura_slots::{HeapError, Heat, Lane, LaneId, Marks, Op, Stop};
+
+use crate::error::{Damaged, OpenError};
+use crate::record::{Header, hash_field, is_of};
+use crate::table::{self, Found, ROOT_BYTES};
+use crate::tree::{self, Item, Node, name_of};
+
+/// Where the tree's top stands in a root, behind the root of the table.
+const AT_TOP: u64 = ROOT_BYTES;
+/// Bytes of the root of a large sorted set.
+const SORTED_ROOT_BYTES: u64 = AT_TOP + 8;
+/// Database number in the records of members, which belong to a key and not to a database.
+pub(crate) const MEMBER_DB: u8 = 0;
+
+/// A new root without members, to which no reference leads yet.
+pub(crate) fn new_root(op: &mut Op<'_>, id: LaneId) -> Result<u64, Stop> {
+    let root = op.alloc(id, SORTED_ROOT_BYTES)?;
+    op.fill(id, root, SORTED_ROOT_BYTES as usize, Some(Heat::COLD))?.fill(0);
+    Ok(root)
+}
+
+/// Makes the tree of a new root from all its members, which are in the table already, in order.
+pub(crate) fn build(op: &mut Op<'_>, id: LaneId, root: u64, items: Vec<Item>) -> Result<(), Stop> {
+    let len = items.len() as u64;
+    let top = tree::build(op, id, items)?;
+    op.store(id, root + AT_TOP, top)?;
+    table::store_len(op, id, root, len)
+}
+
+/// The top of the tree.
+pub(crate) fn top(lane: &Lane<'_>, root: u64) -> u64 {
+    lane.load(root + AT_TOP)
+}
+
+/// Finds a member in the table.
+pub(crate) fn find(lane: &Lane<'_>, root: u64, member: &[u8]) -> Option<Found> {
+    table::find(lane, root, hash_field(member), |record, head| {
+        is_of(lane, record, head, MEMBER_DB, member)
+    })
+}
+
+/// Enters a member in the tree, and counts it.
+pub(crate) fn enter(op: &mut Op<'_>, id: LaneId, root: u64, item: Item) -> Result<(), Stop> {
+    let lane = op.lane(id);
+    let (len, top) = (table::stored_len(lane, root), lane.load(root + AT_TOP));
+    let top = tree::insert(op, id, top, item)?;
+    op.store(id, root + AT_TOP, top)?;
+    table::store_len(op, id, root, len + 1)
+}
+
+/// Takes a member out of tree and table.
+pub(crate) fn leave(
+    op: &mut Op<'_>,
+    id: LaneId,
+    root: u64,
+    score: f64,
+    found: &Found,
+) -> Result<(), Stop> {
+    let lane = op.lane(id);
+    let (len, top) = (table::stored_len(lane, root), lane.load(root + AT_TOP));
+    let top = tree::remove(op, id, top, score, found.record())?;
+    op.store(id, root + AT_TOP, top)?;
+    op.store(id, found.at, 0)?;
+    op.free(found.record());
+    table::store_len(op, id, root, len - 1)
+}
+
+/// Takes `count` members from the rank `from` on out of tree and table; other members must be left.
+/// This goes leaf by leaf, so that a node is written once for all the entries that it loses.
+pub(crate) fn leave_run(
+    op: &mut Op<'_>,
+    id: LaneId,
+    root: u64,
+    from: u64,
+    mut count: u64,
+) -> Result<(), Stop> {
+    let lane = op.lane(id);
+    let (len, mut top) = (table::stored_len(lane, root) - count, lane.load(root + AT_TOP));
+    while count > 0 {
+        let left = tree::remove_some(op, id, top, from, count, &mut |op, record| {
+            let lane = op.lane(id);
+            let hash = hash_field(name_of(lane, record));
+            let found = table::find(lane, root, hash, |other, _| other == record);
+            let Some(found) = found else {
+                Damaged { what: "tree of a sorted set", offset: root, value: record }.unwind()
+            };
+            op.free(record);
+            op.store(id, found.at, 0)
+        })?;
+        (top, count) = (left.0, count - left.1);
+    }
+    op.store(id, root + AT_TOP, top)?;
+    table::store_len(op, id, root, len)
+}
+
+/// Gives a member another score, in tree and record.
+pub(crate) fn move_member(
+    op: &mut Op<'_>,
+    id: LaneId,
+    root: u64,
+    (score, record): (f64, u64),
+    new: f64,
+) -> Result<(), Stop> {
+    let top = op.lane(id).load(root + AT_TOP);
+    if !tree::rescore(op, id, top, (score, record), new)? {
+        // A set of one member keeps its tree: the new place is made before the old one is left, so
+        // that the tree is never empty. The two places differ, because the scores do.
+        let top = tree::insert(op, id, top, Item::of_member(new, record))?;
+        let top = tree::remove(op, id, top, score, record)?;
+        op.store(id, root + AT_TOP, top)?;
+    }
+    op.store(id, record + Header::AT_SCORE, new.to_bits())
+}
+
+/// Bytes of memory of a tree's nodes.
+pub(crate) fn nodes_bytes(lane: &Lane<'_>, top: u64) -> u64 {
+    let (mut left, mut sum) = (vec![top], 0);
+    while let Some(node) = left.pop() {
+        sum += lane.usable_bytes(node);
+        left.extend(tree::children(lane, node));
+    }
+    sum
+}
+
+/// Marks the nodes of the tree below `top`.
+pub(crate) fn trace(lane: &Lane<'_>, marks: &mut Marks<'_>, top: u64) -> Result<(), OpenError> {
+    let mut left = vec![(top, None)];
+    while let Some((at, level)) = left.pop() {
+        marks.mark(at).map_err(|error: HeapError| OpenError::from(error))?;
+        let node = Node::load(lane, at);
+        let fits = level.is_none_or(|level| level == node.level());
+        if !node.is_sound() || !fits {
+            return Err(node.damaged(lane).into());
+        }
+        left.extend(tree::children(lane, at).map(|child| (child, node.level().checked_sub(1))));
+    }
+    Ok(())
+}

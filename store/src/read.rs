@@ -1,0 +1,60 @@
+//! Reading one key under its shard's lock.
+
+use perdura_slots::Lane;
+
+use crate::api::{Key, Kind};
+use crate::entry::Entry;
+use crate::error::WrongType;
+use crate::fields::field_of;
+use crate::record::Header;
+use crate::store::{Place, Store, find};
+use crate::watches::Watch;
+
+impl Store {
+    /// Reads one key under its shard's lock. `f` gets `None` for a key that is not there or has
+    /// expired.
+    pub fn read<R>(&self, key: Key<'_>, f: impl FnOnce(Option<Entry<'_>>) -> R) -> R {
+        let place = self.place(key);
+        self.prefetch_bucket(&place);
+        let lane = self.heap.lock(place.lane);
+        f(self.live(&lane, &place, key))
+    }
+
+    /// A copy of a string's value.
+    pub fn get(&self, key: Key<'_>) -> Option<Vec<u8>> {
+        self.read(key, |entry| entry.and_then(|entry| entry.string().map(<[u8]>::to_vec)))
+    }
+
+    /// Reads one field of a hash under its shard's lock.
+    ///
+    /// # Errors
+    /// The key holds another kind of value.
+    pub fn hash_get<R>(
+        &self,
+        key: Key<'_>,
+        field: &[u8],
+        f: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Result<R, WrongType> {
+        self.read(key, |entry| match entry {
+            None => Ok(f(None)),
+            Some(entry) if entry.kind != Kind::Hash => Err(WrongType),
+            Some(entry) => Ok(f(field_of(&entry, field))),
+        })
+    }
+
+    /// Watches a key from now on; see [`crate::Tx::is_unchanged`].
+    pub fn watch(&self, key: Key<'_>) -> Watch {
+        // The watch begins first, so that a write between the two counts as one after it.
+        let mut watch = Watch::begin(&self.watches, key);
+        watch.was_there = self.read(key, |entry| entry.is_some());
+        watch
+    }
+
+    /// The key's entry, unless it has expired.
+    fn live<'l>(&self, lane: &'l Lane<'l>, place: &Place, key: Key<'_>) -> Option<Entry<'l>> {
+        let found = find(lane, place, key)?;
+        let is_live = !found.expires()
+            || lane.load(found.record() + Header::AT_EXPIRY) > self.clock.unix_ms();
+        is_live.then(|| Entry::found(lane, &found, key.bytes.len()))
+    }
+}

@@ -1,0 +1,263 @@
+//! Opening a store, and following its index: that counts the keys, finds the memory that is free,
+//! and refuses every word that no store writes.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{AtomicU16, AtomicU64};
+
+use parking_lot::Mutex;
+use perdura_media::Clock;
+use perdura_slots::{Heap, HeapError, Lane, LaneId, Marks, Region};
+
+use crate::api::DATABASES;
+use crate::entry::Entry;
+use crate::error::{Damaged, OpenError, Unreadable};
+use crate::fields::FIELD_DB;
+use crate::members::{self, MEMBER_DB};
+use crate::packed;
+use crate::record::{Header, RecordKind};
+use crate::shard::{Shard, reap};
+use crate::store::Store;
+use crate::table::{self, Part};
+
+/// Version of the store's format, which the store's named root holds.
+const VERSION: u64 = 1;
+const ROOT_NAME: &str = "store";
+
+/// Settings of a store.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct StoreOptions {
+    /// Seed of the numbers that [`Store::random_key`] draws.
+    pub seed: u64,
+    /// Whether the store opens without looking at the records. The caller then calls
+    /// [`Store::rebuild_next`] until it returns false; keys can be read and written meanwhile.
+    pub defer_rebuild: bool,
+}
+
+impl Store {
+    /// Opens the store in `heap`, or makes one if the heap is new. Every record is looked at once,
+    /// unless that is deferred.
+    ///
+    /// # Errors
+    /// The store has another version, or its memory holds a word that no store writes.
+    pub fn open(
+        heap: Heap,
+        clock: Arc<dyn Clock>,
+        options: StoreOptions,
+    ) -> Result<Self, OpenError> {
+        match Unreadable::catch(|| heap.root(ROOT_NAME))? {
+            Some(VERSION) => {}
+            None => heap.set_root(ROOT_NAME, VERSION)?,
+            Some(found) => return Err(OpenError::Version { found, supported: VERSION }),
+        }
+        let reserved_bytes = heap.region().geometry().reserved_bytes;
+        if reserved_bytes > table::RECORDS_END {
+            return Err(OpenError::TooLarge { reserved_bytes, max_bytes: table::RECORDS_END });
+        }
+        for lane in heap.lanes() {
+            heap.lock(lane).set_user(Shard::new());
+        }
+        let store = Self {
+            heap,
+            clock,
+            random: AtomicU64::new(options.seed),
+            sweep: Mutex::default(),
+            expired_keys: AtomicU64::new(0),
+            watches: Arc::default(),
+            shards_rebuilt: AtomicU16::new(0),
+        };
+        if !options.defer_rebuild {
+            while store.rebuild_next()? {}
+        }
+        Ok(store)
+    }
+
+    /// Counts the keys of the next shard and finds its free memory; the shard is held meanwhile.
+    /// Returns false once no shard is left.
+    ///
+    /// # Errors
+    /// The shard's memory holds a word that no store writes, or the final flush has begun. Memory
+    /// of that shard which was in use when the store was opened is then never allocated anew.
+    pub fn rebuild_next(&self) -> Result<bool, OpenError> {
+        let done = self.shards_rebuilt.load(Acquire);
+        // From the highest down: a cut takes them all from the lowest up, and would hold those it
+        // has until the last was rebuilt if this went the same way.
+        let Some(lane) = self.heap.shards().checked_sub(done + 1) else { return Ok(false) };
+        let rebuilt = self.rebuild_shard(LaneId(lane));
+        // A thread that rebuilds the same shard was held up until this one was done.
+        self.shards_rebuilt.fetch_max(done + 1, AcqRel);
+        rebuilt.map(|()| true)
+    }
+
+    /// The number of shards whose keys are counted and whose free memory is found.
+    pub fn shards_rebuilt(&self) -> u16 {
+        self.shards_rebuilt.load(Acquire)
+    }
+
+    /// Waits until all shards are rebuilt, and rebuilds them itself, for counts that need all.
+    pub(crate) fn await_rebuild(&self) {
+        while self.shards_rebuilt() < self.heap.shards() && self.region().check_open().is_ok() {
+            if let Err(error) = self.rebuild_next() {
+                tracing::error!(%error, "a shard could not be rebuilt: its keys are not counted");
+            }
+        }
+    }
+
+    fn rebuild_shard(&self, lane: LaneId) -> Result<(), OpenError> {
+        let region = self.region();
+        let search = |lane: &mut Lane<'_>, marks: &mut Marks<'_>| {
+            region.check_open().map_err(HeapError::from)?;
+            // A detached table that was there on open is found free without being reaped; one that
+            // was made since is not.
+            while reap(lane, u64::MAX) {}
+            let mut counts = [Counts::default(); DATABASES as usize];
+            for (db, counts) in (0..DATABASES).zip(&mut counts) {
+                let root = self.root_of(lane.id(), db);
+                Trace { region, lane, marks }.index(root, db, counts)?;
+            }
+            if let Some(shard) = lane.user_mut::<Shard>() {
+                for (db, counts) in shard.dbs.iter_mut().zip(counts) {
+                    (db.keys, db.keys_with_expiry) = (counts.keys, counts.keys_with_expiry);
+                }
+                shard.is_counted = true;
+            }
+            Ok::<(), OpenError>(())
+        };
+        Unreadable::catch(|| self.heap.rebuild_lane(lane, search))?
+    }
+}
+
+/// Keys of a database in a shard.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts {
+    keys: u64,
+    keys_with_expiry: u64,
+}
+
+/// The records that a table may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Records {
+    /// Keys of a database.
+    Keys,
+    /// Fields of a hash.
+    Fields,
+    /// Members of a sorted set.
+    Members,
+}
+
+impl Records {
+    fn include(self, kind: RecordKind) -> bool {
+        match self {
+            Self::Keys => kind.is_of_key(),
+            Self::Fields => kind == RecordKind::Field,
+            Self::Members => kind == RecordKind::Member,
+        }
+    }
+}
+
+/// One walk over all memory that a shard's references lead to.
+struct Trace<'t, 'l, 'm> {
+    region: &'t Region,
+    lane: &'t Lane<'l>,
+    marks: &'t mut Marks<'m>,
+}
+
+impl Trace<'_, '_, '_> {
+    /// Marks what the index of a database leads to, and counts its keys.
+    fn index(&mut self, root: u64, db: u8, counts: &mut Counts) -> Result<(), OpenError> {
+        self.table(root, db, Records::Keys, &mut |trace, entry, record| {
+            counts.keys += 1;
+            counts.keys_with_expiry += u64::from(table::expires(entry));
+            if !record.has_table() {
+                return Ok(());
+            }
+            // Fields and members have no table of their own, so this goes no deeper.
+            let (root, leaf) = (record.table_root(), &mut |_: &mut Self, _, _: &Entry<'_>| Ok(()));
+            trace.marks.mark(root)?;
+            match record.tree_top() {
+                None => trace.table(root, FIELD_DB, Records::Fields, leaf),
+                Some(top) => {
+                    trace.table(root, MEMBER_DB, Records::Members, leaf)?;
+                    members::trace(trace.lane, trace.marks, top)
+                }
+            }
+        })
+    }
+
+    /// Marks the buckets and records of a table, and calls `each` with every entry and its record.
+    fn table(
+        &mut self,
+        root: u64,
+        db: u8,
+        records: Records,
+        each: &mut dyn FnMut(&mut Self, u64, &Entry<'_>) -> Result<(), OpenError>,
+    ) -> Result<(), OpenError> {
+        let words = table::root_words(self.lane, root);
+        if words[0] > table::BUCKETS_MAX {
+            return refuse("buckets of a table", root, words[0]);
+        }
+        table::pieces::for_each(self.lane, &words, |at| self.marks.mark(at))?;
+        for bucket in 0..words[0] {
+            // The final flush waits for this shard, on the warning's time, and memory that is not
+            // loaded yet comes block by block.
+            self.region.check_open().map_err(HeapError::from)?;
+            let lane = self.lane;
+            table::parts_of_bucket(lane, &words, bucket, &mut |part| {
+                let entry = match part {
+                    Part::Overflow(at) => return Ok(self.marks.mark(at)?),
+                    Part::Entry(entry) => entry,
+                };
+                let at = table::record_of(entry);
+                self.marks.mark(at)?;
+                let record = Entry::of(lane, at, Header::try_load(lane, at)?);
+                check(&record, entry, db, records)?;
+                each(self, entry, &record)
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Refuses a record that no store writes into a table of such records.
+fn check(record: &Entry<'_>, entry: u64, db: u8, records: Records) -> Result<(), OpenError> {
+    let (header, at) = (&record.header, record.at);
+    if header.head_bytes() != table::head_of(entry) {
+        return refuse("record's header", at, header.first_word());
+    }
+    if header.len_bytes() > record.lane.usable_bytes(at) {
+        return refuse("record length", at, header.len_bytes());
+    }
+    if !records.include(header.kind) {
+        return refuse("record's kind", at, header.first_word());
+    }
+    if header.db != db {
+        return refuse("record's database", at, header.first_word());
+    }
+    if header.expires() != table::expires(entry) {
+        return refuse("record's expiry", at + Header::AT_EXPIRY, header.expire_at_ms);
+    }
+    match header.kind {
+        RecordKind::PackedHash if !packed::is_whole(record.value()) => {
+            refuse("packed hash", at, header.first_word())
+        }
+        RecordKind::PackedSorted if !packed::members::is_whole(record.value()) => {
+            refuse("packed sorted set", at, header.first_word())
+        }
+        RecordKind::Member if f64::from_bits(header.expire_at_ms).is_nan() => {
+            refuse("score of a member", at + Header::AT_SCORE, header.expire_at_ms)
+        }
+        RecordKind::TableHash | RecordKind::TreeSorted => {
+            // The value is the padding before the root's offset, and the offset.
+            let needed = header.value_at().next_multiple_of(8) - header.value_at() + 8;
+            match u64::from(header.value_len) == needed {
+                true => Ok(()),
+                false => refuse("record length", at, header.len_bytes()),
+            }
+        }
+        _ => Ok(()),
+    }
+}
+
+fn refuse(what: &'static str, offset: u64, value: u64) -> Result<(), OpenError> {
+    Err(Damaged { what, offset, value }.into())
+}
