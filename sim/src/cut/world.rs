@@ -13,7 +13,7 @@ use perdura_media::{Clock, Device, FaultPlan, FaultyDevice, SimClock, SimDevice}
 use perdura_region::planted::Planted;
 use perdura_region::region::Origin;
 use perdura_region::{OpenError, Region};
-use perdura_store::{DATABASES, Heap, Store, StoreOptions, Unreadable};
+use perdura_store::{DATABASES, Heap, Store, StoreOptions};
 
 use super::broken::Broken;
 use super::oracle::Oracle;
@@ -185,7 +185,8 @@ impl<'s> World<'s> {
         self.steps_done += 1;
         if self.steps_done.is_multiple_of(STEPS_PER_SHARD) {
             let when = "while running";
-            let unread = |error: Unreadable| Broken::OpenStore { when, error: error.into() };
+            let unread =
+                |error: perdura_region::Unreadable| Broken::OpenStore { when, error: error.into() };
             self.region().load_next().map_err(unread)?;
             self.store().rebuild_next().map_err(|error| Broken::OpenStore { when, error })?;
         }
