@@ -33,55 +33,31 @@ pub enum Command {
     /// anything. Exits 0: sound, 1: damaged, 2: it could not be checked (in use, not readable, not
     /// there).
     Check(CheckArgs),
-    /// Measure: YCSB's workloads on the store, on servers, on bare memory.
+    /// Measure: YCSB's workloads on the store, on servers, on an array in bare memory.
     Bench(Box<crate::bench::BenchArgs>),
-    /// Serve a modelled medium as a block device: NBD, a file in a directory.
-    Block(Box<crate::block::BlockArgs>),
     /// Plan: which memory to buy for a load.
     Plan(crate::plan::PlanArgs),
-    /// Run another program with its heap in capacity memory, or with its files on a modelled
-    /// medium.
+    /// Run another program with its heap in capacity memory.
     Run(RunArgs),
     /// Keep a server's memory (started by `serve`, not by hand).
     #[command(hide = true)]
     Holder(HolderArgs),
 }
 
-/// Where the heap of another program is to lie, or its files. Without an option for files it is the
-/// heap; with one the heap stays where it is, unless there is an option for it as well.
+/// Where the heap of another program is to lie.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// Heap: directory on the medium to use (a DAX file system, tmpfs); memory is a file without a
+    /// Directory on the medium to use (a DAX file system, tmpfs); memory is a file without a
     /// name in it [default: private memory].
     #[arg(long, value_name = "DIR")]
     pub capacity: Option<PathBuf>,
-    /// Heap: most it may have; what is not allocated costs nothing [default: the machine's memory,
+    /// Most memory it may have; what is not allocated costs nothing [default: the machine's memory,
     /// or what is free on the node; at most 64GiB].
     #[arg(long, value_name = "SIZE")]
     pub size: Option<String>,
-    /// Heap: NUMA node to take it from (CXL memory, persistent memory as system RAM).
+    /// NUMA node to take it from (CXL memory, persistent memory as system RAM).
     #[arg(long, value_name = "N")]
     pub numa_node: Option<u32>,
-    /// Files: what is served, a file or a directory with all in it, best on tmpfs; may be given
-    /// several times. Its bytes stay where they are, its time is the medium's.
-    #[arg(long, value_name = "PATH")]
-    pub at: Vec<PathBuf>,
-    /// Files: the medium whose time is modelled, by name or as a profile.
-    #[arg(long, value_name = "NAME|FILE", requires = "at")]
-    pub media: Option<String>,
-    /// Files: the link to put it behind.
-    #[arg(long, value_name = "NAME", requires = "media")]
-    pub link: Option<String>,
-    /// Files: record the requests of the first process that opens a served file, to be replayed on
-    /// any medium.
-    #[arg(long, value_name = "FILE", requires = "at")]
-    pub record: Option<PathBuf>,
-    /// Files: most requests recorded [default: 4194304, of 24 B each].
-    #[arg(long, value_name = "N", requires = "record")]
-    pub record_steps: Option<u64>,
-    /// Files: add a line of JSON for each process to this file, at its end.
-    #[arg(long, value_name = "FILE", requires = "at")]
-    pub report_json: Option<PathBuf>,
     /// Say at the end of each process, on standard error, what was used.
     #[arg(long)]
     pub report: bool,

@@ -17,7 +17,7 @@ use perdura_slots::check::{SlotsReport, is_slots_heap, region_bytes};
 use serde_json::{Value, json};
 
 use crate::args::CheckArgs;
-use crate::say::say;
+use perdura_terminal::say;
 
 const IMAGE_NAME: &str = "image.perdura";
 const DAMAGED: u8 = 1;
@@ -41,7 +41,11 @@ pub fn run(args: &CheckArgs) -> ExitCode {
             if outcome.is_sound { ExitCode::SUCCESS } else { ExitCode::from(DAMAGED) }
         }
         Err(error) => {
-            eprintln!("perdura: {} was not checked: {}", args.place.display(), crate::once(&error));
+            eprintln!(
+                "perdura: {} was not checked: {}",
+                args.place.display(),
+                perdura_terminal::once(&error)
+            );
             ExitCode::from(NOT_CHECKED)
         }
     }

@@ -11,9 +11,9 @@ use perdura_media::{Bytes, BytesPerSecond, RealClock, format_duration};
 use perdura_region::directory::Directory;
 
 use crate::args::DrillArgs;
-use crate::progress::LateBar;
-use crate::say::say;
 use crate::settings;
+use perdura_terminal::LateBar;
+use perdura_terminal::say;
 
 /// What a drill found, wherever it ran.
 struct Outcome {

@@ -7,7 +7,7 @@ use perdura_media::{Bytes, format_duration};
 use perdura_region::holder;
 
 use crate::args::FlushArgs;
-use crate::say::say;
+use perdura_terminal::say;
 
 pub fn run(args: &FlushArgs) -> Result<ExitCode> {
     match holder::flush(&args.dir)? {

@@ -17,9 +17,9 @@ use perdura_slots::Heap;
 use perdura_store::{Store, StoreOptions};
 
 use crate::args::ServeArgs;
-use crate::progress::LateBar;
-use crate::say::say;
 use crate::{background, holder, settings};
+use perdura_terminal::LateBar;
+use perdura_terminal::say;
 
 /// After a warning, how long what is being executed may take to end by itself.
 const TURN_PATIENCE: Duration = Duration::from_millis(100);

@@ -2,15 +2,16 @@
 
 use std::path::PathBuf;
 use std::process::Command;
-use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use perdura_media::{Bytes, Direct, Energy, Engine, Joules, Percent, Watts, parse_duration};
+use perdura_media::{Bytes, Energy, Joules, Percent, Watts};
+use perdura_region::Config;
 use perdura_region::directory::{self, Settings};
 use perdura_region::promise::BudgetWish;
-use perdura_region::{Compression, Config, PolicyKind};
 use perdura_server::{Durability, EventQueue, ServerConfig};
+use perdura_terminal::region::{checkpoint, compression, direct, engine, flush_threads, policy};
+use perdura_terminal::{named, one_of, optional, time};
 
 use crate::args::{PlaceArgs, ServeArgs};
 
@@ -19,35 +20,6 @@ const MEMORY_BYTES: u64 = 1 << 30;
 const GRACE: Duration = Duration::from_secs(30);
 const LISTEN: &str = "127.0.0.1:6379";
 const PASSWORD_VARIABLE: &str = "PERDURA_PASSWORD";
-
-pub fn named<T, E>(name: &str, value: &str, parsed: Result<T, E>) -> Result<T>
-where
-    E: std::error::Error + Send + Sync + 'static,
-{
-    parsed.with_context(|| format!("--{name} {value}"))
-}
-
-pub fn optional<T: FromStr>(name: &str, value: &Option<String>) -> Result<Option<T>>
-where
-    T::Err: std::error::Error + Send + Sync + 'static,
-{
-    value.as_ref().map(|value| named(name, value, value.parse())).transpose()
-}
-
-pub fn time(name: &str, value: &Option<String>) -> Result<Option<Duration>> {
-    value.as_ref().map(|value| named(name, value, parse_duration(value))).transpose()
-}
-
-pub fn one_of<T: Copy>(name: &str, value: &Option<String>, choices: &[(&str, T)]) -> Result<T> {
-    let Some(value) = value else { return Ok(choices[0].1) };
-    match choices.iter().find(|(word, _)| word == value) {
-        Some((_, choice)) => Ok(*choice),
-        None => {
-            let words: Vec<_> = choices.iter().map(|(word, _)| *word).collect();
-            bail!("--{name} {value}: expected one of {}", words.join(", "))
-        }
-    }
-}
 
 /// The directory to open.
 pub fn place(args: &PlaceArgs, holder: Option<fn() -> Command>) -> Result<Settings> {
@@ -95,55 +67,11 @@ pub fn place(args: &PlaceArgs, holder: Option<fn() -> Command>) -> Result<Settin
     })
 }
 
-/// The victim policy of that name.
-pub fn policy(name: &Option<String>) -> Result<PolicyKind> {
-    let Some(name) = name else { return Ok(PolicyKind::default()) };
-    PolicyKind::parse(name).with_context(|| {
-        let names: Vec<_> = PolicyKind::ALL.iter().map(|kind| kind.name()).collect();
-        format!("--policy {name}: expected one of {}", names.join(", "))
-    })
-}
-
-/// Whether what is written is compressed.
-pub fn compression(option: &str, name: &Option<String>) -> Result<Compression> {
-    one_of(option, name, &Compression::ALL)
-}
-
-/// Time between checkpoints.
-pub fn checkpoint(option: &str, value: &Option<String>) -> Result<Option<Duration>> {
-    match value.as_deref() {
-        Some("off") => Ok(None),
-        None => Ok(Some(Duration::from_secs(1))),
-        Some(value) => Ok(Some(named(option, value, parse_duration(value))?)),
-    }
-}
-
 fn holder_wait(value: &Option<String>) -> Result<Option<Duration>> {
     match value.as_deref() {
         Some("off") => Ok(None),
         _ => Ok(Some(time("holder-wait", value)?.unwrap_or(directory::HOLDER_WAIT))),
     }
-}
-
-/// How the image is written.
-pub fn engine(name: &Option<String>) -> Result<Engine> {
-    let engines = [("auto", Engine::Auto), ("uring", Engine::Uring), ("pwrite", Engine::Pwrite)];
-    one_of("io", name, &engines)
-}
-
-/// Whether the page cache is bypassed.
-pub fn direct(name: &Option<String>) -> Result<Direct> {
-    one_of("direct", name, &[("auto", Direct::Auto), ("on", Direct::On), ("off", Direct::Off)])
-}
-
-/// Threads of a flush.
-pub fn flush_threads(wanted: Option<usize>) -> Result<usize> {
-    let processors = std::thread::available_parallelism().map_or(2, usize::from);
-    let threads = wanted.unwrap_or(processors.min(4));
-    if threads == 0 || threads > 64 {
-        bail!("--flush-threads {threads}: expected 1 to 64");
-    }
-    Ok(threads)
 }
 
 fn wish(budget: &Option<String>) -> Result<BudgetWish> {

@@ -8,8 +8,8 @@ use perdura_sim::cut::{Plan, run as run_cuts};
 use perdura_sim::order;
 
 use crate::args::{CutArgs, OrderArgs, SimArgs, SimCommand};
-use crate::progress::LateBar;
-use crate::say::say;
+use perdura_terminal::LateBar;
+use perdura_terminal::say;
 
 pub fn run(args: &SimArgs) -> Result<ExitCode> {
     match &args.what {

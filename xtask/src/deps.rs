@@ -12,7 +12,7 @@ const PACKAGES: [(&str, &str); 16] = [
     ("python3-redis", "/usr/lib/python3/dist-packages/redis/__init__.py"),
     // The heap's C interface, and programs to preload the library into.
     ("g++", "/usr/bin/g++"),
-    // What `perdura bench heap` measures beside the heap: small libraries, loaded at run time.
+    // What `perdura-lab heap` measures beside the heap: small libraries, loaded at run time.
     ("libjemalloc2", "/usr/share/doc/libjemalloc2"),
     ("libmimalloc2.0", "/usr/share/doc/libmimalloc2.0"),
     ("libpmemobj1", "/usr/share/doc/libpmemobj1"),
@@ -20,7 +20,7 @@ const PACKAGES: [(&str, &str); 16] = [
     ("python3-bsddb3", "/usr/share/doc/python3-bsddb3"),
     ("fio", "/usr/bin/fio"),
     ("strace", "/usr/bin/strace"),
-    // Clients of `perdura block serve`, and a file system to put on it.
+    // Clients of `perdura-lab block serve`, and a file system to put on it.
     ("qemu-utils", "/usr/bin/qemu-io"),
     ("libnbd-bin", "/usr/bin/nbdcopy"),
     ("fuse3", "/usr/bin/fusermount3"),

@@ -20,8 +20,8 @@ cargo xtask COMMAND
   test-qemu [PART]  cut a virtual machine that runs `perdura serve`, boot it again, compare; and bind capacity memory to
                 an NVDIMM that is a NUMA node. Some two minutes after the build, or the cases with PART in their names;
                 x86-64 Debian; needs QEMU and a kernel package, which it installs or fetches as root, or names
-  test-dax      of these, the one in which an NVDIMM becomes a DAX file system that a workload of `perdura bench run` measures
-  rivals        build the engines that `perdura bench rivals` measures beside the store (minutes: RocksDB), test them,
+  test-dax      of these, the one in which an NVDIMM becomes a DAX file system that a workload of `perdura-lab access run` measures
+  rivals        build the engines that `perdura-lab rivals` measures beside the store (minutes: RocksDB), test them,
                 and run each once, small
   plan-rivals [RECORDS]  the analysis of traces beside pandas and polars on the same records (default 5000000)
   apps          build the small applications of `lab/apps/` and run each by all its ways, small; with their tests

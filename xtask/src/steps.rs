@@ -16,13 +16,14 @@ pub fn lint() -> Result<()> {
 
 /// The programs that are run whole, and all tests.
 pub fn build() -> Result<()> {
-    cargo(&["build", "--profile", PROFILE, "--quiet"])?;
+    cargo(&["build", "--profile", PROFILE, "--features", "perdura-cli/release", "--quiet"])?;
     cargo(&["test", "--workspace", "--no-run", "--quiet"])
 }
 
 pub fn test() -> Result<()> {
     cargo(&["test", "--workspace", "--quiet"])?;
-    let program = ["run", "--profile", PROFILE, "--quiet", "--", "sim"];
+    let program =
+        ["run", "--profile", PROFILE, "--features", "perdura-cli/release", "--quiet", "--", "sim"];
     let sim = |words: &[&str]| cargo(&[&program[..], words].concat());
     // Seeds that no test has.
     sim(&["cut", "--seed", "2", "--cuts", "300"])?;

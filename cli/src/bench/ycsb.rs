@@ -13,15 +13,15 @@ use perdura_bench::sweep::{BUDGETS, SweepResult, SweepSettings, sweep};
 use perdura_bench::workload::{Layout, RecordKind, Workload};
 use perdura_bench::ycsb::{BudgetShare, Place, Setup, SideSettings, YcsbSettings, run as measure};
 use perdura_media::{Bytes, Percent};
-use perdura_region::{TrackingKind, TrapKind};
 
 use super::args::{SetupArgs, YcsbArgs};
-use super::{output, show, write_json};
-use crate::progress::LateBar;
-use crate::say::say;
-use crate::settings::{self, named, one_of, optional, time};
+use super::show;
+use crate::settings;
+use perdura_terminal::{
+    LateBar, Outputs, at_least_one, named, one_of, optional, percent, region, say, time,
+};
 
-pub const DIR: &str = "perdura-bench";
+const DIR: &str = "perdura-bench";
 const RECORDS: u64 = 100_000;
 const FIELDS: usize = 10;
 const FIELD_BYTES: u64 = 100;
@@ -32,12 +32,12 @@ pub fn run(args: &YcsbArgs) -> Result<ExitCode> {
         return run_sweep(args, path);
     }
     let settings = resolve(args, args.workload.as_deref().unwrap_or("a"))?;
-    let json = output("json", args.json.as_deref())?;
+    let outputs = Outputs::of(args.json.as_deref(), None, &[])?;
     let bar = LateBar::new("bench");
     let result = measure(&settings, &|what, done, of| bar.step(what, done, of));
     bar.finish();
     let result = result?;
-    write_json(json, &result)?;
+    outputs.write(&result, String::new)?;
     say(show::Shown(&result));
     Ok(judge(result.failures()))
 }
@@ -55,12 +55,12 @@ fn run_sweep(args: &YcsbArgs, path: &Path) -> Result<ExitCode> {
             })?
         }
         (None, Some(settings)) => {
-            let json = output("json", args.json.as_deref())?;
+            let outputs = Outputs::of(args.json.as_deref(), None, &[])?;
             let bar = LateBar::new("sweep");
             let result = sweep(&settings, &|what, done, of| bar.step(what, done, of));
             bar.finish();
             let result = result?;
-            write_json(json, &result)?;
+            outputs.write(&result, String::new)?;
             result
         }
         (None, None) => bail!("--html: nothing to draw"),
@@ -100,14 +100,6 @@ fn resolve_sweep(args: &YcsbArgs) -> Result<SweepSettings> {
     Ok(SweepSettings { base, workloads, budgets, larger_records: args.larger_records })
 }
 
-pub fn percent(list: &str, word: &str) -> Result<f64> {
-    let number = word.trim().trim_end_matches('%').trim_end();
-    match number.parse::<f64>() {
-        Ok(percent) if percent > 0.0 && percent <= 1000.0 => Ok(percent),
-        _ => bail!("--budgets {list}: {word:?} is not a share such as 11%"),
-    }
-}
-
 fn resolve(args: &YcsbArgs, letter: &str) -> Result<YcsbSettings> {
     let workload = Workload::parse(letter)
         .with_context(|| format!("--workload {letter}: expected a, b, c, d, e or f"))?;
@@ -118,8 +110,8 @@ fn resolve(args: &YcsbArgs, letter: &str) -> Result<YcsbSettings> {
         None => Quota::Operations(at_least_one("operations", args.operations, records)?),
     };
     let budget = budget("budget", &args.budget)?.unwrap_or(BudgetShare::Percent(100.0));
-    let compression = settings::compression("compress", &args.setup.compress)?;
-    let checkpoint_every = settings::checkpoint("checkpoint", &args.setup.checkpoint)?;
+    let compression = region::compression("compress", &args.setup.compress)?;
+    let checkpoint_every = region::checkpoint("checkpoint", &args.setup.checkpoint)?;
     let side = SideSettings { budget, recency: true, compression, checkpoint_every };
     let compare_budget = self::budget("compare-budget", &args.compare_budget)?;
     let is_compared = compare_budget.is_some()
@@ -129,11 +121,11 @@ fn resolve(args: &YcsbArgs, letter: &str) -> Result<YcsbSettings> {
         budget: compare_budget.unwrap_or(budget),
         compression: match &args.compare_compress {
             None => compression,
-            name => settings::compression("compare-compress", name)?,
+            name => region::compression("compare-compress", name)?,
         },
         checkpoint_every: match &args.compare_checkpoint {
             None => checkpoint_every,
-            time => settings::checkpoint("compare-checkpoint", time)?,
+            time => region::checkpoint("compare-checkpoint", time)?,
         },
         ..side
     });
@@ -211,23 +203,12 @@ fn setup(args: &SetupArgs) -> Result<Setup> {
     Ok(Setup {
         dir: args.dir.clone().unwrap_or_else(|| PathBuf::from(DIR)),
         memory_bytes: optional("memory", &args.memory)?.map(|Bytes(bytes)| bytes),
-        tracking: tracking(&args.tracking)?,
-        policy: settings::policy(&args.policy)?,
-        engine: settings::engine(&args.io)?,
-        direct: settings::direct(&args.direct)?,
-        flush_threads: settings::flush_threads(args.flush_threads)?,
+        tracking: region::tracking(&args.tracking)?,
+        policy: region::policy(&args.policy)?,
+        engine: region::engine(&args.io)?,
+        direct: region::direct(&args.direct)?,
+        flush_threads: region::flush_threads(args.flush_threads)?,
     })
-}
-
-pub fn tracking(name: &Option<String>) -> Result<TrackingKind> {
-    let choices = [
-        ("barrier", TrackingKind::Barrier),
-        ("trap", TrackingKind::Trap(TrapKind::Auto)),
-        ("uffd-sigbus", TrackingKind::Trap(TrapKind::UffdSigbus)),
-        ("uffd-thread", TrackingKind::Trap(TrapKind::UffdThread)),
-        ("mprotect", TrackingKind::Trap(TrapKind::Mprotect)),
-    ];
-    one_of("tracking", name, &choices)
 }
 
 fn layout(args: &YcsbArgs) -> Result<Layout> {
@@ -263,7 +244,7 @@ fn repeating(value: &str) -> Result<u32> {
 
 const RECORD_BYTES_MAX: u64 = 64 << 20;
 
-pub fn distribution(name: &str) -> Result<Distribution> {
+fn distribution(name: &str) -> Result<Distribution> {
     Distribution::parse(name).with_context(|| {
         let names: Vec<_> = Distribution::ALL.iter().map(|one| one.name()).collect();
         format!("--distribution {name}: expected one of {}", names.join(", "))
@@ -278,11 +259,4 @@ fn budget(name: &str, value: &Option<String>) -> Result<Option<BudgetShare>> {
     }
     let Bytes(bytes) = named(name, value, value.parse())?;
     Ok(Some(BudgetShare::Bytes(bytes)))
-}
-
-pub fn at_least_one(name: &str, value: Option<u64>, default: u64) -> Result<u64> {
-    match value.unwrap_or(default) {
-        0 => bail!("--{name} 0: expected at least 1"),
-        value => Ok(value),
-    }
 }

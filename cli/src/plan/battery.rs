@@ -8,7 +8,7 @@ use perdura_media::{Bytes, BytesPerSecond, Percent};
 use perdura_plan::power::{Layout, Server};
 
 use super::power::{PowerArgs, show};
-use crate::settings::named;
+use perdura_terminal::named;
 
 /// Options of `plan battery`. The defaults are the paper's server.
 #[derive(Debug, Args)]
@@ -63,7 +63,7 @@ pub fn run(args: &BatteryArgs) -> Result<ExitCode> {
         let answer = serde_json::json!({
             "server": server, "cells": machine.cells, "modelled": comparison,
         });
-        crate::say::say(serde_json::to_string_pretty(&answer).context("JSON")?);
+        perdura_terminal::say(serde_json::to_string_pretty(&answer).context("JSON")?);
     } else {
         show(&comparison);
     }

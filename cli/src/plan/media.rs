@@ -9,9 +9,9 @@ use perdura_media::{Bytes, System, parse_duration, profile};
 use perdura_plan::media::{Candidate, Flip, Locality, MediaPlan, Question, Role, Workload};
 use perdura_plan::page::media_page;
 
-use crate::output::Output;
-use crate::say::say;
-use crate::settings::{named, optional};
+use perdura_terminal::Output;
+use perdura_terminal::say;
+use perdura_terminal::{named, optional};
 
 /// Options of `plan media`.
 #[derive(Debug, Args)]

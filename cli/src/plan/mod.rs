@@ -48,6 +48,6 @@ pub fn run(args: &PlanArgs) -> Result<ExitCode> {
         PlanCommand::Media(args) => media::run(args),
         PlanCommand::Record(args) => record::run(args),
     }?;
-    crate::say::all_said()?;
+    perdura_terminal::all_said()?;
     Ok(code)
 }

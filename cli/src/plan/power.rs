@@ -7,8 +7,8 @@ use clap::Args;
 use perdura_media::{Bytes, BytesPerSecond, Joules, Percent, Watts, format_duration};
 use perdura_plan::power::{Backup, Cells, Comparison, Limit, Machine};
 
-use crate::say::say;
-use crate::settings::{optional, time};
+use perdura_terminal::say;
+use perdura_terminal::{optional, time};
 
 /// Power drawn during a flush if none is given: the paper's server (Viyojit, section 2.2).
 const WATTS: f64 = 300.0;

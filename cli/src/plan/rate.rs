@@ -10,8 +10,8 @@ use perdura_region::Config;
 use perdura_region::directory::{Directory, Settings};
 use perdura_region::promise::BudgetWish;
 
-use crate::progress::LateBar;
-use crate::settings::flush_threads;
+use perdura_terminal::LateBar;
+use perdura_terminal::region::flush_threads;
 
 /// Memory of the image that is made for it and removed again.
 const MEMORY_BYTES: u64 = 1 << 30;

@@ -17,10 +17,10 @@ use perdura_plan::record::{Exit, RecordError, RecordOptions, Recorded, Target, r
 use perdura_plan::trace::{Looks, PAGE_BYTES, Record, TraceWriter};
 
 use super::claim::{Claimed, claim, refuse_claimed};
-use crate::once;
-use crate::output::Output;
-use crate::say::say;
-use crate::settings::{named, time};
+use perdura_terminal::Output;
+use perdura_terminal::once;
+use perdura_terminal::say;
+use perdura_terminal::{named, time};
 
 /// Options of `plan record`.
 #[derive(Debug, Args)]
@@ -52,7 +52,7 @@ pub struct RecordArgs {
 pub fn run(args: &RecordArgs) -> Result<ExitCode> {
     let (target, options) = resolve(args)?;
     // Before any thread is there.
-    let warning = crate::sys::warning_descriptor().context("signals")?;
+    let warning = perdura_terminal::warning_descriptor().context("signals")?;
     let output = Output::of("output", Some(&args.output))?;
     if output.is_some_and(|output| output.is_stdout()) {
         bail!("--output -: standard output is the program's own; give a file");

@@ -1,4 +1,4 @@
-//! `perdura bench rivals`: words to settings, settings to pairings, results to the terminal and to
+//! `perdura-lab rivals`: words to settings, settings to pairings, results to the terminal and to
 //! a file.
 
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! The page of `bench run`: for every matrix what was reached over its first axis, a line for each
+//! The page of `perdura-lab access run`: for every matrix what was reached over its first axis, a line for each
 //! combination of the others, times of sampled operations, and a table with all of it. One file: no
 //! script, nothing from a network.
 

@@ -1,4 +1,4 @@
-//! `bench heap-caches`: what persistent and capacity memory in one heap cost each other in the
+//! `perdura-lab caches`: what persistent and capacity memory in one heap cost each other in the
 //! cache they share, step by step as in the pMem paper (contiguity buckets, the write-aware
 //! allocator, the hybrid log).
 //!

@@ -1,4 +1,4 @@
-//! The page of `bench heap-caches`: the paper's figures drawn from what was found here, the
+//! The page of `perdura-lab caches`: the paper's figures drawn from what was found here, the
 //! modelled ones labelled. One file: no script, nothing from a network.
 
 use std::fmt::Write;

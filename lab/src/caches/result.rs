@@ -1,4 +1,4 @@
-//! What a run of `bench heap-caches` found. These names are the keys of its JSON: kept. What begins
+//! What a run of `perdura-lab caches` found. These names are the keys of its JSON: kept. What begins
 //! with `modelled` is modelled; all else was measured.
 
 use serde::{Deserialize, Serialize};

@@ -82,7 +82,7 @@ fn software(result: &HasteResult) -> Option<Claim> {
     let exception = match slower.as_slice() {
         [] => String::new(),
         names => format!(
-            "; {} not faster than the step before: `perdura bench media` says why",
+            "; {} not faster than the step before: `perdura-lab media` says why",
             names.join(", ")
         ),
     };
@@ -142,7 +142,7 @@ mod tests {
             paced: perdura_media::System::find("pcm").unwrap(),
             parts: Vec::new(),
             dir: "/".into(),
-            perdura: "/".into(),
+            program: "/".into(),
             seed: 1,
         };
         let mut result = HasteResult::new(Machine::here(), &settings);

@@ -1,4 +1,4 @@
-//! `bench haste`: what fast non-volatile memories do to I/O-intensive work (HASTE, UCSD), on media
+//! `perdura-lab haste`: what fast non-volatile memories do to I/O-intensive work (HASTE, UCSD), on media
 //! that are not here.
 //!
 //! Software is measured on this machine; media are modelled, and every result says so. `raw` are
@@ -45,8 +45,8 @@ pub struct HasteSettings {
     pub parts: Vec<HastePart>,
     /// Where files lie while it runs; in memory, best.
     pub dir: PathBuf,
-    /// The program `perdura`, which other programs are run by.
-    pub perdura: PathBuf,
+    /// The program `perdura-lab`, whose `run` other programs are run by.
+    pub program: PathBuf,
     /// Decides places and data.
     pub seed: u64,
 }

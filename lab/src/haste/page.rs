@@ -1,4 +1,4 @@
-//! The page of `bench haste`: the slides' charts from what was measured and modelled here. One
+//! The page of `perdura-lab haste`: the slides' charts from what was measured and modelled here. One
 //! file, no script.
 
 use std::collections::BTreeSet;

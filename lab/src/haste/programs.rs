@@ -1,7 +1,7 @@
 //! Databases, as they are: transactional updates of Berkeley DB, and queries in SQLite on databases
 //! of the shape of the slides'.
 //!
-//! A program is run once with its files recorded (`perdura run --record`); what it asked for is
+//! A program is run once with its files recorded (`perdura-lab run --record`); what it asked for is
 //! replayed on every system. A second run at a fast system's real pace says by how much the model
 //! is wrong.
 
@@ -239,9 +239,9 @@ impl Program {
         command
     }
 
-    /// The same, its files served by `perdura run` with these options.
+    /// The same, its files served by `perdura-lab run` with these options.
     fn under(&self, settings: &HasteSettings, dir: &Path, options: &[&std::ffi::OsStr]) -> Command {
-        let mut command = Command::new(&settings.perdura);
+        let mut command = Command::new(&settings.program);
         command.arg("run").arg("--at").arg(dir).args(options);
         command.args(["--", PYTHON, "-c"]).args(self.words("ask", settings, dir));
         command

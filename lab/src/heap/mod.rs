@@ -1,4 +1,4 @@
-//! `bench heap`: allocators under churn, and transactions, each contestant in a process of its own,
+//! `perdura-lab heap`: allocators under churn, and transactions, each contestant in a process of its own,
 //! all in one run.
 //!
 //! A worker (`worker`) keeps its objects over the whole run and does a short round when told to;

@@ -1,4 +1,4 @@
-//! What is said between `perdura bench heap` and its workers: a line of JSON each way, one answer
+//! What is said between `perdura-lab heap` and its workers: a line of JSON each way, one answer
 //! for each order.
 
 use std::path::PathBuf;

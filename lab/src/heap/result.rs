@@ -1,4 +1,4 @@
-//! What `bench heap` found, as it is written.
+//! What `perdura-lab heap` found, as it is written.
 
 use std::collections::BTreeMap;
 

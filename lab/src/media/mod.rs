@@ -1,4 +1,4 @@
-//! `perdura bench media`: how well an emulated medium keeps to its model, and what the software on
+//! `perdura-lab media`: how well an emulated medium keeps to its model, and what the software on
 //! the way to it takes.
 //!
 //! `accuracy` compares measured with modelled latency and bandwidth, `steps` the four I/O paths of

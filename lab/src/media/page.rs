@@ -1,4 +1,4 @@
-//! The page of `bench media`: software by part for each step beside the slides' figures, today's
+//! The page of `perdura-lab media`: software by part for each step beside the slides' figures, today's
 //! paths, targets and what was measured. One file: no script, nothing from a network.
 
 use std::fmt::Write;

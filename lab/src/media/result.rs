@@ -1,4 +1,4 @@
-//! What `perdura bench media` found.
+//! What `perdura-lab media` found.
 
 use std::collections::BTreeMap;
 

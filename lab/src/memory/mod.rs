@@ -1,4 +1,4 @@
-//! `bench memory`: the bare region under stores of one size, for each way of tracking and victim
+//! `perdura-lab memory`: the bare region under stores of one size, for each way of tracking and victim
 //! policy, beside the least that any policy could write.
 //!
 //! Skewed stores go to records of 1 KiB (or of their own size, if that is larger) drawn by the

@@ -1,4 +1,4 @@
-//! `perdura bench plan`: what a plan predicts, beside what a region does that is fed the same
+//! `perdura-lab plan`: what a plan predicts, beside what a region does that is fed the same
 //! trace.
 //!
 //! Two pairs: a real region on a virtual clock and a device of modelled time beside the replay of

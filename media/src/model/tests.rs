@@ -83,7 +83,7 @@ fn six_modules_and_single_lines_are_predicted_from_one_module() {
     assert!(close(sequential / random, 4.0, 0.05), "{sequential} / {random}");
 }
 
-/// Through threads and workload files: `bench/src/access/reference/tests.rs`, with all of its
+/// Through threads and workload files: `lab/src/access/reference/tests.rs`, with all of its
 /// servers.
 #[test]
 fn a_server_of_the_poster_has_its_sequential_bandwidths() {

@@ -4,7 +4,7 @@ use super::binary::{srt, vscsi};
 use super::input::Input;
 use super::text::fields::shown;
 use super::text::{blkparse, cloud, disksim, fio, is_nothing, memory, msr, spc, table, ycsb};
-use super::{Format, ReadOptions, TraceError, native, parquet};
+use super::{Format, ReadOptions, TraceError, native};
 
 /// Lines looked at.
 const LINES: usize = 32;
@@ -27,6 +27,12 @@ const LOOKS: &[(Format, Looks)] = &[
     (Format::Ycsb, ycsb::looks),
 ];
 
+/// Whether a trace starts as Parquet files do. Known without the library that reads them, so that
+/// a build without the library can say which format it lacks.
+pub(crate) fn looks_parquet(head: &[u8]) -> bool {
+    head.starts_with(b"PAR1")
+}
+
 /// The format of a line by itself.
 pub(crate) fn of_line(line: &[u8]) -> Option<Format> {
     LOOKS.iter().find(|(_, looks)| looks(line)).map(|&(format, _)| format)
@@ -38,7 +44,7 @@ pub(crate) fn of(input: &Input, file: &str, options: &ReadOptions) -> Result<For
     if native::looks(head) {
         return Ok(Format::Ptrace);
     }
-    if parquet::looks(head) {
+    if looks_parquet(head) {
         return Ok(Format::Parquet);
     }
     if options.columns.is_some() {

@@ -323,7 +323,19 @@ pub enum TraceError {
         /// What is wrong.
         damage: Damage,
     },
+    /// A trace whose format this build leaves out.
+    #[error(
+        "{file}: a trace in {format}, which this build cannot read: build perdura with \
+         `cargo build --release --features formats`, or give the trace as text, unpacked"
+    )]
+    NotBuilt {
+        /// Which file.
+        file: String,
+        /// The format, or how the file is packed.
+        format: String,
+    },
     /// A Parquet file that its library cannot read.
+    #[cfg(feature = "formats")]
     #[error("{file}: this Parquet file cannot be read: {source}; write or fetch it again")]
     Parquet {
         /// Which file.

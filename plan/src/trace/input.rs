@@ -54,6 +54,7 @@ pub(crate) const HEAD_BYTES: usize = 64 << 10;
 const PACKED_BYTES: usize = 256 << 10;
 
 /// What an unpacker may take for its dictionary.
+#[cfg(feature = "formats")]
 const DICTIONARY_KIB: u32 = 256 << 10;
 
 /// What says that text is UTF-8.
@@ -191,24 +192,7 @@ impl Input {
     fn unpacked(mut self, packing: Packing) -> Result<Input, TraceError> {
         let start = io::Cursor::new(std::mem::take(&mut self.head));
         let packed = BufReader::with_capacity(PACKED_BYTES, start.chain(self.source));
-        let source: Box<dyn Read + Send> = match packing {
-            Packing::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(packed)),
-            Packing::Bzip2 => Box::new(bzip2::bufread::MultiBzDecoder::new(packed)),
-            Packing::Xz => {
-                Box::new(lzma_rust2::XzReader::new_mem_limit(packed, true, DICTIONARY_KIB))
-            }
-            Packing::Zstd => match zstd::stream::read::Decoder::with_buffer(packed) {
-                Ok(decoder) => Box::new(decoder),
-                Err(source) => {
-                    return Err(TraceError::Packed {
-                        file: self.file,
-                        packing,
-                        at_bytes: 0,
-                        source,
-                    });
-                }
-            },
-        };
+        let source = unpack(&self.file, packing, packed)?;
         Ok(Input { source, packing: Some(packing), ..self })
     }
 
@@ -223,6 +207,36 @@ impl Input {
     }
 }
 
+/// The unpacked bytes.
+#[cfg(feature = "formats")]
+fn unpack(
+    file: &str,
+    packing: Packing,
+    packed: impl io::BufRead + Send + 'static,
+) -> Result<Box<dyn Read + Send>, TraceError> {
+    Ok(match packing {
+        Packing::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(packed)),
+        Packing::Bzip2 => Box::new(bzip2::bufread::MultiBzDecoder::new(packed)),
+        Packing::Xz => Box::new(lzma_rust2::XzReader::new_mem_limit(packed, true, DICTIONARY_KIB)),
+        Packing::Zstd => match zstd::stream::read::Decoder::with_buffer(packed) {
+            Ok(decoder) => Box::new(decoder),
+            Err(source) => {
+                let file = file.to_owned();
+                return Err(TraceError::Packed { file, packing, at_bytes: 0, source });
+            }
+        },
+    })
+}
+
+#[cfg(not(feature = "formats"))]
+fn unpack(
+    file: &str,
+    packing: Packing,
+    _: impl io::BufRead,
+) -> Result<Box<dyn Read + Send>, TraceError> {
+    Err(TraceError::NotBuilt { file: file.to_owned(), format: packing.to_string() })
+}
+
 /// How much of the file was read, as it lies.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Progress(Arc<Tally>);
@@ -233,6 +247,7 @@ impl Progress {
     }
 
     /// Counts what is read by another way.
+    #[cfg(feature = "formats")]
     pub(crate) fn add(&self, bytes: u64) {
         self.0.bytes.fetch_add(bytes, Ordering::Relaxed);
     }

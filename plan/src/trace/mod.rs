@@ -20,6 +20,7 @@ mod looks;
 mod native;
 mod options;
 mod order;
+#[cfg(feature = "formats")]
 mod parquet;
 mod reader;
 mod record;
@@ -35,6 +36,7 @@ pub use input::Packing;
 pub use looks::Looks;
 pub use native::{TraceWriter, WriteError};
 pub use options::{ReadOptions, TimeUnit};
+#[cfg(feature = "formats")]
 pub use parquet::ParquetWriter;
 pub use reader::TraceReader;
 pub use record::{ACCESS_BYTES_MAX, Op, PAGE_BYTES, Record};

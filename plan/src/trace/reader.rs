@@ -9,7 +9,8 @@ use super::binary::srt::Srt;
 use super::binary::vscsi::Vscsi;
 use super::input::{Input, Progress};
 use super::native::Native;
-use super::parquet::{self, Rows, Stored};
+#[cfg(feature = "formats")]
+use super::parquet::{Rows, Stored};
 use super::sink::{BATCH_RECORDS, Sink};
 use super::text::blkparse::Blkparse;
 use super::text::cloud::{Alibaba, Tencent};
@@ -55,12 +56,12 @@ impl TraceReader {
         let mut start = [0; 4];
         if about.is_file() && options.format.is_none_or(|format| format == Format::Parquet) {
             // A file that is too short to start so is none.
-            let is_parquet = file.read_exact_at(&mut start, 0).is_ok() && parquet::looks(&start);
+            let is_parquet =
+                file.read_exact_at(&mut start, 0).is_ok() && detect::looks_parquet(&start);
             if is_parquet {
                 let progress = Progress::default();
-                let stored = Stored::file(file, progress.clone()).map_err(failed)?;
                 let mut sink = Sink::new(&name, Format::Parquet, options);
-                let source = rows(stored, options, &mut sink)?;
+                let source = rows_of_file(file, progress.clone(), options, &mut sink)?;
                 return Ok(TraceReader {
                     source,
                     sink,
@@ -172,10 +173,7 @@ fn source(
     let clock = memory::Clock::new(options.instructions_per_s);
     Ok(match format {
         Format::Ptrace => Box::new(Native::open(input, sink.file())?),
-        Format::Parquet => {
-            let stored = Stored::stream(input, sink.file())?;
-            rows(stored, options, sink)?
-        }
+        Format::Parquet => rows_of_stream(input, options, sink)?,
         Format::Csv => {
             let columns = options.columns.clone().unwrap_or_else(Columns::own);
             let Some(unit) = columns.time.1.or(options.time_unit) else {
@@ -218,12 +216,51 @@ fn source(
 }
 
 /// A Parquet file, at work.
-fn rows(
-    stored: Stored,
+#[cfg(feature = "formats")]
+fn rows_of_file(
+    file: File,
+    progress: Progress,
     options: &ReadOptions,
     sink: &mut Sink,
 ) -> Result<Box<dyn Source>, TraceError> {
+    let stored = Stored::file(file, progress)
+        .map_err(|source| TraceError::Open { file: sink.file().to_owned(), source })?;
     Ok(Box::new(Rows::open(stored, options, sink)?))
+}
+
+/// A Parquet file that comes as a stream, at work.
+#[cfg(feature = "formats")]
+fn rows_of_stream(
+    input: Input,
+    options: &ReadOptions,
+    sink: &mut Sink,
+) -> Result<Box<dyn Source>, TraceError> {
+    let stored = Stored::stream(input, sink.file())?;
+    Ok(Box::new(Rows::open(stored, options, sink)?))
+}
+
+#[cfg(not(feature = "formats"))]
+fn rows_of_file(
+    _: File,
+    _: Progress,
+    _: &ReadOptions,
+    sink: &mut Sink,
+) -> Result<Box<dyn Source>, TraceError> {
+    Err(not_built(sink))
+}
+
+#[cfg(not(feature = "formats"))]
+fn rows_of_stream(
+    _: Input,
+    _: &ReadOptions,
+    sink: &mut Sink,
+) -> Result<Box<dyn Source>, TraceError> {
+    Err(not_built(sink))
+}
+
+#[cfg(not(feature = "formats"))]
+fn not_built(sink: &Sink) -> TraceError {
+    TraceError::NotBuilt { file: sink.file().to_owned(), format: Format::Parquet.to_string() }
 }
 
 /// A file's name without its directory and without what says how it is packed and written.

@@ -1,5 +1,5 @@
-//! An NVDIMM with a DAX file system: a workload of `perdura bench run` measures it, mapped with
-//! MAP_SYNC.
+//! An NVDIMM with a DAX file system: a workload of `perdura-lab access run` measures it,
+//! mapped with MAP_SYNC.
 //!
 //! The guest (`guest/dax.sh`) puts the namespace into fsdax mode and mounts ext4 with `-o dax`.
 //! With `--dax` the program refuses a file that is not mapped so; the guest tries that, too, on

@@ -302,6 +302,7 @@ fn build_programs() -> Result<Vec<(PathBuf, String)>> {
     let build = ["build", "--release", "--quiet"];
     let package = |name: &'static str| [&build[..], &["--package", name], &target].concat();
     steps::cargo(&package("perdura-cli"))?;
+    steps::cargo(&package("perdura-lab"))?;
     steps::cargo(&[&package("xtask")[..], &["--examples"]].concat())?;
     steps::cargo(&[&build[..], &["--package", "perdura-preload"]].concat())?;
     let heap_numa = build_test("perdura-heap", "numa", &target)?;
@@ -310,6 +311,7 @@ fn build_programs() -> Result<Vec<(PathBuf, String)>> {
     let named = |path: PathBuf, name: &str| (path, name.to_owned());
     Ok(vec![
         named(built.join("perdura"), "perdura"),
+        named(built.join("perdura-lab"), "perdura-lab"),
         named(built.join("examples/qemu_guest"), "qemu_guest"),
         named(built.join("examples/qemu_numa"), "qemu_numa"),
         named(heap_numa, "heap_numa"),

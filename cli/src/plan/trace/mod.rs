@@ -22,9 +22,9 @@ pub use args::TraceArgs;
 use emit::Provision;
 use resolve::Resolved;
 
-use crate::output::Output;
-use crate::progress::LateBar;
-use crate::say::say;
+use perdura_terminal::LateBar;
+use perdura_terminal::Output;
+use perdura_terminal::say;
 
 pub fn run(args: &TraceArgs) -> Result<ExitCode> {
     let files = stdin::placed(&args.files)?;

@@ -10,7 +10,8 @@ use perdura_region::region::BUDGET_MIN_BYTES;
 
 use super::args::{AnalysisArgs, ReadingArgs, TraceArgs};
 use crate::plan::rate;
-use crate::settings::{checkpoint, named, optional, policy, time};
+use perdura_terminal::region::{checkpoint, policy};
+use perdura_terminal::{named, optional, time};
 
 /// A flush rate if none is given or measured: what an ordinary NVMe SSD takes for long.
 const FLUSH_RATE: BytesPerSecond = BytesPerSecond(1_000_000_000);

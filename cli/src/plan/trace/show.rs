@@ -8,7 +8,7 @@ use perdura_plan::study::{BudgetRow, SizingReport, TraceReport};
 use perdura_plan::trace::PAGE_BYTES;
 
 use crate::plan::power;
-use crate::say::say;
+use perdura_terminal::say;
 
 /// Volumes shown; the JSON has all.
 const VOLUMES: usize = 20;

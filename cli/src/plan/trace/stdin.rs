@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::progress::LateBar;
+use perdura_terminal::LateBar;
 
 /// What people write for it.
 const DASH: &str = "-";

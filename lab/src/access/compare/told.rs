@@ -32,7 +32,9 @@ pub enum CompareError {
     #[error("{0}: longer than 256 MiB, which no result file is")]
     TooLong(PathBuf),
     /// It is no JSON, or not of this shape.
-    #[error("{path}: no result file of `perdura bench run` or the published benchmark: {source}")]
+    #[error(
+        "{path}: no result file of `perdura-lab access run` or the published benchmark: {source}"
+    )]
     Shape {
         /// Which.
         path: PathBuf,

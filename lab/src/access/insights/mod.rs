@@ -1,4 +1,4 @@
-//! `bench insights`: the questions of PerMA-Bench's eight insights, answered for this machine in a
+//! `perdura-lab access insights`: the questions of PerMA-Bench's eight insights, answered for this machine in a
 //! sentence with figures each.
 //!
 //! `measure` says which cells run and what comes of them, `rounds` runs them in turn, `strided`

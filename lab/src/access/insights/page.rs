@@ -1,4 +1,4 @@
-//! The page of `bench insights`: each question with its answer, what was published beside it, and
+//! The page of `perdura-lab access insights`: each question with its answer, what was published beside it, and
 //! the figures as charts. One file, no script.
 
 use std::fmt::Write;

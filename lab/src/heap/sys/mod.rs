@@ -1,4 +1,4 @@
-//! The unsafe seam of `bench heap`: rivals' libraries, raw memory, counting.
+//! The unsafe seam of `perdura-lab heap`: rivals' libraries, raw memory, counting.
 
 pub mod hook;
 pub mod library;

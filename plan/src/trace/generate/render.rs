@@ -1,6 +1,8 @@
 //! Records as each format has them.
 
-use super::super::{Format, Op, ParquetWriter, Record, TraceWriter};
+#[cfg(feature = "formats")]
+use super::super::ParquetWriter;
+use super::super::{Format, Op, Record, TraceWriter};
 
 /// The names that volumes get, where a format has names.
 fn volume_name(format: Format, volume: u32) -> String {
@@ -19,6 +21,7 @@ pub fn render(format: Format, records: &[Record]) -> Vec<u8> {
     let mut to = Vec::new();
     match format {
         Format::Ptrace => ptrace(records, &mut to),
+        #[cfg(feature = "formats")]
         Format::Parquet => parquet(records, &mut to),
         Format::Vscsi => {
             records.iter().enumerate().for_each(|(n, record)| vscsi(n, record, &mut to))
@@ -128,6 +131,7 @@ fn ptrace(records: &[Record], to: &mut Vec<u8>) {
     debug_assert!(written.is_ok(), "memory takes all that is written, and the records are sound");
 }
 
+#[cfg(feature = "formats")]
 fn parquet(records: &[Record], to: &mut Vec<u8>) {
     let volumes = records.iter().map(|record| record.volume + 1).max().unwrap_or(0);
     let written = ParquetWriter::new(&mut *to, 0).and_then(|mut writer| {

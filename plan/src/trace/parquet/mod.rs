@@ -14,8 +14,3 @@ mod writer;
 pub(crate) use reader::Rows;
 pub(crate) use source::Stored;
 pub use writer::ParquetWriter;
-
-/// Whether a trace starts as these files do.
-pub(crate) fn looks(head: &[u8]) -> bool {
-    head.starts_with(b"PAR1")
-}

@@ -21,11 +21,11 @@ dax:
     min_io_chunk_size: 1M
 END
 # The same where there is no DAX is refused.
-if perdura bench run /tmp/dax.yaml --path /tmp --dax --results /tmp/refused 2>/tmp/why; then
+if perdura-lab access run /tmp/dax.yaml --path /tmp --dax --results /tmp/refused 2>/tmp/why; then
 	echo 'guest: FAILED tmpfs was taken for DAX'
 fi
 cat /tmp/why
-perdura bench run /tmp/dax.yaml --path /data --dax --results /tmp/results 2>&1
+perdura-lab access run /tmp/dax.yaml --path /data --dax --results /tmp/results 2>&1
 echo "guest: run_status $?"
 echo "guest: left $(ls /data | grep -vc lost+found)"
 echo "guest: dax_cells $(grep -c '"bandwidth":' /tmp/results/dax.json)"

@@ -1,0 +1,17 @@
+//! The laboratory's tests: its commands as programs, and small runs of what they call. One program,
+//! so that it is linked once.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
+
+mod access;
+mod block;
+mod caches;
+mod files;
+mod haste;
+mod heap;
+mod insights;
+mod kernels;
+mod media;
+mod memory;
+mod places;
+mod process;
+mod rivals;

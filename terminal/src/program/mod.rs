@@ -1,0 +1,7 @@
+//! Another program, started with a library loaded before its own.
+
+mod check;
+mod env_words;
+mod preload;
+
+pub use preload::{Preloaded, become_program, set};

@@ -1,0 +1,88 @@
+//! Libraries that are loaded before those of a program, and the program that this one becomes.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+
+use super::check::{check, find};
+
+const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
+
+/// A library that is loaded before those of a program.
+pub struct Preloaded {
+    /// The library's file.
+    pub file: &'static str,
+    /// The package that it is built from.
+    pub package: &'static str,
+    /// The environment variable that says where the library is, if not beside this binary.
+    pub variable: &'static str,
+}
+
+/// Becomes the program with its arguments, this library loaded first and `prepare` told to set
+/// the environment; returns only if that is not possible.
+pub fn become_program(
+    words: &[OsString],
+    library: &Preloaded,
+    prepare: impl FnOnce(&mut Command) -> Result<()>,
+) -> Result<ExitCode> {
+    let library = (library.find()?, library.variable);
+    let Some((name, words)) = words.split_first() else { bail!("no program to run") };
+    let path = find(name)?;
+    check(&path, words)?;
+    let mut command = Command::new(&path);
+    // The name it was called by, as a shell would.
+    command.arg0(name).args(words).env(PRELOAD_VARIABLE, before_others(library)?);
+    prepare(&mut command)?;
+    let error = command.exec();
+    Err(error).with_context(|| path.display().to_string())
+}
+
+/// Sets a variable of a program's environment, or takes it away.
+pub fn set(command: &mut Command, name: &str, value: Option<impl Into<OsString>>) {
+    match value {
+        Some(value) => command.env(name, value.into()),
+        None => command.env_remove(name),
+    };
+}
+
+/// The library, and after it what is preloaded already: the first function found counts.
+fn before_others((library, variable): (PathBuf, &str)) -> Result<OsString> {
+    let mut all = library.into_os_string();
+    if all.to_string_lossy().contains([' ', ':']) {
+        bail!(
+            "{}: LD_PRELOAD cannot name a path with a space or a colon in it; move it, or set \
+             {variable}",
+            all.display()
+        );
+    }
+    if let Some(others) = std::env::var_os(PRELOAD_VARIABLE).filter(|others| !others.is_empty()) {
+        all.push(":");
+        all.push(others);
+    }
+    Ok(all)
+}
+
+impl Preloaded {
+    /// Beside this binary, or in the `lib` beside its folder, or where the environment says.
+    fn find(&self) -> Result<PathBuf> {
+        let Self { file, package, variable } = self;
+        if let Some(path) = std::env::var_os(variable) {
+            let path = PathBuf::from(path);
+            return path.canonicalize().with_context(|| format!("{variable} {}", path.display()));
+        }
+        let binary = std::env::current_exe().context("where this program is")?;
+        let folder = binary.parent().unwrap_or(Path::new("/"));
+        let places = [folder.join(file), folder.join("../lib").join(file)];
+        match places.iter().find(|place| place.is_file()) {
+            Some(found) => Ok(found.canonicalize()?),
+            None => bail!(
+                "no {file} beside {} or in the lib folder beside it; build it (cargo build \
+                 --release -p {package}), or say where it is with {variable}",
+                binary.display()
+            ),
+        }
+    }
+}

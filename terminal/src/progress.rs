@@ -1,0 +1,105 @@
+//! A bar for what takes longer than two seconds.
+
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// A bar that shows itself only once the work has lasted.
+pub struct LateBar {
+    what: &'static str,
+    began: Instant,
+    bar: OnceLock<ProgressBar>,
+    pass: Mutex<Pass>,
+}
+
+/// One time through what is read; the next begins where fewer records are told than before.
+struct Pass {
+    began: Instant,
+    /// Records at its beginning, and so far.
+    from: u64,
+    so_far: u64,
+}
+
+impl Pass {
+    /// Records a second.
+    fn rate(&mut self, records: u64) -> f64 {
+        if records < self.so_far {
+            (self.began, self.from) = (Instant::now(), records);
+        }
+        self.so_far = records;
+        (records - self.from) as f64 / self.began.elapsed().as_secs_f64().max(1e-3)
+    }
+}
+
+impl LateBar {
+    /// A bar with these words beside it.
+    pub fn new(what: &'static str) -> Self {
+        let began = Instant::now();
+        let pass = Mutex::new(Pass { began, from: 0, so_far: 0 });
+        Self { what, began, bar: OnceLock::new(), pass }
+    }
+
+    /// `done` of `total` bytes.
+    pub fn bytes(&self, done: u64, total: u64) {
+        self.show(
+            done,
+            total,
+            "{msg} [{wide_bar}] {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}",
+        );
+    }
+
+    /// `done` of `total` bytes in a step of its own name, with so many records so far.
+    pub fn bytes_of(&self, step: &str, records: u64, done: u64, total: u64) {
+        let mut pass = self.pass.lock().unwrap_or_else(PoisonError::into_inner);
+        let rate = pass.rate(records) / 1e6;
+        drop(pass);
+        self.bytes(done, total);
+        if let Some(bar) = self.bar.get() {
+            bar.set_message(format!(
+                "{step}: {:.1} M records, {rate:.1} M/s",
+                records as f64 / 1e6
+            ));
+        }
+    }
+
+    /// `done` of `total` of something counted.
+    pub fn count(&self, done: u64, total: u64) {
+        self.show(done, total, "{msg} [{wide_bar}] {human_pos}/{human_len} {per_sec} {eta}");
+    }
+
+    /// `done` of `total` of a step that has its own name.
+    pub fn step(&self, what: &str, done: u64, total: u64) {
+        self.count(done, total);
+        if let Some(bar) = self.bar.get()
+            && bar.message() != what
+        {
+            bar.set_message(what.to_owned());
+            bar.reset_eta();
+        }
+    }
+
+    fn show(&self, done: u64, total: u64, template: &str) {
+        if self.began.elapsed() < Duration::from_secs(1) {
+            return;
+        }
+        let bar = self.bar.get_or_init(|| {
+            let style = ProgressStyle::with_template(template)
+                .unwrap_or_else(|_| ProgressStyle::default_bar());
+            let bar = ProgressBar::new(total).with_style(style).with_message(self.what);
+            // What was done before it showed was not done in no time.
+            bar.update(|state| state.set_pos(done));
+            bar.reset_eta();
+            bar
+        });
+        bar.set_length(total);
+        bar.set_position(done);
+    }
+
+    /// Takes the bar away.
+    pub fn finish(&self) {
+        if let Some(bar) = self.bar.get() {
+            bar.finish_and_clear();
+        }
+    }
+}
