@@ -26,6 +26,13 @@ pub fn page(title: &str, body: impl FnOnce(&mut String) -> fmt::Result) -> Strin
     out
 }
 
+/// A chart as an SVG file that stands alone, light or dark as its reader wants.
+pub fn svg_file(chart: &Chart) -> String {
+    let svg = chart.svg().replacen("<svg ", "<svg xmlns=\"http://www.w3.org/2000/svg\" ", 1);
+    let style = format!("><style>{STYLE} svg {{ background: var(--page); }}</style>");
+    format!("{}\n", svg.replacen('>', &style, 1))
+}
+
 /// Writes a whole result as JSON under the id `result`, for programs that read the page.
 pub fn data(out: &mut String, result: &(impl serde::Serialize + ?Sized)) -> fmt::Result {
     // A result holds nothing that JSON cannot. No text in it can end the script or begin another.
@@ -38,6 +45,19 @@ const STYLE: &str = include_str!("page.css");
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_chart_in_a_file_of_its_own_has_its_style_and_its_name_space() {
+        let file = svg_file(&Chart {
+            title: "a < b".into(),
+            width: 300.0,
+            height: 200.0,
+            ..Chart::default()
+        });
+        assert!(file.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox"), "{file}");
+        assert!(file.contains("<style>:root") && file.contains("a &lt; b"), "{file}");
+        assert_eq!(file.matches("</svg>").count(), 1);
+    }
 
     #[test]
     fn the_skeleton_is_whole_and_asks_the_network_for_nothing() {

@@ -5,6 +5,7 @@ mod plan_rivals;
 mod python;
 mod qemu;
 mod steps;
+mod time_to_safe;
 
 use std::process::ExitCode;
 
@@ -24,6 +25,8 @@ cargo xtask COMMAND
   rivals        build the engines that `perdura-lab rivals` measures beside the store (minutes: RocksDB), test them,
                 and run each once, small
   plan-rivals [RECORDS]  the analysis of traces beside pandas and polars on the same records (default 5000000)
+  time-to-safe [DIR]  the README's figure: Perdura's flush of a full budget beside Redis' SAVE, at growing sizes of
+                data in DIR (default target/time-to-safe); needs redis-server, 8 GiB of memory and 20 GB of disk
   apps          build the small applications of `lab/apps/` and run each by all its ways, small; with their tests
   fuzz [SECONDS]  run each fuzz target (default 600 s each; needs nightly and cargo-fuzz)
 ";
@@ -68,6 +71,8 @@ fn run(words: &[&str]) -> Result<()> {
         ["plan-rivals"] => plan_rivals::compare("5000000"),
         ["plan-rivals", records] => plan_rivals::compare(records),
         ["apps"] => steps::apps(),
+        ["time-to-safe"] => time_to_safe::measure("target/time-to-safe"),
+        ["time-to-safe", dir] => time_to_safe::measure(dir),
         ["fuzz"] => steps::fuzz(600),
         ["fuzz", seconds] => steps::fuzz(seconds.parse()?),
         [] | ["help" | "--help" | "-h"] => {
