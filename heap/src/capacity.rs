@@ -1,4 +1,4 @@
-//! Capacity memory: a plain heap on the same medium. Nothing of it is logged, flushed or kept.
+//! Capacity memory: a plain heap on the same medium, of which nothing is logged, flushed or kept.
 
 use std::convert::Infallible;
 use std::ptr::NonNull;
@@ -11,16 +11,17 @@ use crate::object::check_request;
 use crate::sys::prefetch_for_write;
 
 impl Heap {
-    /// Takes capacity memory of `bytes`; its contents are arbitrary. It is gone after a restart.
+    /// Takes capacity memory of `bytes`, whose contents are arbitrary at first. The memory is gone
+    /// after a restart.
     ///
     /// # Errors
-    /// Zero bytes, more than the heap, or none free.
+    /// `bytes` is zero or more than the heap has, or no memory is free.
     #[inline]
     pub fn cap_alloc(&self, bytes: u64) -> Result<NonNull<u8>, HeapError> {
         self.cap_alloc_aligned(bytes, UNIT_BYTES)
     }
 
-    /// As [`Heap::cap_alloc`], at a multiple of `align`, a power of two.
+    /// Takes capacity memory as [`Heap::cap_alloc`] does, at a multiple of `align`, a power of two.
     ///
     /// # Errors
     /// As [`Heap::cap_alloc`], or the alignment cannot be.
@@ -47,12 +48,12 @@ impl Heap {
     /// Frees capacity memory.
     ///
     /// # Errors
-    /// It is none of this heap's, or free already.
+    /// The memory is not an object of this heap's capacity memory, or is free already.
     #[inline]
     pub fn cap_free(&self, memory: NonNull<u8>) -> Result<(), HeapError> {
         let offset = self.cap_offset(memory)?;
         let wrong = self.with_local(Kind::Capacity, |local| {
-            // It is likely to be taken again soon, and filled.
+            // The memory is likely to be taken and filled again soon.
             prefetch_for_write(memory.as_ptr());
             let unrecorded = || Ok::<_, Infallible>(());
             self.core.engine.free(&local.cache, Kind::Capacity, offset, unrecorded, || {}).err()
@@ -63,11 +64,11 @@ impl Heap {
         }
     }
 
-    /// Gives capacity memory another size: in place if it fits its slot and does not leave most of
-    /// it empty, else by a copy.
+    /// Gives capacity memory another size. Memory that does not fit its slot, or would leave most
+    /// of the slot empty, is copied to a new one.
     ///
     /// # Errors
-    /// As [`Heap::cap_alloc`] and [`Heap::cap_free`]; the memory is as it was then.
+    /// As [`Heap::cap_alloc`] and [`Heap::cap_free`]. The memory is then as it was.
     pub fn cap_realloc(&self, memory: NonNull<u8>, bytes: u64) -> Result<NonNull<u8>, HeapError> {
         let usable_bytes = self.cap_usable_bytes(memory)?;
         if bytes <= usable_bytes && bytes > usable_bytes / 2 {
@@ -81,7 +82,7 @@ impl Heap {
         Ok(moved)
     }
 
-    /// Bytes that capacity memory may use: those asked for, rounded up.
+    /// Bytes that capacity memory may use, which are those asked for, rounded up.
     ///
     /// # Errors
     /// As [`Heap::cap_free`].

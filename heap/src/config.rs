@@ -4,14 +4,16 @@ use std::sync::Arc;
 
 use crate::memory::Tap;
 
-/// How it is known, durably, what is allocated. Fixed when the heap is made.
+/// The durable record of which objects are allocated; fixed when the heap is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Bookkeeping {
-    /// By a log of allocations and frees; everything else lies in DRAM (pMem's NVMA).
+    /// A log of allocations and frees, while all other state of the allocator lies in DRAM (pMem's
+    /// NVMA).
     #[default]
     Logged,
-    /// By the allocator's own metadata, kept in persistent memory and flushed at each change, about
-    /// four lines an allocation (pMem, "Porting DRAM allocators for NVM"): for comparison.
+    /// The allocator's own metadata, kept in persistent memory and flushed at each change, about
+    /// four lines for each allocation (pMem, "Porting DRAM allocators for NVM"). This serves for
+    /// comparison.
     Conventional,
 }
 
@@ -40,60 +42,74 @@ pub enum Records {
     /// Word records for small stores, object records for large ones.
     #[default]
     Hybrid,
-    /// Word records only: the log's own data outweigh a large object's. For comparison.
+    /// Only word records, so that the log's own words outweigh the bytes of a large object. This
+    /// serves for comparison.
     Words,
-    /// Object records only: all of an object is logged even if a word of it changes. For
-    /// comparison.
+    /// Only object records, so that the whole object is logged even if one word changes. This
+    /// serves for comparison.
     Objects,
 }
 
-/// Settings of a heap. `Config::default()` is what to start from.
+/// Settings of a heap. Start from `Config::default()` and change single fields.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Config {
-    /// How it is known what is allocated.
+    /// The durable record of which objects are allocated.
     pub bookkeeping: Bookkeeping,
-    /// How transactions are logged. Redo is faster, whether stores must be flushed or not
-    /// (docs/measuring.md).
+    /// How transactions are logged. Redo is faster, whether stores must be flushed or not.
     pub logging: Logging,
     /// What kinds of records transactions write.
     pub records: Records,
-    /// Bytes of a contiguity bucket: a multiple of 64 KiB. `None`: 2 MiB, less in small heaps.
+    /// Bytes of a contiguity bucket, a multiple of 64 KiB. `None` stands for 2 MiB, or less in
+    /// small heaps.
     pub bucket_bytes: Option<u64>,
-    /// Whether a bucket gets its pages at once, in a row; else each at its first touch.
+    /// Whether a bucket gets its pages at once and in a row, rather than each page at its first
+    /// touch.
     pub contiguous: bool,
-    /// NUMA node of capacity memory (CXL or NVM as a memory node); `None`: the system's choice.
+    /// NUMA node of capacity memory, for CXL or NVM that is a memory node. `None` leaves the choice
+    /// to the system.
     pub numa_node: Option<u32>,
-    /// Bytes that the logs may have between two folds, 1 MiB to 4 GiB; a transaction may have half
-    /// of it. While an undo transaction is open nothing is folded, and the logs of other threads
-    /// grow on.
+    /// Bytes that the logs may have between two folds, from 1 MiB to 4 GiB; one transaction may
+    /// have half of them. While an undo transaction is open nothing is folded, and the logs of
+    /// other threads grow on.
     pub log_bytes_max: u64,
-    /// Threads of a recovery; 0: as many as there are processors.
+    /// Number of threads that recover a heap; 0 for one on each processor.
     pub threads: usize,
-    /// Sees all stores to persistent memory.
+    /// An observer of all stores to persistent memory.
     pub tap: Option<Arc<dyn Tap>>,
-    /// Stands for the system's boot id, by which it is known whether caches were lost; for tests.
+    /// Replaces the system's boot id in tests. By the boot id a heap knows whether the caches were
+    /// lost.
     pub boot_id: Option<[u64; 2]>,
-    /// A planted bug, for tests that must catch it.
+    /// A planted bug, for tests that must catch it. Without the feature `planted` nothing comes of
+    /// it.
     pub planted: Planted,
 }
 
-/// Bounds of [`Config::log_bytes_max`].
+/// Least value of [`Config::log_bytes_max`].
 pub(crate) const LOG_BYTES_LEAST: u64 = 1 << 20;
 pub(crate) const LOG_BYTES_MOST: u64 = 4 << 30;
 
-/// Bugs that can be planted: each must be caught by a test.
+/// Bugs that can be planted, so that a test proves that it would catch them. Each is one wrong turn,
+/// taken only if the settings name it and the program was built with the feature `planted`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Planted {
-    /// None.
+    /// The right program.
     #[default]
     None,
-    /// Recovery puts a write in place although its object was freed and its memory given to another
-    /// since.
+    /// Recovery puts a write in place although the object was freed since, and its memory given to
+    /// another object.
     ReplayIntoReused,
-    /// Groups are settled before their homes were written back.
+    /// Groups are settled before the lines that they changed were written back.
     SettleUnflushed,
+}
+
+impl Planted {
+    /// Whether this bug is planted; never so without the feature `planted`.
+    #[inline]
+    pub(crate) fn is(self, bug: Self) -> bool {
+        cfg!(feature = "planted") && self == bug
+    }
 }
 
 impl Default for Config {

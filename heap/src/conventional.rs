@@ -1,25 +1,25 @@
-//! The conventional port: allocator metadata in persistent memory, flushed at every change. For
-//! comparison.
+//! Conventional bookkeeping: allocator metadata in persistent memory, flushed at every change. It
+//! serves for comparison.
 //!
-//! As pMem describes the port of jemalloc ("Porting DRAM allocators for NVM", about 4 flushes an
-//! allocation): the bit of the slot, the counts in the run's header, the class's entry of current
-//! runs, the chunk map's entry.
+//! As pMem describes for jemalloc ("Porting DRAM allocators for NVM", about 4 flushes for each
+//! allocation), a change writes the slot's bit, the counts in the run's header, the class's entry
+//! of current runs, and the chunk map's entry.
 //!
-//! Per span 640 B: a header line (objects, allocations so far, last offset) | a line of its class's
-//! list | 512 B of bits, one for each 16 B.
+//! A span has 640 B: a header line (objects, allocations so far, last offset), a line of its
+//! class's list, and 512 B of bits, one for each 16 B.
 
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::*;
 
-use crate::core::Core;
 use crate::engine::classes::{SPAN_BYTES, UNIT_BYTES};
-use crate::layout::SpanWord;
-use crate::log::{Folded, SHADOW_WORDS};
+use crate::layout::{Layout, SHADOW_WORDS, SpanWord};
+use crate::log::shadow::Folded;
+use crate::memory::Memory;
 
 const AT_LIST: u64 = 64;
 const AT_BITS: u64 = 128;
 
-/// One lock for all: metadata in place is shared by all threads.
+/// The lock that all threads share, because they share the metadata in place.
 #[derive(Debug, Default)]
 pub(crate) struct Conventional {
     lock: Mutex<()>,
@@ -27,14 +27,13 @@ pub(crate) struct Conventional {
 
 impl Conventional {
     /// Notes that the object at `offset` begins or ceases to exist; durable when this returns.
-    pub fn note(&self, core: &Core, offset: u64, begins: bool) {
+    pub fn note(&self, memory: &Memory, layout: Layout, offset: u64, begins: bool) {
         let _held = self.lock.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let memory = &core.memory;
-        let at = core.layout.conventional_at(offset / SPAN_BYTES);
+        let at = layout.conventional_at(offset / SPAN_BYTES);
         let unit = offset % SPAN_BYTES / UNIT_BYTES;
-        // The chunk map's entry and the class's list first, the bit last: it alone says what is
-        // allocated.
-        let map = core.layout.table_word(offset / SPAN_BYTES);
+        // The bit alone says that the object is allocated, so it is written behind the chunk map's
+        // entry and the class's list.
+        let map = layout.table_word(offset / SPAN_BYTES);
         memory.store_word(map, memory.load(map));
         memory.flush(map, 8);
         memory.store_word(at + AT_LIST, offset);
@@ -52,8 +51,13 @@ impl Conventional {
     }
 }
 
-/// Enters what the bits say in the shadow, for the runs that there are.
-pub(crate) fn enter_bits(core: &Core, folded: &Folded, runs: &[(u64, SpanWord)]) {
+/// Enters the bits of all runs in the shadow.
+pub(crate) fn enter_bits(
+    memory: &Memory,
+    layout: Layout,
+    folded: &Folded,
+    runs: &[(u64, SpanWord)],
+) {
     for (start, word) in runs {
         let spans = match word {
             SpanWord::Slots { class } => {
@@ -63,9 +67,9 @@ pub(crate) fn enter_bits(core: &Core, folded: &Folded, runs: &[(u64, SpanWord)])
         };
         for span in *start..start + spans {
             folded.touch(span as usize);
-            let bits = core.layout.conventional_at(span) + AT_BITS;
+            let bits = layout.conventional_at(span) + AT_BITS;
             for index in 0..SHADOW_WORDS {
-                let value = core.memory.load(bits + index as u64 * 8);
+                let value = memory.load(bits + index as u64 * 8);
                 folded.shadow[span as usize * SHADOW_WORDS + index].store(value, Relaxed);
             }
         }

@@ -1,39 +1,39 @@
-//! What the parts of an open heap share: its memory, its engine, its logs.
+//! The state of an open heap that its parts share: memory, engine, logs.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::*};
-use std::sync::{Arc, Mutex};
 
 use rustix::io::Errno;
 
-use crate::compartment::Compartment;
+use crate::claims::RootClaims;
+use crate::compartments::Compartments;
 use crate::config::Config;
 use crate::conventional::Conventional;
 use crate::engine::classes::SPAN_BYTES;
-use crate::engine::{Backing, Engine, Kind, NoMemory, Run, ThreadCache};
+use crate::engine::{Backing, Engine, Kind, Run, ThreadCache};
 use crate::error::HeapError;
-use crate::layout::{CHUNK_BYTES, Layout, Record, SpanWord};
+use crate::layout::{CHUNK_BYTES, Layout, STAMP_MASK, SpanWord, snapshot_chunks_most};
 use crate::log::logger::Logger;
-use crate::log::{Logs, logs_keep, objects_keep};
+use crate::log::logs::Logs;
 use crate::memory::Memory;
-use crate::roots::RootClaims;
 use crate::sys::forks;
-use crate::tx::Writes;
+use crate::tx::writes::Writes;
 
-/// An open heap.
+/// The state of an open heap.
 pub(crate) struct Core {
-    /// Told apart from all other heaps this process ever had.
+    /// A number that no other heap of this process has or had.
     pub id: u64,
     pub memory: Arc<Memory>,
     pub layout: Layout,
     pub engine: Engine,
     pub logs: Logs,
-    /// Where the allocator's metadata is persistent itself: the comparison mode.
+    /// The allocator's metadata in persistent memory, if the heap was made for the comparison with
+    /// conventional bookkeeping.
     pub conventional: Option<Conventional>,
-    pub compartments: Mutex<BTreeMap<u64, Compartment>>,
+    pub compartments: Compartments,
     pub root_claims: RootClaims,
     pub config: Config,
-    /// The process that it belongs to: what [`forks::forks`] says there.
+    /// The process that the heap belongs to, as [`forks::forks`] numbers it.
     pub process: AtomicU32,
 }
 
@@ -44,61 +44,49 @@ impl Core {
         self.process.load(Relaxed) != forks::forks()
     }
 
-    /// From now on the heap belongs to this process.
+    /// Makes the heap belong to this process.
     pub fn adopt(&self) {
         self.process.store(forks::forks(), Relaxed);
     }
 
-    /// Records that an object begins to exist; durable when this returns.
-    #[inline]
-    pub fn record_alloc(&self, logger: &Logger, offset: u64) -> Result<(), NoMemory> {
-        if let Some(conventional) = &self.conventional {
-            conventional.note(self, offset, true);
-            return Ok(());
-        }
-        let record = Record::Alloc { unit: offset / 16, stamp: self.stamp() };
-        logger.record(self, record, true)
-    }
-
-    /// Records that one ceases to; durable with the thread's next durable operation.
-    #[inline]
-    pub fn record_free(&self, logger: &Logger, offset: u64) -> Result<(), NoMemory> {
-        if let Some(conventional) = &self.conventional {
-            conventional.note(self, offset, false);
-            return Ok(());
-        }
-        let record = Record::Free { unit: offset / 16, stamp: self.stamp() };
-        logger.record(self, record, false)
-    }
-
-    /// The stamp of a record outside transactions: later than all groups that were given a
-    /// sequence.
+    /// The stamp of a record outside of transactions, which is later than every group that was
+    /// given a sequence.
     #[inline]
     pub fn stamp(&self) -> u32 {
-        (self.logs.clock.load(Acquire) & crate::layout::STAMP_MASK) as u32
+        (self.logs.clock.load(Acquire) & STAMP_MASK) as u32
     }
 
-    /// Spans that objects must leave: chunks for every logger, and a snapshot beside the one that
-    /// counts.
+    /// Tells the engine how many spans objects must leave for logs and snapshots.
     pub fn keep_for_logs(&self) {
-        self.engine.keep_free(objects_keep(self, self.logs.count()));
+        self.engine.keep_free(self.objects_keep());
     }
 
-    /// Notes that a log took a chunk, and whether it closed one.
+    /// Spans that logs leave for a snapshot, however large it becomes: without a snapshot nothing
+    /// could be folded, and the heap could not be opened.
+    pub fn logs_keep(&self) -> u64 {
+        snapshot_chunks_most(self.layout.spans)
+    }
+
+    /// Spans that objects leave: those for a snapshot, and those for the logs of all threads.
+    pub fn objects_keep(&self) -> u64 {
+        self.logs_keep() + 3 * self.logs.count() + 2
+    }
+
+    /// Notes that a log took a chunk, and that it closed another if `has_closed`.
     pub fn note_chunk(&self, has_closed: bool) {
         if has_closed {
             self.logs.closed_bytes.fetch_add(CHUNK_BYTES, Relaxed);
         }
         self.logs.note_clock();
-        let keep = logs_keep(self) + self.logs.count();
-        // What is not closed would be taken again at once.
+        let keep = self.logs_keep() + self.logs.count();
+        // A fold gives back closed chunks only: the logs would take others again at once.
         if self.logs.closed_bytes.load(Relaxed) > 0 && self.engine.free_for_persistent() <= keep {
             self.logs.is_pressed.store(true, Relaxed);
         }
     }
 }
 
-/// What the engine stands on: the heap's memory and its span table.
+/// The memory and the span table of a heap, as the engine uses them.
 pub(crate) struct Spans {
     pub memory: Arc<Memory>,
     pub layout: Layout,
@@ -116,7 +104,7 @@ impl Backing for Spans {
     }
 
     fn enter_run(&self, kind: Kind, start: u64, run: Run) {
-        // What capacity memory holds is gone after a restart, and so is who had which of it.
+        // Capacity memory is empty after a restart, so its runs have no words in the table.
         if kind == Kind::Persistent {
             let word = match run {
                 Run::Slots { class } => SpanWord::Slots { class: u16::from(class) },
@@ -128,13 +116,15 @@ impl Backing for Spans {
 
     fn leave_run(&self, kind: Kind, start: u64) {
         if kind == Kind::Persistent {
-            // A word that came back would hide those of the runs that take its place.
+            // A word that a power loss brought back would hide the words of later runs in its
+            // place.
             self.memory.persist_word(self.layout.table_word(start), SpanWord::Free.encode());
         }
     }
 }
 
-/// Gives spans of logs or snapshots back: their words first, so that none is read as a log again.
+/// Gives spans of logs or snapshots back. Their words are cleared first, so that no span is read as
+/// a log again.
 pub(crate) fn free_chunks(core: &Core, chunks: &[u64]) {
     for chunk in chunks {
         let at = core.layout.table_word(chunk / SPAN_BYTES);
@@ -147,17 +137,18 @@ pub(crate) fn free_chunks(core: &Core, chunks: &[u64]) {
     }
 }
 
-/// What a thread has of a heap: slots to itself, and a logger once it needs one.
+/// A thread's part of a heap: slots that no other thread uses, and a logger once the thread needs
+/// one.
 pub(crate) struct Local {
     pub cache: ThreadCache,
     pub logger: std::cell::OnceCell<Arc<Logger>>,
-    /// Buffers of transactions, kept for their capacity.
+    /// Buffers of the thread's transactions, kept for their capacity.
     pub writes: std::cell::RefCell<Writes>,
     pub in_tx: std::cell::Cell<bool>,
 }
 
 impl Local {
-    /// For what would go round the transaction that this thread is in.
+    /// Refuses a call that would bypass the transaction which this thread is in.
     #[inline]
     pub fn refuse_in_transaction(&self, instead: &'static str) -> Result<(), HeapError> {
         if self.in_tx.get() { Err(HeapError::InTransaction { instead }) } else { Ok(()) }

@@ -1,68 +1,68 @@
-//! Why the heap refuses.
+//! The errors of a heap.
 
 use std::io;
 
 use crate::memory::MemoryError;
 use crate::ptr::Offset;
 
-/// Why a heap cannot be opened, or does not do what it was asked. Nothing was changed unless said.
+/// Why a heap cannot be opened, or refuses a call. Nothing was changed unless the call says so.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeapError {
-    /// The memory holds something else.
+    /// The memory begins with something other than a heap.
     #[error("not a heap: found {found:#018x} where a heap begins with \"PERDDUAL\"")]
     NotAHeap {
-        /// The eight bytes found.
+        /// The first eight bytes of the memory.
         found: u64,
     },
-    /// Written by another version.
+    /// The heap was written in a format that this program does not read.
     #[error(
         "heap format version {found}; this program reads {supported}: open it with the version that wrote it"
     )]
     Version {
-        /// Version found.
+        /// Version that the superblock names.
         found: u64,
-        /// Version understood.
+        /// Version that this program reads and writes.
         supported: u64,
     },
-    /// The file is shorter than the heap in it.
+    /// The memory is shorter than the heap in it.
     #[error(
         "the heap was made with {made_bytes} bytes, the memory has {found_bytes}: a part is missing"
     )]
     Shorter {
-        /// Bytes of the heap.
+        /// Bytes that the heap was made with.
         made_bytes: u64,
-        /// Bytes there are.
+        /// Bytes of the memory.
         found_bytes: u64,
     },
-    /// A setting that was fixed when the heap was made.
+    /// The call asks for another setting than the one that was fixed when the heap was made.
     #[error("{setting} was fixed as {made} when this heap was made; it was opened with {asked}")]
     Fixed {
-        /// The setting.
+        /// Name of the setting.
         setting: &'static str,
-        /// What it was made with.
+        /// Value that the heap was made with.
         made: &'static str,
-        /// What was asked for.
+        /// Value that the call asks for.
         asked: &'static str,
     },
-    /// A size that cannot be.
+    /// A size is out of bounds.
     #[error("{what} of {bytes} bytes: it must have {least_bytes} to {most_bytes}")]
     Size {
         /// `a heap`, `an object`, `a bucket`, …
         what: &'static str,
-        /// Asked for.
+        /// Bytes asked for.
         bytes: u64,
-        /// Least.
+        /// Least bytes.
         least_bytes: u64,
-        /// Most.
+        /// Most bytes.
         most_bytes: u64,
     },
-    /// An alignment that cannot be.
+    /// An alignment is no power of two, or is larger than the memory's own.
     #[error("alignment {align}: it must be a power of two of at most {most}")]
     Alignment {
-        /// Asked for.
+        /// Alignment asked for, in bytes.
         align: u64,
-        /// Most.
+        /// Largest alignment, in bytes.
         most: u64,
     },
     /// No memory is free.
@@ -72,65 +72,65 @@ pub enum HeapError {
     OutOfMemory {
         /// `persistent` or `capacity`.
         kind: &'static str,
-        /// Asked for.
+        /// Bytes asked for.
         needed_bytes: u64,
-        /// In free spans, perhaps not in a row.
+        /// Bytes in free spans, perhaps not in a row.
         free_bytes: u64,
     },
-    /// The system refused memory that the heap has.
+    /// The system refuses pages for memory that the heap has.
     #[error("the system refused memory for {kind} use: {source}")]
     Refused {
         /// `persistent` or `capacity`.
         kind: &'static str,
-        /// What it said.
+        /// The system's error.
         source: io::Error,
     },
-    /// What is to be freed is no object.
+    /// No object begins at an offset that is to be freed or looked at.
     #[error("{offset} is not the first byte of an object of this heap")]
     NoObject {
         /// Where.
         offset: Offset,
     },
-    /// What is to be freed is free.
+    /// An object that is to be freed is free already.
     #[error("the object at {offset} was freed before")]
     FreedTwice {
         /// Where.
         offset: Offset,
     },
-    /// What is to be freed is of the other kind.
+    /// An object that is to be freed is of the other kind of memory.
     #[error("the object at {offset} is {found} memory, not {expected}")]
     OtherKind {
         /// Where.
         offset: Offset,
-        /// What it is.
+        /// Kind of memory of the object.
         found: &'static str,
-        /// What was expected.
+        /// Kind of memory that the call works on.
         expected: &'static str,
     },
-    /// An address outside the heap.
+    /// An address lies outside of the heap.
     #[error("address {address:#x} is not in this heap")]
     Foreign {
         /// The address.
         address: usize,
     },
-    /// A range that leaves its object.
+    /// A range leaves its object.
     #[error("{len_bytes} bytes at {offset} do not lie in one object")]
     OutOfObject {
         /// Where.
         offset: Offset,
-        /// How many.
+        /// Bytes of the range.
         len_bytes: u64,
     },
-    /// A name that cannot be a root's.
+    /// The name of a root is empty or too long.
     #[error("root name {name:?} has {} bytes: it must have 1 to {most}", name.len())]
     RootName {
         /// The name.
         name: String,
-        /// Longest.
+        /// Bytes of the longest name.
         most: usize,
     },
-    /// The name is taken: by a root, or by a transaction of another thread that is making, changing
-    /// or removing it.
+    /// The name is taken by a root, or by a transaction of another thread that is making, changing
+    /// or removing one.
     #[error(
         "root {name:?} exists already, or another transaction is making, changing or removing it"
     )]
@@ -138,7 +138,7 @@ pub enum HeapError {
         /// The name.
         name: String,
     },
-    /// There is no such root.
+    /// No root has this name.
     #[error("there is no root {name:?}")]
     NoRoot {
         /// The name.
@@ -149,11 +149,11 @@ pub enum HeapError {
     RootType {
         /// The name.
         name: String,
-        /// Its type's number.
+        /// Number of the root's type.
         found: u64,
-        /// The number of the type asked for.
+        /// Number of the type asked for.
         expected: u64,
-        /// The type asked for.
+        /// Name of the type asked for.
         expected_name: &'static str,
     },
     /// All named roots are taken.
@@ -161,51 +161,52 @@ pub enum HeapError {
     RootsFull {
         /// The name.
         name: String,
-        /// How many there may be.
+        /// Most named roots of a heap.
         roots_max: u64,
     },
-    /// A transaction is larger than the log may be.
+    /// A transaction is larger than the log allows.
     #[error(
         "a transaction of {bytes} bytes of log; it may have {most_bytes}: split it, or raise log_bytes_max"
     )]
     LogFull {
-        /// Bytes it wants.
+        /// Bytes of log that the transaction needs.
         bytes: u64,
-        /// Bytes it may have.
+        /// Most bytes of log that a transaction may have.
         most_bytes: u64,
     },
     /// Too many threads use the heap at once.
     #[error("no log for another thread: {threads_max} threads use this heap already")]
     Threads {
-        /// How many may.
+        /// Most threads that may use a heap at once.
         threads_max: u64,
     },
-    /// This thread is in a transaction.
+    /// The call would bypass the transaction that this thread is in.
     #[error("this thread is in a transaction: {instead}")]
     InTransaction {
-        /// What to do.
+        /// Advice what to do instead.
         instead: &'static str,
     },
-    /// What is handed back was found in another heap, or before this one was opened.
+    /// Leaks that are handed back were found in another heap, or before this one was opened.
     #[error("these leaks were found in another heap: search this one")]
     OtherHeap,
-    /// A null pointer.
+    /// A pointer is null.
     #[error("a null pointer points to no object")]
     Null,
-    /// A transaction is open that changed memory in place.
+    /// An undo transaction that has changed memory in place is open.
     #[error("an undo transaction is open; end it first")]
     Busy,
-    /// A word that no correct program writes.
+    /// The memory holds a word that no correct program writes there.
     #[error("{what} at heap offset {offset:#x} holds the impossible value {value:#x}")]
     Corrupt {
-        /// `superblock`, `span table`, `log`, `snapshot`, `root`.
+        /// Structure that the word belongs to: `superblock`, `span table`, `log`, `snapshot`,
+        /// `root`, …
         what: &'static str,
         /// Where.
         offset: u64,
-        /// What was found.
+        /// The word found.
         value: u64,
     },
-    /// The memory itself.
+    /// The memory that the heap lies in is refused.
     #[error(transparent)]
     Memory(#[from] MemoryError),
 }

@@ -1,77 +1,78 @@
-//! The heap: open, close, and what its methods share.
+//! The heap: opening, closing, and what the methods of its other files share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
+use crate::claims::RootClaims;
 use crate::config::{Bookkeeping, Config, LOG_BYTES_LEAST, LOG_BYTES_MOST};
 use crate::conventional::Conventional;
 use crate::core::{Core, Local, Spans};
 use crate::damage::Findings;
 use crate::engine::classes::SPAN_BYTES;
-use crate::engine::{Engine, Kind, NoMemory, NotFreed, ThreadCache};
+use crate::engine::{Engine, Kind, NoMemory, NotFreed};
 use crate::error::HeapError;
 use crate::layout::*;
 use crate::log::fold::{Fold, fold, fold_if_due};
-use crate::log::logger::Logger;
-use crate::log::recover::{Recovered, recover};
+use crate::log::logged::Recovered;
+use crate::log::logger::{Logger, Written};
+use crate::log::logs::Logs;
+use crate::log::recover::recover;
 use crate::log::settle::settle;
-use crate::log::{Logs, Written};
 use crate::memory::Memory;
 use crate::ptr::Offset;
-use crate::roots::RootClaims;
-use crate::sys::{forks, threads};
+use crate::sys::{self, forks, threads};
 
-/// Buckets in small heaps: at least this many.
+/// Least number of buckets, which small heaps have.
 const BUCKETS_LEAST: u64 = 64;
 const BUCKET_BYTES: u64 = 2 << 20;
 const THREADS_MAX: u64 = 4096;
 
-/// A heap with two kinds of memory: persistent, and capacity (pMem, "Dual-Use NVM").
+/// A heap with two kinds of memory: persistent and capacity (pMem, "Dual-Use NVM").
 ///
-/// Any thread may use it. Dropping it is like the end of the process: persistent memory is as it
-/// was at that moment and the next open recovers it. [`Heap::close`] leaves less to recover.
+/// Any thread may use a heap. Dropping one is like the end of the process: persistent memory is as
+/// it was at that moment, and the next open recovers it. [`Heap::close`] leaves less to recover.
 pub struct Heap {
     pub(crate) core: Arc<Core>,
     opened: Opened,
 }
 
-/// How a heap came to its contents.
+/// Whether a heap was made or found when it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opened {
-    /// It was made.
+    /// The heap was made.
     Made,
-    /// It was there.
+    /// The heap was there, and was recovered.
     Recovered(Recovered),
 }
 
 /// Memory in use, and what logging has cost since the heap was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HeapStats {
-    /// All of the heap.
+    /// Bytes of the heap.
     pub len_bytes: u64,
-    /// In spans that serve nobody.
+    /// Bytes in spans that hold nothing.
     pub free_bytes: u64,
-    /// In buckets of persistent memory, log and tables included.
+    /// Bytes in buckets of persistent memory, logs and tables included.
     pub persistent_bytes: u64,
-    /// In buckets of capacity memory.
+    /// Bytes in buckets of capacity memory.
     pub capacity_bytes: u64,
-    /// Written to word logs by transactions.
+    /// Bytes that transactions have written to word logs.
     pub word_log_bytes: u64,
-    /// Written to object logs by transactions.
+    /// Bytes that transactions have written to object logs.
     pub object_log_bytes: u64,
-    /// Changed by committed transactions.
+    /// Bytes that committed transactions have changed.
     pub changed_bytes: u64,
-    /// Home lines written back after the commits that changed them.
+    /// Lines that committed transactions have changed and that were written back after the commit.
     pub deferred_lines: u64,
-    /// Lines of the logs zeroed before they were used, and of their heads.
+    /// Lines of logs that were zeroed before they were used, together with those of chunk headers.
     pub prepared_lines: u64,
-    /// Folds of the log.
+    /// Number of folds of the logs.
     pub folds: u64,
 }
 
 impl Heap {
-    /// Opens the heap in `memory`, or makes one if the memory is all zeros. What a crash has cut is
-    /// made whole or undone. Capacity memory is empty.
+    /// Opens the heap in `memory`, or makes one if the memory is all zeros. An operation that a
+    /// crash has cut is made whole or undone. Capacity memory is empty.
     ///
     /// # Errors
     /// The memory holds something else, or a heap that this program, or these settings, cannot
@@ -80,7 +81,7 @@ impl Heap {
         Self::open_with(memory, config, &Findings::strict())
     }
 
-    /// As [`Heap::open`]; damage goes to `findings`.
+    /// Opens a heap as [`Heap::open`] does; damage goes to `findings`.
     pub(crate) fn open_with(
         mut memory: Memory,
         config: Config,
@@ -114,7 +115,8 @@ impl Heap {
         let engine =
             Engine::new(layout.first_span(), layout.spans, bucket_spans, Box::new(backing));
         if config.contiguous {
-            // The tables are persistent memory, too. Refused: their pages come one by one.
+            // The tables are persistent memory, too. If the system refuses, their pages come one by
+            // one.
             let _ = memory.gather(0, layout.first_span() * SPAN_BYTES);
         }
         let core = Arc::new(Core {
@@ -136,14 +138,14 @@ impl Heap {
         } else {
             Opened::Recovered(recover(&core, findings)?)
         };
-        let boot = core.config.boot_id.unwrap_or_else(boot_id);
+        let boot = core.config.boot_id.unwrap_or_else(sys::boot_id);
         for (index, word) in boot.into_iter().enumerate() {
             core.memory.store_word(AT_BOOT + index as u64 * 8, word);
         }
         core.memory.flush(AT_BOOT, 16);
         core.memory.fence();
         for range in core.engine.unowned() {
-            // What capacity memory held is gone, on media as well.
+            // The contents of capacity memory are gone, and are given up on the medium as well.
             core.memory
                 .leave_bucket(range.start * SPAN_BYTES, (range.end - range.start) * SPAN_BYTES);
         }
@@ -151,35 +153,35 @@ impl Heap {
         Ok(Self { core, opened })
     }
 
-    /// How it came to its contents.
+    /// Whether the heap was made or found when it was opened.
     pub fn opened(&self) -> Opened {
         self.opened
     }
 
-    /// Whether this process was forked from the one that opened the heap, which goes on with it.
-    /// Such a child must leave it alone: what it does, it does to its parent's memory, and the
-    /// parent knows nothing of it.
+    /// Whether this process was forked from the one that opened the heap and goes on with it. Such
+    /// a child must leave the heap alone: it would change its parent's memory, and the parent would
+    /// not know.
     #[inline]
     pub fn is_forked(&self) -> bool {
         self.core.is_forked()
     }
 
-    /// The memory it lies in.
+    /// The memory that the heap lies in.
     pub fn memory(&self) -> &Memory {
         &self.core.memory
     }
 
-    /// Leaves as little as possible to recover, durably. Other threads must have ended what they
-    /// do.
+    /// Closes the heap so that the next open has little to recover. Other threads must have ended
+    /// their operations.
     ///
     /// # Errors
-    /// An undo transaction is open, or there is no room for the log; the heap is as whole as after
-    /// a crash then.
+    /// An undo transaction is open, or there is no room for the log. The heap is then as whole as
+    /// after a crash.
     pub fn close(self) -> Result<(), HeapError> {
         self.compact()
     }
 
-    /// Folds the logs now; it is done by itself as they grow.
+    /// Folds the logs now. Heaps also do this by themselves as the logs grow.
     ///
     /// # Errors
     /// As [`Heap::close`].
@@ -191,14 +193,16 @@ impl Heap {
     }
 
     /// Makes a range durable that was changed by plain stores, or through a pointer of
-    /// [`Heap::pointer`]. What transactions changed before will not be put in place over it.
+    /// [`Heap::pointer`]. Changes that transactions made to the range before will not be put in
+    /// place over it.
     pub fn persist(&self, offset: Offset, len_bytes: u64) {
         settle(&self.core);
         self.core.memory.flush(offset.get(), len_bytes);
         self.fence();
     }
 
-    /// Makes durable what this thread has recorded and written back: its frees, in particular.
+    /// Makes everything durable that this thread has recorded and written back, in particular its
+    /// frees.
     pub fn fence(&self) {
         let drained = threads::with(self.core.id, |local| {
             local.logger.get().map(|logger| logger.drain(&self.core)).is_some()
@@ -208,8 +212,8 @@ impl Heap {
         }
     }
 
-    /// The address of an object, to read and, with [`Heap::persist`], to change. Valid as long as
-    /// the heap is open and the object lives.
+    /// The address of an object, to read it and, with [`Heap::persist`], to change it. The address
+    /// is valid as long as the heap is open and the object lives.
     ///
     /// # Panics
     /// If the offset leaves the heap.
@@ -217,12 +221,12 @@ impl Heap {
         self.core.memory.at(offset.get(), 1)
     }
 
-    /// Which offset an address of this heap is.
+    /// The offset of an address; `None` if the address lies outside of this heap.
     pub fn offset_of(&self, address: *const u8) -> Option<Offset> {
         self.core.memory.offset_of(address).and_then(Offset::new)
     }
 
-    /// Memory in use, and what logging has cost.
+    /// Counts the memory in use and the cost of logging.
     pub fn stats(&self) -> HeapStats {
         let (free, owned) = self.core.engine.count_spans();
         let mut written = Written::default();
@@ -247,9 +251,9 @@ impl Heap {
         }
     }
 
-    /// Runs `f` with what this thread has of the heap. What it returns should fit registers: a
-    /// larger value is copied by words wider than those it was stored by, and that waits for all
-    /// stores before, and for a fence among them.
+    /// Runs `f` with this thread's part of the heap. A value that `f` returns should fit registers:
+    /// a larger one is copied by words wider than those it was stored by, and such a copy waits for
+    /// all stores before it, and for a fence among them.
     #[inline]
     pub(crate) fn with_local<R>(
         &self,
@@ -259,12 +263,12 @@ impl Heap {
         threads::with(self.core.id, f).map_err(|errno| refusal(NoMemory::Refused(errno), kind))
     }
 
-    /// As [`Local::refuse_in_transaction`].
+    /// Refuses a call that would bypass the transaction which this thread is in.
     pub(crate) fn refuse_in_transaction(&self, instead: &'static str) -> Result<(), HeapError> {
         self.with_local(Kind::Persistent, |local| local.refuse_in_transaction(instead))?
     }
 
-    /// This thread's log.
+    /// The logger of this thread, which is acquired when it is first needed.
     #[inline]
     pub(crate) fn logger<'l>(&self, local: &'l Local) -> Result<&'l Logger, HeapError> {
         if let Some(logger) = local.logger.get() {
@@ -276,7 +280,7 @@ impl Heap {
         Ok(local.logger.get_or_init(|| logger))
     }
 
-    /// After something was logged, and is durable.
+    /// Folds the logs if that is due; called after something was logged and is durable.
     #[inline]
     pub(crate) fn fold_if_due(&self) {
         if self.core.logs.is_due() {
@@ -291,24 +295,7 @@ impl Drop for Heap {
     }
 }
 
-impl Core {
-    /// A thread that ends gives its slots back, and its log to the next.
-    pub fn leave(&self, cache: &ThreadCache, logger: Option<Arc<Logger>>) {
-        if self.is_forked() {
-            // The parent's thread has them still.
-            return;
-        }
-        if let Some(logger) = &logger {
-            logger.drain(self);
-        }
-        self.engine.flush_cache(cache);
-        if let Some(logger) = logger {
-            self.logs.release(logger);
-        }
-    }
-}
-
-/// A kind's name in messages.
+/// The name of a kind of memory in messages.
 pub(crate) fn kind_name(kind: Kind) -> &'static str {
     match kind {
         Kind::Persistent => "persistent",
@@ -316,7 +303,7 @@ pub(crate) fn kind_name(kind: Kind) -> &'static str {
     }
 }
 
-/// What the engine could not give, for people.
+/// The error of a request for memory that the engine refuses.
 pub(crate) fn refusal(error: NoMemory, kind: Kind) -> HeapError {
     let kind = kind_name(kind);
     match error {
@@ -327,7 +314,7 @@ pub(crate) fn refusal(error: NoMemory, kind: Kind) -> HeapError {
     }
 }
 
-/// Why something could not be freed, for people.
+/// The error of a request to free that the engine refuses.
 pub(crate) fn not_freed(error: NotFreed, offset: u64, expected: Kind) -> HeapError {
     let offset = Offset::of(offset);
     match error {
@@ -363,7 +350,7 @@ fn bucket_spans(config: &Config, spans: u64) -> Result<u64, HeapError> {
     }
 }
 
-/// Checks the superblock. Returns whether the memory is new.
+/// Checks the superblock. Returns whether the memory has no heap yet.
 fn superblock(memory: &Memory, config: &Config) -> Result<bool, HeapError> {
     match memory.load(AT_MAGIC) {
         0 if is_unused(memory) => return Ok(true),
@@ -385,9 +372,10 @@ fn superblock(memory: &Memory, config: &Config) -> Result<bool, HeapError> {
     if made_bytes > memory.len_bytes() {
         return Err(HeapError::Shorter { made_bytes, found_bytes: memory.len_bytes() });
     }
-    let made = match memory.load(AT_FLAGS) & FLAG_CONVENTIONAL {
+    let made = match memory.load(AT_FLAGS) {
         0 => Bookkeeping::Logged,
-        _ => Bookkeeping::Conventional,
+        FLAG_CONVENTIONAL => Bookkeeping::Conventional,
+        value => return Err(HeapError::Corrupt { what: "superblock", offset: AT_FLAGS, value }),
     };
     if made != config.bookkeeping {
         let (made, asked) = (made.name(), config.bookkeeping.name());
@@ -396,8 +384,8 @@ fn superblock(memory: &Memory, config: &Config) -> Result<bool, HeapError> {
     Ok(false)
 }
 
-/// Whether memory without a magic number, which is stored last, holds nothing but what the making
-/// of a heap leaves that was cut off.
+/// Whether memory without a magic number, which is stored last, holds nothing but zeros and the
+/// beginning of a heap whose making was cut off.
 fn is_unused(memory: &Memory) -> bool {
     if memory.is_fresh() {
         return true;
@@ -415,7 +403,7 @@ fn is_unused(memory: &Memory) -> bool {
 pub(crate) fn checksum(memory: &Memory) -> u64 {
     let mut words = [0_u8; (AT_CHECKSUM - AT_MAGIC) as usize];
     memory.read(AT_MAGIC, &mut words);
-    // As it will be when the heap exists.
+    // The sum covers the magic number, which is stored after it.
     words[..8].copy_from_slice(&MAGIC.to_le_bytes());
     xxhash_rust::xxh3::xxh3_64(&words)
 }
@@ -436,15 +424,4 @@ fn format(core: &Core) {
     memory.flush(0, 4096);
     memory.fence();
     memory.persist_word(AT_MAGIC, MAGIC);
-}
-
-/// Changes whenever the machine starts: then caches were lost.
-pub(crate) fn boot_id() -> [u64; 2] {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let hex: String = text.chars().filter(char::is_ascii_hexdigit).collect();
-    let word = |range: std::ops::Range<usize>| {
-        hex.get(range).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or(0)
-    };
-    // Unknown is never equal to anything: all zeros is not compared.
-    [word(0..16), word(16..32)]
 }

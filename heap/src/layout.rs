@@ -1,5 +1,5 @@
-//! Where things lie in a heap's memory. Little-endian; offsets from the first byte; drawn in
-//! docs/format.md.
+//! The layout of a heap's memory. Words are little-endian, offsets count from the first byte;
+//! docs/format.md has a drawing.
 //!
 //! ```text
 //! 0          superblock      4 KiB
@@ -12,24 +12,25 @@
 use crate::engine::classes::SPAN_BYTES;
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"PERDDUAL");
-pub(crate) const VERSION: u64 = 2;
+pub(crate) const VERSION: u64 = 1;
 
 pub(crate) const AT_MAGIC: u64 = 0;
 pub(crate) const AT_VERSION: u64 = 8;
-/// Spans that the tables have room for, and there are.
+/// The number of spans of the heap, for which its tables have room.
 pub(crate) const AT_SPANS: u64 = 16;
-/// [`FLAG_CONVENTIONAL`] or nothing.
+/// [`FLAG_CONVENTIONAL`] or 0.
 pub(crate) const AT_FLAGS: u64 = 24;
-/// XXH3 of the four words before it.
+/// The XXH3 sum of the four words before this one.
 pub(crate) const AT_CHECKSUM: u64 = 32;
-/// Names the snapshot and the logs that count; changes in one store, [`sealed`]. Alone in its line.
+/// The generation, [`sealed`], which names the snapshot and the logs that count. One store changes
+/// it. The word is alone in its line.
 pub(crate) const AT_GENERATION: u64 = 64;
-/// The boot in which the heap was last open: two words. Alone in its line.
+/// The boot in which the heap was last open, in two words that are alone in their line.
 pub(crate) const AT_BOOT: u64 = 128;
-/// The tx clock when the generation began, [`sealed`]. Alone in its line.
+/// The clock of transactions when the generation began, [`sealed`]. The word is alone in its line.
 pub(crate) const AT_CLOCK: u64 = 192;
-/// Groups below this sequence are over, [`sealed`]: in place, durably, or given up. Alone in its
-/// line.
+/// The sequence below which all groups are settled, [`sealed`]: they are in place durably, or given
+/// up. The word is alone in its line.
 pub(crate) const AT_SETTLED: u64 = 256;
 
 pub(crate) const FLAG_CONVENTIONAL: u64 = 1;
@@ -37,41 +38,54 @@ pub(crate) const FLAG_CONVENTIONAL: u64 = 1;
 pub(crate) const AT_ROOTS: u64 = 4096;
 pub(crate) const ROOTS_MAX: u64 = 1024;
 pub(crate) const ROOT_BYTES: u64 = 64;
-/// Longest name of a root, bytes.
+/// Bytes of the longest name of a root.
 pub const ROOT_NAME_MAX: usize = 39;
 
 pub(crate) const AT_TABLE: u64 = AT_ROOTS + ROOTS_MAX * ROOT_BYTES;
-/// Conventional bookkeeping: a header line and 4,096 bits a span, and a line for the class's list.
+/// Bytes of conventional bookkeeping for a span: a header line, a line for the class's list, and
+/// 4,096 bits.
 pub(crate) const CONVENTIONAL_BYTES: u64 = 640;
 
-/// Bytes of a log chunk: a span. Its first line is its header.
+/// Bytes of a chunk of a log: a span, whose first line is the chunk's header.
 pub(crate) const CHUNK_BYTES: u64 = SPAN_BYTES;
 pub(crate) const CHUNK_HEAD: u64 = 64;
-/// In a word log chunk's header, all [`sealed`]: 1 while it is cleared, to be used again: nothing
-/// in it counts.
+/// In the header of a chunk of words, [`sealed`]: 1 while the chunk is cleared to be used again,
+/// and nothing in it counts; else 0.
 pub(crate) const AT_CLEARING: u64 = 0;
-/// In a word log chunk's header: its logger's groups up to this sequence were put in place (trusted
-/// within one boot).
+/// In the header of a chunk of words, [`sealed`]: the sequence up to which the logger's groups were
+/// put in place, which is trusted within one boot.
 pub(crate) const AT_APPLIED: u64 = 8;
 
-/// In a snapshot chunk's header: its place among its generation's.
+/// In the header of a snapshot chunk: the chunk's number in its snapshot.
 pub(crate) const AT_SNAP_INDEX: u64 = 0;
-/// Bytes of entries.
+/// In the header of a snapshot chunk: bytes of entries.
 pub(crate) const AT_SNAP_BYTES: u64 = 8;
-/// XXH3 of the entries.
+/// In the header of a snapshot chunk: XXH3 sum of the entries.
 pub(crate) const AT_SNAP_SUM: u64 = 16;
-/// Chunks of this snapshot.
+/// In the header of a snapshot chunk: number of chunks of the snapshot.
 pub(crate) const AT_SNAP_CHUNKS: u64 = 24;
 
-/// Clocks, sequences and generations stay below: [`sealed`] words hold them.
+/// Words of the shadow for each span: a bit for each 16 B.
+pub(crate) const SHADOW_WORDS: usize = 64;
+/// Most words of entries in a snapshot chunk.
+pub(crate) const SNAP_BODY_WORDS: usize = ((CHUNK_BYTES - CHUNK_HEAD) / 8) as usize;
+/// Words of the largest entry of a snapshot: span, mask, and all words of the span's shadow.
+pub(crate) const SNAP_ENTRY_WORDS_MAX: usize = 2 + SHADOW_WORDS;
+
+/// Chunks of the largest snapshot of a heap with `spans` spans.
+pub(crate) fn snapshot_chunks_most(spans: u64) -> u64 {
+    spans.div_ceil((SNAP_BODY_WORDS / SNAP_ENTRY_WORDS_MAX) as u64) + 1
+}
+
+/// All clocks, sequences and generations stay below this, so that [`sealed`] words hold them.
 pub(crate) const CLOCK_MAX: u64 = 1 << 46;
 
-/// Smallest heap.
+/// Bytes of the smallest heap.
 pub const HEAP_BYTES_MIN: u64 = 1 << 20;
-/// Largest heap: what a record's 36 bits of 16 B units reach.
+/// Bytes of the largest heap, because a record has 36 bits for a unit of 16 B.
 pub const HEAP_BYTES_MAX: u64 = 1 << 40;
 
-/// Positions that follow from the size.
+/// Positions that follow from the size and kind of a heap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub spans: u64,
@@ -83,62 +97,62 @@ impl Layout {
         AT_TABLE + span * 8
     }
 
-    /// Where the conventional bookkeeping of a span lies.
+    /// Offset of the conventional bookkeeping of a span.
     pub fn conventional_at(&self, span: u64) -> u64 {
         (AT_TABLE + self.spans * 8).next_multiple_of(64) + span * CONVENTIONAL_BYTES
     }
 
-    /// First span for objects and logs.
+    /// The first span that objects and logs may use.
     pub fn first_span(&self) -> u64 {
         let spans = if self.conventional { self.spans } else { 0 };
         self.conventional_at(spans).div_ceil(SPAN_BYTES)
     }
 }
 
-/// What the span table says of a span on media.
+/// A word of the span table, which says what a span holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SpanWord {
-    /// Nobody's, or a later one of a run.
+    /// The span holds nothing, or is a later span of a run.
     Free,
-    /// The first of a run of slots.
+    /// The span begins a run of slots of a size class.
     Slots { class: u16 },
-    /// The first of one object.
+    /// The span begins a run that holds one object.
     Large { spans: u32 },
-    /// A chunk of a word log.
+    /// The span is a chunk of a word log.
     Log { logger: u16, generation: u32 },
-    /// A chunk of an object log.
+    /// The span is a chunk of an object log.
     Objects { logger: u16, generation: u32 },
-    /// A chunk of a snapshot.
+    /// The span is a chunk of a snapshot.
     Snapshot { generation: u32 },
-    /// The first of a persistent compartment.
+    /// The span begins a persistent compartment.
     Compartment { spans: u32 },
 }
 
-/// Multiplies a value into bits that depend on all of its bits; odd, and chosen so that no change
-/// of one byte of a value, whichever it was, keeps them (tested).
+/// A factor that spreads a value over bits which depend on all of its bits. It is odd, and chosen
+/// so that no change of one byte of any value keeps the upper bits; a test proves that.
 const TAGGING: u64 = 0x9e37_79b9_7f4a_7c15;
 const TAG_SHIFT: u32 = 48;
 
-/// A value below 2^48 as it lies on media: with 16 bits that follow from it, so that damage to it
-/// is seen although it changes in one store.
+/// A value below 2^48 as it lies on media, with 16 bits that follow from the value, so that damage
+/// is seen although one store changes the whole word.
 #[inline]
 pub(crate) fn sealed(value: u64) -> u64 {
     value | (value.wrapping_add(1).wrapping_mul(TAGGING) >> TAG_SHIFT) << TAG_SHIFT
 }
 
-/// The value; `None`: the word is damaged.
+/// The value of a [`sealed`] word; `None` if the word is damaged.
 #[inline]
 pub(crate) fn unsealed(word: u64) -> Option<u64> {
     let value = word & ((1 << TAG_SHIFT) - 1);
     (sealed(value) == word).then_some(value)
 }
 
-/// Bits of generations and counts in a span word.
+/// Bits of a span word that hold a generation or a count.
 pub(crate) const GENERATION_MASK: u64 = (1 << 24) - 1;
 
 impl SpanWord {
-    /// `what | a << 4 | spans << 16 | generation << 40`, and in the place of the one of the last
-    /// two that a word does not need, bits that follow from the rest.
+    /// `what | a << 4 | spans << 16 | generation << 40`. A word needs one of the last two fields;
+    /// the other holds bits that follow from the rest.
     pub fn encode(self) -> u64 {
         let tag = |word: u64| word.wrapping_add(1).wrapping_mul(TAGGING) >> 40;
         let run = |what: u64, a: u16, spans: u32| {
@@ -160,7 +174,7 @@ impl SpanWord {
         }
     }
 
-    /// `None`: no correct program writes this.
+    /// Reads a word of the span table; `None` if no correct program writes it.
     pub fn decode(word: u64) -> Option<Self> {
         let a = (word >> 4) as u16 & 0xfff;
         let spans = (word >> 16 & GENERATION_MASK) as u32;
@@ -183,24 +197,25 @@ impl SpanWord {
     }
 }
 
-/// A record of the word log: one 8 B word, whole or absent after a crash. Zero: none.
+/// A record of a word log: one word of 8 B, which a crash leaves whole or absent. A word of zeros
+/// is no record.
 ///
 /// `what (2) | stamp (26) | unit (36)`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Record {
-    /// An object begins to exist; the stamp is of the tx clock.
+    /// An object begins to exist, at this time of the clock of transactions.
     Alloc { unit: u64, stamp: u32 },
-    /// An object ceases to.
+    /// An object ceases to exist, at this time of the clock of transactions.
     Free { unit: u64, stamp: u32 },
-    /// The head of a piece of a group, of `words` words with this one.
+    /// A piece of a group begins, which has `words` words with this one.
     Group { words: u16, piece: u32, flags: u8 },
 }
 
-/// The last piece of its group: the commit.
+/// Flag of the last piece of a group, which is the commit.
 pub(crate) const GROUP_LAST: u8 = 1;
-/// What follows are old values (undo).
+/// Flag of a piece that holds old values, for an undo transaction.
 pub(crate) const GROUP_UNDO: u8 = 2;
-/// With the last piece: the transaction was undone, and its records do not count.
+/// Flag of the last piece of a transaction that was undone, whose records do not count.
 pub(crate) const GROUP_UNDONE: u8 = 4;
 pub(crate) const STAMP_BITS: u32 = 26;
 pub(crate) const STAMP_MASK: u64 = (1 << STAMP_BITS) - 1;
@@ -216,16 +231,18 @@ impl Record {
         }
     }
 
+    /// Reads a word of a log; `None` if no correct program writes it.
     pub fn decode(word: u64) -> Option<Self> {
         let (unit, stamp) = (word >> 28, (word >> 2 & STAMP_MASK) as u32);
         match word & 3 {
             1 => Some(Self::Alloc { unit, stamp }),
             2 => Some(Self::Free { unit, stamp }),
-            3 => Some(Self::Group {
-                words: (word >> 16) as u16,
-                piece: (word >> 32) as u32,
-                flags: (word >> 2) as u8,
-            }),
+            3 => {
+                let (words, piece, flags) = ((word >> 16) as u16, (word >> 32) as u32, word >> 2);
+                let group = Self::Group { words, piece, flags: flags as u8 };
+                let is_known = flags as u8 <= GROUP_LAST | GROUP_UNDO | GROUP_UNDONE;
+                (is_known && group.encode() == word).then_some(group)
+            }
             _ => None,
         }
     }
@@ -261,6 +278,11 @@ mod tests {
         assert_eq!(SpanWord::decode(7), None);
         assert_eq!(SpanWord::decode(2), None);
         assert_eq!(Record::decode(0), None);
+        // A flag that there is not, and a bit between the fields.
+        let group = Record::Group { words: 16, piece: 1, flags: GROUP_LAST }.encode();
+        for bit in [5, 9, 10, 15] {
+            assert_eq!(Record::decode(group | 1 << bit), None, "bit {bit}");
+        }
     }
 
     #[test]

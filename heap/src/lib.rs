@@ -16,8 +16,10 @@ compile_error!("heaps hold little-endian words; a big-endian machine would misre
 mod capacity;
 pub mod check;
 pub mod checkpoint;
+mod claims;
 pub mod collections;
 mod compartment;
+mod compartments;
 mod config;
 mod conventional;
 mod core;
@@ -36,7 +38,7 @@ mod still;
 mod sys;
 mod tx;
 
-pub use compartment::Compartment;
+pub use compartments::Compartment;
 pub use config::{Bookkeeping, Config, Logging, Planted, Records};
 pub use damage::{Damage, FINDINGS_MAX, Remark};
 pub use engine::Kind;
@@ -44,7 +46,7 @@ pub use error::HeapError;
 pub use heap::{Heap, HeapStats, Opened};
 pub use layout::{HEAP_BYTES_MAX, HEAP_BYTES_MIN, ROOT_NAME_MAX};
 pub use leaks::{LEAKS_LISTED_MAX, Leak, Leaks, Reached, Reclaimed, Visitor};
-pub use log::recover::Recovered;
+pub use log::logged::Recovered;
 pub use memory::{Durability, Memory, MemoryError, Tap};
 pub use object::ALIGN_MAX;
 pub use ptr::{Offset, Persist, Ptr};

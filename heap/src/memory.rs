@@ -1,9 +1,10 @@
-//! The memory a heap lies in, and how stores to it become durable.
+//! The memory that a heap lies in, and how stores to it become durable.
 //!
-//! Every store that the heap makes to persistent memory goes through here, so that a [`Tap`] sees
-//! it: store orders are checked, and lines and fences counted, on what the heap really does.
+//! Every store of the heap to persistent memory goes through here, so that a [`Tap`] sees it: store
+//! orders are checked, and lines and fences counted, on the heap's real stores.
 //!
-//! Invariant: nothing but the heap, and the objects' users, changes the bytes while a heap is open.
+//! Invariant: while a heap is open, nothing but the heap and the users of its objects changes the
+//! bytes.
 
 mod pages;
 
@@ -22,43 +23,45 @@ use crate::sys::{
     prefetch_for_write, stream,
 };
 
-/// From here on what nobody reads yet goes past the caches where stores must be flushed anyway.
+/// Bytes from which on a range that nobody reads yet is stored past the caches, where stores must
+/// be flushed anyway.
 pub(crate) const STREAM_BYTES: usize = 4096;
 
 /// How a store becomes durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
-    /// It is at once: the memory outlives the process, and whoever keeps it (a battery-backed
-    /// region and its holder) writes it out. Only the order of stores matters.
+    /// A store is durable at once, because the memory outlives the process and another one writes
+    /// it out, such as a battery-backed region and its holder. Only the order of stores matters.
     Ordered,
-    /// When its cache line was written back and a fence has passed: persistent memory, DAX files.
+    /// A store is durable when its cache line was written back and a fence has passed, as in
+    /// persistent memory and DAX files.
     Flushed,
 }
 
-/// Sees what the heap does to persistent memory, in the order of the program: for checking store
-/// orders and for counting. Offsets are from the heap's first byte.
+/// An observer of the heap's stores, flushes and fences in persistent memory, in the order of the
+/// program, for checking store orders and for counting. Offsets are from the heap's first byte.
 pub trait Tap: Send + Sync {
-    /// These bytes are being stored. Up to eight aligned bytes arrive whole.
+    /// Bytes are being stored. Up to eight aligned bytes arrive whole.
     fn store(&self, offset: u64, bytes: &[u8]);
-    /// The line that begins at `line_offset` is being written back.
+    /// The line at `line_offset` is being written back.
     fn flush(&self, line_offset: u64);
-    /// What this thread wrote back before is durable when this returns.
+    /// A fence: lines that this thread wrote back before are durable when this returns.
     fn fence(&self);
-    /// These bytes were stored past the caches: durable after the next fence, without a flush. By
-    /// default as stored and written back.
+    /// Bytes were stored past the caches: they are durable after the next fence, without a flush.
+    /// By default they count as stored and written back.
     fn stream(&self, offset: u64, bytes: &[u8]) {
         self.store(offset, bytes);
         let lines = offset / LINE_BYTES..(offset + bytes.len() as u64).div_ceil(LINE_BYTES);
         lines.for_each(|line| self.flush(line * LINE_BYTES));
     }
-    /// The pages of this range, which serves nobody, are being given up: they read as zeros, but no
-    /// fence makes that durable.
+    /// The pages of an unused range are being given up: they read as zeros, but no fence makes that
+    /// durable.
     fn empty(&self, offset: u64, len: u64) {
         let _ = (offset, len);
     }
 }
 
-/// Why memory cannot be had.
+/// Why memory for a heap cannot be had.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemoryError {
@@ -67,14 +70,14 @@ pub enum MemoryError {
     File {
         /// The file.
         path: PathBuf,
-        /// `open`, `lock`, `extend`, `map`.
+        /// The step that failed: `open`, `lock`, `extend` or `map`.
         what: &'static str,
-        /// Length asked for; of no account where the file was opened or locked.
+        /// Bytes asked for; of no account if the file could not be opened or locked.
         len_bytes: u64,
         /// What the system said.
         source: io::Error,
     },
-    /// Somebody else has the file open as a heap.
+    /// Another process, or another heap of this one, has the file open.
     #[error("{}: in use by another heap; end that program first", path.display())]
     InUse {
         /// The file.
@@ -83,12 +86,12 @@ pub enum MemoryError {
     /// The system gives no memory.
     #[error("no {len_bytes} bytes of memory: {source}")]
     Anonymous {
-        /// Length asked for.
+        /// Bytes asked for.
         len_bytes: u64,
         /// What the system said.
         source: io::Error,
     },
-    /// The region notices writes by announcements, so plain stores would be lost.
+    /// The region notices writes by announcements, so it would lose plain stores.
     #[error(
         "this region tracks writes in barrier mode; a heap that is just stored to needs a region opened in trap mode"
     )]
@@ -103,7 +106,7 @@ pub enum MemoryError {
         /// What the system said.
         source: io::Error,
     },
-    /// The memory's file lies where its file system has it, whatever node is asked for.
+    /// The file lies where its file system puts it, whatever node is asked for.
     #[error(
         "capacity memory in this file cannot be bound to NUMA node {node}: its file system says where pages are; take private memory, a region, or a file on tmpfs"
     )]
@@ -111,7 +114,7 @@ pub enum MemoryError {
         /// The node.
         node: u32,
     },
-    /// Where paged memory lies is its medium's matter.
+    /// Paged memory lies on a modelled medium, so it cannot be bound to a node.
     #[error(
         "paged capacity memory cannot be bound to NUMA node {node}: it lies on a modelled medium; take private memory, a region, or a file on tmpfs"
     )]
@@ -121,7 +124,7 @@ pub enum MemoryError {
     },
 }
 
-/// The length in a message about what was done to a file, where it has to do with it.
+/// The part of a message that names the length of a file, where it has to do with the failure.
 fn length(what: &str, len_bytes: u64) -> String {
     match what {
         "open" | "lock" => String::new(),
@@ -139,10 +142,10 @@ pub struct Memory {
 }
 
 enum Source {
-    /// A file stays locked while it is mapped.
+    /// A mapping; a file stays locked while it is mapped.
     Mapped {
-        /// A file without a name has room where a bucket is, and no more. Before the mapping: it
-        /// lives no longer.
+        /// The room of a file without a name, which has room only where buckets are. It stands
+        /// before the mapping so that it is dropped first.
         room: Option<Room>,
         mapping: Mapping,
         file: Option<File>,
@@ -164,12 +167,12 @@ impl std::fmt::Debug for Memory {
 }
 
 impl Memory {
-    /// A file: on a DAX file system real persistent memory, on any other one memory that survives
-    /// the process (and a crash of the machine only as far as the kernel has written it). Made, or
-    /// made longer, if need be.
+    /// A heap's file, which is made or made longer if need be. On a DAX file system this is real
+    /// persistent memory. On any other it is memory that survives the process, and survives a crash
+    /// of the machine only as far as the kernel has written it.
     ///
     /// # Errors
-    /// The file cannot be had, or another heap has it.
+    /// The file cannot be opened, made longer or mapped, or another heap has it.
     pub fn file(path: &Path, len_bytes: u64, durability: Durability) -> Result<Self, MemoryError> {
         let failed = |what, source: io::Error| MemoryError::File {
             path: path.to_owned(),
@@ -192,15 +195,15 @@ impl Memory {
         let found = file.metadata().map_err(|source| failed("open", source))?.len();
         let len_bytes = len_bytes.max(found);
         if found < len_bytes {
-            // Reserved, so that no store meets a full file system; where that is unknown, it is
-            // only made longer.
+            // Room is reserved, so that no store meets a full file system. A file system that
+            // cannot reserve only makes the file longer.
             match fallocate(&file, FallocateFlags::empty(), 0, len_bytes) {
                 Ok(()) => {}
                 Err(Errno::OPNOTSUPP) => {
                     file.set_len(len_bytes).map_err(|source| failed("extend", source))?;
                 }
                 Err(errno) => {
-                    // Nothing was there before, or what was is as it was.
+                    // The file gets its old length back, and its bytes are as they were.
                     let _ = file.set_len(found);
                     return Err(failed("extend", errno.into()));
                 }
@@ -211,8 +214,8 @@ impl Memory {
         Ok(Self::of(Source::Mapped { mapping, file: Some(file), room: None }, durability))
     }
 
-    /// A file without a name in a directory: memory on that medium, gone with the process, for
-    /// capacity only. It gets room in the file system as it is used.
+    /// A file without a name in a directory: memory on that medium for capacity memory, gone with
+    /// the process. The file gets room in the file system as it is used.
     ///
     /// # Errors
     /// The directory's file system has no such files, or the system gives no addresses.
@@ -235,8 +238,8 @@ impl Memory {
         Ok(Self::of(source, Durability::Ordered))
     }
 
-    /// A private copy of a file that nobody has open as a heap, and that nobody can while this
-    /// lives: to look at it. What is changed is not in the file.
+    /// A private copy of a heap's file, to look at it. No process may have the file open as a heap,
+    /// and none can while the copy lives. Changes are not written to the file.
     ///
     /// # Errors
     /// The file cannot be read, or a heap has it open.
@@ -257,24 +260,25 @@ impl Memory {
         let mapping = Mapping::copy(&file, len_bytes)
             .map_err(|errno| failed("map", len_bytes, errno.into()))?;
         let source = Source::Mapped { mapping, file: Some(file), room: None };
-        // The mapping of an empty file has a page; the heap has what the file has.
+        // The mapping of an empty file has a page, but the heap has as many bytes as the file.
         Ok(Self { len_bytes, ..Self::of(source, Durability::Flushed) })
     }
 
-    /// Private memory with these bytes: to look at an image of a heap.
+    /// Private memory with these bytes, to look at the image of a heap.
     ///
     /// # Errors
-    /// The system gives none.
+    /// The system gives no memory.
     pub fn copy_of_bytes(bytes: &[u8]) -> Result<Self, MemoryError> {
         let memory = Self::anonymous(bytes.len() as u64, Durability::Flushed)?;
         memory.write(0, bytes);
         Ok(memory)
     }
 
-    /// Private memory, gone with the process: for tests, for measuring, for capacity only.
+    /// Private memory that is gone with the process, for tests, for measuring, and for capacity
+    /// memory.
     ///
     /// # Errors
-    /// The system gives none.
+    /// The system gives no memory.
     pub fn anonymous(len_bytes: u64, durability: Durability) -> Result<Self, MemoryError> {
         let mapping = Mapping::anonymous(len_bytes)
             .map_err(|errno| MemoryError::Anonymous { len_bytes, source: errno.into() })?;
@@ -283,7 +287,8 @@ impl Memory {
         Ok(Self { len_bytes, ..Self::of(source, durability) })
     }
 
-    /// A region in trap mode: battery-backed memory with a bounded dirty set. Stores just store.
+    /// A region in trap mode: battery-backed memory with a bounded dirty set, to which plain stores
+    /// are enough.
     ///
     /// # Errors
     /// The region is in barrier mode.
@@ -294,8 +299,9 @@ impl Memory {
         Ok(Self::of(Source::Region(region), Durability::Ordered))
     }
 
-    /// Memory of which only so much is in DRAM: gone with the process, for capacity larger than
-    /// DRAM and for media that this machine does not have. A heap's own tables lie in it, too.
+    /// Memory of which only a part is in DRAM, and that is gone with the process: for capacity
+    /// memory larger than DRAM, and for media that this machine does not have. The heap's own
+    /// tables lie in it, too.
     pub fn paged(paged: Arc<PagedMemory>) -> Self {
         Self::of(Source::Paged(paged), Durability::Ordered)
     }
@@ -313,8 +319,8 @@ impl Memory {
         Self { base, len_bytes, flush, tap: None, source }
     }
 
-    /// Writes lines back with another instruction than the one found best, as long as this
-    /// processor has it.
+    /// Chooses the instruction that writes lines back, if this processor has it, in the place of
+    /// the one that was found best.
     #[must_use]
     pub fn with_flush(mut self, kind: FlushKind) -> Self {
         if self.flush.is_some() {
@@ -327,22 +333,22 @@ impl Memory {
         self.tap = tap;
     }
 
-    /// First byte.
+    /// The address of the first byte.
     pub fn base(&self) -> *mut u8 {
         self.base
     }
 
-    /// Bytes.
+    /// The number of bytes.
     pub fn len_bytes(&self) -> u64 {
         self.len_bytes
     }
 
-    /// How stores become durable.
+    /// How stores to this memory become durable.
     pub fn durability(&self) -> Durability {
         if self.flush.is_some() { Durability::Flushed } else { Durability::Ordered }
     }
 
-    /// The region it lies in, if it does.
+    /// The region that the memory lies in, if it lies in one.
     pub fn as_region(&self) -> Option<&Arc<Region>> {
         match &self.source {
             Source::Region(region) => Some(region),
@@ -350,7 +356,7 @@ impl Memory {
         }
     }
 
-    /// What it is, for people.
+    /// A description of the memory for messages.
     pub fn describe(&self) -> String {
         let what = match &self.source {
             Source::Region(_) => "a region in trap mode",
@@ -368,7 +374,7 @@ impl Memory {
         }
     }
 
-    /// The address of a byte inside.
+    /// The address of a range, which must lie inside.
     #[inline]
     pub(crate) fn at(&self, offset: u64, len: u64) -> *mut u8 {
         if offset.checked_add(len).is_none_or(|end| end > self.len_bytes) {
@@ -377,7 +383,7 @@ impl Memory {
         self.base.wrapping_add(offset as usize)
     }
 
-    /// Which byte an address is; `None`: none of this memory.
+    /// The offset of an address; `None` if the address lies outside.
     #[inline]
     pub(crate) fn offset_of(&self, at: *const u8) -> Option<u64> {
         let offset = (at as u64).wrapping_sub(self.base as u64);
@@ -393,7 +399,7 @@ impl Memory {
         unsafe { &*self.at(offset, 8).cast::<AtomicU64>() }
     }
 
-    /// What the word holds.
+    /// Reads the aligned 8-byte word at `offset`.
     #[inline]
     pub(crate) fn load(&self, offset: u64) -> u64 {
         self.word(offset).load(Acquire)
@@ -420,9 +426,9 @@ impl Memory {
         unsafe { copy_in(to, bytes) };
     }
 
-    /// Copies bytes, whole aligned lines of them, past the caches where they must be flushed
-    /// anyway: a sixth of what writing them back costs. Durable after [`Memory::fence`], and seen
-    /// by other threads only then. False: nothing was done.
+    /// Copies whole aligned lines past the caches, where they must be flushed anyway: that costs a
+    /// sixth of writing them back. They are durable after [`Memory::fence`], and only then seen by
+    /// other threads. Returns false if nothing was done.
     #[inline]
     pub(crate) fn stream(&self, offset: u64, bytes: &[u8]) -> bool {
         let to = self.at(offset, bytes.len() as u64);
@@ -439,7 +445,7 @@ impl Memory {
         is_streamed
     }
 
-    /// Copies bytes to where nobody reads yet; durable after [`Memory::fence`].
+    /// Copies bytes to a place that no thread reads yet. They are durable after [`Memory::fence`].
     pub(crate) fn fill(&self, offset: u64, bytes: &[u8]) {
         if bytes.len() < STREAM_BYTES || !self.stream(offset, bytes) {
             self.write(offset, bytes);
@@ -447,8 +453,8 @@ impl Memory {
         }
     }
 
-    /// Fills whole lines of a log, which nobody reads soon, as [`Memory::stream`] does. The last
-    /// line is filled up with zeros. Durable after [`Memory::fence`].
+    /// Fills whole lines of a log, which no thread reads soon, as [`Memory::stream`] does. The last
+    /// line is filled up with zeros. The lines are durable after [`Memory::fence`].
     pub(crate) fn write_lines(&self, offset: u64, bytes: &[u8]) {
         const LINE: usize = LINE_BYTES as usize;
         assert!(offset.is_multiple_of(LINE_BYTES), "lines at {offset}");
@@ -487,7 +493,7 @@ impl Memory {
         unsafe { copy_out(from, out) };
     }
 
-    /// Writes the lines of a range back; durable after [`Memory::fence`].
+    /// Writes the lines of a range back. They are durable after [`Memory::fence`].
     #[inline]
     pub(crate) fn flush(&self, offset: u64, len: u64) {
         let Some(kind) = self.flush else { return };
@@ -507,8 +513,8 @@ impl Memory {
         }
     }
 
-    /// Waits until what this thread wrote back is durable. Orders stores even where nothing is
-    /// flushed.
+    /// Waits until all lines that this thread wrote back are durable. The fence orders stores even
+    /// where nothing is flushed.
     #[inline]
     pub(crate) fn fence(&self) {
         if self.flush.is_some() {
@@ -528,7 +534,7 @@ impl Memory {
         self.fence();
     }
 
-    /// Zeros a range and makes that durable.
+    /// Zeros a range, durably.
     pub(crate) fn zero(&self, offset: u64, len: u64) {
         const ZEROS: [u8; 16 << 10] = [0; 16 << 10];
         let mut at = offset;

@@ -1,4 +1,4 @@
-//! Persistent objects outside transactions.
+//! Persistent objects outside of transactions.
 
 use crate::config::Config;
 use crate::core::{Core, Local};
@@ -10,23 +10,25 @@ use crate::log::settle::settle;
 use crate::ptr::Offset;
 use crate::sys::{MAPPING_ALIGN_MAX, prefetch_for_write};
 
-/// Largest alignment of an object; what its heap's memory itself is aligned to bounds it as well.
+/// Largest alignment of an object in bytes. The alignment of the heap's memory is a bound, too.
 pub const ALIGN_MAX: u64 = MAPPING_ALIGN_MAX as u64;
 
 impl Heap {
-    /// Takes persistent memory for an object of `bytes`; its contents are arbitrary. That it is
-    /// allocated is durable when this returns. Nobody reaches it yet: link it in a transaction, or
-    /// name it by a root; an object that nothing reaches when the process dies is a leak
-    /// ([`Heap::leaks`]). In a transaction use [`crate::Tx::alloc`], which leaks nothing.
+    /// Takes persistent memory for an object of `bytes`, whose contents are arbitrary at first. The
+    /// allocation is durable when this returns, but no reference leads to the object yet: link it
+    /// in a transaction, or name it by a root. An object to which no reference leads when the
+    /// process dies is a leak ([`Heap::leaks`]). In a transaction use [`crate::Tx::alloc`], which
+    /// leaks nothing.
     ///
     /// # Errors
-    /// Zero bytes, more than the heap, or none free.
+    /// `bytes` is zero or more than the heap has, or no memory is free.
     #[inline]
     pub fn persist_alloc(&self, bytes: u64) -> Result<Offset, HeapError> {
         self.persist_alloc_aligned(bytes, UNIT_BYTES)
     }
 
-    /// As [`Heap::persist_alloc`], at a multiple of `align`, a power of two.
+    /// Takes persistent memory as [`Heap::persist_alloc`] does, at a multiple of `align`, a power
+    /// of two.
     ///
     /// # Errors
     /// As [`Heap::persist_alloc`], or the alignment cannot be.
@@ -59,9 +61,9 @@ impl Heap {
         Ok(Offset::of(offset))
     }
 
-    /// Frees a persistent object. That it is free is durable with this thread's next durable
-    /// operation, at the latest before another thread can get the memory: until then a loss of
-    /// power leaves it allocated (a leak), never half.
+    /// Frees a persistent object. The free is durable with this thread's next durable operation,
+    /// and at the latest before another thread can get the memory. A loss of power before that
+    /// leaves the object allocated (a leak), never in part.
     ///
     /// # Errors
     /// There is no such object; there is no room for the record; or this thread is in a
@@ -84,13 +86,13 @@ impl Heap {
         local.refuse_in_transaction("use Tx::free")?;
         let logger = self.logger(local)?;
         let core = &*self.core;
-        // It is likely to be taken again soon, and filled.
+        // The memory is likely to be taken and filled again soon.
         prefetch_for_write(core.memory.base().wrapping_add(offset as usize));
         let record = || core.record_free(logger, offset);
         let drain = || logger.drain(core);
         if core.conventional.is_some() {
-            // No birth in a log says that a write was to an object before the one that will be
-            // there.
+            // With conventional bookkeeping no record tells writes to this object from writes to
+            // the object that takes its place, so all groups are settled before.
             settle(&self.core);
         }
         match core.engine.free(&local.cache, Kind::Persistent, offset, record, drain) {
@@ -99,12 +101,12 @@ impl Heap {
         }
     }
 
-    /// Gives an object another size, in place if it fits its slot; else its bytes are copied to a
-    /// new one, durably, and the old one is freed. Whoever links it must link the new offset; a
-    /// loss of power in between leaves both.
+    /// Gives an object another size. An object that does not fit its slot is copied to a new one,
+    /// durably, and the old one is freed. The caller must link the new offset; a loss of power in
+    /// between leaves both objects.
     ///
     /// # Errors
-    /// As [`Heap::persist_alloc`]; the object is as it was then.
+    /// As [`Heap::persist_alloc`]. The object is then as it was.
     pub fn persist_realloc(&self, object: Offset, bytes: u64) -> Result<Offset, HeapError> {
         self.refuse_in_transaction("use Tx::alloc and Tx::free")?;
         let usable_bytes = self.usable_bytes(object)?;
@@ -124,14 +126,15 @@ impl Heap {
         }
         self.core.memory.fence();
         if let Err(error) = self.persist_free(object) {
-            // Another thread was quicker, or the log has no room: one of the two objects must go.
+            // Another thread has freed the object, or the log has no room: one of the two objects
+            // must go.
             let _ = self.persist_free(moved);
             return Err(error);
         }
         Ok(moved)
     }
 
-    /// Bytes that an object of either kind may use: those asked for, rounded up.
+    /// Bytes that an object of either kind may use, which are those asked for, rounded up.
     ///
     /// # Errors
     /// There is no such object.
@@ -147,7 +150,7 @@ impl Heap {
         self.core.engine.find(offset.get()).is_ok_and(|found| found.kind() == Kind::Persistent)
     }
 
-    /// Takes memory that no record says is allocated yet.
+    /// Takes memory for which no record of an allocation exists yet.
     #[inline]
     pub(crate) fn take_persistent(
         &self,
@@ -166,7 +169,7 @@ impl Heap {
             .map_err(|error| refusal(error, Kind::Persistent))
     }
 
-    /// Takes back an allocation that was not recorded.
+    /// Takes back an allocation that could not be recorded.
     fn undo_alloc(&self, local: &Local, offset: u64) {
         if let Ok(found) = self.core.engine.unuse(Kind::Persistent, offset) {
             self.core.engine.give(&local.cache, offset, found, || {});
@@ -179,7 +182,7 @@ impl Heap {
         (len <= start + bytes - offset).then_some((start, bytes))
     }
 
-    /// The settings it was opened with.
+    /// The settings that the heap was opened with.
     pub fn config(&self) -> &Config {
         &self.core.config
     }
@@ -190,7 +193,7 @@ pub(crate) fn check_request(core: &Core, bytes: u64, align: u64) -> Result<(), H
         check_size("an object", bytes, 1, core.layout.spans * SPAN_BYTES)?;
     }
     if align > UNIT_BYTES || !align.is_power_of_two() {
-        // Offsets are aligned, and addresses are to be.
+        // An aligned offset gives an aligned address only as far as the memory itself is aligned.
         let base = core.memory.base().addr() as u64;
         let most = ALIGN_MAX.min(base & base.wrapping_neg());
         if !align.is_power_of_two() || align > most {
@@ -200,7 +203,7 @@ pub(crate) fn check_request(core: &Core, bytes: u64, align: u64) -> Result<(), H
     Ok(())
 }
 
-/// Used by callers that have what [`crate::engine::Engine::unuse`] returned.
+/// Gives an object's memory back that [`crate::engine::Engine::unuse`] has returned.
 pub(crate) fn give_back(core: &Core, local: &Local, offset: u64, found: Found) {
     core.engine.give(&local.cache, offset, found, || {
         if let Some(logger) = local.logger.get() {

@@ -1,4 +1,5 @@
-//! Where objects are: offsets from the heap's first byte, which are the same wherever it is mapped.
+//! Places of objects, as offsets from the heap's first byte, which are the same wherever the heap
+//! is mapped.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -6,14 +7,14 @@ use std::num::NonZeroU64;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Where an object lies: bytes from the heap's first byte, never zero. `Option<Offset>` is eight
-/// bytes, and zero is `None`.
+/// The place of an object: bytes from the heap's first byte, never zero. An `Option<Offset>` has
+/// eight bytes, of which zero is `None`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct Offset(NonZeroU64);
 
 impl Offset {
-    /// An offset; `None` for zero.
+    /// The offset of so many bytes; `None` for zero.
     pub fn new(bytes: u64) -> Option<Self> {
         NonZeroU64::new(bytes).map(Self)
     }
@@ -43,24 +44,24 @@ impl fmt::Debug for Offset {
     }
 }
 
-/// What may lie in persistent memory: plain bytes, any of which are a value, without pointers into
-/// this process.
+/// Types that may lie in persistent memory: plain bytes, any of which are a value, without pointers
+/// into this process.
 ///
 /// # Safety of what is stored
-/// The type's number is part of the image: it follows from [`Persist::NAME`] and the size. Give a
+/// The type's number is part of the image, and follows from [`Persist::NAME`] and the size. Give a
 /// type whose layout changes another name.
 pub trait Persist: FromBytes + IntoBytes + Immutable + KnownLayout + Copy + 'static {
     /// The type's name on media.
     const NAME: &'static str;
 
-    /// The type's number on media: of name and size.
+    /// The type's number on media, made of name and size.
     fn type_id() -> u64 {
-        // Zero is nobody's.
+        // No type has the number zero.
         xxhash_rust::xxh3::xxh3_64_with_seed(Self::NAME.as_bytes(), size_of::<Self>() as u64) | 1
     }
 }
 
-/// The number of a type made of others.
+/// The number of a type that is made of other types.
 pub(crate) fn type_id_of(name: &str, parts: &[u64]) -> u64 {
     let mut id = xxhash_rust::xxh3::xxh3_64(name.as_bytes());
     for part in parts {
@@ -88,8 +89,8 @@ impl<const N: usize> Persist for [u64; N] {
     const NAME: &'static str = "words";
 }
 
-/// A typed pointer into a heap, relative to its first byte; zero: null. It may lie in persistent
-/// memory itself.
+/// A typed pointer into a heap, relative to the heap's first byte; zero is null. The pointer may
+/// lie in persistent memory itself.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(transparent)]
 pub struct Ptr<T: 'static> {
@@ -98,31 +99,31 @@ pub struct Ptr<T: 'static> {
 }
 
 impl<T> Ptr<T> {
-    /// Points nowhere.
+    /// The null pointer.
     pub const NULL: Self = Self { offset: 0, to: PhantomData };
 
-    /// A pointer to what lies at `offset`; reading through it is checked against the heap's
+    /// A pointer to a value at `offset`. Reading through the pointer is checked against the heap's
     /// objects.
     pub fn new(offset: Offset) -> Self {
         Self { offset: offset.get(), to: PhantomData }
     }
 
-    /// Where it points.
+    /// The place that the pointer leads to; `None` for null.
     pub fn offset(self) -> Option<Offset> {
         Offset::new(self.offset)
     }
 
-    /// Whether it points nowhere.
+    /// Whether the pointer is null.
     pub fn is_null(self) -> bool {
         self.offset == 0
     }
 
-    /// The same place as another type.
+    /// A pointer to the same place with another type.
     pub fn cast<U>(self) -> Ptr<U> {
         Ptr { offset: self.offset, to: PhantomData }
     }
 
-    /// The `index`th of an array that begins here.
+    /// A pointer to element `index` of an array that begins here.
     pub fn nth(self, index: u64) -> Self {
         Self { offset: self.offset + index * size_of::<T>() as u64, to: PhantomData }
     }

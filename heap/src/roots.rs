@@ -1,11 +1,10 @@
 //! Named roots: where a program finds its data again.
 //!
-//! An entry: name (39 B and its length) | type | object | state. The state is stored last and makes
-//! the root exist: it is a sum of name and type, so an entry that was cut off is none. Another
-//! object is set by one store: its word is sealed by itself.
+//! An entry holds name (39 B and its length), type, object and state. The state is stored last and
+//! makes the root exist: it is a sum of name and type, so an entry whose making was cut off is no
+//! root. One store sets another object, because the object's word is sealed by itself.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
+use crate::claims::RootClaims;
 use crate::error::HeapError;
 use crate::heap::Heap;
 use crate::layout::{AT_ROOTS, ROOT_BYTES, ROOT_NAME_MAX, ROOTS_MAX, sealed, unsealed};
@@ -21,16 +20,16 @@ const _: () = assert!(AT_STATE + 8 == ROOT_BYTES);
 /// A named root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Root {
-    /// Its name.
+    /// The name of the root.
     pub name: String,
-    /// Its type's number: [`Persist::type_id`].
+    /// The number of the object's type, from [`Persist::type_id`].
     pub type_id: u64,
-    /// The object.
+    /// The object that the root names; `None` if the root is null.
     pub object: Option<Offset>,
 }
 
 impl Heap {
-    /// The object of a named root; `None`: there is no such root, or it is null.
+    /// The object of a named root; `None` if there is no such root or it is null.
     ///
     /// # Errors
     /// The root is of another type.
@@ -40,16 +39,16 @@ impl Heap {
         Ok(root.object.map(Ptr::new))
     }
 
-    /// Names an object, in a transaction of its own: makes the root if there is none.
+    /// Names an object, in a transaction of its own. The root is made if there is none.
     ///
     /// # Errors
-    /// The root is of another type, the name cannot be one, all roots are taken, or a transaction
-    /// of another thread is changing this one ([`HeapError::RootTaken`]).
+    /// The root is of another type, the name is empty or too long, all roots are taken, or a
+    /// transaction of another thread is changing this root ([`HeapError::RootTaken`]).
     pub fn set_root<T: Persist>(&self, name: &str, object: Ptr<T>) -> Result<(), HeapError> {
         self.transaction(|tx| tx.set_root(name, object))
     }
 
-    /// Takes a name away; the object stays.
+    /// Removes a root; its object stays.
     ///
     /// # Errors
     /// There is no such root, or a transaction of another thread is changing it
@@ -58,10 +57,10 @@ impl Heap {
         self.transaction(|tx| tx.remove_root(name))
     }
 
-    /// All roots, by name.
+    /// All roots, in the order of their names.
     ///
     /// # Errors
-    /// An entry that no correct program writes.
+    /// The table of roots holds an entry that no correct program writes.
     pub fn roots(&self) -> Result<Vec<Root>, HeapError> {
         let mut roots = Vec::new();
         for index in 0..ROOTS_MAX {
@@ -73,7 +72,7 @@ impl Heap {
         Ok(roots)
     }
 
-    /// Takes persistent memory and names it, both or neither.
+    /// Takes persistent memory and names it, in one transaction.
     ///
     /// # Errors
     /// As [`Heap::persist_alloc`] and [`Heap::set_root`], or the name is taken.
@@ -94,7 +93,7 @@ impl Heap {
 }
 
 impl Tx<'_> {
-    /// As [`Heap::set_root`], with the transaction.
+    /// Names an object as [`Heap::set_root`] does, as a part of the transaction.
     ///
     /// # Errors
     /// As [`Heap::set_root`].
@@ -116,7 +115,7 @@ impl Tx<'_> {
         self.write_table(at, &entry)
     }
 
-    /// As [`Heap::remove_root`], with the transaction.
+    /// Removes a root as [`Heap::remove_root`] does, as a part of the transaction.
     ///
     /// # Errors
     /// As [`Heap::remove_root`].
@@ -142,7 +141,8 @@ impl Tx<'_> {
         find(&self.heap().core.root_claims, name, |at, entry| self.read_table(at, entry))
     }
 
-    /// The object of a named root; if there is none, what `make` returns, and the root of it.
+    /// The object of a named root. If there is none, `make` makes the object, and a root is made
+    /// for it.
     pub(crate) fn root_or_make<T: Persist>(
         &mut self,
         name: &str,
@@ -163,14 +163,16 @@ impl Tx<'_> {
         Ok(made)
     }
 
-    /// Claims a name to this transaction's end: its entry and root, or, if there is none, an entry
-    /// for it. Another transaction would take the same entry, write to one that has become another
-    /// root's, or in undo mode take one that may come back.
+    /// Claims a name until this transaction ends. Returns the name's entry and its root, or a free
+    /// entry if there is no such root. Without the claim another transaction could take the same
+    /// entry, could write to an entry that has become another root's, or in undo mode could take an
+    /// entry that comes back.
     fn claim_root(&mut self, name: &str) -> Result<(u64, Option<Root>), HeapError> {
         loop {
             let found = self.find_root(name)?.map(|(at, _)| at);
             let at = self.claim_entry(name, found)?;
-            // Another transaction may have changed it before that; from here on none can.
+            // Another transaction may have changed the root before the claim; from here on none
+            // can.
             match self.find_root(name)? {
                 Some((now, root)) if now == at => return Ok((at, Some(root))),
                 None if found.is_none() => return Ok((at, None)),
@@ -206,23 +208,6 @@ impl Tx<'_> {
     }
 }
 
-/// Entries of roots that transactions are making, changing or removing, by name.
-#[derive(Debug, Default)]
-pub(crate) struct RootClaims(Mutex<Vec<(u64, String)>>);
-
-impl RootClaims {
-    fn held(&self) -> MutexGuard<'_, Vec<(u64, String)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Leaves entries to others.
-    pub fn release(&self, claims: &[u64]) {
-        if !claims.is_empty() {
-            self.held().retain(|(at, _)| !claims.contains(at));
-        }
-    }
-}
-
 fn find(
     claims: &RootClaims,
     name: &str,
@@ -242,7 +227,7 @@ fn find(
     Ok(None)
 }
 
-/// The root of an entry, which another transaction may be filling at the time.
+/// The root that an entry holds, which another transaction may be filling at the time.
 fn root_at(
     claims: &RootClaims,
     at: u64,
@@ -254,10 +239,10 @@ fn root_at(
         decode(at, &entry)
     };
     entry().or_else(|_| {
-        // Nobody begins to change it meanwhile.
+        // While this is locked, no transaction begins to change the entry.
         let claimed = claims.held();
         if claimed.iter().any(|(claimed, _)| *claimed == at) {
-            // It is none until that transaction has ended.
+            // The entry is no root until the transaction that claimed it has ended.
             return Ok(None);
         }
         entry()
@@ -290,7 +275,7 @@ pub(crate) fn decode(
     Ok(Some(Root { name, type_id: word(AT_TYPE), object: Offset::new(object) }))
 }
 
-/// Never zero, which is the state of no root.
+/// The state of an entry that is a root; never 0, which is the state of a free entry.
 fn state_of(entry: &[u8; ROOT_BYTES as usize]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(&entry[..AT_OBJECT as usize]) | 1
 }

@@ -184,6 +184,21 @@ fn a_byte_changed_in_any_structure_is_named_and_nothing_panics() {
 }
 
 #[test]
+fn an_unknown_flag_of_the_superblock_is_refused_by_place_and_value() {
+    const AT_FLAGS: usize = 24;
+    const AT_CHECKSUM: usize = 32;
+    let mut bytes = sample(Logging::Redo, Bookkeeping::Logged);
+    bytes[AT_FLAGS] = 2;
+    let sum = xxhash_rust::xxh3::xxh3_64(&bytes[..AT_CHECKSUM]).to_le_bytes();
+    bytes[AT_CHECKSUM..][..8].copy_from_slice(&sum);
+    let place = Place::new();
+    let refused = open(&place.with(&bytes), &Config::default()).map(drop);
+    let at_flags =
+        |error: &HeapError| matches!(error, HeapError::Corrupt { offset: 24, value: 2, .. });
+    assert!(refused.as_ref().is_err_and(at_flags), "{refused:?}");
+}
+
+#[test]
 fn damaged_logs_lose_what_is_damaged_and_no_more() {
     for logging in [Logging::Redo, Logging::Undo] {
         let bytes = sample(logging, Bookkeeping::Logged);

@@ -250,3 +250,33 @@ fn misuse_and_damage_are_named() {
     let damaged = checkpointer.restore();
     assert!(matches!(damaged, Err(CheckpointError::Damaged { page: 3, .. })), "{damaged:?}");
 }
+
+/// The page's entry keeps its sum and loses its slot: that is not the entry of a page of zeros.
+#[test]
+fn an_entry_of_a_page_without_a_slot_is_refused_by_place_and_value() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("heap");
+    let open = || {
+        let memory = Memory::file(&path, 4 * MIB, Durability::Flushed).unwrap();
+        let heap = Arc::new(Heap::open(memory, Config::default()).unwrap());
+        Checkpointer::open(heap, "state").unwrap()
+    };
+    let checkpointer = open();
+    let area = checkpointer.register("a", 65_536).unwrap();
+    // SAFETY: inside the area, of this test alone.
+    unsafe { area.base.add(3 * PAGE).write_bytes(0x5a, PAGE) };
+    checkpointer.checkpoint().unwrap();
+    drop(checkpointer);
+    let sum = xxhash_rust::xxh3::xxh3_64(&[0x5a; PAGE]) as u32;
+    let entry = (u64::from(sum) << 32 | 1).to_le_bytes();
+    let mut bytes = std::fs::read(&path).unwrap();
+    let at = bytes.chunks_exact(8).position(|word| word == entry).unwrap() * 8;
+    bytes[at] = 0;
+    std::fs::write(&path, bytes).unwrap();
+    match open().register("a", 65_536).map(drop) {
+        Err(CheckpointError::Heap(HeapError::Corrupt { offset, value, .. })) => {
+            assert_eq!((offset, value), (at as u64, u64::from(sum) << 32));
+        }
+        other => panic!("{other:?}"),
+    }
+}

@@ -232,7 +232,7 @@ fn classes(heap: &Heap) -> Vec<ClassUse> {
         .collect()
 }
 
-fn recovered(heap: &Heap) -> Option<crate::log::recover::Recovered> {
+fn recovered(heap: &Heap) -> Option<crate::log::logged::Recovered> {
     match heap.opened() {
         Opened::Recovered(found) => Some(found),
         Opened::Made => None,

@@ -10,7 +10,7 @@ use crate::error::HeapError;
 use crate::heap::Heap;
 use crate::layout::SpanWord;
 use crate::leaks::Leak;
-use crate::log::recover::Recovered;
+use crate::log::logged::Recovered;
 use crate::roots::Root;
 
 /// Leaks that a summary names.

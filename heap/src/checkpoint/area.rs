@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::written::{PAGE_BYTES, Written};
 use super::{CheckpointError, PageTracking};
-use crate::compartment::Compartment;
+use crate::compartments::Compartment;
 use crate::error::HeapError;
 use crate::heap::Heap;
 
@@ -32,6 +32,7 @@ fn entry_of(slot: u32, sum: u32) -> u64 {
     (u64::from(slot) + 1) | (u64::from(sum) << 32)
 }
 
+/// The slot that an entry names; `None` for a page of zeros.
 fn slot_of(entry: u64) -> Option<u32> {
     (entry as u32).checked_sub(1)
 }
@@ -90,9 +91,10 @@ impl AreaState {
                 let entry = heap.core.memory.load(area.table_at(number) + page * 8);
                 let slot = slot_of(entry).map(|slot| is_free.get_mut(slot as usize));
                 match slot {
-                    None => {}
+                    // A sum without a slot is not the entry of a page of zeros.
+                    None if entry == ZEROS => {}
                     Some(Some(is_free)) if *is_free => *is_free = false,
-                    Some(_) => {
+                    _ => {
                         let (what, offset) = ("page table", area.table_at(number) + page * 8);
                         return Err(HeapError::Corrupt { what, offset, value: entry }.into());
                     }

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::compartment::Compartment;
+use crate::compartments::Compartment;
 use crate::engine::Kind;
 use crate::error::HeapError;
 use crate::heap::Heap;

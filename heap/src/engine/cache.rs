@@ -1,12 +1,12 @@
-//! Slots that a thread keeps to itself, by kind and class: allocating and freeing them takes no
-//! lock.
+//! Slots that a thread keeps to itself, by kind and class, so that allocating and freeing them
+//! takes no lock.
 
 use std::cell::Cell;
 
 use super::Kind;
 use super::classes::{CACHED_MAX, CLASSES};
 
-/// One thread's slots. All zero bytes is an empty one.
+/// The slots of one thread. A cache of zero bytes is empty.
 pub(crate) struct ThreadCache {
     bins: [[Bin; CLASSES]; 2],
 }
@@ -32,7 +32,7 @@ impl Bin {
         Some(self.slots[len as usize].get())
     }
 
-    /// Puts a slot on top; false if there are `max` already.
+    /// Puts a slot on top. Returns false if there are `max` already.
     #[inline]
     pub fn push(&self, offset: u64, max: u32) -> bool {
         let len = self.len.get();
@@ -44,7 +44,7 @@ impl Bin {
         true
     }
 
-    /// Takes the `count` oldest out.
+    /// Takes the `count` oldest slots out.
     pub fn drop_oldest(&self, count: u32, mut each: impl FnMut(u64)) {
         let (len, count) = (self.len.get(), count.min(self.len.get()));
         for slot in &self.slots[..count as usize] {

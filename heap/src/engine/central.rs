@@ -1,7 +1,7 @@
-//! Runs of one class that have free slots, as a list; guarded by the class's lock.
+//! The runs of one class that have free slots, as a list that the class's lock guards.
 //!
-//! A run's free slots are not listed one by one: their states are searched. So a refill takes
-//! neighbours, and no free memory is touched.
+//! Free slots are not listed one by one: a refill searches their states. So it takes neighbours,
+//! and touches no free memory.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -9,10 +9,10 @@ use super::classes::{SPAN_BYTES, class_info};
 use super::spans::{CACHED, FREE, Slot, Span, listed};
 use super::{Bin, Engine, Kind, NoMemory};
 
-/// Runs without objects that a class keeps.
+/// Runs without objects that a class keeps for itself.
 const EMPTY_KEPT: u32 = 1;
 
-/// The list's ends, as first spans plus one; zero: none.
+/// Both ends of the list, as the first span of a run plus one; zero stands for no run.
 #[derive(Debug, Default)]
 pub(super) struct Central {
     first: u32,
@@ -21,7 +21,7 @@ pub(super) struct Central {
 }
 
 impl Central {
-    /// Moves up to `wanted` free slots into a bin: at least one.
+    /// Moves up to `wanted` free slots into a bin, and at least one.
     pub fn fill(
         &mut self,
         engine: &Engine,
@@ -57,7 +57,7 @@ impl Central {
         }
     }
 
-    /// Takes a slot back into its run. `may_release`: the run may go back to the pool.
+    /// Takes a slot back into its run, which may go back to the pool if `may_release`.
     pub fn give(&mut self, engine: &Engine, offset: u64, may_release: bool) {
         let Some(Slot { kind, class, start, states, slot }) = engine.spans.slot_at(offset) else {
             unreachable!("a cache holds slots only, not {offset:#x}")

@@ -1,18 +1,18 @@
-//! Size classes of the general heap: multiples of 16 B up to 128 B, then four per doubling up to 64
-//! KiB.
+//! Size classes of the dual-use heap: multiples of 16 B up to 128 B, then four for each doubling up
+//! to 64 KiB.
 //!
-//! Internal waste is at most a fifth of the bytes asked for above 128 B. A class's slots lie in
-//! runs of one to three spans, chosen so that at most an eighth of the run is left over.
+//! Above 128 B at most a fifth of an object's bytes is wasted. A class's slots lie in runs of one
+//! to three spans, so that at most an eighth of a run is left over.
 
-/// Bytes of a span: what runs are made of.
+/// Bytes of a span; runs are made of spans.
 pub(crate) const SPAN_BYTES: u64 = 64 << 10;
-/// Every object's offset is a multiple of it.
+/// Every object's offset is a multiple of this many bytes.
 pub(crate) const UNIT_BYTES: u64 = 16;
-/// Number of classes.
+/// Number of size classes.
 pub(crate) const CLASSES: usize = SMALL + 9 * 4;
-/// Largest class.
+/// Bytes of the largest class.
 pub(crate) const CLASS_BYTES_MAX: u64 = 64 << 10;
-/// Slots of a run, at most.
+/// Most slots of a run.
 pub(crate) const SLOTS_MAX: u64 = SPAN_BYTES / UNIT_BYTES;
 
 const SMALL: usize = 8;
@@ -21,20 +21,20 @@ const SMALL_MAX: u64 = SMALL as u64 * UNIT_BYTES;
 /// What is known of a class.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Class {
-    /// Bytes of a slot.
+    /// Bytes of each slot.
     pub bytes: u32,
-    /// Slots of a run.
+    /// Slots of each run.
     pub slots: u32,
-    /// Spans of a run.
+    /// Spans of each run.
     pub spans: u32,
-    /// 2^32 / units of a slot, rounded up: divides by multiplying.
+    /// 2^32 / units of a slot, rounded up, by which a multiplication divides.
     reciprocal: u32,
-    /// Slots that a thread may keep to itself.
+    /// Most slots that a thread keeps to itself.
     pub cached_max: u32,
 }
 
 static TABLE: [Class; CLASSES] = table();
-/// Classes of sizes up to 1 KiB, by units.
+/// The class of each size up to 1 KiB, by units.
 static BY_UNITS: [u8; 65] = by_units();
 
 const fn bytes_of(class: usize) -> u64 {
@@ -75,7 +75,7 @@ const fn table() -> [Class; CLASSES] {
     table
 }
 
-/// Most slots of a class that a thread keeps.
+/// Most slots of any class that a thread keeps to itself.
 pub(crate) const CACHED_MAX: usize = 127;
 
 const fn by_units() -> [u8; 65] {
@@ -92,7 +92,7 @@ const fn by_units() -> [u8; 65] {
     classes
 }
 
-/// The smallest class that holds `bytes`; `None`: a run of whole spans is needed.
+/// The smallest class that holds `bytes`; `None` if the object needs a run of spans for itself.
 #[inline]
 pub(crate) fn class_of(bytes: u64) -> Option<usize> {
     if bytes <= 1024 {
@@ -112,21 +112,21 @@ pub(crate) fn class_aligned(bytes: u64, align: u64) -> Option<usize> {
     (first..CLASSES).find(|class| u64::from(class_info(*class).bytes).is_multiple_of(align))
 }
 
-/// What is known of a class.
+/// The sizes of a class.
 #[inline]
 pub(crate) fn class_info(class: usize) -> &'static Class {
     &TABLE[class]
 }
 
 impl Class {
-    /// Which slot begins at `inside` bytes from the run's first; `None`: none does.
+    /// The slot that begins `inside` bytes from the run's first; `None` if no slot begins there.
     #[inline]
     pub fn slot_at(&self, inside: u64) -> Option<u32> {
         let slot = self.slot_holding(inside)?;
         (u64::from(slot) * u64::from(self.bytes) == inside).then_some(slot)
     }
 
-    /// Which slot holds the byte at `inside`; `None`: it is behind them all.
+    /// The slot that holds the byte at `inside`; `None` if the byte is behind all slots.
     #[inline]
     pub fn slot_holding(&self, inside: u64) -> Option<u32> {
         let units = inside / UNIT_BYTES;

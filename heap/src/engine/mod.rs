@@ -1,11 +1,12 @@
-//! The allocator proper, for both kinds of memory: spans, slots, threads' caches.
+//! The allocator itself, for both kinds of memory: spans, slots, caches of threads.
 //!
-//! Everything here lies in DRAM and is lost with the process. What must survive is the caller's to
-//! record: the engine tells its [`Backing`] when spans change their use, and hands out or takes
+//! Everything here lies in DRAM and is lost with the process. Callers record the state that must
+//! survive: the engine tells its [`Backing`] when spans change their use, and hands out or takes
 //! back slots.
 //!
-//! An object goes: free slot in a run's states -> in a thread's cache -> used -> in a cache again ->
-//! free. A state changes by the thread whose cache holds the slot, or under the lock of its class.
+//! A slot is free in a run's states, then in a thread's cache, then used, then in a cache again,
+//! then free. Its state is changed by the thread whose cache holds the slot, or under the lock of
+//! its class.
 //!
 //! Lock order: a class's list, then the pool. Nothing here calls `malloc`.
 
@@ -30,56 +31,56 @@ use spans::{CACHED, FREE, Slot, Span, SpanTable, USED};
 /// The two kinds of memory (pMem: NVMPersist and NVMCap).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Survives.
+    /// Memory whose contents survive the process.
     Persistent = 0,
-    /// A plain heap; gone after a restart.
+    /// A plain heap, whose contents are gone after a restart.
     Capacity = 1,
 }
 
 impl Kind {
-    /// Both.
+    /// Both kinds.
     pub const ALL: [Self; 2] = [Self::Persistent, Self::Capacity];
 }
 
-/// What a run of spans is taken for.
+/// The use of a run of spans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Run {
-    /// Slots of a class.
+    /// The run holds slots of a class.
     Slots { class: u8 },
-    /// One object.
+    /// The run holds one object.
     Large { spans: u32 },
 }
 
-/// What the engine stands on. All of it is off the fast path.
+/// The memory below the engine. No call is on the fast path.
 pub(crate) trait Backing: Send + Sync {
-    /// These bytes now serve a kind. `at_once`: they are a bucket, which may get its pages now;
-    /// else they are the buckets of one large object, of which perhaps little is ever touched.
+    /// Lets a range serve a kind. If `at_once`, the range is a bucket, which may get its pages now.
+    /// Otherwise it is the buckets of one large object, of which perhaps little is ever touched.
     fn enter_bucket(&self, kind: Kind, offset: u64, len: u64, at_once: bool) -> Result<(), Errno>;
-    /// These bytes serve nobody: their pages may go.
+    /// Notes that a range holds nothing, so that its pages may go.
     fn leave_bucket(&self, offset: u64, len: u64);
-    /// A run begins to serve; durable before this returns if it must be.
+    /// Notes that a run begins to be used, durably where that is needed.
     fn enter_run(&self, kind: Kind, start: u64, run: Run);
-    /// A run without objects ceases to.
+    /// Notes that a run without objects is no longer used.
     fn leave_run(&self, kind: Kind, start: u64);
 }
 
-/// Why there is no memory.
+/// Why the engine has no memory for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoMemory {
-    /// No free spans.
+    /// No free spans are left.
     Exhausted { needed_bytes: u64, free_bytes: u64 },
-    /// The kernel, or the region, refused.
+    /// The kernel or the region refuses.
     Refused(Errno),
 }
 
-/// Why an address cannot be freed.
+/// Why an object cannot be freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NotFreed {
     /// No object begins there.
     NoObject,
-    /// It is free already.
+    /// The object is free already.
     Twice,
-    /// It is of the other kind.
+    /// The object is of the other kind.
     OtherKind,
 }
 
@@ -107,13 +108,13 @@ impl Found {
     }
 }
 
-/// The allocator.
+/// The allocator of a heap.
 pub(crate) struct Engine {
     pub spans: SpanTable,
     pool: Mutex<Pool>,
     central: [[Mutex<Central>; CLASSES]; 2],
     backing: Box<dyn Backing>,
-    /// Spans that objects must leave to the log.
+    /// Free spans that objects must leave to the logs.
     keep_spans: std::sync::atomic::AtomicU64,
 }
 
@@ -124,14 +125,14 @@ pub(crate) struct Halted<'e> {
 }
 
 impl Halted<'_> {
-    /// Spans of a kind's buckets, bucket by bucket.
+    /// The spans of a kind's buckets, bucket by bucket.
     pub fn owned(&self, kind: Kind) -> impl Iterator<Item = std::ops::Range<u64>> {
         self.pool.owned(kind)
     }
 }
 
 impl Engine {
-    /// Takes all locks, for a fork.
+    /// Takes all locks, so that the process can fork.
     pub fn halt(&self) -> Halted<'_> {
         let central = Kind::ALL.map(|kind| std::array::from_fn(|c| self.lock_central(kind, c)));
         Halted { pool: self.pool(), _central: central }
@@ -153,12 +154,12 @@ impl Engine {
         })
     }
 
-    /// How many free spans objects must leave.
+    /// Sets how many free spans objects must leave.
     pub fn keep_free(&self, spans: u64) {
         self.keep_spans.store(spans, Relaxed);
     }
 
-    /// Takes an object of `bytes` at a multiple of `align` (a power of two) out of a cache; its
+    /// Takes an object of `bytes`, at a multiple of `align` (a power of two), out of a cache. Its
     /// state says "used".
     #[inline]
     pub fn alloc(
@@ -200,7 +201,7 @@ impl Engine {
         }
     }
 
-    /// The persistent object that holds the byte at `offset`: its first byte and its length.
+    /// First byte and length of the persistent object that holds the byte at `offset`.
     #[inline]
     pub fn object_around(&self, offset: u64) -> Option<(u64, u64)> {
         let span = offset / SPAN_BYTES;
@@ -218,10 +219,10 @@ impl Engine {
         }
     }
 
-    /// The large persistent object that holds a span; only its first span is entered, so it is
-    /// searched for.
+    /// The large persistent object that holds a span. Only its first span is entered, so the call
+    /// searches backwards.
     fn large_around(&self, span: u64) -> Option<(u64, u64)> {
-        // Any number may be asked for: objects hold arbitrary bytes.
+        // The span may be any number, because it may come from an object's arbitrary bytes.
         for start in (0..=span.min(self.spans.len())).rev() {
             match self.spans.get(start) {
                 Span::Nothing => {}
@@ -236,8 +237,8 @@ impl Engine {
         None
     }
 
-    /// Marks the object at `offset` as no longer used: of several who free it, one succeeds. It is
-    /// not handed out again before [`Engine::give`].
+    /// Marks the object at `offset` as no longer used. Of several threads that free an object one
+    /// succeeds. The object is not handed out again before [`Engine::give`].
     #[inline]
     pub fn unuse(&self, kind: Kind, offset: u64) -> Result<Found, NotFreed> {
         let found = self.find(offset)?;

@@ -1,7 +1,8 @@
-//! Marking what is reached, by several threads.
+//! Marking, by several threads, the objects that references lead to.
 //!
-//! Each thread has a stack of its own; when it is long the thread leaves a part of it to the
-//! others, and who has none waits for such a part. All is marked when all wait.
+//! Each thread has a stack of its own. A thread with a long stack leaves a part of it to the
+//! others, and a thread with none waits for such a part. All objects are marked when all threads
+//! wait.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -12,16 +13,17 @@ use zerocopy::IntoBytes;
 use crate::core::Core;
 use crate::engine::classes::SPAN_BYTES;
 use crate::engine::walk::Map;
-use crate::log::SHADOW_WORDS;
+use crate::layout::SHADOW_WORDS;
 use crate::ptr::{Offset, Persist, Ptr};
 use crate::sys::Table;
 
-/// A stack longer than this leaves half to the others.
+/// Pieces on a stack above which the thread leaves half of them to the others.
 const STACK_SHARED: usize = 512;
-/// Bytes of an object that are looked at in one go; the rest is left to whoever comes first.
+/// Bytes of an object that are looked at in one go; the rest is left to the thread that comes
+/// first.
 const PIECE_BYTES: u64 = 256 << 10;
 
-/// A bit for each unit of 16 B.
+/// A bit for each unit of 16 B at which an object may begin.
 #[derive(Debug)]
 pub(super) struct Marks {
     pub words: Table<AtomicU64>,
@@ -33,35 +35,35 @@ impl Marks {
     }
 }
 
-/// Something that is reached.
+/// An object or a compartment to which a reference leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reached {
-    /// Its first byte.
+    /// Offset of its first byte.
     pub object: Offset,
-    /// Bytes of its slot.
+    /// Bytes of the object's slot, or of the compartment.
     pub len_bytes: u64,
-    /// Type of the pointer that was followed first ([`Persist::type_id`]); of a compartment: 0.
+    /// Type of the pointer that was followed first ([`Persist::type_id`]); 0 for a compartment.
     pub type_id: u64,
-    /// A compartment, not an object.
+    /// Whether this is a compartment and not an object.
     pub is_compartment: bool,
 }
 
-/// Takes the pointers of an object that was reached.
+/// Takes the pointers that an object holds.
 pub struct Visitor<'v> {
     core: &'v Core,
     found: &'v mut dyn FnMut(u64, u64),
 }
 
 impl Visitor<'_> {
-    /// The object refers to what `ptr` points to. Null is nothing.
+    /// Takes a pointer of the object. A null pointer is ignored.
     pub fn visit<T: Persist>(&mut self, ptr: Ptr<T>) {
         if let Some(offset) = ptr.offset() {
             (self.found)(offset.get(), T::type_id());
         }
     }
 
-    /// Reads what lies in the object: a `T`, `inside` bytes from its first; `None`: it would leave
-    /// it.
+    /// Reads a value from the object, `inside` bytes from its first byte; `None` if the value would
+    /// leave the object.
     pub fn read<T: Persist>(&self, object: &Reached, inside: u64) -> Option<T> {
         let end = inside.checked_add(size_of::<T>() as u64)?;
         if end > object.len_bytes {
@@ -73,11 +75,11 @@ impl Visitor<'_> {
     }
 }
 
-/// How references are found.
+/// A way to find references.
 pub(super) trait Tracer: Sync {
-    /// The object around an offset to which something refers.
+    /// The object around an offset that a reference names.
     fn find(&self, offset: u64, type_id: u64) -> Option<Reached>;
-    /// Hands the references in `from..to` of an object to `found`: offset and type.
+    /// Hands the references in `from..to` of an object to `found`, each with its offset and type.
     fn trace(&self, object: &Reached, from: u64, to: u64, found: &mut dyn FnMut(u64, u64));
     /// Whether objects may be looked at in pieces.
     const IN_PIECES: bool;
@@ -88,7 +90,7 @@ fn find(core: &Core, map: &Map, offset: u64, type_id: u64) -> Option<Reached> {
     Some(Reached { object: Offset::of(start), len_bytes, type_id, is_compartment: false })
 }
 
-/// Takes every word for a reference that can be one.
+/// Takes every word that can be a reference for one.
 pub(super) struct Conservative<'c> {
     core: &'c Core,
     map: Map,
@@ -132,7 +134,7 @@ impl Tracer for Conservative<'_> {
     }
 }
 
-/// Asks the application.
+/// Asks the application for an object's references.
 pub(super) struct Traced<'c, F> {
     core: &'c Core,
     map: Map,
@@ -157,21 +159,21 @@ impl<F: Fn(&Reached, &mut Visitor<'_>) + Sync> Tracer for Traced<'_, F> {
     }
 }
 
-/// A part of something reached that is still to be looked at.
+/// A part of an object or compartment that is still to be looked at.
 #[derive(Clone, Copy)]
 struct Piece {
     object: Reached,
     from: u64,
 }
 
-/// What threads leave to each other.
+/// The pieces that threads leave to each other.
 #[derive(Default)]
 struct Shared {
     pieces: Vec<Piece>,
     waiting: usize,
 }
 
-/// Marks all that `first`, marked already, refers to.
+/// Marks all objects that references from `first` lead to; `first` is marked already.
 pub(super) fn run(core: &Core, tracer: &impl Tracer, marks: &Marks, first: Vec<Reached>) {
     let threads = match core.config.threads {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -195,7 +197,7 @@ pub(super) fn run(core: &Core, tracer: &impl Tracer, marks: &Marks, first: Vec<R
             }
         }
     };
-    // A thread that panics (the application's trace) would be waited for: it counts as one that
+    // The others would wait for a thread whose trace panics, so such a thread counts as one that
     // waits for ever.
     std::thread::scope(|scope| {
         for _ in 1..threads {
@@ -223,7 +225,7 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// Gets a share of what others left; false when all wait.
+/// Gets a share of the pieces that other threads left. Returns false when all threads wait.
 fn refill(
     stack: &mut Vec<Piece>,
     shared: &Mutex<Shared>,
@@ -246,7 +248,7 @@ fn refill(
     true
 }
 
-/// Looks at a piece: what it refers to is marked and put on the stack.
+/// Looks at a piece: the objects that it refers to are marked and put on the stack.
 fn follow<T: Tracer>(tracer: &T, marks: &Marks, piece: Piece, stack: &mut Vec<Piece>) {
     let Piece { object, from } = piece;
     let to = if T::IN_PIECES { object.len_bytes.min(from + PIECE_BYTES) } else { object.len_bytes };

@@ -1,13 +1,13 @@
-//! Leaks: objects that are allocated and that nothing reaches.
+//! Leaks: objects that are allocated and to which no reference leads.
 //!
-//! Reached is what a named root names, or lies in a persistent compartment's words, and what
-//! reached objects refer to. [`Heap::leaks`] knows no types, so it is conservative: every aligned
-//! word of a reached object that is the offset of an object's byte, or an address in the heap's
-//! memory, counts as a reference. It may take a leak for an object in use, never the other way, as
-//! long as references are stored whole and aligned. [`Heap::leaks_traced`] asks the application
-//! instead.
+//! References lead from named roots, from the words of persistent compartments, and from the
+//! objects that they lead to. [`Heap::leaks`] knows no types, so it is conservative: every aligned
+//! word of such an object that is the offset of an object's byte, or an address in the heap's
+//! memory, counts as a reference. So a leak may be taken for an object in use, but never the other
+//! way, as long as references are stored whole and aligned. [`Heap::leaks_traced`] asks the
+//! application instead.
 //!
-//! Both look at a heap that stands still: other threads must have ended what they do.
+//! Both calls look at a heap that stands still: other threads must have ended their operations.
 
 mod mark;
 
@@ -23,51 +23,52 @@ use mark::{Conservative, Marks, Traced, Tracer};
 
 pub use mark::{Reached, Visitor};
 
-/// Leaks that are listed one by one.
+/// Most leaks that are listed one by one.
 pub const LEAKS_LISTED_MAX: usize = 1000;
 
-/// An object that nothing reaches.
+/// An object to which no reference leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Leak {
-    /// The object.
+    /// Offset of the object.
     pub object: Offset,
-    /// Bytes of its slot.
+    /// Bytes of the object's slot.
     pub len_bytes: u64,
 }
 
-/// What [`Heap::leaks`] found.
+/// The findings of [`Heap::leaks`].
 #[derive(Debug)]
 pub struct Leaks {
     heap: u64,
-    /// Objects allocated, leaks included.
+    /// Objects that are allocated, leaks included.
     pub objects: u64,
-    /// Bytes of their slots.
+    /// Bytes of the slots of all objects.
     pub object_bytes: u64,
-    /// Objects that nothing reaches.
+    /// Objects to which no reference leads.
     pub leaks: u64,
-    /// Bytes of their slots.
+    /// Bytes of the slots of leaks.
     pub leaked_bytes: u64,
-    /// The first [`LEAKS_LISTED_MAX`] of them, by offset.
+    /// The first [`LEAKS_LISTED_MAX`] leaks, by offset.
     pub listed: Vec<Leak>,
-    /// The first units of all of them.
+    /// A mark at the first unit of every leak.
     unreached: Marks,
 }
 
-/// What [`Heap::reclaim`] did.
+/// The result of [`Heap::reclaim`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Reclaimed {
-    /// Objects freed.
+    /// Leaks that were freed.
     pub objects: u64,
-    /// Bytes of their slots.
+    /// Bytes of the slots of these leaks.
     pub bytes: u64,
-    /// Leaks that were none any more when it was looked again.
+    /// Objects that were leaks before, and to which a reference leads now.
     pub kept: u64,
 }
 
 impl Heap {
-    /// Finds the objects that nothing reaches; see [`Leaks`] and [`Heap::reclaim`]. Other threads
-    /// must have ended what they do: what they hold and have not linked yet would be among the
-    /// leaks. So would be what only DRAM or capacity memory refers to.
+    /// Finds the objects to which no reference leads; see [`Leaks`] and [`Heap::reclaim`]. Other
+    /// threads must have ended their operations: objects that they hold and have not linked yet
+    /// would be among the leaks. So would be objects that only references in DRAM or capacity
+    /// memory lead to.
     ///
     /// # Errors
     /// This thread is in a transaction, a root is damaged, or there is no memory for the marks.
@@ -75,9 +76,9 @@ impl Heap {
         self.find_leaks(&Conservative::new(&self.core))
     }
 
-    /// As [`Heap::leaks`], but `trace` says what an object refers to: it is called once for every
-    /// object that is reached, by several threads, and hands the object's pointers to the visitor.
-    /// Persistent compartments are handed to it as well.
+    /// Finds leaks as [`Heap::leaks`] does, but `trace` names the references of an object: it is
+    /// called once for every object that a reference leads to, by several threads, and hands the
+    /// object's pointers to the visitor. Persistent compartments are handed to `trace` as well.
     ///
     /// # Errors
     /// As [`Heap::leaks`].
@@ -88,16 +89,17 @@ impl Heap {
         self.find_leaks(&Traced::new(&self.core, &trace))
     }
 
-    /// Frees leaks, durably when this returns. Looks again first: what is reached by now is kept.
+    /// Frees leaks, durably when this returns. References are followed again first, and an object
+    /// that one leads to by now is kept.
     ///
     /// # Errors
-    /// As [`Heap::leaks`]; or they are another heap's ([`HeapError::OtherHeap`]); or there is no
-    /// room for the log, and some are freed, some not.
+    /// As [`Heap::leaks`]; or the leaks are another heap's ([`HeapError::OtherHeap`]); or there is
+    /// no room for the log, and only some leaks are freed.
     pub fn reclaim(&self, leaks: &Leaks) -> Result<Reclaimed, HeapError> {
         self.reclaim_as(leaks, &Conservative::new(&self.core))
     }
 
-    /// As [`Heap::reclaim`], for [`Heap::leaks_traced`].
+    /// Frees leaks as [`Heap::reclaim`] does, for [`Heap::leaks_traced`].
     ///
     /// # Errors
     /// As [`Heap::reclaim`].
@@ -161,7 +163,7 @@ impl Heap {
         Ok(done)
     }
 
-    /// Marks all that is reached.
+    /// Marks all objects that references lead to.
     fn mark(&self, tracer: &impl Tracer) -> Result<Marks, HeapError> {
         let marks = new_marks(&self.core)?;
         let roots = self.roots()?;
@@ -195,7 +197,7 @@ fn new_marks(core: &Core) -> Result<Marks, HeapError> {
 }
 
 impl Marks {
-    /// Marks the object at `offset`; false if it was.
+    /// Marks the object at `offset`. Returns false if it was marked before.
     fn set(&self, offset: u64) -> bool {
         let (word, bit) = Self::place(offset);
         self.words[word].fetch_or(bit, Relaxed) & bit == 0

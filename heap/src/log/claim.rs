@@ -1,11 +1,11 @@
-//! Entering what recovery found in the engine: runs, objects, the logs' own spans.
+//! Entering the runs, the objects and the logs' own spans that a recovery found in the engine.
 
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 
-use super::recover::in_parallel;
+use super::parallel::in_parallel;
+use super::shadow::Folded;
 use super::spans::Spans;
-use super::{Folded, SHADOW_WORDS};
-use crate::compartment::Compartment;
+use crate::compartments::Compartment;
 use crate::core::Core;
 use crate::damage::{Damage, Findings};
 use crate::engine::Kind;
@@ -14,8 +14,8 @@ use crate::error::HeapError;
 use crate::layout::*;
 use crate::ptr::Offset;
 
-/// Enters every run and its objects in the engine; a run without any is free. Returns how many
-/// objects there are.
+/// Enters every run and its objects in the engine; a run without objects is free. Returns the
+/// number of objects.
 pub(super) fn claim(
     core: &Core,
     folded: &Folded,
@@ -53,7 +53,7 @@ fn set_free(core: &Core, span: u64) {
     core.memory.flush(at, 8);
 }
 
-/// Takes objects out of the shadow that are where none can be.
+/// Takes objects out of the shadow that lie where no object can begin.
 fn drop_strays(folded: &Folded, spans: &Spans, findings: &Findings) -> Result<(), HeapError> {
     let mut lost = (0, 0);
     let is_broken = findings.has(|damage| matches!(damage, Damage::SpanWord { .. }));
@@ -104,7 +104,7 @@ fn claim_run(core: &Core, folded: &Folded, start: u64, word: SpanWord) -> Result
         }
         SpanWord::Compartment { spans } => {
             core.engine.claim_spans(Kind::Persistent, start, u64::from(spans));
-            core.enter_compartment(Compartment {
+            core.compartments.enter(Compartment {
                 kind: Kind::Persistent,
                 offset: Offset::of(start * SPAN_BYTES),
                 len_bytes: u64::from(spans) * SPAN_BYTES,

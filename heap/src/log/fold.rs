@@ -1,4 +1,4 @@
-//! Folding: the records since the last snapshot into the next one (the log's compaction).
+//! Folding: the records since the last snapshot are put into the next one, which compacts the log.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::*;
@@ -6,36 +6,39 @@ use std::time::{Duration, Instant};
 
 use super::group::{Entry, Piece, read_piece};
 use super::settle::settle_held;
+use super::shadow::Folded;
 use super::snapshot;
 use crate::core::{Core, free_chunks};
 use crate::engine::NoMemory;
 use crate::engine::classes::{SPAN_BYTES, UNIT_BYTES};
-use crate::layout::{AT_CLOCK, AT_GENERATION, CHUNK_BYTES, CHUNK_HEAD, Record, sealed};
-use crate::log::{Folded, SHADOW_WORDS};
+use crate::layout::{
+    AT_CLOCK, AT_GENERATION, CHUNK_BYTES, CHUNK_HEAD, Record, SHADOW_WORDS, sealed,
+};
 use crate::memory::Memory;
 use crate::sys::LINE_BYTES;
 
 /// How a fold ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fold {
-    /// The logs begin anew.
+    /// The logs begin anew, in the next generation.
     Done,
-    /// A transaction has changed memory in place and is not at its end: later.
+    /// The fold was put off, because an undo transaction has changed memory in place and has not
+    /// ended.
     Busy,
 }
 
-/// How long the others' undo transactions are waited for.
+/// Longest wait for the undo transactions of other threads.
 const WAIT_MAX: Duration = Duration::from_millis(20);
 
-/// Folds all records so far. Transactions' groups are put in place durably first.
+/// Folds all records so far. Groups of transactions are put in place durably first.
 pub(crate) fn fold(core: &Core) -> Result<Fold, NoMemory> {
     let mut folded = core.logs.fold();
     fold_held(core, &mut folded)
 }
 
-/// Folds if enough was written since the last time, unless another thread does, or it cannot be
-/// done now. What was logged holds either way, so that is no failure of what was done: it is due
-/// still, and who finds no room for a log or an object says so.
+/// Folds if enough was written since the last fold, unless another thread folds or there is no room
+/// now. Everything that was logged holds either way, so a fold that is put off is no failure: it
+/// stays due, and the thread that finds no room for a log or an object reports that.
 pub(crate) fn fold_if_due(core: &Core) {
     if let Some(mut folded) = core.logs.try_fold()
         && core.logs.is_due()
@@ -45,8 +48,9 @@ pub(crate) fn fold_if_due(core: &Core) {
     }
 }
 
-/// As [`fold`], but waits a little for the undo transactions that put it off to end. Only a little:
-/// they may be waiting for a lock that this thread holds. The caller has none open, nor uses a log.
+/// Folds, after a short wait for the undo transactions that put the fold off. The wait is short
+/// because these transactions may be waiting for a lock that this thread holds. The caller has no
+/// undo transaction open and does not use its log.
 pub(crate) fn fold_soon(core: &Core) -> Result<Fold, NoMemory> {
     core.logs.ask_for_fold();
     let began = Instant::now();
@@ -59,8 +63,9 @@ pub(crate) fn fold_soon(core: &Core) -> Result<Fold, NoMemory> {
     Ok(Fold::Busy)
 }
 
-/// Before an undo transaction begins: lets a fold that is due, and that others put off, go first.
-/// Without this there might be no moment without any, and the logs would grow for ever.
+/// Lets a fold go first that is due and that other threads put off; called before an undo
+/// transaction begins. Without this there might never be a moment without undo transactions, and
+/// the logs would grow for ever.
 pub(crate) fn let_fold(core: &Core) {
     let logs = &core.logs;
     let began = Instant::now();
@@ -79,7 +84,7 @@ pub(crate) fn let_fold(core: &Core) {
 fn fold_held(core: &Core, folded: &mut Folded) -> Result<Fold, NoMemory> {
     let Some(Cut { room, words, objects }) = cut(core, folded)? else { return Ok(Fold::Busy) };
     if core.conventional.is_some() {
-        // The bits say what is allocated; the logs held transactions only.
+        // Bits say which objects are allocated, so the logs held transactions only.
         let generation = core.logs.generation.load(Acquire);
         core.memory.persist_word(AT_GENERATION, sealed(generation));
         free_chunks(core, &[words, objects, room].concat());
@@ -106,25 +111,25 @@ fn fold_held(core: &Core, folded: &mut Folded) -> Result<Fold, NoMemory> {
     Ok(Fold::Done)
 }
 
-/// What a generation leaves behind, and room for the snapshot that takes its place.
+/// The chunks of a generation that has ended, and room for the snapshot that takes their place.
 struct Cut {
     room: Vec<u64>,
     words: Vec<u64>,
     objects: Vec<u64>,
 }
 
-/// Turns all loggers to the next generation at one instant. The room is taken first: from there on
-/// nothing can fail.
+/// Turns all loggers to the next generation at one instant. Room is taken first: after that nothing
+/// can fail.
 fn cut(core: &Core, folded: &Folded) -> Result<Option<Cut>, NoMemory> {
     let _settling = core.logs.settling();
-    // Held to the end: a logger made meanwhile would begin in the old generation, which nobody
-    // would fold.
+    // The list is held to the end: a logger that was made meanwhile would begin in the old
+    // generation, which nobody would fold.
     let loggers = core.logs.all_held();
     let mut held: Vec<_> = loggers.iter().map(|logger| (&**logger, logger.visit())).collect();
     if held.iter().any(|(_, state)| state.undoing().is_some()) {
         return Ok(None);
     }
-    // Each has one that is open beside those that are closed; what rests has no records.
+    // Each logger has an open chunk beside its closed ones; a resting chunk has no records.
     let logged_bytes = core.logs.closed_bytes.load(Relaxed) + held.len() as u64 * CHUNK_BYTES;
     let room = snapshot::reserve(core, folded, logged_bytes)?;
     settle_held(core, &mut held);
@@ -139,17 +144,16 @@ fn cut(core: &Core, folded: &Folded) -> Result<Option<Cut>, NoMemory> {
     Ok(Some(Cut { room, words, objects }))
 }
 
-/// Groups of several pieces, by sequence, whose chunks may come in any order: their records, and
-/// what the last piece says.
+/// The groups that have several pieces, by sequence: their records, and whether the last piece
+/// makes them count. Their chunks come in any order.
 type InParts = HashMap<u64, (Vec<Record>, Option<Counts>)>;
 
-/// Whether a group that has ended counts: one that was undone does not, and one that failed has no
-/// last piece.
+/// Whether a group that has ended counts. A group that was undone does not, and one that failed has
+/// no last piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Counts(bool);
 
-/// Applies the records of a chunk to the shadow; those of groups that lie in several pieces are
-/// gathered.
+/// Applies the records of a chunk to the shadow. Records of groups of several pieces are gathered.
 fn apply_chunk(core: &Core, chunk: u64, folded: &mut Folded, in_parts: &mut InParts) {
     for_records(&core.memory, chunk, |what| match what {
         InChunk::Record(record) => flip_alone(folded, record),
@@ -170,8 +174,8 @@ fn apply_chunk(core: &Core, chunk: u64, folded: &mut Folded, in_parts: &mut InPa
     });
 }
 
-/// As [`flip`], by who has the shadow alone, so that one miss need not wait for the other; of
-/// records that this process has made.
+/// Flips the bit of a record's object as [`flip`] does, when no other thread uses the shadow: then
+/// a cache miss need not wait for the one before. The record was made by this process.
 #[inline]
 fn flip_alone(folded: &mut Folded, record: Record) {
     let Some((word, bit, span)) = place_of(record) else { return };
@@ -181,7 +185,7 @@ fn flip_alone(folded: &mut Folded, record: Record) {
     folded.touch(span);
 }
 
-/// Flips the bit of a record's object; false: no heap of this size has it.
+/// Flips the bit of a record's object. Returns false if the object lies beyond the heap.
 #[inline]
 pub(crate) fn flip(folded: &Folded, record: Record) -> bool {
     if let Some((word, bit, span)) = place_of(record) {
@@ -192,7 +196,7 @@ pub(crate) fn flip(folded: &Folded, record: Record) -> bool {
     true
 }
 
-/// Where the shadow has a record's object: word, bit, and span.
+/// The place of a record's object in the shadow: word, bit, and span.
 #[inline]
 fn place_of(record: Record) -> Option<(usize, u64, usize)> {
     match record {
@@ -206,14 +210,14 @@ fn place_of(record: Record) -> Option<(usize, u64, usize)> {
 
 const _: () = assert!(SHADOW_WORDS as u64 * 64 * 16 == CHUNK_BYTES);
 
-/// What lies in a chunk of words.
+/// A part of a chunk of words.
 pub(crate) enum InChunk {
     Record(Record),
     Piece(Piece),
 }
 
-/// Goes through a chunk of words up to its end: a line that begins with zero, or a group that is
-/// not whole. Returns where that is.
+/// Goes through a chunk of words up to its end, which is a line that begins with zero or a group
+/// that is not whole. Returns the end, in bytes from the chunk's beginning.
 pub(crate) fn for_records(memory: &Memory, chunk: u64, mut each: impl FnMut(InChunk)) -> u64 {
     const LINE_WORDS: usize = (LINE_BYTES / 8) as usize;
     let mut words = vec![0_u64; (CHUNK_BYTES / 8) as usize];
@@ -221,7 +225,7 @@ pub(crate) fn for_records(memory: &Memory, chunk: u64, mut each: impl FnMut(InCh
     let mut at = (CHUNK_HEAD / 8) as usize;
     while at < words.len() {
         match Record::decode(words[at]) {
-            // A word that begins with nothing known was never written.
+            // A word that is neither zero nor a record was never written whole.
             None if at.is_multiple_of(LINE_WORDS) || words[at] != 0 => break,
             None => at = at.next_multiple_of(LINE_WORDS),
             Some(Record::Group { words: len, .. }) => {

@@ -1,10 +1,10 @@
-//! Groups: what a transaction leaves in the logs, and how it is read back.
+//! Groups: the records and changes of one transaction in the logs, and how they are read back.
 //!
 //! ```text
-//! word log    head | sequence | sum of these words | sum of the objects' bytes | entries…    (zeros to the line's end)
-//! entry       short  4 | len << 4 | offset << 8     value                 up to 8 bytes, anywhere
-//!             object 8 | len << 4   offset          where its bytes lie   bytes in the object log
-//!             record                                                      an allocation or a free (1 or 2 in two bits)
+//! piece       head | sequence | sum of these words | sum of the objects' bytes | entries… | zeros
+//! entry       short  4 | len << 4 | offset << 8    value                up to 8 bytes, anywhere
+//!             object 8 | len << 4    offset        place of its bytes   bytes in the object log
+//!             record                               an allocation or a free: 1 or 2 in two bits
 //! ```
 //! A group counts when its last piece is whole: all words of a piece are covered by its sum, and
 //! the objects' bytes by the other. So one fence commits, whatever order the lines arrive in. Words
@@ -16,11 +16,11 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 use crate::layout::{GROUP_LAST, GROUP_UNDO, GROUP_UNDONE, Record};
 use crate::memory::Memory;
 
-/// Words before the entries.
+/// Words of a piece before its entries.
 pub(crate) const HEAD_WORDS: usize = 4;
 /// Most words of a piece.
 pub(crate) const PIECE_WORDS_MAX: usize = 4000;
-/// Longest object entry: the rest follows in further entries.
+/// Bytes of the longest object entry; a longer change has several entries.
 pub(crate) const OBJECT_ENTRY_MAX: u64 = 32 << 10;
 
 const SHORT: u64 = 1;
@@ -29,16 +29,16 @@ const OBJECT: u64 = 2;
 /// One change of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Entry {
-    /// `len` bytes at `offset` are the first of `value`.
+    /// The `len` bytes at `offset` become the first bytes of `value`.
     Short { offset: u64, len: u8, value: u64 },
-    /// `len` bytes at `offset` are those at `from`, in the object log.
+    /// The `len` bytes at `offset` become those at `from`, in the object log.
     Object { offset: u64, len: u32, from: u64 },
     /// An object begins or ceases to exist.
     Record(Record),
 }
 
 impl Entry {
-    /// Words it takes.
+    /// The number of words that the entry takes.
     pub fn words(&self) -> usize {
         match self {
             Self::Short { .. } => 2,
@@ -47,8 +47,8 @@ impl Entry {
         }
     }
 
-    /// Appends its words. A record's word is kept whole: its own two lowest bits tell it from the
-    /// others.
+    /// Appends the entry's words. A record is one whole word, whose two lowest bits tell it from
+    /// other entries.
     pub fn push(&self, to: &mut Vec<u64>) {
         match *self {
             Self::Short { offset, len, value } => {
@@ -77,9 +77,10 @@ impl Entry {
                 Some(Self::Short { offset, len, value: *words.get(1)? })
             }
             OBJECT => {
-                let len = (first >> 4) as u32;
-                // A longer one would have recovery read the heap over and over.
-                (1..=OBJECT_ENTRY_MAX).contains(&u64::from(len)).then_some(())?;
+                let len = first >> 4;
+                // A longer entry would have recovery read the heap over and over.
+                (1..=OBJECT_ENTRY_MAX).contains(&len).then_some(())?;
+                let len = len as u32;
                 Some(Self::Object { offset: *words.get(1)?, len, from: *words.get(2)? })
             }
             _ => None,
@@ -87,13 +88,13 @@ impl Entry {
     }
 }
 
-/// A piece of a group in a chunk, found whole.
+/// A piece of a group that was found whole in a chunk.
 #[derive(Debug, Clone)]
 pub(crate) struct Piece {
     pub seq: u64,
     pub piece: u32,
     pub flags: u8,
-    /// Sum of the objects' bytes that it names.
+    /// Sum of the bytes that the piece's object entries name.
     pub objects_sum: u64,
     pub entries: Vec<Entry>,
 }
@@ -107,12 +108,12 @@ impl Piece {
         self.flags & GROUP_UNDO != 0
     }
 
-    /// Whether it says that its transaction was undone.
+    /// Whether the piece says that its transaction was undone.
     pub fn is_undone(&self) -> bool {
         self.flags & GROUP_UNDONE != 0
     }
 
-    /// Whether the object log holds what this piece names.
+    /// Whether the object log holds the bytes that the piece's object entries name.
     pub fn has_objects(&self, memory: &Memory) -> bool {
         let mut sum = 0;
         let mut bytes = Vec::new();
@@ -135,7 +136,7 @@ pub(crate) fn is_inside(memory: &Memory, offset: u64, len: u64) -> bool {
     offset.checked_add(len).is_some_and(|end| end <= memory.len_bytes())
 }
 
-/// The sum of objects' bytes with one more object.
+/// The sum of the bytes of several objects, with one more object.
 #[inline]
 pub(crate) fn sum_of(sum: u64, bytes: &[u8]) -> u64 {
     xxh3_64_with_seed(bytes, sum)
@@ -152,16 +153,16 @@ pub(crate) fn seal(words: &mut [u64], seq: u64, piece: u32, flags: u8, objects_s
 }
 
 fn sum_of_words(words: &[u64]) -> u64 {
-    // Never zero: a word that is not there yet reads as zero.
+    // The sum is never zero, because a word that is not there yet reads as zero.
     xxh3_64(zerocopy::IntoBytes::as_bytes(words)) | 1
 }
 
-/// The sum of a piece without its sum.
+/// The sum of a piece, without the word that holds the sum.
 fn sum_of_sealed(words: &[u64]) -> u64 {
     const SMALL: usize = 32;
     let mut small = [0; SMALL];
     let mut large = Vec::new();
-    // Most are small, and there are many: no memory is taken for these.
+    // Most pieces are small, and there are many, so no memory is taken for small ones.
     let unsummed = match small.get_mut(..words.len()) {
         Some(small) => {
             small.copy_from_slice(words);
@@ -176,8 +177,8 @@ fn sum_of_sealed(words: &[u64]) -> u64 {
     sum_of_words(unsummed)
 }
 
-/// The piece whose head is the first of `words`, which go on to the end of its chunk. `None`: it is
-/// not whole.
+/// The piece whose head is the first of `words`, which go on to the end of its chunk. `None` if the
+/// piece is not whole.
 pub(crate) fn read_piece(words: &[u64]) -> Option<Piece> {
     let Some(Record::Group { words: len, piece, flags }) = Record::decode(*words.first()?) else {
         return None;

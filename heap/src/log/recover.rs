@@ -1,9 +1,9 @@
-//! Opening a heap that was there: what is allocated, which transactions hold, and the engine's
-//! tables made anew.
+//! Recovery of a heap that was there: the objects that are allocated, the transactions that hold,
+//! and the engine's tables made anew.
 //!
-//! Everything up to the new generation's first store can be done again: a crash in the middle of a
-//! recovery leaves the snapshot and logs it read, and memory in which some writes were put in place
-//! already that will be again.
+//! Everything up to the new generation's first store can be done again. A crash in the middle of a
+//! recovery leaves the snapshot and the logs that the recovery read, and memory in which some
+//! writes were put in place that will be put in place again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering::*};
@@ -11,40 +11,29 @@ use std::sync::{Mutex, PoisonError};
 
 use super::claim::claim;
 use super::fold::{InChunk, flip, for_records};
-use super::group::{Entry, Piece, is_inside, read_piece};
+use super::group::{Entry, is_inside, read_piece};
+use super::logged::{Group, Logged, Recovered, stray};
+use super::parallel::in_parallel;
 use super::replay::replay;
+use super::shadow::Folded;
+use super::snapshot;
 use super::spans::{Spans, header};
-use super::{Folded, snapshot};
+use crate::conventional::enter_bits;
 use crate::core::{Core, free_chunks};
 use crate::damage::{Damage, Findings, Remark};
 use crate::engine::classes::{SPAN_BYTES, UNIT_BYTES};
 use crate::error::HeapError;
 use crate::layout::*;
 use crate::memory::Durability;
-use crate::sys::LINE_BYTES;
+use crate::sys::{self, LINE_BYTES};
 use zerocopy::IntoBytes;
 
-/// What a recovery found.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Recovered {
-    /// Objects that are allocated.
-    pub objects: u64,
-    /// Records applied since the last fold.
-    pub records: u64,
-    /// Transactions that had committed and were put in place.
-    pub redone: u64,
-    /// Transactions that had not, and were undone.
-    pub undone: u64,
-    /// Whether the caches lived on: the process died, not the machine.
-    pub same_boot: bool,
-}
-
-/// Recovers the heap; its engine and logs are empty before.
+/// Recovers the heap, whose engine and logs are empty before.
 pub(crate) fn recover(core: &Core, findings: &Findings) -> Result<Recovered, HeapError> {
     let same_boot = trusts_caches(core);
     if same_boot {
-        // What the dead process stored last may be in the caches only, and what is done from here
-        // on builds on it.
+        // The last stores of the dead process may be in the caches only, and recovery builds on
+        // them.
         core.memory.flush(0, core.layout.first_span() * SPAN_BYTES);
         core.memory.fence();
     }
@@ -52,7 +41,7 @@ pub(crate) fn recover(core: &Core, findings: &Findings) -> Result<Recovered, Hea
     let spans = Spans::read(core, findings)?;
     let mut folded = core.logs.fold();
     match core.conventional {
-        Some(_) => crate::conventional::enter_bits(core, &folded, &spans.runs),
+        Some(_) => enter_bits(&core.memory, core.layout, &folded, &spans.runs),
         None => enter_snapshot(core, &folded, &spans, findings)?,
     }
     let logged = read_logs(core, &folded, &spans, findings, &mut found)?;
@@ -61,14 +50,14 @@ pub(crate) fn recover(core: &Core, findings: &Findings) -> Result<Recovered, Hea
     let generation = spans.generation;
     let clock = logged.groups.values().map(|group| group.seq + 1).max().unwrap_or(1);
     let clock = clock.max(spans.clock.unwrap_or(0) + 1);
-    // Damaged, it is made anew below.
+    // A damaged word is made anew below.
     let settled = if spans.settled < CLOCK_MAX { spans.settled } else { 0 };
     let clock = clock.max(settled);
     core.logs.clock.store(clock, Release);
     core.logs.clock_folded.store(clock, Release);
     core.logs.settled.store(settled, Release);
     found.objects = claim(core, &folded, &spans, findings)?;
-    // Of a fold that was cut off: what it took is the room that this one needs.
+    // The chunks of a fold that was cut off are the room that this recovery's snapshot needs.
     if !spans.stale.is_empty() {
         free_chunks(core, &spans.stale);
     }
@@ -78,7 +67,7 @@ pub(crate) fn recover(core: &Core, findings: &Findings) -> Result<Recovered, Hea
         core.logs.set_due(folded.chunks.len() as u64 * CHUNK_BYTES, core.config.log_bytes_max / 2);
         return Ok(found);
     }
-    // Neither the old logs' generation nor the next.
+    // This is neither the generation of the old logs nor the next one, which may have logs, too.
     core.logs.generation.store(generation + 2, Release);
     let logged_bytes = spans.logs.len() as u64 * CHUNK_BYTES;
     folded.chunks = spans.snapshot.clone();
@@ -88,8 +77,8 @@ pub(crate) fn recover(core: &Core, findings: &Findings) -> Result<Recovered, Hea
     };
     core.memory.persist_word(AT_CLOCK, sealed(clock));
     core.memory.persist_word(AT_GENERATION, sealed(generation + 2));
-    // Not before: a group that was found cut off in the object log would be taken for one that is
-    // in place. Durable with what is freed below.
+    // This comes after the new generation: before it, a group whose objects were cut off would be
+    // taken for one that is in place. The word is durable with the chunks that are freed below.
     core.memory.store_word(AT_SETTLED, sealed(clock));
     core.memory.flush(AT_SETTLED, 8);
     core.logs.settled.store(clock, Release);
@@ -101,9 +90,9 @@ pub(crate) fn recover(core: &Core, findings: &Findings) -> Result<Recovered, Hea
     Ok(found)
 }
 
-/// Whether what the last process stored is all there, flushed or not.
+/// Whether all stores of the last process are there, flushed or not.
 fn trusts_caches(core: &Core) -> bool {
-    let boot = core.config.boot_id.unwrap_or_else(crate::heap::boot_id);
+    let boot = core.config.boot_id.unwrap_or_else(sys::boot_id);
     let last = [core.memory.load(AT_BOOT), core.memory.load(AT_BOOT + 8)];
     core.memory.durability() == Durability::Ordered || (boot == last && boot != [0, 0])
 }
@@ -144,7 +133,8 @@ fn enter_snapshot(
     }
 }
 
-/// Decides about objects that were allocated or freed twice: one that was allocated at all is kept.
+/// Decides about objects that were allocated or freed twice: an object that was allocated at all is
+/// kept.
 fn settle_sums(folded: &Folded, findings: &Findings) -> Result<(), HeapError> {
     let place = |unit: u64| (folded.shadow.get((unit / 64) as usize), 1 << (unit % 64));
     let bit = |unit: u64| {
@@ -166,59 +156,7 @@ fn settle_sums(folded: &Folded, findings: &Findings) -> Result<(), HeapError> {
     Ok(())
 }
 
-/// Where the changes of a group are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
-    /// In the log; in memory perhaps.
-    Pending,
-    /// In memory, which trusts its caches, perhaps not written back.
-    InCaches,
-    /// In memory, durably.
-    Durable,
-}
-
-/// A transaction as far as its pieces were found, in order.
-pub(super) struct Group {
-    pub seq: u64,
-    pub pieces: Vec<Piece>,
-}
-
-impl Group {
-    /// Whether it committed or was undone: the last piece is there and none before it is missing.
-    pub fn is_over(&self) -> bool {
-        let whole = self.pieces.iter().zip(0..).all(|(piece, at)| piece.piece == at);
-        whole && self.pieces.last().is_some_and(Piece::is_last)
-    }
-
-    /// Whether it was undone, and said so.
-    pub fn is_undone(&self) -> bool {
-        self.pieces.last().is_some_and(Piece::is_undone)
-    }
-}
-
-/// What the word logs hold.
-pub(super) struct Logged {
-    /// By logger and sequence.
-    pub groups: BTreeMap<(u16, u64), Group>,
-    /// By logger: up to which sequence its groups are in memory, whose caches are trusted, perhaps
-    /// not written back.
-    pub applied: HashMap<u16, u64>,
-}
-
-impl Logged {
-    /// Where the changes of a group that has committed are.
-    pub fn place(&self, spans: &Spans, logger: u16, seq: u64) -> Place {
-        if seq < spans.settled {
-            Place::Durable
-        } else if self.applied.get(&logger).is_some_and(|applied| seq <= *applied) {
-            Place::InCaches
-        } else {
-            Place::Pending
-        }
-    }
-}
-
-/// Reads the word logs: records are applied, groups returned.
+/// Reads the word logs. Their records are applied, and their groups are returned.
 fn read_logs(
     core: &Core,
     folded: &Folded,
@@ -255,8 +193,8 @@ fn read_logs(
             pieces.clear();
         }
         if same_boot {
-            // The dead process may not have written it back; nothing that follows from it may be
-            // durable before it.
+            // The dead process may not have written the log back, and nothing that follows from the
+            // log may be durable before it.
             core.memory.flush(chunk, end);
             let entries = pieces.iter().flat_map(|piece| &piece.entries);
             for entry in entries {
@@ -269,7 +207,7 @@ fn read_logs(
         }
         let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
         if same_boot {
-            // Damaged: nothing of it is put in place.
+            // If the word is damaged, no group of this log is put in place.
             let latest = all.applied.entry(log.logger).or_default();
             *latest = applied.unwrap_or(CLOCK_MAX).max(*latest);
         }
@@ -293,20 +231,10 @@ fn read_logs(
     Ok(all)
 }
 
-/// A record that no heap of this size has.
-pub(super) fn stray(record: Record) -> Damage {
-    match record {
-        Record::Alloc { unit, .. } | Record::Free { unit, .. } => {
-            Damage::Stray { offset: unit * UNIT_BYTES }
-        }
-        Record::Group { .. } => Damage::Stray { offset: 0 },
-    }
-}
-
-/// Behind the end of a log there can only be what is left of the group that was being written,
-/// whose lines arrive in any order, or of frees that were not durable. All that was written before
-/// a group began is durable before it, so nothing lies behind a torn last piece, and no group
-/// begins behind a torn one.
+/// Checks the words behind the end of a log. They can only be left from the group that was being
+/// written, whose lines arrive in any order, or from frees that were not durable. Everything that
+/// was written before a group began is durable before it, so nothing lies behind a torn last piece,
+/// and no group begins behind a torn one.
 fn check_end(core: &Core, chunk: u64, end: u64, findings: &Findings) -> Result<(), HeapError> {
     if end >= CHUNK_BYTES {
         return Ok(());
@@ -338,42 +266,4 @@ fn check_end(core: &Core, chunk: u64, end: u64, findings: &Findings) -> Result<(
         },
     }
     Ok(())
-}
-
-/// Runs `f` on all items, by several threads if there are many.
-pub(super) fn in_parallel<T: Sync>(
-    core: &Core,
-    items: &[T],
-    f: impl Fn(&T) -> Result<(), HeapError> + Sync,
-) -> Result<(), HeapError> {
-    const WORTH_A_THREAD: usize = 64;
-    let most = match core.config.threads {
-        0 => std::thread::available_parallelism().map_or(1, usize::from),
-        threads => threads,
-    };
-    let threads = most.min(items.len() / WORTH_A_THREAD).max(1);
-    if threads == 1 {
-        return items.iter().try_for_each(f);
-    }
-    let next = AtomicUsize::new(0);
-    let work = || {
-        loop {
-            let from = next.fetch_add(16, Relaxed);
-            let Some(some) = items.get(from..(from + 16).min(items.len())) else { break };
-            if some.is_empty() {
-                break;
-            }
-            some.iter().try_for_each(&f)?;
-        }
-        // What it wrote back: the fences of whoever waits for it do not cover that.
-        core.memory.fence();
-        Ok(())
-    };
-    std::thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
-        let mine = work();
-        others.into_iter().fold(mine, |so_far, other| {
-            so_far.and(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-        })
-    })
 }

@@ -1,12 +1,12 @@
-//! Putting in place what transactions had logged: redo forward by sequence, undo backward.
+//! Putting the logged changes of transactions in place: redo forward by sequence, undo backward.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::*;
 
-use super::Folded;
 use super::fold::{InChunk, flip, for_records};
 use super::group::{Entry, Piece, is_inside};
-use super::recover::{Group, Logged, Place, Recovered, stray};
+use super::logged::{Group, Logged, Place, Recovered, stray};
+use super::shadow::Folded;
 use super::spans::Spans;
 use crate::config::Planted;
 use crate::core::Core;
@@ -15,8 +15,8 @@ use crate::engine::classes::SPAN_BYTES;
 use crate::error::HeapError;
 use crate::layout::*;
 
-/// Applies the groups that committed, and undoes the one of each log that had begun to change
-/// memory and had not.
+/// Applies the groups that committed, and undoes, in each log, the group that had begun to change
+/// memory and had not committed.
 pub(super) fn replay(
     core: &Core,
     spans: &Spans,
@@ -37,7 +37,8 @@ pub(super) fn replay(
             }
             let objects_whole = || group.pieces.iter().all(|piece| piece.has_objects(&core.memory));
             if !is_undo && place == Place::Pending && !objects_whole() {
-                // Cut off in the object log: as if its last piece were missing.
+                // The group was cut off in the object log, so it counts as one whose last piece is
+                // missing.
                 findings.remark(Remark::Unfinished { logger: *logger, seq: group.seq });
                 continue;
             }
@@ -56,7 +57,7 @@ pub(super) fn replay(
                 _ => {}
             }
         } else if is_undo && *seq >= spans.settled && newest.get(logger) == Some(seq) {
-            // With a later group in its log it had ended.
+            // A group that is followed by another in its log had ended.
             undo(core, spans, group, findings)?;
             found.undone += 1;
         } else if !is_undo && place == Place::Pending {
@@ -73,8 +74,8 @@ pub(super) fn replay(
     Ok(())
 }
 
-/// Writes the homes of a group back whose changes a dead process left in the caches: its log is
-/// about to be forgotten.
+/// Writes the changes of a group back that a dead process left in the caches, because the group's
+/// log is about to be forgotten.
 fn write_back(core: &Core, group: &Group) {
     for entry in group.pieces.iter().flat_map(|piece| &piece.entries) {
         let (offset, len) = match entry {
@@ -88,8 +89,8 @@ fn write_back(core: &Core, group: &Group) {
     }
 }
 
-/// For the objects that `pending` groups write to: the latest stamp with which each was allocated
-/// since the snapshot.
+/// The latest stamp with which each object that `pending` groups write to was allocated since the
+/// snapshot.
 fn births(core: &Core, spans: &Spans, pending: &[&Group]) -> HashMap<u64, u64> {
     let mut born: HashMap<u64, u64> = pending
         .iter()
@@ -104,7 +105,7 @@ fn births(core: &Core, spans: &Spans, pending: &[&Group]) -> HashMap<u64, u64> {
     if born.is_empty() {
         return born;
     }
-    // A damaged clock: all stamps are later than the first group that is left.
+    // If the clock is damaged, all stamps are later than the first group that is left.
     let first = pending.iter().map(|group| group.seq).min().unwrap_or(0);
     let base = spans.clock.unwrap_or(first);
     let mut note = |record: Record| {
@@ -129,7 +130,8 @@ fn births(core: &Core, spans: &Spans, pending: &[&Group]) -> HashMap<u64, u64> {
     born
 }
 
-/// A stamp's upper bits are those that bring it nearest to the clock of the generation's start.
+/// The whole time of a stamp: the upper bits are those that bring it nearest to the clock at the
+/// generation's start.
 fn whole_stamp(base: u64, stamp: u32) -> u64 {
     let ahead = u64::from(stamp).wrapping_sub(base) & STAMP_MASK;
     let half = 1 << (STAMP_BITS - 1);
@@ -153,16 +155,17 @@ fn redo(
                 findings.meet(Damage::Outside { seq: group.seq, offset, len_bytes })?;
                 continue;
             }
-            // Roots and other tables always count; objects only if they are the same ones still.
+            // Writes to roots and other tables always count; writes to an object count only if the
+            // object is still the same one.
             let is_same = offset < first_object
-                || core.config.planted == Planted::ReplayIntoReused
+                || core.config.planted.is(Planted::ReplayIntoReused)
                 || matches!(spans.run_at(offset), Some((_, SpanWord::Compartment { .. })))
                 || spans.unit_of(offset).is_some_and(|unit| {
                     let is_allocated =
                         folded.shadow[(unit / 64) as usize].load(Relaxed) & 1 << (unit % 64) != 0;
                     is_allocated && born.get(&unit).is_none_or(|stamp| *stamp <= group.seq)
                 });
-            // The object may be gone, and with it its run.
+            // The object may be gone, together with its run.
             if is_same && spans.may_change(offset, len_bytes) {
                 core.memory.write(offset, &bytes);
                 core.memory.flush(offset, bytes.len() as u64);
@@ -175,7 +178,7 @@ fn redo(
 fn undo(core: &Core, spans: &Spans, group: &Group, findings: &Findings) -> Result<(), HeapError> {
     for piece in group.pieces.iter().rev() {
         if !piece.has_objects(&core.memory) {
-            // Nothing was changed before this piece was durable.
+            // The change is made only after its piece is durable.
             continue;
         }
         for entry in piece.entries.iter().rev() {
@@ -193,7 +196,7 @@ fn undo(core: &Core, spans: &Spans, group: &Group, findings: &Findings) -> Resul
     Ok(())
 }
 
-/// What an entry changes: where, and to what.
+/// The place that an entry changes, and the bytes that it puts there.
 fn change_of(core: &Core, entry: &Entry) -> Option<(u64, Vec<u8>)> {
     match entry {
         Entry::Short { offset, len, value } => {

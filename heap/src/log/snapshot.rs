@@ -1,8 +1,9 @@
-//! Snapshots: which 16 B units begin an object, as of the start of a generation.
+//! Snapshots: the 16 B units at which objects began when a generation did.
 //!
-//! A chunk is a header line (index, bytes, sum, chunks) and entries: a word with the span's number,
-//! a word with a bit for each of its 64 shadow words that is not zero, and these words. It does not
-//! depend on size classes: a span that serves another class later is read right.
+//! A chunk is a header line (index, bytes, sum, chunks) and entries. An entry is a word with the
+//! span's number, a word with a bit for each of the span's 64 shadow words that is not zero, and
+//! these words. A snapshot does not depend on size classes, so a span that serves another class
+//! later is read right.
 
 use std::sync::atomic::Ordering::*;
 
@@ -14,31 +15,25 @@ use crate::engine::classes::SPAN_BYTES;
 use crate::engine::{Kind, NoMemory};
 use crate::error::HeapError;
 use crate::layout::{
-    AT_SNAP_BYTES, AT_SNAP_CHUNKS, AT_SNAP_INDEX, AT_SNAP_SUM, CHUNK_BYTES, CHUNK_HEAD, SpanWord,
+    AT_SNAP_BYTES, AT_SNAP_CHUNKS, AT_SNAP_INDEX, AT_SNAP_SUM, CHUNK_BYTES, CHUNK_HEAD,
+    SHADOW_WORDS, SNAP_BODY_WORDS, SNAP_ENTRY_WORDS_MAX, SpanWord, snapshot_chunks_most,
 };
-use crate::log::{Folded, SHADOW_WORDS};
+use crate::log::shadow::Folded;
 use crate::memory::Memory;
 
-const BODY_WORDS: usize = ((CHUNK_BYTES - CHUNK_HEAD) / 8) as usize;
-const ENTRY_WORDS_MAX: usize = 2 + SHADOW_WORDS;
-
-/// Chunks of the largest snapshot of so many spans.
-pub(crate) fn chunks_most(spans: u64) -> u64 {
-    spans.div_ceil((BODY_WORDS / ENTRY_WORDS_MAX) as u64) + 1
-}
-
-/// Takes room for a snapshot as large as the next can become: the last one's chunks, and what was
-/// logged since.
+/// Takes room for the largest snapshot that can come next: as many chunks as the last one has, and
+/// more for everything that was logged since.
 pub(crate) fn reserve(
     core: &Core,
     folded: &Folded,
     logged_bytes: u64,
 ) -> Result<Vec<u64>, NoMemory> {
     // A record may add an entry of three words for its eight bytes.
-    let wanted =
-        folded.chunks.len() as u64 * 2 + 1 + (logged_bytes * 3).div_ceil(BODY_WORDS as u64 * 8);
+    let wanted = folded.chunks.len() as u64 * 2
+        + 1
+        + (logged_bytes * 3).div_ceil(SNAP_BODY_WORDS as u64 * 8);
     let mut chunks = Vec::new();
-    for _ in 0..wanted.min(chunks_most(core.layout.spans)) {
+    for _ in 0..wanted.min(snapshot_chunks_most(core.layout.spans)) {
         match core.engine.take_spans(Kind::Persistent, 1, 0) {
             Ok(span) => chunks.push(span * SPAN_BYTES),
             Err(error) => {
@@ -52,7 +47,8 @@ pub(crate) fn reserve(
     Ok(chunks)
 }
 
-/// Writes the shadow, durably. Returns the chunks used, those left over, and the bytes written.
+/// Writes the shadow durably. Returns the chunks that it took, those left over, and the bytes
+/// written.
 pub(crate) fn write(core: &Core, folded: &Folded, mut room: Vec<u64>) -> (Vec<u64>, Vec<u64>, u64) {
     let bodies = bodies(folded);
     assert!(bodies.len() <= room.len(), "a snapshot of {} chunks", bodies.len());
@@ -80,12 +76,13 @@ pub(crate) fn write(core: &Core, folded: &Folded, mut room: Vec<u64>) -> (Vec<u6
     (room, spare, bytes)
 }
 
-/// The entries, a body for each chunk; one at least, so that a snapshot of nothing is one, too.
+/// The entries of each chunk. There is at least one chunk, so that the snapshot of an empty heap is
+/// one, too.
 fn bodies(folded: &Folded) -> Vec<Vec<u64>> {
     let mut bodies = vec![Vec::new()];
     for span in folded.touched_spans() {
         let words = folded.of_span(span);
-        let mut entry = [0; ENTRY_WORDS_MAX];
+        let mut entry = [0; SNAP_ENTRY_WORDS_MAX];
         let mut len = 2;
         for (index, word) in words.iter().enumerate() {
             let bits = word.load(Relaxed);
@@ -101,7 +98,7 @@ fn bodies(folded: &Folded) -> Vec<Vec<u64>> {
         }
         entry[0] = span as u64 + 1;
         let last = bodies.len() - 1;
-        if bodies[last].len() + len > BODY_WORDS {
+        if bodies[last].len() + len > SNAP_BODY_WORDS {
             bodies.push(Vec::new());
         }
         if let Some(body) = bodies.last_mut() {
@@ -111,7 +108,8 @@ fn bodies(folded: &Folded) -> Vec<Vec<u64>> {
     bodies
 }
 
-/// Checks a snapshot's chunk; returns its place, how many there are, and its entries.
+/// Checks a snapshot's chunk. Returns its place, the number of the snapshot's chunks, and its
+/// entries.
 pub(crate) fn read(memory: &Memory, chunk: u64) -> Result<(u64, u64, Vec<u64>), HeapError> {
     let head = |at: u64| memory.load(chunk + at);
     let corrupt = |at: u64| HeapError::Corrupt {

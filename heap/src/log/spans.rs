@@ -1,4 +1,4 @@
-//! What the span table says of a heap that is opened.
+//! The span table of a heap that is opened.
 
 use super::snapshot;
 use crate::core::Core;
@@ -13,22 +13,23 @@ pub(super) struct LogChunk {
     pub logger: u16,
 }
 
-/// The spans by what they serve.
+/// The spans of a heap that is opened, by what they hold.
 pub(super) struct Spans {
-    /// Generation of snapshot and logs.
+    /// The generation that counts, of snapshot and logs.
     pub generation: u64,
-    /// The tx clock at its start; `None`: damaged.
+    /// The clock of transactions when the generation began; `None` if its word is damaged.
     pub clock: Option<u64>,
-    /// Groups below this sequence are over.
+    /// The sequence below which all groups are settled.
     pub settled: u64,
     pub runs: Vec<(u64, SpanWord)>,
     pub logs: Vec<LogChunk>,
     pub snapshot: Vec<u64>,
-    /// Chunks of object logs.
+    /// Offsets of the chunks of object logs.
     pub objects: Vec<u64>,
-    /// Chunks that nothing refers to any more.
+    /// Offsets of chunks that belong to no generation which counts.
     pub stale: Vec<u64>,
-    /// Spans whose words cannot be, and words inside runs.
+    /// Spans whose words no correct program writes, and spans inside a run whose words are not
+    /// zero.
     pub broken: Vec<u64>,
 }
 
@@ -40,7 +41,7 @@ impl Spans {
         let mut found = Self {
             generation,
             clock: clock(core, findings, "clock", AT_CLOCK)?,
-            // With it damaged nothing is put in place.
+            // If the word is damaged, no group is put in place.
             settled: clock(core, findings, "settled clock", AT_SETTLED)?.unwrap_or(CLOCK_MAX),
             runs: Vec::new(),
             logs: Vec::new(),
@@ -82,12 +83,12 @@ impl Spans {
         Ok(found)
     }
 
-    /// Words of the later spans of a run may be left over from what was there before; a check names
-    /// them.
+    /// Looks at the words of a run's later spans, which may be left over from earlier runs; a check
+    /// names them.
     fn look_inside(&mut self, core: &Core, findings: &Findings, run: u64, len: u64) {
         for span in run + 1..run + len {
             let value = core.memory.load(core.layout.table_word(span));
-            // Strictly it is none of recovery's business.
+            // A recovery does not need these words.
             if value != 0 && !findings.is_strict() {
                 self.broken.push(span);
                 findings.remark(Remark::Inside { span, run, value });
@@ -95,7 +96,7 @@ impl Spans {
         }
     }
 
-    /// The run that holds `offset`: its first span and word.
+    /// First span and word of the run that holds `offset`.
     pub fn run_at(&self, offset: u64) -> Option<(u64, SpanWord)> {
         let span = offset / SPAN_BYTES;
         let after = self.runs.partition_point(|(start, _)| *start <= span);
@@ -103,7 +104,8 @@ impl Spans {
         (span < start + run_spans(word)).then_some((start, word))
     }
 
-    /// The unit at which the object begins that would hold `offset`; `None`: no object can.
+    /// The unit at which the object begins whose slot holds `offset`; `None` if no object can lie
+    /// there.
     pub fn unit_of(&self, offset: u64) -> Option<u64> {
         let (start, word) = self.run_at(offset)?;
         let inside = offset - start * SPAN_BYTES;
@@ -118,7 +120,7 @@ impl Spans {
         Some((start * SPAN_BYTES + first) / UNIT_BYTES)
     }
 
-    /// Whether a transaction may change a range: roots, objects, compartments, each within itself.
+    /// Whether a transaction may change a range, which must lie within roots, or within one run.
     pub fn may_change(&self, offset: u64, len: u64) -> bool {
         let Some(end) = offset.checked_add(len) else { return false };
         if offset < AT_TABLE {
@@ -129,7 +131,7 @@ impl Spans {
     }
 }
 
-/// Spans of a run.
+/// The number of spans of a run.
 pub(crate) fn run_spans(word: SpanWord) -> u64 {
     match word {
         SpanWord::Slots { class } => u64::from(class_info(usize::from(class)).spans),
@@ -147,7 +149,7 @@ fn fits(core: &Core, span: u64, word: SpanWord) -> bool {
     span + run_spans(word) <= core.layout.spans
 }
 
-/// A word of a log chunk's header; `None`: damaged.
+/// A word of the header of a log's chunk; `None` if the word is damaged.
 pub(super) fn header(
     core: &Core,
     findings: &Findings,
@@ -176,7 +178,8 @@ fn clock(
     Ok(clock)
 }
 
-/// The generation that counts; if its word is damaged, that of the newest whole snapshot.
+/// The generation that counts. If its word is damaged, this is the generation of the newest whole
+/// snapshot.
 fn generation(core: &Core, findings: &Findings) -> Result<u64, HeapError> {
     let value = core.memory.load(AT_GENERATION);
     if let Some(generation) = unsealed(value).filter(|generation| *generation < CLOCK_MAX) {
@@ -192,8 +195,8 @@ fn generation(core: &Core, findings: &Findings) -> Result<u64, HeapError> {
             places.entry(generation).or_default().push((index, count));
         }
     }
-    // A snapshot is written before its spans say so: the newest whole one has all of the older
-    // ones.
+    // A snapshot is written before its spans' words, so the newest whole one has everything of
+    // older ones.
     let whole = places.into_iter().filter(|(_, places)| snapshot::is_whole(places.clone()));
     Ok(whole.map(|(generation, _)| u64::from(generation)).max().unwrap_or(0))
 }

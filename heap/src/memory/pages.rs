@@ -1,7 +1,7 @@
-//! Where a range of memory gets its pages from, and who has them: buckets, kinds, nodes, forks.
+//! The pages of a heap's memory: buckets and kinds, NUMA nodes, forks.
 //!
-//! Invariant: these are ranges that nobody uses at the time; what capacity memory held in them is
-//! gone afterwards.
+//! Invariant: no thread uses the ranges at the time, and the contents of capacity memory in them
+//! are gone afterwards.
 
 use std::fs::File;
 use std::ops::Range;
@@ -17,9 +17,9 @@ use crate::engine::Kind;
 use crate::sys::{Advice, Backed, HUGE_PAGE_BYTES, Mapping, check_node};
 
 impl Memory {
-    /// Gives a range that now serves `kind` its pages, if `contiguous` one behind the other where
-    /// the kernel can: that is what a bucket is for (pMem, "Contiguity-Bucket-based Page
-    /// Allocator"). What capacity memory held is gone.
+    /// Gives a range that now serves `kind` its pages; if `contiguous`, one behind the other where
+    /// the kernel can, which is the use of buckets (pMem, "Contiguity-Bucket-based Page
+    /// Allocator"). The contents of capacity memory are gone.
     pub(crate) fn enter_bucket(
         &self,
         kind: Kind,
@@ -37,8 +37,7 @@ impl Memory {
                     _ => Ok(()),
                 };
             }
-            // Its pages come when they are touched, contiguous or not; that they are zeros is all
-            // there is to do.
+            // Pages come when they are touched, contiguous or not; they only have to be zeros.
             Source::Paged(_) => {
                 return if self.take_pages(offset, len) { Ok(()) } else { Err(Errno::IO) };
             }
@@ -46,14 +45,14 @@ impl Memory {
         const HUGE: u64 = HUGE_PAGE_BYTES as u64;
         let whole = offset.is_multiple_of(HUGE) && len.is_multiple_of(HUGE);
         if contiguous && !whole && numa_node.is_none() && self.gather(offset, len).is_ok() {
-            // Taking the pages of a piece would tear its huge page, in which others may live.
-            // SAFETY: inside the mapping (`at` checks), and nobody uses it.
+            // Taking the pages of a part would tear its huge page, in which other objects may lie.
             unsafe { std::ptr::write_bytes(self.at(offset, len), 0, len as usize) };
             return Ok(());
         }
         let is_zero = self.take_pages(offset, len);
         if let Some(node) = numa_node {
-            // Before it has pages. A bucket may have served the other kind before.
+            // The kind is set before the bucket has pages. The bucket may have served the other
+            // kind before.
             match kind {
                 Kind::Capacity => mapping.bind(offset, len as usize, node)?,
                 Kind::Persistent => mapping.unbind(offset, len as usize)?,
@@ -65,7 +64,8 @@ impl Memory {
         if let (Some(file), Backed::File | Backed::Dax, false) =
             (file, mapping.backed(), contiguous)
         {
-            // Nothing touches these pages yet; their room went when they were last given back.
+            // No thread touches these pages yet; their room was given up when they were last given
+            // back.
             match fallocate(file, FallocateFlags::KEEP_SIZE, offset, len) {
                 Ok(()) | Err(Errno::OPNOTSUPP) => {}
                 Err(errno) => return Err(errno),
@@ -81,8 +81,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Puts the huge pages in which a range lies in place, contents as they are; quick where they
-    /// are.
+    /// Makes huge pages of a range's pages, whose contents stay. This is quick where they are huge
+    /// already.
     pub(crate) fn gather(&self, offset: u64, len: u64) -> Result<(), Errno> {
         const HUGE: u64 = HUGE_PAGE_BYTES as u64;
         let Source::Mapped { mapping, .. } = &self.source else { return Ok(()) };
@@ -94,8 +94,8 @@ impl Memory {
         unsafe { mapping.advise(start, (end - start) as usize, Advice::Collapse) }
     }
 
-    /// Whether this memory can be bound to a node: said when a heap is opened, not at some later
-    /// allocation.
+    /// Whether this memory can be bound to a node. A heap asks when it is opened, so that no later
+    /// allocation fails.
     pub(crate) fn check_node(&self, node: u32) -> Result<(), MemoryError> {
         let refused = |source: Errno| MemoryError::Node { node, source: source.into() };
         check_node(node).map_err(refused)?;
@@ -104,7 +104,7 @@ impl Memory {
             Source::Mapped { file: Some(file), .. } => obeys_bindings(file).map_err(refused)?,
             Source::Mapped { room: Some(room), .. } => match room.descriptor() {
                 Some(file) => obeys_bindings(file).map_err(refused)?,
-                // There was none left for it, so nobody can say.
+                // The room could not be reserved, so this is unknown.
                 None => false,
             },
             _ => true,
@@ -112,15 +112,15 @@ impl Memory {
         if obeys { Ok(()) } else { Err(MemoryError::NodeOfFile { node }) }
     }
 
-    /// Whether this memory is all zeros because nobody had it before.
+    /// Whether this memory is all zeros because no process had it before.
     pub(crate) fn is_fresh(&self) -> bool {
         matches!(&self.source, Source::Mapped { room: Some(_), .. } | Source::Paged(_))
             || matches!(&self.source, Source::Mapped { mapping, .. } if mapping.backed() == Backed::Nothing)
     }
 
-    /// In a forked child: puts a file of its own in the place of the one without a name that it
-    /// shares with its parent, with the same bytes in `ranges`, those of `bound` on a node. Nothing
-    /// is to do where memory is private.
+    /// Puts, in a forked child, a file of its own in the place of the file without a name that it
+    /// shares with its parent. The file has the same bytes in `ranges`, and those of `bound` lie on
+    /// a node. Private memory needs nothing.
     pub(crate) fn part_from_parent(
         &self,
         dir: &Path,
@@ -130,7 +130,7 @@ impl Memory {
         let (mapping, room) = match &self.source {
             Source::Mapped { mapping, room: Some(room), .. } => (mapping, room),
             Source::Mapped { mapping, .. } if mapping.backed() == Backed::Nothing => return Ok(()),
-            // Whoever opens a named file has its lock, too.
+            // A child cannot have a named file of its own, because the parent has the file's lock.
             _ => return Err(Errno::OPNOTSUPP),
         };
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
@@ -138,7 +138,7 @@ impl Memory {
         ftruncate(&own, self.len_bytes)?;
         let own = File::from(own);
         if bound.is_some() {
-            // The binding is the file's, and stays when this view of it goes.
+            // The binding belongs to the file, and stays when this mapping goes.
             bind_ranges(&Mapping::file(&own, self.len_bytes)?, bound)?;
         }
         let own = OwnedFd::from(own);
@@ -150,8 +150,8 @@ impl Memory {
         Ok(())
     }
 
-    /// A private copy of `ranges` of memory that a forked child would share with its parent;
-    /// `None`: it would not.
+    /// A private copy of `ranges` of memory that a forked child would share with its parent; `None`
+    /// if the child would not share it.
     pub(crate) fn private_copy(
         &self,
         ranges: impl Iterator<Item = Range<u64>>,
@@ -167,7 +167,7 @@ impl Memory {
         Ok(Some(copy))
     }
 
-    /// In a forked child: puts such a copy in the place of the shared memory.
+    /// Puts, in a forked child, a private copy in the place of the shared memory.
     pub(crate) fn part_with(&self, copy: Mapping) -> Result<(), Errno> {
         let Source::Mapped { mapping, room: Some(room), .. } = &self.source else { return Ok(()) };
         mapping.replace_by_private(copy)?;
@@ -175,36 +175,35 @@ impl Memory {
         Ok(())
     }
 
-    /// Takes the pages of a range that serves nobody any more. What capacity memory held there is
-    /// gone.
+    /// Takes the pages of a range that holds nothing any more. The contents of capacity memory
+    /// there are gone.
     pub(crate) fn leave_bucket(&self, offset: u64, len: u64) {
         match &self.source {
             Source::Mapped { room: Some(_), .. } => {
-                // Refused, it keeps its pages, if it has any: a store could still meet a full file
-                // system.
+                // If the system refuses, the range keeps its pages, if any: a store could still
+                // meet a full file system.
                 let _ = self.take_pages(offset, len);
             }
             Source::Mapped { .. } | Source::Paged(_) => self.empty(offset, len),
             Source::Region(region) => {
                 if let Err(errno) = set_kind(region, Kind::Persistent, offset, len) {
-                    // It stays capacity memory, which costs nothing, and is asked again when it is
-                    // used.
+                    // The range stays capacity memory, which costs nothing, and is asked again when
+                    // it is used.
                     tracing::warn!(offset, len, %errno, "a free bucket did not become persistent");
                 }
             }
         }
     }
 
-    /// Makes a range that nobody uses read as zeros, by giving its pages back where that is
-    /// possible.
+    /// Makes an unused range read as zeros, by giving its pages back where that is possible.
     pub(crate) fn empty(&self, offset: u64, len: u64) {
         if !self.take_pages(offset, len) {
             self.clear(offset, len);
         }
     }
 
-    /// Gives the pages of a range that nobody uses back: it reads as zeros. False: it is as it was,
-    /// in a file system that cannot punch holes or in a region.
+    /// Gives the pages of an unused range back, so that it reads as zeros. Returns false if nothing
+    /// was done, as in a region and in a file system that cannot punch holes.
     fn take_pages(&self, offset: u64, len: u64) -> bool {
         if let Some(tap) = &self.tap {
             tap.empty(offset, len);
@@ -224,18 +223,18 @@ impl Memory {
         unsafe { mapping.advise(offset, len as usize, Advice::Empty) }.is_ok()
     }
 
-    /// Zeros a range that nobody uses.
+    /// Zeros an unused range.
     fn clear(&self, offset: u64, len: u64) {
         // SAFETY: inside the memory (`at` checks), and nobody uses it.
         unsafe { std::ptr::write_bytes(self.at(offset, len), 0, len as usize) };
     }
 }
 
-/// Other file systems take a binding and do not look at it.
+/// Whether a file's file system obeys a binding: others take one and ignore it.
 fn obeys_bindings(file: impl AsFd) -> Result<bool, Errno> {
     const TMPFS: u32 = 0x0102_1994;
     const HUGETLBFS: u32 = 0x9584_58f6;
-    // The word's width and sign are the architecture's.
+    // Width and sign of the word depend on the architecture.
     Ok([TMPFS, HUGETLBFS].contains(&(fstatfs(file)?.f_type as u32)))
 }
 

@@ -1,6 +1,7 @@
 //! The unsafe seam of the heap: mappings, instructions that write cache lines back, tables without
 //! malloc.
 
+mod boot;
 mod copy;
 mod flush;
 pub mod forks;
@@ -12,6 +13,7 @@ mod room;
 mod table;
 pub mod threads;
 
+pub use boot::boot_id;
 pub use copy::{copy_in, copy_out};
 pub use flush::LINE_BYTES;
 pub use flush::{FlushKind, fence, flush_line, prefetch_for_write, stream};

@@ -1,21 +1,23 @@
-//! The commit of a redo transaction: both logs written, one fence, then memory changes.
+//! The commit of a redo transaction: both logs are written, a fence makes them durable, then memory
+//! changes.
 
-use super::writes::Write;
-use super::{LogAs, Tx};
+use super::Tx;
+use super::writes::{LogAs, Write};
 use crate::config::Logging;
 use crate::core::Core;
 use crate::engine::NoMemory;
 use crate::engine::classes::UNIT_BYTES;
 use crate::error::HeapError;
 use crate::layout::{GROUP_LAST, Record, STAMP_MASK};
+use crate::log::append::PieceHead;
 use crate::log::fold::{Fold, fold_soon};
 use crate::log::group::{Entry, HEAD_WORDS, OBJECT_ENTRY_MAX, PIECE_WORDS_MAX, sum_of};
-use crate::log::logger::{Logger, LoggerState, PieceHead};
+use crate::log::logger::{Logger, LoggerState};
 use crate::log::settle::settle;
 use crate::sys::{LINE_BYTES, Own};
 
 impl Tx<'_> {
-    /// Makes all changes final. On an error nothing was changed.
+    /// Makes all changes final. If this returns an error, nothing was changed.
     #[inline]
     pub(super) fn commit(&mut self) -> Result<(), HeapError> {
         self.note_births(true);
@@ -45,22 +47,22 @@ impl Tx<'_> {
         let logger = self.heap.logger(self.local)?;
         let mut written = self.write_group(core, logger);
         if written.is_err() && fold_soon(core)? == Fold::Done {
-            // It gave room back.
+            // The fold has given room back.
             written = self.write_group(core, logger);
         }
         let mut state = written?;
         core.memory.fence();
         for write in &self.writes.list {
-            // Written back later: see `crate::log::settle`.
+            // The lines are written back when the group is settled: see `crate::log::settle`.
             core.memory.write(write.offset, self.writes.bytes_of(write));
             state.note_home(write.offset, u64::from(write.len));
         }
-        state.note_applied(core);
+        state.note_applied(&core.memory);
         state.written.changed_bytes += self.writes.bytes.len() as u64;
         Ok(())
     }
 
-    /// Words of the group and bytes of its objects, at most.
+    /// The most words that the group takes, and the most bytes of its objects.
     fn log_size(&self) -> (usize, u64) {
         let records = self.writes.fresh.len() + self.writes.freed.len();
         self.writes.list.iter().fold((HEAD_WORDS + records, 0), |(words, bytes), write| match write
@@ -74,7 +76,7 @@ impl Tx<'_> {
         })
     }
 
-    /// Makes what fresh objects were filled with durable, before anything can link them.
+    /// Makes the contents of fresh objects durable, before any reference can lead to them.
     #[inline]
     pub(super) fn settle_fresh(&mut self) {
         if !self.writes.direct.is_empty() {
@@ -91,15 +93,14 @@ impl Tx<'_> {
         self.writes.direct.clear();
     }
 
-    /// With conventional bookkeeping births come before the commit, and deaths behind it: a crash
-    /// in between leaks.
+    /// Notes the objects that begin to exist. With conventional bookkeeping this comes before the
+    /// commit, and freed objects are noted behind it: a crash in between leaks.
     fn note_births(&self, begin: bool) {
         let core = &self.heap.core;
         if let Some(conventional) = &core.conventional {
-            self.writes
-                .fresh
-                .iter()
-                .for_each(|(offset, _)| conventional.note(core, *offset, begin));
+            self.writes.fresh.iter().for_each(|(offset, _)| {
+                conventional.note(&core.memory, core.layout, *offset, begin)
+            });
         }
     }
 
@@ -108,16 +109,16 @@ impl Tx<'_> {
         if let Some(conventional) = &core.conventional
             && !self.writes.freed.is_empty()
         {
-            // No birth in a log says that a write was to an object before the one that is there.
+            // No record tells a write to a freed object from one to the object that takes its
+            // place.
             settle(core);
-            self.writes
-                .freed
-                .iter()
-                .for_each(|(offset, _)| conventional.note(core, *offset, false));
+            self.writes.freed.iter().for_each(|(offset, _)| {
+                conventional.note(&core.memory, core.layout, *offset, false)
+            });
         }
     }
 
-    /// Writes the group; it counts after a fence. One that fails has no last piece.
+    /// Writes the group, which counts after a fence. A group that fails has no last piece.
     fn write_group<'l>(
         &self,
         core: &Core,
@@ -136,7 +137,7 @@ impl Tx<'_> {
         written.map(|()| state)
     }
 
-    /// Enters the records of objects taken and freed.
+    /// Enters the records of objects that were taken and freed.
     #[inline]
     pub(super) fn push_records(&self, pieces: &mut Pieces<'_>) -> Result<(), NoMemory> {
         if self.heap.core.conventional.is_some() {
@@ -156,9 +157,9 @@ impl Tx<'_> {
 /// The pieces of a group while they are made.
 pub(super) struct Pieces<'p> {
     seq: u64,
-    /// Of the next piece.
+    /// Number of the next piece.
     pub index: u32,
-    /// Of every piece.
+    /// Flags of every piece.
     flags: u8,
     objects_sum: u64,
     has_records: bool,
@@ -190,13 +191,13 @@ impl<'p> Pieces<'p> {
         Ok(())
     }
 
-    /// Enters a change of `bytes`, in the log it was made for.
+    /// Enters a change of `bytes` in the log that the change asks for.
     pub fn push_change(&mut self, write: &Write, bytes: &[u8]) -> Result<(), NoMemory> {
         if write.log == LogAs::Words {
             let mut offset = write.offset;
             let mut rest = bytes;
             while !rest.is_empty() {
-                // To the next word's boundary, so that whole words are put in place by one store.
+                // A part ends at a word's boundary, so that one store puts a whole word in place.
                 let len = rest.len().min(8 - (offset % 8) as usize);
                 let mut value = [0; 8];
                 value[..len].copy_from_slice(&rest[..len]);
@@ -209,7 +210,8 @@ impl<'p> Pieces<'p> {
         }
         let mut offset = write.offset;
         for part in bytes.chunks(OBJECT_ENTRY_MAX as usize) {
-            // The entry's piece is decided first: its sum covers the bytes.
+            // The entry's piece is decided before the bytes are placed, because the piece's sum
+            // covers them.
             if self.state.words.len() + 3 > PIECE_WORDS_MAX {
                 self.append_before_more()?;
             }
@@ -224,15 +226,15 @@ impl<'p> Pieces<'p> {
         Ok(())
     }
 
-    /// Appends a piece that others follow: it is whole before they come, so that a log is torn at
-    /// its end only.
+    /// Appends a piece that others follow. The piece is whole before they come, so that a log is
+    /// torn at its end only.
     fn append_before_more(&mut self) -> Result<(), NoMemory> {
         self.append(0)?;
         self.core.memory.fence();
         Ok(())
     }
 
-    /// Appends what is left as a piece with these flags.
+    /// Appends the entries that are left as a piece with these flags.
     pub fn append(&mut self, flags: u8) -> Result<(), NoMemory> {
         let (seq, index, flags) = (self.seq, self.index, self.flags | flags);
         let head = PieceHead { seq, index, flags, objects_sum: self.objects_sum };

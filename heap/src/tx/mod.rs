@@ -1,15 +1,15 @@
-//! Transactions: all of their changes to persistent memory, or none, after any crash.
+//! Transactions, of whose changes to persistent memory all or none survive a crash.
 //!
-//! A transaction is a closure: it commits when the closure returns `Ok`, and is undone when it
-//! returns `Err` or panics, so a half-done change cannot leak. Small stores become word records,
-//! large ones object records; both logs commit together (pMem, "Hybrid log design").
+//! A transaction is a closure. The transaction commits when the closure returns `Ok`, and is undone
+//! when it returns `Err` or panics, so a half-done change cannot stay. Small stores become word
+//! records, large ones object records; both logs commit together (pMem, "Hybrid log design").
 //!
 //! Transactions do not lock: two threads that change the same object at once must exclude each
 //! other, as with plain memory.
 
 mod commit;
 mod undo;
-mod writes;
+pub(crate) mod writes;
 
 use std::cell::RefMut;
 
@@ -23,54 +23,37 @@ use crate::memory::STREAM_BYTES;
 use crate::object::{check_request, give_back};
 use crate::ptr::{Offset, Persist, Ptr};
 
-pub(crate) use writes::Writes;
+pub use writes::LogAs;
+use writes::{Savepoint, Writes};
 
-/// Which log a change goes to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogAs {
-    /// Word records: 16 B for up to 8 B. Good for small scattered stores.
-    Words,
-    /// Object records: 24 B and the bytes, in the object log. Good for large contiguous ones.
-    Object,
-}
-
-/// Bytes that a change may take in the logs beside twice its own.
+/// Bytes that a change may take in the logs besides twice its own bytes.
 const CHANGE_LOG_BYTES: u64 = 64;
 
-/// Up to this many bytes a change goes to the word log if the application does not say.
+/// Bytes of the longest change that goes to the word log if the application does not choose.
 const WORDS_MAX: usize = 16;
 
-/// A transaction in progress. Made by [`Heap::transaction`].
+/// A transaction in progress, made by [`Heap::transaction`].
 pub struct Tx<'h> {
     heap: &'h Heap,
     local: &'h Local,
     logging: Logging,
     writes: RefMut<'h, Writes>,
-    /// Undo: the sequence and the next piece's place; redo has neither before it commits.
+    /// Sequence and next piece of an undo transaction's group. A redo transaction has no group
+    /// before it commits.
     undoing: Option<(u64, u32)>,
     level: u32,
-    /// Entries of roots that no other transaction may make or remove meanwhile.
+    /// Entries of roots that this transaction has claimed.
     pub(crate) claims: Vec<u64>,
     done: bool,
 }
 
-/// A state of a transaction to which an inner one returns.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Savepoint {
-    writes: usize,
-    bytes: usize,
-    fresh: usize,
-    direct: usize,
-    freed: usize,
-}
-
 impl Heap {
-    /// Runs `f` as a transaction: what it changed is durable, all of it, when this returns `Ok`; if
-    /// `f` returns `Err` or panics, nothing was changed.
+    /// Runs `f` as a transaction. When this returns `Ok`, all changes are durable; if `f` returns
+    /// `Err` or panics, nothing was changed.
     ///
     /// # Errors
-    /// What `f` returns; or, as its error, that there was no room for the log, or that this thread
-    /// is in a transaction already ([`Tx::nested`]).
+    /// `f` returned an error; there is no room for the log; or this thread is in a transaction
+    /// already, inside which [`Tx::nested`] begins another.
     #[inline]
     pub fn transaction<R, E: From<HeapError>>(
         &self,
@@ -89,9 +72,9 @@ impl Heap {
         }
     }
 
-    /// Runs `f`, and commits if it says so. Neither it nor what it returns is copied about, which
-    /// is in the stack's memory: such a copy would wait for the fence before it, and the next
-    /// transaction's work can be done meanwhile.
+    /// Runs `f`, and commits if `f` returns true. Neither `f` nor its result is copied about on the
+    /// stack: such a copy would wait for the fence before it, and the next transaction's work can
+    /// be done meanwhile.
     fn run(&self, f: &mut dyn FnMut(&mut Tx<'_>) -> bool) -> Result<(), HeapError> {
         let mut failed = None;
         let mut has_committed = false;
@@ -135,15 +118,15 @@ impl<'h> Tx<'h> {
         })
     }
 
-    /// The heap.
+    /// The heap that the transaction changes.
     pub fn heap(&self) -> &'h Heap {
         self.heap
     }
 
-    /// What `ptr` points to, with this transaction's changes.
+    /// The value that `ptr` points to, with this transaction's changes.
     ///
     /// # Errors
-    /// It does not point into an object.
+    /// `ptr` does not point into an object.
     pub fn read<T: Persist>(&self, ptr: Ptr<T>) -> Result<T, HeapError> {
         let mut value = T::new_zeroed();
         let offset = ptr.offset().ok_or_else(null)?;
@@ -154,7 +137,7 @@ impl<'h> Tx<'h> {
     /// Copies bytes out, with this transaction's changes.
     ///
     /// # Errors
-    /// They do not lie in one object.
+    /// The bytes do not lie in one object.
     pub fn read_bytes(&self, offset: Offset, out: &mut [u8]) -> Result<(), HeapError> {
         self.heap.check_range(offset, out.len())?;
         self.heap.core.memory.read(offset.get(), out);
@@ -164,7 +147,7 @@ impl<'h> Tx<'h> {
         Ok(())
     }
 
-    /// Changes what `ptr` points to.
+    /// Changes the value that `ptr` points to.
     ///
     /// # Errors
     /// As [`Tx::write_bytes`].
@@ -173,16 +156,16 @@ impl<'h> Tx<'h> {
         self.write_bytes(offset, value.as_bytes())
     }
 
-    /// Changes bytes; their size decides which log they go to.
+    /// Changes bytes, whose number decides which log they go to.
     ///
     /// # Errors
-    /// They do not lie in one object, or there is no room for the log.
+    /// The bytes do not lie in one object, or there is no room for the log.
     pub fn write_bytes(&mut self, offset: Offset, bytes: &[u8]) -> Result<(), HeapError> {
         let log = if bytes.len() <= WORDS_MAX { LogAs::Words } else { LogAs::Object };
         self.write_as(offset, bytes, log)
     }
 
-    /// Changes bytes; the application says which log they go to.
+    /// Changes bytes, for which the application chooses the log.
     ///
     /// # Errors
     /// As [`Tx::write_bytes`].
@@ -192,10 +175,10 @@ impl<'h> Tx<'h> {
             return Ok(());
         }
         if self.writes.is_fresh(start, self.level) {
-            // Nobody reaches it before the commit.
+            // No reference leads to a fresh object before the commit, so its bytes need no log.
             let memory = &self.heap.core.memory;
             if bytes.len() >= STREAM_BYTES && memory.stream(offset.get(), bytes) {
-                // No line of it is to be written back, but the commit must wait for it.
+                // Streamed lines need not be written back, but the commit must wait for them.
                 self.writes.note_direct(offset.get(), 0);
             } else {
                 memory.write(offset.get(), bytes);
@@ -211,8 +194,8 @@ impl<'h> Tx<'h> {
         }
     }
 
-    /// Takes memory for an object; given back if the transaction is undone. Its contents are
-    /// arbitrary.
+    /// Takes memory for an object, whose contents are arbitrary at first. The memory is free again
+    /// if the transaction is undone.
     ///
     /// # Errors
     /// As [`Heap::persist_alloc`].
@@ -220,7 +203,7 @@ impl<'h> Tx<'h> {
         self.alloc_aligned(bytes, crate::engine::classes::UNIT_BYTES)
     }
 
-    /// As [`Tx::alloc`], at a multiple of `align`.
+    /// Takes memory as [`Tx::alloc`] does, at a multiple of `align`.
     ///
     /// # Errors
     /// As [`Heap::persist_alloc_aligned`].
@@ -231,7 +214,7 @@ impl<'h> Tx<'h> {
         Ok(Offset::of(offset))
     }
 
-    /// Takes memory for a `T` and fills it.
+    /// Takes memory for a value and fills it.
     ///
     /// # Errors
     /// As [`Tx::alloc`].
@@ -241,7 +224,7 @@ impl<'h> Tx<'h> {
         Ok(ptr)
     }
 
-    /// Frees an object once the transaction has committed.
+    /// Frees an object when the transaction commits.
     ///
     /// # Errors
     /// There is no such object.
@@ -256,11 +239,12 @@ impl<'h> Tx<'h> {
         Ok(())
     }
 
-    /// Runs `f` as a transaction within this one: if it returns `Err` (or panics and the panic is
-    /// caught), what it did is undone and the rest stands. All of it commits with the outer one.
+    /// Runs `f` as a transaction within this one. If `f` returns `Err`, or panics and the panic is
+    /// caught, the changes of `f` are undone and all others stand. All changes commit with the
+    /// outer transaction.
     ///
     /// # Errors
-    /// What `f` returns.
+    /// `f` returned an error.
     pub fn nested<R, E: From<HeapError>>(
         &mut self,
         f: impl FnOnce(&mut Tx<'h>) -> Result<R, E>,
@@ -273,12 +257,13 @@ impl<'h> Tx<'h> {
         Ok(result)
     }
 
-    /// Changes bytes that lie in no object: the heap's own tables.
+    /// Changes bytes of the heap's own tables, which lie in no object.
     pub(crate) fn write_table(&mut self, offset: u64, bytes: &[u8]) -> Result<(), HeapError> {
         self.change(offset, bytes, LogAs::Words)
     }
 
-    /// As [`Tx::read_bytes`], unchecked: for the heap's own tables, too.
+    /// Copies bytes out as [`Tx::read_bytes`] does, also from the heap's own tables, and without a
+    /// check.
     pub(crate) fn read_table(&self, offset: u64, out: &mut [u8]) {
         self.heap.core.memory.read(offset, out);
         if self.logging == Logging::Redo {
@@ -291,7 +276,7 @@ impl<'h> Tx<'h> {
         self.check_log(bytes.len() as u64)?;
         match self.logging {
             Logging::Redo => {
-                // Loaded while the log is written.
+                // The memory is loaded while the log is written.
                 self.heap.core.memory.expect_write(offset, bytes.len() as u64);
                 self.writes.push(offset, bytes, log);
                 Ok(())
@@ -300,8 +285,8 @@ impl<'h> Tx<'h> {
         }
     }
 
-    /// Whether the log may have `more_bytes` of changes: the two halves of what it may be are this
-    /// transaction's and what is folded meanwhile.
+    /// Refuses `more_bytes` of changes if the log may not have as many: one half of the log's bytes
+    /// is for this transaction, the other for transactions that are folded meanwhile.
     fn check_log(&self, more_bytes: u64) -> Result<(), HeapError> {
         let changes = self.writes.list.len() as u64 + 1;
         let bytes = (self.writes.bytes.len() as u64 + more_bytes) * 2 + changes * CHANGE_LOG_BYTES;
@@ -312,7 +297,7 @@ impl<'h> Tx<'h> {
         Ok(())
     }
 
-    /// Logs all of the object for a change of a part of it: what object-only logs do.
+    /// Logs the whole object for a change of a part of it, for logs that have object records only.
     fn change_whole(
         &mut self,
         offset: u64,
@@ -321,7 +306,7 @@ impl<'h> Tx<'h> {
         len: u64,
     ) -> Result<(), HeapError> {
         let inside = (offset - start) as usize;
-        // An inner transaction must be able to return to what the object was.
+        // An inner transaction must be able to return to the object's bytes before it.
         if self.logging == Logging::Redo
             && self.level == 0
             && let Some(whole) = self.writes.find_mut(start, len as usize)
@@ -336,7 +321,7 @@ impl<'h> Tx<'h> {
         self.change(start, &whole, LogAs::Object)
     }
 
-    /// Returns to a savepoint.
+    /// Undoes all changes since a savepoint.
     fn roll_back_to(&mut self, savepoint: Savepoint) {
         if self.logging == Logging::Undo {
             self.put_back(savepoint.writes);
@@ -354,16 +339,16 @@ impl<'h> Tx<'h> {
         }
     }
 
-    /// Takes back an allocation of this transaction.
+    /// Frees an object that this transaction has allocated.
     fn discard(&self, offset: u64) {
         let core = &self.heap.core;
-        // It may be among the freed, and was taken back from there before.
+        // The object may be one that the transaction has freed, which was taken back before.
         if let Ok(found) = core.engine.unuse(Kind::Persistent, offset) {
             give_back(core, self.local, offset, found);
         }
     }
 
-    /// Gives freed objects' memory back, after the commit.
+    /// Frees the memory of objects that the transaction has freed, after the commit.
     fn give_freed(&mut self) {
         for (offset, found) in std::mem::take(&mut self.writes.freed) {
             let found: Found = found;
@@ -383,8 +368,8 @@ impl Drop for Inner<'_, '_> {
         if !self.holds {
             self.tx.roll_back_to(self.savepoint);
         } else {
-            // What was fresh inside is not fresh enough outside: an outer savepoint may lie before
-            // its writes.
+            // An object that was fresh inside is not fresh outside: an outer savepoint may lie
+            // before its writes.
             self.tx.writes.lift(self.savepoint, self.tx.level - 1);
         }
         self.tx.level -= 1;
@@ -408,28 +393,28 @@ fn null() -> HeapError {
 }
 
 impl Heap {
-    /// The object that holds a range: its first byte and its length.
+    /// First byte and length of the object or compartment that holds a range.
     pub(crate) fn check_range(&self, offset: Offset, len: usize) -> Result<(u64, u64), HeapError> {
         let outside = || HeapError::OutOfObject { offset, len_bytes: len as u64 };
         self.object_around(offset.get(), len as u64)
-            .or_else(|| self.compartment_around(offset.get(), len as u64))
+            .or_else(|| self.core.compartments.around(offset.get(), len as u64))
             .ok_or_else(outside)
     }
 
-    /// What `ptr` points to, as committed.
+    /// The value that `ptr` points to, as it was committed last.
     ///
     /// # Errors
-    /// It does not point into an object.
+    /// `ptr` does not point into an object.
     pub fn read<T: Persist>(&self, ptr: Ptr<T>) -> Result<T, HeapError> {
         let mut value = T::new_zeroed();
         self.read_bytes(ptr.offset().ok_or_else(null)?, value.as_mut_bytes())?;
         Ok(value)
     }
 
-    /// Copies committed bytes out.
+    /// Copies bytes out as they were committed last.
     ///
     /// # Errors
-    /// They do not lie in one object.
+    /// The bytes do not lie in one object.
     pub fn read_bytes(&self, offset: Offset, out: &mut [u8]) -> Result<(), HeapError> {
         self.check_range(offset, out.len())?;
         self.core.memory.read(offset.get(), out);

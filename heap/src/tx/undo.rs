@@ -1,12 +1,12 @@
-//! Undo transactions: what memory held is logged durably, then memory changes in place.
+//! Undo transactions: the old bytes are logged durably, then memory changes in place.
 //!
-//! A piece of the log for each change, whole before the change it undoes. The commit is a last
-//! piece, behind the changed lines; a transaction that is undone gets a last piece, too, so that
+//! Each change has a piece of the log, which is whole before the change. The commit is a last
+//! piece, behind the changed lines. A transaction that is undone gets a last piece, too, so that
 //! recovery leaves it alone.
 
+use super::Tx;
 use super::commit::Pieces;
-use super::writes::Write;
-use super::{LogAs, Tx};
+use super::writes::{LogAs, Write};
 use crate::core::Core;
 use crate::engine::NoMemory;
 use crate::error::HeapError;
@@ -14,11 +14,11 @@ use crate::layout::{GROUP_LAST, GROUP_UNDO, GROUP_UNDONE};
 use crate::log::logger::{Logger, LoggerState};
 use crate::sys::Own;
 
-/// Room that a group wants in its chunk when it begins; it may go on in the next.
+/// Words that a group wants in its chunk when it begins. The group may go on in the next chunk.
 const WORDS_AT_FIRST: usize = 64;
 
 impl Tx<'_> {
-    /// Logs what a range holds and changes it.
+    /// Logs the bytes of a range, and changes them.
     pub(super) fn change_in_place(
         &mut self,
         offset: u64,
@@ -33,7 +33,7 @@ impl Tx<'_> {
         let write = Write { offset, len: bytes.len() as u32, at: 0, log };
         let mut pieces = Pieces::new(seq, index, GROUP_UNDO, &mut state, core, logger);
         let logged = pieces.push_change(&write, &old).and_then(|()| pieces.append(0));
-        // Also of what failed later some pieces may be there.
+        // If this fails, some pieces of the group may be in the log already.
         self.undoing = Some((seq, pieces.index));
         drop(state);
         logged?;
@@ -43,7 +43,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Puts back what changes since the `from`th have overwritten, the newest first.
+    /// Puts back the bytes that changes from number `from` on have overwritten, the newest first.
     pub(super) fn put_back(&mut self, from: usize) {
         let memory = &self.heap.core.memory;
         for write in self.writes.list[from..].iter().rev() {
@@ -68,11 +68,12 @@ impl Tx<'_> {
         let (mut state, seq, index) = self.at_group(core, logger)?;
         let mut pieces = Pieces::new(seq, index, GROUP_UNDO, &mut state, core, logger);
         let logged = self.push_records(&mut pieces).and_then(|()| pieces.append(GROUP_LAST));
-        // If it failed, the transaction is undone, and its end is logged.
+        // If this fails, the transaction is undone, and its end is logged.
         self.undoing = Some((seq, pieces.index));
         logged?;
         state.written.changed_bytes += self.writes.bytes.len() as u64;
-        // While the log is held: who settles would say that the group is over.
+        // The log is held during the fence, or a thread that settles would note that the group is
+        // over.
         core.memory.fence();
         state.end_group();
         logger.set_undoing(&mut state, None);
@@ -81,7 +82,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// This transaction's group, begun if need be: its sequence and the next piece's place.
+    /// Sequence and next piece of this transaction's group, which is begun if need be.
     fn at_group<'l>(
         &mut self,
         core: &Core,
@@ -97,7 +98,7 @@ impl Tx<'_> {
         Ok((state, seq, 0))
     }
 
-    /// Says in the log that a transaction that was undone is over.
+    /// Notes in the log that a transaction which was undone is over.
     pub(super) fn end_undo(&mut self) {
         let Some((seq, index)) = self.undoing.take() else { return };
         let core = &*self.heap.core;
@@ -105,8 +106,7 @@ impl Tx<'_> {
         let mut state = logger.own();
         let flags = GROUP_UNDO | GROUP_UNDONE;
         let ended = Pieces::new(seq, index, flags, &mut state, core, logger).append(GROUP_LAST);
-        // Else recovery would put back once more what was put back just now, over what comes after
-        // it.
+        // Without this piece a recovery would put back the old bytes once more, over later changes.
         assert!(ended.is_ok(), "no room in the log for a transaction's end, which was kept free");
         state.end_group();
         logger.set_undoing(&mut state, None);

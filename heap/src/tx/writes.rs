@@ -1,11 +1,29 @@
-//! What a transaction has changed so far, in DRAM.
+//! The changes that a transaction has made so far, in DRAM.
 
 use std::collections::HashMap;
 
-use super::{LogAs, Savepoint};
 use crate::engine::Found;
 
-/// With more changes than this, those that touch a page are found by its number.
+/// The log that a change goes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogAs {
+    /// The word log, with 16 B for up to 8 B, which is good for small scattered stores.
+    Words,
+    /// The object log, with 24 B and the bytes, which is good for large contiguous stores.
+    Object,
+}
+
+/// A state of a transaction to which an inner one returns.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Savepoint {
+    pub writes: usize,
+    pub bytes: usize,
+    pub fresh: usize,
+    pub direct: usize,
+    pub freed: usize,
+}
+
+/// Changes that are searched one by one; of more changes, those of a page are found by its number.
 const SEARCHED_MAX: usize = 24;
 const PAGE_SHIFT: u32 = 12;
 
@@ -14,15 +32,16 @@ const PAGE_SHIFT: u32 = 12;
 pub(crate) struct Writes {
     pub list: Vec<Write>,
     pub bytes: Vec<u8>,
-    /// Objects taken, and the level of nesting at which.
+    /// Objects that were taken, each with the level of nesting at which it was taken.
     pub fresh: Vec<(u64, u32)>,
-    /// Ranges of fresh objects that were filled, not written back yet.
+    /// Ranges of fresh objects, by offset and length, that were filled and not written back yet.
     pub direct: Vec<(u64, u64)>,
     pub freed: Vec<(u64, Found)>,
     by_page: HashMap<u64, Vec<u32>>,
 }
 
-/// One change. What a log may have in all is less than 4 GiB ([`crate::config::LOG_BYTES_MOST`]).
+/// One change. Offsets in `bytes` have 32 bits, because a log has less than 4 GiB
+/// ([`crate::config::LOG_BYTES_MOST`]).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Write {
     pub offset: u64,
@@ -92,7 +111,7 @@ impl Writes {
         }
     }
 
-    /// The bytes of a change of exactly this range, to be changed further.
+    /// The bytes of a change of exactly this range, to be replaced.
     pub fn find_mut(&mut self, offset: u64, len: usize) -> Option<&mut [u8]> {
         let found = self.list.iter().rev().find(|w| w.offset == offset && w.len as usize == len)?;
         Some(&mut self.bytes[found.at as usize..][..len])
@@ -103,8 +122,8 @@ impl Writes {
         self.fresh.iter().rev().any(|fresh| *fresh == (start, level))
     }
 
-    /// A fresh object was changed through the log, from an inner level: later changes follow that
-    /// one there.
+    /// Notes that a fresh object was changed through the log, from an inner level: later changes
+    /// must follow that one in the log.
     pub fn log_from_now_on(&mut self, start: u64) {
         for fresh in self.fresh.iter_mut().filter(|fresh| fresh.0 == start) {
             fresh.1 = u32::MAX;
@@ -116,7 +135,7 @@ impl Writes {
         self.direct.push((offset, len));
     }
 
-    /// What was taken since a savepoint belongs to an outer level.
+    /// Moves the objects that were taken since a savepoint to an outer level.
     pub fn lift(&mut self, since: Savepoint, level: u32) {
         let inner = self.fresh[since.fresh..].iter_mut().filter(|fresh| fresh.1 != u32::MAX);
         inner.for_each(|fresh| fresh.1 = level);
@@ -132,7 +151,8 @@ impl Writes {
         }
     }
 
-    /// Forgets changes since a savepoint; objects taken and freed are the caller's.
+    /// Forgets the changes since a savepoint. Objects that were taken and freed are left to the
+    /// caller.
     pub fn truncate(&mut self, to: Savepoint) {
         while self.list.len() > to.writes {
             let index = self.list.len() as u32 - 1;

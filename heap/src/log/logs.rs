@@ -1,0 +1,219 @@
+//! All loggers of a heap, the clock of its transactions, and when a fold is due.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+use perdura_region::Apart;
+use rustix::io::Errno;
+
+use super::logger::Logger;
+use super::shadow::Folded;
+use crate::layout::{GENERATION_MASK, STAMP_MASK};
+
+/// Bytes of logs below which a fold is not worth its snapshot.
+const FOLD_BYTES_LEAST: u64 = 1 << 20;
+/// Most loggers, because a span word can name no more.
+const LOGGERS_MAX: usize = 4096;
+
+/// All loggers of a heap, and the state of folding and settling.
+pub(crate) struct Logs {
+    list: Mutex<List>,
+    made: AtomicU64,
+    /// Generation of the chunks that are taken from now on. It is not durable before a fold ends.
+    pub generation: AtomicU64,
+    /// Bytes of chunks that must stay until the next fold.
+    pub closed_bytes: AtomicU64,
+    /// Bytes of closed chunks above which a fold is due.
+    pub due_bytes: AtomicU64,
+    /// Sequence of the next group.
+    pub clock: Apart<AtomicU64>,
+    /// The clock when the generation began, from which the stamps of records are told apart.
+    pub clock_folded: AtomicU64,
+    fold: Mutex<Folded>,
+    /// Groups below this sequence are settled ([`super::settle`]).
+    pub settled: AtomicU64,
+    settling: Mutex<()>,
+    /// Lines that were written back to settle groups.
+    pub settled_lines: AtomicU64,
+    /// Whether a fold is due however little was logged.
+    pub is_pressed: AtomicBool,
+    /// The closed bytes when a thread last waited in vain for the undo transactions that put a fold
+    /// off.
+    waited_bytes: AtomicU64,
+    /// Folds since the heap was opened.
+    pub folds: AtomicU64,
+}
+
+/// Refuses to go on after a fold that panicked half-way: the shadow that it left must never be
+/// written out.
+fn half_folded() -> ! {
+    panic!(
+        "a fold of the heap's logs panicked before: what is durable is whole, so open the heap again"
+    );
+}
+
+#[derive(Default)]
+struct List {
+    all: Vec<Arc<Logger>>,
+    idle: Vec<Arc<Logger>>,
+}
+
+/// All loggers. No logger is made while this lives.
+pub(crate) struct AllHeld<'l>(MutexGuard<'l, List>);
+
+impl std::ops::Deref for AllHeld<'_> {
+    type Target = [Arc<Logger>];
+
+    fn deref(&self) -> &[Arc<Logger>] {
+        &self.0.all
+    }
+}
+
+impl Logs {
+    pub fn new(spans: u64) -> Result<Self, Errno> {
+        let folded = Folded::new(spans)?;
+        Ok(Self {
+            list: Mutex::default(),
+            made: AtomicU64::new(0),
+            generation: AtomicU64::new(0),
+            closed_bytes: AtomicU64::new(0),
+            due_bytes: AtomicU64::new(FOLD_BYTES_LEAST),
+            clock: Apart(AtomicU64::new(1)),
+            clock_folded: AtomicU64::new(0),
+            fold: Mutex::new(folded),
+            settled: AtomicU64::new(0),
+            settling: Mutex::default(),
+            settled_lines: AtomicU64::new(0),
+            is_pressed: AtomicBool::new(false),
+            waited_bytes: AtomicU64::new(0),
+            folds: AtomicU64::new(0),
+        })
+    }
+
+    /// Gives a thread a logger that another thread has left, or a new one. Returns `None` if there
+    /// are as many as span words can name.
+    pub fn acquire(&self) -> Option<Arc<Logger>> {
+        let mut list = self.list();
+        if let Some(logger) = list.idle.pop() {
+            return Some(logger);
+        }
+        let id = list.all.len();
+        if id >= LOGGERS_MAX {
+            return None;
+        }
+        let logger = Arc::new(Logger::new(id as u16));
+        list.all.push(Arc::clone(&logger));
+        self.made.store(list.all.len() as u64, Relaxed);
+        Some(logger)
+    }
+
+    /// Leaves a logger to the next thread that needs one.
+    pub fn release(&self, logger: Arc<Logger>) {
+        self.list().idle.push(logger);
+    }
+
+    /// All loggers, ascending by number.
+    pub fn all(&self) -> Vec<Arc<Logger>> {
+        self.list().all.clone()
+    }
+
+    /// All loggers; no new one is made while the result is held.
+    pub fn all_held(&self) -> AllHeld<'_> {
+        AllHeld(self.list())
+    }
+
+    /// The number of loggers. The call takes no lock, because the caller may be using a log.
+    pub fn count(&self) -> u64 {
+        self.made.load(Relaxed)
+    }
+
+    /// Locks the shadow, once no other thread folds.
+    pub fn fold(&self) -> MutexGuard<'_, Folded> {
+        self.fold.lock().unwrap_or_else(|_| half_folded())
+    }
+
+    /// Locks the shadow, unless another thread folds.
+    pub fn try_fold(&self) -> Option<MutexGuard<'_, Folded>> {
+        match self.fold.try_lock() {
+            Ok(folded) => Some(folded),
+            Err(TryLockError::WouldBlock) => None,
+            Err(TryLockError::Poisoned(_)) => half_folded(),
+        }
+    }
+
+    /// Locks settling, unless another thread settles.
+    pub fn try_settling(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.settling.try_lock() {
+            Ok(alone) => Some(alone),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Locks settling, which one thread does at a time.
+    pub fn settling(&self) -> MutexGuard<'_, ()> {
+        self.settling.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn list(&self) -> MutexGuard<'_, List> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The bits of the generation that span words hold.
+    pub fn generation_bits(&self) -> u32 {
+        (self.generation.load(Acquire) & GENERATION_MASK) as u32
+    }
+
+    /// Whether a fold is worth its snapshot, or something else asks for one.
+    pub fn is_due(&self) -> bool {
+        self.closed_bytes.load(Relaxed) > self.due_bytes.load(Relaxed)
+            || self.is_pressed.load(Relaxed)
+    }
+
+    /// Notes that a generation begins, of which no chunk is closed yet.
+    pub fn note_cut(&self) {
+        self.closed_bytes.store(0, Relaxed);
+        self.waited_bytes.store(0, Relaxed);
+        self.is_pressed.store(false, Relaxed);
+        self.clock_folded.store(self.clock.load(Acquire), Release);
+    }
+
+    /// Whether many chunks were closed since a thread last waited for a fold in vain.
+    pub fn is_waiting_worth_it(&self) -> bool {
+        let waited_bytes = self.waited_bytes.load(Relaxed);
+        let more_bytes = FOLD_BYTES_LEAST.min(self.due_bytes.load(Relaxed));
+        waited_bytes == 0 || self.closed_bytes.load(Relaxed) >= waited_bytes + more_bytes
+    }
+
+    /// Notes that a thread finds no room: a fold is due, and worth waiting for again.
+    pub fn ask_for_fold(&self) {
+        self.waited_bytes.store(0, Relaxed);
+        self.is_pressed.store(true, Relaxed);
+    }
+
+    /// Notes that a thread waited for a fold in vain.
+    pub fn note_waited(&self) {
+        self.waited_bytes.store(self.closed_bytes.load(Relaxed).max(1), Relaxed);
+    }
+
+    /// Whether any log has an undo transaction open.
+    pub fn is_undoing(&self) -> bool {
+        self.list().all.iter().any(|logger| logger.is_undoing())
+    }
+
+    /// Asks for a fold when stamps are about to come round. Callers do so once for each chunk of
+    /// groups, and not with each group, because all threads share the clock.
+    pub fn note_clock(&self) {
+        let since_fold = self.clock.load(Relaxed).saturating_sub(self.clock_folded.load(Relaxed));
+        if since_fold > STAMP_MASK / 4 {
+            self.is_pressed.store(true, Relaxed);
+        }
+    }
+
+    /// Sets when the next fold is due after a snapshot of `snapshot_bytes`: a snapshot is written
+    /// once for four times as many bytes of logs, or for `at_most_bytes`.
+    pub fn set_due(&self, snapshot_bytes: u64, at_most_bytes: u64) {
+        let due = (snapshot_bytes * 4).max(FOLD_BYTES_LEAST).min(at_most_bytes);
+        self.due_bytes.store(due, Relaxed);
+    }
+}
