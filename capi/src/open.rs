@@ -2,15 +2,14 @@
 
 use std::ffi::{CStr, OsStr, c_char};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::{Arc, OnceLock};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::perdura_heap::{Config, Heap, Memory};
 use perdura_media::{Direct, Engine, RealClock};
 use perdura_region::directory::{self, Directory, HOLDER_WAIT, Settings};
-use perdura_region::holder::{Link, Watch};
+use perdura_region::holder::{HolderProgram, Link, Watch};
 use perdura_region::promise::BudgetWish;
 use perdura_region::{Region, TrackingKind, TrapKind};
 
@@ -34,8 +33,6 @@ struct Beneath {
     watch: Option<Watch>,
     link: Option<Link>,
 }
-
-static HOLDER: OnceLock<PathBuf> = OnceLock::new();
 
 /// Opens the heap at `path`, or makes one: in a file (on a DAX file system persistent memory; on
 /// any other as durable as its page cache), or, if `path` is a directory, in a region with a
@@ -159,10 +156,7 @@ fn open_directory(dir: &Path, wanted: Wanted) -> Result<perdura_heap, Refusal> {
         engine: Engine::Auto,
         direct: Direct::Auto,
         threads,
-        holder: wanted.holder.clone().map(|path| {
-            HOLDER.get_or_init(|| path);
-            holder as fn() -> Command
-        }),
+        holder: wanted.holder.clone().map(HolderProgram::perdura),
         holder_wait: Some(HOLDER_WAIT),
         prove_again: false,
     };
@@ -183,12 +177,6 @@ fn open_directory(dir: &Path, wanted: Wanted) -> Result<perdura_heap, Refusal> {
             Err(error.into())
         }
     }
-}
-
-fn holder() -> Command {
-    let mut command = Command::new(HOLDER.get().map_or(Path::new("perdura"), PathBuf::as_path));
-    command.arg("holder");
-    command
 }
 
 /// The heap behind a handle, if it is this process's.

@@ -102,6 +102,10 @@ pub struct ServeArgs {
     /// Disconnect clients silent for so long; 0s: never [default: 0s].
     #[arg(long, value_name = "TIME")]
     pub client_timeout: Option<String>,
+    /// Heed this source of warnings besides signals; may be given several times. `file:PATH`: the
+    /// creation of PATH is the warning, as a script of a UPS can make it.
+    #[arg(long, value_name = "SOURCE")]
+    pub warning: Vec<String>,
     /// Do not start a holder: memory then dies with this process.
     #[arg(long)]
     pub no_holder: bool,
@@ -270,4 +274,7 @@ pub struct HolderArgs {
     /// Threads of a flush.
     #[arg(long, default_value_t = 2)]
     pub threads: usize,
+    /// Sources of warnings to heed besides signals.
+    #[arg(long)]
+    pub warning: Vec<String>,
 }

@@ -1,27 +1,39 @@
 //! `perdura holder`: started by `serve` with its link as standard input.
 
-use std::os::fd::AsFd;
-use std::process::{Command, Stdio};
-
 use anyhow::{Context, Result};
 use perdura_media::RealClock;
-use perdura_region::holder::{self, HolderOptions};
+use perdura_region::holder::{self, HolderOptions, HolderProgram};
+use perdura_warning::Warnings;
+use std::os::fd::AsFd;
 
 use crate::args::HolderArgs;
+use crate::settings::PASSWORD_VARIABLE;
 
-/// The program that `serve` starts as its holder, without its arguments.
-pub fn program() -> Command {
+/// The program that `serve` starts as its holder: this one. The holder heeds the same sources of
+/// warnings, for it flushes what it holds when the server is gone.
+pub fn program(sources: &[String]) -> HolderProgram {
     let this = std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
-    let mut command = Command::new(this);
-    command.arg("holder").stdout(Stdio::null()).env_remove("PERDURA_PASSWORD");
-    command
+    let mut program = HolderProgram::perdura(this);
+    program.arguments.extend(sources.iter().map(|source| format!("--warning={source}").into()));
+    program.hidden_variables.push(PASSWORD_VARIABLE.into());
+    program
 }
 
-pub fn run(args: HolderArgs, warning: std::os::fd::OwnedFd) -> Result<()> {
+/// Signals, and the sources that `--warning` names.
+pub fn add_sources(warnings: &mut Warnings, sources: &[String]) -> Result<()> {
+    for text in sources {
+        let source = perdura_warning::open(text).with_context(|| format!("--warning {text}"))?;
+        warnings.add(source);
+    }
+    Ok(())
+}
+
+pub fn run(args: HolderArgs, mut warnings: Warnings) -> Result<()> {
+    add_sources(&mut warnings, &args.warning)?;
     let link = std::io::stdin().as_fd().try_clone_to_owned().context("standard input")?;
     let null = std::fs::File::open("/dev/null").context("/dev/null")?;
     rustix::stdio::dup2_stdin(&null).context("give up standard input")?;
     let options = HolderOptions { dir: args.dir, threads: args.threads };
-    holder::serve(link, warning, &RealClock, options)?;
+    holder::serve(link, warnings, &RealClock, options)?;
     Ok(())
 }

@@ -16,8 +16,9 @@ mod sim;
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Parser;
+use perdura_warning::Warnings;
 
 use args::{Cli, Command};
 
@@ -40,9 +41,9 @@ fn run() -> Result<ExitCode> {
     }
     // Before any thread is there; and of these two only: the others end as programs do when they
     // are told to.
-    let warning = || perdura_terminal::warning_descriptor().context("signals");
+    let warnings = Warnings::by_signals;
     match cli.command {
-        Command::Serve(args) => serve::run(&args, warning()?),
+        Command::Serve(args) => serve::run(&args, warnings()?),
         Command::Drill(args) => drill::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Bench(args) => bench::run(&args),
@@ -50,7 +51,7 @@ fn run() -> Result<ExitCode> {
         Command::Flush(args) => flush::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Run(args) => run::run(&args),
-        Command::Holder(args) => holder::run(args, warning()?).map(|()| ExitCode::SUCCESS),
+        Command::Holder(args) => holder::run(args, warnings()?).map(|()| ExitCode::SUCCESS),
     }
 }
 

@@ -1,6 +1,5 @@
 //! `perdura serve`: open, promise, serve, flush.
 
-use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, OnceLock, Weak};
@@ -15,6 +14,7 @@ use perdura_region::{Compression, Region};
 use perdura_server::{Durability, Listener, ServerConfig, StopFlag};
 use perdura_slots::Heap;
 use perdura_store::{Store, StoreOptions};
+use perdura_warning::Warnings;
 
 use crate::args::ServeArgs;
 use crate::{background, holder, settings};
@@ -24,8 +24,9 @@ use perdura_terminal::say;
 /// After a warning, how long what is being executed may take to end by itself.
 const TURN_PATIENCE: Duration = Duration::from_millis(100);
 
-pub fn run(args: &ServeArgs, warning: OwnedFd) -> Result<ExitCode> {
-    let program = (!args.no_holder).then_some(holder::program as fn() -> _);
+pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
+    holder::add_sources(&mut warnings, &args.warning)?;
+    let program = (!args.no_holder).then(|| holder::program(&args.warning));
     let mut place = settings::place(&args.place, program)?;
     // Clients are answered while memory is still being loaded.
     place.config.defer_load = true;
@@ -66,7 +67,7 @@ pub fn run(args: &ServeArgs, warning: OwnedFd) -> Result<ExitCode> {
     let (serving, ended) = channel();
     let warned = Arc::new(OnceLock::new());
     let watcher = Watcher { stop: Arc::clone(&stop), warned: Arc::clone(&warned), ended };
-    watcher.start(warning, Arc::downgrade(&store))?;
+    watcher.start(warnings, Arc::downgrade(&store))?;
     let report = perdura_server::run(listener, &store, &server, &*clock, &stop)?;
     // The time runs from the warning, also while a long command was still being carried out.
     let began = warned.get().copied().unwrap_or_else(Instant::now);
@@ -226,16 +227,14 @@ impl Watcher {
     /// A thread of its own: it shares nothing with writers, so that a stalled writer cannot delay a
     /// warning. One that is still waiting for budget a moment later is refused: it has no place in
     /// the promised time.
-    fn start(self, warning: OwnedFd, store: Weak<Store>) -> Result<()> {
+    fn start(self, mut warnings: Warnings, store: Weak<Store>) -> Result<()> {
         std::thread::Builder::new()
             .name("perdura-warning".into())
             .spawn(move || {
-                let mut record = [0u8; 128];
-                // An interrupted read is repeated; anything else means that no warning can be seen
-                // any more, and stopping is the safe answer.
-                while rustix::io::read(&warning, &mut record) == Err(rustix::io::Errno::INTR) {}
+                let warning = warnings.wait();
                 self.warned.get_or_init(Instant::now);
                 self.stop.trigger();
+                tracing::info!(%warning, "warned");
                 if self.ended.recv_timeout(TURN_PATIENCE) == Err(RecvTimeoutError::Timeout)
                     && let Some(store) = store.upgrade()
                 {

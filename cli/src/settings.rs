@@ -1,13 +1,13 @@
 //! From words to meaning: every value checked and named in the error, defaults filled in.
 
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use perdura_media::{Bytes, Energy, Joules, Percent, Watts};
 use perdura_region::Config;
 use perdura_region::directory::{self, Settings};
+use perdura_region::holder::HolderProgram;
 use perdura_region::promise::BudgetWish;
 use perdura_server::{Durability, EventQueue, ServerConfig};
 use perdura_terminal::region::{checkpoint, compression, direct, engine, flush_threads, policy};
@@ -19,10 +19,10 @@ const DIR: &str = "perdura-data";
 const MEMORY_BYTES: u64 = 1 << 30;
 const GRACE: Duration = Duration::from_secs(30);
 const LISTEN: &str = "127.0.0.1:6379";
-const PASSWORD_VARIABLE: &str = "PERDURA_PASSWORD";
+pub const PASSWORD_VARIABLE: &str = "PERDURA_PASSWORD";
 
 /// The directory to open.
-pub fn place(args: &PlaceArgs, holder: Option<fn() -> Command>) -> Result<Settings> {
+pub fn place(args: &PlaceArgs, holder: Option<HolderProgram>) -> Result<Settings> {
     let dir = args.dir.clone().unwrap_or_else(|| PathBuf::from(DIR));
     let Bytes(memory) = match optional("memory", &args.memory)? {
         Some(bytes) => bytes,

@@ -10,7 +10,6 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ use perdura_media::{BLOCK_BYTES, Clock, Device, DeviceError, FileDevice};
 use serde::{Deserialize, Serialize};
 
 use crate::error::OpenError;
-use crate::holder::{Held, Keeper, Link, LinkError, TakeOver, Times, take_over};
+use crate::holder::{Held, HolderProgram, Keeper, Link, LinkError, TakeOver, Times, take_over};
 use crate::prove::Proof;
 use crate::region::{Config, Region};
 use perdura_dirty::error::RegionError;
@@ -59,9 +58,8 @@ pub struct Settings {
     pub direct: Direct,
     /// Threads of a flush.
     pub threads: usize,
-    /// The program to run as a holder; it is given `--dir` and `--threads`. `None`: memory dies
-    /// with this process.
-    pub holder: Option<fn() -> Command>,
+    /// The program to run as a holder. `None`: memory dies with this process.
+    pub holder: Option<HolderProgram>,
     /// Time that a holder whose server is gone waits for another before it flushes and lets the
     /// memory go; `None`: without end.
     pub holder_wait: Option<Duration>,
@@ -217,7 +215,7 @@ impl Directory {
         let (terms, promise) = make_promise(&settings, &region, &rate)?;
         region.set_budget(promise.budget_bytes)?;
         region.watch_rate(&terms)?;
-        let (keeper, link) = match settings.holder {
+        let (keeper, link) = match settings.holder.clone() {
             Some(program) => {
                 (Some(keep(&region, &image, &settings, program, holder, &*clock)?), None)
             }
@@ -235,7 +233,7 @@ fn keep(
     region: &Region,
     image: &FileDevice,
     settings: &Settings,
-    program: fn() -> Command,
+    program: HolderProgram,
     link: Option<Link>,
     clock: &dyn Clock,
 ) -> Result<Keeper, LinkError> {

@@ -2,7 +2,6 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -11,6 +10,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use super::Times;
 use super::link::{Link, LinkError};
+use super::program::HolderProgram;
 
 /// Between attempts to replace a holder that cannot be started.
 const RETRY: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 5, tv_nsec: 0 };
@@ -24,8 +24,8 @@ pub struct Keeper {
     pub ledger: OwnedFd,
     /// Its image.
     pub image: OwnedFd,
-    /// The program that holds; it is given `--dir` and `--threads`.
-    pub program: fn() -> Command,
+    /// The program that holds.
+    pub program: HolderProgram,
     /// The region's directory.
     pub dir: PathBuf,
     /// Threads of an emergency flush.
@@ -48,8 +48,7 @@ impl Keeper {
     pub fn start(&mut self, clock: &dyn Clock) -> Result<(), LinkError> {
         if self.link.is_none() {
             let fds = [self.memory.as_fd(), self.ledger.as_fd(), self.image.as_fd()];
-            let mut program = (self.program)();
-            program.arg("--dir").arg(&self.dir).arg("--threads").arg(self.threads.to_string());
+            let program = self.program.command(&self.dir, self.threads);
             self.link = Some(Link::start(program, fds, self.times, clock.unix_ms())?);
         }
         Ok(())

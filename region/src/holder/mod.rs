@@ -10,12 +10,14 @@
 mod isolate;
 mod keeper;
 mod link;
+mod program;
 mod serve;
 mod times;
 mod wire;
 
 pub use keeper::{Keeper, Watch};
 pub use link::{Held, Link, LinkError, TakeOver, flush, take_over};
+pub use program::HolderProgram;
 pub use serve::{HolderError, HolderOptions, serve};
 pub use times::Times;
 

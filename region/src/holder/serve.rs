@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use perdura_media::{Clock, FileDevice, file::Engine};
+use perdura_warning::Warnings;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::net::{
     AddressFamily, SocketFlags, SocketType, accept_with, bind, listen, socket_with, sockopt,
@@ -65,6 +66,7 @@ fn failed(what: impl Into<String>) -> impl FnOnce(rustix::io::Errno) -> HolderEr
 }
 
 /// What woke the holder.
+#[derive(Debug, Clone, Copy)]
 enum Event {
     Link,
     Visitor,
@@ -85,14 +87,14 @@ struct Holder {
     /// When the last server went, monotonic nanoseconds; not read while one is linked.
     alone_since_ns: u64,
     listener: OwnedFd,
-    warning: OwnedFd,
+    warnings: Warnings,
 }
 
-/// Holds what arrives on `link` until it is flushed or a server says goodbye. `warning` becomes
-/// readable when the machine is about to lose power (a signal descriptor).
+/// Holds what arrives on `link` until it is flushed or a server says goodbye. A warning makes
+/// it flush.
 pub fn serve(
     link: OwnedFd,
-    warning: OwnedFd,
+    warnings: Warnings,
     clock: &dyn Clock,
     options: HolderOptions,
 ) -> Result<(), HolderError> {
@@ -131,7 +133,7 @@ pub fn serve(
         times,
         alone_since_ns: clock.now_ns(),
         listener,
-        warning,
+        warnings,
     }
     .run(clock)
 }
@@ -197,11 +199,12 @@ impl Holder {
                     }
                 }
                 Event::Warning => {
-                    let mut record = [0u8; 128];
                     // Taken off, or it would be seen again at once; more warnings may follow.
-                    let _ = rustix::io::read(&self.warning, &mut record);
-                    if self.heed_warning(clock)? {
-                        return self.leave();
+                    if let Some(warning) = self.warnings.take() {
+                        tracing::warn!(%warning, "a warning");
+                        if self.heed_warning(clock)? {
+                            return self.leave();
+                        }
                     }
                 }
             }
@@ -210,13 +213,13 @@ impl Holder {
 
     fn next_event(&self) -> Result<Event, HolderError> {
         loop {
-            let mut fds = vec![
-                PollFd::new(&self.warning, PollFlags::IN),
-                PollFd::new(&self.listener, PollFlags::IN),
-            ];
-            if let Some(link) = &self.link {
-                fds.push(PollFd::new(link, PollFlags::IN));
-            }
+            // The order of importance, too: a link that breaks is noted before anything else.
+            let link = self.link.iter().map(|link| (link.as_fd(), Event::Link));
+            let warnings = self.warnings.descriptors().map(|fd| (fd, Event::Warning));
+            let visitors = [(self.listener.as_fd(), Event::Visitor)];
+            let watched: Vec<_> = link.chain(warnings).chain(visitors).collect();
+            let readable = |(fd, _): &(_, _)| PollFd::from_borrowed_fd(*fd, PollFlags::IN);
+            let mut fds: Vec<_> = watched.iter().map(readable).collect();
             let timeout = self.link.is_none().then_some(&LOOK_EVERY);
             match poll(&mut fds, timeout) {
                 Err(rustix::io::Errno::INTR) => continue,
@@ -224,15 +227,9 @@ impl Holder {
                 Ok(0) => return Ok(Event::Quiet),
                 Ok(_) => {}
             }
-            let ready = |index: usize| fds.get(index).is_some_and(|fd| !fd.revents().is_empty());
-            if ready(2) {
-                return Ok(Event::Link);
-            }
-            if ready(0) {
-                return Ok(Event::Warning);
-            }
-            if ready(1) {
-                return Ok(Event::Visitor);
+            let is_ready = fds.iter().position(|fd| !fd.revents().is_empty());
+            if let Some(index) = is_ready {
+                return Ok(watched[index].1);
             }
         }
     }
@@ -521,7 +518,7 @@ mod tests {
             times: TIMES,
             alone_since_ns: 0,
             listener: listen_in(dir).unwrap(),
-            warning: eventfd(0, EventfdFlags::CLOEXEC).unwrap(),
+            warnings: Warnings::by_signals().unwrap(),
         }
     }
 

@@ -1,0 +1,44 @@
+//! Signals as warnings: SIGTERM and SIGINT (the process is asked to end), SIGPWR (power fails).
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use crate::error::WarningError;
+use crate::source::{Warning, WarningSource};
+use crate::sys;
+
+const SIGNALS: [(i32, &str); 3] =
+    [(libc::SIGTERM, "SIGTERM"), (libc::SIGINT, "SIGINT"), (libc::SIGPWR, "SIGPWR")];
+
+/// SIGTERM, SIGINT and SIGPWR, seen by a descriptor instead of a handler.
+#[derive(Debug)]
+pub struct Signals {
+    descriptor: OwnedFd,
+}
+
+impl Signals {
+    /// Blocks the signals in this thread and in all that it starts from now on, so that they end
+    /// nobody and wait to be taken here. Call it first in `main`: in a thread that was started
+    /// before, a signal still ends the process.
+    ///
+    /// # Errors
+    /// The system gives no descriptor.
+    pub fn block() -> Result<Self, WarningError> {
+        let descriptor = sys::block_and_watch(&SIGNALS.map(|(number, _)| number));
+        Ok(Self { descriptor: descriptor.map_err(|error| WarningError::system("signals", error))? })
+    }
+}
+
+impl WarningSource for Signals {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+
+    fn take(&mut self) -> Result<Option<Warning>, WarningError> {
+        let number = sys::next_signal(self.descriptor.as_fd())
+            .map_err(|error| WarningError::system("read a signal", error))?;
+        Ok(number.map(|number| {
+            let name = SIGNALS.iter().find(|(known, _)| *known == number).map(|(_, name)| *name);
+            Warning { told_by: name.map_or_else(|| format!("signal {number}"), str::to_owned) }
+        }))
+    }
+}

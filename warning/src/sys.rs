@@ -1,0 +1,44 @@
+//! The calls for signals that need `unsafe`.
+
+use std::io;
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
+
+/// The kernel's record of a signal is of this size, and begins with the signal's number.
+const RECORD_BYTES: usize = size_of::<libc::signalfd_siginfo>();
+const _: () = assert!(RECORD_BYTES == 128);
+
+/// Blocks `signals` in this thread and returns a descriptor that becomes readable when one arrives.
+pub fn block_and_watch(signals: &[i32]) -> io::Result<OwnedFd> {
+    // SAFETY: `set` is initialised by sigemptyset before it is read; the calls take valid pointers
+    // to it and change only this thread's mask.
+    let fd = unsafe {
+        let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+        libc::sigemptyset(set.as_mut_ptr());
+        for signal in signals {
+            libc::sigaddset(set.as_mut_ptr(), *signal);
+        }
+        let refused = libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
+        if refused != 0 {
+            return Err(io::Error::from_raw_os_error(refused));
+        }
+        libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a descriptor just made, owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The number of the next signal that waits, if one does.
+pub fn next_signal(watched: BorrowedFd<'_>) -> io::Result<Option<i32>> {
+    let mut record = [0_u8; RECORD_BYTES];
+    match rustix::io::read(watched, &mut record) {
+        Ok(_) => {
+            let [a, b, c, d, ..] = record;
+            Ok(Some(i32::from_ne_bytes([a, b, c, d])))
+        }
+        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}
