@@ -1,0 +1,110 @@
+//! The end of an opened directory: flush, say goodbye to the holder, report. Once.
+//!
+//! - A flush that fails says so, the memory stays as it is and the holder goes on keeping it: the
+//!   caller may repair the device and close again.
+//! - Success is reported only when everything is on the SSD.
+//! - A change that is refused because the directory is being closed is refused when that is over.
+//! - A forked child closes nothing: all of it is its parent's.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use perdura_media::{Clock, RealClock};
+use perdura_region::holder::{Link, Watch};
+use perdura_region::{Region, RegionError};
+
+use crate::error::CloseError;
+
+/// What the final flush did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Flushed {
+    /// Bytes that were dirty when the flush began.
+    pub dirty_bytes: u64,
+    /// Bytes written to the SSD for them.
+    pub device_bytes: u64,
+    /// Time from the call of `close` to the SSD's word that everything is durable.
+    pub elapsed: Duration,
+    /// Whether that was within the warning.
+    pub is_in_time: bool,
+}
+
+/// What is left to do when a directory is closed.
+#[derive(Debug)]
+pub(crate) struct Closing {
+    threads: usize,
+    warning: Duration,
+    /// The process that opened the directory.
+    process: u32,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// The holder's watch, if a holder was asked for; a link to one that was found without.
+    Open(Option<Watch>, Option<Link>),
+    Closed(Flushed),
+}
+
+impl Closing {
+    pub fn new(
+        watch: Option<Watch>,
+        link: Option<Link>,
+        threads: usize,
+        warning: Duration,
+    ) -> Self {
+        let state = Mutex::new(State::Open(watch, link));
+        Self { threads, warning, process: std::process::id(), state }
+    }
+
+    /// Whether this process was forked from the one that opened the directory.
+    pub fn is_forked(&self) -> bool {
+        std::process::id() != self.process
+    }
+
+    /// Stops writers for good, flushes, lets the holder go. A second call repeats the first one's
+    /// report.
+    pub fn close(&self, region: &Region) -> Result<Flushed, CloseError> {
+        if self.is_forked() {
+            return Err(CloseError::Forked { opened_by: self.process });
+        }
+        let began_ns = RealClock.now_ns();
+        let mut state = self.state.lock();
+        let (watch, link) = match &mut *state {
+            State::Closed(flushed) => return Ok(*flushed),
+            State::Open(watch, link) => (watch, link),
+        };
+        let at_risk_bytes = region.used_bytes();
+        let report = region
+            .close(self.threads)
+            .map_err(|source| CloseError::Flush { at_risk_bytes, source })?;
+        let elapsed = Duration::from_nanos(RealClock.now_ns().saturating_sub(began_ns));
+        let (watch, link) = (watch.take(), link.take());
+        let flushed = Flushed {
+            dirty_bytes: report.dirty_bytes,
+            device_bytes: report.device_bytes,
+            elapsed,
+            is_in_time: elapsed <= self.warning,
+        };
+        *state = State::Closed(flushed);
+        watch.map_or(Ok(()), Watch::goodbye).map_err(CloseError::HolderStays)?;
+        link.map_or(Ok(()), Link::goodbye).map_err(CloseError::HolderStays)?;
+        Ok(flushed)
+    }
+
+    /// Called when a change was refused. If it was because another thread is closing, this returns
+    /// when that has ended: a program that ends at the refused change must not cut the flush off.
+    pub fn await_end(&self, refused: &RegionError) {
+        if matches!(refused, RegionError::Closed) && !self.is_forked() {
+            drop(self.state.lock());
+        }
+    }
+
+    /// For `drop`, which can report to nobody but the log: the failure stays in the region, and the
+    /// holder, if there is one, goes on keeping the memory.
+    pub fn close_at_drop(&self, region: &Region) {
+        if let Err(error) = self.close(region) {
+            tracing::error!(%error, "dropped without a complete flush");
+        }
+    }
+}

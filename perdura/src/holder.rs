@@ -1,0 +1,155 @@
+//! The holder: a second process that keeps the memory when this one is killed.
+//!
+//! It has the descriptors of memory, ledger and image, and writes nothing until it must: at a
+//! warning, if this process is gone, it flushes. The next opening of the directory takes the memory
+//! over, and nothing is read from the SSD.
+
+use std::ffi::OsString;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::exit;
+
+use perdura_media::RealClock;
+use perdura_region::holder::{HolderError, HolderOptions, HolderProgram, serve};
+use perdura_warning::{WarningError, Warnings};
+
+/// The first argument of a program that is executed again as a holder.
+const ARGUMENT: &str = "perdura-holder";
+const THREADS: usize = 2;
+
+/// The program that is started to keep the memory when this process is killed.
+#[derive(Debug, Clone)]
+pub struct Holder {
+    program: HolderProgram,
+}
+
+/// Why a process cannot be a holder, or not any more.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HoldError {
+    /// The arguments are not those that a holder is started with.
+    #[error(
+        "{found:?}: expected --dir DIR [--threads N] [--warning SOURCE]; a holder is started by the program that opens the directory"
+    )]
+    Arguments {
+        /// The arguments after the first.
+        found: Vec<OsString>,
+    },
+    /// Standard input, which is the link to the other process, cannot be taken.
+    #[error("take standard input: {0}")]
+    Link(#[source] std::io::Error),
+    /// A source of warnings cannot be used.
+    #[error(transparent)]
+    Warning(#[from] WarningError),
+    /// The memory could not be held or flushed.
+    #[error(transparent)]
+    Holder(#[from] HolderError),
+}
+
+impl Holder {
+    /// This program, executed a second time. Call it first in `main`, before any thread is started:
+    /// in that second process it does not return but holds the memory, and exits when the memory is
+    /// on the SSD.
+    ///
+    /// ```no_run
+    /// use perdura::{Holder, Options, Store};
+    ///
+    /// fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///     let holder = Holder::this_program();
+    ///     let store = Store::open_with("data", &Options::new().holder(holder))?;
+    ///     store.set("survives", "kill -9")?;
+    ///     store.close()?;
+    ///     Ok(())
+    /// }
+    /// ```
+    #[must_use = "pass it to Options::holder"]
+    pub fn this_program() -> Self {
+        let mut arguments = std::env::args_os().skip(1);
+        if arguments.next().is_some_and(|first| first == ARGUMENT) {
+            let arguments: Vec<_> = arguments.collect();
+            exit(match hold_by(&arguments) {
+                Ok(()) => 0,
+                Err(error) => {
+                    eprintln!("perdura: holder: {error}");
+                    1
+                }
+            });
+        }
+        let path = std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
+        let program =
+            HolderProgram { arguments: vec![ARGUMENT.into()], ..HolderProgram::perdura(path) };
+        Self { program }
+    }
+
+    /// The program `perdura` at `path`, for programs that must not be executed twice. A relative
+    /// path without a slash is looked for in `PATH`.
+    pub fn perdura(path: impl Into<PathBuf>) -> Self {
+        Self { program: HolderProgram::perdura(path) }
+    }
+
+    /// Lets the holder heed a source of warnings besides signals, such as
+    /// `file:/run/ups/on-battery`: it flushes at that warning if this process is gone.
+    #[must_use = "the holder is returned, not changed in place"]
+    pub fn heeding(mut self, source: &str) -> Self {
+        self.program.arguments.push(format!("--warning={source}").into());
+        self
+    }
+
+    /// Keeps an environment variable that holds a secret from the holder.
+    #[must_use = "the holder is returned, not changed in place"]
+    pub fn hiding(mut self, variable: impl Into<OsString>) -> Self {
+        self.program.hidden_variables.push(variable.into());
+        self
+    }
+
+    pub(crate) fn program_to_start(&self) -> HolderProgram {
+        self.program.clone()
+    }
+}
+
+/// Holds what arrives on standard input until it is on the SSD, or its owner says goodbye: the life
+/// of a holder process. `dir` is the directory whose memory it is.
+///
+/// # Errors
+/// Nothing arrived, or the memory cannot be held.
+pub fn hold(
+    dir: impl Into<PathBuf>,
+    flush_threads: usize,
+    warnings: Warnings,
+) -> Result<(), HoldError> {
+    let link = link().map_err(HoldError::Link)?;
+    let options = HolderOptions { dir: dir.into(), threads: flush_threads.max(1) };
+    Ok(serve(link, warnings, &RealClock, options)?)
+}
+
+/// Standard input, which no child of this process is to inherit.
+fn link() -> std::io::Result<OwnedFd> {
+    let link = std::io::stdin().as_fd().try_clone_to_owned()?;
+    let null = std::fs::File::open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    Ok(link)
+}
+
+fn hold_by(arguments: &[OsString]) -> Result<(), HoldError> {
+    let mut warnings = Warnings::by_signals()?;
+    let refused = || HoldError::Arguments { found: arguments.to_vec() };
+    let (mut dir, mut threads) = (None, THREADS);
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        let source = argument.to_str().and_then(|text| text.strip_prefix("--warning="));
+        match argument.to_str() {
+            _ if source.is_some() => {
+                source.map(perdura_warning::open).transpose()?.into_iter().for_each(|source| {
+                    warnings.add(source);
+                });
+            }
+            Some("--dir") => dir = rest.next().map(PathBuf::from),
+            Some("--threads") => {
+                let number = rest.next().and_then(|text| text.to_str()?.parse().ok());
+                threads = number.ok_or_else(refused)?;
+            }
+            _ => return Err(refused()),
+        }
+    }
+    hold(dir.ok_or_else(refused)?, threads, warnings)
+}

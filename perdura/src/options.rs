@@ -1,0 +1,292 @@
+//! How a directory is opened: sizes, promise, durability, holder.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use perdura_media::{Direct, Engine, RealClock};
+use perdura_region::directory::{self, Directory, HOLDER_WAIT, Settings};
+use perdura_region::promise::BudgetWish;
+use perdura_region::{Compression, Config, PolicyKind, TrackingKind};
+
+use crate::closing::Closing;
+use crate::error::OpenError;
+use crate::holder::Holder;
+
+/// Memory of a new directory if no size is given.
+const MEMORY_BYTES: u64 = 256 << 20;
+const WARNING: Duration = Duration::from_secs(30);
+const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
+/// More threads do not write faster to one SSD.
+const FLUSH_THREADS_MAX: usize = 4;
+
+type Progress = Arc<dyn Fn(u64, u64) + Send + Sync>;
+
+/// When a change is durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Durability {
+    /// A call returns when the change is in memory. The change survives a killed process if a
+    /// [`Holder`] keeps the memory, and a warned loss of power if the directory is closed within
+    /// the warning. After any other loss the directory is back at its last checkpoint.
+    Warned,
+    /// A call returns when the change is on the SSD. Calls that run at the same time share a flush
+    /// of the device.
+    Fsync,
+}
+
+/// How a directory is opened: sizes, promise, durability, holder.
+///
+/// ```
+/// use perdura::{Budget, Options, Store};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let dir = dir.path().join("data");
+/// let options = Options::new().memory_bytes(64 << 20).budget(Budget::Percent(25.0));
+/// let store = Store::open_with(&dir, &options)?;
+/// assert!(store.promise().budget_bytes <= 16 << 20);
+/// store.close()?;
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+#[must_use = "options do nothing until something is opened with them"]
+pub struct Options {
+    memory_bytes: Option<u64>,
+    memory_bytes_max: Option<u64>,
+    budget: BudgetWish,
+    warning: Duration,
+    reserve: Option<Duration>,
+    durability: Option<Durability>,
+    checkpoint_every: Option<Duration>,
+    policy: PolicyKind,
+    compression: Compression,
+    holder: Option<Holder>,
+    holder_wait: Duration,
+    flush_threads: usize,
+    prove_again: bool,
+    progress: Option<Progress>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            memory_bytes: None,
+            memory_bytes_max: None,
+            budget: BudgetWish::Derived,
+            warning: WARNING,
+            reserve: None,
+            durability: None,
+            checkpoint_every: Some(CHECKPOINT_EVERY),
+            policy: PolicyKind::default(),
+            compression: Compression::Off,
+            holder: None,
+            holder_wait: HOLDER_WAIT,
+            flush_threads: std::thread::available_parallelism()
+                .map_or(2, usize::from)
+                .min(FLUSH_THREADS_MAX),
+            prove_again: false,
+            progress: None,
+        }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("memory_bytes", &self.memory_bytes)
+            .field("memory_bytes_max", &self.memory_bytes_max)
+            .field("budget", &self.budget)
+            .field("warning", &self.warning)
+            .field("reserve", &self.reserve)
+            .field("durability", &self.durability)
+            .field("checkpoint_every", &self.checkpoint_every)
+            .field("policy", &self.policy)
+            .field("compression", &self.compression)
+            .field("holder", &self.holder)
+            .field("holder_wait", &self.holder_wait)
+            .field("flush_threads", &self.flush_threads)
+            .field("prove_again", &self.prove_again)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Options {
+    /// The defaults, which each method describes.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Size of the memory, bytes. An existing image keeps its size or grows to this one; it never
+    /// shrinks. Default: as large as it is, and 256 MiB for a new image.
+    pub fn memory_bytes(mut self, bytes: u64) -> Self {
+        self.memory_bytes = Some(bytes);
+        self
+    }
+
+    /// Size that the memory may ever grow to, bytes; fixed when the image is made. Default: four
+    /// times its first size.
+    pub fn memory_bytes_max(mut self, bytes: u64) -> Self {
+        self.memory_bytes_max = Some(bytes);
+        self
+    }
+
+    /// How much may be dirty: changed in memory and not yet on the SSD. Default: as much as can be
+    /// flushed within the warning at the proven rate.
+    pub fn budget(mut self, budget: BudgetWish) -> Self {
+        self.budget = budget;
+        self
+    }
+
+    /// Time from the warning (SIGTERM, a UPS, a notice) to the loss. The budget is refused if its
+    /// flush takes longer. Default: 30 s.
+    pub fn warning(mut self, warning: Duration) -> Self {
+        self.warning = warning;
+        self
+    }
+
+    /// Part of the warning that is kept back for all but the writing. Default: a tenth of the
+    /// warning, at least 50 ms and at most 2 s.
+    pub fn reserve(mut self, reserve: Duration) -> Self {
+        self.reserve = Some(reserve);
+        self
+    }
+
+    /// When a change is durable. Default: [`Durability::Warned`] with a holder, because the holder
+    /// keeps what a killed process leaves; [`Durability::Fsync`] without one.
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = Some(durability);
+        self
+    }
+
+    /// Time between checkpoints, to which an unwarned loss goes back; `None`: only when the log
+    /// needs the space, and when the program asks. Default: 1 s.
+    pub fn checkpoint_every(mut self, every: Option<Duration>) -> Self {
+        self.checkpoint_every = every;
+        self
+    }
+
+    /// Which dirty data are written to the SSD first. Default: [`PolicyKind::ClockPro`].
+    pub fn policy(mut self, policy: PolicyKind) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Whether cleaning and checkpoints compress what they write. Default: [`Compression::Off`].
+    pub fn compression(mut self, compression: Compression) -> Self {
+        self.compression = compression;
+        self
+    }
+
+    /// A second process that keeps the memory when this one is killed. Default: none.
+    pub fn holder(mut self, holder: Holder) -> Self {
+        self.holder = Some(holder);
+        self
+    }
+
+    /// Time that a holder whose program is gone waits for another before it flushes and lets the
+    /// memory go. Nothing is lost when it is over. Default: 10 minutes.
+    pub fn holder_wait(mut self, wait: Duration) -> Self {
+        self.holder_wait = wait;
+        self
+    }
+
+    /// Threads of a flush, at least 1. The flush rate is proven with as many. Default: the
+    /// machine's processors, at most 4.
+    pub fn flush_threads(mut self, threads: usize) -> Self {
+        self.flush_threads = threads;
+        self
+    }
+
+    /// Measures the flush rate again although a rate is on record. Default: no.
+    pub fn prove_again(mut self, again: bool) -> Self {
+        self.prove_again = again;
+        self
+    }
+
+    /// Called with (bytes done, bytes in all) while the flush rate is measured: by the first
+    /// opening of a directory, and by later ones that need a larger budget. Default: nobody is told.
+    pub fn on_progress(mut self, progress: impl Fn(u64, u64) + Send + Sync + 'static) -> Self {
+        self.progress = Some(Arc::new(progress));
+        self
+    }
+
+    /// The size asked for, if one was.
+    pub(crate) fn asked_bytes(&self) -> Option<u64> {
+        self.memory_bytes
+    }
+
+    /// The durability in force.
+    pub(crate) fn chosen_durability(&self) -> Durability {
+        let by_holder = match self.holder {
+            Some(_) => Durability::Warned,
+            None => Durability::Fsync,
+        };
+        self.durability.unwrap_or(by_holder)
+    }
+
+    /// Refuses [`Durability::Fsync`] where changes are plain stores, which nobody sees end.
+    pub(crate) fn check_plain_stores(&self) -> Result<(), OpenError> {
+        match self.durability {
+            Some(Durability::Fsync) => Err(OpenError::Setting {
+                name: "durability",
+                value: "Durability::Fsync".into(),
+                expected: "Durability::Warned where memory is changed by plain stores; commit() makes them durable",
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Opens the directory, or makes it.
+    pub(crate) fn open(&self, dir: &Path, tracking: TrackingKind) -> Result<Opened, OpenError> {
+        if self.flush_threads == 0 {
+            return Err(OpenError::Setting {
+                name: "flush_threads",
+                value: "0".into(),
+                expected: "at least 1",
+            });
+        }
+        let memory_bytes = self.memory_bytes.unwrap_or(match directory::has_image(dir) {
+            // The smallest request never shrinks an image that is there.
+            true => perdura_region::region::REGION_MIN_BYTES,
+            false => MEMORY_BYTES,
+        });
+        let mut config = Config::new(memory_bytes, 0);
+        config.reserved_bytes = self.memory_bytes_max;
+        config.checkpoint_every = self.checkpoint_every;
+        config.policy = self.policy;
+        config.compression = self.compression;
+        config.tracking = tracking;
+        let settings = Settings {
+            dir: dir.to_owned(),
+            config,
+            wish: self.budget,
+            warning: self.warning,
+            reserve: self.reserve,
+            engine: Engine::Auto,
+            direct: Direct::Auto,
+            threads: self.flush_threads,
+            holder: self.holder.as_ref().map(Holder::program_to_start),
+            holder_wait: Some(self.holder_wait),
+            prove_again: self.prove_again,
+        };
+        let clock = Arc::new(RealClock);
+        let progress = |done, of| {
+            if let Some(progress) = &self.progress {
+                progress(done, of);
+            }
+        };
+        let opened = Directory::open(settings, clock.clone(), &progress)?;
+        let watch = opened.keeper.map(|keeper| keeper.watch(clock)).transpose()?;
+        let closing = Closing::new(watch, opened.link, self.flush_threads, self.warning);
+        let region = opened.region;
+        Ok(Opened { region, promise: opened.promise, closing })
+    }
+}
+
+/// A directory that is open, before it has a face.
+pub(crate) struct Opened {
+    pub region: perdura_region::Region,
+    pub promise: perdura_region::promise::Promise,
+    pub closing: Closing,
+}

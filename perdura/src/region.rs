@@ -1,0 +1,327 @@
+//! Durable bytes, changed by calls that announce what they change.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use perdura_region::promise::Promise;
+use perdura_region::{BLOCK_BYTES, LaneId, Need, RegionError, TrackingKind};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::closing::{Closing, Flushed};
+use crate::commits::Commits;
+use crate::error::{AccessError, CloseError, OpenError};
+use crate::options::{Durability, Options};
+
+const WORD_BYTES: u64 = 8;
+/// A write may dirty a grain more than it is long, at each end.
+const GRAINS_AT_ENDS_BYTES: u64 = 128;
+
+/// Durable bytes, all zero at first: memory that is read and written by offset.
+///
+/// Any thread may use it by reference. What a crash may cut: a write of several words that a killed
+/// process was in the middle of may be half done; a word ([`Region::store_word`]) is always whole.
+/// Who needs more changes a copy and then a word that says which copy counts, or uses a
+/// [`Store`](crate::Store), whose changes are whole or absent.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let dir = dir.path().join("data");
+/// use perdura::{Options, Region};
+///
+/// let region = Region::open_with(&dir, &Options::new().memory_bytes(64 << 20))?;
+/// region.write(4096, b"hello")?;
+/// region.set(8192, &[1.5_f64, 2.5])?;
+/// assert_eq!(region.get::<[f64; 2]>(8192)?, [1.5, 2.5]);
+/// region.close()?;
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+pub struct Region {
+    region: Arc<perdura_region::Region>,
+    durability: Durability,
+    commits: Commits,
+    promise: Promise,
+    closing: Closing,
+}
+
+impl std::fmt::Debug for Region {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Region")
+            .field("len_bytes", &self.len_bytes())
+            .field("durability", &self.durability)
+            .field("promise", &self.promise)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Region {
+    /// Opens the bytes in a directory, or makes them, with the default [`Options`]: 256 MiB, and
+    /// each change on the SSD before its call returns.
+    ///
+    /// # Errors
+    /// The directory cannot be had, holds something else, or its promise cannot be kept.
+    pub fn open(dir: impl AsRef<Path>) -> Result<Self, OpenError> {
+        Self::open_with(dir, &Options::default())
+    }
+
+    /// Opens the bytes in a directory, or makes them.
+    ///
+    /// # Errors
+    /// As [`Region::open`]; or an option is refused.
+    pub fn open_with(dir: impl AsRef<Path>, options: &Options) -> Result<Self, OpenError> {
+        let opened = options.open(dir.as_ref(), TrackingKind::Barrier)?;
+        let region = Arc::new(opened.region);
+        // Neighbours belong to different lanes, so that threads at work on different blocks wait
+        // for each other as little as can be.
+        for block in 0..region.geometry().blocks() as u64 {
+            region.assign_block(block, lane_of(&region, block));
+        }
+        Ok(Self {
+            region,
+            durability: options.chosen_durability(),
+            commits: Commits::default(),
+            promise: opened.promise,
+            closing: opened.closing,
+        })
+    }
+
+    /// Number of bytes.
+    pub fn len_bytes(&self) -> u64 {
+        self.region.len_bytes()
+    }
+
+    /// Enlarges the region, at most to [`Options::memory_bytes_max`].
+    ///
+    /// # Errors
+    /// That is too large, or the SSD has no room.
+    pub fn grow(&self, len_bytes: u64) -> Result<(), perdura_region::OpenError> {
+        self.region.grow(len_bytes)
+    }
+
+    /// Copies bytes out. Of a range that a thread is changing, a block of 64 KiB is seen before or
+    /// after that change.
+    ///
+    /// # Errors
+    /// The range leaves the region.
+    pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), AccessError> {
+        self.check(offset, out.len() as u64)?;
+        let mut rest = out;
+        for (offset, len) in blocks(offset, rest.len()) {
+            let (here, behind) = rest.split_at_mut(len);
+            let lane = self.region.lock(lane_of(&self.region, offset / BLOCK_BYTES));
+            here.copy_from_slice(lane.bytes(offset, len));
+            rest = behind;
+        }
+        Ok(())
+    }
+
+    /// Changes bytes, block of 64 KiB by block. Waits if the budget is used up.
+    ///
+    /// # Errors
+    /// The range leaves the region, and nothing has changed; or the region refuses.
+    pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), AccessError> {
+        self.check(offset, bytes.len() as u64)?;
+        let mut rest = bytes;
+        for (offset, len) in blocks(offset, bytes.len()) {
+            let (here, behind) = rest.split_at(len);
+            self.change(offset, len as u64, |lane| lane.write(offset, here))?;
+            rest = behind;
+        }
+        self.commit_if_asked()
+    }
+
+    /// A value read from its bytes at `offset`.
+    ///
+    /// # Errors
+    /// The value leaves the region.
+    pub fn get<T: FromBytes + IntoBytes>(&self, offset: u64) -> Result<T, AccessError> {
+        let mut value = T::new_zeroed();
+        self.read(offset, value.as_mut_bytes())?;
+        Ok(value)
+    }
+
+    /// Writes a value's bytes at `offset`; see [`Region::write`].
+    ///
+    /// # Errors
+    /// As [`Region::write`].
+    pub fn set<T: IntoBytes + Immutable>(&self, offset: u64, value: &T) -> Result<(), AccessError> {
+        self.write(offset, value.as_bytes())
+    }
+
+    /// The word at `offset`, which is a multiple of 8.
+    ///
+    /// # Errors
+    /// The word leaves the region, or is misaligned.
+    pub fn load_word(&self, offset: u64) -> Result<u64, AccessError> {
+        self.check_word(offset)?;
+        Ok(self.region.lock(lane_of(&self.region, offset / BLOCK_BYTES)).load(offset))
+    }
+
+    /// Changes the word at `offset`, which is a multiple of 8: whole or not at all, after any loss.
+    ///
+    /// # Errors
+    /// The word leaves the region, or is misaligned; or the region refuses.
+    pub fn store_word(&self, offset: u64, word: u64) -> Result<(), AccessError> {
+        self.update_word(offset, |_| word).map(drop)
+    }
+
+    /// Changes the word at `offset`, which is a multiple of 8, to what `change` makes of it, and
+    /// returns what it was before. No other thread changes the word in between. `change` may be
+    /// called more than once and must not call the region.
+    ///
+    /// # Errors
+    /// As [`Region::store_word`].
+    pub fn update_word(
+        &self,
+        offset: u64,
+        mut change: impl FnMut(u64) -> u64,
+    ) -> Result<u64, AccessError> {
+        self.check_word(offset)?;
+        let before = self.change(offset, WORD_BYTES, |lane| {
+            let before = lane.load(offset);
+            lane.store(offset, change(before)).map(|()| before)
+        })?;
+        self.commit_if_asked()?;
+        Ok(before)
+    }
+
+    /// Makes everything that was changed so far durable before it returns.
+    ///
+    /// # Errors
+    /// The SSD has failed, or the region is closed.
+    pub fn commit(&self) -> Result<(), RegionError> {
+        self.commits.wait(&self.region)
+    }
+
+    /// Makes the state of this moment the one that an unwarned loss goes back to.
+    ///
+    /// # Errors
+    /// The SSD has failed, or the region is closed.
+    pub fn checkpoint(&self) -> Result<(), RegionError> {
+        self.region.checkpoint()
+    }
+
+    /// What is promised: the budget, and the time in which it is flushed.
+    pub fn promise(&self) -> Promise {
+        self.promise
+    }
+
+    /// Stops writers for good, flushes within the warning, lets the holder go, and reports. The
+    /// bytes can be read on. A change that another thread tries meanwhile is refused when the flush
+    /// is over. A second call repeats the report.
+    ///
+    /// # Errors
+    /// The flush failed, and the call may be repeated; or the holder did not end.
+    pub fn close(&self) -> Result<Flushed, CloseError> {
+        self.closing.close(&self.region)
+    }
+
+    /// The region below: budget, dirty bytes, counters.
+    pub fn inner(&self) -> &Arc<perdura_region::Region> {
+        &self.region
+    }
+
+    /// Changes a range of one block under its lane; what must be waited for is, with no lane held.
+    fn change<R>(
+        &self,
+        offset: u64,
+        len_bytes: u64,
+        mut change: impl FnMut(&mut perdura_region::LaneGuard<'_>) -> Result<R, Need>,
+    ) -> Result<R, AccessError> {
+        let lane = lane_of(&self.region, offset / BLOCK_BYTES);
+        let mut credit_bytes = 0;
+        loop {
+            let mut held = self.region.lock_with(lane, credit_bytes);
+            let need = match change(&mut held) {
+                Ok(done) => return Ok(done),
+                // All of it at once, or what was announced would be clean again before the rest is.
+                Err(Need::Room { .. }) => Need::Room { bytes: len_bytes + GRAINS_AT_ENDS_BYTES },
+                Err(need) => need,
+            };
+            drop(held);
+            credit_bytes = self.region.satisfy(need).inspect_err(|e| self.closing.await_end(e))?;
+        }
+    }
+
+    fn commit_if_asked(&self) -> Result<(), AccessError> {
+        match self.durability {
+            Durability::Fsync => Ok(self.commit().inspect_err(|e| self.closing.await_end(e))?),
+            Durability::Warned => Ok(()),
+        }
+    }
+
+    fn check(&self, offset: u64, len_bytes: u64) -> Result<(), AccessError> {
+        check_range(self.len_bytes(), offset, len_bytes)
+    }
+
+    fn check_word(&self, offset: u64) -> Result<(), AccessError> {
+        match offset % WORD_BYTES {
+            0 => self.check(offset, WORD_BYTES),
+            _ => Err(AccessError::Misaligned { offset, align_bytes: WORD_BYTES }),
+        }
+    }
+}
+
+impl Drop for Region {
+    /// Flushes as [`Region::close`] does, if that has not been done. A failure is logged only.
+    fn drop(&mut self) {
+        if self.closing.is_forked() {
+            // All of it is the parent's, which a destructor here would disturb.
+            std::mem::forget(Arc::clone(&self.region));
+            return;
+        }
+        self.closing.close_at_drop(&self.region);
+    }
+}
+
+pub(crate) fn check_range(
+    region_bytes: u64,
+    offset: u64,
+    len_bytes: u64,
+) -> Result<(), AccessError> {
+    match offset.checked_add(len_bytes) {
+        Some(end) if end <= region_bytes => Ok(()),
+        _ => Err(AccessError::OutOfRange { offset, len_bytes, region_bytes }),
+    }
+}
+
+fn lane_of(region: &perdura_region::Region, block: u64) -> LaneId {
+    LaneId((block % u64::from(region.lanes())) as u16)
+}
+
+/// The pieces of a range that lie in one block each: offset and length.
+fn blocks(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize)> {
+    let end = offset + len as u64;
+    let mut at = offset;
+    std::iter::from_fn(move || {
+        let next = end.min((at / BLOCK_BYTES + 1) * BLOCK_BYTES);
+        let piece = (at, (next - at) as usize);
+        at = next;
+        (piece.1 > 0).then_some(piece)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pieces_of_a_range_are_its_bytes_block_by_block() {
+        let pieces = |offset, len| blocks(offset, len).collect::<Vec<_>>();
+        assert_eq!(pieces(10, 0), []);
+        assert_eq!(pieces(10, 20), [(10, 20)]);
+        assert_eq!(pieces(BLOCK_BYTES - 1, 2), [(BLOCK_BYTES - 1, 1), (BLOCK_BYTES, 1)]);
+        let (block, all) =
+            (BLOCK_BYTES as usize, pieces(BLOCK_BYTES, 2 * BLOCK_BYTES as usize + 5));
+        let expected = [(1, block), (2, block), (3, 5)].map(|(at, len)| (at * BLOCK_BYTES, len));
+        assert_eq!(all, expected);
+    }
+
+    #[test]
+    fn a_range_must_end_within_the_region() {
+        for (offset, len_bytes, is_within) in
+            [(0, 100, true), (100, 0, true), (1, 100, false), (u64::MAX, 2, false)]
+        {
+            assert_eq!(check_range(100, offset, len_bytes).is_ok(), is_within, "{offset}");
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! What happens at a warning: the embedding program's choice.
+
+use std::io;
+
+use perdura_warning::{Warning, Warnings};
+
+/// Waits for the first warning in a thread of its own, which shares nothing with those that write,
+/// and then calls `act`: to close what is open, tell others, end the process. Nothing is closed by
+/// itself, because only the program knows what else must be done in that time.
+///
+/// ```no_run
+/// use std::sync::Arc;
+/// use perdura::{Holder, Options, Store, Warnings, on_warning};
+///
+/// fn main() -> Result<(), Box<dyn std::error::Error>> {
+///     let holder = Holder::this_program();
+///     let warnings = Warnings::by_signals()?; // before any thread is started
+///     let store = Arc::new(Store::open_with("data", &Options::new().holder(holder))?);
+///     let closed = Arc::clone(&store);
+///     on_warning(warnings, move |warning| {
+///         let code = match closed.close() {
+///             Ok(flushed) => i32::from(!flushed.is_in_time),
+///             Err(error) => {
+///                 eprintln!("{warning}: {error}");
+///                 2
+///             }
+///         };
+///         std::process::exit(code)
+///     })?;
+///     loop {
+///         store.set("now", format!("{:?}", std::time::SystemTime::now()))?;
+///     }
+/// }
+/// ```
+///
+/// # Errors
+/// The system starts no thread.
+pub fn on_warning(
+    mut warnings: Warnings,
+    act: impl FnOnce(Warning) + Send + 'static,
+) -> io::Result<()> {
+    let wait = move || act(warnings.wait());
+    std::thread::Builder::new().name("perdura-warning".into()).spawn(wait).map(drop)
+}
