@@ -25,7 +25,7 @@ use perdura_dirty::policy::hands::{Hands, Revolutions};
 use perdura_dirty::policy::pace::{
     self, DRAIN_STEP_BYTES, DRAIN_STEP_TRAPPED_BYTES, Pace, QUEUE_DEPTH, Rhythm,
 };
-use perdura_dirty::policy::{PolicyKind, next_round};
+use perdura_dirty::policy::{RankedBy, next_round};
 use perdura_dirty::promise::Terms;
 use perdura_dirty::stats::Counters;
 
@@ -432,7 +432,7 @@ impl Cleaner {
 
 /// The cooling hand passes these words, round and round.
 fn cool(core: &Core, parity: u64, words: Range<usize>) {
-    if core.policy != PolicyKind::ClockPro || !core.recency {
+    if core.policy.ranked_by() != RankedBy::Heat || !core.recency {
         return;
     }
     for word in words {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::*;
 
 use crate::core::{Core, unit_shift};
 use perdura_dirty::geometry::WORD_GRAINS;
-use perdura_dirty::policy::{self, Mark, PolicyKind, View};
+use perdura_dirty::policy::{self, Mark, RankedBy, View};
 
 /// Victims are the units of this rank and above, or what is cold.
 pub(crate) struct Floor {
@@ -18,11 +18,11 @@ pub(crate) struct Floor {
 impl Floor {
     /// For about `want_bytes`. `round` differs from round to round.
     pub fn plan(core: &Core, round: u64, want_bytes: u64) -> Self {
-        let view = View::of(core.policy, core.tick.load(Relaxed), round, |seen| {
+        let view = View::of(core.policy.ranked_by(), core.tick.load(Relaxed), round, |seen| {
             for_dirty_units(core, |_, mark, _| seen(mark, 1));
         });
         let mut floor = Self { view, rank: 0, spares: true };
-        if core.policy == PolicyKind::ClockPro {
+        if core.policy.ranked_by() == RankedBy::Heat {
             return floor;
         }
         floor.rank = policy::floor_rank(core.policy.rank_bits(), want_bytes, |found| {
@@ -35,7 +35,7 @@ impl Floor {
 
     /// Of a bitmap word's dirty grains, those to be cleaned.
     pub fn victims(&self, core: &Core, word: usize, dirty: u64) -> u64 {
-        if core.policy == PolicyKind::ClockPro {
+        if core.policy.ranked_by() == RankedBy::Heat {
             return if self.spares { dirty & core.heat.cold(word) } else { dirty };
         }
         let mut victims = 0;

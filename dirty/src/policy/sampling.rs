@@ -4,7 +4,7 @@
 //! The batch is sized so that protecting and the traps that follow take at most a tenth of the time
 //! between calls.
 
-use super::PolicyKind;
+use super::kind::PolicyKind;
 
 /// Share of the writers' and the cleaner's time that sampling may take: one part in this many.
 const COST_SHARE: u64 = 10;
@@ -53,10 +53,7 @@ impl Sampling {
     /// Whether anybody asks for it: a policy that goes by it, and more than half of the budget in
     /// use, or nothing of it will be cleaned soon.
     pub fn is_needed(policy: PolicyKind, used_bytes: u64, limit_bytes: u64) -> bool {
-        matches!(
-            policy,
-            PolicyKind::ClockPro | PolicyKind::Segmented | PolicyKind::LeastRecentlyUpdated
-        ) && used_bytes >= limit_bytes / 2
+        policy.heeds_rewrites() && used_bytes >= limit_bytes / 2
     }
 
     /// Nothing is protected now.

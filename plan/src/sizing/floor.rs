@@ -2,7 +2,7 @@
 //! policies go by marks.
 
 use perdura_region::policy::hands::Stretch;
-use perdura_region::policy::{Mark, PolicyKind, View, floor_rank};
+use perdura_region::policy::{Mark, PolicyKind, RankedBy, View, floor_rank};
 
 use super::pages::{Pages, for_bits};
 use crate::trace::PAGE_BYTES;
@@ -18,14 +18,15 @@ impl Floor {
     /// For about `want_bytes`.
     pub fn plan(pages: &Pages, epoch: u32, round: u64, want_bytes: u64) -> Self {
         let policy = pages.policy;
-        let view = View::of(policy, epoch, round, |seen| {
+        let view = View::of(policy.ranked_by(), epoch, round, |seen| {
             pages.ages.marks().for_each(|(mark, pages)| seen(mark, pages));
         });
-        let rank = match policy {
-            PolicyKind::ClockPro => 0,
-            PolicyKind::Fifo | PolicyKind::Segmented => by_age(pages, &view, want_bytes),
-            PolicyKind::LeastRecentlyUpdated => by_history(pages, &view, want_bytes),
-            PolicyKind::Random => by_number(pages, &view, want_bytes),
+        let rank = match policy.ranked_by() {
+            RankedBy::Heat => 0,
+            RankedBy::Age => by_age(pages, &view, want_bytes),
+            RankedBy::History => by_history(pages, &view, want_bytes),
+            RankedBy::Number => by_number(pages, &view, want_bytes),
+            RankedBy::Unit => by_unit(pages, &view, want_bytes),
         };
         Self { view, rank }
     }
@@ -33,10 +34,10 @@ impl Floor {
     /// Of a word's dirty pages, those to be cleaned.
     pub fn victims(&self, pages: &mut Pages, stretch: &Stretch, word: usize, dirty: u64) -> u64 {
         let policy = pages.policy;
-        if policy == PolicyKind::ClockPro {
+        if policy.ranked_by() == RankedBy::Heat {
             return if stretch.spares { dirty & pages.cold(word) } else { dirty };
         }
-        let goes_by_marks = policy.mark_words() > 0;
+        let goes_by_marks = matches!(policy.ranked_by(), RankedBy::Age | RankedBy::History);
         if goes_by_marks && self.highest(policy, pages.oldest_of(word)) < self.rank {
             return 0;
         }
@@ -112,6 +113,16 @@ fn by_number(pages: &Pages, view: &View, want_bytes: u64) -> u64 {
     })
 }
 
+/// All pages are looked at, as the region does it: nothing is known of the ranks.
+fn by_unit(pages: &Pages, view: &View, want_bytes: u64) -> u64 {
+    let policy = pages.policy;
+    floor_rank(policy.rank_bits(), want_bytes, |found| {
+        pages.for_dirty_pages(|page| {
+            found(policy.rank(page as u64, pages.mark_of(page), view), PAGE_BYTES);
+        });
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use rand::{Rng, SeedableRng};
@@ -123,7 +134,7 @@ mod tests {
     /// The same choice with a look at every page, as the region makes it.
     fn plainly(pages: &Pages, epoch: u32, round: u64, want_bytes: u64) -> Floor {
         let policy = pages.policy;
-        let view = View::of(policy, epoch, round, |seen| {
+        let view = View::of(policy.ranked_by(), epoch, round, |seen| {
             pages.for_dirty_pages(|page| seen(pages.mark_of(page), 1));
         });
         let rank = floor_rank(policy.rank_bits(), want_bytes, |found| {
@@ -138,9 +149,11 @@ mod tests {
     fn victims_are_those_that_a_look_at_every_page_would_find() {
         const WORDS: usize = 12;
         const STRETCH: Stretch = Stretch { from: 0, to: WORDS, spares: false };
+        let is_ranked = |policy: &PolicyKind| policy.ranked_by() != RankedBy::Heat;
+        let policies: Vec<_> = PolicyKind::ALL.into_iter().filter(is_ranked).collect();
         for seed in 0..160 {
             let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-            let policy = PolicyKind::ALL[1 + seed as usize % 4];
+            let policy = policies[seed as usize % policies.len()];
             let region_bytes = (WORDS * WORD_PAGES) as u64 * PAGE_BYTES;
             let mut pages = Pages::new(region_bytes, policy, true);
             pages.reach((WORDS * WORD_PAGES) as u32 - 1);

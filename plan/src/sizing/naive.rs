@@ -264,7 +264,7 @@ impl<'t> World<'t> {
 
     fn clean(&mut self, want_bytes: u64) -> u64 {
         self.pace.cleaning(self.result.dirtied_bytes);
-        let view = View::of(PolicyKind::Fifo, self.epoch, 0, |seen| {
+        let view = View::of(PolicyKind::Fifo.ranked_by(), self.epoch, 0, |seen| {
             self.dirty.iter().for_each(|page| seen(self.marks[page], 1));
         });
         let rank = |mark: Mark| PolicyKind::Fifo.rank(0, mark, &view);

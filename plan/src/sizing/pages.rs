@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use perdura_region::Planes;
-use perdura_region::policy::{Mark, PolicyKind};
+use perdura_region::policy::{Mark, PolicyKind, RankedBy};
 
 use super::ages::Ages;
 use crate::trace::PAGE_BYTES;
@@ -253,7 +253,7 @@ impl Pages {
 
     /// The cooling hand passes these words, round and round.
     pub fn cool(&mut self, words: Range<usize>) {
-        if self.policy != PolicyKind::ClockPro || !self.recency {
+        if self.policy.ranked_by() != RankedBy::Heat || !self.recency {
             return;
         }
         // A round at a time; of each what was met.

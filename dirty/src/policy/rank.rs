@@ -1,0 +1,131 @@
+//! What a policy must say, and what it is told: marks of units, a view of the dirty set.
+
+/// A mark may be so many epochs newer than what a round takes for now.
+const EPOCHS_AHEAD: u32 = 1 << 16;
+
+/// A way to choose which dirty data are cleaned first. All of it is known when the program is
+/// compiled, so that a choice costs no call through a pointer.
+pub trait Policy {
+    /// Name in settings and reports.
+    const NAME: &'static str;
+    /// What ranks depend on.
+    const RANKED_BY: RankedBy;
+    /// Words of [`Mark`] that writers leave for each unit, 8 B each: 1 without the history, 2 with
+    /// it; 0 if ranks need no mark.
+    const MARK_WORDS: usize;
+    /// Whether it matters that a unit was written again while it was dirty. In trap mode that is
+    /// seen by protecting dirty pages again, which is done only if it matters.
+    const HEEDS_REWRITES: bool;
+    /// Bits that ranks have: a multiple of 8.
+    const RANK_BITS: u32 = 8;
+
+    /// The mark a unit gets when written at `epoch`, given its mark so far and whether it was
+    /// dirty.
+    fn mark(mark: Mark, was_dirty: bool, epoch: u32) -> Mark {
+        let _ = (mark, was_dirty);
+        Mark { epoch, again: false, history: 0 }
+    }
+
+    /// The rank of a dirty unit: the highest goes first.
+    fn rank(unit: u64, mark: Mark, view: &View) -> u64;
+}
+
+/// What the ranks of a policy depend on. A search for victims need not look at every unit if it
+/// knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RankedBy {
+    /// Units are not ranked: the cleaner's two hands find those that are cold.
+    Heat,
+    /// The age of a unit's mark and whether the unit was written again. An older unit never ranks
+    /// below a younger one, if both were written again or neither was.
+    Age,
+    /// The history in a unit's mark. A unit whose last write is older never ranks below another.
+    History,
+    /// The unit's number and the round.
+    Number,
+    /// Anything: every dirty unit is looked at.
+    Unit,
+}
+
+/// What writers leave for a unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Mark {
+    /// When it was written last (`fifo`, `segmented`: when it became dirty).
+    pub epoch: u32,
+    /// Written again since it became dirty.
+    pub again: bool,
+    /// The 64 epochs up to `epoch`, which is the highest bit; set: written in it.
+    pub history: u64,
+}
+
+impl Mark {
+    /// As words; a policy keeps as many as [`Policy::MARK_WORDS`] says.
+    pub fn pack(self) -> [u64; 2] {
+        [u64::from(self.again) << 32 | u64::from(self.epoch), self.history]
+    }
+
+    /// The inverse of [`Mark::pack`].
+    pub fn unpack(words: [u64; 2]) -> Self {
+        Self { epoch: words[0] as u32, again: words[0] >> 32 != 0, history: words[1] }
+    }
+
+    /// Epochs since `self.epoch`. A mark from just after `epoch` was read is as new as can be; any
+    /// other may be 49 days old at a millisecond an epoch.
+    #[inline]
+    pub fn age_at(self, epoch: u32) -> u64 {
+        match epoch.wrapping_sub(self.epoch) {
+            ahead if ahead > u32::MAX - EPOCHS_AHEAD => 0,
+            age => u64::from(age),
+        }
+    }
+
+    /// The history of the 64 epochs up to `epoch`.
+    #[inline]
+    pub(super) fn history_at(self, epoch: u32) -> u64 {
+        self.history.checked_shr(self.age_at(epoch) as u32).unwrap_or(0)
+    }
+}
+
+/// What a round of cleaning knows about the dirty set.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct View {
+    /// Now.
+    pub epoch: u32,
+    /// Age of the oldest dirty unit, epochs.
+    pub oldest_age: u64,
+    /// More than 30 % of the dirty units have been written again.
+    pub protected_is_over: bool,
+    /// Number of this round, for `random`; seeded.
+    pub round: u64,
+}
+
+impl View {
+    /// What a round at `epoch` knows; `marks` calls back with the marks of all dirty units, and how
+    /// many units have each, if ranks need to know.
+    pub fn of(
+        ranked_by: RankedBy,
+        epoch: u32,
+        round: u64,
+        marks: impl FnOnce(&mut dyn FnMut(Mark, u64)),
+    ) -> Self {
+        let mut view = Self { epoch, round, ..Self::default() };
+        if matches!(ranked_by, RankedBy::Age | RankedBy::Unit) {
+            let (mut oldest, mut units, mut again) = (0u64, 0u64, 0u64);
+            marks(&mut |mark, count| {
+                oldest = oldest.max(mark.age_at(epoch));
+                units += count;
+                again += if mark.again { count } else { 0 };
+            });
+            view.oldest_age = oldest;
+            view.protected_is_over = again * 10 > units * 3;
+        }
+        view
+    }
+
+    /// The rank of a mark by its age alone: `top` for the oldest of the dirty set, 0 for the
+    /// newest.
+    #[inline]
+    pub fn by_age(&self, mark: Mark, top: u64) -> u64 {
+        mark.age_at(self.epoch).min(self.oldest_age) * top / self.oldest_age.max(1)
+    }
+}
