@@ -165,7 +165,9 @@ impl Budget {
 
     /// Nothing new fits above what the log's spare space could take.
     pub fn limit_by_space(&self, bytes: u64) {
-        self.space_limit.store(bytes, Relaxed);
+        if self.space_limit.swap(bytes, SeqCst) < bytes {
+            self.notify();
+        }
     }
 
     /// Nothing new fits above what the device could flush in time. Returns the limit before.
@@ -219,5 +221,30 @@ impl Budget {
     /// Whether the final flush has begun.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Acquire)
+    }
+}
+
+/// Notifies those who wait for budget when it is dropped: after the lock that is declared before
+/// it.
+#[derive(Default)]
+pub struct Tell<'b>(Option<&'b Budget>);
+
+impl<'b> Tell<'b> {
+    /// Will notify.
+    pub fn all(budget: &'b Budget) -> Self {
+        Self(Some(budget))
+    }
+
+    /// Will notify nobody: nothing has changed.
+    pub fn nobody(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Tell<'_> {
+    fn drop(&mut self) {
+        if let Some(budget) = self.0 {
+            budget.notify();
+        }
     }
 }

@@ -28,7 +28,7 @@ pub struct LaneState {
 #[derive(Default)]
 struct CountedLane {
     lock: Waited<LaneState>,
-    /// Changed by who holds the lane. Of all lanes together they are [`crate::Stats`]: one counter
+    /// Changed by who holds the lane. Summed over all lanes they are in the statistics: one counter
     /// for all would be a line that every writer takes from every other.
     dirtied_bytes: AtomicU64,
     dropped_bytes: AtomicU64,

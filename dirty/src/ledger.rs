@@ -9,10 +9,11 @@
 //!   `closing` is set;
 //! - a grain of a capacity block has no bit.
 //!
-//! The layout carries a version: a newer program attaches or refuses, never guesses. Whoever attaches
-//! also refuses states that this program does not know.
+//! The layout carries a version: a newer program attaches or refuses, never guesses. Whoever
+//! attaches also refuses states that this program does not know.
 
 mod buffer;
+mod kinds;
 mod segment;
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::*};

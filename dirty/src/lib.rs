@@ -5,25 +5,33 @@
 //! Nothing here knows the image or the SSD: a write that needs either (because its old bytes are
 //! still owed to a closing epoch, or were not loaded yet) goes through a trait.
 
+pub mod announce;
 pub mod apart;
 pub mod budget;
 pub mod count;
+pub mod door;
 pub mod error;
 pub mod extent;
+pub mod floor;
 pub mod gathered;
 pub mod geometry;
 pub mod heat;
+pub mod hints;
 pub mod homes;
 pub mod huge_pages;
 pub mod kind;
 pub mod lanes;
 pub mod ledger;
+pub mod memory;
 pub mod observed;
 pub mod planted;
 pub mod policy;
 pub mod promise;
+pub mod rate;
 pub mod stats;
 pub mod summary;
 pub mod sys;
+pub mod tracked;
+pub mod tracking;
 pub mod waited;
 pub mod written;

@@ -6,14 +6,13 @@ use std::sync::atomic::Ordering::Acquire;
 
 use perdura_media::Device;
 
-use crate::error::OpenError;
 use crate::flush::{FlushOptions, FlushReport, flush_all};
-use crate::format::Layout;
-use crate::kinds::empty_capacity;
+use crate::memory_files::{adopt, map_region};
 use perdura_dirty::error::RegionError;
 use perdura_dirty::ledger::Ledger;
-use perdura_dirty::planted::Planted;
-use perdura_dirty::sys::{Mapping, SharedMemory};
+use perdura_dirty::sys::Mapping;
+use perdura_image::error::OpenError;
+use perdura_image::format::Layout;
 
 /// The three things any holder needs to flush: memory, ledger, image.
 pub struct Attachment {
@@ -65,26 +64,4 @@ impl Attachment {
         let layout = Layout::of(self.ledger.geometry());
         flush_all(&self.ledger, &self.map, &layout, device, options)
     }
-}
-
-/// A descriptor that another process handed over.
-pub(crate) fn adopt(what: &'static str, fd: OwnedFd) -> Result<SharedMemory, OpenError> {
-    SharedMemory::from_fd(fd).map_err(|source| OpenError::Memory { what, len_bytes: 0, source })
-}
-
-/// The memory that a region left, for a new one: what was capacity is emptied before anybody can
-/// read it.
-pub(crate) fn take_over(
-    ledger: &Ledger,
-    memory: OwnedFd,
-    planted: Planted,
-) -> Result<SharedMemory, OpenError> {
-    let memory = adopt("region", memory)?;
-    empty_capacity(ledger, &memory, planted)?;
-    Ok(memory)
-}
-
-pub(crate) fn map_region(memory: &SharedMemory) -> Result<Mapping, OpenError> {
-    let len_bytes = memory.len_bytes();
-    memory.map().map_err(|source| OpenError::Memory { what: "region", len_bytes, source })
 }

@@ -7,111 +7,131 @@
 
 use std::sync::atomic::Ordering::*;
 
-use crate::append::free_segment;
-use crate::clean::{Cleaner, Pump};
-use crate::core::Core;
-use crate::format::FRAME_COMMIT;
-use crate::image::{SlotContents, write_slot};
-use crate::tracking::Tracking;
+use crate::clean::Cleaner;
+use crate::sweep::Sweep;
+use perdura_dirty::lanes::LaneId;
+use perdura_dirty::policy::pace::{DRAIN_STEP_BYTES, DRAIN_STEP_TRAPPED_BYTES};
+use perdura_image::append::{Refusal, free_segment};
+use perdura_image::backed::Backed;
+use perdura_image::format::FRAME_COMMIT;
+use perdura_image::outlet::Pump;
+use perdura_image::slots::{SlotContents, write_slot};
+
 use perdura_dirty::error::RegionError;
-use perdura_dirty::ledger::SegmentState;
+use perdura_dirty::ledger::{Ledger, SegmentState};
 use perdura_dirty::planted::Planted;
 use perdura_dirty::stats::Counters;
 
 impl Cleaner {
-    /// Makes the state of this moment durable and lets go of segments only older states needed.
-    pub fn checkpoint(&mut self, core: &Core, is_final: bool) -> Result<(), RegionError> {
-        self.ensure_space(core)?;
-        self.commit_checkpoint(core, is_final)
-    }
-
     /// The checkpoint itself; the caller has made sure of space for a drain.
-    pub(crate) fn commit_checkpoint(
+    pub fn commit_checkpoint(
         &mut self,
-        core: &Core,
+        backed: &Backed,
         is_final: bool,
     ) -> Result<(), RegionError> {
-        core.check()?;
-        let began_ns = core.clock.now_ns();
-        let dirtied = self.write_closing_epoch(core, 0)?;
-        let freed = self.commit_slot(core, is_final)?;
-        core.groups_need_commit.store(false, Relaxed);
-        let mut appender = core.appender.lock();
+        backed.memory.check()?;
+        let began_ns = backed.memory.clock.now_ns();
+        let dirtied = self.write_closing_epoch(backed, 0)?;
+        let freed = self.commit_slot(backed, is_final)?;
+        self.groups_need_commit = false;
+        let mut appender = backed.log.appender.lock();
         for segment in freed {
-            free_segment(&core.ledger, segment);
+            free_segment(&backed.memory.ledger, segment);
             appender.leave(segment);
-            appender.add_free(&core.ledger, segment);
+            appender.add_free(&backed.memory.ledger, segment);
         }
-        core.note_space(&appender);
+        backed.note_space(&appender);
         drop(appender);
         self.dirtied_committed = dirtied;
-        Counters::add(&core.stats.checkpoints, 1);
-        Counters::add(&core.stats.checkpoint_ns, core.clock.now_ns().saturating_sub(began_ns));
-        core.budget.notify();
+        Counters::add(&backed.memory.stats.checkpoints, 1);
+        Counters::add(
+            &backed.memory.stats.checkpoint_ns,
+            backed.memory.clock.now_ns().saturating_sub(began_ns),
+        );
+        backed.memory.budget.notify();
         Ok(())
     }
 
-    /// Makes the state of this moment durable by a flagged frame only: `durability = "fsync"`.
-    pub fn group_commit(&mut self, core: &Core) -> Result<(), RegionError> {
-        core.check()?;
-        self.ensure_space(core)?;
-        if core.groups_need_commit.load(Relaxed) {
-            return self.commit_checkpoint(core, false);
-        }
-        self.write_closing_epoch(core, FRAME_COMMIT)?;
-        Counters::add(&core.stats.group_commits, 1);
+    /// Makes the state of this moment durable by a flagged frame only; the caller has made sure of
+    /// space for a drain.
+    pub fn commit_frame(&mut self, backed: &Backed) -> Result<(), RegionError> {
+        self.write_closing_epoch(backed, FRAME_COMMIT)?;
+        Counters::add(&backed.memory.stats.group_commits, 1);
         Ok(())
     }
 
-    /// Returns [`Core::dirtied_bytes`] at the cut.
-    fn write_closing_epoch(&mut self, core: &Core, flags: u16) -> Result<u64, RegionError> {
-        if core.ledger.closing().load(Acquire) != 0 {
+    /// Returns the bytes that had become dirty at the cut.
+    fn write_closing_epoch(&mut self, backed: &Backed, flags: u16) -> Result<u64, RegionError> {
+        if backed.memory.ledger.closing().load(Acquire) != 0 {
             // An earlier checkpoint ran out of log space: what it still owes comes first.
-            self.finish_closing_epoch(core, 0)?;
+            self.finish_closing_epoch(backed, 0)?;
         }
-        self.shut_prepared(core)?;
-        let dirtied = cut(core)?;
-        self.finish_closing_epoch(core, flags)?;
+        self.shut_prepared(backed)?;
+        let dirtied = cut(backed)?;
+        self.finish_closing_epoch(backed, flags)?;
         Ok(dirtied)
     }
 
     /// Writes all that the closing epoch still owes.
-    pub(crate) fn finish_closing_epoch(
-        &mut self,
-        core: &Core,
-        flags: u16,
-    ) -> Result<(), RegionError> {
-        self.drain(core)?;
+    pub fn finish_closing_epoch(&mut self, backed: &Backed, flags: u16) -> Result<(), RegionError> {
+        self.drain(backed)?;
         loop {
-            let mut appender = core.appender.lock();
+            let mut appender = backed.log.appender.lock();
             let closed = if flags == 0 {
-                appender.close_frame(&core.ledger, 0);
+                appender.close_frame(&backed.memory.ledger, 0);
                 Ok(())
             } else {
-                appender.close_frame_with(&core.ledger, flags)
+                appender.close_frame_with(&backed.memory.ledger, flags)
             };
             drop(appender);
             match closed {
                 Ok(()) => break,
-                Err(crate::append::Refusal::NoBuffer) => self.pump(core, Pump::One).map(drop)?,
-                Err(crate::append::Refusal::NoSegment) => return Err(core.log_full()),
+                Err(Refusal::NoBuffer) => self.outlet.pump(backed, Pump::One).map(drop)?,
+                Err(Refusal::NoSegment) => return Err(backed.log.full()),
             }
         }
-        core.ledger.closing().store(0, Release);
-        if core.planted.is(Planted::AcknowledgeBeforeCommit) && flags != 0 {
-            self.pump(core, Pump::Poll)?;
+        backed.memory.ledger.closing().store(0, Release);
+        if backed.memory.planted.is(Planted::AcknowledgeBeforeCommit) && flags != 0 {
+            self.outlet.pump(backed, Pump::Poll)?;
             return Ok(());
         }
-        if flags == 0 || !self.write_single(core)? {
-            self.pump(core, Pump::Durable)?;
+        if flags == 0 || !self.outlet.write_single(backed)? {
+            self.outlet.pump(backed, Pump::Durable)?;
         }
         Ok(())
     }
 
+    /// Copies every grain the closing epoch still owes.
+    fn drain(&mut self, backed: &Backed) -> Result<(), RegionError> {
+        let closing = backed.memory.parity() ^ 1;
+        let mut from = 0;
+        loop {
+            let mut want_bytes = DRAIN_STEP_BYTES;
+            if backed.tracked.pages().is_some() {
+                self.serve_urgent(backed, closing)?;
+                want_bytes = DRAIN_STEP_TRAPPED_BYTES;
+            }
+            let mut sweep = Sweep::new(backed, closing, want_bytes);
+            let words = backed.memory.ledger.words_in_use();
+            let refusal = sweep.run(from, words, |_, dirty| dirty);
+            let (bytes, next) = (sweep.copied_bytes, sweep.next);
+            drop(sweep);
+            Counters::add(&backed.memory.stats.drained_bytes, bytes);
+            self.outlet.in_flight_bytes += bytes;
+            match refusal {
+                None if next >= words => return Ok(()),
+                None => self.outlet.pump(backed, Pump::Poll).map(drop)?,
+                Some(Refusal::NoBuffer) => self.outlet.pump(backed, Pump::One).map(drop)?,
+                Some(Refusal::NoSegment) => return Err(backed.log.full()),
+            }
+            from = next;
+        }
+    }
+
     /// Writes the commit slot. Returns the segments that no committed state needs any more.
-    fn commit_slot(&mut self, core: &Core, is_final: bool) -> Result<Vec<u32>, RegionError> {
-        let ledger = &core.ledger;
-        let current = core.appender.lock().current_segment();
+    fn commit_slot(&mut self, backed: &Backed, is_final: bool) -> Result<Vec<u32>, RegionError> {
+        let ledger = &backed.memory.ledger;
+        let current = backed.log.appender.lock().current_segment();
         let segments = ledger.segments().load(Relaxed) as u32;
         let (mut needed, mut freed) = (vec![false; segments as usize], Vec::new());
         for segment in 0..segments {
@@ -126,111 +146,47 @@ impl Cleaner {
             }
         }
         let last_seq = ledger.next_seq().load(Acquire) - 1;
-        let slot =
-            SlotContents { needed: &needed, last_seq, is_final, unix_ms: core.clock.unix_ms() };
-        let skip_flush = core.planted.is(Planted::SkipFlush);
-        let written = write_slot(ledger, &core.layout, &*core.device, &slot, skip_flush)
-            .map_err(|error| core.latch(&error))?;
-        Counters::add(&core.stats.device_bytes, written);
-        Counters::add(&core.stats.device_flushes, 1);
+        let slot = SlotContents {
+            needed: &needed,
+            last_seq,
+            is_final,
+            unix_ms: backed.memory.clock.unix_ms(),
+        };
+        let skip_flush = backed.memory.planted.is(Planted::SkipFlush);
+        let written =
+            write_slot(ledger, &backed.log.layout, &*backed.log.device, &slot, skip_flush)
+                .map_err(|error| backed.memory.latch(&error))?;
+        Counters::add(&backed.memory.stats.device_bytes, written);
+        Counters::add(&backed.memory.stats.device_flushes, 1);
         Ok(freed)
     }
 }
 
 /// The instant between two epochs. Returns the bytes dirtied before it; exact in barrier mode.
-fn cut(core: &Core) -> Result<u64, RegionError> {
-    let ledger = &core.ledger;
+fn cut(backed: &Backed) -> Result<u64, RegionError> {
+    let ledger = &backed.memory.ledger;
     assert_eq!(ledger.closing().load(Acquire), 0, "an epoch is still closing");
-    let began_ns = core.clock.now_ns();
-    let dirtied = match &core.tracking {
-        Tracking::Barrier => {
-            let held: Vec<_> =
-                (0..core.lanes.count()).map(|n| core.lanes.lock(crate::LaneId(n)).lock()).collect();
-            flip(core);
-            let dirtied = core.dirtied_bytes();
+    let began_ns = backed.memory.clock.now_ns();
+    let dirtied = match backed.tracked.pages() {
+        None => {
+            let lanes = &backed.tracked.lanes;
+            let held: Vec<_> = (0..lanes.count()).map(|n| lanes.lock(LaneId(n)).lock()).collect();
+            flip(ledger);
+            let dirtied = backed.tracked.dirtied_bytes();
             drop(held);
             dirtied
         }
-        Tracking::Pages(tracker) => {
-            tracker.cut(core, || flip(core))?;
+        Some(tracker) => {
+            tracker.cut(|| flip(ledger))?;
             0
         }
     };
-    let held_ns = core.clock.now_ns().saturating_sub(began_ns);
-    core.stats.cut_ns_max.fetch_max(held_ns, Relaxed);
+    let held_ns = backed.memory.clock.now_ns().saturating_sub(began_ns);
+    backed.memory.stats.cut_ns_max.fetch_max(held_ns, Relaxed);
     Ok(dirtied)
 }
 
-fn flip(core: &Core) {
-    core.ledger.closing().store(1, Release);
-    core.ledger.epoch().fetch_add(1, AcqRel);
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use perdura_media::{SimClock, SimDevice};
-
-    use crate::Config;
-    use crate::LaneId;
-    use crate::Region;
-    use crate::testing::write;
-    use perdura_dirty::geometry::BLOCK_BYTES;
-    use perdura_dirty::planted::Planted;
-
-    #[test]
-    fn an_idle_region_is_committed_though_a_lane_keeps_credit() {
-        let config = Config {
-            lanes: Some(1),
-            thread: false,
-            checkpoint_every: None,
-            ..Config::new(64 * BLOCK_BYTES, 32 * BLOCK_BYTES)
-        };
-        let device = Arc::new(SimDevice::new(0, 1));
-        let region = Region::open(device, Arc::new(SimClock::new(1_000)), config).unwrap();
-        let is_committed = || region.core().cleaner.lock().is_committed(region.core());
-        for value in 1..4 {
-            region.lock(LaneId(0)).store(4096, value).unwrap();
-            assert!(!is_committed());
-            region.checkpoint().unwrap();
-            assert!(region.used_bytes() > 0, "no credit was kept: this test shows nothing");
-            assert!(is_committed());
-        }
-        region.lock(LaneId(0)).store(8192, 1).unwrap();
-        region.commit_group().unwrap();
-        assert!(!is_committed(), "a group commit frees no segments; a checkpoint must follow");
-    }
-
-    #[test]
-    fn a_group_commit_makes_durable_what_was_cleaned_before_it_too() {
-        let lost = |planted| {
-            let is_lost = |seed: &u64| {
-                let config = || Config {
-                    lanes: Some(1),
-                    thread: false,
-                    checkpoint_every: None,
-                    planted,
-                    ..Config::new(64 * BLOCK_BYTES, 32 * BLOCK_BYTES)
-                };
-                let device = SimDevice::new(0, *seed);
-                let clock = || Arc::new(SimClock::new(1_000));
-                let region = Region::open(Arc::new(device.clone()), clock(), config()).unwrap();
-                write(&region, BLOCK_BYTES, &[1; 20_000]);
-                // Its frame is on its way, or written; it is not flushed.
-                region.core().cleaner.lock().clean(region.core(), BLOCK_BYTES).unwrap();
-                assert!(device.unflushed_bytes() > 0);
-                write(&region, 2 * BLOCK_BYTES, &[2; 100]);
-                region.commit_group().unwrap();
-                let after_the_cut = device.power_cycle(*seed);
-                let region = Region::open(Arc::new(after_the_cut), clock(), config()).unwrap();
-                let lane = region.lock(LaneId(0));
-                lane.bytes(BLOCK_BYTES, 20_000) != [1; 20_000]
-                    || lane.bytes(2 * BLOCK_BYTES, 100) != [2; 100]
-            };
-            (0..20).filter(is_lost).count()
-        };
-        assert_eq!(lost(Planted::None), 0);
-        assert!(lost(Planted::SingleAlways) > 0);
-    }
+fn flip(ledger: &Ledger) {
+    ledger.closing().store(1, Release);
+    ledger.epoch().fetch_add(1, AcqRel);
 }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::codec::Compression;
-use crate::error::OpenError;
-use crate::tracking::TrackingKind;
 use perdura_dirty::geometry::{BLOCK_BYTES, BUDGET_MIN_BYTES, BUFFERS, Geometry, REGION_MIN_BYTES};
 use perdura_dirty::planted::Planted;
 use perdura_dirty::policy::PolicyKind;
+use perdura_dirty::tracking::TrackingKind;
+use perdura_image::codec::Compression;
+use perdura_image::error::OpenError;
 
 /// Settings of a region.
 #[derive(Debug, Clone)]

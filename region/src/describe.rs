@@ -1,20 +1,20 @@
 //! What a region says of itself to people.
 
-use crate::codec::Compression;
 use crate::region::Region;
+use perdura_image::codec::Compression;
 
 impl Region {
     /// How cleaning, checkpoints and compaction compress what they write.
     pub fn compression(&self) -> Compression {
-        self.core().compression
+        self.running().backed.log.compression
     }
 
     /// Whether the memory is locked in DRAM and the frame buffers lie in huge pages, or why not.
     pub fn describe_memory(&self) -> String {
-        let Some((gathered, ledger_locked)) = self.core().buffers.get() else {
+        let Some((gathered, ledger_locked)) = self.running().buffers.get() else {
             return "being locked in DRAM".into();
         };
-        let locked = match self.core().locked.and(*ledger_locked) {
+        let locked = match self.running().locked.and(*ledger_locked) {
             Ok(()) => "locked in DRAM".into(),
             Err(errno) => format!(
                 "may be swapped: not locked ({errno}; it takes `ulimit -l unlimited` or CAP_IPC_LOCK)"
@@ -28,7 +28,7 @@ impl Region {
 
     /// Which tracking mode is active, and why.
     pub fn describe_tracking(&self) -> String {
-        match self.core().tracking.pages() {
+        match self.running().backed.tracked.pages() {
             None => "barrier: writers announce what they change".into(),
             Some(tracker) => tracker.describe(),
         }

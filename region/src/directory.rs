@@ -17,13 +17,13 @@ use perdura_media::file::{Direct, Engine, OpenMode};
 use perdura_media::{BLOCK_BYTES, Clock, Device, DeviceError, FileDevice};
 use serde::{Deserialize, Serialize};
 
-use crate::error::OpenError;
 use crate::holder::{Held, HolderProgram, Keeper, Link, LinkError, TakeOver, Times, take_over};
 use crate::prove::Proof;
 use crate::region::{Config, Region};
 use perdura_dirty::error::RegionError;
 use perdura_dirty::geometry::BUDGET_MIN_BYTES;
 use perdura_dirty::promise::{BudgetWish, Promise, PromiseError, Terms, default_reserve, promise};
+use perdura_image::error::OpenError;
 
 const IMAGE_NAME: &str = "image.perdura";
 const RATE_NAME: &str = "rate.toml";

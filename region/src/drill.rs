@@ -6,7 +6,6 @@
 
 use std::sync::atomic::Ordering::*;
 
-use crate::core::Core;
 use crate::flush::{FlushOptions, FlushReport, commit_all};
 use crate::region::Region;
 use perdura_dirty::count::count_live;
@@ -15,6 +14,7 @@ use perdura_dirty::geometry::{BLOCK_BYTES, WORD_GRAINS};
 use perdura_dirty::homes::NO_HOME;
 use perdura_dirty::kind::Kind;
 use perdura_dirty::lanes::LaneId;
+use perdura_dirty::tracked::Tracked;
 
 /// Bytes of a scattered record.
 pub const RECORD_BYTES: u64 = 1024;
@@ -52,47 +52,55 @@ impl Region {
     ///
     /// `fill`: without it only what happens to be dirty is flushed.
     pub fn drill(&self, fill: bool, threads: usize) -> Result<DrillReport, RegionError> {
-        let core = self.core();
-        core.check()?;
-        if core.tracking.pages().is_some() {
+        let (running, backed) = (self.running(), &self.running().backed);
+        backed.memory.check()?;
+        if backed.tracked.is_trapped() {
             // Lanes do not hold back code that just stores.
             return Err(RegionError::Trapped { what: "a drill while the region is in use" });
         }
         // It writes clean grains, too.
         self.load_all()?;
-        let _changing = core.budget_change.lock();
-        let mut cleaner = core.open_cleaner()?;
-        cleaner.ensure_space(core)?;
+        let _changing = running.budget_change.lock();
+        let mut cleaner = running.open_cleaner()?;
+        cleaner.ensure_space(backed)?;
         if fill {
-            core.reclaim_credit();
-            fill_budget(core);
+            backed.tracked.reclaim_credit();
+            fill_budget(&backed.tracked);
         }
-        let lanes: Vec<_> =
-            (0..core.lanes.count()).map(|lane| core.lanes.lock(LaneId(lane)).lock()).collect();
-        let used_bytes = core.ledger.budget_used().load(Acquire);
-        let began_ns = core.clock.now_ns();
-        core.appender.lock().close_frame(&core.ledger, 0);
-        cleaner.quiesce();
-        let options = FlushOptions { threads, unix_ms: core.clock.unix_ms() };
-        let flush = commit_all(&core.ledger, &core.map, &core.layout, &*core.device, options);
-        let elapsed_ns = core.clock.now_ns().saturating_sub(began_ns);
+        let lanes: Vec<_> = (0..backed.tracked.lanes.count())
+            .map(|lane| backed.tracked.lanes.lock(LaneId(lane)).lock())
+            .collect();
+        let used_bytes = backed.memory.ledger.budget_used().load(Acquire);
+        let began_ns = backed.memory.clock.now_ns();
+        backed.log.appender.lock().close_frame(&backed.memory.ledger, 0);
+        cleaner.outlet.quiesce();
+        let options = FlushOptions { threads, unix_ms: backed.memory.clock.unix_ms() };
+        let flush = commit_all(
+            &backed.memory.ledger,
+            &backed.memory.map,
+            &backed.log.layout,
+            &*backed.log.device,
+            options,
+        );
+        let elapsed_ns = backed.memory.clock.now_ns().saturating_sub(began_ns);
         let flush = flush.inspect_err(|error| {
-            let _ = core.failure.set(error.to_string());
+            backed.memory.fail(&error.to_string());
         })?;
-        let flush = flush.note(&core.ledger);
-        cleaner.forget_written();
+        let flush = flush.note(&backed.memory.ledger);
+        cleaner.outlet.forget_written();
         let latched = |error: SetupError| RegionError::Latched { cause: error.to_string() };
-        count_live(&core.ledger).map_err(latched)?;
-        core.rebuild_appender();
+        count_live(&backed.memory.ledger).map_err(latched)?;
+        backed.rebuild_appender();
         // The image is in use again, and the reserve that the flush used is made free before
         // writers go on.
-        let budget_bytes = core.ledger.budget_limit().load(Acquire);
-        core.budget.begin_shrink(core.coverable_bytes());
+        let budget_bytes = backed.memory.ledger.budget_limit().load(Acquire);
+        backed.memory.budget.begin_shrink(backed.coverable_bytes());
         drop(lanes);
-        let restored = cleaner.checkpoint(core, false).and_then(|()| cleaner.ensure_space(core));
+        let restored =
+            cleaner.checkpoint(backed, false).and_then(|()| cleaner.ensure_space(backed));
         drop(cleaner);
         restored.and_then(|()| self.reach_budget(budget_bytes)).inspect_err(|_| {
-            core.budget.abandon_change();
+            backed.memory.budget.abandon_change();
         })?;
         Ok(DrillReport { budget_bytes, used_bytes, flush, elapsed_ns })
     }
@@ -101,9 +109,9 @@ impl Region {
 /// Enters scattered records in the ledger until the budget is full or no clean grain is left: first
 /// such as have been written before, as any dirty data have; then, if those are too few, untouched
 /// memory.
-fn fill_budget(core: &Core) {
+fn fill_budget(tracked: &Tracked) {
     for only_written in [true, false] {
-        let records = core.region_bytes() / RECORD_BYTES;
+        let records = tracked.memory.region_bytes() / RECORD_BYTES;
         // A stride that shares no factor with the record count visits every record once, far apart.
         let mut stride = (records as f64 * 0.618_033_988_75) as u64 | 1;
         while gcd(stride, records) != 1 {
@@ -112,7 +120,7 @@ fn fill_budget(core: &Core) {
         let (mut record, mut refused) = (0, 0);
         for _ in 0..records {
             record = (record + stride) % records;
-            if !enter_record(core, record * RECORD_BYTES, only_written) {
+            if !enter_record(tracked, record * RECORD_BYTES, only_written) {
                 refused += 1;
             }
             if refused > 64 {
@@ -123,34 +131,35 @@ fn fill_budget(core: &Core) {
 }
 
 /// False: the budget has no room for it.
-fn enter_record(core: &Core, offset: u64, only_written: bool) -> bool {
-    let shift = core.ledger.geometry().grain_shift;
+fn enter_record(tracked: &Tracked, offset: u64, only_written: bool) -> bool {
+    let shift = tracked.memory.ledger.geometry().grain_shift;
     let grain = offset >> shift;
-    if only_written && core.ledger.homes().of(grain) == NO_HOME {
+    if only_written && tracked.memory.ledger.homes().of(grain) == NO_HOME {
         return true;
     }
     let word = (grain / WORD_GRAINS) as usize;
     let mask = perdura_dirty::extent::mask(grain % WORD_GRAINS, (RECORD_BYTES >> shift).max(1));
-    let _lane = core.lanes.lock_owner_of(offset);
-    if core.ledger.kind(offset / BLOCK_BYTES) == Kind::Capacity {
+    let _lane = tracked.lanes.lock_owner_of(offset);
+    if tracked.memory.ledger.kind(offset / BLOCK_BYTES) == Kind::Capacity {
         return true;
     }
-    let parity = core.parity();
-    let bits = &core.ledger.bitmap(parity)[word];
+    let parity = tracked.memory.parity();
+    let bits = &tracked.memory.ledger.bitmap(parity)[word];
     // What an epoch that did not close still owes is charged already.
-    let owed = core.ledger.bitmap(parity ^ 1)[word].load(Acquire);
+    let owed = tracked.memory.ledger.bitmap(parity ^ 1)[word].load(Acquire);
     let new = mask & !(bits.load(Acquire) | owed);
     if new == 0 {
         return true;
     }
-    if !core.budget.try_take(&core.ledger, u64::from(new.count_ones()) << shift) {
+    if !tracked.memory.budget.try_take(&tracked.memory.ledger, u64::from(new.count_ones()) << shift)
+    {
         return false;
     }
     bits.fetch_or(new, AcqRel);
-    core.summary(parity).mark(word);
+    tracked.memory.summary(parity).mark(word);
     if !only_written {
         // Memory that was never touched gets its page now: the flush of real data meets none such.
-        let _ = core.map.octets(offset, 1)[0].load(Relaxed);
+        let _ = tracked.memory.map.octets(offset, 1)[0].load(Relaxed);
     }
     true
 }
@@ -180,11 +189,11 @@ mod tests {
         let region = Region::open(Arc::new(SimDevice::new(0, 1)), clock, config).unwrap();
         region.lock(LaneId(0)).write(0, &[1; 8192]).unwrap();
         // As a checkpoint leaves it for which the log has no space.
-        let core = region.core();
-        core.ledger.closing().store(1, Release);
-        core.ledger.epoch().fetch_add(1, AcqRel);
+        let backed = &region.running().backed;
+        backed.memory.ledger.closing().store(1, Release);
+        backed.memory.ledger.epoch().fetch_add(1, AcqRel);
         region.drill(true, 1).unwrap();
-        core.reclaim_credit();
+        backed.tracked.reclaim_credit();
         assert_eq!(region.used_bytes(), 0);
     }
 }

@@ -17,14 +17,14 @@ use std::sync::atomic::fence;
 
 use perdura_media::{Device, DeviceError};
 
-use crate::append::{free_buffer, free_segment};
-use crate::format::Layout;
-use crate::image::{SlotContents, write_slot};
-use crate::seal::{frame_bytes, kept_bytes, seal};
 use perdura_dirty::error::RegionError;
 use perdura_dirty::extent::runs;
 use perdura_dirty::ledger::{BufferState, Ledger, SegmentState};
 use perdura_dirty::sys::Mapping;
+use perdura_image::append::{free_buffer, free_segment};
+use perdura_image::format::Layout;
+use perdura_image::seal::{frame_bytes, kept_bytes, seal};
+use perdura_image::slots::{SlotContents, write_slot};
 use stream::{Placed, Stream};
 
 /// How to flush.
@@ -251,7 +251,13 @@ mod tests {
     use crate::LaneId;
     use crate::Region;
     use crate::testing::write;
-    use perdura_dirty::geometry::BLOCK_BYTES;
+    use perdura_dirty::extent::Extent;
+    use perdura_dirty::geometry::{BLOCK_BYTES, GRAIN_SHIFT_TRAP, Geometry};
+    use perdura_dirty::planted::Planted;
+    use perdura_dirty::sys::SharedMemory;
+    use perdura_image::append::Appender;
+    use perdura_image::load::Target;
+    use perdura_image::recover::{Tail, recover};
 
     /// The smallest log: no room for the same flush twice.
     fn tight(blocks: u64, budget_blocks: u64) -> Config {
@@ -281,12 +287,25 @@ mod tests {
         for block in 2..6 {
             fill(&first, block, 2);
         }
-        let core = first.core();
+        let backed = &first.running().backed;
         let options = FlushOptions { threads: 2, unix_ms: 1 };
-        let committed = commit_all(&core.ledger, &core.map, &core.layout, &*device, options);
+        let committed = commit_all(
+            &backed.memory.ledger,
+            &backed.memory.map,
+            &backed.log.layout,
+            &*device,
+            options,
+        );
         drop(committed.unwrap());
         // The holder is asked next, then a server takes over.
-        let again = flush_all(&core.ledger, &core.map, &core.layout, &*device, options).unwrap();
+        let again = flush_all(
+            &backed.memory.ledger,
+            &backed.memory.map,
+            &backed.log.layout,
+            &*device,
+            options,
+        )
+        .unwrap();
         assert_eq!(again, FlushReport::default());
         let (memory, ledger) = first.fds();
         let fds = [memory, ledger].map(|fd| fd.try_clone_to_owned().unwrap());
@@ -306,13 +325,21 @@ mod tests {
 
     /// A flush that is killed when everything is written and nothing is committed.
     fn killed_flush(region: &Region) {
-        let core = region.core();
-        settle(&core.ledger, &core.layout, &*core.device).unwrap();
-        let segments = core.ledger.segments().load(Acquire) as u32;
+        let backed = &region.running().backed;
+        settle(&backed.memory.ledger, &backed.log.layout, &*backed.log.device).unwrap();
+        let segments = backed.memory.ledger.segments().load(Acquire) as u32;
         let free: Vec<u32> = (0..segments)
-            .filter(|n| core.ledger.segment(*n).state() == SegmentState::Free)
+            .filter(|n| backed.memory.ledger.segment(*n).state() == SegmentState::Free)
             .collect();
-        Stream::new(&core.ledger, &core.map, &core.layout, &*core.device, &free).run(2).unwrap();
+        Stream::new(
+            &backed.memory.ledger,
+            &backed.memory.map,
+            &backed.log.layout,
+            &*backed.log.device,
+            &free,
+        )
+        .run(2)
+        .unwrap();
     }
 
     #[test]
@@ -338,10 +365,42 @@ mod tests {
                 let region = Region::attach(memory, ledger, device, clock, config).unwrap();
                 region.close(1).unwrap();
             } else {
-                let core = region.core();
+                let backed = &region.running().backed;
                 let options = FlushOptions { threads: 4, unix_ms: 1 };
-                flush_all(&core.ledger, &core.map, &core.layout, &*device, options).unwrap();
+                flush_all(
+                    &backed.memory.ledger,
+                    &backed.memory.map,
+                    &backed.log.layout,
+                    &*device,
+                    options,
+                )
+                .unwrap();
             }
         }
+    }
+
+    #[test]
+    fn a_kill_between_a_table_entry_and_its_fill_leaves_an_image_that_opens() {
+        let geometry = Geometry::new(4 * BLOCK_BYTES, GRAIN_SHIFT_TRAP, None, 4).unwrap();
+        let (layout, device) = (Layout::of(&geometry), SimDevice::new(0, 1));
+        device.grow(layout.segment_at(2)).unwrap();
+        let memory = SharedMemory::create("test", geometry.reserved_bytes).unwrap();
+        let map = memory.map().unwrap();
+        let ledger = Ledger::create(geometry, 7, geometry.reserved_bytes).unwrap();
+        ledger.segments().store(2, Relaxed);
+        let mut appender = Appender::new(vec![0], [0, 1].into(), 0, geometry.segment_bytes);
+        appender.append(&ledger, &map, Extent { grain: 5, len: 1 }, true).unwrap();
+        // Appending grain 6 merges: the process dies after the table's store, before the fill
+        // word's.
+        ledger.buffer(0).table()[0].store(Extent { grain: 5, len: 2 }.pack(), Relaxed);
+        let options = FlushOptions { threads: 1, unix_ms: 1 };
+        flush_all(&ledger, &map, &layout, &device, options).unwrap();
+        let found = SharedMemory::create("test", geometry.reserved_bytes).unwrap().map().unwrap();
+        let empty = Ledger::create(geometry, 7, 0).unwrap();
+        let recovered = recover(&device, &geometry, 7, &empty, Tail::Committed, Planted::None);
+        let device: &dyn Device = &device;
+        let (ledger, map) = (&empty, &found);
+        let to = Target { device, ledger, map, loaded: &|_| {}, huge_pages: None };
+        recovered.unwrap().1.load_all(&to, 1).unwrap();
     }
 }

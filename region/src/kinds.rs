@@ -15,24 +15,16 @@
 
 mod change;
 
-pub(crate) use change::KindChange;
-
 use std::ops::Range;
 use std::sync::atomic::Ordering::*;
 
 use perdura_dirty::kind::{Kind, KindBits};
 use rustix::io::Errno;
 
-use crate::attachment::map_region;
-use crate::core::Core;
-use crate::error::OpenError;
 use crate::region::Region;
-use crate::tracking::PAGE_BYTES;
 use perdura_dirty::error::RegionError;
-use perdura_dirty::geometry::{BLOCK_BYTES, WORD_GRAINS};
-use perdura_dirty::ledger::Ledger;
-use perdura_dirty::planted::Planted;
-use perdura_dirty::sys::{NODES_MAX, SharedMemory};
+use perdura_dirty::geometry::BLOCK_BYTES;
+use perdura_dirty::sys::NODES_MAX;
 
 impl Region {
     /// What a block is.
@@ -42,7 +34,7 @@ impl Region {
     pub fn kind(&self, block: u64) -> Kind {
         let blocks = self.len_bytes() / BLOCK_BYTES;
         assert!(block < blocks, "block {block} leaves a region of {blocks} blocks");
-        self.core().ledger.kind(block)
+        self.running().backed.memory.ledger.kind(block)
     }
 
     /// Makes blocks persistent or capacity memory. A block that is of the kind already stays as it
@@ -61,20 +53,22 @@ impl Region {
     /// # Errors
     /// The blocks before the one that failed have changed; [`Region::kind`] tells.
     pub fn set_kind(&self, blocks: Range<u64>, kind: Kind) -> Result<(), RegionError> {
-        let core = self.core();
-        core.check_blocks(&blocks)?;
+        let running = self.running();
+        running.check_blocks(&blocks)?;
         let mut written_bytes = 0;
         for block in blocks {
-            if core.ledger.kind(block) == kind || core.change_idle(block, kind)? {
+            if running.backed.memory.ledger.kind(block) == kind
+                || running.change_idle(block, kind)?
+            {
                 continue;
             }
             match kind {
-                Kind::Capacity => written_bytes += core.make_capacity(block)?,
-                Kind::Persistent => core.open_cleaner()?.make_persistent(core, block)?,
+                Kind::Capacity => written_bytes += running.make_capacity(block)?,
+                Kind::Persistent => running.make_persistent(block)?,
             }
         }
         // Zeros leave the account when they are on the device.
-        if written_bytes > 0 { core.open_cleaner()?.settle_zeros(core) } else { Ok(()) }
+        if written_bytes > 0 { running.settle_zeros() } else { Ok(()) }
     }
 
     /// Takes the memory of capacity blocks from one NUMA node only (CXL memory, or NVM, as a node),
@@ -85,11 +79,13 @@ impl Region {
     /// A block is persistent, there is no such node, or the system refuses: then parts may be
     /// bound.
     pub fn bind_capacity(&self, blocks: Range<u64>, numa_node: u32) -> Result<(), RegionError> {
-        let core = self.core();
-        core.check_blocks(&blocks)?;
-        let _kinds_stay = core.kind_change.one.lock();
+        let running = self.running();
+        running.check_blocks(&blocks)?;
+        let _kinds_stay = running.kind_change.one.lock();
         let mut all = blocks.clone();
-        if let Some(block) = all.find(|block| core.ledger.kind(*block) != Kind::Capacity) {
+        if let Some(block) =
+            all.find(|block| running.backed.memory.ledger.kind(*block) != Kind::Capacity)
+        {
             return Err(RegionError::NotCapacity { block });
         }
         if numa_node >= NODES_MAX {
@@ -99,11 +95,14 @@ impl Region {
             return Ok(());
         }
         // First: the binding outlives this process, and who takes over must know of it.
-        for kind in &core.ledger.kinds()[blocks.start as usize..blocks.end as usize] {
+        for kind in
+            &running.backed.memory.ledger.kinds()[blocks.start as usize..blocks.end as usize]
+        {
             kind.store(KindBits::BoundCapacity.to_byte(), Release);
         }
         let len = (blocks.end - blocks.start) * BLOCK_BYTES;
-        let outcome = core.map.bind(blocks.start * BLOCK_BYTES, len as usize, numa_node);
+        let outcome =
+            running.backed.memory.map.bind(blocks.start * BLOCK_BYTES, len as usize, numa_node);
         outcome.map_err(|source| match source {
             Errno::INVAL => RegionError::NoNode { node: numa_node },
             source => {
@@ -112,70 +111,4 @@ impl Region {
             }
         })
     }
-}
-
-impl Core {
-    /// The grains of a bitmap word that lie in capacity blocks.
-    pub fn capacity_bits(&self, word: usize) -> u64 {
-        let word_bytes = self.ledger.geometry().word_bytes();
-        let from = word as u64 * word_bytes;
-        if word_bytes <= BLOCK_BYTES {
-            return if self.is_capacity_word(word) { u64::MAX } else { 0 };
-        }
-        let grains = BLOCK_BYTES / self.ledger.geometry().grain_bytes();
-        (0..WORD_GRAINS / grains)
-            .filter(|part| self.ledger.kind(from / BLOCK_BYTES + part) == Kind::Capacity)
-            .fold(0, |bits, part| bits | perdura_dirty::extent::mask(part * grains, grains))
-    }
-
-    /// Whether a bitmap word that is no longer than a block lies in a capacity block.
-    #[inline]
-    pub fn is_capacity_word(&self, word: usize) -> bool {
-        let block = word as u64 * self.ledger.geometry().word_bytes() / BLOCK_BYTES;
-        self.ledger.kind(block) == Kind::Capacity
-    }
-
-    /// Whether a page lies in a capacity block. Async-signal-safe.
-    pub fn is_capacity_page(&self, page: u64) -> bool {
-        self.ledger.kind(page * PAGE_BYTES / BLOCK_BYTES) == Kind::Capacity
-    }
-
-    fn check_blocks(&self, blocks: &Range<u64>) -> Result<(), RegionError> {
-        self.check()?;
-        let region_blocks = self.region_bytes() / BLOCK_BYTES;
-        if blocks.start <= blocks.end && blocks.end <= region_blocks {
-            return Ok(());
-        }
-        Err(RegionError::Blocks { first: blocks.start, end: blocks.end, region_blocks })
-    }
-}
-
-/// Empties what a region that is gone had as capacity memory, and makes it persistent: first the
-/// one, then the other, so that who is killed in between leaves it to the next.
-pub(crate) fn empty_capacity(
-    ledger: &Ledger,
-    memory: &SharedMemory,
-    planted: Planted,
-) -> Result<(), OpenError> {
-    let blocks = (ledger.region_bytes().load(Acquire) / BLOCK_BYTES) as usize;
-    let refused = |source| OpenError::Memory {
-        what: "capacity blocks of the region, which were to be emptied,",
-        len_bytes: blocks as u64 * BLOCK_BYTES,
-        source,
-    };
-    for (block, kind) in ledger.kinds()[..blocks].iter().enumerate() {
-        let bits = kind.load(Acquire);
-        if !KindBits::is_capacity(bits) {
-            continue;
-        }
-        let offset = block as u64 * BLOCK_BYTES;
-        if bits == KindBits::BoundCapacity.to_byte() {
-            map_region(memory)?.unbind(offset, BLOCK_BYTES as usize).map_err(refused)?;
-        }
-        if !planted.is(Planted::KeepCapacity) {
-            memory.punch(offset, BLOCK_BYTES).map_err(refused)?;
-        }
-        kind.store(KindBits::Persistent.to_byte(), Release);
-    }
-    Ok(())
 }

@@ -5,55 +5,53 @@
 //! both mark *grains* in a ledger in shared memory before the bytes change. See
 //! `docs/architecture.md`.
 //!
+//! What is not on the SSD yet is known to the crate `perdura-dirty`; the log on the SSD is the
+//! crate `perdura-image`. Here they are joined: a cleaner, checkpoints, the promise and its proof,
+//! flushes, and the holder that outlives a server.
+//!
 //! Lock order: cleaner, then lanes in ascending order, then appender. Waiting for budget happens
-//! with none of them held. A fault handler takes no lock at all (see `tracking::fault`).
+//! with none of them held. A fault handler takes no lock at all.
 
-mod ahead;
-pub mod announce;
-mod append;
-mod assemble;
 mod attachment;
+mod budgeting;
+mod capacity;
 mod checkpoint;
 mod clean;
-mod codec;
-mod compact;
+mod closing;
 mod config;
-mod core;
 mod demand;
 mod describe;
 pub mod directory;
 pub mod drill;
-pub mod error;
-mod floor;
 pub mod flush;
-pub mod format;
-#[doc(hidden)]
-pub mod fuzzing;
 pub mod holder;
-mod image;
-pub mod inspect;
-pub mod kinds;
-mod load;
-mod loaded;
+mod kind_change;
+mod kinds;
+mod load_first;
+mod memory_files;
+mod open;
 pub mod paged;
 pub mod prove;
-mod recover;
 pub mod region;
-mod seal;
+mod rounds;
+mod running;
+mod satisfy;
+mod space;
 mod sweep;
 #[cfg(test)]
 mod testing;
-mod tracking;
+#[cfg(test)]
+mod tests;
+mod thread;
 mod trapped;
-mod watch;
 
 pub use perdura_dirty::{geometry, planted, policy, promise, written};
+#[doc(hidden)]
+pub use perdura_image::fuzzing;
+pub use perdura_image::{format, inspect};
 
-pub use announce::{LaneGuard, Need};
-pub use codec::Compression;
-pub use error::{ImageError, OpenError, Unreadable};
-pub use loaded::LoadProgress;
 pub use paged::{PagedConfig, PagedError, PagedMemory};
+pub use perdura_dirty::announce::{LaneGuard, Need};
 pub use perdura_dirty::apart::Apart;
 pub use perdura_dirty::error::RegionError;
 pub use perdura_dirty::geometry::{BLOCK_BYTES, Geometry};
@@ -62,6 +60,9 @@ pub use perdura_dirty::kind::Kind;
 pub use perdura_dirty::lanes::LaneId;
 pub use perdura_dirty::policy::PolicyKind;
 pub use perdura_dirty::stats::Stats;
+pub use perdura_dirty::tracking::{TrackingKind, TrapKind};
+pub use perdura_image::codec::Compression;
+pub use perdura_image::error::{ImageError, OpenError, Unreadable};
+pub use perdura_image::loads::LoadProgress;
 pub use region::{Config, Region};
-pub use tracking::{TrackingKind, TrapKind};
 pub use trapped::{Prepared, TrappedMemory};

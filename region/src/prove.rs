@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 use parking_lot::Mutex;
 use perdura_media::{Completion, Device, DeviceError};
 
-use crate::clean::Pump;
-use crate::core::Core;
 use crate::flush::flush_threads;
-use crate::format::{CHECK_BYTES, FRAME_HEADER_BYTES, checksum};
 use crate::region::Region;
 use perdura_dirty::error::RegionError;
 use perdura_dirty::sys::AlignedBytes;
+use perdura_image::backed::Backed;
+use perdura_image::format::{CHECK_BYTES, FRAME_HEADER_BYTES, checksum};
+use perdura_image::outlet::Pump;
 
 /// Scattered source memory, larger than processor caches.
 const WINDOW_BYTES: usize = 64 << 20;
@@ -48,18 +48,18 @@ impl Region {
         threads: usize,
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<Proof, RegionError> {
-        let core = self.core();
-        core.check()?;
-        core.settle_buffers();
-        let mut cleaner = core.open_cleaner()?;
-        core.appender.lock().close_frame(&core.ledger, 0);
-        cleaner.pump(core, Pump::Durable)?;
-        let buffers = std::mem::take(&mut core.appender.lock().free_buffers);
+        let (running, backed) = (self.running(), &self.running().backed);
+        backed.memory.check()?;
+        running.settle_buffers();
+        let mut cleaner = running.open_cleaner()?;
+        backed.log.appender.lock().close_frame(&backed.memory.ledger, 0);
+        cleaner.outlet.pump(backed, Pump::Durable)?;
+        let buffers = std::mem::take(&mut backed.log.appender.lock().free_buffers);
         let proof = self.prove_with(&buffers, bytes, threads, progress);
         // Writers that met none meanwhile wait for the cleaner, which is held.
-        let mut appender = core.appender.lock();
+        let mut appender = backed.log.appender.lock();
         appender.free_buffers.extend(buffers);
-        appender.sort_free(&core.ledger);
+        appender.sort_free(&backed.memory.ledger);
         drop(appender);
         proof
     }
@@ -71,16 +71,17 @@ impl Region {
         threads: usize,
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<Proof, RegionError> {
-        let core = self.core();
-        let mut segments: Vec<u32> = core.appender.lock().free_segments.iter().copied().collect();
+        let backed = &self.running().backed;
+        let mut segments: Vec<u32> =
+            backed.log.appender.lock().free_segments.iter().copied().collect();
         segments.sort_unstable();
         if segments.is_empty() {
-            return Err(core.log_full());
+            return Err(backed.log.full());
         }
         let threads = flush_threads(threads);
         let run = |before: u64| {
             Pass {
-                core,
+                backed,
                 segments: &segments,
                 buffers: buffers
                     .chunks_exact((buffers.len() / threads).max(1))
@@ -95,14 +96,14 @@ impl Region {
             }
             .run()
         };
-        let failed = |error: DeviceError| core.latch(&error);
+        let failed = |error: DeviceError| backed.memory.latch(&error);
         run(0).map_err(failed)?;
         run(bytes).map_err(failed)
     }
 }
 
 struct Pass<'a> {
-    core: &'a Core,
+    backed: &'a Backed,
     segments: &'a [u32],
     /// A share for each thread.
     buffers: Vec<&'a [u32]>,
@@ -117,7 +118,7 @@ struct Pass<'a> {
 impl Pass<'_> {
     fn run(self) -> Result<Proof, DeviceError> {
         let window = filled_window()?;
-        let began_ns = self.core.clock.now_ns();
+        let began_ns = self.backed.memory.clock.now_ns();
         std::thread::scope(|scope| {
             let workers: Vec<_> = (self.buffers.iter().enumerate())
                 .map(|(index, buffers)| {
@@ -132,8 +133,8 @@ impl Pass<'_> {
                 Err(panic) => std::panic::resume_unwind(panic),
             })
         })?;
-        self.core.device.flush()?;
-        let elapsed_ns = (self.core.clock.now_ns() - began_ns).max(1);
+        self.backed.log.device.flush()?;
+        let elapsed_ns = (self.backed.memory.clock.now_ns() - began_ns).max(1);
         let bytes = self.done_bytes.into_inner();
         let per_second = |bytes: u64, ns: u64| {
             (u128::from(bytes) * 1_000_000_000 / u128::from(ns.max(1))) as u64
@@ -154,11 +155,11 @@ impl Pass<'_> {
     }
 
     fn write(&self, window: &[u8], index: usize, buffers: &[u32]) -> Result<(), DeviceError> {
-        let ledger = &self.core.ledger;
+        let ledger = &self.backed.memory.ledger;
         let frame_bytes = ledger.geometry().frame_limit();
         let frames = (ledger.geometry().segment_bytes / frame_bytes) as usize;
         let mut idle = buffers.to_vec();
-        let mut queue = self.core.device.queue(buffers.len())?;
+        let mut queue = self.backed.log.device.queue(buffers.len())?;
         let mut completions = Vec::new();
         let mut position = index.wrapping_mul(7_919);
         loop {
@@ -177,7 +178,8 @@ impl Pass<'_> {
             fill_frame(unsafe { buffer.bytes_mut(0, frame_bytes as usize) }, window, &mut position);
             let segment = self.segments[number / frames % self.segments.len()];
             ledger.segment(segment).set_written();
-            let at = self.core.layout.segment_at(segment) + (number % frames) as u64 * frame_bytes;
+            let at =
+                self.backed.log.layout.segment_at(segment) + (number % frames) as u64 * frame_bytes;
             // SAFETY: the buffer lies in the ledger's mapping, which outlives the queue (dropping
             // it waits), and is not touched again before its completion is reaped.
             unsafe {
@@ -203,7 +205,7 @@ impl Pass<'_> {
             let before = self.done_bytes.fetch_add(frame_bytes, AcqRel);
             let part = |done: u64| done * PARTS / self.bytes.max(1);
             if part(before + frame_bytes) > part(before) {
-                self.marks_ns.lock().push(self.core.clock.now_ns());
+                self.marks_ns.lock().push(self.backed.memory.clock.now_ns());
             }
             (self.progress)(self.before + before + frame_bytes);
         }

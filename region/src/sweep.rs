@@ -4,11 +4,12 @@
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::*;
 
+use perdura_image::backed::Backed;
+
 use parking_lot::MutexGuard;
 
-use crate::append::{Appender, Refusal};
-use crate::core::Core;
-use crate::tracking::Tracking;
+use perdura_image::append::{Appender, Refusal};
+
 use perdura_dirty::geometry::{BLOCK_BYTES, WORD_GRAINS};
 use perdura_dirty::lanes::{LaneId, LaneState};
 
@@ -21,7 +22,7 @@ const HEAT_AHEAD: usize = 16;
 
 /// One pass over a bitmap, copying what `select` picks while its writers are excluded.
 pub(crate) struct Sweep<'c> {
-    core: &'c Core,
+    backed: &'c Backed,
     parity: u64,
     want_bytes: u64,
     pub copied_bytes: u64,
@@ -35,9 +36,18 @@ pub(crate) struct Sweep<'c> {
 
 impl<'c> Sweep<'c> {
     /// Of at most `want_bytes`, about.
-    pub fn new(core: &'c Core, parity: u64, want_bytes: u64) -> Self {
+    pub fn new(backed: &'c Backed, parity: u64, want_bytes: u64) -> Self {
         let (held, appender) = (None, None);
-        Self { core, parity, want_bytes, copied_bytes: 0, next: 0, may_skip: false, held, appender }
+        Self {
+            backed,
+            parity,
+            want_bytes,
+            copied_bytes: 0,
+            next: 0,
+            may_skip: false,
+            held,
+            appender,
+        }
     }
 
     /// Sweeps words `from..to`; afterwards `next` is where to go on.
@@ -47,20 +57,20 @@ impl<'c> Sweep<'c> {
         to: usize,
         select: impl Fn(usize, u64) -> u64,
     ) -> Option<Refusal> {
-        let core = self.core;
+        let backed = self.backed;
         let (mut refusal, mut go_on) = (None, true);
         self.next = to;
         // A few words behind what was asked for: dirty records lie scattered, and their bytes and
         // homes are in no cache. Waiting for them one by one was most of what a cleaned record
         // cost.
         let mut coming = VecDeque::with_capacity(WORDS_AHEAD);
-        core.for_dirty_words(self.parity, from, to, |word, dirty| {
-            core.heat.prefetch(word + HEAT_AHEAD);
+        backed.tracked.for_dirty_words(self.parity, from, to, |word, dirty| {
+            backed.memory.hints.heat.prefetch(word + HEAT_AHEAD);
             let victims = select(word, dirty);
             if victims == 0 {
                 return true;
             }
-            core.prefetch_grains(word, victims);
+            backed.memory.prefetch_grains(word, victims);
             coming.push_back(word);
             if coming.len() == WORDS_AHEAD
                 && let Some(word) = coming.pop_front()
@@ -78,39 +88,43 @@ impl<'c> Sweep<'c> {
 
     /// Copies what is selected of a word. Returns whether to go on, and why not.
     fn take(&mut self, word: usize, select: impl Fn(usize, u64) -> u64) -> (bool, Option<Refusal>) {
-        let (core, parity) = (self.core, self.parity);
+        let (backed, parity) = (self.backed, self.parity);
         if !self.exclude(word) {
             return (true, None);
         }
-        let dirty = core.ledger.dirty_word(parity, word).load(Acquire);
+        let dirty = backed.memory.ledger.dirty_word(parity, word).load(Acquire);
         let mut victims = select(word, dirty);
-        if let Tracking::Pages(tracker) = &core.tracking {
-            let closed = tracker.close(core, word, victims);
+        if let Some(tracker) = backed.tracked.pages() {
+            let closed = tracker.close(word, victims);
             // What is owed is closed already, and no fault locks it.
-            assert!(parity == core.parity() || closed == victims, "an owed page is locked");
+            assert!(
+                parity == backed.memory.parity() || closed == victims,
+                "an owed page is locked"
+            );
             victims = closed;
         }
         if victims == 0 {
             return (true, None);
         }
-        if core.appender.is_waited_for() && self.appender.take().is_some() {
-            core.appender.give_way();
+        if backed.log.appender.is_waited_for() && self.appender.take().is_some() {
+            backed.log.appender.give_way();
         }
-        let appender = self.appender.get_or_insert_with(|| core.appender.lock());
-        let bytes = (victims.count_ones() as usize) << core.ledger.geometry().grain_shift;
-        let is_barrier = matches!(core.tracking, Tracking::Barrier);
+        let appender = self.appender.get_or_insert_with(|| backed.log.appender.lock());
+        let bytes = (victims.count_ones() as usize) << backed.memory.ledger.geometry().grain_shift;
+        let is_barrier = !backed.tracked.is_trapped();
         let (done, refusal) = match is_barrier && appender.leaves_to_captures(bytes) {
             true => (0, Some(Refusal::NoBuffer)),
-            false => core.append_bits(appender, parity, word, victims),
+            false => backed.append_bits(appender, parity, word, victims),
         };
-        if let Tracking::Pages(tracker) = &core.tracking {
+        if let Some(tracker) = backed.tracked.pages() {
             self.appender = None;
-            tracker.release(core, word, victims, victims & !done);
+            tracker.release(word, victims, victims & !done);
         }
-        if core.recency && parity == core.parity() {
-            core.heat.cleaned(word, done);
+        if backed.memory.hints.recency && parity == backed.memory.parity() {
+            backed.memory.hints.heat.cleaned(word, done);
         }
-        self.copied_bytes += u64::from(done.count_ones()) << core.ledger.geometry().grain_shift;
+        self.copied_bytes +=
+            u64::from(done.count_ones()) << backed.memory.ledger.geometry().grain_shift;
         let go_on = refusal.is_none() && self.copied_bytes < self.want_bytes;
         if !go_on {
             // After a refusal the same word is taken up again.
@@ -123,11 +137,11 @@ impl<'c> Sweep<'c> {
     /// it is held, and not waited for. Its holder may have been preempted, by this very thread
     /// where processors are few.
     fn exclude(&mut self, word: usize) -> bool {
-        if !matches!(self.core.tracking, Tracking::Barrier) {
+        if self.backed.tracked.is_trapped() {
             return true;
         }
-        let lanes = &self.core.lanes;
-        let offset = word as u64 * self.core.ledger.geometry().word_bytes();
+        let lanes = &self.backed.tracked.lanes;
+        let offset = word as u64 * self.backed.memory.ledger.geometry().word_bytes();
         match &mut self.held {
             Some((held, _, words))
                 if *held == lanes.of(offset)

@@ -13,11 +13,13 @@ use std::sync::atomic::Ordering::Acquire;
 
 use rustix::io::Errno;
 
-use crate::announce::Need;
-use crate::core::Core;
-use crate::tracking::{Blocked, Inside, PageTracker};
+use crate::running::Running;
+use perdura_dirty::announce::Need;
+use perdura_dirty::door::Inside;
 use perdura_dirty::error::RegionError;
 use perdura_dirty::geometry::WORD_GRAINS;
+use perdura_dirty::memory::Memory;
+use perdura_dirty::tracking::{Blocked, PageTracker};
 
 const PAGE_BYTES: u64 = 4096;
 
@@ -27,24 +29,26 @@ const PAGE_BYTES: u64 = 4096;
 /// handler for it after the region was opened, except one that passes on what it does not know.
 #[derive(Clone, Copy)]
 pub struct TrappedMemory<'r> {
-    core: &'r Core,
+    running: &'r Running,
+    memory: &'r Memory,
     tracker: &'r PageTracker,
 }
 
 impl<'r> TrappedMemory<'r> {
-    pub(crate) fn new(core: &'r Core) -> Option<Self> {
-        Some(Self { core, tracker: core.tracking.pages()? })
+    pub(crate) fn new(running: &'r Running) -> Option<Self> {
+        let tracked = &running.backed.tracked;
+        Some(Self { running, memory: &tracked.memory, tracker: tracked.pages()? })
     }
 
     /// First byte. Valid while the region lives; a store may wait for the cleaner, and waits for
     /// good once the region is closed or its device has failed and the budget is used up.
     pub fn as_ptr(&self) -> *mut u8 {
-        self.core.map.base()
+        self.memory.map.base()
     }
 
     /// Bytes that may be used; more after the region has grown.
     pub fn len_bytes(&self) -> u64 {
-        self.core.region_bytes()
+        self.memory.region_bytes()
     }
 
     /// Copies bytes out. Bytes that other threads are changing come out old or new, one by one.
@@ -53,7 +57,7 @@ impl<'r> TrappedMemory<'r> {
     /// When the range leaves the region.
     pub fn read(&self, offset: u64, out: &mut [u8]) {
         self.check(offset, out.len() as u64);
-        self.core.map.copy_out(offset, out);
+        self.memory.map.copy_out(offset, out);
     }
 
     /// Stores bytes, whole aligned words in one store each.
@@ -62,7 +66,7 @@ impl<'r> TrappedMemory<'r> {
     /// When the range leaves the region.
     pub fn write(&self, offset: u64, bytes: &[u8]) {
         self.check(offset, bytes.len() as u64);
-        self.core.map.copy_in(offset, bytes);
+        self.memory.map.copy_in(offset, bytes);
     }
 
     /// Enters every page of a range in the ledger, opens it, and keeps it open and dirty until the
@@ -94,17 +98,17 @@ impl<'r> TrappedMemory<'r> {
                 if let Err(error) = self.check_running() {
                     break Err(error);
                 }
-                self.tracker.door.wait(&*self.core.clock, seen);
+                self.tracker.door.wait(&*self.memory.clock, seen);
                 continue;
             };
             match self.prepare_pages(pages.clone(), inside, &mut credit_bytes) {
                 Ok(Went::Through(prepared)) => break Ok(prepared),
                 // Too many pages are open: with none held here, the cleaner closes some.
-                Ok(Went::Crowded) => self.tracker.door.wait(&*self.core.clock, seen),
+                Ok(Went::Crowded) => self.tracker.door.wait(&*self.memory.clock, seen),
                 Ok(Went::Short) => {
-                    self.core
+                    self.memory
                         .budget
-                        .give_back(&self.core.ledger, std::mem::take(&mut credit_bytes));
+                        .give_back(&self.memory.ledger, std::mem::take(&mut credit_bytes));
                     match self.credit_for(&pages) {
                         Ok(bytes) => credit_bytes = bytes,
                         Err(error) => break Err(error),
@@ -113,14 +117,14 @@ impl<'r> TrappedMemory<'r> {
                 Err(error) => break Err(error),
             }
         };
-        self.core.budget.give_back(&self.core.ledger, credit_bytes);
+        self.memory.budget.give_back(&self.memory.ledger, credit_bytes);
         outcome
     }
 
     /// Budget for every page that may have to be charged, before the first is locked: nobody waits
     /// for budget with pages locked. Capacity pages cost none.
     fn credit_for(&self, pages: &Range<u64>) -> Result<u64, RegionError> {
-        let is_charged = |page: &u64| !self.core.is_capacity_page(*page);
+        let is_charged = |page: &u64| !self.memory.ledger.is_capacity_page(*page);
         let bytes = pages.clone().filter(is_charged).count() as u64 * PAGE_BYTES;
         let limit_bytes = self.tracker.open_pages_max.saturating_mul(PAGE_BYTES) / 2;
         match bytes {
@@ -128,7 +132,7 @@ impl<'r> TrappedMemory<'r> {
             bytes if bytes > limit_bytes => {
                 Err(RegionError::BeyondBudget { asked_bytes: bytes, budget_bytes: limit_bytes })
             }
-            bytes => self.core.satisfy(Need::Room { bytes }),
+            bytes => self.running.satisfy(Need::Room { bytes }),
         }
     }
 
@@ -139,25 +143,25 @@ impl<'r> TrappedMemory<'r> {
         inside: Inside<'r>,
         credit_bytes: &mut u64,
     ) -> Result<Went<'r>, RegionError> {
-        let (core, tracker) = (self.core, self.tracker);
+        let (memory, tracker) = (self.memory, self.tracker);
         let mut prepared =
-            Prepared { core, tracker, pages: pages.start..pages.start, _inside: inside };
+            Prepared { memory, tracker, pages: pages.start..pages.start, _inside: inside };
         for page in pages {
             loop {
                 let seen = tracker.door.version();
                 self.check_running()?;
-                match tracker.open_page(core, page, Some(credit_bytes)) {
+                match tracker.open_page(page, Some(credit_bytes)) {
                     Ok(()) => break,
                     Err(Blocked::Broken) => {
                         return Err(RegionError::Protection { source: Errno::FAULT });
                     }
                     Err(blocked) => {
-                        tracker.ask(core, page, blocked);
+                        tracker.ask(page, blocked);
                         match blocked {
                             Blocked::Crowded => return Ok(Went::Crowded),
                             // Its block has become persistent since the credit was taken.
                             Blocked::Room => return Ok(Went::Short),
-                            _ => tracker.door.wait(&*core.clock, seen),
+                            _ => tracker.door.wait(&*memory.clock, seen),
                         }
                     }
                 }
@@ -168,12 +172,12 @@ impl<'r> TrappedMemory<'r> {
     }
 
     fn check_running(&self) -> Result<(), RegionError> {
-        self.core.check_open()?;
-        self.core.check()
+        self.memory.check_open()?;
+        self.memory.check()
     }
 
     fn check(&self, offset: u64, len: u64) {
-        let region_bytes = self.core.ledger.region_bytes().load(Acquire);
+        let region_bytes = self.memory.ledger.region_bytes().load(Acquire);
         assert!(
             offset.checked_add(len).is_some_and(|end| end <= region_bytes),
             "access of {len} bytes at {offset} leaves a region of {region_bytes} bytes"
@@ -193,7 +197,7 @@ enum Went<'r> {
 /// Pages kept open and dirty for a write that cannot trap.
 #[must_use]
 pub struct Prepared<'r> {
-    core: &'r Core,
+    memory: &'r Memory,
     tracker: &'r PageTracker,
     pages: Range<u64>,
     /// Left after the pages are let go: fields drop after `drop`.
@@ -206,8 +210,10 @@ impl Drop for Prepared<'_> {
         while page < self.pages.end {
             let end = self.pages.end.min((page | (WORD_GRAINS - 1)) + 1);
             let bits = perdura_dirty::extent::mask(page % WORD_GRAINS, end - page);
-            self.tracker.release(self.core, (page / WORD_GRAINS) as usize, bits, 0);
+            self.tracker.release((page / WORD_GRAINS) as usize, bits, 0);
             page = end;
         }
+        // Its pages can be cleaned from now on.
+        self.memory.budget.notify();
     }
 }

@@ -77,7 +77,8 @@ impl<'l> SegmentEntry<'l> {
             .fetch_update(AcqRel, Relaxed, |word| Some(word & !STATE_MASK | state as u64));
     }
 
-    /// Whether the segment's space on the device has been written at least once (not only reserved).
+    /// Whether the segment's space on the device has been written at least once (not only
+    /// reserved).
     pub fn was_written(&self) -> bool {
         self.words[0].load(Acquire) >> 32 & 1 == 1
     }

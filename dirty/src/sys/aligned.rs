@@ -2,7 +2,7 @@
 
 use rustix::io::Errno;
 
-use super::Mapping;
+use super::mapping::Mapping;
 
 /// A zeroed, page-aligned, exclusively owned buffer.
 #[derive(Debug)]
@@ -30,9 +30,10 @@ impl AlignedBytes {
         // SAFETY: the mapping is private to this value, and `&self` excludes writers.
         unsafe { self.map.bytes(0, self.len) }
     }
+}
 
-    /// The bytes, to be changed.
-    pub fn as_mut(&mut self) -> &mut [u8] {
+impl AsMut<[u8]> for AlignedBytes {
+    fn as_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, with `&mut self`.
         unsafe { self.map.bytes_mut(0, self.len) }
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MprotectFlags, madvise, mprotect};
 
-use super::Mapping;
+use super::mapping::Mapping;
 
 /// What a mapped range allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

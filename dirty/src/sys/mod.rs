@@ -2,7 +2,6 @@
 //! Nothing above this folder dereferences a raw pointer except through the types here.
 
 mod aligned;
-mod arena;
 mod fault_lock;
 mod guarded;
 mod mapping;
@@ -14,7 +13,6 @@ pub mod signals;
 mod uffd;
 
 pub use aligned::AlignedBytes;
-pub use arena::{Arena, SharedWords, Words};
 pub use fault_lock::{FaultGuard, FaultLock};
 pub use guarded::Access;
 pub use mapping::{HUGE_PAGE_BYTES, Mapping, SharedMemory};

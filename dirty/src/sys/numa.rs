@@ -5,7 +5,7 @@
 
 use rustix::io::Errno;
 
-use super::Mapping;
+use super::mapping::Mapping;
 
 /// No Linux has more.
 pub const NODES_MAX: u32 = 1024;

@@ -7,7 +7,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 use rustix::mm::{Advice, madvise};
 
-use super::{Mapping, SharedMemory};
+use super::mapping::{Mapping, SharedMemory};
 
 const PAGE_BYTES: u64 = 4096;
 

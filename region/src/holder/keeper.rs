@@ -8,9 +8,9 @@ use std::thread::JoinHandle;
 use perdura_media::Clock;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
-use super::Times;
 use super::link::{Link, LinkError};
 use super::program::HolderProgram;
+use super::times::Times;
 
 /// Between attempts to replace a holder that cannot be started.
 const RETRY: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 5, tv_nsec: 0 };

@@ -12,8 +12,8 @@ use rustix::net::{
     sockopt,
 };
 
-use super::wire::{Message, receive, send};
-use super::{SOCKET_NAME, Times};
+use super::times::Times;
+use super::wire::{Message, SOCKET_NAME, receive, send};
 
 /// A holder answers within this time, or is taken for hung.
 const ANSWER: Duration = Duration::from_secs(10);

@@ -20,6 +20,4 @@ pub use link::{Held, Link, LinkError, TakeOver, flush, take_over};
 pub use program::HolderProgram;
 pub use serve::{HolderError, HolderOptions, serve};
 pub use times::Times;
-
-/// Name of the holder's socket in the region's directory.
-pub const SOCKET_NAME: &str = "holder.sock";
+pub use wire::SOCKET_NAME;

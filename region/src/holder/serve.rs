@@ -13,8 +13,8 @@ use rustix::net::{
 };
 
 use super::link::address;
-use super::wire::{Message, receive, send};
-use super::{SOCKET_NAME, Times};
+use super::times::Times;
+use super::wire::{Message, SOCKET_NAME, receive, send};
 use crate::flush::FlushOptions;
 use crate::region::Attachment;
 

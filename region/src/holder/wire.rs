@@ -9,7 +9,10 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
-use super::Times;
+use super::times::Times;
+
+/// Name of the holder's socket in the region's directory.
+pub const SOCKET_NAME: &str = "holder.sock";
 
 /// Longest message, bytes; a longer one is refused.
 const MESSAGE_MAX_BYTES: usize = 512;

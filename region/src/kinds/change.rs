@@ -9,17 +9,16 @@
 //! taken away, then the kind changes; whoever finds it in between empties it again. The protection
 //! of pages is private to the process and dies with it.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::MutexGuard;
 
-use crate::announce::Need;
-use crate::append::{Refusal, Source};
-use crate::clean::{Cleaner, Pump};
-use crate::core::Core;
-use crate::tracking::{Inside, PageTracker, Tracking};
+use crate::clean::Cleaner;
+use crate::running::Running;
+use perdura_dirty::announce::Need;
+use perdura_dirty::door::Inside;
 use perdura_dirty::error::RegionError;
 use perdura_dirty::extent::for_words;
 use perdura_dirty::geometry::{BLOCK_BYTES, WORD_GRAINS};
@@ -27,18 +26,12 @@ use perdura_dirty::homes::NO_HOME;
 use perdura_dirty::kind::{Kind, KindBits};
 use perdura_dirty::lanes::{LaneId, LaneState};
 use perdura_dirty::stats::Counters;
+use perdura_dirty::tracking::PageTracker;
+use perdura_image::append::{Refusal, Source};
+use perdura_image::outlet::Pump;
 
 /// How long who lets no epoch be cut waits for another change of kind.
 const OTHER_WAIT: Duration = Duration::from_millis(1);
-
-/// What changes of kind share.
-#[derive(Default)]
-pub(crate) struct KindChange {
-    /// Held while a block's kind is entered or bound, a leaf: its neighbours are looked at.
-    pub(super) one: Mutex<()>,
-    #[cfg(test)]
-    fuse: crate::testing::Fuse,
-}
 
 /// The writers of a block are kept out until this is dropped.
 enum Excluded<'c> {
@@ -47,7 +40,6 @@ enum Excluded<'c> {
         #[expect(dead_code, reason = "dropping it lets them in")] MutexGuard<'c, LaneState>,
     ),
     Pages {
-        core: &'c Core,
         tracker: &'c PageTracker,
         word: usize,
         bits: u64,
@@ -58,8 +50,8 @@ enum Excluded<'c> {
 
 impl Drop for Excluded<'_> {
     fn drop(&mut self) {
-        if let Self::Pages { core, tracker, word, bits, .. } = self {
-            tracker.release(core, *word, *bits, 0);
+        if let Self::Pages { tracker, word, bits, .. } = self {
+            tracker.release(*word, *bits, 0);
         }
     }
 }
@@ -81,15 +73,15 @@ enum Lack {
     Segment,
 }
 
-impl Core {
+impl Running {
     /// Changes a block's kind if it is idle.
     pub(super) fn change_idle(&self, block: u64, kind: Kind) -> Result<bool, RegionError> {
-        self.check_open()?;
-        if self.lanes.is_unloaded(block) {
+        self.backed.memory.check_open()?;
+        if self.backed.tracked.lanes.is_unloaded(block) {
             return Ok(false);
         }
         let Some(_excluded) = self.exclude_idle(block) else { return Ok(false) };
-        let bitmaps = [0, 1].map(|parity| self.ledger.bitmap(parity));
+        let bitmaps = [0, 1].map(|parity| self.backed.memory.ledger.bitmap(parity));
         let is_used = |part: &Part| {
             let dirty = bitmaps.iter().fold(0, |bits, map| bits | map[part.word].load(Acquire));
             part.homed != 0 || dirty & part.mask != 0
@@ -101,7 +93,7 @@ impl Core {
         let Some(one) = one else { return Ok(false) };
         match kind {
             // Another thread was first.
-            kind if self.ledger.kind(block) == kind => {}
+            kind if self.backed.memory.ledger.kind(block) == kind => {}
             Kind::Capacity => {
                 // Zeros; what was read of them has memory.
                 self.take_memory(block)?;
@@ -113,24 +105,24 @@ impl Core {
     }
 
     fn exclude_idle(&self, block: u64) -> Option<Excluded<'_>> {
-        match &self.tracking {
-            Tracking::Barrier => Some(self.exclude_lane(block)),
-            Tracking::Pages(tracker) => {
+        match self.backed.tracked.pages() {
+            None => Some(self.exclude_lane(block)),
+            Some(tracker) => {
                 let (word, bits) = self.pages_of(block);
-                let _inside = Some(tracker.lock_idle(self, word, bits)?);
-                Some(Excluded::Pages { core: self, tracker, word, bits, _inside })
+                let _inside = Some(tracker.lock_idle(word, bits)?);
+                Some(Excluded::Pages { tracker, word, bits, _inside })
             }
         }
     }
 
     fn exclude_lane(&self, block: u64) -> Excluded<'_> {
-        let (lane, held) = self.lanes.lock_owner_of(block * BLOCK_BYTES);
+        let (lane, held) = self.backed.tracked.lanes.lock_owner_of(block * BLOCK_BYTES);
         Excluded::Lane(lane, held)
     }
 
     /// Of a block in trap mode: its bitmap word, and its bits there.
     fn pages_of(&self, block: u64) -> (usize, u64) {
-        let pages = BLOCK_BYTES / self.ledger.geometry().grain_bytes();
+        let pages = BLOCK_BYTES / self.backed.memory.ledger.geometry().grain_bytes();
         let first = block * pages;
         ((first / WORD_GRAINS) as usize, perdura_dirty::extent::mask(first % WORD_GRAINS, pages))
     }
@@ -140,11 +132,14 @@ impl Core {
         let mut credit_bytes = 0;
         loop {
             let outcome = match self.open_cleaner() {
-                Ok(mut cleaner) => cleaner.make_capacity(self, block, &mut credit_bytes),
+                Ok(mut cleaner) => self.try_make_capacity(&mut cleaner, block, &mut credit_bytes),
                 Err(error) => Err(error),
             };
             // What was not needed, or not enough: who waits for more must hold none.
-            self.budget.give_back(&self.ledger, std::mem::take(&mut credit_bytes));
+            self.backed
+                .memory
+                .budget
+                .give_back(&self.backed.memory.ledger, std::mem::take(&mut credit_bytes));
             match outcome? {
                 ControlFlow::Break(written_bytes) => return Ok(written_bytes),
                 ControlFlow::Continue(bytes) => {
@@ -156,8 +151,8 @@ impl Core {
 
     /// The bitmap words of a block.
     fn parts(&self, block: u64) -> Vec<Part> {
-        let grains = BLOCK_BYTES / self.ledger.geometry().grain_bytes();
-        let homes = self.ledger.homes();
+        let grains = BLOCK_BYTES / self.backed.memory.ledger.geometry().grain_bytes();
+        let homes = self.backed.memory.ledger.homes();
         let mut parts = Vec::new();
         let Ok(()) = for_words(block * grains, (block + 1) * grains, |word, mask| {
             let homed = (0..WORD_GRAINS)
@@ -173,7 +168,7 @@ impl Core {
     /// How many more stretches of capacity blocks there are once this block's kind changes.
     fn runs_more(&self, block: u64) -> i64 {
         let is_capacity = |block: Option<u64>| {
-            block.is_some_and(|block| self.ledger.kind(block) == Kind::Capacity)
+            block.is_some_and(|block| self.backed.memory.ledger.kind(block) == Kind::Capacity)
         };
         let neighbours = [block.checked_sub(1), Some(block + 1)].map(is_capacity);
         let by_capacity = 1 - neighbours.map(i64::from).iter().sum::<i64>();
@@ -182,9 +177,14 @@ impl Core {
 
     /// Refuses what would split the mapping too often.
     fn admit(&self, block: u64) -> Result<(), RegionError> {
-        let refused =
-            |why| Err(RegionError::KindRefused { block, kind: self.ledger.kind(block), why });
-        match self.tracking.pages() {
+        let refused = |why| {
+            Err(RegionError::KindRefused {
+                block,
+                kind: self.backed.memory.ledger.kind(block),
+                why,
+            })
+        };
+        match self.backed.tracked.pages() {
             Some(tracker) if !tracker.admits_runs(self.runs_more(block)) => refused(
                 "each stretch of capacity blocks splits the mapping, and a quarter of vm.max_map_count are in use: change \
                  neighbouring blocks, or raise it",
@@ -196,15 +196,15 @@ impl Core {
     /// The last steps of a persistent block that is emptied. Its writers are excluded.
     fn enter_capacity(&self, block: u64, _one: &MutexGuard<'_, ()>) -> Result<(), RegionError> {
         self.admit(block)?;
-        self.step()?;
+        self.kind_change.step()?;
         self.enter_kind(block, KindBits::Capacity);
-        self.step()?;
-        if let Some(tracker) = self.tracking.pages()
-            && let Err(error) = tracker.set_protected(&self.map, block, false)
+        self.kind_change.step()?;
+        if let Some(tracker) = self.backed.tracked.pages()
+            && let Err(error) = tracker.set_protected(block, false)
         {
             // Partly open, perhaps. If they cannot be closed either it stays capacity, and faults
             // open the rest.
-            if tracker.set_protected(&self.map, block, true).is_ok() {
+            if tracker.set_protected(block, true).is_ok() {
                 self.enter_kind(block, KindBits::Persistent);
             }
             return Err(error);
@@ -216,22 +216,22 @@ impl Core {
     /// excluded.
     fn enter_persistent(&self, block: u64, _one: &MutexGuard<'_, ()>) -> Result<(), RegionError> {
         self.admit(block)?;
-        let protect = || match self.tracking.pages() {
-            Some(tracker) => tracker.set_protected(&self.map, block, true),
+        let protect = || match self.backed.tracked.pages() {
+            Some(tracker) => tracker.set_protected(block, true),
             None => Ok(()),
         };
         // Should anything fail from here on, the block is capacity, and stores open its pages
         // again.
         protect()?;
-        self.step()?;
-        let bits = self.ledger.kinds()[block as usize].load(Acquire);
+        self.kind_change.step()?;
+        let bits = self.backed.memory.ledger.kinds()[block as usize].load(Acquire);
         if bits == KindBits::BoundCapacity.to_byte() {
             let (offset, len) = (block * BLOCK_BYTES, BLOCK_BYTES as usize);
             let refused = |source| RegionError::NotEmptied { block, source };
-            self.map.unbind(offset, len).map_err(refused)?;
+            self.backed.memory.map.unbind(offset, len).map_err(refused)?;
         }
         self.take_memory(block)?;
-        self.step()?;
+        self.kind_change.step()?;
         // The protection of pages that lost their memory is the kernel's business: it is made sure
         // of.
         protect()?;
@@ -241,66 +241,66 @@ impl Core {
 
     /// What the block is from now on.
     fn enter_kind(&self, block: u64, kind: KindBits) {
-        if let Some(tracker) = self.tracking.pages() {
+        if let Some(tracker) = self.backed.tracked.pages() {
             tracker.count_runs(self.runs_more(block));
         }
-        self.ledger.kinds()[block as usize].store(kind.to_byte(), Release);
-    }
-
-    /// Where a process may be killed, as far as others can see it: a test ends what it is at here.
-    fn step(&self) -> Result<(), RegionError> {
-        #[cfg(test)]
-        if !self.kind_change.fuse.step() {
-            return Err(RegionError::Closed);
-        }
-        Ok(())
+        self.backed.memory.ledger.kinds()[block as usize].store(kind.to_byte(), Release);
     }
 
     fn take_memory(&self, block: u64) -> Result<(), RegionError> {
-        let emptied = self.memory.punch(block * BLOCK_BYTES, BLOCK_BYTES);
+        let emptied = self.backed.memory.file.punch(block * BLOCK_BYTES, BLOCK_BYTES);
         emptied.map_err(|source| RegionError::NotEmptied { block, source })
     }
-}
 
-impl Cleaner {
+    /// Refuses blocks that the region does not have, and everything once something has failed.
+    pub(super) fn check_blocks(&self, blocks: &Range<u64>) -> Result<(), RegionError> {
+        self.backed.memory.check()?;
+        let region_blocks = self.backed.memory.region_bytes() / BLOCK_BYTES;
+        if blocks.start <= blocks.end && blocks.end <= region_blocks {
+            return Ok(());
+        }
+        Err(RegionError::Blocks { first: blocks.start, end: blocks.end, region_blocks })
+    }
+
     /// Empties a block and makes it capacity memory. `Continue`: that needs so much credit.
-    fn make_capacity(
-        &mut self,
-        core: &Core,
+    fn try_make_capacity(
+        &self,
+        cleaner: &mut Cleaner,
         block: u64,
         credit_bytes: &mut u64,
     ) -> Result<ControlFlow<u64, u64>, RegionError> {
-        core.check()?;
+        let backed = &self.backed;
+        self.backed.memory.check()?;
         // Before it is emptied.
-        core.admit(block)?;
+        self.admit(block)?;
         // Its homes are known only then.
-        core.load_block(block)?;
-        if core.ledger.closing().load(Acquire) != 0 {
+        self.backed.load_block(block)?;
+        if backed.memory.ledger.closing().load(Acquire) != 0 {
             // A checkpoint ran out of space. What it still owes must be what it was.
-            self.finish_closing_epoch(core, 0)?;
+            cleaner.finish_closing_epoch(backed, 0)?;
         }
         let mut written_bytes = 0;
         loop {
             // Not later: it may move grains of this very block.
-            self.ensure_space(core)?;
-            let excluded = self.exclude(core, block)?;
-            if core.ledger.kind(block) == Kind::Capacity {
+            cleaner.ensure_space(backed)?;
+            let excluded = self.exclude(cleaner, block)?;
+            if backed.memory.ledger.kind(block) == Kind::Capacity {
                 // Another thread was first.
                 return Ok(ControlFlow::Break(written_bytes));
             }
-            match self.empty(core, block, &excluded, credit_bytes, &mut written_bytes)? {
+            match self.empty(cleaner, block, &excluded, credit_bytes, &mut written_bytes)? {
                 None => {}
                 Some(Lack::Room(bytes)) => return Ok(ControlFlow::Continue(bytes)),
                 Some(Lack::Segment) => {
                     drop(excluded);
-                    self.ensure_space(core)?;
-                    if core.appender.lock().spare_segments() == 0 {
-                        return Err(core.log_full());
+                    cleaner.ensure_space(backed)?;
+                    if backed.log.appender.lock().spare_segments() == 0 {
+                        return Err(backed.log.full());
                     }
                     continue;
                 }
             }
-            core.enter_capacity(block, &core.kind_change.one.lock())?;
+            self.enter_capacity(block, &self.kind_change.one.lock())?;
             return Ok(ControlFlow::Break(written_bytes));
         }
     }
@@ -308,30 +308,31 @@ impl Cleaner {
     /// Takes a persistent block's memory away and writes zeros for what the image has of it.
     /// `Some`: that could not be done, and the block is whole, or empty.
     fn empty(
-        &mut self,
-        core: &Core,
+        &self,
+        cleaner: &mut Cleaner,
         block: u64,
         excluded: &Excluded<'_>,
         credit_bytes: &mut u64,
         written_bytes: &mut u64,
     ) -> Result<Option<Lack>, RegionError> {
-        let (parity, shift) = (core.parity(), core.ledger.geometry().grain_shift);
+        let backed = &self.backed;
+        let (parity, shift) = (backed.memory.parity(), backed.memory.ledger.geometry().grain_shift);
         let bytes_of = |bits: u64| u64::from(bits.count_ones()) << shift;
-        let parts = core.parts(block);
-        let dirty = |part: &Part| core.ledger.dirty_word(parity, part.word).load(Acquire);
+        let parts = self.parts(block);
+        let dirty = |part: &Part| backed.memory.ledger.dirty_word(parity, part.word).load(Acquire);
         let needed_bytes = parts.iter().map(|part| bytes_of(part.homed & !dirty(part))).sum();
         if needed_bytes > *credit_bytes {
             return Ok(Some(Lack::Room(needed_bytes)));
         }
         *credit_bytes -= needed_bytes;
-        Counters::add(&core.stats.dirtied_bytes, needed_bytes);
+        Counters::add(&backed.memory.stats.dirtied_bytes, needed_bytes);
         for part in parts.iter().filter(|part| part.homed != 0) {
-            core.step()?;
-            core.ledger.dirty_word(parity, part.word).fetch_or(part.homed, AcqRel);
-            core.summary(parity).mark(part.word);
+            self.kind_change.step()?;
+            backed.memory.ledger.dirty_word(parity, part.word).fetch_or(part.homed, AcqRel);
+            backed.memory.summary(parity).mark(part.word);
         }
-        core.step()?;
-        core.take_memory(block)?;
+        self.kind_change.step()?;
+        self.take_memory(block)?;
         let mut dropped_bytes = 0;
         for part in &parts {
             loop {
@@ -339,59 +340,65 @@ impl Cleaner {
                 if owed == 0 {
                     break;
                 }
-                core.step()?;
-                let mut appender = core.appender.lock();
+                self.kind_change.step()?;
+                let mut appender = backed.log.appender.lock();
                 let (done, refusal) =
-                    core.append_bits_of(Source::Zeros, &mut appender, parity, part.word, owed);
+                    backed.append_bits_of(Source::Zeros, &mut appender, parity, part.word, owed);
                 drop(appender);
                 *written_bytes += bytes_of(done);
-                self.in_flight_bytes += bytes_of(done);
-                Counters::add(&core.stats.cleaned_bytes, bytes_of(done));
+                cleaner.outlet.in_flight_bytes += bytes_of(done);
+                Counters::add(&backed.memory.stats.cleaned_bytes, bytes_of(done));
                 match refusal {
                     None => {}
-                    Some(Refusal::NoBuffer) => self.pump(core, Pump::One).map(drop)?,
+                    Some(Refusal::NoBuffer) => cleaner.outlet.pump(backed, Pump::One).map(drop)?,
                     Some(Refusal::NoSegment) => return Ok(Some(Lack::Segment)),
                 }
             }
-            core.step()?;
+            self.kind_change.step()?;
             // The image has nothing of these, and zeros need not be written.
             let unwritten = part.mask & !part.homed;
-            let before = core.ledger.dirty_word(parity, part.word).fetch_and(!unwritten, AcqRel);
+            let before =
+                backed.memory.ledger.dirty_word(parity, part.word).fetch_and(!unwritten, AcqRel);
             dropped_bytes += bytes_of(before & unwritten);
         }
-        core.budget.give_back(&core.ledger, dropped_bytes);
+        backed.memory.budget.give_back(&backed.memory.ledger, dropped_bytes);
         if let Excluded::Lane(lane, _) = excluded {
-            core.lanes.count_written(*lane, 0, dropped_bytes);
+            backed.tracked.lanes.count_written(*lane, 0, dropped_bytes);
         }
         Ok(None)
     }
 
     /// Empties a block and makes it persistent memory, clean.
-    pub(super) fn make_persistent(&mut self, core: &Core, block: u64) -> Result<(), RegionError> {
-        let _excluded = self.exclude(core, block)?;
-        match core.ledger.kind(block) {
-            Kind::Capacity => core.enter_persistent(block, &core.kind_change.one.lock()),
+    pub(super) fn make_persistent(&self, block: u64) -> Result<(), RegionError> {
+        let mut cleaner = self.open_cleaner()?;
+        let _excluded = self.exclude(&mut cleaner, block)?;
+        match self.backed.memory.ledger.kind(block) {
+            Kind::Capacity => self.enter_persistent(block, &self.kind_change.one.lock()),
             // Another thread was first.
             Kind::Persistent => Ok(()),
         }
     }
 
     /// Makes the zeros that were written leave the account.
-    pub(super) fn settle_zeros(&mut self, core: &Core) -> Result<(), RegionError> {
-        core.appender.lock().close_frame(&core.ledger, 0);
-        self.pump(core, Pump::Durable).map(drop)
+    pub(super) fn settle_zeros(&self) -> Result<(), RegionError> {
+        let backed = &self.backed;
+        let mut cleaner = self.open_cleaner()?;
+        backed.log.appender.lock().close_frame(&backed.memory.ledger, 0);
+        cleaner.outlet.pump(backed, Pump::Durable).map(drop)
     }
 
     /// Keeps the writers of a block out: by its lane, or with all its pages closed and locked.
-    fn exclude<'c>(&mut self, core: &'c Core, block: u64) -> Result<Excluded<'c>, RegionError> {
-        let Some(tracker) = core.tracking.pages() else { return Ok(core.exclude_lane(block)) };
-        let (word, bits) = core.pages_of(block);
-        while tracker.close_all(core, word, bits).is_none() {
+    fn exclude(&self, cleaner: &mut Cleaner, block: u64) -> Result<Excluded<'_>, RegionError> {
+        let Some(tracker) = self.backed.tracked.pages() else {
+            return Ok(self.exclude_lane(block));
+        };
+        let (word, bits) = self.pages_of(block);
+        while tracker.close_all(word, bits).is_none() {
             // A prepared write that has the page may wait for budget.
-            self.serve_faults_nested(core)?;
-            core.check_open()?;
+            cleaner.serve_faults_in_place(&self.backed)?;
+            self.backed.memory.check_open()?;
         }
-        Ok(Excluded::Pages { core, tracker, word, bits, _inside: None })
+        Ok(Excluded::Pages { tracker, word, bits, _inside: None })
     }
 }
 
@@ -433,7 +440,7 @@ mod tests {
 
     fn block(region: &Region) -> Vec<u8> {
         let mut bytes = vec![0; BLOCK_BYTES as usize];
-        region.core().map.copy_out(BLOCK * BLOCK_BYTES, &mut bytes);
+        region.running().backed.memory.map.copy_out(BLOCK * BLOCK_BYTES, &mut bytes);
         bytes
     }
 
@@ -460,7 +467,7 @@ mod tests {
             put(&region, at + 20_000, &[3; 30_000]);
         }
         let before = block(&region);
-        region.core().kind_change.fuse.light(fuse);
+        region.running().kind_change.fuse.light(fuse);
         let is_through = region.set_kind(BLOCK..BLOCK + 1, to).is_ok();
         let (memory, ledger) = region.fds();
         let held = || [memory, ledger].map(|fd| fd.try_clone_to_owned().unwrap());
@@ -517,7 +524,7 @@ mod tests {
         for tracking in [TrackingKind::Barrier, TrackingKind::Trap(TrapKind::Auto)] {
             let device = Arc::new(SimDevice::new(0, 1));
             let region = Region::open(device, Arc::new(RealClock), config(tracking)).unwrap();
-            let cleaner = region.core().cleaner.lock();
+            let cleaner = region.running().any_cleaner();
             for kind in [Kind::Capacity, Kind::Persistent, Kind::Capacity] {
                 region.set_kind(0..BLOCKS, kind).unwrap();
                 assert_eq!(region.kind(BLOCK), kind);

@@ -1,10 +1,11 @@
 //! Settings of paged memory, and what follows from them.
 
-use super::PAGE_BYTES;
 use super::error::PagedError;
 use super::planted::PlantedPaging;
 use super::residents::Unit;
 
+/// Bytes of a page.
+pub const PAGE_BYTES: u64 = 4096;
 /// Pages that come and go together, at most: a huge page.
 const FAULT_PAGES_MAX: u32 = 512;
 

@@ -15,8 +15,8 @@ use std::sync::atomic::Ordering::*;
 use perdura_media::model::Access;
 use rustix::io::Errno;
 
+use super::pager::{Pager, State};
 use super::residents::{Parting, Place, Touched, Unit, Victim};
-use super::{Pager, State};
 use perdura_dirty::sys::FaultGuard;
 use perdura_dirty::sys::signals::Touch;
 

@@ -1,0 +1,563 @@
+//! Writing in barrier mode: say which bytes change, while holding their lane, before they change.
+//!
+//! Order, for a process that may be killed at any instruction and a power cut that may follow:
+//! budget first, then the ledger's bit, then the byte. A grain that the closing epoch still has to
+//! write is captured (copied into a frame buffer) before it changes.
+
+use std::any::Any;
+use std::convert::Infallible;
+use std::sync::atomic::Ordering::*;
+use std::sync::atomic::fence;
+
+use parking_lot::MutexGuard;
+
+use crate::budget::Tell;
+use crate::extent::{for_words, mask};
+use crate::geometry::{BLOCK_BYTES, WORD_GRAINS};
+use crate::heat::Heat;
+use crate::hints::unit_shift;
+use crate::kind::Kind;
+use crate::lanes::{LaneId, LaneState};
+use crate::planted::Planted;
+use crate::sys::prefetch;
+use crate::tracked::{CREDIT_CHUNK_BYTES, Tracked};
+
+/// A kilobyte with its key and header; of more the rest follows by itself.
+const FILLED_AHEAD_BYTES: u64 = 20 * 64;
+
+/// What a writer must wait for, with no lane held (`Region::satisfy`), before it tries
+/// again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Need {
+    /// Budget for this many bytes.
+    Room {
+        /// Bytes.
+        bytes: u64,
+    },
+    /// A frame buffer, to capture bytes of a closing epoch.
+    Buffer,
+}
+
+/// What lies behind memory: the log that its old bytes go to, and the image that its first bytes
+/// come from.
+pub trait Backing: Sync {
+    /// Copies grains of a bitmap word that the closing epoch still owes, before they change.
+    ///
+    /// # Errors
+    /// No frame buffer is free: what the writer must wait for.
+    fn capture(&self, parity: u64, word: usize, bits: u64) -> Result<(), Need>;
+
+    /// Has a block's bytes in memory on return. If they cannot be read the thread unwinds: a reader
+    /// has no other way to learn of it.
+    fn load_or_unwind(&self, block: u64);
+}
+
+/// A held lane: the right to change its blocks.
+pub struct LaneGuard<'r> {
+    tracked: &'r Tracked,
+    backing: &'r dyn Backing,
+    lane: LaneId,
+    state: MutexGuard<'r, LaneState>,
+    /// Cannot change while a lane is held: a cut holds all lanes.
+    parity: u64,
+    closing: bool,
+    /// Locked after the final flush had begun: good for reading only.
+    is_closed: bool,
+    /// Counted when the lane is released.
+    dirtied_bytes: u64,
+    dropped_bytes: u64,
+    /// Budget was taken under this hold: who waits for budget may clean, once the lane is free,
+    /// what became dirty with it, or take back what is left. Dropped after `state`.
+    tell: Tell<'r>,
+}
+
+impl<'r> LaneGuard<'r> {
+    /// Locks a lane. What lies behind the memory is asked only where the bytes at hand will not do.
+    pub fn new(tracked: &'r Tracked, backing: &'r dyn Backing, lane: LaneId) -> Self {
+        let state = tracked.lanes.lock(lane).lock();
+        let parity = tracked.memory.parity();
+        let closing = tracked.memory.ledger.closing().load(Acquire) != 0;
+        // The final flush holds every lane, so what was locked before it is flushed with all it
+        // did.
+        let is_closed = tracked.memory.budget.is_closed();
+        let (dirtied_bytes, dropped_bytes) = (0, 0);
+        Self {
+            tracked,
+            backing,
+            lane,
+            state,
+            parity,
+            closing,
+            is_closed,
+            dirtied_bytes,
+            dropped_bytes,
+            tell: Tell::default(),
+        }
+    }
+
+    #[inline]
+    fn memory(&self) -> LaneMemory<'_> {
+        LaneMemory { tracked: self.tracked, backing: self.backing, lane: self.lane }
+    }
+
+    /// Which lane.
+    pub fn lane(&self) -> LaneId {
+        self.lane
+    }
+
+    /// Adds budget bytes obtained by `Region::satisfy` or [`LaneGuard::withdraw`].
+    pub fn deposit(&mut self, bytes: u64) {
+        self.state.credit_bytes += bytes;
+        self.tell = Tell::all(&self.tracked.memory.budget);
+    }
+
+    /// Takes the lane's unspent budget bytes out, to be deposited in another held lane: an
+    /// operation over several lanes pays from one purse.
+    #[must_use = "bytes that are not deposited again are lost to the budget"]
+    pub fn withdraw(&mut self) -> u64 {
+        std::mem::take(&mut self.state.credit_bytes)
+    }
+
+    /// The lane user's volatile state, put there by [`LaneGuard::set_user`].
+    pub fn user<T: 'static>(&mut self) -> Option<&mut T> {
+        self.state.user.as_mut()?.downcast_mut()
+    }
+
+    /// Replaces the lane user's volatile state.
+    pub fn set_user<T: Send + 'static>(&mut self, user: T) {
+        self.state.user = Some(Box::new(user));
+    }
+
+    /// Takes the user's state out while the lane is held, so that it can be changed beside the
+    /// lane's memory; [`LaneGuard::restore_user`] puts it back before the lane is released.
+    pub fn take_user(&mut self) -> Option<Box<dyn Any + Send>> {
+        self.state.user.take()
+    }
+
+    /// Puts back what [`LaneGuard::take_user`] took.
+    pub fn restore_user(&mut self, user: Box<dyn Any + Send>) {
+        self.state.user = Some(user);
+    }
+
+    /// The lane user's state together with reading rights; see [`LaneGuard::split`].
+    pub fn split<T: 'static>(&mut self) -> (Option<&mut T>, LaneMemory<'_>) {
+        let user = self.state.user.as_mut().and_then(|user| user.downcast_mut());
+        let memory = LaneMemory { tracked: self.tracked, backing: self.backing, lane: self.lane };
+        (user, memory)
+    }
+
+    /// Gives an unused block to this lane.
+    pub fn adopt_block(&mut self, block: u64) {
+        self.tracked.hand_out(block, self.lane);
+    }
+
+    /// Bytes of the region that belong to this lane.
+    #[inline]
+    pub fn bytes(&self, offset: u64, len: usize) -> &[u8] {
+        self.memory().bytes(offset, len)
+    }
+
+    /// The 8-byte word at `offset` (aligned).
+    #[inline]
+    pub fn load(&self, offset: u64) -> u64 {
+        self.own(offset, 8);
+        self.tracked.memory.map.words(offset, 1)[0].load(Acquire)
+    }
+
+    /// Changes the 8-byte word at `offset` (aligned) in one store: it is whole or absent after a
+    /// kill.
+    pub fn store(&mut self, offset: u64, value: u64) -> Result<(), Need> {
+        self.announce(offset, 8)?;
+        self.tracked.memory.map.words(offset, 1)[0].store(value, Release);
+        Ok(())
+    }
+
+    /// As [`LaneGuard::store`], for a word announced under this same hold: it cannot fail.
+    pub fn store_announced(&mut self, offset: u64, value: u64) {
+        let is_trapped = self.tracked.is_trapped();
+        let is_free = is_trapped || self.is_dirty(offset, 8) || self.is_capacity(offset);
+        assert!(is_free, "the word at {offset} is not announced");
+        self.own(offset, 8);
+        self.tracked.memory.map.words(offset, 1)[0].store(value, Release);
+    }
+
+    /// Changes bytes in place. Not atomic: a kill may leave a mixture, so what is reachable must be
+    /// covered by an undo log.
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Need> {
+        self.announced_mut(offset, bytes.len(), None)?.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Announces a range and returns it to be filled. `heat`: [`LaneGuard::heat_of_successor`] of
+    /// what the new data replace; `None`: they replace what lies there.
+    pub fn announced_mut(
+        &mut self,
+        offset: u64,
+        len: usize,
+        heat: Option<Heat>,
+    ) -> Result<&mut [u8], Need> {
+        self.announce_as(offset, len as u64, heat)?;
+        // SAFETY: the range belongs to this lane (asserted by `announce_as`), whose lock we hold
+        // exclusively (`&mut self`); the cleaner only reads it, under the same lock.
+        Ok(unsafe { self.tracked.memory.map.bytes_mut(offset, len) })
+    }
+
+    /// Enters `len` bytes at `offset` in the ledger, so that they may be changed while this lane is
+    /// held.
+    ///
+    /// # Errors
+    /// The budget or the frame buffers are used up: release every lane, `Region::satisfy`
+    /// the need, and try again. Nothing is lost; some of the range may be entered already. After
+    /// the final flush has begun nothing can be announced: to satisfy the need is then refused with
+    /// `RegionError::Closed`.
+    pub fn announce(&mut self, offset: u64, len: u64) -> Result<(), Need> {
+        self.announce_as(offset, len, None)
+    }
+
+    fn announce_as(&mut self, offset: u64, len: u64, heat: Option<Heat>) -> Result<(), Need> {
+        if len == 0 {
+            return Ok(());
+        }
+        self.own(offset, len);
+        if self.tracked.is_trapped() {
+            // The store itself announces.
+            return Ok(());
+        }
+        if self.is_closed {
+            return Err(Need::Room { bytes: len });
+        }
+        let shift = self.tracked.memory.ledger.geometry().grain_shift;
+        let (first, last) = (offset >> shift, (offset + len - 1) >> shift);
+        for_words(first, last + 1, |word, mask| self.open_word(word, mask, heat))?;
+        // The ledger's bits are visible to any process before the bytes they cover change.
+        fence(Release);
+        Ok(())
+    }
+
+    fn open_word(&mut self, word: usize, mask: u64, heat: Option<Heat>) -> Result<(), Need> {
+        let memory = &*self.tracked.memory;
+        if self.closing {
+            let owed = memory.ledger.dirty_word(self.parity ^ 1, word).load(Relaxed) & mask;
+            if owed != 0 {
+                self.backing.capture(self.parity ^ 1, word, owed)?;
+            }
+        }
+        let bits = memory.ledger.dirty_word(self.parity, word);
+        let dirty = bits.load(Relaxed);
+        let new = mask & !dirty;
+        if new != 0 {
+            if memory.ledger.is_capacity_word(word) {
+                return Ok(());
+            }
+            let cost_bytes = u64::from(new.count_ones()) << memory.ledger.geometry().grain_shift;
+            if memory.planted.is(Planted::OpenBeforeAccounting) && word % 7 == 3 {
+                return Ok(());
+            }
+            self.spend(cost_bytes)?;
+            bits.store(dirty | new, Release);
+            if dirty == 0 {
+                memory.summary(self.parity).mark_held(word);
+            }
+            self.dirtied_bytes += cost_bytes;
+        }
+        if memory.hints.recency {
+            memory.hints.heat.written(word, mask, dirty, heat);
+        }
+        if memory.hints.has_marks() && (memory.hints.recency || new != 0) {
+            self.mark_units(word, mask, dirty);
+        }
+        Ok(())
+    }
+
+    fn spend(&mut self, cost_bytes: u64) -> Result<(), Need> {
+        let state = &mut self.state;
+        if state.credit_bytes < cost_bytes {
+            let memory = &*self.tracked.memory;
+            let short = cost_bytes - state.credit_bytes;
+            let chunk = short.max(CREDIT_CHUNK_BYTES.min(self.tracked.credit_keep_bytes()));
+            if memory.budget.try_take(&memory.ledger, chunk) {
+                state.credit_bytes += chunk;
+            } else if memory.budget.try_take(&memory.ledger, short) {
+                state.credit_bytes += short;
+            } else {
+                return Err(Need::Room { bytes: cost_bytes.max(CREDIT_CHUNK_BYTES) });
+            }
+            self.tell = Tell::all(&memory.budget);
+        }
+        state.credit_bytes -= cost_bytes;
+        Ok(())
+    }
+
+    fn mark_units(&self, word: usize, written: u64, dirty: u64) {
+        let shift = self.tracked.memory.ledger.geometry().grain_shift;
+        let per_unit = 1u64 << (unit_shift(shift) - shift);
+        let mut at = 0;
+        while at < WORD_GRAINS {
+            let bits = mask(at, per_unit);
+            if written & bits != 0 {
+                let unit = (word as u64 * WORD_GRAINS + at) / per_unit;
+                self.tracked.memory.hints.mark_written(unit, dirty & bits != 0);
+            }
+            at += per_unit;
+        }
+    }
+
+    /// Says that the contents of whole grains inside the range no longer matter to the newest
+    /// state, so that they need not be written. A cut taken earlier still gets what it holds.
+    pub fn drop_dirty(&mut self, offset: u64, len: u64) {
+        // Nothing of a block is dirty that was not loaded: it need not be.
+        self.memory().own_blocks(offset, len);
+        if self.tracked.is_trapped() || self.is_closed {
+            // The page is open: what is stored to it next would not be entered again. And what a
+            // failed final flush left dirty must stay so.
+            return;
+        }
+        let geometry = self.tracked.memory.ledger.geometry();
+        // What shares a grain with others is not the caller's alone to drop.
+        let mut first = offset.div_ceil(geometry.grain_bytes());
+        let mut last = (offset + len) >> geometry.grain_shift;
+        if self.tracked.memory.planted.is(Planted::DropNeighbours) {
+            first = offset >> geometry.grain_shift;
+            last = (offset + len).div_ceil(geometry.grain_bytes());
+        }
+        let mut bytes = 0;
+        let Ok(()) = for_words(first, last, |word, mask| {
+            let bits = self.tracked.memory.ledger.dirty_word(self.parity, word);
+            let before = bits.load(Relaxed);
+            let dropped = before & mask;
+            if dropped != 0 {
+                bits.store(before & !dropped, Release);
+                bytes += u64::from(dropped.count_ones()) << geometry.grain_shift;
+            }
+            Ok::<(), Infallible>(())
+        });
+        self.state.credit_bytes += bytes;
+        self.dropped_bytes += bytes;
+    }
+
+    /// Starts loading what is kept about the grain at `offset`: a hint before it is announced or
+    /// dropped.
+    #[inline]
+    pub fn prefetch_entry(&self, offset: u64) {
+        let word = (offset >> self.tracked.memory.ledger.geometry().grain_shift) / WORD_GRAINS;
+        self.tracked.memory.prefetch_entry(self.parity, word as usize);
+    }
+
+    /// Starts loading a range that is about to be filled, and what is kept about it.
+    #[inline]
+    pub fn prefetch_filled(&self, offset: u64, len: u64) {
+        self.prefetch_entry(offset);
+        for line in (offset..offset + len.min(FILLED_AHEAD_BYTES)).step_by(64) {
+            prefetch(self.tracked.memory.map.base().wrapping_add(line as usize));
+        }
+    }
+
+    /// How likely data that replace those at `offset`, but are stored elsewhere, will be replaced
+    /// again soon.
+    pub fn heat_of_successor(&self, offset: u64) -> Heat {
+        let grain = offset >> self.tracked.memory.ledger.geometry().grain_shift;
+        let (word, bit) = ((grain / WORD_GRAINS) as usize, 1 << (grain % WORD_GRAINS));
+        let dirty = self.tracked.memory.ledger.dirty_word(self.parity, word).load(Relaxed);
+        self.tracked.memory.hints.heat.successor_of(word, bit, dirty & bit != 0)
+    }
+
+    /// Whether any grain of the range is dirty in the current epoch.
+    pub fn is_dirty(&self, offset: u64, len: u64) -> bool {
+        let shift = self.tracked.memory.ledger.geometry().grain_shift;
+        let (first, last) = (offset >> shift, (offset + len.max(1) - 1) >> shift);
+        let ledger = &self.tracked.memory.ledger;
+        // `Err` ends the walk at the first dirty word.
+        let walked = for_words(first, last + 1, |word, mask| {
+            let dirty = ledger.dirty_word(self.parity, word).load(Relaxed) & mask;
+            if dirty == 0 { Ok(()) } else { Err(()) }
+        });
+        walked.is_err()
+    }
+
+    fn is_capacity(&self, offset: u64) -> bool {
+        self.tracked.memory.ledger.kind(offset / BLOCK_BYTES) == Kind::Capacity
+    }
+
+    #[inline]
+    fn own(&self, offset: u64, len: u64) {
+        self.memory().own(offset, len);
+    }
+}
+
+impl Drop for LaneGuard<'_> {
+    fn drop(&mut self) {
+        self.tracked.lanes.count_written(self.lane, self.dirtied_bytes, self.dropped_bytes);
+        if self.state.credit_bytes == 0 {
+            return;
+        }
+        if self.is_closed {
+            // The final flush has closed the account.
+            self.state.credit_bytes = 0;
+            return;
+        }
+        let keep = self.tracked.credit_keep_bytes();
+        if self.state.credit_bytes > keep {
+            let surplus = self.state.credit_bytes - keep;
+            self.state.credit_bytes = keep;
+            self.tracked.memory.budget.give_back(&self.tracked.memory.ledger, surplus);
+        }
+    }
+}
+
+/// Reading rights to a lane's blocks.
+#[derive(Clone, Copy)]
+pub struct LaneMemory<'g> {
+    tracked: &'g Tracked,
+    backing: &'g dyn Backing,
+    lane: LaneId,
+}
+
+impl<'g> LaneMemory<'g> {
+    /// Bytes of the region that belong to this lane.
+    #[inline]
+    pub fn bytes(&self, offset: u64, len: usize) -> &'g [u8] {
+        self.own(offset, len as u64);
+        // SAFETY: the range belongs to a lane whose guard is borrowed for `'g`, so no one changes
+        // it.
+        unsafe { self.tracked.memory.map.bytes(offset, len) }
+    }
+
+    /// The 8-byte word at `offset` (aligned).
+    #[inline]
+    pub fn load(&self, offset: u64) -> u64 {
+        self.own(offset, 8);
+        self.tracked.memory.map.words(offset, 1)[0].load(Acquire)
+    }
+
+    /// A write outside the own lane would race with the cleaner and be lost: that is our own
+    /// mistake.
+    #[inline]
+    fn own(&self, offset: u64, len: u64) {
+        let (first, last) = (offset / BLOCK_BYTES, (offset + len.max(1) - 1) / BLOCK_BYTES);
+        if first != last || !self.tracked.lanes.is_ready(offset, self.lane) {
+            self.own_and_load(offset, len);
+        }
+    }
+
+    /// Unwinds with `Unreadable` where a block cannot be loaded.
+    #[inline(never)]
+    fn own_and_load(&self, offset: u64, len: u64) {
+        self.own_blocks(offset, len);
+        for block in offset / BLOCK_BYTES..=(offset + len.max(1) - 1) / BLOCK_BYTES {
+            self.backing.load_or_unwind(block);
+        }
+    }
+
+    fn own_blocks(&self, offset: u64, len: u64) {
+        for block in offset / BLOCK_BYTES..=(offset + len.max(1) - 1) / BLOCK_BYTES {
+            let owner = self.tracked.lanes.of(block * BLOCK_BYTES);
+            assert!(owner == self.lane, "block {block} belongs to {owner:?}, not {:?}", self.lane);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use perdura_media::SimClock;
+
+    use super::*;
+    use crate::geometry::{GRAIN_SHIFT_BARRIER, Geometry};
+    use crate::lanes::Lanes;
+    use crate::ledger::Ledger;
+    use crate::memory::{Memory, MemoryParts};
+    use crate::policy::PolicyKind;
+    use crate::sys::SharedMemory;
+
+    /// Notes what it is asked; it has a buffer for so many captures.
+    struct Noting<'t> {
+        tracked: &'t Tracked,
+        captured: Mutex<Vec<(u64, usize, u64)>>,
+        captures_max: usize,
+        loaded: Mutex<Vec<u64>>,
+    }
+
+    impl Backing for Noting<'_> {
+        fn capture(&self, parity: u64, word: usize, bits: u64) -> Result<(), Need> {
+            let mut captured = self.captured.lock().unwrap();
+            if captured.len() == self.captures_max {
+                return Err(Need::Buffer);
+            }
+            captured.push((parity, word, bits));
+            let owed = self.tracked.memory.ledger.dirty_word(parity, word);
+            owed.fetch_and(!bits, AcqRel);
+            Ok(())
+        }
+
+        fn load_or_unwind(&self, block: u64) {
+            self.loaded.lock().unwrap().push(block);
+            self.tracked.lanes.set_loaded(block);
+        }
+    }
+
+    fn tracked() -> Tracked {
+        let geometry = Geometry::new(4 * BLOCK_BYTES, GRAIN_SHIFT_BARRIER, None, 4).unwrap();
+        let ledger = Ledger::create(geometry, 1, geometry.reserved_bytes).unwrap();
+        ledger.budget_limit().store(1 << 20, Relaxed);
+        let file = SharedMemory::create("test", geometry.reserved_bytes).unwrap();
+        let map = file.map().unwrap();
+        let parts = MemoryParts {
+            file,
+            map,
+            ledger,
+            clock: Arc::new(SimClock::new(1_000)),
+            policy: PolicyKind::default(),
+            recency: true,
+            planted: Planted::None,
+        };
+        Tracked::new(Arc::new(Memory::new(parts).unwrap()), Lanes::new(1, 4), None)
+    }
+
+    fn noting(tracked: &Tracked, captures_max: usize) -> Noting<'_> {
+        Noting { tracked, captured: Mutex::default(), captures_max, loaded: Mutex::default() }
+    }
+
+    #[test]
+    fn what_a_closing_epoch_owes_is_captured_once_before_it_changes() {
+        let tracked = tracked();
+        let backing = noting(&tracked, 1);
+        LaneGuard::new(&tracked, &backing, LaneId(0)).store(64, 1).unwrap();
+        // The epoch is cut.
+        let ledger = &tracked.memory.ledger;
+        ledger.closing().store(1, Release);
+        ledger.epoch().fetch_add(1, AcqRel);
+        let mut lane = LaneGuard::new(&tracked, &backing, LaneId(0));
+        for value in 2..4 {
+            lane.store(64, value).unwrap();
+        }
+        assert_eq!(*backing.captured.lock().unwrap(), [(0, 0, 0b10)]);
+    }
+
+    #[test]
+    fn without_a_buffer_nothing_changes() {
+        let tracked = tracked();
+        let backing = noting(&tracked, 0);
+        LaneGuard::new(&tracked, &backing, LaneId(0)).store(64, 1).unwrap();
+        let ledger = &tracked.memory.ledger;
+        ledger.closing().store(1, Release);
+        ledger.epoch().fetch_add(1, AcqRel);
+        let mut lane = LaneGuard::new(&tracked, &backing, LaneId(0));
+        assert_eq!(lane.store(64, 2), Err(Need::Buffer));
+        assert_eq!((lane.load(64), lane.is_dirty(64, 8)), (1, false));
+    }
+
+    #[test]
+    fn a_block_is_loaded_before_it_is_read() {
+        let tracked = tracked();
+        let backing = noting(&tracked, 0);
+        tracked.lanes.set_unloaded(2);
+        let lane = LaneGuard::new(&tracked, &backing, LaneId(0));
+        assert_eq!(
+            (lane.load(0), lane.load(2 * BLOCK_BYTES), lane.load(2 * BLOCK_BYTES)),
+            (0, 0, 0)
+        );
+        assert_eq!(*backing.loaded.lock().unwrap(), [2]);
+    }
+}

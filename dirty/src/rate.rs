@@ -1,0 +1,80 @@
+//! What follows from the observed rate: a device that has become slower than the promise needs
+//! shrinks what may be dirty until it fits again; one that recovers gives it back, up to the budget
+//! and never beyond.
+
+use std::sync::atomic::Ordering::*;
+
+use crate::geometry::BUDGET_MIN_BYTES;
+use crate::memory::Memory;
+use crate::observed::{Judgement, Observed};
+use crate::promise::{Terms, largest_within};
+
+/// However slow the device, a single operation must be able to proceed: no less than an eighth of
+/// the budget or this, whichever is smaller.
+const OPERATION_BYTES: u64 = 1 << 20;
+
+/// The device's rate as it is seen, held against what the budget rests on.
+pub struct RateWatch {
+    /// What is seen.
+    pub observed: Observed,
+    /// What the budget rests on, if anything is promised.
+    terms: Option<Terms>,
+    /// The limit that was last reported, bytes; `u64::MAX`: none.
+    limit_told_bytes: u64,
+}
+
+impl Default for RateWatch {
+    /// Nothing is promised, and nothing watched.
+    fn default() -> Self {
+        Self { observed: Observed::default(), terms: None, limit_told_bytes: u64::MAX }
+    }
+}
+
+impl RateWatch {
+    /// Says what the budget rests on. From now on what is seen is held against it.
+    pub fn watch(&mut self, memory: &Memory, terms: &Terms) {
+        self.terms = Some(*terms);
+        let budget_bytes = memory.ledger.budget_limit().load(Acquire);
+        self.observed.watch(terms.rate_bytes_per_s, budget_bytes);
+        memory.budget.limit_by_rate(u64::MAX);
+    }
+
+    /// A new sample of the device's rate has been taken.
+    pub fn heed(&mut self, memory: &Memory) {
+        let Some(terms) = self.terms else { return };
+        let geometry = memory.ledger.geometry();
+        let budget_bytes = memory.ledger.budget_limit().load(Relaxed);
+        let time = terms.flush_time_max();
+        let needed = geometry.warned_bytes(budget_bytes) as f64 / time.as_secs_f64().max(1e-9);
+        memory.stats.observed_rate_bytes_per_s.store(self.observed.rate(), Relaxed);
+        memory.stats.rate_samples.store(self.observed.samples(), Relaxed);
+        let limit_bytes = match self.observed.judge(memory.clock.now_ns(), needed as u64) {
+            Judgement::Kept => u64::MAX,
+            Judgement::Slow(rate) => {
+                let floor_bytes = BUDGET_MIN_BYTES.max((budget_bytes / 8).min(OPERATION_BYTES));
+                // Frames stay as large as the budget in force lets them be.
+                let settle_bytes = geometry.settle_bytes(budget_bytes);
+                let cost = |bytes| geometry.flush_bytes(bytes) + settle_bytes;
+                largest_within(rate, time, cost).max(floor_bytes)
+            }
+        };
+        self.observed.size_for(limit_bytes.min(budget_bytes));
+        let before_bytes = memory.budget.limit_by_rate(limit_bytes);
+        let observed_bytes_per_s = self.observed.rate();
+        let proven_bytes_per_s = terms.rate_bytes_per_s;
+        // Said when it begins and ends, and when it has become a quarter worse.
+        if limit_bytes == u64::MAX && before_bytes != u64::MAX {
+            tracing::info!(budget_bytes, "the device is as fast as was proven again: full budget");
+            self.limit_told_bytes = u64::MAX;
+        } else if limit_bytes / 3 < self.limit_told_bytes / 4 && limit_bytes != u64::MAX {
+            tracing::warn!(
+                observed_bytes_per_s,
+                proven_bytes_per_s,
+                limit_bytes,
+                budget_bytes,
+                "the device is slower than was proven: less may be dirty, so that the promise holds"
+            );
+            self.limit_told_bytes = limit_bytes;
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! How writes are noticed: announced by the writer, or trapped page by page (Viyojit, section 5.1).
+//!
+//! In trap mode every page is write-protected until a store to it has been entered in the ledger.
+//! The rooms: `pages` owns the state of pages and closes and opens them, `fault` is the path of a
+//! store that met a closed page, `serve` brings faults to it (by signal or by message), `recency`
+//! re-protects dirty pages to see which are written again.
+
+mod fault;
+mod kind;
+mod pages;
+mod recency;
+mod sample;
+mod serve;
+mod urgent;
+
+pub use fault::Blocked;
+pub use kind::{TrackingKind, TrapKind};
+pub use pages::{PAGE_BYTES, PageTracker};
+pub use serve::Service;

@@ -1,0 +1,30 @@
+//! Which dirty pages are written again (Viyojit, section 5.2): the paper clears the MMU's dirty
+//! bits once an epoch; a process can only protect dirty pages again and see which of them trap.
+//!
+//! A page protected again stays dirty and in the ledger; its next store costs a trap and no budget.
+//! An epoch ends when every page that was open has been protected once. Each call does a bounded
+//! batch, sized so that protecting and the traps that follow take at most a tenth of the time
+//! between calls; so a large dirty set stretches the epoch instead of slowing the writers. Policies
+//! that ask nothing of it cost nothing, and neither does a dirty set below half of the budget:
+//! nothing of it will be cleaned soon.
+
+use std::time::Duration;
+
+use crate::policy::sampling::Sampling;
+
+/// Where sampling is; the cleaner's alone.
+#[derive(Debug)]
+pub(super) struct Recency {
+    pub sampling: Sampling,
+    /// Bitmap word to go on from.
+    pub hand: usize,
+    /// When the policy's epoch began, by the clock.
+    pub epoch_began_ns: u64,
+}
+
+impl Recency {
+    pub fn new(call_every: Duration) -> Self {
+        let sampling = Sampling::new(call_every.as_nanos() as u64);
+        Self { sampling, hand: 0, epoch_began_ns: 0 }
+    }
+}

@@ -1,0 +1,70 @@
+//! Protecting dirty pages again, a batch at a time, to see which are written again.
+
+use std::sync::atomic::Ordering::*;
+
+use super::pages::PageTracker;
+use super::recency::Recency;
+use crate::policy::sampling::Sampling;
+use crate::stats::Counters;
+
+impl PageTracker {
+    /// One call of the cleaner's thread, which may come early because a fault waits: a batch of
+    /// sampling if one is due. Advances the policy's epoch at its end.
+    pub fn sample(&self) {
+        let mut recency = self.recency.lock();
+        if !recency.sampling.is_due(self.memory.clock.now_ns()) {
+            return;
+        }
+        let used = self.memory.ledger.budget_used().load(Relaxed);
+        let limit = self.memory.budget.effective_limit(&self.memory.ledger);
+        if !self.memory.hints.recency || !Sampling::is_needed(self.memory.hints.policy, used, limit)
+        {
+            recency.sampling.rest();
+            return self.end_epoch(&mut recency);
+        }
+        let batch = recency.sampling.batch(self.touches.load(Relaxed));
+        let began_ns = self.memory.clock.now_ns();
+        let (pages, next) = self.close_open(recency.hand, batch);
+        recency.sampling.protected(pages, self.memory.clock.now_ns().saturating_sub(began_ns));
+        match next {
+            Some(word) => recency.hand = word,
+            None => self.end_epoch(&mut recency),
+        }
+    }
+
+    fn end_epoch(&self, recency: &mut Recency) {
+        recency.hand = 0;
+        self.memory.hints.advance();
+        Counters::add(&self.memory.stats.epochs, 1);
+        let now_ns = self.memory.clock.now_ns();
+        if recency.epoch_began_ns != 0 {
+            let took_ns = now_ns.saturating_sub(recency.epoch_began_ns);
+            self.memory.stats.epoch_ns_last.store(took_ns, Relaxed);
+        }
+        recency.epoch_began_ns = now_ns;
+    }
+
+    /// Makes room in the mapping table by closing what is open; dirty pages stay dirty.
+    pub fn relieve(&self) {
+        if self.crowded.swap(false, AcqRel) {
+            self.close_open(0, u64::MAX);
+            self.door.notify();
+        }
+    }
+
+    /// Closes about `batch` open pages from word `from` on. Returns how many, and where to go on.
+    fn close_open(&self, from: usize, batch: u64) -> (u64, Option<usize>) {
+        let (mut pages, mut next) = (0, None);
+        self.for_open_words(from, |word, open| {
+            if pages >= batch {
+                next = Some(word);
+                return false;
+            }
+            let closed = self.close(word, open);
+            pages += u64::from((closed & open).count_ones());
+            self.release(word, closed, 0);
+            true
+        });
+        (pages, next)
+    }
+}

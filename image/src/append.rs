@@ -1,0 +1,478 @@
+//! Appending extents to the log: the open frame, the buffers, the free segments.
+//!
+//! Invariants: an extent's bytes and table entry are complete before the fill word publishes them,
+//! and the dirty bits are cleared after that; a frame's place and number are set before it takes
+//! its first extent. So whoever finds the ledger after a kill can finish every frame.
+
+use std::collections::VecDeque;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::*;
+use std::sync::atomic::fence;
+
+use crate::format::{FRAME_HEADER_BYTES, room_for_payload};
+use crate::seal::frame_bytes;
+use perdura_dirty::extent::Extent;
+use perdura_dirty::geometry::{BUFFERS, FRAME_MIN_BYTES, WORD_GRAINS};
+use perdura_dirty::homes::NO_HOME;
+use perdura_dirty::ledger::{BufferState, FrameBuffer, Ledger, SegmentState};
+use perdura_dirty::policy::pace::QUEUE_DEPTH;
+use perdura_dirty::sys::Mapping;
+
+/// A full segment is gone on with if this part of it is free again: smaller frames cost recovery a
+/// read each.
+const REOPENED_PART: u64 = 8;
+
+/// Buffers that a sweep leaves free.
+const CAPTURE_BUFFERS: usize = 3;
+// Beside them and the one being filled the device can have a full queue, which shows its rate.
+const _: () = assert!(CAPTURE_BUFFERS + 1 + QUEUE_DEPTH <= BUFFERS as usize);
+
+/// Where the bytes of an extent come from.
+#[derive(Clone, Copy)]
+pub enum Source<'m> {
+    /// The region's memory, where the extent lies.
+    Memory(&'m Mapping),
+    /// Zeros: for the extent of a block that is emptied, or holds what the image must never have.
+    Zeros,
+}
+
+impl<'m> From<&'m Mapping> for Source<'m> {
+    fn from(map: &'m Mapping) -> Self {
+        Self::Memory(map)
+    }
+}
+
+/// Why nothing could be appended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// Every buffer is on its way to the device.
+    NoBuffer,
+    /// Only the emergency reserve is left.
+    NoSegment,
+}
+
+/// The place extents go to. Private to a process, apart from what it writes into the ledger.
+#[derive(Debug)]
+pub struct Appender {
+    open: Option<OpenFrame>,
+    /// Buffers ready for a new frame.
+    pub free_buffers: Vec<u32>,
+    /// Frames complete but for header and checksums, in order of their numbers.
+    pub closed: VecDeque<u32>,
+    /// Free segments, in the order they will be used.
+    pub free_segments: VecDeque<u32>,
+    /// Free segments that ordinary appends must leave.
+    pub reserve_segments: u32,
+    /// Most bytes of a frame: no more than a buffer holds, and fewer when the budget is small.
+    pub frame_bytes_max: u64,
+    current: Option<(u32, u64)>,
+    /// Free segments that were written before come first.
+    prefers_written: bool,
+    /// Segments that were full until their last frame turned out shorter, and where they go on.
+    reopened: Vec<(u32, u64)>,
+    /// The last that compaction took up.
+    emptied: Option<u32>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct OpenFrame {
+    buffer: u32,
+    segment: u32,
+    payload: usize,
+    extents: usize,
+    limit: usize,
+    last: Extent,
+}
+
+impl Appender {
+    /// An appender over these buffers and free segments, with no frame open.
+    pub fn new(
+        free_buffers: Vec<u32>,
+        free_segments: VecDeque<u32>,
+        reserve_segments: u32,
+        frame_bytes_max: u64,
+    ) -> Self {
+        Self {
+            open: None,
+            free_buffers,
+            closed: VecDeque::new(),
+            free_segments,
+            reserve_segments,
+            frame_bytes_max,
+            current: None,
+            prefers_written: false,
+            reopened: Vec::new(),
+            emptied: None,
+        }
+    }
+
+    /// Sizes the reserve and the frames for a budget.
+    pub fn set_budget(&mut self, reserve_segments: u32, frame_bytes_max: u64) {
+        self.reserve_segments = reserve_segments;
+        self.frame_bytes_max = frame_bytes_max;
+    }
+
+    /// From now on what was written before is used first: somebody waits for every frame.
+    pub fn prefer_written(&mut self, ledger: &Ledger) {
+        if !std::mem::replace(&mut self.prefers_written, true) {
+            self.sort_free(ledger);
+        }
+    }
+
+    /// Free segments may have been written by others.
+    pub fn sort_free(&mut self, ledger: &Ledger) {
+        if self.prefers_written {
+            let free = self.free_segments.make_contiguous();
+            free.sort_by_key(|number| !ledger.segment(*number).was_written());
+        }
+    }
+
+    /// Whether what was written before is used first.
+    pub fn prefers_written(&self) -> bool {
+        self.prefers_written
+    }
+
+    /// If what was written before is used first: how many such segments are free, and the first of
+    /// the others.
+    pub fn next_unwritten(&self, ledger: &Ledger) -> Option<(usize, u32)> {
+        let place = self.written_free(ledger);
+        let next = self.free_segments.get(place).filter(|_| self.prefers_written)?;
+        Some((place, *next))
+    }
+
+    fn written_free(&self, ledger: &Ledger) -> usize {
+        self.free_segments.partition_point(|number| ledger.segment(*number).was_written())
+    }
+
+    /// The next segment to be filled. Of those written before, as many as the emergency flush may
+    /// need are left to it while there are others: its time was proven on such.
+    fn take_free(&mut self, ledger: &Ledger) -> Option<u32> {
+        let written = if self.prefers_written { self.written_free(ledger) } else { 0 };
+        let is_left = written <= self.reserve_segments as usize;
+        let place = if is_left && written < self.free_segments.len() { written } else { 0 };
+        self.free_segments.remove(place)
+    }
+
+    /// A segment has become free.
+    pub fn add_free(&mut self, ledger: &Ledger, segment: u32) {
+        let is_first = self.prefers_written && ledger.segment(segment).was_written();
+        let place = if is_first { self.written_free(ledger) } else { self.free_segments.len() };
+        self.free_segments.insert(place, segment);
+    }
+
+    /// The log has grown by a segment.
+    pub fn add_new(&mut self, segment: u32) {
+        if self.prefers_written {
+            self.free_segments.push_back(segment);
+        } else {
+            self.free_segments.push_front(segment);
+        }
+    }
+
+    /// Free segments beyond the reserve.
+    pub fn spare_segments(&self) -> u32 {
+        (self.free_segments.len() as u32).saturating_sub(self.reserve_segments)
+    }
+
+    /// Whether one more grain could be appended now.
+    pub fn can_take(&self, ledger: &Ledger) -> bool {
+        self.open.is_some() || (!self.free_buffers.is_empty() && self.has_place(ledger))
+    }
+
+    /// Whether a sweep must wait for a buffer before it copies `bytes` more: the last ones are for
+    /// writers who capture, or they would wait for the device as long as a checkpoint is being
+    /// written.
+    pub fn leaves_to_captures(&self, bytes: usize) -> bool {
+        let fits = |open: OpenFrame| {
+            room_for_payload(open.limit, open.payload, open.extents + WORD_GRAINS as usize) >= bytes
+        };
+        self.free_buffers.len() <= CAPTURE_BUFFERS && !self.open.is_some_and(fits)
+    }
+
+    fn has_place(&self, ledger: &Ledger) -> bool {
+        self.place_in_current(ledger.geometry().segment_bytes)
+            || !self.reopened.is_empty()
+            || self.spare_segments() > 0
+    }
+
+    fn place_in_current(&self, segment_bytes: u64) -> bool {
+        self.current.is_some_and(|(_, at)| segment_bytes - at >= FRAME_MIN_BYTES)
+    }
+
+    /// The segment that the next frame goes to if it has room. Reopened ones come after it.
+    pub fn current_segment(&self) -> Option<u32> {
+        self.current.map(|(segment, _)| segment)
+    }
+
+    /// Appends the run's grains, and their newest copies are at home there from now on; the caller
+    /// excludes their writers. Returns how many fit the frame that is open (at least one).
+    /// `charged`: their bytes go on counting until durable.
+    pub fn append<'m>(
+        &mut self,
+        ledger: &Ledger,
+        source: impl Into<Source<'m>>,
+        run: Extent,
+        charged: bool,
+    ) -> Result<u64, Refusal> {
+        let (len, segment) = self.put(ledger, source, run)?;
+        if charged && let Some(open) = &self.open {
+            let bytes = len * ledger.geometry().grain_bytes();
+            add_exclusively(ledger.buffer(open.buffer).charged_bytes(), bytes);
+        }
+        ledger.uncounted().store(1, Relaxed);
+        fence(Release);
+        move_homes(ledger, Extent { grain: run.grain, len }, segment);
+        ledger.uncounted().store(0, Release);
+        Ok(len)
+    }
+
+    /// Copies as many of the run's grains as fit to the open frame. Returns their number (at least
+    /// one) and the segment they will lie in; where they are at home stays the caller's business.
+    pub fn put<'m>(
+        &mut self,
+        ledger: &Ledger,
+        source: impl Into<Source<'m>>,
+        run: Extent,
+    ) -> Result<(u64, u32), Refusal> {
+        let source = source.into();
+        let grain_bytes = ledger.geometry().grain_bytes() as usize;
+        let mut open = match self.open {
+            Some(open) => open,
+            None => self.begin_frame(ledger)?,
+        };
+        let merges = open.extents > 0
+            && open.last.grain + open.last.len == run.grain
+            && open.last.len + run.len <= Extent::LEN_MAX;
+        let extents = open.extents + usize::from(!merges);
+        let room = room_for_payload(open.limit, open.payload, extents) / grain_bytes;
+        if room == 0 {
+            self.open = Some(open);
+            self.close_frame(ledger, 0);
+            return self.put(ledger, source, run);
+        }
+        let len = run.len.min(room as u64);
+        let bytes = len as usize * grain_bytes;
+        let buffer = ledger.buffer(open.buffer);
+        // SAFETY: the appender's lock is held (`&mut self`), so the buffer is ours; the source is
+        // excluded from writers by the caller.
+        unsafe {
+            let room = buffer.bytes_mut((FRAME_HEADER_BYTES + open.payload) as u64, bytes);
+            match source {
+                Source::Memory(map) => {
+                    room.copy_from_slice(map.bytes(run.grain * grain_bytes as u64, bytes));
+                }
+                Source::Zeros => room.fill(0),
+            }
+        }
+        open.last = if merges {
+            Extent { grain: open.last.grain, len: open.last.len + len }
+        } else {
+            Extent { grain: run.grain, len }
+        };
+        buffer.table()[extents - 1].store(open.last.pack(), Relaxed);
+        open.payload += bytes;
+        open.extents = extents;
+        buffer.fill().store((extents as u64) << 32 | open.payload as u64, Release);
+        self.open = Some(open);
+        Ok((len, open.segment))
+    }
+
+    fn begin_frame(&mut self, ledger: &Ledger) -> Result<OpenFrame, Refusal> {
+        let segment_bytes = ledger.geometry().segment_bytes;
+        let Some(&buffer_number) = self.free_buffers.last() else {
+            return Err(Refusal::NoBuffer);
+        };
+        if !self.place_in_current(segment_bytes)
+            && let Some(place) = self.reopened.pop()
+        {
+            self.current = Some(place);
+        }
+        let opened = if self.place_in_current(segment_bytes) {
+            None
+        } else if self.spare_segments() == 0 {
+            return Err(Refusal::NoSegment);
+        } else {
+            Some(self.take_free(ledger).ok_or(Refusal::NoSegment)?)
+        };
+        // The segment is known by this number. It is not looked up twice: threads of a flush begin
+        // frames at the same time.
+        let seq = ledger.next_seq().fetch_add(1, AcqRel);
+        if let Some(segment) = opened {
+            let entry = ledger.segment(segment);
+            entry.used_bytes().store(0, Relaxed);
+            entry.live_bytes().store(0, Relaxed);
+            entry.first_seq().store(seq, Relaxed);
+            entry.begin_writing();
+            entry.set_state(SegmentState::Used);
+            self.current = Some((segment, 0));
+        }
+        let Some((segment, at)) = self.current else { return Err(Refusal::NoSegment) };
+        self.free_buffers.pop();
+        let buffer = ledger.buffer(buffer_number);
+        // As if nothing of it could be compressed: whether it can is known when it is full.
+        let limit = (segment_bytes - at).min(self.frame_bytes_max.max(FRAME_MIN_BYTES));
+        buffer.segment().store(u64::from(segment), Relaxed);
+        buffer.segment_offset().store(at, Relaxed);
+        buffer.fill().store(0, Relaxed);
+        buffer.charged_bytes().store(0, Relaxed);
+        buffer.flags().store(0, Relaxed);
+        buffer.set_packed(None);
+        buffer.seq().store(seq, Relaxed);
+        buffer.set_state(BufferState::Filling);
+        let open = OpenFrame {
+            buffer: buffer_number,
+            segment,
+            payload: 0,
+            extents: 0,
+            limit: limit as usize,
+            last: Extent { grain: 0, len: 0 },
+        };
+        self.open = Some(open);
+        Ok(open)
+    }
+
+    /// Ends the open frame, if there is one; it then waits in `closed` for its checksums.
+    pub fn close_frame(&mut self, ledger: &Ledger, flags: u16) {
+        let Some(open) = self.open.take() else { return };
+        let buffer = ledger.buffer(open.buffer);
+        buffer.flags().store(u64::from(flags), Relaxed);
+        let end = buffer.segment_offset().load(Relaxed) + frame_bytes(&buffer);
+        let entry = ledger.segment(open.segment);
+        entry.used_bytes().store(end, Release);
+        buffer.set_state(BufferState::Sealed);
+        self.closed.push_back(open.buffer);
+        self.current = Some((open.segment, end));
+    }
+
+    /// A closed frame turned out shorter: what it leaves of `raw_bytes` is given back if nothing
+    /// has been begun behind it, and its segment is gone on with. Returns the bytes it keeps. The
+    /// count of used bytes shrinks here, before the frame is marked as packed: a kill in between
+    /// leaves one that is written as it was, and counted again by whoever writes it.
+    pub fn give_back(
+        &mut self,
+        ledger: &Ledger,
+        buffer: &FrameBuffer<'_>,
+        raw_bytes: u64,
+        stored_bytes: u64,
+    ) -> u64 {
+        let segment = buffer.segment().load(Relaxed) as u32;
+        let at = buffer.segment_offset().load(Relaxed);
+        let entry = ledger.segment(segment);
+        let is_last = entry.used_bytes().load(Relaxed) == at + raw_bytes
+            && self.open.is_none_or(|open| open.segment != segment);
+        if !is_last {
+            return raw_bytes;
+        }
+        let end = at + stored_bytes;
+        entry.used_bytes().store(end, Release);
+        let segment_bytes = ledger.geometry().segment_bytes;
+        if self.current_segment() == Some(segment) {
+            self.current = Some((segment, end));
+        } else if self.emptied != Some(segment)
+            && segment_bytes - end >= FRAME_MIN_BYTES.max(segment_bytes / REOPENED_PART)
+        {
+            self.reopened.push((segment, end));
+        }
+        stored_bytes
+    }
+
+    /// The segment is freed: it is not gone on with.
+    pub fn leave(&mut self, segment: u32) {
+        self.reopened.retain(|(reopened, _)| *reopened != segment);
+    }
+
+    /// From now on nothing more goes to this segment, until the next one is emptied. False: it is
+    /// being filled.
+    pub fn begin_emptying(&mut self, segment: u32) -> bool {
+        if self.current_segment() == Some(segment) {
+            return false;
+        }
+        self.leave(segment);
+        self.emptied = Some(segment);
+        true
+    }
+
+    /// Ends the open frame with `flags`, beginning an empty one if none is open.
+    pub fn close_frame_with(&mut self, ledger: &Ledger, flags: u16) -> Result<(), Refusal> {
+        if self.open.is_none() {
+            self.begin_frame(ledger)?;
+        }
+        self.close_frame(ledger, flags);
+        Ok(())
+    }
+}
+
+/// The grains' newest copies now lie in `segment`.
+fn move_homes(ledger: &Ledger, run: Extent, segment: u32) {
+    let homes = ledger.homes();
+    let grain_bytes = ledger.geometry().grain_bytes();
+    let mut rest = run;
+    while rest.len > 0 {
+        let old = homes.of(rest.grain);
+        let same = Extent { grain: rest.grain, len: homes.alike(rest) };
+        homes.set(same, segment + 1);
+        if old != NO_HOME {
+            let live = ledger.segment(old - 1);
+            let (live, gone) = (live.live_bytes(), same.len * grain_bytes);
+            let before = live.load(Relaxed);
+            assert!(before >= gone, "segment {} lost count", old - 1);
+            live.store(before - gone, Release);
+        }
+        rest = Extent { grain: rest.grain + same.len, len: rest.len - same.len };
+    }
+    add_exclusively(ledger.segment(segment).live_bytes(), run.len * grain_bytes);
+}
+
+/// Adds to a counter that only the holder of the appender's lock changes. A locked instruction
+/// would wait for all stores before it, so for the copy just made, which was half of what a cleaned
+/// record cost.
+fn add_exclusively(counter: &AtomicU64, bytes: u64) {
+    counter.store(counter.load(Relaxed) + bytes, Release);
+}
+
+/// The buffer may take a new frame.
+pub fn free_buffer(ledger: &Ledger, number: u32) {
+    let buffer = ledger.buffer(number);
+    buffer.set_state(BufferState::Free);
+    // Second: until it is free, whoever finds the ledger goes by it.
+    buffer.set_packed(None);
+}
+
+/// The segment may be filled anew.
+pub fn free_segment(ledger: &Ledger, number: u32) {
+    let entry = ledger.segment(number);
+    entry.used_bytes().store(0, Relaxed);
+    entry.live_bytes().store(0, Relaxed);
+    entry.set_state(SegmentState::Free);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use perdura_dirty::geometry::BLOCK_BYTES;
+    use perdura_dirty::geometry::GRAIN_SHIFT_BARRIER;
+    use perdura_dirty::geometry::Geometry;
+
+    #[test]
+    fn a_segment_is_known_by_the_number_of_its_first_frame_though_several_threads_begin_frames() {
+        let geometry = Geometry::new(BLOCK_BYTES, GRAIN_SHIFT_BARRIER, None, 4).unwrap();
+        let ledger = Ledger::create(geometry, 7, BLOCK_BYTES).unwrap();
+        std::thread::scope(|scope| {
+            for number in 0..4 {
+                let ledger = &ledger;
+                scope.spawn(move || {
+                    for _ in 0..100_000 {
+                        let mut appender =
+                            Appender::new(vec![number], [number].into(), 0, geometry.segment_bytes);
+                        appender.begin_frame(ledger).unwrap();
+                        assert_eq!(
+                            ledger.segment(number).first_seq().load(Relaxed),
+                            ledger.buffer(number).seq().load(Relaxed),
+                        );
+                        free_buffer(ledger, number);
+                    }
+                });
+            }
+        });
+    }
+}

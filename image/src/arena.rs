@@ -1,0 +1,89 @@
+//! Words that are handed out once and given back together: thousands of tables, each too small for
+//! huge pages of its own, cost a page fault for each 4 KiB otherwise.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use rustix::io::Errno;
+
+use perdura_dirty::sys::{HUGE_PAGE_BYTES, Mapping};
+
+/// Where one thread takes words from.
+#[derive(Debug, Default)]
+pub struct Arena {
+    piece: Option<Arc<Mapping>>,
+    used_bytes: u64,
+}
+
+/// Zeroed words from an [`Arena`], which they may outlive. Nobody else has them.
+#[derive(Debug)]
+pub struct Words {
+    piece: Arc<Mapping>,
+    at: u64,
+    count: usize,
+}
+
+impl Arena {
+    /// So many words.
+    pub fn take(&mut self, count: usize) -> Result<Words, Errno> {
+        let bytes = count as u64 * 8;
+        let fits = |piece: &&Arc<Mapping>| piece.len_bytes() - self.used_bytes >= bytes;
+        let piece = match self.piece.as_ref().filter(fits) {
+            Some(piece) => Arc::clone(piece),
+            None => {
+                // Each larger than the last: little is taken where little is needed.
+                let last = self.piece.as_ref().map_or(0, |piece| piece.len_bytes());
+                let len_bytes = bytes.max((last * 4).clamp(PIECE_MIN, PIECE_MAX));
+                let piece = Mapping::anonymous(len_bytes)?;
+                if len_bytes >= HUGE_PAGE_BYTES as u64 {
+                    piece.prefer_huge_pages();
+                }
+                self.used_bytes = 0;
+                Arc::clone(self.piece.insert(Arc::new(piece)))
+            }
+        };
+        let at = self.used_bytes;
+        self.used_bytes += bytes;
+        Ok(Words { piece, at, count })
+    }
+}
+
+/// The same, for several threads that change them.
+#[derive(Debug)]
+pub struct SharedWords(Words);
+
+impl Words {
+    /// The words.
+    #[inline]
+    pub fn as_slice(&self) -> &[u64] {
+        let words = self.piece.words(self.at, self.count);
+        // SAFETY: an arena hands each word out once, so only this value reaches them, and `&self`
+        // excludes writers.
+        unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len()) }
+    }
+
+    /// The words, to be changed.
+    #[inline]
+    pub fn as_mut(&mut self) -> &mut [u64] {
+        let words = self.piece.words(self.at, self.count);
+        // SAFETY: as above, with `&mut self`; they are memory that may be changed through a shared
+        // mapping.
+        unsafe { std::slice::from_raw_parts_mut(words.as_ptr().cast_mut().cast(), words.len()) }
+    }
+
+    /// For several threads, from now on.
+    pub fn shared(self) -> SharedWords {
+        SharedWords(self)
+    }
+}
+
+impl SharedWords {
+    /// The words.
+    #[inline]
+    pub fn get(&self) -> &[AtomicU64] {
+        self.0.piece.words(self.0.at, self.0.count)
+    }
+}
+
+const PIECE_MIN: u64 = 64 << 10;
+const PIECE_MAX: u64 = 16 << 20;

@@ -1,0 +1,49 @@
+//! Looking at an image without opening it: what it holds, committed or not.
+
+use perdura_media::Device;
+
+use crate::error::{ImageError, OpenError};
+use crate::load::Target;
+use crate::recover::{Tail, recover};
+use crate::slots;
+use perdura_dirty::ledger::Ledger;
+use perdura_dirty::planted::Planted;
+use perdura_dirty::sys::SharedMemory;
+
+/// Which frames to believe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Believe {
+    /// What recovery would believe: the last commit and later group commits.
+    Committed,
+    /// Every whole frame, whether or not a commit covers it: what a final flush could still build
+    /// on.
+    EveryFrame,
+}
+
+/// The region's bytes as the image has them. Needs as much memory as the region has bytes in use.
+pub fn image_bytes(device: &dyn Device, believe: Believe) -> Result<Vec<u8>, OpenError> {
+    let Some((geometry, image_id)) = slots::read_superblock(device)? else {
+        return Err(ImageError::NotAnImage { found: 0 }.into());
+    };
+    let refused = |source| OpenError::Memory {
+        what: "image's contents",
+        len_bytes: geometry.reserved_bytes,
+        source,
+    };
+    let ledger = Ledger::create(geometry, image_id, 0)?;
+    let memory =
+        SharedMemory::create("perdura-inspect", geometry.reserved_bytes).map_err(refused)?;
+    let map = memory.map().map_err(refused)?;
+    let tail = match believe {
+        Believe::Committed => Tail::Committed,
+        Believe::EveryFrame => Tail::EveryWholeFrame,
+    };
+    let (found, loading) = recover(device, &geometry, image_id, &ledger, tail, Planted::None)?;
+    loading.load_all(
+        &Target { device, ledger: &ledger, map: &map, loaded: &|_| {}, huge_pages: None },
+        1,
+    )?;
+    let len = found.slot.header.region_bytes.get() as usize;
+    // SAFETY: the mapping was made here and nobody else has it.
+    Ok(unsafe { map.bytes(0, len) }.to_vec())
+}

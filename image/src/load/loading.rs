@@ -1,0 +1,174 @@
+//! Filling memory from the image: in the log's order, or a block at a time for who needs it first.
+//!
+//! Recovery reads no payload. From the extent tables it learns which copy of each grain is the
+//! newest: that one has *won*, and the grain is *pending* until its bytes are in memory.
+//! Invariants:
+//! - A pending grain is clean: whoever would write it, or move it, loads its whole block first. Its
+//!   segment counts it as live, and is never reused while it is pending.
+//! - A grain's home is entered in the ledger with its bytes, not before: until then the ledger says
+//!   [`Ledger::loading`], and who takes it over begins anew.
+//! - Only copies that won are taken. A payload block is verified before; one that does not verify
+//!   fills nothing.
+//! - A grain's bytes and its pending bit change under the lock of its part; a block counts as
+//!   loaded when none of its grains is pending.
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+
+use parking_lot::Mutex;
+use perdura_media::Device;
+
+use crate::error::OpenError;
+use crate::format::Layout;
+use perdura_dirty::apart::Apart;
+use perdura_dirty::geometry::{Geometry, WORD_GRAINS};
+use perdura_dirty::huge_pages::HugePages;
+use perdura_dirty::ledger::Ledger;
+use perdura_dirty::planted::Planted;
+use perdura_dirty::sys::Mapping;
+
+use super::buffers::Buffers;
+use super::newest::{Found, SmallTables, find_all};
+use super::table::{Parts, Table};
+
+/// Where to, and whom to tell.
+pub struct Target<'t> {
+    /// Where the image lies.
+    pub device: &'t dyn Device,
+    /// The ledger of the memory that is filled.
+    pub ledger: &'t Ledger,
+    /// The memory that is filled.
+    pub map: &'t Mapping,
+    /// Called with each block that is complete.
+    pub loaded: &'t (dyn Fn(u64) + Sync),
+    /// Gives blocks their memory; `None`: page by page, as it comes.
+    pub huge_pages: Option<&'t HugePages>,
+}
+
+/// What of an image is not in memory yet.
+pub struct Loading {
+    pub(super) geometry: Geometry,
+    pub(super) layout: Layout,
+    pub(super) planted: Planted,
+    pub(super) parts: Parts,
+    /// The newest first.
+    pub(super) tables: Vec<Table>,
+    /// Numbers of the tables in each segment, ascending.
+    pub(super) by_segment: Vec<Vec<u32>>,
+    /// A bit per grain.
+    pub(super) pending: Box<[AtomicU64]>,
+    /// Pending grains of each block, and of each segment.
+    pub(super) blocks_left: Box<[AtomicU32]>,
+    pub(super) segments_left: Box<[AtomicU64]>,
+    /// Blocks whose memory has been asked for.
+    pub(super) given: Box<[AtomicBool]>,
+    /// By part.
+    pub(super) small: Vec<SmallTables>,
+    /// Numbers of the tables that are not small.
+    pub(super) large: Vec<u32>,
+    /// Of the parts. Each is locked thousands of times.
+    pub(super) locks: Box<[Apart<Mutex<()>>]>,
+    /// Segment to be taken up next.
+    pub(super) next: AtomicUsize,
+    pub(super) bytes_left: AtomicU64,
+    pub(super) total_bytes: u64,
+    pub(super) failure: OnceLock<Arc<OpenError>>,
+    pub(super) buffers: Mutex<Vec<Buffers>>,
+    pub(super) buffers_made: AtomicUsize,
+}
+
+/// What is to be loaded of a frame.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Scope {
+    All,
+    Block(u64),
+}
+
+impl Loading {
+    /// Finds the newest copy of each grain among `tables`, newest first, and enters in an empty
+    /// ledger what the segments hold. Everything is pending then.
+    pub fn resolve(
+        ledger: &Ledger,
+        tables: Vec<Table>,
+        parts: Parts,
+        region_bytes: u64,
+        threads: usize,
+        planted: Planted,
+    ) -> Self {
+        let geometry = *ledger.geometry();
+        let words = (region_bytes >> geometry.grain_shift).div_ceil(WORD_GRAINS) as usize;
+        let segments = tables.iter().map(|table| table.frame.segment + 1).max().unwrap_or(0);
+        let pending: Box<[_]> = (0..words).map(|_| AtomicU64::new(0)).collect();
+        let segments_left: Box<[_]> = (0..segments).map(|_| AtomicU64::new(0)).collect();
+        let found = find_all(&tables, &parts, &pending, &segments_left, threads);
+        let mut blocks_left = Vec::new();
+        let of_part = |Found { blocks, small }| {
+            blocks_left.extend(blocks.into_iter().map(AtomicU32::new));
+            small
+        };
+        let small = found.into_iter().map(of_part).collect();
+        let is_large = |number: &u32| !tables[*number as usize].is_small();
+        let large = (0..tables.len() as u32).filter(is_large).collect();
+        let mut grains = 0;
+        for (number, left) in (0..segments).zip(&segments_left) {
+            let left = left.load(Relaxed);
+            ledger.segment(number).live_bytes().store(left << geometry.grain_shift, Relaxed);
+            grains += left;
+        }
+        let mut by_segment: Vec<Vec<u32>> = (0..segments).map(|_| Vec::new()).collect();
+        for (number, table) in tables.iter().enumerate().rev() {
+            by_segment[table.frame.segment as usize].push(number as u32);
+        }
+        let total_bytes = grains << geometry.grain_shift;
+        Self {
+            geometry,
+            layout: Layout::of(&geometry),
+            planted,
+            parts,
+            tables,
+            by_segment,
+            pending,
+            given: blocks_left.iter().map(|_| AtomicBool::new(false)).collect(),
+            blocks_left: blocks_left.into(),
+            small,
+            large,
+            segments_left,
+            locks: (0..parts.count).map(|_| Apart::default()).collect(),
+            next: AtomicUsize::new(0),
+            bytes_left: AtomicU64::new(total_bytes),
+            total_bytes,
+            failure: OnceLock::new(),
+            buffers: Mutex::default(),
+            buffers_made: AtomicUsize::new(0),
+        }
+    }
+
+    /// Blocks with pending grains.
+    pub fn blocks(&self) -> impl Iterator<Item = u64> + '_ {
+        let left = self.blocks_left.iter().enumerate();
+        left.filter(|(_, left)| left.load(Relaxed) > 0).map(|(block, _)| block as u64)
+    }
+
+    /// Bytes in memory, of how many.
+    pub fn progress(&self) -> (u64, u64) {
+        (self.total_bytes - self.bytes_left.load(Acquire), self.total_bytes)
+    }
+
+    /// Whether nothing is pending.
+    pub fn is_complete(&self) -> bool {
+        self.bytes_left.load(Acquire) == 0
+    }
+
+    /// The first thing that could not be read.
+    pub fn failure(&self) -> Option<&Arc<OpenError>> {
+        self.failure.get()
+    }
+
+    pub(super) fn fail(&self, error: OpenError) -> Arc<OpenError> {
+        let error = Arc::new(error);
+        let _ = self.failure.set(Arc::clone(&error));
+        error
+    }
+}

@@ -1,0 +1,384 @@
+//! A frame is loaded window by window: a piece of its payload is read, what is needed of it
+//! verified, and all in it that has won placed, part by part of the region.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering::*;
+
+use parking_lot::MutexGuard;
+
+use super::buffers::{Buffers, Flaw, FlawKind};
+use super::loading::{Loading, Scope, Target};
+use super::table::{Cursor, Piece, Table};
+use crate::error::{ImageError, OpenError};
+use crate::format::{CHECK_BYTES, CHUNK_BYTES, FRAME_HEADER_BYTES, checksum};
+use perdura_dirty::extent::words;
+use perdura_dirty::extent::{Extent, runs};
+use perdura_dirty::planted::Planted;
+use perdura_dirty::sys::prefetch;
+
+/// Payload blocks that are read though nobody needs them, rather than read in two pieces.
+const GAP_BLOCKS: usize = 16;
+/// A frame of which one grain in so many has won is read whole.
+const SPARSE: u64 = 8;
+/// Runs whose memory is asked for ahead of their turn.
+const RUNS_AHEAD: usize = 12;
+/// Cache lines of a run that are asked for; the processor goes on from there by itself.
+const LINES_AHEAD: u64 = 20;
+
+/// A window that was read.
+#[derive(Clone, Copy)]
+struct Window<'b> {
+    /// Grains of the frame before it.
+    first_place: u64,
+    /// As in memory.
+    bytes: &'b [u8],
+    flaws: &'b [Flaw],
+    unit_bytes: usize,
+}
+
+impl Loading {
+    /// Loads what has won of a frame.
+    pub(super) fn load_from(
+        &self,
+        to: &Target<'_>,
+        table: &Table,
+        scope: Scope,
+        buffers: &mut Buffers,
+    ) -> Result<(), OpenError> {
+        let parts = self.parts_of(scope);
+        let unit_bytes = table.unit_bytes();
+        let units = table.frame.raw().div_ceil(unit_bytes);
+        let grains_of = |unit: usize| (unit * unit_bytes) as u64 >> self.geometry.grain_shift;
+        buffers.wanted.clear();
+        buffers.wanted.resize(units.div_ceil(64), 0);
+        buffers.own.clear();
+        let mut want = |piece| {
+            let bytes = self.bytes_of(&piece);
+            for unit in bytes.start / unit_bytes..bytes.end.div_ceil(unit_bytes) {
+                buffers.wanted[unit / 64] |= 1 << (unit % 64);
+            }
+        };
+        match scope {
+            // Nearly every unit has something: finding out which has not would take longer than
+            // verifying it.
+            Scope::All if table.won_grains() >= grains_of(units).div_ceil(SPARSE) => {
+                (0..units).for_each(|unit| buffers.wanted[unit / 64] |= 1 << (unit % 64));
+            }
+            Scope::All => parts.clone().for_each(|part| {
+                let share = table.share(part);
+                share.for_each_winner(&mut Cursor::default(), 0..u64::MAX, &mut want);
+            }),
+            Scope::Block(block) => table.share(parts.start).for_each_winner_of(block, |piece| {
+                if self.is_pending(&piece) {
+                    want(piece);
+                    buffers.own.push(piece);
+                }
+            }),
+        }
+        if matches!(scope, Scope::Block(_)) && buffers.own.is_empty() {
+            return Ok(());
+        }
+        buffers.cursors.clear();
+        buffers.cursors.resize(parts.len(), Cursor::default());
+        let mut at = 0;
+        let room_bytes = buffers.stored.as_slice().len();
+        while let Some(range) = next_window(table, &buffers.wanted, at, room_bytes) {
+            at = range.end;
+            self.read_window(to, table, range.clone(), buffers)?;
+            let places = grains_of(range.start)..grains_of(range.end);
+            let mut placed = 0;
+            let outcome = self.place_window(to, table, scope, places, buffers, &mut placed);
+            self.account(table, placed);
+            outcome?;
+        }
+        Ok(())
+    }
+
+    /// Places what has won of a window that was read. Counts it, also before an error.
+    fn place_window(
+        &self,
+        to: &Target<'_>,
+        table: &Table,
+        scope: Scope,
+        places: Range<u64>,
+        buffers: &mut Buffers,
+        placed: &mut u64,
+    ) -> Result<(), OpenError> {
+        let Buffers { stored, raw, own, cursors, order, found, flaws, first_part, .. } = buffers;
+        let bytes = match table.frame.is_compressed() {
+            true => &raw[..],
+            false => &stored.as_slice()[FRAME_HEADER_BYTES..],
+        };
+        let first_place = places.start;
+        let window = Window { first_place, bytes, flaws, unit_bytes: table.unit_bytes() };
+        let parts = self.parts_of(scope);
+        order.clear();
+        order.extend((0..parts.len()).map(|turn| (turn + *first_part) % parts.len()));
+        let mut next = 0;
+        while let Some(&turn) = order.get(next) {
+            let (part, mut cursor) = (parts.start + turn, cursors[turn]);
+            found.clear();
+            match scope {
+                Scope::All => {
+                    let share = table.share(part);
+                    share.for_each_winner(&mut cursor, places.clone(), |piece| found.push(piece));
+                }
+                Scope::Block(_) => {
+                    found.extend(own.iter().filter_map(|piece| piece.within(&places)));
+                }
+            }
+            if !found.is_empty() {
+                self.give_memory(to, found);
+                let lock = &self.locks[part];
+                let held = match next < parts.len() {
+                    true => lock.try_lock(),
+                    false => Some(lock.lock()),
+                };
+                match held {
+                    Some(held) => self.place_all(to, table, window, found, &held, placed)?,
+                    // Somebody else is at work on it.
+                    None => {
+                        order.push(turn);
+                        cursor = cursors[turn];
+                    }
+                }
+            }
+            cursors[turn] = cursor;
+            next += 1;
+        }
+        Ok(())
+    }
+
+    /// Asks for the memory of the blocks of these pieces, before others could wait for a lock: that
+    /// takes longer than all the rest.
+    fn give_memory(&self, to: &Target<'_>, pieces: &[Piece]) {
+        let Some(huge_pages) = to.huge_pages else { return };
+        for piece in pieces {
+            let block = piece.run.grain >> self.parts.block_shift;
+            let given = &self.given[block as usize];
+            if !given.load(Relaxed) {
+                given.store(true, Relaxed);
+                // A page fault for each 4 KiB took longer than reading them.
+                huge_pages.for_block(to.map, to.ledger, block);
+            }
+        }
+    }
+
+    fn parts_of(&self, scope: Scope) -> Range<usize> {
+        match scope {
+            Scope::All => 0..self.parts.count,
+            Scope::Block(block) => {
+                let part = self.parts.of_block(block);
+                part..part + 1
+            }
+        }
+    }
+
+    /// Bytes of a piece in its frame's payload as it is in memory.
+    fn bytes_of(&self, piece: &Piece) -> Range<usize> {
+        let shift = self.geometry.grain_shift;
+        (piece.place << shift) as usize..((piece.place + piece.run.len) << shift) as usize
+    }
+
+    /// Whether any grain of the piece is pending.
+    fn is_pending(&self, piece: &Piece) -> bool {
+        words(piece.run).any(|(word, mask)| self.pending[word].load(Acquire) & mask != 0)
+    }
+
+    /// Reads some units of a frame, and verifies or decodes those that are wanted.
+    fn read_window(
+        &self,
+        to: &Target<'_>,
+        table: &Table,
+        units: Range<usize>,
+        buffers: &mut Buffers,
+    ) -> Result<(), OpenError> {
+        let stored = table.stored(units.clone());
+        let (first_block, end_block) =
+            (stored.start / CHECK_BYTES, stored.end.div_ceil(CHECK_BYTES));
+        let end = FRAME_HEADER_BYTES + (end_block * CHECK_BYTES).min(table.frame.payload());
+        let len = end.next_multiple_of(4096) - first_block * CHECK_BYTES;
+        let frame_at = self.layout.segment_at(table.frame.segment) + table.frame.at;
+        let Buffers { stored, raw, wanted, flaws, .. } = buffers;
+        let bytes = &mut stored.as_mut()[..len];
+        to.device.read_at(frame_at + (first_block * CHECK_BYTES) as u64, bytes)?;
+        let bytes = &bytes[FRAME_HEADER_BYTES..];
+        if table.frame.is_compressed() {
+            raw.resize(units.len() * CHUNK_BYTES, 0);
+        }
+        flaws.clear();
+        for unit in units.clone().filter(|unit| wanted[unit / 64] & 1 << (unit % 64) != 0) {
+            let outcome = match table.frame.is_compressed() {
+                true => {
+                    let raw = &mut raw[(unit - units.start) * CHUNK_BYTES..];
+                    self.decode(table, unit, first_block, bytes, raw)
+                }
+                false => self.verify(table, unit, &bytes[(unit - first_block) * CHECK_BYTES..]),
+            };
+            flaws.extend(outcome.err().map(|what| Flaw { unit, what }));
+        }
+        Ok(())
+    }
+
+    /// That a block of the stored payload has its checksum. `bytes` begin with it.
+    pub(super) fn verify(&self, table: &Table, block: usize, bytes: &[u8]) -> Result<(), FlawKind> {
+        let len = CHECK_BYTES.min(table.frame.payload() - block * CHECK_BYTES);
+        let (expected, found) = (table.sums[block], checksum(&bytes[..len]));
+        let is_right = expected == found || self.planted.is(Planted::DropChecksum);
+        if is_right { Ok(()) } else { Err(FlawKind::Sum { block, expected, found }) }
+    }
+
+    /// Copies those grains of a part's pieces that are pending. Counts them, also before an error.
+    fn place_all(
+        &self,
+        to: &Target<'_>,
+        table: &Table,
+        window: Window<'_>,
+        pieces: &[Piece],
+        held: &MutexGuard<'_, ()>,
+        placed: &mut u64,
+    ) -> Result<(), OpenError> {
+        let shift = self.geometry.grain_shift;
+        for (at, piece) in pieces.iter().enumerate() {
+            if let Some(later) = pieces.get(at + RUNS_AHEAD) {
+                let from = to.map.base().wrapping_add((later.run.grain << shift) as usize);
+                let len = later.run.len << shift;
+                for line in (0..len.min(LINES_AHEAD * 64)).step_by(64) {
+                    prefetch(from.wrapping_add(line as usize));
+                }
+                to.ledger.prefetch_homes(later.run.grain, later.run.len);
+            }
+            let bytes = self.bytes_of(piece);
+            let units = bytes.start / window.unit_bytes..bytes.end.div_ceil(window.unit_bytes);
+            let flaw = window.flaws.iter().find(|flaw| units.contains(&flaw.unit));
+            match flaw {
+                // One that nobody needs any more may have been overwritten while it was read.
+                Some(_) if !self.is_pending(piece) => {}
+                Some(flaw) => return Err(self.error(table, piece, flaw)),
+                None => {
+                    let from = ((piece.place - window.first_place) << shift) as usize;
+                    let bytes = &window.bytes[from..from + bytes.len()];
+                    *placed += self.place(to, table.frame.segment, piece.run, bytes, held);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies those grains of a run that are pending; the lock of its part is held. Returns how
+    /// many.
+    fn place(
+        &self,
+        to: &Target<'_>,
+        segment: u32,
+        run: Extent,
+        bytes: &[u8],
+        _held: &MutexGuard<'_, ()>,
+    ) -> u64 {
+        let shift = self.geometry.grain_shift;
+        let block = run.grain >> self.parts.block_shift;
+        let pending = |(word, mask): (usize, u64)| self.pending[word].load(Relaxed) & mask;
+        let is_all = words(run).all(|(word, mask)| pending((word, mask)) == mask);
+        if !is_all && words(run).all(|part| pending(part) == 0) {
+            return 0;
+        }
+        let copy = |part: Extent| {
+            let from = ((part.grain - run.grain) << shift) as usize;
+            let len = (part.len << shift) as usize;
+            // SAFETY: nobody reads or writes a pending grain: its block is not loaded, and its bits
+            // change under the lock of its part only, which is held.
+            unsafe { to.map.bytes_mut(part.grain << shift, len) }
+                .copy_from_slice(&bytes[from..from + len]);
+            to.ledger.homes().set(part, segment + 1);
+            part.len
+        };
+        let placed = match is_all {
+            true => copy(run),
+            false => words(run)
+                .flat_map(|(word, mask)| runs(word, pending((word, mask))))
+                .map(copy)
+                .sum(),
+        };
+        for (word, mask) in words(run) {
+            let before = self.pending[word].load(Relaxed);
+            self.pending[word].store(before & !mask, Release);
+        }
+        let left = &self.blocks_left[block as usize];
+        let before = left.load(Relaxed);
+        left.store(before - placed as u32, Release);
+        if u64::from(before) == placed {
+            (to.loaded)(block);
+        }
+        placed
+    }
+
+    /// Notes that so many grains of a frame are in memory.
+    fn account(&self, table: &Table, placed: u64) {
+        if placed > 0 {
+            self.segments_left[table.frame.segment as usize].fetch_sub(placed, AcqRel);
+            // Last: at zero every block has been told of.
+            self.bytes_left.fetch_sub(placed << self.geometry.grain_shift, AcqRel);
+        }
+    }
+
+    fn error(&self, table: &Table, piece: &Piece, flaw: &Flaw) -> OpenError {
+        let region_offset = piece.run.grain << self.geometry.grain_shift;
+        let (page, segment) = (region_offset / 4096, table.frame.segment);
+        let frame_at = self.layout.segment_at(segment) + table.frame.at;
+        let payload_at = frame_at + FRAME_HEADER_BYTES as u64;
+        match flaw.what {
+            FlawKind::Sum { block, expected, found } => ImageError::DamagedPage {
+                page,
+                region_offset,
+                segment,
+                offset_bytes: payload_at + (block * CHECK_BYTES) as u64,
+                expected,
+                found,
+            },
+            FlawKind::Chunk(found) => {
+                let stored = table.stored(flaw.unit..flaw.unit + 1);
+                ImageError::DamagedChunk {
+                    page,
+                    region_offset,
+                    segment,
+                    offset_bytes: payload_at + stored.start as u64,
+                    stored_bytes: stored.len() as u64,
+                    expected_bytes: crate::codec::chunk_bytes(table.frame.raw(), flaw.unit) as u64,
+                    found,
+                }
+            }
+        }
+        .into()
+    }
+}
+
+/// The next units to be read together: wanted ones, from `from` on, with few others between, as
+/// many as go into `room_bytes`.
+fn next_window(
+    table: &Table,
+    wanted: &[u64],
+    from: usize,
+    room_bytes: usize,
+) -> Option<Range<usize>> {
+    let next = |from: usize| {
+        let in_word = |(word, bits): (usize, &u64)| {
+            let bits = if word == from / 64 { bits & u64::MAX << (from % 64) } else { *bits };
+            (bits != 0).then(|| word * 64 + bits.trailing_zeros() as usize)
+        };
+        wanted.iter().enumerate().skip(from / 64).find_map(in_word)
+    };
+    let start = next(from)?;
+    let mut end = start + 1;
+    while let Some(unit) = next(end) {
+        let gap_bytes =
+            table.stored(end..unit + 1).start.abs_diff(table.stored(unit..unit + 1).start);
+        // What is read begins and ends with a whole block, and the frame's header may shift it by
+        // one.
+        let len = table.stored(start..unit + 1).len() + 3 * CHECK_BYTES;
+        if gap_bytes > GAP_BLOCKS * CHECK_BYTES || len > room_bytes {
+            break;
+        }
+        end = unit + 1;
+    }
+    Some(start..end)
+}

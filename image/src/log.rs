@@ -1,0 +1,85 @@
+//! The log of an image that is in use: its device, and where the next frame goes.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+
+use perdura_dirty::apart::Apart;
+use perdura_dirty::error::RegionError;
+use perdura_dirty::ledger::{Ledger, SegmentState};
+use perdura_dirty::policy::space::Space;
+use perdura_dirty::waited::Waited;
+use perdura_media::Device;
+
+use crate::append::Appender;
+use crate::codec::Compression;
+use crate::format::Layout;
+
+/// The log of one image.
+pub struct Log {
+    /// Where the image lies.
+    pub device: Arc<dyn Device>,
+    /// Where things lie on the device.
+    pub layout: Layout,
+    /// Where the next frame goes. Locked after the cleaner and after lanes.
+    pub appender: Apart<Waited<Appender>>,
+    /// How frames are compressed on their way to the device.
+    pub compression: Compression,
+    /// Size of the log as a multiple of the region, percent.
+    pub percent: u64,
+}
+
+impl Log {
+    /// The log of an image that was opened or made, sized for a budget.
+    pub fn new(
+        device: Arc<dyn Device>,
+        ledger: &Ledger,
+        budget_bytes: u64,
+        compression: Compression,
+        percent: u64,
+    ) -> Self {
+        Self {
+            device,
+            layout: Layout::of(ledger.geometry()),
+            appender: Apart(Waited::new(appender(ledger, budget_bytes))),
+            compression,
+            percent,
+        }
+    }
+
+    /// What a writer is told when only the emergency reserve is left.
+    pub fn full(&self) -> RegionError {
+        let appender = self.appender.lock();
+        RegionError::LogFull {
+            free_segments: appender.free_segments.len() as u32,
+            reserve_segments: appender.reserve_segments,
+        }
+    }
+}
+
+/// The log's sizes that decide about its space.
+pub fn space_of(ledger: &Ledger, appender: &Appender) -> Space {
+    Space {
+        segment_bytes: ledger.geometry().segment_bytes,
+        segments: ledger.segments().load(Relaxed) as u32,
+        reserve_segments: appender.reserve_segments,
+        budget_bytes: ledger.budget_limit().load(Relaxed),
+    }
+}
+
+/// An appender over what the ledger says is free.
+pub fn appender(ledger: &Ledger, budget_bytes: u64) -> Appender {
+    let geometry = ledger.geometry();
+    let segments = ledger.segments().load(Acquire) as u32;
+    let is_free = |number: &u32| ledger.segment(*number).state() == SegmentState::Free;
+    let mut free: Vec<u32> = (0..segments).filter(is_free).collect();
+    // Cleaning begins with space that was never written, which is slower to write, and leaves the
+    // rest to the emergency flush, which begins with space that was.
+    free.sort_by_key(|number| ledger.segment(*number).was_written());
+    Appender::new(
+        (0..geometry.buffers).rev().collect(),
+        VecDeque::from(free),
+        geometry.reserve_segments(budget_bytes),
+        geometry.frame_bytes_max(budget_bytes),
+    )
+}

@@ -1,0 +1,285 @@
+//! Frames on their way to the device: submitted in order, durable in batches, and out of the
+//! account once they are.
+//!
+//! At most [`QUEUE_DEPTH`] writes are outstanding (Viyojit, section 6.1).
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering::*;
+
+use perdura_dirty::error::RegionError;
+use perdura_dirty::ledger::FrameBuffer;
+use perdura_dirty::planted::Planted;
+use perdura_dirty::policy::pace::{self, Pace, QUEUE_DEPTH};
+use perdura_dirty::rate::RateWatch;
+use perdura_dirty::stats::Counters;
+use perdura_media::{Completion, WriteQueue};
+
+use crate::append::free_buffer;
+use crate::backed::Backed;
+use crate::pack::Packer;
+use crate::seal::{frame_bytes, let_go, seal};
+
+/// Smaller than what `observed` takes for a large flush: a larger frame goes by the queue, and
+/// shows the device's rate.
+const SINGLE_BYTES_MAX: u64 = 128 << 10;
+
+/// How far [`Outlet::pump`] goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pump {
+    /// Submit what is closed and take what has completed; wait for nothing.
+    Poll,
+    /// Wait for one write, if any is outstanding.
+    One,
+    /// Wait for all writes and flush the device.
+    Durable,
+}
+
+/// The way of frames to the device. The cleaner has one.
+pub struct Outlet {
+    queue: Box<dyn WriteQueue>,
+    completions: Vec<Completion>,
+    packer: Packer,
+    /// Frames handed to the device, in order, and whether they have been written.
+    on_device: VecDeque<(u32, bool)>,
+    /// Frames written, as all before them: none of them lies behind a gap in the log.
+    written: Vec<u32>,
+    written_bytes: u64,
+    /// When cleaning begins; it is told when what was cleaned is durable.
+    pub pace: Pace,
+    /// The device's rate as these writes show it.
+    pub rate: RateWatch,
+    /// Bytes copied by cleaning that still count, until the device has flushed them.
+    pub in_flight_bytes: u64,
+    /// Bytes of frames that were durable writes of their own and have not led to writing ahead yet.
+    pub single_bytes: u64,
+}
+
+impl Outlet {
+    /// Nothing is on its way.
+    pub fn new(queue: Box<dyn WriteQueue>) -> Self {
+        Self {
+            queue,
+            completions: Vec::new(),
+            packer: Packer::default(),
+            on_device: VecDeque::new(),
+            written: Vec::new(),
+            written_bytes: 0,
+            pace: Pace::default(),
+            rate: RateWatch::default(),
+            in_flight_bytes: 0,
+            single_bytes: 0,
+        }
+    }
+
+    /// Bytes written and not flushed yet.
+    pub fn written_bytes(&self) -> u64 {
+        self.written_bytes
+    }
+
+    /// Whether anything is on its way or waits for a device flush.
+    pub fn is_busy(&self) -> bool {
+        self.queue.outstanding() > 0 || !self.written.is_empty()
+    }
+
+    /// Moves closed frames to the device and completed ones out of the account. Returns bytes given
+    /// back.
+    pub fn pump(&mut self, backed: &Backed, how: Pump) -> Result<u64, RegionError> {
+        let mut freed = 0;
+        loop {
+            self.submit_closed(backed)?;
+            let wait = match how {
+                Pump::Poll => 0,
+                Pump::One => usize::from(self.written.is_empty()),
+                Pump::Durable => self.queue.outstanding(),
+            };
+            self.reap(backed, wait)?;
+            let idle =
+                self.queue.outstanding() == 0 && backed.log.appender.lock().closed.is_empty();
+            let batch =
+                pace::flush_batch(backed.memory.budget.effective_limit(&backed.memory.ledger));
+            let due = match how {
+                Pump::Poll => self.written_bytes >= batch || backed.memory.budget.has_waiters(),
+                Pump::One => true,
+                Pump::Durable => idle,
+            };
+            if due && !self.written.is_empty() {
+                freed += self.flush_written(backed)?;
+            }
+            if how != Pump::Durable || idle {
+                return Ok(freed);
+            }
+        }
+    }
+
+    fn submit_closed(&mut self, backed: &Backed) -> Result<(), RegionError> {
+        while self.queue.outstanding() < QUEUE_DEPTH {
+            let Some(number) = backed.log.appender.lock().closed.pop_front() else { break };
+            let (buffer, at) = self.seal(backed, number);
+            let len = frame_bytes(&buffer);
+            // Before the write: an engine may carry it out at once.
+            let now_ns =
+                if self.rate.observed.is_idle() { backed.memory.clock.now_ns() } else { 0 };
+            // SAFETY: the buffer lies in the ledger's mapping, which outlives the queue (the
+            // cleaner goes before the memory), and is not touched until it is free again: after
+            // this write has completed.
+            unsafe {
+                self.queue.submit(u64::from(number), at, buffer.device_bytes(), len as usize)
+            }
+            .map_err(|error| backed.memory.latch(&error))?;
+            self.on_device.push_back((number, false));
+            self.rate.observed.submitted(len, now_ns);
+        }
+        Ok(())
+    }
+
+    /// If one frame is all that a loss of power could take, makes it durable with one system call;
+    /// where more is, it takes a device flush. Returns whether it did.
+    pub fn write_single(&mut self, backed: &Backed) -> Result<bool, RegionError> {
+        let mut appender = backed.log.appender.lock();
+        let others = self.on_device.len() + self.written.len();
+        let is_single = appender.closed.len() == 1 && others == 0;
+        if !is_single && !backed.memory.planted.is(Planted::SingleAlways) {
+            return Ok(false);
+        }
+        let Some(&number) = appender.closed.back() else { return Ok(false) };
+        let len = frame_bytes(&backed.memory.ledger.buffer(number));
+        if len >= SINGLE_BYTES_MAX {
+            return Ok(false);
+        }
+        appender.closed.pop_back();
+        appender.prefer_written(&backed.memory.ledger);
+        drop(appender);
+        let (buffer, at) = self.seal(backed, number);
+        // Its time says nothing about a device flush, which may be much dearer: `observed` is not
+        // told.
+        // SAFETY: a closed frame that was taken out is the cleaner's, whose lock is held.
+        let bytes = unsafe { buffer.stored_mut(len as usize) };
+        backed
+            .log
+            .device
+            .write_durable_at(at, bytes)
+            .map_err(|error| backed.memory.latch(&error))?;
+        Counters::add(&backed.memory.stats.device_flushes, 1);
+        self.single_bytes += len;
+        self.settle(backed, &[number]);
+        backed.log.appender.lock().free_buffers.push(number);
+        Ok(true)
+    }
+
+    /// Makes the frame in a closed buffer what is to be written. Returns where to.
+    fn seal<'c>(&mut self, backed: &'c Backed, number: u32) -> (FrameBuffer<'c>, u64) {
+        let buffer = backed.memory.ledger.buffer(number);
+        let epoch = backed.memory.ledger.epoch().load(Relaxed);
+        self.packer.pack(backed, &buffer);
+        seal(&backed.memory.ledger, &buffer, backed.memory.ledger.image_id().load(Relaxed), epoch);
+        if backed.memory.planted.is(Planted::CleanAtCopy) {
+            backed
+                .memory
+                .budget
+                .give_back(&backed.memory.ledger, buffer.charged_bytes().swap(0, AcqRel));
+        }
+        let segment = buffer.segment().load(Relaxed) as u32;
+        let len = frame_bytes(&buffer);
+        let segment_bytes = backed.memory.ledger.geometry().segment_bytes;
+        backed.memory.ledger.segment(segment).count_written(len, segment_bytes);
+        Counters::add(&backed.memory.stats.frames, 1);
+        Counters::add(&backed.memory.stats.device_bytes, len);
+        let at = backed.log.layout.segment_at(segment) + buffer.segment_offset().load(Relaxed);
+        (buffer, at)
+    }
+
+    fn reap(&mut self, backed: &Backed, at_least: usize) -> Result<(), RegionError> {
+        if at_least > 1 && self.rate.observed.is_deep() {
+            // From now until half of it is done the device is surely busy: that shows how fast it
+            // is.
+            self.reap_once(backed, 0)?;
+            self.reap_once(backed, self.queue.outstanding() / 2)?;
+            return self.reap_once(backed, self.queue.outstanding().min(at_least));
+        }
+        self.reap_once(backed, at_least)
+    }
+
+    fn reap_once(&mut self, backed: &Backed, at_least: usize) -> Result<(), RegionError> {
+        self.queue
+            .wait(at_least, &mut self.completions)
+            .map_err(|error| backed.memory.latch(&error))?;
+        let mut done_bytes = 0;
+        for completion in self.completions.drain(..) {
+            completion.result.map_err(|error| backed.memory.latch(&error))?;
+            let number = completion.token as u32;
+            let buffer = backed.memory.ledger.buffer(number);
+            done_bytes += frame_bytes(&buffer);
+            if backed.memory.planted.is(Planted::LetGoWhenWritten) {
+                let_go(&buffer);
+            }
+            if let Some(frame) = self.on_device.iter_mut().find(|frame| frame.0 == number) {
+                frame.1 = true;
+            }
+        }
+        while let Some(&(number, true)) = self.on_device.front() {
+            self.on_device.pop_front();
+            self.written_bytes += frame_bytes(&backed.memory.ledger.buffer(number));
+            self.written.push(number);
+        }
+        if self.rate.observed.is_watching()
+            && self.rate.observed.looked(backed.memory.clock.now_ns(), done_bytes)
+        {
+            self.rate.heed(&backed.memory);
+        }
+        Ok(())
+    }
+
+    /// Flushes the device: what was written is durable. Returns the bytes given back.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn flush_written(&mut self, backed: &Backed) -> Result<u64, RegionError> {
+        Counters::add(&backed.memory.stats.device_flushes, 1);
+        let is_alone = self.rate.observed.is_watching() && self.queue.outstanding() == 0;
+        let began_ns = if is_alone { backed.memory.clock.now_ns() } else { 0 };
+        backed.log.device.flush().map_err(|error| backed.memory.latch(&error))?;
+        if is_alone {
+            let took_ns = backed.memory.clock.now_ns().saturating_sub(began_ns);
+            self.rate.observed.flushed(self.written_bytes, took_ns);
+        }
+        self.pace.durable(backed.tracked.net_dirtied_bytes());
+        let mut written = std::mem::take(&mut self.written);
+        let freed = self.settle(backed, &written);
+        backed.log.appender.lock().free_buffers.append(&mut written);
+        // Its memory is used again.
+        self.written = written;
+        self.written_bytes = 0;
+        Ok(freed)
+    }
+
+    /// These frames are durable: their bytes leave the account. Returns how many.
+    fn settle(&mut self, backed: &Backed, durable: &[u32]) -> u64 {
+        let mut freed = 0;
+        for &number in durable {
+            freed += backed.memory.ledger.buffer(number).charged_bytes().swap(0, AcqRel);
+            free_buffer(&backed.memory.ledger, number);
+        }
+        // What writers captured is in there as well.
+        self.in_flight_bytes = self.in_flight_bytes.saturating_sub(freed);
+        backed.memory.budget.give_back(&backed.memory.ledger, freed);
+        backed.memory.budget.notify();
+        freed
+    }
+
+    /// Everything the queue holds has ended when this returns, whatever its outcome.
+    pub fn quiesce(&mut self) {
+        let outstanding = self.queue.outstanding();
+        // An error here has been latched by the device; the final flush writes these frames again.
+        let _ = self.queue.wait(outstanding, &mut self.completions);
+        self.completions.clear();
+        self.rate.observed.forget_outstanding();
+    }
+
+    /// A flush has written and freed all buffers behind the cleaner's back.
+    pub fn forget_written(&mut self) {
+        self.on_device.clear();
+        self.written.clear();
+        self.written_bytes = 0;
+        self.in_flight_bytes = 0;
+    }
+}

@@ -1,0 +1,516 @@
+//! From an image to the ledger: the newest commit's segments, newest frame first.
+//!
+//! A grain is at home in the newest frame that holds it; older copies are never read. Payload is
+//! left to [`crate::load`], but for frames of the tail, which must be known to be whole. Everything
+//! the commit names must be there and whole; what follows it counts only as far as a contiguous run
+//! of whole frames that ends in a group commit.
+
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::*;
+
+use perdura_media::Device;
+use rustix::io::Errno;
+
+use crate::arena::Arena;
+use crate::error::{ImageError, OpenError};
+use crate::format::{
+    CHECK_BYTES, FRAME_COMMIT, FRAME_HEADER_BYTES, Layout, SEGMENT_WRITTEN, checksum,
+};
+use crate::frame::{Frame, FrameTail, parse_header, tail_bytes, tail_of};
+use crate::load::{Loading, Parts, Table, Tally};
+use crate::slots::{Slot, aligned, read_slots};
+use perdura_dirty::extent::Extent;
+use perdura_dirty::geometry::Geometry;
+use perdura_dirty::ledger::{Ledger, SegmentState};
+use perdura_dirty::planted::Planted;
+use perdura_dirty::sys::AlignedBytes;
+
+/// Segments whose tables are worth a thread more, and most threads that read tables or enter them.
+const SEGMENTS_PER_READER: usize = 16;
+const READERS_MAX: usize = 8;
+
+/// Reads the frames of one image.
+struct Reader<'d> {
+    device: &'d dyn Device,
+    geometry: Geometry,
+    layout: Layout,
+    image_id: u64,
+    page: AlignedBytes,
+    /// Where on the device the page was read from.
+    page_at: Option<u64>,
+    /// Another frame is needed right behind the one whose table is read.
+    reads_on: bool,
+    bytes: AlignedBytes,
+    /// What tables are kept in.
+    arena: Arena,
+}
+
+/// What a frame's table says.
+struct RawTable<'b> {
+    /// Packed.
+    extents: &'b [[u8; 8]],
+    sums: &'b [[u8; 8]],
+    chunk_ends: Box<[u32]>,
+    bytes_read: u64,
+}
+
+impl<'b> RawTable<'b> {
+    fn extents(&self) -> impl Iterator<Item = Extent> + Clone + use<'b> {
+        self.extents.iter().map(|packed| Extent::unpack(u64::from_le_bytes(*packed)))
+    }
+}
+
+/// Which frames after the last commit count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tail {
+    /// Those up to the last group commit, if all are there and whole.
+    Committed,
+    /// Every whole one (for inspection only).
+    EveryWholeFrame,
+}
+
+/// What recovery found, besides memory.
+pub struct Recovered {
+    /// The commit that was loaded.
+    pub slot: Slot,
+    /// Highest sequence number seen anywhere; later frames must be numbered above it.
+    pub seq_max: u64,
+    /// Group commits applied after the slot.
+    pub tail_frames: u64,
+    /// Segments up to the last that holds a frame loaded: the log may have grown since the commit.
+    pub segments_used: u32,
+}
+
+/// Enters in `ledger` where everything is, without reading it: memory is filled by what is
+/// returned.
+pub fn recover(
+    device: &dyn Device,
+    geometry: &Geometry,
+    image_id: u64,
+    ledger: &Ledger,
+    tail_rule: Tail,
+    planted: Planted,
+) -> Result<(Recovered, Loading), OpenError> {
+    let slot = read_slots(device, geometry, image_id)?;
+    let layout = Layout::of(geometry);
+    let segments = slot.header.segments.get();
+    let (expected_bytes, found_bytes) = (layout.segment_at(segments), device.capacity_bytes());
+    if found_bytes < expected_bytes {
+        return Err(ImageError::Truncated { expected_bytes, found_bytes }.into());
+    }
+    let open = || Reader::new(device, geometry, image_id);
+    for (number, named) in (0..segments).zip(&slot.segments) {
+        if named.flags.get() & SEGMENT_WRITTEN != 0 {
+            ledger.segment(number).set_written();
+        }
+    }
+    let region_bytes = slot.header.region_bytes.get();
+    let rules = Rules { parts: Parts::of(geometry, region_bytes), region_bytes };
+    let mut tables = named_tables(&slot, &rules, &open)?;
+    let last_seq = slot.header.last_seq.get();
+    let mut seq_max = last_seq;
+    let mut tail_frames = 0;
+    if slot.header.is_final.get() == 0 {
+        let mut reader = open()?;
+        let tail = reader.tail_frames(&slot)?;
+        seq_max = tail.iter().map(Frame::seq).max().unwrap_or(0).max(seq_max);
+        let committed = match tail_rule {
+            Tail::Committed => reader.committed_tail(tail, last_seq)?,
+            Tail::EveryWholeFrame => reader.whole_tail(tail)?,
+        };
+        tail_frames = committed.len() as u64;
+        for frame in committed {
+            tables.push(reader.sorted_table(&frame, &rules)?);
+        }
+    }
+    tables.sort_unstable_by_key(|table| std::cmp::Reverse(table.frame.seq()));
+    let frames: Vec<_> = tables.iter().map(|table| table.frame).collect();
+    let threads = threads_for(frames.len());
+    let loading = Loading::resolve(ledger, tables, rules.parts, region_bytes, threads, planted);
+    for frame in &frames {
+        // Without live bytes, too: the commit names it, and recovery reads what a commit names. The
+        // next one frees it.
+        let entry = ledger.segment(frame.segment);
+        entry.set_state(SegmentState::Used);
+        entry.used_bytes().fetch_max(frame.at + frame.total(), AcqRel);
+        entry.first_seq().store(frame.first_seq, Relaxed);
+    }
+    let segments_used = frames.iter().map(|frame| frame.segment + 1).max().unwrap_or(0);
+    Ok((Recovered { slot, seq_max, tail_frames, segments_used }, loading))
+}
+
+/// The tables of all frames that a commit names. Small reads at many places: several are on their
+/// way at a time.
+fn named_tables<'d>(
+    slot: &Slot,
+    rules: &Rules,
+    open: &(dyn Fn() -> Result<Reader<'d>, OpenError> + Sync),
+) -> Result<Vec<Table>, OpenError> {
+    let next = AtomicUsize::new(0);
+    let read_one = |reader: &mut Reader<'d>, number: usize, tables: &mut Vec<Table>| {
+        let named = &slot.segments[number];
+        let (first_seq, used_bytes) = (named.first_seq.get(), named.used_bytes.get());
+        reader.named_frames(number as u32, first_seq, used_bytes, |reader, frame| {
+            tables.push(reader.sorted_table(&frame, rules)?);
+            Ok(())
+        })
+    };
+    // An error is told with its segment, so that it is the same each time: all before it are read
+    // by somebody.
+    let read = || {
+        let mut reader = open().map_err(|error| (0, error))?;
+        let mut tables = Vec::new();
+        loop {
+            let number = next.fetch_add(1, Relaxed);
+            if number >= slot.segments.len() {
+                return Ok(tables);
+            }
+            read_one(&mut reader, number, &mut tables).map_err(|error| (number, error))?;
+        }
+    };
+    let read: &(dyn Fn() -> Result<Vec<Table>, (usize, OpenError)> + Sync) = &read;
+    let needed = slot.segments.iter().filter(|named| named.used_bytes.get() > 0).count();
+    let outcomes: Vec<_> = std::thread::scope(|scope| {
+        let spawn = || std::thread::Builder::new().spawn_scoped(scope, read).ok();
+        let helpers: Vec<_> = (1..(needed / SEGMENTS_PER_READER).clamp(1, READERS_MAX))
+            .filter_map(|_| spawn())
+            .collect();
+        let own = read();
+        let theirs = helpers.into_iter().map(|helper| match helper.join() {
+            Ok(outcome) => outcome,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        theirs.chain([own]).collect()
+    });
+    let (mut tables, mut first_error) = (Vec::new(), None::<(usize, OpenError)>);
+    for outcome in outcomes {
+        match outcome {
+            Ok(mut found) => tables.append(&mut found),
+            Err(error) if first_error.as_ref().is_some_and(|first| first.0 <= error.0) => {}
+            Err(error) => first_error = Some(error),
+        }
+    }
+    first_error.map_or(Ok(tables), |(_, error)| Err(error))
+}
+
+/// Threads that pay for so many frames.
+pub fn threads_for(frames: usize) -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    (frames / SEGMENTS_PER_READER).clamp(1, processors.min(READERS_MAX))
+}
+
+/// What extents must keep to, and how they are sorted.
+struct Rules {
+    parts: Parts,
+    region_bytes: u64,
+}
+
+impl<'d> Reader<'d> {
+    fn new(device: &'d dyn Device, geometry: &Geometry, image_id: u64) -> Result<Self, OpenError> {
+        let len = geometry.segment_bytes as usize;
+        let bytes = AlignedBytes::in_huge_pages(len).map_err(refused(len))?;
+        Ok(Self {
+            device,
+            geometry: *geometry,
+            layout: Layout::of(geometry),
+            image_id,
+            page: aligned(4096)?,
+            page_at: None,
+            reads_on: false,
+            bytes,
+            arena: Arena::default(),
+        })
+    }
+}
+
+impl Reader<'_> {
+    /// The frame that begins at `at`, if there is a whole header.
+    fn header(&mut self, segment: u32, at: u64) -> Result<Option<Frame>, OpenError> {
+        if at + 4096 > self.geometry.segment_bytes {
+            return Ok(None);
+        }
+        let offset = self.layout.segment_at(segment) + at;
+        if self.page_at != Some(offset) {
+            self.page_at = None;
+            self.device.read_at(offset, self.page.as_mut())?;
+            self.page_at = Some(offset);
+        }
+        let bytes = &self.page.as_slice()[..FRAME_HEADER_BYTES];
+        Ok(parse_header(bytes, self.image_id, self.geometry.segment_bytes, at)
+            .map(|header| Frame { segment, at, header, first_seq: header.seq.get() }))
+    }
+
+    /// Calls `f` with the frames a commit names in a segment: all of them must be there.
+    fn named_frames(
+        &mut self,
+        segment: u32,
+        first_seq: u64,
+        used_bytes: u32,
+        mut f: impl FnMut(&mut Self, Frame) -> Result<(), OpenError>,
+    ) -> Result<(), OpenError> {
+        let (mut at, mut expected_seq) = (0, first_seq);
+        while at < u64::from(used_bytes) {
+            let found = self.header(segment, at)?;
+            let whole = found.filter(|frame| {
+                let in_order =
+                    if at == 0 { frame.seq() == expected_seq } else { frame.seq() >= expected_seq };
+                in_order && at + frame.total() <= u64::from(used_bytes)
+            });
+            let Some(frame) = whole else {
+                return Err(ImageError::LostFrame {
+                    segment,
+                    offset_bytes: self.layout.segment_at(segment) + at,
+                    expected_seq,
+                    found_seq: found.map_or(0, |frame| frame.seq()),
+                }
+                .into());
+            };
+            at += frame.total();
+            let has_header = at < u64::from(used_bytes) && at + 4096 <= self.geometry.segment_bytes;
+            self.reads_on = has_header && frame.total() == frame.written() as u64;
+            f(self, Frame { first_seq, ..frame })?;
+            expected_seq = frame.seq() + 1;
+        }
+        self.reads_on = false;
+        Ok(())
+    }
+
+    /// Frames of this life written after the commit, wherever they are.
+    fn tail_frames(&mut self, slot: &Slot) -> Result<Vec<Frame>, OpenError> {
+        let mut tail = Vec::new();
+        // The log may have grown since the commit.
+        let room_bytes = self.device.capacity_bytes().saturating_sub(self.layout.segment_at(0));
+        let on_device = (room_bytes / self.geometry.segment_bytes) as u32;
+        for segment in 0..on_device.clamp(slot.header.segments.get(), self.geometry.segments_max) {
+            let named = slot.segments.get(segment as usize);
+            let mut at = named.map_or(0, |named| u64::from(named.used_bytes.get()));
+            let mut seq = 0;
+            // A segment whose older frames are all dead is not named, but begins with them.
+            let mut first_seq = named.filter(|_| at > 0).map(|named| named.first_seq.get());
+            while let Some(frame) = self.header(segment, at)? {
+                if frame.seq() <= seq || frame.header.life.get() != slot.header.life.get() {
+                    break;
+                }
+                seq = frame.seq();
+                at += frame.total();
+                let first_seq = *first_seq.get_or_insert(seq);
+                if seq > slot.header.last_seq.get() {
+                    tail.push(Frame { first_seq, ..frame });
+                }
+            }
+        }
+        Ok(tail)
+    }
+
+    /// The contiguous run of whole frames after `last_seq`, up to its last group commit.
+    fn committed_tail(
+        &mut self,
+        mut tail: Vec<Frame>,
+        last_seq: u64,
+    ) -> Result<Vec<Frame>, OpenError> {
+        tail.sort_unstable_by_key(Frame::seq);
+        let (mut run, mut committed) = (0, 0);
+        for (frame, expected_seq) in tail.iter().zip(last_seq + 1..) {
+            if frame.seq() != expected_seq || !self.is_whole(frame)? {
+                break;
+            }
+            run += 1;
+            if frame.header.flags.get() & FRAME_COMMIT != 0 {
+                committed = run;
+            }
+        }
+        tail.truncate(committed);
+        Ok(tail)
+    }
+
+    fn whole_tail(&mut self, tail: Vec<Frame>) -> Result<Vec<Frame>, OpenError> {
+        let mut whole = Vec::new();
+        for frame in tail {
+            if self.is_whole(&frame)? {
+                whole.push(frame);
+            }
+        }
+        Ok(whole)
+    }
+
+    fn is_whole(&mut self, frame: &Frame) -> Result<bool, OpenError> {
+        self.read_frame(frame)?;
+        let bytes = self.bytes.as_slice();
+        let tail = tail_bytes(frame, &bytes[FRAME_HEADER_BYTES + frame.payload()..]);
+        if checksum(tail) != frame.header.tail_checksum.get() {
+            return Ok(false);
+        }
+        let FrameTail { sums, .. } = tail_of(frame, tail);
+        let payload = &bytes[FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + frame.payload()];
+        Ok(payload
+            .chunks(CHECK_BYTES)
+            .zip(sums.chunks_exact(8))
+            .all(|(block, sum)| checksum(block).to_le_bytes() == *sum))
+    }
+
+    fn read_frame(&mut self, frame: &Frame) -> Result<(), OpenError> {
+        let offset = self.layout.segment_at(frame.segment) + frame.at;
+        self.device.read_at(offset, &mut self.bytes.as_mut()[..frame.written()])?;
+        Ok(())
+    }
+
+    /// The frame's table, checked; reads only the pages that hold it, and the next frame's header
+    /// behind it. Calls `f` with each extent that was checked, before what follows them is.
+    fn table(
+        &mut self,
+        frame: &Frame,
+        region_bytes: u64,
+        mut f: impl FnMut(Extent),
+    ) -> Result<RawTable<'_>, OpenError> {
+        let payload_end = FRAME_HEADER_BYTES + frame.payload();
+        let from = payload_end / 4096 * 4096;
+        let offset_bytes = self.layout.segment_at(frame.segment) + frame.at;
+        let len = frame.written() - from;
+        // At the buffer's beginning, whatever the frame: that much is in the cache.
+        let read = &mut self.bytes.as_mut()[..len + if self.reads_on { 4096 } else { 0 }];
+        self.device.read_at(offset_bytes + from as u64, read)?;
+        if self.reads_on {
+            self.page.as_mut().copy_from_slice(&read[len..]);
+            self.page_at = Some(offset_bytes + frame.total());
+        }
+        let bytes = tail_bytes(frame, &self.bytes.as_slice()[payload_end - from..]);
+        let (expected, found) = (frame.header.tail_checksum.get(), checksum(bytes));
+        if expected != found {
+            let (what, offset_bytes) = ("frame table", offset_bytes + from as u64);
+            return Err(ImageError::Damaged { what, offset_bytes, expected, found }.into());
+        }
+        let impossible = |what, value| ImageError::Impossible { what, value, offset_bytes };
+        let FrameTail { table, sums, lengths } = tail_of(frame, bytes);
+        let Some(chunk_ends) = frame.chunk_ends(lengths) else {
+            return Err(impossible("chunk lengths", frame.payload() as u64).into());
+        };
+        let (extents, sums) = (table.as_chunks().0, sums.as_chunks().0);
+        let table = RawTable { extents, sums, chunk_ends, bytes_read: len as u64 };
+        let shift = self.geometry.grain_shift;
+        let (region_grains, mut room) = (region_bytes >> shift, frame.raw() as u64 >> shift);
+        for extent in table.extents() {
+            if extent.len == 0 || extent.grain + extent.len > region_grains {
+                return Err(impossible("extent", extent.pack()).into());
+            }
+            room = match room.checked_sub(extent.len) {
+                Some(room) => room,
+                None => return Err(impossible("extent length", extent.len).into()),
+            };
+            f(extent);
+        }
+        // What chunks become is for the extents, all of it and nothing else.
+        if frame.is_compressed() && (room != 0 || !frame.raw().is_multiple_of(1 << shift)) {
+            return Err(impossible("length before compression", frame.raw() as u64).into());
+        }
+        Ok(table)
+    }
+
+    /// The same, for loading.
+    fn sorted_table(&mut self, frame: &Frame, rules: &Rules) -> Result<Table, OpenError> {
+        let mut arena = std::mem::take(&mut self.arena);
+        let mut tally = Tally::new(&rules.parts);
+        let raw = self.table(frame, rules.region_bytes, |extent| tally.add(extent))?;
+        let sums = raw.sums.iter().map(|sum| u64::from_le_bytes(*sum)).collect();
+        let extents = raw.extents();
+        let table = Table::new(*frame, &tally, extents, sums, raw.chunk_ends, &mut arena);
+        self.arena = arena;
+        table.map_err(refused(frame.extents() * 8))
+    }
+}
+
+fn refused(len_bytes: usize) -> impl FnOnce(Errno) -> OpenError {
+    move |source| {
+        let len_bytes = len_bytes as u64;
+        OpenError::Memory { what: "frames' tables", len_bytes, source }
+    }
+}
+
+/// The extents of all frames in a segment, and the bytes read to know them.
+///
+/// # Errors
+/// A frame that the ledger has there is not on the device, or is damaged.
+pub fn read_tables(
+    ledger: &Ledger,
+    device: &dyn Device,
+    segment: u32,
+) -> Result<(Vec<Extent>, u64), OpenError> {
+    let image_id = ledger.image_id().load(Relaxed);
+    let region_bytes = ledger.region_bytes().load(Acquire);
+    let mut reader = Reader::new(device, ledger.geometry(), image_id)?;
+    let entry = ledger.segment(segment);
+    let (first_seq, used) = (entry.first_seq().load(Acquire), entry.used_bytes().load(Acquire));
+    let (mut extents, mut bytes_read) = (Vec::new(), 0);
+    reader.named_frames(segment, first_seq, used as u32, |reader, frame| {
+        let table = reader.table(&frame, region_bytes, |extent| extents.push(extent))?;
+        bytes_read += table.bytes_read + 4096;
+        Ok(())
+    })?;
+    Ok((extents, bytes_read))
+}
+
+#[cfg(test)]
+mod tests {
+    use perdura_media::SimDevice;
+
+    use super::*;
+    use crate::append::Appender;
+    use crate::load::Target;
+    use crate::seal::frame_bytes;
+    use crate::seal::seal;
+    use crate::slots::SlotContents;
+    use crate::slots::write_slot;
+    use perdura_dirty::geometry::BLOCK_BYTES;
+    use perdura_dirty::geometry::GRAIN_SHIFT_TRAP;
+    use perdura_dirty::sys::Mapping;
+    use perdura_dirty::sys::SharedMemory;
+
+    /// Parts of a region of two segments, as yet unused.
+    struct Bare {
+        geometry: Geometry,
+        layout: Layout,
+        device: SimDevice,
+        map: Mapping,
+        ledger: Ledger,
+        appender: Appender,
+    }
+
+    fn bare() -> Bare {
+        let geometry = Geometry::new(4 * BLOCK_BYTES, GRAIN_SHIFT_TRAP, None, 4).unwrap();
+        let (layout, device) = (Layout::of(&geometry), SimDevice::new(0, 1));
+        device.grow(layout.segment_at(2)).unwrap();
+        let memory = SharedMemory::create("test", geometry.reserved_bytes).unwrap();
+        let map = memory.map().unwrap();
+        let ledger = Ledger::create(geometry, 7, geometry.reserved_bytes).unwrap();
+        ledger.segments().store(2, Relaxed);
+        let appender = Appender::new(vec![0], [0, 1].into(), 0, geometry.segment_bytes);
+        Bare { geometry, layout, device, map, ledger, appender }
+    }
+
+    fn fill(device: &SimDevice, geometry: &Geometry, ledger: &Ledger, map: &Mapping) {
+        let recovered = recover(device, geometry, 7, ledger, Tail::Committed, Planted::None);
+        let to = Target { device, ledger, map, loaded: &|_| {}, huge_pages: None };
+        recovered.unwrap().1.load_all(&to, 1).unwrap();
+    }
+
+    #[test]
+    fn the_later_of_two_copies_in_one_frame_counts() {
+        let Bare { geometry, layout, device, map, ledger, mut appender } = bare();
+        for byte in [1, 2] {
+            map.copy_in(5 * 4096, &[byte; 4096]);
+            appender.append(&ledger, &map, Extent { grain: 5, len: 1 }, false).unwrap();
+        }
+        appender.close_frame(&ledger, 0);
+        let buffer = ledger.buffer(0);
+        seal(&ledger, &buffer, 7, 0);
+        // SAFETY: nobody else uses the buffer.
+        let bytes = unsafe { buffer.bytes_mut(0, frame_bytes(&buffer) as usize) };
+        device.write_at(layout.segment_at(0), bytes).unwrap();
+        let slot = SlotContents { needed: &[true, false], last_seq: 1, is_final: true, unix_ms: 0 };
+        write_slot(&ledger, &layout, &device, &slot, false).unwrap();
+
+        let found = SharedMemory::create("test", geometry.reserved_bytes).unwrap().map().unwrap();
+        let empty = Ledger::create(geometry, 7, 0).unwrap();
+        fill(&device, &geometry, &empty, &found);
+        assert_eq!(found.octets(5 * 4096, 1)[0].load(Relaxed), 2);
+    }
+}

@@ -1,0 +1,87 @@
+//! How large the log must be, and making it so.
+
+use std::sync::atomic::Ordering::*;
+
+use perdura_dirty::error::RegionError;
+use perdura_media::{Device, DeviceError};
+
+use crate::backed::Backed;
+use crate::error::OpenError;
+use crate::log::appender;
+
+impl Backed {
+    /// Makes the log large enough for this region and budget, and sizes reserve and frames for the
+    /// budget.
+    ///
+    /// # Errors
+    /// The device has no room for it: nothing changed.
+    pub fn fit_log(&self, region_bytes: u64, budget_bytes: u64) -> Result<(), RegionError> {
+        let ledger = &self.memory.ledger;
+        let geometry = ledger.geometry();
+        let before = ledger.segments().load(Acquire) as u32;
+        let wanted = geometry.segments_wanted(self.log.percent, region_bytes, budget_bytes);
+        let mut appender = self.log.appender.lock();
+        if wanted > before {
+            let refused = |error: DeviceError| RegionError::Space { cause: error.to_string() };
+            self.log.device.grow(self.log.layout.segment_at(wanted)).map_err(refused)?;
+            self.log.device.flush().map_err(|error| self.memory.latch(&error))?;
+            ledger.segments().store(u64::from(wanted), Release);
+            (before..wanted).for_each(|number| appender.add_new(number));
+        }
+        appender.set_budget(
+            geometry.reserve_segments(budget_bytes),
+            geometry.frame_bytes_max(budget_bytes),
+        );
+        self.note_space(&appender);
+        Ok(())
+    }
+
+    /// Sizes the emergency reserve for a budget, without enlarging the log.
+    pub fn size_reserve_for(&self, budget_bytes: u64) {
+        let geometry = self.memory.ledger.geometry();
+        let mut appender = self.log.appender.lock();
+        appender.set_budget(
+            geometry.reserve_segments(budget_bytes),
+            geometry.frame_bytes_max(budget_bytes),
+        );
+        self.note_space(&appender);
+    }
+
+    /// Largest budget whose emergency flush fits the segments that are free now.
+    pub fn coverable_bytes(&self) -> u64 {
+        let free = self.log.appender.lock().free_segments.len() as u32;
+        let geometry = self.memory.ledger.geometry();
+        let (mut fits, mut beyond) = (0, u64::from(free) * geometry.segment_bytes + 1);
+        while beyond - fits > 4096 {
+            let middle = fits + (beyond - fits) / 2;
+            if geometry.reserve_segments(middle) <= free { fits = middle } else { beyond = middle }
+        }
+        fits
+    }
+
+    /// Makes the appender anew from the ledger, after a flush has used free segments behind its
+    /// back.
+    pub fn rebuild_appender(&self) {
+        let ledger = &self.memory.ledger;
+        let mut current = self.log.appender.lock();
+        let prefers_written = current.prefers_written();
+        *current = appender(ledger, ledger.budget_limit().load(Acquire));
+        if prefers_written {
+            current.prefer_written(ledger);
+        }
+        self.note_space(&current);
+    }
+}
+
+/// Enlarges a device. Durable on return: a commit that names the new segments must not outlive
+/// their space.
+///
+/// # Errors
+/// The device has no room.
+pub fn grow_durably(device: &dyn Device, capacity_bytes: u64) -> Result<(), OpenError> {
+    if capacity_bytes > device.capacity_bytes() {
+        device.grow(capacity_bytes)?;
+        device.flush()?;
+    }
+    Ok(())
+}

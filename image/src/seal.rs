@@ -1,0 +1,142 @@
+//! Sealing: what makes the bytes in a buffer a frame. As they are, or compressed where that saves a
+//! page at least.
+//!
+//! Sealing as they are can be repeated by anybody: table, checksums and header follow from the
+//! buffer. Compressing is for who filled it: the bytes to be written then lie beside the buffer,
+//! all of them, before one store marks the frame as packed. So a kill at any moment leaves either a
+//! frame to be sealed as it is, or one to be written as it lies, and whoever writes it writes what
+//! the killed process may still have on its way. Emergency flushes and whoever settles what was
+//! left compress nothing: what they may take is reckoned for bytes that do not shrink.
+
+use std::sync::atomic::Ordering::*;
+
+use zerocopy::IntoBytes;
+
+use crate::format::{
+    CHECK_BYTES, FORMAT_VERSION, FRAME_HEADER_BYTES, FRAME_MAGIC, FrameHeader, checksum,
+    frame_body_bytes,
+};
+use perdura_dirty::extent::Extent;
+use perdura_dirty::ledger::{FrameBuffer, Ledger};
+
+/// Bytes of the frame in this buffer, on the device.
+pub fn frame_bytes(buffer: &FrameBuffer<'_>) -> u64 {
+    buffer.packed().map_or_else(|| raw_bytes(buffer), |packed| packed.stored_bytes)
+}
+
+/// Bytes from the frame in this buffer to the next, in its segment.
+pub fn kept_bytes(buffer: &FrameBuffer<'_>) -> u64 {
+    buffer.packed().map_or_else(|| raw_bytes(buffer), |packed| packed.kept_bytes)
+}
+
+/// Bytes of the frame in this buffer, if it is not compressed.
+pub fn raw_bytes(buffer: &FrameBuffer<'_>) -> u64 {
+    let (payload, extents) = fill(buffer);
+    frame_body_bytes(payload, extents).next_multiple_of(4096) as u64
+}
+
+pub(crate) fn fill(buffer: &FrameBuffer<'_>) -> (usize, usize) {
+    let fill = buffer.fill().load(Acquire);
+    ((fill & 0xffff_ffff) as usize, (fill >> 32) as usize)
+}
+
+/// Writes table, checksums and header of a closed frame. Repeatable: whatever a killed process did
+/// of it is done again with the same result.
+pub fn seal(ledger: &Ledger, buffer: &FrameBuffer<'_>, image_id: u64, epoch: u64) {
+    if buffer.packed().is_some() {
+        // Complete when it was marked.
+        return;
+    }
+    let (payload, extents) = fill(buffer);
+    let total = raw_bytes(buffer) as usize;
+    // SAFETY: a closed buffer belongs to the one who writes it: the cleaner (whose lock is held),
+    // or the only process left.
+    let bytes = unsafe { buffer.bytes_mut(0, total) };
+    let (head, tail) = bytes.split_at_mut(FRAME_HEADER_BYTES + payload);
+    let (_, payload_bytes) = head.split_at(FRAME_HEADER_BYTES);
+    let tail_checksum = write_tail(ledger, buffer, payload_bytes, &[], tail);
+    let header = FrameHeader {
+        version: (FORMAT_VERSION as u16).into(),
+        flags: (buffer.flags().load(Relaxed) as u16).into(),
+        raw_bytes: ((epoch >> 32) as u32).into(),
+        payload_bytes: (payload as u32).into(),
+        extents: (extents as u32).into(),
+        total_bytes: (total as u32).into(),
+        tail_checksum: tail_checksum.into(),
+        ..header_of(ledger, buffer, image_id, epoch)
+    };
+    write_header(header, head);
+    debug_assert!(ledger.geometry().segment_bytes >= total as u64);
+}
+
+/// Fills what follows `payload`: extents, checksums, lengths of chunks, zeros. Returns the checksum
+/// of it.
+pub(crate) fn write_tail(
+    ledger: &Ledger,
+    buffer: &FrameBuffer<'_>,
+    payload: &[u8],
+    lengths: &[u32],
+    tail: &mut [u8],
+) -> u64 {
+    let (filled, extents) = fill(buffer);
+    let (table, rest) = tail.split_at_mut(extents * 8);
+    // A kill may have come between a longer table entry and the fill that published its bytes.
+    let mut grains_left = filled as u64 >> ledger.geometry().grain_shift;
+    for (place, word) in table.chunks_exact_mut(8).zip(buffer.table()) {
+        let mut extent = Extent::unpack(word.load(Relaxed));
+        extent.len = extent.len.min(grains_left);
+        grains_left -= extent.len;
+        place.copy_from_slice(&extent.pack().to_le_bytes());
+    }
+    let sums_bytes = payload.len().div_ceil(CHECK_BYTES) * 8;
+    let (sums, rest) = rest.split_at_mut(sums_bytes);
+    for (place, block) in sums.chunks_exact_mut(8).zip(payload.chunks(CHECK_BYTES)) {
+        place.copy_from_slice(&checksum(block).to_le_bytes());
+    }
+    let (places, padding) = rest.split_at_mut(lengths.len() * 4);
+    for (place, len) in places.chunks_exact_mut(4).zip(lengths) {
+        place.copy_from_slice(&len.to_le_bytes());
+    }
+    padding.fill(0);
+    checksum(&tail[..extents * 8 + sums_bytes + lengths.len() * 4])
+}
+
+/// What every frame says alike; lengths and checksums are still to be filled in.
+pub(crate) fn header_of(
+    ledger: &Ledger,
+    buffer: &FrameBuffer<'_>,
+    image_id: u64,
+    epoch: u64,
+) -> FrameHeader {
+    FrameHeader {
+        magic: FRAME_MAGIC.into(),
+        version: 0.into(),
+        flags: 0.into(),
+        image_id: image_id.into(),
+        seq: buffer.seq().load(Relaxed).into(),
+        epoch: (epoch as u32).into(),
+        raw_bytes: 0.into(),
+        payload_bytes: 0.into(),
+        extents: 0.into(),
+        total_bytes: 0.into(),
+        life: (ledger.life().load(Relaxed) as u32).into(),
+        tail_checksum: 0.into(),
+        checksum: 0.into(),
+    }
+}
+
+pub(crate) fn write_header(mut header: FrameHeader, head: &mut [u8]) {
+    let covered = size_of::<FrameHeader>() - 8;
+    header.checksum = checksum(&header.as_bytes()[..covered]).into();
+    head[..FRAME_HEADER_BYTES].copy_from_slice(header.as_bytes());
+}
+
+/// The planted bug: other bytes come where those of a frame lie that whoever takes over would have
+/// to write again.
+pub fn let_go(buffer: &FrameBuffer<'_>) {
+    if let Some(packed) = buffer.packed() {
+        // SAFETY: the device has read it, and it is the cleaner's; that it is not durable is the
+        // bug.
+        unsafe { buffer.packed_mut(0, packed.stored_bytes as usize) }.fill(0);
+    }
+}

@@ -1,0 +1,414 @@
+//! The fixed structures of an image: superblock and commit slots, created, read, written.
+
+use std::sync::atomic::Ordering::*;
+
+use perdura_media::{Device, DeviceError};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::error::{ImageError, OpenError};
+use crate::format::{
+    FORMAT_VERSION, Layout, SEGMENT_WRITTEN, SLOT_COPIES, SLOT_MAGIC, SLOTS, SUPERBLOCK_COPY,
+    SUPERBLOCK_MAGIC, SlotHeader, SlotSegment, Superblock, UNFINISHED_MAGIC, checksum,
+};
+use perdura_dirty::geometry::{
+    BLOCK_BYTES, BUFFERS, GRAIN_SHIFT_BARRIER, GRAIN_SHIFT_TRAP, Geometry,
+};
+use perdura_dirty::ledger::Ledger;
+use perdura_dirty::sys::AlignedBytes;
+
+/// How far a device that begins with zeros is looked at: slots, and the beginning of the log.
+const HEAD_LOOKED_AT_BYTES: u64 = 4 << 20;
+
+/// Aligned memory for I/O, or a typed error.
+pub fn aligned(len: usize) -> Result<AlignedBytes, OpenError> {
+    AlignedBytes::zeroed(len).map_err(|source| OpenError::Memory {
+        what: "I/O buffer",
+        len_bytes: len as u64,
+        source,
+    })
+}
+
+/// Empties the places of the slots and says that an image is being made; durable on return.
+/// [`publish`] makes it one, after the first commit: cut off in between, creation begins again.
+pub fn prepare(device: &dyn Device, geometry: &Geometry) -> Result<(), OpenError> {
+    let mut head = aligned(Layout::of(geometry).segment_at(0) as usize)?;
+    for at in [0, SUPERBLOCK_COPY as usize] {
+        head.as_mut()[at..at + 8].copy_from_slice(&UNFINISHED_MAGIC.to_le_bytes());
+    }
+    // First alone: from now on the device is not mistaken for one that lost its head.
+    device.write_at(0, &head.as_slice()[..2 * SUPERBLOCK_COPY as usize])?;
+    device.flush()?;
+    device.write_at(0, head.as_slice())?;
+    device.flush()?;
+    Ok(())
+}
+
+/// Writes both copies of the superblock; durable on return.
+pub fn publish(device: &dyn Device, geometry: &Geometry, image_id: u64) -> Result<(), OpenError> {
+    let mut head = aligned(2 * SUPERBLOCK_COPY as usize)?;
+    for at in [0, SUPERBLOCK_COPY as usize] {
+        head.as_mut()[at..at + size_of::<Superblock>()]
+            .copy_from_slice(superblock(geometry, image_id).as_bytes());
+    }
+    device.write_at(0, head.as_slice())?;
+    device.flush()?;
+    Ok(())
+}
+
+fn superblock(geometry: &Geometry, image_id: u64) -> Superblock {
+    let mut superblock = Superblock {
+        magic: SUPERBLOCK_MAGIC.into(),
+        version: FORMAT_VERSION.into(),
+        grain_shift: geometry.grain_shift.into(),
+        image_id: image_id.into(),
+        reserved_bytes: geometry.reserved_bytes.into(),
+        segment_bytes: geometry.segment_bytes.into(),
+        segments_max: geometry.segments_max.into(),
+        reserved: 0.into(),
+        checksum: 0.into(),
+    };
+    let covered = size_of::<Superblock>() - 8;
+    superblock.checksum = checksum(&superblock.as_bytes()[..covered]).into();
+    superblock
+}
+
+/// Reads the superblock: identity and sizes. `None`: the device is new, or an image was begun on it
+/// and never finished.
+pub fn read_superblock(device: &dyn Device) -> Result<Option<(Geometry, u64)>, OpenError> {
+    let found_bytes = device.capacity_bytes();
+    if found_bytes < 2 * SUPERBLOCK_COPY {
+        return match found_bytes {
+            0 => Ok(None),
+            _ => {
+                Err(ImageError::Truncated { expected_bytes: 2 * SUPERBLOCK_COPY, found_bytes }
+                    .into())
+            }
+        };
+    }
+    let mut head = aligned(2 * SUPERBLOCK_COPY as usize)?;
+    device.read_at(0, head.as_mut())?;
+    if head.as_slice().iter().all(|byte| *byte == 0) {
+        return refuse_lost_head(device).map(|()| None);
+    }
+    let copies =
+        [0, SUPERBLOCK_COPY as usize].map(|at| (at, parse_superblock(head.as_slice(), at)));
+    let superblock = match copies {
+        [(_, Ok(superblock)), _] | [_, (_, Ok(superblock))] => superblock,
+        [(at, Err(first)), (copy_at, Err(_))] => {
+            let magic =
+                |at: usize| head.as_slice()[at..].first_chunk().map(|m| u64::from_le_bytes(*m));
+            let is_unfinished = [at, copy_at].iter().any(|at| magic(*at) == Some(UNFINISHED_MAGIC));
+            return if is_unfinished { Ok(None) } else { Err(first.into()) };
+        }
+    };
+    let geometry = Geometry {
+        reserved_bytes: superblock.reserved_bytes.get(),
+        grain_shift: superblock.grain_shift.get(),
+        segment_bytes: superblock.segment_bytes.get(),
+        segments_max: superblock.segments_max.get(),
+        buffers: BUFFERS,
+    };
+    check_geometry(&geometry)?;
+    let expected_bytes = Layout::of(&geometry).segment_at(1);
+    if found_bytes < expected_bytes {
+        return Err(ImageError::Truncated { expected_bytes, found_bytes }.into());
+    }
+    Ok(Some((geometry, superblock.image_id.get())))
+}
+
+/// Zeros where superblocks would be: new, unless anything else is there. An image has a commit in
+/// its first slot from the beginning, and frames behind the slots.
+fn refuse_lost_head(device: &dyn Device) -> Result<(), OpenError> {
+    let mut part = aligned(64 << 10)?;
+    let end = device.capacity_bytes().min(HEAD_LOOKED_AT_BYTES);
+    let mut at = 0;
+    while at < end {
+        let len = (end - at).min(part.as_slice().len() as u64) as usize;
+        device.read_at(at, &mut part.as_mut()[..len])?;
+        if let Some(index) = part.as_slice()[..len].iter().position(|byte| *byte != 0) {
+            return Err(ImageError::LostHead { found_at: at + index as u64 }.into());
+        }
+        at += len as u64;
+    }
+    Ok(())
+}
+
+fn check_geometry(geometry: &Geometry) -> Result<(), ImageError> {
+    let impossible = |what, value| Err(ImageError::Impossible { what, value, offset_bytes: 0 });
+    if !(GRAIN_SHIFT_BARRIER..=GRAIN_SHIFT_TRAP).contains(&geometry.grain_shift) {
+        return impossible("grain size", u64::from(geometry.grain_shift));
+    }
+    if !geometry.segment_bytes.is_power_of_two()
+        || !(64 << 10..=64 << 20).contains(&geometry.segment_bytes)
+    {
+        return impossible("segment size", geometry.segment_bytes);
+    }
+    if !geometry.reserved_bytes.is_multiple_of(BLOCK_BYTES)
+        || geometry.reserved_bytes == 0
+        || geometry.reserved_bytes > 1 << 44
+    {
+        return impossible("reserved size", geometry.reserved_bytes);
+    }
+    if geometry.segments_max == 0 || geometry.segments_max > 1 << 24 {
+        return impossible("segment count", u64::from(geometry.segments_max));
+    }
+    Ok(())
+}
+
+fn parse_superblock(head: &[u8], at: usize) -> Result<Superblock, ImageError> {
+    let bytes = &head[at..at + size_of::<Superblock>()];
+    let Ok(superblock) = Superblock::read_from_bytes(bytes) else {
+        return Err(ImageError::NotAnImage { found: 0 });
+    };
+    if superblock.magic.get() != SUPERBLOCK_MAGIC {
+        return Err(ImageError::NotAnImage { found: superblock.magic.get() });
+    }
+    let (expected, found) = (superblock.checksum.get(), checksum(&bytes[..bytes.len() - 8]));
+    if superblock.version.get() != FORMAT_VERSION {
+        return Err(ImageError::Version {
+            found: superblock.version.get(),
+            supported: FORMAT_VERSION,
+        });
+    }
+    if expected != found {
+        return Err(ImageError::Damaged {
+            what: "superblock",
+            offset_bytes: at as u64,
+            expected,
+            found,
+        });
+    }
+    Ok(superblock)
+}
+
+/// What a commit says.
+pub struct SlotContents<'a> {
+    /// For each segment, whether the committed state needs it.
+    pub needed: &'a [bool],
+    /// Last frame covered.
+    pub last_seq: u64,
+    /// The region is closed with it: written to both slots.
+    pub is_final: bool,
+    /// For people.
+    pub unix_ms: u64,
+}
+
+/// Writes a slot at its turn, both copies, and flushes them; what it covers is durable. The other
+/// slot stays valid until this one is. A loss on the way leaves the older commit or, if either copy
+/// is whole, the new one; a flaw that comes later must hit both copies to bring the older state
+/// back. A final commit goes to both slots. Returns the bytes written.
+pub fn write_slot(
+    ledger: &Ledger,
+    layout: &Layout,
+    device: &dyn Device,
+    contents: &SlotContents<'_>,
+    skip_flush: bool,
+) -> Result<u64, DeviceError> {
+    let mut written_bytes = 0;
+    for _ in 0..if contents.is_final { SLOTS } else { 1 } {
+        let commit = ledger.commits().load(Acquire) + 1;
+        let turn = ledger.slot_turn().load(Acquire);
+        let bytes = slot_bytes(ledger, contents, commit)?;
+        for copy in 0..SLOT_COPIES {
+            device.write_at(layout.slot_at(turn, copy), bytes.as_slice())?;
+            written_bytes += bytes.as_slice().len() as u64;
+        }
+        if !skip_flush {
+            device.flush()?;
+        }
+        ledger.commits().store(commit, Release);
+        ledger.slot_turn().store(turn ^ 1, Release);
+    }
+    ledger.commit_seq().store(contents.last_seq, Release);
+    Ok(written_bytes)
+}
+
+fn slot_bytes(
+    ledger: &Ledger,
+    contents: &SlotContents<'_>,
+    commit: u64,
+) -> Result<AlignedBytes, DeviceError> {
+    let table_bytes = contents.needed.len() * size_of::<SlotSegment>();
+    let head_bytes = size_of::<SlotHeader>();
+    let mut out =
+        AlignedBytes::zeroed(head_bytes + table_bytes).map_err(|source| DeviceError::Io {
+            op: "buffer for a commit slot",
+            offset_bytes: 0,
+            len_bytes: table_bytes as u64,
+            source: source.into(),
+        })?;
+    let (head, table) = out.as_mut().split_at_mut(head_bytes);
+    for ((number, needed), place) in
+        contents.needed.iter().enumerate().zip(table.chunks_exact_mut(size_of::<SlotSegment>()))
+    {
+        let entry = ledger.segment(number as u32);
+        let mut segment = SlotSegment::default();
+        if *needed {
+            segment.first_seq = entry.first_seq().load(Acquire).into();
+            segment.used_bytes = (entry.used_bytes().load(Acquire) as u32).into();
+        }
+        if entry.was_written() {
+            segment.flags = SEGMENT_WRITTEN.into();
+        }
+        place.copy_from_slice(segment.as_bytes());
+    }
+    let mut header = SlotHeader {
+        magic: SLOT_MAGIC.into(),
+        image_id: ledger.image_id().load(Relaxed).into(),
+        commit: commit.into(),
+        last_seq: contents.last_seq.into(),
+        epoch: ledger.epoch().load(Relaxed).into(),
+        region_bytes: ledger.region_bytes().load(Relaxed).into(),
+        segments: (contents.needed.len() as u32).into(),
+        is_final: u32::from(contents.is_final).into(),
+        unix_ms: contents.unix_ms.into(),
+        life: (ledger.life().load(Relaxed) as u32).into(),
+        reserved: [0.into(); 11],
+        table_checksum: checksum(&table[..table_bytes]).into(),
+        checksum: 0.into(),
+    };
+    header.checksum = checksum(&header.as_bytes()[..head_bytes - 8]).into();
+    head.copy_from_slice(header.as_bytes());
+    Ok(out)
+}
+
+/// A commit found on the device.
+pub struct Slot {
+    /// Its head, whose checksum was checked.
+    pub header: SlotHeader,
+    /// Its table: what the commit needs of each segment.
+    pub segments: Vec<SlotSegment>,
+    /// Which of the two places.
+    pub turn: u64,
+    /// Where the other copy lies if it is not the same: damaged since, or never written whole.
+    pub flawed_copy_at: Option<u64>,
+}
+
+/// The newest valid commit.
+pub fn read_slots(
+    device: &dyn Device,
+    geometry: &Geometry,
+    image_id: u64,
+) -> Result<Slot, OpenError> {
+    let layout = Layout::of(geometry);
+    let mut newest: Option<Slot> = None;
+    for turn in 0..SLOTS {
+        let newer = read_slot(device, geometry, image_id, turn)?.filter(|slot| {
+            newest.as_ref().is_none_or(|best| slot.header.commit.get() > best.header.commit.get())
+        });
+        newest = newer.or(newest);
+    }
+    newest.ok_or_else(|| {
+        ImageError::NoCommit {
+            first_offset_bytes: layout.slot_at(0, 0),
+            second_offset_bytes: layout.slot_at(1, 0),
+        }
+        .into()
+    })
+}
+
+/// The newer of a slot's copies, and where the other lies if it is not the same.
+fn read_slot(
+    device: &dyn Device,
+    geometry: &Geometry,
+    image_id: u64,
+    turn: u64,
+) -> Result<Option<Slot>, OpenError> {
+    let layout = Layout::of(geometry);
+    let mut bytes = aligned(layout.slot_bytes() as usize)?;
+    let mut copies = Vec::new();
+    for copy in 0..SLOT_COPIES {
+        let at = layout.slot_at(turn, copy);
+        device.read_at(at, bytes.as_mut())?;
+        copies.push((at, parse_slot(bytes.as_slice(), geometry, image_id, turn, at)?));
+    }
+    let commit_of = |slot: &Option<Slot>| slot.as_ref().map_or(0, |slot| slot.header.commit.get());
+    copies.sort_by_key(|(_, slot)| std::cmp::Reverse(commit_of(slot)));
+    let newest = commit_of(&copies[0].1);
+    let flawed = copies.iter().find(|(_, slot)| commit_of(slot) != newest).map(|(at, _)| *at);
+    Ok(copies.swap_remove(0).1.map(|slot| Slot { flawed_copy_at: flawed, ..slot }))
+}
+
+/// The commit in these bytes of the device, from `at` on; `None`: there is none that is whole. A
+/// value that no program of this version writes is an error: an older commit must not take its
+/// place.
+fn parse_slot(
+    bytes: &[u8],
+    geometry: &Geometry,
+    image_id: u64,
+    turn: u64,
+    at: u64,
+) -> Result<Option<Slot>, ImageError> {
+    let head_bytes = size_of::<SlotHeader>();
+    let Ok(header) = SlotHeader::read_from_bytes(&bytes[..head_bytes]) else { return Ok(None) };
+    let segments = header.segments.get();
+    let plausible = header.magic.get() == SLOT_MAGIC
+        && header.image_id.get() == image_id
+        && header.checksum.get() == checksum(&bytes[..head_bytes - 8])
+        && segments <= geometry.segments_max
+        && header.region_bytes.get() <= geometry.reserved_bytes;
+    let table_bytes = segments as usize * size_of::<SlotSegment>();
+    let Some(table) = bytes[head_bytes..].get(..table_bytes).filter(|_| plausible) else {
+        return Ok(None);
+    };
+    if checksum(table) != header.table_checksum.get() {
+        return Ok(None);
+    }
+    let impossible = |what, value: u32| {
+        Err(ImageError::Impossible { what, value: value.into(), offset_bytes: at })
+    };
+    if header.is_final.get() > 1 {
+        return impossible("the mark of a final commit", header.is_final.get());
+    }
+    let mut entries = Vec::with_capacity(segments as usize);
+    for entry in table.chunks_exact(size_of::<SlotSegment>()) {
+        let Ok(entry) = SlotSegment::read_from_bytes(entry) else { return Ok(None) };
+        if entry.flags.get() & !SEGMENT_WRITTEN != 0 {
+            return impossible("the flags of a segment", entry.flags.get());
+        }
+        entries.push(entry);
+    }
+    Ok(Some(Slot { header, segments: entries, turn, flawed_copy_at: None }))
+}
+
+#[cfg(test)]
+mod tests {
+    use perdura_media::SimDevice;
+
+    use super::*;
+    use crate::fuzzing::repair_checksums;
+
+    #[test]
+    fn a_commit_that_says_what_nobody_knows_is_an_error_and_no_older_one_takes_its_place() {
+        let geometry = Geometry::new(4 * BLOCK_BYTES, GRAIN_SHIFT_TRAP, None, 4).unwrap();
+        let layout = Layout::of(&geometry);
+        let ledger = Ledger::create(geometry, 7, geometry.reserved_bytes).unwrap();
+        let needed = [false, false];
+        let contents = SlotContents { needed: &needed, last_seq: 0, is_final: false, unix_ms: 1 };
+        for (field, name) in
+            [(52, "the mark of a final commit"), (128 + 12, "the flags of a segment")]
+        {
+            let device = SimDevice::new(0, 1);
+            device.grow(layout.segment_at(2)).unwrap();
+            for _ in 0..2 {
+                write_slot(&ledger, &layout, &device, &contents, false).unwrap();
+            }
+            assert!(read_slots(&device, &geometry, 7).is_ok());
+            // The newest commit is in the slot that is not next.
+            let turn = ledger.slot_turn().load(Relaxed) ^ 1;
+            let mut bytes = aligned(layout.slot_bytes() as usize).unwrap();
+            for copy in 0..SLOT_COPIES {
+                device.read_at(layout.slot_at(turn, copy), bytes.as_mut()).unwrap();
+                bytes.as_mut()[field] = 7;
+                repair_checksums(bytes.as_mut());
+                device.write_at(layout.slot_at(turn, copy), bytes.as_slice()).unwrap();
+            }
+            match read_slots(&device, &geometry, 7) {
+                Err(OpenError::Image(ImageError::Impossible { what, value: 7, .. })) => {
+                    assert_eq!(what, name);
+                }
+                other => panic!("{name}: {:?}", other.map(|slot| slot.turn)),
+            }
+        }
+    }
+}

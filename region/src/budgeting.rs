@@ -1,0 +1,112 @@
+//! Changing the budget and the size of a region in use.
+
+use std::sync::atomic::Ordering::*;
+use std::time::Duration;
+
+use perdura_dirty::error::RegionError;
+use perdura_dirty::geometry::{BLOCK_BYTES, BUDGET_MIN_BYTES};
+use perdura_image::error::OpenError;
+use perdura_image::outlet::Pump;
+
+use crate::region::Region;
+
+/// A smaller budget looks again after this long: pages that a prepared write holds cannot be
+/// cleaned.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+impl Region {
+    /// Sets the budget. A smaller one makes writers wait; returns once the dirty set fits it. A
+    /// larger one may need a larger log: if the device has no room for that, nothing changes.
+    pub fn set_budget(&self, bytes: u64) -> Result<(), RegionError> {
+        let (running, backed) = (self.running(), &self.running().backed);
+        let refused = |why| Err(RegionError::Budget { asked_bytes: bytes, why });
+        if bytes < BUDGET_MIN_BYTES {
+            return refused("below 128 KiB nothing can proceed");
+        }
+        let geometry = backed.memory.ledger.geometry();
+        if geometry.reserve_segments(bytes) > geometry.segments_max / 2 {
+            return refused(
+                "the image was made for a smaller region: its log cannot hold such a flush",
+            );
+        }
+        // One change at a time: each leaves the limits as it found them or as it was asked to.
+        let _changing = running.budget_change.lock();
+        let before = self.budget_bytes();
+        if bytes > before {
+            self.fit_log_for(bytes)?;
+        }
+        backed.memory.budget.begin_shrink(bytes);
+        let outcome = self.reach_budget(bytes);
+        if outcome.is_err() {
+            backed.memory.budget.abandon_change();
+            backed.size_reserve_for(before);
+        }
+        outcome
+    }
+
+    pub(crate) fn reach_budget(&self, bytes: u64) -> Result<(), RegionError> {
+        let (running, backed) = (self.running(), &self.running().backed);
+        loop {
+            let seen = backed.memory.budget.version();
+            let mut cleaner = running.open_cleaner()?;
+            backed.memory.check()?;
+            let used = backed.memory.ledger.budget_used().load(SeqCst);
+            if used <= bytes {
+                backed.fit_log(backed.memory.region_bytes(), bytes)?;
+                cleaner.ensure_space(backed)?;
+                // Frames of the size that went with another budget: the time to write them again is
+                // reckoned by this one.
+                backed.log.appender.lock().close_frame(&backed.memory.ledger, 0);
+                cleaner.outlet.pump(backed, Pump::Durable)?;
+                if backed.coverable_bytes() < bytes {
+                    return Err(backed.log.full());
+                }
+                if backed.memory.budget.commit_limit(&backed.memory.ledger, bytes) {
+                    return Ok(());
+                }
+                continue;
+            }
+            let gained = cleaner.make_room(backed, used - bytes)?;
+            drop(cleaner);
+            if gained == 0 {
+                backed.tracked.reclaim_credit();
+                backed.memory.budget.wait(&*backed.memory.clock, seen, LOOK_AGAIN);
+            }
+        }
+    }
+
+    /// Makes room in the log for the emergency flush of `budget_bytes`, without changing the
+    /// budget.
+    pub(crate) fn fit_log_for(&self, budget_bytes: u64) -> Result<(), RegionError> {
+        let (running, backed) = (self.running(), &self.running().backed);
+        let _cleaner = running.open_cleaner()?;
+        backed.fit_log(backed.memory.region_bytes(), budget_bytes)?;
+        backed.fit_log(backed.memory.region_bytes(), self.budget_bytes())
+    }
+
+    /// Enlarges the region online, and its log with it.
+    pub fn grow(&self, region_bytes: u64) -> Result<(), OpenError> {
+        let (running, backed) = (self.running(), &self.running().backed);
+        let geometry = backed.memory.ledger.geometry();
+        let region_bytes = region_bytes.next_multiple_of(BLOCK_BYTES);
+        if region_bytes > geometry.reserved_bytes {
+            return Err(OpenError::Setting {
+                name: "memory",
+                value: format!("{region_bytes} bytes"),
+                expected: "at most the size reserved when the image was created",
+            });
+        }
+        let mut cleaner = running.open_cleaner()?;
+        backed.fit_log(region_bytes.max(backed.memory.region_bytes()), self.budget_bytes())?;
+        if let (Some(tracker), true) =
+            (backed.tracked.pages(), region_bytes > backed.memory.region_bytes())
+        {
+            tracker.extend(backed.memory.region_bytes(), region_bytes)?;
+        }
+        if backed.memory.ledger.region_bytes().fetch_max(region_bytes, AcqRel) < region_bytes {
+            // A group commit does not say how large the region is: the commit before it must.
+            cleaner.checkpoint(backed, false)?;
+        }
+        Ok(())
+    }
+}

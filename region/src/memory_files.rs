@@ -1,0 +1,28 @@
+//! The memory files of a region: made, adopted, mapped.
+
+use std::os::fd::OwnedFd;
+
+use perdura_dirty::geometry::Geometry;
+use perdura_dirty::sys::{Mapping, SharedMemory};
+use perdura_image::error::OpenError;
+
+/// A new memory file for a region of this geometry.
+pub(crate) fn new_memory(geometry: &Geometry) -> Result<SharedMemory, OpenError> {
+    let len_bytes = geometry.reserved_bytes;
+    SharedMemory::create("perdura-region", len_bytes).map_err(|source| OpenError::Memory {
+        what: "region",
+        len_bytes,
+        source,
+    })
+}
+
+/// A descriptor that another process handed over.
+pub(crate) fn adopt(what: &'static str, fd: OwnedFd) -> Result<SharedMemory, OpenError> {
+    SharedMemory::from_fd(fd).map_err(|source| OpenError::Memory { what, len_bytes: 0, source })
+}
+
+/// The whole of a region's memory file, mapped.
+pub(crate) fn map_region(memory: &SharedMemory) -> Result<Mapping, OpenError> {
+    let len_bytes = memory.len_bytes();
+    memory.map().map_err(|source| OpenError::Memory { what: "region", len_bytes, source })
+}

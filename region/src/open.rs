@@ -1,0 +1,240 @@
+//! Opening a region: a new image, one that is loaded, or memory that a holder kept.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+
+use perdura_dirty::count::count_live;
+use perdura_dirty::geometry::{BUDGET_MIN_BYTES, Geometry};
+use perdura_dirty::lanes::Lanes;
+use perdura_dirty::ledger::Ledger;
+use perdura_dirty::memory::{Memory, MemoryParts};
+use perdura_dirty::policy::pace::QUEUE_DEPTH;
+use perdura_dirty::sys::SharedMemory;
+use perdura_dirty::tracked::Tracked;
+use perdura_dirty::tracking::{PageTracker, Service, TrackingKind};
+use perdura_image::ahead::forget_ahead;
+use perdura_image::backed::Backed;
+use perdura_image::error::OpenError;
+use perdura_image::format::Layout;
+use perdura_image::load::Loading;
+use perdura_image::loads::Loads;
+use perdura_image::log::Log;
+use perdura_image::recover::{Tail, recover};
+use perdura_image::room::grow_durably;
+use perdura_image::slots;
+use perdura_media::{Clock, Device};
+
+use crate::capacity::take_over;
+use crate::clean::Cleaner;
+use crate::config::{Config, check_grain, checked};
+use crate::flush::{FlushOptions, commit_all, settle};
+use crate::load_first::load_or_defer;
+use crate::memory_files::{adopt, map_region, new_memory};
+use crate::region::{Origin, Region};
+use crate::running::Running;
+use crate::thread::spawn_cleaner;
+
+impl Region {
+    /// Opens the image on `device`, or creates one if the device is empty.
+    pub fn open(
+        device: Arc<dyn Device>,
+        clock: Arc<dyn Clock>,
+        config: Config,
+    ) -> Result<Self, OpenError> {
+        let config = checked(config)?;
+        match slots::read_superblock(&*device)? {
+            None => Self::create(device, clock, config),
+            Some((geometry, image_id)) => Self::load(device, clock, config, geometry, image_id),
+        }
+    }
+
+    fn create(
+        device: Arc<dyn Device>,
+        clock: Arc<dyn Clock>,
+        config: Config,
+    ) -> Result<Self, OpenError> {
+        let geometry = config.geometry()?;
+        let image_id =
+            config.seed ^ clock.unix_ms().rotate_left(32) ^ u64::from(std::process::id());
+        let segments =
+            geometry.segments_wanted(config.log_percent, config.region_bytes, config.budget_bytes);
+        device.grow(Layout::of(&geometry).segment_at(segments))?;
+        let ledger = Ledger::create(geometry, image_id, config.region_bytes)?;
+        ledger.segments().store(u64::from(segments), Release);
+        ledger.life().store(1, Release);
+        let memory = new_memory(&geometry)?;
+        slots::prepare(&*device, &geometry)?;
+        let (to, made) = (Arc::clone(&device), Origin::Created);
+        let region = Self::start(to, clock, config, memory, ledger, made, None)?;
+        // Last: an image without a commit could not be told from one that lost it.
+        slots::publish(&*device, &geometry, image_id)?;
+        Ok(region)
+    }
+
+    fn load(
+        device: Arc<dyn Device>,
+        clock: Arc<dyn Clock>,
+        mut config: Config,
+        geometry: Geometry,
+        image_id: u64,
+    ) -> Result<Self, OpenError> {
+        check_grain(&geometry, &config)?;
+        let ledger = Ledger::create(geometry, image_id, 0)?;
+        let memory = new_memory(&geometry)?;
+        let planted = config.planted;
+        let (found, loading) =
+            recover(&*device, &geometry, image_id, &ledger, Tail::Committed, planted)?;
+        let loading = load_or_defer(&*device, &config, &ledger, &memory, loading)?;
+        let header = &found.slot.header;
+        config.region_bytes = config.region_bytes.max(header.region_bytes.get());
+        let segments = geometry
+            .segments_wanted(config.log_percent, config.region_bytes, config.budget_bytes)
+            .max(header.segments.get())
+            .max(found.segments_used);
+        grow_durably(&*device, Layout::of(&geometry).segment_at(segments))?;
+        ledger.region_bytes().store(config.region_bytes, Release);
+        ledger.segments().store(u64::from(segments), Release);
+        ledger.epoch().store(header.epoch.get() + 1, Release);
+        ledger.next_seq().store(found.seq_max + 1, Release);
+        ledger.commits().store(header.commit.get(), Release);
+        ledger.slot_turn().store(found.slot.turn ^ 1, Release);
+        ledger.life().store(u64::from(header.life.get()) + 1, Release);
+        if let Some(offset_bytes) = found.slot.flawed_copy_at {
+            tracing::warn!(
+                offset_bytes,
+                "a copy of the newest commit is damaged or was cut off; the other is whole"
+            );
+        }
+        let origin = Origin::Recovered {
+            flawed_commit_at: found.slot.flawed_copy_at,
+            was_final: header.is_final.get() != 0,
+            commit_unix_ms: header.unix_ms.get(),
+            tail_frames: found.tail_frames,
+        };
+        Self::start(device, clock, config, memory, ledger, origin, loading)
+    }
+
+    /// Goes on with memory and ledger that another process left behind.
+    pub fn attach(
+        memory: OwnedFd,
+        ledger: OwnedFd,
+        device: Arc<dyn Device>,
+        clock: Arc<dyn Clock>,
+        config: Config,
+    ) -> Result<Self, OpenError> {
+        let mut config = checked(config)?;
+        let ledger = Ledger::attach(adopt("ledger", ledger)?)?;
+        check_grain(ledger.geometry(), &config)?;
+        let memory = take_over(&ledger, memory, config.planted)?;
+        let layout = Layout::of(ledger.geometry());
+        forget_ahead(&ledger);
+        let is_whole = ledger.loading().load(Acquire) == 0;
+        let mut loading = None;
+        if !is_whole && ledger.flushed().load(Acquire) == 0 {
+            // Who loaded it is gone, and with it the knowledge of what was loaded. What is dirty
+            // was: with that in the image, too, loading begins anew. Where frames lie follows from
+            // the threads' race; without a thread of its own a region repeats itself.
+            let threads = if config.thread { 4 } else { 1 };
+            let options = FlushOptions { threads, unix_ms: clock.unix_ms() };
+            let map = map_region(&memory)?;
+            drop(commit_all(&ledger, &map, &layout, &*device, options)?);
+        }
+        let is_read_anew = ledger.flushed().load(Acquire) != 0;
+        if is_read_anew {
+            // Somebody flushed everything and was killed before the ledger knew where it went.
+            ledger.forget_places();
+            let (image_id, tail) = (ledger.image_id().load(Acquire), Tail::Committed);
+            let planted = config.planted;
+            let (_, found) =
+                recover(&*device, ledger.geometry(), image_id, &ledger, tail, planted)?;
+            ledger.uncounted().store(0, Release);
+            loading = load_or_defer(&*device, &config, &ledger, &memory, found)?;
+            ledger.flushed().store(0, Release);
+        }
+        let settled = settle(&ledger, &layout, &*device)?;
+        // The credit of those who wrote is gone with them.
+        ledger.budget_used().store(settled.dirty_bytes, Release);
+        if ledger.uncounted().load(Acquire) != 0 {
+            count_live(&ledger)?;
+        }
+        let in_use = ledger.region_bytes().load(Acquire);
+        config.region_bytes = config.region_bytes.max(in_use);
+        let segments = ledger.geometry().segments_wanted(
+            config.log_percent,
+            config.region_bytes,
+            config.budget_bytes,
+        );
+        let segments = u64::from(segments).max(ledger.segments().load(Acquire));
+        grow_durably(&*device, layout.segment_at(segments as u32))?;
+        ledger.segments().store(segments, Release);
+        ledger.region_bytes().store(config.region_bytes, Release);
+        let region = Self::start(device, clock, config, memory, ledger, Origin::Attached, loading)?;
+        if is_read_anew {
+            // The image's last commit is a final one, and no longer true.
+            region.checkpoint()?;
+        }
+        Ok(region)
+    }
+
+    fn start(
+        device: Arc<dyn Device>,
+        clock: Arc<dyn Clock>,
+        config: Config,
+        memory: SharedMemory,
+        ledger: Ledger,
+        origin: Origin,
+        loading: Option<Loading>,
+    ) -> Result<Self, OpenError> {
+        let map = map_region(&memory)?;
+        let used = ledger.budget_used().load(Acquire);
+        // The budget proper is put in force at the end, when the log has room for its flush.
+        let limit = BUDGET_MIN_BYTES.max(used);
+        ledger.budget_limit().store(limit, Release);
+        ledger.budget_high().store(used, Release);
+        let geometry = *ledger.geometry();
+        let memory = Arc::new(Memory::new(MemoryParts {
+            file: memory,
+            map,
+            ledger,
+            clock,
+            policy: config.policy,
+            recency: config.recency,
+            planted: config.planted,
+        })?);
+        let tracker = match config.tracking {
+            TrackingKind::Barrier => None,
+            TrackingKind::Trap(kind) => {
+                let (epoch, seal) = (config.epoch, config.seal_mapping);
+                Some(Arc::new(PageTracker::new(kind, Arc::clone(&memory), epoch, seal)?))
+            }
+        };
+        let lanes = Lanes::new(config.lanes.unwrap_or(geometry.lanes()), geometry.blocks());
+        loading.iter().flat_map(Loading::blocks).for_each(|block| lanes.set_unloaded(block));
+        let queue = device.queue(QUEUE_DEPTH)?;
+        let log = Log::new(device, &memory.ledger, limit, config.compression, config.log_percent);
+        let tracked = Tracked::new(memory, lanes, tracker);
+        let backed = Backed::new(tracked, log, Loads::new(loading));
+        // A kill may have left a gap in the frames' numbers, and the region may have grown: group
+        // commits count only behind a commit that knows both.
+        let groups_need_commit = origin == Origin::Attached;
+        let cleaner = Cleaner::new(queue, config.seed, groups_need_commit);
+        let running = Arc::new(Running::new(backed, cleaner));
+        // From here on the image is in use: the commit says so, and lets go of what recovery did
+        // not need.
+        if origin != Origin::Attached {
+            running.any_cleaner().commit_checkpoint(&running.backed, false)?;
+        }
+        if !config.thread || running.backed.loads.left().is_none() {
+            running.settle_buffers();
+        }
+        let thread = config.thread.then(|| spawn_cleaner(&running, &config)).transpose()?;
+        // Stopped by its drop, whatever fails from here on.
+        let mut region = Self::new(Arc::clone(&running), thread, None, origin);
+        if let Some(tracker) = running.backed.tracked.pages() {
+            region.serve(Service::start(tracker)?);
+        }
+        region.set_budget(config.budget_bytes)?;
+        Ok(region)
+    }
+}

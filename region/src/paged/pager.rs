@@ -1,0 +1,46 @@
+//! What the faults of one paged memory share.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use perdura_dirty::door::Door;
+use perdura_dirty::sys::{FaultLock, Mapping, SharedMemory, Uffd};
+use perdura_media::Clock;
+use perdura_media::emulator::Emulator;
+
+use super::recording::Recording;
+use super::residents::Residents;
+
+/// What the path of a fault uses.
+pub(super) struct Pager {
+    pub file: SharedMemory,
+    pub map: Mapping,
+    pub uffd: Uffd,
+    pub medium: Arc<Emulator>,
+    pub clock: Arc<dyn Clock>,
+    pub unit_bytes: u64,
+    pub len_bytes: u64,
+    pub resident_cap_bytes: u64,
+    pub state: FaultLock<State>,
+    /// Something arrived or left.
+    pub door: Door,
+    pub counts: Counts,
+}
+
+/// What is decided under the lock.
+pub(super) struct State {
+    pub residents: Residents,
+    pub recording: Recording,
+}
+
+#[derive(Default)]
+pub(super) struct Counts {
+    pub misses: AtomicU64,
+    pub page_ins: AtomicU64,
+    pub page_outs: AtomicU64,
+    pub rescues: AtomicU64,
+    pub write_traps: AtomicU64,
+    pub resident_units_max: AtomicU64,
+    pub handler_ns: AtomicU64,
+    pub waited_ns: AtomicU64,
+}

@@ -1,0 +1,110 @@
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+
+use perdura_media::{SimClock, SimDevice};
+
+use crate::testing::write;
+use crate::{Config, Region};
+use perdura_dirty::error::RegionError;
+use perdura_dirty::geometry::BLOCK_BYTES;
+use perdura_dirty::ledger::BufferState;
+use perdura_image::compact::{Compaction, Step};
+use perdura_image::outlet::Pump;
+
+#[test]
+fn space_is_made_though_nothing_is_in_use() {
+    // No lane keeps credit, so after a group commit nothing at all is in use.
+    let (blocks, clock) = (512, Arc::new(SimClock::new(1_000)));
+    let config = Config {
+        segment_bytes: Some(64 << 10),
+        lanes: Some(64),
+        thread: false,
+        checkpoint_every: None,
+        ..Config::new(blocks * BLOCK_BYTES, 4 * BLOCK_BYTES)
+    };
+    let region = Region::open(Arc::new(SimDevice::new(0, 1)), clock, config).unwrap();
+    let records = blocks * 64;
+    // Every segment stays half alive and none dies, until hardly any are spare.
+    let all = (0..records).chain((0..8).flat_map(|halving| {
+        (0..records >> (halving + 1)).map(move |record| record << (halving + 1))
+    }));
+    for (step, record) in all.enumerate() {
+        write(&region, record * 1024, &[1; 1024]);
+        if step % 54 == 53 {
+            // About a segment each.
+            region.commit_group().unwrap();
+            assert_eq!(region.used_bytes(), 0, "this test shows nothing");
+            region.checkpoint().unwrap();
+        }
+    }
+}
+
+#[test]
+fn the_final_flush_does_not_wait_for_space_to_be_made() {
+    let (blocks, clock) = (64, Arc::new(SimClock::new(1_000)));
+    let config = Config {
+        segment_bytes: Some(64 << 10),
+        lanes: Some(1),
+        thread: false,
+        checkpoint_every: None,
+        ..Config::new(blocks * BLOCK_BYTES, 8 * BLOCK_BYTES)
+    };
+    let region = Region::open(Arc::new(SimDevice::new(0, 1)), clock, config).unwrap();
+    for step in 0..4 * blocks * 64 {
+        let record = step * 7_919 % (blocks * 64);
+        write(&region, record * 1024, &[1]);
+    }
+    // More space is wanted than there is.
+    let backed = &region.running().backed;
+    backed.memory.ledger.budget_limit().store(4 * blocks * BLOCK_BYTES, Relaxed);
+    region.refuse_writers();
+    let before = region.stats();
+    let refused = region.running().any_cleaner().ensure_space(backed);
+    assert!(matches!(refused, Err(RegionError::Closed)), "{refused:?}");
+    assert_eq!(region.stats(), before);
+}
+
+#[test]
+fn compaction_has_no_more_on_its_way_than_the_warning_leaves_time_for() {
+    // What a smaller budget finds was written in the long frames of a larger one.
+    for budget in [16 << 20, 1 << 20, 128 << 10] {
+        let config = Config {
+            segment_bytes: Some(1 << 20),
+            lanes: Some(1),
+            thread: false,
+            checkpoint_every: None,
+            ..Config::new(16 << 20, 16 << 20)
+        };
+        let clock = Arc::new(SimClock::new(1_000));
+        let region = Region::open(Arc::new(SimDevice::new(0, 1)), clock, config).unwrap();
+        for block in 0..128 {
+            write(&region, block * BLOCK_BYTES, &[1; 65_536]);
+        }
+        region.checkpoint().unwrap();
+        region.set_budget(budget).unwrap();
+        let backed = &region.running().backed;
+        let victim = (0..backed.memory.ledger.segments().load(Relaxed) as u32)
+            .find(|n| backed.memory.ledger.segment(*n).live_bytes().load(Relaxed) > 900_000)
+            .unwrap();
+        let mut cleaner = region.running().any_cleaner();
+        assert!(backed.log.appender.lock().begin_emptying(victim));
+        let mut compaction = Compaction::begin(backed, victim);
+        loop {
+            match compaction.step().unwrap() {
+                Step::Moved => cleaner.limit_frames(backed).unwrap(),
+                Step::Passed => {}
+                Step::Blocked => _ = cleaner.outlet.pump(backed, Pump::One).unwrap(),
+                Step::Emptied => break,
+            }
+            let unpaid: u64 = (0..backed.memory.ledger.geometry().buffers)
+                .map(|number| backed.memory.ledger.buffer(number))
+                .filter(|buffer| buffer.state() != BufferState::Free)
+                .map(|buffer| {
+                    perdura_image::seal::frame_bytes(&buffer) - buffer.charged_bytes().load(Relaxed)
+                })
+                .sum();
+            let reckoned = backed.memory.ledger.geometry().settle_bytes(budget);
+            assert!(unpaid <= reckoned, "budget {budget}: {unpaid}, {reckoned} reckoned");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The region's own thread, which cleans ahead and makes checkpoints.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use perdura_dirty::error::RegionError;
+use perdura_dirty::policy::pace::{self, Rhythm};
+use perdura_image::error::OpenError;
+
+use crate::config::Config;
+use crate::running::Running;
+
+/// Starts the thread of a region.
+pub(crate) fn spawn_cleaner(
+    running: &Arc<Running>,
+    config: &Config,
+) -> Result<JoinHandle<()>, OpenError> {
+    let running = Arc::clone(running);
+    let (epoch, every) = (config.epoch, config.checkpoint_every);
+    std::thread::Builder::new()
+        .name("perdura-cleaner".into())
+        .spawn(move || running.run_cleaner(epoch, every))
+        .map_err(|error| OpenError::Setting {
+            name: "cleaner thread",
+            value: error.to_string(),
+            expected: "a machine that can start one more thread",
+        })
+}
+
+impl Running {
+    /// Body of the region's thread: an epoch's work, then sleep until the next or until somebody
+    /// waits.
+    fn run_cleaner(&self, epoch: Duration, checkpoint_every: Option<Duration>) {
+        let backed = &self.backed;
+        let nanoseconds = |time: Duration| time.as_nanos() as u64;
+        let every_ns = checkpoint_every.map(nanoseconds);
+        let mut rhythm = Rhythm::new(nanoseconds(epoch), every_ns, backed.memory.clock.now_ns());
+        let mut log_was_full = false;
+        self.settle_buffers();
+        while !backed.memory.budget.is_closed() && backed.memory.failure().is_none() {
+            let seen = backed.memory.budget.cleaner_version();
+            let dirtied = backed.tracked.dirtied_bytes();
+            let mut cleaner = self.any_cleaner();
+            if backed.memory.budget.is_closed() {
+                return;
+            }
+            let began_ns = backed.memory.clock.now_ns();
+            let due = rhythm.checkpoint_due_ns().is_some_and(|due_ns| began_ns >= due_ns);
+            let outcome = cleaner.tick(backed, rhythm.is_epoch(began_ns)).and_then(|more| {
+                if due && !cleaner.is_committed(backed) {
+                    rhythm.checkpointed(began_ns);
+                    cleaner.make_margin(backed)?;
+                    cleaner.checkpoint(backed, false)?;
+                }
+                Ok(more)
+            });
+            let threshold = cleaner.threshold(backed);
+            let mut ahead = self.choose_ahead(&mut cleaner);
+            drop(cleaner);
+            if backed.memory.budget.is_closed() {
+                // What is left is the final flush's, and so are its errors.
+                return;
+            }
+            match outcome {
+                Ok(true) => continue,
+                Ok(false) => {}
+                // Not for good: a checkpoint that waited for a prepared write makes space. Said
+                // once.
+                Err(error @ RegionError::LogFull { .. }) => {
+                    if !std::mem::replace(&mut log_was_full, true) {
+                        tracing::error!(%error, "cleaning waits for space");
+                    }
+                }
+                Err(error) => {
+                    tracing::error!(%error, "the cleaner stopped");
+                    return;
+                }
+            }
+            // After those who wait. The first to fail has said so.
+            if ahead.write_piece(backed).is_err() {
+                return;
+            }
+            drop(ahead);
+            // Idle regions are looked at less often; a waiting writer wakes the thread at once.
+            let quiet = backed.tracked.dirtied_bytes() == dirtied;
+            let longest = Duration::from_nanos(rhythm.sleep_ns(quiet));
+            let used = backed.memory.ledger.budget_used().load(Relaxed);
+            let call_above = pace::call_above(used, threshold);
+            backed.memory.budget.wait_as_cleaner(
+                &*backed.memory.clock,
+                &backed.memory.ledger,
+                seen,
+                call_above,
+                longest,
+            );
+        }
+    }
+}
