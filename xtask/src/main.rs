@@ -1,6 +1,7 @@
 //! The one place for developer commands: `cargo xtask help` lists them.
 
 mod deps;
+mod pages;
 mod plan_rivals;
 mod python;
 mod qemu;
@@ -16,7 +17,7 @@ cargo xtask COMMAND
 
   test          everything CI runs: format, lints, tests, doc tests, a short simulation, whole-process tests,
                 and the Python package's, with Spark (`python` runs these alone)
-  lint          format and lints only
+  lint          format, lints, and the pages: links, lengths of lines, paths, rooms, locks, packages
   deps          install the Debian packages that the whole-process tests compare with (as root), or name them
   test-qemu [PART]  cut a virtual machine that runs `perdura serve`, boot it again, compare; and bind capacity memory to
                 an NVDIMM that is a NUMA node. Some two minutes after the build, or the cases with PART in their names;

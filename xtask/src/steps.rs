@@ -5,12 +5,15 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
+use crate::pages;
+
 /// How programs are built that are run whole: as they are released, without what only makes them
 /// faster.
 pub const PROFILE: &str = "ci";
 
 pub fn lint() -> Result<()> {
     cargo(&["fmt", "--all", "--check"])?;
+    pages::check()?;
     cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])
 }
 
