@@ -14,9 +14,9 @@ use super::markdown::Page;
 use super::{Tree, Wrong};
 
 /// Rooms whose locks the page lists.
-const ROOMS: [&str; 15] = [
+const ROOMS: [&str; 17] = [
     "media", "dirty", "image", "region", "heap", "slots", "store", "server", "plan", "sim",
-    "perdura", "capi", "preload", "cli", "python",
+    "perdura", "capi", "preload", "cli", "python", "warning", "terminal",
 ];
 const LOCKS: [&str; 6] = ["Mutex", "RwLock", "Condvar", "OnceLock", "Waited", "FaultLock"];
 

@@ -2,8 +2,8 @@
 //! so.
 //!
 //! Checked are: links and anchors, lengths of lines, paths that pages and comments name, the table
-//! of rooms beside the manifests, the page of locks beside the code, and the README's list of
-//! packages. All that is wrong is told at once, each with its file and line.
+//! of rooms beside the manifests, the page of locks beside the code, and the README's program and
+//! list of packages. All that is wrong is told at once, each with its file and line.
 
 mod locks;
 mod markdown;
@@ -43,6 +43,7 @@ pub fn check() -> Result<()> {
     rooms::check(page("docs/architecture.md")?, &tree, &mut wrong)?;
     locks::check(page("docs/concurrency.md")?, &tree, &mut wrong)?;
     packages(page("README.md")?, &mut wrong);
+    examples(page("README.md")?, &tree, &mut wrong)?;
     if !wrong.is_empty() {
         bail!("pages and code disagree:\n{}", wrong.join("\n"));
     }
@@ -146,6 +147,21 @@ fn resolve(folder: &Path, file: &str, page: &Path) -> Option<PathBuf> {
         }
     }
     Some(at)
+}
+
+/// The README's program is one of those that the library's page has, whose tests run it.
+fn examples(readme: &Page, tree: &Tree, wrong: &mut Wrong) -> Result<()> {
+    let library = tree.text(Path::new("perdura/src/lib.rs"))?;
+    let shown = readme.section("Inside your program");
+    let program = shown.iter().skip_while(|line| **line != "```rust").skip(1);
+    let program = program.take_while(|line| **line != "```");
+    let program: String =
+        program.map(|line| format!("{}\n", format!("//! {line}").trim())).collect();
+    if program.is_empty() || !library.contains(&program) {
+        wrong
+            .push("README.md: the program is not in perdura/src/lib.rs, whose tests run it".into());
+    }
+    Ok(())
 }
 
 /// The README names each package that `cargo xtask deps` installs, and no other.
