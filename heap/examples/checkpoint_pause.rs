@@ -68,7 +68,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         pauses.sort();
         println!(
-            "{name}: pause median {:?}, most {:?}; {} KiB copied in the pause, {} KiB before it, each time; writing took {:?}",
+            "{name}: pause median {:?}, most {:?}; {} KiB copied in the pause, {} KiB before it, \
+             each time; writing took {:?}",
             pauses[ROUNDS / 2],
             pauses[ROUNDS - 1],
             pages * 4 / ROUNDS as u64,

@@ -89,8 +89,8 @@ pub struct Config {
 pub(crate) const LOG_BYTES_LEAST: u64 = 1 << 20;
 pub(crate) const LOG_BYTES_MOST: u64 = 4 << 30;
 
-/// Bugs that can be planted, so that a test proves that it would catch them. Each is one wrong turn,
-/// taken only if the settings name it and the program was built with the feature `planted`.
+/// Bugs that can be planted, so that a test proves that it would catch them. Each is one wrong
+/// turn, taken only if the settings name it and the program was built with the feature `planted`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Planted {

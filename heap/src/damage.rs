@@ -1,9 +1,9 @@
-//! What can be wrong with a heap on media, and what is done about it.
+//! The damage that a heap on media can have, and the remedies.
 //!
-//! A heap is opened with [`Findings::strict`]: the first damage ends it, as an error. A check
-//! collects instead, and a repair is such an opening that is kept: whatever is left out then is
-//! left out for good, so what would lose objects ([`Damage::is_repairable`]) must be ruled out
-//! before.
+//! A heap is opened with [`Findings::strict`]: the first damage is an error. A check collects
+//! damage instead. A repair is an opening that collects and is kept: everything that it leaves out
+//! is left out for good, so damage that would lose objects ([`Damage::is_repairable`]) must be
+//! ruled out before.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -11,49 +11,51 @@ use std::sync::{Mutex, PoisonError};
 use crate::error::HeapError;
 use crate::layout::Record;
 
-/// Findings that are kept one by one.
+/// Most findings that are kept one by one.
 pub const FINDINGS_MAX: usize = 1000;
 
-/// Something wrong with a heap.
+/// A kind of damage of a heap.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Damage {
-    /// It cannot be opened at all.
+    /// The heap cannot be opened at all.
     #[error("{0}")]
     Unopenable(HeapError),
-    /// A word of the superblock does not agree with itself.
+    /// A word of the superblock does not agree with its own check bits.
     #[error("superblock: the {what} at {offset:#x} holds the impossible value {value:#x}")]
     Superblock {
-        /// `generation`, `clock`.
+        /// Name of the word: `generation`, `clock` or `settled clock`.
         what: &'static str,
         /// Where.
         offset: u64,
         /// What was found.
         value: u64,
     },
-    /// A span's word in the span table cannot be.
+    /// The span table holds a word that no correct program writes.
     #[error(
         "span table: the word of span {span}, at {offset:#x}, holds the impossible value {value:#x}"
     )]
     SpanWord {
-        /// Which span.
+        /// Number of the span.
         span: u64,
-        /// Where its word is.
+        /// Offset of the span's word.
         offset: u64,
         /// What was found.
         value: u64,
     },
-    /// Objects lie where the span table, which is damaged, names no memory for them.
+    /// Objects lie in memory that the damaged span table does not describe.
     #[error(
-        "span table: {objects} objects lie in spans that the damaged table does not describe, the first at {first:#x}"
+        "span table: {objects} objects lie in spans that the damaged table does not describe, the \
+         first at {first:#x}"
     )]
     SpanLost {
-        /// How many.
+        /// Number of objects.
         objects: u64,
-        /// The first one's offset.
+        /// Offset of the first object.
         first: u64,
     },
-    /// A snapshot's chunk does not agree with its sum, or an entry of it cannot be.
+    /// A snapshot's chunk does not agree with its sum, or has an entry that no correct program
+    /// writes.
     #[error("snapshot: the chunk at {chunk:#x} is damaged at {offset:#x}, which holds {value:#x}")]
     Snapshot {
         /// The chunk.
@@ -63,19 +65,21 @@ pub enum Damage {
         /// What was found.
         value: u64,
     },
-    /// A snapshot is not whole.
+    /// A chunk of a snapshot is missing.
     #[error(
-        "snapshot: of generation {generation}, {found} chunks were found that do not make a whole one"
+        "snapshot: of generation {generation}, {found} chunks were found that do not make a whole \
+         one"
     )]
     SnapshotMissing {
-        /// The generation.
+        /// Generation of the snapshot.
         generation: u64,
-        /// Chunks found.
+        /// Number of chunks found.
         found: u64,
     },
-    /// A chunk's header cannot be.
+    /// The header of a log's chunk holds a word that no correct program writes.
     #[error(
-        "log: the header of the chunk at {chunk:#x} holds the impossible value {value:#x} at {offset:#x}"
+        "log: the header of the chunk at {chunk:#x} holds the impossible value {value:#x} at \
+         {offset:#x}"
     )]
     LogHeader {
         /// The chunk.
@@ -85,21 +89,22 @@ pub enum Damage {
         /// What was found.
         value: u64,
     },
-    /// A log ends in the middle: what lies behind cannot be read.
+    /// A log ends in the middle, and the words behind cannot be read.
     #[error(
-        "log: the chunk at {chunk:#x} cannot be read from {offset:#x} on, which holds {value:#x}; {words} words follow"
+        "log: the chunk at {chunk:#x} cannot be read from {offset:#x} on, which holds {value:#x}; \
+         {words} words follow"
     )]
     LogCut {
         /// The chunk.
         chunk: u64,
-        /// From where.
+        /// Offset of the first word that cannot be read.
         offset: u64,
         /// What was found.
         value: u64,
-        /// Words that are not zero behind it.
+        /// Number of words behind it that are not zero.
         words: u64,
     },
-    /// A record is about a place where no object can be.
+    /// A record names a place where no object can begin.
     #[error("log or snapshot: an object is said to be at {offset:#x}, where none can begin")]
     Stray {
         /// Where.
@@ -110,61 +115,66 @@ pub enum Damage {
     Sum {
         /// Where.
         offset: u64,
-        /// Snapshot, and allocations less frees since.
+        /// One if the snapshot has the object, plus allocations, less frees.
         sum: i64,
     },
-    /// A transaction changes what it cannot.
+    /// A transaction changes bytes that no transaction may change.
     #[error(
-        "log: transaction {seq} changes {len_bytes} bytes at {offset:#x}, where no object, compartment or root is"
+        "log: transaction {seq} changes {len_bytes} bytes at {offset:#x}, where no object, \
+         compartment or root is"
     )]
     Outside {
-        /// The transaction's sequence.
+        /// Sequence of the transaction.
         seq: u64,
         /// Where.
         offset: u64,
-        /// How many bytes.
+        /// Number of bytes.
         len_bytes: u64,
     },
-    /// An entry of the roots cannot be.
+    /// The table of roots holds an entry that no correct program writes.
     #[error("root entry {index}, at {offset:#x}: {what} does not agree with its sum, {value:#x}")]
     RootTorn {
-        /// Which entry.
+        /// Number of the entry.
         index: u64,
         /// Where.
         offset: u64,
-        /// `name or type`, `object`.
+        /// Part of the entry: `name or type`, or `object`.
         what: &'static str,
         /// What was found.
         value: u64,
     },
-    /// A root names nothing.
+    /// A root names a place where no object begins.
     #[error("root {name:?} names {object:#x}, where no object begins")]
     RootNothing {
-        /// Its name.
+        /// Name of the root.
         name: String,
-        /// What it names.
+        /// Offset that the root names.
         object: u64,
     },
-    /// Two roots of one name.
+    /// Two roots have the same name.
     #[error("root {name:?} is there twice: entry {index} as well")]
     RootTwice {
-        /// The name.
+        /// Name of both roots.
         name: String,
-        /// The second entry.
+        /// Number of the second entry.
         index: u64,
     },
-    /// What the open heap takes for allocated is not what its logs say.
-    #[error("object at {offset:#x}: the heap takes it for {}, its log for the opposite", if *is_used { "allocated" } else { "free" })]
+    /// An object of the open heap is allocated while its logs say that it is free, or the other
+    /// way.
+    #[error(
+        "object at {offset:#x}: the heap takes it for {}, its log for the opposite",
+        if *is_used { "allocated" } else { "free" }
+    )]
     Differs {
-        /// The object.
+        /// Offset of the object.
         offset: u64,
-        /// What the open heap takes it for.
+        /// Whether the open heap takes the object for allocated.
         is_used: bool,
     },
 }
 
 impl Damage {
-    /// Whether a repair can mend it without losing objects.
+    /// Whether a repair can mend the damage without losing objects.
     pub fn is_repairable(&self) -> bool {
         !matches!(
             self,
@@ -176,14 +186,15 @@ impl Damage {
         )
     }
 
-    /// What a repair does about it, and what may be lost.
+    /// The remedy that a repair applies, and its possible loss.
     pub fn remedy(&self) -> &'static str {
         match self {
             Self::Unopenable(_) => "cannot be repaired: take a copy of it from before the damage",
             Self::Superblock { .. } => "is made anew from the newest whole snapshot",
             Self::SpanWord { .. } => "the span, in which no object lies, is freed",
             Self::SpanLost { .. } | Self::Snapshot { .. } | Self::SnapshotMissing { .. } => {
-                "cannot be repaired: objects would be lost; take a copy of it from before the damage"
+                "cannot be repaired: objects would be lost; take a copy of it from before the \
+                 damage"
             }
             Self::LogHeader { .. } => {
                 "the chunk's other marks are used; changes of the last transactions may be lost"
@@ -205,7 +216,7 @@ impl Damage {
         }
     }
 
-    /// As what opening a heap says of it.
+    /// The error with which opening a heap refuses the damage.
     fn into_error(self) -> HeapError {
         let corrupt = |what, offset, value| HeapError::Corrupt { what, offset, value };
         match self {
@@ -231,26 +242,28 @@ impl Damage {
     }
 }
 
-/// Something a check says that is no damage by itself: a loss of power leaves it, too.
+/// A finding that is no damage by itself, because a loss of power leaves it, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Remark {
-    /// A word in the middle of a run: left over from what was there before, or damage. The run
-    /// counts.
+    /// A word in the middle of a run is not zero: it is left over from an earlier run, or damaged.
+    /// The run counts.
     #[error(
-        "span table: span {span} belongs to the run at span {run}, and its own word holds {value:#x}"
+        "span table: span {span} belongs to the run at span {run}, and its own word holds \
+         {value:#x}"
     )]
     Inside {
-        /// The span.
+        /// Number of the span.
         span: u64,
         /// First span of the run.
         run: u64,
-        /// What its word holds.
+        /// The span's word.
         value: u64,
     },
     /// The last group of a log is not whole.
     #[error(
-        "log: the chunk at {chunk:#x} ends, at {offset:#x}, in a transaction that is not whole: it was being written, and does not count, or it was damaged"
+        "log: the chunk at {chunk:#x} ends, at {offset:#x}, in a transaction that is not whole: it \
+         was being written, and does not count, or it was damaged"
     )]
     Torn {
         /// The chunk.
@@ -258,31 +271,32 @@ pub enum Remark {
         /// Where.
         offset: u64,
     },
-    /// A transaction whose pieces are not all there.
+    /// Not all pieces of a transaction are there.
     #[error(
         "log: transaction {seq} of logger {logger} has not all of its pieces: it does not count"
     )]
     Unfinished {
-        /// The logger.
+        /// Number of the logger.
         logger: u16,
-        /// Its sequence.
+        /// Sequence of the transaction.
         seq: u64,
     },
-    /// Words behind the end of a log.
+    /// Words lie behind the end of a log.
     #[error(
-        "log: {words} words lie behind the end of the chunk at {chunk:#x}, at {offset:#x}: frees that were not durable, or records behind a damaged one"
+        "log: {words} words lie behind the end of the chunk at {chunk:#x}, at {offset:#x}: frees \
+         that were not durable, or records behind a damaged one"
     )]
     Behind {
         /// The chunk.
         chunk: u64,
-        /// Its end.
+        /// Offset of the log's end.
         offset: u64,
-        /// How many.
+        /// Number of words.
         words: u64,
     },
 }
 
-/// What a recovery meets: its errors, or a list.
+/// The damage that a recovery meets, which is an error at once or is collected.
 pub(crate) struct Findings {
     is_strict: bool,
     found: Mutex<Found>,
@@ -291,20 +305,20 @@ pub(crate) struct Findings {
 #[derive(Default)]
 pub(crate) struct Found {
     pub damage: Vec<Damage>,
-    /// Beyond [`FINDINGS_MAX`].
+    /// Number of findings beyond [`FINDINGS_MAX`].
     pub damage_more: u64,
     pub remarks: Vec<Remark>,
-    /// For each object with records: how many, and allocations less frees.
+    /// The number of records of each object that has any, and its allocations less its frees.
     sums: HashMap<u64, (u32, i64)>,
 }
 
 impl Findings {
-    /// The first damage is an error.
+    /// Findings of which the first is an error.
     pub fn strict() -> Self {
         Self { is_strict: true, found: Mutex::default() }
     }
 
-    /// Goes on as well as it can.
+    /// Findings that are collected, while recovery goes on as well as it can.
     pub fn collected() -> Self {
         Self { is_strict: false, found: Mutex::default() }
     }
@@ -328,7 +342,7 @@ impl Findings {
         Ok(())
     }
 
-    /// Notes what may be damage.
+    /// Notes a finding that is no damage by itself.
     pub fn remark(&self, remark: Remark) {
         if !self.is_strict {
             let mut found = self.lock();
@@ -338,7 +352,7 @@ impl Findings {
         }
     }
 
-    /// Notes a record that is applied.
+    /// Counts a record that is applied.
     #[inline]
     pub fn count(&self, record: Record) {
         if self.is_strict {
@@ -355,8 +369,8 @@ impl Findings {
         *sum += change;
     }
 
-    /// Objects that are there twice or less than not at all, given what the shadow says of each:
-    /// unit and sum.
+    /// Objects that were allocated twice or freed twice, given the bit that the shadow has for
+    /// each, as unit and sum.
     pub fn wrong_sums(&self, bit: impl Fn(u64) -> bool) -> Vec<(u64, i64)> {
         let found = self.lock();
         let mut wrong: Vec<(u64, i64)> = found

@@ -17,7 +17,8 @@ pub enum HeapError {
     },
     /// The heap was written in a format that this program does not read.
     #[error(
-        "heap format version {found}; this program reads {supported}: open it with the version that wrote it"
+        "heap format version {found}; this program reads {supported}: open it with the version \
+         that wrote it"
     )]
     Version {
         /// Version that the superblock names.
@@ -67,7 +68,8 @@ pub enum HeapError {
     },
     /// No memory is free.
     #[error(
-        "no {needed_bytes} bytes of {kind} memory: {free_bytes} bytes are free in spans, some kept for the log; free objects or make the heap larger"
+        "no {needed_bytes} bytes of {kind} memory: {free_bytes} bytes are free in spans, some kept \
+         for the log; free objects or make the heap larger"
     )]
     OutOfMemory {
         /// `persistent` or `capacity`.
@@ -166,7 +168,8 @@ pub enum HeapError {
     },
     /// A transaction is larger than the log allows.
     #[error(
-        "a transaction of {bytes} bytes of log; it may have {most_bytes}: split it, or raise log_bytes_max"
+        "a transaction of {bytes} bytes of log; it may have {most_bytes}: split it, or raise \
+         log_bytes_max"
     )]
     LogFull {
         /// Bytes of log that the transaction needs.

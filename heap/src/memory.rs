@@ -68,7 +68,7 @@ pub enum MemoryError {
     /// The file cannot be opened, made longer or mapped.
     #[error("{}: cannot {what} a heap file{}: {source}", path.display(), length(what, *len_bytes))]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The step that failed: `open`, `lock`, `extend` or `map`.
         what: &'static str,
@@ -80,7 +80,7 @@ pub enum MemoryError {
     /// Another process, or another heap of this one, has the file open.
     #[error("{}: in use by another heap; end that program first", path.display())]
     InUse {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
     /// The system gives no memory.
@@ -93,12 +93,14 @@ pub enum MemoryError {
     },
     /// The region notices writes by announcements, so it would lose plain stores.
     #[error(
-        "this region tracks writes in barrier mode; a heap that is just stored to needs a region opened in trap mode"
+        "this region tracks writes in barrier mode; a heap that is just stored to needs a region \
+         opened in trap mode"
     )]
     NotTrapped,
     /// The memory cannot be bound to a node.
     #[error(
-        "capacity memory cannot be bound to NUMA node {node}: {source} (nodes are listed in /sys/devices/system/node)"
+        "capacity memory cannot be bound to NUMA node {node}: {source} (nodes are listed in \
+         /sys/devices/system/node)"
     )]
     Node {
         /// The node.
@@ -108,7 +110,8 @@ pub enum MemoryError {
     },
     /// The file lies where its file system puts it, whatever node is asked for.
     #[error(
-        "capacity memory in this file cannot be bound to NUMA node {node}: its file system says where pages are; take private memory, a region, or a file on tmpfs"
+        "capacity memory in this file cannot be bound to NUMA node {node}: its file system says \
+         where pages are; take private memory, a region, or a file on tmpfs"
     )]
     NodeOfFile {
         /// The node.
@@ -116,7 +119,8 @@ pub enum MemoryError {
     },
     /// Paged memory lies on a modelled medium, so it cannot be bound to a node.
     #[error(
-        "paged capacity memory cannot be bound to NUMA node {node}: it lies on a modelled medium; take private memory, a region, or a file on tmpfs"
+        "paged capacity memory cannot be bound to NUMA node {node}: it lies on a modelled medium; \
+         take private memory, a region, or a file on tmpfs"
     )]
     NodeOfPaged {
         /// The node.

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use perdura_heap::collections::{PMap, PVec};
-use perdura_heap::{Config, Durability, Heap, HeapError, Logging, Memory, Tx};
+use perdura_heap::{Config, Durability, Heap, HeapError, Logging, Memory, Offset, Tx};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Random;
 
@@ -144,4 +144,51 @@ fn one_may_lie_in_another_and_types_are_told_apart() {
     })
     .unwrap();
     assert_eq!(heap.leaks().unwrap().objects, 0);
+}
+
+#[test]
+fn damaged_heads_and_states_are_refused_by_place_and_value() {
+    const AT_LEN: u64 = 8;
+    const AT_BUCKETS: u64 = 8;
+    let memory = Memory::anonymous(4 << 20, Durability::Ordered).unwrap();
+    let heap = Heap::open(memory, Config::default()).unwrap();
+    let (map, vec) = heap
+        .transaction(|tx| {
+            let (map, vec) = (PMap::<u64, u64>::named(tx, "map")?, PVec::<u64>::named(tx, "vec")?);
+            map.insert(tx, 1, 2)?;
+            vec.push(tx, 3)?;
+            Ok::<_, HeapError>((map, vec))
+        })
+        .unwrap();
+    let head = |name| match name {
+        "map" => heap.root::<PMap<u64, u64>>(name).unwrap().unwrap().offset().unwrap(),
+        _ => heap.root::<PVec<u64>>(name).unwrap().unwrap().offset().unwrap(),
+    };
+    let word = |at: u64| {
+        let mut word = [0; 8];
+        heap.read_bytes(Offset::new(at).unwrap(), &mut word).unwrap();
+        u64::from_le_bytes(word)
+    };
+    let put = |at: u64, value: u64| {
+        let at = Offset::new(at).unwrap();
+        heap.transaction(|tx| tx.write_bytes(at, &value.to_le_bytes())).unwrap();
+    };
+    let refused = |found: Result<(), HeapError>, at: u64, value: u64| match found {
+        Err(HeapError::Corrupt { offset, value: found, .. }) => {
+            assert_eq!((offset, found), (at, value));
+        }
+        other => panic!("{other:?}"),
+    };
+    let vec_head = head("vec").get();
+    put(vec_head + AT_LEN, 1 << 40);
+    refused(vec.get(&heap, 0).map(drop), vec_head, 1 << 40);
+    let map_head = head("map").get();
+    let (table, buckets) = (word(map_head), word(map_head + AT_BUCKETS));
+    put(map_head + AT_BUCKETS, 7);
+    refused(map.get(&heap, 1).map(drop), map_head, 7);
+    put(map_head + AT_BUCKETS, buckets);
+    let entry = (0..buckets).map(|index| table + index * 24).find(|at| word(*at) != 0).unwrap();
+    put(entry, 4);
+    refused(map.get(&heap, 1).map(drop), entry, 4);
+    refused(map.iter(&heap).unwrap().next().unwrap().map(drop), entry, 4);
 }

@@ -160,7 +160,8 @@ fn assert_apart(node: u32, capacity: &[Stored], persistent: &[Stored], what: &st
     }
     let [capacity, persistent] = pages;
     eprintln!(
-        "{what}: {capacity} pages of capacity memory on node {node}, {persistent} of persistent memory not bound"
+        "{what}: {capacity} pages of capacity memory on node {node}, {persistent} of persistent \
+         memory not bound"
     );
 }
 

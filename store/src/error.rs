@@ -39,7 +39,8 @@ pub enum StoreError {
     },
     /// One operation changes more than the whole budget could hold.
     #[error(
-        "the operation dirties over {needed_bytes} bytes at once, the budget is {budget_bytes} bytes"
+        "the operation dirties over {needed_bytes} bytes at once, the budget is {budget_bytes} \
+         bytes"
     )]
     TransactionTooLarge {
         /// Bytes that the operation dirties at least.

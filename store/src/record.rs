@@ -1,7 +1,7 @@
 //! A record: header, key and value in one slot of the heap.
 //!
 //! ```text
-//! 0   value length u32    4  key length u16    6  database u8    7  kind u8 (7 bits), short (1 bit)
+//! 0   value length u32   4  key length u16   6  database u8   7  kind u8 (7 bits), short (1 bit)
 //! 8   expire_at_ms u64 (0: never); of a sorted set's member its score f64; not there if short
 //! 16  (short: 8)  key, then value; the rest of the slot is slack
 //! ```

@@ -6,7 +6,7 @@
 //! an overflow bucket. The file `pieces.rs` says where a segment's buckets lie.
 //! ```text
 //! entry: tag (21 bits of the hash, from bit 6) | expires (1 bit) | record (42 bits);  0: empty
-//! record: has a short header (1 bit) | its offset's bits 4 and 5 (2 bits) | those from 6 on (39 bits)
+//! record: has a short header (1 bit) | its offset's bits 4, 5 (2 bits) | those from 6 on (39 bits)
 //! ```
 //! One bucket is split whenever an insert overflows one. An entry moves only to a bucket with a
 //! higher number, so a scan in bucket order misses nothing. The tag holds the hash bits that splits

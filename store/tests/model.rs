@@ -36,7 +36,8 @@ fn check(store: &Store, model: &Model, clock: &SimClock, what: &str) {
 
 fn life(seed: u64, budget_bytes: u64, steps: usize) {
     let what = format!(
-        "seed {seed}, budget {budget_bytes}; replay: PERDURA_SEED={seed} PERDURA_BUDGET={budget_bytes} \
+        "seed {seed}, budget {budget_bytes}; replay: PERDURA_SEED={seed} \
+         PERDURA_BUDGET={budget_bytes} \
          cargo test -p perdura-store --test model replay"
     );
     let device = SimDevice::new(0, seed);

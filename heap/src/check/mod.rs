@@ -1,10 +1,10 @@
-//! Checking a heap: everything that can be seen to be wrong with it, without changing it.
+//! Checking a heap for all damage that can be seen, without changing the heap.
 //!
-//! A check is a recovery of a copy that collects what it meets instead of ending, followed by a
-//! look at roots, runs and leaks. [`heap_file`] maps the file privately, so it costs memory only
-//! for what recovery changes; [`Heap::check`] copies tables and logs of an open heap and compares
-//! what they say with what the heap believes. [`repair`] does such a recovery in place, once a
-//! check has ruled out that it loses objects.
+//! A check is a recovery of a copy that collects damage instead of ending, followed by a look at
+//! roots, runs and leaks. [`heap_file`] maps the file privately, so it costs memory only for the
+//! pages that recovery changes. [`Heap::check`] copies tables and logs of an open heap, and
+//! compares them with the heap's own state. [`repair`] does such a recovery in place, once a check
+//! has ruled out that it loses objects.
 
 mod repair;
 mod report;
@@ -33,7 +33,7 @@ pub fn heap_file(path: &Path) -> Result<CheckReport, MemoryError> {
     Ok(memory(Memory::copy_of(path)?))
 }
 
-/// Checks the heap in a copy, which is used up.
+/// Checks the heap in a copy, which the check uses up.
 pub fn memory(memory: Memory) -> CheckReport {
     let findings = Findings::collected();
     let heap = open_tolerant(memory, None, &findings);
@@ -49,8 +49,8 @@ pub fn memory(memory: Memory) -> CheckReport {
 }
 
 impl Heap {
-    /// Checks the open heap: what its logs and tables say, and whether it is what the heap takes
-    /// for allocated. Other threads must have ended what they do.
+    /// Checks the logs and tables of the open heap, and whether the heap takes the same objects for
+    /// allocated. Other threads must have ended their operations.
     ///
     /// # Errors
     /// This thread is in a transaction, or there is no memory for the copy.
@@ -94,7 +94,7 @@ impl Heap {
         Ok(copy)
     }
 
-    /// What is durable against what this heap takes for allocated.
+    /// Compares the objects that are durable with those that this heap takes for allocated.
     fn compare(&self, copy: &Heap, findings: &Findings) -> Result<(), HeapError> {
         let list = |core: &Core| {
             let mut list = Vec::new();
@@ -113,7 +113,7 @@ impl Heap {
     }
 }
 
-/// Opens what is in `memory` as well as it goes, settings found in it.
+/// Opens the heap in `memory` as well as possible, with the settings found in it.
 fn open_tolerant(
     memory: Memory,
     config: Option<&Config>,
@@ -125,7 +125,7 @@ fn open_tolerant(
         settings.boot_id = config.boot_id;
         settings.threads = config.threads;
     }
-    // Nothing is taken that would have to be contiguous.
+    // A check takes no buckets, so none need be contiguous.
     settings.contiguous = false;
     if memory.load(AT_FLAGS) & FLAG_CONVENTIONAL != 0 {
         settings.bookkeeping = Bookkeeping::Conventional;
@@ -133,8 +133,8 @@ fn open_tolerant(
     Heap::open_with(memory, settings, findings)
 }
 
-/// Puts one damaged word of the superblock right: the others, the length and the sum say what it
-/// was.
+/// Mends one damaged word of the superblock, which the other words, the length and the sum
+/// determine.
 fn mend_superblock(memory: &Memory, findings: &Findings) -> Result<(), HeapError> {
     check_size("a heap", memory.len_bytes(), HEAP_BYTES_MIN, HEAP_BYTES_MAX)?;
     let found = memory.load(AT_MAGIC);
@@ -154,7 +154,7 @@ fn mend_superblock(memory: &Memory, findings: &Findings) -> Result<(), HeapError
         checksum(memory)
     });
     put(words);
-    // Either the sum is right, or all but the sum.
+    // Either the sum is right, or all words but the sum are.
     let right = candidates.iter().zip(sums).find(|(_, of)| *of == sum).map(|(right, _)| *right);
     if let Some(right) = right.or(candidates.into_iter().find(|right| *right == words)) {
         let wrong = places.iter().zip(words).zip(right).find(|((_, word), right)| word != right);
@@ -166,14 +166,15 @@ fn mend_superblock(memory: &Memory, findings: &Findings) -> Result<(), HeapError
         return findings.meet(Damage::Superblock { what: "fixed part", offset, value });
     }
     match found {
-        // An empty file is none, whatever opening it would make of it.
+        // An empty file holds no heap, although opening it would make one.
         0 => Err(HeapError::NotAHeap { found }),
-        // Opening says which it is.
+        // Opening the memory returns the error that fits.
         _ => Ok(()),
     }
 }
 
-/// Removes entries of the roots that cannot be, and roots that name no object.
+/// Removes entries of the table of roots that no correct program writes, and roots that name no
+/// object.
 fn mend_roots(heap: &Heap, findings: &Findings) {
     let core = &heap.core;
     let mut names = std::collections::BTreeSet::new();
@@ -194,7 +195,7 @@ fn mend_roots(heap: &Heap, findings: &Findings) {
             Err(error) => Damage::Unopenable(error),
         };
         core.memory.persist_word(offset + AT_STATE, 0);
-        // Collected: it cannot end anything.
+        // Findings are collected, so this returns no error.
         let _ = findings.meet(damage);
     }
 }
@@ -218,7 +219,7 @@ fn root_damage(
     (!is_there).then(|| Damage::RootNothing { name, object: object.get() })
 }
 
-/// How the heap's runs are filled.
+/// The use of the heap's runs, by size class.
 fn classes(heap: &Heap) -> Vec<ClassUse> {
     let filled = heap.core.engine.filled();
     (0..CLASSES)

@@ -1,4 +1,5 @@
-//! Mending a heap file in place, once it is known that nothing is lost by it that can be kept.
+//! Mending a heap's file in place, once a check has shown that nothing is lost by it that can be
+//! kept.
 
 use std::path::Path;
 
@@ -8,27 +9,27 @@ use crate::error::HeapError;
 use crate::leaks::Reclaimed;
 use crate::memory::{Durability, Memory};
 
-/// What a repair may do.
+/// Settings of a repair.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RepairOptions {
-    /// Whether objects that nothing reaches are freed.
+    /// Whether leaks are freed: objects to which no reference leads.
     pub reclaim_leaks: bool,
 }
 
-/// What a repair did.
+/// The result of a repair.
 #[derive(Debug)]
 pub struct Repaired {
-    /// What was wrong before. All of it was mended, unless `after` is missing.
+    /// The check before the repair. All damage in it was mended, unless `after` is missing.
     pub before: CheckReport,
-    /// The heap as it is now; `None`: nothing was changed, for something cannot be repaired.
+    /// The check after the repair; `None` if some damage cannot be repaired, so that nothing was
+    /// changed.
     pub after: Option<CheckReport>,
     /// Leaks that were freed.
     pub reclaimed: Reclaimed,
 }
 
-/// Repairs the heap in a file that no program has open: what is wrong with it as
-/// [`crate::Damage::remedy`] says. If anything cannot be repaired, nothing is changed. A heap that
-/// is sound is left as it is, but for its leaks.
+/// Repairs the heap in a file that no program has open, as [`crate::Damage::remedy`] says. If some
+/// damage cannot be repaired, nothing is changed. A sound heap keeps everything but its leaks.
 ///
 /// # Errors
 /// The file cannot be written, a program has it open, or the repair itself failed; a repair that

@@ -1,4 +1,4 @@
-//! What a check found, and how it is told.
+//! The findings of a check, and their summary.
 
 use std::fmt;
 
@@ -13,80 +13,80 @@ use crate::leaks::Leak;
 use crate::log::logged::Recovered;
 use crate::roots::Root;
 
-/// Leaks that a summary names.
+/// Most leaks that a summary names.
 const LEAKS_SHOWN: usize = 5;
 
-/// How the runs of one size are filled.
+/// The use of the runs of one size class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClassUse {
-    /// Bytes of a slot.
+    /// Bytes of each slot.
     pub slot_bytes: u64,
-    /// Runs of such slots.
+    /// Number of runs.
     pub runs: u64,
-    /// Slots in them.
+    /// Number of slots in these runs.
     pub slots: u64,
-    /// Slots that hold an object.
+    /// Number of slots that hold an object.
     pub used: u64,
 }
 
-/// What the heap's spans (64 KiB each) serve.
+/// The use of the heap's spans of 64 KiB.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SpanUse {
-    /// All, the heap's own tables included.
+    /// All spans, those of the heap's own tables included.
     pub total: u64,
-    /// Tables.
+    /// Spans of the heap's own tables.
     pub tables: u64,
-    /// Runs of slots.
+    /// Spans in runs of slots.
     pub slots: u64,
-    /// Large objects.
+    /// Spans of large objects.
     pub large: u64,
-    /// Persistent compartments.
+    /// Spans of persistent compartments.
     pub compartments: u64,
-    /// Logs and snapshots.
+    /// Spans of logs and snapshots.
     pub logs: u64,
-    /// Nobody; capacity memory among them, which is gone when a heap is closed.
+    /// Spans that hold nothing, with those of capacity memory, which is gone when a heap is closed.
     pub free: u64,
 }
 
-/// Objects that nothing reaches.
+/// Objects to which no reference leads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LeakCount {
-    /// How many.
+    /// Number of leaks.
     pub objects: u64,
-    /// Bytes of their slots.
+    /// Bytes of the slots of these leaks.
     pub bytes: u64,
-    /// The first of them.
+    /// The first leaks, by offset.
     pub listed: Vec<Leak>,
 }
 
-/// What a check found.
+/// The findings of a check.
 #[derive(Debug, Default)]
 pub struct CheckReport {
     /// Bytes of the heap; 0 if it cannot be opened.
     pub len_bytes: u64,
-    /// What recovery found; `None`: it cannot be opened.
+    /// The findings of recovery; `None` if the heap cannot be opened.
     pub recovered: Option<Recovered>,
-    /// Objects allocated.
+    /// Number of objects.
     pub objects: u64,
-    /// Bytes of their slots.
+    /// Bytes of the slots of all objects.
     pub object_bytes: u64,
-    /// Slots by size.
+    /// The use of runs, by size class.
     pub classes: Vec<ClassUse>,
-    /// Objects of whole spans.
+    /// Number of objects that take whole spans.
     pub large_objects: u64,
-    /// Spans by use.
+    /// The use of the heap's spans.
     pub spans: SpanUse,
-    /// Named roots, damaged ones left out.
+    /// Named roots, without those that are damaged.
     pub roots: Vec<Root>,
-    /// Persistent compartments.
+    /// Number of persistent compartments.
     pub compartments: u64,
-    /// What nothing reaches; `None`: it was not searched for, because of damage.
+    /// Leaks; `None` if they were not searched for, because of damage.
     pub leaks: Option<LeakCount>,
-    /// What is wrong.
+    /// All damage, up to [`crate::FINDINGS_MAX`] findings.
     pub damage: Vec<Damage>,
-    /// What is wrong beyond [`crate::FINDINGS_MAX`].
+    /// Number of further findings of damage.
     pub damage_more: u64,
-    /// What may be damage, or what a loss of power leaves.
+    /// Findings that may be damage, or that a loss of power leaves.
     pub remarks: Vec<Remark>,
 }
 
@@ -106,7 +106,7 @@ impl CheckReport {
         }
     }
 
-    /// Counts what the heap holds, and searches for leaks.
+    /// Counts the heap's contents, and searches for leaks.
     pub(super) fn look_at(&mut self, heap: &Heap) {
         self.classes = classes(heap);
         self.spans = spans(heap);
@@ -134,12 +134,12 @@ impl CheckReport {
         self.remarks.extend(found.remarks);
     }
 
-    /// Whether nothing is wrong. Leaks are not.
+    /// Whether the heap has no damage. Leaks are no damage.
     pub fn is_sound(&self) -> bool {
         self.damage.is_empty()
     }
 
-    /// Whether all that is wrong can be mended without losing objects.
+    /// Whether all damage can be mended without losing objects.
     pub fn is_repairable(&self) -> bool {
         self.damage_more == 0 && self.damage.iter().all(Damage::is_repairable)
     }
@@ -195,7 +195,8 @@ impl fmt::Display for CheckReport {
             let spans = &self.spans;
             writeln!(
                 f,
-                "spans of 64 KiB: {} of slots, {} of large objects, {} of compartments, {} of logs, {} of tables, {} free",
+                "spans of 64 KiB: {} of slots, {} of large objects, {} of compartments, {} of \
+                 logs, {} of tables, {} free",
                 spans.slots, spans.large, spans.compartments, spans.logs, spans.tables, spans.free
             )?;
             for class in &self.classes {

@@ -1,7 +1,7 @@
-//! One area: its memory, its store of pages, and which of them belong to what.
+//! One area: its memory, its store of pages, and the state of each page.
 //!
-//! The store: two page tables (8 B a page: slot and sum), then twice as many slots as the area has
-//! pages.
+//! The store has two page tables, of 8 B (slot and sum) for each page, and then twice as many slots
+//! as the area has pages.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -12,9 +12,9 @@ use crate::error::HeapError;
 use crate::heap::Heap;
 
 const PAGE: usize = PAGE_BYTES as usize;
-/// In `next`: the page is as in the last checkpoint.
+/// Entry in `next` of a page that is as in the last checkpoint.
 const SAME: u64 = u64::MAX;
-/// In a table: the page is all zeros, and has no slot.
+/// Entry of a page that is all zeros, and has no slot.
 const ZEROS: u64 = 0;
 
 /// Bytes of the store of an area.
@@ -27,7 +27,7 @@ fn table_bytes(pages: u64) -> u64 {
     (pages * 8).next_multiple_of(PAGE_BYTES)
 }
 
-/// What a table says of a page that has a slot.
+/// The entry of a page that has a slot.
 fn entry_of(slot: u32, sum: u32) -> u64 {
     (u64::from(slot) + 1) | (u64::from(sum) << 32)
 }
@@ -47,17 +47,17 @@ pub(super) struct AreaState {
     memory: Compartment,
     store: u64,
     pages: u64,
-    /// What the last checkpoint says of each page.
+    /// The entry of each page in the last checkpoint.
     now: Vec<u64>,
-    /// What the next will, where it differs.
+    /// The entry of each page in the next checkpoint, or [`SAME`].
     next: Vec<u64>,
     changed: Vec<u32>,
-    /// Pages in which the table that does not count differs from `now`; `None`: it may differ
+    /// Pages in which the table that does not count differs from `now`; `None` if it may differ
     /// anywhere.
     behind: Option<Vec<u32>>,
     free: Vec<u32>,
     watched: Option<Written>,
-    /// Where the round of copying is.
+    /// The page at which the round of copying goes on.
     at: u64,
 }
 
@@ -118,7 +118,7 @@ impl AreaState {
         self.watched = None;
     }
 
-    /// The table of a checkpoint.
+    /// Offset of the table of a checkpoint.
     fn table_at(&self, number: u64) -> u64 {
         self.store + number % 2 * table_bytes(self.pages)
     }
@@ -127,13 +127,13 @@ impl AreaState {
         self.store + table_bytes(self.pages) * 2 + u64::from(slot) * PAGE_BYTES
     }
 
-    /// Begins to look for changed pages from the first.
+    /// Begins a new round, which looks for changed pages from the first page on.
     pub fn begin_round(&mut self) {
         self.at = 0;
     }
 
-    /// Copies changed pages, looking at most at so many; returns how many were copied, and whether
-    /// the round is over.
+    /// Copies changed pages, and looks at `most` pages at most. Returns how many were copied, and
+    /// whether the round is over.
     pub fn copy(&mut self, heap: &Heap, most: u64) -> Result<(u64, bool), CheckpointError> {
         let Some(watched) = &mut self.watched else { return Ok(self.compare(heap, most)) };
         let mut found = Vec::new();
@@ -196,7 +196,8 @@ impl AreaState {
         self.next[page as usize] = entry_of(slot, sum_of(bytes));
     }
 
-    /// Writes the table of checkpoint `number`, which does not count yet. To be fenced.
+    /// Writes the table of checkpoint `number`, which does not count yet. The caller makes the
+    /// table durable with a fence.
     pub fn write_table(&mut self, heap: &Heap, number: u64) {
         let table = self.table_at(number);
         let write = |page: u64| {
@@ -217,7 +218,7 @@ impl AreaState {
                 for page in pages {
                     write(u64::from(page));
                     let line = (table + u64::from(page) * 8) / crate::sys::LINE_BYTES;
-                    // Ascending: a line is written back when the next begins.
+                    // Pages ascend, so a line is written back when the next one begins.
                     if flushed != u64::MAX && flushed != line {
                         heap.core.memory.flush(flushed * crate::sys::LINE_BYTES, 8);
                     }
@@ -230,7 +231,7 @@ impl AreaState {
         }
     }
 
-    /// The checkpoint counts: what it does not share with the one before is free.
+    /// Notes that the checkpoint counts, and frees the slots that only the checkpoint before has.
     pub fn settle(&mut self) {
         for page in &self.changed {
             let page = *page as usize;
@@ -262,7 +263,7 @@ impl AreaState {
             // caller.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at, PAGE) };
         }
-        // What was just filled in is no change.
+        // The pages that were just filled do not count as changed.
         if let Some(watched) = &mut self.watched {
             let mut from = Some(0);
             while let Some(at) = from {

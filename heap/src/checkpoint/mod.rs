@@ -1,18 +1,18 @@
 //! Checkpoints of an application's memory (pMem's last slide: "Optimizing Checkpoints Using NVM as
 //! Virtual Memory").
 //!
-//! The application keeps its state in areas of capacity memory, at full speed, and says
-//! [`Checkpointer::checkpoint`] when it is consistent. Pages changed since the last time are copied
-//! to persistent pages that nobody refers to (shadow paging), mostly in the background before
-//! (*pre-copy*), so that only what was written since must be copied while the application waits.
-//! The checkpoint counts with one store of the head's word, which chooses one of two page tables
-//! for all areas at once; pages that did not change are shared with the checkpoint before.
+//! The application keeps its state in areas of capacity memory, at full speed, and calls
+//! [`Checkpointer::checkpoint`] when the state is consistent. Pages changed since the last
+//! checkpoint are copied to persistent pages to which nothing refers (shadow paging), mostly in the
+//! background before (*pre-copy*), so that only the last changes must be copied while the
+//! application waits. One store of the head's word makes the checkpoint count: it chooses one of
+//! two page tables for all areas at once. Pages that did not change are shared with the checkpoint
+//! before.
 //!
-//! Invariants: a page or table that the committed word refers to is not written; slots are free if
-//! the committed table does not name them, which is found anew at every open, so that nothing can
-//! leak.
+//! Invariants: a page or table that the committed word refers to is not written. Slots are free if
+//! the committed table does not name them; they are found anew at every open, so nothing can leak.
 //!
-//! Which pages changed is known from the kernel (asynchronous write-protection, Linux 6.7), else by
+//! Changed pages are known from the kernel (asynchronous write-protection, Linux 6.7), or found by
 //! comparing each page with its copy: see [`Checkpointer::tracking`].
 
 mod area;
@@ -33,69 +33,69 @@ use crate::log::settle::settle;
 use crate::ptr::{Offset, Persist, Ptr};
 use area::{AreaState, store_bytes};
 
-/// Areas that a checkpointer may have.
+/// Most areas of a checkpointer.
 pub const AREAS_MAX: usize = 16;
-/// Longest name of an area, bytes.
+/// Bytes of the longest name of an area.
 pub const AREA_NAME_MAX: usize = 31;
-/// Pages copied in the background before others may look in.
+/// Pages that are copied in the background under one hold of the lock.
 const BATCH_PAGES: u64 = 256;
 
 /// Why a checkpoint, or a restart from one, is refused.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
-    /// The heap refuses.
+    /// The heap refuses a call.
     #[error(transparent)]
     Heap(#[from] HeapError),
-    /// An area is there with another size.
+    /// The last checkpoint has the area with another size.
     #[error("area {name:?} was made with {made_bytes} bytes; it was asked for with {asked_bytes}")]
     AreaSize {
-        /// Its name.
+        /// Name of the area.
         name: String,
-        /// What it has.
+        /// Bytes of the area in the last checkpoint.
         made_bytes: u64,
-        /// What was asked for.
+        /// Bytes asked for.
         asked_bytes: u64,
     },
-    /// A name that cannot be.
+    /// The name of an area is empty, is too long, or has a zero byte.
     #[error("area name {name:?}: it must have 1 to {AREA_NAME_MAX} bytes, none of them zero")]
     AreaName {
-        /// The name.
+        /// The name asked for.
         name: String,
     },
-    /// An area was asked for twice.
+    /// An area of this name is registered already.
     #[error("area {name:?} is in use already")]
     AreaTaken {
-        /// The name.
+        /// The name asked for.
         name: String,
     },
-    /// No room for another area.
+    /// The checkpointer has no room for another area.
     #[error("no room for area {name:?}: there are {AREAS_MAX} already")]
     AreasFull {
-        /// The name.
+        /// The name asked for.
         name: String,
     },
     /// A checkpoint has areas that were not asked for, so it cannot be restored or replaced.
     #[error("area {name:?} of the last checkpoint was not registered: register all areas first")]
     AreaMissing {
-        /// Its name.
+        /// Name of the area.
         name: String,
     },
-    /// A page of a checkpoint is not what was written.
+    /// A page of a checkpoint is damaged.
     #[error(
         "page {page} of area {name:?} is damaged: its sum is {found:#010x}, not {expected:#010x}"
     )]
     Damaged {
         /// The area.
         name: String,
-        /// Which page of it.
+        /// Number of the page in the area.
         page: u64,
-        /// Sum found.
+        /// Sum of the page as it is.
         found: u32,
-        /// Sum expected.
+        /// Sum of the page when it was written.
         expected: u32,
     },
-    /// The head is not what was written.
+    /// The head of the checkpoints is damaged.
     #[error("the head of the checkpoints, at {offset}, holds the impossible value {value:#x}")]
     Head {
         /// Where.
@@ -103,51 +103,51 @@ pub enum CheckpointError {
         /// What was found.
         value: u64,
     },
-    /// The kernel no longer says which pages were written.
+    /// The kernel no longer tells which pages were written.
     #[error("the kernel does not say which pages were written: {source}")]
     Tracking {
-        /// What it said.
+        /// The system's error.
         source: std::io::Error,
     },
 }
 
-/// How changed pages are found.
+/// A way to find changed pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PageTracking {
     /// The kernel notes writes (userfaultfd's asynchronous write-protection and `PAGEMAP_SCAN`).
     Protected,
-    /// Each page is compared with its last copy: all memory is read at every checkpoint.
+    /// Each page is compared with its last copy, so all memory is read at every checkpoint.
     Compared,
 }
 
 /// An area of capacity memory that checkpoints include.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Area {
-    /// Its first byte; at another address after a restart.
+    /// Address of the first byte, which is another one after a restart.
     pub base: *mut u8,
-    /// Its length, bytes.
+    /// Bytes of the area.
     pub len_bytes: u64,
-    /// Whether the last checkpoint has it: [`Checkpointer::restore`] fills it.
+    /// Whether the last checkpoint has the area, so that [`Checkpointer::restore`] fills it.
     pub is_known: bool,
 }
 
 /// A checkpoint that was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Checkpointed {
-    /// Its number: 1 is the first.
+    /// Number of the checkpoint; the first is 1.
     pub number: u64,
-    /// Pages copied while the caller waited.
+    /// Pages that were copied while the caller waited.
     pub pages: u64,
-    /// Pages copied before, in the background; some of them more than once.
+    /// Pages that were copied before, in the background; some of them more than once.
     pub precopied_pages: u64,
-    /// How long the caller waited.
+    /// Time that the caller waited.
     pub pause: Duration,
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Head {
-    /// The number of the last checkpoint, sealed: its lowest bit chooses the table.
+    /// The number of the last checkpoint, sealed. Its lowest bit chooses the page table.
     committed: u64,
     unused: [u64; 7],
     areas: [Entry; AREAS_MAX],
@@ -157,7 +157,7 @@ struct Head {
 #[repr(C)]
 struct Entry {
     name: [u8; AREA_NAME_MAX + 1],
-    /// Bytes of the area; 0: no entry.
+    /// Bytes of the area; 0 if the entry is free.
     len_bytes: u64,
     /// The persistent compartment with its tables and pages.
     store: u64,
@@ -210,8 +210,8 @@ struct State {
 }
 
 impl Checkpointer {
-    /// The checkpoints of this name in a heap: made if there are none. The name is a root of the
-    /// heap.
+    /// Opens the checkpoints of this name in a heap, or makes them if there are none. The name is a
+    /// root of the heap.
     ///
     /// # Errors
     /// The root is of another type, or its head is damaged.
@@ -264,7 +264,7 @@ impl Checkpointer {
         Ok(Area { base, len_bytes: memory.len_bytes, is_known })
     }
 
-    /// Fills all areas from the last checkpoint. Returns its number; `None`: there is none.
+    /// Fills all areas from the last checkpoint. Returns its number; `None` if there is none.
     ///
     /// # Errors
     /// A page is damaged; or the checkpoint has an area that was not registered.
@@ -280,8 +280,8 @@ impl Checkpointer {
         Ok(Some(state.number))
     }
 
-    /// Makes a checkpoint of all areas: durable when this returns. Nobody may write to them
-    /// meanwhile.
+    /// Makes a checkpoint of all areas, which is durable when this returns. No thread may write to
+    /// the areas meanwhile.
     ///
     /// # Errors
     /// The kernel refuses, or an area of the last checkpoint was not registered; the last
@@ -308,7 +308,7 @@ impl Checkpointer {
         }
         let memory = &shared.heap.core.memory;
         memory.fence();
-        // No transaction that entered an area may be put in place over the number.
+        // A transaction that entered an area must not be put in place over the number.
         settle(&shared.heap.core);
         memory.persist_word(shared.head, sealed(number));
         state.number = number;
@@ -317,8 +317,8 @@ impl Checkpointer {
         Ok(Checkpointed { number, pages, precopied_pages, pause: began.elapsed() })
     }
 
-    /// Copies what was written since the last checkpoint or pre-copy, while the application goes
-    /// on. What it writes again is copied again. Returns how many pages were copied.
+    /// Copies the pages written since the last checkpoint or pre-copy, while the application goes
+    /// on. Pages that it writes again are copied again. Returns how many pages were copied.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -326,8 +326,8 @@ impl Checkpointer {
         self.shared.precopy()
     }
 
-    /// Pre-copies in a thread of its own, `every` so often, until the checkpointer is dropped. A
-    /// failure ends it: the next checkpoint meets it as well.
+    /// Pre-copies in a thread of its own, once in each period `every`, until the checkpointer is
+    /// dropped. A failure ends the thread, and the next checkpoint meets the failure as well.
     ///
     /// # Errors
     /// The system gives no thread.
@@ -360,7 +360,7 @@ impl Checkpointer {
         Ok(())
     }
 
-    /// How changed pages are found: of the areas registered so far, the slowest way in use.
+    /// The way in which changed pages are found; the slowest one, if areas differ.
     pub fn tracking(&self) -> PageTracking {
         let state = self.shared.lock();
         match state.areas.iter().any(|area| area.tracking() == PageTracking::Compared) {
@@ -369,12 +369,12 @@ impl Checkpointer {
         }
     }
 
-    /// The number of the last checkpoint; 0: there is none.
+    /// The number of the last checkpoint; 0 if there is none.
     pub fn number(&self) -> u64 {
         self.shared.lock().number
     }
 
-    /// Finds changed pages by comparing, whatever the kernel offers: for measuring and for tests.
+    /// Finds changed pages by comparing, whatever the kernel offers; for measuring and for tests.
     #[doc(hidden)]
     pub fn compare_pages(&self) {
         self.shared.lock().areas.iter_mut().for_each(AreaState::compare_pages);
@@ -410,7 +410,7 @@ impl Shared {
         self.heap.read(Ptr::<Head>::new(Offset::of(self.head)))
     }
 
-    /// The store of an area: found in the head, or made. Whether it was found.
+    /// The store of an area, which is found in the head or made, and whether it was found.
     fn enter(&self, name: &str, len_bytes: u64) -> Result<(Compartment, bool), CheckpointError> {
         let head = self.head()?;
         let mut key = [0; AREA_NAME_MAX + 1];
@@ -444,7 +444,8 @@ impl Shared {
         Ok((store, false))
     }
 
-    /// One table for all areas: each must be there.
+    /// Refuses unless every area of the last checkpoint is registered, because all areas share the
+    /// choice of the table.
     fn check_all(&self, state: &State) -> Result<(), CheckpointError> {
         for entry in self.head()?.areas.iter().filter(|entry| entry.len_bytes > 0) {
             let len = entry.name.iter().position(|byte| *byte == 0).unwrap_or(AREA_NAME_MAX);
@@ -464,8 +465,8 @@ impl Shared {
             loop {
                 let mut state = self.lock();
                 let (some, is_done) = state.areas[index].copy(&self.heap, BATCH_PAGES)?;
-                // Who has the areas next may make them count, and cannot wait for what this thread
-                // stored.
+                // The thread that locks the areas next may make the copies count, and its fence
+                // does not cover them.
                 self.heap.core.memory.fence();
                 state.precopied += some;
                 copied += some;

@@ -1,18 +1,18 @@
-//! Which pages of a range were written since it was last asked: a range that the kernel watches,
-//! and its page map.
+//! Finding the pages of a range that were written since the last call, in a range that the kernel
+//! watches.
 
 use perdura_region::written::{PageMap, Watch};
 use rustix::io::Errno;
 
 /// Bytes of a page.
 pub const PAGE_BYTES: u64 = 4096;
-/// Runs of one call.
+/// Most runs of pages that one call of the kernel returns.
 const RUNS: usize = 128;
 
 /// A watched range of whole pages.
 #[derive(Debug)]
 pub struct Written {
-    /// Dropping it ends the protection.
+    /// The protection, which ends when this is dropped.
     _watch: Watch,
     pages: PageMap,
     start: u64,
@@ -20,7 +20,7 @@ pub struct Written {
 }
 
 impl Written {
-    /// Watches a mapped range; at first all of it counts as written.
+    /// Watches a mapped range, all of which counts as written at first.
     pub fn watch(start: *mut u8, len: u64) -> Result<Self, Errno> {
         let pages = PageMap::open_own(RUNS);
         let pages = pages.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
@@ -30,9 +30,9 @@ impl Written {
         Ok(Self { _watch: watch, pages, start, end })
     }
 
-    /// Hands up to `max_pages` pages written since they were last handed out, from page `from` on,
-    /// to `each`: their numbers. They are protected again before. Returns the page to go on from;
-    /// `None`: that was the end.
+    /// Hands the numbers of up to `max_pages` pages that were written since they were last handed
+    /// out, from page `from` on, to `each`. They are protected again before. Returns the page to go
+    /// on from; `None` at the end of the range.
     pub fn take(
         &mut self,
         from: u64,
@@ -42,7 +42,7 @@ impl Written {
         let (start, end) = (self.start, self.end);
         let from = start + from * PAGE_BYTES;
         let (runs, outcome) = self.pages.take_written_or_new(from, end, max_pages);
-        // What comes before an error was protected again as well.
+        // Pages that come before an error were protected again as well.
         for run in runs {
             let page = |address: u64| (address - start) / PAGE_BYTES;
             each(page(run.start)..page(run.end));

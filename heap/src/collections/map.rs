@@ -1,8 +1,7 @@
 //! A hash table: open addressing, linear probing, a state word before each key and value.
 //!
-//! It grows as a whole, into a table that is new, so that none of it is logged; only the head
-//! changes. A removed entry leaves a mark where the search must go on behind it; growing drops the
-//! marks.
+//! The table grows as a whole, into a new table of which nothing is logged; only the head changes.
+//! A removed entry leaves a mark where a search must go on behind it; growing drops the marks.
 
 use std::marker::PhantomData;
 
@@ -17,8 +16,10 @@ use crate::tx::Tx;
 
 const BUCKETS_LEAST: u64 = 16;
 const EMPTY: u64 = 0;
-/// Removed; entries behind it may have been put there for it.
+/// State of a removed entry, behind which a search goes on.
 const GONE: u64 = 1;
+/// Bit of the state of every entry that has a key.
+const HAS_KEY: u64 = 2;
 const STATE_BYTES: u64 = 8;
 
 /// A hash table in persistent memory. Keys are equal if their bytes are.
@@ -50,10 +51,10 @@ pub struct PMap<K: 'static, V: 'static> {
 #[repr(C)]
 struct Head {
     table: u64,
-    /// A power of two, or 0 as long as there is no table.
+    /// Number of buckets: a power of two, or 0 as long as there is no table.
     buckets: u64,
     len: u64,
-    /// Entries and marks.
+    /// Number of entries and marks.
     used: u64,
 }
 
@@ -82,7 +83,7 @@ impl<K: Persist, V: Persist> PMap<K, V> {
     const VALUE: u64 = STATE_BYTES + size_of::<K>() as u64;
     const ENTRY: u64 = (Self::VALUE + size_of::<V>() as u64).next_multiple_of(8);
 
-    /// An empty one. Whoever makes it must link it in the same transaction, or it is a leak.
+    /// Makes an empty table. The caller must link it in the same transaction, or it is a leak.
     ///
     /// # Errors
     /// No memory.
@@ -90,7 +91,7 @@ impl<K: Persist, V: Persist> PMap<K, V> {
         Ok(with_head(tx.put(Head { table: 0, buckets: 0, len: 0, used: 0 })?.offset()))
     }
 
-    /// The one that a root names; made and named if there is none.
+    /// The table that a root names, which is made and named if there is none.
     ///
     /// # Errors
     /// The root is of another type, or no memory.
@@ -98,7 +99,7 @@ impl<K: Persist, V: Persist> PMap<K, V> {
         named(tx, name, Self::new)
     }
 
-    /// The one that a root names.
+    /// The table that a root names; `None` if there is no such root.
     ///
     /// # Errors
     /// The root is of another type.
@@ -106,10 +107,10 @@ impl<K: Persist, V: Persist> PMap<K, V> {
         find(heap, name)
     }
 
-    /// Entries.
+    /// The number of entries.
     ///
     /// # Errors
-    /// This is none, or was freed.
+    /// The table was freed, or is damaged.
     pub fn len(&self, from: &impl Reads) -> Result<u64, HeapError> {
         Ok(self.head(from)?.len)
     }
@@ -134,7 +135,7 @@ impl<K: Persist, V: Persist> PMap<K, V> {
         }
     }
 
-    /// Gives a key a value; returns the one it had.
+    /// Gives a key a value, and returns the value that the key had.
     ///
     /// # Errors
     /// No memory, or no room for the log.
@@ -162,7 +163,7 @@ impl<K: Persist, V: Persist> PMap<K, V> {
         Ok(None)
     }
 
-    /// Takes a key out; returns its value.
+    /// Takes a key out, and returns its value.
     ///
     /// # Errors
     /// No room for the log.
@@ -172,7 +173,7 @@ impl<K: Persist, V: Persist> PMap<K, V> {
         let old = read_at(tx, entry + Self::VALUE)?;
         let index = (entry - head.table) / Self::ENTRY;
         let next = head.table + ((index + 1) & (head.buckets - 1)) * Self::ENTRY;
-        // With nothing behind it no search comes past it.
+        // With no entry behind it no search comes past this one.
         let is_last = read_at::<u64>(tx, next)? == EMPTY;
         write_at(tx, entry, &if is_last { EMPTY } else { GONE })?;
         head.len -= 1;
@@ -189,7 +190,7 @@ impl<K: Persist, V: Persist> PMap<K, V> {
         Ok(MapIter { from, head: self.head(from)?, next: 0, of: PhantomData })
     }
 
-    /// Frees it; what its values refer to is the caller's.
+    /// Frees the table. Objects that its values refer to are left to the caller.
     ///
     /// # Errors
     /// As [`PMap::len`].
@@ -202,13 +203,19 @@ impl<K: Persist, V: Persist> PMap<K, V> {
     }
 
     fn head(&self, from: &impl Reads) -> Result<Head, HeapError> {
-        read_at(from, self.head)
+        let head: Head = read_at(from, self.head)?;
+        let is_table = head.buckets == 0 || head.buckets.is_power_of_two();
+        if !is_table || head.len > head.used || head.used > head.buckets {
+            let (what, offset) = ("head of a hash table", self.head);
+            return Err(HeapError::Corrupt { what, offset, value: head.buckets });
+        }
+        Ok(head)
     }
 
-    /// The state of an entry with this key: neither of the two that are none.
+    /// The state of an entry with this key, which is neither of the two states without a key.
     fn state_of(&self, key: &K) -> u64 {
-        // Tables of different heads do not fill in one another's order.
-        xxh3_64_with_seed(key.as_bytes(), self.head) | 2
+        // The head is a part of the hash, so that tables do not fill in one another's order.
+        xxh3_64_with_seed(key.as_bytes(), self.head) | HAS_KEY
     }
 
     fn search(&self, from: &impl Reads, head: &Head, key: &K) -> Result<Spot, HeapError> {
@@ -231,7 +238,7 @@ impl<K: Persist, V: Persist> PMap<K, V> {
                         return Ok(Spot::Found(entry));
                     }
                 }
-                _ => {}
+                found => check_state(entry, found)?,
             }
         }
         Ok(mark.map_or(Spot::NoTable, |mark| Spot::Free(mark, true)))
@@ -274,17 +281,25 @@ fn fill<K: Persist, V: Persist>(bytes: &mut [u8], state: u64, key: &K, value: &V
     bytes[value_at..value_at + size_of::<V>()].copy_from_slice(value.as_bytes());
 }
 
-/// Where a search ended.
+/// Refuses a state that is none of an entry with a key.
+fn check_state(offset: u64, state: u64) -> Result<(), HeapError> {
+    match state & HAS_KEY {
+        0 => Err(HeapError::Corrupt { what: "entry of a hash table", offset, value: state }),
+        _ => Ok(()),
+    }
+}
+
+/// The place where a search ended.
 enum Spot {
-    /// The key's entry.
+    /// The entry of the key.
     Found(u64),
-    /// Where it would go, and whether a mark is there.
+    /// The place for an entry of the key, and whether a mark is there.
     Free(u64, bool),
-    /// There is no place.
+    /// The table has no place for an entry.
     NoTable,
 }
 
-/// Entries of a [`PMap`].
+/// An iterator over the entries of a [`PMap`].
 pub struct MapIter<'f, K: 'static, V: 'static, R> {
     from: &'f R,
     head: Head,
@@ -301,7 +316,10 @@ impl<K: Persist, V: Persist, R: Reads> Iterator for MapIter<'_, K, V, R> {
             self.next += 1;
             match read_at::<u64>(self.from, entry) {
                 Ok(EMPTY | GONE) => {}
-                Ok(_) => {
+                Ok(state) => {
+                    if let Err(error) = check_state(entry, state) {
+                        return Some(Err(error));
+                    }
                     let key = read_at(self.from, entry + PMap::<K, V>::KEY);
                     let value = || read_at(self.from, entry + PMap::<K, V>::VALUE);
                     return Some(key.and_then(|key| Ok((key, value()?))));

@@ -1,9 +1,9 @@
-//! Structures to start from: a growing array and a hash table, in persistent memory.
+//! Collections in persistent memory: a growing array and a hash table.
 //!
-//! Both are handles of eight bytes that name a head in the heap: they may be copied, lie in other
-//! objects, or be found by a root's name, and stay valid wherever the heap is mapped. They change
-//! within a transaction only, so a crash finds them before or after it. As with all objects, two
-//! threads that change one must exclude each other.
+//! Both are handles of eight bytes that name a head in the heap. Handles may be copied, lie in
+//! other objects, or be found by a root's name, and stay valid wherever the heap is mapped.
+//! Collections change within a transaction only, so a crash leaves one as it was before or after.
+//! As with all objects, two threads that change one must exclude each other.
 
 mod map;
 mod vec;
@@ -16,12 +16,13 @@ use crate::tx::Tx;
 pub use map::{MapIter, PMap};
 pub use vec::{PVec, VecIter};
 
-/// What a structure is read through: a heap, as committed, or a transaction, with its own changes.
+/// A view through which a collection is read: a heap, as committed, or a transaction, with its own
+/// changes.
 pub trait Reads: sealed::Sealed {
     /// Copies bytes out.
     ///
     /// # Errors
-    /// They do not lie in one object.
+    /// The bytes do not lie in one object.
     fn bytes_at(&self, offset: Offset, out: &mut [u8]) -> Result<(), HeapError>;
 }
 
@@ -43,8 +44,7 @@ mod sealed {
     impl Sealed for crate::tx::Tx<'_> {}
 }
 
-/// The collection whose head a root names; made and named if there is none. A collection is its
-/// head's offset.
+/// The collection whose head a root names, which is made and named if there is none.
 fn named<C: Persist>(
     tx: &mut Tx<'_>,
     name: &str,
@@ -58,7 +58,7 @@ fn named<C: Persist>(
     Ok(with_head(head.offset()))
 }
 
-/// The collection whose head a root names.
+/// The collection whose head a root names; `None` if there is no such root.
 fn find<C: Persist>(heap: &Heap, name: &str) -> Result<Option<C>, HeapError> {
     Ok(heap.root::<C>(name)?.map(|found| with_head(found.offset())))
 }

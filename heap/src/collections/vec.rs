@@ -11,7 +11,7 @@ use crate::ptr::{Offset, Persist, type_id_of};
 use crate::tx::Tx;
 
 const CAPACITY_LEAST: u64 = 8;
-/// Bytes copied at once when an array grows.
+/// Bytes that are copied at once when an array grows.
 const COPY_BYTES: usize = 16 << 10;
 
 /// An array in persistent memory that grows at its end.
@@ -29,7 +29,8 @@ const COPY_BYTES: usize = 16 << 10;
 ///     Ok::<_, HeapError>(primes)
 /// })?;
 /// assert_eq!(primes.get(&heap, 1)?, Some(3));
-/// assert_eq!(PVec::<u64>::find(&heap, "primes")?.map(|found| found.len(&heap)).transpose()?, Some(3));
+/// let found = PVec::<u64>::find(&heap, "primes")?.ok_or(HeapError::Null)?;
+/// assert_eq!(found.len(&heap)?, 3);
 /// # Ok::<(), HeapError>(())
 /// ```
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -68,7 +69,7 @@ impl<T: Persist> Persist for PVec<T> {
 }
 
 impl<T: Persist> PVec<T> {
-    /// An empty one. Whoever makes it must link it in the same transaction, or it is a leak.
+    /// Makes an empty array. The caller must link it in the same transaction, or it is a leak.
     ///
     /// # Errors
     /// No memory.
@@ -76,7 +77,7 @@ impl<T: Persist> PVec<T> {
         Ok(with_head(tx.put(Head { at: 0, len: 0, capacity: 0 })?.offset()))
     }
 
-    /// The one that a root names; made and named if there is none.
+    /// The array that a root names, which is made and named if there is none.
     ///
     /// # Errors
     /// The root is of another type, or no memory.
@@ -84,7 +85,7 @@ impl<T: Persist> PVec<T> {
         named(tx, name, Self::new)
     }
 
-    /// The one that a root names.
+    /// The array that a root names; `None` if there is no such root.
     ///
     /// # Errors
     /// The root is of another type.
@@ -92,10 +93,10 @@ impl<T: Persist> PVec<T> {
         find(heap, name)
     }
 
-    /// Elements.
+    /// The number of elements.
     ///
     /// # Errors
-    /// This is none, or was freed.
+    /// The array was freed, or is damaged.
     pub fn len(&self, from: &impl Reads) -> Result<u64, HeapError> {
         Ok(self.head(from)?.len)
     }
@@ -108,7 +109,7 @@ impl<T: Persist> PVec<T> {
         Ok(self.len(from)? == 0)
     }
 
-    /// The `index`th; `None`: there are not as many.
+    /// Element `index`; `None` if there are not as many.
     ///
     /// # Errors
     /// As [`PVec::len`].
@@ -120,7 +121,7 @@ impl<T: Persist> PVec<T> {
         read_at(from, place::<T>(&head, index)).map(Some)
     }
 
-    /// Changes the `index`th; false: there are not as many.
+    /// Changes element `index`. Returns false if there are not as many.
     ///
     /// # Errors
     /// As [`PVec::len`], or no room for the log.
@@ -158,7 +159,7 @@ impl<T: Persist> PVec<T> {
         Ok(Some(value))
     }
 
-    /// All elements, the first first.
+    /// All elements, in order.
     ///
     /// # Errors
     /// As [`PVec::len`].
@@ -166,7 +167,7 @@ impl<T: Persist> PVec<T> {
         Ok(VecIter { from, head: self.head(from)?, next: 0, of: PhantomData })
     }
 
-    /// Frees it; what its elements refer to is the caller's.
+    /// Frees the array. Objects that its elements refer to are left to the caller.
     ///
     /// # Errors
     /// As [`PVec::len`].
@@ -179,10 +180,15 @@ impl<T: Persist> PVec<T> {
     }
 
     fn head(&self, from: &impl Reads) -> Result<Head, HeapError> {
-        read_at(from, self.head)
+        let head: Head = read_at(from, self.head)?;
+        if head.len > head.capacity {
+            let (what, offset) = ("head of an array", self.head);
+            return Err(HeapError::Corrupt { what, offset, value: head.len });
+        }
+        Ok(head)
     }
 
-    /// Moves to an array twice as long. It is new, so nothing of it is logged.
+    /// Moves to an array twice as long. The array is new, so none of it is logged.
     fn grow(&self, tx: &mut Tx<'_>, head: &mut Head) -> Result<(), HeapError> {
         let capacity = (head.capacity * 2).max(CAPACITY_LEAST);
         let bytes = capacity.saturating_mul(size_of::<T>().max(1) as u64);
@@ -207,7 +213,7 @@ fn place<T>(head: &Head, index: u64) -> u64 {
     head.at + index * size_of::<T>() as u64
 }
 
-/// Elements of a [`PVec`].
+/// An iterator over the elements of a [`PVec`].
 pub struct VecIter<'f, T: 'static, R> {
     from: &'f R,
     head: Head,

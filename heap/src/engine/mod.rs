@@ -247,8 +247,8 @@ impl Engine {
         }
         match &found {
             Found::Slot(slot) => {
-                // Not a locked exchange: two threads that free one object at the same instant are
-                // both wrong, and the second is met when the slot is given to its run.
+                // No locked exchange is needed: two threads that free one object at the same
+                // instant are both wrong, and the second is met when the slot is given to its run.
                 let state = self.spans.state(slot.states, slot.slot);
                 state.store(CACHED, Relaxed);
             }
@@ -262,9 +262,9 @@ impl Engine {
         Ok(found)
     }
 
-    /// Frees an object: `record` says so durably and may refuse, `drain` is as in [`Engine::give`].
-    /// What [`Engine::unuse`] and [`Engine::give`] do, without what only transactions need in
-    /// between.
+    /// Frees an object, as [`Engine::unuse`] and [`Engine::give`] do together, without the steps
+    /// between them that only transactions need. `record` records the free and may refuse; `drain`
+    /// is as in [`Engine::give`].
     #[inline]
     pub fn free<E>(
         &self,
@@ -304,7 +304,7 @@ impl Engine {
         Ok(Ok(()))
     }
 
-    /// Takes back what [`Engine::unuse`] marked: the object is used still.
+    /// Takes back a call of [`Engine::unuse`]: the object is still used.
     pub fn reuse(&self, offset: u64, found: Found) {
         match found {
             Found::Slot(slot) => self.spans.state(slot.states, slot.slot).store(USED, Relaxed),
@@ -346,7 +346,7 @@ impl Engine {
         }
     }
 
-    /// Spans for the heap's own use, if `keep` are left.
+    /// Takes spans for the heap's own use, if `keep` free spans are left.
     pub fn take_spans(&self, kind: Kind, spans: u64, keep: u64) -> Result<u64, NoMemory> {
         let start = self.take_run(kind, spans, 1, keep)?;
         for span in start..start + spans {
@@ -355,7 +355,7 @@ impl Engine {
         Ok(start)
     }
 
-    /// Spans for a compartment, which must leave the log its own.
+    /// Takes spans for a compartment, which must leave the logs their own.
     pub fn take_compartment(&self, kind: Kind, spans: u64) -> Result<u64, NoMemory> {
         let start = self.take_run(kind, spans, 1, self.keep_spans.load(Relaxed))?;
         for span in start..start + spans {
@@ -364,7 +364,7 @@ impl Engine {
         Ok(start)
     }
 
-    /// Gives such spans back.
+    /// Gives back spans of the heap's own, or of a compartment.
     pub fn put_spans(&self, start: u64, spans: u64) {
         for span in start..start + spans {
             self.spans.set(span, Span::Nothing);
@@ -372,7 +372,7 @@ impl Engine {
         self.put_run(start, spans);
     }
 
-    /// Enters spans of the heap's own found when a heap is opened.
+    /// Enters spans of the heap's own that were found when a heap is opened.
     pub fn claim_spans(&self, kind: Kind, start: u64, spans: u64) {
         self.pool().claim(kind, start, spans);
         for span in start..start + spans {
@@ -380,13 +380,14 @@ impl Engine {
         }
     }
 
-    /// Enters a large object found when a heap is opened.
+    /// Enters a large object that was found when a heap is opened.
     pub fn claim_large(&self, start: u64, spans: u32) {
         self.pool().claim(Kind::Persistent, start, u64::from(spans));
         self.spans.set(start, Span::Large { kind: Kind::Persistent, spans });
     }
 
-    /// Enters a run of slots found when a heap is opened; `is_used` says which hold objects.
+    /// Enters a run of slots that was found when a heap is opened; `is_used` names the slots that
+    /// hold objects.
     pub fn claim_slots(&self, start: u64, class: usize, is_used: impl Fn(u32) -> bool) {
         let info = class_info(class);
         let states = {
@@ -404,18 +405,19 @@ impl Engine {
         self.lock_central(Kind::Persistent, class).enter(self, start, free);
     }
 
-    /// Free spans that persistent memory may have.
+    /// The number of free spans that persistent memory may have.
     pub fn free_for_persistent(&self) -> u64 {
         self.pool().free_for_persistent()
     }
 
-    /// Free spans, and those of a kind's buckets: all and free.
+    /// The number of free spans; and, for each kind, the number of its buckets' spans, and how many
+    /// of these are free.
     pub fn count_spans(&self) -> (u64, [(u64, u64); 2]) {
         let pool = self.pool();
         (pool.free_spans(), Kind::ALL.map(|kind| pool.owned_spans(kind)))
     }
 
-    /// Spans of buckets that serve nobody.
+    /// The spans of buckets that serve no kind.
     pub fn unowned(&self) -> Vec<std::ops::Range<u64>> {
         self.pool().unowned()
     }
@@ -443,7 +445,7 @@ impl Engine {
     #[inline(never)]
     fn overflow(&self, bin: &Bin, slot: Slot) {
         let mut central = self.lock_central(slot.kind, slot.class);
-        // The oldest half: what was freed last is in the processor's cache still.
+        // The oldest half goes: slots that were freed last are in the processor's cache still.
         bin.drop_oldest(class_info(slot.class).cached_max / 2 + 1, |offset| {
             central.give(self, offset, true);
         });
@@ -463,7 +465,7 @@ impl Engine {
         Ok(start * SPAN_BYTES)
     }
 
-    /// A run of slots, entered in the tables.
+    /// Takes a run of slots, and enters it in the tables.
     fn new_run(&self, kind: Kind, class: usize) -> Result<u64, NoMemory> {
         let info = class_info(class);
         let keep = self.keep_spans.load(Relaxed);
@@ -513,7 +515,7 @@ impl Engine {
     fn put_run(&self, start: u64, spans: u64) {
         let mut pool = self.pool();
         let left = pool.put(start, spans);
-        // Under the lock: nobody may take these spans before their pages are gone.
+        // The lock is held, so that no thread takes these spans before their pages are gone.
         self.leave(left);
     }
 

@@ -1,9 +1,9 @@
-//! Free spans, in contiguity buckets: a bucket's spans all serve one kind of memory.
+//! Free spans, in contiguity buckets, each of which serves one kind of memory.
 //!
 //! Pages of the two kinds that lie between each other conflict in a physically indexed cache (pMem,
-//! "Conflict unaware JIT allocation"); a bucket gets its pages at once, so that they are contiguous
-//! ("Contiguity-Bucket-based Page Allocator"). Which bucket belongs to which kind also isolates the
-//! kinds from each other. Nothing here allocates: tables are mapped. One lock guards it all (see
+//! "Conflict unaware JIT allocation"). A bucket gets its pages at once, so that they are contiguous
+//! ("Contiguity-Bucket-based Page Allocator"). Buckets also isolate the kinds from each other.
+//! Nothing here allocates, because tables are mapped. One lock guards everything (see
 //! [`super::Engine`]).
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -14,45 +14,45 @@ use super::Kind;
 use super::spans::{STATES_PER_SPAN, STATES_PIECE};
 use crate::sys::Table;
 
-/// Entirely free buckets that a kind keeps before their memory is given back: at least these, and a
-/// part of all, or, for capacity, of those it has: a large heap of which little is used keeps
-/// little. A fold frees the log's and the next chunks take them; to empty and fill them each time
-/// cost a third of an allocation.
+/// Least number of entirely free buckets that a kind keeps before their memory is given back. A
+/// kind also keeps a part of all buckets or, for capacity memory, of its own: a large heap of which
+/// little is used keeps little. A fold frees chunks of logs that the next chunks take; to empty and
+/// fill their buckets each time cost a third of an allocation.
 const IDLE_KEPT: u32 = 16;
 const IDLE_PART: u32 = 32;
-/// Owner of a bucket that serves nobody.
+/// Owner of a bucket that serves no kind.
 const NOBODY: u32 = 0;
 const OWNER_SHIFT: u32 = 30;
 const COUNT: u32 = (1 << OWNER_SHIFT) - 1;
-/// Pieces of states by powers of two: 64 to 4,096 slots.
+/// Sizes of pieces of states: powers of two from 64 to 4,096 slots.
 const STATE_SIZES: usize = 7;
 
-/// Spans taken, and whose bucket came with them.
+/// Spans that were taken, and the buckets that came with them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Taken {
     pub start: u64,
-    /// Buckets that nobody had until now: first and how many.
+    /// The first of the buckets that served no kind until now, and how many there are.
     pub new_buckets: Option<(u64, u64)>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Pool {
-    /// A bit per span: it is free.
+    /// A bit for each free span.
     free: Table<AtomicU64>,
-    /// Owner and free spans of each bucket.
+    /// Owner and number of free spans of each bucket.
     buckets: Table<AtomicU32>,
     bucket_spans: u64,
     first: u64,
     end: u64,
     free_spans: u64,
-    /// Those of them that lie in capacity's buckets.
+    /// Free spans in buckets of capacity memory.
     capacity_free: u64,
-    /// Below these buckets no owned one has a free span.
+    /// The bucket, by kind, below which no bucket of the kind has a free span.
     rover: [u64; 2],
     idle: [u32; 2],
-    /// Their spans: the first and the last bucket may be short.
+    /// Spans of idle buckets, by kind; the first and the last bucket may be short.
     idle_spans: [u64; 2],
-    /// Buckets of each kind.
+    /// Number of buckets, by kind.
     owned: [u32; 2],
     states: States,
 }
@@ -87,12 +87,13 @@ impl Pool {
         self.free_spans
     }
 
-    /// Those that persistent memory may have: capacity's buckets when all of their spans are free.
+    /// The number of free spans that persistent memory may have. Capacity memory's buckets count
+    /// when all of their spans are free.
     pub fn free_for_persistent(&self) -> u64 {
         self.free_spans - (self.capacity_free - self.idle_spans[Kind::Capacity as usize])
     }
 
-    /// Bytes of spans whose buckets belong to `kind`, and how many of these are free.
+    /// The number of spans in buckets of `kind`, and how many of these are free.
     pub fn owned_spans(&self, kind: Kind) -> (u64, u64) {
         let owned = (0..self.buckets.len() as u64).filter(|b| self.owner(*b) == Some(kind));
         owned.fold((0, 0), |(all, free), bucket| {
@@ -101,7 +102,7 @@ impl Pool {
         })
     }
 
-    /// Takes spans known to be used, when a heap is opened.
+    /// Takes spans that are used when a heap is opened.
     pub fn claim(&mut self, kind: Kind, start: u64, spans: u64) {
         for bucket in start / self.bucket_spans..(start + spans).div_ceil(self.bucket_spans) {
             self.own(bucket, kind);
@@ -109,8 +110,9 @@ impl Pool {
         self.take_at(start, spans);
     }
 
-    /// Takes `spans` contiguous spans, the first a multiple of `align`, for a kind; `None`: there
-    /// are none, or fewer than `keep` would be left that persistent memory may have.
+    /// Takes `spans` contiguous spans for a kind, the first a multiple of `align`. Returns `None`
+    /// if there are none, or if fewer than `keep` spans that persistent memory may have would be
+    /// left.
     pub fn take(&mut self, kind: Kind, spans: u64, align: u64, keep: u64) -> Option<Taken> {
         let for_persistent = self.free_for_persistent();
         let new_buckets = spans.div_ceil(self.bucket_spans).checked_mul(self.bucket_spans)?;
@@ -128,15 +130,15 @@ impl Pool {
         } else if kind == Kind::Capacity
             && let Some(start) = self.find_idle(kind, spans, align)
         {
-            // Before any that nobody has: their memory is there.
+            // Buckets of the kind come first, because their memory is there.
             self.take_at(start, spans);
             return Some(Taken { start, new_buckets: None });
         }
         may_grow.then(|| self.take_buckets(kind, spans, align)).flatten()
     }
 
-    /// Gives spans back. Returns the spans of buckets whose memory should be given back too:
-    /// nobody's from now on.
+    /// Gives spans back. Returns the spans of buckets that serve no kind from now on, and whose
+    /// memory should be given back, too.
     #[must_use]
     pub fn put(&mut self, start: u64, spans: u64) -> Option<std::ops::Range<u64>> {
         let mut left: Option<std::ops::Range<u64>> = None;
@@ -153,8 +155,8 @@ impl Pool {
                 if self.idle[kind as usize] > self.idle_most(kind) {
                     self.disown(bucket);
                     let spans = self.spans_of(bucket);
-                    // In a row: each is free only when its last span is, and once one is too many
-                    // all behind it are.
+                    // These buckets lie in a row: each is free only when its last span is, and once
+                    // one is too many, all behind it are.
                     let start = left.map_or(spans.start, |left| left.start);
                     left = Some(start..spans.end);
                 }
@@ -164,28 +166,28 @@ impl Pool {
         left
     }
 
-    /// Forgets whose the buckets are that `taken` brought: what the backing refused. Returns their
-    /// spans, for what it did give.
+    /// Takes back the buckets that `taken` brought, because the backing refused. Returns their
+    /// spans, for those that the backing did give.
     #[must_use]
     pub fn refuse(&mut self, taken: Taken, spans: u64) -> Option<std::ops::Range<u64>> {
         let left = self.put(taken.start, spans);
         let Some((first, len)) = taken.new_buckets else { return left };
         (first..first + len).for_each(|bucket| self.disown(bucket));
-        // What was taken lies in them, so what is left does.
+        // The spans that were taken lie in these buckets, and so do the spans that are left.
         Some(self.spans_of(first).start..self.spans_of(first + len - 1).end)
     }
 
-    /// Spans of a bucket.
+    /// The number of spans of a bucket.
     pub fn bucket_spans(&self) -> u64 {
         self.bucket_spans
     }
 
-    /// Room for the states of a run of `slots`.
+    /// Takes room for the states of a run of `slots`.
     pub fn take_states(&mut self, slots: u32) -> u32 {
         self.states.take(slots)
     }
 
-    /// Gives the room back.
+    /// Gives the room of a run's states back.
     pub fn put_states(&mut self, states: u32, slots: u32) {
         self.states.put(states, slots);
     }
@@ -212,7 +214,7 @@ impl Pool {
         None
     }
 
-    /// Idle buckets of a kind in a row.
+    /// The first of `spans` spans in idle buckets of a kind that lie in a row.
     fn find_idle(&self, kind: Kind, spans: u64, align: u64) -> Option<u64> {
         if u64::from(self.idle[kind as usize]) < spans.div_ceil(self.bucket_spans) {
             return None;
@@ -240,7 +242,7 @@ impl Pool {
         }
     }
 
-    /// Takes whole free buckets: nobody's, or idle ones of any kind.
+    /// Takes whole free buckets, which serve no kind or are idle ones of any kind.
     fn take_buckets(&mut self, kind: Kind, spans: u64, align: u64) -> Option<Taken> {
         let nobodys = self.find_free(spans, align, |owner| owner.is_none());
         let start = nobodys.or_else(|| self.find_free(spans, align, |_| true))?;
@@ -287,7 +289,7 @@ impl Pool {
         entry.store(entry.load(Relaxed) & COUNT, Relaxed);
     }
 
-    /// All spans of a bucket are free.
+    /// Notes that all spans of a bucket are free.
     fn enter_idle(&mut self, kind: Kind, bucket: u64) {
         self.idle[kind as usize] += 1;
         self.idle_spans[kind as usize] += self.len_of(bucket);
@@ -326,7 +328,7 @@ impl Pool {
         None
     }
 
-    /// Spans of buckets that nobody has, as long ranges.
+    /// The spans of buckets that serve no kind, as long ranges.
     pub fn unowned(&self) -> Vec<std::ops::Range<u64>> {
         let mut ranges: Vec<std::ops::Range<u64>> = Vec::new();
         for bucket in 0..self.buckets.len() as u64 {
@@ -385,7 +387,8 @@ impl Pool {
         self.free[(span / 64) as usize].load(Relaxed) & 1 << (span % 64) != 0
     }
 
-    /// A word at a time: a large heap has millions of spans.
+    /// Marks a range of spans as free, a word at a time, because a large heap has millions of
+    /// spans.
     fn mark_all(&self, first: u64, end: u64) {
         for word in first / 64..end.div_ceil(64) {
             let before = !0 << first.saturating_sub(word * 64).min(63);
@@ -394,7 +397,7 @@ impl Pool {
         }
     }
 
-    /// Spans of a kind's buckets, bucket by bucket.
+    /// The spans of a kind's buckets, bucket by bucket.
     pub fn owned(&self, kind: Kind) -> impl Iterator<Item = std::ops::Range<u64>> {
         let owned = (0..self.buckets.len() as u64).filter(move |b| self.owner(*b) == Some(kind));
         owned.map(|bucket| self.spans_of(bucket))
@@ -410,11 +413,11 @@ impl Pool {
 /// Room for slot states, in pieces by powers of two.
 #[derive(Debug)]
 struct States {
-    /// First free piece of each size, plus one.
+    /// The first free piece of each size, plus one.
     heads: [u32; STATE_SIZES],
-    /// The next free one, plus one, by piece.
+    /// The next free piece of the same size, plus one, by piece.
     next: Table<AtomicU32>,
-    /// From here on nothing was handed out yet.
+    /// The first piece that was never handed out.
     fresh: u32,
 }
 
@@ -506,7 +509,7 @@ mod tests {
         (0..pool.buckets.len() as u64).map(|bucket| pool.owner(bucket)).collect()
     }
 
-    /// Buckets that had an owner and have none.
+    /// The buckets that had an owner and have none.
     fn disowned(pool: &Pool, before: &[Option<Kind>]) -> Vec<u64> {
         let now = owners(pool);
         let lost = |b: &u64| before[*b as usize].is_some() && now[*b as usize].is_none();

@@ -1,8 +1,8 @@
-//! What lies in each span, in DRAM: one word a span, one byte a slot.
+//! The contents of each span, in DRAM: a word for each span, a byte for each slot.
 //!
-//! A run of slots has a word in each of its spans, so that any slot finds its run; a large object
-//! has one in its first span only. The byte of a slot says whether it is free, in a thread's cache,
-//! or used: a second free is seen there.
+//! A run of slots has a word in each of its spans, so that any slot finds its run. A large object
+//! has a word in its first span only. The byte of a slot says whether the slot is free, in a
+//! thread's cache, or used, so a second free is seen.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 
@@ -12,23 +12,23 @@ use super::Kind;
 use super::classes::{SLOTS_MAX, SPAN_BYTES, class_info};
 use crate::sys::Table;
 
-/// A slot that lies in its run's list.
+/// State of a slot that is free in its run.
 pub(crate) const FREE: u8 = 0;
-/// A slot that a thread keeps.
+/// State of a slot that a thread keeps in its cache.
 pub(crate) const CACHED: u8 = 1;
-/// An object.
+/// State of a slot that holds an object.
 pub(crate) const USED: u8 = 2;
 
-/// What a span holds.
+/// The contents of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Span {
-    /// Nothing, or a later span of a large object.
+    /// The span holds nothing, or is a later span of a large object.
     Nothing,
-    /// Slots of a class; `back` spans before it the run begins.
+    /// The span holds slots of a class; its run begins `back` spans before.
     Slots { kind: Kind, class: u8, back: u8, states: u32 },
-    /// One object of whole spans.
+    /// The span begins an object of whole spans.
     Large { kind: Kind, spans: u32 },
-    /// The heap's own, or a compartment: no object.
+    /// The span is the heap's own, or a compartment's, and holds no object.
     Other,
 }
 
@@ -67,17 +67,17 @@ impl Span {
 
 /// Fields of a run's entry that only the holder of its class's list uses.
 pub(crate) mod listed {
-    /// Free slots, those in caches left out.
+    /// The number of free slots, without those in caches.
     pub const FREE: usize = 0;
-    /// The next run of the list, plus one.
+    /// The next run of the list, by its first span plus one.
     pub const NEXT: usize = 1;
-    /// The run before, plus one.
+    /// The run before in the list, by its first span plus one.
     pub const BEFORE: usize = 2;
-    /// Where the search for free slots goes on.
+    /// The slot at which the search for free slots goes on.
     pub const CURSOR: usize = 3;
 }
 
-/// The tables.
+/// The contents of all spans.
 #[derive(Debug)]
 pub(crate) struct SpanTable {
     words: Table<AtomicU64>,
@@ -87,8 +87,7 @@ pub(crate) struct SpanTable {
 
 /// Bytes of the pieces that states are handed out in.
 pub(crate) const STATES_PIECE: usize = 64;
-/// Room for states a span may need at most: pieces of each size, for all that a span was ever used
-/// for.
+/// Most states that a span needs: pieces of each size, for every use that a span ever had.
 pub(crate) const STATES_PER_SPAN: u64 = SLOTS_MAX * 2;
 
 impl SpanTable {
@@ -100,7 +99,7 @@ impl SpanTable {
         })
     }
 
-    /// Spans it has room for.
+    /// The number of spans that the table has room for.
     pub fn len(&self) -> u64 {
         self.words.len() as u64
     }
@@ -114,7 +113,7 @@ impl SpanTable {
         self.words[span as usize].store(what.encode(), Release);
     }
 
-    /// Takes a large object out: of several who free it, one succeeds.
+    /// Takes a large object out. Of several threads that free it one succeeds.
     pub fn remove_large(&self, span: u64, what: Span) -> bool {
         let word = &self.words[span as usize];
         word.compare_exchange(what.encode(), 0, AcqRel, Relaxed).is_ok()
@@ -128,13 +127,13 @@ impl SpanTable {
         }
     }
 
-    /// The byte of a slot.
+    /// The state of a slot.
     #[inline]
     pub fn state(&self, states: u32, slot: u32) -> &AtomicU8 {
         &self.states[states as usize * STATES_PIECE + slot as usize]
     }
 
-    /// The bytes of a run.
+    /// The states of a run's slots.
     pub fn states_of(&self, states: u32, slots: u32) -> &[AtomicU8] {
         let at = states as usize * STATES_PIECE;
         &self.states[at..at + slots as usize]

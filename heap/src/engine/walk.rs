@@ -1,7 +1,7 @@
-//! Going through all persistent objects, and finding the one around an offset quickly.
+//! Going through all persistent objects, and finding the object around an offset quickly.
 //!
-//! The engine enters a large object in its first span only; who looks up many offsets makes a
-//! [`Map`] first. Both see a moment that is one only if nobody allocates or frees meanwhile.
+//! The engine enters a large object in its first span only, so a caller that looks up many offsets
+//! makes a [`Map`] first. Both show one moment only if no thread allocates or frees meanwhile.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -9,7 +9,7 @@ use super::classes::{CLASSES, SPAN_BYTES, class_info};
 use super::spans::{CACHED, Span, USED};
 use super::{Engine, Kind};
 
-/// The large persistent objects: first span and spans, ascending.
+/// The large persistent objects by first span and number of spans, ascending.
 #[derive(Debug, Default)]
 pub(crate) struct Map {
     large: Vec<(u64, u64)>,
@@ -21,12 +21,12 @@ pub(crate) struct Filled {
     pub runs: u64,
     pub slots: u64,
     pub used: u64,
-    /// Kept by threads to themselves.
+    /// Slots that threads keep to themselves.
     pub cached: u64,
 }
 
 impl Engine {
-    /// Notes where the large objects are.
+    /// Makes a map of the large objects.
     pub fn map(&self) -> Map {
         let mut large = Vec::new();
         for start in 0..self.spans.len() {
@@ -37,7 +37,7 @@ impl Engine {
         Map { large }
     }
 
-    /// The persistent object that holds the byte at `offset`: its first byte and its length.
+    /// First byte and length of the persistent object that holds the byte at `offset`.
     #[inline]
     pub fn object_in(&self, map: &Map, offset: u64) -> Option<(u64, u64)> {
         let span = offset / SPAN_BYTES;
@@ -52,7 +52,7 @@ impl Engine {
         }
     }
 
-    /// Hands every persistent object to `each`: its first byte and its length, ascending.
+    /// Hands first byte and length of every persistent object to `each`, ascending.
     pub fn for_objects(&self, mut each: impl FnMut(u64, u64)) {
         for start in 0..self.spans.len() {
             match self.spans.get(start) {

@@ -1,7 +1,7 @@
 //! Groups: the records and changes of one transaction in the logs, and how they are read back.
 //!
 //! ```text
-//! piece       head | sequence | sum of these words | sum of the objects' bytes | entries… | zeros
+//! piece       head | sequence | sum of its words | sum of the objects' bytes | entries | zeros
 //! entry       short  4 | len << 4 | offset << 8    value                up to 8 bytes, anywhere
 //!             object 8 | len << 4    offset        place of its bytes   bytes in the object log
 //!             record                               an allocation or a free: 1 or 2 in two bits

@@ -48,7 +48,8 @@ pub(crate) struct Logs {
 /// written out.
 fn half_folded() -> ! {
     panic!(
-        "a fold of the heap's logs panicked before: what is durable is whole, so open the heap again"
+        "a fold of the heap's logs panicked before: what is durable is whole, so open the heap \
+         again"
     );
 }
 

@@ -46,6 +46,7 @@ impl Memory {
         let whole = offset.is_multiple_of(HUGE) && len.is_multiple_of(HUGE);
         if contiguous && !whole && numa_node.is_none() && self.gather(offset, len).is_ok() {
             // Taking the pages of a part would tear its huge page, in which other objects may lie.
+            // SAFETY: inside the mapping (`at` checks), and nobody uses the range.
             unsafe { std::ptr::write_bytes(self.at(offset, len), 0, len as usize) };
             return Ok(());
         }

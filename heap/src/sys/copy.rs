@@ -1,14 +1,14 @@
 //! Copies of bytes that other threads may be reading, or changing, at the same time.
 //!
 //! Transactions do not lock, so two threads whose users made a mistake may meet in the same bytes.
-//! Whole words are copied by relaxed atomics: what is read then is old, new, or some of both, and
-//! never undefined.
+//! Whole words are copied by relaxed atomics, so a thread reads old or new bytes or some of both,
+//! and the result is never undefined.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 const WORD: usize = size_of::<u64>();
 
-/// Copies `from` to memory that others may reach.
+/// Copies `from` to memory that other threads may reach.
 ///
 /// # Safety
 /// `to` is valid for reads and writes of `from.len()` bytes, which others reach by atomics, or not
@@ -31,7 +31,7 @@ pub unsafe fn copy_in(to: *mut u8, from: &[u8]) {
     }
 }
 
-/// Copies memory that others may reach to `out`.
+/// Copies memory that other threads may reach to `out`.
 ///
 /// # Safety
 /// `from` is valid for reads of `out.len()` bytes, which others change by atomics, or not at all,

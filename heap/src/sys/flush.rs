@@ -1,27 +1,28 @@
-//! Instructions that make stores durable on byte-addressable media, chosen at run time.
+//! Instructions that make stores durable on byte-addressable media, chosen when a program starts to
+//! use them.
 //!
 //! `clwb` writes a line back and may keep it, `clflushopt` and `clflush` drop it. On arm64 `dc
-//! cvap` cleans to the point of persistence. What was written back is durable once [`fence`] has
-//! returned.
+//! cvap` cleans to the point of persistence. Lines that were written back are durable once
+//! [`fence`] has returned.
 
-/// Bytes that are written back together.
+/// Bytes of a line, which is written back as a whole.
 pub const LINE_BYTES: u64 = 64;
 
-/// Which instruction writes a line back.
+/// The instruction that writes a line back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlushKind {
-    /// x86-64: writes back, and may keep the line in the cache.
+    /// The x86-64 instruction that writes a line back and may keep it in the cache.
     Clwb,
-    /// x86-64: writes back and drops; not ordered with other flushes.
+    /// The x86-64 instruction that writes a line back and drops it, not ordered with other flushes.
     ClflushOpt,
-    /// x86-64: writes back and drops, one after the other.
+    /// The x86-64 instruction that writes a line back and drops it, one after the other.
     Clflush,
-    /// arm64: cleans the line to the point of persistence.
+    /// The arm64 instruction that cleans a line to the point of persistence.
     DcCvap,
 }
 
 impl FlushKind {
-    /// The cheapest that this processor has.
+    /// The cheapest instruction that this processor has.
     pub fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
         {
@@ -81,7 +82,8 @@ pub unsafe fn flush_line(kind: FlushKind, at: *const u8) {
     }
 }
 
-/// Starts loading the line that holds `at`, to be changed. A hint: any address is allowed.
+/// Starts loading the line that holds `at`, to be changed. Any address is allowed, because nothing
+/// is read.
 #[inline]
 pub fn prefetch_for_write(at: *const u8) {
     // SAFETY: prefetching has no effect on memory and faults nowhere; `prefetchw` is a no-op where
@@ -93,11 +95,15 @@ pub fn prefetch_for_write(at: *const u8) {
     // SAFETY: as above.
     #[cfg(target_arch = "aarch64")]
     unsafe {
-        std::arch::asm!("prfm pstl1keep, [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
+        std::arch::asm!(
+            "prfm pstl1keep, [{}]",
+            in(reg) at,
+            options(nostack, preserves_flags, readonly)
+        );
     }
 }
 
-/// Waits until everything this thread wrote back is durable.
+/// Waits until all lines that this thread wrote back are durable.
 #[inline]
 pub fn fence() {
     // SAFETY: a fence touches no memory. `sfence` is part of every x86-64.
@@ -112,8 +118,8 @@ pub fn fence() {
     }
 }
 
-/// Copies with stores that go past the caches, where there are such; they are durable after
-/// [`fence`] without a flush. Returns false where there are none, with nothing copied.
+/// Copies with stores that go past the caches, if the processor has such stores. They are durable
+/// after [`fence`] without a flush. Returns false if it has none, and nothing was copied.
 ///
 /// # Safety
 /// `to` is valid for writes of `from.len()` bytes, aligned to 16, and overlaps nothing that `from`

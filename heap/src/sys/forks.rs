@@ -1,7 +1,8 @@
-//! Which process this is: how many forks lie between it and the first one that opened a heap.
+//! The number of this process: how many forks lie between it and the first process that opened a
+//! heap.
 //!
-//! A forked child has its parent's mappings and files, so what it does to a heap it does to the
-//! parent's, which knows nothing of it. A number is compared in the place of process ids: one load,
+//! A forked child has its parent's mappings and files, so it changes the parent's heap, and the
+//! parent does not know. This number is compared in the place of process ids: it costs one load and
 //! no system call, and a child in a PID namespace of its own may have its parent's id. A child by
 //! `vfork` or a bare `clone` goes unnoticed.
 
@@ -19,10 +20,10 @@ pub fn forks() -> u32 {
     FORKS.load(Relaxed)
 }
 
-/// From now on forks are counted.
+/// Counts forks from now on.
 ///
 /// # Errors
-/// There is no memory for that.
+/// The system has no memory for that.
 pub fn watch() -> Result<(), Errno> {
     let mut is_watched = IS_WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
     if *is_watched {

@@ -1,8 +1,8 @@
 //! The range of memory that a heap lies in.
 //!
-//! Invariant: a [`Mapping`] stays valid and at one address until dropped. Its bytes are shared with
-//! whoever maps the same file and with other threads: they are reached through atomics or raw
-//! copies.
+//! Invariant: a [`Mapping`] stays valid and at one address until it is dropped. Its bytes are
+//! shared with other threads and with all processes that map the same file, so they are reached
+//! through atomics or raw copies.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -11,33 +11,33 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use rustix::io::Errno;
 use rustix::mm::{Advice as Madvice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
-/// Bytes of a huge page where it matters here.
+/// Bytes of a huge page.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// Linux's number, the same on all architectures served; the musl headers do not name it.
 const MADV_COLLAPSE: libc::c_int = 25;
 
-/// What backs a mapping.
+/// The backing of a mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backed {
-    /// A file on a DAX file system, mapped so that a flushed line needs no system call
+    /// A file on a DAX file system backs the mapping, so that a flushed line needs no system call
     /// (`MAP_SYNC`).
     Dax,
-    /// Any other file.
+    /// Any other file backs the mapping.
     File,
-    /// Nothing: private memory, gone with the process.
+    /// Nothing backs the mapping, which is private memory and gone with the process.
     Nothing,
-    /// A file that is only read: what is changed is private, and gone with the process.
+    /// A file backs the mapping and is only read: changes are private, and gone with the process.
     Copy,
 }
 
-/// What is wanted of the pages of a range.
+/// A request for the pages of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Advice {
-    /// Their memory now, one after the other.
+    /// The pages get their memory now, one after the other.
     Populate,
-    /// Their memory in huge pages, now.
+    /// The pages get their memory in huge pages now.
     Collapse,
-    /// Their memory back: they read as zeros afterwards.
+    /// The pages give their memory back, and read as zeros afterwards.
     Empty,
 }
 
@@ -47,7 +47,7 @@ pub struct Mapping {
     ptr: *mut u8,
     len: usize,
     backed: Backed,
-    /// Private memory was put in the place of what backed it.
+    /// Whether private memory was put in the place of the backing.
     is_private: AtomicBool,
 }
 
@@ -58,7 +58,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Private zeroed memory, touched lazily.
+    /// Maps private zeroed memory, whose pages come when they are touched.
     pub fn anonymous(len_bytes: u64) -> Result<Self, Errno> {
         let len = (len_bytes as usize).max(4096);
         let (at, free) = reserve(len)?;
@@ -68,8 +68,8 @@ impl Mapping {
         Self::keep(mapped, len, free, Backed::Nothing)
     }
 
-    /// The first `len_bytes` of a file, which must be that long and must not shrink while it is
-    /// mapped.
+    /// Maps the first `len_bytes` of a file, which must be that long and must not shrink while it
+    /// is mapped.
     pub fn file(file: &File, len_bytes: u64) -> Result<Self, Errno> {
         let len = len_bytes as usize;
         let (how, backed) = match is_dax(file) {
@@ -83,11 +83,11 @@ impl Mapping {
         Self::keep(mapped, len, free, backed)
     }
 
-    /// A private copy of the first `len_bytes` of a file: changes stay in this process. The file
-    /// must be that long and must not shrink.
+    /// Maps a private copy of the first `len_bytes` of a file: changes stay in this process. The
+    /// file must be that long and must not shrink.
     pub fn copy(file: &File, len_bytes: u64) -> Result<Self, Errno> {
         if len_bytes == 0 {
-            // Nothing can be mapped of it: it reads as one page of zeros, and no heap.
+            // An empty file cannot be mapped, so it reads as one page of zeros, which is no heap.
             return Self::anonymous(0);
         }
         let len = len_bytes as usize;
@@ -110,17 +110,17 @@ impl Mapping {
         Ok(Self { ptr, len, backed, is_private: false.into() })
     }
 
-    /// First byte.
+    /// The address of the first byte.
     pub fn base(&self) -> *mut u8 {
         self.ptr
     }
 
-    /// Mapped length, bytes.
+    /// The number of bytes mapped.
     pub fn len_bytes(&self) -> u64 {
         self.len as u64
     }
 
-    /// What backs it.
+    /// The backing of the mapping.
     pub fn backed(&self) -> Backed {
         if self.is_private.load(Relaxed) { Backed::Nothing } else { self.backed }
     }
@@ -136,8 +136,7 @@ impl Mapping {
     pub unsafe fn advise(&self, offset: u64, len: usize, advice: Advice) -> Result<(), Errno> {
         assert!(offset + len as u64 <= self.len as u64, "advice about {len} bytes at {offset}");
         if self.backed() == Backed::Copy {
-            // Pages that nobody has are nobody's to give up, and each page touched would be one
-            // copied.
+            // A private copy has no pages to give up, and each page touched would be a page copied.
             return Ok(());
         }
         let at = self.ptr.wrapping_add(offset as usize).cast::<libc::c_void>();
@@ -155,8 +154,8 @@ impl Mapping {
     }
 }
 
-/// Gives whole huge pages their memory. One small page of each must be there first; asking for huge
-/// pages at the first touch instead is not heeded in files, nor where memory is in pieces.
+/// Gives whole huge pages their memory. One small page of each must be there first: files ignore a
+/// request for huge pages at the first touch, and so does memory in pieces.
 unsafe fn collapse(at: *mut libc::c_void, len: usize) -> Result<(), Errno> {
     // SAFETY: the caller's range; the bytes stay as they are.
     unsafe {
@@ -192,7 +191,7 @@ struct Reserved {
 }
 
 impl Reserved {
-    /// Gives back what lies around the mapping.
+    /// Gives back the addresses around the mapping.
     fn trim(self, ptr: *mut u8, len: usize) {
         let before = ptr.addr() - self.at.addr();
         let end = len.next_multiple_of(4096) + before;
@@ -209,11 +208,11 @@ impl Reserved {
     }
 }
 
-/// Largest alignment of a mapping.
+/// Bytes of the largest alignment of a mapping.
 pub const MAPPING_ALIGN_MAX: usize = 1 << 30;
 
-/// Addresses for a mapping, at a multiple of what objects in it may ask for: a power of two that is
-/// not above its length.
+/// Reserves addresses for a mapping, at a multiple of the largest alignment that objects in it may
+/// ask for: a power of two that is not above the mapping's length.
 fn reserve(len: usize) -> Result<(*mut libc::c_void, Reserved), Errno> {
     let align = (1 << len.max(1).ilog2()).clamp(HUGE_PAGE_BYTES, MAPPING_ALIGN_MAX);
     let room = len.checked_add(align).ok_or(Errno::NOMEM)?.next_multiple_of(4096);

@@ -1,14 +1,14 @@
-//! On which NUMA node memory lies.
+//! The NUMA node that memory lies on.
 
 use rustix::io::Errno;
 
 use super::mapping::Mapping;
 
-/// No Linux has more.
+/// Most nodes of any Linux.
 const NODES_MAX: usize = 1024;
 const MPOL_DEFAULT: libc::c_int = 0;
 const MPOL_BIND: libc::c_int = 2;
-/// Fail if pages there lie elsewhere; but move those first that can be moved.
+/// Lets the call fail if pages lie elsewhere and cannot be moved.
 const MPOL_MF_STRICT: libc::c_uint = 1;
 const MPOL_MF_MOVE: libc::c_uint = 2;
 
@@ -21,8 +21,7 @@ pub fn check_node(node: u32) -> Result<(), Errno> {
 }
 
 impl Mapping {
-    /// From now on a range of whole pages has its memory on one node only, what is there already
-    /// included.
+    /// Binds a range of whole pages to one node, with the pages that it has already.
     ///
     /// # Errors
     /// As [`check_node`].
@@ -32,7 +31,7 @@ impl Mapping {
         self.mbind(offset, len, MPOL_BIND, Some(&mask), MPOL_MF_STRICT | MPOL_MF_MOVE)
     }
 
-    /// From now on a range gets memory wherever the system likes.
+    /// Lets a range get memory wherever the system likes.
     ///
     /// # Errors
     /// The system refuses.
@@ -50,7 +49,7 @@ impl Mapping {
     ) -> Result<(), Errno> {
         assert!(offset + len as u64 <= self.len_bytes(), "{len} bytes at {offset} leave the heap");
         let start = self.base().wrapping_add(offset as usize);
-        // The kernel counts one bit less than it is told of.
+        // The kernel uses one bit less than the number that it is given.
         let (mask, bits) = match mask {
             Some(mask) => (mask.as_ptr(), NODES_MAX + 1),
             None => (std::ptr::null(), 0),

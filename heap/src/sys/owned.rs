@@ -1,15 +1,15 @@
-//! A lock that costs its owner two plain stores.
+//! A lock that costs its owner only two plain stores.
 //!
-//! One thread (at a time) owns what is locked and uses it all the time; others visit rarely. A
-//! locked instruction of the owner would wait for all of its stores to reach the cache, the misses
-//! among them: 75 ns an allocation. So the owner only says that it is busy and looks whether
-//! somebody visits; a visitor says so, makes every processor pass a barrier (`membarrier`, Linux
-//! 4.14) and waits until the owner is not busy. Where there is no `membarrier`, both pass barriers
+//! One thread at a time owns the locked value and uses it all the time; other threads visit rarely.
+//! A locked instruction of the owner would wait for all of its stores to reach the cache, cache
+//! misses among them: 75 ns for each allocation. So the owner only notes that it is busy, and looks
+//! for a visitor. A visitor notes its visit, makes every processor pass a barrier (`membarrier`,
+//! Linux 4.14) and waits until the owner is not busy. Without `membarrier`, both pass barriers
 //! themselves.
 //!
-//! Invariant: at any time the value is reached by the owner, between [`Owned::own`] and the guard's
-//! drop, or by one visitor; which thread owns it changes only through something that orders the two
-//! (a lock).
+//! Invariant: at any time only one thread reaches the value, either the owner, between
+//! [`Owned::own`] and the guard's drop, or one visitor. Another thread becomes the owner only
+//! through something that orders the two, such as a lock.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -40,7 +40,7 @@ pub struct Visit<'o, T> {
 }
 
 impl<T> Owned<T> {
-    /// The value, for its owner, who has no other access at the time.
+    /// Gives the owner access, who has no other access at the time.
     #[inline]
     pub fn own(&self) -> Own<'_, T> {
         loop {
@@ -52,7 +52,7 @@ impl<T> Owned<T> {
                 fence(SeqCst);
             }
             if !self.visited.load(Relaxed) {
-                // Before anything the last visitor left is read.
+                // The fence comes before anything is read that the last visitor left.
                 fence(Acquire);
                 return Own { owned: self };
             }
@@ -61,7 +61,7 @@ impl<T> Owned<T> {
         }
     }
 
-    /// The value, for anybody else; the owner waits meanwhile.
+    /// Gives another thread access; the owner waits meanwhile.
     pub fn visit(&self) -> Visit<'_, T> {
         let alone = self.visitors.lock().unwrap_or_else(PoisonError::into_inner);
         self.visited.store(true, Relaxed);
@@ -130,7 +130,7 @@ impl<T> Drop for Visit<'_, T> {
 const MEMBARRIER_PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
 const MEMBARRIER_REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
 
-/// Whether every processor can be made to pass a barrier; asked once.
+/// Whether every processor can be made to pass a barrier; the system is asked once.
 #[inline]
 fn has_membarrier() -> bool {
     static HAS: OnceLock<bool> = OnceLock::new();

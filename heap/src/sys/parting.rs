@@ -1,4 +1,4 @@
-//! A forked child and its parent: memory that both have mapped becomes the child's own.
+//! Parting a forked child from its parent: memory that both have mapped becomes the child's own.
 
 use std::mem;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap, mremap_fixed};
 use super::copy::copy_out;
 use super::mapping::Mapping;
 
-/// Bytes copied at a time.
+/// Bytes that are copied at a time.
 const PIECE_BYTES: u64 = 1 << 20;
 
 impl Mapping {
@@ -22,7 +22,7 @@ impl Mapping {
     pub fn copy_to(&self, file: &OwnedFd, range: Range<u64>) -> Result<(), Errno> {
         assert!(range.end <= self.len_bytes(), "a range leaves its mapping");
         match fallocate(file, FallocateFlags::KEEP_SIZE, range.start, range.end - range.start) {
-            // Writing then says whether there is room.
+            // Writing the bytes then shows whether there is room.
             Ok(()) | Err(Errno::OPNOTSUPP) => {}
             Err(errno) => return Err(errno),
         }
@@ -42,8 +42,8 @@ impl Mapping {
         Ok(())
     }
 
-    /// Copies a range to the same place of private memory of the same length, which nobody else has
-    /// yet.
+    /// Copies a range to the same place of private memory of the same length, which no other thread
+    /// has yet.
     pub fn copy_to_private(&self, copy: &Self, range: Range<u64>) {
         let len = (range.end - range.start) as usize;
         assert!(
@@ -56,8 +56,8 @@ impl Mapping {
         unsafe { copy_out(at(self), std::slice::from_raw_parts_mut(at(copy), len)) };
     }
 
-    /// Puts private memory of the same length in the place of this mapping's, which is private from
-    /// now on.
+    /// Puts private memory of the same length in the place of this mapping's memory, which is
+    /// private from now on.
     ///
     /// # Errors
     /// The system refuses; the mapping is as it was.

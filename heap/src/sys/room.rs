@@ -1,10 +1,10 @@
-//! Room in its file system for a file without a name, in a process whose other code knows nothing
-//! of it.
+//! Room in the file system for a file without a name, in a process whose other code does not know
+//! the file.
 //!
-//! That code may close any descriptor, and have others by the same number: shells and daemons do.
-//! So the file's has a number out of the way, and is used only while it still means this file; else
-//! pages get their room by being written to. Either way no store meets a full file system, which
-//! would be the program's end.
+//! Other code may close any descriptor and get the same number again; shells and daemons do. So the
+//! file's descriptor has a number out of the way, and is used only while it still means this file;
+//! otherwise pages get their room by being written to. Either way no store meets a full file
+//! system, which would end the program.
 
 use std::ops::Range;
 use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
@@ -16,23 +16,23 @@ use rustix::process::{Resource, getrlimit};
 
 use super::mapping::{Advice, Backed, Mapping};
 
-/// Programs that count on a number use one below; tables of descriptors as long as this are still
-/// short.
+/// Least number of the file's descriptor. Programs that count on certain numbers use lower ones,
+/// and a table of descriptors of this length is still short.
 const NUMBER_LEAST: u64 = 1000;
 
-/// A file without a name, as long as it can be found.
+/// The descriptor of a file without a name, as long as it can be found.
 #[derive(Debug)]
 pub struct Room {
-    /// Its descriptor; -1: none.
+    /// Number of the descriptor; -1 for none.
     number: AtomicI32,
-    /// What tells it from all other files while it is mapped.
+    /// The file's device, which with its inode tells it from all other files while it is mapped.
     device: AtomicU64,
     inode: AtomicU64,
 }
 
 impl Room {
-    /// Keeps a file's descriptor, which must be mapped as long as this lives. It has another number
-    /// then, or none.
+    /// Keeps a file's descriptor under another number. The file must be mapped as long as this
+    /// lives.
     pub fn of(file: OwnedFd) -> Self {
         let room = Self { number: (-1).into(), device: 0.into(), inode: 0.into() };
         room.keep(file);
@@ -42,7 +42,7 @@ impl Room {
     /// Gives a range of whole pages of the mapping its room.
     ///
     /// # Errors
-    /// There is none.
+    /// The file system has no room.
     pub fn reserve(&self, mapping: &Mapping, range: Range<u64>) -> Result<(), Errno> {
         if mapping.backed() == Backed::Nothing {
             return Ok(());
@@ -56,19 +56,19 @@ impl Room {
         }
         // SAFETY: this changes no byte.
         match unsafe { mapping.advise(offset, len as usize, Advice::Populate) } {
-            // What a store there would have ended with.
+            // A store there would have met a full file system.
             Err(Errno::FAULT) => Err(Errno::NOSPC),
             outcome => outcome,
         }
     }
 
-    /// Goes on with another file, mapped in the place of this.
+    /// Goes on with another file, which is mapped in the place of this one.
     pub fn replace(&self, file: OwnedFd) {
         self.let_go();
         self.keep(file);
     }
 
-    /// From now on there is no file.
+    /// Closes the descriptor, if it is still the file's.
     pub fn let_go(&self) {
         if let Some(number) = self.is_found() {
             // SAFETY: the descriptor is this file's (just compared), so nobody else's to close.
@@ -88,7 +88,7 @@ impl Room {
         self.number.store(kept.map_or(-1, IntoRawFd::into_raw_fd), Relaxed);
     }
 
-    /// Its descriptor, if it is there still.
+    /// The file's descriptor, if it still means the file.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         // SAFETY: it is open now. If another thread closes and opens so many meanwhile that a file
         // of its own gets this number, that gets room beyond its end, and no other byte.

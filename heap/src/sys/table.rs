@@ -1,5 +1,5 @@
-//! Zeroed tables by `mmap`: as large as the heap may ever need, with memory where they are touched,
-//! and without `malloc`, which this heap may itself be (the preload library).
+//! Zeroed tables by `mmap`: as large as the heap may ever need, with memory only where they are
+//! touched, and without `malloc`, which this heap may itself be in the preload library.
 
 use std::marker::PhantomData;
 
@@ -15,7 +15,7 @@ pub struct Table<T> {
     of: PhantomData<T>,
 }
 
-/// What may lie in a [`Table`].
+/// Types that may lie in a [`Table`].
 ///
 /// # Safety
 /// All bytes zero is a value, shared references may change it (atomics, cells under a lock that the

@@ -104,8 +104,8 @@ fn alloc(op: &mut Op<'_>, id: LaneId, bytes: u64) -> Result<Option<u64>, Stop> {
     }
 }
 
-/// Calls `f` with all objects that a table's buckets lie in, and with the lists of pieces. A list is
-/// read only after `f` had it.
+/// Calls `f` with all objects that a table's buckets lie in, and with the lists of pieces. A list
+/// is read only after `f` had it.
 pub(crate) fn for_each<E>(
     lane: &Lane<'_>,
     root: &[u64; ROOT_WORDS],
