@@ -36,7 +36,7 @@ pub enum Logging {
     Undo,
 }
 
-/// What kinds of records transactions write (pMem, "Hybrid log design").
+/// The kinds of records that transactions write (pMem, "Hybrid log design").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Records {
     /// Word records for small stores, object records for large ones.
@@ -58,7 +58,7 @@ pub struct Config {
     pub bookkeeping: Bookkeeping,
     /// How transactions are logged. Redo is faster, whether stores must be flushed or not.
     pub logging: Logging,
-    /// What kinds of records transactions write.
+    /// The kinds of records that transactions write.
     pub records: Records,
     /// Bytes of a contiguity bucket, a multiple of 64 KiB. `None` stands for 2 MiB, or less in
     /// small heaps.

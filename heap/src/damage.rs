@@ -26,9 +26,9 @@ pub enum Damage {
     Superblock {
         /// Name of the word: `generation`, `clock` or `settled clock`.
         what: &'static str,
-        /// Where.
+        /// Offset in the heap.
         offset: u64,
-        /// What was found.
+        /// The value found.
         value: u64,
     },
     /// The span table holds a word that no correct program writes.
@@ -40,7 +40,7 @@ pub enum Damage {
         span: u64,
         /// Offset of the span's word.
         offset: u64,
-        /// What was found.
+        /// The value found.
         value: u64,
     },
     /// Objects lie in memory that the damaged span table does not describe.
@@ -58,11 +58,11 @@ pub enum Damage {
     /// writes.
     #[error("snapshot: the chunk at {chunk:#x} is damaged at {offset:#x}, which holds {value:#x}")]
     Snapshot {
-        /// The chunk.
+        /// Offset of the chunk.
         chunk: u64,
-        /// Where.
+        /// Offset in the heap.
         offset: u64,
-        /// What was found.
+        /// The value found.
         value: u64,
     },
     /// A chunk of a snapshot is missing.
@@ -82,11 +82,11 @@ pub enum Damage {
          {offset:#x}"
     )]
     LogHeader {
-        /// The chunk.
+        /// Offset of the chunk.
         chunk: u64,
-        /// Where.
+        /// Offset in the heap.
         offset: u64,
-        /// What was found.
+        /// The value found.
         value: u64,
     },
     /// A log ends in the middle, and the words behind cannot be read.
@@ -95,11 +95,11 @@ pub enum Damage {
          {words} words follow"
     )]
     LogCut {
-        /// The chunk.
+        /// Offset of the chunk.
         chunk: u64,
         /// Offset of the first word that cannot be read.
         offset: u64,
-        /// What was found.
+        /// The value found.
         value: u64,
         /// Number of words behind it that are not zero.
         words: u64,
@@ -107,13 +107,13 @@ pub enum Damage {
     /// A record names a place where no object can begin.
     #[error("log or snapshot: an object is said to be at {offset:#x}, where none can begin")]
     Stray {
-        /// Where.
+        /// Offset in the heap.
         offset: u64,
     },
     /// An object was allocated twice, or freed twice.
     #[error("log: records and snapshot make {sum} objects at {offset:#x}")]
     Sum {
-        /// Where.
+        /// Offset in the heap.
         offset: u64,
         /// One if the snapshot has the object, plus allocations, less frees.
         sum: i64,
@@ -126,7 +126,7 @@ pub enum Damage {
     Outside {
         /// Sequence of the transaction.
         seq: u64,
-        /// Where.
+        /// Offset in the heap.
         offset: u64,
         /// Number of bytes.
         len_bytes: u64,
@@ -136,11 +136,11 @@ pub enum Damage {
     RootTorn {
         /// Number of the entry.
         index: u64,
-        /// Where.
+        /// Offset in the heap.
         offset: u64,
         /// Part of the entry: `name or type`, or `object`.
         what: &'static str,
-        /// What was found.
+        /// The value found.
         value: u64,
     },
     /// A root names a place where no object begins.
@@ -266,9 +266,9 @@ pub enum Remark {
          was being written, and does not count, or it was damaged"
     )]
     Torn {
-        /// The chunk.
+        /// Offset of the chunk.
         chunk: u64,
-        /// Where.
+        /// Offset in the heap.
         offset: u64,
     },
     /// Not all pieces of a transaction are there.
@@ -287,7 +287,7 @@ pub enum Remark {
          that were not durable, or records behind a damaged one"
     )]
     Behind {
-        /// The chunk.
+        /// Offset of the chunk.
         chunk: u64,
         /// Offset of the log's end.
         offset: u64,

@@ -90,19 +90,19 @@ pub enum HeapError {
     /// No object begins at an offset that is to be freed or looked at.
     #[error("{offset} is not the first byte of an object of this heap")]
     NoObject {
-        /// Where.
+        /// Offset in the heap.
         offset: Offset,
     },
     /// An object that is to be freed is free already.
     #[error("the object at {offset} was freed before")]
     FreedTwice {
-        /// Where.
+        /// Offset in the heap.
         offset: Offset,
     },
     /// An object that is to be freed is of the other kind of memory.
     #[error("the object at {offset} is {found} memory, not {expected}")]
     OtherKind {
-        /// Where.
+        /// Offset in the heap.
         offset: Offset,
         /// Kind of memory of the object.
         found: &'static str,
@@ -118,7 +118,7 @@ pub enum HeapError {
     /// A range leaves its object.
     #[error("{len_bytes} bytes at {offset} do not lie in one object")]
     OutOfObject {
-        /// Where.
+        /// Offset in the heap.
         offset: Offset,
         /// Bytes of the range.
         len_bytes: u64,
@@ -186,7 +186,7 @@ pub enum HeapError {
     /// The call would bypass the transaction that this thread is in.
     #[error("this thread is in a transaction: {instead}")]
     InTransaction {
-        /// Advice what to do instead.
+        /// The call or step to use instead.
         instead: &'static str,
     },
     /// Leaks that are handed back were found in another heap, or before this one was opened.
@@ -204,7 +204,7 @@ pub enum HeapError {
         /// Structure that the word belongs to: `superblock`, `span table`, `log`, `snapshot`,
         /// `root`, …
         what: &'static str,
-        /// Where.
+        /// Offset in the heap.
         offset: u64,
         /// The word found.
         value: u64,

@@ -1,4 +1,4 @@
-//! The heap: opening, closing, and what the methods of its other files share.
+//! The heap: opening, closing, and helpers that the methods of other files share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -45,7 +45,7 @@ pub enum Opened {
     Recovered(Recovered),
 }
 
-/// Memory in use, and what logging has cost since the heap was opened.
+/// Counts of the memory in use, and of the cost of logging since the heap was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HeapStats {
     /// Bytes of the heap.

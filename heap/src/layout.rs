@@ -109,7 +109,7 @@ impl Layout {
     }
 }
 
-/// A word of the span table, which says what a span holds.
+/// A word of the span table, which tells the contents of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SpanWord {
     /// The span holds nothing, or is a later span of a run.

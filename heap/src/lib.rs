@@ -1,4 +1,4 @@
-//! Memory to build structures in: one heap, two uses (pMem, Georgia Tech: "dual-use NVM").
+//! Memory to build structures in: one heap with two uses (pMem, Georgia Tech: "dual-use NVM").
 //!
 //! [`Heap`] gives *persistent* memory, whose allocations, contents and named roots survive, and
 //! *capacity* memory, a plain heap on the same medium that is gone after a restart and costs no
@@ -8,7 +8,7 @@
 //! NVMA).
 //!
 //! The key-value store has a heap of its own, the crate `perdura-slots`, which logs no allocation:
-//! the store's index can be walked to find what is allocated.
+//! following the store's index shows which objects are allocated.
 
 #[cfg(target_endian = "big")]
 compile_error!("heaps hold little-endian words; a big-endian machine would misread them");

@@ -23,7 +23,7 @@ use crate::sys::{
     prefetch_for_write, stream,
 };
 
-/// Bytes from which on a range that nobody reads yet is stored past the caches, where stores must
+/// Least bytes of a range that is stored past the caches if no thread reads it yet and stores must
 /// be flushed anyway.
 pub(crate) const STREAM_BYTES: usize = 4096;
 
@@ -74,7 +74,7 @@ pub enum MemoryError {
         what: &'static str,
         /// Bytes asked for; of no account if the file could not be opened or locked.
         len_bytes: u64,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Another process, or another heap of this one, has the file open.
@@ -88,7 +88,7 @@ pub enum MemoryError {
     Anonymous {
         /// Bytes asked for.
         len_bytes: u64,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The region notices writes by announcements, so it would lose plain stores.
@@ -105,7 +105,7 @@ pub enum MemoryError {
     Node {
         /// The node.
         node: u32,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The file lies where its file system puts it, whatever node is asked for.
@@ -247,7 +247,7 @@ impl Memory {
     ///
     /// # Errors
     /// The file cannot be read, or a heap has it open.
-    pub fn copy_of(path: &Path) -> Result<Self, MemoryError> {
+    pub(crate) fn copy_of(path: &Path) -> Result<Self, MemoryError> {
         let failed = |what, len_bytes, source: io::Error| MemoryError::File {
             path: path.to_owned(),
             what,
@@ -350,14 +350,6 @@ impl Memory {
     /// How stores to this memory become durable.
     pub fn durability(&self) -> Durability {
         if self.flush.is_some() { Durability::Flushed } else { Durability::Ordered }
-    }
-
-    /// The region that the memory lies in, if it lies in one.
-    pub fn as_region(&self) -> Option<&Arc<Region>> {
-        match &self.source {
-            Source::Region(region) => Some(region),
-            Source::Mapped { .. } | Source::Paged(_) => None,
-        }
     }
 
     /// A description of the memory for messages.

@@ -1,4 +1,4 @@
-//! An open heap: its lanes, its roots, and what is known of its memory.
+//! An open heap: its lanes, its roots, and counts of its memory.
 
 use parking_lot::Mutex;
 use perdura_region::{LaneId, Region, Unreadable};

@@ -14,7 +14,7 @@ use crate::spans::Spans;
 /// class's free list to give them back.
 const EMPTY_RUNS_KEPT: u32 = 8;
 
-/// What a lane remembers between operations; none of it is durable.
+/// A lane's state between operations, none of which is durable.
 pub(crate) struct LaneState {
     classes: Vec<ClassList>,
     /// Runs, by first span and length, that go back to the pool once the budget has room for the

@@ -29,7 +29,7 @@ const _: () = assert!(AT_ENTRIES + 16 + RECORD_BYTES_MAX as u64 <= LOG_BYTES);
 /// Most bytes of a chunk that holds more than one entry.
 const CHUNK_BYTES_MAX: u64 = 1 << 20;
 
-/// What one entry of a log puts back.
+/// The memory that one entry of a log puts back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Undo {
     Word { offset: u64, old: u64 },
@@ -41,7 +41,7 @@ pub(crate) enum Undo {
 pub(crate) struct Entry {
     /// Region offset of the entry itself.
     pub at: u64,
-    /// What the entry puts back.
+    /// The memory that the entry puts back.
     pub undo: Undo,
 }
 
@@ -132,7 +132,7 @@ impl Log {
         (self.chunk, self.chunk_bytes, self.used) = (self.head, LOG_BYTES, 0);
     }
 
-    /// What the log puts back, the oldest entry first.
+    /// The memory that the log puts back, the oldest entry first.
     pub fn entries(&self, lead: &Lane<'_>) -> Vec<Undo> {
         match read(&|offset, len| Some(lead.bytes(offset, len)), self.head) {
             Ok(entries) => entries.into_iter().map(|entry| entry.undo).collect(),

@@ -133,12 +133,6 @@ impl Heap {
         enter_free(spans, &mut held, &marks);
         Ok(())
     }
-
-    /// Whether every lane was searched for free memory. Until then [`crate::HeapStats::free_bytes`]
-    /// leaves out the memory that will be found.
-    pub fn is_rebuilt(&self) -> bool {
-        self.spans.is_all_searched()
-    }
 }
 
 fn enter_free(spans: &Spans, lane: &mut Lane<'_>, marks: &Marks<'_>) {

@@ -1,10 +1,11 @@
-//! A word of the span table: which lane a run of spans belongs to, and what the run holds.
+//! A word of the span table, which holds the lane that a run of spans belongs to, and the run's
+//! contents.
 
 use perdura_region::LaneId;
 
 use crate::classes::{CLASSES, class_spans};
 
-/// What a span table word says about a run of spans.
+/// The contents of a run of spans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SpanWord {
     /// The span belongs to no lane.

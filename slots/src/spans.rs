@@ -18,18 +18,18 @@ use crate::span_word::SpanWord;
 /// first span stands in the upper half of the word.
 const CONTINUATION: u64 = 0xff;
 
-/// A region's spans, and what every part of an open heap needs besides them.
+/// The spans of a region, with the region itself, its layout and the planned death of tests.
 pub(crate) struct Spans {
     pub region: Region,
     pub layout: Layout,
     pub fuse: Fuse,
     entries: Box<[Entry]>,
-    /// A bit for each span: the span heads a run that was there when the heap was opened and that
-    /// nobody has searched for free memory yet.
+    /// A bit for each span that heads a run which was there when the heap was opened, and which no
+    /// thread has searched for free memory yet.
     unsearched: Box<[AtomicU64]>,
 }
 
-/// What the volatile copy says of one span.
+/// The volatile copy's entry for one span.
 struct Entry {
     /// The word of the span table, or [`CONTINUATION`].
     word: AtomicU64,
@@ -75,8 +75,8 @@ impl Spans {
         }
     }
 
-    /// The first span of the run that `offset` lies in, and what the span table says of the run. Of
-    /// a large object only the first span is known here.
+    /// First span and span table word of the run that `offset` lies in. Of a large object only the
+    /// first span is known here.
     pub fn run_of(&self, offset: u64) -> (u64, SpanWord) {
         let mut span = offset / SPAN_BYTES;
         let mut word = self.entries[span as usize].word.load(Relaxed);
@@ -125,7 +125,7 @@ impl Spans {
     }
 
     /// Changes the count of used slots of the run that begins at `start`, and returns the count
-    /// before. The caller holds the run's lane, so nobody else counts.
+    /// before. The caller holds the run's lane, so no other thread counts.
     pub fn count_used(&self, start: u64, change: i32) -> u32 {
         let before = self.used(start);
         self.set_used(start, before.wrapping_add_signed(change));
@@ -136,11 +136,6 @@ impl Spans {
     /// not searched since.
     pub fn is_unsearched(&self, start: u64) -> bool {
         self.unsearched[(start / 64) as usize].load(Relaxed) & 1 << (start % 64) != 0
-    }
-
-    /// Whether no run is left to be searched.
-    pub fn is_all_searched(&self) -> bool {
-        self.unsearched.iter().all(|bits| bits.load(Relaxed) == 0)
     }
 
     /// Notes that the run that begins at `start` was searched for free memory.

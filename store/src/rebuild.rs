@@ -90,7 +90,7 @@ impl Store {
     }
 
     /// The number of shards whose keys are counted and whose free memory is found.
-    pub fn shards_rebuilt(&self) -> u16 {
+    pub(crate) fn shards_rebuilt(&self) -> u16 {
         self.shards_rebuilt.load(Acquire)
     }
 
@@ -163,7 +163,7 @@ struct Trace<'t, 'l, 'm> {
 }
 
 impl Trace<'_, '_, '_> {
-    /// Marks what the index of a database leads to, and counts its keys.
+    /// Marks everything that the index of a database leads to, and counts the database's keys.
     fn index(&mut self, root: u64, db: u8, counts: &mut Counts) -> Result<(), OpenError> {
         self.table(root, db, Records::Keys, &mut |trace, entry, record| {
             counts.keys += 1;

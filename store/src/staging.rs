@@ -1,5 +1,5 @@
-//! Between the attempts of one operation: the records that were written already, and the wait for
-//! what the next attempt needs.
+//! The time between the attempts of one operation: the records that were written already, and the
+//! wait for budget or memory.
 //!
 //! A value larger than a fraction of the budget is never written under one hold of its shard. The
 //! attempt that meets such a value ends. The record is written piece by piece into an object to
@@ -137,7 +137,7 @@ impl Store {
         (self.region().budget_bytes() / 8).min((256 << 10) << doublings)
     }
 
-    /// Does what a halted attempt needs while no shard is held. Returns the budget bytes that the
+    /// Meets the need of a halted attempt while no shard is held. Returns the budget bytes that the
     /// next attempt may spend.
     pub(crate) fn relieve(&self, halt: Halt, session: &mut Session) -> Result<u64, StoreError> {
         match halt {

@@ -1,4 +1,4 @@
-//! The store: what it is made of, and where each key belongs.
+//! The store itself, and the place of each key in its index.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64};

@@ -438,7 +438,7 @@ impl<'s> Tx<'s> {
         Ok(())
     }
 
-    /// Notes that the key is about to be written, for those who watch the key.
+    /// Notes that the key is about to be written, for operations that watch the key.
     fn touch(&mut self, key: Key<'_>) {
         if self.store.watches.is_watched(key) {
             self.touched.push((key.db, key.bytes.into()));

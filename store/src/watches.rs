@@ -38,7 +38,7 @@ struct Seen {
 }
 
 impl Watches {
-    /// Whether anybody watches the key.
+    /// Whether any operation watches the key.
     pub fn is_watched(&self, key: Key<'_>) -> bool {
         self.count.load(Relaxed) != 0
             && self.seen.lock()[usize::from(key.db)].contains_key(key.bytes)

@@ -98,9 +98,9 @@ pub enum CheckpointError {
     /// The head of the checkpoints is damaged.
     #[error("the head of the checkpoints, at {offset}, holds the impossible value {value:#x}")]
     Head {
-        /// Where.
+        /// Offset in the heap.
         offset: Offset,
-        /// What was found.
+        /// The value found.
         value: u64,
     },
     /// The kernel no longer tells which pages were written.

@@ -18,7 +18,7 @@ pub(crate) const SLOTS_MAX: u64 = SPAN_BYTES / UNIT_BYTES;
 const SMALL: usize = 8;
 const SMALL_MAX: u64 = SMALL as u64 * UNIT_BYTES;
 
-/// What is known of a class.
+/// Sizes of a class.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Class {
     /// Bytes of each slot.

@@ -222,7 +222,8 @@ impl Pool {
         self.find_free(spans, align, |owner| owner == Some(kind))
     }
 
-    /// The first of `spans` spans in a row that lie in entirely free buckets of owners who will do.
+    /// The first of `spans` spans in a row that lie in entirely free buckets whose owners `fits`
+    /// accepts.
     fn find_free(
         &self,
         spans: u64,

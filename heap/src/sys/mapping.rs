@@ -132,7 +132,7 @@ impl Mapping {
     /// Asks the kernel for something about the pages of a range inside the mapping.
     ///
     /// # Safety
-    /// For [`Advice::Empty`]: nobody relies on the bytes of the range.
+    /// For [`Advice::Empty`] no thread relies on the bytes of the range.
     pub unsafe fn advise(&self, offset: u64, len: usize, advice: Advice) -> Result<(), Errno> {
         assert!(offset + len as u64 <= self.len as u64, "advice about {len} bytes at {offset}");
         if self.backed() == Backed::Copy {

@@ -40,7 +40,7 @@ pub struct Visit<'o, T> {
 }
 
 impl<T> Owned<T> {
-    /// Gives the owner access, who has no other access at the time.
+    /// Gives the owner access. The owner has no other access at the time.
     #[inline]
     pub fn own(&self) -> Own<'_, T> {
         loop {

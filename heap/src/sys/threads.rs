@@ -1,8 +1,9 @@
-//! What each thread has of each heap, found without a lock.
+//! Each thread's part of each heap, found without a lock.
 //!
-//! A thread's [`Local`]s form a list that only this thread touches. They are mapped, not allocated:
-//! this heap may be what `malloc` calls. At the thread's end its slots go back to the heaps that
-//! still live; those of heaps that are gone it frees when it begins to use another.
+//! The [`Local`]s of a thread form a list that only this thread touches. They are mapped and not
+//! allocated, because `malloc` may call this heap. When the thread ends, its slots go back to the
+//! heaps that still live. The [`Local`]s of heaps that are gone are freed when the thread begins to
+//! use another heap.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::mem::size_of;
@@ -28,7 +29,8 @@ thread_local! {
     static HAS_ENDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The nodes that ended threads share: other destructors of a thread may run after ours.
+/// The nodes that ended threads share, because other destructors of a thread may run after this
+/// one's.
 static LATE: Mutex<Late> = Mutex::new(Late(ptr::null()));
 
 struct Late(*const Node);
@@ -36,7 +38,7 @@ struct Late(*const Node);
 // SAFETY: the list is reached under the lock only.
 unsafe impl Send for Late {}
 
-/// Heaps that live.
+/// The heaps that live, by number.
 static HEAPS: Mutex<Vec<(u64, Weak<Core>)>> = Mutex::new(Vec::new());
 
 /// Enters a heap, so that threads that end find it.
@@ -45,7 +47,7 @@ pub fn enter(id: u64, core: Weak<Core>) {
     heaps.push((id, core));
 }
 
-/// Takes a heap out, which is about to be dropped: when this returns no thread that ends uses it.
+/// Takes a heap out that is about to be dropped. When this returns, no thread that ends uses it.
 pub fn forget(id: u64) {
     let mut heaps = HEAPS.lock().unwrap_or_else(PoisonError::into_inner);
     heaps.retain(|(other, _)| *other != id);
@@ -56,22 +58,22 @@ pub fn forget(id: u64) {
     }
 }
 
-/// No thread begins or ends to use a heap while it lives.
+/// A hold on the list of heaps: no thread begins or ends to use a heap while this lives.
 pub struct Held {
     _late: MutexGuard<'static, Late>,
     _heaps: MutexGuard<'static, Vec<(u64, Weak<Core>)>>,
 }
 
-/// Holds what threads share, for a fork.
+/// Holds the lists that threads share, for a fork.
 pub fn hold() -> Held {
     let heaps = HEAPS.lock().unwrap_or_else(PoisonError::into_inner);
     Held { _late: LATE.lock().unwrap_or_else(PoisonError::into_inner), _heaps: heaps }
 }
 
-/// What the calling thread has of the heap `id`.
+/// Runs `f` with the calling thread's part of the heap `id`.
 ///
 /// # Errors
-/// It is the first time, and there is no memory for it.
+/// The thread uses the heap for the first time, and the system has no memory for its part.
 #[inline]
 pub fn with<R>(id: u64, f: impl FnOnce(&Local) -> R) -> Result<R, Errno> {
     let mut node = FIRST.with(Cell::get);
@@ -91,10 +93,10 @@ pub fn with<R>(id: u64, f: impl FnOnce(&Local) -> R) -> Result<R, Errno> {
     Ok(f(unsafe { &(*make(id)?).local }))
 }
 
-/// What a thread does with a heap after it has left all of them: few things.
+/// Runs `f` for a thread that has left all heaps already, in a destructor that runs late.
 #[cold]
 fn with_late<R>(id: u64, f: impl FnOnce(&Local) -> R) -> Result<R, Errno> {
-    /// Puts the node back, also where `f` panics.
+    /// Puts the node back, also if `f` panics.
     struct Lent(*const Node);
     impl Drop for Lent {
         fn drop(&mut self) {
@@ -129,7 +131,7 @@ fn with_late<R>(id: u64, f: impl FnOnce(&Local) -> R) -> Result<R, Errno> {
     Ok(f(unsafe { &(*lent.0).local }))
 }
 
-/// Takes a node of a heap out of those that ended threads share.
+/// Takes a node of a heap out of the list that ended threads share.
 fn unlink_late(id: u64) -> Option<*const Node> {
     let mut late = LATE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut before: *const Node = ptr::null();
@@ -163,7 +165,7 @@ fn make(id: u64) -> Result<*const Node, Errno> {
     Ok(node)
 }
 
-/// Frees what this thread has of heaps that are gone. Nobody else could, and a thread may never
+/// Frees this thread's parts of heaps that are gone. No other thread could, and this one may never
 /// end.
 fn free_gone() {
     if FIRST.with(Cell::get).is_null() {
@@ -220,10 +222,10 @@ fn new_node(id: u64, next: *const Node) -> Result<*const Node, Errno> {
     Ok(node)
 }
 
-/// Takes a node apart: its logger is given to the caller, its memory goes with the mapping.
+/// Takes a node apart. Its logger is given to the caller, and its memory goes with the mapping.
 ///
 /// # Safety
-/// The node is in no list any more, and nobody refers to it.
+/// The node is in no list any more, and no thread refers to it.
 unsafe fn end(node: *const Node) -> (Option<Arc<Logger>>, Mapping) {
     // SAFETY: the caller's promise; each field is read once, and the mapping outlives the reading.
     unsafe {
