@@ -24,6 +24,10 @@ pub enum Command {
     /// Flush for real with a full budget, and say whether the promise holds. Exits 1 if it does
     /// not.
     Drill(Box<DrillArgs>),
+    /// Say what a running store promises and where it stands: dirty data, budget, proven rate, time
+    /// to be safe, last checkpoint, holder. Exits 0: the promise holds, 1: it does not, 2: the store
+    /// could not be asked.
+    Status(StatusArgs),
     /// Flush what a holder keeps after its server died, then let it go. The same as sending it
     /// SIGTERM.
     Flush(FlushArgs),
@@ -184,6 +188,19 @@ pub struct DrillArgs {
     /// Flush only what happens to be dirty. Such a drill cannot PASS.
     #[arg(long)]
     pub no_fill: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// Address of the running store.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:6379")]
+    pub connect: String,
+    /// File with the store's password; or set PERDURA_PASSWORD.
+    #[arg(long, value_name = "FILE")]
+    pub password_file: Option<PathBuf>,
+    /// Print what was found as JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]

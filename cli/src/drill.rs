@@ -1,16 +1,15 @@
 //! `perdura drill`: the flush for real, against the promise.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::TcpStream;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use perdura_media::{Bytes, BytesPerSecond, RealClock, format_duration};
 use perdura_region::directory::Directory;
 
 use crate::args::DrillArgs;
+use crate::client::Client;
 use crate::settings;
 use perdura_terminal::LateBar;
 use perdura_terminal::say;
@@ -78,17 +77,10 @@ fn drill_stopped(args: &DrillArgs) -> Result<Outcome> {
 
 /// A running server drills itself: it alone may touch its region.
 fn drill_running(address: &str, args: &DrillArgs) -> Result<Outcome> {
-    let stream = TcpStream::connect(address).with_context(|| format!("--connect {address}"))?;
-    let mut stream = BufReader::new(stream);
-    if let Some(password) = settings::password(&args.password_file)? {
-        let reply = ask(&mut stream, &["AUTH", &password])?;
-        if reply != "OK" {
-            bail!("{address}: {reply}");
-        }
-    }
+    let mut client = Client::connect(address, settings::password(&args.password_file)?)?;
     let words: &[&str] =
         if args.no_fill { &["PERDURA", "DRILL", "NOFILL"] } else { &["PERDURA", "DRILL"] };
-    let text = ask(&mut stream, words)?;
+    let text = client.ask(words)?;
     let field = |name: &str| -> Result<u64> {
         text.lines()
             .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
@@ -102,30 +94,4 @@ fn drill_running(address: &str, args: &DrillArgs) -> Result<Outcome> {
         elapsed: Duration::from_nanos(field("elapsed_ns")?),
         promised: Duration::from_nanos(field("promised_ns")?),
     })
-}
-
-/// One command, one simple or bulk reply; an error reply is an error.
-fn ask(stream: &mut BufReader<TcpStream>, words: &[&str]) -> Result<String> {
-    let mut request = format!("*{}\r\n", words.len());
-    for word in words {
-        request += &format!("${}\r\n{word}\r\n", word.len());
-    }
-    stream.get_mut().write_all(request.as_bytes())?;
-    let mut head = String::new();
-    stream.read_line(&mut head)?;
-    let head = head.trim_end();
-    match head.split_at_checked(1) {
-        Some(("+", text)) => Ok(text.to_owned()),
-        Some(("-", text)) => bail!("the server refused: {text}"),
-        Some(("$" | "=", length)) => {
-            let length: usize = length.parse().with_context(|| format!("reply {head:?}"))?;
-            if length > 1 << 20 {
-                bail!("reply of {length} bytes: this is no Perdura server");
-            }
-            let mut bytes = vec![0; length + 2];
-            std::io::Read::read_exact(stream, &mut bytes)?;
-            Ok(String::from_utf8_lossy(&bytes[..length]).into_owned())
-        }
-        _ => bail!("unexpected reply {head:?}: is this a Perdura server?"),
-    }
 }

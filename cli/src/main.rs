@@ -4,6 +4,7 @@ mod args;
 mod background;
 mod bench;
 mod check;
+mod client;
 mod drill;
 mod file;
 mod flush;
@@ -13,6 +14,7 @@ mod run;
 mod serve;
 mod settings;
 mod sim;
+mod status;
 
 use std::process::ExitCode;
 
@@ -48,6 +50,7 @@ fn run() -> Result<ExitCode> {
         Command::Sim(args) => sim::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Check(args) => Ok(check::run(&args)),
+        Command::Status(args) => Ok(status::run(&args)),
         Command::Flush(args) => flush::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Run(args) => run::run(&args),

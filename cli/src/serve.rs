@@ -51,6 +51,7 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     bar.finish();
     let directory = directory?;
     server.terms = Some(directory.terms);
+    server.has_holder = directory.keeper.is_some();
     server.flush_threads = threads;
     let banner = banner(&directory, &server, grace);
     let Directory { region, keeper, link, .. } = directory;

@@ -54,6 +54,9 @@ counters! {
     device_flushes,
     /// Checkpoints committed.
     checkpoints,
+    /// When the last of these checkpoints was committed, nanoseconds on the region's clock; 0: none
+    /// was since the region was opened.
+    checkpoint_at_ns,
     /// Group commits.
     group_commits,
     /// Nanoseconds spent in checkpoints.

@@ -48,6 +48,7 @@ impl Cleaner {
             &backed.memory.stats.checkpoint_ns,
             backed.memory.clock.now_ns().saturating_sub(began_ns),
         );
+        backed.memory.stats.checkpoint_at_ns.store(backed.memory.clock.now_ns(), Relaxed);
         backed.memory.budget.notify();
         Ok(())
     }

@@ -95,6 +95,8 @@ pub struct ServerConfig {
     pub warning_s: f64,
     /// What the promise rests on; a budget set at run time is held to it.
     pub terms: Option<Terms>,
+    /// Another process keeps the memory if this one dies; for INFO only.
+    pub has_holder: bool,
     /// Threads of a flush.
     pub flush_threads: usize,
     /// For a measurement: GET and SET are answered without the store, GET with so many bytes (at
@@ -128,6 +130,7 @@ impl Default for ServerConfig {
             seed: 0,
             warning_s: 0.0,
             terms: None,
+            has_holder: false,
             flush_threads: 2,
             null_value_bytes: None,
         }

@@ -6,6 +6,8 @@
 
 use std::fmt::Write;
 
+use perdura_region::promise::flush_time;
+
 use super::context::{Clients, Context, Server};
 use super::spec::Outcome;
 use crate::resp::Args;
@@ -119,7 +121,34 @@ pub(super) fn perdura_section(
         server.facts.region.device_bytes as f64 / server.user_bytes.max(1) as f64,
         one_line(server.latched.as_ref().or(server.facts.failure.as_ref())),
     )?;
+    promise_fields(server, out)?;
     figures(server).iter().try_for_each(|(name, value)| write!(out, "{name}:{value}\r\n"))
+}
+
+/// What is promised, and how long a flush would take now. Times are in seconds; the age of the last
+/// checkpoint is -1 where there was none since the image was opened.
+fn promise_fields(server: &Server<'_>, out: &mut String) -> std::fmt::Result {
+    let facts = &server.facts;
+    let checkpoint_age_s = match facts.region.checkpoint_at_ns {
+        0 => -1.0,
+        at_ns => server.now_ns.saturating_sub(at_ns) as f64 / 1e9,
+    };
+    write!(
+        out,
+        "holder:{}\r\nlast_checkpoint_seconds:{checkpoint_age_s:.3}\r\n",
+        if server.config.has_holder { "yes" } else { "no" },
+    )?;
+    let Some(terms) = &server.config.terms else { return Ok(()) };
+    let rate = terms.rate_bytes_per_s;
+    let flush = |bytes| flush_time(server.store.region().geometry(), rate, bytes).as_secs_f64();
+    let reserve_s = terms.reserve.as_secs_f64();
+    write!(
+        out,
+        "proven_rate_bytes_per_s:{rate}\r\nreserve_seconds:{reserve_s:.3}\r\n\
+         promised_seconds:{:.3}\r\ntime_to_safe_seconds:{:.3}\r\n",
+        flush(facts.budget_bytes) + reserve_s,
+        flush(facts.dirty_bytes),
+    )
 }
 
 fn one_line(text: Option<&String>) -> String {
