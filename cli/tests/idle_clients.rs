@@ -1,13 +1,14 @@
 //! Ten thousand clients that say nothing: bounded memory for each, and nobody else disturbed.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
-mod common;
+#[path = "cli/running.rs"]
+mod running;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use common::*;
+use running::*;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const CLIENTS: usize = 10_000;

@@ -1,10 +1,13 @@
 //! The one place for developer commands: `cargo xtask help` lists them.
 
+mod changed;
 mod deps;
-mod pages;
 mod plan_rivals;
+mod product;
+mod programs;
 mod python;
 mod qemu;
+mod run;
 mod steps;
 mod time_to_safe;
 
@@ -17,7 +20,9 @@ cargo xtask COMMAND
 
   test          everything CI runs: format, lints, tests, doc tests, a short simulation, whole-process tests,
                 and the Python package's, with Spark (`python` runs these alone)
-  lint          format, lints, and the pages: links, lengths of lines, paths, rooms, locks, packages
+  test --quick  lints and tests of the packages that differ from main
+  release       the program as it is released, with all formats of traces
+  lint          format and lints only
   deps          install the Debian packages that the whole-process tests compare with (as root), or name them
   test-qemu [PART]  cut a virtual machine that runs `perdura serve`, boot it again, compare; and bind capacity memory to
                 an NVDIMM that is a NUMA node. Some two minutes after the build, or the cases with PART in their names;
@@ -35,7 +40,7 @@ cargo xtask COMMAND
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    match run(&words) {
+    match dispatch(&words) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("xtask: {error:#}");
@@ -44,24 +49,20 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(words: &[&str]) -> Result<()> {
+fn dispatch(words: &[&str]) -> Result<()> {
     match words {
-        ["test"] => {
-            deps::install()?;
-            steps::lint()?;
-            steps::build()?;
-            // Tests wait for devices and clocks, so the package is compiled while they run, and not
-            // while they are compiled themselves.
-            let (tests, package) = std::thread::scope(|scope| {
-                let package = scope.spawn(python::test);
-                (steps::test(), package.join())
-            });
-            tests?;
-            package.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        ["test"] => steps::test(),
+        ["test", "--quick"] => steps::test_changed(),
+        ["lint"] => {
+            steps::format()?;
+            steps::clippy(&["--workspace"])
         }
-        ["lint"] => steps::lint(),
-        ["python"] => python::test(),
-        ["deps"] => deps::install(),
+        ["release"] => steps::release(),
+        ["python"] => match python::test()? {
+            None => Ok(()),
+            Some(reason) => bail!("the tests of the Python package were skipped: {reason}"),
+        },
+        ["deps"] => deps::install().map(|_| ()),
         ["test-qemu"] => qemu::test(""),
         ["test-qemu", part] => qemu::test(part),
         ["test-dax"] => qemu::test(qemu::DAX_NAME),

@@ -21,7 +21,7 @@ pub fn compare(records: &str) -> Result<()> {
     let python = environment(&place.join("venv"))?;
     let example =
         ["build", "--release", "--quiet", "-p", "perdura-plan", "--example", "skew_speed"];
-    crate::steps::cargo(&example)?;
+    crate::run::cargo(&example)?;
     let (speed, dump) = (target.join("release/examples/skew_speed"), place.join("records"));
     for distribution in ["zipf", "uniform"] {
         let make = ["1048576", distribution, records, "2", "--dump"];

@@ -2,24 +2,22 @@
 //! Spark on this machine.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
-use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
-use crate::steps::PROFILE;
+use crate::run::{run, target};
 
 const REQUIREMENTS: &str = "python/requirements.txt";
 
 /// Runs them. Without Java, Python's `venv`, or the network for a first installation they are
-/// skipped, which is said; where `CI` is set that is an error.
-pub fn test() -> Result<()> {
+/// skipped, and the reason is returned; where `CI` is set that is an error.
+pub fn test() -> Result<Option<String>> {
     let python = match environment() {
         Ok(python) => python,
         Err(error) if std::env::var_os("CI").is_none() => {
-            eprintln!("xtask: the tests of the Python package are skipped: {error:#}");
-            return Ok(());
+            return Ok(Some(format!("{error:#}")));
         }
         Err(error) => return Err(error),
     };
@@ -29,7 +27,7 @@ pub fn test() -> Result<()> {
         fs::remove_dir_all(&wheels)?;
     }
     let beside = |name: &str| python.with_file_name(name);
-    let build = ["build", "--profile", PROFILE, "--quiet", "--compatibility", "linux", "--out"];
+    let build = ["build", "--profile", "dev", "--quiet", "--compatibility", "linux", "--out"];
     run(Command::new(beside("maturin"))
         .args(build)
         .arg(&wheels)
@@ -38,12 +36,13 @@ pub fn test() -> Result<()> {
     let install = ["install", "--quiet", "--no-deps", "--force-reinstall"];
     run(Command::new(beside("pip")).args(install).arg(wheel))?;
     let tests = ["-m", "unittest", "discover", "-s", "python/tests"];
-    let perdura = target.join(PROFILE).join("perdura");
+    let perdura = target.join("debug/perdura");
     // Short runs of Spark are mostly its own compiling: once, not twice.
     let java = ("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1");
     let mut command = Command::new(python);
     command.args(tests).env("PERDURA", perdura).env(java.0, java.1);
-    run(command.env("PYTHONWARNINGS", "ignore"))
+    run(command.env("PYTHONWARNINGS", "ignore"))?;
+    Ok(None)
 }
 
 /// The interpreter of an environment that has what is required; made anew where the requirements
@@ -70,23 +69,4 @@ fn environment() -> Result<PathBuf> {
     // Last: an environment that was not finished is begun again.
     fs::write(done, required)?;
     Ok(python)
-}
-
-fn target() -> Result<PathBuf> {
-    let place = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
-    fs::create_dir_all(&place)?;
-    Ok(Path::new(&place).canonicalize()?)
-}
-
-fn run(command: &mut Command) -> Result<()> {
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
-    let words: Vec<_> = words.map(|word| word.to_string_lossy().into_owned()).collect();
-    eprintln!("+ {}", words.join(" "));
-    let began = Instant::now();
-    let status = command.status().with_context(|| words[0].clone())?;
-    eprintln!("  {:.0} s", began.elapsed().as_secs_f64());
-    if !status.success() {
-        bail!("{} ended with {status}", words.join(" "));
-    }
-    Ok(())
 }

@@ -1,36 +1,89 @@
 //! The steps of the commands, each a program run to its end.
 
 use std::process::Command;
-use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
-use crate::pages;
+use crate::run::{cargo, run, target};
+use crate::{changed, deps, product, programs, python};
 
-/// How programs are built that are run whole: as they are released, without what only makes them
-/// faster.
-pub const PROFILE: &str = "ci";
-
-pub fn lint() -> Result<()> {
+/// What the code looks like, and what the product is made of: seconds.
+pub fn format() -> Result<()> {
     cargo(&["fmt", "--all", "--check"])?;
-    pages::check()?;
-    cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])
+    product::check()
 }
 
-/// The programs that are run whole, and all tests.
-pub fn build() -> Result<()> {
-    cargo(&["build", "--profile", PROFILE, "--features", "perdura-cli/release", "--quiet"])?;
-    cargo(&["test", "--workspace", "--no-run", "--quiet"])
+/// Clippy on the packages that `words` choose.
+pub fn clippy(words: &[&str]) -> Result<()> {
+    let after = ["--all-targets", "--quiet", "--", "-D", "warnings"];
+    cargo(&[&["clippy"], words, &after].concat())
 }
 
+/// Everything CI runs.
+///
+/// What is compiled is compiled once, in the profile of development, and the programs that tests
+/// run whole are among it. While the test programs run, which mostly wait, the Python package and
+/// the lints have the processors.
 pub fn test() -> Result<()> {
-    cargo(&["test", "--workspace", "--quiet"])?;
-    let program =
-        ["run", "--profile", PROFILE, "--features", "perdura-cli/release", "--quiet", "--", "sim"];
-    let sim = |words: &[&str]| cargo(&[&program[..], words].concat());
+    let missing = deps::install()?;
+    format()?;
+    let programs = programs::build(&["--workspace"])?;
+    let (tests, beside) = std::thread::scope(|scope| {
+        let beside = scope.spawn(|| {
+            clippy(&["--workspace"])?;
+            python::test()
+        });
+        (programs::run(programs), beside.join())
+    });
+    let beside = beside.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    tests?;
+    let without_package = beside?;
+    cargo(&["test", "--workspace", "--doc", "--quiet"])?;
     // Seeds that no test has.
     sim(&["cut", "--seed", "2", "--cuts", "300"])?;
-    sim(&["order", "--seed", "2", "--states-max", "8"])
+    sim(&["order", "--seed", "2", "--states-max", "8"])?;
+    if !missing.is_empty() {
+        eprintln!("xtask: not installed, so some tests were skipped: {}", missing.join(" "));
+    }
+    if let Some(reason) = without_package {
+        eprintln!("xtask: the tests of the Python package were skipped: {reason}");
+    }
+    Ok(())
+}
+
+/// The lints and tests of the packages that differ from `main`, and of nothing that uses them.
+pub fn test_changed() -> Result<()> {
+    cargo(&["fmt", "--all", "--check"])?;
+    let packages = changed::packages()?;
+    if packages.is_empty() {
+        eprintln!("xtask: no package differs from main; nothing to test");
+        return Ok(());
+    }
+    let words: Vec<&str> = packages.iter().flat_map(|name| ["-p", name]).collect();
+    clippy(&words)?;
+    programs::run(programs::build(&words)?)
+}
+
+/// `perdura` as it is released: with all formats of traces, and the library that it loads.
+pub fn release() -> Result<()> {
+    cargo(&[
+        "build",
+        "--release",
+        "-p",
+        "perdura-cli",
+        "-p",
+        "perdura-preload",
+        "--features",
+        RELEASE,
+    ])
+}
+
+/// The features of a release, which the default build leaves out.
+const RELEASE: &str = "perdura-cli/release";
+
+/// The simulation, by the program that the tests were built with.
+fn sim(words: &[&str]) -> Result<()> {
+    run(Command::new(target()?.join("debug/perdura")).arg("sim").args(words))
 }
 
 /// The engines beside the store.
@@ -71,17 +124,6 @@ pub fn fuzz(seconds: u64) -> Result<()> {
     for target in String::from_utf8_lossy(&listed.stdout).lines() {
         let time = format!("-max_total_time={seconds}");
         cargo(&["+nightly", "fuzz", "run", target, "--", &time, "-rss_limit_mb=4096"])?;
-    }
-    Ok(())
-}
-
-pub fn cargo(words: &[&str]) -> Result<()> {
-    eprintln!("+ cargo {}", words.join(" "));
-    let began = Instant::now();
-    let status = Command::new("cargo").args(words).status().context("cargo")?;
-    eprintln!("  {:.0} s", began.elapsed().as_secs_f64());
-    if !status.success() {
-        bail!("cargo {} ended with {status}", words.join(" "));
     }
     Ok(())
 }

@@ -12,7 +12,6 @@ mod insights;
 mod kernels;
 mod media;
 mod memory;
-mod pages;
 mod places;
 mod process;
 mod rivals;

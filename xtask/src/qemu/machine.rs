@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::{deps, steps};
+use crate::{deps, run};
 
 const MUSL: &str = "x86_64-unknown-linux-musl";
 /// What pulls in Debian's newest kernel for virtual machines (the smallest).
@@ -301,10 +301,10 @@ fn build_programs() -> Result<Vec<(PathBuf, String)>> {
     let target = if is_static { vec!["--target", MUSL] } else { Vec::new() };
     let build = ["build", "--release", "--quiet"];
     let package = |name: &'static str| [&build[..], &["--package", name], &target].concat();
-    steps::cargo(&package("perdura-cli"))?;
-    steps::cargo(&package("perdura-lab"))?;
-    steps::cargo(&[&package("xtask")[..], &["--examples"]].concat())?;
-    steps::cargo(&[&build[..], &["--package", "perdura-preload"]].concat())?;
+    run::cargo(&package("perdura-cli"))?;
+    run::cargo(&package("perdura-lab"))?;
+    run::cargo(&[&package("xtask")[..], &["--examples"]].concat())?;
+    run::cargo(&[&build[..], &["--package", "perdura-preload"]].concat())?;
     let heap_numa = build_test("perdura-heap", "numa", &target)?;
     let release = target_dir().join("release");
     let built = if is_static { target_dir().join(MUSL).join("release") } else { release.clone() };

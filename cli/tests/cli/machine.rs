@@ -1,9 +1,7 @@
 //! What a machine may lack or refuse: rights, space, descriptors, system calls. Served all the
 //! same, or refused with the cause; nothing is lost.
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
-mod common;
-#[path = "../../region/tests/support/seccomp.rs"]
+#[path = "../../../region/tests/support/seccomp.rs"]
 mod seccomp;
 
 use std::fs;
@@ -13,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use common::*;
+use crate::running::*;
 
 const NOBODY: &str = "65534";
 

@@ -1,13 +1,10 @@
 //! Real processes, real signals, real memory wiped: what the fault model promises of them.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
-
-mod common;
-
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::*;
+use crate::running::*;
 
 /// Small budget, so that cleaning and waiting are part of every run.
 const SETTINGS: [&str; 6] = ["--memory", "512MiB", "--budget", "2MiB", "--grace", "10s"];
@@ -275,4 +272,26 @@ fn a_holder_whose_directory_was_removed_lets_the_memory_go() {
     let _ = server.wait();
     std::fs::remove_dir_all(&data).unwrap();
     wait_until("the holder's end", || !Path::new("/proc").join(holder.to_string()).exists());
+}
+
+#[test]
+fn status_says_that_a_running_store_keeps_its_promise_and_who_holds_its_memory() {
+    let dir = dir();
+    let server = Server::start(dir.path(), &SETTINGS);
+    let address = format!("127.0.0.1:{}", server.port);
+    let status = |words: &[&str]| {
+        Command::new(PERDURA).args(["status", "--connect", &address]).args(words).output().unwrap()
+    };
+    let shown = status(&[]);
+    let text = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert_eq!(shown.status.code(), Some(0), "{text}");
+    for wanted in ["the promise holds", "proven rate", "keeps the memory if the server dies"] {
+        assert!(text.contains(wanted), "{wanted}: {text}");
+    }
+    let found: serde_json::Value = serde_json::from_slice(&status(&["--json"]).stdout).unwrap();
+    assert_eq!((&found["holds"], &found["holder"]), (&true.into(), &true.into()), "{found}");
+    assert!(found["promised_s"].as_f64() <= found["warning_s"].as_f64(), "{found}");
+    stop(server, dir.path());
+    let gone = status(&[]);
+    assert_eq!(gone.status.code(), Some(2), "{}", String::from_utf8_lossy(&gone.stderr));
 }

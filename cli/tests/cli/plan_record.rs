@@ -1,7 +1,5 @@
 //! `perdura plan record` as people call it.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
-
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};

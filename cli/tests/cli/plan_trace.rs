@@ -1,16 +1,12 @@
 //! `perdura plan trace` as people call it: what is counted, what is refused, and that a plan holds
 //! when it is carried out.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
-
-mod common;
-
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use common::*;
+use crate::running::*;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde_json::Value;

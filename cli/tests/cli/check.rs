@@ -2,8 +2,6 @@
 //! code.
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
-mod common;
-
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -122,7 +120,7 @@ fn a_limit_on_file_sizes_is_said_and_no_death() {
     let dir = tempfile::tempdir().unwrap();
     make_store(dir.path(), 64 << 20);
     let output = Command::new("sh")
-        .args(["-c", "ulimit -f 100; exec \"$0\" check \"$1\"", common::PERDURA])
+        .args(["-c", "ulimit -f 100; exec \"$0\" check \"$1\"", crate::running::PERDURA])
         .arg(dir.path())
         .output()
         .unwrap();
@@ -160,7 +158,7 @@ fn a_check_needs_no_more_than_to_read(dir: &Path, image: &Path) {
     set(dir, 0o755);
     set(image, 0o444);
     // Root may write whatever the mode says.
-    let mut command = common::unprivileged(Path::new(common::PERDURA), dir);
+    let mut command = crate::running::unprivileged(Path::new(crate::running::PERDURA), dir);
     let reader = std::fs::File::open(image).unwrap();
     rustix::fs::flock(&reader, FlockOperation::NonBlockingLockShared).unwrap();
     let shared = command.arg("check").arg(dir).output().unwrap();

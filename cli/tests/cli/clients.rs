@@ -1,12 +1,9 @@
 //! Clients people use: redis-cli, redis-benchmark, redis-py. Skipped, and said so, where they are
 //! missing.
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
-
-mod common;
 
 use std::process::{Command, Output};
 
-use common::*;
+use crate::running::*;
 
 const PYTHON: &str = r#"
 import sys, redis

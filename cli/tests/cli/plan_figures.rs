@@ -1,15 +1,13 @@
 //! The figures that `perdura plan trace` writes, of all and of each volume, are those of the plain
 //! way, to the last digit.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
-
-#[path = "../../plan/tests/skew/generate.rs"]
+#[path = "../../../plan/tests/skew/generate.rs"]
 #[allow(dead_code)] // its part of it
 mod generate;
-#[path = "../../plan/tests/skew/naive.rs"]
+#[path = "../../../plan/tests/skew/naive.rs"]
 #[allow(dead_code)]
 mod naive;
-#[path = "../../plan/tests/readers/plain.rs"]
+#[path = "../../../plan/tests/readers/plain.rs"]
 mod plain;
 
 use std::collections::BTreeSet;

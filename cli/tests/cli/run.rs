@@ -1,15 +1,11 @@
 //! `perdura run`: programs that can have their heap moved, and those that are refused before they
 //! start.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
-
-mod common;
-
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use common::PERDURA;
+use crate::running::PERDURA;
 
 /// With the library that was built for this test.
 fn run(words: &[&str]) -> Output {
@@ -166,8 +162,8 @@ fn a_program_with_capabilities_is_refused_unless_root_starts_it() {
         return;
     }
     let library = std::env::current_exe().unwrap().with_file_name("libperdura_preload.so");
-    let refusing = common::unprivileged(Path::new(PERDURA), folder.path())
-        .env("PERDURA_PRELOAD", common::for_everybody(&library, folder.path()))
+    let refusing = crate::running::unprivileged(Path::new(PERDURA), folder.path())
+        .env("PERDURA_PRELOAD", crate::running::for_everybody(&library, folder.path()))
         .arg("run")
         .arg(&program)
         .output()

@@ -1,6 +1,5 @@
 //! A server as a process, and a client that knows what was acknowledged.
 #![allow(dead_code)] // each test file uses its part
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};

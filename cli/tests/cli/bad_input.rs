@@ -1,14 +1,10 @@
 //! What people get wrong, and what the machine refuses: a clear error, and nothing changed.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
-
-mod common;
-
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use common::*;
+use crate::running::*;
 
 fn serve(dir: &Path, extra: &[&str]) -> Output {
     Command::new(PERDURA)

@@ -1,7 +1,5 @@
 //! `perdura plan media` as people call it.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
-
 use std::process::{Command, Output};
 
 fn plan(words: &[&str]) -> Output {

@@ -1,13 +1,10 @@
 //! `perdura bench` as a program: every workload against servers, the result file, refusals.
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
-
-mod common;
 
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use common::*;
+use crate::running::*;
 
 /// What everyone may rely on in a result.
 const KEYS: [&str; 9] = [

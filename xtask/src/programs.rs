@@ -1,0 +1,164 @@
+//! The workspace's test programs: built once, run two at a time, and what they skipped.
+//!
+//! Most tests wait for devices, clocks and other programs, so two programs at a time use the
+//! processors better than one. What a program prints is kept until its end: the output of one that
+//! fails is printed whole, and of the others only what they skipped and why.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+/// Test programs at work at the same time.
+const AT_ONCE: usize = 2;
+
+/// Programs whose time is shown at the end.
+const SLOWEST: usize = 12;
+
+/// A program full of tests.
+pub struct Program {
+    path: PathBuf,
+    /// The folder of its package, which tests run in.
+    folder: PathBuf,
+}
+
+/// How a program ended.
+struct Done {
+    name: String,
+    took: Duration,
+    output: String,
+    failed: bool,
+}
+
+/// Builds the test programs that `words` choose.
+pub fn build(words: &[&str]) -> Result<Vec<Program>> {
+    let all = [&["test", "--no-run", "--message-format", "json-render-diagnostics"], words];
+    let all = all.concat();
+    eprintln!("+ cargo {}", all.join(" "));
+    let began = Instant::now();
+    let mut cargo = Command::new("cargo");
+    let built = cargo.args(&all).stderr(Stdio::inherit()).output().context("cargo")?;
+    eprintln!("  {:.0} s", began.elapsed().as_secs_f64());
+    if !built.status.success() {
+        bail!("cargo {} ended with {}", all.join(" "), built.status);
+    }
+    let messages = String::from_utf8_lossy(&built.stdout).into_owned();
+    messages.lines().filter_map(|line| program(line).transpose()).collect()
+}
+
+/// Runs the programs and says which were slow, what they skipped, and what failed.
+pub fn run(programs: Vec<Program>) -> Result<()> {
+    eprintln!("+ {} test programs, {AT_ONCE} at a time", programs.len());
+    let began = Instant::now();
+    let mut all = run_all(programs)?;
+    eprintln!("  {:.0} s for the test programs, the slowest:", began.elapsed().as_secs_f64());
+    all.sort_by_key(|done| std::cmp::Reverse(done.took));
+    for done in all.iter().take(SLOWEST) {
+        eprintln!("  {:6.1} s  {}", done.took.as_secs_f64(), done.name);
+    }
+    show_skipped(&all);
+    let failed: Vec<_> = all.iter().filter(|done| done.failed).collect();
+    for done in &failed {
+        eprintln!("\n--- {}\n{}", done.name, done.output);
+    }
+    if !failed.is_empty() {
+        let names: Vec<_> = failed.iter().map(|done| done.name.as_str()).collect();
+        bail!("tests failed in {}", names.join(", "));
+    }
+    Ok(())
+}
+
+/// The program that a message of cargo is about, if it is about one.
+fn program(line: &str) -> Result<Option<Program>> {
+    let message: Value = serde_json::from_str(line).context("a message of cargo")?;
+    let Some(path) = message["executable"].as_str() else { return Ok(None) };
+    if message["profile"]["test"] != true {
+        return Ok(None);
+    }
+    let manifest = Path::new(message["manifest_path"].as_str().context("no manifest_path")?);
+    let folder = manifest.parent().context("a manifest without a folder")?;
+    Ok(Some(Program { path: path.into(), folder: folder.to_owned() }))
+}
+
+fn run_all(programs: Vec<Program>) -> Result<Vec<Done>> {
+    let waiting = Mutex::new(programs.into_iter());
+    let next = || waiting.lock().unwrap_or_else(std::sync::PoisonError::into_inner).next();
+    let work = || -> Result<Vec<Done>> {
+        let mut all = Vec::new();
+        while let Some(program) = next() {
+            all.push(program.run()?);
+        }
+        Ok(all)
+    };
+    let all = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(work)).collect();
+        let joined = workers
+            .into_iter()
+            .map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        joined.collect::<Result<Vec<_>>>()
+    })?;
+    Ok(all.into_iter().flatten().collect())
+}
+
+impl Program {
+    fn run(&self) -> Result<Done> {
+        let began = Instant::now();
+        let mut command = Command::new(&self.path);
+        // What tests print is shown by them only where it is asked for, skipped ones included.
+        command.arg("--show-output").current_dir(&self.folder).stdin(Stdio::null());
+        let output = command.output().with_context(|| self.path.display().to_string())?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let done = Done {
+            name: self.name(),
+            took: began.elapsed(),
+            output: text(&output.stdout) + &text(&output.stderr),
+            failed: !output.status.success(),
+        };
+        eprintln!("  {} {}", if done.failed { "FAILED" } else { "ok" }, done.name);
+        Ok(done)
+    }
+
+    /// The program without cargo's number, after its package's folder.
+    fn name(&self) -> String {
+        let file = self.path.file_name().unwrap_or_default().to_string_lossy();
+        let name = file.rsplit_once('-').map_or(&*file, |(name, _)| name);
+        let folder = self.folder.file_name().unwrap_or_default().to_string_lossy();
+        format!("{folder}: {name}")
+    }
+}
+
+/// Lists what tests skipped, each reason once.
+fn show_skipped(all: &[Done]) {
+    let mut reasons: Vec<String> = all
+        .iter()
+        .flat_map(|done| {
+            let is_skip = |line: &&str| line.trim().to_lowercase().starts_with("skipped");
+            let lines = done.output.lines().filter(is_skip);
+            lines.map(|line| format!("{}: {}", done.name, line.trim()))
+        })
+        .collect();
+    reasons.sort();
+    reasons.dedup();
+    if !reasons.is_empty() {
+        eprintln!("\nskipped here:");
+        reasons.iter().for_each(|reason| eprintln!("  {reason}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_programs_with_tests_are_run_each_in_its_packages_folder() {
+        let found = |text: &str| program(text).unwrap().map(|one| (one.name(), one.folder));
+        let test = r#"{"manifest_path":"/w/media/Cargo.toml","profile":{"test":true},
+            "executable":"/w/target/debug/deps/perdura_media-0a1b"}"#;
+        assert_eq!(found(test), Some(("media: perdura_media".into(), "/w/media".into())));
+        assert_eq!(found(r#"{"executable":"/x","profile":{"test":false}}"#), None);
+        assert_eq!(found(r#"{"reason":"build-finished","executable":null}"#), None);
+    }
+}

@@ -1,0 +1,33 @@
+//! Programs run to their end, cargo first of all.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+/// Where cargo leaves what it builds.
+pub fn target() -> Result<PathBuf> {
+    let place = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+    std::fs::create_dir_all(&place)?;
+    Ok(place.canonicalize()?)
+}
+
+/// Runs a program to its end, shown with the time it took.
+pub fn run(command: &mut Command) -> Result<()> {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words: Vec<_> = words.map(|word| word.to_string_lossy().into_owned()).collect();
+    eprintln!("+ {}", words.join(" "));
+    let began = Instant::now();
+    let status = command.status().with_context(|| words[0].clone())?;
+    eprintln!("  {:.0} s", began.elapsed().as_secs_f64());
+    if !status.success() {
+        bail!("{} ended with {status}", words.join(" "));
+    }
+    Ok(())
+}
+
+/// Runs cargo with these words.
+pub fn cargo(words: &[&str]) -> Result<()> {
+    run(Command::new("cargo").args(words))
+}
