@@ -10,9 +10,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
 use ::perdura_heap::{HeapError, MemoryError};
+use perdura::{CloseError, OpenError};
 use perdura_region::directory::DirectoryError;
-use perdura_region::holder::LinkError;
-use perdura_region::{OpenError, RegionError};
 
 /// How a call ended. Codes keep their numbers; new ones may come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,13 +85,9 @@ pub(crate) enum Refusal {
     #[error(transparent)]
     Heap(#[from] HeapError),
     #[error(transparent)]
-    Memory(#[from] MemoryError),
+    Open(#[from] OpenError),
     #[error(transparent)]
-    Directory(#[from] DirectoryError),
-    #[error(transparent)]
-    Region(#[from] RegionError),
-    #[error(transparent)]
-    Link(#[from] LinkError),
+    Close(#[from] CloseError),
     #[error("{what} {why}")]
     Argument { what: &'static str, why: &'static str },
     #[error("there is no root {name:?}")]
@@ -110,24 +105,35 @@ impl Refusal {
     fn code(&self) -> perdura_code {
         match self {
             Self::Heap(error) => code_of(error),
-            Self::Memory(error) => code_of_memory(error),
-            Self::Directory(error) => match error {
-                DirectoryError::InUse { .. } | DirectoryError::StillFlushing { .. } => {
-                    PERDURA_IN_USE
-                }
-                DirectoryError::File { .. } => PERDURA_FILE,
-                DirectoryError::Image { source, .. } => match source {
-                    OpenError::Image(_) => PERDURA_CORRUPT,
-                    _ => PERDURA_FILE,
-                },
+            Self::Open(error) => code_of_opening(error),
+            Self::Close(error) => match error {
+                CloseError::Heap(error) => code_of(error),
+                CloseError::Forked { .. } => PERDURA_FORKED,
                 _ => PERDURA_REGION,
             },
-            Self::Region(_) | Self::Link(_) => PERDURA_REGION,
             Self::Argument { .. } => PERDURA_ARGUMENT,
             Self::NoRoot { .. } => PERDURA_NO_ROOT,
             Self::Aborted { .. } => PERDURA_ABORTED,
             Self::Forked => PERDURA_FORKED,
         }
+    }
+}
+
+fn code_of_opening(error: &OpenError) -> perdura_code {
+    match error {
+        OpenError::Heap(error) => code_of(error),
+        OpenError::Memory(error) => code_of_memory(error),
+        OpenError::Directory(error) => match error {
+            DirectoryError::InUse { .. } | DirectoryError::StillFlushing { .. } => PERDURA_IN_USE,
+            DirectoryError::File { .. } => PERDURA_FILE,
+            DirectoryError::Image { source, .. } => match source {
+                perdura_region::OpenError::Image(_) => PERDURA_CORRUPT,
+                _ => PERDURA_FILE,
+            },
+            _ => PERDURA_REGION,
+        },
+        OpenError::Setting { .. } => PERDURA_ARGUMENT,
+        _ => PERDURA_REGION,
     }
 }
 

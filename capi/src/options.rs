@@ -43,7 +43,7 @@ pub struct perdura_options {
     /// For directories: path of the program `perdura`, which then keeps the memory if this process
     /// dies, and flushes it at its own SIGTERM, SIGINT or SIGPWR (or `perdura flush`): once this
     /// process has closed the heap or died, and it ends one that does neither. Null: what was not
-    /// flushed dies with the process. The first heap's counts for all of a process.
+    /// flushed dies with the process.
     pub holder: *const c_char,
 }
 

@@ -16,8 +16,10 @@ pub struct Named {
 
 /// All sources that can be chosen by name. Signals are not among them: every program that waits
 /// for warnings heeds them.
-pub const SOURCES: &[Named] =
-    &[Named { name: "file", argument: "PATH", open: |path| CreatedFile::open(path.as_ref()) }];
+pub const SOURCES: &[Named] = &[
+    // A line each.
+    Named { name: "file", argument: "PATH", open: |path| CreatedFile::open(path.as_ref()) },
+];
 
 /// Opens the source that `text` names, such as `file:/run/ups/on-battery`.
 ///

@@ -45,7 +45,8 @@ macro_rules! texts {
 const PROFILES: &[(&str, &str)] = texts!["":
     "disk", "nand", "pcm", "sttm", "dram", "optane-100", "optane-200", "battery-dram", "aep",
     "disk-raid0", "flash-raid0", "pcie-flash", "ddr-pcm", "ddr-sttm", "pcie-pcm", "pcie-sttm",
-    "apache-128", "apache-256", "apache-512", "barlow-256", "b-dram", "nvme-flash", "cxl-dram",
+    "apache-128", "apache-256", "apache-512", "barlow-256", "b-dram",
+    "nvme-flash", "cxl-dram",
 ];
 
 const LINKS: &[(&str, &str)] = texts!["links/": "ddr3x6", "pcie1x8", "pcie2x4", "sata2", "pcie5x4", "cxl2x8", "ddr4x6", "ddr4x8"];
