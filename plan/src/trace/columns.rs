@@ -9,12 +9,12 @@ use std::fmt;
 
 use super::TimeUnit;
 
-/// A column of a table.
+/// How a column of a table is chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Column {
-    /// By its name in the header.
+    /// The column of this name in the header.
     Name(String),
-    /// By its place, from 1.
+    /// The column at this place, counted from 1.
     Number(usize),
 }
 
@@ -27,41 +27,41 @@ impl fmt::Display for Column {
     }
 }
 
-/// Where sizes come from.
+/// Where the sizes of accesses come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sizes {
-    /// A column, and how many bytes one is.
+    /// The column that says it, one of whose units is this many bytes.
     Column(Column, u64),
-    /// All are of that many bytes.
+    /// All accesses have this many bytes.
     All(u64),
 }
 
-/// Where it comes from what an access does.
+/// How it is known whether an access reads or writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ops {
     /// A column of words (r, w, Read, Write), or of the value that means a write and others that do
     /// not.
     Column(Column, Option<String>),
-    /// All do the same.
+    /// All accesses do the same.
     All(super::Op),
 }
 
-/// Which columns of a table are what.
+/// The columns of a table that hold the parts of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Columns {
-    /// When; the unit, where it was given.
+    /// The column of times, and their unit where the user gives one.
     pub time: (Column, Option<TimeUnit>),
-    /// The first byte, and how many bytes one is.
+    /// The column of first bytes, and how many bytes one of its units is.
     pub offset: (Column, u64),
-    /// How much.
+    /// The sizes of the accesses.
     pub size: Sizes,
-    /// What it does.
+    /// Whether accesses read or write.
     pub op: Ops,
-    /// Which volume; without it there is one, named like the file.
+    /// The column of volumes; without it there is one volume, named like the file.
     pub volume: Option<Column>,
 }
 
-/// The chosen columns' places in a table, from 0.
+/// The places of the chosen columns in a table, counted from 0.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Places {
     pub time: usize,
@@ -71,38 +71,49 @@ pub(crate) struct Places {
     pub volume: Option<usize>,
 }
 
-/// Why words are no choice of columns.
+/// Why the words of `--columns` choose no columns.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ColumnsError {
-    /// A part that is none.
+    /// A part of the words that is not `role=column`.
     #[error(
-        "{part:?} in the columns is not role=column; roles are time, offset, size, op and volume, as in \
-         time=ts:us,offset=lba:512,size=bytes,op=rw,volume=disk"
+        "{part:?} in the columns is not role=column; roles are time, offset, size, op and volume, \
+         as in time=ts:us,offset=lba:512,size=bytes,op=rw,volume=disk"
     )]
     Part {
-        /// The part.
+        /// The part as it was given.
         part: String,
     },
-    /// A unit that is none.
+    /// A unit that its role does not have.
     #[error("{unit:?}, the unit of {role} in the columns, is not {expected}")]
     Unit {
-        /// Of what.
+        /// The role whose unit it is.
         role: &'static str,
-        /// What was given.
+        /// The unit as it was given.
         unit: String,
-        /// What it could be.
+        /// The units that the role has.
         expected: &'static str,
     },
-    /// A role that no column has, or two have.
+    /// A column that by its name counts something else than bytes, without how many bytes that is.
+    #[error(
+        "column {column:?} does not count in bytes by its name: say how many bytes one is, as in \
+         {role}={column}:512 ({role}={column}:1 if it does)"
+    )]
+    CountedIn {
+        /// What the column is chosen for.
+        role: &'static str,
+        /// The column's name.
+        column: String,
+    },
+    /// A role that is given no column, or two.
     #[error("the columns must name {role} once (as in time=ts:us,offset=lba:512,size=bytes,op=rw)")]
     Role {
-        /// Which.
+        /// The role.
         role: &'static str,
     },
 }
 
 impl Columns {
-    /// Where they are, `place` being where one is.
+    /// The place of each column that is chosen; `place` finds the place of one.
     pub(crate) fn places<E>(
         &self,
         place: impl Fn(&Column) -> Result<usize, E>,
@@ -122,7 +133,7 @@ impl Columns {
         })
     }
 
-    /// The columns that this project writes, and looks for where none are given.
+    /// The columns that this project writes, and looks for where the user chooses none.
     pub fn own() -> Columns {
         let named = |name: &str| Column::Name(name.to_owned());
         Columns {
@@ -134,7 +145,7 @@ impl Columns {
         }
     }
 
-    /// By words, as `--columns` takes them.
+    /// Reads the words of `--columns`.
     pub fn parse(words: &str) -> Result<Columns, ColumnsError> {
         let (mut time, mut offset, mut size, mut op, mut volume) = (None, None, None, None, None);
         for part in words.split(',') {
@@ -154,10 +165,11 @@ impl Columns {
                     time.replace((column(name), unit.map(time_unit).transpose()?)).is_none()
                 }
                 ("offset", None) => {
-                    offset.replace((column(name), bytes("offset", unit)?)).is_none()
+                    offset.replace((column(name), bytes_of("offset", name, unit)?)).is_none()
                 }
                 ("size", None) => {
-                    size.replace(Sizes::Column(column(name), bytes("size", unit)?)).is_none()
+                    let each = bytes_of("size", name, unit)?;
+                    size.replace(Sizes::Column(column(name), each)).is_none()
                 }
                 ("size", Some(all)) => {
                     size.replace(Sizes::All(bytes("size", Some(all))?)).is_none()
@@ -197,6 +209,20 @@ fn time_unit(unit: &str) -> Result<TimeUnit, ColumnsError> {
         unit: unit.to_owned(),
         expected,
     })
+}
+
+/// How many bytes one unit of a column is. Where that is not given the unit is a byte, unless the
+/// column's name says that it is something larger.
+fn bytes_of(role: &'static str, name: &str, unit: Option<&str>) -> Result<u64, ColumnsError> {
+    const LARGER: [&str; 12] = [
+        "lba", "lbn", "sector", "sectors", "block", "blocks", "page", "pages", "kb", "kib", "mb",
+        "mib",
+    ];
+    let last = name.rsplit(|letter: char| !letter.is_ascii_alphanumeric()).next().unwrap_or(name);
+    if unit.is_none() && LARGER.iter().any(|larger| last.eq_ignore_ascii_case(larger)) {
+        return Err(ColumnsError::CountedIn { role, column: name.to_owned() });
+    }
+    bytes(role, unit)
 }
 
 fn bytes(role: &'static str, unit: Option<&str>) -> Result<u64, ColumnsError> {

@@ -6,10 +6,10 @@ use super::text::fields::shown;
 use super::text::{blkparse, cloud, disksim, fio, is_nothing, memory, msr, spc, table, ycsb};
 use super::{Format, ReadOptions, TraceError, native};
 
-/// Lines looked at.
+/// How many lines are tried before the format is decided.
 const LINES: usize = 32;
 
-/// Whether a line looks like one of a format.
+/// Tells whether a line looks like one of a format.
 type Looks = fn(&[u8]) -> bool;
 
 /// How a line of each format looks. Where several fit, the first that fits most lines is it.
@@ -33,12 +33,12 @@ pub(crate) fn looks_parquet(head: &[u8]) -> bool {
     head.starts_with(b"PAR1")
 }
 
-/// The format of a line by itself.
+/// The format that a line has by itself.
 pub(crate) fn of_line(line: &[u8]) -> Option<Format> {
     LOOKS.iter().find(|(_, looks)| looks(line)).map(|&(format, _)| format)
 }
 
-/// The format of a trace.
+/// The format of a trace, by its first bytes and lines.
 pub(crate) fn of(input: &Input, file: &str, options: &ReadOptions) -> Result<Format, TraceError> {
     let head = input.head();
     if native::looks(head) {

@@ -1,5 +1,5 @@
-//! What can be wrong with a trace, in words for whoever has to put it right: where, which value,
-//! what to do.
+//! What can be wrong with a trace, in words for the user who has to put it right: where it is,
+//! which value it is, what to do.
 //!
 //! A [`Fault`] is one record's; it may be skipped. A [`TraceError`] ends the reading: a fault with
 //! its place, or something that leaves no next record to go on with.
@@ -9,14 +9,14 @@ use std::io;
 
 use super::{Format, Packing, TimeUnit};
 
-/// Where in a trace.
+/// A place in a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// A line, from 1.
+    /// A line, counted from 1.
     Line(u64),
-    /// A byte of the unpacked trace, from 0.
+    /// A byte of the unpacked trace, counted from 0.
     Byte(u64),
-    /// A row of a table, from 0.
+    /// A row of a table, counted from 0.
     Row(u64),
 }
 
@@ -30,164 +30,168 @@ impl fmt::Display for Place {
     }
 }
 
-/// What is wrong with one record. Values are escaped already, and cut.
+/// What is wrong with one record. Values are escaped and shortened already.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// Too few columns, or too many.
+    /// The line has too few columns, or too many.
     #[error("{found} columns where there should be {expected}: \"{value}\"")]
     Columns {
-        /// What the columns are.
+        /// The columns that the format has.
         expected: &'static str,
-        /// How many there are.
+        /// The number of columns in the line.
         found: usize,
-        /// The line, or its start.
+        /// The line, or its first bytes.
         value: String,
     },
-    /// A chosen column that the table lacks.
+    /// The table lacks a column that was chosen.
     #[error(
-        "the table has no column {column}; its first line is \"{value}\": give --columns (as in time=ts:us,offset=lba:512,size=bytes,op=rw)"
+        "the table has no column {column}; its first line is \"{value}\": give --columns (as in \
+         time=ts:us,offset=lba:512,size=bytes,op=rw)"
     )]
     NoColumn {
-        /// Which.
+        /// The column that was chosen.
         column: String,
-        /// The first line.
+        /// The first line of the table.
         value: String,
     },
-    /// A value that is not what its column holds.
+    /// A value is not what its column holds.
     #[error("{column} is \"{value}\", which is not {expected}")]
     Value {
-        /// Which column.
+        /// The column's name, or the part of the record.
         column: &'static str,
-        /// What it holds.
+        /// The value in the trace.
         value: String,
-        /// What it should hold.
+        /// What the column should hold.
         expected: &'static str,
     },
-    /// A number below 0.
+    /// A number is below 0.
     #[error("{column} is \"{value}\": it cannot be negative")]
     Negative {
-        /// Which column.
+        /// The column's name, or the part of the record.
         column: &'static str,
-        /// What it holds.
+        /// The value in the trace.
         value: String,
     },
-    /// An access of no bytes.
+    /// An access has no bytes.
     #[error("the access at byte {offset_bytes} has a size of 0 bytes; an access has at least one")]
     NoBytes {
-        /// Where it would be.
+        /// The access's first byte in its volume.
         offset_bytes: u64,
     },
-    /// An access that ends beyond 2^63.
+    /// An access ends beyond 2^63.
     #[error(
-        "an access of {len_bytes} bytes at byte {offset_bytes} ends beyond 2^63, which no volume holds"
+        "an access of {len_bytes} bytes at byte {offset_bytes} ends beyond 2^63, which no volume \
+         holds"
     )]
     Beyond {
-        /// Where it starts.
+        /// The access's first byte in its volume.
         offset_bytes: u64,
-        /// How long it is.
+        /// The bytes that the access has.
         len_bytes: u64,
     },
-    /// An access of more bytes than are moved at once.
+    /// An access has more bytes than any device moves at once.
     #[error(
-        "an access of {len_bytes} bytes is larger than {limit_bytes}, the largest there can be; is the size in other units?"
+        "an access of {len_bytes} bytes is larger than {limit_bytes}, the largest there can be; is \
+         the size in other units?"
     )]
     TooLong {
-        /// How long it is.
+        /// The bytes that the access has.
         len_bytes: u64,
-        /// How long it may be.
+        /// The most bytes that an access may have.
         limit_bytes: u64,
     },
-    /// Less than the smallest time there is, where that is the unit.
+    /// A time has decimals below a nanosecond where its unit is the nanosecond.
     #[error(
-        "{column} is \"{value}\", which has a part of a nanosecond, so the unit is hardly ns: give another by --time-unit, or in --columns \
-         as in time=NAME:us (one of {}); if it is ns, round the times",
+        "{column} is \"{value}\", which has a part of a nanosecond, so the unit is hardly ns: give \
+         another by --time-unit, or in --columns as in time=NAME:us (one of {}); if it is ns, \
+         round the times",
         TimeUnit::names()
     )]
     PartOfNano {
-        /// Which column.
+        /// The column's name, or the part of the record.
         column: &'static str,
-        /// What it holds.
+        /// The value in the trace.
         value: String,
     },
-    /// A number that does not fit once it is in bytes or nanoseconds.
+    /// A number does not fit 64 bits once it is in bytes or nanoseconds.
     #[error("{column} is \"{value}\": that is more than 64 bits of {unit}")]
     TooLarge {
-        /// Which column.
+        /// The column's name, or the part of the record.
         column: &'static str,
-        /// What it holds.
+        /// The value in the trace.
         value: String,
-        /// What it would have been counted in.
+        /// The unit in which it does not fit.
         unit: &'static str,
     },
-    /// Time that goes back.
+    /// A record's time is before that of the record before it.
     #[error(
-        "time goes back: {time_ns} ns comes after {last_ns} ns, which is {} ns later; give --reorder {} or more, \
-         or sort the trace by time",
+        "time goes back: {time_ns} ns comes after {last_ns} ns, which is {} ns later; give \
+         --reorder {} or more, or sort the trace by time",
         last_ns - time_ns, Seconds(last_ns - time_ns)
     )]
     Backwards {
-        /// The record's time.
+        /// The record's time, nanoseconds.
         time_ns: u64,
-        /// The time that was reached before it.
+        /// The time that was reached before the record, nanoseconds.
         last_ns: u64,
     },
-    /// A line without an end.
+    /// A line has no end within the longest that a line may be.
     #[error("the line is longer than {limit_bytes} bytes; this is no text, or not a trace")]
     LineTooLong {
-        /// How long a line may be.
+        /// The most bytes that a line may have.
         limit_bytes: usize,
     },
-    /// The trace stops in the middle of a record.
+    /// The trace stops in the middle of a line.
     #[error(
-        "the trace ends in the middle of a record ({fault}): fetch it again, or go on without this record"
+        "the trace ends in the middle of a record ({fault}): fetch it again, or go on without this \
+         record"
     )]
     Truncated {
-        /// What is wrong with what is there.
+        /// What is wrong with the part that is there.
         fault: Box<Fault>,
     },
-    /// A binary record that is cut.
+    /// The trace stops in the middle of a binary record.
     #[error(
-        "the trace ends in the middle of a record: {found} of {expected} bytes; fetch it again, or go on without it"
+        "the trace ends in the middle of a record: {found} of {expected} bytes; fetch it again, or \
+         go on without it"
     )]
     Cut {
-        /// Bytes that are there.
+        /// The bytes of the record that are there.
         found: usize,
-        /// Bytes that should be.
+        /// The bytes that the record should have.
         expected: usize,
     },
-    /// Bytes that are no record, after which no other can be found.
+    /// A recording has no end: its program or its disk ended first.
     #[error(
-        "this is no record of the trace, and where the next one starts is not known: the file is damaged here"
-    )]
-    NoRecord,
-    /// A recording without an end.
-    #[error(
-        "the recording was not finished: it ends after {records} whole records (--skip-bad 1 takes it as far as it goes)"
+        "the recording was not finished: it ends after {records} whole records (--skip-bad 1 takes \
+         it as far as it goes)"
     )]
     Unfinished {
-        /// How many records there are.
+        /// The number of whole records in it.
         records: u64,
     },
-    /// A line of another format.
+    /// A line has another format than the trace.
     #[error(
-        "this is a line of format {found}, in a trace of format {expected}: \"{value}\"; split the file by format"
+        "this is a line of format {found}, in a trace of format {expected}: \"{value}\"; split the \
+         file by format"
     )]
     Mixed {
-        /// The trace's format.
+        /// The format of the trace.
         expected: Format,
-        /// The line's.
+        /// The format that the line has.
         found: Format,
-        /// The line, or its start.
+        /// The line, or its first bytes.
         value: String,
     },
-    /// More volumes than a trace may have.
+    /// The trace has more volumes than a trace may have.
     #[error(
-        "volume \"{name}\" is one more than the {limit} that a trace may have; is this column the volume?"
+        "volume \"{name}\" is one more than the {limit} that a trace may have; is this column the \
+         volume?"
     )]
     TooManyVolumes {
-        /// The one too many.
+        /// The name of the first volume too many.
         name: String,
-        /// How many there may be.
+        /// The most volumes that a trace may have.
         limit: usize,
     },
 }
@@ -195,47 +199,59 @@ pub enum Fault {
 /// What is wrong with a binary trace, so that nothing behind it can be believed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
-    /// It does not start as its format does.
+    /// The file does not start as its format does.
     #[error(
         "it starts with \"{found}\", which this format does not; give another --format, or none"
     )]
     Magic {
-        /// The start.
+        /// The first bytes of the file.
         found: String,
     },
-    /// A version that is not known.
+    /// The file has a version that this program does not know.
     #[error(
-        "it is of version {found}, and this program knows versions up to {known}; read it with the program that wrote it, or a newer one"
+        "it is of version {found}, and this program knows versions up to {known}; read it with the \
+         program that wrote it, or a newer one"
     )]
     Version {
-        /// The file's.
+        /// The version in the file.
         found: u32,
-        /// The newest that the program knows.
+        /// The newest version that this program knows.
         known: u32,
     },
-    /// Bytes that changed.
+    /// A field of the header that holds what the format does not have.
+    #[error("its {field} is \"{found}\", which is not {expected}")]
+    Field {
+        /// The field's name.
+        field: &'static str,
+        /// The value in the file.
+        found: String,
+        /// What the format has there.
+        expected: &'static str,
+    },
+    /// The bytes are not those that were written.
     #[error(
-        "its checksum is {found:016x} and should be {expected:016x}: the file is damaged here; fetch or record it again"
+        "its checksum is {found:016x} and should be {expected:016x}: the file is damaged here; \
+         fetch or record it again"
     )]
     Checksum {
-        /// Of the bytes as they are.
+        /// The checksum of the bytes as they are.
         found: u64,
-        /// Of the bytes as they were written.
+        /// The checksum that was written beside them.
         expected: u64,
     },
-    /// A block that cannot be one.
+    /// A block's parts contradict each other.
     #[error("this is no block of such a file; fetch or record it again")]
     Block,
-    /// An end that does not fit.
+    /// The end of the file does not agree with what comes before it.
     #[error("its end does not fit the {records} records before it; fetch or record it again")]
     End {
-        /// How many there were.
+        /// The number of records before the end.
         records: u64,
     },
-    /// No more, where there should be.
+    /// The file ends where more has to follow.
     #[error("it is cut off after {records} records; fetch or record it again")]
     Cut {
-        /// How many there were.
+        /// The number of records before that.
         records: u64,
     },
 }
@@ -257,215 +273,231 @@ impl fmt::Display for Seconds {
 /// Why a trace cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// The file cannot be opened.
+    /// The system does not open the file.
     #[error("{file}: cannot be opened: {source}")]
     Open {
-        /// Which file.
+        /// The file's path.
         file: String,
-        /// What the system says.
+        /// The error that the system gives.
         source: io::Error,
     },
-    /// A directory.
+    /// The path is that of a directory.
     #[error("{file}: is a directory; give the trace files in it, one by one")]
     Directory {
-        /// Which.
+        /// The file's path.
         file: String,
     },
-    /// Nothing in it.
+    /// The file holds nothing.
     #[error("{file}: holds no records: it is empty")]
     Empty {
-        /// Which file.
+        /// The file's path.
         file: String,
     },
-    /// The device or the pipe fails.
+    /// The device or the pipe fails while it is read.
     #[error("{file}: cannot be read after byte {at_bytes}: {source}")]
     Read {
-        /// Which file.
+        /// The file's path.
         file: String,
-        /// How much was read before.
+        /// How many bytes were read before that.
         at_bytes: u64,
-        /// What the system says.
+        /// The error that the system gives.
         source: io::Error,
     },
-    /// Bytes without end, and without a line's end.
+    /// No line ends within as many bytes as are passed over in search of an end.
     #[error(
-        "{file}: line {line} has no end within {limit_bytes} bytes: this is no text; give another --format"
+        "{file}: line {line} has no end within {limit_bytes} bytes: this is no text; give another \
+         --format"
     )]
     NoLines {
-        /// Which file.
+        /// The file's path.
         file: String,
-        /// Which line.
+        /// The line's number, counted from 1.
         line: u64,
-        /// How much was passed over.
+        /// How many bytes were passed over.
         limit_bytes: u64,
     },
-    /// Packed data that are cut or damaged.
+    /// Packed data end early or are damaged.
     #[error(
-        "{file}: the {packing} data are cut off or damaged near byte {at_bytes} of the file ({source}); fetch it again"
+        "{file}: the {packing} data are cut off or damaged near byte {at_bytes} of the file \
+         ({source}); fetch it again"
     )]
     Packed {
-        /// Which file.
+        /// The file's path.
         file: String,
-        /// How it is packed.
+        /// How the file is packed.
         packing: Packing,
-        /// How much of the file was read.
+        /// How many bytes of the file, as it is stored, were read.
         at_bytes: u64,
-        /// What the unpacker says.
+        /// What the unpacking library says.
         source: io::Error,
     },
-    /// A binary trace that cannot be believed.
+    /// A binary trace is damaged, so that nothing after the damage can be believed.
     #[error("{file}: {place}: {damage}")]
     Damaged {
-        /// Which file.
+        /// The file's path.
         file: String,
-        /// Where in it.
+        /// The place in the file.
         place: Place,
-        /// What is wrong.
+        /// The damage.
         damage: Damage,
     },
-    /// A trace whose format this build leaves out.
+    /// This build leaves the format of the trace out.
     #[error(
         "{file}: a trace in {format}, which this build cannot read: build perdura with \
          `cargo build --release --features formats`, or give the trace as text, unpacked"
     )]
     NotBuilt {
-        /// Which file.
+        /// The file's path.
         file: String,
         /// The format, or how the file is packed.
         format: String,
     },
-    /// A Parquet file that its library cannot read.
+    /// The Parquet library cannot read the file.
     #[cfg(feature = "formats")]
     #[error("{file}: this Parquet file cannot be read: {source}; write or fetch it again")]
     Parquet {
-        /// Which file.
+        /// The file's path.
         file: String,
         /// What the library says.
         source: Box<::parquet::errors::ParquetError>,
     },
-    /// A column that a Parquet file lacks.
+    /// A Parquet file lacks a column that was chosen.
     #[error(
         "{file}: no plain column {column}; it has {columns}: give --columns \
          (as in time=ts:us,offset=lba:512,size=bytes,op=rw)"
     )]
     NoColumn {
-        /// Which file.
+        /// The file's path.
         file: String,
-        /// The column.
+        /// The column that was chosen.
         column: String,
-        /// Those that it has.
+        /// The columns that the file has.
         columns: String,
     },
-    /// A column of times without a unit.
+    /// A column holds times, and nothing says their unit.
     #[error(
-        "{file}: column {column} is {kind}, which does not say what unit its times are in: give it, as in \
-         --columns time=NAME:us, or by --time-unit"
+        "{file}: column {column} is {kind}, which does not say what unit its times are in: give \
+         it, as in --columns time=NAME:us, or by --time-unit"
     )]
     ColumnUnit {
-        /// Which file.
+        /// The file's path.
         file: String,
-        /// The column.
+        /// The column that was chosen.
         column: String,
-        /// How it is stored.
+        /// The type that the column is stored as.
         kind: String,
     },
-    /// A column of another type than its role needs.
+    /// A column has a type that its role cannot have.
     #[error(
-        "{file}: column {column:?} holds {kind}; expected whole numbers (or timestamps for times, text for volumes): convert it, or choose \
-         another with --columns"
+        "{file}: column {column:?} holds {kind}; expected whole numbers (or timestamps for times, \
+         text for volumes): convert it, or choose another with --columns"
     )]
     ColumnType {
-        /// Which file.
+        /// The file's path.
         file: String,
-        /// The column.
+        /// The column that was chosen.
         column: String,
-        /// What it holds.
+        /// What the column holds.
         kind: &'static str,
     },
-    /// A stream where a file is needed.
+    /// A Parquet file comes as a stream, and is too large to be held.
     #[error(
-        "{file}: a Parquet file that comes as a stream may have {limit_bytes} bytes; give it as a file, unpacked"
+        "{file}: a Parquet file that comes as a stream may have {limit_bytes} bytes; give it as a \
+         file, unpacked"
     )]
     Stream {
-        /// Which.
+        /// The file's path.
         file: String,
-        /// What a stream may have.
+        /// The most bytes that such a stream may have.
         limit_bytes: u64,
     },
-    /// Nothing that is known.
+    /// The file has no format that is known.
     #[error(
-        "{file}: the format is not recognised; the trace starts with \"{start}\"; give --format (one of {})",
+        "{file}: the format is not recognised; the trace starts with \"{start}\"; give --format \
+         (one of {})",
         Format::names()
     )]
     Unknown {
-        /// Which file.
+        /// The file's path.
         file: String,
-        /// Its first bytes.
+        /// The first bytes of the file.
         start: String,
     },
-    /// A table whose header is not this project's own.
+    /// The file looks like a table, but its header is not the one that this project writes.
     #[error(
-        "{file}: the format is not recognised; the first line looks like the header of a table, \"{start}\": say which columns are what \
-         by --columns (as in time=ts:us,offset=lba:512,size=bytes,op=rw), or give --format (one of {})",
+        "{file}: the format is not recognised; the first line looks like the header of a table, \
+         \"{start}\": say which columns are what by --columns (as in \
+         time=ts:us,offset=lba:512,size=bytes,op=rw), or give --format (one of {})",
         Format::names()
     )]
     Header {
-        /// Which file.
+        /// The file's path.
         file: String,
-        /// Its first line.
+        /// The first line of the file.
         start: String,
     },
-    /// Times whose unit the format does not say.
+    /// The format does not say the unit of its times, and neither does the user.
     #[error(
-        "{file}: format {format} does not say what unit its times are in, and the first {records} records run from {first} \
-         to {last}: give --time-unit (one of {})",
+        "{file}: format {format} does not say what unit its times are in, and the first {records} \
+         records run from {first} to {last}: give --time-unit (one of {})",
         TimeUnit::names()
     )]
     Unit {
-        /// Which file.
+        /// The file's path.
         file: String,
-        /// Its format.
+        /// The file's format.
         format: Format,
-        /// How many records were looked at.
+        /// The number of records that were looked at.
         records: usize,
-        /// The first one's time.
+        /// The time of the first of them, as it stands in the file.
         first: String,
-        /// The last one's time.
+        /// The time of the last of them, as it stands in the file.
         last: String,
     },
-    /// A bad record.
+    /// A trace whose places are sectors, and that does not say how many bytes a sector has.
+    #[error(
+        "{file}: format {format} counts in sectors, and this file does not say how many bytes a \
+         sector has: give --sector-size (256 or 512 for disks of its time)"
+    )]
+    NoSectorSize {
+        /// The file's path.
+        file: String,
+        /// The file's format.
+        format: Format,
+    },
+    /// A record is bad, and none may be skipped.
     #[error(
         "{file}: {place}: {fault} (format {format}; --skip-bad N passes over up to N such records)"
     )]
     Record {
-        /// Which file.
+        /// The file's path.
         file: String,
-        /// Where in it.
+        /// The place in the file.
         place: Place,
-        /// Its format.
+        /// The file's format.
         format: Format,
-        /// What is wrong.
+        /// What is wrong with the record.
         fault: Box<Fault>,
     },
-    /// A bad record after as many as were to be skipped.
+    /// A record is bad, and as many as may be skipped were skipped.
     #[error(
-        "{file}: {place}: {fault} (format {format}); this is the bad record after {skipped} that were skipped, the first at \
-         {first_place}: {first}"
+        "{file}: {place}: {fault} (format {format}); this is the bad record after {skipped} that \
+         were skipped, the first at {first_place}: {first}"
     )]
     TooManyBad {
-        /// Which file.
+        /// The file's path.
         file: String,
-        /// Where in it.
+        /// The place in the file.
         place: Place,
-        /// Its format.
+        /// The file's format.
         format: Format,
-        /// What is wrong.
+        /// What is wrong with the record.
         fault: Box<Fault>,
-        /// How many were skipped.
+        /// How many bad records were skipped.
         skipped: u64,
-        /// Where the first of them was.
+        /// Where the first of the skipped records is.
         first_place: Place,
-        /// What was wrong with it.
+        /// What is wrong with the first of the skipped records.
         first: Box<Fault>,
     },
 }

@@ -2,36 +2,36 @@
 
 use std::fmt;
 
-/// A format of traces.
+/// The formats of traces that can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// This project's own binary traces.
+    /// The binary traces that this project writes.
     Ptrace,
     /// A Parquet file with a column for each part of a record.
     Parquet,
     /// A table in text with a column for each part of a record.
     Csv,
-    /// MSR Cambridge CSV.
+    /// The CSV of the MSR Cambridge collection.
     Msr,
-    /// DiskSim's and SSDSim's ASCII traces.
+    /// The ASCII traces of DiskSim and SSDSim.
     DiskSim,
-    /// SNIA's and the Storage Performance Council's ASCII traces.
+    /// The ASCII traces of SNIA and the Storage Performance Council.
     Spc,
-    /// What `blkparse` prints.
+    /// The text that `blkparse` prints.
     Blkparse,
-    /// A log of fio, version 2 or 3.
+    /// A log of fio (`write_iolog`), version 2 or 3.
     Fio,
-    /// VMware's virtual SCSI traces, version 1 or 2.
+    /// The traces of VMware's virtual SCSI disks, version 1 or 2.
     Vscsi,
-    /// Alibaba's block traces.
+    /// The block traces that Alibaba published.
     Alibaba,
-    /// Tencent's block traces.
+    /// The block traces that Tencent published.
     Tencent,
-    /// HP's storage research traces.
+    /// The storage research traces that HP published.
     Srt,
     /// Loads and stores with the instructions between them.
     Ucsd,
-    /// What valgrind's lackey prints.
+    /// The text that valgrind's tool lackey prints.
     Lackey,
     /// Ramulator's traces of a processor behind a cache.
     Ramulator,
@@ -44,13 +44,13 @@ pub enum Format {
 use Format::*;
 
 impl Format {
-    /// All of them, in the order in which they are shown.
+    /// All formats, in the order in which they are shown.
     pub const ALL: &[Format] = &[
         Ptrace, Parquet, Csv, Msr, DiskSim, Spc, Blkparse, Fio, Vscsi, Alibaba, Tencent, Srt, Ucsd,
         Lackey, Ramulator, LoadStore, Ycsb,
     ];
 
-    /// Its name, as `--format` takes it.
+    /// The format's name, as `--format` takes it.
     pub const fn name(self) -> &'static str {
         match self {
             Ptrace => "ptrace",
@@ -73,22 +73,24 @@ impl Format {
         }
     }
 
-    /// The format of that name.
+    /// The format that has this name.
     pub fn parse(name: &str) -> Option<Format> {
         Format::ALL.iter().copied().find(|format| format.name() == name)
     }
 
-    /// What it is, in a line.
+    /// The format in a line of words.
     pub const fn describe(self) -> &'static str {
         match self {
             Ptrace => "binary, as perdura plan record writes it",
             Parquet => "a Parquet file, its columns named by --columns",
             Csv => "a table in text, its columns named by --columns",
             Msr => {
-                "MSR Cambridge: time (Windows, 100 ns), host, disk, Read|Write, offset, bytes, response time"
+                "MSR Cambridge: time (Windows, 100 ns), host, disk, Read|Write, offset, bytes, \
+                 response time"
             }
             DiskSim => {
-                "DiskSim, SSDSim: time (--time-unit), device, 512 B sector, sectors, 0 = write or 1 = read"
+                "DiskSim, SSDSim: time (--time-unit), device, 512 B sector, sectors, 0 = write or \
+                 1 = read"
             }
             Spc => "SNIA, SPC: unit, 512 B block, bytes, r|w, seconds",
             Blkparse => "text of blkparse, one step of each access (Q unless chosen)",
@@ -98,18 +100,22 @@ impl Format {
             Tencent => {
                 "Tencent's block traces: seconds, sector, sectors, 0 = read or 1 = write, volume"
             }
-            Srt => "HP's storage research traces (SRT), binary, with or without their header",
+            Srt => {
+                "HP's storage research traces (SRT), binary, versions 1 to 4, sector size in the \
+                 header"
+            }
             Ucsd => "loads and stores: l|s, address, instructions since the last",
             Lackey => "valgrind --tool=lackey --trace-mem=yes: I|L|S|M address,size",
             Ramulator => {
-                "Ramulator, cache-filtered: instructions between, line read, line written back if any"
+                "Ramulator, cache-filtered: instructions between, line read, line written back if \
+                 any"
             }
             LoadStore => "R|W or load|store and an address, bytes if they are there",
             Ycsb => "operations on keys: INSERT|READ|UPDATE|SCAN|DELETE table key",
         }
     }
 
-    /// All names, for messages.
+    /// The names of all formats, for messages.
     pub(crate) fn names() -> String {
         Format::ALL.iter().map(|format| format.name()).collect::<Vec<_>>().join(", ")
     }

@@ -3,64 +3,26 @@
 //! How much of the file as it lies was read is counted beneath the unpacker, for progress and for
 //! messages.
 
-use std::fmt;
 use std::io::{self, BufReader, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::TraceError;
+use super::{Packing, TraceError};
 
-/// How a file is packed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Packing {
-    /// gzip.
-    Gzip,
-    /// Zstandard.
-    Zstd,
-    /// bzip2.
-    Bzip2,
-    /// xz.
-    Xz,
-}
-
-impl fmt::Display for Packing {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str(match self {
-            Packing::Gzip => "gzip",
-            Packing::Zstd => "zstd",
-            Packing::Bzip2 => "bzip2",
-            Packing::Xz => "xz",
-        })
-    }
-}
-
-impl Packing {
-    /// By the first bytes of a file.
-    fn of(start: &[u8]) -> Option<Packing> {
-        match start {
-            [0x1f, 0x8b, ..] => Some(Packing::Gzip),
-            [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Packing::Zstd),
-            [b'B', b'Z', b'h', b'1'..=b'9', b'1', b'A', ..] => Some(Packing::Bzip2),
-            [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Some(Packing::Xz),
-            _ => None,
-        }
-    }
-}
-
-/// Bytes looked at to know packing and format.
+/// How many bytes are read ahead to find out packing and format.
 pub(crate) const HEAD_BYTES: usize = 64 << 10;
 
-/// Read from the file at once, under an unpacker.
+/// How many bytes of a packed file are read at once.
 const PACKED_BYTES: usize = 256 << 10;
 
-/// What an unpacker may take for its dictionary.
+/// The largest dictionary that an unpacker may ask for, KiB.
 #[cfg(feature = "formats")]
 const DICTIONARY_KIB: u32 = 256 << 10;
 
-/// What says that text is UTF-8.
+/// The bytes at the start of a text that say that it is UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// What is shared with the bottom of the pile of readers.
+/// The counters that the reader at the bottom shares with the one at the top.
 #[derive(Debug, Default)]
 struct Tally {
     bytes: AtomicU64,
@@ -96,13 +58,13 @@ pub(crate) struct Input {
     source: Box<dyn Read + Send>,
     packing: Option<Packing>,
     tally: Arc<Tally>,
-    /// Unpacked bytes that were looked at and not taken yet.
+    /// Unpacked bytes that were read ahead and not taken yet.
     head: Vec<u8>,
     taken: usize,
 }
 
 impl Input {
-    /// Looks at the start, and unpacks from there on if need be.
+    /// Reads ahead, and unpacks what follows if the first bytes say that it is packed.
     pub(crate) fn new(file: &str, source: Box<dyn Read + Send>) -> Result<Input, TraceError> {
         let tally = Arc::<Tally>::default();
         let source = Box::new(Counted { inner: source, tally: tally.clone() });
@@ -137,7 +99,7 @@ impl Input {
         self.head.len() < HEAD_BYTES
     }
 
-    /// Its name, for messages.
+    /// The file's name, for messages.
     pub(crate) fn file(&self) -> &str {
         &self.file
     }
@@ -146,12 +108,12 @@ impl Input {
         self.packing
     }
 
-    /// A look at how much of the file was read, for others to keep.
+    /// A handle on how much of the file was read, for others to keep.
     pub(crate) fn progress(&self) -> Progress {
         Progress(self.tally.clone())
     }
 
-    /// Reads some bytes; none at the end.
+    /// Reads some bytes; 0 at the end.
     pub(crate) fn read(&mut self, into: &mut [u8]) -> Result<usize, TraceError> {
         let head = self.head();
         if !head.is_empty() {
@@ -237,7 +199,7 @@ fn unpack(
     Err(TraceError::NotBuilt { file: file.to_owned(), format: packing.to_string() })
 }
 
-/// How much of the file was read, as it lies.
+/// How much of the file, as it is stored, was read.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Progress(Arc<Tally>);
 
@@ -246,7 +208,7 @@ impl Progress {
         self.0.bytes.load(Ordering::Relaxed)
     }
 
-    /// Counts what is read by another way.
+    /// Counts bytes that were read past this reader.
     #[cfg(feature = "formats")]
     pub(crate) fn add(&self, bytes: u64) {
         self.0.bytes.fetch_add(bytes, Ordering::Relaxed);

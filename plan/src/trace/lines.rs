@@ -4,23 +4,23 @@
 use super::TraceError;
 use super::input::Input;
 
-/// The longest line that is looked at.
+/// The most bytes of a line that is parsed.
 pub(crate) const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// How much of a line that is too long is passed over to find its end.
+/// How many bytes of a longer line are passed over in search of its end.
 const PASSED_BYTES_MAX: u64 = 64 << 20;
 
-/// Read at once: four of the longest lines, which also fits in a core's cache.
+/// How many bytes are read at once: four of the longest lines, which fit a core's cache.
 const BUFFER_BYTES: usize = 4 * LINE_BYTES_MAX;
 
-/// One line, without its end.
+/// A line of a trace, without its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Line<'a> {
-    /// A line that ends.
+    /// The line has an end.
     Whole(&'a [u8]),
-    /// The last one, where nothing ends it: whole, or cut.
+    /// The last line, where nothing ends it: it may be whole or cut.
     Unended(&'a [u8]),
-    /// One that is too long; it was passed over.
+    /// The line is too long and was passed over.
     TooLong,
 }
 
@@ -38,13 +38,13 @@ impl Lines {
         Lines { input, buffer: vec![0; BUFFER_BYTES], start: 0, end: 0, number: 0, at_end: false }
     }
 
-    /// The number of the line that was given last, from 1.
+    /// The number of the line that was given last, counted from 1.
     #[inline]
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
-    /// The next line; `None` at the end.
+    /// Gives the next line; `None` at the end.
     #[inline]
     pub(crate) fn next(&mut self) -> Result<Option<Line<'_>>, TraceError> {
         match memchr::memchr(b'\n', &self.buffer[self.start..self.end]) {
@@ -64,7 +64,7 @@ impl Lines {
         }
     }
 
-    /// The next line, where it does not end in the buffer or is too long.
+    /// Gives the next line where it does not end in the buffer or is too long.
     #[cold]
     fn next_beyond(&mut self) -> Result<Option<Line<'_>>, TraceError> {
         loop {
@@ -93,7 +93,7 @@ impl Lines {
         Ok(())
     }
 
-    /// Goes to the end of a line that is too long.
+    /// Passes over the rest of a line that is too long.
     fn pass_over(&mut self) -> Result<Line<'_>, TraceError> {
         self.number += 1;
         let mut passed = 0;

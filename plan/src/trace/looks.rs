@@ -7,10 +7,10 @@
 
 use serde::Serialize;
 
-/// The looks that a trace was made by.
+/// The looks at memory that a recording was made by: its pages are known at these times only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Looks {
-    /// Time between looks, as it was meant to be; not 0. Nanoseconds.
+    /// The time between looks that was asked for, nanoseconds; not 0.
     pub every_ns: u64,
     /// The longest there was between two of them, nanoseconds; 0 as long as there was one only.
     pub longest_ns: u64,

@@ -1,4 +1,4 @@
-//! Traces: who wrote what, when. Readers of the formats in which such traces are published, and
+//! Traces of reads and writes: readers of the formats in which they are published, and
 //! writers of two.
 //!
 //! A [`TraceReader`] gives batches of [`Record`]s in order of time, whatever the file: packed or
@@ -20,25 +20,29 @@ mod looks;
 mod native;
 mod options;
 mod order;
+mod packing;
 #[cfg(feature = "formats")]
 mod parquet;
 mod reader;
 mod record;
 mod sink;
+mod source;
 mod text;
 mod together;
+mod unit;
 mod volumes;
 
 pub use columns::{Column, Columns, ColumnsError, Ops, Sizes};
 pub use error::{Damage, Fault, Place, TraceError};
 pub use format::Format;
-pub use input::Packing;
 pub use looks::Looks;
 pub use native::{TraceWriter, WriteError};
-pub use options::{ReadOptions, TimeUnit};
+pub use options::ReadOptions;
+pub use packing::Packing;
 #[cfg(feature = "formats")]
 pub use parquet::ParquetWriter;
 pub use reader::TraceReader;
 pub use record::{ACCESS_BYTES_MAX, Op, PAGE_BYTES, Record};
 pub use sink::Skipped;
 pub use together::Together;
+pub use unit::TimeUnit;

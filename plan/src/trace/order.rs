@@ -10,10 +10,10 @@ use std::collections::BinaryHeap;
 
 use super::Record;
 
-/// Records held at most: 48 B each.
+/// The most records that are held for the order, 48 B each.
 const HELD_MAX: usize = 1 << 22;
 
-/// Orders by time, then by arrival.
+/// A record that is held; records are ordered by time, then by arrival.
 #[derive(Debug, PartialEq, Eq)]
 struct Held {
     arrival: u64,
@@ -46,7 +46,7 @@ impl Order {
         Order { window_ns, held_max: HELD_MAX, newest_ns: 0, arrivals: 0, held: BinaryHeap::new() }
     }
 
-    /// Takes a record in, and gives those whose turn has come.
+    /// Takes a record, and gives those that nothing can come before any more.
     pub(crate) fn push(&mut self, record: Record, out: &mut Vec<Record>) {
         self.newest_ns = self.newest_ns.max(record.time_ns);
         self.held.push(Reverse(Held { arrival: self.arrivals, record }));
@@ -60,7 +60,7 @@ impl Order {
         }
     }
 
-    /// Gives up to `records` of what is left, when no more come.
+    /// Gives up to `records` of those that are held, when no more come.
     pub(crate) fn drain(&mut self, records: usize, out: &mut Vec<Record>) {
         for _ in 0..records {
             match self.held.pop() {

@@ -12,6 +12,7 @@ use super::native::Native;
 #[cfg(feature = "formats")]
 use super::parquet::{Rows, Stored};
 use super::sink::{BATCH_RECORDS, Sink};
+use super::source::{Source, stem};
 use super::text::blkparse::Blkparse;
 use super::text::cloud::{Alibaba, Tencent};
 use super::text::disksim::{self, DiskSim};
@@ -21,18 +22,12 @@ use super::text::msr::Msr;
 use super::text::spc::Spc;
 use super::text::table::Table;
 use super::text::ycsb::Ycsb;
-use super::text::{Text, memory};
+use super::text::{Parse, SECTOR_BYTES, Text, memory};
 use super::{
     Columns, Format, Looks, Packing, ReadOptions, Record, Skipped, TimeUnit, TraceError, detect,
 };
 
-/// A format at work on one trace.
-pub(crate) trait Source: Send {
-    /// Makes records until the sink is full; false when there are no more.
-    fn fill(&mut self, sink: &mut Sink) -> Result<bool, TraceError>;
-}
-
-/// A trace being read.
+/// Reads a trace of any format, a batch of records at a time.
 pub struct TraceReader {
     source: Box<dyn Source>,
     sink: Sink,
@@ -43,7 +38,7 @@ pub struct TraceReader {
 }
 
 impl TraceReader {
-    /// Opens a file.
+    /// Opens a file and finds out its format.
     pub fn open(path: &Path, options: &ReadOptions) -> Result<TraceReader, TraceError> {
         let name = path.display().to_string();
         let failed = |source| TraceError::Open { file: name.clone(), source };
@@ -116,17 +111,17 @@ impl TraceReader {
         Ok(())
     }
 
-    /// The volumes that were seen so far, by index.
+    /// The names of the volumes that were seen so far, by number.
     pub fn volumes(&self) -> &[String] {
         self.sink.volumes.names()
     }
 
-    /// The format, given or found.
+    /// The format, which was given or found out.
     pub fn format(&self) -> Format {
         self.sink.format()
     }
 
-    /// How the file is packed, if it is.
+    /// How the file is packed; `None` where it is not.
     pub fn packing(&self) -> Option<Packing> {
         self.packing
     }
@@ -142,24 +137,24 @@ impl TraceReader {
         self.sink.ignored
     }
 
-    /// What looks the trace was made by, as far as it was read; none if it is no recording, or does
-    /// not say.
+    /// The looks that a recording was made by, as far as it was read; `None` where the trace is not
+    /// a recording, or does not say.
     pub fn looks(&self) -> Option<Looks> {
         self.sink.looks
     }
 
-    /// How much of the file was read, as it lies: packed, if it is.
+    /// How many bytes of the file were read, as it is stored: packed, if it is packed.
     pub fn bytes_read(&self) -> u64 {
         self.progress.bytes()
     }
 
-    /// How much there is, where that is known.
+    /// How many bytes the file has, as it is stored, where that is known.
     pub fn total_bytes(&self) -> Option<u64> {
         self.total_bytes
     }
 }
 
-/// The format, at work.
+/// The source of records for a format.
 fn source(
     format: Format,
     input: Input,
@@ -167,6 +162,7 @@ fn source(
     sink: &mut Sink,
 ) -> Result<Box<dyn Source>, TraceError> {
     let unit = |default| options.time_unit.unwrap_or(default);
+    let sector_bytes = options.sector_bytes.unwrap_or(SECTOR_BYTES);
     // Formats that name no volume have one, named like the file.
     let file = stem(sink.file()).to_owned();
     let named = |sink: &mut Sink| sink.volumes.named(file.as_bytes()).unwrap_or_default();
@@ -184,38 +180,46 @@ fn source(
                 });
             };
             let volume = if columns.volume.is_none() { named(sink) } else { 0 };
-            Box::new(Text::new(input, Table::new(columns, unit, volume)))
+            text(input, Table::new(columns, unit, volume))
         }
-        Format::Msr => Box::new(Text::new(input, Msr::default())),
+        Format::Msr => text(input, Msr::default()),
         Format::DiskSim => match options.time_unit {
-            Some(unit) => Box::new(Text::new(input, DiskSim { unit })),
+            Some(unit) => text(input, DiskSim { unit, sector_bytes }),
             None => return Err(no_unit(format, &input, sink.file())),
         },
-        Format::Spc => Box::new(Text::new(input, Spc { unit: unit(TimeUnit::Seconds) })),
+        Format::Spc => {
+            let (unit, block_bytes) = (unit(TimeUnit::Seconds), sector_bytes);
+            text(input, Spc { unit, block_bytes })
+        }
         Format::Blkparse => {
             let (action, unit) = (options.block_action, unit(TimeUnit::Seconds));
-            Box::new(Text::new(input, Blkparse { action, unit }))
+            text(input, Blkparse { action, unit })
         }
-        Format::Fio => Box::new(Text::new(input, Fio::new(unit(TimeUnit::Micros)))),
-        Format::Vscsi => Box::new(Vscsi::new(input, unit(TimeUnit::Micros), named(sink))),
-        Format::Alibaba => Box::new(Text::new(input, Alibaba { unit: unit(TimeUnit::Micros) })),
-        Format::Tencent => Box::new(Text::new(input, Tencent { unit: unit(TimeUnit::Seconds) })),
-        Format::Srt => Box::new(Srt::new(input)),
-        Format::Ucsd => Box::new(Text::new(input, memory::Ucsd { clock, volume: named(sink) })),
-        Format::Lackey => Box::new(Text::new(input, memory::Lackey { clock, volume: named(sink) })),
-        Format::Ramulator => {
-            Box::new(Text::new(input, memory::Ramulator { clock, volume: named(sink) }))
+        Format::Fio => text(input, Fio::new(unit(TimeUnit::Micros))),
+        Format::Vscsi => {
+            let unit = unit(TimeUnit::Micros);
+            Box::new(Vscsi::new(input, unit, sector_bytes, named(sink)))
         }
-        Format::LoadStore => {
-            Box::new(Text::new(input, memory::LoadStore { clock, volume: named(sink) }))
+        Format::Alibaba => text(input, Alibaba { unit: unit(TimeUnit::Micros) }),
+        Format::Tencent => {
+            let unit = unit(TimeUnit::Seconds);
+            text(input, Tencent { unit, sector_bytes })
         }
-        Format::Ycsb => {
-            Box::new(Text::new(input, Ycsb::new(options.record_bytes, options.operations_per_s)))
-        }
+        Format::Srt => Box::new(Srt::open(input, options.sector_bytes, sink.file())?),
+        Format::Ucsd => text(input, memory::Ucsd { clock, volume: named(sink) }),
+        Format::Lackey => text(input, memory::Lackey { clock, volume: named(sink) }),
+        Format::Ramulator => text(input, memory::Ramulator { clock, volume: named(sink) }),
+        Format::LoadStore => text(input, memory::LoadStore { clock, volume: named(sink) }),
+        Format::Ycsb => text(input, Ycsb::new(options.record_bytes, options.operations_per_s)),
     })
 }
 
-/// A Parquet file, at work.
+/// The source for a format of lines.
+fn text(input: Input, parser: impl Parse + 'static) -> Box<dyn Source> {
+    Box::new(Text::new(input, parser, detect::of_line))
+}
+
+/// The source for a Parquet file.
 #[cfg(feature = "formats")]
 fn rows_of_file(
     file: File,
@@ -228,7 +232,7 @@ fn rows_of_file(
     Ok(Box::new(Rows::open(stored, options, sink)?))
 }
 
-/// A Parquet file that comes as a stream, at work.
+/// The source for a Parquet file that comes as a stream.
 #[cfg(feature = "formats")]
 fn rows_of_stream(
     input: Input,
@@ -263,18 +267,7 @@ fn not_built(sink: &Sink) -> TraceError {
     TraceError::NotBuilt { file: sink.file().to_owned(), format: Format::Parquet.to_string() }
 }
 
-/// A file's name without its directory and without what says how it is packed and written.
-pub(crate) fn stem(file: &str) -> &str {
-    let name = file.rsplit('/').next().unwrap_or(file);
-    let packed = [".gz", ".zst", ".bz2", ".xz"];
-    let name = packed.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
-    match name.rsplit_once('.') {
-        Some((stem, _)) if !stem.is_empty() => stem,
-        _ => name,
-    }
-}
-
-/// Times without a unit: says what there is to tell it by.
+/// The error for times without a unit, with the times that tell it.
 fn no_unit(format: Format, input: &Input, file: &str) -> TraceError {
     let lines = detect::first_lines(input);
     let time =

@@ -2,38 +2,38 @@
 
 use super::Fault;
 
-/// Bytes of the pages that plans count in.
+/// The bytes of a page, in which plans count.
 pub const PAGE_BYTES: u64 = 4096;
 
-/// No access may end beyond this byte.
+/// The first byte that no access may reach.
 const END_MAX: u64 = 1 << 63;
 
-/// No access has more bytes: more at once is a damaged number, and counting its pages would take
-/// for ever.
+/// The most bytes of an access. A larger number is damaged, and counting its pages would take for
+/// ever.
 pub const ACCESS_BYTES_MAX: u64 = 32 << 30;
 
-/// What an access does.
+/// Whether an access reads or writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Op {
-    /// It reads.
+    /// The access reads.
     Read,
-    /// It writes.
+    /// The access writes.
     Write,
 }
 
-/// One access.
+/// An access to a volume, the same whatever the format it was read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {
-    /// Nanoseconds since the epoch of its source; within a source it never falls.
+    /// The time since the clock's zero in the trace, nanoseconds; it never falls within a trace.
     pub time_ns: u64,
-    /// First byte, in its volume.
+    /// The first byte in the volume.
     pub offset_bytes: u64,
-    /// Bytes; not 0, and the last byte is below 2^63.
+    /// The number of bytes, which is not 0; the last of them is below 2^63.
     pub len_bytes: u64,
-    /// Which of the source's volumes.
+    /// The number of the volume in the trace.
     pub volume: u32,
-    /// What it does.
+    /// Whether it reads or writes.
     pub op: Op,
 }
 

@@ -11,15 +11,15 @@ use super::{Fault, Format, Looks, Op, Place, ReadOptions, Record, TraceError};
 /// Records in a batch; a batch may have a few more, where one line is several records.
 pub(crate) const BATCH_RECORDS: usize = 8192;
 
-/// How many bad records are kept with what was wrong with them.
+/// How many bad records are kept together with what was wrong with them.
 const KEPT: usize = 5;
 
-/// Bad records that were passed over.
+/// The bad records that were passed over.
 #[derive(Debug, Clone, Default)]
 pub struct Skipped {
-    /// How many.
+    /// The number of records passed over.
     pub count: u64,
-    /// The first few: where, and what was wrong.
+    /// The places of the first few, and what was wrong with them.
     pub first: Vec<(Place, Fault)>,
 }
 
@@ -30,9 +30,9 @@ pub(crate) type Seen = Result<(), Box<Fault>>;
 pub(crate) struct Sink {
     pub(crate) out: Vec<Record>,
     pub(crate) volumes: Volumes,
-    /// Records that are no access: flushes, discards, instructions.
+    /// How many records are no access: flushes, discards, instructions.
     pub(crate) ignored: u64,
-    /// What looks it was made by, if it says so.
+    /// The looks that the trace was made by, if it says so.
     pub(crate) looks: Option<Looks>,
     file: String,
     format: Format,
@@ -70,13 +70,13 @@ impl Sink {
         &self.skipped
     }
 
-    /// Whether the batch has all that it is to have.
+    /// Whether the batch is full.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.out.len() >= BATCH_RECORDS
     }
 
-    /// Takes an access.
+    /// Checks an access and adds it to the batch, or holds it until its turn comes.
     #[inline]
     pub(crate) fn access(
         &mut self,
@@ -104,7 +104,7 @@ impl Sink {
         Ok(())
     }
 
-    /// Passes over a bad record, or says that it is one too many.
+    /// Passes over a bad record, or gives the error if as many were passed over as may be.
     #[cold]
     pub(crate) fn bad(&mut self, place: Place, fault: Box<Fault>) -> Result<(), TraceError> {
         let (file, format) = (self.file.clone(), self.format);

@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 
 use super::{ReadOptions, Record, TraceError, TraceReader};
 
-/// Records in a batch made of several files.
+/// How many records a batch has that is made of several files.
 const BATCH_RECORDS: usize = 8192;
 
-/// One or more files, read as one trace.
+/// One or more files that are read as one trace.
 pub struct Together {
     files: Vec<Open>,
-    /// Of several files: the time of each one's next record, the earliest first.
+    /// The time of each file's next record, the earliest first; empty where there is one file.
     next: BinaryHeap<Reverse<(u64, usize)>>,
     names: Vec<String>,
     numbers: HashMap<String, u32>,
@@ -28,7 +28,7 @@ struct Open {
     reader: TraceReader,
     batch: Vec<Record>,
     at: usize,
-    /// The number here of each of the reader's volumes.
+    /// For each volume of the file its number in the whole trace.
     volumes: Vec<u32>,
 }
 
@@ -42,10 +42,10 @@ impl Together {
         Self::new(readers.collect::<Result<_, _>>()?)
     }
 
-    /// Of readers that are open.
+    /// Takes readers that are open.
     ///
     /// # Errors
-    /// Where several are given, what reading the beginning of one met.
+    /// Where several are given, the beginning of one cannot be read.
     pub fn new(readers: Vec<TraceReader>) -> Result<Self, TraceError> {
         let open = |reader| Open { reader, batch: Vec::new(), at: 0, volumes: Vec::new() };
         let mut together = Self {
@@ -90,7 +90,7 @@ impl Together {
         Ok(!into.is_empty())
     }
 
-    /// The volumes seen so far, by number.
+    /// The names of the volumes seen so far, by number.
     pub fn volumes(&self) -> &[String] {
         match &self.files[..] {
             [only] => only.reader.volumes(),
@@ -98,7 +98,7 @@ impl Together {
         }
     }
 
-    /// The files' readers, for what they say of themselves.
+    /// The readers of the files, for what they tell beside records.
     pub fn readers(&self) -> impl Iterator<Item = &TraceReader> {
         self.files.iter().map(|open| &open.reader)
     }

@@ -11,13 +11,13 @@ use super::text::fields::shown;
 /// fill memory.
 pub(crate) const VOLUMES_MAX: usize = 1 << 20;
 
-/// Numbers below this find their volume without hashing.
+/// Volumes with numbers below this are found without hashing.
 const DIRECT: usize = 4096;
 
-/// Names that are found again without a map: one for each of as many places.
+/// How many names are remembered so that they are found without the map.
 const CACHED: usize = 64;
 
-/// No volume yet.
+/// Marks a place that has no volume yet.
 const NONE: u32 = u32::MAX;
 
 /// A name that was found before: what its ends come to, how long it is, and its volume.
@@ -31,7 +31,7 @@ struct Cached {
 #[derive(Debug)]
 pub(crate) struct Volumes {
     names: Vec<String>,
-    /// Names that are no UTF-8, as they stand in the trace.
+    /// Names that are not UTF-8, as they stand in the trace.
     raw: HashMap<u32, Box<[u8]>>,
     /// Hashed places of volumes: open addressing, at most half full. A name is kept once, since
     /// there may be many.
@@ -57,7 +57,7 @@ impl Volumes {
         &self.names
     }
 
-    /// The volume of that name.
+    /// The number of the volume of this name, which is new where the name is.
     #[inline]
     pub(crate) fn named(&mut self, name: &[u8]) -> Result<u32, Box<Fault>> {
         let (ends, len) = (ends(name), name.len());
@@ -112,7 +112,7 @@ impl Volumes {
         }
     }
 
-    /// Where the name's volume is, or would be.
+    /// The place at which the name's volume is remembered, or would be.
     fn place(&self, name: &[u8]) -> usize {
         let places = self.by_name.len();
         let mut place = xxh3_64(name) as usize % places;
@@ -122,7 +122,7 @@ impl Volumes {
         place
     }
 
-    /// The volume with that number for a name.
+    /// The number of the volume whose name is this number.
     #[inline]
     pub(crate) fn numbered(&mut self, number: u64) -> Result<u32, Box<Fault>> {
         match self.by_number.get(number as usize) {

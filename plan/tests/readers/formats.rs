@@ -12,7 +12,10 @@ fn options(format: Format) -> ReadOptions {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
     #[test]
-    fn made_up_traces_are_read_back_and_their_format_is_found(seed in any::<u64>(), count in 1usize..3000) {
+    fn made_up_traces_are_read_back_and_their_format_is_found(
+        seed in any::<u64>(),
+        count in 1usize..3000,
+    ) {
         for &format in Format::ALL {
             let records = generate::records(format, seed, count);
             let read = read(&generate::render(format, &records), &options(format)).unwrap();
@@ -36,7 +39,8 @@ proptest! {
             }
             for (skip_bad, format) in [(0, Some(format)), (100, Some(format)), (100, None)] {
                 let unit = Some(TimeUnit::Micros);
-                let lenient = ReadOptions { skip_bad, reorder_ns, format, time_unit: unit, ..ReadOptions::default() };
+                let options = ReadOptions::default();
+                let lenient = ReadOptions { skip_bad, reorder_ns, format, time_unit: unit, ..options };
                 let _ = generate::read_soundly(&trace, &lenient);
             }
         }
@@ -50,7 +54,8 @@ proptest! {
     ) {
         for &format in Format::ALL {
             for trace in [bytes.as_slice(), text.as_bytes(), numbers.as_bytes()] {
-                let lenient = ReadOptions { skip_bad: 1000, format: Some(format), ..options(format) };
+                let given = Some(format);
+                let lenient = ReadOptions { skip_bad: 1000, format: given, ..options(format) };
                 let _ = generate::read_soundly(trace, &lenient);
             }
         }
@@ -79,7 +84,8 @@ fn a_time_without_a_unit_is_refused_with_what_there_is_to_tell_it_by() {
 
 #[test]
 fn a_line_of_another_format_is_named_as_one() {
-    let trace = "0,303567,3584,w,0.000000\n1,55590,3072,w,0.000000\n128166372003061629,hm,0,Read,383496192,32768,413\n";
+    let trace = "0,303567,3584,w,0.000000\n1,55590,3072,w,0.000000\n\
+                 128166372003061629,hm,0,Read,383496192,32768,413\n";
     let said = refusal(trace.as_bytes(), &ReadOptions::default());
     says(&said, &["line 3: ", "line of format msr, in a trace of format spc", "split"]);
 }
@@ -116,9 +122,11 @@ fn loads_and_stores_are_spelled_in_many_ways_but_never_guessed() {
 #[test]
 fn fio_logs_have_waits_in_version_2_and_times_in_version_3() {
     let options = ReadOptions::default();
-    let two = "fio version 2 iolog\n/f add\n/f open\n/f read 0 4096\n/f wait 150 0\n/f write 512 1024\n/f sync 0 0\n/f close\n";
+    let two = "fio version 2 iolog\n/f add\n/f open\n/f read 0 4096\n/f wait 150 0\n/f write 512 \
+        1024\n/f sync 0 0\n/f close\n";
     assert_eq!(brief(two, &options), [(0, Op::Read, 0, 4096), (150_000, Op::Write, 512, 1024)]);
-    let three = "fio version 3 iolog\n31 /f add\n137 /f open\n142 /f read 0 4096\n391 /f write 45056 4096\n500 /f trim 0 4096\n";
+    let three = "fio version 3 iolog\n31 /f add\n137 /f open\n142 /f read 0 4096\n391 /f write \
+        45056 4096\n500 /f trim 0 4096\n";
     let read = read(three.as_bytes(), &options).unwrap();
     assert_eq!((read.records.len(), read.ignored, read.volumes), (2, 3, vec!["/f".to_owned()]));
     assert_eq!(read.records[1].time_ns, 391_000);
@@ -134,7 +142,8 @@ fn of_the_steps_of_a_block_access_one_is_chosen() {
                  \x20 8,0    3        4     0.000201829   697  Q FWS [fsync]\n\
                  \x20 8,16   3        5     0.000301829   697  Q  RA 8 + 8 [cat]\n\
                  \x20 8,16   3        5     0.000301829   0  m   N cfq697S / alloced\n\
-                 CPU3 (8,0):\n Reads Queued:           0,        0KiB\t Writes Queued:           1,        4KiB\n\
+                 CPU3 (8,0):\n Reads Queued:           0,        0KiB\t Writes Queued:           \
+                 1,        4KiB\n\
                  Throughput (R/W): 0KiB/s / 0KiB/s\n";
     let options = ReadOptions::default();
     let queued = read(trace.as_bytes(), &options).unwrap();

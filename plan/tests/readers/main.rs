@@ -4,6 +4,7 @@
 
 mod faults;
 mod formats;
+mod headers;
 mod msr;
 mod native;
 mod packed;

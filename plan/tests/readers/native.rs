@@ -37,7 +37,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
     #[test]
     fn what_is_written_is_read(records in records()) {
-        let read = read(&written(&records, &["a", "b", "\u{e9}"], true), &ReadOptions::default()).unwrap();
+        let trace = written(&records, &["a", "b", "\u{e9}"], true);
+        let read = read(&trace, &ReadOptions::default()).unwrap();
         prop_assert!(read.records == records);
         prop_assert_eq!(read.reader, "ptrace");
         prop_assert_eq!(read.volumes, ["a", "b", "\u{e9}"]);

@@ -100,13 +100,13 @@ fn what_a_table_does_not_say_is_asked_for() {
         &refusal(&trace, &ReadOptions::default()),
         &["no plain column \"time_ns\"", "ts, lba, blocks, rw, disk, plain"],
     );
-    let unit = refusal(&trace, &chosen("time=plain,offset=lba,size=blocks,op=rw"));
+    let unit = refusal(&trace, &chosen("time=plain,offset=lba:1,size=blocks:1,op=rw"));
     says(&unit, &["column \"plain\" is INT64", "unit", "--columns time="]);
-    let negative = refusal(&trace, &chosen("time=plain:us,offset=lba,size=blocks,op=rw"));
+    let negative = refusal(&trace, &chosen("time=plain:us,offset=lba:1,size=blocks:1,op=rw"));
     says(&negative, &["row 0: time is \"-1\"", "negative"]);
-    let op = refusal(&trace, &chosen("time=2:s,offset=lba,size=blocks,op=disk"));
+    let op = refusal(&trace, &chosen("time=2:s,offset=lba:1,size=blocks:1,op=disk"));
     says(&op, &["row 0: op is \"3\"", "op=kind:1"]);
-    let given = read(&trace, &chosen("time=2:s,offset=lba,size=blocks,op=disk:1")).unwrap();
+    let given = read(&trace, &chosen("time=2:s,offset=lba:1,size=blocks:1,op=disk:1")).unwrap();
     assert_eq!(
         given.records.iter().map(|record| record.op).collect::<Vec<_>>(),
         [Op::Read, Op::Read, Op::Write]

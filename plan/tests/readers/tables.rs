@@ -63,15 +63,17 @@ fn columns_are_found_by_number_with_or_without_a_header() {
 #[test]
 fn a_column_that_is_not_there_is_named_with_those_that_are() {
     let said =
-        refusal(b"ts,lba,len,rw\n1,2,3,w\n", &chosen("time=ts:s,offset=block,size=len,op=rw"));
+        refusal(b"ts,lba,len,rw\n1,2,3,w\n", &chosen("time=ts:s,offset=block:1,size=len,op=rw"));
     says(&said, &["no column \"block\"", "ts,lba,len,rw", "--columns"]);
     let said = refusal(b"1,2,3,w\n", &chosen("time=1:s,offset=2,size=3,op=5"));
     says(&said, &["no column 5"]);
-    let said =
-        refusal(b"ts,lba,len,rw\n1,2,3,w\n1,2,3\n", &chosen("time=ts:s,offset=lba,size=len,op=rw"));
+    let said = refusal(
+        b"ts,lba,len,rw\n1,2,3,w\n1,2,3\n",
+        &chosen("time=ts:s,offset=lba:1,size=len,op=rw"),
+    );
     says(&said, &["line 3: 3 columns where there should be as many as in the first line"]);
     let said =
-        refusal(b"ts,lba,len,rw\n1,2,3,trim\n", &chosen("time=ts:s,offset=lba,size=len,op=rw"));
+        refusal(b"ts,lba,len,rw\n1,2,3,trim\n", &chosen("time=ts:s,offset=lba:1,size=len,op=rw"));
     says(&said, &["line 2: op is \"trim\""]);
 }
 
@@ -97,7 +99,7 @@ fn bytes_that_are_no_text_are_escaped_once() {
 #[test]
 fn a_time_without_a_unit_is_refused_unless_one_is_given() {
     let trace = b"ts,lba,len,rw\n7,2,3,w\n";
-    let options = chosen("time=ts,offset=lba,size=len,op=rw");
+    let options = chosen("time=ts,offset=lba:1,size=len,op=rw");
     says(
         &refusal(trace, &options),
         &["column \"ts\" is text", "what unit", "--columns time=NAME:us", "--time-unit"],
@@ -113,7 +115,7 @@ fn times_with_parts_of_nanoseconds_are_of_another_unit_than_ns() {
     let parts = ["trace: line 2: time is \"0.7\"", "--time-unit", "--columns", "s, ms, us, 100ns"];
     says(&refusal(disksim, &nanos), &parts);
     let table = b"ts,lba,len,rw\n7.0,2,3,w\n7.25,2,3,w\n";
-    let options = chosen("time=ts:ns,offset=lba,size=len,op=rw");
+    let options = chosen("time=ts:ns,offset=lba:1,size=len,op=rw");
     says(&refusal(table, &options), &["trace: line 3: time is \"7.25\"", "time=NAME:us"]);
     let micros = ReadOptions { time_unit: Some(TimeUnit::Micros), ..ReadOptions::default() };
     let times: Vec<_> =

@@ -6,8 +6,8 @@ use clap::Args;
 
 use crate::plan::power::PowerArgs;
 
-/// What is of no effect where nothing is sized: refused there, for whoever gives it expects an
-/// answer.
+/// The options that have no effect where nothing is sized; they are refused there, for a user who
+/// gives one expects an answer.
 const OF_SIZING: [&str; 22] = [
     "budgets",
     "stalls",
@@ -36,7 +36,7 @@ const OF_SIZING: [&str; 22] = [
 /// Options of `plan trace`.
 #[derive(Debug, Args)]
 pub struct TraceArgs {
-    /// Traces, packed (gzip, zstd, bzip2, xz) or not; the format is found out. `-` is standard
+    /// Traces, packed (gzip, zstd, bzip2, xz) or not; their format is found out. `-` is standard
     /// input: sizing keeps it in a file without a name (in TMPDIR), for it reads a trace several
     /// times.
     #[arg(value_name = "FILE", required = true)]
@@ -52,19 +52,24 @@ pub struct TraceArgs {
     /// Write all figures as JSON, to standard output with `-` (the table is left out then).
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub json: Option<PathBuf>,
-    /// Write a page with the paper's figures for these traces.
+    /// Write an HTML page with the figures of the Viyojit paper for these traces.
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub html: Option<PathBuf>,
     /// Write the settings for `perdura serve --config` that follow from the trace; one trace only.
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub emit: Option<PathBuf>,
-    /// Threads: traces analysed at once, replays, and the stages of one analysis [default: the
+    /// How many threads to use for traces, replays, and the stages of one analysis [default: the
     /// machine's processors].
-    #[arg(long, value_name = "N", help_heading = "Output", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(
+        long,
+        value_name = "N",
+        help_heading = "Output",
+        value_parser = clap::value_parser!(u16).range(1..)
+    )]
     pub jobs: Option<u16>,
 }
 
-/// How files are read.
+/// The options of reading files.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Reading")]
 pub struct ReadingArgs {
@@ -72,50 +77,55 @@ pub struct ReadingArgs {
     /// same.
     #[arg(long)]
     pub together: bool,
-    /// The format, if it is not to be found out: see `perdura plan formats`.
+    /// Read the files as this format, which is found out otherwise: see `perdura plan formats`.
     #[arg(long, value_name = "NAME")]
     pub format: Option<String>,
-    /// Unit of times where the format leaves it open: s, ms, us, 100ns, ns.
+    /// Take times in this unit where the format leaves it open: s, ms, us, 100ns, ns.
     #[arg(long, value_name = "UNIT")]
     pub time_unit: Option<String>,
-    /// Which column is what in a table (`csv`, `parquet`): see `perdura plan formats`.
+    /// Take sectors of this size where a trace counts in sectors and does not say their size
+    /// (`srt`), or has others than 512 B (`disksim`, `spc`, `tencent`, `vscsi`).
+    #[arg(long, value_name = "SIZE")]
+    pub sector_size: Option<String>,
+    /// Choose the columns of a table (`csv`, `parquet`): see `perdura plan formats`.
     #[arg(long, value_name = "LIST")]
     pub columns: Option<String>,
-    /// Key operations: bytes of a record; keys get places of that size in order of first sight
+    /// Give each key of key operations (`ycsb`) a place of this size, in order of first sight
     /// [default: 1KiB].
     #[arg(long, value_name = "SIZE")]
     pub record_size: Option<String>,
-    /// Key operations, which have no clock: how many are a second [default: 100000].
+    /// Let this many key operations be a second, for they have no clock [default: 100000].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub operations_per_s: Option<u64>,
-    /// Memory traces, which have no other clock: how many instructions are a second [default:
-    /// 1000000000].
+    /// Let this many instructions of memory traces be a second, for they have no other clock
+    /// [default: 1000000000].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub instructions_per_s: Option<u64>,
-    /// Which step of an access counts in what blkparse prints: Q (queued), D (issued), C
+    /// Count this step of an access in the text of blkparse: Q (queued), D (issued), C
     /// (completed).
     #[arg(long, value_name = "LETTER", default_value_t = 'Q')]
     pub block_action: char,
     /// Pass over this many bad records, and count them.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub skip_bad: u64,
-    /// Put records in their place that come late by no more than this; without it, time going back
-    /// is an error.
+    /// Put records in their place that come late by no more than this; without it a time that goes
+    /// back is an error.
     #[arg(long, value_name = "TIME")]
     pub reorder: Option<String>,
 }
 
-/// What is counted.
+/// The options of counting.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Analysis")]
 pub struct AnalysisArgs {
-    /// Intervals whose worst is looked for, separated by commas.
+    /// Find the worst interval of each of these lengths, separated by commas.
     #[arg(long, value_name = "TIMES", value_delimiter = ',', default_value = "1m,10m,1h")]
     pub windows: Vec<String>,
-    /// Shares of all page writes, in percent; 99 is always among them, for skew is judged by it.
+    /// Find the fewest pages that take these shares of the page writes, in percent; 99 is always
+    /// among them, for skew is judged by it.
     #[arg(long, value_name = "PERCENTS", value_delimiter = ',', default_value = "90,95,99")]
     pub shares: Vec<f64>,
-    /// Size of each volume; without it, what the trace touches of it.
+    /// Take each volume to have this size; without it, what the trace touches of it.
     #[arg(long, value_name = "SIZE")]
     pub volume_size: Option<String>,
     /// Count a sample of the pages, within 64 MiB of memory, and give ranges (95 %); leaves sizing
@@ -124,31 +134,31 @@ pub struct AnalysisArgs {
     pub approximate: bool,
 }
 
-/// What a budget costs.
+/// The options of sizing a budget.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Sizing")]
 pub struct SizingArgs {
     /// Leave sizing out: the trace is read once.
     #[arg(long, conflicts_with_all = OF_SIZING)]
     pub no_sizing: bool,
-    /// Budgets to replay, as sizes (from 128KiB on; more than the memory is all of it) or shares of
+    /// Replay these budgets: sizes (from 128KiB on; more than the memory is all of it) or shares of
     /// the memory [default: 1% to 100%].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub budgets: Vec<String>,
-    /// So many of the page writes may have to wait; the smallest budget that keeps to it is looked
-    /// for.
+    /// Let at most this share of the page writes wait; the smallest budget that keeps to it is
+    /// looked for.
     #[arg(long, value_name = "PERCENT", default_value = "0.1%")]
     pub stalls: String,
-    /// So much of the time writers may wait; the budget keeps to both.
+    /// Let writers wait for at most this share of the time; the budget keeps to both.
     #[arg(long, value_name = "PERCENT", default_value = "1%")]
     pub stalled_time: String,
-    /// Which dirty data are cleaned first [default: clock-pro].
+    /// Clean dirty data by this policy [default: clock-pro].
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,
     /// Time between checkpoints, or `off` [default: 1s].
     #[arg(long, value_name = "TIME")]
     pub checkpoint: Option<String>,
-    /// Bytes that the SSD is rated to have written to it, such as 600TB.
+    /// Tell the SSD's rated endurance, such as 600TB, to see how many years it lasts.
     #[arg(long, value_name = "SIZE")]
     pub tbw: Option<String>,
     /// Measure the flush rate in this directory, as `perdura serve` proves it; takes 3 GiB of it

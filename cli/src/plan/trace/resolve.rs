@@ -3,8 +3,8 @@
 use anyhow::{Context, Result, ensure};
 use perdura_media::{Bytes, BytesPerSecond, Percent, parse_duration};
 use perdura_plan::power::Machine;
+use perdura_plan::report::{BudgetWish, Question, SizingQuestion};
 use perdura_plan::skew::{Options, SKEW_SHARE_PERCENT, Sampling, Share};
-use perdura_plan::study::{BudgetWish, Question, SizingQuestion};
 use perdura_plan::trace::{Columns, Format, ReadOptions, TimeUnit};
 use perdura_region::region::BUDGET_MIN_BYTES;
 
@@ -13,14 +13,14 @@ use crate::plan::rate;
 use perdura_terminal::region::{checkpoint, policy};
 use perdura_terminal::{named, optional, time};
 
-/// A flush rate if none is given or measured: what an ordinary NVMe SSD takes for long.
+/// The flush rate where none is given or measured: what an ordinary NVMe SSD takes for long.
 const FLUSH_RATE: BytesPerSecond = BytesPerSecond(1_000_000_000);
 
-/// What is asked, and what of it is known how.
+/// The question, and where its figures come from.
 pub struct Resolved {
     pub question: Question,
     pub machine: Machine,
-    /// The flush rate was measured here or given; otherwise it is assumed.
+    /// Where the flush rate comes from.
     pub rate_is: RateIs,
     pub jobs: usize,
 }
@@ -34,7 +34,7 @@ pub enum RateIs {
 }
 
 impl RateIs {
-    /// How many times slower the server may find it: more where nobody has looked at the SSD.
+    /// How many times slower the server may find the rate: more where nobody measured the SSD.
     fn margin(self) -> f64 {
         match self {
             Self::Measured | Self::Given => 1.25,
@@ -74,10 +74,15 @@ fn reading(args: &ReadingArgs) -> Result<ReadOptions> {
         TimeUnit::parse(name)
             .with_context(|| format!("--time-unit {name}: expected one of {}", names.join(", ")))
     });
+    let sector = |Bytes(bytes): Bytes| -> Result<u64> {
+        ensure!((1..=65_536).contains(&bytes), "--sector-size {bytes}: expected 1 to 65536");
+        Ok(bytes)
+    };
     let usual = ReadOptions::default();
     Ok(ReadOptions {
         format: format.transpose()?,
         time_unit: time_unit.transpose()?,
+        sector_bytes: optional("sector-size", &args.sector_size)?.map(sector).transpose()?,
         skip_bad: args.skip_bad,
         reorder_ns: time("reorder", &args.reorder)?.map_or(0, |span| span.as_nanos() as u64),
         columns: args

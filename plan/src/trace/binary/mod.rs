@@ -6,16 +6,16 @@ pub(crate) mod vscsi;
 use super::TraceError;
 use super::input::Input;
 
-/// Read at once.
+/// How many bytes are read at once.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// A trace as bytes, some of which are looked at before they are taken.
+/// The bytes of a trace, which can be looked at before they are taken.
 pub(crate) struct Bytes {
     input: Input,
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// Where in the trace `start` is.
+    /// The place in the trace of the byte at `start`.
     at_bytes: u64,
 }
 
@@ -24,7 +24,7 @@ impl Bytes {
         Bytes { input, buffer: vec![0; BUFFER_BYTES], start: 0, end: 0, at_bytes: 0 }
     }
 
-    /// Where in the trace the next byte is.
+    /// The place in the trace of the next byte.
     pub(crate) fn at_bytes(&self) -> u64 {
         self.at_bytes
     }
@@ -38,14 +38,14 @@ impl Bytes {
         Ok(&self.buffer[self.start..self.end.min(self.start + count)])
     }
 
-    /// Goes on behind bytes that were looked at.
+    /// Takes bytes that were looked at.
     #[inline]
     pub(crate) fn take(&mut self, count: usize) {
         self.start += count;
         self.at_bytes += count as u64;
     }
 
-    /// Goes on behind the next such byte; false where there is none.
+    /// Takes all up to and with the next such byte; false where there is none.
     pub(crate) fn take_through(&mut self, byte: u8) -> Result<bool, TraceError> {
         loop {
             if let Some(found) = memchr::memchr(byte, &self.buffer[self.start..self.end]) {

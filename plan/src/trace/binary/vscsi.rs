@@ -1,16 +1,17 @@
 //! VMware's virtual SCSI traces: 32 B a command in version 1, 40 B in version 2, little-endian.
 //!
-//! The upper byte of each record's version field says which it is. Blocks are of 512 B, lengths in
-//! bytes, times in microseconds. Reads and writes by SCSI's operation codes are accesses; other
-//! commands (inquiries, synchronize cache, unmap) are ignored.
+//! The upper byte of each record's version field says which it is, and all records must say the
+//! same. Blocks are of 512 B unless the user says otherwise, lengths in bytes, times in
+//! microseconds. Reads and writes by SCSI's operation codes are accesses. Commands that move no
+//! data of the disk (inquiries, synchronize cache, unmap) are ignored, and so is WRITE SAME, whose
+//! length is that of its pattern. Any other code is an error, for it may be an access.
 
 use zerocopy::FromBytes;
 use zerocopy::little_endian::{U16, U32, U64};
 
 use super::super::input::Input;
-use super::super::reader::Source;
 use super::super::sink::{Seen, Sink};
-use super::super::text::SECTOR_BYTES;
+use super::super::source::Source;
 use super::super::{Fault, Op, Place, TimeUnit, TraceError};
 use super::Bytes;
 
@@ -42,7 +43,7 @@ struct Two {
 const _: () = assert!(size_of::<One>() == 32);
 const _: () = assert!(size_of::<Two>() == 40);
 
-/// What both versions say.
+/// The fields that records of both versions have.
 struct Command {
     code: u16,
     version: u16,
@@ -51,7 +52,7 @@ struct Command {
     time: u64,
 }
 
-/// Records looked at to tell the versions apart.
+/// How many records are looked at to tell the versions apart.
 const SAMPLE: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,7 +102,7 @@ impl Version {
     }
 }
 
-/// Whether all of the first records are of one version.
+/// Whether all of the first records have one of the two versions.
 pub(crate) fn looks(head: &[u8]) -> bool {
     [Version::One, Version::Two].into_iter().any(|version| {
         let (fitting, all) = fitting(head, version);
@@ -109,7 +110,7 @@ pub(crate) fn looks(head: &[u8]) -> bool {
     })
 }
 
-/// How many of the first records have that version, and how many there are.
+/// How many of the first records have that version, and how many records that is of.
 fn fitting(head: &[u8], version: Version) -> (usize, usize) {
     let records = head.chunks_exact(version.record_bytes()).take(SAMPLE);
     let commands = records.filter_map(|record| version.command(record));
@@ -119,43 +120,66 @@ fn fitting(head: &[u8], version: Version) -> (usize, usize) {
     })
 }
 
-/// What a SCSI operation code does to data.
+/// Whether a SCSI command reads or writes data, by its operation code.
 fn op(code: u16) -> Option<Op> {
     match code {
         0x08 | 0x28 | 0x88 | 0xa8 => Some(Op::Read),
         // WRITE (6, 10, 12, 16), and WRITE AND VERIFY (10, 12, 16).
-        0x0a | 0x2a | 0x8a | 0xaa | 0x2e | 0x8e | 0xae => Some(Op::Write),
+        // COMPARE AND WRITE too, which VMware's locks are made of.
+        0x0a | 0x2a | 0x8a | 0xaa | 0x2e | 0x8e | 0xae | 0x89 => Some(Op::Write),
         _ => None,
     }
+}
+
+/// SCSI's commands that are no access to data, by their operation codes (SPC-4, SBC-3).
+fn moves_nothing(code: u16) -> bool {
+    matches!(
+        code,
+        // TEST UNIT READY to START STOP UNIT, without the reads and writes of 6 bytes.
+        0x00 | 0x01 | 0x03 | 0x04 | 0x07 | 0x0b | 0x12 | 0x15..=0x17 | 0x1a..=0x1e
+        // READ CAPACITY, SEEK, VERIFY, PRE-FETCH, SYNCHRONIZE CACHE, READ DEFECT DATA, buffers.
+        | 0x25 | 0x2b | 0x2f | 0x34 | 0x35 | 0x37 | 0x3b | 0x3c
+        // WRITE SAME, UNMAP, LOG SELECT to PERSISTENT RESERVE OUT.
+        | 0x41 | 0x42 | 0x4c | 0x4d | 0x55..=0x57 | 0x5a | 0x5e | 0x5f
+        // EXTENDED COPY, ACCESS CONTROL, the 16-byte forms, REPORT LUNS and its family.
+        | 0x83 | 0x84 | 0x86 | 0x87 | 0x8c | 0x8d | 0x8f..=0x91 | 0x93 | 0x9b | 0x9e | 0x9f
+        | 0xa0 | 0xa2..=0xa4 | 0xaf | 0xb5 | 0xb7
+    )
 }
 
 pub(crate) struct Vscsi {
     bytes: Bytes,
     version: Version,
     unit: TimeUnit,
+    block_bytes: u64,
     volume: u32,
 }
 
 impl Vscsi {
-    pub(crate) fn new(input: Input, unit: TimeUnit, volume: u32) -> Vscsi {
+    pub(crate) fn new(input: Input, unit: TimeUnit, block_bytes: u64, volume: u32) -> Vscsi {
         let fits = |version| fitting(input.head(), version).0;
         let version =
             if fits(Version::Two) > fits(Version::One) { Version::Two } else { Version::One };
-        Vscsi { bytes: Bytes::new(input), version, unit, volume }
+        Vscsi { bytes: Bytes::new(input), version, unit, block_bytes, volume }
     }
 
     fn record(&self, command: &Command, sink: &mut Sink) -> Seen {
         if command.version != self.version.number() {
             let expected = match self.version {
-                Version::One => "1, as that of the records before it",
-                Version::Two => "2, as that of the records before it",
+                Version::One => "1, as most of the first records say (1 and 2 are known)",
+                Version::Two => "2, as most of the first records say (1 and 2 are known)",
             };
             let value = command.version.to_string();
             return Err(Box::new(Fault::Value { column: "version", value, expected }));
         }
         let Some(op) = op(command.code) else {
-            sink.ignored += 1;
-            return Ok(());
+            if moves_nothing(command.code) {
+                sink.ignored += 1;
+                return Ok(());
+            }
+            let value = format!("{:#04x}", command.code);
+            let expected = "an operation code of SCSI that is known here";
+            return Err(Box::new(Fault::Value { column: "the command", value, expected }));
         };
         let too_large = |column, value: u64, unit| {
             Box::new(Fault::TooLarge { column, value: value.to_string(), unit })
@@ -164,7 +188,7 @@ impl Vscsi {
             .time
             .checked_mul(self.unit.ns())
             .ok_or_else(|| too_large("time", command.time, "ns"))?;
-        let offset_bytes = command.block.checked_mul(SECTOR_BYTES);
+        let offset_bytes = command.block.checked_mul(self.block_bytes);
         let offset_bytes =
             offset_bytes.ok_or_else(|| too_large("block", command.block, "bytes"))?;
         sink.access(time_ns, self.volume, op, offset_bytes, command.len_bytes)

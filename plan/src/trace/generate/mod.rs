@@ -13,7 +13,7 @@ pub use sound::read_soundly;
 
 use super::{Format, Op, Record, TimeUnit};
 
-/// Numbers by a seed: SplitMix64.
+/// Numbers that follow from a seed (SplitMix64).
 #[derive(Debug, Clone)]
 pub struct Seeded(u64);
 
@@ -23,7 +23,7 @@ impl Seeded {
         Seeded(seed)
     }
 
-    /// The next number.
+    /// Draws the next number.
     pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -31,20 +31,20 @@ impl Seeded {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `end`.
+    /// Draws a number below `end`.
     pub fn below(&mut self, end: u64) -> u64 {
         self.draw() % end.max(1)
     }
 }
 
-/// What a format can say.
+/// The units in which a format counts, and the bounds of what is made up for it.
 struct Grain {
     start_ns: u64,
     time_ns: u64,
     offset_bytes: u64,
     len_bytes: u64,
     volumes: u64,
-    /// How far offsets go, in their unit.
+    /// How far offsets go, counted in their unit.
     offsets: u64,
 }
 
@@ -74,7 +74,7 @@ fn grain(format: Format) -> Grain {
     }
 }
 
-/// That many records that the format can say, by a seed.
+/// Makes up `count` records that the format can hold, by a seed.
 pub fn records(format: Format, seed: u64, count: usize) -> Vec<Record> {
     let mut seeded = Seeded::new(seed);
     match format {

@@ -4,7 +4,7 @@
 use super::super::ParquetWriter;
 use super::super::{Format, Op, Record, TraceWriter};
 
-/// The names that volumes get, where a format has names.
+/// The name that a volume has in a format.
 fn volume_name(format: Format, volume: u32) -> String {
     match format {
         Format::Msr => format!("host_{volume}"),
@@ -16,7 +16,7 @@ fn volume_name(format: Format, volume: u32) -> String {
     }
 }
 
-/// The records as a trace of that format.
+/// Writes the records as a trace of that format.
 pub fn render(format: Format, records: &[Record]) -> Vec<u8> {
     let mut to = Vec::new();
     match format {
@@ -158,7 +158,8 @@ fn vscsi(n: usize, record: &Record, to: &mut Vec<u8>) {
 }
 
 fn srt(records: &[Record], to: &mut Vec<u8>) {
-    put(to, "version\t= \"3.0\";\ntracedate\t= \"Fri Jan 15 00:00:00 1999\";\n\x0c");
+    put(to, "version\t= \"1.3\";\ntracedate\t= \"Sun Apr 19 00:00:00 1992\";\n");
+    put(to, "sectorsize\t= \"512\";\n\x0c");
     for record in records {
         let us = record.time_ns / 1_000;
         let words = [

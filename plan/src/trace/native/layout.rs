@@ -15,7 +15,7 @@ use super::super::{Looks, Op, Record};
 /// noticed.
 pub(crate) const MAGIC: [u8; 8] = *b"\x93ptrace\n";
 pub(crate) const VERSION: u32 = 1;
-/// Of a trace that was made by looks, which programs that know version 1 refuse.
+/// The version of a recording, which programs that know version 1 only refuse.
 pub(crate) const VERSION_LOOKS: u32 = 2;
 
 pub(crate) const KIND_VOLUMES: u32 = 1;
@@ -23,11 +23,11 @@ pub(crate) const KIND_RECORDS: u32 = 2;
 pub(crate) const KIND_END: u32 = 3;
 pub(crate) const KIND_LOOKS: u32 = 4;
 
-/// Records in a block, at most.
+/// The most records in a block.
 pub(crate) const BLOCK_RECORDS: usize = 8192;
-/// Bytes of a block's payload, at most.
+/// The most bytes in a block's payload.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = BLOCK_RECORDS * size_of::<RawRecord>();
-/// Bytes of a volume's name, at most.
+/// The most bytes in a volume's name.
 pub(crate) const NAME_BYTES_MAX: usize = 4096;
 
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -37,7 +37,7 @@ pub(crate) struct Header {
     pub(crate) version: U32,
     pub(crate) record_bytes: U32,
     pub(crate) zero: U64,
-    /// XXH3 of the bytes before it.
+    /// XXH3 of the header's bytes before this field.
     pub(crate) checksum: U64,
 }
 
@@ -45,11 +45,11 @@ pub(crate) struct Header {
 #[repr(C)]
 pub(crate) struct BlockHeader {
     pub(crate) kind: U32,
-    /// Names, or records.
+    /// The number of names or records in the payload.
     pub(crate) items: U32,
     pub(crate) payload_bytes: U32,
     pub(crate) zero: U32,
-    /// XXH3 of the payload, its seed the XXH3 of the bytes before this.
+    /// XXH3 of the payload, with XXH3 of this header's bytes before this field as its seed.
     pub(crate) checksum: U64,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct RawRecord {
     pub(crate) offset_bytes: U64,
     pub(crate) len_bytes: U64,
     pub(crate) volume: U32,
-    /// 0 reads, 1 writes; the rest of the word is 0.
+    /// 0 for a read and 1 for a write; no other value is valid.
     pub(crate) op: U32,
 }
 

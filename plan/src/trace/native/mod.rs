@@ -7,7 +7,7 @@ mod writer;
 pub(crate) use reader::Native;
 pub use writer::{TraceWriter, WriteError};
 
-/// Whether a trace starts as one of these does.
+/// Whether a trace starts as a `ptrace` file does.
 pub(crate) fn looks(head: &[u8]) -> bool {
     head.starts_with(&layout::MAGIC)
 }

@@ -4,8 +4,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::super::error::Damage;
 use super::super::input::Input;
-use super::super::reader::Source;
 use super::super::sink::Sink;
+use super::super::source::Source;
 use super::super::text::fields::shown;
 use super::super::{Fault, Looks, Op, Place, TraceError};
 use super::layout::{
@@ -16,12 +16,12 @@ use super::layout::{
 pub(crate) struct Native {
     input: Input,
     version: u32,
-    /// Where the next block starts.
+    /// The place at which the next block starts.
     at_bytes: u64,
-    /// Where the payload that is held starts.
+    /// The place at which the payload that is held starts.
     payload_at: u64,
     payload: Vec<u8>,
-    /// Records of the payload, and how many of them were taken.
+    /// The number of records in the payload, and how many of them were taken.
     records: usize,
     taken: usize,
     total: u64,
@@ -37,10 +37,14 @@ impl Native {
             Some(Damage::Magic { found: shown(&header.magic) })
         } else if header.checksum.get() != header.sum() {
             Some(Damage::Checksum { found: header.sum(), expected: header.checksum.get() })
-        } else if !(VERSION..=VERSION_LOOKS).contains(&header.version.get())
-            || header.record_bytes.get() as usize != size_of::<RawRecord>()
-        {
+        } else if !(VERSION..=VERSION_LOOKS).contains(&header.version.get()) {
             Some(Damage::Version { found: header.version.get(), known: VERSION_LOOKS })
+        } else if header.record_bytes.get() as usize != size_of::<RawRecord>() {
+            let found = header.record_bytes.get().to_string();
+            Some(Damage::Field { field: "size of a record", found, expected: "32 bytes" })
+        } else if header.zero.get() != 0 {
+            let found = header.zero.get().to_string();
+            Some(Damage::Field { field: "reserved word", found, expected: "0" })
         } else {
             None
         };
@@ -61,7 +65,7 @@ impl Native {
         }
     }
 
-    /// Takes the next block in; false behind the last one.
+    /// Reads and checks the next block; false behind the last one.
     fn next_block(&mut self, sink: &mut Sink) -> Result<bool, TraceError> {
         let place = Place::Byte(self.at_bytes);
         let damaged = |damage| TraceError::Damaged { file: sink.file().to_owned(), place, damage };
@@ -85,6 +89,10 @@ impl Native {
                 expected: header.checksum.get(),
             }));
         }
+        if header.zero.get() != 0 {
+            let (field, found) = ("reserved word", header.zero.get().to_string());
+            return Err(damaged(Damage::Field { field, found, expected: "0" }));
+        }
         self.payload_at = self.at_bytes + size_of::<BlockHeader>() as u64;
         self.at_bytes = self.payload_at + payload_bytes as u64;
         (self.records, self.taken) = (0, 0);
@@ -106,7 +114,10 @@ impl Native {
                     _ => Err(damaged(Damage::End { records: self.total })),
                 };
             }
-            _ => false,
+            kind => {
+                let (field, expected) = ("kind of block", "1, 2, 3 or 4");
+                return Err(damaged(Damage::Field { field, found: kind.to_string(), expected }));
+            }
         };
         match is_sound {
             true => Ok(true),
@@ -118,14 +129,14 @@ impl Native {
         }
     }
 
-    /// Whether the payload says what looks there were. The last such block counts.
+    /// Whether the payload is a sound description of the looks. The last such block counts.
     fn take_looks(&self, sink: &mut Sink) -> bool {
         let looks = RawLooks::read_from_bytes(&self.payload).map(Looks::from).ok();
         sink.looks = looks.filter(|looks| looks.every_ns > 0);
         sink.looks.is_some()
     }
 
-    /// Whether the payload is that many names that were not there before.
+    /// Whether the payload holds that many names, all of them new.
     fn name_volumes(&self, items: usize, sink: &mut Sink) -> bool {
         let mut rest = self.payload.as_slice();
         for _ in 0..items {

@@ -20,30 +20,31 @@ pub enum WriteError {
     /// The file cannot be written.
     #[error("the trace cannot be written: {0}")]
     Io(#[from] io::Error),
-    /// It could not be written once, so it may end in half a block, and nothing can follow that.
+    /// The file could not be written before, so it may end in half a block, and nothing can follow
+    /// that.
     #[error("nothing is written behind a block that could not be written whole")]
     Cut,
-    /// A record that no reader would take.
+    /// No reader would take the record.
     #[error("a record cannot be written: {0}")]
     Record(Fault),
-    /// A volume that was not named before.
+    /// The record's volume was not named before.
     #[error("a record of volume {volume} cannot be written: only {volumes} volumes were named")]
     Volume {
-        /// The record's volume.
+        /// The number of the record's volume.
         volume: u32,
-        /// How many have names.
+        /// How many volumes have names.
         volumes: u32,
     },
-    /// Looks without time between them.
+    /// The looks have no time between them.
     #[error("a trace made by looks 0 ns apart cannot be written")]
     Looks,
-    /// A name that is too long.
+    /// The name of a volume is too long.
     #[error("a volume's name of {bytes} bytes cannot be written: it may have {NAME_BYTES_MAX}")]
     Name {
-        /// How long it is.
+        /// The bytes that the name has.
         bytes: usize,
     },
-    /// The writer of tables.
+    /// The Parquet library fails, with these words.
     #[error("the Parquet file cannot be written: {0}")]
     Parquet(String),
 }
@@ -55,19 +56,19 @@ pub struct TraceWriter<W: Write> {
     volumes: u32,
     records: u64,
     last_ns: u64,
-    /// As they are, and as the trace has them.
+    /// The looks as they are, and as the trace has them so far.
     looks: Option<(Looks, Looks)>,
     block: Vec<RawRecord>,
     is_cut: bool,
 }
 
 impl<W: Write> TraceWriter<W> {
-    /// Starts a trace. `to` gets whole blocks: it needs no buffer of its own.
+    /// Starts a trace. `to` gets whole blocks, so it needs no buffer.
     pub fn new(to: W) -> Result<TraceWriter<W>, WriteError> {
         TraceWriter::of_version(VERSION, to)
     }
 
-    /// Starts a trace that is made by looks.
+    /// Starts a trace that is made by looks at memory.
     pub fn of_looks(to: W, looks: Looks) -> Result<TraceWriter<W>, WriteError> {
         if looks.every_ns == 0 {
             return Err(WriteError::Looks);
@@ -90,9 +91,8 @@ impl<W: Write> TraceWriter<W> {
         })
     }
 
-    /// Says how far apart the looks of a trace that is made by them were, up to now. The trace has
-    /// that in the end; before, for whoever reads what a killed recorder left, it has it to an
-    /// eighth.
+    /// Tells the longest time between two looks up to now. The trace says it exactly at its end;
+    /// before, for readers of a trace that a killed recorder left, it is right to an eighth.
     pub fn looked(&mut self, longest_ns: u64) -> Result<(), WriteError> {
         let Some((looks, said)) = &mut self.looks else { return Ok(()) };
         looks.longest_ns = looks.longest_ns.max(longest_ns);
@@ -127,7 +127,7 @@ impl<W: Write> TraceWriter<W> {
         Ok(self.volumes - 1)
     }
 
-    /// Writes a record.
+    /// Writes a record, which must not be before the last one.
     pub fn write(&mut self, record: &Record) -> Result<(), WriteError> {
         record.check(self.last_ns).map_err(WriteError::Record)?;
         if record.volume >= self.volumes {

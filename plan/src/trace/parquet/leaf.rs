@@ -8,7 +8,7 @@ use super::super::Fault;
 use super::super::TimeUnit;
 use super::super::text::fields::{self, shown};
 
-/// The values of some rows.
+/// The values of the rows that were read, as the column stores them.
 enum Values {
     Bool(Vec<bool>),
     Int32(Vec<i32>),
@@ -20,17 +20,17 @@ enum Values {
     Fixed(Vec<FixedLenByteArray>),
 }
 
-/// One value.
+/// A value of a column.
 pub(crate) enum Value<'a> {
-    /// A number that is whole.
+    /// A whole number that is not negative.
     Whole(u64),
-    /// One below 0.
+    /// A whole number below 0.
     Negative(i64),
-    /// One with decimals.
+    /// A number with decimals.
     Decimal(f64),
     /// Text, or other bytes.
     Bytes(&'a [u8]),
-    /// Nanoseconds since 1970, as old files have them.
+    /// Nanoseconds since 1970, as files of old Spark versions have them.
     Nanos(i64),
 }
 
@@ -40,11 +40,11 @@ pub(crate) struct Leaf {
     is_signed: bool,
     is_optional: bool,
     levels: Vec<i16>,
-    /// Where each row's value is, where some rows have none.
+    /// The place of each row's value, where some rows have none.
     places: Vec<u32>,
 }
 
-/// No value.
+/// Marks a row without a value.
 const NULL: u32 = u32::MAX;
 
 impl Leaf {
@@ -119,7 +119,7 @@ impl Leaf {
         Ok(read)
     }
 
-    /// The value of a row of those that were read; `None` where there is none.
+    /// The value of one of the rows that were read; `None` where the row has none.
     #[inline(always)]
     pub(crate) fn value(&self, row: usize) -> Option<Value<'_>> {
         let place = match self.places.is_empty() {
@@ -144,7 +144,7 @@ impl Leaf {
         })
     }
 
-    /// A row's value as a whole number.
+    /// The value of a row as a whole number.
     #[inline]
     pub(crate) fn number(
         &self,
@@ -170,7 +170,7 @@ impl Leaf {
         }
     }
 
-    /// A row's value as a time.
+    /// The value of a row as a time, nanoseconds.
     #[inline]
     pub(crate) fn time_ns(
         &self,
@@ -200,10 +200,10 @@ impl Leaf {
     }
 }
 
-/// The first number that 64 bits do not hold.
+/// The smallest number that 64 bits do not hold.
 const WORD: f64 = 18_446_744_073_709_551_616.0;
 
-/// What is wrong with a value that is not what it should be.
+/// The fault of a value that its column cannot have.
 #[cold]
 pub(crate) fn odd(
     column: &'static str,

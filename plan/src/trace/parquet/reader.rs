@@ -6,8 +6,8 @@ use ::parquet::file::reader::{FileReader, SerializedFileReader};
 use ::parquet::schema::types::ColumnDescriptor;
 
 use super::super::columns::{Column, Columns, Ops, Places, Sizes};
-use super::super::reader::{Source, stem};
 use super::super::sink::{BATCH_RECORDS, Seen, Sink};
+use super::super::source::{Source, stem};
 use super::super::text::fields::known_op;
 use super::super::{Fault, Op, Place, ReadOptions, TimeUnit, TraceError};
 use super::guarded::guarded;
@@ -28,12 +28,12 @@ pub(crate) struct Rows {
     columns: Columns,
     places: Places,
     unit: TimeUnit,
-    /// Numbers mean ops as this project writes them: 0 reads, 1 writes.
+    /// Whether numbers stand for reads and writes as this project writes them: 0 reads, 1 writes.
     has_own_ops: bool,
     file_volume: u32,
     group: usize,
     leaves: Option<Leaves>,
-    /// Rows of the batch that is held, and how many of them were taken.
+    /// The number of rows that are held, and how many of them were taken.
     held: usize,
     taken: usize,
     row: u64,
@@ -221,7 +221,7 @@ impl Source for Rows {
     }
 }
 
-/// Where the chosen columns are; this project's own volume may be missing.
+/// The places of the chosen columns; the column of volumes that this project writes may be missing.
 fn places(
     file: &SerializedFileReader<Stored>,
     columns: &Columns,
@@ -295,7 +295,7 @@ fn check_type(file: &str, about: &ColumnDescriptor, is_time: bool) -> Result<(),
     Err(TraceError::ColumnType { file: file.to_owned(), column, kind })
 }
 
-/// The unit that a column's type says its times are in.
+/// The unit of a column's times, where its type says one.
 fn stored_unit(about: &ColumnDescriptor) -> Option<TimeUnit> {
     match (about.logical_type_ref(), about.converted_type()) {
         (Some(LogicalType::Timestamp(kind)), _) => Some(match kind.unit {

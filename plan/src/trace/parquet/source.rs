@@ -18,10 +18,10 @@ const HELD_BYTES_MAX: u64 = 256 << 20;
 /// would set aside and clear.
 const PAGE_BYTES_MAX: u64 = 256 << 20;
 
-/// Read at once, where the library reads little by little.
+/// How many bytes are read at once where the library asks for a few.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// A Parquet file, in a file or in memory.
+/// The bytes of a Parquet file, in a file or in memory.
 #[derive(Clone)]
 pub(crate) enum Stored {
     File(Arc<File>, u64, Progress),
@@ -77,7 +77,7 @@ impl Length for Stored {
     }
 }
 
-/// A stored file from some byte on.
+/// The bytes of a Parquet file from some byte on.
 pub(crate) struct From {
     stored: Stored,
     at: u64,
@@ -116,7 +116,7 @@ fn unpacked_bytes(header: &[u8]) -> Option<u64> {
 impl ChunkReader for Stored {
     type T = BufReader<From>;
 
-    /// Of a page, from its header on: the library reads nothing else so.
+    /// Gives the bytes from a page's header on; the library reads nothing else by this.
     fn get_read(&self, start: u64) -> Result<BufReader<From>> {
         let mut header = [0; 16];
         let len = self.read_at(&mut header, start)?;

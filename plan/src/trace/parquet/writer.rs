@@ -2,7 +2,7 @@
 //! `offset_bytes` and `len_bytes`.
 //!
 //! Numbers are signed words of 64 bits, which every reader of such files has; so times are written
-//! from an origin on, which the writer is given, for some sources count from 1601. A row group is
+//! from a start on, which the writer is given, for some sources count from 1601. A row group is
 //! held in memory until it is full.
 
 use std::io::Write;
@@ -28,10 +28,10 @@ const SCHEMA: &str = "message trace {
     required int64 len_bytes;
 }";
 
-/// Rows in a row group: some 20 MB of columns.
+/// The rows of a row group: some 20 MB of columns.
 const GROUP_ROWS: usize = 1 << 19;
 
-/// The rows of a group, by column.
+/// The rows of the group that is being written, by column.
 #[derive(Default)]
 struct Group {
     time: Vec<i64>,
@@ -44,7 +44,7 @@ struct Group {
 /// Writes records, in order of time, as a Parquet file.
 pub struct ParquetWriter<W: Write + Send> {
     to: SerializedFileWriter<W>,
-    origin_ns: u64,
+    start_ns: u64,
     volumes: Vec<ByteArray>,
     last_ns: u64,
     group: Group,
@@ -57,8 +57,8 @@ impl From<ParquetError> for WriteError {
 }
 
 impl<W: Write + Send> ParquetWriter<W> {
-    /// Starts a file whose times count from `origin_ns` on.
-    pub fn new(to: W, origin_ns: u64) -> Result<ParquetWriter<W>, WriteError> {
+    /// Starts a file whose times count from `start_ns` on.
+    pub fn new(to: W, start_ns: u64) -> Result<ParquetWriter<W>, WriteError> {
         let schema = Arc::new(parse_message_type(SCHEMA)?);
         let mut properties = WriterProperties::builder()
             .set_compression(Compression::SNAPPY)
@@ -69,13 +69,7 @@ impl<W: Write + Send> ParquetWriter<W> {
             .set_column_dictionary_enabled(time.clone(), false)
             .set_column_encoding(time, Encoding::DELTA_BINARY_PACKED);
         let to = SerializedFileWriter::new(to, schema, Arc::new(properties.build()))?;
-        Ok(ParquetWriter {
-            to,
-            origin_ns,
-            volumes: Vec::new(),
-            last_ns: 0,
-            group: Group::default(),
-        })
+        Ok(ParquetWriter { to, start_ns, volumes: Vec::new(), last_ns: 0, group: Group::default() })
     }
 
     /// Names the next volume, and gives its index for records.
@@ -90,18 +84,18 @@ impl<W: Write + Send> ParquetWriter<W> {
         Ok(self.volumes.len() as u32 - 1)
     }
 
-    /// Writes a record.
+    /// Writes a record, which must not be before the last one.
     pub fn write(&mut self, record: &Record) -> Result<(), WriteError> {
-        record.check(self.last_ns.max(self.origin_ns)).map_err(WriteError::Record)?;
+        record.check(self.last_ns.max(self.start_ns)).map_err(WriteError::Record)?;
         let volumes = self.volumes.len() as u32;
         let name = self.volumes.get(record.volume as usize);
         let name = name.ok_or(WriteError::Volume { volume: record.volume, volumes })?;
-        let time = i64::try_from(record.time_ns - self.origin_ns).map_err(|_| {
+        let time = i64::try_from(record.time_ns - self.start_ns).map_err(|_| {
             let value = record.time_ns.to_string();
             WriteError::Record(Fault::TooLarge {
                 column: "time",
                 value,
-                unit: "ns after the origin, with a sign",
+                unit: "ns after the start, with a sign",
             })
         })?;
         let group = &mut self.group;
@@ -118,7 +112,7 @@ impl<W: Write + Send> ParquetWriter<W> {
         Ok(())
     }
 
-    /// Ends the file.
+    /// Writes the last group and the end of the file.
     pub fn finish(mut self) -> Result<W, WriteError> {
         self.flush()?;
         Ok(self.to.into_inner()?)

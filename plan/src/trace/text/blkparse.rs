@@ -3,14 +3,15 @@
 //!
 //! Each access has many lines, one a step; one step is chosen (queued, unless another is given),
 //! the others are ignored, and so are flushes, discards, messages, and the summary at the end. A
-//! volume is a device, `major,minor`.
+//! step or a flag that blkparse does not print is an error. Sectors are of 512 B, whatever the
+//! device has: the kernel counts so. A volume is a device, `major,minor`.
 
 use super::super::sink::{Seen, Sink};
 use super::super::{Fault, Op, TimeUnit};
 use super::fields::{columns, number, scaled, shown, time_ns, whole, words};
 use super::{Parse, SECTOR_BYTES};
 
-/// How lines of the summary start.
+/// The first words of the lines in the summary that blkparse prints at the end.
 const SUMMARY: [&[u8]; 13] = [
     b"CPU",
     b"Total",
@@ -32,16 +33,28 @@ pub(crate) struct Blkparse {
     pub(crate) unit: TimeUnit,
 }
 
-/// Whether a line looks like one of these.
+/// Whether a line looks like one that blkparse prints.
 pub(crate) fn looks(line: &[u8]) -> bool {
     let (count, [device, cpu, sequence, time, pid, _, flags]) = words::<7>(line);
     let are_numbers = [cpu, sequence, pid].into_iter().all(|field| whole(field).is_some());
-    let is_known = flags.iter().all(|flag| b"RWDFNSAMB".contains(flag));
     count >= 7
         && is_device(device)
         && are_numbers
-        && is_known
+        && are_flags(flags)
         && time_ns("time", time, TimeUnit::Seconds).is_ok()
+}
+
+/// Whether blkparse prints this as a step of an access.
+fn is_step(action: &[u8]) -> bool {
+    matches!(action, [one] if b"QMFGSRDCPUTXBAIm".contains(one)) || action == b"UT"
+}
+
+/// Whether the kernel writes the kind of an access so. Behind `Z` stands what is done to a zone.
+fn are_flags(flags: &[u8]) -> bool {
+    match flags {
+        [b'Z', rest @ ..] => !rest.is_empty() && rest.iter().all(u8::is_ascii_uppercase),
+        _ => !flags.is_empty() && flags.iter().all(|flag| b"RWDFNASMBEU".contains(flag)),
+    }
 }
 
 fn is_device(field: &[u8]) -> bool {
@@ -74,8 +87,24 @@ impl Parse for Blkparse {
             ));
         }
         let time_ns = time_ns("time", time, self.unit)?;
+        if !is_step(action) {
+            let expected = "a step that blkparse prints (Q, G, I, D, C and others)";
+            let value = shown(action);
+            return Err(Box::new(Fault::Value { column: "action", value, expected }));
+        }
+        if action == b"m" {
+            sink.ignored += 1;
+            return Ok(());
+        }
+        if !are_flags(flags) {
+            let expected = "flags that blkparse prints (R, W, D, F, N, A, S, M, B, E, U, Z)";
+            let value = shown(flags);
+            return Err(Box::new(Fault::Value { column: "flags", value, expected }));
+        }
         let op = match flags {
             _ if flags.contains(&b'D') => None,
+            // Of zones only an append writes.
+            [b'Z', rest @ ..] => rest.starts_with(b"A").then_some(Op::Write),
             _ if flags.contains(&b'W') => Some(Op::Write),
             _ if flags.contains(&b'R') => Some(Op::Read),
             _ => None,

@@ -2,10 +2,10 @@
 
 use super::super::sink::{Seen, Sink};
 use super::super::{Fault, Op, TimeUnit};
+use super::Parse;
 use super::fields::{columns, cut, known_op, number, op, scaled, shown, time_ns, whole};
-use super::{Parse, SECTOR_BYTES};
 
-/// Alibaba: `device,op,offset,bytes,time`, the time in microseconds.
+/// Alibaba's lines are `device,op,offset,bytes,time`, the time in microseconds.
 pub(crate) struct Alibaba {
     pub(crate) unit: TimeUnit,
 }
@@ -13,6 +13,7 @@ pub(crate) struct Alibaba {
 /// Tencent: `time,sector,sectors,op,volume`, the time in seconds, 0 reads and 1 writes.
 pub(crate) struct Tencent {
     pub(crate) unit: TimeUnit,
+    pub(crate) sector_bytes: u64,
 }
 
 pub(crate) fn looks_alibaba(line: &[u8]) -> bool {
@@ -52,9 +53,9 @@ impl Parse for Tencent {
         }
         let time_ns = time_ns("time", time, self.unit)?;
         let offset_bytes =
-            scaled("sector", sector, number("sector", sector)?, SECTOR_BYTES, "bytes")?;
+            scaled("sector", sector, number("sector", sector)?, self.sector_bytes, "bytes")?;
         let len_bytes =
-            scaled("sectors", sectors, number("sectors", sectors)?, SECTOR_BYTES, "bytes")?;
+            scaled("sectors", sectors, number("sectors", sectors)?, self.sector_bytes, "bytes")?;
         let op = match op {
             b"0" => Op::Read,
             b"1" => Op::Write,

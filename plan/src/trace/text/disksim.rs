@@ -1,19 +1,20 @@
 //! DiskSim's and SSDSim's ASCII traces: `time device sector sectors op`, 0 writes and 1 reads,
-//! sectors of 512 B.
+//! sectors of 512 B unless the user says otherwise.
 //!
-//! The unit of the time is the simulator's, or that of whoever made the file: it is not in it, so
-//! it must be given.
+//! The unit of the time is that of the simulator, or of the program that made the file. The file
+//! does not say it, so it must be given.
 
 use super::super::sink::{Seen, Sink};
 use super::super::{Fault, Op, TimeUnit};
+use super::Parse;
 use super::fields::{columns, is_time, number, scaled, shown, time_ns, whole, words};
-use super::{Parse, SECTOR_BYTES};
 
 pub(crate) struct DiskSim {
     pub(crate) unit: TimeUnit,
+    pub(crate) sector_bytes: u64,
 }
 
-/// Whether a line looks like one of these.
+/// Whether a line looks like one of DiskSim's.
 pub(crate) fn looks(line: &[u8]) -> bool {
     let (count, [time, device, sector, sectors, op]) = words::<5>(line);
     let is_time = is_time(time);
@@ -21,7 +22,7 @@ pub(crate) fn looks(line: &[u8]) -> bool {
     count == 5 && is_time && are_numbers && matches!(op, b"0" | b"1")
 }
 
-/// The time of a line, as it stands there.
+/// The time of a line, as it stands in the file.
 pub(crate) fn time(line: &[u8]) -> &[u8] {
     words::<1>(line).1[0]
 }
@@ -36,9 +37,9 @@ impl Parse for DiskSim {
         let time_ns = time_ns("time", time, self.unit)?;
         let device = number("device", device)?;
         let offset_bytes =
-            scaled("sector", sector, number("sector", sector)?, SECTOR_BYTES, "bytes")?;
+            scaled("sector", sector, number("sector", sector)?, self.sector_bytes, "bytes")?;
         let len_bytes =
-            scaled("sectors", sectors, number("sectors", sectors)?, SECTOR_BYTES, "bytes")?;
+            scaled("sectors", sectors, number("sectors", sectors)?, self.sector_bytes, "bytes")?;
         let op = match op {
             b"0" => Op::Write,
             b"1" => Op::Read,

@@ -2,7 +2,7 @@
 
 use super::super::{Fault, Op, TimeUnit};
 
-/// How much of a bad value a message shows.
+/// How many bytes of a bad value a message shows.
 const SHOWN_BYTES: usize = 80;
 
 /// A value as a message shows it, between quotes: escaped once, and here, since only here it is
@@ -34,7 +34,7 @@ fn eight_digits(chunk: [u8; 8]) -> Result<u64, usize> {
     }
 }
 
-/// The number that eight digits make, the first in the lowest byte.
+/// The number that eight digits make, the first of them in the lowest byte.
 #[inline]
 fn joined(digits: u64) -> u64 {
     let pairs = (digits * 10 + (digits >> 8)) & 0x00ff_00ff_00ff_00ff;
@@ -70,7 +70,7 @@ pub(crate) fn digits(line: &[u8], at: &mut usize) -> Option<u64> {
     digits_slowly(line, at, from, number)
 }
 
-/// The same, one digit after another.
+/// Reads digits one after another, as [`digits`] does for eight at once.
 #[inline]
 fn digits_slowly(line: &[u8], at: &mut usize, from: usize, mut number: u64) -> Option<u64> {
     while let Some(digit) =
@@ -82,14 +82,14 @@ fn digits_slowly(line: &[u8], at: &mut usize, from: usize, mut number: u64) -> O
     (*at > from).then_some(number)
 }
 
-/// A whole field as a number.
+/// The number that a field is, where all of it is digits.
 #[inline]
 pub(crate) fn whole(field: &[u8]) -> Option<u64> {
     let mut at = 0;
     digits(field, &mut at).filter(|_| at == field.len())
 }
 
-/// A whole field as a number, or what is wrong with it.
+/// The number that a field is, or what is wrong with it.
 #[inline]
 pub(crate) fn number(column: &'static str, field: &[u8]) -> Result<u64, Box<Fault>> {
     whole(field).ok_or_else(|| not_a_number(column, field, "a whole number"))
@@ -123,7 +123,7 @@ fn not_a_number(column: &'static str, field: &[u8], expected: &'static str) -> B
     })
 }
 
-/// A number times what one of it is, or that it is too large.
+/// A number in its unit as a number of bytes (or of `unit`), or the fault that it is too large.
 #[inline]
 pub(crate) fn scaled(
     column: &'static str,
@@ -168,12 +168,12 @@ pub(crate) fn time_ns(
     whole_ns.checked_add(part_ns).ok_or_else(too_large)
 }
 
-/// Whether a field is a time, of whatever unit.
+/// Whether a field is a time, whatever its unit.
 pub(crate) fn is_time(field: &[u8]) -> bool {
     parts("time", field).is_ok()
 }
 
-/// A time before its point, and the digits behind it.
+/// The whole part of a time, and the digits behind its point.
 #[inline]
 fn parts<'a>(column: &'static str, field: &'a [u8]) -> Result<(u64, &'a [u8]), Box<Fault>> {
     let mut at = 0;
@@ -189,7 +189,7 @@ fn parts<'a>(column: &'static str, field: &'a [u8]) -> Result<(u64, &'a [u8]), B
     }
 }
 
-/// Read or write, by the words that traces have for them.
+/// Whether a word means a read or a write, or the fault that it means neither.
 pub(crate) fn op(column: &'static str, field: &[u8]) -> Result<Op, Box<Fault>> {
     known_op(field).ok_or_else(|| {
         Box::new(Fault::Value {
@@ -200,7 +200,7 @@ pub(crate) fn op(column: &'static str, field: &[u8]) -> Result<Op, Box<Fault>> {
     })
 }
 
-/// The same, where it may be something else.
+/// Whether a word means a read or a write; `None` where it means neither.
 #[inline]
 pub(crate) fn known_op(field: &[u8]) -> Option<Op> {
     match field {
@@ -227,7 +227,7 @@ pub(crate) fn cut<const N: usize>(line: &[u8], at: u8) -> (usize, [&[u8]; N]) {
     (count, columns)
 }
 
-/// The words of a line: as many as there are, and the first `N` of them.
+/// How many words a line has, and the first `N` of them.
 #[inline]
 pub(crate) fn words<const N: usize>(line: &[u8]) -> (usize, [&[u8]; N]) {
     let mut words: [&[u8]; N] = [&[]; N];
@@ -251,7 +251,7 @@ pub(crate) fn words<const N: usize>(line: &[u8]) -> (usize, [&[u8]; N]) {
     }
 }
 
-/// That there are not as many columns as there should be.
+/// The fault of a line that has not as many columns as its format.
 #[cold]
 pub(crate) fn columns(expected: &'static str, found: usize, line: &[u8]) -> Box<Fault> {
     Box::new(Fault::Columns { expected, found, value: shown(line) })
@@ -265,23 +265,34 @@ mod tests {
 
     proptest! {
         #[test]
-        fn digits_are_what_the_standard_library_makes_of_them(number in any::<u64>(), shift in 0u32..64, rest in "[,a-z ]?[0-9a-z]{0,12}") {
+        fn digits_are_what_the_standard_library_makes_of_them(
+            number in any::<u64>(),
+            shift in 0u32..64,
+            rest in "[,a-z ]?[0-9a-z]{0,12}",
+        ) {
             let number = number >> shift;
-            let text = format!("{number}{}", if rest.starts_with(|c: char| c.is_ascii_digit()) { "" } else { &rest });
+            let is_more = rest.starts_with(|c: char| c.is_ascii_digit());
+            let text = format!("{number}{}", if is_more { "" } else { &rest });
             let mut at = 0;
             prop_assert_eq!(digits(text.as_bytes(), &mut at), Some(number));
             prop_assert_eq!(at, number.to_string().len());
         }
 
         #[test]
-        fn whole_fields_are_numbers_exactly_where_the_standard_library_says_so(text in "[0-9]{1,24}|[0-9]{0,9}[^+0-9][0-9]{0,9}") {
+        fn whole_fields_are_numbers_exactly_where_the_standard_library_says_so(
+            text in "[0-9]{1,24}|[0-9]{0,9}[^+0-9][0-9]{0,9}",
+        ) {
             prop_assert_eq!(whole(text.as_bytes()), text.parse().ok());
         }
 
         #[test]
-        fn decimals_of_a_time_are_exact(seconds in 0u64..18_000_000_000, nanos in 0u64..1_000_000_000) {
+        fn decimals_of_a_time_are_exact(
+            seconds in 0u64..18_000_000_000,
+            nanos in 0u64..1_000_000_000,
+        ) {
             let text = format!("{seconds}.{nanos:09}");
-            prop_assert_eq!(time_ns("time", text.as_bytes(), TimeUnit::Seconds).unwrap(), seconds * 1_000_000_000 + nanos);
+            let found = time_ns("time", text.as_bytes(), TimeUnit::Seconds).unwrap();
+            prop_assert_eq!(found, seconds * 1_000_000_000 + nanos);
         }
     }
 

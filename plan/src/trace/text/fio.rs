@@ -28,7 +28,7 @@ pub(crate) struct Fio {
 const FIRST_LINES: [(&[u8], Version); 2] =
     [(b"fio version 2 iolog", Version::Two), (b"fio version 3 iolog", Version::Three)];
 
-/// Whether a line looks like the first of these.
+/// Whether a line looks like the first line of a log of fio.
 pub(crate) fn looks(line: &[u8]) -> bool {
     FIRST_LINES.iter().any(|(first, _)| line.trim_ascii() == *first)
 }
@@ -87,6 +87,11 @@ impl Parse for Fio {
         let op = match action {
             b"read" => Op::Read,
             b"write" => Op::Write,
+            b"wait" if self.version == Version::Three => {
+                let (column, value) = ("action", shown(action));
+                let expected = "one of version 3, whose lines have times and need no waits";
+                return Err(Box::new(Fault::Value { column, value, expected }));
+            }
             b"wait" if count >= 3 => {
                 let wait_ns = time_ns("wait", offset, TimeUnit::Micros)?;
                 self.now_ns = self.now_ns.saturating_add(wait_ns);

@@ -9,10 +9,10 @@ use super::super::{Fault, Op};
 use super::Parse;
 use super::fields::{columns, hexadecimal, known_op, number, shown, whole, words};
 
-/// Bytes of a line of the caches that Ramulator's traces come from behind.
+/// The bytes of a cache line in Ramulator's traces, which are recorded behind caches.
 const LINE_BYTES: u64 = 64;
 
-/// Instructions as a clock.
+/// A clock that counts instructions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     instructions: u64,
@@ -108,7 +108,7 @@ impl Parse for Ramulator {
     }
 }
 
-/// `op address [bytes]`, or the address first: one instruction after another.
+/// Lines of `op address [bytes]`, or with the address first; each is one instruction.
 pub(crate) struct LoadStore {
     pub(crate) clock: Clock,
     pub(crate) volume: u32,
@@ -149,7 +149,7 @@ pub(crate) fn looks_lackey(line: &[u8]) -> bool {
     lackey(line).is_ok() || line.starts_with(b"==")
 }
 
-/// The letter, the address, the size.
+/// The letter, the address and the size of a line that lackey prints.
 #[inline]
 fn lackey(line: &[u8]) -> Result<(u8, u64, u64), Box<Fault>> {
     let (count, [kind, place]) = words::<2>(line);

@@ -14,11 +14,13 @@ pub(crate) mod ycsb;
 
 use super::input::Input;
 use super::lines::{LINE_BYTES_MAX, Line, Lines};
-use super::reader::Source;
 use super::sink::{Seen, Sink};
-use super::{Fault, Format, Place, TraceError, detect};
+use super::source::Source;
+use super::{Fault, Format, Place, TraceError};
 
-/// Bytes of the sectors that block traces count in.
+/// Bytes of the sectors that block traces count in, unless the user says otherwise. Linux counts in
+/// these whatever the device has; the collections of the other formats say it in their
+/// descriptions.
 pub(crate) const SECTOR_BYTES: u64 = 512;
 
 /// A format of lines.
@@ -27,15 +29,20 @@ pub(crate) trait Parse: Send {
     fn line(&mut self, line: &[u8], sink: &mut Sink) -> Seen;
 }
 
-/// A trace of lines.
+/// The source of records for a trace of lines.
 pub(crate) struct Text<P> {
     lines: Lines,
     parser: P,
+    format_of: FormatOf,
 }
 
+/// Tells which format a line has by itself, if it looks like one.
+pub(crate) type FormatOf = fn(&[u8]) -> Option<Format>;
+
 impl<P: Parse> Text<P> {
-    pub(crate) fn new(input: Input, parser: P) -> Text<P> {
-        Text { lines: Lines::new(input), parser }
+    /// `format_of` is for lines that `parser` refuses: what they are is part of the message.
+    pub(crate) fn new(input: Input, parser: P, format_of: FormatOf) -> Text<P> {
+        Text { lines: Lines::new(input), parser, format_of }
     }
 }
 
@@ -48,11 +55,11 @@ impl<P: Parse> Source for Text<P> {
                 Line::Whole(whole) => self
                     .parser
                     .line(whole, sink)
-                    .map_err(|fault| sharpened(line, fault, sink.format())),
+                    .map_err(|fault| sharpened(line, fault, sink.format(), self.format_of)),
                 Line::Unended(cut) => self
                     .parser
                     .line(cut, sink)
-                    .map_err(|fault| sharpened(line, fault, sink.format())),
+                    .map_err(|fault| sharpened(line, fault, sink.format(), self.format_of)),
                 Line::TooLong => Err(Box::new(Fault::LineTooLong { limit_bytes: LINE_BYTES_MAX })),
             };
             if let Err(fault) = seen {
@@ -75,13 +82,18 @@ pub(crate) fn is_nothing(line: &[u8]) -> bool {
 
 /// Says of a line that is no record of its format whether it is one of another, or was cut off.
 #[cold]
-fn sharpened(line: Line<'_>, fault: Box<Fault>, expected: Format) -> Box<Fault> {
+fn sharpened(
+    line: Line<'_>,
+    fault: Box<Fault>,
+    expected: Format,
+    format_of: FormatOf,
+) -> Box<Fault> {
     if !matches!(*fault, Fault::Columns { .. } | Fault::Value { .. }) {
         return fault;
     }
     match line {
         Line::Unended(_) => Box::new(Fault::Truncated { fault }),
-        Line::Whole(line) => match detect::of_line(line).filter(|&found| found != expected) {
+        Line::Whole(line) => match format_of(line).filter(|&found| found != expected) {
             Some(found) => Box::new(Fault::Mixed { expected, found, value: fields::shown(line) }),
             None => fault,
         },

@@ -1,6 +1,7 @@
 //! MSR Cambridge CSV: `time,host,disk,op,offset,bytes,response time`, without a header.
 //!
-//! Times are Windows's, ticks of 100 ns since 1601, which are 64 bits of nanoseconds until the year 2185.
+//! Times are Windows's, ticks of 100 ns since 1601, which fit 64 bits of nanoseconds until the year
+//! 2185.
 //! A volume is named `host_disk`, as the files of that collection are. Most lines take the fast
 //! way, which knows exactly one spelling and the first few volumes; any other line goes field by
 //! field, which also finds out what is wrong with it.
@@ -13,18 +14,18 @@ use super::fields::{columns, cut, digits, known_op, number, op, time_ns, whole};
 const COLUMNS: &str = "7: time,host,disk,op,offset,bytes,response time";
 const TICK_NS: u64 = 100;
 
-/// Volumes that lines find without hashing.
+/// How many volumes are found without hashing.
 const RECENT: usize = 16;
 
 #[derive(Debug, Default)]
 pub(crate) struct Msr {
-    /// `host,disk,` as the first volumes have it, and the volumes that they are.
+    /// The text `host,disk,` of the first volumes, and their numbers.
     recent: Vec<(Vec<u8>, u32)>,
-    /// Which of them the last line had.
+    /// The place in `recent` of the last line's volume.
     last: usize,
 }
 
-/// Whether a line looks like one of these.
+/// Whether a line looks like one of the MSR Cambridge collection.
 pub(crate) fn looks(line: &[u8]) -> bool {
     let (count, [time, _, disk, op, offset, ..]) = cut::<6>(line, b',');
     count == 7
@@ -66,7 +67,7 @@ impl Msr {
         Some((time_ns, volume, op, offset_bytes, len_bytes))
     }
 
-    /// The volume that a line names, and what is behind its name.
+    /// The volume that a line names, and the rest of the line behind the name.
     #[inline]
     fn volume<'a>(&mut self, line: &'a [u8]) -> Option<(u32, &'a [u8])> {
         let (name, volume) = self.recent.get(self.last)?;

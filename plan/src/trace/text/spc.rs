@@ -1,16 +1,20 @@
-//! SNIA's and the Storage Performance Council's ASCII traces: `unit,block,bytes,op,seconds`, blocks
-//! of 512 B; further columns may follow.
+//! SNIA's and the Storage Performance Council's ASCII traces: `unit,block,bytes,op,seconds`;
+//! further columns may follow.
+//!
+//! How many bytes a block has stands in the description that comes with a trace, not in the file:
+//! 512 in the published ones.
 
 use super::super::TimeUnit;
 use super::super::sink::{Seen, Sink};
+use super::Parse;
 use super::fields::{columns, cut, known_op, number, op, scaled, time_ns, whole};
-use super::{Parse, SECTOR_BYTES};
 
 pub(crate) struct Spc {
     pub(crate) unit: TimeUnit,
+    pub(crate) block_bytes: u64,
 }
 
-/// Whether a line looks like one of these.
+/// Whether a line looks like one of the Storage Performance Council's format.
 pub(crate) fn looks(line: &[u8]) -> bool {
     let (count, [unit, block, bytes, op, time]) = cut::<5>(line, b',');
     let are_numbers = [unit, block, bytes].into_iter().all(|field| whole(field).is_some());
@@ -28,7 +32,8 @@ impl Parse for Spc {
             return Err(columns("5 or more: unit,block,bytes,op,time", count, line));
         }
         let volume = sink.volumes.numbered(number("unit", unit)?)?;
-        let offset_bytes = scaled("block", block, number("block", block)?, SECTOR_BYTES, "bytes")?;
+        let offset_bytes =
+            scaled("block", block, number("block", block)?, self.block_bytes, "bytes")?;
         let len_bytes = number("size", bytes)?;
         let op = op("op", kind)?;
         sink.access(time_ns("time", time, self.unit)?, volume, op, offset_bytes, len_bytes)

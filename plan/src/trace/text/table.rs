@@ -11,7 +11,7 @@ use super::super::{Fault, Op, TimeUnit};
 use super::Parse;
 use super::fields::{columns, known_op, number, op, scaled, shown, time_ns};
 
-/// Columns looked at; one that is chosen beyond them is refused.
+/// How many columns of a line are read; a column that is chosen beyond them is refused.
 pub(crate) const COLUMNS_MAX: usize = 256;
 
 const SEPARATORS: [u8; 4] = [b',', b';', b'\t', b'|'];
@@ -20,7 +20,7 @@ pub(crate) struct Table {
     columns: Columns,
     unit: TimeUnit,
     volume: u32,
-    /// Known from the first line on.
+    /// The separator and the places of the columns, which the first line tells.
     shape: Option<(Option<u8>, Places)>,
     /// Where each column of the line starts and ends.
     bounds: Vec<(usize, usize)>,
@@ -119,7 +119,7 @@ fn is_by_name(columns: &Columns) -> bool {
     all.into_iter().flatten().any(|column| matches!(column, Column::Name(_)))
 }
 
-/// Where the chosen columns are, by the first line.
+/// The places of the chosen columns, by the first line.
 fn places(columns: &Columns, line: &[u8], bounds: &[(usize, usize)]) -> Result<Places, Box<Fault>> {
     let place = |column: &Column| {
         let found = match column {
@@ -134,7 +134,7 @@ fn places(columns: &Columns, line: &[u8], bounds: &[(usize, usize)]) -> Result<P
     columns.places(place)
 }
 
-/// The separator of a line: what it has most of, or none of them.
+/// The separator of a line: the one that it has most of, or white space.
 fn separator(line: &[u8]) -> Option<u8> {
     let count = |byte: u8| memchr::memchr_iter(byte, line).count();
     let (most, byte) =

@@ -18,7 +18,7 @@ use super::memory::Clock;
 pub(crate) struct Ycsb {
     clock: Clock,
     record_bytes: u64,
-    /// Slots by a hash of volume and key that is wide enough to stand for them.
+    /// The slot of each key, by a hash of volume and key that is wide enough to stand for them.
     slots: HashMap<u128, u64>,
     /// The next free slot of each volume.
     next: Vec<u64>,
@@ -41,7 +41,7 @@ fn kind(word: &[u8]) -> Option<Kind> {
     }
 }
 
-/// Whether a line looks like one of these.
+/// Whether a line looks like one that YCSB prints.
 pub(crate) fn looks(line: &[u8]) -> bool {
     let (count, [operation, ..]) = words::<3>(line);
     count >= 3 && kind(operation).is_some()
