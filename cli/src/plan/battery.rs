@@ -27,7 +27,7 @@ pub struct BatteryArgs {
     json: bool,
 }
 
-/// The budget in the paper's abstract.
+/// The budget that the abstract of the Viyojit paper names.
 const BUDGET: Percent = Percent(11.0);
 
 pub fn run(args: &BatteryArgs) -> Result<ExitCode> {
@@ -46,14 +46,16 @@ pub fn run(args: &BatteryArgs) -> Result<ExitCode> {
     };
     anyhow::ensure!(
         args.budget.is_none() || budget_bytes <= memory.0,
-        "a budget of {} is more than the memory, {memory}: give a smaller --budget, or the --memory it is for",
+        "a budget of {} is more than the memory, {memory}: give a smaller --budget, or the \
+         --memory it is for",
         Bytes(budget_bytes)
     );
     if let Some(most) = most
         && budget_bytes > most
     {
         anyhow::bail!(
-            "a budget of {} does not fit: the warning or battery given allows {}; give more of it, or a smaller --budget",
+            "a budget of {} does not fit: the warning or battery given allows {}; give more of it, \
+             or a smaller --budget",
             Bytes(budget_bytes),
             Bytes(most)
         );

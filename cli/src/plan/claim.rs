@@ -12,16 +12,16 @@ use anyhow::{Result, bail};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-/// A file that is ours and empty.
+/// A file that this process alone writes, and that is empty.
 #[derive(Debug)]
 pub struct Claimed {
-    /// It, locked.
+    /// The file, locked.
     pub file: File,
-    /// It was not there before.
+    /// Whether the file was not there before.
     pub is_new: bool,
 }
 
-/// Makes the file, or empties it once it is ours.
+/// Makes the file, or empties it once it is locked.
 pub fn claim(path: &Path) -> Result<Claimed> {
     let is_new = !path.exists();
     let file = File::options().write(true).create(true).truncate(false).open(path)?;
@@ -32,7 +32,8 @@ pub fn claim(path: &Path) -> Result<Claimed> {
     Ok(Claimed { file, is_new })
 }
 
-/// Whether it could be claimed now, for whoever does so only later; nothing in it changes.
+/// The error if the file could not be claimed now, for a recording that claims it later; nothing
+/// in the file changes.
 pub fn refuse_claimed(path: &Path) -> Result<()> {
     if path.is_file() { lock(&File::options().write(true).open(path)?) } else { Ok(()) }
 }
@@ -41,7 +42,8 @@ fn lock(file: &File) -> Result<()> {
     match flock(file, FlockOperation::NonBlockingLockExclusive) {
         Err(Errno::WOULDBLOCK) => {
             bail!(
-                "another `perdura plan record` is writing this file; give another, or end that one first"
+                "another `perdura plan record` is writing this file; give another, or end that one \
+                 first"
             )
         }
         // Some file systems have no locks; a recording there is better than none.

@@ -16,17 +16,17 @@ use perdura_terminal::{named, optional};
 /// Options of `plan media`.
 #[derive(Debug, Args)]
 pub struct MediaArgs {
-    /// What a program asked for (`perdura run --record`): data, rate, request, reads and locality
-    /// are its own, unless given.
+    /// Take data, rate, request, reads and locality from a recorded program (`perdura run
+    /// --record`), unless they are given.
     #[arg(long, value_name = "FILE")]
     recording: Option<std::path::PathBuf>,
-    /// Data [default: 500GB].
+    /// Size of the data [default: 500GB].
     #[arg(long, value_name = "SIZE")]
     capacity: Option<String>,
-    /// Requests a second that have to be met [default: 20000].
+    /// Requests a second that the medium has to take [default: 20000].
     #[arg(long, value_name = "N")]
     iops: Option<f64>,
-    /// Bytes a request [default: 4KiB].
+    /// Size of a request [default: 4KiB].
     #[arg(long, value_name = "SIZE")]
     request: Option<String>,
     /// Share of requests that read [default: two thirds].
@@ -35,7 +35,8 @@ pub struct MediaArgs {
     /// Requests outstanding on each device.
     #[arg(long, value_name = "N", default_value_t = 16)]
     outstanding: u32,
-    /// Software a request; the slides' drivers took 13.4us and 5us [default: 5us].
+    /// Time that software takes for a request; the drivers of the HASTE slides took 13.4us and 5us
+    /// [default: 5us].
     #[arg(long, value_name = "TIME")]
     software: Option<String>,
     /// Cores that the software runs on.
@@ -53,10 +54,10 @@ pub struct MediaArgs {
     /// that are whole systems and had a price by the year].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     media: Vec<String>,
-    /// The disks behind caches and hybrids, against which speed-ups are.
+    /// The disks behind caches and hybrids, which speed-ups are relative to.
     #[arg(long, value_name = "PROFILE", default_value = "disk-raid0")]
     disks: String,
-    /// Of which prices are taken; a medium that has none of it has the newest before it.
+    /// Year whose prices are taken; a medium without one of that year has its newest before it.
     #[arg(long, value_name = "YEAR", default_value_t = 2026)]
     year: u16,
     /// Write the plan as JSON, to standard output with `-`.
@@ -128,7 +129,7 @@ fn resolve(args: &MediaArgs) -> Result<Question> {
     })
 }
 
-/// What is not given: a recording's, if there is one.
+/// The load that counts where options are not given: a recording's, if there is one.
 fn usual(args: &MediaArgs) -> Result<Workload> {
     let usual = Workload::default();
     let Some(path) = &args.recording else { return Ok(usual) };
@@ -140,7 +141,7 @@ fn usual(args: &MediaArgs) -> Result<Workload> {
     }
 }
 
-/// Media by themselves are nothing that one can buy; nor is what had no price yet.
+/// The built-in media that can be bought: whole systems that had a price by that year.
 fn for_sale(year: u16) -> Result<Vec<System>> {
     let all = profile::names().into_iter().map(System::find);
     let all = all.collect::<Result<Vec<_>, _>>()?;
@@ -172,7 +173,8 @@ fn shares(name: &str, text: &str) -> Result<Option<(f64, f64)>> {
 fn show(plan: &MediaPlan) {
     let load = &plan.workload;
     say(format_args!(
-        "modelled: {:.0} requests/s of {} over {}, {:.0} % reads, {:.1} us of software; prices of {}",
+        "modelled: {:.0} requests/s of {} over {}, {:.0} % reads, {:.1} us of software; prices of \
+         {}",
         load.rate_per_s,
         Bytes(load.request_bytes),
         Bytes(load.capacity_bytes),
@@ -207,14 +209,10 @@ fn show(plan: &MediaPlan) {
         "\nThe slides' conclusions (HASTE, Power and Cost Analysis) at these prices:"
     ));
     for conclusion in &plan.conclusions {
-        let verdict = match conclusion.holds {
-            Some(true) => "holds",
-            Some(false) => "changed",
-            None => "not answered",
-        };
         say(format_args!(
-            "- {}: {verdict}. Claim: {}. Here: {}.",
+            "- {}: {}.\n  Claim: {}.\n  Here: {}.",
             role(conclusion.role),
+            conclusion.verdict,
             conclusion.claim,
             conclusion.because
         ));

@@ -13,14 +13,14 @@ use perdura_terminal::{optional, time};
 /// Power drawn during a flush if none is given: the paper's server (Viyojit, section 2.2).
 const WATTS: f64 = 300.0;
 
-/// Bytes a second below which nobody means it: a flush would take years.
+/// The lowest rate that is accepted, bytes a second: below it a flush would take years.
 const RATE_MIN: u64 = 1000;
 
-/// Options of the machine's power and its battery.
+/// The options of the machine's power and its battery.
 #[derive(Debug, Args)]
 pub struct PowerArgs {
-    /// Rate at which dirty data reach the SSD in an emergency; `perdura serve` prints what it
-    /// proved.
+    /// Rate at which dirty data reach the SSD in an emergency; `perdura serve` prints the rate that
+    /// it proved.
     #[arg(long, value_name = "RATE", help_heading = "Power")]
     pub flush_rate: Option<String>,
     /// Rate at which an image is read again after a restart [default: the flush rate].
@@ -29,13 +29,13 @@ pub struct PowerArgs {
     /// Power that the machine draws while it flushes [default: 300W, the paper's server].
     #[arg(long, value_name = "WATTS", help_heading = "Power")]
     pub watts: Option<String>,
-    /// Time kept for all but the writing [default: 2s].
+    /// Time kept for everything but the writing [default: 2s].
     #[arg(long, value_name = "TIME", help_heading = "Power")]
     pub reserve: Option<String>,
-    /// The warning there is (a spot notice, SIGTERM's grace): what budget it allows.
+    /// Length of the warning (a spot notice, SIGTERM's grace period), which limits the budget.
     #[arg(long, value_name = "TIME", help_heading = "Power")]
     pub grace: Option<String>,
-    /// The battery there is, as rated: what budget it allows.
+    /// Rated energy of the battery, which limits the budget.
     #[arg(long, value_name = "JOULES", help_heading = "Power", conflicts_with = "grace")]
     pub battery: Option<String>,
     /// Share of a battery that may be discharged.
@@ -47,7 +47,8 @@ pub struct PowerArgs {
     /// Capacity lost in a year at 25 degrees; twice as much every 10 degrees above.
     #[arg(long, value_name = "PERCENT", help_heading = "Battery", default_value = "5%")]
     pub fade: String,
-    /// Where the battery is, degrees Celsius; 0.8 % of it is missing for each degree below 25.
+    /// Temperature of the battery, degrees Celsius; 0.8 % of its energy is missing for each degree
+    /// below 25.
     #[arg(
         long,
         value_name = "CELSIUS",
@@ -56,13 +57,13 @@ pub struct PowerArgs {
         allow_negative_numbers = true
     )]
     pub temperature: f64,
-    /// Cells to spare, so that some may fail.
+    /// Spare cells, so that some may fail.
     #[arg(long, value_name = "PERCENT", help_heading = "Battery", default_value = "0%")]
     pub spare: String,
     /// Share of the usable energy kept for other uses, such as shaving peaks.
     #[arg(long, value_name = "PERCENT", help_heading = "Battery", default_value = "0%")]
     pub other_uses: String,
-    /// Energy a litre against a phone's cell; those of data centres have 30 % less.
+    /// Energy in a litre as a share of a phone cell's; cells in data centres have 30 % less.
     #[arg(long, value_name = "PERCENT", help_heading = "Battery", default_value = "70%")]
     pub density: String,
     /// Price of a rated kWh, US dollars, packaging and charging included [default: the paper's,
@@ -72,8 +73,8 @@ pub struct PowerArgs {
 }
 
 impl PowerArgs {
-    /// `flush_rate` is what holds if none is given.
-    /// `rate_margin`: so many times slower may the server find it.
+    /// The machine that the options tell. `flush_rate` counts where none is given, and the server
+    /// may find it `rate_margin` times slower.
     pub fn resolve(&self, flush_rate: BytesPerSecond, rate_margin: f64) -> Result<Machine> {
         let BytesPerSecond(flush_bytes_per_s) =
             optional("flush-rate", &self.flush_rate)?.unwrap_or(flush_rate);
@@ -127,7 +128,7 @@ impl PowerArgs {
     }
 }
 
-/// All memory against a budget, as a table.
+/// Shows what a flush of all memory takes beside one of the budget, as a table.
 pub fn show(comparison: &Comparison) {
     say(format_args!("\n{:<22} {:>16} {:>16}", "modelled", "all memory", "the budget"));
     let (all, some) = (&comparison.all_memory, &comparison.budget);
@@ -136,12 +137,12 @@ pub fn show(comparison: &Comparison) {
     };
     let seconds = |s: f64| Duration::try_from_secs_f64(s).map_or("-".to_owned(), format_duration);
     row("to flush", &|one| Bytes(one.dirty_bytes).to_string());
-    row("shutdown", &|one| seconds(one.flush_s));
-    row("energy", &|one| Joules(one.battery.needed_joules).to_string());
+    row("time to flush", &|one| seconds(one.flush_s));
+    row("energy to flush", &|one| Joules(one.battery.needed_joules).to_string());
     row("battery, rated", &|one| Joules(one.battery.rated_joules).to_string());
-    row("its volume", &|one| format!("{:.3} l", one.battery.litres));
-    row("in phone cells", &|one| format!("{:.1}", one.battery.phone_cells));
-    row("its price", &|one| format!("{:.0} USD", one.battery.usd));
+    row("battery, volume", &|one| format!("{:.3} l", one.battery.litres));
+    row("battery, phone cells", &|one| format!("{:.1}", one.battery.phone_cells));
+    row("battery, price", &|one| format!("{:.0} USD", one.battery.usd));
     say(format_args!(
         "restart                loads for {} either way; Perdura answers before it has loaded",
         seconds(comparison.load_s)

@@ -98,16 +98,16 @@ fn resolve(args: &RecordArgs) -> Result<(Target, RecordOptions)> {
     Ok((target, RecordOptions { every, length, children: args.children }))
 }
 
-/// What went into the trace.
+/// The volumes and page writes that went into the trace.
 #[derive(Debug, Default)]
 struct Seen {
     names: Vec<String>,
-    /// By volume.
+    /// The page writes of each volume.
     page_writes: Vec<u64>,
 }
 
-/// The trace's file. What was in it is written over when there is something to write, and not by
-/// who records nothing.
+/// The file of the trace. What was in it is written over when there is something to write; a
+/// recording of nothing leaves it.
 struct Kept<'a> {
     path: &'a Path,
     every_ns: u64,
@@ -137,7 +137,7 @@ impl<'a> Kept<'a> {
         })
     }
 
-    /// What a look gave.
+    /// Writes what a look found.
     fn take(&mut self, names: &[String], records: &[Record], looks: Looks) -> Result<()> {
         let trace = match self.trace.take() {
             Some(trace) => trace,
@@ -170,7 +170,8 @@ impl<'a> Kept<'a> {
         let how = if ended.is_err() { ", with --skip-bad 1" } else { "" };
         let recorded = recorded.with_context(|| {
             format!(
-                "{name}: the recording ended early; the program goes on, and what came before can be read{how}"
+                "{name}: the recording ended early; the program goes on, and what came before can \
+                 be read{how}"
             )
         })?;
         ended?;
@@ -201,7 +202,8 @@ fn show(args: &RecordArgs, every: Duration, recorded: &Recorded, seen: &Seen) {
     let whole = Duration::from_nanos(recorded.duration_ns);
     let share = recorded.looking_ns as f64 / recorded.duration_ns.max(1) as f64 * 100.0;
     say(format_args!(
-        "recorded {} in {} looks, {} apart, that took {share:.1} % of the time; {} page writes",
+        "recorded for {}: {} looks at the memory, {} apart, which took {share:.1} % of the time; \
+         {} page writes",
         format_duration(whole),
         recorded.looks,
         format_duration(every),
@@ -213,8 +215,9 @@ fn show(args: &RecordArgs, every: Duration, recorded: &Recorded, seen: &Seen) {
         say(format_args!("{:>14}  {}", seen.page_writes[volume], seen.names[volume]));
     }
     say(format_args!(
-        "a page written many times between two looks counts once: distinct pages are right for windows from {} on; what is unmapped \
-         or given back before the next look is not seen; a shorter --every sees more",
+        "a page written many times between two looks counts once: distinct pages are right for \
+         windows from {} on; what is unmapped or given back before the next look is not seen; a \
+         shorter --every sees more",
         format_duration(every)
     ));
     for note in notes(recorded) {
@@ -223,19 +226,21 @@ fn show(args: &RecordArgs, every: Duration, recorded: &Recorded, seen: &Seen) {
     say(format_args!("next: perdura plan trace {}", args.output.display()));
 }
 
-/// What the figures do not hold.
+/// Notes on what the figures leave out.
 fn notes(recorded: &Recorded) -> Vec<String> {
     let mut notes = Vec::new();
     if recorded.late_looks > 0 {
         notes.push(format!(
-            "{} looks were left out, as those before took longer than the time between them: windows are right from {} on",
+            "{} looks were left out, as those before took longer than the time between them: \
+             windows are right from {} on",
             recorded.late_looks,
             format_duration(Duration::from_nanos(recorded.longest_ns))
         ));
     }
     if recorded.huge_page_writes > 0 {
         notes.push(format!(
-            "{} page writes are of fresh huge pages ({} each), which count whole when they are first written",
+            "{} page writes are of fresh huge pages ({} each), which count whole when they are \
+             first written",
             recorded.huge_page_writes,
             perdura_media::Bytes(512 * PAGE_BYTES)
         ));
@@ -254,14 +259,16 @@ fn notes(recorded: &Recorded) -> Vec<String> {
     }
     if recorded.refused_mappings > 0 {
         notes.push(format!(
-            "{} mappings could not be recorded: the program has a userfaultfd for them, or the kernel cannot protect them",
+            "{} mappings could not be recorded: the program has a userfaultfd for them, or the \
+             kernel cannot protect them",
             recorded.refused_mappings
         ));
     }
     if recorded.unseen_ends > 0 {
         notes.push(format!(
-            "{} processes ended or became another program between two looks: what they wrote in the last {} before that, at most, is \
-             not in the trace; a program started with `perdura plan record -- PROGRAM` is looked at when it ends",
+            "{} processes ended or became another program between two looks: what they wrote in \
+             the last {} before that, at most, is not in the trace; a program started with \
+             `perdura plan record -- PROGRAM` is looked at when it ends",
             recorded.unseen_ends,
             format_duration(Duration::from_nanos(recorded.unseen_ns))
         ));

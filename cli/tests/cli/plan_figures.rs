@@ -8,7 +8,7 @@ mod generate;
 #[allow(dead_code)]
 mod naive;
 #[path = "../../../plan/tests/readers/plain.rs"]
-mod plain;
+pub mod plain;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -51,9 +51,9 @@ fn planned(files: &[&Path], windows_ns: &[u64], more: &[&str]) -> Vec<Value> {
 /// Every figure of the plain way must be there, of all and of each volume.
 fn check(found: &Value, plain: &Plain, windows_ns: &[u64], whose: &str) {
     let Plain { records, names } = plain;
-    let origin_ns = records[0].time_ns;
+    let start_ns = records[0].time_ns;
     let volumes: BTreeSet<u32> = records.iter().map(|record| record.volume).collect();
-    let all = naive::figures(records, origin_ns, None, windows_ns, &SHARES);
+    let all = naive::figures(records, start_ns, None, windows_ns, &SHARES);
     same(found, &all, whose);
     let each = found["volumes"].as_array().unwrap();
     assert_eq!(each.len(), volumes.len(), "{whose}");
@@ -67,7 +67,7 @@ fn check(found: &Value, plain: &Plain, windows_ns: &[u64], whose: &str) {
             1 => same(found, &all, &whose),
             _ => {
                 let expected =
-                    naive::figures(records, origin_ns, Some(*volume), windows_ns, &SHARES);
+                    naive::figures(records, start_ns, Some(*volume), windows_ns, &SHARES);
                 same(found, &expected, &whose);
             }
         }

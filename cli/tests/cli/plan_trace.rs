@@ -100,11 +100,20 @@ fn traces_become_a_table_a_json_and_a_page() {
         assert!(budgets[smallest..].iter().all(met), "{sizing}");
         assert!(smallest == 0 || !met(&budgets[smallest - 1]), "{sizing}");
     }
-    let will_do = |at: usize| traces[at]["verdict"]["small_battery_will_do"].as_bool().unwrap();
-    assert!(will_do(0) && !will_do(1), "{text}");
-    assert!(text.contains("A small battery will not do"), "{text}");
-
     let page = std::fs::read_to_string(html).unwrap();
+    for one in traces {
+        // One verdict, and it is that of the budget that was found.
+        let (verdict, smallest) = (&one["verdict"], &one["sizing"]["smallest"]);
+        assert!(smallest["share_of_memory"].as_f64().unwrap() <= 0.5, "{smallest}");
+        assert_eq!(verdict["small_battery_will_do"], true, "{verdict}");
+        let sentence = verdict["sentence"].as_str().unwrap();
+        assert!(sentence.starts_with("A small battery will do (modelled): with a budget of "));
+        assert!(text.contains(sentence) && page.contains(sentence), "{sentence} in {text}");
+    }
+    assert!(!text.contains("will not do") && !page.contains("will not do"), "{text}");
+    let uniform = traces[1]["verdict"]["because"].as_str().unwrap();
+    assert!(uniform.contains("rests on the SSD"), "{uniform}");
+
     for part in ["Figure 1, published", "Figure 2", "Figure 3", "Figure 4", "Figure 5, computed"] {
         assert!(page.contains(part), "{part} is missing");
     }
@@ -184,6 +193,53 @@ fn plan_of(trace: &str, words: &[&str]) -> (Value, String, String) {
     let said = planned(&[&[trace][..], words, &outputs].concat());
     let plan: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
     (plan["traces"][0].clone(), std::fs::read_to_string(&html).unwrap(), said)
+}
+
+/// The verdict of each published trace, where there are any, is that of its sizing, and is the same
+/// in the table, the JSON and the page.
+#[test]
+fn on_published_traces_the_verdict_is_that_of_the_sizing() {
+    let Some(place) = crate::plan_figures::plain::real_traces() else { return };
+    for (name, more) in [
+        ("msr_wdev_1.csv", &[][..]),
+        ("msr_wdev_3.csv", &[]),
+        ("msr_hm_1_part_write.csv", &[]),
+        ("umass_fin1_prefix_example.ascii", &["--time-unit", "ns"]),
+        ("msr_wdev_1.csv", &["--flush-rate", "1KB/s"]),
+    ] {
+        let trace = place.join(name);
+        let (one, page, said) = plan_of(trace.to_str().unwrap(), more);
+        let (verdict, sizing) = (&one["verdict"], &one["sizing"]);
+        let sentence = verdict["sentence"].as_str().unwrap();
+        let share = sizing["smallest"]["share_of_memory"].as_f64();
+        let will_do = share.is_some_and(|share| share <= 0.5);
+        assert_eq!(verdict["small_battery_will_do"], will_do, "{name}: {verdict} {sizing}");
+        let begins = match share {
+            Some(_) if will_do => "A small battery will do (modelled): with a budget of ",
+            Some(_) => "A small battery will not do (modelled): it takes a budget of ",
+            None => "No battery will do (modelled): the SSD is too slow",
+        };
+        assert!(sentence.starts_with(begins), "{name}: {sentence}");
+        assert!(page.contains(sentence), "{name}: {sentence} is not on the page");
+        // First, right under the trace's name.
+        assert_eq!(said.lines().nth(2), Some(sentence), "{name}: {said}");
+        assert_eq!(said.matches("will not do").count(), sentence.matches("will not do").count());
+    }
+}
+
+/// Without a replay the pattern of the writes decides: nearly all pages take part in the writes.
+#[test]
+fn without_a_replay_the_pattern_of_the_writes_decides() {
+    let dir = TestDir::new();
+    let pages = [skewed as fn(&mut Xoshiro256PlusPlus, bool) -> u64, uniform];
+    for (page, will_do) in pages.into_iter().zip([true, false]) {
+        let trace = trace(dir.path(), "a.csv", page);
+        let (one, page, said) = plan_of(trace.to_str().unwrap(), &["--no-sizing"]);
+        assert_eq!(one["verdict"]["small_battery_will_do"], will_do, "{}", one["verdict"]);
+        let answer = if will_do { "will do" } else { "will not do" };
+        let sentence = format!("A small battery {answer}, by the pattern of the writes alone: ");
+        assert!(said.contains(&sentence) && page.contains(&sentence), "{said}");
+    }
 }
 
 /// One wait may be as long as thousands of writes: counted alone, waits hide an SSD that falls
@@ -509,7 +565,8 @@ fn a_budget_that_the_memory_of_a_trace_cannot_have_is_told_beside_what_was_repla
     let said = planned(&[&[file][..], &words].concat());
     for text in [said, std::fs::read_to_string(html).unwrap()] {
         let of_all = "5 GiB was asked for, more than the memory: replayed with all of it,";
-        let of_least = "was asked for, less than the smallest budget there can be: replayed with that, 128 KiB";
+        let of_least = "was asked for, less than the smallest budget there can be: replayed with \
+                        that, 128 KiB";
         assert!(text.contains(of_all) && text.contains(of_least), "{text}");
     }
     let plan: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();

@@ -3,45 +3,48 @@
 use serde::Serialize;
 
 use super::device::Kind;
-use super::{Candidate, Fleet, Question, Role, Workload};
-use crate::media::Locality;
+use super::fleet::{Fleet, Question};
+use super::{Candidate, Locality, Role, Workload};
 
-/// From here on another candidate is the cheapest that meets the load, by a twentieth at least:
-/// what is closer is no reason to change.
+/// A capacity or rate from which on another candidate is the cheapest that meets the load, by a
+/// twentieth at least: less is no reason to change.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Flip {
-    /// The capacity (B) or the rate (1/s) from which it is.
+    /// The capacity (bytes) or the rate (requests a second) from which on it is so.
     pub from: f64,
-    /// Medium; `None`: none meets the load.
+    /// The medium; `None` where none meets the load.
     pub medium: Option<String>,
-    /// And its role.
+    /// The role of the medium.
     pub role: Option<Role>,
 }
 
-/// The cheapest over capacity and rate.
+/// The cheapest candidate over capacity and rate.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Map {
-    /// Columns.
+    /// The capacities, which are the columns, bytes.
     pub capacities_bytes: Vec<u64>,
-    /// Rows.
+    /// The rates, which are the rows, requests a second.
     pub rates_per_s: Vec<f64>,
-    /// What `cells` number: medium and role.
+    /// The media and roles that the cells number.
     pub choices: Vec<(String, Role)>,
-    /// Row by row; `None`: nothing meets that load.
+    /// The cheapest for each rate and capacity, row by row; `None` where nothing meets the load.
     pub cells: Vec<Vec<Option<usize>>>,
 }
 
-/// One of the slides' conclusions and what the numbers say of it.
+/// One of the slides' conclusions, and what the numbers say of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Conclusion {
-    /// Which role.
+    /// The role that it is about.
     pub role: Role,
     /// What the slides say, in our words.
     pub claim: &'static str,
     /// Whether it does at these prices; `None`: a medium that it is about was not compared, or has
     /// no price.
     pub holds: Option<bool>,
-    /// The figures.
+    /// Whether it holds, in words: against what, and by how much another medium in the same role is
+    /// cheaper or dearer.
+    pub verdict: String,
+    /// The figures that it rests on.
     pub because: String,
 }
 
@@ -81,7 +84,7 @@ fn flip(from: f64, choice: Option<(String, Role)>) -> Flip {
     Flip { from, medium, role }
 }
 
-/// Whether a choice is still the cheapest, or nearly.
+/// Whether a choice is still the cheapest, or nearly so.
 fn is_kept(fleet: &Fleet, workload: &Workload, held: Option<&(String, Role)>) -> bool {
     let best = fleet.best(workload).filter(|best| best.meets);
     let (Some((medium, role)), Some(best)) = (held, &best) else {
@@ -89,7 +92,9 @@ fn is_kept(fleet: &Fleet, workload: &Workload, held: Option<&(String, Role)>) ->
     };
     let all = fleet.candidates(workload);
     let held = all.iter().find(|one| one.medium == *medium && one.role == *role && one.meets);
-    let is_near = |held: &Candidate| matches!((held.eur, best.eur), (Some(held), Some(best)) if held <= CHANGED_FROM * best);
+    let is_near = |held: &Candidate| {
+        held.eur.zip(best.eur).is_some_and(|(held, best)| held <= CHANGED_FROM * best)
+    };
     held.is_some_and(is_near)
 }
 
@@ -124,12 +129,12 @@ pub(super) fn map(fleet: &Fleet, workload: &Workload) -> Map {
     Map { capacities_bytes, rates_per_s, choices, cells }
 }
 
-/// The slides' three, each on a load of the kind that they name for it.
+/// The three conclusions of the slides, each on a load of the kind that they name for it.
 pub(super) fn conclusions(question: &Question) -> Vec<Conclusion> {
     vec![primary(question), cache(question), hybrid(question)]
 }
 
-/// Intensive random requests on less than a terabyte.
+/// The conclusion on intensive random requests to less than a terabyte.
 fn primary(question: &Question) -> Conclusion {
     let fleet = Fleet::of(question);
     let load = Workload {
@@ -145,18 +150,21 @@ fn primary(question: &Question) -> Conclusion {
         return unanswered(Role::Primary, PRIMARY);
     };
     let (fast_cost, flash_cost, disk_cost) = (cost(&fast), cost(&flash), cost(&disks));
+    let fails = [
+        (!fast.meets, "the load is not met"),
+        (fast_cost >= flash_cost, "flash costs no more"),
+        (fast_cost >= disk_cost, "disks cost no more"),
+        (fast.watts >= 2.0 * flash.watts, "it takes twice the power of flash or more"),
+    ];
+    let (holds, verdict) = judged(&fails, "holds", &fast, Some(&flash));
     Conclusion {
         role: Role::Primary,
         claim: PRIMARY,
-        holds: Some(
-            fast.meets
-                && fast_cost < flash_cost
-                && fast_cost < disk_cost
-                && fast.watts < 2.0 * flash.watts,
-        ),
+        holds: Some(holds),
+        verdict,
         because: format!(
-            "500 GB at 500,000 requests/s: {} {:.4} EUR per request/s and {:.0} W, {} {:.4} EUR and {:.0} W, {} {:.3} EUR \
-             and {:.0} W",
+            "500 GB at 500,000 requests/s: {} {:.4} EUR per request/s and {:.0} W, {} {:.4} EUR \
+             and {:.0} W, {} {:.3} EUR and {:.0} W",
             fast.medium,
             fast_cost,
             fast.watts,
@@ -170,7 +178,7 @@ fn primary(question: &Question) -> Conclusion {
     }
 }
 
-/// Large data with locality: a cache in front of the array.
+/// The conclusion on a cache in front of an array, for large data with locality.
 fn cache(question: &Question) -> Conclusion {
     let locality = Locality::of_shares(0.1, 0.9);
     beside(
@@ -183,7 +191,7 @@ fn cache(question: &Question) -> Conclusion {
     )
 }
 
-/// A fixed part that is asked for most: a log, swap.
+/// The conclusion on a fixed part of the data that is asked for most: a log, swap.
 fn hybrid(question: &Question) -> Conclusion {
     beside(
         question,
@@ -224,17 +232,24 @@ fn beside(
         .disks
         .watts(fast.disk_arrays, load.rate_per_s.min(fast.rate_per_s) * (1.0 - fast.request_share));
     let share = (fast.watts - array_watts) / array_watts;
-    let any = cheapest(&of_role, |_| true);
-    let cheaper = any.filter(|any| any.medium != fast.medium).map_or(String::new(), |any| {
-        format!("; cheaper still is {} at {:.3} EUR", any.medium, cost(&any))
+    let flash = cheapest(&of_role, |one| fleet.kind(&one.medium) == Some(Kind::Flash));
+    let beside_flash = flash.as_ref().map_or(String::new(), |flash| {
+        format!("{} in its place {:.4} EUR, ", flash.medium, cost(flash))
     });
+    let fails = [
+        (!fast.meets, "the load is not met"),
+        (cost(&fast) >= cost(&disks), "disks alone cost no more"),
+        (share >= 0.1, "its power is a tenth of the array's or more"),
+    ];
+    let (holds, verdict) = judged(&fails, "holds against disks alone", &fast, flash.as_ref());
     Conclusion {
         role,
         claim,
-        holds: Some(fast.meets && cost(&fast) < cost(&disks) && share < 0.1),
+        holds: Some(holds),
+        verdict,
         because: format!(
-            "{about}, 20,000 requests/s: {} before the disks {:.3} EUR per request/s, disks alone {:.3} EUR; it adds {:.1} % to \
-             the array's {:.0} W{cheaper}",
+            "{about}, 20,000 requests/s: {} before the disks {:.4} EUR per request/s, \
+             {beside_flash}disks alone {:.4} EUR; it adds {:.1} % to the array's {:.0} W",
             fast.medium,
             cost(&fast),
             cost(&disks),
@@ -242,6 +257,35 @@ fn beside(
             array_watts
         ),
     }
+}
+
+/// Whether a claim holds, by what would speak against it, and that in words: with what fails, or
+/// with how much flash in the same role costs beside it.
+fn judged(
+    fails: &[(bool, &str)],
+    holds: &str,
+    fast: &Candidate,
+    flash: Option<&Candidate>,
+) -> (bool, String) {
+    let failed: Vec<&str> = fails.iter().filter(|(fails, _)| *fails).map(|(_, why)| *why).collect();
+    if !failed.is_empty() {
+        return (false, format!("changed, for {}", failed.join(" and ")));
+    }
+    let Some(flash) = flash else { return (true, holds.to_owned()) };
+    let (name, ratio) = (&flash.medium, cost(flash) / cost(fast));
+    let percent = 100.0 * (ratio - 1.0);
+    let more = match percent {
+        ..-0.05 => format!("{:.1} % less", -percent),
+        0.05.. => format!("{percent:.1} % more"),
+        _ => "the same".to_owned(),
+    };
+    let is_tie = (1.0 / CHANGED_FROM..=CHANGED_FROM).contains(&ratio);
+    let but = match (is_tie, percent < 0.0) {
+        (true, _) => "but it is a tie with flash",
+        (false, true) => "but flash is cheaper still",
+        (false, false) => "and flash is dearer",
+    };
+    (true, format!("{holds}, {but}: {name} in its place costs {more}"))
 }
 
 fn cheapest(all: &[Candidate], which: impl Fn(&Candidate) -> bool) -> Option<Candidate> {
@@ -257,15 +301,15 @@ fn unanswered(role: Role, claim: &'static str) -> Conclusion {
     let because =
         "not among the media compared: a fast memory, flash and disks with prices are needed"
             .to_owned();
-    Conclusion { role, claim, holds: None, because }
+    Conclusion { role, claim, holds: None, verdict: "not answered".to_owned(), because }
 }
 
-const PRIMARY: &str = "as primary storage for intensive random requests on less than a terabyte a node, fast memory costs \
-                       least for each request a second, at about the power of flash";
-const CACHE: &str = "as a cache before a disk array it lowers what a request a second costs, and its power is negligible beside \
-                     the array's";
-const HYBRID: &str = "for a fixed part of the data (a log, swap) it lowers what a request a second costs, and its power is \
-                      negligible beside the array's";
-/// How much dearer than the cheapest is not worth a change.
+const PRIMARY: &str = "as primary storage for intensive random requests on less than a terabyte a \
+    node, fast memory costs least for each request a second, at about the power of flash";
+const CACHE: &str = "as a cache before a disk array it lowers what a request a second costs, and \
+    its power is negligible beside the array's";
+const HYBRID: &str = "for a fixed part of the data (a log, swap) it lowers what a request a second \
+    costs, and its power is negligible beside the array's";
+/// How much dearer than the cheapest is not worth a change: less than this is a tie.
 const CHANGED_FROM: f64 = 1.05;
 const STEPS_PER_DECADE: f64 = 8.0;

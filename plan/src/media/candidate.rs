@@ -13,44 +13,44 @@ use super::device::Device;
 pub enum Role {
     /// All data lie on it.
     Primary,
-    /// It keeps the hottest data of a disk array.
+    /// The medium keeps the hottest data of a disk array.
     Cache,
-    /// A fixed part of the data lies on it, the rest on disks.
+    /// A fixed part of the data lies on it, and the rest on disks.
     Hybrid,
 }
 
-/// A medium in a role. All numbers are modelled.
+/// A medium in a role. Every figure is modelled.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Candidate {
-    /// The medium.
+    /// The name of the medium.
     pub medium: String,
-    /// What it is used for.
+    /// What the medium is used for.
     pub role: Role,
-    /// Devices of the medium.
+    /// How many devices of the medium there are.
     pub devices: f64,
-    /// Disk arrays beside them.
+    /// How many disk arrays there are beside them.
     pub disk_arrays: f64,
-    /// Share of the data on the medium.
+    /// The share of the data on the medium, 0 to 1.
     pub data_share: f64,
-    /// Share of the requests that it answers.
+    /// The share of the requests that the medium answers, 0 to 1.
     pub request_share: f64,
-    /// Whether the load is met; otherwise the rate is what there is.
+    /// Whether the load is met.
     pub meets: bool,
-    /// Requests a second that it could take.
+    /// The requests a second that it can take.
     pub rate_per_s: f64,
-    /// Mean time of a request, software included, nanoseconds.
+    /// The mean time of a request, software included, nanoseconds.
     pub request_ns: f64,
-    /// Price, euro; `None`: of some part it is not known.
+    /// The price, euro; `None` where that of some part is not known.
     pub eur: Option<f64>,
-    /// Of which year the medium's price is.
+    /// The year of the medium's price.
     pub price_year: Option<u16>,
-    /// At the load asked for, or at its own rate if that is less.
+    /// The power at the load asked for, or at its own rate if that is less, watts.
     pub watts: f64,
-    /// Requests a second for a euro.
+    /// The requests a second for each euro.
     pub rate_per_eur: Option<f64>,
-    /// Requests a second for a watt.
+    /// The requests a second for each watt.
     pub rate_per_watt: f64,
-    /// How many times the rate of as many disks as hold the data.
+    /// How many times the rate is that of as many disks as hold the data.
     pub speed_up: f64,
 }
 
@@ -68,7 +68,7 @@ impl Candidate {
     }
 }
 
-/// All data on the medium; as many devices as the data or the rate need.
+/// The candidate with all data on the medium: as many devices as the data or the rate need.
 pub(super) fn primary(device: &Device, disks: &Device, workload: &Workload) -> Candidate {
     let devices = devices_for(device, workload.capacity_bytes as f64, workload.rate_per_s);
     assemble(
@@ -99,7 +99,7 @@ pub(super) fn cache(device: &Device, disks: &Device, workload: &Workload) -> Opt
     sizes.min_by(Candidate::order)
 }
 
-/// The workload's fixed part on the medium, the rest on disks.
+/// The candidate with the workload's fixed part on the medium, and the rest on disks.
 pub(super) fn hybrid(device: &Device, disks: &Device, workload: &Workload) -> Candidate {
     let (data_share, request_share) = (workload.fixed_data_share, workload.fixed_request_share);
     let (bytes, rate) = (workload.capacity_bytes as f64, workload.rate_per_s);
@@ -114,8 +114,8 @@ pub(super) fn hybrid(device: &Device, disks: &Device, workload: &Workload) -> Ca
     )
 }
 
-/// As many as hold the bytes and take the rate, but no more than [`DEVICES_MAX`] for the rate's
-/// sake.
+/// The number of devices that hold the bytes and take the rate, but no more than [`DEVICES_MAX`]
+/// for the rate's sake.
 fn devices_for(device: &Device, bytes: f64, rate_per_s: f64) -> f64 {
     let to_hold = (bytes / device.bytes as f64).ceil();
     let to_serve = (rate_per_s / device.rate_per_s).ceil();
@@ -174,7 +174,7 @@ fn assemble(
     }
 }
 
-/// What the software alone would let through.
+/// The rate at which the software alone would take requests, requests a second.
 fn processors_rate(workload: &Workload) -> f64 {
     if workload.software_ns > 0.0 {
         f64::from(workload.cores) * 1e9 / workload.software_ns
@@ -183,7 +183,7 @@ fn processors_rate(workload: &Workload) -> f64 {
     }
 }
 
-/// Sizes of a cache that are tried.
+/// The sizes of a cache that are tried, as shares of the data.
 const CACHE_SHARES: [f64; 9] = [0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5];
-/// Nobody buys more for the sake of speed only.
+/// The most devices that are bought for the sake of speed only.
 const DEVICES_MAX: f64 = 10_000.0;

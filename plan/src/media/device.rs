@@ -12,26 +12,26 @@ pub(super) struct Device {
     pub(super) name: String,
     pub(super) kind: Kind,
     pub(super) bytes: u64,
-    /// Requests a second, with the workload's number outstanding on this device.
+    /// The requests a second with the workload's number outstanding on this device.
     pub(super) rate_per_s: f64,
-    /// One of them, with the wait for others.
+    /// The time of one request, with the wait for others, nanoseconds.
     pub(super) latency_ns: f64,
-    /// `None`: not known.
+    /// The price, euro; `None` where it is not known.
     pub(super) eur: Option<f64>,
     pub(super) price_year: Option<u16>,
     pub(super) idle_w: f64,
-    /// At its full rate.
+    /// The power at the full rate, watts.
     pub(super) peak_w: f64,
 }
 
-/// What the slides' conclusions tell apart.
+/// The kinds of media that the slides' conclusions tell apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// It moves to where data are.
+    /// A disk, which moves to where the data are.
     Disk,
-    /// Microseconds to its first byte.
+    /// Flash, which takes microseconds to its first byte.
     Flash,
-    /// Less.
+    /// Memory that takes less than flash to its first byte.
     Fast,
 }
 
@@ -66,7 +66,7 @@ impl Device {
         }
     }
 
-    /// Watts of `devices` of them that together take `rate_per_s`.
+    /// The power of `devices` of them that together take `rate_per_s`, watts.
     pub(super) fn watts(&self, devices: f64, rate_per_s: f64) -> f64 {
         let busy = (rate_per_s / (devices * self.rate_per_s)).clamp(0.0, 1.0);
         devices * (self.idle_w + busy * (self.peak_w - self.idle_w))

@@ -10,7 +10,7 @@ pub struct Locality {
 }
 
 impl Locality {
-    /// Every page as often as any other.
+    /// No locality: every page is asked for as often as any other.
     #[must_use]
     pub fn none() -> Self {
         Self { points: vec![(0.0, 0.0), (1.0, 1.0)] }
@@ -31,8 +31,8 @@ impl Locality {
         Self { points }
     }
 
-    /// From how often each page was asked for, in any order, of `pages` in all (those never asked
-    /// for included).
+    /// The locality of a program that asked for each page so often, in any order, of `pages` in all
+    /// (those never asked for included).
     #[must_use]
     pub fn of_counts(counts: impl IntoIterator<Item = u64>, pages: u64) -> Self {
         let mut counts: Vec<u64> = counts.into_iter().filter(|count| *count > 0).collect();
@@ -56,7 +56,7 @@ impl Locality {
         Self { points }
     }
 
-    /// Share of requests on the hottest `data` share of the data.
+    /// The share of requests on the hottest `data` share of the data.
     #[must_use]
     pub fn hit_share(&self, data: f64) -> f64 {
         let data = data.clamp(0.0, 1.0);

@@ -10,45 +10,33 @@
 mod advice;
 mod candidate;
 mod device;
+mod fleet;
 mod locality;
 mod recorded;
 #[cfg(test)]
 mod tests;
 mod workload;
 
-use perdura_media::System;
 use serde::Serialize;
 
 pub use advice::{Conclusion, Flip, Map};
 pub use candidate::{Candidate, Role};
+pub use fleet::Question;
 pub use locality::Locality;
 pub use workload::{Workload, WorkloadError};
 
-use device::{Device, Kind};
+use fleet::Fleet;
 
-/// What is to be compared.
-#[derive(Clone, Debug)]
-pub struct Question {
-    /// The load.
-    pub workload: Workload,
-    /// Media to choose among; the first one in the disks' role is [`Question::disks`].
-    pub media: Vec<System>,
-    /// The array behind caches and hybrids, against which speed-ups are.
-    pub disks: System,
-    /// Of which prices are taken.
-    pub year: u16,
-}
-
-/// The answer. All of it modelled.
+/// The answer to a question. Every figure is modelled.
 #[derive(Clone, Debug, Serialize)]
 pub struct MediaPlan {
     /// Always `modelled`.
     pub label: &'static str,
-    /// The load, as asked.
+    /// The load that was asked about.
     pub workload: Workload,
-    /// Of which prices are taken, where a medium has one of that year or before.
+    /// The year whose prices are taken; a medium without one of that year has its newest before it.
     pub price_year: u16,
-    /// The array behind caches and hybrids.
+    /// The name of the array behind caches and hybrids.
     pub disks: String,
     /// Each medium in each role, the cheapest that meets the load first, then those that cannot.
     pub candidates: Vec<Candidate>,
@@ -56,14 +44,14 @@ pub struct MediaPlan {
     pub flips_by_capacity: Vec<Flip>,
     /// Where another candidate becomes the cheapest as the rate changes.
     pub flips_by_rate: Vec<Flip>,
-    /// The cheapest over both.
+    /// The cheapest candidates over capacity and rate.
     pub map: Map,
-    /// The slides' three, held against the numbers.
+    /// The three conclusions of the slides, held against the numbers.
     pub conclusions: Vec<Conclusion>,
 }
 
 impl Question {
-    /// Works it out.
+    /// Compares the media.
     #[must_use]
     pub fn answer(&self) -> MediaPlan {
         let fleet = Fleet::of(self);
@@ -80,49 +68,5 @@ impl Question {
             map: advice::map(&fleet, &self.workload),
             conclusions: advice::conclusions(self),
         }
-    }
-}
-
-/// One device of each medium, run once under the workload's kind of requests.
-struct Fleet {
-    devices: Vec<Device>,
-    disks: Device,
-}
-
-impl Fleet {
-    fn of(question: &Question) -> Self {
-        let device = |system: &System| Device::run(system, &question.workload, question.year);
-        Self {
-            devices: question
-                .media
-                .iter()
-                .filter(|system| system.name != question.disks.name)
-                .map(device)
-                .collect(),
-            disks: device(&question.disks),
-        }
-    }
-
-    /// Every medium in every role; disks as primary storage among them.
-    fn candidates(&self, workload: &Workload) -> Vec<Candidate> {
-        let alone = self.devices.iter().chain([&self.disks]);
-        let primary = alone.map(|device| candidate::primary(device, &self.disks, workload));
-        let beside = self.devices.iter().flat_map(|device| {
-            let cache = candidate::cache(device, &self.disks, workload);
-            cache.into_iter().chain([candidate::hybrid(device, &self.disks, workload)])
-        });
-        primary.chain(beside).collect()
-    }
-
-    /// What kind of memory a medium is; its name does not say.
-    fn kind(&self, medium: &str) -> Option<Kind> {
-        let mut all = self.devices.iter().chain([&self.disks]);
-        all.find(|device| device.name == medium).map(|device| device.kind)
-    }
-
-    /// The cheapest that meets the load.
-    fn best(&self, workload: &Workload) -> Option<Candidate> {
-        let all = self.candidates(workload).into_iter().filter(|candidate| candidate.eur.is_some());
-        all.min_by(Candidate::order)
     }
 }

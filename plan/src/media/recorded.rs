@@ -6,7 +6,7 @@ use perdura_media::recording::{Kind, Recording};
 
 use super::{Locality, Workload};
 
-/// Bytes that locality is counted by.
+/// The bytes of the pages that locality is counted by.
 const PAGE_BYTES: u64 = 4096;
 
 impl Workload {

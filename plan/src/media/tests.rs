@@ -1,5 +1,6 @@
 //! Plans against sums done by hand, and the slides' conclusions at the prices of their time.
 
+use perdura_media::System;
 use proptest::prelude::*;
 
 use super::*;
@@ -20,6 +21,25 @@ fn the_slides_conclusions_hold_at_the_prices_of_their_time() {
     for conclusion in question(2010).answer().conclusions {
         assert_eq!(conclusion.holds, Some(true), "{conclusion:?}");
     }
+}
+
+#[test]
+fn a_conclusion_says_first_by_how_much_flash_is_cheaper_or_that_it_is_a_tie() {
+    let question = question(2010);
+    for conclusion in question.answer().conclusions {
+        let said = &conclusion.verdict;
+        let named = said.contains("tie") || said.contains("cheaper") || said.contains("dearer");
+        assert!(said.starts_with("holds") && named, "{conclusion:?}");
+    }
+    // With flash at a price at which the cache costs as much as with fast memory, it is a tie.
+    let mut question = question;
+    question.media.retain(|system| !system.name.contains("flash"));
+    let mut twin = System::find("pcie-pcm").unwrap();
+    twin.name = "slow-twin".into();
+    twin.medium.read_latency = perdura_media::Picoseconds(2_000_000);
+    question.media.push(twin);
+    let cache = &question.answer().conclusions[1];
+    assert!(cache.verdict.contains("it is a tie with flash: slow-twin in its place"), "{cache:?}");
 }
 
 #[test]

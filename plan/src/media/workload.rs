@@ -4,29 +4,30 @@ use serde::Serialize;
 
 use super::Locality;
 
-/// A load, as measured or as wished.
+/// A load of requests, as measured or as wished for.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Workload {
-    /// Data, bytes.
+    /// The bytes of the data.
     pub capacity_bytes: u64,
-    /// Requests a second that have to be met.
+    /// The requests a second that have to be met.
     pub rate_per_s: f64,
-    /// Bytes a request.
+    /// The bytes of a request.
     pub request_bytes: u64,
-    /// Share of requests that read.
+    /// The share of requests that read, 0 to 1.
     pub read_share: f64,
-    /// Requests waited for at the same time, on each device.
+    /// How many requests are waited for at the same time, on each device.
     pub outstanding: u32,
     /// Software a request, nanoseconds, on one core; the medium waits meanwhile if one request is
     /// outstanding.
     pub software_ns: f64,
-    /// Cores that this software runs on.
+    /// The cores that this software runs on.
     pub cores: u32,
     /// How much of the data takes how many of the requests.
     pub locality: Locality,
-    /// Of the data, what a hybrid places on the fast medium for good: a log, swap, hot tables.
+    /// The share of the data that a hybrid places on the fast medium for good: a log, swap, hot
+    /// tables.
     pub fixed_data_share: f64,
-    /// Requests that go there.
+    /// The share of the requests that go to the fixed part, 0 to 1.
     pub fixed_request_share: f64,
 }
 
@@ -34,11 +35,11 @@ pub struct Workload {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{what} of {value}: expected {expected}")]
 pub struct WorkloadError {
-    /// Which number.
+    /// The name of the number.
     pub what: &'static str,
-    /// As given.
+    /// The number that was given.
     pub value: f64,
-    /// What would do.
+    /// The numbers that can be.
     pub expected: &'static str,
 }
 

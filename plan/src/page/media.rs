@@ -11,7 +11,7 @@ use perdura_page::{COLOURS, Chart, Point, Series, Style, escape, short};
 const CELL: f64 = 22.0;
 const LEFT: f64 = 90.0;
 
-/// The page.
+/// The page of `perdura plan media`.
 pub fn media_page(plan: &MediaPlan) -> String {
     perdura_page::page("Which memory to buy", |out| write(plan, out))
 }
@@ -21,10 +21,11 @@ fn write(plan: &MediaPlan, out: &mut String) -> std::fmt::Result {
     write!(
         out,
         "<h1>Which memory to buy for a load</h1>\
-         <p>{} requests/s of {} over {}, {:.0} % reads, {:.1} us of software a request; prices of {}.</p>\
-         <p class=\"note\"><span class=\"modelled\">Modelled</span>: every number here follows from profiles; many prices \
-         and powers in them are assumptions, which each profile says. A medium without a price of the year has its newest \
-         before it.</p>",
+         <p>{} requests/s of {} over {}, {:.0} % reads, {:.1} us of software a request; prices of \
+         {}.</p>\
+         <p class=\"note\"><span class=\"modelled\">Modelled</span>: every number here follows \
+         from profiles; many prices and powers in them are assumptions, which each profile says. A \
+         medium without a price of the year has its newest before it.</p>",
         short(load.rate_per_s),
         Bytes(load.request_bytes),
         Bytes(load.capacity_bytes),
@@ -34,16 +35,12 @@ fn write(plan: &MediaPlan, out: &mut String) -> std::fmt::Result {
     )?;
     out.push_str("<h2>The slides' conclusions at these prices</h2><ul>");
     for conclusion in &plan.conclusions {
-        let verdict = match conclusion.holds {
-            Some(true) => "holds",
-            Some(false) => "changed",
-            None => "not answered",
-        };
         write!(
             out,
-            "<li><b>{}: {verdict}.</b> <span class=\"published\">HASTE slides:</span> {}. \
+            "<li><b>{}: {}.</b> <span class=\"published\">HASTE slides:</span> {}. \
              <span class=\"modelled\">Modelled here:</span> {}.</li>",
             role(conclusion.role),
+            escape(&conclusion.verdict),
             escape(conclusion.claim),
             escape(&conclusion.because)
         )?;
@@ -102,7 +99,8 @@ fn map(plan: &MediaPlan, out: &mut String) -> std::fmt::Result {
     let (width, height) = (LEFT + columns * CELL + 20.0, rows * CELL + 60.0);
     write!(
         out,
-        "<div class=\"charts\"><svg viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" role=\"img\" \
+        "<div class=\"charts\"><svg viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
+         height=\"{height}\" role=\"img\" \
          aria-label=\"cheapest medium by capacity and rate\">"
     )?;
     for (row, cells) in map.cells.iter().enumerate() {
@@ -112,7 +110,8 @@ fn map(plan: &MediaPlan, out: &mut String) -> std::fmt::Result {
             let (medium, of_role) = &map.choices[*choice];
             write!(
                 out,
-                "<rect class=\"bar {}\" x=\"{:.1}\" y=\"{y:.1}\" width=\"{}\" height=\"{}\"><title>{} as {}: {} B, {} \
+                "<rect class=\"bar {}\" x=\"{:.1}\" y=\"{y:.1}\" width=\"{}\" \
+                 height=\"{}\"><title>{} as {}: {} B, {} \
                  requests/s</title></rect>",
                 COLOURS[choice % COLOURS.len()],
                 LEFT + column as f64 * CELL,
@@ -145,14 +144,16 @@ fn map(plan: &MediaPlan, out: &mut String) -> std::fmt::Result {
     }
     write!(
         out,
-        "<text class=\"name\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">data; empty: nothing meets that rate</text></svg><div>",
+        "<text class=\"name\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">data; empty: nothing meets \
+         that rate</text></svg><div>",
         width / 2.0,
         height - 8.0
     )?;
     for (index, (medium, of_role)) in map.choices.iter().enumerate() {
         write!(
             out,
-            "<p style=\"margin:2px\"><svg width=\"14\" height=\"12\"><rect class=\"bar {}\" width=\"14\" height=\"12\"/></svg> {} \
+            "<p style=\"margin:2px\"><svg width=\"14\" height=\"12\"><rect class=\"bar {}\" \
+             width=\"14\" height=\"12\"/></svg> {} \
              as {}</p>",
             COLOURS[index % COLOURS.len()],
             escape(medium),
@@ -165,15 +166,18 @@ fn map(plan: &MediaPlan, out: &mut String) -> std::fmt::Result {
 
 fn table(plan: &MediaPlan, out: &mut String) -> std::fmt::Result {
     out.push_str(
-        "<div class=\"wide\"><table><tr><th>medium</th><th>role</th><th>devices</th><th>disk arrays</th><th>share of data</th>\
-         <th>share of requests</th><th>EUR</th><th>price of</th><th>watts</th><th>requests/s</th><th>us a request</th>\
+        "<div class=\"wide\"><table><tr><th>medium</th><th>role</th><th>devices</th><th>disk \
+         arrays</th><th>share of data</th>\
+         <th>share of requests</th><th>EUR</th><th>price \
+         of</th><th>watts</th><th>requests/s</th><th>us a request</th>\
          <th>/s per EUR</th><th>/s per watt</th><th>speed-up</th></tr>",
     );
     for one in &plan.candidates {
         let known = |value: Option<f64>| value.map_or("-".to_owned(), short);
         write!(
             out,
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.1} %</td><td>{:.1} %</td><td>{}</td><td>{}</td>\
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.1} %</td><td>{:.1} \
+             %</td><td>{}</td><td>{}</td>\
              <td>{}</td><td>{}{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
             escape(&one.medium),
             role(one.role),

@@ -4,64 +4,61 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use perdura_media::{Bytes, BytesPerSecond, Joules, format_duration};
+use perdura_page::{COLOURS, Chart, Point, Series, Style, escape, short};
+
 use crate::power::Backup;
+use crate::report::{BudgetRow, SizingReport, TraceReport};
 use crate::skew::{
     Assessment, Class, Figure, Figures, MostFigures, SkewFraction, THETA, WindowFraction,
     zipf_curve,
 };
-use crate::study::{BudgetRow, SizingReport, TraceReport};
 use crate::trace::PAGE_BYTES;
-use perdura_media::{Bytes, BytesPerSecond, Joules, format_duration};
 
-use perdura_page::{COLOURS, Chart, Point, Series, Style, escape, short};
-
-/// Rows in a chart: those that write most; the tables have all.
+/// The most rows in a chart: those that write most; the tables have all.
 const DRAWN: usize = 10;
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 240.0;
 
 type Written = std::fmt::Result;
 
-/// A chart's title, and which share it draws.
+/// The title of a chart, and which share it draws.
 type Drawn<T> = (&'static str, fn(&T) -> f64);
 
-/// The page.
+/// The page of `perdura plan trace`.
 pub fn trace_page(reports: &[TraceReport]) -> String {
     perdura_page::page("How much battery", |out| write(reports, out))
 }
 
 fn write(reports: &[TraceReport], out: &mut String) -> Written {
-    out.push_str(
-        "<h1>How much battery: what these traces need</h1>\
-         <p class=\"note\">Counted from the traces: pages of 4 KiB, written in the worst interval, and by how few pages. \
-         <span class=\"modelled\">Modelled</span>: traces replayed through the region's cleaning policies on a modelled SSD, and what \
-         follows for batteries. <span class=\"published\">Published</span>: the Viyojit paper (ISCA 2017).</p><ul>",
-    );
-    for report in reports {
-        let answer = if report.verdict.small_battery_will_do {
-            "a small battery will do"
-        } else {
-            "a small battery will not do"
-        };
-        let because = escape(&report.verdict.because);
-        write!(out, "<li><b>{}: {answer}.</b> {because}</li>", escape(&report.trace))?;
+    let names = short_names(reports);
+    out.push_str("<h1>How much battery these traces need</h1><ul>");
+    for (report, name) in reports.iter().zip(&names) {
+        let (sentence, because) = (&report.verdict.sentence, &report.verdict.because);
+        let (name, sentence, because) = (escape(name), escape(sentence), escape(because));
+        write!(out, "<li>{name}: <b>{sentence}</b> {because}</li>")?;
     }
-    out.push_str("</ul>");
+    out.push_str(
+        "</ul><p class=\"note\">Counted from the traces: pages of 4 KiB that are written in the \
+         worst interval, and how few pages take most writes. \
+         <span class=\"modelled\">Modelled</span>: traces replayed through the region's cleaning \
+         policies on a modelled SSD, and what follows for batteries. <span \
+         class=\"published\">Published</span>: the Viyojit paper (ISCA 2017).</p>",
+    );
     if reports.len() > 1 {
-        let names = short_names(reports);
-        let rows = reports.iter().zip(names).map(|(report, name)| Row::of_all(name, report));
-        let rows: Vec<_> = rows.collect();
+        let rows = reports.iter().zip(&names);
+        let rows: Vec<_> = rows.map(|(report, name)| Row::of_all(name.clone(), report)).collect();
         out.push_str("<h2>All traces</h2>");
         figures(&rows, out);
         table("trace", &rows, out)?;
     }
-    for report in reports {
-        trace(report, reports.len() == 1, out)?;
+    for (report, name) in reports.iter().zip(&names) {
+        trace(report, name, reports.len() == 1, out)?;
     }
     background(out)
 }
 
-fn trace(report: &TraceReport, is_only: bool, out: &mut String) -> Written {
+fn trace(report: &TraceReport, name: &str, is_only: bool, out: &mut String) -> Written {
     let all = &report.all;
     let files: Vec<_> = report
         .files
@@ -77,7 +74,7 @@ fn trace(report: &TraceReport, is_only: bool, out: &mut String) -> Written {
     write!(
         out,
         "<h2>{}</h2><p>{} records over {}; {} touched, {} written, {} page writes. {}</p>",
-        escape(&report.trace),
+        escape(name),
         all.records,
         format_duration(Duration::from_nanos(report.duration_ns)),
         Bytes(all.touched_pages.pages * PAGE_BYTES),
@@ -101,7 +98,7 @@ fn trace(report: &TraceReport, is_only: bool, out: &mut String) -> Written {
     }
 }
 
-/// The paper's figures 2, 3 and 4.
+/// Draws the paper's figures 2, 3 and 4.
 fn figures(rows: &[Row<'_>], out: &mut String) {
     let drawn = most_writing(rows);
     out.push_str("<div class=\"charts\">");
@@ -115,11 +112,13 @@ fn figures(rows: &[Row<'_>], out: &mut String) {
             windows.map(|window| (seconds(&window.window_s), 100.0 * of(window))).collect()
         }));
     }
+    // Where no volume's size is known its share is that of what is touched: the same figure twice.
+    let with_sizes = rows.iter().any(|row| row.meaning.volume_given);
     let skews: [Drawn<SkewFraction>; 2] = [
         ("Figure 3: pages that take most writes, % of those touched", |skew| skew.of_touched),
         ("Figure 4: pages that take most writes, % of the volume", |skew| skew.of_volume),
     ];
-    for (title, of) in skews {
+    for (title, of) in skews.into_iter().take(1 + usize::from(with_sizes)) {
         out.push_str(&bars(title, &drawn, |meaning| {
             let named = |skew: &SkewFraction| format!("{} % of writes", skew.share_percent);
             meaning.skew.iter().map(|skew| (named(skew), 100.0 * of(skew))).collect()
@@ -133,22 +132,27 @@ fn figures(rows: &[Row<'_>], out: &mut String) {
         ));
     }
     out.push_str(
-        "Figure 2 takes each write for one to a new page, as a log-structured file system would make it. Intervals slide, so none \
-         is worse; the paper's are cut from the beginning on, which the JSON has, too.",
+        "Figure 2 takes each write for one to a new page, as a log-structured file system would \
+         make it. Intervals slide, so none is worse; the paper cuts them from the trace's \
+         beginning on, and the JSON has both.",
     );
     if rows.iter().any(|row| row.figures.touched_pages.bars.is_some()) {
-        out.push_str(" Pages are estimated from a sample, but for those of each write: in brackets, between what they are in 95 of 100 cases.");
+        out.push_str(
+            " Pages are estimated from a sample, but for those of each write: in brackets stand \
+             the bounds between which they lie in 95 of 100 cases.",
+        );
     }
     if rows.iter().any(|row| !row.meaning.volume_given) {
         out.push_str(
-            " No size of the volumes was given (<code>--volume-size</code>): the volume is what is touched of it, so figure 4 is \
-             figure 3, and all shares are at their highest.",
+            " No size of the volumes was given (<code>--volume-size</code>): a volume counts as \
+             what is touched of it, so all shares are at their highest. Figure 4, shares of the \
+             volume, would repeat figure 3 and is left out.",
         );
     }
     out.push_str("</p>");
 }
 
-/// As many rows as a chart has room for, in their order.
+/// The rows that a chart has room for: those that write most, in their order.
 fn most_writing<'r, 's>(rows: &'s [Row<'r>]) -> Vec<&'s Row<'r>> {
     let mut places: Vec<usize> = (0..rows.len()).collect();
     places.sort_by_key(|&at| std::cmp::Reverse(rows[at].figures.page_writes));
@@ -157,7 +161,7 @@ fn most_writing<'r, 's>(rows: &'s [Row<'r>]) -> Vec<&'s Row<'r>> {
     places.into_iter().map(|at| &rows[at]).collect()
 }
 
-/// A volume, or all, as a row.
+/// A volume, or all of them, as a row.
 struct Row<'r> {
     name: String,
     meaning: &'r Assessment,
@@ -170,17 +174,21 @@ impl<'r> Row<'r> {
     }
 }
 
-/// The files' names without folders and endings; where that is not enough to tell them apart, as
-/// they were given.
+/// Names for titles and charts: the files' names without folders and endings, of several files as
+/// one trace the first one's. Where that does not tell traces apart they have the names given.
 fn short_names(reports: &[TraceReport]) -> Vec<String> {
     const PACKED: [&str; 4] = [".gz", ".zst", ".bz2", ".xz"];
     let short = |report: &TraceReport| {
         let name = report.files.first().map_or(report.trace.as_str(), |file| &file.file);
         let name = name.rsplit('/').next().unwrap_or(name);
         let name = PACKED.iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name);
-        match name.rsplit_once('.') {
-            Some((stem, _)) if !stem.is_empty() => stem.to_owned(),
-            _ => name.to_owned(),
+        let stem = match name.rsplit_once('.') {
+            Some((stem, _)) if !stem.is_empty() => stem,
+            _ => name,
+        };
+        match report.files.len() {
+            0 | 1 => stem.to_owned(),
+            files => format!("{stem} and {} more", files - 1),
         }
     };
     let names: Vec<String> = reports.iter().map(short).collect();
@@ -248,8 +256,8 @@ fn bars(title: &str, rows: &[&Row<'_>], of: impl Fn(&Assessment) -> Vec<(String,
 fn table(what: &str, rows: &[Row<'_>], out: &mut String) -> Written {
     write!(
         out,
-        "<div class=\"wide\"><table><tr><th>{what}</th><th>kind</th><th>size</th><th>records</th><th>pages touched</th><th>written</th>\
-         <th>page writes</th>"
+        "<div class=\"wide\"><table><tr><th>{what}</th><th>kind</th><th>size</th><th>records</th>\
+         <th>pages touched</th><th>written</th><th>page writes</th>"
     )?;
     let Some(first) = rows.first() else { return Ok(()) };
     for (key, _) in &first.figures.worst {
@@ -268,16 +276,16 @@ fn table(what: &str, rows: &[Row<'_>], out: &mut String) -> Written {
             row.meaning.class.map_or("-", Class::name),
             Bytes(row.meaning.volume_pages * PAGE_BYTES),
             figures.records,
-            counted(&figures.touched_pages),
-            counted(&figures.written_pages),
+            cell(&figures.touched_pages),
+            cell(&figures.written_pages),
             figures.page_writes
         )?;
         for (_, worst) in &figures.worst {
             let MostFigures { adversarial_pages, unique_pages } = &worst.sliding;
-            write!(out, "<td>{adversarial_pages}</td><td>{}</td>", counted(unique_pages))?;
+            write!(out, "<td>{adversarial_pages}</td><td>{}</td>", cell(unique_pages))?;
         }
         for (_, pages) in &figures.skew_pages {
-            write!(out, "<td>{}</td>", counted(pages))?;
+            write!(out, "<td>{}</td>", cell(pages))?;
         }
         out.push_str("</tr>");
     }
@@ -291,6 +299,11 @@ fn counted(figure: &Figure) -> String {
         None => figure.pages.to_string(),
         Some((low, high)) => format!("{} ({low} to {high})", figure.pages),
     }
+}
+
+/// Pages in a cell of a table, which the ends of an estimate do not widen.
+fn cell(figure: &Figure) -> String {
+    counted(figure).replacen(" (", "<br>(", 1)
 }
 
 fn costs(sizing: &SizingReport, out: &mut String) -> Written {
@@ -314,22 +327,31 @@ fn costs(sizing: &SizingReport, out: &mut String) -> Written {
         };
         chart.svg()
     };
-    out.push_str("<h3><span class=\"modelled\">Modelled</span>: what budgets cost</h3><div class=\"charts\">");
+    out.push_str(
+        "<h3><span class=\"modelled\">Modelled</span>: what budgets cost</h3><div \
+         class=\"charts\">",
+    );
     out.push_str(&drawn("Modelled: page writes that wait", "%", &|row| {
         100.0 * row.stalls_per_write
     }));
     out.push_str(&drawn("Modelled: bytes to the SSD for a byte of the page writes", "", &|row| {
         row.device_bytes_per_user_byte
     }));
-    out.push_str("</div><div class=\"wide\"><table><tr><th>budget</th><th>of memory</th><th>stalls</th><th>of writes</th><th>of time</th>\
-                  <th>99.9 % of writes within</th><th>longest wait</th><th>to the SSD</th><th>a byte of page writes</th><th>mean a second</th>\
-                  <th>worst second</th><th>SSD lasts</th><th>flush</th></tr>");
+    out.push_str(
+        "</div><div class=\"wide\"><table><tr><th>budget</th><th>of memory</th>\
+         <th>writes that wait</th><th>of writes</th><th>of time</th><th>99.9 % of writes \
+         within</th>\
+         <th>longest wait</th><th>to the SSD</th><th>for a byte of page writes</th>\
+         <th>mean a second</th><th>worst second</th><th>SSD lasts</th><th>flush</th></tr>",
+    );
     for row in &rows {
         let years = row.endurance_years.map_or("-".into(), |years| format!("{years:.1} years"));
         write!(
             out,
-            "<tr><td>{}{}</td><td>{:.2} %</td><td>{}</td><td>{:.3} %</td><td>{:.3} %</td><td>{}</td><td>{}</td><td>{}</td><td>{:.3}</td><td>{}</td>\
-             <td>{}</td><td>{years}</td><td>{:.2} s</td></tr>",
+            "<tr><td>{}{}</td><td>{:.2} %</td><td>{}</td><td>{:.3} %</td><td>{:.3} \
+             %</td><td>{}</td>\
+             <td>{}</td><td>{}</td><td>{:.3}</td><td>{}</td><td>{}</td><td>{years}</td>\
+             <td>{:.2} s</td></tr>",
             if is_chosen(row) { "\u{25b8} " } else { "" },
             Bytes(row.budget_bytes),
             100.0 * row.share_of_memory,
@@ -351,9 +373,10 @@ fn costs(sizing: &SizingReport, out: &mut String) -> Written {
     }
     write!(
         out,
-        "<p class=\"note\">\u{25b8} the budget chosen: {}.</p><h3><span class=\"modelled\">Modelled</span>: all memory against a budget of {}</h3>\
-         <p>A machine of {:.0} W that flushes {}; cells discharged by {:.0} % at most, for {} years.</p>\
-         <table><tr><th></th><th>all memory</th><th>the budget</th></tr>",
+        "<p class=\"note\">\u{25b8} the budget chosen: {}.</p>\
+         <h3><span class=\"modelled\">Modelled</span>: all memory against a budget of {}</h3>\
+         <p>A machine of {:.0} W that flushes {}; cells discharged by {:.0} % at most, for {} \
+         years.</p><table><tr><th></th><th>all memory</th><th>the budget</th></tr>",
         escape(&sizing.choice()),
         Bytes(sizing.chosen.budget_bytes),
         sizing.server.watts,
@@ -374,12 +397,13 @@ fn costs(sizing: &SizingReport, out: &mut String) -> Written {
     line("price", &|one| format!("{:.2} USD", one.battery.usd))?;
     write!(
         out,
-        "</table><p class=\"note\">A restart loads all memory in {:.3} s either way; Perdura answers before it has loaded.</p>",
+        "</table><p class=\"note\">A restart loads all memory in {:.3} s either way; Perdura \
+         answers before it has loaded.</p>",
         sizing.power.load_s
     )
 }
 
-/// What the paper says of the world, and what Zipf says of growth.
+/// Draws what the paper says of the world, and what Zipf says of growth.
 fn background(out: &mut String) -> Written {
     out.push_str("<h2>Why it pays</h2><div class=\"charts\">");
     let ends = |first: f64, last: f64| {
@@ -438,7 +462,7 @@ fn background(out: &mut String) -> Written {
     Ok(())
 }
 
-/// `60` as `1m`, by the key of a window.
+/// The key of a window as people write it: `60` as `1m`.
 fn seconds(key: &str) -> String {
     let parsed: Option<f64> = key.parse().ok();
     parsed.and_then(|s| Duration::try_from_secs_f64(s).ok()).map_or(key.to_owned(), format_duration)
@@ -446,13 +470,13 @@ fn seconds(key: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use crate::report::FileReport;
     use crate::skew::{Analyzer, Options};
-    use crate::study::FileReport;
     use crate::trace::{Op, Record};
 
     use super::*;
 
-    /// Of a trace that writes so many pages, one after another.
+    /// The report on a trace that writes so many pages, one after another.
     fn report(path: &str, pages: u64) -> TraceReport {
         let options = Options::default();
         let mut analyzer = Analyzer::new(&options, 0).unwrap();
@@ -483,9 +507,10 @@ mod tests {
             (1..=12).map(|n| report(&format!("day{n}/hm_{n}.csv.gz"), n)).collect();
         let page = trace_page(&reports);
         assert!(page.contains("Drawn are the 10 of 12 that write most"));
-        // Four charts name those drawn; the table has a row for each.
+        // Three charts name those drawn; the table has a row for each, and so have the titles.
         assert_eq!(page.matches(">hm_3<").count(), 5);
-        assert_eq!(page.matches(">hm_2<").count(), 1);
+        assert_eq!(page.matches(">hm_2<").count(), 2);
+        assert!(!page.contains("Figure 4:"), "it would repeat figure 3");
         assert!(!page.contains("NaN") && !page.contains("inf"));
         assert!(!trace_page(&reports[..10]).contains("Drawn are"));
     }

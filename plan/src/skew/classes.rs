@@ -21,12 +21,11 @@ pub const SKEWED_FRACTION: f64 = 0.35;
 /// The share of writes by which skew is judged: the paper's examples are of 99 %.
 pub const SKEW_SHARE_PERCENT: &str = "99";
 
-/// Above this share of the volume, different pages in the worst interval, a small battery will not
-/// do: it would have to be half of one for everything, and what is saved is less than what waiting
-/// costs.
+/// Above this share of the volume, counted in different pages of the worst interval, the pages that
+/// take the writes are not few: a battery for them would be half of one for everything.
 pub const SMALL_BATTERY_FRACTION: f64 = 0.5;
 
-/// A class of workload, in the paper's order.
+/// The classes of workload, in the paper's order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
@@ -41,7 +40,7 @@ pub enum Class {
 }
 
 impl Class {
-    /// In two words, for tables.
+    /// The class in two words, for tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::LowUnique => "low, unique",
@@ -51,22 +50,38 @@ impl Class {
         }
     }
 
-    /// What the paper advises, in a sentence or two.
-    pub fn advice(self) -> &'static str {
+    /// What the figures say, in a sentence.
+    pub fn finding(self) -> &'static str {
         match self {
             Self::LowUnique => {
-                "Little is written, though mostly to pages that are not written again: a battery for what the worst interval writes is enough."
+                "Little is written, though mostly to pages that are not written again."
             }
+            Self::LowSkewed => "Little is written, and most of it to few pages.",
+            Self::HighSkewed => "Much is written, but most of it to few pages.",
+            Self::HighUnique => "Much is written, mostly to pages that are not written again.",
+        }
+    }
+
+    /// What the paper advises where nothing is known of the SSD.
+    pub fn advice(self) -> &'static str {
+        match self {
+            Self::LowUnique => "a battery for what the worst interval writes is enough",
             Self::LowSkewed => {
-                "Little is written, and most of it to few pages: the best case for a small battery. Hot pages stay dirty, the rest is cleaned in time."
+                "hot pages stay dirty, and the rest is cleaned in time, the best case there is"
             }
             Self::HighSkewed => {
-                "Much is written, but to few pages: a battery for the hot pages is enough; size it by the pages that take the writes, not by the volume."
+                "a battery for the pages that take the writes is enough, however large the volume"
             }
             Self::HighUnique => {
-                "Much is written, mostly to pages that are not written again: a battery of a large part of the memory is needed, and decoupling the two saves little."
+                "it takes a battery for a large part of the memory, unless the SSD can write as \
+                 fast as the memory is written, which only a replay shows"
             }
         }
+    }
+
+    /// Whether the paper advises a small battery.
+    pub fn is_for_small(self) -> bool {
+        self != Self::HighUnique
     }
 
     fn of(written_fraction: f64, skew_fraction: f64) -> Self {
@@ -83,22 +98,23 @@ impl Class {
 /// How much of the volume one window writes at its worst (sliding).
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WindowFraction {
-    /// Seconds, as people write them.
+    /// The length of the window in seconds, as people write it.
     pub window_s: String,
-    /// Each write as a new page; may exceed 1.
+    /// The share of the volume's pages if each write is taken for one to a new page; it may exceed
+    /// 1.
     pub adversarial: f64,
-    /// Different pages.
+    /// The share of the volume's pages that are different pages written.
     pub unique: f64,
 }
 
 /// How many pages take a share of the writes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SkewFraction {
-    /// Percent of the writes.
+    /// The share of the writes, percent.
     pub share_percent: String,
-    /// Of the pages touched (the paper's figure 3).
+    /// The pages as a share of those touched (the paper's figure 3), 0 to 1.
     pub of_touched: f64,
-    /// Of all pages of the volume (its figure 4).
+    /// The pages as a share of all in the volume (the paper's figure 4), 0 to 1.
     pub of_volume: f64,
 }
 
@@ -109,17 +125,18 @@ pub struct Assessment {
     pub volume_pages: u64,
     /// Whether the volume's size was given, and is not less than what is touched of it.
     pub volume_given: bool,
-    /// The worst intervals, shortest first.
+    /// The worst windows, the shortest first.
     pub windows: Vec<WindowFraction>,
-    /// Pages that take the writes.
+    /// The pages that take shares of the writes.
     pub skew: Vec<SkewFraction>,
     /// The class by the longest window; none of a trace that writes nothing or was not asked for 99
     /// %.
     pub class: Option<Class>,
-    /// The class's advice, and what speaks against a small battery.
-    pub advice: String,
-    /// A battery much smaller than one for all pages is of use.
-    pub small_battery: bool,
+    /// What the figures say, in words; for pages that many take part in, with the figures.
+    pub finding: String,
+    /// Whether few pages take the writes, by the class and the worst of the longest windows: then
+    /// a small battery does on any SSD. Otherwise it depends on the SSD, and a replay decides.
+    pub few_pages: bool,
 }
 
 impl Assessment {
@@ -149,38 +166,39 @@ impl Assessment {
             .zip(judged)
             .map(|(window, skew)| Class::of(window.adversarial, skew.of_touched));
         let needed = longest.map_or(0.0, |window| window.unique);
-        let small_battery = needed <= SMALL_BATTERY_FRACTION && class != Some(Class::HighUnique);
-        let advice = advice(figures, class, small_battery, longest, judged);
+        let few_pages = needed <= SMALL_BATTERY_FRACTION && class.is_none_or(Class::is_for_small);
+        let finding = finding(figures, class, few_pages, longest, judged);
         Self {
             volume_pages,
             volume_given: given.is_some_and(|given| given >= touched),
             windows,
             skew,
             class,
-            advice,
-            small_battery,
+            finding,
+            few_pages,
         }
     }
 }
 
-fn advice(
+fn finding(
     figures: &Figures,
     class: Option<Class>,
-    small_battery: bool,
+    few_pages: bool,
     longest: Option<&WindowFraction>,
     judged: Option<&SkewFraction>,
 ) -> String {
     let Some(window) = longest else {
-        return "Nothing is written: no battery is needed for this volume.".to_string();
+        return "Nothing is written.".to_string();
     };
     let Some((class, skew)) = class.zip(judged) else {
         return format!("Ask for {SKEW_SHARE_PERCENT} % of the writes, by which skew is judged.");
     };
     let percent = |fraction: f64| format!("{:.0} %", fraction * 100.0);
-    let mut text = class.advice().to_string();
-    if !small_battery {
+    let mut text = class.finding().to_string();
+    if !few_pages {
         text += &format!(
-            " The worst {} s write {} of the volume's pages, and {} % of the writes need {} of the pages touched.",
+            " The worst {} s write {} of the volume's pages, and {} % of the writes need {} of the \
+             pages touched.",
             window.window_s,
             percent(window.unique),
             skew.share_percent,
@@ -188,7 +206,7 @@ fn advice(
         );
     }
     if figures.touched_pages.bars.is_some() {
-        text += " (From a sample: see the bars.)";
+        text += " (Estimated from a sample of the pages.)";
     }
     text
 }
@@ -227,12 +245,12 @@ mod tests {
     #[test]
     fn uniform_writes_are_told_that_a_small_battery_will_not_do() {
         let told = Assessment::of(&figures(1000, 5000, 990, 980), None);
-        assert!(!told.small_battery);
-        assert!(told.advice.contains("The worst 3600 s write 99 %"), "{}", told.advice);
-        assert!(told.advice.contains("need 98 % of the pages touched"), "{}", told.advice);
+        assert!(!told.few_pages);
+        assert!(told.finding.contains("The worst 3600 s write 99 %"), "{}", told.finding);
+        assert!(told.finding.contains("need 98 % of the pages touched"), "{}", told.finding);
         // Skewed, but nearly all of the volume in an interval: neither.
-        assert!(!Assessment::of(&figures(1000, 90_000, 900, 200), None).small_battery);
-        assert!(Assessment::of(&figures(1000, 700, 90, 100), None).small_battery);
+        assert!(!Assessment::of(&figures(1000, 90_000, 900, 200), None).few_pages);
+        assert!(Assessment::of(&figures(1000, 700, 90, 100), None).few_pages);
     }
 
     #[test]
@@ -248,6 +266,6 @@ mod tests {
     fn a_trace_without_writes_has_no_class() {
         let told = Assessment::of(&figures(1000, 0, 0, 0), None);
         assert_eq!(told.class, None);
-        assert!(told.small_battery && told.advice.contains("Nothing is written"));
+        assert!(told.few_pages && told.finding.contains("Nothing is written"));
     }
 }

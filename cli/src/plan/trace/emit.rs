@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use perdura_media::{Bytes, BytesPerSecond};
 use perdura_plan::power::Limit;
-use perdura_plan::study::SizingReport;
+use perdura_plan::report::SizingReport;
 
 use super::resolve::{RateIs, Resolved};
 
@@ -14,7 +14,7 @@ use super::resolve::{RateIs, Resolved};
 /// that is refused: a rate found a minute later, over less of the SSD, was down to half.
 const OPEN_MARGIN: f64 = 2.0;
 
-/// What the server is to be told.
+/// What the settings of the server follow from.
 pub struct Provision<'p> {
     pub trace: &'p str,
     pub sizing: &'p SizingReport,
@@ -22,7 +22,7 @@ pub struct Provision<'p> {
 }
 
 impl Provision<'_> {
-    /// The file.
+    /// The settings as the text of a file.
     pub fn toml(&self) -> Result<String> {
         let Self { trace, sizing, resolved } = self;
         let (machine, chosen) = (&resolved.machine, &sizing.chosen);
@@ -36,7 +36,8 @@ impl Provision<'_> {
         writeln!(
             out,
             "# For `perdura serve --config`, planned by `perdura plan trace` from\n#   {}\n\
-             # Flush rate {rate} ({rate_is}). A flush of the whole budget then takes {:.3} s, reserve included:\n\
+             # Flush rate {rate} ({rate_is}). A flush of the whole budget then takes {:.3} s, \
+             reserve included:\n\
              # `perdura drill --connect 127.0.0.1:6379` confirms that, or not.",
             trace.escape_debug(),
             chosen.flush_s
@@ -44,7 +45,8 @@ impl Provision<'_> {
         if sizing.is_limited() || sizing.smallest.is_none() {
             writeln!(
                 out,
-                "# The target is missed: {}. Modelled, {:.3} % of the page writes wait with this budget, and writers {:.3} % of the time.",
+                "# The target is missed: {}. Modelled, {:.3} % of the page writes wait with this \
+                 budget, and writers {:.3} % of the time.",
                 sizing.choice(),
                 100.0 * chosen.stalls_per_write,
                 100.0 * chosen.stalled_share
@@ -56,7 +58,8 @@ impl Provision<'_> {
             Limit::Grace(grace_s) => writeln!(out, "grace = \"{}\"", span(grace_s))?,
             Limit::Battery(rated_joules) => writeln!(
                 out,
-                "# Of {rated_joules} J rated, what can be relied on.\njoules = \"{:.3}J\"\nwatts = \"{}W\"",
+                "# Of {rated_joules} J rated, what can be relied on.\njoules = \"{:.3}J\"\nwatts = \
+                 \"{}W\"",
                 (machine.cells.reliable_joules(rated_joules)? * 1e3).floor() / 1e3,
                 machine.watts
             )?,
@@ -65,7 +68,8 @@ impl Provision<'_> {
                 let needed_s = (chosen.flush_s - machine.reserve_s) * margin + machine.reserve_s;
                 writeln!(
                     out,
-                    "# What the flush needs at a rate {margin} times slower: the server refuses a budget that does not fit what it proves.\n\
+                    "# What the flush needs at a rate {margin} times slower: the server refuses a \
+                     budget that does not fit what it proves.\n\
                      grace = \"{}\"",
                     millis(needed_s)
                 )?;
@@ -97,7 +101,7 @@ fn span(seconds: f64) -> String {
     }
 }
 
-/// A time that nobody gave, rounded up.
+/// A time that was not given but computed, rounded up to milliseconds.
 fn millis(seconds: f64) -> String {
     format!("{}ms", (seconds * 1e3).ceil() as u64)
 }

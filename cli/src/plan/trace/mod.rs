@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Result, bail};
 use perdura_plan::page::trace_page;
-use perdura_plan::study::{Progress, Question, TraceReport};
+use perdura_plan::report::{Progress, Question, TraceReport};
 use perdura_plan::trace::Format;
 
 use serde::Serialize;
@@ -43,7 +43,7 @@ pub fn run(args: &TraceArgs) -> Result<ExitCode> {
     let outputs: Vec<_> = [&json, &html, &emit].into_iter().flatten().collect();
     Output::keep_apart(&outputs, &files)?;
     stdin::keep(&args.files, resolved.question.sizing.is_some())?;
-    let reports = study_all(&traces, &resolved.question, resolved.jobs)?;
+    let reports = report_all(&traces, &resolved.question, resolved.jobs)?;
     // What cannot be stored was found nevertheless: first it is shown, and the other files are
     // written.
     if !outputs.iter().any(|output| output.is_stdout()) {
@@ -63,26 +63,27 @@ fn plan(reports: &[TraceReport]) -> Result<String> {
     Ok(serde_json::to_string_pretty(&plan)? + "\n")
 }
 
-/// The JSON.
+/// The JSON that `plan trace` writes.
 #[derive(Serialize)]
 struct Plan<'r> {
     version: &'static str,
     traces: &'r [TraceReport],
 }
 
-/// The formats of traces, one a line.
+/// Prints the formats of traces, one a line.
 pub fn formats() {
     for format in Format::ALL {
         say(format_args!("{:<12} {}", format.name(), format.describe()));
     }
     say(
-        "\nFormats are found by what a file holds; --format overrides that. gzip, zstd, bzip2 and xz are unpacked.\n\
+        "\nFormats are found by what a file holds; --format overrides that. gzip, zstd, bzip2 and \
+         xz are unpacked.\n\
          Tables: --columns names columns (or gives their places from 1) and units, as in\n  \
          --columns time=ts:us,op=type,offset=lba:512,size=sectors:512,volume=disk",
     );
 }
 
-/// A trace: its name, its files.
+/// The name of a trace and its files.
 type Trace = (String, Vec<PathBuf>);
 
 fn traces(files: &[PathBuf], together: bool) -> Vec<Trace> {
@@ -94,9 +95,9 @@ fn traces(files: &[PathBuf], together: bool) -> Vec<Trace> {
     files.iter().map(|path| (name(path), vec![path.clone()])).collect()
 }
 
-/// Studies all, several at once, in the order given. The first that fails, in that order, is the
+/// Reports on all, several at once, in the order given. The first that fails, in that order, is the
 /// error.
-fn study_all(traces: &[Trace], question: &Question, jobs: usize) -> Result<Vec<TraceReport>> {
+fn report_all(traces: &[Trace], question: &Question, jobs: usize) -> Result<Vec<TraceReport>> {
     let board = Board::new(traces.len());
     let next = AtomicUsize::new(0);
     let work = || {
@@ -104,10 +105,10 @@ fn study_all(traces: &[Trace], question: &Question, jobs: usize) -> Result<Vec<T
         loop {
             let at = next.fetch_add(1, Relaxed);
             let Some((name, paths)) = traces.get(at) else { return done };
-            done.push((at, question.study(name, paths, &|progress| board.tell(at, progress))));
+            done.push((at, question.report(name, paths, &|progress| board.tell(at, progress))));
         }
     };
-    let mut studies: Vec<_> = std::thread::scope(|scope| {
+    let mut reports: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..jobs.clamp(1, traces.len())).map(|_| scope.spawn(work)).collect();
         let ended = threads.into_iter().map(|thread| thread.join());
         ended
@@ -115,11 +116,11 @@ fn study_all(traces: &[Trace], question: &Question, jobs: usize) -> Result<Vec<T
             .collect()
     });
     board.bar.finish();
-    studies.sort_by_key(|(at, _)| *at);
-    studies.into_iter().map(|(_, study)| Ok(study?)).collect()
+    reports.sort_by_key(|(at, _)| *at);
+    reports.into_iter().map(|(_, report)| Ok(report?)).collect()
 }
 
-/// How far all studies are, in one bar.
+/// One bar for the progress on all traces.
 struct Board {
     bar: LateBar,
     each: Mutex<Vec<Option<Progress>>>,

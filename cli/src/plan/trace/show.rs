@@ -1,27 +1,28 @@
-//! A study as a table in the terminal.
+//! The report on a trace as a table in the terminal.
 
 use std::time::Duration;
 
 use perdura_media::{Bytes, BytesPerSecond, format_duration};
+use perdura_plan::report::{BudgetRow, SizingReport, TraceReport};
 use perdura_plan::skew::{Assessment, Class, Figure, Figures};
-use perdura_plan::study::{BudgetRow, SizingReport, TraceReport};
 use perdura_plan::trace::PAGE_BYTES;
 
 use crate::plan::power;
 use perdura_terminal::say;
 
-/// Volumes shown; the JSON has all.
+/// How many volumes the table shows; the JSON has all.
 const VOLUMES: usize = 20;
 
-/// Letters of a volume's name shown.
+/// How many letters of a volume's name the table shows.
 const NAME_MAX: usize = 32;
 
 pub fn report(report: &TraceReport) {
     let all = &report.all;
     let volumes: u32 = report.volumes.iter().map(|volume| volume.volumes).sum();
     say(format_args!(
-        "\n{}\n{} records over {}; {} volume{}",
+        "\n{}\n{}\n\n{} records over {}; {} volume{}",
         report.trace,
+        report.verdict.sentence,
         all.records,
         format_duration(Duration::from_nanos(report.duration_ns)),
         volumes,
@@ -33,7 +34,7 @@ pub fn report(report: &TraceReport) {
     for file in &report.files {
         if file.skipped_bad + file.ignored > 0 {
             say(format_args!(
-                "{}: {} bad records passed over, {} that are no access",
+                "{}: {} bad records passed over, {} records that are no access",
                 file.file, file.skipped_bad, file.ignored
             ));
         }
@@ -44,8 +45,7 @@ pub fn report(report: &TraceReport) {
         budgets(sizing);
         power::show(&sizing.power);
     }
-    let answer = if report.verdict.small_battery_will_do { "will do" } else { "will not do" };
-    say(format_args!("\nA small battery {answer}. {}", report.verdict.because));
+    say(format_args!("\n{}", report.verdict.because));
 }
 
 fn table_of_volumes(report: &TraceReport) {
@@ -69,18 +69,23 @@ fn table_of_volumes(report: &TraceReport) {
         row(&fitting(&volume.volume, width), width, &volume.figures, &volume.assessment);
     }
     if volumes.len() > VOLUMES {
-        say(format_args!("... and {} that write less; --json has all", volumes.len() - VOLUMES));
+        say(format_args!(
+            "... and {} volumes that write less; --json has all",
+            volumes.len() - VOLUMES
+        ));
     }
     if volumes.len() > 1 {
         row("all", width, &report.all, &report.assessment);
     }
-    say(
-        "worst: most written in any such interval (sliding), of the volume, each write a new page / different pages only;\n\
-         90 % ...: pages that take so much of the writes, of those touched",
-    );
+    say("worst: the most that is written in any interval so long, as a share of the volume: each \
+         write taken for one to a new page / different pages only\n\
+         90 % and so on: the fewest pages that take this share of the writes, as a share of the \
+         pages touched\n\
+         kind: whether little or much is written (low, high), to few pages or to many (skewed, \
+         unique)");
 }
 
-/// A name of at most so many letters: without its middle, for its end tells it from others.
+/// A name in at most so many letters: its middle is left out, for its end tells it from others.
 fn fitting(name: &str, letters_max: usize) -> String {
     let letters: Vec<char> = name.chars().collect();
     if letters.len() <= letters_max {
@@ -110,7 +115,7 @@ fn row(name: &str, width: usize, figures: &Figures, meaning: &Assessment) {
     say(format_args!("{line}  {class}"));
 }
 
-/// Bytes of pages; of an estimate with how far it may be off.
+/// The bytes of pages, and of an estimate how far it may be off.
 fn bars(figure: &Figure) -> String {
     let bytes = Bytes(figure.pages * PAGE_BYTES);
     match figure.bars {
@@ -124,7 +129,9 @@ fn bars(figure: &Figure) -> String {
 
 fn budgets(sizing: &SizingReport) {
     say(format_args!(
-        "\nmodelled: {} of memory, policy {}, SSD of {}\n{:>12} {:>8} {:>10} {:>9} {:>9} {:>10} {:>10} {:>9} {:>12} {:>10} {:>9}",
+        "\nmodelled: {} of memory, cleaning policy {}, an SSD that writes {}\n{:>12} {:>8} {:>10} \
+         {:>9} {:>9} {:>10} \
+         {:>10} {:>9} {:>12} {:>10} {:>9}",
         Bytes(sizing.memory_bytes),
         sizing.policy,
         BytesPerSecond(sizing.server.flush_bytes_per_s),
@@ -146,6 +153,11 @@ fn budgets(sizing: &SizingReport) {
             budget(row, is_chosen);
         }
     }
+    say("budget: bytes that may be dirty, and its share of the memory; stalls: page writes that \
+         have to wait, their share of all, and the share of the time that writers wait; p99.9 and \
+         longest: the time until a page write is through\n\
+         SSD/byte: bytes to the SSD for each byte of the page writes; flush: the time until a \
+         whole budget is safe");
     for replaced in &sizing.replaced {
         say(format_args!("{replaced}"));
     }
@@ -155,7 +167,8 @@ fn budgets(sizing: &SizingReport) {
 fn budget(row: &BudgetRow, is_chosen: bool) {
     let ns = |ns: u64| format_duration(Duration::from_nanos(ns));
     say(format_args!(
-        "{}{:>11} {:>6.2} % {:>10} {:>7.3} % {:>7.3} % {:>10} {:>10} {:>9.3} {:>12} {:>10} {:>7.2} s",
+        "{}{:>11} {:>6.2} % {:>10} {:>7.3} % {:>7.3} % {:>10} {:>10} {:>9.3} {:>12} {:>10} {:>7.2} \
+         s",
         if is_chosen { ">" } else { " " },
         Bytes(row.budget_bytes).to_string(),
         100.0 * row.share_of_memory,

@@ -12,14 +12,14 @@ use anyhow::{Context, Result, ensure};
 
 use perdura_terminal::LateBar;
 
-/// What people write for it.
+/// The word for standard input.
 const DASH: &str = "-";
-/// Where the system has it.
+/// The path of standard input.
 const PLACE: &str = "/dev/stdin";
-/// Copied at once.
+/// How many bytes are copied at once.
 const COPY_BYTES: usize = 1 << 20;
 
-/// The files, with standard input where the system has it.
+/// The files, with the path of standard input in the place of `-`.
 pub fn placed(files: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let is_dash = |path: &&PathBuf| path.as_os_str() == DASH;
     ensure!(
@@ -29,8 +29,8 @@ pub fn placed(files: &[PathBuf]) -> Result<Vec<PathBuf>> {
     Ok(files.iter().map(|path| if is_dash(&path) { PLACE.into() } else { path.clone() }).collect())
 }
 
-/// Sees to it that standard input, if it is among the files as given, can be opened, and `again`
-/// where that is asked.
+/// Makes sure that standard input, if it is among the files as given, can be opened, and opened
+/// `again` where that is asked for.
 pub fn keep(files: &[PathBuf], again: bool) -> Result<()> {
     let folder = std::env::temp_dir();
     if !files.iter().any(|path| path.as_os_str() == DASH) {
@@ -43,8 +43,8 @@ pub fn keep(files: &[PathBuf], again: bool) -> Result<()> {
     }
     let kept = kept(&mut io::stdin().lock(), &folder).with_context(|| {
         format!(
-            "standard input, kept in {} for sizing, which reads a trace several times (TMPDIR names another folder; \
-             --no-sizing does without)",
+            "standard input, kept in {} for sizing, which reads a trace several times (TMPDIR \
+             names another folder; --no-sizing does without)",
             folder.display()
         )
     })?;

@@ -1,6 +1,6 @@
-//! A study of parts that were counted elsewhere: by other processes, on other machines.
+//! Reports on parts that were counted elsewhere: by other processes, on other machines.
 
-use super::{Analysis, FileReport, Question, Resolution, TraceReport, report, verdict};
+use super::{Analysis, FileReport, Question, TraceReport};
 use crate::skew::{Options, Part, SkewError};
 use crate::trace::ReadOptions;
 
@@ -27,9 +27,8 @@ impl TraceReport {
         };
         let (read, skew) = (ReadOptions::default(), skew.clone());
         let question = Question { read, skew, volume_bytes, sizing: None, threads: 1 };
-        let mut report = report::of(&question, name, &found);
-        report.resolution = Resolution::of(&report);
-        report.verdict = verdict(&report);
+        let mut report = question.outline(name, &found);
+        report.conclude();
         Ok(report)
     }
 }

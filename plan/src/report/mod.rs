@@ -2,77 +2,68 @@
 //! shows is made here.
 //!
 //! A trace is read once for the analysis and again for every round of replays: nothing of it is
-//! kept. Each of many traces is a study of its own, so that they can be made at once.
+//! kept. Each of many traces has a report of its own, so that several can be made at once.
 
+mod budget;
 mod error;
 mod parts;
 mod passes;
-mod report;
 mod resolution;
 mod sizing;
+mod trace;
 mod verdict;
 
 use std::path::PathBuf;
 
-use crate::skew::{Analyzer, Figures, Options, SkewError};
-use crate::trace::{PAGE_BYTES, ReadOptions};
+use crate::skew::{Analyzer, Assessment, Figures, Options, SkewError};
+use crate::trace::ReadOptions;
 
-pub use error::StudyError;
-pub use report::{FileReport, SizingReport, TraceReport, VolumeReport};
+pub use budget::{BudgetRow, ReplacedBudget, SizingReport};
+pub use error::ReportError;
+pub use passes::Progress;
 pub use resolution::Resolution;
-pub use sizing::{BudgetRow, BudgetWish, ReplacedBudget, SizingQuestion};
-pub use verdict::{Verdict, verdict};
+pub use sizing::{BudgetWish, SizingQuestion};
+pub use trace::{FileReport, TraceReport, VolumeReport};
+pub use verdict::Verdict;
 
 use passes::Passes;
+use trace::bytes_of;
 
 /// What is asked of a trace.
 #[derive(Debug, Clone)]
 pub struct Question {
-    /// How its files are read.
+    /// How the files of the trace are read.
     pub read: ReadOptions,
-    /// What is counted.
+    /// Which windows and shares are counted.
     pub skew: Options,
-    /// Size of each volume; `None`: what is touched of it.
+    /// The size of each volume, bytes; `None` takes what the trace touches of it.
     pub volume_bytes: Option<u64>,
-    /// What budgets cost; `None`: not asked.
+    /// What is asked of budgets; `None` replays none.
     pub sizing: Option<SizingQuestion>,
-    /// Threads the study may keep busy. With more than one, reading, counting pages and counting
+    /// How many threads may be kept busy. With more than one, reading, counting pages and counting
     /// windows have one each.
     pub threads: usize,
 }
 
-/// How far a study is.
-#[derive(Debug, Clone, Copy)]
-pub struct Progress {
-    /// What it does.
-    pub step: &'static str,
-    /// Bytes read of the files as they lie.
-    pub done_bytes: u64,
-    /// Of so many, where that is known.
-    pub total_bytes: Option<u64>,
-    /// Records so far, in this pass.
-    pub records: u64,
-}
-
 impl Question {
-    /// Makes the study of `paths` as one trace. `progress` is told every batch.
+    /// Reads `paths` as one trace and reports on it. `progress` is told after every batch.
     ///
     /// # Errors
     /// What could not be read, with file and place; what cannot be replayed.
-    pub fn study(
+    pub fn report(
         &self,
         name: &str,
         paths: &[PathBuf],
         progress: &dyn Fn(Progress),
-    ) -> Result<TraceReport, StudyError> {
+    ) -> Result<TraceReport, ReportError> {
         if self.sizing.is_some()
-            && let Some(error) = paths.iter().find_map(|path| StudyError::once(path))
+            && let Some(error) = paths.iter().find_map(|path| ReportError::once(path))
         {
             return Err(error);
         }
         let passes = Passes { paths, read: &self.read, threads: self.threads, progress };
         let analysis = self.analyse(&passes)?;
-        let mut report = report::of(self, name, &analysis);
+        let mut report = self.outline(name, &analysis);
         if let Some(question) = &self.sizing
             && report.all.page_writes > 0
         {
@@ -81,12 +72,53 @@ impl Question {
             let sizing = question.answer(&passes, memory_bytes, written_bytes, page_writes)?;
             report.sizing = Some(sizing);
         }
-        report.resolution = Resolution::of(&report);
-        report.verdict = verdict(&report);
+        report.conclude();
         Ok(report)
     }
 
-    fn analyse(&self, passes: &Passes<'_>) -> Result<Analysis, StudyError> {
+    /// The report without what replays add to it.
+    fn outline(&self, name: &str, found: &Analysis) -> TraceReport {
+        let volumes: Vec<VolumeReport> = found
+            .volumes
+            .iter()
+            .map(|(volume, volumes, figures)| VolumeReport {
+                volume: volume.clone(),
+                volumes: *volumes,
+                assessment: Assessment::of(
+                    figures,
+                    self.volume_bytes.map(|bytes| bytes.saturating_mul(u64::from(*volumes))),
+                ),
+                figures: figures.clone(),
+            })
+            .collect();
+        let each = volumes.iter().map(|volume| volume.assessment.volume_pages);
+        let all_pages = each.fold(0, u64::saturating_add);
+        let given_bytes = self.volume_bytes.map(|_| bytes_of(all_pages));
+        let mut assessment = Assessment::of(&found.all, given_bytes);
+        let small = volumes.iter().filter(|volume| !volume.assessment.volume_given);
+        let small: u32 = small.map(|volume| volume.volumes).sum();
+        if self.volume_bytes.is_some() && small > 0 {
+            assessment.volume_given = false;
+            assessment.finding += &format!(
+                " The size given is less than what is touched of {small} volume{}: taken for as \
+                 large as that.",
+                if small == 1 { "" } else { "s" }
+            );
+        }
+        TraceReport {
+            trace: name.to_owned(),
+            files: found.files.clone(),
+            duration_ns: found.duration_ns,
+            all: found.all.clone(),
+            assessment,
+            volumes,
+            verdict: Verdict::default(),
+            resolution: None,
+            sizing: None,
+        }
+    }
+
+    fn analyse(&self, passes: &Passes<'_>) -> Result<Analysis, ReportError> {
         let mut skew = self.skew.clone();
         skew.apart = self.threads > 1;
         let mut analyzer: Option<Analyzer> = None;
@@ -102,7 +134,7 @@ impl Question {
             last_ns = records[records.len() - 1].time_ns;
             Ok(analyzer.add(records)?)
         })?;
-        let Some(analyzer) = analyzer else { return Err(StudyError::no_records(passes.paths)) };
+        let Some(analyzer) = analyzer else { return Err(ReportError::no_records(passes.paths)) };
         let found = analyzer.finish()?;
         let named = found.volumes.iter().map(|(volume, part)| {
             Ok((trace.volumes()[*volume as usize].clone(), 1, part.figures(&self.skew)?))
@@ -128,13 +160,8 @@ impl Question {
 /// What one pass over a trace found.
 struct Analysis {
     all: Figures,
-    /// Name, how many it stands for, figures.
+    /// The name of each volume, how many volumes it stands for, and its figures.
     volumes: Vec<(String, u32, Figures)>,
     duration_ns: u64,
     files: Vec<FileReport>,
-}
-
-/// Pages as bytes.
-fn bytes_of(pages: u64) -> u64 {
-    pages.saturating_mul(PAGE_BYTES)
 }

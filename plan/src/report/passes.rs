@@ -6,21 +6,34 @@ use std::sync::mpsc::sync_channel;
 
 use crate::trace::{ReadOptions, Record, Together, TraceError};
 
-use super::{Progress, StudyError};
+use super::ReportError;
 
-/// Batches under way.
+/// How far the work on a trace is.
+#[derive(Debug, Clone, Copy)]
+pub struct Progress {
+    /// The pass that runs: analysing or replaying.
+    pub step: &'static str,
+    /// The bytes read of the files, as they are stored.
+    pub done_bytes: u64,
+    /// The bytes that the files have, as they are stored, where that is known.
+    pub total_bytes: Option<u64>,
+    /// The records read in this pass.
+    pub records: u64,
+}
+
+/// How many batches of records are between the reading thread and its reader.
 const BATCHES: usize = 4;
 
 /// A trace that can be read again.
 pub(super) struct Passes<'p> {
     pub paths: &'p [PathBuf],
     pub read: &'p ReadOptions,
-    /// Threads to keep busy. With more than one, one reads ahead.
+    /// How many threads to keep busy. With more than one, one of them reads ahead.
     pub threads: usize,
     pub progress: &'p dyn Fn(Progress),
 }
 
-/// Records, and how far their files are.
+/// A batch of records, and how far their files were read.
 struct Batch {
     records: Vec<Record>,
     done_bytes: u64,
@@ -37,12 +50,12 @@ impl Batch {
 }
 
 impl Passes<'_> {
-    /// The whole trace to `feed`; the trace, at its end.
+    /// Gives the whole trace to `feed`, and returns the trace at its end.
     pub fn read(
         &self,
         step: &'static str,
-        feed: &mut dyn FnMut(&[Record]) -> Result<(), StudyError>,
-    ) -> Result<Together, StudyError> {
+        feed: &mut dyn FnMut(&[Record]) -> Result<(), ReportError>,
+    ) -> Result<Together, ReportError> {
         let mut trace = Together::open(self.paths, self.read)?;
         let mut records = 0;
         let mut take = |batch: &Batch| {
@@ -50,7 +63,7 @@ impl Passes<'_> {
             records += batch.records.len() as u64;
             let Batch { done_bytes, total_bytes, .. } = *batch;
             (self.progress)(Progress { step, done_bytes, total_bytes, records });
-            Ok::<(), StudyError>(())
+            Ok::<(), ReportError>(())
         };
         let empty = || Batch { records: Vec::new(), done_bytes: 0, total_bytes: None };
         if self.threads < 2 {

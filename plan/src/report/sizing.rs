@@ -1,16 +1,16 @@
 //! From replays to a budget and its battery.
 
-use std::fmt::{Display, Formatter};
 use std::time::Duration;
 
+use perdura_dirty::geometry::BLOCK_BYTES;
+use perdura_dirty::policy::PolicyKind;
 use perdura_media::{Bytes, BytesPerSecond, Percent};
 use perdura_region::region::{BUDGET_MIN_BYTES, REGION_MIN_BYTES};
-use perdura_region::{BLOCK_BYTES, PolicyKind};
-use serde::Serialize;
 
+use super::budget::{BudgetRow, ReplacedBudget, SizingReport};
+use super::error::ReportError;
 use super::passes::Passes;
-use super::{SizingReport, StudyError};
-use crate::power::{Layout, Machine, Server};
+use crate::power::{Layout, Machine};
 use crate::sizing::{Outcome, Replay, ReplayConfig, Target, smallest_budget};
 use crate::trace::PAGE_BYTES;
 
@@ -22,87 +22,32 @@ const BUDGETS_PERCENT: [f64; 8] = [1.0, 2.0, 5.0, 11.0, 23.0, 46.0, 75.0, 100.0]
 /// this machine's.
 const MEMORY_MAX_BYTES: u64 = 16 << 40;
 
-/// A budget to replay.
+/// A budget that is to be replayed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum BudgetWish {
-    /// Bytes.
+    /// A budget in bytes.
     Bytes(u64),
-    /// Percent of the memory.
+    /// A budget in percent of the memory.
     Percent(f64),
 }
 
 /// What is asked of budgets.
 #[derive(Debug, Clone)]
 pub struct SizingQuestion {
-    /// Those to replay; none: a usual choice.
+    /// The budgets to replay; if empty, the usual ones.
     pub budgets: Vec<BudgetWish>,
-    /// Most page writes that may have to wait, as a share of all, 0 to 1.
+    /// The most page writes that may have to wait, as a share of all, 0 to 1.
     pub stalls_max: f64,
-    /// Most of the time that writers may wait, 0 to 1.
+    /// The most of the time that writers may wait, as a share of it, 0 to 1.
     pub stalled_max: f64,
-    /// Victim policy.
+    /// The cleaning policy.
     pub policy: PolicyKind,
-    /// Time between checkpoints.
+    /// The time between checkpoints; `None` makes none.
     pub checkpoint_every: Option<Duration>,
-    /// What the SSD is rated to take, bytes.
+    /// The bytes that the SSD is rated to take.
     pub rated_bytes: Option<u64>,
-    /// The machine.
+    /// The machine that flushes.
     pub machine: Machine,
-}
-
-/// A budget that was asked for and that no region of the memory can have, and the nearest, which
-/// was replayed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct ReplacedBudget {
-    /// Asked for.
-    pub asked_bytes: u64,
-    /// The least or the most there can be.
-    pub replayed_bytes: u64,
-}
-
-impl Display for ReplacedBudget {
-    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        let (asked, replayed) = (Bytes(self.asked_bytes), Bytes(self.replayed_bytes));
-        let (than, with) = match self.asked_bytes > self.replayed_bytes {
-            true => ("more than the memory", "all of it"),
-            false => ("less than the smallest budget there can be", "that"),
-        };
-        write!(f, "{asked} was asked for, {than}: replayed with {with}, {replayed}")
-    }
-}
-
-/// One budget on the trace, modelled.
-#[derive(Debug, Clone, Serialize)]
-pub struct BudgetRow {
-    /// Dirty bytes allowed.
-    pub budget_bytes: u64,
-    /// Asked for; otherwise replayed on the way to the smallest.
-    pub is_asked: bool,
-    /// Of the memory, 0 to 1.
-    pub share_of_memory: f64,
-    /// Writes that had to wait.
-    pub stalls: u64,
-    /// The same as a share of all page writes, 0 to 1.
-    pub stalls_per_write: f64,
-    /// Share of the time that writers waited, 0 to 1.
-    pub stalled_share: f64,
-    /// Within which 99.9 % of the page writes were through, nanoseconds.
-    pub write_p999_ns: u64,
-    /// The longest wait, nanoseconds.
-    pub stall_max_ns: u64,
-    /// Bytes written to the SSD.
-    pub device_bytes: u64,
-    /// Of them for each byte of the trace's page writes: of a request for a part of a page the
-    /// whole page counts.
-    pub device_bytes_per_user_byte: f64,
-    /// Mean rate of writes to the SSD, bytes a second.
-    pub device_bytes_per_s: f64,
-    /// The worst second's.
-    pub device_bytes_worst_second: u64,
-    /// Until the SSD has taken what it is rated for; none if no rating was given.
-    pub endurance_years: Option<f64>,
-    /// Time to flush all of the budget, reserve included, seconds.
-    pub flush_s: f64,
 }
 
 impl SizingQuestion {
@@ -114,14 +59,14 @@ impl SizingQuestion {
         memory_bytes: u64,
         written_bytes: u64,
         page_writes: u64,
-    ) -> Result<SizingReport, StudyError> {
+    ) -> Result<SizingReport, ReportError> {
         let region_bytes = memory_bytes
             .max(REGION_MIN_BYTES)
             .checked_next_multiple_of(BLOCK_BYTES)
             .unwrap_or(u64::MAX);
         if region_bytes > MEMORY_MAX_BYTES {
             let (memory_bytes, limit_bytes) = (region_bytes, MEMORY_MAX_BYTES);
-            return Err(StudyError::Memory { memory_bytes, limit_bytes });
+            return Err(ReportError::Memory { memory_bytes, limit_bytes });
         }
         let server = self.machine.server(region_bytes, Layout::of_server(region_bytes)?);
         let budget_max_bytes = self.machine.budget_max(&server)?;
@@ -132,7 +77,7 @@ impl SizingQuestion {
         let row = |outcome: &Outcome| BudgetRow::of(outcome, region_bytes, &server);
         let outcomes = replay.finish_all();
         if let Some(other) = outcomes.iter().find(|outcome| outcome.page_writes != page_writes) {
-            return Err(StudyError::Changed { first: page_writes, then: other.page_writes });
+            return Err(ReportError::Changed { first: page_writes, then: other.page_writes });
         }
         let mut rows: Vec<BudgetRow> = outcomes.iter().map(row).collect();
         rows.iter_mut().for_each(|row| row.is_asked = true);
@@ -144,7 +89,7 @@ impl SizingQuestion {
             }
             (wanted, _) => wanted,
         };
-        let chosen = chosen.ok_or(StudyError::NoBudget { budget_max_bytes })?;
+        let chosen = chosen.ok_or(ReportError::NoBudget { budget_max_bytes })?;
         Ok(SizingReport {
             label: "modelled",
             memory_bytes: region_bytes,
@@ -172,7 +117,7 @@ impl SizingQuestion {
         written_bytes: u64,
         rows: &mut Vec<BudgetRow>,
         row: impl Fn(&Outcome) -> BudgetRow,
-    ) -> Result<Option<BudgetRow>, StudyError> {
+    ) -> Result<Option<BudgetRow>, ReportError> {
         let target = Target {
             stalled_share_max: self.stalled_max,
             stalls_per_write_max: Some(self.stalls_max),
@@ -233,26 +178,5 @@ impl SizingQuestion {
         config.rated_bytes = self.rated_bytes;
         config.device.bandwidth = BytesPerSecond(self.machine.flush_bytes_per_s);
         config
-    }
-}
-
-impl BudgetRow {
-    fn of(outcome: &Outcome, memory_bytes: u64, server: &Server) -> Self {
-        Self {
-            budget_bytes: outcome.budget_bytes,
-            is_asked: false,
-            share_of_memory: outcome.budget_bytes as f64 / memory_bytes as f64,
-            stalls: outcome.stalls,
-            stalls_per_write: outcome.stalls_per_write(),
-            stalled_share: outcome.stalled_share(),
-            write_p999_ns: outcome.write_ns_at(0.999),
-            stall_max_ns: outcome.stall_max_ns,
-            device_bytes: outcome.device.total(),
-            device_bytes_per_user_byte: outcome.device_bytes_per_user_byte(),
-            device_bytes_per_s: outcome.mean_bytes_per_s(),
-            device_bytes_worst_second: outcome.worst_second_bytes,
-            endurance_years: outcome.endurance_years,
-            flush_s: server.flush_s(outcome.budget_bytes),
-        }
     }
 }

@@ -10,39 +10,42 @@ use std::time::Duration;
 use perdura_media::{Bytes, format_duration};
 use serde::Serialize;
 
-use super::{BudgetRow, SizingReport, TraceReport};
+use super::budget::{BudgetRow, SizingReport};
 use crate::trace::Looks;
 
 /// What is shorter than this many intervals is not believed: an edge that is off by one moves a
 /// window by a tenth.
 const FEW: u64 = 10;
 
-/// The times that a trace made by looks resolves.
+/// The times that a recording resolves.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Resolution {
     /// Time between looks, as it was meant to be: the longest of all files. Nanoseconds.
     pub every_ns: u64,
     /// The longest time between two looks of any file, nanoseconds: below it nothing is known.
     pub interval_ns: u64,
-    /// Windows shorter than a few intervals, by their keys.
+    /// The windows that are shorter than a few intervals, by their keys.
     pub short_windows: Vec<String>,
     /// Budgets that the SSD writes in less than a few intervals: how often writes wait for these is
     /// not known.
     pub short_budgets_bytes: Vec<u64>,
-    /// What follows, in words; the first says what was recorded, the others warn.
+    /// What follows, in words; the first note says what was recorded, the others warn.
     pub notes: Vec<String>,
 }
 
 impl Resolution {
-    /// Of a report that is otherwise complete; none, if no file was made by looks.
-    pub(super) fn of(report: &TraceReport) -> Option<Self> {
-        let looks = || report.files.iter().filter_map(|file| file.looks);
-        let every_ns = looks().map(|looks| looks.every_ns).max()?;
-        let interval_ns = looks().map(Looks::interval_ns).max()?;
+    /// What recordings made by these looks resolve, of windows by their keys and of budgets; `None`
+    /// where no file is a recording.
+    pub(super) fn of(
+        looks: &[Looks],
+        windows: &[&str],
+        sizing: Option<&SizingReport>,
+    ) -> Option<Self> {
+        let every_ns = looks.iter().map(|looks| looks.every_ns).max()?;
+        let interval_ns = looks.iter().copied().map(Looks::interval_ns).max()?;
         let few_ns = interval_ns.saturating_mul(FEW);
-        let is_short = |key: &&String| window_ns(key).is_some_and(|window_ns| window_ns < few_ns);
-        let windows = report.all.worst.iter().map(|(key, _)| key);
-        let short_windows: Vec<_> = windows.filter(is_short).cloned().collect();
+        let is_short = |key: &&&str| window_ns(key).is_some_and(|window_ns| window_ns < few_ns);
+        let short_windows = windows.iter().filter(is_short).map(|key| (*key).to_owned()).collect();
         let budgets = |sizing: &SizingReport| -> Vec<u64> {
             let chosen_bytes = sizing.chosen.budget_bytes;
             let is_shown = |row: &&BudgetRow| row.is_asked || row.budget_bytes == chosen_bytes;
@@ -51,10 +54,10 @@ impl Resolution {
             let is_short = |bytes: &u64| drain_ns(*bytes, rate) < few_ns;
             rows.map(|row| row.budget_bytes).filter(is_short).collect()
         };
-        let short_budgets_bytes = report.sizing.as_ref().map(budgets).unwrap_or_default();
+        let short_budgets_bytes = sizing.map(budgets).unwrap_or_default();
         let mut found =
             Self { every_ns, interval_ns, short_windows, short_budgets_bytes, notes: Vec::new() };
-        found.notes = found.in_words(report.sizing.as_ref());
+        found.notes = found.in_words(sizing);
         Some(found)
     }
 
@@ -64,14 +67,16 @@ impl Resolution {
         if self.interval_ns > self.every_ns {
             made += &format!(" ({} at most)", shown(self.interval_ns));
         }
-        made += ": a page's writes between two looks count once, at the later, and what is unmapped or given back before the \
-                 next look is not seen; so page writes are a lower bound, and a shorter --every sees more";
+        made += ": a page's writes between two looks count once, at the later, and what is \
+            unmapped or given back before the next look is not seen; so page writes are a lower \
+            bound, and a shorter --every sees more";
         let mut notes = vec![made];
         if !self.short_windows.is_empty() {
             let windows = self.short_windows.iter().filter_map(|key| window_ns(key)).map(shown);
             notes.push(format!(
-                "windows of {} are shorter than {FEW} times that: which pages are written in them is known too roughly; record \
-                 again with a shorter --every, or ask for longer --windows",
+                "windows of {} are shorter than {FEW} times that: which pages are written in them \
+                 is known too roughly; record again with a shorter --every, or ask for longer \
+                 --windows",
                 windows.collect::<Vec<_>>().join(", ")
             ));
         }
@@ -81,8 +86,9 @@ impl Resolution {
             let rate = sizing.server.flush_bytes_per_s;
             let chosen_ns = drain_ns(sizing.chosen.budget_bytes, rate);
             notes.push(format!(
-                "the SSD writes the budget of {} in {}, less than {FEW} times that: how often and how long writes wait is not known \
-                 from this recording; record again with --every {} or less",
+                "the SSD writes the budget of {} in {}, less than {FEW} times that: how often and \
+                 how long writes wait is not known from this recording; record again with --every \
+                 {} or less",
                 Bytes(sizing.chosen.budget_bytes),
                 shown(chosen_ns),
                 at_most(chosen_ns / FEW)
@@ -92,13 +98,13 @@ impl Resolution {
     }
 }
 
-/// Time in which the SSD writes so much.
+/// The time in which the SSD writes so many bytes, nanoseconds.
 fn drain_ns(bytes: u64, bytes_per_s: u64) -> u64 {
     let ns = u128::from(bytes) * 1_000_000_000 / u128::from(bytes_per_s.max(1));
     u64::try_from(ns).unwrap_or(u64::MAX)
 }
 
-/// A window's length by its key, which is in seconds.
+/// The length of a window by its key, nanoseconds; the key is in seconds.
 pub(super) fn window_ns(key: &str) -> Option<u64> {
     let seconds: f64 = key.parse().ok()?;
     let window = Duration::try_from_secs_f64(seconds).ok()?;
