@@ -4,9 +4,9 @@
 
 use std::time::{Duration, Instant};
 
+use perdura_dirty::policy::PolicyKind;
 use perdura_plan::sizing::{Replay, ReplayConfig};
 use perdura_plan::trace::{Op, Record};
-use perdura_region::PolicyKind;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -44,7 +44,8 @@ fn main() {
                 let outcome = replay.finish();
                 let rate = WRITES as f64 / began.elapsed().as_secs_f64() / 1e6;
                 println!(
-                    "{name:12} {:24} checkpoints {:5}: {rate:6.1} M/s, {:.2} bytes a byte {:?}, {} stalls, {:.4} of the time",
+                    "{name:12} {:24} checkpoints {:5}: {rate:6.1} M/s, {:.2} bytes a byte {:?}, {} \
+                     stalls, {:.4} of the time",
                     policy.name(),
                     checkpoint_every.is_some(),
                     outcome.device_bytes_per_user_byte(),

@@ -140,10 +140,10 @@ fn main() -> Result<(), Failure> {
     options.mergeable = words.mergeable;
     options.apart = words.apart;
     options.sampling = words.sample.then(Sampling::default);
-    let origin_ns = records.first().map_or(0, |record| record.time_ns);
+    let start_ns = records.first().map_or(0, |record| record.time_ns);
     for _ in 0..words.rounds {
         let began = Instant::now();
-        let mut analyzer = Analyzer::new(&options, origin_ns)?;
+        let mut analyzer = Analyzer::new(&options, start_ns)?;
         for batch in records.chunks(8192) {
             analyzer.add(batch)?;
         }

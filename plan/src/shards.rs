@@ -15,36 +15,36 @@ use crate::trace::Op;
 /// more would leave machines idle.
 pub const RANGE_PAGES: u64 = 1 << 18;
 
-/// Those pages of a request that lie in one range.
+/// The pages of a request that lie in one range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShardPiece {
-    /// When.
+    /// The time of the request, nanoseconds.
     pub time_ns: u64,
-    /// What it does.
+    /// Whether the request reads or writes.
     pub op: Op,
     /// The first page.
     pub first_page: u64,
-    /// How many.
+    /// The number of pages.
     pub pages: u64,
     /// Whether it is the first piece of its request.
     pub is_first: bool,
 }
 
-/// A shard that is counted.
+/// A shard that was counted.
 #[derive(Debug)]
 pub struct Shard {
-    /// The volume's name.
+    /// The name of the volume.
     pub volume: String,
-    /// The range, from 0.
+    /// The number of the range, from 0.
     pub range: u64,
-    /// What it came to.
+    /// What was counted in it.
     pub part: Part,
 }
 
 /// Counts the shards of a stream, one after another.
 pub struct Shards {
     options: Options,
-    origin_ns: u64,
+    start_ns: u64,
     current: Option<(String, u64, Analyzer)>,
 }
 
@@ -55,44 +55,45 @@ pub enum ShardError {
     /// A piece cannot be counted.
     #[error("volume {volume:?}: {cause}")]
     Piece {
-        /// Its volume.
+        /// The name of the piece's volume.
         volume: String,
-        /// Why.
+        /// The reason.
         cause: SkewError,
     },
     /// A shard came that does not lie behind the one before: it would be counted as two.
     #[error(
-        "volume {volume:?}, range {range}, comes after volume {before:?}, range {before_range}: sort by volume, range and time"
+        "volume {volume:?}, range {range}, comes after volume {before:?}, range {before_range}: \
+         sort by volume, range and time"
     )]
     Order {
-        /// Its volume.
+        /// The name of the piece's volume.
         volume: String,
-        /// Its range.
+        /// The number of the piece's range.
         range: u64,
-        /// The volume before it.
+        /// The name of the volume before it.
         before: String,
-        /// And its range.
+        /// The number of the range before it.
         before_range: u64,
     },
-    /// A piece that leaves its range.
+    /// A piece leaves its range.
     #[error("volume {volume:?}, range {range}: pages {first_page} to {last_page} are not in it")]
     Range {
-        /// The volume.
+        /// The name of the piece's volume.
         volume: String,
-        /// The range.
+        /// The number of the piece's range.
         range: u64,
-        /// The piece's first page.
+        /// The first page of the piece.
         first_page: u64,
-        /// Its last.
+        /// The last page of the piece.
         last_page: u64,
     },
 }
 
 impl Shards {
-    /// Shards of a trace whose first record is at `origin_ns`.
-    pub fn new(mut options: Options, origin_ns: u64) -> Self {
+    /// Shards of a trace whose first record is at `start_ns`.
+    pub fn new(mut options: Options, start_ns: u64) -> Self {
         options.mergeable = true;
-        Self { options, origin_ns, current: None }
+        Self { options, start_ns, current: None }
     }
 
     /// Counts a piece. Gives the shard before it, if that is now complete.
@@ -145,7 +146,7 @@ impl Shards {
             return Err(ShardError::Order { volume, range, before, before_range: *before_range });
         }
         let done = self.finish()?;
-        let analyzer = Analyzer::new(&self.options, self.origin_ns)
+        let analyzer = Analyzer::new(&self.options, self.start_ns)
             .map_err(|cause| ShardError::Piece { volume: volume.to_owned(), cause })?;
         self.current = Some((volume.to_owned(), range, analyzer));
         Ok(done)
@@ -179,7 +180,7 @@ mod tests {
         records.collect()
     }
 
-    /// Sorted as a cluster would.
+    /// Cuts and sorts records as a cluster would.
     fn cut(records: &[Record]) -> BTreeMap<(String, u64), Vec<ShardPiece>> {
         let mut shards = BTreeMap::<_, Vec<ShardPiece>>::new();
         for record in records {
@@ -200,8 +201,8 @@ mod tests {
         shards
     }
 
-    fn count(shards: &BTreeMap<(String, u64), Vec<ShardPiece>>, origin_ns: u64) -> Vec<Shard> {
-        let mut counter = Shards::new(options(), origin_ns);
+    fn count(shards: &BTreeMap<(String, u64), Vec<ShardPiece>>, start_ns: u64) -> Vec<Shard> {
+        let mut counter = Shards::new(options(), start_ns);
         let mut done = Vec::new();
         for ((volume, range), pieces) in shards {
             for piece in pieces {
@@ -224,10 +225,10 @@ mod tests {
     fn shards_merge_to_what_one_pass_counts_in_any_grouping() {
         for seed in 0..3 {
             let records = trace(seed);
-            let origin_ns = records[0].time_ns;
-            let shards = count(&cut(&records), origin_ns);
+            let start_ns = records[0].time_ns;
+            let shards = count(&cut(&records), start_ns);
             assert!(shards.len() >= 12, "one volume is several shards");
-            let mut whole = Analyzer::new(&options(), origin_ns).unwrap();
+            let mut whole = Analyzer::new(&options(), start_ns).unwrap();
             whole.add(&records).unwrap();
             let whole = whole.finish().unwrap();
             let figures = |part: &Part| part.figures(&options()).unwrap();

@@ -8,12 +8,12 @@ mod plain;
 
 use std::time::Duration;
 
+use perdura_dirty::policy::PolicyKind;
 use perdura_media::{BytesPerSecond, Timing};
 use perdura_plan::sizing::{
     Loop, Measured, Numbering, Outcome, PageWrite, Planted, Replay, ReplayConfig, measure_virtual,
 };
 use perdura_plan::trace::{Op, Record};
-use perdura_region::PolicyKind;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -71,7 +71,9 @@ fn both(config: &ReplayConfig, trace: &[Record]) -> (Outcome, Measured) {
 fn show(name: &str, outcome: &Outcome, measured: &Measured) -> [f64; 3] {
     let off = measured.off(outcome);
     println!(
-        "{name}: device bytes {} of {} ({:+.1} %), cleaned {} of {}, checkpoints {} of {} ({} of {}), compacted {} of {}, flushes {} of {}, stalls {} of {} ({:+.1} %), stalled {} of {} us ({:+.1} %), used {} of {}",
+        "{name}: device bytes {} of {} ({:+.1} %), cleaned {} of {}, checkpoints {} of {} ({} of \
+         {}), compacted {} of {}, flushes {} of {}, stalls {} of {} ({:+.1} %), stalled {} of {} \
+         us ({:+.1} %), used {} of {}",
         outcome.device.total(),
         measured.device_bytes,
         off[0] * 100.0,

@@ -24,8 +24,8 @@ fn options(windows_ns: &[u64]) -> Options {
     Options::new(windows_ns.to_vec(), shares.to_vec()).unwrap()
 }
 
-fn analyse(records: &[Record], origin_ns: u64, options: &Options) -> Analysis {
-    let mut analyzer = Analyzer::new(options, origin_ns).unwrap();
+fn analyse(records: &[Record], start_ns: u64, options: &Options) -> Analysis {
+    let mut analyzer = Analyzer::new(options, start_ns).unwrap();
     for batch in records.chunks(97) {
         analyzer.add(batch).unwrap();
     }
@@ -43,8 +43,8 @@ struct Expected {
 }
 
 impl Expected {
-    fn of(records: &[Record], origin_ns: u64, windows_ns: &[u64]) -> Expected {
-        let figures = |volume| naive::figures(records, origin_ns, volume, windows_ns, &SHARES);
+    fn of(records: &[Record], start_ns: u64, windows_ns: &[u64]) -> Expected {
+        let figures = |volume| naive::figures(records, start_ns, volume, windows_ns, &SHARES);
         let all = figures(None);
         let volumes: BTreeSet<u32> = records.iter().map(|record| record.volume).collect();
         // The only volume is all there is.
@@ -54,8 +54,8 @@ impl Expected {
     }
 
     /// Volumes and all; `whose` names the case in a failure.
-    fn check(&self, records: &[Record], origin_ns: u64, options: &Options, whose: &str) {
-        let analysis = analyse(records, origin_ns, options);
+    fn check(&self, records: &[Record], start_ns: u64, options: &Options, whose: &str) {
+        let analysis = analyse(records, start_ns, options);
         assert_eq!(json_of(&analysis.all().unwrap(), options), self.all, "{whose}");
         let json = |(volume, part): &(u32, Part)| (*volume, json_of(part, options));
         let volumes: Vec<_> = analysis.volumes.iter().map(json).collect();
@@ -63,33 +63,33 @@ impl Expected {
     }
 }
 
-fn check_same(records: &[Record], origin_ns: u64, options: &Options, whose: &str) {
-    let expected = Expected::of(records, origin_ns, options.windows_ns());
-    expected.check(records, origin_ns, options, whose);
+fn check_same(records: &[Record], start_ns: u64, options: &Options, whose: &str) {
+    let expected = Expected::of(records, start_ns, options.windows_ns());
+    expected.check(records, start_ns, options, whose);
 }
 
 #[test]
 fn generated_traces_are_counted_as_the_plain_way_counts_them() {
     for seed in 0..1500 {
-        let Case { records, origin_ns, windows_ns } = case(seed, 400);
+        let Case { records, start_ns, windows_ns } = case(seed, 400);
         let mut options = options(&windows_ns);
         // Two stages one after the other, or each in its thread.
         options.apart = seed % 3 == 0;
-        let expected = Expected::of(&records, origin_ns, &windows_ns);
-        expected.check(&records, origin_ns, &options, &format!("seed {seed}"));
+        let expected = Expected::of(&records, start_ns, &windows_ns);
+        expected.check(&records, start_ns, &options, &format!("seed {seed}"));
         // Parts that can be merged.
         options.mergeable = true;
-        expected.check(&records, origin_ns, &options, &format!("seed {seed}, mergeable"));
+        expected.check(&records, start_ns, &options, &format!("seed {seed}, mergeable"));
     }
 }
 
 #[test]
 fn the_plain_way_is_right_where_windows_are_written_out() {
     for seed in 0..60 {
-        let Case { records, origin_ns, windows_ns } = case(seed, 120);
+        let Case { records, start_ns, windows_ns } = case(seed, 120);
         let writes = records.iter().filter(|r| r.op == Op::Write);
         let writes: Vec<_> =
-            writes.map(|r| (r.time_ns - origin_ns, (r.volume, r.offset_bytes / 4096))).collect();
+            writes.map(|r| (r.time_ns - start_ns, (r.volume, r.offset_bytes / 4096))).collect();
         windows_ns.iter().for_each(|window| naive::check_itself(&writes, *window));
     }
 }
@@ -130,8 +130,8 @@ fn steady(writes: u64) -> Vec<Record> {
 fn windows_longer_than_memory_are_counted_from_a_file() {
     for seed in 0..8 {
         // A chunk of the queue is 4096 instants: no shorter trace comes to the file.
-        let Case { mut records, origin_ns, windows_ns } = case(seed, 400);
-        let from_ns = records.last().map_or(origin_ns, |record| record.time_ns);
+        let Case { mut records, start_ns, windows_ns } = case(seed, 400);
+        let from_ns = records.last().map_or(start_ns, |record| record.time_ns);
         records.extend(steady(6000 + seed * 1000).into_iter().map(|mut record| {
             record.time_ns += from_ns;
             record
@@ -139,13 +139,13 @@ fn windows_longer_than_memory_are_counted_from_a_file() {
         let mut windows_ns = windows_ns;
         windows_ns.push(1 << 62);
         windows_ns.truncate(16);
-        let expected = Expected::of(&records, origin_ns, &windows_ns);
+        let expected = Expected::of(&records, start_ns, &windows_ns);
         for (mergeable, apart) in [(false, false), (true, false), (false, true)] {
             let mut options = options(&windows_ns);
             (options.mergeable, options.apart, options.queue_bytes) = (mergeable, apart, 0);
             let whose = format!("seed {seed}, mergeable {mergeable}, apart {apart}");
-            expected.check(&records, origin_ns, &options, &whose);
-            let mut analyzer = Analyzer::new(&options, origin_ns).unwrap();
+            expected.check(&records, start_ns, &options, &whose);
+            let mut analyzer = Analyzer::new(&options, start_ns).unwrap();
             analyzer.add(&records).unwrap();
             // Another thread says it later.
             assert!(apart || analyzer.spilled_bytes() > 0, "{whose}");
@@ -193,9 +193,9 @@ fn written(time_ns: u64, page: u64) -> Record {
     Record { time_ns, offset_bytes: page * 4096, len_bytes: 1, volume: 0, op: Op::Write }
 }
 
-fn worst(records: &[Record], origin_ns: u64, window_ns: u64) -> Value {
+fn worst(records: &[Record], start_ns: u64, window_ns: u64) -> Value {
     let options = options(&[window_ns]);
-    let all = analyse(records, origin_ns, &options).all().unwrap();
+    let all = analyse(records, start_ns, &options).all().unwrap();
     let worst = json_of(&all, &options)["worst"].clone();
     worst.as_object().unwrap().values().next().unwrap().clone()
 }
@@ -279,7 +279,7 @@ fn split(
 #[test]
 fn parts_of_volumes_and_page_ranges_merge_to_the_whole_in_any_order() {
     for seed in 0..400 {
-        let Case { records, origin_ns, windows_ns } = case(seed, 200);
+        let Case { records, start_ns, windows_ns } = case(seed, 200);
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut options = options(&windows_ns);
         options.mergeable = true;
@@ -290,7 +290,7 @@ fn parts_of_volumes_and_page_ranges_merge_to_the_whole_in_any_order() {
         };
         let mut parts: Vec<Part> = Vec::new();
         for pieces in split(&records, &boundary, ranges) {
-            let mut analyzer = Analyzer::new(&options, origin_ns).unwrap();
+            let mut analyzer = Analyzer::new(&options, start_ns).unwrap();
             pieces.iter().for_each(|piece| analyzer.add_piece(piece).unwrap());
             parts.extend(analyzer.finish().unwrap().volumes.into_iter().map(|(_, part)| part));
         }
@@ -302,15 +302,15 @@ fn parts_of_volumes_and_page_ranges_merge_to_the_whole_in_any_order() {
             let merged = Part::merge(&some).unwrap();
             parts.push(Part::from_bytes(&merged.to_bytes().unwrap()).unwrap());
         }
-        let whole = analyse(&records, origin_ns, &options).all().unwrap();
+        let whole = analyse(&records, start_ns, &options).all().unwrap();
         if let Some(merged) = parts.pop() {
             assert_eq!(merged.to_bytes().unwrap(), whole.to_bytes().unwrap(), "seed {seed}");
             assert_eq!(merged, whole, "seed {seed}");
-            let expected = naive::figures(&records, origin_ns, None, &windows_ns, &SHARES);
+            let expected = naive::figures(&records, start_ns, None, &windows_ns, &SHARES);
             assert_eq!(json_of(&merged, &options), expected, "seed {seed}");
         }
         options.mergeable = false;
-        let direct = analyse(&records, origin_ns, &options).all().unwrap();
+        let direct = analyse(&records, start_ns, &options).all().unwrap();
         assert_eq!(json_of(&direct, &options), json_of(&whole, &options), "seed {seed}");
     }
 }
@@ -318,12 +318,12 @@ fn parts_of_volumes_and_page_ranges_merge_to_the_whole_in_any_order() {
 #[test]
 fn slices_of_time_merge_and_join_to_the_whole() {
     for seed in 0..400 {
-        let Case { records, origin_ns, windows_ns } = case(seed, 200);
+        let Case { records, start_ns, windows_ns } = case(seed, 200);
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut options = options(&windows_ns);
         options.mergeable = true;
-        let whole = analyse(&records, origin_ns, &options);
-        let last_ns = records.last().map_or(0, |record| record.time_ns - origin_ns);
+        let whole = analyse(&records, start_ns, &options);
+        let last_ns = records.last().map_or(0, |record| record.time_ns - start_ns);
         let mut bounds: Vec<u64> =
             (0..rng.random_range(0..9)).map(|_| rng.random_range(0..=last_ns + 1)).collect();
         bounds.sort_unstable();
@@ -363,10 +363,10 @@ fn slices_of_time_merge_and_join_to_the_whole() {
 #[test]
 fn damaged_parts_are_refused_and_never_believed() {
     for seed in 0..40 {
-        let Case { records, origin_ns, windows_ns } = case(seed, 60);
+        let Case { records, start_ns, windows_ns } = case(seed, 60);
         let mut options = options(&windows_ns);
         options.mergeable = seed % 2 == 0;
-        let whole = analyse(&records, origin_ns, &options).all().unwrap();
+        let whole = analyse(&records, start_ns, &options).all().unwrap();
         let whole = match whole.clone().cut(&[windows_ns[0]]) {
             Ok((_, mut slices)) if seed % 4 == 0 && !slices.is_empty() => slices.remove(0).1,
             _ => whole,
@@ -417,10 +417,10 @@ fn what_cannot_be_counted_is_said_with_its_place() {
 
 #[test]
 fn parts_of_different_analyses_do_not_merge() {
-    let part = |windows: &[u64], origin_ns, mergeable| {
+    let part = |windows: &[u64], start_ns, mergeable| {
         let mut options = options(windows);
         options.mergeable = mergeable;
-        analyse(&[written(100, 1)], origin_ns, &options).all().unwrap()
+        analyse(&[written(100, 1)], start_ns, &options).all().unwrap()
     };
     let one = part(&[10], 0, true);
     assert!(Part::merge([&one, &part(&[11], 0, true)]).is_err());

@@ -1,4 +1,7 @@
-"""Perdura: durable memory for ordinary servers. Here: planning it, from write traces to a battery."""
+"""Perdura: durable memory for ordinary servers.
+
+Here: planning it, from write traces to a battery.
+"""
 
 from perdura._native import __version__
 

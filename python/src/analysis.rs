@@ -10,7 +10,7 @@ use crate::sys::Batch;
 use crate::value_error;
 use crate::words::options;
 
-/// The analysis of a trace that comes in the order of time.
+/// The analysis of a trace whose records come in the order of time.
 #[pyclass(unsendable)]
 pub struct Analysis {
     options: Options,
@@ -22,7 +22,7 @@ pub struct Analysis {
 
 #[pymethods]
 impl Analysis {
-    /// Windows in nanoseconds, shares of the writes in percent.
+    /// Begins an analysis by its windows in nanoseconds and its shares of the writes in percent.
     #[new]
     fn new(windows_ns: Vec<u64>, shares: Vec<f64>) -> PyResult<Self> {
         let options = options(windows_ns, shares)?;
@@ -67,7 +67,7 @@ impl Analysis {
         analyzer.add(&self.batch).map_err(value_error)
     }
 
-    /// The parts by the volume's number, and that of all; `None` without records.
+    /// The parts of the volumes by number, and the part of all; `None` without records.
     #[allow(clippy::type_complexity)] // a tuple for Python
     fn finish<'py>(
         &mut self,

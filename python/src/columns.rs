@@ -2,7 +2,7 @@
 
 use crate::sys::{ArrowError, Batch, Column};
 
-/// 64-bit integers, none below 0.
+/// A column of 64-bit integers, none below 0.
 pub struct Longs<'b> {
     name: &'static str,
     values: &'b [i64],
@@ -22,7 +22,7 @@ impl<'b> Longs<'b> {
     }
 }
 
-/// 32-bit integers, none below 0.
+/// A column of 32-bit integers, none below 0.
 pub struct Ints<'b> {
     name: &'static str,
     values: &'b [i32],
@@ -42,7 +42,7 @@ impl<'b> Ints<'b> {
     }
 }
 
-/// Yes or no.
+/// A column of yes or no.
 pub struct Flags<'b> {
     bits: &'b [u8],
     from: usize,
@@ -62,7 +62,7 @@ impl<'b> Flags<'b> {
     }
 }
 
-/// Texts.
+/// A column of texts.
 pub struct Texts<'b> {
     name: &'static str,
     column: Column<'b>,
@@ -87,7 +87,7 @@ impl<'b> Texts<'b> {
     }
 }
 
-/// A value that is none for its column.
+/// A value that its column cannot have.
 #[derive(Debug, thiserror::Error)]
 #[error("column {column}: {value} is below 0")]
 pub struct RowError {

@@ -14,7 +14,7 @@ mod words;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// The module.
+/// The module `perdura._native`.
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("PAGE_BYTES", perdura_plan::trace::PAGE_BYTES)?;
@@ -33,7 +33,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
-/// Everything that can go wrong here is a matter of what was given: a `ValueError` that says it.
+/// A `ValueError` with the words of an error: whatever goes wrong here is wrong in what was given.
 fn value_error(error: impl std::fmt::Display) -> PyErr {
     PyValueError::new_err(error.to_string())
 }

@@ -1,7 +1,7 @@
 //! What is shown of counted parts: the JSON of `perdura plan trace`.
 
+use perdura_plan::report::{FileReport, TraceReport};
 use perdura_plan::skew::{Part, SkewError};
-use perdura_plan::study::{FileReport, TraceReport};
 use perdura_plan::trace::Format;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;

@@ -11,10 +11,11 @@ use crate::sys::Batch;
 use crate::value_error;
 use crate::words::options;
 
-/// Volume, range, slice, and bytes: [`REST`] for the part that was cut, then its slices by number.
+/// A shard for Python: volume, range, slice and bytes. The slice is [`REST`] for the part that was
+/// cut, and a number for its slices.
 type Done<'py> = (String, u64, i64, Bound<'py, PyBytes>);
 
-/// In the place of a slice's number: the part without its slices.
+/// Stands in the place of a slice's number for the part without its slices.
 pub const REST: i64 = -1;
 
 /// Counts the shards of a stream that is sorted by volume, range and time.
@@ -29,11 +30,11 @@ impl Shards {
     /// Windows in nanoseconds, the time of the trace's first record, and the times since then at
     /// which parts are cut, which rise.
     #[new]
-    fn new(windows_ns: Vec<u64>, origin_ns: u64, bounds_ns: Vec<u64>) -> PyResult<Self> {
+    fn new(windows_ns: Vec<u64>, start_ns: u64, bounds_ns: Vec<u64>) -> PyResult<Self> {
         if !bounds_ns.is_sorted() {
             return Err(value_error(format_args!("bounds {bounds_ns:?} do not rise")));
         }
-        let counter = Counter::new(options(windows_ns, Vec::new())?, origin_ns);
+        let counter = Counter::new(options(windows_ns, Vec::new())?, start_ns);
         Ok(Self { counter, bounds_ns })
     }
 
@@ -67,7 +68,7 @@ impl Shards {
         Ok(done)
     }
 
-    /// The last shard; nothing if there is none.
+    /// Ends the stream and gives the last shard, if there is one.
     fn finish<'py>(&mut self, py: Python<'py>) -> PyResult<Vec<Done<'py>>> {
         match self.counter.finish().map_err(value_error)? {
             Some(last) => self.cut(py, last),
@@ -91,7 +92,7 @@ fn bytes_of<'py>(py: Python<'py>, part: &Part) -> PyResult<Bound<'py, PyBytes>> 
     Ok(PyBytes::new(py, &part.to_bytes().map_err(value_error)?))
 }
 
-/// Merges parts of different pages.
+/// Merges parts of disjoint sets of pages.
 #[pyfunction]
 pub fn merge<'py>(
     py: Python<'py>,
@@ -110,21 +111,21 @@ pub struct Joined {
 
 #[pymethods]
 impl Joined {
-    /// Of a part without its slices.
+    /// Begins with a part without its slices.
     #[new]
     fn new(rest: &Bound<'_, PyBytes>) -> PyResult<Self> {
         let rest = Part::from_bytes(rest.as_bytes()).map_err(value_error)?;
         Ok(Self { join: Some(Join::new(rest).map_err(value_error)?) })
     }
 
-    /// The next slice.
+    /// Joins the next slice.
     fn push(&mut self, slice: &Bound<'_, PyBytes>) -> PyResult<()> {
         let slice = Part::from_bytes(slice.as_bytes()).map_err(value_error)?;
         let join = self.join.as_mut().ok_or_else(|| value_error("joined already"))?;
         join.push(slice).map_err(value_error)
     }
 
-    /// The part, small, with figures.
+    /// Ends the joining and gives the part with its figures, without sums by instant.
     fn finish<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let join = self.join.take().ok_or_else(|| value_error("joined already"))?;
         bytes_of(py, &join.finish().map_err(value_error)?)

@@ -10,20 +10,20 @@ use pyo3::types::PyDict;
 
 use crate::value_error;
 
-/// Windows and shares.
+/// The options of an analysis with these windows and shares.
 pub fn options(windows_ns: Vec<u64>, shares: Vec<f64>) -> PyResult<Options> {
     let shares = shares.into_iter().map(Share::percent).collect::<Result<_, _>>();
     Options::new(windows_ns, shares.map_err(value_error)?).map_err(value_error)
 }
 
-/// A time such as `10m`, in nanoseconds.
+/// The nanoseconds of a time such as `10m`.
 #[pyfunction]
 pub fn parse_time(text: &str) -> PyResult<u64> {
     let time: Duration = parse_duration(text).map_err(value_error)?;
     u64::try_from(time.as_nanos()).map_err(|_| value_error(format_args!("{text}: too long")))
 }
 
-/// A size such as `1TB`, in bytes.
+/// The bytes of a size such as `1TB`.
 #[pyfunction]
 pub fn parse_size(text: &str) -> PyResult<u64> {
     text.parse().map(|Bytes(bytes)| bytes).map_err(value_error)

@@ -31,7 +31,8 @@ class LocalAnalysis(unittest.TestCase):
             for volume in found["volumes"]:
                 own = [record for record in records if record[1] == volume["volume"]]
                 expected = naive(own, (1, 7), (90, 95, 99))
-                # Windows of a volume begin with the trace, so only what does not depend on that is compared here.
+                # Windows of a volume begin with the trace, so only what does not depend on that is
+                # compared here.
                 expected.pop("worst")
                 self.assertEqual({key: volume[key] for key in expected}, expected, f"seed {seed}")
 
@@ -60,10 +61,22 @@ class LocalAnalysis(unittest.TestCase):
 
     def test_types_that_mean_the_same_are_counted_alike(self):
         expected = analyze(table([(1500, "a", True, 0, 1), (2500, "a", False, 4096, 1)]))
-        # A category that no row has is no mistake; nor are bytes that are words, times as text, or no volume.
+        # A category that no row has is no mistake; nor are bytes that are words, times as text, or
+        # no volume.
         ops = pa.DictionaryArray.from_arrays(pa.array([0, 1]), ["write", "Read", "flush"])
-        for change in [{"op": ops}, {"op": [b"w", b"r"]}, {"volume": [b"a", b"a"]}, {"t": ["1.5", "2.5"]}]:
-            columns = {"t": [1.5, 2.5], "volume": ["a", "a"], "op": ["w", "r"], "offset_bytes": [0, 4096], "len_bytes": [1, 1]}
+        for change in [
+            {"op": ops},
+            {"op": [b"w", b"r"]},
+            {"volume": [b"a", b"a"]},
+            {"t": ["1.5", "2.5"]},
+        ]:
+            columns = {
+                "t": [1.5, 2.5],
+                "volume": ["a", "a"],
+                "op": ["w", "r"],
+                "offset_bytes": [0, 4096],
+                "len_bytes": [1, 1],
+            }
             words = "time=t:us,offset=offset_bytes,size=len_bytes,op=op,volume=volume"
             with self.subTest(change):
                 self.assertEqual(analyze({**columns, **change}, columns=words), expected)
@@ -74,8 +87,15 @@ class LocalAnalysis(unittest.TestCase):
         for unit in ("", ":s"):
             self.assertEqual(analyze(stamped, columns=words.replace(":us", unit)), expected)
         # Whichever shares are asked for: by that of 99 % skew is judged.
-        self.assertEqual(list(analyze(stamped, columns=words, shares=(50,))["skew_pages"]), ["50", "99"])
-        alone = {"Time_ns": [1500, 2500], "op": [1, 0], "offset_bytes": [0, 4096], "len_bytes": [1, 1]}
+        self.assertEqual(
+            list(analyze(stamped, columns=words, shares=(50,))["skew_pages"]), ["50", "99"]
+        )
+        alone = {
+            "Time_ns": [1500, 2500],
+            "op": [1, 0],
+            "offset_bytes": [0, 4096],
+            "len_bytes": [1, 1],
+        }
         self.assertEqual(analyze(alone, name="a")["volumes"], expected["volumes"])
 
     def test_times_as_text_are_cut_to_nanoseconds_and_nothing_but_digits_is_taken(self):
@@ -89,28 +109,53 @@ class LocalAnalysis(unittest.TestCase):
                         with self.assertRaisesRegex(ValueError, "column t"):
                             local._times(batch.column(0), columns, 0)
                     else:
-                        self.assertEqual(local._times(batch.column(0), columns, 0).to_pylist(), [time_ns])
+                        self.assertEqual(
+                            local._times(batch.column(0), columns, 0).to_pylist(), [time_ns]
+                        )
         with self.assertRaisesRegex(ValueError, r"column t is of type decimal128\(12, 3\)"):
-            analyze({**data, "t": pa.array([1], pa.decimal128(12, 3))}, columns="time=t:s,offset=o,size=n,op=*w")
+            analyze(
+                {**data, "t": pa.array([1], pa.decimal128(12, 3))},
+                columns="time=t:s,offset=o,size=n,op=*w",
+            )
 
     def test_volumes_are_text_or_whole_numbers(self):
         others = {"time_ns": [5, 6], "op": [1, 0], "offset_bytes": [0, 1], "len_bytes": [1, 1]}
-        named = [volume["volume"] for volume in analyze({**others, "volume": ["7", "8"]})["volumes"]]
+        named = [
+            volume["volume"] for volume in analyze({**others, "volume": ["7", "8"]})["volumes"]
+        ]
         texts = pa.array(["7", "8"])
-        alike = [pa.array([7, 8], pa.uint64()), pa.array([7, 8], pa.int16()), texts.cast(pa.binary())]
+        alike = [
+            pa.array([7, 8], pa.uint64()),
+            pa.array([7, 8], pa.int16()),
+            texts.cast(pa.binary()),
+        ]
         alike += [texts.dictionary_encode(), texts.cast(pa.binary()).dictionary_encode()]
         for values in alike:
             with self.subTest(values.type):
                 found = analyze(pa.table({**others, "volume": values}))
                 self.assertEqual([volume["volume"] for volume in found["volumes"]], named)
-        for values in ([True, False], [1.0, 2.0], pa.array([1, 2], pa.timestamp("us")), pa.array([1, 2], pa.decimal128(12, 3))):
-            with self.subTest(values), self.assertRaisesRegex(ValueError, "column volume is of type .*; expected volumes"):
+        for values in (
+            [True, False],
+            [1.0, 2.0],
+            pa.array([1, 2], pa.timestamp("us")),
+            pa.array([1, 2], pa.decimal128(12, 3)),
+        ):
+            with (
+                self.subTest(values),
+                self.assertRaisesRegex(ValueError, "column volume is of type .*; expected volumes"),
+            ):
                 analyze({**others, "volume": values})
         with self.assertRaisesRegex(ValueError, "column volume, row 1: -8 is below 0"):
             analyze({**others, "volume": [7, -8]})
 
     def test_what_is_wrong_is_named_with_row_column_and_value(self):
-        good = {"time_ns": [5, 6], "volume": ["a", "a"], "op": [1, 0], "offset_bytes": [0, 1], "len_bytes": [1, 1]}
+        good = {
+            "time_ns": [5, 6],
+            "volume": ["a", "a"],
+            "op": [1, 0],
+            "offset_bytes": [0, 1],
+            "len_bytes": [1, 1],
+        }
         analyze(good)
         for change, said in [
             ({"offset_bytes": [0, -1]}, "row 1: column offset_bytes: -1 is below 0"),
@@ -119,7 +164,10 @@ class LocalAnalysis(unittest.TestCase):
             ({"op": [1, 2]}, "row 1: 2 is neither read nor write"),
             ({"op": ["write", "flush"]}, "row 1: 'flush' is neither read nor write"),
             ({"volume": ["a", None]}, "column volume, row 1: there is no value"),
-            ({"volume": pa.DictionaryArray.from_arrays(pa.array([0, 1]), ["a", None])}, "column volume, row 1: there is no value"),
+            (
+                {"volume": pa.DictionaryArray.from_arrays(pa.array([0, 1]), ["a", None])},
+                "column volume, row 1: there is no value",
+            ),
             ({"op": [1.0, 0.0]}, "row 0: 1.0 is neither read nor write"),
             ({"len_bytes": [1.5, 1]}, "column len_bytes"),
             ({"len_bytes": [1, (32 << 30) + 1]}, "row 1: an access of 34359738369 bytes"),
@@ -132,7 +180,9 @@ class LocalAnalysis(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "column time_ns does not say what unit"):
             analyze(good, columns="time=time_ns,offset=offset_bytes,size=len_bytes,op=op:1")
         del good["len_bytes"]
-        with self.assertRaisesRegex(ValueError, "there is no column len_bytes; there are: time_ns, volume, op"):
+        with self.assertRaisesRegex(
+            ValueError, "there is no column len_bytes; there are: time_ns, volume, op"
+        ):
             analyze(good)
         with self.assertRaisesRegex(ValueError, "window tomorrow"):
             perdura.plan.analyze(good, windows=("tomorrow",))

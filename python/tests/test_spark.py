@@ -35,7 +35,9 @@ class SparkAnalysis(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         os.environ["PYSPARK_PYTHON"] = sys.executable
-        settings = SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.ui.enabled", "false")
+        settings = SparkSession.builder.master("local-cluster[2,1,1024]").config(
+            "spark.ui.enabled", "false"
+        )
         cls.spark = settings.config("spark.ui.showConsoleProgress", "false").getOrCreate()
         cls.spark.sparkContext.setLogLevel("ERROR")
         cls.place = tempfile.TemporaryDirectory()
@@ -52,11 +54,14 @@ class SparkAnalysis(unittest.TestCase):
         random.Random(seed).shuffle(shuffled)
         (self.dir / name).mkdir()
         for number in range(count):
-            parquet.write_table(table(shuffled[number::count]), self.dir / name / f"{number}.parquet")
+            parquet.write_table(
+                table(shuffled[number::count]), self.dir / name / f"{number}.parquet"
+            )
         return str(self.dir / name)
 
     def test_one_huge_volume_and_several_are_counted_as_in_one_process(self):
-        # Ranges are 1 GiB: 100 of them are merged in two steps, and requests of up to 2 GiB lie in several.
+        # Ranges are 1 GiB: 100 of them are merged in two steps, and requests of up to 2 GiB lie in
+        # several.
         traces = {
             "huge": generate(1, 3000, [("only", 100 << 30)], 30_000_000),
             "several": generate(2, 3000, [(f"v{n}", (n + 1) << 29) for n in range(20)], 30_000_000),
@@ -64,13 +69,16 @@ class SparkAnalysis(unittest.TestCase):
         for name, records in traces.items():
             with self.subTest(name):
                 path = self.files(name, records, 3)
-                # Cut by time as well, as of thousands of millions of records: windows reach over several slices.
+                # Cut by time as well, as of thousands of millions of records: windows reach over
+                # several slices.
                 sliced = mock.patch.object(jobs, "SLICE_RECORDS", 200)
                 with sliced, mock.patch.object(jobs, "_count", wraps=jobs._count) as count:
                     found = analyze(self.spark, [path], windows=WINDOWS, shares=(50, 90, 99.9))
                 bounds_ns = count.call_args.args[3]
                 self.assertEqual(len(bounds_ns), 14)
-                expected = perdura.plan.analyze(table(records), windows=WINDOWS, shares=(50, 90, 99.9))
+                expected = perdura.plan.analyze(
+                    table(records), windows=WINDOWS, shares=(50, 90, 99.9)
+                )
                 self.assertEqual(by_volume(found), by_volume(expected))
                 self.assertEqual(found["records"], len(records))
 
@@ -81,10 +89,18 @@ class SparkAnalysis(unittest.TestCase):
             {"time_ns": 5, "volume": "a", "op": 9, "offset_bytes": 7, "len_bytes": 1},
             {"time_ns": None, "volume": "a", "op": 1, "offset_bytes": 7, "len_bytes": 1},
             {"time_ns": 5, "volume": "a", "op": 1, "offset_bytes": 7, "len_bytes": 0},
-            {"time_ns": 5, "volume": "a", "op": 1, "offset_bytes": 2**63 - 1, "len_bytes": 2**63 - 1},
+            {
+                "time_ns": 5,
+                "volume": "a",
+                "op": 1,
+                "offset_bytes": 2**63 - 1,
+                "len_bytes": 2**63 - 1,
+            },
         ]
         path = self.dir / "bad.parquet"
-        parquet.write_table(pa.concat_tables([table(records), pa.Table.from_pylist(bad, SCHEMA)]), path)
+        parquet.write_table(
+            pa.concat_tables([table(records), pa.Table.from_pylist(bad, SCHEMA)]), path
+        )
         with self.assertRaisesRegex(ValueError, r"bad\.parquet: .*offset_bytes -7.*5 such records"):
             analyze(self.spark, [str(path)], windows=WINDOWS, skip_bad=4)
         found = analyze(self.spark, [str(path)], windows=WINDOWS, skip_bad=5)
@@ -95,26 +111,44 @@ class SparkAnalysis(unittest.TestCase):
     def test_numbers_that_spark_would_bend_are_bad_records(self):
         good = generate(8, 40, [("a", 1 << 30)], 30_000_000)
         rows = [(float(r[0]), str(r[3]), r[4], r[2]) for r in good]
-        # As numbers of Spark's: 0, the largest, the largest, one less, and the two nearest whole ones.
+        # As numbers of Spark's: 0, the largest, the largest, one less, and the two nearest whole
+        # ones.
         bad = [(time, "0", 1, True) for time in (float("nan"), float("inf"), 1e30, -0.5)]
-        bad += [(5.5, "0", 1, True), (5.0, "1.5", 1, True), (5.0, "x", 1, True), (5.0, "0", (32 << 30) + 1, True), (None, "0", 1, True)]
+        bad += [
+            (5.5, "0", 1, True),
+            (5.0, "1.5", 1, True),
+            (5.0, "x", 1, True),
+            (5.0, "0", (32 << 30) + 1, True),
+            (None, "0", 1, True),
+        ]
         columns = [list(column) for column in zip(*rows, *bad)]
         path = self.dir / "a.parquet"
         parquet.write_table(pa.table(dict(zip(["t", "o", "n", "w"], columns))), path)
         words = "time=t:ns,offset=o,size=n,op=w:1"
         found = analyze(self.spark, [str(path)], columns=words, windows=WINDOWS, skip_bad=len(bad))
         self.assertEqual(found["files"][0]["skipped_bad"], len(bad))
-        self.assertEqual(by_volume(found), by_volume(perdura.plan.analyze(table(good), windows=WINDOWS)))
-        with self.assertRaisesRegex(ValueError, "column t is of type double; expected words or whole numbers"):
+        self.assertEqual(
+            by_volume(found), by_volume(perdura.plan.analyze(table(good), windows=WINDOWS))
+        )
+        with self.assertRaisesRegex(
+            ValueError, "column t is of type double; expected words or whole numbers"
+        ):
             analyze(self.spark, [str(path)], columns="time=t:ns,offset=o,size=n,op=t:1")
 
     def test_times_as_text_and_volumes_are_taken_as_in_one_process(self):
         rows = [(text, 7, index) for index, (text, _, _) in enumerate(TIMES)]
         path = self.dir / "texts.parquet"
         kinds = [pa.string(), pa.binary()]
-        columns = {f"t{at}": pa.array([row[0] for row in rows], kind) for at, kind in enumerate(kinds)}
+        columns = {
+            f"t{at}": pa.array([row[0] for row in rows], kind) for at, kind in enumerate(kinds)
+        }
         columns["v"] = pa.array([row[1] for row in rows], pa.uint64())
-        odd = {"bool": pa.bool_(), "double": pa.float64(), "timestamp": pa.timestamp("us"), "decimal": pa.decimal128(12, 3)}
+        odd = {
+            "bool": pa.bool_(),
+            "double": pa.float64(),
+            "timestamp": pa.timestamp("us"),
+            "decimal": pa.decimal128(12, 3),
+        }
         columns.update({name: pa.array([None] * len(rows), kind) for name, kind in odd.items()})
         columns["o"] = [row[2] for row in rows]
         parquet.write_table(pa.table(columns), path)
@@ -129,8 +163,14 @@ class SparkAnalysis(unittest.TestCase):
                         self.assertEqual(taken[index], time_ns, (text, unit))
                 self.assertEqual({row["volume"] for row in found}, {"7"})
         for name in odd:
-            with self.assertRaisesRegex(ValueError, f"column {name} is of type .*; expected volumes as text or whole numbers"):
-                jobs._rows(frame, perdura.plan.Columns.of(f"time=t0:s,offset=o,size=*1,op=*w,volume={name}"))
+            with self.assertRaisesRegex(
+                ValueError,
+                f"column {name} is of type .*; expected volumes as text or whole numbers",
+            ):
+                jobs._rows(
+                    frame,
+                    perdura.plan.Columns.of(f"time=t0:s,offset=o,size=*1,op=*w,volume={name}"),
+                )
         with self.assertRaisesRegex(ValueError, r"column decimal is of type decimal\(12,3\)"):
             jobs._rows(frame, perdura.plan.Columns.of("time=decimal:s,offset=o,size=*1,op=*w"))
 
@@ -143,7 +183,10 @@ class SparkAnalysis(unittest.TestCase):
             ([str(path)], "text.parquet"),
             ([str(nanos)], "nanos.parquet: there are times of type TIMESTAMP\\(NANOS\\)"),
             ([str(self.dir / "none.parquet")], "none.parquet"),
-            ([str(path), "--json", str(self.dir / "no" / "x.json")], "--json .*x.json: No such file"),
+            (
+                [str(path), "--json", str(self.dir / "no" / "x.json")],
+                "--json .*x.json: No such file",
+            ),
         ]:
             with self.subTest(words), contextlib.redirect_stderr(io.StringIO()) as told:
                 self.assertEqual(main(words), 1)
@@ -151,7 +194,10 @@ class SparkAnalysis(unittest.TestCase):
                 self.assertEqual(told.getvalue().count("\n"), 1, told.getvalue())
 
     def test_columns_of_others_and_sizes_of_volumes_are_understood(self):
-        records = [(r[0] // 1000 * 1000, r[1], r[2], r[3] // 512 * 512, 4096) for r in generate(6, 500, [("a", 1 << 32)], 30_000_000)]
+        records = [
+            (r[0] // 1000 * 1000, r[1], r[2], r[3] // 512 * 512, 4096)
+            for r in generate(6, 500, [("a", 1 << 32)], 30_000_000)
+        ]
         path = self.dir / "others.parquet"
         others = {
             "ts": pa.array([r[0] / 1000 for r in records], pa.float64()),
@@ -164,19 +210,31 @@ class SparkAnalysis(unittest.TestCase):
         renamed = [(r[0], "others", *r[2:]) for r in records]
         expected = perdura.plan.analyze(table(renamed), windows=WINDOWS, volume_size="8GiB")
         self.assertEqual(by_volume(found), by_volume(expected))
-        with self.assertRaisesRegex(ValueError, "there is no column time_ns; there are: ts, lba, rw"):
+        with self.assertRaisesRegex(
+            ValueError, "there is no column time_ns; there are: ts, lba, rw"
+        ):
             analyze(self.spark, [str(path)])
 
     def test_the_command_writes_what_perdura_plan_trace_writes(self):
         path = self.dir / "trace.parquet"
-        parquet.write_table(table(generate(7, 1000, [("a", 3 << 30), ("b", 1 << 20)], 30_000_000)), path)
+        parquet.write_table(
+            table(generate(7, 1000, [("a", 3 << 30), ("b", 1 << 20)], 30_000_000)), path
+        )
         words = ["--windows", "1s,1m", "--json"]
         spark, one = self.dir / "spark.json", self.dir / "one.json"
         with contextlib.redirect_stdout(io.StringIO()) as told:
             # In the session that is there: starting another takes as long as all else here.
             self.assertEqual(main([str(path), *words, str(spark)]), 0)
         self.assertIn("1000 records", told.getvalue())
-        binary = [os.environ["PERDURA"], "plan", "trace", str(path), "--no-sizing", *words, str(one)]
+        binary = [
+            os.environ["PERDURA"],
+            "plan",
+            "trace",
+            str(path),
+            "--no-sizing",
+            *words,
+            str(one),
+        ]
         done = subprocess.run(binary, capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
         spark, one = (json.loads(file.read_text()) for file in (spark, one))
@@ -188,11 +246,21 @@ class SparkAnalysis(unittest.TestCase):
 
 class Command(unittest.TestCase):
     def run_module(self, *words):
-        return subprocess.run([sys.executable, "-m", "perdura.plan", *words], capture_output=True, text=True)
+        return subprocess.run(
+            [sys.executable, "-m", "perdura.plan", *words], capture_output=True, text=True
+        )
 
     def test_help_names_every_option_and_wrong_words_are_refused_before_spark_starts(self):
         told = self.run_module("--help").stdout
-        for option in ("--columns", "--windows", "--shares", "--volume-size", "--skip-bad", "--json", "--master"):
+        for option in (
+            "--columns",
+            "--windows",
+            "--shares",
+            "--volume-size",
+            "--skip-bad",
+            "--json",
+            "--master",
+        ):
             self.assertIn(option, told)
         for words, said in [
             (("--windows", "tomorrow"), "window tomorrow"),

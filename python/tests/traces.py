@@ -21,8 +21,13 @@ SCHEMA = pa.schema(
 )
 
 
-def generate(seed: int, records: int, volumes: Sequence[Tuple[str, int]], gap_ns: int) -> List[Record]:
-    """Volumes by name and size in bytes. Some requests are large, some come at the same time, some pages are hot."""
+def generate(
+    seed: int, records: int, volumes: Sequence[Tuple[str, int]], gap_ns: int
+) -> List[Record]:
+    """Volumes by name and size in bytes.
+
+    Some requests are large, some come at the same time, some pages are hot.
+    """
     rng = random.Random(seed)
     time_ns, out = 10**9 + seed, []
     for _ in range(records):
@@ -44,10 +49,12 @@ def table(records: List[Record]) -> pa.Table:
 
 def naive(records: List[Record], windows_s: Sequence[int], shares: Sequence[int]) -> Dict[str, Any]:
     """Counted straight from the definitions, in squares of the time it should take."""
-    origin = records[0][0]
+    start = records[0][0]
     touched, writes, events = set(), Counter(), []
     for time_ns, volume, is_write, offset, length in records:
-        pages = [(volume, page) for page in range(offset // PAGE, (offset + length - 1) // PAGE + 1)]
+        pages = [
+            (volume, page) for page in range(offset // PAGE, (offset + length - 1) // PAGE + 1)
+        ]
         touched.update(pages)
         events.append((time_ns, pages if is_write else []))
         if is_write:
@@ -57,9 +64,14 @@ def naive(records: List[Record], windows_s: Sequence[int], shares: Sequence[int]
         length = seconds * 10**9
         tumbling: Dict[int, List[Any]] = {}
         for time_ns, pages in events:
-            tumbling.setdefault((time_ns - origin) // length, []).extend(pages)
+            tumbling.setdefault((time_ns - start) // length, []).extend(pages)
         sliding = [
-            [page for other_ns, pages in events if time_ns - length < other_ns <= time_ns for page in pages]
+            [
+                page
+                for other_ns, pages in events
+                if time_ns - length < other_ns <= time_ns
+                for page in pages
+            ]
             for time_ns, _ in events
         ]
         worst[str(seconds)] = {

@@ -389,12 +389,12 @@ fn costs(sizing: &SizingReport, out: &mut String) -> Written {
         write!(out, "<tr><td>{name}</td><td>{all}</td><td>{some}</td></tr>")
     };
     line("to flush", &|one| Bytes(one.dirty_bytes).to_string())?;
-    line("shutdown", &|one| format!("{:.3} s", one.flush_s))?;
-    line("energy", &|one| Joules(one.battery.needed_joules).to_string())?;
+    line("time to flush", &|one| format!("{:.3} s", one.flush_s))?;
+    line("energy to flush", &|one| Joules(one.battery.needed_joules).to_string())?;
     line("battery, rated", &|one| Joules(one.battery.rated_joules).to_string())?;
-    line("volume", &|one| format!("{:.4} l", one.battery.litres))?;
-    line("in phone cells", &|one| format!("{:.2}", one.battery.phone_cells))?;
-    line("price", &|one| format!("{:.2} USD", one.battery.usd))?;
+    line("battery, volume", &|one| format!("{:.4} l", one.battery.litres))?;
+    line("battery, phone cells", &|one| format!("{:.2}", one.battery.phone_cells))?;
+    line("battery, price", &|one| format!("{:.2} USD", one.battery.usd))?;
     write!(
         out,
         "</table><p class=\"note\">A restart loads all memory in {:.3} s either way; Perdura \
@@ -446,9 +446,7 @@ fn background(out: &mut String) -> Written {
         ..Series::default()
     });
     let zipf = Chart {
-        title: format!(
-            "Figure 5, computed: pages that take most writes, % of all, for Zipf ({THETA})"
-        ),
+        title: format!("Figure 5, computed for Zipf ({THETA}): % of pages that take most writes"),
         y_name: "%".into(),
         x_name: "pages".into(),
         x_names: FOOTPRINTS.iter().map(|pages| short(*pages as f64)).collect(),

@@ -8,19 +8,19 @@ use serde::Serialize;
 /// most, cells for data centres are 30 % less dense than a phone's, 4 years.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Cells {
-    /// Share of the energy that may be taken out, so that the cells last.
+    /// The share of the energy that may be taken out, so that the cells last.
     pub depth_of_discharge: f64,
-    /// Years it must last.
+    /// The years that the battery must last.
     pub years: f64,
-    /// Share of the capacity lost in a year at 25 degrees.
+    /// The share of the capacity that is lost in a year at 25 degrees.
     pub fade_per_year: f64,
-    /// Where the cells are, degrees Celsius.
+    /// The temperature of the cells, degrees Celsius.
     pub temperature_c: f64,
     /// Cells bought beyond what is needed, so that some may fail: 0.25 is a spare for four.
     pub spare_share: f64,
     /// Share of the usable energy kept for other uses of the battery, such as shaving peaks.
     pub other_uses_share: f64,
-    /// Energy a litre relative to a phone's cell.
+    /// The energy in a litre relative to a phone's cell.
     pub density_share: f64,
     /// Price of rated energy, packaging and charging included, US dollars a kilojoule.
     pub usd_per_kj: f64,
@@ -43,7 +43,7 @@ impl Cells {
     /// Arrhenius).
     const AGEING_DOUBLES_DEGREES: f64 = 10.0;
 
-    /// The paper's: no ageing beyond the depth of discharge that avoids it.
+    /// The paper's cells: no ageing beyond the depth of discharge that avoids it.
     pub fn paper() -> Self {
         Self { fade_per_year: 0.0, ..Self::default() }
     }
@@ -129,42 +129,43 @@ impl Default for Cells {
     }
 }
 
-/// A battery, modelled.
+/// A battery. Every figure is modelled.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Battery {
-    /// Energy that must come out of it.
+    /// The energy that must come out of it, joules.
     pub needed_joules: f64,
-    /// What is to be bought.
+    /// The energy that is to be bought, as rated, joules.
     pub rated_joules: f64,
-    /// Its cells' volume.
+    /// The volume of its cells, litres.
     pub litres: f64,
-    /// The same as the volume of so many phone cells of 2000 mAh.
+    /// How many phone cells of 2000 mAh have the same volume.
     pub phone_cells: f64,
-    /// Its price.
+    /// The price, US dollars.
     pub usd: f64,
 }
 
-/// Cells that cannot be.
+/// Why there are no such cells.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum BatteryError {
-    /// Outside what makes sense.
+    /// A value is outside what makes sense.
     #[error("{name} of {value}: expected {low} to {high}")]
     Range {
-        /// Which value.
+        /// The name of the value.
         name: &'static str,
-        /// As given.
+        /// The value that was given.
         value: f64,
-        /// Lowest allowed.
+        /// The lowest value allowed.
         low: f64,
-        /// Highest allowed.
+        /// The highest value allowed.
         high: f64,
     },
-    /// It is worn out before the end.
+    /// Nothing of the battery is left before its years are over.
     #[error(
-        "after {years} years nothing of the battery is left: plan for fewer years, cooler cells or less fade a year"
+        "after {years} years nothing of the battery is left: plan for fewer years, cooler cells or \
+         less fade a year"
     )]
     NothingLeft {
-        /// As given.
+        /// The years that were given.
         years: f64,
     },
 }

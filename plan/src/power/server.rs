@@ -13,18 +13,18 @@ use super::{Battery, BatteryError, Cells};
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {
-    /// As they are, and nothing else: the paper's arithmetic.
+    /// As they are and nothing else, which is the paper's arithmetic.
     Plain,
-    /// As `perdura serve` promises it: tables, checksums, half-done frames of a killed process, all
-    /// at their worst.
+    /// An image as `perdura serve` promises it: tables, checksums, half-done frames of a killed
+    /// process, all at their worst.
     Image(#[serde(skip)] Geometry),
 }
 
 impl Layout {
-    /// That of a server with so much memory.
+    /// The layout of a server with so much memory.
     ///
     /// # Errors
-    /// A memory that no image can have.
+    /// No image can have that memory.
     pub fn of_server(memory_bytes: u64) -> Result<Self, OpenError> {
         Ok(Self::Image(Config::new(memory_bytes, 0).geometry()?))
     }
@@ -37,20 +37,20 @@ impl Layout {
     }
 }
 
-/// What flushing costs a machine.
+/// A machine that flushes, with its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Server {
-    /// Memory that must not be lost.
+    /// The memory that must not be lost, bytes.
     pub memory_bytes: u64,
-    /// Rate at which dirty bytes reach the SSD in an emergency.
+    /// The rate at which dirty bytes reach the SSD in an emergency, bytes a second.
     pub flush_bytes_per_s: u64,
-    /// Rate at which an image is read again.
+    /// The rate at which an image is read again, bytes a second.
     pub load_bytes_per_s: u64,
-    /// Power drawn meanwhile.
+    /// The power drawn during a flush, watts.
     pub watts: f64,
-    /// Time kept for all but the writing, seconds.
+    /// The time kept for all but the writing, seconds.
     pub reserve_s: f64,
-    /// What is written for dirty bytes.
+    /// What is written beside the dirty bytes.
     pub layout: Layout,
 }
 
@@ -66,13 +66,13 @@ impl Server {
         layout: Layout::Plain,
     };
 
-    /// Time to flush `dirty_bytes`, reserve included, seconds.
+    /// The time to flush `dirty_bytes`, reserve included, seconds.
     pub fn flush_s(&self, dirty_bytes: u64) -> f64 {
         let written_bytes = self.layout.written_bytes(dirty_bytes);
         written_bytes as f64 / self.flush_bytes_per_s.max(1) as f64 + self.reserve_s
     }
 
-    /// Dirty bytes that can be flushed within a warning.
+    /// The dirty bytes that can be flushed within a warning.
     pub fn budget_for_grace(&self, grace_s: f64) -> u64 {
         let time = Duration::try_from_secs_f64((grace_s - self.reserve_s).max(0.0));
         let time = time.unwrap_or(Duration::MAX);
@@ -116,18 +116,18 @@ impl Server {
 /// A machine whose memory is not known yet.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Machine {
-    /// As [`Server::flush_bytes_per_s`].
+    /// The rate at which dirty bytes reach the SSD in an emergency, bytes a second.
     pub flush_bytes_per_s: u64,
-    /// As [`Server::load_bytes_per_s`].
+    /// The rate at which an image is read again, bytes a second.
     pub load_bytes_per_s: u64,
-    /// As [`Server::watts`].
+    /// The power drawn during a flush, watts.
     pub watts: f64,
-    /// As [`Server::reserve_s`].
+    /// The time kept for all but the writing, seconds.
     pub reserve_s: f64,
     /// The server proves the rate itself, and may find it so many times slower, 1 or more: what a
     /// limit allows is reckoned with that.
     pub rate_margin: f64,
-    /// Its battery's cells.
+    /// The cells of its battery.
     pub cells: Cells,
     /// What limits a flush.
     pub limit: Limit,
@@ -136,16 +136,16 @@ pub struct Machine {
 /// What limits a flush.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Limit {
-    /// Nothing: the battery is what is asked for.
+    /// Nothing does: the battery is what is asked for.
     Open,
-    /// A warning, seconds.
+    /// A warning of so many seconds.
     Grace(f64),
-    /// A battery, rated joules.
+    /// A battery of so many joules, as rated.
     Battery(f64),
 }
 
 impl Machine {
-    /// With so much memory.
+    /// The machine with so much memory.
     pub fn server(&self, memory_bytes: u64, layout: Layout) -> Server {
         let Self { flush_bytes_per_s, load_bytes_per_s, watts, reserve_s, .. } = *self;
         Server { memory_bytes, flush_bytes_per_s, load_bytes_per_s, watts, reserve_s, layout }
@@ -167,26 +167,26 @@ impl Machine {
     }
 }
 
-/// Being safe with so much to flush, modelled.
+/// What it takes to be safe with so much to flush. Every figure is modelled.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Backup {
-    /// Most there is to flush.
+    /// The most bytes there are to flush.
     pub dirty_bytes: u64,
     /// How long that takes, reserve included: the grace it needs, and the time of a shutdown.
     pub flush_s: f64,
-    /// The battery for it.
+    /// The battery for a flush.
     pub battery: Battery,
 }
 
-/// All memory against a bounded part of it, modelled.
+/// A flush of all memory beside one of a bounded part. Every figure is modelled.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Comparison {
-    /// As such memory is backed up today.
+    /// The whole memory, as it is backed up today.
     pub all_memory: Backup,
-    /// With the dirty set bounded.
+    /// A bounded dirty set.
     pub budget: Backup,
-    /// Time to read all memory from the SSD again after a restart. Who must have it before the
-    /// first answer waits so long; Perdura answers before and loads meanwhile.
+    /// The time to read all memory from the SSD again after a restart, seconds. A program that
+    /// needs all of it before its first answer waits so long; Perdura answers while it loads.
     pub load_s: f64,
 }
 

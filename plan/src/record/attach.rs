@@ -18,27 +18,27 @@ use super::sys::{
     start_traced,
 };
 
-/// What the program that we started does.
+/// What happens to the program that we started.
 #[derive(Debug)]
 pub enum Event {
-    /// It stands at the first instruction of a program, its own or one that it became. It waits for
-    /// an answer.
+    /// The program stands at the first instruction of a program, its own or one that it became, and
+    /// waits for an answer.
     Began(Space),
-    /// Its first thread is about to end, and with it most likely the program. It waits for an
-    /// answer.
+    /// The program's first thread is about to end, and most likely the program with it. The thread
+    /// waits for an answer.
     Ending,
-    /// It has ended.
+    /// The program has ended.
     Ended(Exit),
-    /// It can no longer be followed.
+    /// The program can no longer be followed.
     Failed(RecordError),
 }
 
 /// The program that we started, as its recorder sees it.
 #[derive(Debug)]
 pub struct Started {
-    /// What it does.
+    /// What happens to the program.
     pub events: Receiver<Event>,
-    /// Answers, one for each event that waits.
+    /// The answers, one for each event that waits for one.
     answers: Sender<()>,
     /// Keeps `events` open, so that waiting for one takes its time when no more will come: children
     /// may run on.
@@ -46,7 +46,7 @@ pub struct Started {
 }
 
 impl Started {
-    /// Where nothing was started.
+    /// What stands for a program where none was started.
     pub fn nothing() -> Self {
         let ((tells, events), (answers, _)) = (channel(), channel());
         Self { events, answers, _tells: tells }
@@ -92,8 +92,8 @@ pub fn start(words: &[OsString]) -> Result<Started, RecordError> {
     let keeps_open = tells.clone();
     let (answers, answered) = channel();
     let (says, started) = channel();
-    // Whoever seizes a thread must make all calls about it: and waiting for its stops is what this
-    // one does.
+    // The thread that seizes a tracee must make all calls about it, and this one waits for its
+    // stops.
     let follow = move || match start_traced(command) {
         Err(cause) => drop(says.send(Err(RecordError::Start { program: name, cause }))),
         Ok(tracee) => {
@@ -112,7 +112,7 @@ pub fn start(words: &[OsString]) -> Result<Started, RecordError> {
     Ok(Started { events, answers, _tells: keeps_open })
 }
 
-/// From the first instruction on, at which it stands.
+/// Follows a program from its first instruction on, at which it stands.
 fn follow(
     tracee: &Tracee,
     tells: &Sender<Event>,
@@ -170,7 +170,7 @@ fn kill(pid: i32) -> Result<(), RecordError> {
     killed.map_err(|errno| RecordError::Call { pid, what: "ending it", errno })
 }
 
-/// Of a process whose tracee stands still.
+/// The memory of a process whose tracee stands still.
 fn space_of(tracee: &Tracee, pid: i32) -> Result<Space, RecordError> {
     let read = |what| move |cause| asked(pid, what, cause);
     let status = fs::read_to_string(format!("/proc/{pid}/status")).map_err(read("its status"))?;
@@ -186,7 +186,7 @@ fn space_of(tracee: &Tracee, pid: i32) -> Result<Space, RecordError> {
     Space::new(pid, uffd, maps)
 }
 
-/// A call about a process failed: perhaps because it has ended.
+/// The error of a call about a process that failed, perhaps because the process has ended.
 fn called(pid: i32, what: &'static str, errno: Errno) -> RecordError {
     match errno {
         Errno::SRCH => RecordError::NoProcess { pid },
@@ -194,7 +194,7 @@ fn called(pid: i32, what: &'static str, errno: Errno) -> RecordError {
     }
 }
 
-/// The same of something that `/proc` says of it.
+/// The error of reading what `/proc` says of a process, perhaps because it has ended.
 fn asked(pid: i32, what: &'static str, cause: io::Error) -> RecordError {
     match Errno::from_io_error(&cause) {
         Some(Errno::SRCH | Errno::NOENT) => RecordError::NoProcess { pid },
@@ -202,7 +202,7 @@ fn asked(pid: i32, what: &'static str, cause: io::Error) -> RecordError {
     }
 }
 
-/// Whether it is a process that could be traced at all.
+/// Whether a process can be traced at all, or the error that says why not.
 fn check(pid: i32) -> Result<(), RecordError> {
     if pid == std::process::id() as i32 {
         return Err(RecordError::Ourselves { pid });
@@ -244,7 +244,7 @@ fn refusal(pid: i32, errno: Errno) -> RecordError {
     RecordError::Refused { pid, why }
 }
 
-/// `/proc/PID/status`.
+/// The text of `/proc/PID/status`.
 struct Status(String);
 
 impl Status {

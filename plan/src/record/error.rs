@@ -11,121 +11,126 @@ pub enum RecordError {
     /// The program did not start.
     #[error("starting {program}: {cause}")]
     Start {
-        /// Its name.
+        /// The name of the program.
         program: String,
-        /// What the system said.
+        /// The error that the system gave.
         cause: io::Error,
     },
-    /// There is no such process.
+    /// There is no process of this number.
     #[error("process {pid}: there is none with this number, or it has ended")]
     NoProcess {
-        /// Its number.
+        /// The number of the process.
         pid: i32,
     },
-    /// Its memory cannot be got at under its number.
+    /// The memory of the process cannot be reached under its number.
     #[error(
-        "process {pid}: its first thread has ended while others run, and such a process cannot be recorded from then on; \
-         start the program with `perdura plan record -- PROGRAM`, which records it to its end"
+        "process {pid}: its first thread has ended while others run, and such a process cannot be \
+         recorded from then on; start the program with `perdura plan record -- PROGRAM`, which \
+         records it to its end"
     )]
     FirstThreadEnded {
-        /// Its number.
+        /// The number of the process.
         pid: i32,
     },
-    /// We may not trace it.
+    /// We may not trace the process.
     #[error(
-        "process {pid}: tracing is refused: {why}, or start the program with `perdura plan record -- PROGRAM`"
+        "process {pid}: tracing is refused: {why}, or start the program with `perdura plan record \
+         -- PROGRAM`"
     )]
     Refused {
-        /// Its number.
+        /// The number of the process.
         pid: i32,
-        /// Why, and what to do.
+        /// The reason, and what to do.
         why: Hindrance,
     },
-    /// Another recorder has it.
+    /// Another recorder has the memory of the process.
     #[error(
-        "process {pid}: its memory is being tracked by another userfaultfd: is another `perdura plan record`, or a checkpointer, \
-         at work on it? End that first"
+        "process {pid}: its memory is being tracked by another userfaultfd: is another `perdura \
+         plan record`, or a checkpointer, at work on it? End that first"
     )]
     Tracked {
-        /// Its number.
+        /// The number of the process.
         pid: i32,
     },
-    /// It has no memory of its own.
+    /// The process is one of the kernel, without memory of its own.
     #[error("process {pid}: a thread of the kernel, which has no memory of its own to record")]
     OfKernel {
-        /// Its number.
+        /// The number of the process.
         pid: i32,
     },
-    /// It is a thread.
+    /// The number is that of a thread.
     #[error(
-        "process {pid}: a thread of process {process}; give --pid {process}, which records all threads"
+        "process {pid}: a thread of process {process}; give --pid {process}, which records all \
+         threads"
     )]
     Thread {
-        /// Its number.
+        /// The number of the process.
         pid: i32,
-        /// Whose thread it is.
+        /// The process that the thread is part of.
         process: i32,
     },
-    /// It is us.
+    /// The number is that of the recorder itself.
     #[error("process {pid}: that is this recorder itself; give the number of another process")]
     Ourselves {
-        /// Its number.
+        /// The number of the process.
         pid: i32,
     },
-    /// Its system calls are filtered, and the call that recording needs might end it.
+    /// The system calls of the process are filtered, and the one that recording needs might end it.
     #[error(
-        "process {pid}: its system calls are filtered (seccomp), and the one that recording needs might end it; run as root \
-         (CAP_SYS_ADMIN), or without the filter (in Docker: --security-opt seccomp=unconfined)"
+        "process {pid}: its system calls are filtered (seccomp), and the one that recording needs \
+         might end it; run as root (CAP_SYS_ADMIN), or without the filter (in Docker: \
+         --security-opt seccomp=unconfined)"
     )]
     Filtered {
-        /// Its number.
+        /// The number of the process.
         pid: i32,
     },
-    /// It is no 64-bit program.
+    /// The program is not one of 64 bits.
     #[error(
         "process {pid}: a 32-bit program; only 64-bit programs are recorded: build it for x86-64"
     )]
     Narrow {
-        /// Its number.
+        /// The number of the process.
         pid: i32,
     },
-    /// The kernel cannot.
+    /// The kernel lacks what recording needs.
     #[error(
-        "{what}: {errno}; recording needs Linux 6.7 or newer with CONFIG_USERFAULTFD and CONFIG_PTE_MARKER_UFFD_WP on x86-64 \
-         (this is {release}); a trace can be recorded on another machine that runs the same load"
+        "{what}: {errno}; recording needs Linux 6.7 or newer with CONFIG_USERFAULTFD and \
+         CONFIG_PTE_MARKER_UFFD_WP on x86-64 (this is {release}); a trace can be recorded on \
+         another machine that runs the same load"
     )]
     Kernel {
-        /// The call.
+        /// The call that failed.
         what: &'static str,
-        /// Its answer.
+        /// The error that it gave.
         errno: Errno,
-        /// The kernel's release.
+        /// The release of the kernel.
         release: String,
     },
     /// A call about a process failed.
     #[error("process {pid}: {what}: {errno}")]
     Call {
-        /// Its number.
+        /// The number of the process.
         pid: i32,
-        /// The call.
+        /// The call that failed.
         what: &'static str,
-        /// Its answer.
+        /// The error that it gave.
         errno: Errno,
     },
     /// Reading about a process failed.
     #[error("process {pid}: {what}: {cause}")]
     Read {
-        /// Its number.
+        /// The number of the process.
         pid: i32,
-        /// What was read.
+        /// What was to be read.
         what: &'static str,
-        /// The system's answer.
+        /// The error that the system gave.
         cause: io::Error,
     },
     /// The thread that traces could not be started.
     #[error("a thread to trace the program: {0}")]
     Spawn(io::Error),
-    /// Whoever takes the records could not.
+    /// The receiver of the records failed.
     #[error("{0}")]
     Sink(io::Error),
 }
@@ -133,45 +138,46 @@ pub enum RecordError {
 /// What keeps us from tracing a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Hindrance {
-    /// Somebody else does.
+    /// Another process traces it.
     #[error("process {by} traces it already; end that (a debugger, strace)")]
     Traced {
-        /// Who.
+        /// The number of the process that traces.
         by: i32,
     },
-    /// It is another user's.
+    /// The process belongs to another user.
     #[error("it belongs to user {owner}, and this is user {us}; run as root or as its owner")]
     Owner {
-        /// The process's user.
+        /// The user of the process.
         owner: u32,
-        /// Ours.
+        /// The user that we run as.
         us: u32,
     },
-    /// The system's setting.
+    /// A setting of the system forbids it.
     #[error(
         "kernel.yama.ptrace_scope is {scope}, which does not allow it to user {us}; run as root"
     )]
     Yama {
-        /// The setting.
+        /// The value of the setting.
         scope: u32,
-        /// Our user.
+        /// The user that we run as.
         us: u32,
     },
-    /// Its own.
+    /// The process itself keeps tracers out.
     #[error(
-        "it is ours (user {us}) but keeps tracers out, as set-user-ID programs and users of PR_SET_DUMPABLE do; run as root"
+        "it is ours (user {us}) but keeps tracers out, as set-user-ID programs and users of \
+         PR_SET_DUMPABLE do; run as root"
     )]
     Undumpable {
-        /// Our user.
+        /// The user that we run as.
         us: u32,
     },
-    /// We are root, and root may not.
+    /// We are root, and a setting of the system forbids it to root, too.
     #[error(
-        "this is root without what it needs for that; allow CAP_SYS_PTRACE (in Docker: --cap-add SYS_PTRACE), and a \
-         kernel.yama.ptrace_scope below 3 (it is {scope})"
+        "this is root without what it needs for that; allow CAP_SYS_PTRACE (in Docker: --cap-add \
+         SYS_PTRACE), and a kernel.yama.ptrace_scope below 3 (it is {scope})"
     )]
     Capability {
-        /// The system's setting.
+        /// The value of the setting.
         scope: u32,
     },
 }

@@ -3,30 +3,30 @@
 use std::fs::File;
 use std::io::{self, Read, Seek};
 
-/// A mapping.
+/// A mapping of a process, as `/proc/PID/maps` lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Area {
-    /// First byte.
+    /// The address of the first byte.
     pub start: u64,
-    /// Behind the last byte.
+    /// The address behind the last byte.
     pub end: u64,
     /// Whether it may be written.
     pub writable: bool,
     /// Whether code in it may run.
     pub executable: bool,
-    /// Whether its pages are those of the file, for all who map it.
+    /// Whether its pages are those of the file, for every process that maps it.
     pub shared: bool,
-    /// Where in the file it begins.
+    /// The place in the file at which it begins, bytes.
     pub file_offset: u64,
-    /// Device and inode; the inode of memory without a file is 0.
+    /// The device of the file.
     pub device: (u32, u32),
-    /// See `device`.
+    /// The inode of the file; that of memory without a file is 0.
     pub inode: u64,
-    /// Path, `[heap]`, or nothing.
+    /// The path of the file, `[heap]` and its like, or nothing.
     pub name: String,
 }
 
-/// What the kernel says of a program that is gone (`ESRCH`).
+/// The error that the kernel gives for a program that is gone (`ESRCH`).
 const GONE: i32 = libc::ESRCH;
 
 /// The mappings of one program: of a process until it ends or becomes another program.
@@ -36,12 +36,12 @@ pub struct Maps {
 }
 
 impl Maps {
-    /// Opens those of the program that runs now.
+    /// Opens the mappings of the program that runs now.
     pub fn open(pid: i32) -> io::Result<Self> {
         Ok(Self { file: File::open(format!("/proc/{pid}/maps"))? })
     }
 
-    /// All, in the order of addresses; none, once the program is gone.
+    /// Reads all mappings in the order of addresses; none once the program is gone.
     pub fn read(&mut self) -> io::Result<Vec<Area>> {
         let mut text = Vec::new();
         self.file.rewind()?;

@@ -1,4 +1,4 @@
-//! Page writes of a live program, as a trace: for whoever has a program and no trace of it.
+//! Records the page writes of a live program as a trace.
 //!
 //! Each *look* asks the kernel which pages were written since the last one and protects them again,
 //! in one step (`PAGEMAP_SCAN`); the program's first store to a page takes the protection away
@@ -39,7 +39,7 @@ use crate::trace::{Looks, Record};
 pub use error::{Hindrance, RecordError};
 pub use sys::Exit;
 
-/// Whose writes are recorded.
+/// The processes whose writes are recorded.
 #[derive(Debug, Clone)]
 pub enum Target {
     /// A program and its words, started for this, from its first instruction to its end.
@@ -48,40 +48,41 @@ pub enum Target {
     Processes(Vec<i32>),
 }
 
-/// How.
+/// How a recording is made.
 #[derive(Debug, Clone)]
 pub struct RecordOptions {
-    /// Time between looks.
+    /// The time between looks.
     pub every: Duration,
-    /// How long to record, if the program does not end before.
+    /// How long to record if the program does not end before.
     pub length: Option<Duration>,
     /// Whether processes that the recorded ones start are recorded as well.
     pub children: bool,
 }
 
-/// What a recording was.
+/// The figures of a recording.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Recorded {
-    /// Looks at the program's memory.
+    /// How many looks at the program's memory there were.
     pub looks: u64,
-    /// Looks that were due while another still ran, and were left out.
+    /// How many looks were left out because another still ran when they were due.
     pub late_looks: u64,
-    /// Time in looks.
+    /// The time spent in looks, nanoseconds.
     pub looking_ns: u64,
-    /// The longest time between two looks.
+    /// The longest time between two looks, nanoseconds.
     pub longest_ns: u64,
-    /// From the first look to the last.
+    /// The time from the first look to the last, nanoseconds.
     pub duration_ns: u64,
-    /// Records: runs of written pages.
+    /// How many records were made, each a run of written pages.
     pub records: u64,
-    /// Pages in them.
+    /// How many pages are in the records.
     pub page_writes: u64,
-    /// Of these, pages in huge pages, which the kernel knows written only as a whole.
+    /// How many of the pages are in huge pages, which the kernel knows to be written only as a
+    /// whole.
     pub huge_page_writes: u64,
     /// Mappings that could not be recorded, as another userfaultfd has them or the kernel does not
     /// protect their kind.
     pub refused_mappings: u64,
-    /// Children that were seen and not recorded; there may have been more.
+    /// How many children were seen and not recorded; there may have been more.
     pub children_left_out: u64,
     /// Children, and what recorded processes became, that were to be recorded and could not be; of
     /// children there may have been more.
@@ -91,9 +92,10 @@ pub struct Recorded {
     pub unseen_ends: u64,
     /// The longest time before such an end of which the writes are not in the trace, at most.
     pub unseen_ns: u64,
-    /// Programs that a process became, each recorded from there on.
+    /// How many programs a process became, each of which was recorded from there on.
     pub execs: u64,
-    /// How the program that was started ended; `None`: it still runs, or was not started by us.
+    /// How the program that was started ended; `None` where it still runs, or was not started by
+    /// us.
     pub exit: Option<Exit>,
 }
 

@@ -1,8 +1,8 @@
-//! Who belongs to whom, by `/proc`.
+//! The children and names of processes, by `/proc`.
 
 use std::fs;
 
-/// The children that a process has now. One that ends meanwhile has none.
+/// The children that a process has now. A process that ends meanwhile has none.
 pub fn children_of(pid: i32) -> Vec<i32> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let lists =
@@ -14,7 +14,7 @@ pub fn children_of(pid: i32) -> Vec<i32> {
         .collect()
 }
 
-/// What a process calls itself.
+/// The name that a process gives itself.
 pub fn name_of(pid: i32) -> String {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     format!("{}[{pid}]", name.trim_end())
@@ -34,7 +34,7 @@ pub fn has_only_other_threads(pid: i32) -> bool {
     !is_alive(pid) && others.into_iter().any(|thread| thread != pid && is_alive(thread))
 }
 
-/// Whether it is a thread of the kernel's own.
+/// Whether a process is a thread of the kernel's own.
 pub fn is_of_kernel(pid: i32) -> bool {
     const PF_KTHREAD: u64 = 0x0020_0000;
     const FLAGS: usize = 6;
@@ -42,7 +42,7 @@ pub fn is_of_kernel(pid: i32) -> bool {
     flags.is_some_and(|flags| flags & PF_KTHREAD != 0)
 }
 
-/// A word of `/proc/PID/stat` behind the name, which may hold anything.
+/// A word of `/proc/PID/stat` behind the name, which may itself hold anything.
 fn stat(pid: i32, word: usize) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, behind) = stat.rsplit_once(')')?;

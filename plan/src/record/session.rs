@@ -1,4 +1,4 @@
-//! One recording: looks at regular times, at whoever is recorded at that time.
+//! One recording: looks at regular times at the processes that are recorded then.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,11 +14,11 @@ use super::volumes::Volumes;
 use super::{RecordOptions, Recorded, Sink, Target};
 use crate::trace::{Looks, Op, PAGE_BYTES, Record};
 
-/// How long `stop` may go unnoticed.
+/// The longest time for which `stop` may go unnoticed.
 const NOTICE: Duration = Duration::from_millis(100);
 /// A longer run is several records: no access is as long as a fresh heap may be.
 const RECORD_BYTES: u64 = 1 << 30;
-/// Between searches for children that are only counted.
+/// The time between searches for children that are only counted, nanoseconds.
 const CHILDREN_EVERY_NS: u64 = 1_000_000_000;
 
 pub struct Session<'a, 'b> {
@@ -27,14 +27,14 @@ pub struct Session<'a, 'b> {
     sink: &'a mut Sink<'b>,
     volumes: Volumes,
     spaces: Vec<Space>,
-    /// All children ever seen.
+    /// The children that were ever seen.
     children: HashSet<i32>,
     children_sought_ns: Option<u64>,
-    /// The process that was started and says itself when it ends.
+    /// The process that was started, whose end is told and need not be searched for.
     followed: Option<i32>,
-    /// It has not ended.
+    /// Whether the process has not ended.
     is_running: bool,
-    /// When the next look is due.
+    /// The time at which the next look is due, nanoseconds.
     due_ns: u64,
     began_ns: u64,
     last_look_ns: u64,
@@ -152,7 +152,7 @@ impl<'a, 'b> Session<'a, 'b> {
         }
     }
 
-    /// The program that was started begins, and with it the recording.
+    /// Begins the recording with the program that was started.
     fn begin(&mut self, pid: i32) {
         self.followed = Some(pid);
         self.began_ns = self.clock.now_ns();
@@ -163,7 +163,7 @@ impl<'a, 'b> Session<'a, 'b> {
         }
     }
 
-    /// When to end at the latest.
+    /// The time at which to end at the latest, nanoseconds.
     fn end_ns(&self) -> u64 {
         let length = self.options.length.map(|length| length.as_nanos());
         let length_ns = length.and_then(|ns| u64::try_from(ns).ok()).unwrap_or(u64::MAX);
@@ -254,7 +254,7 @@ impl<'a, 'b> Session<'a, 'b> {
         Ok(())
     }
 
-    /// What children there are, now or when they were last sought long enough ago.
+    /// Finds children, now or where the last search is long enough ago.
     fn find_children(&mut self, now: bool) -> Result<(), RecordError> {
         let now_ns = self.clock.now_ns();
         let is_due =
@@ -289,7 +289,7 @@ impl<'a, 'b> Session<'a, 'b> {
     }
 }
 
-/// Time between looks, as it is meant to be.
+/// The time between looks that was asked for, nanoseconds.
 fn every_ns(options: &RecordOptions) -> u64 {
     u64::try_from(options.every.as_nanos()).unwrap_or(u64::MAX).max(1)
 }
@@ -297,8 +297,8 @@ fn every_ns(options: &RecordOptions) -> u64 {
 /// What the pages are that are there when a program's memory is first looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum First {
-    /// Written before the recording: they are left out.
+    /// The pages were written before the recording and are left out.
     Baseline,
-    /// Written by the program, which has only begun.
+    /// The pages were written by the program, which has only begun.
     Counts,
 }

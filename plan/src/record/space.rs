@@ -11,8 +11,8 @@
 //!   so.
 //!
 //! Memory that another userfaultfd has, the program's own it may be, is never asked about: to ask
-//! is to take what was written away from whoever else asks. So each look first registers all, and
-//! leaves out what is refused.
+//! takes what was written away from its owner. So each look first registers all, and leaves out
+//! what is refused.
 
 use std::collections::HashSet;
 
@@ -22,27 +22,27 @@ use rustix::io::Errno;
 use super::error::RecordError;
 use super::maps::{Area, Maps};
 
-/// Runs of written pages that one call to the kernel gives: 96 KiB.
+/// How many runs of written pages one call to the kernel gives: 96 KiB of them.
 const RUNS_A_CALL: usize = 4096;
-/// The first thread's.
+/// The name of the first thread's stack.
 const STACK: &str = "[stack]";
-/// Not a mapping of the process, and beyond all of them.
+/// The name of a mapping that is the kernel's and lies beyond all of the process.
 const VSYSCALL: &str = "[vsyscall]";
 
 /// The memory of one program.
 #[derive(Debug)]
 pub struct Space {
-    /// The process.
+    /// The number of the process.
     pub pid: i32,
     watch: Watch,
     pages: PageMap,
     maps: Maps,
     refused: HashSet<(u64, u64)>,
-    /// Not looked at yet.
+    /// Whether the memory was not looked at yet.
     is_fresh: bool,
 }
 
-/// What a look at a program's memory found besides pages.
+/// What a look at a program's memory found beside pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Look {
     /// The memory is there.
@@ -52,7 +52,7 @@ pub enum Look {
 }
 
 impl Space {
-    /// Of a process whose tracee stands still, with its descriptor.
+    /// The memory of a process whose tracee stands still, with its descriptor.
     pub fn new(pid: i32, watch: Watch, mut maps: Maps) -> Result<Self, RecordError> {
         let read = |what| move |cause| RecordError::Read { pid, what, cause };
         let pages = PageMap::open(pid, RUNS_A_CALL).map_err(read("opening its page map"))?;
@@ -97,7 +97,7 @@ impl Space {
                 fresh.insert(area.start);
             }
         }
-        // Before anything is protected: what is not ours must be left to whoever has it.
+        // Before anything is protected: what is not ours must be left to its owner.
         let refused = self.register(areas)?;
         for area in areas.iter().filter(|area| can_be_written(area)) {
             if !refused.contains(&area.start) {
@@ -174,7 +174,7 @@ impl Space {
         Ok(refused)
     }
 
-    /// What is registered already stays as it is.
+    /// Registers a range; what is registered already stays as it is.
     fn register_one(&self, start: u64, end: u64) -> Result<Answer, Errno> {
         match self.watch.register(start, end) {
             Ok(()) => Ok(Answer::Done),
@@ -194,23 +194,23 @@ impl Space {
     }
 }
 
-/// What the kernel says to a range that is to be protectable.
+/// The kernel's answer to the request to make a range protectable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answer {
     Done,
-    /// Somebody else's, or of a kind that cannot be.
+    /// The range belongs to another descriptor, or is of a kind that cannot be protected.
     Refused,
     /// Gone or changed since the mappings were read, as all of it is when the program ends.
     Gone,
 }
 
-/// An error of a call that the kernel is too old for, or was built without.
+/// The error of a call that the kernel is too old for, or was built without.
 pub fn kernel(what: &'static str, errno: Errno) -> RecordError {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     RecordError::Kernel { what, errno, release }
 }
 
-/// Memory of the kernel's own, mapped for reading, is none of the program's.
+/// Whether a mapping can hold writes of the program; those of the kernel's own cannot.
 fn can_be_written(area: &Area) -> bool {
     area.writable && !area.name.starts_with("[v")
 }

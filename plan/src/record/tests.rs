@@ -16,7 +16,7 @@ use super::sys::{Stop, Tracee};
 use super::{Exit, RecordError, RecordOptions, Target, run};
 use crate::trace::{PAGE_BYTES, Record};
 
-/// Pages of a range that a look finds, by number from its start.
+/// The pages of a range that a look finds, by number from the range's start.
 fn written(space: &mut Space, start: u64, pages: u64) -> Vec<u64> {
     let end = start + pages * PAGE_BYTES;
     let mut found = BTreeSet::new();
@@ -81,7 +81,8 @@ fn pages_of_a_mapping_that_comes_later_are_found_and_those_of_one_that_goes_are_
     program.tell_to_end();
 }
 
-/// The limit that the summary, the help and the notes of `plan trace` tell of.
+/// What is unmapped or given back before the next look is not seen: the limit that the summary, the
+/// help and the notes of `plan trace` name.
 #[test]
 fn what_is_unmapped_or_given_back_before_the_next_look_is_not_seen() {
     let mut program = Program::start();
@@ -191,7 +192,7 @@ fn a_huge_page_is_one_until_it_is_written_again() {
     program.tell_to_end();
 }
 
-/// What the next test starts: looks at a process without end.
+/// Looks at a process without end, for the test that starts this program.
 #[test]
 #[ignore = "what another test starts"]
 fn looks_without_end() {

@@ -1,8 +1,8 @@
 //! What a written page belongs to: names, numbers and offsets of the trace.
 //!
 //! Own pages of a process lie in volumes by what they are for, at their virtual addresses. Shared
-//! pages lie in the volume of their file, at their place in it, whoever writes them and wherever
-//! that one has them mapped.
+//! pages lie in the volume of their file, at their place in it, whichever process writes them and
+//! wherever it has them mapped.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ enum Key {
     Shared { device: (u32, u32), inode: u64 },
 }
 
-/// The volumes of a recording; they only grow.
+/// The volumes of a recording, whose number only grows.
 #[derive(Debug, Default)]
 pub struct Volumes {
     names: Vec<String>,
@@ -23,12 +23,12 @@ pub struct Volumes {
 }
 
 impl Volumes {
-    /// From now on a process's volumes bear this name; without, they bear none.
+    /// Puts a name before those of a process's volumes, from now on.
     pub fn name_process(&mut self, pid: i32, name: String) {
         self.processes.insert(pid, name);
     }
 
-    /// Their names, by number.
+    /// The names of the volumes, by number.
     pub fn names(&self) -> &[String] {
         &self.names
     }
@@ -62,7 +62,7 @@ impl Volumes {
 }
 
 impl Volumes {
-    /// A trace's readers know volumes by name, and names have a bound.
+    /// A name that no other volume has and that is not too long: readers know volumes by name.
     fn unique(&self, mut name: String) -> String {
         const NAME_BYTES: usize = 4000;
         let end = (0..=NAME_BYTES.min(name.len())).rev().find(|at| name.is_char_boundary(*at));

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use perdura_region::policy::Mark;
+use perdura_dirty::policy::Mark;
 
 /// Pages with a mark of one epoch: written once since they became dirty, and again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,16 +22,16 @@ impl Epoch {
     }
 }
 
-/// Dirty pages by the epoch of their mark.
+/// How many dirty pages have a mark of each epoch.
 #[derive(Debug, Default)]
 pub(super) struct Ages {
     epochs: VecDeque<Epoch>,
-    /// Of them, those without pages; the first is never one.
+    /// How many of the epochs are without pages; the first is never one of them.
     empty: usize,
 }
 
 impl Ages {
-    /// A page became dirty, with a mark of now.
+    /// Counts a page that became dirty, with a mark of now.
     pub fn add(&mut self, mark: Mark) {
         if self.epochs.back().is_none_or(|last| last.epoch != mark.epoch) {
             self.epochs.push_back(Epoch { epoch: mark.epoch, pages: [0, 0] });
@@ -43,7 +43,7 @@ impl Ages {
         }
     }
 
-    /// A dirty page has another mark: of the same epoch, or of now.
+    /// Counts a dirty page's new mark, which is of the same epoch or of now.
     pub fn replace(&mut self, before: Mark, after: Mark) {
         if before.epoch == after.epoch {
             let at = self.place_of(before.epoch);
@@ -51,13 +51,13 @@ impl Ages {
             pages[usize::from(before.again)] -= 1;
             pages[usize::from(after.again)] += 1;
         } else {
-            // Added first: who is alone in the table may go.
+            // Added first, for an epoch without pages may leave the table.
             self.add(after);
             self.remove(before);
         }
     }
 
-    /// A page is clean, or owed.
+    /// Counts a page off that is clean, or owed to a checkpoint.
     pub fn remove(&mut self, mark: Mark) {
         let at = self.place_of(mark.epoch);
         let epoch = &mut self.epochs[at];
@@ -76,13 +76,13 @@ impl Ages {
         }
     }
 
-    /// No page is dirty.
+    /// Counts all pages off.
     pub fn clear(&mut self) {
         self.epochs.clear();
         self.empty = 0;
     }
 
-    /// Epochs and how many pages have a mark of them, the oldest first.
+    /// Gives the epochs and how many pages have a mark of each, the oldest first.
     pub fn epochs(&self) -> impl Iterator<Item = (u32, u64)> {
         let pages = |epoch: &Epoch| epoch.pages.iter().map(|pages| u64::from(*pages)).sum();
         self.epochs.iter().map(move |epoch| (epoch.epoch, pages(epoch)))
@@ -98,7 +98,7 @@ impl Ages {
         })
     }
 
-    /// Where an epoch is; numbers of epochs may have begun again since the first.
+    /// The place of an epoch; the numbers of epochs may have begun again since the first.
     fn place_of(&self, epoch: u32) -> usize {
         let first = self.epochs.front().map_or(epoch, |first| first.epoch);
         let since = |epoch: u32| epoch.wrapping_sub(first);

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use parking_lot::{Mutex, MutexGuard};
-use perdura_region::policy::hands::{Hands, Revolutions};
-use perdura_region::policy::next_round;
-use perdura_region::policy::pace::{self, QUEUE_DEPTH, Rhythm};
+use perdura_dirty::policy::hands::{Hands, Revolutions};
+use perdura_dirty::policy::next_round;
+use perdura_dirty::policy::pace::{self, QUEUE_DEPTH, Rhythm};
 
 use super::config::{Planted, ReplayConfig};
 use super::floor::Floor;
@@ -26,7 +26,7 @@ use crate::trace::PAGE_BYTES;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LogFull;
 
-/// How far [`Cleaner::pump`] goes; as in the region.
+/// How far [`Cleaner::pump`] goes, as in the region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pump {
     Poll,
@@ -43,20 +43,20 @@ pub(super) struct Cleaner {
     pub in_flight_bytes: u64,
     hands: Hands,
     round: u64,
-    /// Frames begun up to the last commit.
+    /// The number of frames begun up to the last commit.
     pub committed: u64,
     /// Room is made for a store in the middle of something else: no checkpoint may begin.
     pub nested: bool,
 }
 
-/// The world when a round began.
+/// The state of the world when a round began.
 struct Began {
     calls: u32,
     dirtied_bytes: u64,
     now_ns: u64,
 }
 
-/// Work that another step of the same work may be part of.
+/// A step of work that another step of the same work may be part of.
 pub(super) type Nested<'n, T> = Pin<Box<dyn Future<Output = T> + Send + 'n>>;
 
 impl Cleaner {
@@ -78,7 +78,7 @@ impl Cleaner {
         self.world.lock()
     }
 
-    /// Body of the region's thread.
+    /// The body of the region's thread.
     pub async fn run(mut self, config: ReplayConfig) {
         let nanoseconds = |time: std::time::Duration| time.as_nanos() as u64;
         let every_ns = config.checkpoint_every.map(nanoseconds);
@@ -97,7 +97,7 @@ impl Cleaner {
         }
     }
 
-    /// What the world was when a round began.
+    /// Notes the state of the world when a round begins.
     fn begin(&self, rhythm: &mut Rhythm) -> Began {
         let mut world = self.world();
         world.wake_from_rest();
@@ -108,7 +108,7 @@ impl Cleaner {
         Began { calls: world.calls, dirtied_bytes: world.dirtied_bytes, now_ns: world.now_ns }
     }
 
-    /// Goes to sleep after a round; false: somebody has called meanwhile.
+    /// Sleeps after a round; returns false where a writer has called meanwhile.
     fn sleep(&self, rhythm: &mut Rhythm, began: &Began, is_log_full: bool) -> bool {
         let has_rest = self.on_device.is_empty() && self.written.is_empty() && !is_log_full;
         let is_committed = self.is_committed();
@@ -117,7 +117,7 @@ impl Cleaner {
         let threshold = world.threshold();
         let sleep_ns = rhythm.sleep_ns(world.dirtied_bytes == began.dirtied_bytes);
         let call_above = pace::call_above(world.used_bytes, threshold);
-        // Who took beyond it before it was set has not called.
+        // A writer that took more before the limit was set has not called.
         if world.calls != began.calls || world.used_bytes > call_above {
             return false;
         }
@@ -161,7 +161,7 @@ impl Cleaner {
         Ok(())
     }
 
-    /// One round: the paper's proactive rule (Viyojit, section 5.3).
+    /// Makes one round: the paper's proactive rule (Viyojit, section 5.3).
     async fn tick(&mut self, is_epoch: bool) -> Result<bool, LogFull> {
         self.serve_stores().await?;
         if is_epoch {
@@ -186,7 +186,7 @@ impl Cleaner {
         Ok(false)
     }
 
-    /// Makes room if a store waits for it.
+    /// Makes room where a store waits for it.
     async fn serve_stores(&mut self) -> Result<(), LogFull> {
         let is_asked = {
             let mut world = self.world();
@@ -199,7 +199,8 @@ impl Cleaner {
         Ok(())
     }
 
-    /// As [`Cleaner::serve_stores`], in the middle of a checkpoint or a compaction.
+    /// Serves stores as [`Cleaner::serve_stores`] does, in the middle of a checkpoint or a
+    /// compaction.
     pub fn serve_stores_nested(&mut self) -> Nested<'_, Result<(), LogFull>> {
         Box::pin(async {
             let before = std::mem::replace(&mut self.nested, true);
@@ -311,7 +312,7 @@ impl Cleaner {
         }
     }
 
-    /// Takes what has been written; waits until `at_least` frames have.
+    /// Takes what the device has written; waits until at least `at_least` frames are.
     async fn reap(&mut self, at_least: usize) {
         if let Some(&(done_ns, _)) = at_least.checked_sub(1).and_then(|at| self.on_device.get(at)) {
             self.wait_until(done_ns).await;
@@ -349,7 +350,7 @@ impl Cleaner {
         freed
     }
 
-    /// The trace goes on until then.
+    /// Lets the trace go on until then.
     pub async fn wait_until(&mut self, until_ns: u64) {
         let is_over = {
             let mut world = self.world();
@@ -365,7 +366,7 @@ impl Cleaner {
     }
 }
 
-/// Yields once. Whoever polls knows from the world when to go on.
+/// Yields once; the poller knows from the world when to go on.
 struct Yield(bool);
 
 impl Future for Yield {

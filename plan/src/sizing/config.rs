@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
+use perdura_dirty::geometry::{BLOCK_BYTES, Geometry};
+use perdura_dirty::policy::PolicyKind;
 use perdura_media::{BytesPerSecond, Timing};
 use perdura_region::geometry::{BUFFERS, GRAIN_SHIFT_TRAP};
 use perdura_region::region::{BUDGET_MIN_BYTES, REGION_MIN_BYTES};
-use perdura_region::{BLOCK_BYTES, Geometry, PolicyKind};
 
 use super::SizingError;
 
-/// Who waits when a write has to.
+/// What a write that has to wait delays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Loop {
     /// Writes come at the times of the trace, or as soon as the one before them is through: after a
@@ -21,10 +22,10 @@ pub enum Loop {
     Closed,
 }
 
-/// Mistakes planted to be found by the tests.
+/// Mistakes that are planted so that the tests have to find them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Planted {
-    /// None.
+    /// No mistake.
     #[default]
     None,
     /// Budget comes back when a frame is handed to the device, not when it is durable.
@@ -36,37 +37,39 @@ pub enum Planted {
 /// Settings of a replay: those of the region (see `perdura_region::Config`), the device, the trace.
 #[derive(Debug, Clone)]
 pub struct ReplayConfig {
-    /// Dirty bytes allowed.
+    /// The most bytes that may be dirty.
     pub budget_bytes: u64,
     /// Size of the memory that the pages lie in; at least as much as the trace writes to.
     pub region_bytes: u64,
-    /// Size it may grow to. `None`: four times `region_bytes`, as a region has it.
+    /// The size that the region may grow to, bytes. `None` is four times `region_bytes`, as in a
+    /// region.
     pub reserved_bytes: Option<u64>,
-    /// Bytes of a log segment. `None`: chosen as a region does.
+    /// The bytes of a log segment. `None` chooses as a region does.
     pub segment_bytes: Option<u64>,
-    /// Log capacity as a multiple of the region, percent.
+    /// The capacity of the log in percent of the region.
     pub log_percent: u64,
-    /// Victim policy.
+    /// The cleaning policy.
     pub policy: PolicyKind,
     /// Whether dirty pages are protected again to see which are written again (Viyojit, section
     /// 6.3).
     pub recency: bool,
-    /// What protecting a page again takes of the cleaner's time, nanoseconds: bounds how many are.
+    /// The part of the cleaner's time that protecting a page again takes, nanoseconds; it bounds
+    /// how many pages are protected.
     pub protect_ns: u64,
-    /// Time between checkpoints.
+    /// The time between checkpoints; `None` makes none.
     pub checkpoint_every: Option<Duration>,
-    /// The cleaner's epoch.
+    /// The time between two rounds of the cleaner.
     pub epoch: Duration,
     /// Rate and latencies of the device. Modelled: transfers follow one another, latencies overlap.
     pub device: Timing,
-    /// Who waits when a write has to.
+    /// What a write that has to wait delays.
     pub pacing: Loop,
-    /// Seeds the `random` policy.
+    /// The seed of the `random` policy.
     pub seed: u64,
     /// Bytes the device is rated to take in its life; `None`: no years are reckoned. See
     /// [`rated_by_drive_writes`].
     pub rated_bytes: Option<u64>,
-    /// A planted mistake.
+    /// A mistake for the tests to find.
     pub planted: Planted,
 }
 
@@ -76,7 +79,7 @@ pub fn rated_by_drive_writes(capacity_bytes: u64, writes_per_day: f64, years: f6
     (capacity_bytes as f64 * writes_per_day * years * 365.25) as u64
 }
 
-/// A device of 1 GB/s whose writes take 50 us and flushes 100 us.
+/// A device of 1 GB/s whose writes take 50 us and whose flushes take 100 us.
 fn device() -> Timing {
     Timing {
         bandwidth: BytesPerSecond(1_000_000_000),
@@ -109,7 +112,7 @@ impl ReplayConfig {
         }
     }
 
-    /// Sizes as a region of these settings has them.
+    /// The sizes that a region of these settings has.
     pub(super) fn geometry(&self) -> Result<(u64, Geometry), SizingError> {
         let refused = |name, value, expected| Err(SizingError::Setting { name, value, expected });
         if self.budget_bytes < BUDGET_MIN_BYTES {

@@ -17,9 +17,9 @@ use super::outcome::{Ending, Outcome, Writer};
 use super::world::{Blocked, World};
 use super::{SizingError, pages};
 
-/// A store that waits looks again after this long; as the region's faults do.
+/// The time after which a store that waits looks again, as the region's faults do.
 const LOOK_AGAIN_NS: u64 = 20_000_000;
-/// So long a region is open before the trace begins.
+/// The time that a region is open before the trace begins.
 pub(super) const QUIET_NS: u64 = 10_000_000_000;
 
 pub(super) struct Engine {
@@ -27,9 +27,9 @@ pub(super) struct Engine {
     world: Arc<Mutex<World>>,
     cleaner: Pin<Box<dyn Future<Output = ()> + Send>>,
     writer: Writer,
-    /// When the trace began.
-    origin_ns: u64,
-    /// When it began, and by how much stalls have delayed it since, closed loop.
+    /// The time at which the trace began, nanoseconds.
+    start_ns: u64,
+    /// The time at which the trace began, and by how much stalls have delayed it since.
     shift_ns: u64,
     pages_max: u32,
     flush_bytes: u64,
@@ -47,7 +47,7 @@ impl Engine {
             world,
             cleaner: Box::pin(cleaner.run(config.clone())),
             writer: Writer::new(),
-            origin_ns: 0,
+            start_ns: 0,
             shift_ns: 0,
             pages_max: u32::try_from(pages).unwrap_or(u32::MAX),
             flush_bytes: geometry.flush_bytes(config.budget_bytes),
@@ -66,20 +66,20 @@ impl Engine {
         let open_ns =
             QUIET_NS.max(self.config.checkpoint_every.map_or(0, |every| every.as_nanos() as u64));
         let mut world = self.world.lock();
-        self.origin_ns = world.round_after(open_ns);
-        self.shift_ns = self.origin_ns;
-        world.tally.origin_ns = self.origin_ns;
+        self.start_ns = world.round_after(open_ns);
+        self.shift_ns = self.start_ns;
+        world.tally.start_ns = self.start_ns;
     }
 
-    /// Pages there are.
+    /// The number of pages in the region.
     pub fn pages_max(&self) -> u32 {
         self.pages_max
     }
 
-    /// When the trace began, nanoseconds after the region was opened.
+    /// The time at which the trace began, nanoseconds after the region was opened.
     #[cfg(test)]
-    pub fn origin_ns(&self) -> u64 {
-        self.origin_ns
+    pub fn start_ns(&self) -> u64 {
+        self.start_ns
     }
 
     /// The next writes of the trace, in order of time; all pages are below [`Engine::pages_max`].
@@ -119,7 +119,7 @@ impl Engine {
         }
     }
 
-    /// Lets the cleaner run at its time, which has come.
+    /// Lets the cleaner run, whose time has come.
     fn poll(&mut self) {
         {
             let mut world = self.world.lock();
@@ -199,8 +199,8 @@ impl Engine {
             dirtied_bytes: world.dirtied_bytes,
             written_pages,
             trace_ns,
-            run_ns: world.now_ns - self.origin_ns,
-            device_ns: world.channel.busy_until_ns().saturating_sub(self.origin_ns),
+            run_ns: world.now_ns - self.start_ns,
+            device_ns: world.channel.busy_until_ns().saturating_sub(self.start_ns),
             flush_bytes: self.flush_bytes,
         }
         .outcome()
@@ -218,7 +218,7 @@ fn version(world: &World, why: Blocked) -> u32 {
 mod tests {
     use std::time::Duration;
 
-    use perdura_region::PolicyKind;
+    use perdura_dirty::policy::PolicyKind;
     use rand::{Rng, SeedableRng};
     use rand_xoshiro::Xoshiro256PlusPlus;
 

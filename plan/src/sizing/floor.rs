@@ -1,13 +1,13 @@
 //! A round's choice, as the region's `floor` makes it; without a look at every dirty page where
 //! policies go by marks.
 
-use perdura_region::policy::hands::Stretch;
-use perdura_region::policy::{Mark, PolicyKind, RankedBy, View, floor_rank};
+use perdura_dirty::policy::hands::Stretch;
+use perdura_dirty::policy::{Mark, PolicyKind, RankedBy, View, floor_rank};
 
 use super::pages::{Pages, for_bits};
 use crate::trace::PAGE_BYTES;
 
-/// Victims are the pages of this rank and above, or what is cold.
+/// The rank from which on pages are victims; cold pages are victims, too.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Floor {
     view: View,
@@ -15,7 +15,7 @@ pub(super) struct Floor {
 }
 
 impl Floor {
-    /// For about `want_bytes`.
+    /// Plans victims for about `want_bytes`.
     pub fn plan(pages: &Pages, epoch: u32, round: u64, want_bytes: u64) -> Self {
         let policy = pages.policy;
         let view = View::of(policy.ranked_by(), epoch, round, |seen| {
@@ -31,7 +31,7 @@ impl Floor {
         Self { view, rank }
     }
 
-    /// Of a word's dirty pages, those to be cleaned.
+    /// The dirty pages of a word that are to be cleaned, as bits.
     pub fn victims(&self, pages: &mut Pages, stretch: &Stretch, word: usize, dirty: u64) -> u64 {
         let policy = pages.policy;
         if policy.ranked_by() == RankedBy::Heat {
@@ -59,7 +59,7 @@ impl Floor {
     }
 }
 
-/// Pages of one epoch have one rank, or two.
+/// Plans where pages of one epoch have one rank, or two.
 fn by_age(pages: &Pages, view: &View, want_bytes: u64) -> u64 {
     let policy = pages.policy;
     floor_rank(policy.rank_bits(), want_bytes, |found| {
@@ -99,7 +99,7 @@ fn by_history(pages: &Pages, view: &View, want_bytes: u64) -> u64 {
     })
 }
 
-/// All pages are looked at: which number is drawn is another each round.
+/// Plans with a look at every page, for a policy that draws another number each round.
 fn by_number(pages: &Pages, view: &View, want_bytes: u64) -> u64 {
     let policy = pages.policy;
     let mut counts = [0u64; 256];
@@ -131,7 +131,7 @@ mod tests {
     use super::super::pages::WORD_PAGES;
     use super::*;
 
-    /// The same choice with a look at every page, as the region makes it.
+    /// Plans with a look at every page, as the region does it.
     fn plainly(pages: &Pages, epoch: u32, round: u64, want_bytes: u64) -> Floor {
         let policy = pages.policy;
         let view = View::of(policy.ranked_by(), epoch, round, |seen| {

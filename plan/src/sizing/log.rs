@@ -7,10 +7,10 @@
 
 use std::collections::VecDeque;
 
+use perdura_dirty::policy::space::{Space, Survey};
 use perdura_region::Geometry;
 use perdura_region::format::{frame_body_bytes, room_for_payload};
 use perdura_region::geometry::FRAME_MIN_BYTES;
-use perdura_region::policy::space::{Space, Survey};
 
 use crate::trace::PAGE_BYTES;
 
@@ -29,7 +29,7 @@ pub(super) struct Frame {
     pub segment: u32,
     pub bytes: u64,
     pub page_bytes: u64,
-    /// Of its pages, bytes that count until they are durable.
+    /// The bytes of its pages that count against the budget until they are durable.
     pub charged_bytes: u64,
 }
 
@@ -39,7 +39,7 @@ struct OpenFrame {
     limit: usize,
     payload: usize,
     extents: usize,
-    /// The page behind the last.
+    /// The number of the page behind the last one.
     next: u32,
     charged_bytes: u64,
 }
@@ -52,9 +52,9 @@ struct Segment {
     /// In the order they were appended; with those that live elsewhere by now, but see
     /// [`Log::forget_dead_runs`].
     pages: Vec<u32>,
-    /// Of each frame: its pages, and from its end on those that hold the table.
+    /// For each frame its pages, and those after them that hold its table.
     frames: Vec<(u16, u16)>,
-    /// Frames that are not durable yet.
+    /// How many frames are not durable yet.
     unwritten: u32,
     /// Once fewer are live, `pages` is looked through; 0 as long as the segment is filled.
     looked_through_below: u32,
@@ -64,23 +64,23 @@ struct Segment {
 /// this number.
 const GAP: u32 = u32::MAX;
 
-/// The log.
+/// The log of a replayed region.
 #[derive(Debug)]
 pub(super) struct Log {
     geometry: Geometry,
     space: Space,
     frame_bytes_max: u64,
-    /// Those that were ever written to.
+    /// The segments that were ever written to.
     segments: Vec<Segment>,
-    /// Of them, those that are free: taken after all that never were.
+    /// The segments that are free; those that were never written to are taken first.
     free: VecDeque<u32>,
     current: Option<(u32, u64)>,
     open: Option<OpenFrame>,
     pub free_buffers: u32,
     pub closed: VecDeque<Frame>,
-    /// Segment of each page's newest copy, plus one.
+    /// The segment of each page's newest copy, plus one.
     homes: Vec<u32>,
-    /// Frames begun.
+    /// How many frames were begun.
     pub begun: u64,
 }
 
@@ -108,7 +108,7 @@ impl Log {
         }
     }
 
-    /// Keeps the homes of pages up to this one, before it is appended.
+    /// Makes room for the homes of pages up to this one, before the page is appended.
     pub fn reach(&mut self, page: u32) {
         if self.homes.len() <= page as usize {
             self.homes.resize(page as usize + 1, 0);
@@ -119,13 +119,13 @@ impl Log {
         &self.space
     }
 
-    /// Free segments beyond the reserve.
+    /// How many segments are free beyond the reserve.
     pub fn spare(&self) -> u32 {
         let never_used = self.space.segments - self.segments.len() as u32;
         (never_used + self.free.len() as u32).saturating_sub(self.space.reserve_segments)
     }
 
-    /// The next to write to; `None`: all are in use.
+    /// The segment to write to next; `None` where all are in use.
     fn next_free(&mut self) -> Option<u32> {
         let number = self.segments.len() as u32;
         if number < self.space.segments {
@@ -144,7 +144,7 @@ impl Log {
         Survey::of(self.geometry.segment_bytes, live)
     }
 
-    /// Frames that are being filled or are not durable yet.
+    /// How many frames are being filled or are not durable yet.
     pub fn buffers_in_use(&self) -> u32 {
         self.geometry.buffers - self.free_buffers
     }
@@ -183,7 +183,7 @@ impl Log {
         Ok(done)
     }
 
-    /// A page's newest copy lies elsewhere than in `segment` now.
+    /// Notes that a page's newest copy no longer lies in `segment`.
     #[inline]
     fn left(&mut self, segment: u32) {
         let left = &mut self.segments[segment as usize];
@@ -269,13 +269,13 @@ impl Log {
         });
     }
 
-    /// A frame is durable: its buffer is free.
+    /// Notes that a frame is durable, which frees its buffer.
     pub fn settled(&mut self, frame: &Frame) {
         self.free_buffers += 1;
         self.segments[frame.segment as usize].unwritten -= 1;
     }
 
-    /// Nobody needs segments any more that a commit finds dead.
+    /// Frees the segments that a commit finds without a newest copy.
     pub fn free_dead(&mut self) {
         let current = self.current.map(|(segment, _)| segment);
         for (number, segment) in (0..).zip(&mut self.segments) {
@@ -312,14 +312,14 @@ impl Log {
         runs(&self.segments[victim as usize].pages).collect()
     }
 
-    /// Of pages `from..from + len` of one word, those that live in `victim`: bits.
+    /// The pages `from..from + len` of one word whose newest copies lie in `victim`, as bits.
     pub fn living_in(&self, victim: u32, from: u32, len: u32) -> u64 {
         (from..from + len)
             .filter(|page| self.homes[*page as usize] == victim + 1)
             .fold(0, |bits, page| bits | 1 << (page % 64))
     }
 
-    /// The planted mistake: what lived there is forgotten.
+    /// Forgets what `victim` holds: the planted mistake.
     pub fn forget(&mut self, victim: u32) {
         let victim_segment = &mut self.segments[victim as usize];
         victim_segment.live_pages = 0;
@@ -333,19 +333,19 @@ impl Log {
         }
     }
 
-    /// Bytes of pages in frames that were not handed to the device.
+    /// The bytes of pages in frames that were not handed to the device.
     pub fn unwritten_page_bytes(&self) -> u64 {
         let closed: u64 = self.closed.iter().map(|frame| frame.page_bytes).sum();
         closed + self.open.map_or(0, |open| open.payload as u64)
     }
 
-    /// Segments a commit names.
+    /// The number of segments that a commit names.
     pub fn segments(&self) -> u32 {
         self.space.segments
     }
 }
 
-/// Runs of neighbours within a word: the first page, and how many.
+/// The runs of neighbours within a word, each by its first page and its length.
 fn runs(pages: &[u32]) -> impl Iterator<Item = (u32, u32)> {
     let runs = runs_and_gaps(pages).filter(|run| run[0] != GAP);
     runs.map(|run| (run[0], run.len() as u32))
@@ -366,7 +366,7 @@ mod tests {
 
     use super::*;
 
-    /// Runs as they were written, with nothing left out, of which something lives.
+    /// The runs as they were written of which at least one page has its newest copy here.
     fn living_runs(log: &Log, segment: u32, written: &[u32]) -> Vec<(u32, u32)> {
         let mut all: Vec<(u32, u32)> = Vec::new();
         for &page in written {

@@ -1,6 +1,6 @@
 //! Sizing: what a trace of page writes does to a region of some budget, found by replaying it.
 //!
-//! The region's own decisions (`perdura_region::policy`) run on a virtual clock over counts and
+//! The region's own decisions (`perdura_dirty::policy`) run on a virtual clock over counts and
 //! bitmaps: which pages are cleaned when (Viyojit, sections 5.2 and 5.3), what a checkpoint and
 //! compaction write, when a write has to wait. No bytes move, so millions of writes a second are
 //! replayed, and several budgets in one pass over the trace.
@@ -54,15 +54,15 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// On one region.
+    /// Makes a replay on one region.
     ///
     /// # Errors
-    /// Settings that a region refuses.
+    /// A setting has a value that no region takes.
     pub fn new(config: &ReplayConfig) -> Result<Self, SizingError> {
         Self::of(std::slice::from_ref(config))
     }
 
-    /// On several, each by itself.
+    /// Makes a replay on several regions, each by itself.
     ///
     /// # Errors
     /// As [`Replay::new`].
@@ -78,7 +78,7 @@ impl Replay {
         })
     }
 
-    /// With so many threads, where there are several regions.
+    /// Uses so many threads where there are several regions.
     #[must_use]
     pub fn with_threads(self, threads: usize) -> Self {
         Self { threads: threads.max(1), ..self }
@@ -115,7 +115,7 @@ impl Replay {
         self.writes.clear();
     }
 
-    /// The trace has ended: an outcome for each of the settings, in their order.
+    /// Ends the trace, and gives an outcome for each of the settings, in their order.
     #[must_use]
     pub fn finish_all(mut self) -> Vec<Outcome> {
         self.replay();
@@ -123,10 +123,10 @@ impl Replay {
         self.engines.into_iter().map(|engine| engine.finish(trace_ns, pages)).collect()
     }
 
-    /// As [`Replay::finish_all`], of the first.
+    /// Ends the trace, and gives the outcome of the first of the settings.
     ///
     /// # Panics
-    /// When made without settings.
+    /// The replay was made without settings.
     #[must_use]
     pub fn finish(self) -> Outcome {
         let mut outcomes = self.finish_all();

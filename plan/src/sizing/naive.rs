@@ -8,17 +8,17 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use perdura_dirty::policy::hands::{Hands, Revolutions};
+use perdura_dirty::policy::pace::{self, Pace, QUEUE_DEPTH, Rhythm};
+use perdura_dirty::policy::{Mark, PolicyKind, View};
 use perdura_media::Channel;
-use perdura_region::policy::hands::{Hands, Revolutions};
-use perdura_region::policy::pace::{self, Pace, QUEUE_DEPTH, Rhythm};
-use perdura_region::policy::{Mark, PolicyKind, View};
 
 use super::config::ReplayConfig;
 use super::numbering::PageWrite;
 
 const PAGE: u64 = 4096;
 
-/// What came of it.
+/// The figures of a naive replay.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Naive {
     pub device_bytes: u64,
@@ -43,7 +43,7 @@ struct Sent {
 pub(super) struct World<'t> {
     config: &'t ReplayConfig,
     writes: VecDeque<PageWrite>,
-    origin_ns: u64,
+    start_ns: u64,
     now_ns: u64,
     marks: BTreeMap<u64, Mark>,
     dirty: BTreeSet<u64>,
@@ -52,7 +52,7 @@ pub(super) struct World<'t> {
     epoch: u32,
     sampled_ns: u64,
     end_ns: u64,
-    /// When the write at the front began to wait.
+    /// The time at which the write at the front began to wait, nanoseconds.
     stalled_since_ns: Option<u64>,
     /// Times that room was made, of which the waiting write has seen so many; and when it looks
     /// again anyway.
@@ -85,7 +85,7 @@ impl<'t> World<'t> {
         }
     }
 
-    /// As [`World::pass`], but ends when the cleaner is called.
+    /// Lets time pass as [`World::pass`] does, but ends when the cleaner is called.
     fn sleep(&mut self, until_ns: u64) {
         while !self.is_called {
             self.store_all();
@@ -103,7 +103,7 @@ impl<'t> World<'t> {
 
     fn next_ns(&self) -> u64 {
         match (self.stalled_since_ns, self.writes.front()) {
-            (None, Some(write)) => self.origin_ns + write.time_ns,
+            (None, Some(write)) => self.start_ns + write.time_ns,
             (Some(_), _) => self.look_again_ns,
             (None, None) => u64::MAX,
         }
@@ -115,7 +115,7 @@ impl<'t> World<'t> {
             return;
         }
         while let Some(write) = self.writes.front()
-            && self.origin_ns + write.time_ns <= self.now_ns
+            && self.start_ns + write.time_ns <= self.now_ns
             && self.store(u64::from(write.page))
         {
             self.writes.pop_front();
@@ -158,7 +158,7 @@ impl<'t> World<'t> {
     pub fn run(
         config: &'t ReplayConfig,
         writes: &[PageWrite],
-        origin_ns: u64,
+        start_ns: u64,
         trace_ns: u64,
     ) -> Naive {
         let every_ns = config.epoch.as_nanos() as u64;
@@ -166,7 +166,7 @@ impl<'t> World<'t> {
         let mut world = Self {
             config,
             writes: writes.iter().copied().collect(),
-            origin_ns,
+            start_ns,
             now_ns: 0,
             marks: BTreeMap::new(),
             dirty: BTreeSet::new(),
@@ -174,7 +174,7 @@ impl<'t> World<'t> {
             used_bytes: 0,
             epoch: 1,
             sampled_ns: 0,
-            end_ns: origin_ns + trace_ns,
+            end_ns: start_ns + trace_ns,
             stalled_since_ns: None,
             freed: 0,
             freed_seen: 0,
@@ -413,7 +413,7 @@ impl<'t> World<'t> {
         }
     }
 
-    /// What comes after the end of the trace is not told.
+    /// Whether the trace goes on; what comes after its end is not counted.
     fn counts(&self) -> bool {
         self.now_ns <= self.end_ns || !self.writes.is_empty()
     }
@@ -475,12 +475,12 @@ mod tests {
         config.device.flush_latency_ns = random.random_range(0..3_000_000);
         config.device.write_latency_ns = random.random_range(0..300_000);
         let mut engine = Engine::new(&config).unwrap();
-        let origin_ns = engine.origin_ns();
+        let start_ns = engine.start_ns();
         let trace_ns = writes.last().unwrap().time_ns;
         writes.chunks(random.random_range(1..500)).for_each(|part| engine.add(part));
         let outcome = engine.finish(trace_ns, 0);
         assert_eq!((outcome.checkpoints, outcome.device.compaction), (0, 0), "seed {seed}");
-        let naive = World::run(&config, &writes, origin_ns, trace_ns);
+        let naive = World::run(&config, &writes, start_ns, trace_ns);
         let quick = Naive {
             device_bytes: outcome.device.total(),
             dirtied_bytes: outcome.dirtied_bytes,

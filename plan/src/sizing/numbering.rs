@@ -5,19 +5,19 @@
 
 use crate::trace::{Op, Record};
 
-/// One page written.
+/// One page that is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageWrite {
-    /// Nanoseconds since the trace's first record.
+    /// The time since the trace's first record, nanoseconds.
     pub time_ns: u64,
-    /// Which page.
+    /// The number of the page.
     pub page: u32,
 }
 
 /// The table of numbers: open addressing, 16 B an entry, at most three quarters full.
 #[derive(Debug)]
 pub struct Numbering {
-    /// Page, volume, number plus one; 0: free.
+    /// For each page its number in the volume, its volume, and its number here plus one; 0 is free.
     slots: Vec<(u64, u32, u32)>,
     pages: u32,
     began_ns: Option<u64>,
@@ -31,12 +31,12 @@ impl Default for Numbering {
 }
 
 impl Numbering {
-    /// Pages met so far.
+    /// How many pages were met so far.
     pub fn pages(&self) -> u32 {
         self.pages
     }
 
-    /// Nanoseconds from the first record to the last, reads among them.
+    /// The time from the first record to the last, reads among them, nanoseconds.
     pub fn last_ns(&self) -> u64 {
         self.last_ns
     }
@@ -70,7 +70,7 @@ impl Numbering {
         Ok(())
     }
 
-    /// The number of a page, a new one if it was not met before.
+    /// The number of a page, which is new if the page was not met before.
     #[inline]
     pub fn number_of(&mut self, volume: u32, page: u64) -> u32 {
         let mask = self.slots.len() - 1;

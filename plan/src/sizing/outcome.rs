@@ -4,11 +4,10 @@ use hdrhistogram::Histogram;
 use perdura_media::BytesPerSecond;
 
 use super::config::ReplayConfig;
-use super::world::Cause;
 use crate::trace::PAGE_BYTES;
 
 const NS_PER_S: u64 = 1_000_000_000;
-/// Longest stall told apart, nanoseconds: a day.
+/// The longest stall that is told from longer ones: a day, in nanoseconds.
 const STALL_MAX_NS: u64 = 86_400 * NS_PER_S;
 const NS_PER_YEAR: f64 = 365.25 * 86_400.0 * 1e9;
 
@@ -16,64 +15,66 @@ const NS_PER_YEAR: f64 = 365.25 * 86_400.0 * 1e9;
 /// on a modelled device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
-    /// Dirty bytes allowed.
+    /// The most bytes that might be dirty.
     pub budget_bytes: u64,
-    /// Page writes of the trace.
+    /// The page writes of the trace.
     pub page_writes: u64,
-    /// Distinct pages among them.
+    /// How many different pages were written.
     pub written_pages: u64,
-    /// From the first record of the trace to the last.
+    /// The time from the first record of the trace to the last, nanoseconds.
     pub trace_ns: u64,
-    /// Until the last write was through, which is later if writers had to wait.
+    /// The time until the last write was through, nanoseconds: later than `trace_ns` if writers had
+    /// to wait.
     pub run_ns: u64,
-    /// Until the device had written all that it was handed, which is later still if it is behind.
+    /// The time until the device had written all that it was handed, nanoseconds: later than
+    /// `run_ns` if it is behind.
     pub device_ns: u64,
-    /// Bytes of pages written.
+    /// The bytes of the pages written.
     pub user_bytes: u64,
-    /// Bytes of pages that became dirty: each write of a page that was clean.
+    /// The bytes of pages that became dirty, which are the writes to clean pages.
     pub dirtied_bytes: u64,
-    /// Bytes written to the device, by cause.
+    /// The bytes written to the device, by cause.
     pub device: DeviceBytes,
-    /// Bytes written to the device in the worst second, a second of the clock.
+    /// The bytes written to the device in the worst second of the clock.
     pub worst_second_bytes: u64,
-    /// Device flushes.
+    /// How many times the device was flushed.
     pub device_flushes: u64,
-    /// Checkpoints committed, those that made space among them.
+    /// How many checkpoints were committed, those that made space among them.
     pub checkpoints: u64,
-    /// Writes that had to wait.
+    /// How many writes had to wait.
     pub stalls: u64,
-    /// How long each of them waited, nanoseconds.
+    /// How long each of the writes that had to wait did so, nanoseconds.
     pub stall_ns: Histogram<u64>,
-    /// All of it.
+    /// The sum of all waits, nanoseconds.
     pub stalled_ns: u64,
-    /// The longest.
+    /// The longest wait, nanoseconds.
     pub stall_max_ns: u64,
-    /// Most bytes that were in use: dirty, or on their way.
+    /// The most bytes that were in use at once: dirty, or on their way to the device.
     pub used_max_bytes: u64,
     /// How long the device takes to write a full budget, nanoseconds, all pages scattered.
     pub flush_ns: u64,
     /// Years until the device has taken what it is rated for; `None` if that was not given or
     /// nothing was written.
     pub endurance_years: Option<f64>,
-    /// Times that cleaning found no space in the log.
+    /// How many times cleaning found no space in the log.
     pub log_full: u64,
 }
 
-/// Bytes written to the device.
+/// The bytes written to the device, by cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DeviceBytes {
-    /// Pages cleaned ahead of need, or for a writer that waited.
+    /// The pages cleaned ahead of need, or for a writer that waited, in bytes.
     pub cleaning: u64,
-    /// Pages written by checkpoints.
+    /// The pages that checkpoints wrote, in bytes.
     pub checkpoint: u64,
-    /// Pages moved so that space came free.
+    /// The pages moved so that space came free, in bytes.
     pub compaction: u64,
-    /// Headers, tables, checksums, ends of frames, commits.
+    /// The headers, tables, checksums, ends of frames and commits, in bytes.
     pub metadata: u64,
 }
 
 impl DeviceBytes {
-    /// All of them.
+    /// The sum of all causes.
     pub fn total(&self) -> u64 {
         self.cleaning + self.checkpoint + self.compaction + self.metadata
     }
@@ -93,12 +94,12 @@ impl Outcome {
         self.device.total() as f64 * NS_PER_S as f64 / ns as f64
     }
 
-    /// Share of the run's time that the writer waited, 0 to 1.
+    /// The share of the run's time that the writer waited, 0 to 1.
     pub fn stalled_share(&self) -> f64 {
         self.stalled_ns as f64 / self.run_ns.max(1) as f64
     }
 
-    /// Share of the page writes that had to wait.
+    /// The share of the page writes that had to wait, 0 to 1.
     pub fn stalls_per_write(&self) -> f64 {
         self.stalls as f64 / self.page_writes.max(1) as f64
     }
@@ -114,15 +115,23 @@ impl Outcome {
     }
 }
 
-/// What is counted while it happens.
+/// Why bytes are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cause {
+    Cleaning,
+    Checkpoint,
+    Compaction,
+}
+
+/// What is counted while a replay runs.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tally {
     cleaning: u64,
     checkpoint: u64,
     compaction: u64,
     pub device_bytes: u64,
-    /// When the trace began.
-    pub origin_ns: u64,
+    /// The time at which the trace began, nanoseconds.
+    pub start_ns: u64,
     second: u64,
     second_bytes: u64,
     worst_second_bytes: u64,
@@ -141,10 +150,10 @@ impl Tally {
         } += bytes;
     }
 
-    /// Written by the device from one time to another, evenly; such times rise.
+    /// Counts bytes that the device writes evenly from one time to another; such times rise.
     pub fn wrote(&mut self, from_ns: u64, to_ns: u64, bytes: u64) {
         self.device_bytes += bytes;
-        let (from_ns, to_ns) = (from_ns - self.origin_ns, to_ns - self.origin_ns);
+        let (from_ns, to_ns) = (from_ns - self.start_ns, to_ns - self.start_ns);
         let length_ns = to_ns.saturating_sub(from_ns).max(1);
         let within = |ns: u64| (u128::from(bytes) * u128::from(ns) / u128::from(length_ns)) as u64;
         let first = from_ns / NS_PER_S;
@@ -188,7 +197,7 @@ impl Tally {
     }
 }
 
-/// What the writer counts.
+/// What is counted of the writer.
 #[derive(Debug)]
 pub(super) struct Writer {
     pub page_writes: u64,
@@ -211,7 +220,7 @@ impl Writer {
     }
 }
 
-/// Three digits, from a nanosecond to a day.
+/// A histogram with three digits, from a nanosecond to a day.
 pub(super) fn histogram() -> Histogram<u64> {
     let Ok(histogram) = Histogram::new_with_bounds(1, STALL_MAX_NS, 3) else {
         unreachable!("bounds and digits that a histogram can have")
@@ -219,7 +228,7 @@ pub(super) fn histogram() -> Histogram<u64> {
     histogram
 }
 
-/// All counts of a replay together.
+/// All counts of a replay, from which its outcome is made.
 pub(super) struct Ending<'e> {
     pub config: &'e ReplayConfig,
     pub tally: &'e Tally,
@@ -275,7 +284,7 @@ mod tests {
     #[test]
     fn bytes_count_in_the_seconds_in_which_the_device_writes_them() {
         let worst = |writes: &[(u64, u64, u64)]| {
-            let mut tally = Tally { origin_ns: 5, ..Tally::default() };
+            let mut tally = Tally { start_ns: 5, ..Tally::default() };
             for (from, to, bytes) in writes {
                 let ns = |tenths: u64| 5 + tenths * NS_PER_S / 10;
                 tally.wrote(ns(*from), ns(*to), *bytes);

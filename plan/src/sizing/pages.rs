@@ -7,20 +7,20 @@
 
 use std::ops::Range;
 
-use perdura_region::Planes;
-use perdura_region::policy::{Mark, PolicyKind, RankedBy};
+use perdura_dirty::heat::Planes;
+use perdura_dirty::policy::{Mark, PolicyKind, RankedBy};
 
 use super::ages::Ages;
 use crate::trace::PAGE_BYTES;
 
-/// Pages of a bitmap word.
+/// How many pages a word of a bitmap has.
 pub(super) const WORD_PAGES: usize = 64;
 
 /// A bitmap and which of its words are not zero. Words behind those kept are zero.
 #[derive(Debug, Default)]
 pub(super) struct Bits {
     words: Vec<u64>,
-    /// A bit a word.
+    /// The words that are not zero, a bit each.
     summary: Vec<u64>,
 }
 
@@ -75,27 +75,27 @@ impl Bits {
     }
 }
 
-/// The pages.
+/// The pages of a replayed region.
 #[derive(Debug)]
 pub(super) struct Pages {
-    /// A store to an open page is not noticed.
+    /// The pages that are open: stores to them are not noticed.
     pub open: Bits,
     pub open_count: u64,
     dirty: [Bits; 2],
-    /// Of the current epoch's bitmap.
+    /// Which of the two bitmaps is that of the current epoch.
     parity: usize,
-    /// The other bitmap is what a checkpoint still owes.
+    /// Whether the other bitmap holds what a checkpoint still owes.
     pub is_closing: bool,
     heat: Vec<Planes>,
     marks: Vec<Mark>,
-    /// Of the current epoch's dirty pages, where policies go by marks.
+    /// The marks of the current epoch's dirty pages, where the policy goes by marks.
     pub ages: Ages,
-    /// Of each word, where policies go by marks: no page that is dirty in the current epoch has a
-    /// mark of an earlier one.
+    /// For each word, where policies go by marks, an epoch before which no page that is dirty in
+    /// the current epoch has a mark.
     oldest: Vec<u32>,
     pub policy: PolicyKind,
     recency: bool,
-    /// Words of the region, which the hands go round.
+    /// The words of the region, which the policy's hands go round.
     pub words: usize,
 }
 
@@ -117,7 +117,7 @@ impl Pages {
         }
     }
 
-    /// Keeps the pages up to this one, before it is stored to.
+    /// Makes room for the pages up to this one, before the page is stored to.
     pub fn reach(&mut self, page: u32) {
         let words = page as usize / WORD_PAGES + 1;
         if words <= self.heat.len() {
@@ -141,7 +141,7 @@ impl Pages {
         &self.dirty[self.parity ^ 1]
     }
 
-    /// The epoch's bitmap, or the one that a checkpoint owes.
+    /// The bitmap of the current epoch, or the one of what a checkpoint owes.
     pub fn bits(&self, owed: bool) -> &Bits {
         if owed { self.owed() } else { self.current() }
     }
@@ -184,19 +184,19 @@ impl Pages {
         self.marks[page] = after;
     }
 
-    /// A page's mark; none where the policy does not go by them.
+    /// The mark of a page; a default one where the policy does not go by marks.
     #[inline]
     pub fn mark_of(&self, page: usize) -> Mark {
         self.marks.get(page).copied().unwrap_or_default()
     }
 
-    /// No dirty page of a word has a mark of an earlier epoch.
+    /// The earliest epoch that the marks of a word's dirty pages may have.
     #[inline]
     pub fn oldest_of(&self, word: usize) -> u32 {
         self.oldest[word]
     }
 
-    /// Looks what the oldest is.
+    /// Finds the earliest epoch of a word's marks again.
     pub fn renew_oldest(&mut self, word: usize, epoch: u32) {
         let mut age = 0;
         for_bits(word, self.current().word(word), |page| {
@@ -205,7 +205,7 @@ impl Pages {
         self.oldest[word] = epoch.wrapping_sub(age as u32);
     }
 
-    /// Write-protects pages: the next store to them is noticed.
+    /// Write-protects pages, so that the next store to them is noticed.
     pub fn close(&mut self, word: usize, bits: u64) -> u64 {
         let closed = self.open.word(word) & bits;
         self.open_count -= u64::from(closed.count_ones());
@@ -213,7 +213,7 @@ impl Pages {
         u64::from(closed.count_ones())
     }
 
-    /// Pages that were closed to be copied and were not are opened again.
+    /// Opens pages again that were closed to be copied and were not copied.
     pub fn reopen(&mut self, word: usize, bits: u64) {
         let bits = bits & self.current().word(word) & !self.owed().word(word);
         if bits != 0 {
@@ -235,7 +235,7 @@ impl Pages {
         (pages, None)
     }
 
-    /// The instant between two epochs: all that is dirty is owed, and closed.
+    /// Cuts between two epochs: all that is dirty is owed, and closed.
     pub fn cut(&mut self) {
         self.open.take_all();
         self.open_count = 0;
@@ -244,14 +244,14 @@ impl Pages {
         self.ages.clear();
     }
 
-    /// Pages of the current epoch were cleaned.
+    /// Notes that pages of the current epoch were cleaned.
     pub fn cleaned(&mut self, word: usize, bits: u64) {
         if self.recency {
             self.heat[word] = self.heat[word].cleaned(bits);
         }
     }
 
-    /// The cooling hand passes these words, round and round.
+    /// Lets the cooling hand pass these words, round and round.
     pub fn cool(&mut self, words: Range<usize>) {
         if self.policy.ranked_by() != RankedBy::Heat || !self.recency {
             return;
@@ -269,7 +269,7 @@ impl Pages {
         }
     }
 
-    /// Of a word, the pages without heat.
+    /// The pages of a word without heat, as bits.
     pub fn cold(&self, word: usize) -> u64 {
         self.heat[word].cold()
     }

@@ -17,41 +17,41 @@ use super::outcome::Writer;
 use super::{Outcome, SizingError};
 use crate::trace::PAGE_BYTES;
 
-/// How exactly the trace begins after a look of the region's thread.
+/// How exactly the trace begins after a round of the region's thread, nanoseconds.
 const PHASE_NS: u64 = 1_000;
-/// A wait for less is spun away: sleeping takes longer.
+/// Waits for less than this are spun away, since sleeping takes longer, nanoseconds.
 const SPUN_NS: u64 = 200_000;
 /// A store that took less did not wait for the cleaner: a device flush takes longer.
 const STALL_NS_MIN: u64 = 4_000;
 
-/// What a region did.
+/// What a real region did with a trace.
 #[derive(Debug, Clone)]
 pub struct Measured {
-    /// Page writes.
+    /// The page writes.
     pub page_writes: u64,
-    /// The region's counters, less what opening it counted.
+    /// The bytes written to the device, less those that opening the region wrote.
     pub device_bytes: u64,
-    /// Bytes cleaned ahead of need, or for a writer that waited.
+    /// The bytes cleaned ahead of need, or for a writer that waited.
     pub cleaned_bytes: u64,
-    /// Bytes that checkpoints wrote.
+    /// The bytes that checkpoints wrote.
     pub checkpoint_bytes: u64,
-    /// Bytes moved so that space came free.
+    /// The bytes moved so that space came free.
     pub compacted_bytes: u64,
-    /// Bytes that became dirty.
+    /// The bytes that became dirty.
     pub dirtied_bytes: u64,
-    /// Checkpoints.
+    /// The number of checkpoints.
     pub checkpoints: u64,
-    /// Device flushes.
+    /// The number of device flushes.
     pub device_flushes: u64,
-    /// Writes that had to wait.
+    /// How many writes had to wait.
     pub stalls: u64,
-    /// How long each of them waited, nanoseconds.
+    /// How long each of the writes that had to wait did so, nanoseconds.
     pub stall_ns: Histogram<u64>,
-    /// All of it.
+    /// The sum of all waits, nanoseconds.
     pub stalled_ns: u64,
-    /// Most bytes in use.
+    /// The most bytes in use at once.
     pub used_max_bytes: u64,
-    /// Until the last write was through.
+    /// The time until the last write was through, nanoseconds.
     pub run_ns: u64,
 }
 

@@ -12,19 +12,19 @@ use super::outcome::Outcome;
 use super::{Replay, SizingError};
 use crate::trace::{PAGE_BYTES, Record};
 
-/// Budgets replayed in one pass.
+/// How many budgets are replayed in one pass.
 const BUDGETS_A_PASS: u64 = 8;
-/// Passes at most.
+/// The most passes of one search.
 const PASSES_MAX: usize = 5;
-/// Budgets are whole multiples of so much.
+/// The bytes of which every budget is a whole multiple.
 const STEP_BYTES: u64 = 64 << 10;
 
 /// What writers may have to wait.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Target {
-    /// Most of the run's time that may be spent waiting, 0 to 1.
+    /// The most of the run's time that may be spent waiting, 0 to 1.
     pub stalled_share_max: f64,
-    /// Most page writes that may have to wait, 0 to 1, if that matters.
+    /// The most page writes that may have to wait, 0 to 1; `None` allows any.
     pub stalls_per_write_max: Option<f64>,
     /// This share of all page writes, 0 to 1, must be through within so many nanoseconds, if that
     /// matters.
@@ -32,14 +32,14 @@ pub struct Target {
 }
 
 impl Default for Target {
-    /// At most a thousandth of the time.
+    /// The usual target: at most a thousandth of the time.
     fn default() -> Self {
         Self { stalled_share_max: 0.001, stalls_per_write_max: None, write_ns_max: None }
     }
 }
 
 impl Target {
-    /// Whether a run met it.
+    /// Whether a run kept to it.
     #[must_use]
     pub fn is_met(&self, outcome: &Outcome) -> bool {
         outcome.stalled_share() <= self.stalled_share_max
@@ -48,24 +48,24 @@ impl Target {
     }
 }
 
-/// What a search found.
+/// What a search for the smallest budget found.
 #[derive(Debug, Clone)]
 pub struct Search {
     /// The smallest budget that met the target, as did all larger ones tried; `None`: not even one
     /// of all pages written did.
     pub smallest: Option<Outcome>,
-    /// All budgets replayed, the smallest first.
+    /// All budgets that were replayed, the smallest first.
     pub tried: Vec<Outcome>,
-    /// Budgets below the answer that met the target, though a larger one did not.
+    /// The budgets below the answer that kept to the target, though a larger one did not, bytes.
     pub lucky_bytes: Vec<u64>,
     /// Bytes of all pages the trace writes: with so much budget nothing need ever be cleaned.
     pub footprint_bytes: u64,
-    /// Passes over the trace.
+    /// How many passes over the trace the search took.
     pub passes: usize,
 }
 
 impl Search {
-    /// The answer as a part of all that is written; more than 1 if there is none.
+    /// The answer as a part of all that is written; more than 1 where there is none.
     #[must_use]
     pub fn share_of_written(&self) -> f64 {
         let written = self.footprint_bytes.max(1) as f64;
@@ -136,7 +136,7 @@ pub fn smallest_budget<E: From<SizingError>>(
     })
 }
 
-/// The smallest that meets the target with all behind it.
+/// The smallest budget that keeps to the target with all larger ones.
 fn first_of_the_met(tried: &[Outcome], target: &Target) -> Option<usize> {
     let missed = tried.iter().rposition(|outcome| !target.is_met(outcome));
     let first = missed.map_or(0, |missed| missed + 1);

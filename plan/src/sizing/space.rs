@@ -1,17 +1,17 @@
 //! Checkpoints and compaction of a replayed region, as `region/src/{checkpoint,compact}.rs` have
 //! them.
 
+use perdura_dirty::policy::hands::Stretch;
+use perdura_dirty::policy::pace::DRAIN_STEP_TRAPPED_BYTES;
+use perdura_dirty::policy::space::{Ahead, FRUITLESS_MAX, FirstLook};
 use perdura_region::format::commit_bytes;
 use perdura_region::geometry::COMPACTION_FRAMES;
-use perdura_region::policy::hands::Stretch;
-use perdura_region::policy::pace::DRAIN_STEP_TRAPPED_BYTES;
-use perdura_region::policy::space::{Ahead, FRUITLESS_MAX, FirstLook};
 
 use super::cleaner::{Cleaner, LogFull, Pump};
 use super::config::Planted;
 use super::log::Refusal;
+use super::outcome::Cause;
 use super::pages::WORD_PAGES;
-use super::world::Cause;
 
 impl Cleaner {
     pub async fn checkpoint(&mut self) -> Result<(), LogFull> {
@@ -19,7 +19,7 @@ impl Cleaner {
         self.commit().await
     }
 
-    /// Cuts, writes all that is dirty then, and commits.
+    /// Cuts, writes all that is dirty at the cut, and commits.
     async fn commit(&mut self) -> Result<(), LogFull> {
         if self.world().pages.is_closing {
             // An earlier checkpoint ran out of log space: what it still owes comes first.
@@ -47,7 +47,7 @@ impl Cleaner {
         Ok(())
     }
 
-    /// Both copies of the slot, one after the other, and a device flush.
+    /// Writes both copies of the slot, one after the other, and flushes the device.
     async fn commit_slot(&mut self) {
         let (copy_bytes, begun) = {
             let world = self.world();
@@ -66,7 +66,7 @@ impl Cleaner {
         self.committed = begun;
     }
 
-    /// Copies every page the closing epoch still owes.
+    /// Copies every page that the closing epoch still owes.
     async fn drain(&mut self) -> Result<(), LogFull> {
         let mut from = 0;
         loop {
@@ -159,7 +159,7 @@ impl Cleaner {
         Ok(())
     }
 
-    /// Empties a segment.
+    /// Moves what a segment holds, so that it is empty.
     async fn compact(&mut self, victim: u32) -> Result<(), LogFull> {
         let Some(is_being_written) = self.world().log.begin_emptying(victim) else {
             return Ok(());

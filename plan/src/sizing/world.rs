@@ -5,37 +5,29 @@
 //! rises only where there is room (Viyojit, section 5.1: before a page opens), and falls when a
 //! device flush has ended.
 
+use perdura_dirty::policy::pace::Pace;
+use perdura_dirty::policy::sampling::Sampling;
 use perdura_media::Channel;
-use perdura_region::policy::pace::Pace;
-use perdura_region::policy::sampling::Sampling;
 
 use super::config::{Planted, ReplayConfig};
 use super::floor::Floor;
 use super::log::{Log, Refusal};
-use super::outcome::Tally;
+use super::outcome::{Cause, Tally};
 use super::pages::{Pages, WORD_PAGES};
 use super::{SizingError, pages};
 use crate::trace::PAGE_BYTES;
-use perdura_region::policy::hands::Stretch;
+use perdura_dirty::policy::hands::Stretch;
 
 /// What a store must wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Blocked {
-    /// A checkpoint still owes the page's old bytes.
+    /// A checkpoint still owes the old bytes of the page.
     Owed,
-    /// No budget.
+    /// The budget is used up.
     Room,
 }
 
-/// Why bytes are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cause {
-    Cleaning,
-    Checkpoint,
-    Compaction,
-}
-
-/// A sweep that ended.
+/// A sweep of the policy's hands that ended.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Swept {
     pub bytes: u64,
@@ -43,37 +35,37 @@ pub(super) struct Swept {
     pub refusal: Option<Refusal>,
 }
 
-/// While the cleaner would only wake to find nothing to do, it is not woken.
+/// A rest of the cleaner, which is not woken while it would only find nothing to do.
 #[derive(Debug, Clone, Copy)]
 struct Rest {
     from_ns: u64,
     every_ns: u64,
 }
 
-/// Everything but what only the cleaner knows.
+/// The state of a replayed region, but for what only the cleaner knows.
 #[derive(Debug)]
 pub(super) struct World {
     pub now_ns: u64,
-    /// When the cleaner runs next: at a time, or when called.
+    /// The time at which the cleaner runs next, nanoseconds, if it is not called before.
     pub wake_ns: u64,
-    /// The cleaner waits to be called, and not for the device.
+    /// Whether the cleaner waits to be called, and not for the device.
     pub is_callable: bool,
     pub calls: u32,
-    /// A take beyond this calls the cleaner.
+    /// The bytes in use beyond which a store calls the cleaner.
     pub call_above: u64,
     pub used_bytes: u64,
     budget_bytes: u64,
     space_limit_bytes: u64,
-    /// Changes whenever somebody who waits for room should look again.
+    /// Changes whenever writers that wait for room should look again.
     pub room_version: u32,
-    /// As `room_version`, for who waits for an owed page.
+    /// Changes whenever a writer that waits for an owed page should look again.
     pub door_version: u32,
     pub is_room_waited_for: bool,
     pub room_asked: bool,
     pub urgent: Option<u32>,
     pub dirtied_bytes: u64,
     touches: u64,
-    /// Policy epoch.
+    /// The epoch of the policy.
     pub tick: u32,
     sample_hand: usize,
     sampling: Sampling,
@@ -83,9 +75,9 @@ pub(super) struct World {
     pub channel: Channel,
     pub tally: Tally,
     rest: Option<Rest>,
-    /// When the last of the rounds was that rest left out.
+    /// The time of the last round that was left out in the rest, nanoseconds.
     pub last_left_out_ns: Option<u64>,
-    pub policy: perdura_region::PolicyKind,
+    pub policy: perdura_dirty::policy::PolicyKind,
     recency: bool,
     protect_ns: u64,
     pub planted: Planted,
@@ -130,7 +122,7 @@ impl World {
         Ok(world)
     }
 
-    /// Hands bytes to the device; returns when they are written.
+    /// Hands bytes to the device, and returns the time when they are written, nanoseconds.
     pub fn write(&mut self, bytes: u64) -> u64 {
         let from_ns = self.now_ns.max(self.channel.busy_until_ns());
         let done_ns = self.channel.write(self.now_ns, bytes);
@@ -138,13 +130,13 @@ impl World {
         done_ns
     }
 
-    /// Keeps what there is of pages up to this one, before the first store to it.
+    /// Makes room for the pages up to this one, before the first store to it.
     pub fn reach(&mut self, page: u32) {
         self.pages.reach(page);
         self.log.reach(page);
     }
 
-    /// A store to a page that was reached. `Err`: it must wait.
+    /// Stores to a page for which there is room. `Err` says what the store must wait for.
     #[inline]
     pub fn store(&mut self, page: u32) -> Result<(), Blocked> {
         let (word, bit) = (page as usize / WORD_PAGES, 1 << (page as usize % WORD_PAGES));
@@ -178,7 +170,7 @@ impl World {
         Ok(())
     }
 
-    /// Wakes the cleaner if it waits for that.
+    /// Wakes the cleaner if it waits to be called.
     pub fn call(&mut self) {
         self.calls += 1;
         if self.is_callable {
@@ -186,7 +178,7 @@ impl World {
         }
     }
 
-    /// What may be used now: the budget, or what the log's spare space could take.
+    /// The bytes that may be in use now: the budget, or what the log's spare space can take.
     pub fn limit_bytes(&self) -> u64 {
         self.budget_bytes.min(self.space_limit_bytes)
     }
@@ -199,7 +191,7 @@ impl World {
         self.pace.threshold(self.limit_bytes())
     }
 
-    /// A call of the region's recency sampling (Viyojit, section 5.2).
+    /// Calls the region's sampling of recent pages (Viyojit, section 5.2).
     pub fn sample(&mut self) {
         if !self.sampling.is_due(self.now_ns) {
             return;
@@ -243,12 +235,12 @@ impl World {
         }
     }
 
-    /// Whether nothing is going to happen until something is written.
+    /// Whether nothing is going to happen until a page is written.
     pub fn is_resting(&self) -> bool {
         self.rest.is_some()
     }
 
-    /// The first round at `at_ns` or later, while resting.
+    /// The first round at `at_ns` or later, while resting, nanoseconds.
     pub fn round_after(&self, at_ns: u64) -> u64 {
         let Some(rest) = self.rest else { return self.now_ns };
         let rounds = at_ns.saturating_sub(rest.from_ns).div_ceil(rest.every_ns);
@@ -333,7 +325,7 @@ impl World {
         (done, refusal)
     }
 
-    /// Appends what fits of the first run of `left`, and takes it out.
+    /// Appends what fits of the first run of `left`, and takes it out of `left`.
     pub fn append_run(
         &mut self,
         word: usize,
@@ -351,7 +343,7 @@ impl World {
         Ok(bits)
     }
 
-    /// Bytes are durable, or let go by a planted mistake.
+    /// Gives bytes of the budget back that are durable, or let go by a planted mistake.
     pub fn give_back(&mut self, bytes: u64) {
         assert!(self.used_bytes >= bytes, "the account fell below zero");
         self.used_bytes -= bytes;

@@ -1,32 +1,32 @@
 //! From a sample of pages to estimates with bars.
 //!
-//! Pages are in the sample or not by a hash of their number, each with the same probability, the *rate*;
-//! what is known of those that are in it is exact. A number of pages is the sample's divided by the
-//! rate. Its bars are those numbers of which a sample so large, or so small, is just unlikely
-//! enough; how likely that is at most, Zubkov and Serov's inequality says (2013, "A complete proof
-//! of universal inequalities for the distribution function of the binomial law"), for few pages as
-//! for many. Two cases need more:
+//! Pages are in the sample or not by a hash of their number, each with the same probability, the
+//! *rate*; what is known of those that are in it is exact. A number of pages is the sample's
+//! divided by the rate. Its bars are those numbers of which a sample so large, or so small, is just
+//! unlikely enough; how likely that is at most, Zubkov and Serov's inequality says (2013, "A
+//! complete proof of universal inequalities for the distribution function of the binomial law"),
+//! for few pages as for many. Two cases need more:
 //!
 //! - **The worst window** is the largest of many estimates, so it tends to be one that came out
 //!   high. Its lower bar allows for any of the windows to have come out so: a stricter quantile.
 //!   The upper bar need not: the truly worst window's estimate is at most the largest, and it alone
 //!   would have to be low.
 //! - **Skew.** Hot pages are few and may be missed, so they are not added up: page writes are known
-//!   exactly, and the cold pages, which are many, are estimated; hot is who is left over. How many
-//!   pages that is jumps where cold pages end and much hotter ones begin, so the bars ask what it
+//!   exactly, and the cold pages, which are many, are estimated; the hot ones are left over. Their
+//!   number jumps where cold pages end and much hotter ones begin, so the bars ask what it
 //!   would be if the sample had more of the cold writes by chance, or less.
 
 use super::Figure;
 use super::options::Share;
 
-/// What each side of the bars leaves out.
+/// The probability that each side of the bars leaves out.
 const TAIL: f64 = 0.025;
-/// Its quantile.
+/// The quantile of the normal distribution that leaves out `TAIL`.
 const QUANTILE: f64 = 1.96;
 /// Parts of a quantile that two chances, of which neither tells of the other, have when both
 /// together are as unlikely as it.
 const TOGETHER: [(f64, f64); 4] = [(1.0, 0.0), (0.9, 0.52), (0.52, 0.9), (0.0, 1.0)];
-/// Halvings of the range in which a bar is looked for.
+/// How often the range in which a bar is looked for is halved.
 const HALVINGS: usize = 50;
 
 /// The largest estimate of a window: pages of the sample, and the rate when they were counted.
@@ -41,7 +41,7 @@ impl Peak {
         if self.pages == 0 { 0.0 } else { self.pages as f64 / self.rate }
     }
 
-    /// Takes the other if it estimates more.
+    /// Takes the other peak if it estimates more pages.
     #[inline]
     pub fn rise(&mut self, pages: u64, rate: f64) {
         if pages > 0 && pages as f64 / rate > self.estimate() {
@@ -53,13 +53,13 @@ impl Peak {
 /// What the sample knows of a volume, or of all.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampled {
-    /// The share of pages in the sample at the end.
+    /// The share of pages that are in the sample at the end.
     pub rate: f64,
-    /// Pages of the sample that were read or written.
+    /// The pages of the sample that were read or written.
     pub touched: u64,
-    /// By window: of the clock, and ending at a record.
+    /// The peaks of each window: of the clock, and ending at a record.
     pub worst: Vec<[Peak; 2]>,
-    /// How often the window fits the trace, and once more.
+    /// How often each window fits the trace, and once more.
     pub lengths: Vec<f64>,
 }
 
@@ -69,7 +69,7 @@ impl Sampled {
         1.0 + span_ns as f64 / window_ns as f64
     }
 
-    /// Pages of which so many are in the sample.
+    /// The estimate for pages of which so many are in the sample.
     pub fn pages(&self, sampled: u64) -> Figure {
         if self.rate >= 1.0 {
             return Figure::exact(sampled);
@@ -124,24 +124,24 @@ impl Sampled {
     }
 }
 
-/// Which windows.
+/// The two kinds of windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Of the clock.
+    /// Windows of the clock.
     Tumbling,
-    /// Ending at a record.
+    /// Windows that end at a record.
     Sliding,
 }
 
 /// What is left of the sample without its coldest pages.
 struct Left {
     hot: f64,
-    /// The squares of the cold pages' writes: what they come to varies by that.
+    /// The sum of the squares of the cold pages' writes, by which their estimate varies.
     squares: f64,
 }
 
 impl Left {
-    /// Without the coldest that receive so many writes.
+    /// What is left without the coldest pages that receive so many writes.
     fn of(histogram: &[(u64, u64)], cold: f64) -> Self {
         let sampled: u64 = histogram.iter().map(|(_, pages)| pages).sum();
         let (mut used, mut squares, mut colder) = (0.0, 0.0, 0.0);

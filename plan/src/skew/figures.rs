@@ -4,17 +4,17 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use super::tally::{Most, Worst};
 
-/// A count; or an estimate between bars that hold in 95 of 100 cases.
+/// A count, or an estimate between bars that hold in 95 of 100 cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Figure {
     /// The count, or the estimate.
     pub pages: u64,
-    /// Lower and upper bar of an estimate.
+    /// The lower and the upper bar of an estimate; `None` for a count.
     pub bars: Option<(u64, u64)>,
 }
 
 impl Figure {
-    /// A count.
+    /// A figure that was counted.
     pub fn exact(pages: u64) -> Self {
         Self { pages, bars: None }
     }
@@ -26,38 +26,38 @@ impl Figure {
     }
 }
 
-/// The worst window of one kind and length.
+/// The most that one window of a kind and length has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MostFigures {
-    /// Page writes, each counted as a new page; exact in any case.
+    /// The page writes, each counted as one to a new page; exact in any case.
     pub adversarial_pages: u64,
-    /// Different pages.
+    /// The different pages that are written.
     pub unique_pages: Figure,
 }
 
 /// The worst windows of one length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorstFigures {
-    /// Of the windows `[kT, (k+1)T)`.
+    /// The worst of the windows `[kT, (k+1)T)`.
     pub tumbling: MostFigures,
-    /// Of the windows `(t - T, t]` that end at a record.
+    /// The worst of the windows `(t - T, t]` that end at a record.
     pub sliding: MostFigures,
 }
 
-/// All figures of a volume, or of all.
+/// All figures of a volume, or of all volumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Figures {
-    /// Records.
+    /// The number of records.
     pub records: u64,
-    /// Different pages read or written.
+    /// The different pages that are read or written.
     pub touched_pages: Figure,
-    /// Different pages written.
+    /// The different pages that are written.
     pub written_pages: Figure,
-    /// Pages of all writes.
+    /// The pages of all writes, each as often as it is written.
     pub page_writes: u64,
-    /// By window, as people write its seconds, shortest first.
+    /// The worst windows by their seconds, as people write them, the shortest first.
     pub worst: Vec<(String, WorstFigures)>,
-    /// By share of the page writes in percent: the fewest hottest pages that receive it.
+    /// The fewest hottest pages that receive a share of the page writes, by the share in percent.
     pub skew_pages: Vec<(String, Figure)>,
 }
 
@@ -71,7 +71,7 @@ impl WorstFigures {
     }
 }
 
-/// `name`, and beside it `name_low` and `name_high` of an estimate.
+/// Writes `name`, and of an estimate `name_low` and `name_high` beside it.
 fn entry<M: SerializeMap>(map: &mut M, name: &str, figure: Figure) -> Result<(), M::Error> {
     map.serialize_entry(name, &figure.pages)?;
     if let Some((low, high)) = figure.bars {
@@ -99,7 +99,7 @@ impl Serialize for WorstFigures {
     }
 }
 
-/// A list of pairs as a map that keeps their order.
+/// A list of pairs that is written as a map and keeps its order.
 struct Ordered<'a, T>(&'a [(String, T)]);
 
 impl<T: Serialize> Serialize for Ordered<'_, T> {

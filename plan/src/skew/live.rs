@@ -1,4 +1,4 @@
-//! Of each instant in the longest window, the pages whose last write it is: 4 B an instant, in a
+//! How many pages were last written at each instant of the longest window: 4 B an instant, in a
 //! ring.
 //!
 //! A page that is written again moves from its old instant to the new one, which is a random
@@ -9,13 +9,13 @@ use std::path::PathBuf;
 use super::SkewError;
 use super::sys::{self, MappedCounts, Zeroed};
 
-/// Where the ring lies.
+/// The place of the ring: in memory or in a file.
 enum Counts {
     Memory(Zeroed<u32>),
     Mapped(MappedCounts),
 }
 
-/// The ring. Instants outside of the window have no place in it.
+/// The ring of the longest window's instants. Others have no place in it.
 pub struct Live {
     counts: Counts,
     mask: u64,
@@ -38,7 +38,7 @@ impl Live {
         }
     }
 
-    /// What of a number is its place in the ring.
+    /// The bits of a number that are its place in the ring.
     #[inline]
     pub fn mask(&self) -> u64 {
         self.mask
@@ -64,7 +64,7 @@ impl Live {
         if number - oldest > self.mask { self.grow(oldest, number) } else { Ok(()) }
     }
 
-    /// Bytes of the temporary file.
+    /// The bytes of the temporary file.
     pub fn spilled_bytes(&self) -> u64 {
         match &self.counts {
             Counts::Memory(_) => 0,

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use super::SkewError;
 
-/// How many windows there may be.
+/// The most windows that an analysis may have.
 pub const WINDOWS_MAX: usize = 16;
 
-/// A second, in nanoseconds.
+/// The nanoseconds of a second.
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// A share of all page writes, in millionths: integers, so that "at least 95 %" has one meaning.
@@ -29,34 +29,34 @@ impl Share {
         (u128::from(writes) * u128::from(self.0)).div_ceil(1_000_000) as u64
     }
 
-    /// As a fraction of 1.
+    /// The share as a fraction of 1.
     pub fn fraction(self) -> f64 {
         f64::from(self.0) / 1e6
     }
 
-    /// As a key: `90`, `99.9`.
+    /// The share as a key: `90`, `99.9`.
     pub fn key(self) -> String {
         decimal(u64::from(self.0), 10_000)
     }
 }
 
-/// Approximate counting: a sample of pages in fixed memory.
+/// Approximate counting, which keeps a sample of pages in fixed memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampling {
-    /// How many pages are kept at most.
+    /// The most pages that are kept.
     pub pages_max: u32,
-    /// Which pages, of those that could be.
+    /// The seed that chooses the pages.
     pub seed: u64,
 }
 
 impl Default for Sampling {
-    /// As many as fit 64 MiB with all else (`plan/tests/skew_memory.rs` counts).
+    /// As many pages as fit 64 MiB with all else (`plan/tests/skew_memory.rs` counts).
     fn default() -> Self {
         Self { pages_max: 1 << 19, seed: 1 }
     }
 }
 
-/// The question.
+/// What is counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     windows_ns: Vec<u64>,
@@ -66,13 +66,13 @@ pub struct Options {
     pub mergeable: bool,
     /// Count windows in a thread of their own: nearly twice as fast on two idle processors.
     pub apart: bool,
-    /// Count a sample of the pages in fixed memory; not with `mergeable`.
+    /// How to count a sample of the pages in fixed memory; not with `mergeable`.
     pub sampling: Option<Sampling>,
     /// How many bytes of the longest window's queue (16 an instant) lie in memory, and how many of
     /// the ring of counts beside it (4 an instant, to the next power of two); what is more is in
     /// temporary files without names.
     pub queue_bytes: u64,
-    /// Where that file lies; none: where the system keeps temporary files.
+    /// The directory of that file; `None` is where the system keeps temporary files.
     pub spill_dir: Option<PathBuf>,
 }
 
@@ -104,26 +104,27 @@ impl Options {
         }
     }
 
-    /// Lengths of the windows, ascending.
+    /// The lengths of the windows, ascending, nanoseconds.
     pub fn windows_ns(&self) -> &[u64] {
         &self.windows_ns
     }
 
-    /// Shares of all page writes, ascending.
+    /// The shares of all page writes, ascending.
     pub fn shares_percent(&self) -> &[Share] {
         &self.shares_percent
     }
 }
 
 impl Default for Options {
-    /// The paper's: a minute, ten minutes, an hour; 90, 95 and 99 % of the writes.
+    /// The paper's windows and shares: a minute, ten minutes, an hour; 90, 95 and 99 % of the
+    /// writes.
     fn default() -> Self {
         let windows_ns = [60, 600, 3600].map(|s| s * SECOND_NS);
         Self::asking(windows_ns.to_vec(), [90, 95, 99].map(|p| Share(p * 10_000)).to_vec())
     }
 }
 
-/// A window's key: its seconds, `60` or `0.5`.
+/// The key of a window: its seconds, `60` or `0.5`.
 pub fn window_key(window_ns: u64) -> String {
     decimal(window_ns, SECOND_NS)
 }

@@ -15,38 +15,38 @@ use std::sync::Arc;
 use super::SkewError;
 use super::table::FIRST_INSTANT;
 
-/// Instants a chunk: 64 KiB.
+/// The instants of a chunk, which takes 64 KiB.
 const CHUNK: usize = 4096;
-/// Bytes a chunk.
+/// The bytes of a chunk.
 const CHUNK_BYTES: usize = CHUNK * size_of::<Instant>();
 
-/// Page writes of one volume at one time.
+/// The page writes of one volume at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Instant {
-    /// Since the origin.
+    /// The time since the start of the trace, nanoseconds.
     pub time_ns: u64,
     pub written: u32,
-    /// The volume's place among the volumes seen.
+    /// The place of the volume among those seen.
     pub volume: u32,
 }
 
 type Chunk = Arc<[Instant]>;
 
-/// Where a full chunk lies.
+/// The place of a full chunk: in memory or in a file.
 enum Kept {
     Memory(Chunk),
-    /// At this place of the file.
+    /// The chunk lies at this place of the file.
     File(u64),
 }
 
-/// The queue.
+/// The queue of instants that windows may still need.
 pub struct Instants {
     full: VecDeque<Kept>,
     /// The number of the first chunk in `full`.
     first_chunk: u64,
     /// The chunk that is being filled, which follows those in `full`.
     head: Vec<Instant>,
-    /// What each cursor has loaded: the chunk's number and content.
+    /// The number and the content of the chunk that each cursor has loaded.
     loaded: Vec<Option<(u64, Chunk)>>,
     spill: Spill,
     in_memory: usize,
@@ -67,14 +67,14 @@ impl Instants {
         }
     }
 
-    /// Appends; instants are numbered from [`FIRST_INSTANT`] in this order.
+    /// Appends an instant; instants are numbered from [`FIRST_INSTANT`] in this order.
     #[inline]
     pub fn push(&mut self, instant: Instant) -> Result<(), SkewError> {
         self.head.push(instant);
         if self.head.len() == CHUNK { self.keep_head() } else { Ok(()) }
     }
 
-    /// Appends all of these.
+    /// Appends all of these instants.
     pub fn extend(&mut self, mut instants: &[Instant]) -> Result<(), SkewError> {
         while !instants.is_empty() {
             let (now, later) = instants.split_at(instants.len().min(CHUNK - self.head.len()));
@@ -120,7 +120,7 @@ impl Instants {
         Ok(loaded.as_ref().map_or(&[], |(_, instants)| &instants[at..]))
     }
 
-    /// The last cursor has left what is before `number`.
+    /// Forgets what is before `number`, which the last cursor has left.
     #[inline]
     pub fn forget_before(&mut self, number: u64) {
         let chunk = (number - FIRST_INSTANT) / CHUNK as u64;
@@ -134,7 +134,7 @@ impl Instants {
         }
     }
 
-    /// Bytes of the temporary file.
+    /// The bytes of the temporary file.
     pub fn spilled_bytes(&self) -> u64 {
         self.spill.places * CHUNK_BYTES as u64
     }

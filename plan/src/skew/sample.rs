@@ -1,9 +1,9 @@
 //! A sample of the pages in fixed memory, for traces whose pages are too many.
 //!
 //! A page is in the sample if a hash of its volume and number is at most the threshold; when the
-//! sample is full the threshold is halved, and who is above it goes, as if it had never been in: so
-//! whoever is in the sample was in it from its first access, and its counts are exact (SHARDS'
-//! idea, Waldspurger et al., FAST 2015). The sampled pages that were written are in a list by the
+//! sample is full the threshold is halved, and pages above it go, as if they had never been in: so
+//! a page of the sample was in it from its first access on, and its counts are exact (the idea of
+//! SHARDS, Waldspurger et al., FAST 2015). The sampled pages that were written are in a list by the
 //! time of their last write; each sliding window's left edge is a place in it. So no instants are
 //! kept for them, times are exact, and memory depends on nothing but the sample's size.
 
@@ -11,17 +11,17 @@ use super::estimate::{Peak, Sampled};
 use super::options::{Sampling, WINDOWS_MAX};
 use super::tally::PerWindow;
 
-/// No page.
+/// Marks that there is no page.
 const NIL: u32 = u32::MAX;
 /// The time of the last write of a page that was only read.
 const NEVER_NS: u64 = u64::MAX;
 
-/// A volume.
+/// The volume of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Whose {
-    /// Its number: pages of different volumes are different.
+    /// The number of the volume: pages of different volumes are different.
     pub number: u32,
-    /// Where its pages are counted, perhaps with those of others.
+    /// The place where its pages are counted, perhaps with those of other volumes.
     pub place: u32,
 }
 
@@ -36,7 +36,7 @@ struct SampledPage {
     newer: u32,
 }
 
-/// Different pages of the sample, by window.
+/// The different pages of the sample in each window.
 #[derive(Clone)]
 struct Uniques {
     sliding: PerWindow,
@@ -45,13 +45,13 @@ struct Uniques {
     peaks: [[Peak; 2]; WINDOWS_MAX],
 }
 
-/// The sample.
+/// A sample of the pages, in fixed memory.
 pub struct Sample {
     seed: u64,
     pages_max: usize,
     threshold: u64,
     pages: Vec<SampledPage>,
-    /// Hashed places of pages: open addressing, at most half full.
+    /// The places of pages by hash: open addressing, at most half full.
     index: Vec<u32>,
     oldest: u32,
     newest: u32,
@@ -60,7 +60,7 @@ pub struct Sample {
     edge: [u32; WINDOWS_MAX],
     volumes: Vec<Uniques>,
     all: Uniques,
-    /// The time that is counted, and volumes that had a sampled write at it.
+    /// The time that is counted, since the start of the trace, nanoseconds.
     open_ns: u64,
     open: Vec<u32>,
 }
@@ -85,12 +85,12 @@ impl Sample {
         }
     }
 
-    /// The share of pages that are in it.
+    /// The share of pages that are in the sample.
     pub fn rate(&self) -> f64 {
         (self.threshold as f64 + 1.0) / 2f64.powi(64)
     }
 
-    /// Bytes it holds, which do not grow.
+    /// The bytes that the sample takes, which do not grow.
     pub fn bytes(&self) -> u64 {
         (self.pages.capacity() * size_of::<SampledPage>() + self.index.len() * size_of::<u32>())
             as u64
@@ -107,7 +107,7 @@ impl Sample {
         mixed ^ mixed >> 31
     }
 
-    /// Reads pages of a volume.
+    /// Counts a read of pages of a volume.
     pub fn read(&mut self, whose: Whose, pages: std::ops::Range<u64>) {
         for page in pages {
             let hash = self.hash(whose, page);
@@ -117,7 +117,7 @@ impl Sample {
         }
     }
 
-    /// Writes pages at a time (since the origin) that does not fall.
+    /// Counts a write of pages at a time since the start of the trace, which never falls.
     pub fn write(&mut self, whose: Whose, pages: std::ops::Range<u64>, time_ns: u64) {
         for page in pages {
             let hash = self.hash(whose, page);
@@ -180,7 +180,7 @@ impl Sample {
         self.index[slot] = at;
     }
 
-    /// One write of a page of the sample.
+    /// Counts one write of a page of the sample.
     fn count(&mut self, at: u32, time_ns: u64) {
         let page = &mut self.pages[at as usize];
         page.writes += 1;
@@ -270,7 +270,7 @@ impl Sample {
         self.all.settle(windows, rate);
     }
 
-    /// Half of the pages go, from all counts too.
+    /// Takes half of the pages out, and out of all counts.
     fn halve(&mut self) {
         self.settle();
         self.threshold /= 2;
@@ -290,7 +290,7 @@ impl Sample {
         }
     }
 
-    /// Takes a page out of counts, list and memory; the index is made anew by who calls.
+    /// Takes a page out of counts, list and memory; the caller makes the index anew.
     fn remove(&mut self, at: u32) {
         let SampledPage { whose, last_ns, .. } = self.pages[at as usize];
         if last_ns != NEVER_NS {
@@ -307,7 +307,7 @@ impl Sample {
         }
         self.pages.swap_remove(at as usize);
         let Some(moved) = self.pages.get(at as usize) else { return };
-        // The last page lies here now: who pointed to it there points here.
+        // The last page lies here now: what pointed to its old place points here.
         let (was, SampledPage { last_ns, older, newer, .. }) = (self.pages.len() as u32, *moved);
         if last_ns == NEVER_NS {
             return;
@@ -345,7 +345,7 @@ impl Sample {
                 worst: uniques.peaks[..lengths.len()].to_vec(),
                 lengths: lengths.clone(),
             },
-            histogram: super::part::histogram_of(pages.iter().map(|page| page.writes)),
+            histogram: super::histogram::histogram_of(pages.iter().map(|page| page.writes)),
         };
         let mut from = 0;
         let each = self.volumes.iter().zip(&touched).map(|(uniques, touched)| {

@@ -1,10 +1,10 @@
 //! What a part remembers so that it can be merged exactly: for every instant with writes, and for
 //! every window of the clock, numbers that are sums over pages.
 //!
-//! Of an instant: its page writes; and for each sliding window how many pages *enter* at it (the
-//! first write, or the first for as long as the window) and how many, last written at it, will *leave*
-//! (no write for as long as the window). Pages do not know of each other, so the numbers of two
-//! sets of pages add up, instant by instant, whichever way a volume was split. The pages in the
+//! An instant has its page writes, and for each sliding window how many pages *enter* at it (the
+//! first write, or the first for as long as the window) and how many, last written at it, will
+//! *leave* (no write for as long as the window). Pages do not know of each other, so the numbers of
+//! two sets of pages add up, instant by instant, whichever way a volume was split. The pages in the
 //! window that ends at t are those that entered up to t less those that left up to t. All are in
 //! one canonical form: the same numbers are the same bytes.
 
@@ -12,18 +12,18 @@ use std::collections::BTreeMap;
 
 use super::varint::{Numbers, Wrong, put};
 
-/// Sums of one set of pages, by instant and by window of the clock.
+/// The sums of one set of pages, by instant and by window of the clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Series {
-    /// How many instants.
+    /// The number of instants.
     pub instants: u64,
-    /// From one to the next, the first since the origin.
+    /// The time from each instant to the next, the first since the start of the trace.
     pub times: Vec<u8>,
-    /// Page writes.
+    /// The page writes of each instant.
     pub written: Vec<u8>,
-    /// Per sliding window.
+    /// For each sliding window, the pages that are new in it at each instant.
     pub enters: Vec<Vec<u8>>,
-    /// Per sliding window.
+    /// For each sliding window, the pages that leave it from each instant.
     pub leaves: Vec<Vec<u8>>,
     /// Per tumbling window, of each with writes: its number from one to the next, unique pages,
     /// page writes.
@@ -32,7 +32,7 @@ pub struct Series {
     last_window: Vec<u64>,
 }
 
-/// An instant.
+/// The sums of an instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sums {
     pub time_ns: u64,
@@ -41,7 +41,7 @@ pub struct Sums {
     pub leaves: Vec<u64>,
 }
 
-/// A window of the clock.
+/// The sums of a window of the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tumbled {
     pub number: u64,
@@ -69,7 +69,7 @@ impl Series {
         self.enters.iter_mut().zip(enters).for_each(|(into, value)| put(into, *value));
     }
 
-    /// An instant with all that is known of it.
+    /// Appends an instant with all its sums.
     fn push(&mut self, sums: &Sums) {
         self.push_instant(sums.time_ns, sums.written, &sums.enters);
         for (window, leaves) in sums.leaves.iter().enumerate() {
@@ -77,7 +77,7 @@ impl Series {
         }
     }
 
-    /// What leaves `window`, of the instants in their order, one each.
+    /// Appends what leaves `window`, for each instant in order.
     pub fn push_leaves(&mut self, window: usize, leaves: u64) {
         put(&mut self.leaves[window], leaves);
     }
@@ -89,8 +89,8 @@ impl Series {
         }
     }
 
-    /// From parts as they were stored; nothing is believed before it was read by [`Cursor`] and
-    /// [`TumblingCursor`].
+    /// Takes the streams of stored parts; nothing in them is believed before [`Cursor`] and
+    /// [`TumblingCursor`] read it.
     pub fn from_streams(instants: u64, streams: [Vec<u8>; 2], rest: [Vec<Vec<u8>>; 3]) -> Self {
         let [times, written] = streams;
         let [enters, leaves, tumbling] = rest;
@@ -122,7 +122,7 @@ impl Series {
         TumblingCursor { numbers: Numbers::new(&self.tumbling[window]), number: 0, first: true }
     }
 
-    /// When its instants are, with what leaves one window at each; from a mark on.
+    /// The times of instants with what leaves one window at each, from a mark on.
     pub fn leaves_of(&self, window: usize, from: Mark) -> LeavesCursor<'_> {
         LeavesCursor {
             all: self.instants,
@@ -155,7 +155,7 @@ impl Series {
         Ok(pieces.into_iter().map(|(number, piece)| (number, piece.seal())).collect())
     }
 
-    /// Merges series of disjoint sets of pages.
+    /// Merges the series of disjoint sets of pages.
     pub fn merge(windows: usize, all: &[&Series]) -> Result<Series, Wrong> {
         let mut merged = Series::new(windows);
         merge_instants(all, &mut merged)?;
@@ -243,7 +243,7 @@ pub struct LeavesCursor<'a> {
     leaves: Numbers<'a>,
 }
 
-/// An instant, to one window's left edge.
+/// An instant, as one window's left edge meets it.
 #[derive(Clone, Copy, Debug)]
 pub struct Old {
     pub time_ns: u64,
@@ -297,7 +297,7 @@ impl TumblingCursor<'_> {
     }
 }
 
-/// What overflowed cannot have been counted.
+/// The error of sums that overflow, which cannot have been counted.
 pub const OVERFLOW: Wrong = Wrong { what: "sums beyond 2^64", at: 0 };
 
 fn merge_instants(all: &[&Series], merged: &mut Series) -> Result<(), Wrong> {

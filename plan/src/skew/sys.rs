@@ -11,9 +11,9 @@ use zerocopy::FromZeros;
 /// What is larger is mapped by itself: given up, it goes back to the system, in the place of
 /// staying a hole in a heap.
 const MAPPED_BYTES: usize = 64 << 10;
-/// A huge page.
+/// The bytes of a huge page.
 const HUGE_BYTES: usize = 2 << 20;
-/// What mappings are multiples of.
+/// The bytes that mappings are multiples of.
 const PAGE_BYTES: usize = 4096;
 
 /// Brings the cache line of `slice[at]` nearer, if there is such an element.
@@ -48,7 +48,7 @@ unsafe impl<T: Send> Send for Zeroed<T> {}
 unsafe impl<T: Sync> Sync for Zeroed<T> {}
 
 impl<T: FromZeros + Copy> Zeroed<T> {
-    /// `len` elements, at least one, of zeros.
+    /// Maps `len` elements of zeros; `len` is not 0.
     pub fn new(len: usize) -> Self {
         let Ok(layout) = Layout::array::<T>(len.max(1)) else {
             handle_alloc_error(Layout::new::<T>())
@@ -67,7 +67,7 @@ impl<T: FromZeros + Copy> Zeroed<T> {
         Self { base, len: len.max(1) }
     }
 
-    /// Bytes it takes.
+    /// The bytes that the mapping takes.
     pub fn bytes(&self) -> u64 {
         (self.len * size_of::<T>()) as u64
     }
@@ -150,7 +150,7 @@ pub struct MappedCounts {
 unsafe impl Send for MappedCounts {}
 
 impl MappedCounts {
-    /// `len` zeros.
+    /// Maps a file of `len` zeros in `dir`.
     pub fn new(len: usize, dir: &Path) -> io::Result<Self> {
         let bytes = len * size_of::<u32>();
         let file: File = tempfile::tempfile_in(dir)?;

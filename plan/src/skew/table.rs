@@ -15,25 +15,25 @@ use zerocopy::FromZeros;
 
 use super::sys::{self, Zeroed};
 
-/// A page that was never written has this for the instant of its last write.
+/// The instant of the last write of a page that was never written.
 pub const NEVER: u64 = 1;
-/// The first number of an instant.
+/// The number of the first instant.
 pub const FIRST_INSTANT: u64 = 2;
-/// Pages a line.
+/// The entries of a cache line.
 const SLOTS: usize = 4;
-/// Pages in a row that have one home.
+/// How many pages in a row have one home.
 pub const GROUP: u64 = 2;
-/// Pieces of a table that is not small.
+/// How many pieces a table has that is not small.
 const PIECES: usize = 1 << PIECE_BITS;
-/// The upper bits of a hash, which say the piece.
+/// How many upper bits of a hash say the piece.
 const PIECE_BITS: u32 = 4;
-/// A piece of which more than this is used grows, ...
+/// The share of a piece beyond which it grows, as a fraction.
 const FULL: (u64, u64) = (4, 5);
 /// ... to so many times its length: the less often, the fewer entries are moved.
 const GROWTH: (usize, usize) = (15, 8);
-/// Pages of a table that is one piece.
+/// How many pages a table may have as one piece.
 const SMALL_PAGES: u64 = 4096;
-/// Bits of an instant's number that lie beside the page's.
+/// How many bits of an instant's number lie beside the page's.
 const HIGH_BITS: u32 = 12;
 
 /// A page: 52 bits of its number and one, 44 bits of instant, 32 bits of count. All zero: no page.
@@ -63,13 +63,13 @@ impl Entry {
         (self.key_and_high >> HIGH_BITS) - 1
     }
 
-    /// The instant of its last write, or [`NEVER`].
+    /// The instant of the page's last write, or [`NEVER`].
     #[inline]
     pub fn instant(&self) -> u64 {
         ((self.key_and_high & ((1 << HIGH_BITS) - 1)) << 32) | (self.low_and_count >> 32)
     }
 
-    /// Writes since the count was last carried.
+    /// The writes since the count was last carried.
     #[inline]
     fn count(&self) -> u32 {
         self.low_and_count as u32
@@ -82,18 +82,18 @@ impl Entry {
     }
 }
 
-/// Four entries in a cache line.
+/// The four entries of a cache line.
 #[derive(Clone, Copy, FromZeros)]
 #[repr(C, align(64))]
 struct Line([Entry; SLOTS]);
 
 const _: () = assert!(size_of::<Line>() == 64);
 
-/// Part of the table.
+/// A piece of the table.
 struct Piece {
     lines: Zeroed<Line>,
     used: u64,
-    /// Entries beyond which it grows.
+    /// The entries beyond which it grows.
     used_max: u64,
 }
 
@@ -147,7 +147,7 @@ impl Piece {
         *self = larger;
     }
 
-    /// Enters what is not there.
+    /// Enters a page that is not there.
     #[inline]
     fn enter(&mut self, entry: &Entry) {
         let page = entry.page();
@@ -167,13 +167,13 @@ pub struct PageTable {
     /// How far a hash is shifted to give its piece, less one: a shift by 64 is none.
     piece_shift: u32,
     pages: u64,
-    /// Where a count is carried: `u32::MAX`, less in tests.
+    /// The count at which it is carried: `u32::MAX`, less in tests.
     count_max: u32,
-    /// What was carried, in writes.
+    /// The counts that were carried, in writes.
     carried: HashMap<u64, u64>,
 }
 
-/// Upper bits: the piece. The 32 bits below: the home.
+/// The hash of a page: its upper bits say the piece, the 32 bits below the home.
 #[inline]
 pub fn hash_of(page: u64) -> u64 {
     let group = page / GROUP;
@@ -191,7 +191,7 @@ impl PageTable {
         Self { pieces, piece_shift: 63, pages: 0, count_max, carried: HashMap::new() }
     }
 
-    /// Pages in it.
+    /// The number of pages in the table.
     pub fn len(&self) -> u64 {
         self.pages
     }
@@ -208,7 +208,7 @@ impl PageTable {
         sys::prefetch(&piece.lines, piece.home(hash << PIECE_BITS));
     }
 
-    /// The page is touched: it is entered if it was not there.
+    /// Notes that a page was touched, and enters it if it was not there.
     #[inline]
     pub fn touch(&mut self, hash: u64, page: u64) {
         self.entry(hash, page);
@@ -252,7 +252,7 @@ impl PageTable {
         entry
     }
 
-    /// Makes room where this page is to lie: there.
+    /// Makes room where this page is to lie, and gives the place.
     #[cold]
     fn grow(&mut self, hash: u64, page: u64) -> (usize, usize, usize) {
         if self.pieces.len() == 1 && self.pages >= SMALL_PAGES {
@@ -266,7 +266,7 @@ impl PageTable {
         (piece, line, slot)
     }
 
-    /// From one piece to many.
+    /// Divides a table of one piece into many.
     fn divide(&mut self) {
         let Some(whole) = self.pieces.pop() else { return };
         self.piece_shift = 63 - PIECE_BITS;
@@ -293,7 +293,7 @@ impl PageTable {
         })
     }
 
-    /// Bytes of its lines.
+    /// The bytes of the table's lines.
     pub fn bytes(&self) -> u64 {
         self.pieces.iter().map(|piece| piece.lines.bytes()).sum()
     }
@@ -305,7 +305,7 @@ mod tests {
     use rand::{Rng, SeedableRng};
     use rand_xoshiro::Xoshiro256PlusPlus;
 
-    /// Page to (last instant, count), the plain way.
+    /// For each page its last instant and its count, counted the plain way.
     type Oracle = HashMap<u64, (u64, u64)>;
 
     fn check(seed: u64, pages: u64, stride: u64, count_max: u32) {

@@ -5,39 +5,39 @@
 use super::options::WINDOWS_MAX;
 use super::series::{Series, Tumbled};
 
-/// A number a window.
+/// A number for each window.
 pub type PerWindow = [u64; WINDOWS_MAX];
 
-/// The most pages written in one window.
+/// The most pages that are written in one window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Most {
-    /// Each write counted as a new page.
+    /// The page writes, each counted as one to a new page.
     pub adversarial: u64,
-    /// Different pages.
+    /// The different pages.
     pub unique: u64,
 }
 
-/// Of one length: windows of the clock, and windows ending at a record.
+/// The worst windows of one length: of the clock, and ending at a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Worst {
     pub tumbling: Most,
     pub sliding: Most,
 }
 
-/// Counters of a set of pages.
+/// The counters of a set of pages.
 #[derive(Clone, Default)]
 pub struct Tally {
     pub page_writes: u64,
-    /// Different pages in the sliding window that ends now.
+    /// The different pages in each sliding window that ends now.
     pub unique: PerWindow,
-    /// Page writes that are older than the sliding window.
+    /// The page writes that are older than each sliding window.
     pub expired: PerWindow,
     tumbling_unique: PerWindow,
-    /// Page writes before the window of the clock.
+    /// The page writes before each window of the clock.
     tumbling_before: PerWindow,
-    /// Which window of the clock the two are of.
+    /// The number of the window of the clock that the two fields before count in.
     tumbling_number: PerWindow,
-    /// When that was looked at last.
+    /// The value of `turns` when the windows of the clock were last looked at.
     turns: u64,
     sliding_most: [Most; WINDOWS_MAX],
     /// The sliding windows that are now worse than all before, a bit each: what they are is noted
@@ -50,7 +50,7 @@ pub struct Tally {
     /// high.
     writes_max: u64,
     tumbling_most: [Most; WINDOWS_MAX],
-    /// What merging needs, if anybody will merge.
+    /// The sums that merging needs, if parts are to be merged.
     pub series: Option<Box<Series>>,
 }
 
@@ -103,7 +103,7 @@ impl Tally {
         looked_at
     }
 
-    /// Counts page writes; whether a sliding window is to be looked at.
+    /// Counts page writes; returns whether a sliding window has to be looked at.
     #[inline]
     pub fn write(&mut self, count: u64) -> bool {
         self.page_writes += count;
@@ -149,7 +149,7 @@ impl Tally {
         }
     }
 
-    /// The end: the last windows count, too.
+    /// The worst windows at the end; the last windows count, too.
     pub fn worst(&mut self, windows: usize) -> Vec<Worst> {
         (0..windows)
             .map(|window| {

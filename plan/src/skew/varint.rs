@@ -11,7 +11,7 @@ pub fn put(into: &mut Vec<u8>, mut value: u64) {
     into.push(value as u8);
 }
 
-/// What is wrong with bytes, and where.
+/// The name of what is wrong with bytes, and the place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wrong {
     pub what: &'static str,
@@ -30,12 +30,12 @@ impl<'a> Numbers<'a> {
         Self { bytes, at: 0 }
     }
 
-    /// Goes on where another stood.
+    /// Goes on where another reader stood.
     pub fn from(bytes: &'a [u8], at: usize) -> Self {
         Self { bytes, at }
     }
 
-    /// Where it stands.
+    /// The place at which the reader stands.
     pub fn at(&self) -> usize {
         self.at
     }

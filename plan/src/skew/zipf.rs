@@ -10,21 +10,21 @@ use serde::Serialize;
 /// The exponent of YCSB's Zipf distribution, which the paper's figure 5 is drawn for here: the
 /// paper names none.
 pub const THETA: f64 = 0.99;
-/// Terms that are added one by one.
+/// How many terms are added one by one.
 const DIRECT: u64 = 64;
 
-/// One point of the figure.
+/// One point of the paper's figure 5.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ZipfPoint {
-    /// Pages of the footprint.
+    /// The pages of the footprint.
     pub footprint_pages: u64,
     /// The fewest of them that take the share of writes.
     pub hot_pages: u64,
-    /// As a fraction of the footprint.
+    /// The fewest pages as a fraction of the footprint.
     pub fraction: f64,
 }
 
-/// Sum of k^-theta for k from 1 to `pages`.
+/// The sum of k^-theta for k from 1 to `pages`.
 fn harmonic(pages: u64, theta: f64) -> f64 {
     let term = |k: f64| k.powf(-theta);
     let direct: f64 = (1..=pages.min(DIRECT)).map(|k| term(k as f64)).sum();
@@ -54,7 +54,7 @@ pub fn zipf_point(footprint_pages: u64, fraction_of_writes: f64, theta: f64) -> 
     ZipfPoint { footprint_pages, hot_pages: low, fraction }
 }
 
-/// The figure's curve for one share of writes.
+/// The curve of figure 5 for one share of writes.
 pub fn zipf_curve(footprints: &[u64], fraction_of_writes: f64, theta: f64) -> Vec<ZipfPoint> {
     footprints.iter().map(|pages| zipf_point(*pages, fraction_of_writes, theta)).collect()
 }

@@ -5,10 +5,10 @@ use perdura_plan::trace::{Op, Record};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// A trace, the origin of its time, and windows that suit it.
+/// A trace, the time at which it starts, and windows that suit it.
 pub struct Case {
     pub records: Vec<Record>,
-    pub origin_ns: u64,
+    pub start_ns: u64,
     pub windows_ns: Vec<u64>,
 }
 
@@ -22,9 +22,9 @@ pub fn case(seed: u64, records_max: usize) -> Case {
     let pages = [1u64, 10, 300, 100_000, 1 << 51][rng.random_range(0..5)];
     let wide = [1u64, 1, 3, 40, 5000][rng.random_range(0..5)].min(pages);
     let writes = [0.0, 0.1, 0.5, 0.9, 1.0][rng.random_range(0..5)];
-    let origin_ns = rng.random_range(0..1 << 60);
-    // Some traces begin after their origin, as a volume does whose first record is a later one.
-    let mut time_ns = origin_ns + rng.random_range(0..3) * unit_ns * rng.random_range(0..50);
+    let start_ns = rng.random_range(0..1 << 60);
+    // Some traces begin after their start, as a volume does whose first record is a later one.
+    let mut time_ns = start_ns + rng.random_range(0..3) * unit_ns * rng.random_range(0..50);
     let mut made = Vec::new();
     for _ in 0..if wide > 100 { count.min(60) } else { count } {
         time_ns += rng.random_range(0..=step_max) * unit_ns;
@@ -48,5 +48,5 @@ pub fn case(seed: u64, records_max: usize) -> Case {
         .collect();
     windows_ns.sort_unstable();
     windows_ns.dedup();
-    Case { records: made, origin_ns, windows_ns }
+    Case { records: made, start_ns, windows_ns }
 }

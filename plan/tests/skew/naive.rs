@@ -11,7 +11,7 @@ type Page = (u32, u64);
 /// What `Figures` must be as JSON, of one volume or of all.
 pub fn figures(
     all: &[Record],
-    origin_ns: u64,
+    start_ns: u64,
     volume: Option<u32>,
     windows_ns: &[u64],
     shares: &[u64],
@@ -28,7 +28,7 @@ pub fn figures(
         for page in pages_of(record) {
             touched.insert(page);
             if record.op == Op::Write {
-                writes.push((record.time_ns - origin_ns, page));
+                writes.push((record.time_ns - start_ns, page));
             }
         }
     }

@@ -14,28 +14,57 @@ from perdura.plan.settings import SHARES, WINDOWS
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m perdura.plan",
-        description="How much is written in the worst interval, and how skewed writes are: the figures of `perdura plan trace`, "
-        "to the last digit, for Parquet of any size, on Apache Spark. All paths are one trace; its records need no order.",
-        epilog="Spark is as its own settings have it: run by spark-submit, or set --master. Workers need this package too.",
+        description="How much is written in the worst interval, and how skewed writes are: the "
+        "figures of `perdura plan trace`, to the last digit, for Parquet of any size, on Apache "
+        "Spark. All paths are one trace; its records need no order.",
+        epilog="Spark runs as its own settings have it: start this by spark-submit, or set "
+        "--master. Workers need this package too.",
     )
-    parser.add_argument("paths", metavar="PATH", nargs="+", help="Parquet files, or directories of them; any path that Spark reads")
+    parser.add_argument(
+        "paths",
+        metavar="PATH",
+        nargs="+",
+        help="Parquet files, or directories of them; any path that Spark reads",
+    )
     parser.add_argument(
         "--columns",
         metavar="WORDS",
         help="which column is what, as in time=ts:us,offset=lba:512,size=bytes,op=rw,volume=disk "
         "[default: time_ns, volume, op, offset_bytes, len_bytes]",
     )
-    parser.add_argument("--windows", metavar="TIMES", default=",".join(WINDOWS), help="intervals whose worst is looked for [default: %(default)s]")
+    parser.add_argument(
+        "--windows",
+        metavar="TIMES",
+        default=",".join(WINDOWS),
+        help="intervals whose worst is looked for [default: %(default)s]",
+    )
     parser.add_argument(
         "--shares",
         metavar="PERCENTS",
         default=",".join(f"{share:g}" for share in SHARES),
-        help="shares of all page writes, in percent; 99 is always among them, for skew is judged by it [default: %(default)s]",
+        help="shares of all page writes, in percent; 99 is always among them, for skew is judged "
+        "by it [default: %(default)s]",
     )
-    parser.add_argument("--volume-size", metavar="SIZE", help="size of each volume [default: what the trace touches of it]")
-    parser.add_argument("--skip-bad", metavar="N", type=int, default=0, help="pass over this many records that cannot be counted [default: %(default)s]")
-    parser.add_argument("--json", metavar="FILE", help="write all figures as JSON, to standard output with -")
-    parser.add_argument("--master", metavar="URL", help="Spark's master, such as local[4] [default: as Spark is set]")
+    parser.add_argument(
+        "--volume-size",
+        metavar="SIZE",
+        help="size of each volume [default: what the trace touches of it]",
+    )
+    parser.add_argument(
+        "--skip-bad",
+        metavar="N",
+        type=int,
+        default=0,
+        help="pass over this many records that cannot be counted [default: %(default)s]",
+    )
+    parser.add_argument(
+        "--json", metavar="FILE", help="write all figures as JSON, to standard output with -"
+    )
+    parser.add_argument(
+        "--master",
+        metavar="URL",
+        help="Spark's master, such as local[4] [default: as Spark is set]",
+    )
     return parser
 
 
@@ -66,7 +95,8 @@ def main(words: Optional[List[str]] = None) -> int:
         if args.master:
             builder = builder.master(args.master)
             if args.master.startswith("local"):
-                # Workers on this machine are what we are: `python3` may be another, without this package.
+                # Workers on this machine are what we are: `python3` may be another, without this
+                # package.
                 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         was_there = SparkSession.getActiveSession() is not None
         spark = builder.getOrCreate()
@@ -109,7 +139,8 @@ def _cause(error: Exception) -> str:
         said.append((java.getMessage() or java.toString()).split("\n", 1)[0])
         java = java.getCause()
     if said:
-        # Its own errors begin so, and name the file; what lies at the bottom says what is wrong with it.
+        # Its own errors begin so, and name the file; what lies at the bottom says what is wrong
+        # with it.
         own = [text for text in said if text.startswith("[")]
         return ": ".join(dict.fromkeys(own[-1:] + said[-1:]))
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -171,19 +202,24 @@ def _umask() -> int:
 
 
 def _show(report: Dict[str, Any]) -> None:
+    print(report["verdict"]["sentence"])
     print(
-        f"{report['trace']}: {report['records']} records in {report['duration_ns'] / 1e9:.1f} s, {report['touched_pages']} pages "
-        f"touched, {report['written_pages']} written {report['page_writes']} times"
+        f"{report['trace']}: {report['records']} records in {report['duration_ns'] / 1e9:.1f} s, "
+        f"{report['touched_pages']} pages touched, {report['written_pages']} written {report['page_writes']} times"
     )
-    print(f"{'worst interval':>16} {'adversarial':>14} {'unique':>14}  pages of 4096 B (tumbling; sliding below)")
+    print(
+        f"{'worst interval':>16} {'adversarial':>14} {'unique':>14}  pages of 4096 B (tumbling; "
+        "sliding below)"
+    )
     for seconds, worst in report["worst"].items():
         for kind in ("tumbling", "sliding"):
             most = worst[kind]
-            print(f"{seconds + ' s':>16} {most['adversarial_pages']:>14} {most['unique_pages']:>14}")
+            print(
+                f"{seconds + ' s':>16} {most['adversarial_pages']:>14} {most['unique_pages']:>14}"
+            )
     for share, pages in report["skew_pages"].items():
         print(f"{share:>14} % of writes go to {pages} pages")
-    if "verdict" in report:
-        print(report["verdict"]["because"])
+    print(report["verdict"]["because"])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Which column of a table is what, and a table's records in one form.
 
-Words are those of ``perdura plan trace --columns``: ``time=ts:us,offset=lba:512,size=bytes,op=rw,volume=disk``.
+Words are those of ``perdura plan trace --columns``:
+``time=ts:us,offset=lba:512,size=bytes,op=rw,volume=disk``.
 """
 
 from dataclasses import dataclass
@@ -17,9 +18,10 @@ READS = ("r", "read")
 
 
 def text_of_time(unit: int) -> Tuple[str, int]:
-    """What a time as text looks like, as ``perdura plan trace`` takes it, and how many of its decimals are nanoseconds.
+    """The pattern of a time as text, and how many of its decimals are nanoseconds.
 
-    The decimals behind those are cut; of whole nanoseconds there are none but zeros. Units are powers of ten.
+    It is the pattern that ``perdura plan trace`` takes. The decimals behind those are cut; of whole
+    nanoseconds there are none but zeros. Units are powers of ten.
     """
     digits = len(str(unit)) - 1
     decimal = "[0-9]" if digits > 0 else "0"
@@ -28,10 +30,14 @@ def text_of_time(unit: int) -> Tuple[str, int]:
 
 @dataclass(frozen=True)
 class Columns:
-    """A column is its name, or its number from 1; ``None``: the constant beside it holds for all records."""
+    """Which columns hold the parts of a record.
+
+    A column is given by its name, or by its number from 1. Where it is ``None`` the constant beside
+    it holds for all records.
+    """
 
     time: Union[str, int]
-    #: ``None``: that of the column's type.
+    #: ``None`` takes the unit of the column's type.
     time_unit_ns: Optional[int]
     offset: Union[str, int]
     offset_unit_bytes: int
@@ -39,21 +45,27 @@ class Columns:
     size_unit_bytes: int = 1
     size_bytes: Optional[int] = None
     op: Union[str, int, None] = None
-    #: The value that means a write; ``None``: words do.
+    #: The value that means a write; ``None`` takes words.
     write_value: Optional[str] = None
     all_write: Optional[bool] = None
-    #: ``None``: one volume a file.
+    #: ``None`` makes each file one volume.
     volume: Union[str, int, None] = None
-    #: Whether numbers mean ops as Perdura writes them: 0 reads, 1 writes.
+    #: Whether numbers mean what Perdura writes them for: 0 reads, 1 writes.
     has_own_ops: bool = False
 
     @classmethod
     def of(cls, words: Optional[str] = None) -> "Columns":
-        """By words, or the columns that Perdura writes: time_ns, volume, op, offset_bytes, len_bytes."""
+        """The columns that words choose, or those that Perdura writes.
+
+        These are time_ns, volume, op, offset_bytes and len_bytes.
+        """
         return cls(**_native.columns(words), has_own_ops=words is None)
 
     def is_write(self, value: Any) -> Optional[bool]:
-        """What a value of the op column means; ``None``: nothing. Only words and whole numbers mean something."""
+        """Whether a value of the op column means a write; ``None`` where it means nothing.
+
+        Only words and whole numbers mean something.
+        """
         if not isinstance(value, (bool, int, str)):
             return None
         if isinstance(value, (bool, int)):
@@ -65,28 +77,38 @@ class Columns:
         return False if value.lower() in READS or self.write_value is not None else None
 
     def unit_of_time(self) -> int:
-        """Where a column's type does not say it."""
+        """The unit of times in nanoseconds, where the type of the column does not say it."""
         if self.time_unit_ns is None:
             raise ValueError(
-                f"column {self.time} does not say what unit its times are in: give it, as in time={self.time}:us (s, ms, us, 100ns, ns)"
+                f"column {self.time} does not say what unit its times are in: give it, as in "
+                f"time={self.time}:us (s, ms, us, 100ns, ns)"
             )
         return self.time_unit_ns
 
     def has_volume(self, names: List[str]) -> bool:
-        """Whether there is a column of volumes: of Perdura's own columns it may be missing, a file then is one volume."""
+        """Whether there is a column of volumes.
+
+        Of the columns that Perdura writes it may be missing; a file is one volume then.
+        """
         if self.volume is None:
             return False
         return not self.has_own_ops or any(name.lower() == self.volume for name in names)
 
     def place(self, column: Union[str, int], names: List[str]) -> int:
-        """Where a chosen column is among those that a table has: by its name, in whatever case if none has just that."""
+        """The place of a chosen column among those that a table has.
+
+        It is found by its name, in any case of letters if none has exactly that name.
+        """
         if isinstance(column, int):
             found = [column - 1] if 1 <= column <= len(names) else []
         else:
             found = [at for at, name in enumerate(names) if name == column]
             found = found or [at for at, name in enumerate(names) if name.lower() == column.lower()]
         if len(found) > 1:
-            raise ValueError(f"there are {len(found)} columns {column}; choose one by its number, which is {found[0] + 1} for the first")
+            raise ValueError(
+                f"there are {len(found)} columns {column}; choose one by its number, which is "
+                f"{found[0] + 1} for the first"
+            )
         if found:
             return found[0]
         raise ValueError(

@@ -26,8 +26,9 @@ def analyze(
 ) -> Dict[str, Any]:
     """The figures of ``perdura plan trace --json`` for a trace in the order of time.
 
-    ``data`` is a ``pyarrow.Table``, a dict of arrays by column name, or an object that pyarrow makes a table of (a pandas or
-    polars frame). A ``ValueError`` names the row, the column and the value that is wrong.
+    ``data`` is a ``pyarrow.Table``, a dict of arrays by column name, or an object that pyarrow
+    makes a table of (a pandas or polars frame). A ``ValueError`` names the row, the column and the
+    value that is wrong.
     """
     settings = Settings.of(windows, shares, volume_size)
     chosen = columns if isinstance(columns, Columns) else Columns.of(columns)
@@ -101,16 +102,22 @@ def _records(
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    return (
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    )
 
 
 def _text(values: pa.Array, column: Union[str, int], row: int) -> pa.Array:
-    """Bytes as the text that they are; anything else as it is."""
+    """The text of bytes; values of other types are returned as they are."""
     kind = values.type
     if pa.types.is_dictionary(kind) and pa.types.is_binary(kind.value_type):
         values = values.dictionary_decode()
         kind = values.type
-    if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)):
+    if not (
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    ):
         return values
     with _refusing(column, row):
         return values.cast(pa.binary()).cast(pa.string())
@@ -127,7 +134,7 @@ def _present(values: pa.Array, column: Union[str, int], row: int) -> pa.Array:
 
 
 def _times(values: pa.Array, columns: Columns, row: int) -> pa.Array:
-    """Nanoseconds. A timestamp has its own unit."""
+    """The nanoseconds of times. A timestamp has its own unit."""
     values = _text(_present(values, columns.time, row), columns.time, row)
     kind = values.type
     if pa.types.is_timestamp(kind):
@@ -135,7 +142,10 @@ def _times(values: pa.Array, columns: Columns, row: int) -> pa.Array:
             return values.cast(pa.timestamp("ns", kind.tz)).cast(pa.int64())
     unit = columns.unit_of_time()
     if pa.types.is_decimal(kind) and kind.scale > 0:
-        raise ValueError(f"column {columns.time} is of type {kind}; give times as numbers, as text or as timestamps")
+        raise ValueError(
+            f"column {columns.time} is of type {kind}; give times as numbers, as text or as "
+            "timestamps"
+        )
     with _refusing(columns.time, row):
         if pa.types.is_floating(kind):
             scaled = pc.multiply(values.cast(pa.float64()), float(unit))
@@ -143,7 +153,10 @@ def _times(values: pa.Array, columns: Columns, row: int) -> pa.Array:
             at = pc.index(pc.equal(scaled, whole), False).as_py() if unit == 1 else -1
             if at >= 0:
                 value = values[at].as_py()
-                raise ValueError(f"column {columns.time}, row {row + at}: {value} has a part of a nanosecond; is it another unit?")
+                raise ValueError(
+                    f"column {columns.time}, row {row + at}: {value} has a part of a nanosecond; "
+                    "is it another unit?"
+                )
             return whole.cast(pa.int64())
     if _is_text(kind):
         return _read_times(values, unit, columns.time, row)
@@ -151,12 +164,18 @@ def _times(values: pa.Array, columns: Columns, row: int) -> pa.Array:
 
 
 def _read_times(values: pa.Array, unit: int, column: Union[str, int], row: int) -> pa.Array:
-    """Nanoseconds of times as text, digit by digit: floating-point numbers would not be exact. What is below them is cut."""
+    """Nanoseconds of times as text, digit by digit: floating-point numbers would not be exact.
+
+    What is below them is cut.
+    """
     pattern, digits = text_of_time(unit)
     found = pc.match_substring_regex(values, f"^{pattern}$")
     at = pc.index(found, False).as_py()
     if at >= 0:
-        raise ValueError(f"column {column}, row {row + at}: {values[at].as_py()!r} is no time in units of {unit} ns")
+        raise ValueError(
+            f"column {column}, row {row + at}: {values[at].as_py()!r} is no time in units of "
+            f"{unit} ns"
+        )
     # Before the point there may be nothing.
     whole = pc.replace_substring_regex(values, r"^([0-9]*).*$", r"0\1")
     decimals = pc.replace_substring_regex(values, r"^[0-9]*\.?", "")
@@ -168,7 +187,7 @@ def _read_times(values: pa.Array, unit: int, column: Union[str, int], row: int) 
 
 
 def _longs(values: pa.Array, unit: int, column: Union[str, int], row: int) -> pa.Array:
-    """Times ``unit``."""
+    """Whole numbers, each multiplied by ``unit``."""
     values = _present(values, column, row)
     with _refusing(column, row):
         longs = values.cast(pa.int64())
@@ -196,7 +215,8 @@ def _writes(values: pa.Array, columns: Columns, row: int) -> pa.Array:
                 continue
             word = coded.dictionary[code].as_py()
             raise ValueError(
-                f"column {columns.op}, row {row + at}: {word!r} is neither read nor write; name the value that means a write, as "
+                f"column {columns.op}, row {row + at}: {word!r} is neither read nor write; name "
+                "the value that means a write, as "
                 f"in op={columns.op}:1"
             )
     return pa.array(meaning, pa.bool_()).take(coded.indices)
@@ -209,11 +229,17 @@ def _no_negative(values: pa.Array, column: Union[str, int, None], row: int) -> N
         raise ValueError(f"column {column}, row {row + at}: {values[at].as_py()} is below 0")
 
 
-def _numbered(values: pa.Array, numbers: Dict[str, int], column: Union[str, int, None], row: int) -> pa.Array:
-    """Volumes by the order in which they come: what else but text and whole numbers has, has more than one name."""
+def _numbered(
+    values: pa.Array, numbers: Dict[str, int], column: Union[str, int, None], row: int
+) -> pa.Array:
+    """Volumes by the order in which they come: what else but text and whole numbers has, has more
+    than one name.
+    """
     kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
     if not (_is_text(kind) or pa.types.is_integer(kind)):
-        raise ValueError(f"column {column} is of type {kind}; expected volumes as text or whole numbers")
+        raise ValueError(
+            f"column {column} is of type {kind}; expected volumes as text or whole numbers"
+        )
     if pa.types.is_signed_integer(kind):
         _no_negative(values, column, row)
     coded = values.dictionary_encode() if not pa.types.is_dictionary(values.type) else values

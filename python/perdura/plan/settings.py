@@ -5,10 +5,10 @@ from typing import List, Optional, Sequence, Tuple, Union
 
 from perdura import _native
 
-#: The paper's.
+#: The windows and shares of the Viyojit paper.
 WINDOWS = ("1m", "10m", "1h")
 SHARES = (90.0, 95.0, 99.0)
-#: By which skew is judged, so always among them.
+#: The share by which skew is judged; it is always among the shares.
 JUDGED = 99.0
 
 
@@ -25,7 +25,7 @@ class Settings:
         shares: Sequence[float],
         volume_size: Union[str, int, None],
     ) -> "Settings":
-        """By words as of the command line. What is wrong is a ``ValueError`` that names it."""
+        """Settings from words as the command line takes them; a wrong one is a ``ValueError``."""
         if isinstance(windows, str):
             windows = windows.split(",")
         windows_ns = [_named("window", str(text), _native.parse_time) for text in windows]
@@ -46,7 +46,7 @@ class Settings:
         volumes: List[Tuple[str, bytes]],
         whole: bytes,
     ) -> str:
-        """The JSON of ``perdura plan trace``, of parts."""
+        """The JSON of ``perdura plan trace`` for parts that were counted."""
         return _native.report(
             name, files, volumes, whole, self.windows_ns, self.shares, self.volume_bytes
         )

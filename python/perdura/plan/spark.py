@@ -1,10 +1,12 @@
 """The analysis on Apache Spark, over Parquet of any size.
 
-Requests are cut where ranges of pages end (1 GiB), so that one huge volume splits too. A range's pieces come together on one
-worker, in the order of time, and are counted there by the native library. What comes out is a part: counts that carry sums by
-instant, and so merge exactly; they are merged a few at a time, ranges to volumes and volumes to all. These sums are cut into slices of
-time, which merge each by itself and are joined one after another, so that nothing that is passed on grows with the trace. No stage
-needs all records in one place, nor their order in the files: Spark sorts.
+Requests are cut where ranges of pages end (1 GiB), so that one huge volume splits too. A range's
+pieces come together on one worker, in the order of time, and are counted there by the native
+library. What comes out is a part: counts that carry sums by instant, and so merge exactly; they are
+merged a few at a time, ranges to volumes and volumes to all. These sums are cut into slices of
+time, which merge each by itself and are joined one after another, so that nothing that is passed on
+grows with the trace. No stage needs all records in one place, nor their order in the files: Spark
+sorts.
 """
 
 import itertools
@@ -22,13 +24,13 @@ from perdura import _native
 from perdura.plan.columns import END_MAX, READS, WRITES, Columns, text_of_time
 from perdura.plan.settings import SHARES, WINDOWS, Settings
 
-#: Parts that are merged at once.
+#: How many parts are merged at once.
 MERGE = 16
-#: Records of a slice of time, about: some 11 bytes each, if all are at different times.
+#: About how many records a slice of time has: some 11 bytes each, if all times differ.
 SLICE_RECORDS = 1_000_000
-#: Slices at most: Spark's quantiles are no finer.
+#: The most slices, for Spark's quantiles are no finer.
 SLICES_MAX = 10_000
-#: Records that a task counts, about; a task costs some tenths of a second besides.
+#: About how many records a task counts; starting one costs some tenths of a second.
 TASK_RECORDS = 4_000_000
 
 PARTS = T.StructType(
@@ -55,9 +57,11 @@ def analyze(
     skip_bad: int = 0,
     name: Optional[str] = None,
 ) -> Dict[str, Any]:
-    """The figures of ``perdura plan trace --json`` for Parquet files, or directories of them, as one trace.
+    """The figures of ``perdura plan trace --json`` for Parquet files, or directories of them, as
+    one trace.
 
-    A ``ValueError`` names a record that is wrong, with its file; ``skip_bad`` of them are passed over and counted.
+    A ``ValueError`` names a record that is wrong, with its file; ``skip_bad`` of them are passed
+    over and counted.
     """
     settings = Settings.of(windows, shares, volume_size)
     chosen = columns if isinstance(columns, Columns) else Columns.of(columns)
@@ -82,20 +86,25 @@ def _read(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
     except AnalysisException as error:
         if "TIMESTAMP(NANOS" in str(error):
             raise ValueError(
-                f"{', '.join(paths)}: there are times of type TIMESTAMP(NANOS), which Spark does not read; store them as 64-bit integers "
-                "of nanoseconds or as timestamps of microseconds (pyarrow: coerce_timestamps='us'), or set "
+                f"{', '.join(paths)}: there are times of type TIMESTAMP(NANOS), which Spark does "
+                "not read; store them as 64-bit integers "
+                "of nanoseconds or as timestamps of microseconds (pyarrow: "
+                "coerce_timestamps='us'), or set "
                 "spark.sql.legacy.parquet.nanosAsLong=true"
             ) from error
         raise
 
 
-#: What is no whole number is a bad record, not the number next to it.
+#: The types of whole numbers. A number with decimals is a bad record, and is not rounded.
 WHOLE = (T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.BooleanType)
 FLOATS = (T.FloatType, T.DoubleType)
 
 
 def _whole(value: Column, of: T.DataType, unit: int, name: str) -> Column:
-    """Bytes of a column in units of so many. What is no whole number, or does not fit, is null: a bad record."""
+    """Bytes of a column in units of so many.
+
+    What is no whole number, or does not fit, is null: a bad record.
+    """
     if isinstance(of, T.StringType):
         value = F.when(value.rlike(r"^-?[0-9]+\z"), value)
     elif isinstance(of, (T.DecimalType, *FLOATS)):
@@ -107,17 +116,19 @@ def _whole(value: Column, of: T.DataType, unit: int, name: str) -> Column:
 
 
 def _time(value: Column, of: T.DataType, columns: Columns, name: str) -> Column:
-    """Nanoseconds; null where they do not fit. A timestamp has its own unit."""
+    """The nanoseconds of a time; null where they do not fit. A timestamp has its own unit."""
     if isinstance(of, T.TimestampType):
         return F.try_multiply(F.unix_micros(value), F.lit(1000))
     if isinstance(of, (T.TimestampNTZType, T.DateType)):
         raise ValueError(
-            f"column {name} is of type {of.simpleString()}; give times as numbers, or as UTC timestamps"
+            f"column {name} is of type {of.simpleString()}; give times as numbers, or as UTC "
+            "timestamps"
         )
     unit = columns.unit_of_time()
     if isinstance(of, FLOATS):
         scaled = value.cast("double") * F.lit(float(unit))
-        # Spark makes 0 of what is no number, and the largest integer of what is larger. No number is below none.
+        # Spark makes 0 of what is no number, and the largest integer of what is larger. No number
+        # is below none.
         fits = (scaled >= F.lit(0.0)) & (scaled < F.lit(2.0**63))
         if unit == 1:
             # A part of a nanosecond is nearly always another unit.
@@ -126,7 +137,10 @@ def _time(value: Column, of: T.DataType, columns: Columns, name: str) -> Column:
     if isinstance(of, (T.StringType, T.BinaryType)):
         return _read_time(_text(value, of), unit)
     if isinstance(of, T.DecimalType) and of.scale > 0:
-        raise ValueError(f"column {name} is of type {of.simpleString()}; give times as numbers, as text or as timestamps")
+        raise ValueError(
+            f"column {name} is of type {of.simpleString()}; give times as numbers, as text or as "
+            "timestamps"
+        )
     return _whole(value, of, unit, name)
 
 
@@ -148,12 +162,15 @@ def _volume(value: Column, of: T.DataType, name: str) -> Column:
     # Spark has no integers of 64 bits without a sign: it reads such a column as this.
     is_unsigned = isinstance(of, T.DecimalType) and (of.precision, of.scale) == (20, 0)
     if not is_unsigned and not isinstance(of, (T.ByteType, T.ShortType, T.IntegerType, T.LongType)):
-        raise ValueError(f"column {name} is of type {of.simpleString()}; expected volumes as text or whole numbers")
+        raise ValueError(
+            f"column {name} is of type {of.simpleString()}; expected volumes as text or whole "
+            "numbers"
+        )
     return F.when(value >= 0, value.cast("string"))
 
 
 def _text(value: Column, of: T.DataType) -> Column:
-    """As text; null where bytes are none."""
+    """The text of a value; null where bytes are not UTF-8."""
     text = value.cast("string")
     if isinstance(of, T.BinaryType):
         return F.when(F.encode(text, "UTF-8") == value, text)
@@ -161,7 +178,9 @@ def _text(value: Column, of: T.DataType) -> Column:
 
 
 def _rows(table: DataFrame, columns: Columns) -> DataFrame:
-    """Records in one form, each with the file it is from, what stood there, and whether it is one that cannot be counted."""
+    """Records in one form, each with the file it is from, what stood there, and whether it is one
+    that cannot be counted.
+    """
     names = table.columns
 
     def at(chosen: Union[str, int]) -> Tuple[Column, T.DataType, str]:
@@ -205,13 +224,17 @@ def _rows(table: DataFrame, columns: Columns) -> DataFrame:
 
 
 def _is_write(op: Column, columns: Columns, of: T.DataType) -> Column:
-    """As ``Columns.is_write`` has it."""
+    """Whether an operation writes, decided as ``Columns.is_write`` decides it."""
     if isinstance(of, T.BinaryType):
         op = _text(op, of)
     elif not isinstance(of, (*WHOLE, T.StringType)):
-        raise ValueError(f"column {columns.op} is of type {of.simpleString()}; expected words or whole numbers")
+        raise ValueError(
+            f"column {columns.op} is of type {of.simpleString()}; expected words or whole numbers"
+        )
     elif not isinstance(of, T.StringType):
-        number = op.cast("int").cast("string") if isinstance(of, T.BooleanType) else op.cast("string")
+        number = (
+            op.cast("int").cast("string") if isinstance(of, T.BooleanType) else op.cast("string")
+        )
         if columns.write_value is not None:
             return number == columns.write_value
         if columns.has_own_ops:
@@ -221,14 +244,18 @@ def _is_write(op: Column, columns: Columns, of: T.DataType) -> Column:
     meant = F.when(word.isin(*WRITES), True).when(word.isin(*READS), False)
     if columns.write_value is None:
         return meant
-    return F.when(op == columns.write_value, True).otherwise(F.coalesce(meant, F.when(op.isNotNull(), False)))
+    return F.when(op == columns.write_value, True).otherwise(
+        F.coalesce(meant, F.when(op.isNotNull(), False))
+    )
 
 
 def _is_bad() -> Column:
     offset, size = F.col("offset_bytes"), F.col("len_bytes")
     missing = [F.col(name).isNull() for name in ("time_ns", "volume", "is_write")]
     bad = missing[0] | missing[1] | missing[2] | (F.col("time_ns") < 0) | (offset < 0) | (size <= 0)
-    is_long = (F.greatest(size, F.lit(1)) - F.lit(1) > _room()) | (size > F.lit(_native.ACCESS_BYTES_MAX))
+    is_long = (F.greatest(size, F.lit(1)) - F.lit(1) > _room()) | (
+        size > F.lit(_native.ACCESS_BYTES_MAX)
+    )
     return F.coalesce(bad | is_long, F.lit(True))
 
 
@@ -236,7 +263,7 @@ def _is_bad() -> Column:
 
 
 def _room() -> Column:
-    """Bytes that may lie behind the first."""
+    """How many bytes may lie behind the first byte of an access."""
     return F.lit(END_MAX) - F.greatest(F.col("offset_bytes"), F.lit(0))
 
 
@@ -251,7 +278,7 @@ def _last_page() -> Column:
 
 @dataclass(frozen=True)
 class Survey:
-    """What one look at all records says."""
+    """What one pass over all records found."""
 
     records: int
     first_ns: int
@@ -283,8 +310,10 @@ def _survey(rows: DataFrame, paths: Sequence[str], skip_bad: int) -> Survey:
 
 def _said(example: Any) -> str:
     return (
-        f"{example['file']}: a record that cannot be counted: {example['stood']}; expected a volume, a time and an offset from 0 on, "
-        f"a size above 0 (up to {_native.ACCESS_BYTES_MAX} bytes) that ends below 2^63, and read or write"
+        f"{example['file']}: a record that cannot be counted: {example['stood']}; expected a "
+        "volume, a time and an offset from 0 on, "
+        f"a size above 0 (up to {_native.ACCESS_BYTES_MAX} bytes) that ends below 2^63, and read "
+        "or write"
     )
 
 
@@ -294,11 +323,15 @@ def _bounds_ns(rows: DataFrame, trace: Survey) -> List[int]:
     if slices < 2:
         return []
     shares = [number / slices for number in range(1, slices)]
-    times = rows.agg(F.percentile_approx("time_ns", shares, 4 * SLICES_MAX).alias("times")).first()["times"]
+    times = rows.agg(F.percentile_approx("time_ns", shares, 4 * SLICES_MAX).alias("times")).first()[
+        "times"
+    ]
     return sorted({time_ns - trace.first_ns for time_ns in times})
 
 
-def _count(rows: DataFrame, settings: Settings, first_ns: int, bounds_ns: List[int], tasks: int) -> DataFrame:
+def _count(
+    rows: DataFrame, settings: Settings, first_ns: int, bounds_ns: List[int], tasks: int
+) -> DataFrame:
     """A part for each range of pages of each volume, and its slices."""
     last_of_range = F.shiftleft(F.col("range") + F.lit(1), RANGE_BITS) - F.lit(1)
     first_of_range = F.shiftleft(F.col("range"), RANGE_BITS)
@@ -342,7 +375,9 @@ RANGE_BITS = _native.RANGE_PAGES.bit_length() - 1
 def _parts(done: List[Tuple[str, int, int, bytes]]) -> Iterator[pa.RecordBatch]:
     for row in done:
         # One a batch: Arrow's limit is for all parts of one.
-        yield pa.RecordBatch.from_pydict({name: [value] for name, value in zip(PARTS_ARROW.names, row)}, PARTS_ARROW)
+        yield pa.RecordBatch.from_pydict(
+            {name: [value] for name, value in zip(PARTS_ARROW.names, row)}, PARTS_ARROW
+        )
 
 
 def _merge(parts: DataFrame, tasks: int) -> Tuple[List[Tuple[str, bytes]], bytes]:
@@ -362,12 +397,14 @@ def _merge(parts: DataFrame, tasks: int) -> Tuple[List[Tuple[str, bytes]], bytes
 
 
 def _merge_groups(parts: DataFrame, most: int, tasks: int) -> DataFrame:
-    """One part for each volume and slice, of those with ranges up to ``most``, ``MERGE`` at a time."""
+    """One part for each volume and slice, merged ``MERGE`` at a time from ranges up to ``most``."""
     while most > 0:
         most //= MERGE
         grouped = parts.withColumn("range", F.floor(F.col("range") / F.lit(MERGE)).cast("bigint"))
         together = grouped.repartition(tasks, "volume", "range", "slice")
-        parts = together.sortWithinPartitions("volume", "range", "slice").mapInArrow(_merge_runs, PARTS)
+        parts = together.sortWithinPartitions("volume", "range", "slice").mapInArrow(
+            _merge_runs, PARTS
+        )
     return parts
 
 
@@ -391,7 +428,9 @@ def _merge_runs(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _join_runs(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Joins the slices of volumes, which come in the order of time behind the part that they are of."""
+    """Joins the slices of volumes, which come in the order of time behind the part that they are
+    of.
+    """
     for volume, run in itertools.groupby(_rows_of(batches), lambda row: row[0]):
         _, _, number, rest = next(run)
         if number != _native.REST:

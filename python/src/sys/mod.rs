@@ -40,48 +40,48 @@ struct ArrowArray {
 
 const _: () = assert!(size_of::<ArrowSchema>() == 72 && size_of::<ArrowArray>() == 80);
 
-/// Why a batch is none that can be counted.
+/// Why a batch cannot be counted.
 #[derive(Debug, thiserror::Error)]
 pub enum ArrowError {
-    /// Not a batch.
+    /// The object is not a batch.
     #[error("a table's batch was expected, not an array of format {format:?}")]
     Batch {
-        /// What came.
+        /// The Arrow format of the object.
         format: String,
     },
-    /// A column is missing.
+    /// The batch lacks a column.
     #[error("there is no column {column}; there are: {present}")]
     Column {
-        /// Its name.
+        /// The name of the column.
         column: &'static str,
-        /// Those that are there.
+        /// The columns that the batch has.
         present: String,
     },
-    /// A column of another type.
+    /// A column has a type that it cannot have.
     #[error("column {column} is of Arrow format {format:?}, where {expected} is expected")]
     Type {
-        /// Its name.
+        /// The name of the column.
         column: &'static str,
-        /// Its format.
+        /// The Arrow format of the column.
         format: String,
-        /// What it should be.
+        /// The type that the column should have.
         expected: &'static str,
     },
-    /// A value is missing.
+    /// A column has rows without a value.
     #[error("column {column} has {count} rows without a value")]
     Nulls {
-        /// Its name.
+        /// The name of the column.
         column: &'static str,
-        /// How many.
+        /// The number of rows without a value.
         count: i64,
     },
-    /// The structure contradicts itself.
+    /// The structure of a column contradicts itself.
     #[error("column {column} is not as the Arrow C data interface has it")]
     Malformed {
-        /// Its name.
+        /// The name of the column.
         column: &'static str,
     },
-    /// An object that is no Arrow data.
+    /// The object gives no Arrow data, with these words of Python.
     #[error("{0}")]
     Python(String),
 }
@@ -92,23 +92,23 @@ pub struct Batch<'py> {
     array: Bound<'py, PyCapsule>,
 }
 
-/// The values of a column, as long as its batch is there.
+/// The values of a column, which live as long as its batch.
 #[derive(Clone, Copy)]
 pub enum Column<'b> {
-    /// 64-bit integers.
+    /// Integers of 64 bits.
     Long(&'b [i64]),
-    /// 32-bit integers.
+    /// Integers of 32 bits.
     Int(&'b [i32]),
     /// Bits, and the number of the first.
     Bits(&'b [u8], usize),
-    /// Ends of texts, one more than there are, and the bytes.
+    /// The ends of texts in 32 bits, one more than there are texts, and their bytes.
     Text(&'b [i32], &'b [u8]),
-    /// The same of 64 bits.
+    /// The ends of texts in 64 bits, one more than there are texts, and their bytes.
     LargeText(&'b [i64], &'b [u8]),
 }
 
 impl<'py> Batch<'py> {
-    /// What an object lends: a `pyarrow.RecordBatch`, or anything else with `__arrow_c_array__`.
+    /// Takes what an object lends: a `pyarrow.RecordBatch`, or anything with `__arrow_c_array__`.
     pub fn of(object: &Bound<'py, PyAny>) -> Result<Self, ArrowError> {
         let python = |error: PyErr| ArrowError::Python(error.to_string());
         let lent = object.call_method0("__arrow_c_array__").map_err(python)?;
@@ -122,12 +122,12 @@ impl<'py> Batch<'py> {
         if format == "+s" { Ok(batch) } else { Err(ArrowError::Batch { format }) }
     }
 
-    /// Rows.
+    /// The number of rows.
     pub fn rows(&self) -> Result<usize, ArrowError> {
         usize::try_from(self.array()?.length).map_err(|_| ArrowError::Malformed { column: "batch" })
     }
 
-    /// A column's values, one a row.
+    /// The values of a column, one for each row.
     pub fn column(&self, column: &'static str) -> Result<Column<'_>, ArrowError> {
         let malformed = || ArrowError::Malformed { column };
         let (schema, array) = (self.schema()?, self.array()?);
@@ -166,7 +166,7 @@ impl<'py> Batch<'py> {
     }
 }
 
-/// The values of a child, `rows` from `from` on.
+/// The values of a child, `rows` of them from `from` on.
 fn values<'b>(
     column: &'static str,
     schema: &ArrowSchema,
@@ -230,7 +230,7 @@ fn values<'b>(
     })
 }
 
-/// The bytes of texts, up to the last end.
+/// The bytes of texts, up to the end of the last.
 fn bytes<'b>(
     column: &'static str,
     array: &'b ArrowArray,

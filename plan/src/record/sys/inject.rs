@@ -3,8 +3,8 @@
 //! Nothing of it is changed: the call is made by a `syscall` instruction that it has anyway (the
 //! vDSO, the C library), with the registers of one stopped thread, which are put back. A call in
 //! which that thread waited begins again as after any signal without a handler; those that do not
-//! (`epoll_wait`) end with EINTR. Whoever kills us without a word in these microseconds leaves the
-//! thread where it is then: the one harm that the kernel does not undo.
+//! (`epoll_wait`) end with EINTR. If the recorder is killed by SIGKILL in these microseconds the
+//! thread stays where it is then: the one harm that the kernel does not undo.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -16,14 +16,14 @@ use super::ptrace::{Stop, Tracee};
 use super::rseq::goes_on_at;
 use crate::record::maps::Area;
 
-/// Why there was no descriptor.
+/// Why a process gave no descriptor.
 #[derive(Debug)]
 pub enum InjectError {
-    /// Its calls are filtered, and we may not suspend that.
+    /// The system calls of the process are filtered, and we may not suspend that.
     Filtered,
-    /// It runs 32-bit code.
+    /// The process runs 32-bit code.
     Narrow,
-    /// The kernel refused the call named.
+    /// The kernel refused the call of this name.
     Kernel(&'static str, Errno),
     /// A call about the process failed.
     Call(Errno),
@@ -86,8 +86,8 @@ fn make_and_take(
     instruction: u64,
     registers: &libc::user_regs_struct,
 ) -> Result<Watch, InjectError> {
-    /// No privilege: faults of the kernel on the process's behalf open pages as well, as nobody is
-    /// asked.
+    /// The flag of a descriptor that needs no privilege. Faults of the kernel on the process's
+    /// behalf open pages, too, for nobody is asked about them.
     const USER_MODE_ONLY: u64 = 1;
     let flags = libc::O_CLOEXEC as u64 | libc::O_NONBLOCK as u64 | USER_MODE_ONLY;
     let number = match call(tracee, instruction, registers, libc::SYS_userfaultfd, flags) {
@@ -155,7 +155,7 @@ fn until(tracee: &Tracee, wanted: Stop) -> Result<(), Errno> {
     Err(Errno::BUSY)
 }
 
-/// Where the process has a `syscall` instruction.
+/// The address of a `syscall` instruction in the process.
 fn find_instruction(memory: &File, areas: &[Area]) -> Result<u64, Errno> {
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
     const CHUNK_BYTES: usize = 1 << 20;

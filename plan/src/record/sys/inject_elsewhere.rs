@@ -7,30 +7,30 @@ use rustix::io::Errno;
 use super::ptrace::Tracee;
 use crate::record::maps::Area;
 
-/// Why there was no descriptor.
+/// Why a process gave no descriptor.
 #[derive(Debug)]
 pub enum InjectError {
-    /// Its calls are filtered, and we may not suspend that.
+    /// The system calls of the process are filtered, and we may not suspend that.
     Filtered,
-    /// It runs 32-bit code.
+    /// The process runs 32-bit code.
     Narrow,
-    /// The kernel refused the call named.
+    /// The kernel refused the call of this name.
     Kernel(&'static str, Errno),
     /// A call about the process failed.
     Call(Errno),
 }
 
-/// As on x86-64.
+/// The number of system call filters in `/proc/PID/status`, which is of no use here.
 pub fn seccomp_filters(_: &str) -> u32 {
     0
 }
 
-/// Refuses.
+/// Refuses: descriptors are taken from programs on x86-64 only.
 pub fn foreign_userfaultfd(_: &Tracee, _: i32, _: &[Area], _: bool) -> Result<Watch, InjectError> {
     Err(InjectError::Kernel("recording on this processor", Errno::NOSYS))
 }
 
-/// As on x86-64, where there is more to do.
+/// Does nothing: only on x86-64 is there something to finish.
 pub fn finish_exec(_: &Tracee) -> Result<(), Errno> {
     Ok(())
 }

@@ -6,39 +6,49 @@
 use rustix::io::Errno;
 
 use super::last_errno;
-#[cfg(target_arch = "x86_64")]
-use super::rseq::RseqPlace;
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// It ended with this status.
+    /// The process ended with this status.
     Code(i32),
-    /// A signal ended it.
+    /// A signal ended the process.
     Signal(i32),
 }
 
 /// Why a tracee stands still.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// Asked to, or stopped by job control.
+    /// The thread was asked to stop, or job control stopped it.
     Asked,
-    /// It is to get this signal.
+    /// The thread is about to get this signal.
     Signal(i32),
     /// A system call begins or ends.
     Call,
-    /// It has become another program.
+    /// The thread has become another program.
     Exec,
-    /// It is about to end; its memory is there still.
+    /// The thread is about to end, and its memory is there still.
     Exiting,
-    /// It has ended.
+    /// The thread has ended.
     Ended(Exit),
+}
+
+/// Where a thread's sequences are registered: `struct ptrace_rseq_configuration`.
+#[cfg(target_arch = "x86_64")]
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RseqPlace {
+    pub(super) pointer: u64,
+    size: u32,
+    signature: u32,
+    flags: u32,
+    zero: u32,
 }
 
 /// A thread that we trace.
 #[derive(Debug)]
 pub struct Tracee {
-    /// Its number.
+    /// The number of the thread.
     pub thread: i32,
     options: libc::c_int,
 }
@@ -49,7 +59,7 @@ impl Tracee {
         Self::seize_with(thread, libc::PTRACE_O_TRACESYSGOOD)
     }
 
-    /// The same of one that is to become a program, at which it stops.
+    /// Begins to trace a thread that is about to become a program, at which it stops.
     pub fn seize_before_exec(thread: i32) -> Result<Self, Errno> {
         Self::seize_with(thread, libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_TRACEEXEC)
     }
@@ -59,33 +69,33 @@ impl Tracee {
         Ok(Self { thread, options })
     }
 
-    /// From now on it also stops when it is about to end.
+    /// Lets the thread stop when it is about to end, too, from now on.
     pub fn stop_at_the_end(&mut self) -> Result<(), Errno> {
         self.options |= libc::PTRACE_O_TRACEEXIT;
         request(libc::PTRACE_SETOPTIONS, self.thread, 0, self.options as usize)
     }
 
-    /// Asks it to stop.
+    /// Asks the thread to stop.
     pub fn interrupt(&self) -> Result<(), Errno> {
         request(libc::PTRACE_INTERRUPT, self.thread, 0, 0)
     }
 
-    /// Lets it go on, with a signal or with 0.
+    /// Lets the thread go on, with a signal or with 0.
     pub fn go_on(&self, signal: i32) -> Result<(), Errno> {
         request(libc::PTRACE_CONT, self.thread, 0, signal as usize)
     }
 
-    /// Lets it stay as job control has it.
+    /// Lets the thread stay as job control has it.
     pub fn listen(&self) -> Result<(), Errno> {
         request(libc::PTRACE_LISTEN, self.thread, 0, 0)
     }
 
-    /// Lets it go on to the next border of a system call.
+    /// Lets the thread go on to where a system call begins or ends.
     pub fn to_next_call(&self) -> Result<(), Errno> {
         request(libc::PTRACE_SYSCALL, self.thread, 0, 0)
     }
 
-    /// Ends tracing; it goes on.
+    /// Ends tracing; the thread goes on.
     pub fn let_go(self) -> Result<(), Errno> {
         request(libc::PTRACE_DETACH, self.thread, 0, 0)
     }
@@ -107,11 +117,11 @@ impl Tracee {
         Ok(stop_of(status))
     }
 
-    /// Waits for the exec of one that was seized before it. False: there was none, and it has
-    /// ended; whoever started it still learns how, from the system.
+    /// Waits for the exec of a thread that was seized before it. Returns false where there was none
+    /// because the thread ended; its starter still learns from the system how.
     pub fn wait_for_exec(&self) -> Result<bool, Errno> {
         loop {
-            // An end must be left to the starter, who is of this process and waits as well.
+            // An end must be left to the starter, which is in this process and waits as well.
             // SAFETY: integers only, for which zeros are valid.
             let mut seen: libc::siginfo_t = unsafe { std::mem::zeroed() };
             let events = libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | libc::__WALL;
@@ -137,7 +147,7 @@ impl Tracee {
         }
     }
 
-    /// Its registers.
+    /// The registers of the thread.
     pub fn registers(&self) -> Result<libc::user_regs_struct, Errno> {
         // SAFETY: integers only, for which zeros are valid.
         let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
@@ -145,15 +155,15 @@ impl Tracee {
         Ok(registers)
     }
 
-    /// Sets its registers.
+    /// Sets the registers of the thread.
     pub fn set_registers(&self, registers: &libc::user_regs_struct) -> Result<(), Errno> {
         request(libc::PTRACE_SETREGS, self.thread, 0, &raw const *registers as usize)
     }
 
-    /// Where its restartable sequences are registered.
+    /// The place at which the thread's restartable sequences are registered.
     #[cfg(target_arch = "x86_64")]
     pub fn rseq_place(&self) -> Result<RseqPlace, Errno> {
-        /// Linux 5.13; `linux/ptrace.h`.
+        /// A request of Linux 5.13 (`linux/ptrace.h`).
         const GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
         let mut place = RseqPlace::default();
         let bytes = size_of::<RseqPlace>();
@@ -161,14 +171,14 @@ impl Tracee {
         Ok(place)
     }
 
-    /// The signals that it blocks.
+    /// The signals that the thread blocks.
     pub fn signal_mask(&self) -> Result<u64, Errno> {
         let mut mask = 0_u64;
         request(libc::PTRACE_GETSIGMASK, self.thread, size_of::<u64>(), (&raw mut mask) as usize)?;
         Ok(mask)
     }
 
-    /// Sets the signals that it blocks.
+    /// Sets the signals that the thread blocks.
     pub fn set_signal_mask(&self, mask: u64) -> Result<(), Errno> {
         let mask = &raw const mask as usize;
         request(libc::PTRACE_SETSIGMASK, self.thread, size_of::<u64>(), mask)

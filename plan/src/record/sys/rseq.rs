@@ -11,20 +11,9 @@ use std::os::unix::fs::FileExt;
 use rustix::io::Errno;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::ptrace::Tracee;
+use super::ptrace::{RseqPlace, Tracee};
 
-/// Where a thread's sequences are registered: `struct ptrace_rseq_configuration`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, Default)]
-pub struct RseqPlace {
-    pointer: u64,
-    size: u32,
-    signature: u32,
-    flags: u32,
-    zero: u32,
-}
-
-/// A sequence: `struct rseq_cs`.
+/// A restartable sequence: `struct rseq_cs`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes)]
 struct Sequence {
@@ -37,7 +26,7 @@ struct Sequence {
 
 const _: () = assert!(size_of::<RseqPlace>() == 24 && size_of::<Sequence>() == 32);
 
-/// Of `struct rseq`: the address of the sequence that the thread is in, or was.
+/// The offset in `struct rseq` of the address of the sequence that the thread is in, or was.
 const SEQUENCE_AT: u64 = 8;
 
 impl Sequence {

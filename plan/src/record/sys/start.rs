@@ -8,7 +8,7 @@ use std::process::Command;
 
 use super::ptrace::Tracee;
 
-/// Starts a program; it stands at its first instruction. Whoever calls is its tracer.
+/// Starts a program, which stands at its first instruction. The calling thread is its tracer.
 pub fn start_traced(mut command: Command) -> std::io::Result<Tracee> {
     let ((hears, tells), (waits, opens)) = (pipe()?, pipe()?);
     let (tells_raw, waits_raw, opens_raw) =

@@ -13,7 +13,7 @@ use rustix::mm::{
 const PAGE: usize = 4096;
 const IS_PROGRAM: &str = "PERDURA_RECORD_TEST_PROGRAM";
 
-/// The program, for the test that starts it.
+/// The test program, for the test that starts it.
 pub struct Program {
     child: Child,
     commands: ChildStdin,
@@ -41,7 +41,7 @@ impl Program {
         self.child.id() as i32
     }
 
-    /// Tells it, and waits until it is done.
+    /// Tells the program a command, and waits until it is done.
     pub fn tell(&mut self, command: &str) -> u64 {
         writeln!(self.commands, "{command}").unwrap();
         self.answer()
@@ -148,7 +148,7 @@ fn map(pages: usize, flags: MapFlags) -> usize {
     unsafe { mmap_anonymous(std::ptr::null_mut(), pages * PAGE, rights, flags) }.unwrap() as usize
 }
 
-/// Where a huge page could begin.
+/// The address of memory in which a huge page could begin.
 fn map_huge(pages: usize) -> usize {
     let start = map(pages + 512, MapFlags::PRIVATE).next_multiple_of(512 * PAGE);
     // SAFETY: inside what was just mapped.
@@ -183,7 +183,7 @@ fn track(start: usize, pages: usize) -> (Watch, PageMap) {
     tracked
 }
 
-/// How many were written since that was last asked.
+/// How many pages were written since that was last asked.
 fn pages_of((_, map): &mut (Watch, PageMap), start: usize, pages: usize) -> usize {
     let end = (start + pages * PAGE) as u64;
     let (runs, outcome) = map.take_written(Kept::Private, start as u64, end);
@@ -192,7 +192,7 @@ fn pages_of((_, map): &mut (Watch, PageMap), start: usize, pages: usize) -> usiz
     bytes as usize / PAGE
 }
 
-/// A child writes the page and ends; then we go on.
+/// Forks a child that writes the page and ends; then the program goes on.
 fn fork(address: usize) -> usize {
     // SAFETY: the child only stores a byte and ends.
     match unsafe { libc::fork() } {

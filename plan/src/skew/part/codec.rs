@@ -13,9 +13,9 @@ use crate::skew::series::{OVERFLOW, Series, Sums};
 use crate::skew::tally::{Most, Worst};
 use crate::skew::varint::{Numbers, Wrong, put};
 
-/// Eight bytes in front; the last is the version.
+/// The first eight bytes; the last of them is the version.
 const MAGIC: &[u8; 8] = b"PPLNPRT\x01";
-/// Bytes of the checksum at the end.
+/// The bytes of the checksum at the end.
 const SUM_BYTES: usize = 8;
 const MAXIMA: u64 = 0;
 const SERIES: u64 = 1;
@@ -32,13 +32,13 @@ impl Part {
         let into = &mut bytes;
         put(into, self.windows_ns.len() as u64);
         self.windows_ns.iter().for_each(|window| put(into, *window));
-        let (first, last) = self.span_ns.unwrap_or((self.origin_ns, self.origin_ns));
+        let (first, last) = self.span_ns.unwrap_or((self.start_ns, self.start_ns));
         let numbers = [
-            self.origin_ns,
+            self.start_ns,
             self.records,
             self.write_records,
             u64::from(self.span_ns.is_some()),
-            first - self.origin_ns,
+            first - self.start_ns,
             last - first,
             self.touched_pages,
             self.page_writes,
@@ -68,7 +68,7 @@ impl Part {
         Ok(bytes)
     }
 
-    /// A part from its bytes, or where they are wrong.
+    /// Reads a part from its bytes, or gives the place at which they are wrong.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, SkewError> {
         let damaged = |wrong: Wrong, before: usize| SkewError::Damaged {
             what: wrong.what,
@@ -90,7 +90,7 @@ impl Part {
         Ok(part)
     }
 
-    /// Sums that must agree.
+    /// Checks sums that must agree.
     fn check(&self) -> Result<(), Wrong> {
         let wrong = |what| Wrong { what, at: 0 };
         let (mut writes, mut written) = (0u64, 0u64);
@@ -145,7 +145,7 @@ impl Part {
     }
 }
 
-/// Page writes of all instants, each of which is looked at; none beyond 2^64.
+/// The page writes of all instants, each of which is read; none beyond 2^64.
 fn written_in(series: &Series, windows: usize) -> Result<Option<u64>, Wrong> {
     let (mut cursor, mut sums, mut total) = (series.cursor(), Sums::new(windows), Some(0u64));
     while cursor.next(&mut sums)? {
@@ -182,12 +182,12 @@ fn read(content: &[u8]) -> Result<Part, Wrong> {
     for number in &mut fixed {
         *number = numbers.take()?;
     }
-    let [origin_ns, records, write_records, has_span, first, last, touched_pages, page_writes] =
+    let [start_ns, records, write_records, has_span, first, last, touched_pages, page_writes] =
         fixed;
-    let first = origin_ns.checked_add(first);
+    let first = start_ns.checked_add(first);
     let span = first.and_then(|first| Some((first, first.checked_add(last)?)));
     let span = span.ok_or(numbers.wrong("a time beyond 2^64"))?;
-    if has_span > 1 || (has_span == 0 && span != (origin_ns, origin_ns)) {
+    if has_span > 1 || (has_span == 0 && span != (start_ns, start_ns)) {
         return Err(numbers.wrong("neither with nor without a first record"));
     }
     let span_ns = (has_span == 1).then_some(span);
@@ -204,7 +204,7 @@ fn read(content: &[u8]) -> Result<Part, Wrong> {
     }
     let sampled = None;
     Ok(Part {
-        origin_ns,
+        start_ns,
         windows_ns,
         records,
         write_records,

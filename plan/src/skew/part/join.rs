@@ -8,9 +8,9 @@ use super::{Body, Part, damaged};
 use crate::skew::SkewError;
 
 impl Part {
-    /// Cuts it at these times since the origin, which rise: the part without its instants, and
-    /// those between two times, with the slice's number. Slices of the same number merge, and the
-    /// parts that were cut do.
+    /// Cuts it at these times since the start of the trace, which rise: the part without its
+    /// instants, and those between two times, with the slice's number. Slices of the same number
+    /// merge, and the parts that were cut do.
     ///
     /// # Errors
     /// A part that cannot be merged.
@@ -19,7 +19,7 @@ impl Part {
         let pieces = series.cut(bounds_ns, &self.windows_ns).map_err(damaged)?;
         let slice = |(number, piece)| {
             let (windows_ns, body) = (self.windows_ns.clone(), Body::Slice(piece));
-            (number, Part::without_counts(self.origin_ns, windows_ns, body))
+            (number, Part::without_counts(self.start_ns, windows_ns, body))
         };
         let slices = pieces.into_iter().map(slice).collect();
         Ok((Part { body: Body::Cut, ..self }, slices))
@@ -34,10 +34,10 @@ pub struct Join {
 }
 
 impl Join {
-    /// Of a part that was cut.
+    /// Begins with a part that was cut.
     ///
     /// # Errors
-    /// One that was not.
+    /// The part is whole.
     pub fn new(cut: Part) -> Result<Self, SkewError> {
         match cut.body {
             Body::Cut => Ok(Self { sweep: Sweep::new(&cut.windows_ns), cut }),
@@ -45,10 +45,10 @@ impl Join {
         }
     }
 
-    /// The next slice.
+    /// Joins the next slice.
     ///
     /// # Errors
-    /// A slice of another part or time.
+    /// The slice is of another part or time.
     pub fn push(&mut self, slice: Part) -> Result<(), SkewError> {
         self.cut.check_like(&slice)?;
         match slice.body {

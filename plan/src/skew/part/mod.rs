@@ -1,6 +1,6 @@
 //! The result for one set of pages: a volume, a range of its pages, or all volumes.
 //!
-//! Parts of disjoint sets of pages, made with the same windows and the same origin, merge to the
+//! Parts of disjoint sets of pages, made with the same windows and the same start, merge to the
 //! part of their union, in any order and any grouping, to the last digit, if they carry their sums
 //! by instant ([`Series`]). Where these are too many for one machine a part is cut by time: slices
 //! of the same span merge, and are joined one after another ([`Join`]).
@@ -21,50 +21,50 @@ use super::{Figure, Figures, SkewError, WorstFigures};
 
 pub use join::Join;
 
-/// What is known of windows.
+/// What a part knows of windows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Body {
-    /// The worst of each length.
+    /// The worst window of each length.
     Maxima(Vec<Worst>),
-    /// What merging needs; the worst follow from it.
+    /// The sums that merging needs; the worst windows follow from them.
     Series(Series),
-    /// The same is in slices.
+    /// The sums are in slices.
     Cut,
-    /// What lies between two times; all else is in the part that was cut.
+    /// The sums between two times; all else is in the part that was cut.
     Slice(Series),
 }
 
 /// The result for one set of pages.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
-    pub(super) origin_ns: u64,
+    pub(super) start_ns: u64,
     pub(super) windows_ns: Vec<u64>,
     pub(super) records: u64,
     pub(super) write_records: u64,
     pub(super) span_ns: Option<(u64, u64)>,
     pub(super) touched_pages: u64,
     pub(super) page_writes: u64,
-    /// How often a page was written, and how many pages so often, ascending.
+    /// How often pages were written, and how many pages so often, ascending.
     pub(super) histogram: Vec<(u64, u64)>,
     pub(super) body: Body,
-    /// Estimates in the place of counts.
+    /// The estimates that stand in the place of counts.
     pub(super) sampled: Option<Sampled>,
 }
 
 impl Part {
-    /// A part without pages: what a trace without records has.
-    pub(super) fn empty(options: &Options, origin_ns: u64) -> Self {
+    /// A part without pages, which a trace without records has.
+    pub(super) fn empty(options: &Options, start_ns: u64) -> Self {
         let windows_ns = options.windows_ns().to_vec();
         let body = match options.mergeable {
             true => Body::Series(Series::new(windows_ns.len())),
             false => Body::Maxima(vec![Worst::default(); windows_ns.len()]),
         };
-        Self::without_counts(origin_ns, windows_ns, body)
+        Self::without_counts(start_ns, windows_ns, body)
     }
 
-    fn without_counts(origin_ns: u64, windows_ns: Vec<u64>, body: Body) -> Self {
+    fn without_counts(start_ns: u64, windows_ns: Vec<u64>, body: Body) -> Self {
         Self {
-            origin_ns,
+            start_ns,
             windows_ns,
             records: 0,
             write_records: 0,
@@ -103,16 +103,16 @@ impl Part {
         Self::sum(&parts, body)
     }
 
-    /// Whether windows and origin are the same.
+    /// Checks that windows and the start of the trace are the same.
     fn check_like(&self, part: &Part) -> Result<(), SkewError> {
         let unlike = |what, left, right| SkewError::Unlike { what, left, right };
         if part.windows_ns != self.windows_ns {
             let text = |part: &Part| format!("{:?} ns", part.windows_ns);
             return Err(unlike("the list of windows", text(self), text(part)));
         }
-        if part.origin_ns != self.origin_ns {
-            let text = |part: &Part| format!("{} ns", part.origin_ns);
-            return Err(unlike("the origin of time", text(self), text(part)));
+        if part.start_ns != self.start_ns {
+            let text = |part: &Part| format!("{} ns", part.start_ns);
+            return Err(unlike("the start of the trace", text(self), text(part)));
         }
         Ok(())
     }
@@ -131,7 +131,7 @@ impl Part {
         }
         let spans = parts.iter().filter_map(|part| part.span_ns);
         Ok(Self {
-            origin_ns: parts[0].origin_ns,
+            start_ns: parts[0].start_ns,
             windows_ns: parts[0].windows_ns.clone(),
             records: total(|part| part.records)?,
             write_records: total(|part| part.write_records)?,
@@ -144,7 +144,7 @@ impl Part {
         })
     }
 
-    /// Estimates take the place of counts.
+    /// Puts estimates in the place of counts.
     pub(super) fn know(&mut self, known: Known) {
         self.histogram = known.histogram;
         self.sampled = Some(known.sampled);
@@ -202,22 +202,22 @@ impl Part {
         self.histogram.iter().map(|(_, pages)| pages).sum()
     }
 
-    /// Records; a record whose pages lie in several parts is in one of them.
+    /// The records; a record whose pages lie in several parts is in one of them.
     pub fn records(&self) -> u64 {
         self.records
     }
 
-    /// Records that write.
+    /// The records that write.
     pub fn write_records(&self) -> u64 {
         self.write_records
     }
 
-    /// Times of the first and the last record.
+    /// The times of the first and the last record, nanoseconds.
     pub fn span_ns(&self) -> Option<(u64, u64)> {
         self.span_ns
     }
 
-    /// Page writes: pages of all writes, each as often as it was written.
+    /// The pages of all writes, each as often as it was written.
     pub fn page_writes(&self) -> u64 {
         self.page_writes
     }
@@ -237,8 +237,8 @@ impl Part {
     }
 }
 
-/// What merged parts hold was checked when it was read; so this is memory gone wrong, said rather
-/// than believed.
+/// The error of merged parts that are wrong: they were checked when they were read, so memory has
+/// changed since.
 fn damaged(wrong: Wrong) -> SkewError {
     SkewError::Damaged { what: wrong.what, at: wrong.at as u64, len_bytes: 0 }
 }
@@ -254,20 +254,6 @@ fn hottest(histogram: &[(u64, u64)], writes: u64) -> u64 {
         taken += pages;
     }
     taken
-}
-
-/// How often pages were written: small numbers are most of them.
-pub(super) fn histogram_of(counts: impl Iterator<Item = u64>) -> Vec<(u64, u64)> {
-    const SMALL: usize = 4096;
-    let (mut small, mut large) = (vec![0u64; SMALL], BTreeMap::new());
-    for count in counts {
-        match small.get_mut(count as usize) {
-            Some(pages) => *pages += 1,
-            None => *large.entry(count).or_insert(0) += 1,
-        }
-    }
-    let small = small.into_iter().enumerate().map(|(count, pages)| (count as u64, pages));
-    small.filter(|(count, pages)| *count > 0 && *pages > 0).chain(large).collect()
 }
 
 #[cfg(test)]

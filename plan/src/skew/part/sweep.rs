@@ -10,22 +10,22 @@ use crate::skew::series::{LeavesCursor, Mark, OVERFLOW, Old, Series, Sums};
 use crate::skew::tally::{Most, Worst};
 use crate::skew::varint::Wrong;
 
-/// Of instants that are all there.
+/// The worst windows of instants that are all there.
 pub fn worst_of(series: &Series, windows_ns: &[u64]) -> Result<Vec<Worst>, Wrong> {
     let mut sweep = Sweep::new(windows_ns);
     sweep.push(Cow::Borrowed(series))?;
     sweep.finish()
 }
 
-/// The pass.
+/// A pass over the instants of a part.
 pub struct Sweep<'a> {
     windows_ns: Vec<u64>,
     worst: Vec<Worst>,
-    /// Spans that some left edge has not left, and the number of the first.
+    /// The spans that some left edge has not left, and the number of the first.
     spans: VecDeque<Cow<'a, Series>>,
     first: usize,
     lefts: Vec<Left>,
-    /// Page writes so far.
+    /// The page writes so far.
     total: u64,
     last_ns: Option<u64>,
     clocks: Vec<Clock>,
@@ -34,16 +34,16 @@ pub struct Sweep<'a> {
 /// A sliding window.
 #[derive(Clone, Default)]
 struct Left {
-    /// The span that its edge is in, and where.
+    /// The span that its left edge is in, and the place in it.
     span: usize,
     mark: Mark,
-    /// What leaves next; none if all that came has left.
+    /// The instant that leaves next; `None` where all that came has left.
     head: Option<Old>,
     unique: u64,
     expired: u64,
 }
 
-/// Windows of the clock of one length.
+/// The windows of the clock of one length.
 #[derive(Clone, Default)]
 struct Clock {
     last: Option<u64>,
@@ -163,12 +163,12 @@ impl<'a> Sweep<'a> {
         Ok(())
     }
 
-    /// Page writes of all spans.
+    /// The page writes of all spans.
     pub fn written(&self) -> u64 {
         self.total
     }
 
-    /// The worst, after the last span.
+    /// The worst windows, after the last span.
     pub fn finish(self) -> Result<Vec<Worst>, Wrong> {
         if self.spans.is_empty() {
             return Ok(self.worst);

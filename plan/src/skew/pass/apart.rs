@@ -1,6 +1,7 @@
 //! Windows in a thread of their own: the two stages of a pass at the same time.
 //!
-//! Few [`Moves`] go round: full ones to the windows, empty ones back. Whoever is ahead waits.
+//! Few [`Moves`] go round: full ones to the windows, empty ones back. The thread that is ahead
+//! waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,14 +13,14 @@ use crate::skew::SkewError;
 use super::moves::Moves;
 use super::windows::{Found, Windows};
 
-/// Moves under way.
+/// How many moves are between the two threads.
 const MOVES: usize = 3;
 
-/// The second stage.
+/// The second stage of a pass.
 pub enum Stage {
-    /// In the thread of the first.
+    /// In the thread of the first stage.
     Here(Box<Windows>),
-    /// In its own.
+    /// In a thread of its own.
     Apart(Apart),
 }
 
@@ -43,7 +44,7 @@ impl Stage {
         }
     }
 
-    /// Bytes in temporary files; of windows apart, as they last said.
+    /// The bytes in temporary files; of windows in their own thread, as they last said.
     pub fn spilled_bytes(&self) -> u64 {
         match self {
             Self::Here(windows) => windows.spilled_bytes(),
@@ -51,7 +52,7 @@ impl Stage {
         }
     }
 
-    /// The end, of so many volumes.
+    /// Ends the windows of so many volumes.
     pub fn finish(self, volumes: usize) -> Result<Found, SkewError> {
         match self {
             Self::Here(windows) => windows.finish(volumes),
@@ -60,12 +61,12 @@ impl Stage {
     }
 }
 
-/// The thread and the ways to it. It does not outlive them.
+/// The thread of the second stage and the ways to it. The thread does not outlive them.
 pub struct Apart {
-    /// None: there will be no more.
+    /// `None` once there will be no more moves.
     full: Option<SyncSender<Moves>>,
     empty: Receiver<Moves>,
-    /// None: it was waited for.
+    /// `None` once the thread was waited for.
     thread: Option<JoinHandle<Result<Windows, SkewError>>>,
     spilled_bytes: Arc<AtomicU64>,
 }
@@ -111,8 +112,8 @@ impl Apart {
 }
 
 impl Drop for Apart {
-    /// Whoever drops an analysis wants neither its result nor its error; but its thread and files
-    /// are to be gone.
+    /// Ends the thread, so that it and its files are gone. A dropped analysis needs neither its
+    /// result nor its error.
     fn drop(&mut self) {
         self.full = None;
         self.thread.take().map(JoinHandle::join);

@@ -56,7 +56,7 @@ impl Windows {
         self.event_ns = self.turn_ns.min(due_ns.unwrap_or(u64::MAX));
     }
 
-    /// Windows of the clock that have ended give way to those of `time_ns`.
+    /// Lets windows of the clock that have ended give way to those of `time_ns`.
     fn turn(&mut self, time_ns: u64) {
         for (window, length_ns) in self.windows_ns.iter().enumerate() {
             if time_ns >= self.end_ns[window] {
@@ -155,7 +155,7 @@ impl Windows {
         Ok(())
     }
 
-    /// Instants from here on are open.
+    /// The number of the first instant that is open.
     fn first_unqueued(&self) -> u64 {
         self.next - self.open.len() as u64
     }
@@ -188,7 +188,7 @@ impl Windows {
         Ok(())
     }
 
-    /// The instant of `time_ns` is the first in windows that were empty.
+    /// Notes that the instant of `time_ns` is the first in windows that were empty.
     #[cold]
     fn fill(&mut self, time_ns: u64) {
         for (due_ns, length_ns) in self.due_ns.iter_mut().zip(&self.windows_ns) {

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! Pass     records -> tables of pages, or the sample      misses the cache once a record
-//! Windows  moves from instant to instant -> counters      misses it once a page write, where writes are far apart
+//! Windows  moves from instant to instant -> counters      misses it once a page write
 //! ```
 //!
 //! The table of pages is far larger than a cache, and all of the time would be waiting for it: so
@@ -20,60 +20,69 @@ mod windows;
 
 use crate::trace::{Op, PAGE_BYTES, Record};
 
+use crate::skew::histogram::histogram_of;
 use crate::skew::options::Options;
-use crate::skew::part::{Body, Part, histogram_of};
+use crate::skew::part::{Body, Part};
+use crate::skew::piece::{PAGES_MAX, Piece, SAMPLED_VOLUMES_MAX, TIME_MAX_NS, VOLUMES_MAX};
 use crate::skew::queue::Instant;
 use crate::skew::sample::{Sample, Whose};
 use crate::skew::table::{FIRST_INSTANT, GROUP, NEVER, PageTable, hash_of};
 use crate::skew::tally::Tally;
-use crate::skew::{
-    Others, PAGES_MAX, Piece, SAMPLED_VOLUMES_MAX, SkewError, TIME_MAX_NS, VOLUMES_MAX, sys,
-};
+use crate::skew::{SkewError, sys};
 
 use apart::Stage;
 use moves::Moves;
 use windows::{Found, Windows};
 
-/// Records a block.
+/// How many records are counted as one block.
 const BLOCK: usize = 32;
 /// Records ahead that are asked for: they lie in a row, but may come from memory as well.
 const AHEAD_RECORDS: usize = 4 * BLOCK;
-/// Records a cache line.
+/// How many records a cache line has.
 const LINE_RECORDS: usize = 64 / size_of::<Record>();
-/// Pages ahead within a request.
+/// How many pages ahead are asked for within a request.
 const AHEAD_PAGES: u64 = 16;
 /// A record that is not counted in its block: of a volume that was not seen before, of several
 /// pages, or none that can be.
 const OTHER: u32 = u32::MAX;
 
-/// One volume.
+/// Volumes that have one part together.
+#[derive(Clone, Debug)]
+pub struct Others {
+    /// How many volumes they are.
+    pub volumes: u32,
+    /// The part that they have.
+    pub part: Part,
+}
+
+/// A volume of the trace.
 struct Volume {
     number: u32,
     table: PageTable,
     records: u64,
     write_records: u64,
     span_ns: (u64, u64),
-    /// The number of its last instant.
+    /// The number of the volume's last instant.
     instant: u64,
 }
 
-/// Numbers instants, as [`Windows`] will.
+/// Numbers instants as [`Windows`] will.
 struct Clock {
-    /// The time whose instants are open, since the origin.
+    /// The time whose instants are open, since the start of the trace, nanoseconds.
     open_ns: u64,
-    /// Its first instant, and the number that the next will have.
+    /// The number of the first instant at `open_ns`, and the number that the next will have.
     first_open: u64,
     next: u64,
 }
 
-/// An instant's number, and whether it was given now.
+/// The number of an instant, and whether it was given now.
 struct Numbered {
     number: u64,
     is_new: bool,
 }
 
 impl Clock {
-    /// The volume's instant at a time.
+    /// The instant of a volume at a time.
     #[inline]
     fn open(&mut self, volume: &mut Volume, time_ns: u64) -> Numbered {
         if time_ns != self.open_ns {
@@ -99,49 +108,49 @@ struct Seat {
 
 /// What a pass found.
 pub struct Finished {
-    /// By number.
+    /// The part of each volume, by the volume's number.
     pub volumes: Vec<(u32, Part)>,
-    /// Those that have one part together.
+    /// The volumes that have one part together.
     pub others: Option<Others>,
-    /// Of two or more, unless their parts are to be merged.
+    /// The part of two or more volumes together, unless parts are to be merged.
     pub all: Option<Part>,
 }
 
-/// The pass.
+/// A pass over the records of a trace.
 pub struct Pass {
     windows_ns: Vec<u64>,
-    origin_ns: u64,
+    start_ns: u64,
     now_ns: u64,
-    /// No record is later.
+    /// The time that no record may be later than, nanoseconds.
     last_ns: u64,
-    /// A volume's number to its place below.
+    /// The place below of each volume, by its number.
     places: Vec<u32>,
     volumes: Vec<Volume>,
-    /// Volumes whose place is that of all others, behind the first [`SAMPLED_VOLUMES_MAX`].
+    /// How many volumes have the place of all others, behind the first [`SAMPLED_VOLUMES_MAX`].
     others: u32,
-    /// Counts pages in the place of tables.
+    /// The sample that counts pages in the place of tables.
     sample: Option<Sample>,
     clock: Clock,
     moves: Moves,
     windows: Stage,
-    /// Why the windows ended before the records: it is said again to who goes on.
+    /// Why the windows ended before the records; it is given again at each further call.
     ended: Option<SkewError>,
 }
 
 impl Pass {
-    pub fn new(options: &Options, origin_ns: u64) -> Result<Self, SkewError> {
+    pub fn new(options: &Options, start_ns: u64) -> Result<Self, SkewError> {
         let windows_ns = options.windows_ns().to_vec();
         Ok(Self {
-            origin_ns,
-            now_ns: origin_ns,
-            last_ns: origin_ns.saturating_add(TIME_MAX_NS),
+            start_ns,
+            now_ns: start_ns,
+            last_ns: start_ns.saturating_add(TIME_MAX_NS),
             places: Vec::new(),
             volumes: Vec::new(),
             others: 0,
             sample: options.sampling.map(|sampling| Sample::new(sampling, &windows_ns)),
             clock: Clock { open_ns: 0, first_open: FIRST_INSTANT, next: FIRST_INSTANT },
             moves: Moves::default(),
-            windows: Stage::new(Windows::new(options, origin_ns), options.apart)?,
+            windows: Stage::new(Windows::new(options, start_ns), options.apart)?,
             ended: None,
             windows_ns,
         })
@@ -208,7 +217,7 @@ impl Pass {
                 continue;
             }
             volume.write_records += 1;
-            let time_ns = record.time_ns - self.origin_ns;
+            let time_ns = record.time_ns - self.start_ns;
             let instant = self.clock.open(volume, time_ns);
             self.moves.push(Instant { time_ns, written: 1, volume: seat.volume }, instant.is_new);
             self.moves.lasts.push(volume.table.write(seat.hash, seat.page, instant.number));
@@ -216,7 +225,7 @@ impl Pass {
         Ok(())
     }
 
-    /// Counts part of a record.
+    /// Counts a piece of a record.
     pub fn add_piece(&mut self, piece: &Piece) -> Result<(), SkewError> {
         piece.check()?;
         let at = match self.places.get(piece.volume as usize) {
@@ -227,11 +236,11 @@ impl Pass {
             return Err(SkewError::TimeBack { from_ns: self.now_ns, to_ns: piece.time_ns });
         }
         if piece.time_ns > self.last_ns {
-            let Self { origin_ns, .. } = *self;
-            return Err(SkewError::Late { time_ns: piece.time_ns, origin_ns });
+            let Self { start_ns, .. } = *self;
+            return Err(SkewError::Late { time_ns: piece.time_ns, start_ns });
         }
         self.now_ns = piece.time_ns;
-        let (time_ns, writes) = (piece.time_ns - self.origin_ns, piece.op == Op::Write);
+        let (time_ns, writes) = (piece.time_ns - self.start_ns, piece.op == Op::Write);
         let volume = &mut self.volumes[at];
         let counts = u64::from(piece.counts_as_record);
         volume.records += counts;
@@ -279,7 +288,7 @@ impl Pass {
         Ok(())
     }
 
-    /// Some page writes of a volume at a time: the number of their instant.
+    /// The number of the instant to which page writes of a volume at a time belong.
     fn open_instant(&mut self, at: usize, time_ns: u64, written: u32) -> u64 {
         let instant = self.clock.open(&mut self.volumes[at], time_ns);
         self.moves.push(Instant { time_ns, written, volume: at as u32 }, instant.is_new);
@@ -327,13 +336,13 @@ impl Pass {
         Ok(at)
     }
 
-    /// Bytes of tables or sample.
+    /// The bytes of tables or sample.
     pub fn page_bytes(&self) -> u64 {
         let tables: u64 = self.volumes.iter().map(|volume| volume.table.bytes()).sum();
         tables + self.sample.as_ref().map_or(0, Sample::bytes)
     }
 
-    /// Bytes in temporary files.
+    /// The bytes in temporary files.
     pub fn spilled_bytes(&self) -> u64 {
         self.windows.spilled_bytes()
     }
@@ -342,16 +351,16 @@ impl Pass {
     /// be merged for it.
     pub fn finish(mut self) -> Result<Finished, SkewError> {
         self.hand_over()?;
-        let (windows_ns, origin_ns) = (&self.windows_ns, self.origin_ns);
+        let (windows_ns, start_ns) = (&self.windows_ns, self.start_ns);
         let Found { volumes: tallies, all } = self.windows.finish(self.volumes.len())?;
         let known = self
             .sample
             .take()
-            .map(|sample| sample.finish(self.volumes.len(), self.now_ns - origin_ns));
+            .map(|sample| sample.finish(self.volumes.len(), self.now_ns - start_ns));
         let mut parts: Vec<(u32, Part)> = std::mem::take(&mut self.volumes)
             .into_iter()
             .zip(tallies)
-            .map(|(volume, tally)| (volume.number, volume.into_part(tally, windows_ns, origin_ns)))
+            .map(|(volume, tally)| (volume.number, volume.into_part(tally, windows_ns, start_ns)))
             .collect();
         let known_of_all = known.map(|(each, of_all)| {
             parts.iter_mut().zip(each).for_each(|((_, part), known)| part.know(known));
@@ -372,7 +381,7 @@ impl Pass {
     }
 }
 
-/// All of a record.
+/// The piece that is all of a record.
 #[inline]
 fn whole(record: &Record) -> Piece {
     let Record { time_ns, volume, op, offset_bytes, len_bytes } = *record;
@@ -384,14 +393,14 @@ fn whole(record: &Record) -> Piece {
 }
 
 impl Volume {
-    fn into_part(self, mut tally: Tally, windows_ns: &[u64], origin_ns: u64) -> Part {
+    fn into_part(self, mut tally: Tally, windows_ns: &[u64], start_ns: u64) -> Part {
         let worst = tally.worst(windows_ns.len());
         let body = match tally.series {
             Some(series) => Body::Series(series.seal()),
             None => Body::Maxima(worst),
         };
         Part {
-            origin_ns,
+            start_ns,
             windows_ns: windows_ns.to_vec(),
             records: self.records,
             write_records: self.write_records,

@@ -2,27 +2,27 @@
 
 use crate::skew::queue::Instant;
 
-/// Page writes after which the windows are told.
+/// How many page writes are gathered before the windows are told.
 const FULL: usize = 4096;
 
 /// Page writes, in the order of time.
 #[derive(Default)]
 pub struct Moves {
-    /// Each of one volume at one time: a whole instant, or the next part of one.
+    /// The writes of one volume at one time, each a whole instant or the next part of one.
     pub runs: Vec<Instant>,
-    /// Of the page writes of all runs, one after another: the number of the instant of the page's
-    /// write before.
+    /// For the page writes of all runs, one after another, the number of the instant at which the
+    /// page was written before.
     pub lasts: Vec<u64>,
 }
 
 impl Moves {
-    /// How many more page writes it is to take.
+    /// How many more page writes it takes.
     #[inline]
     pub fn room(&self) -> usize {
         FULL.saturating_sub(self.runs.len().max(self.lasts.len()))
     }
 
-    /// Page writes of an instant, which is new or goes on.
+    /// Adds page writes of an instant, which is new or goes on.
     #[inline]
     pub fn push(&mut self, run: Instant, is_new: bool) {
         match self.runs.last_mut() {

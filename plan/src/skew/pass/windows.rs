@@ -17,51 +17,51 @@ use crate::skew::{SkewError, sys};
 
 use super::moves::Moves;
 
-/// Instants by which a left edge may lag behind.
+/// How many instants a left edge may lag behind.
 pub(super) const LAG_INSTANTS: u64 = 4096;
 /// The place of all volumes, where a volume's is asked for.
 pub(super) const ALL: u32 = u32::MAX;
-/// Bytes of the queue beside a sample.
+/// The bytes of the queue beside a sample.
 const SAMPLED_QUEUE_BYTES: u64 = 4 << 20;
-/// Instants ahead whose count is asked for.
+/// How many instants ahead a count is asked for.
 pub(super) const AHEAD_INSTANTS: u64 = 64;
-/// Page writes ahead whose last instant's count is asked for.
+/// How many page writes ahead the count of a last instant is asked for.
 const AHEAD_LASTS: usize = 32;
 
-/// One volume.
+/// The counters of a volume.
 pub(super) struct Counted {
     pub tally: Tally,
-    /// The number of its last instant.
+    /// The number of the volume's last instant.
     instant: u64,
-    /// Page writes of the instant that is open.
+    /// The page writes of the instant that is open.
     pub written: u64,
-    /// Pages new in sliding windows at the instant that is open.
+    /// The pages that are new in each sliding window at the instant that is open.
     pub entered: PerWindow,
 }
 
-/// The windows.
+/// The windows of all volumes.
 pub struct Windows {
     pub(super) windows_ns: Vec<u64>,
     pub(super) mergeable: bool,
-    /// Pages are counted by a sample: only page writes come here.
+    /// Whether a sample counts the pages, so that only page writes come here.
     pub(super) sampled: bool,
-    pub(super) origin_ns: u64,
+    pub(super) start_ns: u64,
     pub(super) volumes: Vec<Counted>,
-    /// Counters over all volumes, once there are two.
+    /// The counters over all volumes, once there are two.
     pub(super) all: Option<Tally>,
     pub(super) queue: Instants,
     pub(super) live: Live,
-    /// The time whose instants are open, since the origin.
+    /// The time whose instants are open, since the start of the trace, nanoseconds.
     pub(super) open_ns: u64,
-    /// Places of volumes with an open instant, in the order of their numbers.
+    /// The places of volumes with an open instant, in the order of their numbers.
     pub(super) open: Vec<u32>,
-    /// The first instant of that time; and the number that the next will have.
+    /// The number of the first instant at `open_ns`, and the number that the next will have.
     pub(super) first_open: u64,
     pub(super) next: u64,
     pub(super) edges: Edges,
-    /// When the first instant of each sliding window leaves it.
+    /// The times at which the first instant of each sliding window leaves it, nanoseconds.
     pub(super) due_ns: PerWindow,
-    /// The window of the clock, and when it ends.
+    /// The number of each window of the clock.
     pub(super) number: PerWindow,
     pub(super) end_ns: PerWindow,
     pub(super) turn_ns: u64,
@@ -84,9 +84,9 @@ pub struct Windows {
 
 /// What all windows found.
 pub struct Found {
-    /// By the place of the volume.
+    /// The counters of each volume, by its place.
     pub volumes: Vec<Tally>,
-    /// Of two or more.
+    /// The counters of two or more volumes together.
     pub all: Option<Tally>,
 }
 
@@ -96,18 +96,18 @@ pub(super) struct Edges {
     pub tumbling: PerWindow,
     /// The last of all, which is asked for first: was a page last written before any left edge?
     pub max: u64,
-    /// The longest window.
+    /// The place of the longest window.
     longest: usize,
 }
 
-/// Pages that are new in windows.
+/// The pages that are new in windows.
 struct News<const N: usize> {
     sliding: [u64; N],
     tumbling: [u64; N],
 }
 
 impl Edges {
-    /// The longest sliding window's, before which nothing is known.
+    /// The first instant of the longest sliding window, before which nothing is known.
     #[inline]
     fn oldest(&self) -> u64 {
         self.sliding[self.longest]
@@ -149,7 +149,7 @@ struct Calm {
 }
 
 impl Windows {
-    pub fn new(options: &Options, origin_ns: u64) -> Self {
+    pub fn new(options: &Options, start_ns: u64) -> Self {
         let windows_ns = options.windows_ns().to_vec();
         let dir = options.spill_dir.clone().unwrap_or_else(std::env::temp_dir);
         // What a sample leaves of its memory.
@@ -164,7 +164,7 @@ impl Windows {
         edge[..windows_ns.len()].fill(FIRST_INSTANT);
         Self {
             mergeable: options.mergeable,
-            origin_ns,
+            start_ns,
             volumes: Vec::new(),
             all: None,
             queue: Instants::new(windows_ns.len(), queue_bytes, dir.clone()),
@@ -285,7 +285,7 @@ impl Windows {
         Ok(calm)
     }
 
-    /// Page writes of a volume at the time that is open.
+    /// Opens an instant for page writes of a volume at the time that is open.
     #[inline]
     fn open_instant(&mut self, run: &Instant) -> Result<(), SkewError> {
         let (at, count) = (run.volume as usize, u64::from(run.written));
@@ -306,7 +306,7 @@ impl Windows {
         }
         volume.written += count;
         if volume.written > u64::from(u32::MAX) {
-            let time_ns = self.origin_ns + self.open_ns;
+            let time_ns = self.start_ns + self.open_ns;
             return Err(SkewError::Instant { time_ns, max: u64::from(u32::MAX) });
         }
         self.looked_at |= volume.tally.write(count);
@@ -316,7 +316,7 @@ impl Windows {
         Ok(())
     }
 
-    /// Pages come to the open instant of their volume, each from its last one.
+    /// Moves pages to the open instant of their volume, each from its last one.
     #[inline]
     fn move_pages<const N: usize>(&mut self, at: usize, lasts: &[u64]) {
         let (volume, mask) = (&mut self.volumes[at], self.live.mask());
@@ -354,12 +354,12 @@ impl Windows {
         }
     }
 
-    /// Bytes in temporary files.
+    /// The bytes in temporary files.
     pub fn spilled_bytes(&self) -> u64 {
         self.queue.spilled_bytes() + self.live.spilled_bytes()
     }
 
-    /// The end, of so many volumes.
+    /// Ends the windows of so many volumes.
     pub fn finish(mut self, volumes: usize) -> Result<Found, SkewError> {
         self.enter_volumes(volumes);
         self.close()?;
