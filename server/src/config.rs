@@ -12,6 +12,9 @@ use perdura_region::promise::Terms;
 
 use crate::resp::Limits;
 
+/// Connections that may wait to be accepted.
+pub(crate) const BACKLOG: i32 = 4096;
+
 /// When a write is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
@@ -35,15 +38,15 @@ impl Durability {
     }
 }
 
-/// What the event loop waits on.
+/// Which of the kernel's event queues the loop waits on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EventQueue {
     /// io_uring, or epoll where the system refuses it.
     #[default]
     Auto,
-    /// epoll.
+    /// Always epoll.
     Epoll,
-    /// io_uring, or no start.
+    /// Always io_uring: where the system refuses it the server does not start.
     Uring,
 }
 
@@ -52,23 +55,25 @@ pub enum EventQueue {
 pub struct ServerConfig {
     /// TCP addresses. Other than loopback ones need `requirepass`.
     pub bind: Vec<SocketAddr>,
+    /// More TCP addresses, each listened on only if the machine has it.
+    pub bind_if_there: Vec<SocketAddr>,
     /// A Unix socket's path; it must not exist.
     pub unix_socket: Option<PathBuf>,
     /// The password clients must give first.
     pub requirepass: Option<String>,
     /// When writes are acknowledged.
     pub durability: Durability,
-    /// What the loop waits on.
+    /// The event queue that the loop waits on.
     pub events: EventQueue,
-    /// Connections at once; more are told so and closed.
+    /// Connections at the same time; a further one is told so and closed.
     pub clients_max: usize,
-    /// A client silent for so long is disconnected; 0: never.
+    /// Seconds after which a silent client is disconnected; 0: never.
     pub timeout_s: u64,
-    /// Silent connections are probed after so long; 0: never.
+    /// Seconds after which a silent connection is probed; 0: never.
     pub tcp_keepalive_s: u64,
     /// The file of Redis's settings that the server was started with; for INFO only.
     pub config_file: Option<PathBuf>,
-    /// What one request may cost.
+    /// The limits of one request.
     pub limits: Limits,
     /// Bytes read from one connection in one turn, so that none starves the others.
     pub turn_bytes_max: usize,
@@ -76,7 +81,7 @@ pub struct ServerConfig {
     pub output_pause_bytes: usize,
     /// Unsent reply bytes above which a client is disconnected.
     pub output_max_bytes: usize,
-    /// Bytes of commands one MULTI may queue.
+    /// Bytes of commands that one MULTI may queue.
     pub multi_max_bytes: usize,
     /// Held write replies above which a group is committed before the turn ends.
     pub group_writes_max: usize,
@@ -85,11 +90,11 @@ pub struct ServerConfig {
     pub group_writes_inline: usize,
     /// Commands at least this slow are logged, microseconds; negative: none.
     pub slowlog_slower_than_us: i64,
-    /// Entries the slow log keeps.
+    /// Entries that the slow log keeps.
     pub slowlog_len_max: usize,
-    /// DEBUG is allowed (it can stop the server for a while).
+    /// Whether DEBUG is allowed, which can stop the server for a while.
     pub debug_enabled: bool,
-    /// Seed of every random choice (HRANDFIELD).
+    /// Seed of every random choice, such as HRANDFIELD's.
     pub seed: u64,
     /// The warning the budget was computed for, seconds; for INFO only.
     pub warning_s: f64,
@@ -97,7 +102,7 @@ pub struct ServerConfig {
     pub terms: Option<Terms>,
     /// Another process keeps the memory if this one dies; for INFO only.
     pub has_holder: bool,
-    /// Threads of a flush.
+    /// Threads that a drill flushes with.
     pub flush_threads: usize,
     /// For a measurement: GET and SET are answered without the store, GET with so many bytes (at
     /// most 4096).
@@ -109,6 +114,7 @@ impl Default for ServerConfig {
     fn default() -> Self {
         Self {
             bind: vec![SocketAddr::from(([127, 0, 0, 1], 6379))],
+            bind_if_there: Vec::new(),
             unix_socket: None,
             requirepass: None,
             durability: Durability::Warned,
@@ -143,11 +149,13 @@ impl ServerConfig {
     /// # Errors
     /// An address would be open to everyone, or there is nothing to listen on.
     pub fn check(&self) -> Result<(), StartError> {
-        if self.bind.is_empty() && self.unix_socket.is_none() {
+        let is_local = self.bind.is_empty() && self.bind_if_there.is_empty();
+        if is_local && self.unix_socket.is_none() {
             return Err(StartError::NoListener);
         }
         let password = self.requirepass.as_ref().is_some_and(|p| !p.is_empty());
-        match self.bind.iter().find(|a| !is_loopback(a.ip())) {
+        let mut addresses = self.bind.iter().chain(&self.bind_if_there);
+        match addresses.find(|a| !is_loopback(a.ip())) {
             Some(addr) if !password => Err(StartError::Unprotected { addr: *addr }),
             _ => Ok(()),
         }
@@ -164,19 +172,21 @@ fn is_loopback(ip: IpAddr) -> bool {
 pub enum StartError {
     /// Anyone who reaches the address could read and delete everything.
     #[error(
-        "refusing to listen on {addr} without a password: set requirepass or bind a loopback address"
+        "refusing to listen on {addr} without a password, because anyone who reaches it could read \
+         and delete everything: give --password-file FILE, set PERDURA_PASSWORD, or listen on \
+         127.0.0.1 only"
     )]
     Unprotected {
-        /// The address asked for.
+        /// The address that was asked for.
         addr: SocketAddr,
     },
-    /// Neither an address nor a Unix socket.
+    /// The configuration has neither an address nor a Unix socket.
     #[error("nothing to listen on: give an address or a Unix socket")]
     NoListener,
     /// The system refused a TCP address.
     #[error("cannot listen on {addr}: {source}")]
     Bind {
-        /// The address.
+        /// The address that was asked for.
         addr: SocketAddr,
         /// The system's error.
         #[source]
@@ -185,7 +195,7 @@ pub enum StartError {
     /// The system refused the Unix socket.
     #[error("cannot listen on {}: {source}", path.display())]
     BindUnix {
-        /// The path.
+        /// The path of the socket.
         path: PathBuf,
         /// The system's error.
         #[source]
@@ -200,7 +210,7 @@ pub enum ServeError {
     /// The event queue failed; nothing can be served without it.
     #[error("the event loop failed at {op}: {source}")]
     Events {
-        /// The call.
+        /// The call that failed.
         op: &'static str,
         /// The system's error.
         #[source]
@@ -216,7 +226,7 @@ pub struct StopFlag {
 }
 
 impl StopFlag {
-    /// A flag that is not set.
+    /// Makes a flag that is not set.
     ///
     /// # Errors
     /// The system has no event file descriptor left.
@@ -232,7 +242,7 @@ impl StopFlag {
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
     }
 
-    /// Has been set.
+    /// Whether the flag has been set.
     pub fn is_set(&self) -> bool {
         self.set.load(Ordering::Acquire)
     }

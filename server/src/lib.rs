@@ -10,6 +10,8 @@ pub mod number;
 pub mod resp;
 
 mod commands;
+mod conn;
+mod descriptors;
 mod lately;
 mod net;
 mod saving;
@@ -18,4 +20,5 @@ mod session;
 mod sys;
 
 pub use config::{Durability, EventQueue, ServeError, ServerConfig, StartError, StopFlag};
-pub use net::{Ended, Listener, Report, clients_that_fit, run};
+pub use descriptors::clients_that_fit;
+pub use net::{Ended, Listener, Report, run};

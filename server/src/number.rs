@@ -4,7 +4,7 @@
 //! 17 decimals are added exactly, which prints the same wherever Redis's own rounding does not show
 //! (`0.1 + 0.2` is `0.3` in both); larger or finer numbers fall back to `f64`.
 
-/// An integer in its one canonical form: optional minus, no plus, no leading zeros, no blanks.
+/// Reads an integer in its canonical form: with a minus or no sign, without leading zeros and blanks.
 pub fn parse_i64(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
         [b'-', rest @ ..] => (true, rest),
@@ -28,9 +28,9 @@ pub fn parse_i64(text: &[u8]) -> Option<i64> {
 /// A number with a fraction.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Float {
-    /// Exact: units of 10^-17.
+    /// An exact number of units of 10^-17.
     Decimal(i128),
-    /// Everything else finite, and infinities.
+    /// Any other finite number, or an infinity.
     Binary(f64),
 }
 
@@ -40,7 +40,7 @@ const ONE: i128 = 10i128.pow(DECIMALS);
 const DECIMAL_MAX: i128 = ONE * 10i128.pow(19);
 
 impl Float {
-    /// Reads a number; none for blanks, NaN or anything else that is not one.
+    /// Reads a number; `None` for blanks, NaN and any other text that is not one.
     pub fn parse(text: &[u8]) -> Option<Self> {
         if let Some(units) = parse_decimal(text) {
             return Some(Self::Decimal(units));
@@ -52,7 +52,7 @@ impl Float {
         (!value.is_nan() && !overflow).then_some(Self::Binary(value))
     }
 
-    /// The sum; none when it is not a finite number.
+    /// The sum of two numbers; `None` when it is not finite.
     pub fn plus(self, other: Self) -> Option<Self> {
         if let (Self::Decimal(a), Self::Decimal(b)) = (self, other) {
             let sum = a + b;
@@ -64,7 +64,7 @@ impl Float {
         sum.is_finite().then_some(Self::Binary(sum))
     }
 
-    /// The nearest `f64`.
+    /// The `f64` that is nearest to the number.
     pub fn value(self) -> f64 {
         match self {
             Self::Decimal(units) => units as f64 / ONE as f64,
@@ -72,7 +72,7 @@ impl Float {
         }
     }
 
-    /// Digits without an exponent and without trailing zeros.
+    /// Writes the number without an exponent and without trailing zeros.
     pub fn text(self) -> String {
         match self {
             Self::Decimal(units) => {

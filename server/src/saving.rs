@@ -1,6 +1,7 @@
 //! Checkpoints that clients ask for: SAVE on the loop's own thread, BGSAVE on one beside it.
 //!
-//! One at a time. The region makes checkpoints by itself as well; those are not counted here.
+//! One is made at a time. The region makes checkpoints by itself as well; those are not counted
+//! here.
 
 use perdura_media::Clock;
 use perdura_store::Store;
@@ -17,7 +18,7 @@ pub(crate) struct Saving {
 #[derive(Debug)]
 struct State {
     report: Saves,
-    /// BGSAVE waits for the thread to take it up.
+    /// Whether a BGSAVE waits for the thread to take it up.
     ordered: bool,
     ended: bool,
 }
@@ -25,25 +26,25 @@ struct State {
 /// The figures of LASTSAVE and INFO.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Saves {
-    /// When the one in progress began.
+    /// When the checkpoint in progress began, if one is.
     pub since_unix_ms: Option<u64>,
-    /// When the last good one ended; at first when the server started.
+    /// When the last checkpoint that succeeded ended; at first the server's start.
     pub saved_unix_s: u64,
     pub failed: bool,
-    /// Write commands carried out before the last good one began.
+    /// Write commands carried out before the last checkpoint that succeeded began.
     pub changes_saved: u64,
-    /// The same of the one in progress.
+    /// Write commands carried out before the checkpoint in progress began.
     changes_begun: u64,
-    /// How long the last one took.
+    /// How long the last checkpoint took, seconds.
     pub took_s: Option<u64>,
     pub count: u64,
 }
 
-/// Another one is in progress.
+/// Another SAVE or BGSAVE is in progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Busy;
 
-/// Ends the thread when dropped.
+/// Ends the thread that makes checkpoints when it is dropped.
 pub(crate) struct Ending<'s>(&'s Saving);
 
 impl Saving {
@@ -83,7 +84,7 @@ impl Saving {
         Ok(self.finish(store, clock))
     }
 
-    /// The thread's life: takes orders until the end.
+    /// Makes the checkpoints that are ordered, on the thread beside the loop, until the end.
     pub fn serve(&self, store: &Store, clock: &dyn Clock) {
         loop {
             let mut state = self.lock();

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 
 use perdura_store::Watch;
 
-use crate::commands::Spec;
 use crate::resp::{Args, Span};
 
 /// What CLIENT REPLY has asked for.
@@ -14,7 +13,7 @@ pub(crate) enum ReplyMode {
     #[default]
     On,
     Off,
-    /// The command after this one is not answered.
+    /// The next command is not answered.
     SkipNext,
 }
 
@@ -42,7 +41,7 @@ impl std::fmt::Display for Peer {
     }
 }
 
-/// One client.
+/// The state of one client between commands.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub id: u64,
@@ -62,13 +61,15 @@ pub(crate) struct Session {
     pub multi: Option<Box<Multi>>,
     /// The keys WATCH has named, by database and name: a command may name hundreds of thousands.
     pub watched: BTreeMap<(u8, Box<[u8]>), Watch>,
-    /// Bytes received and not carried out when the command at hand began, its own among them.
+    /// Bytes that were received and not carried out when the present command began, its own among
+    /// them.
     pub request_bytes: usize,
     /// The next command waits for CLIENT UNPAUSE.
     pub is_paused: bool,
     pub created_ns: u64,
     pub active_ns: u64,
-    pub last: Option<&'static Spec>,
+    /// Name of the last command.
+    pub last: Option<&'static str>,
 }
 
 impl Session {
@@ -104,7 +105,7 @@ impl Session {
         self.watched = BTreeMap::new();
     }
 
-    /// RESET: everything but the connection itself as after connecting.
+    /// Makes everything but the connection itself as it is after connecting (RESET).
     pub fn reset(&mut self, authenticated: bool) {
         *self = Self {
             created_ns: self.created_ns,
@@ -166,7 +167,7 @@ impl Session {
             seconds(self.active_ns),
             self.db,
             self.memory_bytes(unsent_bytes, request_bytes),
-            self.last.map_or("NULL", |spec| spec.name),
+            self.last.unwrap_or("NULL"),
             if self.resp3 { 3 } else { 2 },
             text(|a| &a.lib_name),
             text(|a| &a.lib_ver),
@@ -178,7 +179,7 @@ impl Session {
 #[derive(Debug, Default)]
 pub(crate) struct Multi {
     pub queue: Vec<Queued>,
-    /// A command could not be queued: EXEC will refuse.
+    /// Whether a command could not be queued: then EXEC refuses.
     pub failed: bool,
     pub bytes: usize,
 }
@@ -186,15 +187,16 @@ pub(crate) struct Multi {
 /// One queued command: an owned copy of its arguments.
 #[derive(Debug)]
 pub(crate) struct Queued {
-    pub spec: &'static Spec,
+    /// The command's row in the table.
+    pub row: usize,
     bytes: Box<[u8]>,
     spans: Box<[Span]>,
 }
 
 impl Queued {
-    pub fn new(spec: &'static Spec, args: Args<'_>) -> Self {
+    pub fn new(row: usize, args: Args<'_>) -> Self {
         let (bytes, spans) = args.to_owned();
-        Self { spec, bytes, spans }
+        Self { row, bytes, spans }
     }
 
     pub fn args(&self) -> Args<'_> {

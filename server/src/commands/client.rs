@@ -1,10 +1,10 @@
-//! CLIENT: who is connected, what they call themselves, and ending them.
+//! CLIENT: lists the clients that are connected, names, pauses and disconnects them.
 
+use super::call::Outcome;
 use super::context::Context;
 use super::error::CommandError;
-use super::index::text;
+use super::error::text;
 use super::options::is;
-use super::spec::Outcome;
 use crate::number::parse_i64;
 use crate::resp::Args;
 use crate::session::{Peer, ReplyMode, Session};
@@ -46,7 +46,7 @@ pub(super) fn setinfo(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome 
     Ok(())
 }
 
-/// Names appear in lists separated by blanks, so they have none.
+/// Refuses a client's name with a blank in it, because lists separate names by blanks.
 pub(super) fn check_name(name: &[u8]) -> Outcome {
     if is_plain(name) { Ok(()) } else { Err(CommandError::ClientName) }
 }
@@ -98,13 +98,13 @@ pub(super) fn list(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// The arguments of the command at hand, which is the client's own; the others' lie in their
-/// requests still.
+/// Bytes of the arguments of the command being run, which is the client's own. Those of other
+/// clients lie in their requests still.
 fn argument_bytes(args: Args<'_>) -> usize {
     args.from(0).map(<[u8]>::len).sum()
 }
 
-/// There are only normal clients here; Redis's other types exist and are empty.
+/// Whether a client type is that of all clients here. Redis's other types exist and are empty.
 fn is_normal(kind: &[u8]) -> Result<bool, CommandError> {
     let others = ["MASTER", "REPLICA", "SLAVE", "PUBSUB"];
     match () {

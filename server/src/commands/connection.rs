@@ -1,10 +1,10 @@
 //! The connection itself: greeting, password, database, PING.
 
+use super::call::Outcome;
 use super::context::Context;
 use super::error::CommandError;
-use super::index::text;
+use super::error::text;
 use super::options::{database, is};
-use super::spec::Outcome;
 use crate::number::parse_i64;
 use crate::resp::Args;
 
@@ -72,7 +72,7 @@ fn authenticate(ctx: &mut Context<'_, '_, '_>, user: &[u8], password: &[u8]) -> 
     Ok(())
 }
 
-/// The time taken tells nothing about how much of the password was right.
+/// Compares a password in a time that tells nothing about how much of it was right.
 fn same_in_constant_time(expected: &[u8], given: &[u8]) -> bool {
     let mut different = expected.len() ^ given.len();
     for (at, byte) in given.iter().enumerate() {

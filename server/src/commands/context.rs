@@ -1,20 +1,21 @@
-//! The server's own state, and what a control command may touch.
+//! The server's own state, and the parts of it that a control command may touch.
 
 use std::collections::VecDeque;
 
 use perdura_media::Clock;
 use perdura_store::{DATABASES, Store};
 
+use super::call::Random;
 use super::index::Index;
-use super::spec::{Random, Spec};
+use super::spec::Spec;
 use crate::config::{Durability, ServerConfig};
+use crate::conn::Peers;
 use crate::lately::{Counts, Lately};
-use crate::net::Peers;
 use crate::resp::Reply;
 use crate::saving::Saving;
 use crate::session::Session;
 
-/// Everything that belongs to no single client.
+/// The state of the server that belongs to no single client.
 pub(crate) struct Server<'a> {
     pub store: &'a Store,
     pub clock: &'a dyn Clock,
@@ -27,9 +28,9 @@ pub(crate) struct Server<'a> {
     pub slowlog: Slowlog,
     pub pause: Pause,
     pub facts: Facts,
-    /// SHUTDOWN was accepted.
+    /// Whether a client's SHUTDOWN was accepted.
     pub shutdown: bool,
-    /// Some client was marked as killed and must be looked for.
+    /// Whether a client was marked as killed and must be looked for.
     pub kills: bool,
     /// The first failure of a group commit: writes are refused from then on.
     pub latched: Option<String>,
@@ -44,7 +45,7 @@ pub(crate) struct Server<'a> {
     pub started_ns: u64,
     pub started_unix_ms: u64,
     pub tcp_port: u16,
-    /// What the loop waits on.
+    /// Name of the event queue that the loop waits on.
     pub multiplexing: &'static str,
 }
 
@@ -62,7 +63,7 @@ impl<'a> Server<'a> {
             clock,
             saving,
             random: Random::new(config.seed),
-            stats: Stats::new(index.table().len()),
+            stats: Stats::new(index.specs().len()),
             index,
             lately: Lately::default(),
             slowlog: Slowlog::default(),
@@ -83,7 +84,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// A turn of the loop begins.
+    /// Takes the time at which a turn of the loop begins.
     pub fn begin_turn(&mut self) {
         self.now_ns = self.clock.now_ns();
         self.turn = (self.now_ns, self.clock.unix_ms());
@@ -97,22 +98,23 @@ impl<'a> Server<'a> {
         self.lately.sample(self.now_ns, counts);
     }
 
-    /// Unix time of the command at hand.
+    /// Unix time of the command being run, milliseconds.
     pub fn unix_ms(&self) -> u64 {
         self.turn.1 + self.now_ns.saturating_sub(self.turn.0) / 1_000_000
     }
 
-    /// Must clients give a password?
+    /// Whether clients must give a password first.
     pub fn needs_password(&self) -> bool {
         self.config.requirepass.as_ref().is_some_and(|p| !p.is_empty())
     }
 
-    /// Replies to writes wait for a group commit.
+    /// Whether replies to writes wait for a group commit.
     pub fn holds_replies(&self) -> bool {
         self.config.durability == Durability::Fsync
     }
 
-    /// Looks at the store as a whole; not from inside a transaction, which holds its locks.
+    /// Takes the facts about the whole store anew. Not from inside a transaction, which holds the
+    /// store's locks.
     pub fn refresh_facts(&mut self) {
         for db in 0..DATABASES {
             let (keys, keys_with_expiry) = self.store.counted(db);
@@ -136,7 +138,7 @@ impl<'a> Server<'a> {
     }
 }
 
-/// What INFO says about the store; inside EXEC as of EXEC's beginning.
+/// The facts about the store that INFO tells; inside EXEC as of EXEC's beginning.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     pub keys: [u64; DATABASES as usize],
@@ -154,7 +156,7 @@ pub(crate) struct Facts {
     pub log_bytes: u64,
     /// The first failure of the device.
     pub failure: Option<String>,
-    /// What of the image is not in memory yet.
+    /// How much of the image is in memory, while it is being loaded.
     pub loading: Option<perdura_region::LoadProgress>,
     /// The region's own counters.
     pub region: perdura_region::Stats,
@@ -178,11 +180,11 @@ pub(crate) struct Stats {
     pub output_limit_disconnections: u64,
     pub group_writes: u64,
     pub clients_max_seen: u64,
-    /// By row of the table.
+    /// The counters of each command, by its row in the table.
     pub by_command: Vec<CommandStats>,
 }
 
-/// One command's counters.
+/// The counters of one command.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct CommandStats {
     pub calls: u64,
@@ -214,14 +216,14 @@ impl Stats {
     }
 }
 
-/// The slowest commands of late.
+/// The slowest commands of late, newest first.
 #[derive(Debug, Default)]
 pub(crate) struct Slowlog {
     pub entries: VecDeque<SlowEntry>,
     pub next_id: u64,
 }
 
-/// One slow command.
+/// One slow command, as SLOWLOG GET tells it.
 #[derive(Debug)]
 pub(crate) struct SlowEntry {
     pub id: u64,
@@ -232,7 +234,7 @@ pub(crate) struct SlowEntry {
     pub client_name: Vec<u8>,
 }
 
-/// CLIENT PAUSE.
+/// The pause that CLIENT PAUSE has asked for.
 #[derive(Debug, Default)]
 pub(crate) struct Pause {
     pub until_ns: u64,
@@ -259,7 +261,7 @@ pub(crate) struct Clients {
 }
 
 impl Context<'_, '_, '_> {
-    /// Looks at every client, the one at hand included.
+    /// Looks at every client, the one whose command runs included.
     pub fn clients(&mut self) -> Clients {
         let connected = self.peers.connected();
         let memory_bytes = self.session.memory_bytes(0, 0);
@@ -274,7 +276,7 @@ impl Context<'_, '_, '_> {
     }
 }
 
-/// What a control command works on.
+/// The parts of the server that a control command works on.
 pub(crate) struct Context<'c, 'a, 'o> {
     pub server: &'c mut Server<'a>,
     pub session: &'c mut Session,

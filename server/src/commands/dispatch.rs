@@ -1,24 +1,35 @@
-//! From arguments to a carried-out command: the checks in Redis's order, then the handler.
+//! Carries out a command: makes the checks in Redis's order, then calls the command's handler.
 
 use perdura_store::{Access, Key, Tx, Unreadable};
 
+use super::call::{Call, Outcome};
 use super::context::{Context, Server, SlowEntry};
 use super::error::CommandError;
-use super::keyspace::{Keyspace, Names};
-use super::spec::{Call, Handler, Outcome, Spec, flag};
-use crate::net::Peers;
+use super::handler::{Command, Handler};
+use super::keyspace::Keyspace;
+use super::null;
+use super::spec::{Spec, flag};
+use super::table::TABLE;
+use super::transactions::exec;
+use crate::config::ServerConfig;
+use crate::conn::Peers;
 use crate::resp::{Args, Reply};
 use crate::session::{Queued, ReplyMode, Session};
 
-/// What the connection does next.
+/// What a connection does after a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flow {
-    /// Goes on; a write's reply may have to wait for the group commit.
+    /// The connection goes on; the reply to a write may have to wait for the group commit.
     Next { wrote: bool },
     /// CLIENT PAUSE holds this command: nothing was done.
     Paused,
-    /// Closes at once. What it wrote is done all the same, and others will read it.
+    /// The connection closes at once. Its writes are done all the same, and others will read them.
     Close { wrote: bool },
+}
+
+/// The commands that a server offers: for a measurement without a store, those that need none.
+pub(super) fn table_for(config: &ServerConfig) -> &'static [Command] {
+    if config.null_value_bytes.is_some() { null::TABLE } else { TABLE }
 }
 
 /// Carries out one command and appends its reply to `out`. `found` is its line in the table, if it
@@ -79,27 +90,29 @@ pub(crate) fn execute(
     Flow::Next { wrote }
 }
 
-/// A browser sends these to any port a page names; what follows must not be executed.
+/// Whether the first word is one that a browser sends to any port that a page names. The words
+/// behind it must not be executed.
 fn is_http(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }
 
-/// Checks, then queues or runs. True if data may have changed.
+/// Checks a command, then queues or runs it. True if data may have changed.
 fn attempt(ctx: &mut Context<'_, '_, '_>, row: usize, spec: &'static Spec, args: Args<'_>) -> bool {
     if let Err(error) = check(ctx, spec) {
         reject(ctx, Some(row), &error);
         return false;
     }
-    ctx.session.last = Some(spec);
+    ctx.session.last = Some(spec.name);
     if ctx.session.multi.is_some() && !spec.has(flag::UNQUEUED) {
-        match queue(ctx, spec, args) {
+        match queue(ctx, row, args) {
             Ok(()) => ctx.reply.simple("QUEUED"),
             Err(error) => reject(ctx, Some(row), &error),
         }
         return false;
     }
+    let command = &table_for(&ctx.server.config)[row];
     let (mark, errors, start_ns) = (ctx.reply.mark(), ctx.reply.errors(), ctx.server.now_ns);
-    let outcome = Unreadable::catch(|| run(ctx, spec, args)).unwrap_or_else(|u| Err(u.into()));
+    let outcome = Unreadable::catch(|| run(ctx, command, args)).unwrap_or_else(|u| Err(u.into()));
     let wrote = outcome.is_ok() && (spec.has(flag::WRITE) || spec.name == "exec");
     if let Err(error) = outcome {
         ctx.reply.rewind(mark);
@@ -107,7 +120,7 @@ fn attempt(ctx: &mut Context<'_, '_, '_>, row: usize, spec: &'static Spec, args:
     }
     if wrote {
         ctx.server.changes += 1;
-        ctx.server.user_bytes += user_bytes(spec, args);
+        ctx.server.user_bytes += spec.user_bytes(args);
     }
     ctx.server.now_ns = ctx.server.clock.now_ns();
     let time_ns = ctx.server.now_ns.saturating_sub(start_ns);
@@ -121,11 +134,6 @@ fn attempt(ctx: &mut Context<'_, '_, '_>, row: usize, spec: &'static Spec, args:
     command.failed += failed;
     log_if_slow(ctx, args, time_ns / 1000);
     wrote
-}
-
-/// What the client asked to be kept: all arguments of a write but the command's name.
-pub(super) fn user_bytes(spec: &Spec, args: Args<'_>) -> u64 {
-    if spec.has(flag::WRITE) { args.from(1).map(|arg| arg.len() as u64).sum() } else { 0 }
 }
 
 fn check(ctx: &Context<'_, '_, '_>, spec: &Spec) -> Outcome {
@@ -143,7 +151,7 @@ fn check(ctx: &Context<'_, '_, '_>, spec: &Spec) -> Outcome {
     Ok(())
 }
 
-/// Answers a command that was not tried; a transaction it belongs to is lost.
+/// Answers a command that was not tried. A transaction to which it belongs is lost.
 fn reject(ctx: &mut Context<'_, '_, '_>, row: Option<usize>, error: &CommandError) {
     if let Some(multi) = &mut ctx.session.multi {
         multi.failed = true;
@@ -155,10 +163,10 @@ fn reject(ctx: &mut Context<'_, '_, '_>, row: Option<usize>, error: &CommandErro
     ctx.reply.error(error);
 }
 
-fn queue(ctx: &mut Context<'_, '_, '_>, spec: &'static Spec, args: Args<'_>) -> Outcome {
+fn queue(ctx: &mut Context<'_, '_, '_>, row: usize, args: Args<'_>) -> Outcome {
     let max = ctx.server.config.multi_max_bytes;
     let Some(multi) = &mut ctx.session.multi else { return Ok(()) };
-    let queued = Queued::new(spec, args);
+    let queued = Queued::new(row, args);
     if multi.bytes + queued.memory_bytes() > max {
         return Err(CommandError::MultiTooLarge(max));
     }
@@ -167,16 +175,21 @@ fn queue(ctx: &mut Context<'_, '_, '_>, spec: &'static Spec, args: Args<'_>) -> 
     Ok(())
 }
 
-/// Runs a command by itself.
-fn run(ctx: &mut Context<'_, '_, '_>, spec: &'static Spec, args: Args<'_>) -> Outcome {
+/// Runs a command that is not part of a transaction.
+fn run(ctx: &mut Context<'_, '_, '_>, command: &'static Command, args: Args<'_>) -> Outcome {
+    let spec = &command.spec;
     if spec.has(flag::FACTS) {
         ctx.server.refresh_facts();
     }
     let (store, db, now_ms) = (ctx.server.store, ctx.session.db, ctx.server.unix_ms());
     let random = &ctx.server.random;
     let key = Key { db, bytes: args.get(spec.keys.first.max(0) as usize) };
-    match spec.handler {
+    match command.handler {
         Handler::Control(handler) => handler(ctx, args),
+        Handler::Exec => {
+            let table = table_for(&ctx.server.config);
+            exec(ctx, table)
+        }
         Handler::Container => Err(CommandError::Arity(spec.name)),
         Handler::Read(handler) => {
             let mut call = Call { args, db, now_ms, reply: &mut *ctx.reply, random };
@@ -226,29 +239,6 @@ fn run(ctx: &mut Context<'_, '_, '_>, spec: &'static Spec, args: Args<'_>) -> Ou
             store.run(access, run)?;
             outcome
         }
-    }
-}
-
-/// Runs a queued command inside EXEC's transaction.
-pub(super) fn run_in_tx(
-    ctx: &mut Context<'_, '_, '_>,
-    spec: &'static Spec,
-    args: Args<'_>,
-    tx: &mut Tx<'_>,
-    names: &Names,
-) -> Outcome {
-    let (db, now_ms) = (ctx.session.db, ctx.server.unix_ms());
-    if let Handler::Control(handler) = spec.handler {
-        return handler(ctx, args);
-    }
-    let key = Key { db, bytes: args.get(spec.keys.first.max(0) as usize) };
-    let mut call = Call { args, db, now_ms, reply: &mut *ctx.reply, random: &ctx.server.random };
-    match spec.handler {
-        Handler::Read(handler) => handler(&mut call, tx.get(key).as_ref()),
-        Handler::Field(handler) => handler(&mut call, tx.hash_get(key, args.get(2))?),
-        Handler::Data(handler) => handler(&mut call, tx),
-        Handler::Keyspace(handler) => handler(&mut call, &mut Keyspace::Tx { tx, names }),
-        Handler::Control(_) | Handler::Container => Err(CommandError::Arity(spec.name)),
     }
 }
 

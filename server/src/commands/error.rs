@@ -1,16 +1,15 @@
-//! Errors a command answers with; `Display` is the line on the wire, in Redis's words.
+//! The errors that a command answers with; `Display` is the line on the wire, in Redis's words.
 
 use std::borrow::Cow;
 
 use perdura_store::{StoreError, TxError, Unreadable};
 
-use super::index::text;
 use crate::resp::Args;
 
 /// Why a command was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandError {
-    /// From inside a transaction: everything it did is rolled back.
+    /// The store's transaction has failed: everything it did is rolled back.
     #[error("{}", tx_text(.0))]
     Tx(TxError),
     #[error("{}", store_text(.0))]
@@ -117,13 +116,16 @@ pub(crate) enum CommandError {
     #[error("NOAUTH Authentication required.")]
     NoAuth,
     #[error(
-        "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time"
+        "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO \
+         <proto> AUTH <user> <pass> option can be used to authenticate the client and select the \
+          RESP protocol version at the same time"
     )]
     HelloNoAuth,
     #[error("WRONGPASS invalid username-password pair or user is disabled.")]
     WrongPass,
     #[error(
-        "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?"
+        "ERR AUTH <password> called without any password configured for the default user. Are \
+         you sure your configuration is correct?"
     )]
     NoPassword,
     #[error("NOPROTO unsupported protocol version")]
@@ -153,7 +155,8 @@ pub(crate) enum CommandError {
     #[error("MISCONF the log on the device has failed and accepts no more writes: {0}")]
     Latched(String),
     #[error(
-        "MISCONF this write is done in memory but could not be made durable, and no more are accepted: {0}"
+        "MISCONF this write is done in memory but could not be made durable, and no more are \
+         accepted: {0}"
     )]
     NotCommitted(String),
     #[error("ERR {0}")]
@@ -197,17 +200,22 @@ pub(crate) enum CommandError {
     #[error("ERR Invalid number of arguments specified for command")]
     InvalidArity,
     #[error(
-        "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust."
+        "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note \
+         that when switching between policies at runtime LRU and LFU data will take some time to \
+          adjust."
     )]
     NoLfu,
     #[error("ERR idle times are not tracked")]
     NoIdleTime,
     #[error(
-        "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a local connection, otherwise you need to set this option in the configuration file, and then restart the server."
+        "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", \
+         you can run it from a local connection, otherwise you need to set this option in the \
+          configuration file, and then restart the server."
     )]
     DebugDisabled,
     #[error(
-        "ERR SHUTDOWN NOSAVE is refused: a stop of this server always flushes; kill the process to test a crash"
+        "ERR SHUTDOWN NOSAVE is refused: a stop of this server always flushes; kill the process \
+         to test a crash"
     )]
     ShutdownNoSave,
     #[error("ERR No shutdown in progress.")]
@@ -221,7 +229,7 @@ pub(crate) enum CommandError {
 }
 
 impl CommandError {
-    /// What Redis says where a subcommand's own code finds too many arguments.
+    /// The error of a subcommand whose own code finds too many arguments.
     pub fn subcommand(args: Args<'_>) -> Self {
         Self::Subcommand { container: text(args.get(0), 128), sub: text(args.get(1), 128) }
     }
@@ -257,4 +265,9 @@ fn store_text(error: &StoreError) -> String {
 
 fn tx_text(error: &TxError) -> String {
     format!("ERR {error}")
+}
+
+/// At most `max` bytes as text.
+pub(super) fn text(bytes: &[u8], max: usize) -> String {
+    String::from_utf8_lossy(&bytes[..bytes.len().min(max)]).into_owned()
 }

@@ -1,10 +1,10 @@
-//! When keys end: EXPIRE and its kin.
+//! EXPIRE and its kin: when a key expires.
 
 use perdura_store::{Entry, Tx};
 
+use super::call::{Call, Outcome};
 use super::error::CommandError;
 use super::options::{Time, is};
-use super::spec::{Call, Outcome};
 
 /// EXPIRE key seconds [NX | XX | GT | LT]
 pub(super) fn expire(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
@@ -43,7 +43,7 @@ impl Conditions {
                 () if is(arg, "XX") => &mut found.if_some,
                 () if is(arg, "GT") => &mut found.if_later,
                 () if is(arg, "LT") => &mut found.if_sooner,
-                () => return Err(CommandError::ExpireOption(super::index::text(arg, 128))),
+                () => return Err(CommandError::ExpireOption(super::error::text(arg, 128))),
             };
             *flag = true;
         }
@@ -56,7 +56,8 @@ impl Conditions {
         Ok(found)
     }
 
-    /// No expiry counts as never ending.
+    /// Whether the new time is allowed beside the old; a key without an expiry counts as one that
+    /// never expires.
     fn allow(&self, old_ms: Option<u64>, new_ms: i64) -> bool {
         let old_ms = old_ms.map(|ms| i64::try_from(ms).unwrap_or(i64::MAX));
         !(self.if_none && old_ms.is_some()
@@ -118,7 +119,7 @@ pub(super) fn pexpiretime(call: &mut Call<'_, '_>, entry: Option<&Entry<'_>>) ->
     answer(call, entry, |at_ms| at_ms)
 }
 
-/// -2: no such key; -1: it does not end.
+/// Answers a time to live, or -2 where there is no such key, -1 where it does not expire.
 fn answer(call: &mut Call<'_, '_>, entry: Option<&Entry<'_>>, f: impl Fn(u64) -> u64) -> Outcome {
     match entry.map(|entry| entry.expire_at_ms) {
         None => call.reply.int(-2),

@@ -8,11 +8,11 @@ use std::fmt::Write;
 
 use perdura_region::promise::flush_time;
 
+use super::call::Outcome;
 use super::context::{Clients, Context, Server};
-use super::spec::Outcome;
 use crate::resp::Args;
 
-/// Name and value, in the order shown.
+/// The figures, by name and in the order in which they are shown.
 fn figures(server: &Server<'_>) -> Vec<(&'static str, u64)> {
     let f = &server.facts;
     let mut all = vec![
@@ -29,7 +29,7 @@ fn figures(server: &Server<'_>) -> Vec<(&'static str, u64)> {
     all
 }
 
-/// The device has failed: in a group commit, or in the cleaner's hands.
+/// Whether the device has failed, in a group commit or under the cleaner.
 fn has_failed(server: &Server<'_>) -> bool {
     server.latched.is_some() || server.facts.failure.is_some()
 }
@@ -83,7 +83,7 @@ const NEVER: [(&str, &str); 14] = [
     ("module_fork_last_cow_size", "0"),
 ];
 
-/// In Redis's words; commands are answered all the while.
+/// Writes how far loading has come in Redis's fields; commands are answered all the while.
 fn loading_fields(server: &Server<'_>, out: &mut String) -> std::fmt::Result {
     let Some(loading) = server.facts.loading.as_ref().filter(|loading| loading.failure.is_none())
     else {

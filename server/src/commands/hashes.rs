@@ -2,9 +2,9 @@
 
 use perdura_store::{Entry, Kind, Tx};
 
+use super::call::{Call, Outcome};
 use super::error::CommandError;
 use super::options::{ScanOptions, cursor, is};
-use super::spec::{Call, Outcome};
 use crate::number::{Float, parse_i64};
 
 /// HGET key field
@@ -226,7 +226,7 @@ pub(super) fn hrandfield(call: &mut Call<'_, '_>, tx: &mut Tx<'_>) -> Outcome {
 /// More random fields with repetition are refused: the reply would pass the output limit anyway.
 const PICKS_MAX: u64 = 1 << 24;
 
-/// Positions: distinct for a positive count, with repetition for a negative one.
+/// Draws positions of fields: distinct ones for a positive count, any for a negative one.
 fn choose(call: &Call<'_, '_>, len: u64, count: i64) -> Vec<u64> {
     if len == 0 {
         return Vec::new();
@@ -245,10 +245,10 @@ fn choose(call: &Call<'_, '_>, len: u64, count: i64) -> Vec<u64> {
     all
 }
 
-/// Fields with their values, by their position in a walk.
+/// Fields with their values, by their position in a walk over the hash.
 type Fields = Vec<Option<(Vec<u8>, Vec<u8>)>>;
 
-/// The fields at these positions of one walk; the others are left out.
+/// Takes the fields at these positions of one walk over the hash.
 fn pick(
     call: &Call<'_, '_>,
     tx: &Tx<'_>,

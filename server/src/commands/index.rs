@@ -1,38 +1,41 @@
-//! From a name on the wire to its line in the table: open addressing over the lower-cased name.
+//! Finds the line of the table for a name on the wire, by open addressing over the lower-cased
+//! name.
 
-use super::error::CommandError;
+use super::error::{CommandError, text};
 use super::spec::{Spec, flag};
 use crate::resp::Args;
 
 const SLOTS: usize = 512;
-/// No command's name, with its container's, is longer.
+/// Bytes of the longest name of a command, its container's included.
 const NAME_MAX: usize = 32;
 
-/// Built once at start.
+/// The places of all names, built once when the server starts.
 pub(crate) struct Index {
-    table: &'static [Spec],
+    specs: Vec<&'static Spec>,
     slots: Box<[u16; SLOTS]>,
 }
 
 impl Index {
-    pub fn new(table: &'static [Spec]) -> Self {
+    pub fn new(specs: impl Iterator<Item = &'static Spec>) -> Self {
+        let specs: Vec<_> = specs.collect();
         let mut slots = Box::new([u16::MAX; SLOTS]);
-        for (row, spec) in table.iter().enumerate() {
+        for (row, spec) in specs.iter().enumerate() {
             let mut at = slot(spec.name.as_bytes());
             while slots[at] != u16::MAX {
                 at = (at + 1) % SLOTS;
             }
             slots[at] = row as u16;
         }
-        Self { table, slots }
+        Self { specs, slots }
     }
 
     /// The commands, in the order of their rows.
-    pub fn table(&self) -> &'static [Spec] {
-        self.table
+    pub fn specs(&self) -> &[&'static Spec] {
+        &self.specs
     }
 
-    /// The command `args` ask for, its number of arguments checked; its row in the table.
+    /// Finds the command that `args` ask for, with its row in the table, and checks the number of
+    /// arguments.
     pub fn resolve(&self, args: Args<'_>) -> Result<(usize, &'static Spec), CommandError> {
         let (row, spec) = self.find(args.get(0), None).ok_or_else(|| unknown(args))?;
         if !spec.has(flag::SUBS) || args.len() == 1 {
@@ -58,7 +61,7 @@ impl Index {
         }
         lower.make_ascii_lowercase();
         let mut at = slot(lower);
-        while let Some(spec) = self.table.get(usize::from(self.slots[at])) {
+        while let Some(spec) = self.specs.get(usize::from(self.slots[at])) {
             if spec.name.as_bytes() == lower {
                 return Some((usize::from(self.slots[at]), spec));
             }
@@ -87,11 +90,7 @@ fn unknown(args: Args<'_>) -> CommandError {
     CommandError::UnknownCommand { name: text(args.get(0), 128), args: shown }
 }
 
-pub(crate) fn text(bytes: &[u8], max: usize) -> String {
-    String::from_utf8_lossy(&bytes[..bytes.len().min(max)]).into_owned()
-}
-
-/// FNV-1a, folded.
+/// The slot at which the search for a name begins: its FNV-1a hash, folded.
 fn slot(name: &[u8]) -> usize {
     let hash = name
         .iter()
@@ -102,14 +101,15 @@ fn slot(name: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::spec::Handler;
+    use crate::commands::handler::Handler;
     use crate::commands::table::TABLE;
 
     #[test]
     fn every_line_is_found_and_consistent() {
-        let index = Index::new(TABLE);
+        let index = Index::new(TABLE.iter().map(|command| &command.spec));
         assert!(TABLE.len() < SLOTS / 2, "enlarge SLOTS");
-        for (row, spec) in TABLE.iter().enumerate() {
+        for (row, command) in TABLE.iter().enumerate() {
+            let spec = &command.spec;
             assert!(spec.name.len() <= NAME_MAX && spec.name == spec.name.to_ascii_lowercase());
             let upper = spec.name.to_ascii_uppercase();
             let (name, sub) = match upper.split_once('|') {
@@ -123,7 +123,7 @@ mod tests {
                 assert!(parent.has(flag::SUBS), "{}", spec.name);
             }
             let keyed =
-                matches!(spec.handler, Handler::Read(_) | Handler::Field(_) | Handler::Data(_));
+                matches!(command.handler, Handler::Read(_) | Handler::Field(_) | Handler::Data(_));
             let has_keys = spec.keys.first != 0 || spec.keys.count_at != 0;
             assert!(!keyed || has_keys, "{}", spec.name);
             assert_eq!(spec.has(flag::MOVABLE), spec.keys.count_at != 0, "{}", spec.name);

@@ -1,8 +1,8 @@
 //! INFO: the sections, and which of them are asked for.
 
+use super::call::Outcome;
 use super::context::{Clients, Context, Server};
 use super::options::is;
-use super::spec::Outcome;
 use super::{figures, sections};
 use crate::resp::Args;
 

@@ -1,39 +1,43 @@
-//! COMMAND: the table, told to clients.
+//! COMMAND: tells clients the table of commands.
 
+use super::call::Outcome;
 use super::context::Context;
 use super::error::CommandError;
 use super::options::is;
-use super::spec::{Group, Keys, Outcome, Spec, flag};
-use super::table::TABLE;
+use super::spec::{Group, Keys, Spec, flag};
 use crate::resp::{Args, Reply};
 
 /// COMMAND, COMMAND INFO [name ...]
 pub(super) fn info(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     if args.len() <= 2 {
-        ctx.reply.array(roots().count());
-        roots().for_each(|spec| describe(ctx.reply, spec));
+        let specs = ctx.server.index.specs();
+        ctx.reply.array(roots(specs).count());
+        roots(specs).for_each(|spec| describe(ctx.reply, specs, spec));
         return Ok(());
     }
     ctx.reply.array(args.len() - 2);
     for name in args.from(2) {
         match find(ctx, name) {
-            Some(spec) => describe(ctx.reply, spec),
+            Some(spec) => describe(ctx.reply, ctx.server.index.specs(), spec),
             None => ctx.reply.null(),
         }
     }
     Ok(())
 }
 
-fn roots() -> impl Iterator<Item = &'static Spec> {
-    TABLE.iter().filter(|spec| !spec.is_sub())
+fn roots(specs: &[&'static Spec]) -> impl Iterator<Item = &'static Spec> {
+    specs.iter().copied().filter(|spec| !spec.is_sub())
 }
 
-fn subs(container: &Spec) -> impl Iterator<Item = &'static Spec> {
+fn subs(specs: &[&'static Spec], container: &Spec) -> impl Iterator<Item = &'static Spec> {
     let name = container.name;
-    TABLE.iter().filter(move |s| s.name.split_once('|').is_some_and(|(head, _)| head == name))
+    specs
+        .iter()
+        .copied()
+        .filter(move |s| s.name.split_once('|').is_some_and(|(head, _)| head == name))
 }
 
-/// `name` or `container|sub`.
+/// Finds a command spelled `name` or `container|sub`.
 fn find(ctx: &Context<'_, '_, '_>, name: &[u8]) -> Option<&'static Spec> {
     let found = match name.iter().position(|b| *b == b'|') {
         Some(at) => ctx.server.index.find(&name[..at], Some(&name[at + 1..])),
@@ -42,7 +46,7 @@ fn find(ctx: &Context<'_, '_, '_>, name: &[u8]) -> Option<&'static Spec> {
     found.map(|(_, spec)| spec)
 }
 
-fn describe(reply: &mut Reply<'_>, spec: &Spec) {
+fn describe(reply: &mut Reply<'_>, specs: &[&'static Spec], spec: &Spec) {
     reply.array(10);
     reply.bulk(spec.name.as_bytes());
     reply.int(i64::from(spec.arity));
@@ -58,9 +62,9 @@ fn describe(reply: &mut Reply<'_>, spec: &Spec) {
     categories.iter().for_each(|name| reply.simple(name));
     reply.array(0);
     key_specs(reply, spec);
-    let subs: Vec<&Spec> = subs(spec).collect();
+    let subs: Vec<&Spec> = subs(specs, spec).collect();
     reply.array(subs.len());
-    subs.iter().for_each(|sub| describe(reply, sub));
+    subs.iter().for_each(|sub| describe(reply, specs, sub));
 }
 
 fn categories(spec: &Spec) -> Vec<&'static str> {
@@ -80,7 +84,8 @@ fn categories(spec: &Spec) -> Vec<&'static str> {
     found
 }
 
-/// One range from a fixed index: all that this table knows.
+/// Writes a command's key specification: one range from a fixed index, which is all that the table
+/// knows.
 fn key_specs(reply: &mut Reply<'_>, spec: &Spec) {
     let Keys { first, last, step, .. } = spec.keys;
     if first == 0 {
@@ -116,7 +121,7 @@ fn key_specs(reply: &mut Reply<'_>, spec: &Spec) {
 
 /// COMMAND COUNT
 pub(super) fn count(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
-    ctx.reply.len(roots().count() as u64);
+    ctx.reply.len(roots(ctx.server.index.specs()).count() as u64);
     Ok(())
 }
 
@@ -135,7 +140,8 @@ pub(super) fn list(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
         _ if filtered && is(how, "MODULE") => Box::new(|_| false),
         _ => return Err(CommandError::Syntax),
     };
-    let names: Vec<&str> = TABLE.iter().filter(|s| wanted(s)).map(|s| s.name).collect();
+    let names: Vec<&str> =
+        ctx.server.index.specs().iter().filter(|s| wanted(s)).map(|s| s.name).collect();
     ctx.reply.array(names.len());
     names.iter().for_each(|name| ctx.reply.bulk(name.as_bytes()));
     Ok(())
@@ -144,18 +150,19 @@ pub(super) fn list(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
 /// COMMAND DOCS [name ...]
 pub(super) fn docs(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     let specs: Vec<&Spec> = if args.len() == 2 {
-        roots().collect()
+        roots(ctx.server.index.specs()).collect()
     } else {
         args.from(2).filter_map(|name| find(ctx, name)).collect()
     };
     ctx.reply.map(specs.len());
-    specs.iter().for_each(|spec| document(ctx.reply, spec));
+    let all = ctx.server.index.specs();
+    specs.iter().for_each(|spec| document(ctx.reply, all, spec));
     Ok(())
 }
 
-fn document(reply: &mut Reply<'_>, spec: &Spec) {
+fn document(reply: &mut Reply<'_>, specs: &[&'static Spec], spec: &Spec) {
     reply.bulk(spec.name.as_bytes());
-    let subs: Vec<&Spec> = subs(spec).collect();
+    let subs: Vec<&Spec> = subs(specs, spec).collect();
     reply.map(3 + usize::from(!subs.is_empty()));
     let facts = [("summary", spec.summary), ("since", spec.since), ("group", spec.group.name())];
     for (name, value) in facts {
@@ -165,7 +172,7 @@ fn document(reply: &mut Reply<'_>, spec: &Spec) {
     if !subs.is_empty() {
         reply.bulk(b"subcommands");
         reply.map(subs.len());
-        subs.iter().for_each(|sub| document(reply, sub));
+        subs.iter().for_each(|sub| document(reply, specs, sub));
     }
 }
 
@@ -200,13 +207,13 @@ pub(super) fn object_help(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Out
     Ok(())
 }
 
-/// The HELP of a container, from the table.
+/// Answers HELP of a container, made from the table.
 pub(super) fn help(ctx: &mut Context<'_, '_, '_>, container: &str) {
     let Some((_, spec)) = ctx.server.index.find(container.as_bytes(), None) else { return };
     let upper = container.to_ascii_uppercase();
     let mut lines =
         vec![format!("{upper} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")];
-    for sub in subs(spec) {
+    for sub in subs(ctx.server.index.specs(), spec) {
         lines.push(sub.short_name().to_ascii_uppercase());
         lines.push(format!("    {}.", sub.summary));
     }

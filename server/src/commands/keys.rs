@@ -2,13 +2,13 @@
 
 use perdura_store::{DATABASES, Entry, Key, Kind, Tx};
 
+use super::call::{Call, Outcome};
 use super::error::CommandError;
 use super::keyspace::Keyspace;
 use super::options::{
     LISTPACK_BYTES_MAX, LISTPACK_HASH_ENTRIES_MAX, LISTPACK_SORTED_ENTRIES_MAX, ScanOptions,
     cursor, database, is, kind_name,
 };
-use super::spec::{Call, Outcome};
 use crate::number::parse_i64;
 
 /// DEL key [key ...], and UNLINK
@@ -195,7 +195,7 @@ pub(super) fn swapdb(call: &mut Call<'_, '_>, keyspace: &mut Keyspace<'_, '_>) -
     Ok(())
 }
 
-/// Both words are accepted; emptying is always done before the reply.
+/// Accepts both ASYNC and SYNC; a database is always emptied before the reply.
 fn check_flush(call: &Call<'_, '_>) -> Outcome {
     let word = call.args.get(1);
     match call.args.len() {

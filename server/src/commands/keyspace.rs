@@ -1,4 +1,4 @@
-//! Walks over keys no argument names, alone and inside EXEC.
+//! Walks over keys that no argument names, alone and inside EXEC.
 //!
 //! Alone they go to the store. Inside EXEC every shard is locked by the transaction itself, so the
 //! names are taken just before it begins, the transaction's own keys added, and each is looked up
@@ -6,10 +6,10 @@
 
 use perdura_store::{Access, DATABASES, Entry, Key, Store, Tx, TxError};
 
+use super::call::Random;
 use super::error::CommandError;
-use super::spec::Random;
 
-/// Names per database, sorted and unique.
+/// The names of keys in each database, sorted and unique.
 pub(crate) type Names = Vec<Vec<Vec<u8>>>;
 
 /// The keys of the store as a command sees them.
@@ -19,7 +19,7 @@ pub(crate) enum Keyspace<'s, 't> {
 }
 
 impl Keyspace<'_, '_> {
-    /// Keys in a database.
+    /// Counts the keys in a database.
     pub fn len(&self, db: u8) -> u64 {
         match self {
             Self::Store(store) => store.len(db),
@@ -30,7 +30,7 @@ impl Keyspace<'_, '_> {
         }
     }
 
-    /// One step of SCAN. Inside EXEC a cursor is a position in the names.
+    /// Makes one step of SCAN. Inside EXEC a cursor is a position among the names.
     pub fn scan(
         &self,
         db: u8,
@@ -54,7 +54,7 @@ impl Keyspace<'_, '_> {
         }
     }
 
-    /// Any key.
+    /// Picks any key of a database.
     pub fn random(&self, db: u8, random: &Random) -> Option<Vec<u8>> {
         match self {
             Self::Store(store) => store.random_key(db),
@@ -94,7 +94,7 @@ impl Keyspace<'_, '_> {
     }
 }
 
-/// Every name may turn up in every database: SWAPDB is among what is to be run.
+/// Makes every name one of every database, because SWAPDB is among the commands to be run.
 pub(super) fn anywhere(names: &mut Names) {
     let mut all = names.concat();
     all.sort_unstable();
@@ -130,7 +130,7 @@ fn swap_names(tx: &mut Tx<'_>, names: &Names, a: u8, b: u8) -> Result<(), TxErro
     Ok(())
 }
 
-/// A name that no key of the database has: the shortest of its kind.
+/// Finds a name that no key of the database has.
 fn unused_name(tx: &Tx<'_>, names: &Names, db: u8) -> Vec<u8> {
     let taken = |name: &Vec<u8>| {
         names[usize::from(db)].binary_search(name).is_ok()
@@ -143,7 +143,7 @@ fn unused_name(tx: &Tx<'_>, names: &Names, db: u8) -> Vec<u8> {
     name
 }
 
-/// The names of every key now, and those of `keys`.
+/// The names of every key that there is now, and those of `keys`.
 pub(super) fn names(store: &Store, keys: &[Key<'_>]) -> Names {
     let mut all: Names = vec![Vec::new(); usize::from(DATABASES)];
     for (db, names) in (0..DATABASES).zip(&mut all) {

@@ -1,5 +1,7 @@
-//! Commands: one table ([`table`]), one function each, one way to run them ([`dispatch`]).
+//! The commands: one table ([`table`]) with a function each, and one way to run them
+//! ([`dispatch`]).
 
+mod call;
 mod client;
 mod connection;
 mod context;
@@ -7,6 +9,7 @@ mod dispatch;
 mod error;
 mod expiry;
 mod figures;
+mod handler;
 mod hashes;
 mod index;
 mod info;
@@ -37,9 +40,9 @@ use crate::config::ServerConfig;
 pub(crate) use context::Server;
 pub(crate) use dispatch::{Flow, execute};
 pub(crate) use error::CommandError;
-pub(crate) use spec::{Handler, Spec};
+pub(crate) use spec::{Spec, flag};
 
-/// The commands that a server offers: for a measurement without a store, those that need none.
+/// Where to find the commands that a server of this configuration offers.
 pub(crate) fn index_for(config: &ServerConfig) -> Index {
-    Index::new(if config.null_value_bytes.is_some() { null::TABLE } else { table::TABLE })
+    Index::new(dispatch::table_for(config).iter().map(|command| &command.spec))
 }

@@ -1,21 +1,23 @@
 //! A table of commands that parse and answer and do nothing else: what a server costs without a
 //! store. Only a measurement asks for it (`examples/null`).
 
+use super::call::Outcome;
 use super::context::Context;
-use super::spec::{Group, Handler, Keys, Outcome, Spec, flag};
+use super::handler::{Command, Handler};
+use super::spec::{Group, Keys, Spec, flag};
 use crate::resp::Args;
 
 const KEY: Keys = Keys { first: 1, last: 1, step: 1, count_at: 0 };
 
 /// GET and SET.
-pub(super) static TABLE: &[Spec] = &[
+pub(super) static TABLE: &[Command] = &[
     spec("get", 2, flag::READ, Handler::Control(get)),
     spec("set", 3, flag::WRITE, Handler::Control(set)),
 ];
 
-const fn spec(name: &'static str, arity: i32, flags: u32, handler: Handler) -> Spec {
+const fn spec(name: &'static str, arity: i32, flags: u32, handler: Handler) -> Command {
     let (group, since, summary) = (Group::String, "", "");
-    Spec { name, arity, flags, keys: KEY, group, since, summary, handler }
+    Command::new(Spec { name, arity, flags, keys: KEY, group, since, summary }, handler)
 }
 
 fn get(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {

@@ -1,9 +1,9 @@
-//! Arguments that several commands share: times, cursors, ranges.
+//! The arguments that several commands share: times, cursors, databases.
 
 use perdura_store::{DATABASES, Entry, Key, Kind, Tx};
 
+use super::call::Call;
 use super::error::CommandError;
-use super::spec::Call;
 use crate::number::parse_i64;
 
 /// Longest string value, bytes (Redis's proto-max-bulk-len).
@@ -15,12 +15,12 @@ pub(super) const LISTPACK_SORTED_ENTRIES_MAX: u64 = 128;
 /// Longest field, value or member in what OBJECT ENCODING calls a listpack, bytes.
 pub(super) const LISTPACK_BYTES_MAX: usize = 64;
 
-/// Does `arg` spell `name` (upper case), in any case?
+/// Whether `arg` spells `name`, which is in upper case, in any case.
 pub(super) fn is(arg: &[u8], name: &str) -> bool {
     arg.eq_ignore_ascii_case(name.as_bytes())
 }
 
-/// How a time argument counts.
+/// How a time argument counts: in seconds or milliseconds, from now or from 1970.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Time {
     InSeconds,
@@ -30,7 +30,7 @@ pub(super) enum Time {
 }
 
 impl Time {
-    /// The option letters of SET and GETEX.
+    /// Reads the option letters of SET and GETEX.
     pub fn option(arg: &[u8]) -> Option<Self> {
         [
             ("EX", Self::InSeconds),
@@ -42,7 +42,7 @@ impl Time {
         .find_map(|(name, time)| is(arg, name).then_some(time))
     }
 
-    /// As unix milliseconds, none if out of range.
+    /// The time as milliseconds since 1970; `None` if that is out of range.
     pub fn at_ms(self, value: i64, now_ms: u64) -> Option<i64> {
         let ms = match self {
             Self::InSeconds | Self::AtSeconds => value.checked_mul(1000)?,
@@ -55,7 +55,7 @@ impl Time {
     }
 }
 
-/// A time that must be positive, as SET, GETEX and SETEX take it.
+/// Reads a time that must be positive, as SET, GETEX and SETEX take it.
 pub(super) fn expire_ms(
     call: &Call<'_, '_>,
     (time, index): (Time, usize),
@@ -70,7 +70,7 @@ pub(super) fn expire_ms(
     Ok(at_ms as u64)
 }
 
-/// A SCAN cursor: an unsigned number as C's `strtoul` reads one, which takes a sign.
+/// Reads a SCAN cursor: an unsigned number as C's `strtoul` reads one, which takes a sign.
 pub(super) fn cursor(arg: &[u8]) -> Result<u64, CommandError> {
     let (negative, digits) = match arg {
         [b'-', digits @ ..] => (true, digits),
@@ -91,7 +91,7 @@ pub(super) struct ScanOptions<'a> {
 }
 
 impl<'a> ScanOptions<'a> {
-    /// Reads them from argument `first` on; TYPE only where `typed`.
+    /// Reads the options from argument `first` on; TYPE is one only where `typed`.
     pub fn parse(call: &Call<'a, '_>, first: usize, typed: bool) -> Result<Self, CommandError> {
         let mut options = Self { pattern: None, count: 10, kind: None };
         let mut at = first;
@@ -119,7 +119,7 @@ impl<'a> ScanOptions<'a> {
     }
 }
 
-/// A database number for a command that names one.
+/// Reads the number of a database.
 pub(super) fn database(arg: &[u8], invalid: CommandError) -> Result<u8, CommandError> {
     let number = parse_i64(arg).ok_or(invalid)?;
     let number = i32::try_from(number)
@@ -127,7 +127,7 @@ pub(super) fn database(arg: &[u8], invalid: CommandError) -> Result<u8, CommandE
     u8::try_from(number).ok().filter(|db| *db < DATABASES).ok_or(CommandError::DbIndex)
 }
 
-/// The kind's name in TYPE.
+/// The name of a kind in TYPE's reply.
 pub(super) fn kind_name(kind: Kind) -> &'static str {
     match kind {
         Kind::String => "string",
@@ -136,7 +136,7 @@ pub(super) fn kind_name(kind: Kind) -> &'static str {
     }
 }
 
-/// The string at `key`, none if there is no such key.
+/// Reads the string at `key`; `None` if there is no such key.
 pub(super) fn string_at<'t>(
     tx: &'t Tx<'_>,
     key: Key<'_>,
@@ -147,7 +147,7 @@ pub(super) fn string_at<'t>(
     }
 }
 
-/// The entry's string.
+/// Reads an entry's string.
 pub(super) fn string_of<'e>(entry: &Entry<'e>) -> Result<&'e [u8], CommandError> {
     entry.string().ok_or(CommandError::WrongType)
 }

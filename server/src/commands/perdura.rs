@@ -1,11 +1,11 @@
-//! PERDURA: what no other Redis server has — the promise, and drilling it.
+//! PERDURA: the commands about the promise, which no other Redis server has.
 
 use perdura_region::promise::{BudgetWish, flush_time, promise};
 
+use super::call::Outcome;
 use super::context::Context;
 use super::error::CommandError;
 use super::options::is;
-use super::spec::Outcome;
 use crate::number::parse_i64;
 use crate::resp::Args;
 

@@ -19,7 +19,7 @@ pub(super) fn machine_bytes() -> u64 {
 pub(super) struct CpuTime {
     pub user_s: f64,
     pub system_s: f64,
-    /// Of processes that were started by this one and have ended.
+    /// Processor time of processes that this one started and that have ended.
     pub children_user_s: f64,
     pub children_system_s: f64,
 }
@@ -29,7 +29,7 @@ pub(super) fn process_cpu() -> CpuTime {
     cpu("/proc/self/stat")
 }
 
-/// Processor time of the thread that asks: the event loop's.
+/// Processor time of the thread that asks, which is the event loop's.
 pub(super) fn thread_cpu() -> CpuTime {
     cpu("/proc/thread-self/stat")
 }

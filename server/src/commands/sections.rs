@@ -1,5 +1,5 @@
-//! The sections of INFO, but for the two about the promise: Redis's fields with this server's
-//! values.
+//! The sections of INFO: Redis's fields with this server's values. The sections about the promise
+//! are in `figures`.
 //!
 //! A field about something that this server does not have (replicas, forks, eviction, scripts) says
 //! 0, which is the truth, because client libraries and monitoring tools ask for it by name. A field
@@ -41,7 +41,7 @@ pub(super) fn server(server: &Server<'_>, _: Clients, out: &mut String) -> Resul
     )
 }
 
-/// Forty digits that no other run of a server on this machine has.
+/// Makes forty digits that no other run of a server on this machine has.
 fn run_id(server: &Server<'_>) -> String {
     let (started_ms, pid) = (server.started_unix_ms, std::process::id());
     format!("{started_ms:016x}{:016x}{pid:08x}", server.started_ns)
@@ -186,13 +186,13 @@ pub(super) fn cpu(_: &Server<'_>, _: Clients, out: &mut String) -> Result {
     Ok(())
 }
 
-/// There are no modules: the section is its heading.
+/// Writes nothing: there are no modules, and the section is its heading.
 pub(super) fn modules(_: &Server<'_>, _: Clients, _: &mut String) -> Result {
     Ok(())
 }
 
 pub(super) fn commandstats(server: &Server<'_>, _: Clients, out: &mut String) -> Result {
-    for (spec, s) in server.index.table().iter().zip(&server.stats.by_command) {
+    for (spec, s) in server.index.specs().iter().zip(&server.stats.by_command) {
         if s.calls + s.rejected > 0 {
             let us = s.time_ns / 1000;
             write!(

@@ -1,10 +1,10 @@
-//! The server as a whole: saving, stopping, time, slow commands, memory.
+//! Commands about the server as a whole: saving, stopping, time, slow commands, memory.
 
+use super::call::Outcome;
 use super::context::Context;
 use super::error::CommandError;
-use super::index::text;
+use super::error::text;
 use super::options::is;
-use super::spec::Outcome;
 use crate::number::parse_i64;
 use crate::resp::Args;
 use crate::saving::Busy;

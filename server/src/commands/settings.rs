@@ -1,14 +1,14 @@
-//! CONFIG: settings by their Redis names.
+//! CONFIG: reads and changes settings by their names in Redis.
 
 use std::collections::BTreeMap;
 
+use super::call::Outcome;
 use super::context::{Context, Server, Stats};
 use super::error::CommandError;
-use super::index::text;
+use super::error::text;
 use super::options::{
     LISTPACK_BYTES_MAX, LISTPACK_HASH_ENTRIES_MAX, LISTPACK_SORTED_ENTRIES_MAX, is,
 };
-use super::spec::Outcome;
 use crate::number::{parse_i64, parse_memory};
 use crate::resp::Args;
 
@@ -73,7 +73,7 @@ fn values(server: &Server<'_>) -> BTreeMap<&'static str, String> {
         ("slowlog-log-slower-than", config.slowlog_slower_than_us.to_string()),
         ("slowlog-max-len", config.slowlog_len_max.to_string()),
         ("tcp-keepalive", config.tcp_keepalive_s.to_string()),
-        ("tcp-backlog", crate::net::BACKLOG.to_string()),
+        ("tcp-backlog", crate::config::BACKLOG.to_string()),
         ("timeout", config.timeout_s.to_string()),
         ("unixsocket", socket.unwrap_or_default()),
         ("zset-max-listpack-entries", LISTPACK_SORTED_ENTRIES_MAX.to_string()),
@@ -121,7 +121,7 @@ pub(super) fn set(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
         match *name {
             "maxclients" => {
                 let clients = number(1, 1 << 20)? as usize;
-                if crate::net::clients_that_fit(clients) < clients {
+                if crate::descriptors::clients_that_fit(clients) < clients {
                     return Err(refused(
                         "the operating system does not give the server so many descriptors",
                     ));
@@ -176,7 +176,7 @@ pub(super) fn set(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
 
 /// CONFIG RESETSTAT
 pub(super) fn resetstat(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
-    ctx.server.stats = Stats::new(ctx.server.index.table().len());
+    ctx.server.stats = Stats::new(ctx.server.index.specs().len());
     ctx.reply.ok();
     Ok(())
 }

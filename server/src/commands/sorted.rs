@@ -4,16 +4,16 @@ use std::collections::BTreeSet;
 
 use perdura_store::{Entry, Key, Sorted, Tx};
 
+use super::call::{Call, Outcome, Random};
 use super::error::CommandError;
 use super::options::{ScanOptions, cursor, is};
-use super::spec::{Call, Outcome, Random};
 use crate::number::{format_double, parse_double, parse_i64};
 use crate::resp::Reply;
 
 /// Members with their scores.
 pub(super) type Members = Vec<(Vec<u8>, f64)>;
 
-/// The entry's sorted set, none if there is no such key.
+/// Reads an entry's sorted set; `None` if there is no such key.
 pub(super) fn sorted_of<'e>(entry: Option<&Entry<'e>>) -> Result<Option<Sorted<'e>>, CommandError> {
     match entry {
         None => Ok(None),
@@ -21,7 +21,7 @@ pub(super) fn sorted_of<'e>(entry: Option<&Entry<'e>>) -> Result<Option<Sorted<'
     }
 }
 
-/// Writes members: with scores a flat array in RESP2, one of pairs in RESP3.
+/// Writes members; with scores as a flat array in RESP2, as an array of pairs in RESP3.
 pub(super) fn reply_members(reply: &mut Reply<'_>, members: &Members, with_scores: bool) {
     let mut list = List::begin(reply, members.len() as u64, with_scores);
     members.iter().for_each(|(name, score)| list.push(name, *score));
@@ -69,7 +69,7 @@ impl AddOptions {
         self.nx || self.xx || self.gt || self.lt || self.incr
     }
 
-    /// Reads them from argument 2 on. Returns where the first score stands.
+    /// Reads the conditions from argument 2 on, and returns where the first score stands.
     fn parse(&mut self, call: &Call<'_, '_>) -> usize {
         for at in 2..call.args.len() {
             let option = match call.args.get(at) {
@@ -96,7 +96,7 @@ impl AddOptions {
         if self.incr && pairs > 1 { Err(CommandError::AddIncr) } else { Ok(()) }
     }
 
-    /// The score a member gets, where it gets one.
+    /// The score that a member gets; `None` where the conditions leave it as it is.
     fn score(&self, old: Option<f64>, given: f64) -> Result<Option<f64>, CommandError> {
         let Some(old) = old else { return Ok((!self.xx).then_some(given)) };
         if self.nx {
@@ -300,7 +300,7 @@ fn pop(tx: &mut Tx<'_>, key: Key<'_>, count: u64, max: bool) -> Result<Members, 
     Ok(members)
 }
 
-/// An integer of at least `least`.
+/// Reads an integer of at least `least`.
 fn positive(arg: &[u8], least: u64) -> Option<u64> {
     parse_i64(arg).and_then(|number| u64::try_from(number).ok()).filter(|n| *n >= least)
 }
@@ -368,7 +368,7 @@ pub(super) fn zrandmember(call: &mut Call<'_, '_>, entry: Option<&Entry<'_>>) ->
     Ok(())
 }
 
-/// Ranks: distinct for a positive count, with repetition for a negative one.
+/// Draws ranks: distinct ones for a positive count, any for a negative one.
 fn choose(random: &Random, len: u64, count: i64) -> Vec<u64> {
     if count < 0 {
         return (0..count.unsigned_abs()).map(|_| random.below(len)).collect();

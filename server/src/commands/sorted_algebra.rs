@@ -6,10 +6,10 @@ use std::ops::Range;
 
 use perdura_store::{Expiry, Sorted, Tx};
 
+use super::call::{Call, Outcome};
 use super::error::CommandError;
 use super::options::is;
 use super::sorted::{Members, reply_members};
-use super::spec::{Call, Outcome};
 use crate::number::{parse_double, parse_i64};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl Aggregate {
     }
 }
 
-/// Infinities that cancel each other make 0, as in Redis.
+/// Adds scores; infinities that cancel each other make 0, as in Redis.
 fn number(score: f64) -> f64 {
     if score.is_nan() { 0.0 } else { score }
 }
@@ -60,11 +60,11 @@ enum Form {
     Reply,
     /// ZUNIONSTORE and the like: argument 1 is the key the result goes to.
     Store,
-    /// ZINTERCARD.
+    /// Counts members instead of answering them: ZINTERCARD.
     Count,
 }
 
-/// A set that takes part.
+/// One of the sets that the command combines.
 struct Source<'t> {
     sorted: Option<Sorted<'t>>,
     weight: f64,
@@ -84,7 +84,7 @@ impl Source<'_> {
         }
     }
 
-    /// A member's weighed score, which may be NaN.
+    /// The weighed score of a member, which may be NaN.
     fn score(&self, member: &[u8]) -> Option<f64> {
         self.sorted.and_then(|sorted| sorted.score(member)).map(|score| score * self.weight)
     }
@@ -165,7 +165,7 @@ fn combine(
     Ok(())
 }
 
-/// Where the keys stand.
+/// Where the keys stand among the arguments.
 fn keys_of(
     call: &Call<'_, '_>,
     form: Form,
@@ -185,7 +185,7 @@ fn keys_of(
 struct Options {
     aggregate: Aggregate,
     with_scores: bool,
-    /// 0: none.
+    /// The most members to count; 0: all.
     limit: u64,
 }
 

@@ -6,13 +6,13 @@ use std::ops::Range;
 
 use perdura_store::{Edge, Entry, Expiry, Sorted, Tx};
 
+use super::call::{Call, Outcome};
 use super::error::CommandError;
 use super::options::is;
 use super::sorted::{List, Members, sorted_of};
-use super::spec::{Call, Outcome};
 use crate::number::parse_bound;
 
-/// What a range's ends are.
+/// The kind of a range's ends: ranks, scores or names.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum By {
     Rank,
@@ -23,7 +23,7 @@ enum By {
 /// A range as it was asked for.
 enum Span<'a> {
     Rank(i64, i64),
-    /// Each end, and whether it is excluded.
+    /// A range of names: each end, and whether it is excluded.
     Score([(f64, bool); 2]),
     Lex([LexEnd<'a>; 2]),
 }
@@ -53,7 +53,7 @@ impl<'a> Span<'a> {
         }
     }
 
-    /// The ranks it spans. By rank they are counted from the other end if `down`.
+    /// The ranks that the range spans. A range by rank is counted from the other end if `down`.
     fn ranks(&self, sorted: &Sorted<'_>, down: bool) -> Range<u64> {
         match *self {
             Self::Rank(start, end) => {
@@ -99,7 +99,7 @@ fn between(sorted: &Sorted<'_>, start: Option<&Edge<'_>>, end: Option<&Edge<'_>>
     start..end.max(start)
 }
 
-/// Both ends are in it; negative ones count from the end.
+/// Turns the first and last rank of a range, negative ones counted from the end, into ranks.
 fn ranks_between(start: i64, end: i64, len: u64) -> Range<u64> {
     let len = len as i64;
     let from_end = |rank: i64| if rank < 0 { len.saturating_add(rank) } else { rank };
@@ -151,8 +151,8 @@ struct Query<'a> {
 }
 
 impl<'a> Query<'a> {
-    /// The key stands at `at`, the ends behind it. What the command's name leaves open, options
-    /// say.
+    /// Reads a query whose key is argument `at`, with the ends behind it. Options say what the
+    /// command's name leaves open.
     fn parse(
         call: &Call<'a, '_>,
         at: usize,

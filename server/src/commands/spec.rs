@@ -1,57 +1,8 @@
-//! What the table says about a command, and how a command's code is called.
+//! What the table says about a command, apart from its code.
 
-use std::cell::Cell;
+use crate::resp::Args;
 
-use perdura_store::{Entry, Key, Tx};
-
-use super::context::Context;
-use super::error::CommandError;
-use super::keyspace::Keyspace;
-use crate::resp::{Args, Reply};
-
-pub(crate) type Outcome = Result<(), CommandError>;
-
-/// What a command's function is given besides the data.
-pub(crate) struct Call<'c, 'o> {
-    pub args: Args<'c>,
-    pub db: u8,
-    pub now_ms: u64,
-    pub reply: &'c mut Reply<'o>,
-    pub random: &'c Random,
-}
-
-impl<'c> Call<'c, '_> {
-    /// Argument `index` as a key of the client's database.
-    pub fn key(&self, index: usize) -> Key<'c> {
-        Key { db: self.db, bytes: self.args.get(index) }
-    }
-
-    /// Argument `index` as an integer.
-    pub fn int(&self, index: usize) -> Result<i64, CommandError> {
-        crate::number::parse_i64(self.args.get(index)).ok_or(CommandError::NotInteger)
-    }
-}
-
-/// How a command is carried out. Data commands run the same alone and inside EXEC; a function may
-/// be called again after everything it did was rolled back.
-#[derive(Clone, Copy)]
-pub(crate) enum Handler {
-    /// Answers from one key's entry: no transaction when alone.
-    Read(for<'r, 'c, 'o, 'e> fn(&'r mut Call<'c, 'o>, Option<&'r Entry<'e>>) -> Outcome),
-    /// Answers from one field (argument 2) of one hash (argument 1).
-    Field(for<'r, 'c, 'o> fn(&'r mut Call<'c, 'o>, Option<&'r [u8]>) -> Outcome),
-    /// Reads and writes the keys of its arguments. Fails before its first change, or with
-    /// [`CommandError::Tx`].
-    Data(for<'r, 'c, 'o, 's> fn(&'r mut Call<'c, 'o>, &'r mut Tx<'s>) -> Outcome),
-    /// Walks keys that its arguments do not name.
-    Keyspace(for<'r, 'c, 'o, 's, 't> fn(&'r mut Call<'c, 'o>, &'r mut Keyspace<'s, 't>) -> Outcome),
-    /// Client and server state; never touches keys from inside a transaction.
-    Control(for<'r, 'c, 'a, 'o, 'x> fn(&'r mut Context<'c, 'a, 'o>, Args<'x>) -> Outcome),
-    /// Only a name: its subcommands have their own lines.
-    Container,
-}
-
-/// Flags; the names are Redis's.
+/// The flags of a command, with Redis's names.
 pub(crate) mod flag {
     pub const WRITE: u32 = 1;
     pub const READ: u32 = 1 << 1;
@@ -63,18 +14,23 @@ pub(crate) mod flag {
     pub const FAST: u32 = 1 << 7;
     pub const NOAUTH: u32 = 1 << 8;
     pub const NOMULTI: u32 = 1 << 9;
-    /// Keys of other databases or keys no position names: EXEC and the command lock every shard.
+    /// The command uses keys of other databases, or keys that no position names: it locks every
+    /// shard, and so does an EXEC with it.
     pub const ALL_SHARDS: u32 = 1 << 16;
-    /// Reports on the store as a whole.
+    /// The command reports on the store as a whole.
     pub const FACTS: u32 = 1 << 17;
-    /// Carried out at once between MULTI and EXEC.
+    /// The command is carried out at once between MULTI and EXEC.
     pub const UNQUEUED: u32 = 1 << 18;
-    /// Has subcommands, each with its own line.
+    /// The command has subcommands, each with its own line.
     pub const SUBS: u32 = 1 << 19;
-    /// An argument says how many keys follow it.
+    /// One of the command's arguments says how many keys follow it.
     pub const MOVABLE: u32 = 1 << 20;
+    /// The command works on client and server state, and on no keys of its own.
+    pub const STATE: u32 = 1 << 21;
+    /// The command walks keys that its arguments do not name.
+    pub const WALKS: u32 = 1 << 22;
 
-    /// Those COMMAND INFO shows.
+    /// The flags that COMMAND INFO shows.
     pub const SHOWN: [(u32, &str); 11] = [
         (WRITE, "write"),
         (READ, "readonly"),
@@ -141,7 +97,7 @@ pub(crate) enum Group {
 }
 
 impl Group {
-    /// As COMMAND DOCS spells it.
+    /// The name of the family in COMMAND DOCS.
     pub fn name(self) -> &'static str {
         match self {
             Self::String => "string",
@@ -179,7 +135,6 @@ pub(crate) struct Spec {
     pub group: Group,
     pub since: &'static str,
     pub summary: &'static str,
-    pub handler: Handler,
 }
 
 impl Spec {
@@ -190,6 +145,11 @@ impl Spec {
     pub fn accepts(&self, args: usize) -> bool {
         let args = args as i32;
         if self.arity >= 0 { args == self.arity } else { args >= -self.arity }
+    }
+
+    /// What the client asked to be kept: all arguments of a write but the command's name, bytes.
+    pub fn user_bytes(&self, args: Args<'_>) -> u64 {
+        if self.has(flag::WRITE) { args.from(1).map(|arg| arg.len() as u64).sum() } else { 0 }
     }
 
     /// The part of the name after the container's.
@@ -205,25 +165,5 @@ impl Spec {
 impl std::fmt::Debug for Spec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name)
-    }
-}
-
-/// A seeded source of small random choices (xorshift64*; nothing secret depends on it).
-#[derive(Debug)]
-pub(crate) struct Random(Cell<u64>);
-
-impl Random {
-    pub fn new(seed: u64) -> Self {
-        Self(Cell::new(seed ^ 0x9e37_79b9_7f4a_7c15 | 1))
-    }
-
-    /// A number below `bound` (which is at least 1).
-    pub fn below(&self, bound: u64) -> u64 {
-        let mut x = self.0.get();
-        x ^= x >> 12;
-        x ^= x << 25;
-        x ^= x >> 27;
-        self.0.set(x);
-        ((u128::from(x.wrapping_mul(0x2545_f491_4f6c_dd1d)) * u128::from(bound)) >> 64) as u64
     }
 }

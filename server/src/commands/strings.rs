@@ -2,9 +2,9 @@
 
 use perdura_store::{Entry, Expiry, Key, Tx};
 
+use super::call::{Call, Outcome};
 use super::error::CommandError;
 use super::options::{STRING_MAX_BYTES, string_at, string_of};
-use super::spec::{Call, Outcome};
 use crate::number::{Float, parse_i64};
 
 /// GET key

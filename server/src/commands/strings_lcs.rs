@@ -2,9 +2,9 @@
 
 use perdura_store::{Key, Tx};
 
+use super::call::{Call, Outcome};
 use super::error::CommandError;
 use super::options::is;
-use super::spec::{Call, Outcome};
 
 /// Cells of the table of lengths, four bytes each: two strings of 8 KiB. Every client waits
 /// meanwhile.

@@ -2,9 +2,9 @@
 
 use perdura_store::{Expiry, Tx};
 
+use super::call::{Call, Outcome};
 use super::error::CommandError;
 use super::options::{Time, expire_ms, is, string_at};
-use super::spec::{Call, Outcome};
 
 /// The options of SET.
 #[derive(Default)]

@@ -1,13 +1,14 @@
 //! Every command: one line here, one function in its group's file.
 
+use super::handler::{Command, Handler};
 use super::spec::flag::*;
-use super::spec::{Group, Handler, Keys, Spec};
+use super::spec::{Group, Keys, Spec};
 use super::{
     client, connection, expiry, figures, hashes, info, introspect, keys, perdura, server, settings,
     sorted, sorted_algebra, sorted_range, strings, strings_lcs, strings_set, transactions,
 };
 use Group::{Connection, Generic, Hash, Server, SortedSet, Transactions};
-use Handler::{Container, Control, Data, Field, Keyspace, Read};
+use Handler::{Container, Control, Data, Exec, Field, Keyspace, Read};
 
 const NONE: Keys = Keys { first: 0, last: 0, step: 0, count_at: 0 };
 const KEY: Keys = Keys { first: 1, last: 1, step: 1, count_at: 0 };
@@ -33,13 +34,13 @@ const fn c(
     since: &'static str,
     handler: Handler,
     summary: &'static str,
-) -> Spec {
-    Spec { name, arity, flags, keys, group, since, summary, handler }
+) -> Command {
+    Command::new(Spec { name, arity, flags, keys, group, since, summary }, handler)
 }
 
 /// The table. Names are looked up by `Index`, so the order is for readers.
 #[rustfmt::skip]
-pub(crate) static TABLE: &[Spec] = &[
+pub(crate) static TABLE: &[Command] = &[
     // Strings
     c("append", 3, GROW | FAST, KEY, Group::String, "2.0.0", Data(strings::append), "Append a value to a key"),
     c("decr", 2, GROW | FAST, KEY, Group::String, "1.0.0", Data(strings::decr), "Decrement the integer value of a key by one"),
@@ -173,7 +174,7 @@ pub(crate) static TABLE: &[Spec] = &[
     c("select", 2, LOADING | STALE | FAST, NONE, Connection, "1.0.0", Control(connection::select), "Change the selected database for the current connection"),
     // Transactions
     c("discard", 1, CONN | FAST | UNQUEUED, NONE, Transactions, "2.0.0", Control(transactions::discard), "Discard all commands issued after MULTI"),
-    c("exec", 1, CONN | UNQUEUED, NONE, Transactions, "1.2.0", Control(transactions::exec), "Execute all commands issued after MULTI, all or none"),
+    c("exec", 1, CONN | UNQUEUED, NONE, Transactions, "1.2.0", Exec, "Execute all commands issued after MULTI, all or none"),
     c("multi", 1, CONN | FAST | UNQUEUED, NONE, Transactions, "1.2.0", Control(transactions::multi), "Mark the start of a transaction block"),
     c("unwatch", 1, CONN | FAST, NONE, Transactions, "2.2.0", Control(transactions::unwatch), "Forget about all watched keys"),
     c("watch", -2, CONN | FAST | UNQUEUED, ALL, Transactions, "2.2.0", Control(transactions::watch), "Watch the given keys to determine execution of the MULTI/EXEC block"),

@@ -9,16 +9,17 @@
 
 use std::collections::BTreeMap;
 
-use perdura_store::{Access, DATABASES, Key, StoreError, Watch};
+use perdura_store::{Access, DATABASES, Key, StoreError, Tx, Watch};
 
+use super::call::{Call, Outcome};
 use super::context::Context;
-use super::dispatch::{run_in_tx, user_bytes};
 use super::error::CommandError;
-use super::keyspace;
+use super::handler::{Command, Handler};
+use super::keyspace::{self, Keyspace, Names};
 use super::options::database;
-use super::spec::{Handler, Outcome, flag};
+use super::spec::flag;
 use crate::resp::Args;
-use crate::session::{Multi, Queued};
+use crate::session::Multi;
 
 /// MULTI
 pub(super) fn multi(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
@@ -60,51 +61,48 @@ pub(super) fn watch(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
     Ok(())
 }
 
-/// EXEC
-pub(super) fn exec(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
+/// EXEC, of commands in the rows of `table`.
+pub(super) fn exec(ctx: &mut Context<'_, '_, '_>, table: &'static [Command]) -> Outcome {
     let multi = ctx.session.multi.take().ok_or(CommandError::ExecWithoutMulti)?;
     let watched = std::mem::take(&mut ctx.session.watched);
     if multi.failed {
         return Err(CommandError::ExecAbort);
     }
+    let any = |flags| multi.queue.iter().any(|queued| table[queued.row].spec.has(flags));
     if let Some(why) = &ctx.server.latched
-        && multi.queue.iter().any(|q| q.spec.has(flag::WRITE))
+        && any(flag::WRITE)
     {
         return Err(CommandError::Latched(why.clone()));
     }
-    let unchanged = run_all(ctx, &multi, &watched).map_err(CommandError::ExecStore)?;
+    let unchanged = run_all(ctx, table, &multi, &watched).map_err(CommandError::ExecStore)?;
     if !unchanged {
         ctx.reply.null_array();
         return Ok(());
     }
     for queued in &multi.queue {
-        if let Some((row, _)) = row_of(ctx, queued) {
-            ctx.server.stats.by_command[row].calls += 1;
-        }
-        ctx.server.user_bytes += user_bytes(queued.spec, queued.args());
+        ctx.server.stats.by_command[queued.row].calls += 1;
+        ctx.server.user_bytes += table[queued.row].spec.user_bytes(queued.args());
     }
     Ok(())
-}
-
-fn row_of(ctx: &Context<'_, '_, '_>, queued: &Queued) -> Option<(usize, &'static super::Spec)> {
-    ctx.server.index.resolve(queued.args()).ok()
 }
 
 /// Runs the queue in one transaction; false when a watched key has changed.
 fn run_all(
     ctx: &mut Context<'_, '_, '_>,
+    table: &'static [Command],
     multi: &Multi,
     watched: &BTreeMap<(u8, Box<[u8]>), Watch>,
 ) -> Result<bool, StoreError> {
     let store = ctx.server.store;
     let mut keys: Vec<Key<'_>> = watched.values().map(Watch::key).collect();
-    let named = collect_keys(ctx.session.db, multi, &mut keys);
-    let walks = multi.queue.iter().any(|q| matches!(q.spec.handler, Handler::Keyspace(_)));
+    let named = collect_keys(table, ctx.session.db, multi, &mut keys);
+    let any = |flags| multi.queue.iter().any(|queued| table[queued.row].spec.has(flags));
+    let walks = any(flag::WALKS);
     let mut names = if walks { keyspace::names(store, &keys) } else { Vec::new() };
-    if multi.queue.iter().any(|q| q.spec.name == "swapdb") {
+    if multi.queue.iter().any(|queued| table[queued.row].spec.name == "swapdb") {
         keyspace::anywhere(&mut names);
     }
-    if multi.queue.iter().any(|q| q.spec.has(flag::FACTS)) {
+    if any(flag::FACTS) {
         ctx.server.refresh_facts();
     }
     let access = if walks || !named { Access::Everything } else { Access::Keys(&keys) };
@@ -119,7 +117,7 @@ fn run_all(
         ctx.reply.array(multi.queue.len());
         for queued in &multi.queue {
             let before = ctx.reply.mark();
-            match run_in_tx(ctx, queued.spec, queued.args(), tx, &names) {
+            match run_in_tx(ctx, &table[queued.row], queued.args(), tx, &names) {
                 Ok(()) => {}
                 Err(CommandError::Tx(error)) => return Err(error),
                 Err(error) => {
@@ -137,20 +135,51 @@ fn run_all(
 }
 
 /// Adds the keys the queue names, following SELECT; false when a command needs every shard.
-fn collect_keys<'q>(mut db: u8, multi: &'q Multi, keys: &mut Vec<Key<'q>>) -> bool {
+fn collect_keys<'q>(
+    table: &'static [Command],
+    mut db: u8,
+    multi: &'q Multi,
+    keys: &mut Vec<Key<'q>>,
+) -> bool {
     let mut named = true;
     for queued in &multi.queue {
-        let args = queued.args();
-        if queued.spec.name == "select" {
+        let (spec, args) = (&table[queued.row].spec, queued.args());
+        if spec.name == "select" {
             db = database(args.get(1), CommandError::NotInteger).unwrap_or(db);
         }
         // COPY and MOVE may name a key of any database.
-        let elsewhere = queued.spec.has(flag::ALL_SHARDS);
+        let elsewhere = spec.has(flag::ALL_SHARDS);
         named &= !elsewhere;
         let dbs = if elsewhere { 0..DATABASES } else { db..db + 1 };
-        for at in queued.spec.keys.indices(args) {
+        for at in spec.keys.indices(args) {
             keys.extend(dbs.clone().map(|db| Key { db, bytes: args.get(at) }));
         }
     }
     named
+}
+
+/// Runs a queued command inside EXEC's transaction.
+fn run_in_tx(
+    ctx: &mut Context<'_, '_, '_>,
+    command: &'static Command,
+    args: Args<'_>,
+    tx: &mut Tx<'_>,
+    names: &Names,
+) -> Outcome {
+    let (db, now_ms) = (ctx.session.db, ctx.server.unix_ms());
+    let spec = &command.spec;
+    if let Handler::Control(handler) = command.handler {
+        return handler(ctx, args);
+    }
+    let key = Key { db, bytes: args.get(spec.keys.first.max(0) as usize) };
+    let mut call = Call { args, db, now_ms, reply: &mut *ctx.reply, random: &ctx.server.random };
+    match command.handler {
+        Handler::Read(handler) => handler(&mut call, tx.get(key).as_ref()),
+        Handler::Field(handler) => handler(&mut call, tx.hash_get(key, args.get(2))?),
+        Handler::Data(handler) => handler(&mut call, tx),
+        Handler::Keyspace(handler) => handler(&mut call, &mut Keyspace::Tx { tx, names }),
+        Handler::Control(_) | Handler::Exec | Handler::Container => {
+            Err(CommandError::Arity(spec.name))
+        }
+    }
 }

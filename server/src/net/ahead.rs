@@ -8,11 +8,11 @@
 
 use perdura_store::{Key, Place};
 
-use crate::commands::{Handler, Server, Spec};
+use crate::commands::{Server, Spec, flag};
 use crate::resp::{Args, Frame, Limits, Parser, ProtocolError, Step};
 use crate::session::Session;
 
-/// Commands parsed and not carried out yet.
+/// Commands that are parsed and not carried out yet.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
     commands: Vec<Command>,
@@ -23,25 +23,26 @@ pub(super) struct Ahead {
 /// One whole command in a buffer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Command {
-    /// Its bytes in the buffer.
+    /// Where the command's bytes begin in the buffer.
     pub start: usize,
     pub end: usize,
     pub frame: Frame,
-    /// Its row and line in the table; none: the ordinary way says why not.
+    /// The command's row and line in the table; `None` where it has none, which is answered when
+    /// its turn comes.
     pub found: Option<(usize, &'static Spec)>,
 }
 
-/// What was there.
+/// What a look at the buffer has found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Looked {
-    /// At least one command.
+    /// At least one whole command.
     Commands,
-    /// No whole command at `at`.
+    /// No whole command begins at `at`.
     Incomplete { at: usize },
 }
 
 impl Ahead {
-    /// Everything looked at has been carried out.
+    /// Whether every command that was looked at has been carried out.
     pub fn is_done(&self) -> bool {
         self.next == self.commands.len()
     }
@@ -51,18 +52,18 @@ impl Ahead {
         self.commands.get(self.next).copied()
     }
 
-    /// It has been carried out.
+    /// Notes that the current command has been carried out.
     pub fn advance(&mut self) {
         self.next += 1;
     }
 
-    /// Forgets what was not carried out.
+    /// Forgets the commands that were not carried out.
     pub fn clear(&mut self) {
         self.commands.clear();
         self.next = 0;
     }
 
-    /// Looks at the commands from `at` on.
+    /// Parses the whole commands of the buffer from `at` on.
     ///
     /// # Errors
     /// The bytes at `at` are not a request. What is wrong further on is found when it is reached.
@@ -89,8 +90,7 @@ impl Ahead {
             let found = server.index.resolve(parser.args_of(frame, &buf[at..])).ok();
             self.commands.push(Command { start: at, end: at + consumed, frame, found });
             at += consumed;
-            let is_data =
-                found.is_some_and(|(_, spec)| !matches!(spec.handler, Handler::Control(_)));
+            let is_data = found.is_some_and(|(_, spec)| !spec.has(flag::STATE));
             if !is_data || self.commands.len() == COMMANDS_MAX {
                 break;
             }
@@ -123,7 +123,7 @@ impl Ahead {
         self.prefetch(server);
     }
 
-    /// Starts loading what the commands will read.
+    /// Starts loading the memory that the parsed commands will read.
     fn ask_for_memory(&mut self, server: &Server<'_>, db: u8, parser: &Parser, buf: &[u8]) {
         self.places.clear();
         for command in &self.commands {
@@ -134,8 +134,8 @@ impl Ahead {
         self.prefetch(server);
     }
 
-    /// First every bucket, then every record, so that the waits overlap. A single key has nothing
-    /// to overlap with.
+    /// Asks for every bucket first and for every record then, so that the waits overlap. A single
+    /// key has nothing to overlap with.
     fn prefetch(&self, server: &Server<'_>) {
         if self.places.len() > 1 {
             self.places.iter().for_each(|place| server.store.prefetch_bucket(place));
@@ -152,5 +152,5 @@ fn note_places(places: &mut Vec<Place>, server: &Server<'_>, db: u8, spec: &Spec
 /// Commands looked at before the first of them is carried out; what they read has to stay in the
 /// cache.
 const COMMANDS_MAX: usize = 64;
-/// Keys asked for at once.
+/// Keys whose memory is asked for at once.
 const PLACES_MAX: usize = 64;

@@ -1,10 +1,10 @@
-//! Connections coming and going.
+//! How connections are accepted, added to the loop and closed.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-use super::conn::Conn;
 use super::serve::Serve;
+use crate::conn::Conn;
 use crate::session::Session;
 
 impl Serve<'_> {
@@ -16,7 +16,8 @@ impl Serve<'_> {
         }
     }
 
-    /// Takes connections that wait; false when none can be taken for now.
+    /// Accepts connections that wait at a listening socket. False: descriptors or memory are used
+    /// up, so none can be accepted for now.
     fn accept_some(&mut self, at: usize) -> bool {
         for _ in 0..ACCEPTS_MAX {
             match self.sockets[at].accept(self.server.config.tcp_keepalive_s) {
@@ -56,14 +57,14 @@ impl Serve<'_> {
         true
     }
 
-    /// Is told of connections again at the sockets where none could be taken.
+    /// Watches again the listening sockets at which no connection could be accepted.
     pub(super) fn listen(&mut self) {
         for at in std::mem::take(&mut self.deaf) {
             self.hear(at);
         }
     }
 
-    /// Is told once of a connection at a listening socket.
+    /// Asks the event queue to tell once of a connection at a listening socket.
     pub(super) fn hear(&mut self, at: usize) {
         if let Err(error) = self.events.watch_listener(&self.sockets[at], at) {
             tracing::error!(%error, "cannot listen any more");
@@ -104,12 +105,13 @@ impl Serve<'_> {
     }
 }
 
-/// Descriptors or memory are used up: no connection can be taken until some are free.
+/// Whether the error says that descriptors or memory are used up: no connection can be accepted
+/// until some are free.
 fn is_shortage(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let errno = Errno::from_io_error(error);
     errno.is_some_and(|e| [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM].contains(&e))
 }
 
-/// Connections accepted in one turn from one socket.
+/// Connections accepted in one turn from one listening socket, so that clients are served too.
 const ACCEPTS_MAX: usize = 64;

@@ -22,9 +22,9 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 /// before it reads the other's, so that none sleeps while the other thinks it awake.
 #[derive(Debug)]
 pub(super) struct Committer {
-    /// Everything of the groups up to this one is done in memory.
+    /// The number of the last group whose writes are all done in memory.
     ordered: AtomicU64,
-    /// Groups up to this one are durable; [`FAILED`] beside it: none will be any more.
+    /// The number of the last group that is durable; with [`FAILED`] set no later one will be.
     durable: AtomicU64,
     why: OnceLock<String>,
     ended: AtomicBool,
@@ -32,14 +32,15 @@ pub(super) struct Committer {
     news: OwnedFd,
 }
 
-/// How far it is.
+/// How far the commits have come, as the loop knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Progress {
     pub durable: u64,
     pub failed: bool,
 }
 
-/// The loop's end. The thread is told to end when this is dropped, and begins no other commit.
+/// The loop's handle on the committing thread. When it is dropped the thread is told to end, and
+/// begins no other commit.
 pub(super) struct Orders<'s> {
     committer: &'s Committer,
     region: &'s Region,
@@ -78,8 +79,8 @@ impl Committer {
         Ok(Orders { committer: self, region, thread: Some(thread) })
     }
 
-    /// The thread's life. It ends with the first failure: whether the device has what came before
-    /// is not known.
+    /// Commits until the end is ordered. The thread ends with the first failure, because nobody
+    /// knows then what the device has.
     fn serve(&self, region: &Region) {
         while let Some(group) = self.next() {
             self.commit(region, group);
@@ -104,7 +105,7 @@ impl Committer {
         }
     }
 
-    /// The last group ordered, once it is not durable; none at the end.
+    /// Waits for an order and returns the last group ordered; `None` at the end.
     fn next(&self) -> Option<u64> {
         let mut spins = SPINS;
         while !self.ended.load(SeqCst) {
@@ -152,7 +153,7 @@ impl Orders<'_> {
         self.committer.progress()
     }
 
-    /// Why it failed.
+    /// Why the first failed commit failed, if one has.
     pub fn why(&self) -> &str {
         self.committer.why.get().map_or("", String::as_str)
     }
@@ -163,12 +164,12 @@ impl Orders<'_> {
         self.progress() != seen
     }
 
-    /// The loop is awake by itself.
+    /// Notes that the loop is awake for another reason and need not be woken.
     pub fn awake(&self) {
         self.committer.loop_waits.store(false, SeqCst);
     }
 
-    /// Takes note of having been woken.
+    /// Empties the event descriptor that the loop was woken by.
     pub fn heard(&self) {
         // Nothing to be read: somebody has heard it already.
         let _ = rustix::io::read(&self.committer.news, &mut [0; 8]);

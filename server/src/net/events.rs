@@ -1,4 +1,4 @@
-//! What the loop waits on: an io_uring, or epoll where that is refused.
+//! The event queue that the loop waits on: an io_uring, or epoll where the system refuses one.
 //!
 //! With epoll a connection that is ready is read and written at once. With the ring a receive is
 //! asked for once and goes on, and a send after each turn that left output; both are handed over by
@@ -16,35 +16,35 @@ use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
-use super::conn::{Conn, Receiving};
 use crate::config::{EventQueue, ServeError};
+use crate::conn::{Conn, Receiving};
 use crate::sys::{Completion, Filled, Ring, Several};
 
-/// What the loop waits on.
+/// The queue of events from the kernel.
 pub(super) enum Events {
     Epoll { queue: OwnedFd, ready: Vec<epoll::Event> },
     Uring(Box<Ring>),
 }
 
-/// Something happened.
+/// What the kernel or another thread tells the loop.
 #[derive(Debug)]
 pub(super) enum Event {
     Stop,
-    /// The committing thread has news.
+    /// The committing thread has made a group durable, or has failed.
     Committed,
     Listener(usize),
-    /// Epoll: a connection can be used.
+    /// With epoll: a connection can be read or written.
     Ready {
         slot: u32,
         flags: EventFlags,
     },
-    /// Ring: something was received, or a receive is over.
+    /// With the ring: bytes were received, or a receive is over.
     Received {
         of: Tag,
         result: io::Result<Filled>,
         goes_on: bool,
     },
-    /// Ring: a send asked for is over.
+    /// With the ring: a send is over.
     Sent {
         of: Tag,
         buffer: Vec<u8>,
@@ -53,7 +53,8 @@ pub(super) enum Event {
     },
 }
 
-/// A connection as completions name it.
+/// The name of a connection in completions: its slot, and a generation that its successor in the
+/// slot does not share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Tag {
     pub slot: u32,
@@ -96,7 +97,7 @@ impl Events {
         }
     }
 
-    /// Tells when `stop` can be read.
+    /// Watches the stop flag, which can be read once it is set.
     pub fn watch_stop(&mut self, stop: impl AsFd) -> Result<(), ServeError> {
         match self {
             Self::Epoll { queue, .. } => {
@@ -107,7 +108,7 @@ impl Events {
         }
     }
 
-    /// Tells when `news` can be read: with the ring once.
+    /// Watches the committing thread's event descriptor; the ring tells of it once.
     pub fn watch_commits(&mut self, news: impl AsFd) -> Result<(), ServeError> {
         match self {
             Self::Epoll { queue, .. } => {
@@ -118,7 +119,8 @@ impl Events {
         }
     }
 
-    /// Tells again, after it was told and read.
+    /// Watches the committing thread's descriptor again, after the loop was told of it and has read
+    /// it.
     pub fn watch_commits_again(&mut self, news: impl AsFd) -> Result<(), ServeError> {
         match self {
             Self::Epoll { .. } => Ok(()),
@@ -126,7 +128,7 @@ impl Events {
         }
     }
 
-    /// Tells once when the listening socket number `at` has a connection.
+    /// Watches listening socket number `at`, and tells once that a connection waits there.
     pub fn watch_listener(&mut self, socket: impl AsFd, at: usize) -> Result<(), ServeError> {
         let data = LISTENERS + at as u64;
         match self {
@@ -143,8 +145,8 @@ impl Events {
         }
     }
 
-    /// Waits, at most `timeout_ns`, and appends what happened. The ring can wait for `several`
-    /// connections to ask.
+    /// Waits for events, at most `timeout_ns`, and appends them to `happened`. The ring can wait
+    /// until `several` connections have sent something.
     pub fn wait(
         &mut self,
         timeout_ns: u32,
@@ -190,7 +192,7 @@ impl Events {
         Ok(())
     }
 
-    /// A connection takes its place.
+    /// Begins to watch a new connection.
     pub fn add(&mut self, slot: u32, conn: &mut Conn) -> io::Result<()> {
         match self {
             Self::Epoll { queue, .. } => {
@@ -201,7 +203,7 @@ impl Events {
         }
     }
 
-    /// Watches for what a connection needs now.
+    /// Changes what a connection is watched for to what it needs now.
     pub fn watch(&mut self, slot: u32, conn: &mut Conn) -> io::Result<()> {
         let wanted = conn.wanted_interest();
         match self {
@@ -230,7 +232,7 @@ impl Events {
         Ok(())
     }
 
-    /// Ring: sends `buffer[from..]`.
+    /// With the ring: asks for `buffer[from..]` to be sent.
     pub fn send(&mut self, slot: u32, conn: &mut Conn, buffer: Vec<u8>, from: usize) {
         let Self::Uring(ring) = self else { return };
         conn.in_flight = buffer.len() - from;
@@ -240,15 +242,15 @@ impl Events {
         }
     }
 
-    /// Ring: a buffer received into has been used.
+    /// With the ring: returns a buffer whose bytes have been used.
     pub fn give_back(&mut self, filled: Filled) {
         if let Self::Uring(ring) = self {
             ring.give_back(filled);
         }
     }
 
-    /// A connection's socket is about to be closed: what was asked for it must have reached the
-    /// kernel, and must end.
+    /// Prepares for the closing of a connection's socket: every request for it reaches the kernel
+    /// first, and then ends.
     pub fn forget(&mut self, conn: &Conn) {
         if let Self::Uring(ring) = self
             && (conn.receiving != Receiving::No || conn.in_flight > 0)
@@ -270,12 +272,13 @@ fn ring_failed(source: io::Error) -> ServeError {
     ServeError::Events { op: "io_uring_enter", source }
 }
 
-/// Event data: below `LISTENERS` a connection's slot.
+/// Event data from here on name listening sockets; lower ones are slots of connections.
 const LISTENERS: u64 = 1 << 32;
 const STOP: u64 = (1 << crate::sys::TOKEN_BITS) - 1;
 const COMMITTED: u64 = STOP - 1;
 const GENERATION_MAX: u32 = (1 << 30) - 1;
 
 const EVENTS_MAX: usize = 1024;
-/// Buffers the ring receives into: connections that can be received from in one turn.
+/// Buffers that the ring receives into, and so the connections that can be received from in one
+/// turn.
 const BUFFERS: u16 = 64;

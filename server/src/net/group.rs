@@ -22,28 +22,29 @@ use std::collections::VecDeque;
 use std::io;
 
 use super::committer::{Orders, Progress};
-use super::conn::Conn;
 use super::events::Tag;
 use crate::commands::CommandError;
+use crate::conn::Conn;
 use crate::resp::Reply;
 
-/// The replies held back.
+/// The replies that are held back until the writes before them are durable.
 #[derive(Debug)]
 pub(super) struct Group<'s> {
-    /// None: replies do not wait, or not any more.
+    /// The committing thread; `None` where replies do not wait, or no longer do.
     orders: Option<Orders<'s>>,
     /// The number of the group being executed.
     number: u64,
-    /// It has a write.
+    /// Whether the group being executed has a write.
     uncommitted: bool,
     seen: Progress,
     held: VecDeque<Held>,
     writes: VecDeque<HeldWrite>,
-    /// Writes of the group being executed, answered or not.
+    /// Writes in the group being executed, with and without a reply.
     gathered: usize,
 }
 
-/// Output of a connection, up to `end` of all it ever gets, that waits for a group.
+/// Output of one connection that waits for a group: all up to byte `end` of what the connection
+/// ever gets.
 #[derive(Debug, Clone, Copy)]
 struct Held {
     of: Tag,
@@ -51,7 +52,7 @@ struct Held {
     group: u64,
 }
 
-/// The place of one write's reply in all output its connection ever gets.
+/// The place of one write's reply, in bytes of all output that its connection ever gets.
 #[derive(Debug, Clone, Copy)]
 struct HeldWrite {
     of: Tag,
@@ -61,7 +62,7 @@ struct HeldWrite {
 }
 
 impl<'s> Group<'s> {
-    /// Without `orders` no reply waits.
+    /// A group that orders commits; without `orders` no reply waits.
     pub fn new(orders: Option<Orders<'s>>) -> Self {
         Self {
             orders,
@@ -78,17 +79,18 @@ impl<'s> Group<'s> {
         self.orders.as_ref()
     }
 
-    /// Replies made now have to wait.
+    /// Whether a reply made now has to wait for a commit.
     pub fn is_holding(&self) -> bool {
         self.uncommitted || self.is_on_its_way()
     }
 
-    /// A group has been ordered and is not known to be durable.
+    /// Whether a group has been ordered and is not known to be durable yet.
     pub fn is_on_its_way(&self) -> bool {
         self.seen.durable + 1 < self.number
     }
 
-    /// A write was carried out; its reply is at `start..end` of all output of `of`.
+    /// Notes a write that was carried out, whose reply is at bytes `start..end` of all output of
+    /// connection `of`.
     pub fn note_write(&mut self, of: Tag, start: u64, end: u64) {
         if self.orders.is_none() {
             return;
@@ -100,7 +102,8 @@ impl<'s> Group<'s> {
         }
     }
 
-    /// What `conn` was told since it was last here waits, or nothing has to.
+    /// Holds back the output that `conn` has got since the last call, or frees it where no reply has
+    /// to wait.
     pub fn hold(&mut self, slot: u32, conn: &mut Conn) {
         let end = conn.written();
         if !self.is_holding() {
@@ -112,8 +115,8 @@ impl<'s> Group<'s> {
         }
     }
 
-    /// Orders what was executed; returns the writes in it. `inline_max`: so few the loop makes
-    /// durable itself.
+    /// Orders the commit of what was executed, and returns its number of writes. Up to `inline_max`
+    /// writes the loop makes durable itself.
     pub fn order(&mut self, inline_max: usize) -> usize {
         if std::mem::take(&mut self.uncommitted)
             && let Some(orders) = &self.orders
@@ -124,17 +127,17 @@ impl<'s> Group<'s> {
         std::mem::take(&mut self.gathered)
     }
 
-    /// More writes of this group than one should have.
+    /// Whether the group being executed has as many writes as one should have.
     pub fn is_full(&self, writes_max: usize) -> bool {
         self.gathered >= writes_max
     }
 
-    /// More writes held than two groups should have.
+    /// Whether more writes are held than two groups should have.
     pub fn is_crowded(&self, writes_max: usize) -> bool {
         self.writes.len() >= 2 * writes_max && self.is_on_its_way()
     }
 
-    /// Waits for the commit on its way.
+    /// Waits until the commit that is on its way is over.
     ///
     /// # Errors
     /// The system cannot wait.
@@ -145,7 +148,7 @@ impl<'s> Group<'s> {
         }
     }
 
-    /// The loop is about to wait: it wants to be woken. True: there is news already.
+    /// Asks to be woken, because the loop is about to wait. True: there is news already.
     pub fn call_me(&self) -> bool {
         match &self.orders {
             Some(orders) if self.is_on_its_way() => orders.call_me(self.seen),
@@ -153,14 +156,14 @@ impl<'s> Group<'s> {
         }
     }
 
-    /// The loop is awake.
+    /// Notes that the loop is awake and need not be woken.
     pub fn awake(&self) {
         if let Some(orders) = &self.orders {
             orders.awake();
         }
     }
 
-    /// Ends the thread, with nothing on its way.
+    /// Ends the committing thread; no commit is on its way then.
     pub fn end(&mut self) {
         if let Some(orders) = &mut self.orders {
             orders.end();
@@ -174,14 +177,14 @@ impl<'s> Group<'s> {
         self.seen != before
     }
 
-    /// The next output that is free to be sent: whose, and up to where.
+    /// Takes the next output that may be sent: its connection, and the byte up to which it may.
     pub fn next_free(&mut self) -> Option<(Tag, u64)> {
         self.held.front().filter(|held| held.group <= self.seen.durable)?;
         self.held.pop_front().map(|held| (held.of, held.end))
     }
 
-    /// After all that is free was taken: forgets the writes of it. When a commit has failed,
-    /// returns why, and nothing waits any more.
+    /// Forgets the writes whose output [`Group::next_free`] has given out. Where a commit has failed
+    /// it returns why, and no reply waits any more.
     pub fn settle(&mut self) -> Option<String> {
         let durable = self.writes.partition_point(|write| write.group <= self.seen.durable);
         self.writes.drain(..durable);
@@ -194,7 +197,7 @@ impl<'s> Group<'s> {
         Some(orders.why().to_owned())
     }
 
-    /// After a failure: whose output waits.
+    /// After a failed commit: takes the connections whose output waits.
     pub fn take_held(&mut self) -> Vec<Tag> {
         let mut all: Vec<Tag> = std::mem::take(&mut self.held).iter().map(|held| held.of).collect();
         all.sort_unstable();
@@ -202,7 +205,7 @@ impl<'s> Group<'s> {
         all
     }
 
-    /// After a failure: replaces the replies to writes of one connection by errors.
+    /// After a failed commit: replaces the replies to one connection's writes by errors.
     pub fn fail(&self, of: Tag, conn: &mut Conn, why: &str) {
         let resp3 = conn.session.resp3;
         conn.rewrite_output(|base, old| {
@@ -219,7 +222,7 @@ impl<'s> Group<'s> {
         });
     }
 
-    /// After that: forgets all of them.
+    /// After a failed commit whose errors are told: forgets all writes.
     pub fn forget_writes(&mut self) {
         self.writes = VecDeque::new();
     }

@@ -1,12 +1,12 @@
-//! The listening sockets.
+//! The listening sockets: bound when the server starts, and accepted from by the loop.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixListener;
 
-use super::conn::Stream;
-use crate::config::{ServerConfig, StartError};
+use crate::config::{BACKLOG, ServerConfig, StartError};
+use crate::conn::Stream;
 use crate::session::Peer;
 
 /// Sockets that are bound and listening. A Unix socket's file is removed when it is dropped.
@@ -30,10 +30,15 @@ impl Listener {
         config.check()?;
         let mut sockets = Vec::new();
         for addr in &config.bind {
-            let socket = TcpListener::bind(addr)
-                .and_then(|s| ready(&s).and_then(|()| s.set_nonblocking(true)).map(|()| s))
-                .map_err(|source| StartError::Bind { addr: *addr, source })?;
+            let socket = bind(*addr).map_err(|source| StartError::Bind { addr: *addr, source })?;
             sockets.push(Socket::Tcp(socket));
+        }
+        for addr in &config.bind_if_there {
+            match bind(*addr) {
+                Ok(socket) => sockets.push(Socket::Tcp(socket)),
+                Err(error) if is_missing(&error) => {}
+                Err(source) => return Err(StartError::Bind { addr: *addr, source }),
+            }
         }
         if let Some(path) = &config.unix_socket {
             let socket = UnixListener::bind(path)
@@ -44,13 +49,36 @@ impl Listener {
         Ok(Self { sockets })
     }
 
-    /// The first TCP address, with the port the system chose where 0 was asked for.
+    /// The first TCP address, with the port that the system chose where port 0 was asked for.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.sockets.iter().find_map(|socket| match socket {
             Socket::Tcp(tcp) => tcp.local_addr().ok(),
             Socket::Unix(..) => None,
         })
     }
+}
+
+/// A socket that listens on one address. One of IPv6 leaves IPv4 alone, so that both wildcards can
+/// be had at once.
+fn bind(addr: SocketAddr) -> io::Result<TcpListener> {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+    let family = if addr.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    if addr.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    rustix::net::bind(&socket, &addr)?;
+    ready(&socket)?;
+    Ok(TcpListener::from(socket))
+}
+
+/// Whether the error says that the machine does not have the address, or not its family.
+fn is_missing(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let errno = Errno::from_io_error(error);
+    errno.is_some_and(|e| [Errno::ADDRNOTAVAIL, Errno::AFNOSUPPORT].contains(&e))
 }
 
 /// Lets more connections wait than the standard library does: those beyond the queue try again only
@@ -60,11 +88,8 @@ fn ready(socket: impl AsFd) -> io::Result<()> {
     Ok(rustix::net::listen(socket, BACKLOG)?)
 }
 
-/// Connections that may wait to be accepted.
-pub(crate) const BACKLOG: i32 = 4096;
-
 impl Socket {
-    /// The next connection, ready for the loop.
+    /// Accepts the next connection and sets it up for the loop.
     pub fn accept(&self, tcp_keepalive_s: u64) -> io::Result<(Stream, Peer)> {
         match self {
             Self::Tcp(listener) => {
@@ -86,7 +111,7 @@ impl Socket {
     }
 }
 
-/// Three probes, a third of the interval apart: Redis's choice.
+/// Probes a silent peer three times, a third of the interval apart, as Redis does.
 fn keep_alive(stream: &impl AsFd, interval_s: u64) -> io::Result<()> {
     use rustix::net::sockopt;
     let seconds = std::time::Duration::from_secs;

@@ -8,10 +8,10 @@
 
 use crate::sys::Several;
 
-/// What came lately: counted over one period, used in the next.
+/// Requests and clients of late: counted over one period, used in the next.
 #[derive(Debug)]
 pub(super) struct Load {
-    /// Its number.
+    /// The number of the period being counted.
     period: u32,
     requests: usize,
     clients: usize,
@@ -23,7 +23,7 @@ impl Load {
         Self { period: 1, requests: 0, clients: 0, several: ONE }
     }
 
-    /// Something was received. `asked` is kept for this by its connection.
+    /// Counts a request. Its connection keeps `asked`, the last period in which it sent one.
     pub fn note(&mut self, asked: &mut u32) {
         self.requests += 1;
         if std::mem::replace(asked, self.period) != self.period {
@@ -31,7 +31,7 @@ impl Load {
         }
     }
 
-    /// What to wait for now.
+    /// How many requests to wait for now, and how long at most.
     pub fn several(&mut self, now_ns: u64) -> Several {
         let period = (now_ns / PERIOD_NS) as u32;
         let passed = period.wrapping_sub(self.period);
@@ -46,11 +46,11 @@ impl Load {
     }
 }
 
-/// The next, whoever it is from.
+/// The next request alone, from any client.
 pub(super) const ONE: Several = Several { count: 1, moment_us: MOMENT_US };
 const PERIOD_US: usize = 1000;
 const PERIOD_NS: u64 = PERIOD_US as u64 * 1000;
-/// What a request may be delayed at most.
+/// Microseconds by which a request may be delayed at most.
 const MOMENT_US: u32 = 50;
 const COUNT_MIN: usize = 4;
 
@@ -58,7 +58,7 @@ const COUNT_MIN: usize = 4;
 mod tests {
     use super::*;
 
-    /// What is waited for in the millisecond after `requests` of so many clients.
+    /// Requests that are waited for together in the millisecond after `requests` of these clients.
     fn after(load: &mut Load, now_ns: &mut u64, requests: usize, clients: &mut [u32]) -> usize {
         for n in 0..requests {
             let client = n % clients.len();

@@ -1,10 +1,10 @@
-//! The event loop: one thread.
+//! The event loop, which is one thread.
 //!
-//! A turn: wait, read what is there (bounded per connection), execute, order a commit if something
-//! was written and replies wait for that, send what is free, close who is done. Nothing in a turn
-//! waits for a peer.
+//! In a turn the loop waits, reads what has come (so much per connection at most), executes it,
+//! orders a commit if something was written and replies wait for that, sends what may be sent, and
+//! closes the connections that are done. Nothing in a turn waits for a peer.
 //!
-//! Fairness: a connection gets one bounded read a turn. A peer that does not read its replies is
+//! For fairness a connection gets one bounded read a turn. A peer that does not read its replies is
 //! not executed any further (its requests stay in the socket), so its memory is bounded as well. A
 //! stop is seen at the next turn; nothing is waited for then.
 
@@ -16,13 +16,13 @@ use rustix::event::epoll::EventFlags;
 
 use super::ahead::Ahead;
 use super::committer::Committer;
-use super::conn::{Conn, Receiving, drop_taken, keep_spare};
 use super::events::{Event, Events, Tag};
 use super::group::Group;
 use super::listen::{Listener, Socket};
 use super::load::{Load, ONE};
 use crate::commands::{Server, index_for};
 use crate::config::{ServeError, ServerConfig, StopFlag};
+use crate::conn::{Conn, Receiving, drop_taken, keep_spare};
 use crate::resp::Parser;
 use crate::saving::Saving;
 use crate::sys::Several;
@@ -39,13 +39,13 @@ pub enum Ended {
 /// What a server did until it ended. The caller flushes next.
 #[derive(Debug, Clone)]
 pub struct Report {
-    /// Why it ended.
+    /// The cause of the end.
     pub ended: Ended,
-    /// Connections accepted.
+    /// Connections that were accepted.
     pub connections: u64,
-    /// Commands carried out.
+    /// Commands that were carried out.
     pub commands: u64,
-    /// The first failure of a group commit, if one failed.
+    /// The first failure of a group commit, if one has failed.
     pub latched: Option<String>,
 }
 
@@ -90,22 +90,23 @@ pub fn run(
     })
 }
 
-/// The loop's state.
+/// The state of the loop.
 pub(super) struct Serve<'a> {
     pub(super) server: Server<'a>,
     pub(super) events: Events,
     pub(super) sockets: Vec<Socket>,
-    /// Sockets where accepting failed for want of descriptors: tried again at the next tick.
+    /// Listening sockets at which accepting failed for want of descriptors: tried again at the next
+    /// tick.
     pub(super) deaf: Vec<usize>,
-    /// It has been said in the log; once each time.
+    /// Whether the log says already that no connection can be accepted; it says so once each time.
     pub(super) starved: bool,
     pub(super) conns: Vec<Option<Box<Conn>>>,
     pub(super) free: Vec<u32>,
     pub(super) connected: usize,
     pub(super) next_id: u64,
-    /// The one read buffer.
+    /// The read buffer of all connections.
     pub(super) arena: Vec<u8>,
-    /// The parser of connections without pending input.
+    /// The parser of all connections that have no pending input.
     pub(super) parser: Parser,
     pub(super) ahead: Ahead,
     pub(super) spare: Vec<Vec<u8>>,
@@ -192,7 +193,7 @@ impl<'a> Serve<'a> {
         }
     }
 
-    /// Asks for the memory of what connections have sent, before any of it is carried out.
+    /// Starts loading the memory that received commands will read, before any is carried out.
     fn look_ahead(&mut self, happened: &[Event]) {
         let received = happened.iter().filter_map(|event| match event {
             Event::Received { of, result: Ok(filled), .. } => {
@@ -289,7 +290,7 @@ impl<'a> Serve<'a> {
         Ok(())
     }
 
-    /// The connection a completion is for, unless it has gone.
+    /// Takes the connection that a completion is for out of its place, unless it has gone.
     fn take(&mut self, of: Tag) -> Option<Box<Conn>> {
         self.conns[of.slot as usize].take_if(|conn| Tag::of(of.slot, conn) == of)
     }
@@ -308,7 +309,7 @@ impl<'a> Serve<'a> {
         }
     }
 
-    /// The ring has sent something.
+    /// Notes how far the ring has sent a buffer, and sends its rest.
     fn sent(
         &mut self,
         of: Tag,
@@ -336,7 +337,8 @@ impl<'a> Serve<'a> {
         }
     }
 
-    /// Ends a connection's part of a turn: sends or holds its output, watches for what it needs.
+    /// Ends a connection's part of a turn: its output is sent or held, and it is watched for what it
+    /// needs.
     pub(super) fn put_back(&mut self, slot: u32, mut conn: Box<Conn>) {
         self.group.hold(slot, &mut conn);
         self.send(slot, &mut conn);
@@ -355,8 +357,8 @@ impl<'a> Serve<'a> {
         }
     }
 
-    /// Sends what is free, now or with the ring at the end of the turn, after what it is sending
-    /// already.
+    /// Sends the output that may be sent: with epoll now, with the ring at the end of the turn and
+    /// after what is being sent already.
     pub(super) fn send(&mut self, slot: u32, conn: &mut Conn) {
         if !conn.is_sendable() {
             return;
@@ -371,7 +373,7 @@ impl<'a> Serve<'a> {
         }
     }
 
-    /// In the middle of a turn: sends what can be sent at once.
+    /// Sends what can be sent at once, in the middle of a turn.
     pub(super) fn send_now(&mut self, slot: u32, conn: &mut Conn) {
         self.group.hold(slot, conn);
         if conn.in_flight == 0 {
@@ -385,7 +387,7 @@ impl<'a> Serve<'a> {
         self.server.stats.writes += u64::from(count > 0);
     }
 
-    /// Sends what waited for commits that have returned.
+    /// Sends the replies that waited for commits which have returned.
     fn release(&mut self) {
         if !self.group.look() {
             return;
@@ -419,9 +421,9 @@ impl<'a> Serve<'a> {
         Ok(())
     }
 
-    /// No commit is on its way when this returns. After a warning no other is begun, and what waits
-    /// for one is not answered: the time is the final flush's. Who said SHUTDOWN can wait for one
-    /// more.
+    /// Ends group commits; none is on its way afterwards. After a warning no other is begun, and the
+    /// writes that wait for one are not answered, because the time belongs to the final flush. A
+    /// client that said SHUTDOWN waits for one more.
     fn end_commits(&mut self, ended: Ended) -> Result<(), ServeError> {
         while ended == Ended::Shutdown && self.group.is_on_its_way() {
             self.wait_for_commit()?;
@@ -431,7 +433,7 @@ impl<'a> Serve<'a> {
         Ok(())
     }
 
-    /// About ten times a second: expired keys, silent clients.
+    /// Removes expired keys and disconnects silent clients, about ten times a second.
     fn tick(&mut self) {
         self.listen();
         self.server.sample();
@@ -458,7 +460,7 @@ impl<'a> Serve<'a> {
 }
 
 const TICK_NS: u64 = 100_000_000;
-/// About as long as an SSD takes to make a write durable.
+/// Microseconds that an SSD needs, about, to make a write durable.
 const COMMIT_US: u32 = 100;
 const EXPIRE_WORK: usize = 256;
 const EXPIRE_ROUNDS_MAX: usize = 16;

@@ -1,16 +1,17 @@
-//! One connection's part of a turn: read, execute what is whole, keep the rest.
+//! One connection's part of a turn: its bytes are read, whole commands are executed, and the rest
+//! is kept.
 
 use std::io;
 
 use super::ahead::{Ahead, Looked};
-use super::conn::{Conn, Peers, Pending};
 use super::events::Tag;
 use super::serve::Serve;
 use crate::commands::{Flow, execute};
+use crate::conn::{Conn, Peers, Pending};
 use crate::resp::{Parser, Reply};
 
 impl Serve<'_> {
-    /// One bounded read, and everything it completes.
+    /// Reads once, a bounded number of bytes, and executes every command that is whole then.
     pub(super) fn receive(&mut self, slot: u32, conn: &mut Conn) {
         let mut arena = std::mem::take(&mut self.arena);
         let read = conn.stream.read(&mut arena);
@@ -18,7 +19,7 @@ impl Serve<'_> {
         self.arena = arena;
     }
 
-    /// What one read has given: nothing at the end of the stream.
+    /// Executes what one read has brought; an empty read is the end of the stream.
     pub(super) fn received(&mut self, slot: u32, conn: &mut Conn, read: io::Result<&[u8]>) {
         match read {
             Ok([]) => conn.input_closed = true,
@@ -191,5 +192,5 @@ impl Serve<'_> {
 }
 
 const RING_ENDED: [i32; 2] = [libc::ENOBUFS, libc::ECANCELED];
-/// Pending input may hold so many bytes of unused capacity.
+/// Bytes of unused capacity that a connection's pending input may keep.
 const PENDING_SLACK: usize = 16 << 10;

@@ -45,19 +45,19 @@ impl AsFd for Stream {
     }
 }
 
-/// Whether the ring receives.
+/// Whether the ring is receiving from a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Receiving {
+pub(crate) enum Receiving {
     No,
-    /// Until it says that it does not go on.
+    /// It receives until it says that it does not go on.
     GoesOn,
     /// It has been asked to end, and has not said that it has.
     Ending,
 }
 
-/// Received bytes that are not executed yet.
+/// Received bytes that are not executed yet, and how far they are parsed.
 #[derive(Debug, Default)]
-pub(super) struct Pending {
+pub(crate) struct Pending {
     pub bytes: Vec<u8>,
     pub parser: Parser,
 }
@@ -65,29 +65,30 @@ pub(super) struct Pending {
 /// One connection.
 #[derive(Debug)]
 pub(crate) struct Conn {
-    pub(super) stream: Stream,
+    pub(crate) stream: Stream,
     pub session: Session,
-    pub(super) pending: Option<Box<Pending>>,
+    pub(crate) pending: Option<Box<Pending>>,
     out: Vec<u8>,
     sent: usize,
-    /// Bytes that have left `out` so far: where it begins in all output there ever is.
+    /// Bytes that have left `out` so far: where `out` begins in all output of the connection.
     gone: u64,
-    /// Up to here, of all output there ever is, may be sent; the rest waits for a group commit.
-    pub(super) free_to: u64,
-    /// Up to here it is known for which one.
-    pub(super) held_to: u64,
-    /// Unsent bytes before those of `out`, which the ring has.
-    pub(super) in_flight: usize,
-    /// What epoll watches for.
-    pub(super) interest: EventFlags,
-    /// What the ring does about input.
-    pub(super) receiving: Receiving,
-    /// When it last did ([`super::load::Load`]).
-    pub(super) asked: u32,
+    /// Output up to this byte, of all that the connection ever gets, may be sent; the rest waits for
+    /// a group commit.
+    pub(crate) free_to: u64,
+    /// Output up to this byte has been assigned to the group commit that it waits for.
+    pub(crate) held_to: u64,
+    /// Unsent bytes that the ring has; they come before those of `out`.
+    pub(crate) in_flight: usize,
+    /// The events that epoll watches for.
+    pub(crate) interest: EventFlags,
+    /// What the ring does about the connection's input.
+    pub(crate) receiving: Receiving,
+    /// When it last did (`net::load`).
+    pub(crate) asked: u32,
     /// The peer sends no more.
-    pub(super) input_closed: bool,
+    pub(crate) input_closed: bool,
     /// Whole commands wait in `pending`: for the peer to read, or for CLIENT UNPAUSE.
-    pub(super) stalled: bool,
+    pub(crate) stalled: bool,
 }
 
 impl Conn {
@@ -114,23 +115,23 @@ impl Conn {
         self.in_flight + self.out.len() - self.sent
     }
 
-    /// All output there ever was, bytes.
-    pub(super) fn written(&self) -> u64 {
+    /// Bytes of output that the connection has ever got.
+    pub(crate) fn written(&self) -> u64 {
         self.gone + self.out.len() as u64
     }
 
-    /// Where in `out` ends what may be sent.
+    /// Where in `out` the output ends that may be sent.
     fn free_end(&self) -> usize {
         (self.free_to - self.gone) as usize
     }
 
-    /// There is something to be sent that nobody has been given yet.
-    pub(super) fn is_sendable(&self) -> bool {
+    /// Whether output may be sent that neither the socket nor the ring has been given.
+    pub(crate) fn is_sendable(&self) -> bool {
         self.sent < self.free_end()
     }
 
-    /// Gives away the output that may be sent, and where in it what is unsent begins.
-    pub(super) fn take_free(&mut self, spare: &mut Vec<Vec<u8>>) -> (Vec<u8>, usize) {
+    /// Gives away the output that may be sent, with the place at which its unsent bytes begin.
+    pub(crate) fn take_free(&mut self, spare: &mut Vec<Vec<u8>>) -> (Vec<u8>, usize) {
         let end = self.free_end();
         let mut held = Vec::new();
         if end < self.out.len() {
@@ -144,7 +145,7 @@ impl Conn {
 
     /// Replaces all output by what `f` makes of it and of where it begins in all there ever is, and
     /// frees it.
-    pub(super) fn rewrite_output(&mut self, f: impl FnOnce(u64, &[u8]) -> Vec<u8>) {
+    pub(crate) fn rewrite_output(&mut self, f: impl FnOnce(u64, &[u8]) -> Vec<u8>) {
         self.out = f(self.gone, &self.out);
         self.free_to = self.written();
         self.held_to = self.free_to;
@@ -155,7 +156,7 @@ impl Conn {
     }
 
     /// Takes an output buffer from the stock, if it has none of its own.
-    pub(super) fn take_buffer(&mut self, spare: &mut Vec<Vec<u8>>) {
+    pub(crate) fn take_buffer(&mut self, spare: &mut Vec<Vec<u8>>) {
         if self.out.capacity() == 0
             && let Some(buffer) = spare.pop()
         {
@@ -163,17 +164,17 @@ impl Conn {
         }
     }
 
-    pub(super) fn output_mut(&mut self) -> &mut Vec<u8> {
+    pub(crate) fn output_mut(&mut self) -> &mut Vec<u8> {
         &mut self.out
     }
 
-    /// The two halves a command works on.
-    pub(super) fn session_and_output(&mut self) -> (&mut Session, &mut Vec<u8>) {
+    /// The session and the output buffer, which a command works on.
+    pub(crate) fn session_and_output(&mut self) -> (&mut Session, &mut Vec<u8>) {
         (&mut self.session, &mut self.out)
     }
 
-    /// Sends what the peer takes; returns the bytes sent. A failure ends the connection.
-    pub(super) fn send(&mut self, spare: &mut Vec<Vec<u8>>) -> usize {
+    /// Sends as much as the peer takes and returns the bytes sent. A failure ends the connection.
+    pub(crate) fn send(&mut self, spare: &mut Vec<Vec<u8>>) -> usize {
         let before = self.sent;
         let end = self.free_end();
         while self.sent < end {
@@ -200,14 +201,14 @@ impl Conn {
         count
     }
 
-    /// Nothing is left to do for this peer.
-    pub(super) fn is_finished(&self) -> bool {
+    /// Whether nothing is left to do for this peer.
+    pub(crate) fn is_finished(&self) -> bool {
         let done = self.session.closing || (self.input_closed && !self.stalled);
         self.session.killed || (done && self.unsent() == 0)
     }
 
-    /// What the event queue should watch for now.
-    pub(super) fn wanted_interest(&self) -> EventFlags {
+    /// The events that the event queue should watch for now.
+    pub(crate) fn wanted_interest(&self) -> EventFlags {
         let mut wanted = EventFlags::empty();
         if !self.stalled && !self.input_closed && !self.session.closing {
             wanted |= EventFlags::IN;
@@ -220,7 +221,7 @@ impl Conn {
 }
 
 /// Keeps a buffer for the next connection that needs one, if it is worth it.
-pub(super) fn keep_spare(spare: &mut Vec<Vec<u8>>, mut buffer: Vec<u8>) {
+pub(crate) fn keep_spare(spare: &mut Vec<Vec<u8>>, mut buffer: Vec<u8>) {
     if spare.len() < SPARE_MAX && (1..=SPARE_BYTES_MAX).contains(&buffer.capacity()) {
         buffer.clear();
         spare.push(buffer);
@@ -229,22 +230,23 @@ pub(super) fn keep_spare(spare: &mut Vec<Vec<u8>>, mut buffer: Vec<u8>) {
 
 /// The peer reads slowly: what it has taken must not stay for as long as it goes on. Half of it
 /// may, or a long reply would be moved once for each little that the peer takes.
-pub(super) fn drop_taken(out: &mut Vec<u8>, sent: &mut usize) {
+pub(crate) fn drop_taken(out: &mut Vec<u8>, sent: &mut usize) {
     if *sent >= COMPACT_BYTES.max(out.len() / 2) {
         out.drain(..*sent);
         *sent = 0;
     }
 }
 
-/// Output buffers kept for the next connection that needs one.
+/// Most output buffers kept for the next connection that needs one.
 const SPARE_MAX: usize = 64;
 const SPARE_BYTES_MAX: usize = 64 << 10;
 const COMPACT_BYTES: usize = 64 << 10;
 
-/// The other connections, as a command sees them. The one at hand is taken out of its place.
+/// The other connections, as a command sees them. The connection whose command runs is not among
+/// them: it is taken out of its place.
 pub(crate) struct Peers<'p> {
-    pub(super) conns: &'p mut [Option<Box<Conn>>],
-    pub(super) connected: usize,
+    pub(crate) conns: &'p mut [Option<Box<Conn>>],
+    pub(crate) connected: usize,
 }
 
 impl Peers<'_> {
@@ -256,7 +258,7 @@ impl Peers<'_> {
         }
     }
 
-    /// Connected clients, the one at hand included.
+    /// Number of connected clients, the one whose command runs included.
     pub fn connected(&self) -> usize {
         self.connected
     }
@@ -268,7 +270,7 @@ mod tests {
 
     #[test]
     fn an_idle_connection_is_small() {
-        // Plus its place in the table; no buffers.
+        // Its place in the table is counted as well; it has no buffers.
         assert!(size_of::<Conn>() + size_of::<Option<Box<Conn>>>() < 512, "{}", size_of::<Conn>());
     }
 

@@ -1,0 +1,52 @@
+//! What a command's function is given besides the data.
+
+use std::cell::Cell;
+
+use perdura_store::Key;
+
+use super::error::CommandError;
+use crate::resp::{Args, Reply};
+
+/// A command is answered, or refused with an error.
+pub(crate) type Outcome = Result<(), CommandError>;
+
+/// What a command's function is given besides the data.
+pub(crate) struct Call<'c, 'o> {
+    pub args: Args<'c>,
+    pub db: u8,
+    pub now_ms: u64,
+    pub reply: &'c mut Reply<'o>,
+    pub random: &'c Random,
+}
+
+impl<'c> Call<'c, '_> {
+    /// Takes argument `index` as a key of the client's database.
+    pub fn key(&self, index: usize) -> Key<'c> {
+        Key { db: self.db, bytes: self.args.get(index) }
+    }
+
+    /// Reads argument `index` as an integer.
+    pub fn int(&self, index: usize) -> Result<i64, CommandError> {
+        crate::number::parse_i64(self.args.get(index)).ok_or(CommandError::NotInteger)
+    }
+}
+
+/// A seeded source of small random choices (xorshift64*; nothing secret depends on it).
+#[derive(Debug)]
+pub(crate) struct Random(Cell<u64>);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(Cell::new(seed ^ 0x9e37_79b9_7f4a_7c15 | 1))
+    }
+
+    /// Draws a number below `bound`, which is at least 1.
+    pub fn below(&self, bound: u64) -> u64 {
+        let mut x = self.0.get();
+        x ^= x >> 12;
+        x ^= x << 25;
+        x ^= x >> 27;
+        self.0.set(x);
+        ((u128::from(x.wrapping_mul(0x2545_f491_4f6c_dd1d)) * u128::from(bound)) >> 64) as u64
+    }
+}
