@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::serve_args::{PlaceArgs, ServeArgs};
+
 /// Durable memory for ordinary servers.
 ///
 /// Data live in DRAM; what is not yet on the SSD is kept small enough to be flushed within the
@@ -73,106 +75,6 @@ pub struct RunArgs {
         value_name = "PROGRAM"
     )]
     pub program: Vec<OsString>,
-}
-
-/// Options of `serve`; each can also stand in the file given with --config, under the same name.
-#[derive(Debug, Args)]
-pub struct ServeArgs {
-    /// TOML file with any of these options; the command line wins.
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-    #[command(flatten)]
-    pub place: PlaceArgs,
-    /// Address to listen on; one that is not loopback needs a password [default: 127.0.0.1:6379].
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    pub listen: Option<String>,
-    /// Also listen on a Unix socket.
-    #[arg(long, value_name = "PATH")]
-    pub unix_socket: Option<PathBuf>,
-    /// File whose first line is the password clients must give; or set PERDURA_PASSWORD.
-    #[arg(long, value_name = "FILE")]
-    pub password_file: Option<PathBuf>,
-    /// When a write is acknowledged: `warned` (in memory, covered by the warning), `fsync` (on the
-    /// SSD), `none` (like warned, and no checkpoints) [default: warned].
-    #[arg(long, value_name = "MODE")]
-    pub durability: Option<String>,
-    /// What the event loop waits on: `auto` (io_uring, or epoll where the system refuses it),
-    /// `epoll`, `uring` [default: auto].
-    #[arg(long, value_name = "QUEUE")]
-    pub events: Option<String>,
-    /// Clients at once [default: 10000].
-    #[arg(long, value_name = "N")]
-    pub max_clients: Option<usize>,
-    /// Disconnect clients silent for so long; 0s: never [default: 0s].
-    #[arg(long, value_name = "TIME")]
-    pub client_timeout: Option<String>,
-    /// Heed this source of warnings besides signals; may be given several times. `file:PATH`: the
-    /// creation of PATH is the warning, as a script of a UPS can make it.
-    #[arg(long, value_name = "SOURCE")]
-    pub warning: Vec<String>,
-    /// Do not start a holder: memory then dies with this process.
-    #[arg(long)]
-    pub no_holder: bool,
-}
-
-/// Where the data are and what is promised for them.
-#[derive(Debug, Args)]
-pub struct PlaceArgs {
-    /// Directory of the image; created if missing [default: ./perdura-data].
-    #[arg(long, value_name = "DIR")]
-    pub dir: Option<PathBuf>,
-    /// Size of the memory; an existing image may only grow [default: 1GiB, or the image's].
-    #[arg(long, value_name = "SIZE")]
-    pub memory: Option<String>,
-    /// Most the memory may ever grow to; fixed when the image is made [default: 4 x memory].
-    #[arg(long, value_name = "SIZE")]
-    pub reserve_memory: Option<String>,
-    /// What may be dirty: a size, or a share of the memory; by default as much as the warning
-    /// allows.
-    #[arg(long, value_name = "SIZE|PERCENT")]
-    pub budget: Option<String>,
-    /// The warning: time from SIGTERM (or the holder's) to the cut [default: 30s].
-    #[arg(long, value_name = "TIME")]
-    pub grace: Option<String>,
-    /// The warning as energy, with --watts.
-    #[arg(long, value_name = "JOULES", requires = "watts", conflicts_with = "grace")]
-    pub joules: Option<String>,
-    /// Power the machine draws while it flushes.
-    #[arg(long, value_name = "WATTS", requires = "joules")]
-    pub watts: Option<String>,
-    /// Part of the warning kept back for all but the writing [default: a tenth, 50ms to 2s].
-    #[arg(long, value_name = "TIME")]
-    pub reserve: Option<String>,
-    /// Time between checkpoints, or `off` [default: 1s].
-    #[arg(long, value_name = "TIME")]
-    pub checkpoint: Option<String>,
-    /// Which dirty data are cleaned first: clock-pro, fifo, segmented, least-recently-updated,
-    /// random [default: clock-pro].
-    #[arg(long, value_name = "NAME")]
-    pub policy: Option<String>,
-    /// Compress what cleaning and checkpoints write to the SSD: `lz4` or `off`. What may be dirty
-    /// stays the same, as if nothing shrank; the emergency flush compresses nothing [default: off].
-    #[arg(long, value_name = "METHOD")]
-    pub compress: Option<String>,
-    /// Space of the log as a share of the memory [default: 200%].
-    #[arg(long, value_name = "PERCENT")]
-    pub log: Option<String>,
-    /// How the image is written: auto, uring or pwrite [default: auto].
-    #[arg(long, value_name = "ENGINE")]
-    pub io: Option<String>,
-    /// Bypass the page cache: auto, on or off [default: auto].
-    #[arg(long, value_name = "MODE")]
-    pub direct: Option<String>,
-    /// Threads of a flush [default: the machine's processors, at most 4].
-    #[arg(long, value_name = "N")]
-    pub flush_threads: Option<usize>,
-    /// How long a holder whose server is gone waits for another, before it flushes and lets the
-    /// memory go; `off`: without end [default: 10m].
-    #[arg(long, value_name = "TIME")]
-    pub holder_wait: Option<String>,
-    /// Measure the flush rate again though one is on record.
-    #[arg(long)]
-    pub prove_again: bool,
 }
 
 #[derive(Debug, Args)]

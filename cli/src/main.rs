@@ -2,16 +2,20 @@
 
 mod args;
 mod background;
+mod banner;
 mod bench;
 mod check;
 mod client;
 mod drill;
 mod file;
+mod first_start;
 mod flush;
 mod holder;
 mod plan;
+mod redis_conf;
 mod run;
 mod serve;
+mod serve_args;
 mod settings;
 mod sim;
 mod status;
@@ -58,12 +62,17 @@ fn run() -> Result<ExitCode> {
     }
 }
 
-/// Puts the words of `serve --config FILE` before those of the command line.
+/// Puts the words of `serve REDIS_CONF` and of `serve --config FILE` before those of the command
+/// line.
 fn with_settings_file(cli: Cli) -> Result<Cli> {
     let Command::Serve(args) = &cli.command else { return Ok(cli) };
-    let Some(path) = &args.config else { return Ok(cli) };
     let mut words: Vec<std::ffi::OsString> = std::env::args_os().take(2).collect();
-    words.extend(file::words(path, "serve")?);
+    if let Some(path) = &args.redis_conf {
+        words.extend(redis_conf::words(path)?);
+    }
+    if let Some(path) = &args.config {
+        words.extend(file::words(path, "serve")?);
+    }
     words.extend(std::env::args_os().skip(2));
     Ok(Cli::try_parse_from(words).unwrap_or_else(|error| error.exit()))
 }

@@ -6,18 +6,17 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use perdura_media::{Bytes, BytesPerSecond, Clock, RealClock, format_duration};
+use perdura_media::{Bytes, Clock, RealClock, format_duration};
+use perdura_region::Region;
 use perdura_region::directory::Directory;
 use perdura_region::holder::Watch;
-use perdura_region::region::Origin;
-use perdura_region::{Compression, Region};
 use perdura_server::{Durability, Listener, ServerConfig, StopFlag};
 use perdura_slots::Heap;
 use perdura_store::{Store, StoreOptions};
 use perdura_warning::Warnings;
 
-use crate::args::ServeArgs;
-use crate::{background, holder, settings};
+use crate::serve_args::ServeArgs;
+use crate::{background, banner, first_start, holder, redis_conf, settings};
 use perdura_terminal::LateBar;
 use perdura_terminal::say;
 
@@ -28,40 +27,42 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     holder::add_sources(&mut warnings, &args.warning)?;
     let program = (!args.no_holder).then(|| holder::program(&args.warning));
     let mut place = settings::place(&args.place, program)?;
+    if let Some(size) = &args.maxmemory {
+        place.config.region_bytes = settings::redis_size("maxmemory", size)?;
+    }
     // Clients are answered while memory is still being loaded.
     place.config.defer_load = true;
     let mut server = settings::server(args, place.warning)?;
     if server.durability == Durability::None {
         place.config.checkpoint_every = None;
     }
-    let fitting = perdura_server::clients_that_fit(server.clients_max);
-    if fitting < server.clients_max {
-        tracing::warn!(
-            "--max-clients {} is lowered to {fitting}: the system allows no more descriptors (ulimit -Hn)",
-            server.clients_max
-        );
-        server.clients_max = fitting;
-    }
+    let clients_wanted = server.clients_max;
+    server.clients_max = perdura_server::clients_that_fit(clients_wanted);
     // Before anything is opened: an address that cannot be had must change nothing.
     let listener = Listener::bind(&server)?;
     let clock: Arc<dyn Clock> = Arc::new(RealClock);
     let (grace, threads) = (place.warning, place.threads);
+    if let Some(line) = first_start::prepare(&mut place, args.place.log.is_some())? {
+        say(line);
+    }
+    let dir = place.dir.clone();
     let bar = LateBar::new("proving the flush rate");
     let directory = Directory::open(place, Arc::clone(&clock), &|done, of| bar.bytes(done, of));
     bar.finish();
-    let directory = directory?;
+    let directory = directory.map_err(|error| first_start::name_free(error.into(), &dir))?;
     server.terms = Some(directory.terms);
     server.has_holder = directory.keeper.is_some();
     server.flush_threads = threads;
-    let banner = banner(&directory, &server, grace);
+    let banner = banner::banner(&directory, &server, grace);
     let Directory { region, keeper, link, .. } = directory;
     let heap = Heap::open(region).context("the heap")?;
     let options = StoreOptions { defer_rebuild: true, ..StoreOptions::default() };
     let store = Store::open(heap, Arc::clone(&clock), options);
     let store = Arc::new(store.context("the store")?);
-    background::start(&store)?;
     let watch = keeper.map(|keeper| keeper.watch(Arc::clone(&clock))).transpose()?;
     say(banner);
+    remark(args, clients_wanted, &server);
+    background::start(&store)?;
     tell_service_manager("READY=1");
 
     let stop = Arc::new(StopFlag::new().context("stop flag")?);
@@ -82,6 +83,29 @@ pub fn run(args: &ServeArgs, mut warnings: Warnings) -> Result<ExitCode> {
     Ok(code)
 }
 
+/// What somebody should know who has started it like this; behind the banner, which is read first.
+fn remark(args: &ServeArgs, clients_wanted: usize, server: &ServerConfig) {
+    let clients_max = server.clients_max;
+    if clients_max < clients_wanted {
+        tracing::warn!(
+            "--max-clients {clients_wanted} is lowered to {clients_max}: the system allows no more \
+             descriptors (ulimit -Hn)"
+        );
+    }
+    let without_meaning = args.redis_conf.as_deref().map(redis_conf::without_meaning);
+    for (why, directives) in without_meaning.and_then(Result::ok).into_iter().flatten() {
+        tracing::info!("{} changed nothing: {why}", directives.join(", "));
+    }
+    if std::env::args_os().any(|word| word.to_string_lossy().starts_with("--requirepass"))
+        && args.requirepass.is_some()
+    {
+        tracing::warn!(
+            "--requirepass shows the password to every user of the machine (ps); --password-file \
+             FILE or PERDURA_PASSWORD do not"
+        );
+    }
+}
+
 /// Flushes within the grace, or says what is at risk.
 fn finish(
     region: &Region,
@@ -98,7 +122,7 @@ fn finish(
                 watch.goodbye().context("everything is on the SSD, but the holder did not go")?;
             }
             let late = took > grace;
-            say(account(region));
+            say(banner::account(region));
             say(format_args!(
                 "flushed {} in {}{}",
                 Bytes(report.dirty_bytes),
@@ -120,100 +144,6 @@ fn finish(
             Ok(ExitCode::FAILURE)
         }
     }
-}
-
-/// Where this run's bytes on the SSD came from, and whether writers had to wait.
-fn account(region: &Region) -> String {
-    let stats = region.stats();
-    let time = |ns| format_duration(Duration::from_nanos(ns));
-    let compressed = match region.compression() {
-        Compression::Off => String::new(),
-        Compression::Lz4 => format!(
-            "compressed {} to {} in {} of processor time\n",
-            Bytes(stats.compression_in_bytes),
-            Bytes(stats.compression_out_bytes),
-            time(stats.compression_cpu_ns),
-        ),
-    };
-    let ahead = match stats.written_ahead_bytes {
-        0 => String::new(),
-        bytes => format!("wrote {} of zeros ahead of the log\n", Bytes(bytes)),
-    };
-    format!(
-        "wrote {} to the SSD: {} cleaned, {} for {} checkpoints and {} group commits, {} captured, {} compacted\n\
-         {ahead}{compressed}{} stalls, {} together, {} the longest; at most {} dirty",
-        Bytes(stats.device_bytes),
-        Bytes(stats.cleaned_bytes),
-        Bytes(stats.drained_bytes),
-        stats.checkpoints,
-        stats.group_commits,
-        Bytes(stats.captured_bytes),
-        Bytes(stats.compacted_bytes),
-        stats.stalls,
-        time(stats.stall_ns),
-        time(stats.stall_ns_max),
-        Bytes(region.used_bytes_max()),
-    )
-}
-
-fn banner(directory: &Directory, server: &ServerConfig, grace: Duration) -> String {
-    let (region, promise) = (&directory.region, &directory.promise);
-    let origin = match region.origin() {
-        Origin::Created => "new image".to_owned(),
-        Origin::Attached => "memory kept by the holder; nothing was read".to_owned(),
-        Origin::Recovered { was_final: true, .. } => "loaded after a complete flush".to_owned(),
-        Origin::Recovered { tail_frames, .. } => format!(
-            "loaded from the last checkpoint{} (the last run did not end with a flush)",
-            if tail_frames > 0 { " and later group commits" } else { "" }
-        ),
-    };
-    let origin = match region.origin() {
-        Origin::Recovered { flawed_commit_at: Some(at), .. } => format!(
-            "{origin}; one of the two copies of its newest commit, at offset {at}, was torn or is damaged"
-        ),
-        _ => origin,
-    };
-    let covered = match server.durability {
-        Durability::Fsync => "every acknowledged write is on the SSD before its reply",
-        Durability::Warned | Durability::None => "every acknowledged write, if the warning comes",
-    };
-    let unwarned = match server.durability {
-        Durability::Fsync => "covered",
-        Durability::Warned => "back to the last checkpoint",
-        Durability::None => "back to the last complete flush or space-making checkpoint",
-    };
-    let held = if directory.keeper.is_some() {
-        "covered: a holder keeps the memory"
-    } else {
-        "NOT covered: started without a holder"
-    };
-    let addresses: Vec<_> = server.bind.iter().map(ToString::to_string).collect();
-    format!(
-        "perdura {version}: {memory} of durable memory on {addresses}\n\
-         image            {origin}; {device}\n\
-         memory           {locked}\n\
-         tracking         {tracking}\n\
-         compression      {compression}\n\
-         promise          at most {budget} dirty{cap}, flushed in {time} (warning {grace})\n\
-         proven rate      {rate} (slowest part of {proof} written in the flush's own layout)\n\
-         covered          {covered}\n\
-         process crash    {held}\n\
-         unwarned loss    {unwarned}\n\
-         not covered      loss of the SSD itself; a machine that dies within the warning",
-        version = env!("CARGO_PKG_VERSION"),
-        memory = Bytes(region.len_bytes()),
-        addresses = addresses.join(", "),
-        device = region.describe_device(),
-        locked = region.describe_memory(),
-        tracking = region.describe_tracking(),
-        compression = region.compression().name(),
-        budget = Bytes(promise.budget_bytes),
-        cap = if promise.covers_whole_region { " (all of the memory)" } else { "" },
-        time = format_duration(promise.flush_time),
-        grace = format_duration(grace),
-        rate = BytesPerSecond(directory.rate.rate_bytes_per_s),
-        proof = Bytes(directory.rate.bytes),
-    )
 }
 
 /// What the thread that waits for the warning needs.

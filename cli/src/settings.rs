@@ -1,6 +1,7 @@
 //! From words to meaning: every value checked and named in the error, defaults filled in.
 
-use std::path::PathBuf;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -9,16 +10,18 @@ use perdura_region::Config;
 use perdura_region::directory::{self, Settings};
 use perdura_region::holder::HolderProgram;
 use perdura_region::promise::BudgetWish;
+use perdura_region::room;
 use perdura_server::{Durability, EventQueue, ServerConfig};
 use perdura_terminal::region::{checkpoint, compression, direct, engine, flush_threads, policy};
 use perdura_terminal::{named, one_of, optional, time};
 
-use crate::args::{PlaceArgs, ServeArgs};
+use crate::serve_args::{PlaceArgs, ServeArgs};
 
 const DIR: &str = "perdura-data";
 const MEMORY_BYTES: u64 = 1 << 30;
 const GRACE: Duration = Duration::from_secs(30);
 const LISTEN: &str = "127.0.0.1:6379";
+const PORT: u16 = 6379;
 pub const PASSWORD_VARIABLE: &str = "PERDURA_PASSWORD";
 
 /// The directory to open.
@@ -31,6 +34,7 @@ pub fn place(args: &PlaceArgs, holder: Option<HolderProgram>) -> Result<Settings
         None => Bytes(MEMORY_BYTES),
     };
     let mut config = Config::new(memory, 0);
+    config.log_percent = log_percent(&dir)?;
     config.reserved_bytes =
         optional::<Bytes>("reserve-memory", &args.reserve_memory)?.map(|Bytes(bytes)| bytes);
     config.checkpoint_every = checkpoint("checkpoint", &args.checkpoint)?;
@@ -67,6 +71,23 @@ pub fn place(args: &PlaceArgs, holder: Option<HolderProgram>) -> Result<Settings
     })
 }
 
+/// The usual log, or the smallest where an image is there and the disk could not hold another as
+/// large: an image keeps the log it was made with, and must open on a disk that is full by now.
+fn log_percent(dir: &Path) -> Result<u64> {
+    let [usual, .., smallest] = room::LOG_PERCENTS;
+    let Ok(image) = std::fs::metadata(dir.join(directory::IMAGE_NAME)) else { return Ok(usual) };
+    let free_bytes = room::free_bytes(dir).with_context(|| dir.display().to_string())?;
+    Ok(if free_bytes < image.len() { smallest } else { usual })
+}
+
+/// A size as Redis spells it: 512mb, 2gb.
+pub fn redis_size(name: &str, value: &str) -> Result<u64> {
+    match perdura_server::number::parse_memory(value.as_bytes()) {
+        Some(bytes @ 1..) => Ok(bytes),
+        _ => bail!("--{name} {value}: expected a size, such as 512mb or 2gb"),
+    }
+}
+
 fn holder_wait(value: &Option<String>) -> Result<Option<Duration>> {
     match value.as_deref() {
         Some("off") => Ok(None),
@@ -86,11 +107,17 @@ fn wish(budget: &Option<String>) -> Result<BudgetWish> {
 
 /// The server to run.
 pub fn server(args: &ServeArgs, warning: Duration) -> Result<ServerConfig> {
-    let listen = args.listen.as_deref().unwrap_or(LISTEN);
+    let Addresses { bind, bind_if_there } = addresses(args)?;
+    let requirepass = match &args.requirepass {
+        Some(password) => Some(password.clone()),
+        None => password(&args.password_file)?,
+    };
     let mut config = ServerConfig {
-        bind: vec![named("listen", listen, listen.parse())?],
+        bind,
+        bind_if_there,
         unix_socket: args.unix_socket.clone(),
-        requirepass: password(&args.password_file)?,
+        requirepass,
+        config_file: args.redis_conf.as_ref().map(|path| path.canonicalize()).transpose()?,
         durability: one_of(
             "durability",
             &args.durability,
@@ -112,6 +139,15 @@ pub fn server(args: &ServeArgs, warning: Duration) -> Result<ServerConfig> {
         warning_s: warning.as_secs_f64(),
         ..ServerConfig::default()
     };
+    if let Some(seconds) = args.tcp_keepalive {
+        config.tcp_keepalive_s = seconds;
+    }
+    if let Some(us) = args.slowlog_log_slower_than {
+        config.slowlog_slower_than_us = us;
+    }
+    if let Some(entries) = args.slowlog_max_len {
+        config.slowlog_len_max = entries;
+    }
     if let Some(clients) = args.max_clients {
         if clients == 0 {
             bail!("--max-clients 0: expected at least 1");
@@ -122,6 +158,44 @@ pub fn server(args: &ServeArgs, warning: Duration) -> Result<ServerConfig> {
         config.timeout_s = timeout.as_secs();
     }
     Ok(config)
+}
+
+struct Addresses {
+    bind: Vec<SocketAddr>,
+    bind_if_there: Vec<SocketAddr>,
+}
+
+/// The addresses of `--listen`, or of `--bind` and `--port`.
+fn addresses(args: &ServeArgs) -> Result<Addresses> {
+    if args.port.is_none() && args.bind.is_none() {
+        let listen = args.listen.as_deref().unwrap_or(LISTEN);
+        let address = named("listen", listen, listen.parse()).or_else(|error| {
+            // Redis' habit: an address alone.
+            let ip: Result<IpAddr, _> = listen.parse();
+            ip.map(|ip| SocketAddr::new(ip, PORT)).map_err(|_| error)
+        })?;
+        return Ok(Addresses { bind: vec![address], bind_if_there: Vec::new() });
+    }
+    let mut found = Addresses { bind: Vec::new(), bind_if_there: Vec::new() };
+    let port = args.port.unwrap_or(PORT);
+    if port == 0 {
+        return Ok(found);
+    }
+    let words = args.bind.as_deref().unwrap_or("127.0.0.1");
+    for word in words.split([' ', ',']).filter(|word| !word.is_empty()) {
+        let (may_miss, word) = match word.strip_prefix('-') {
+            Some(word) => (true, word),
+            None => (false, word),
+        };
+        let ip = match word {
+            "*" => IpAddr::from([0, 0, 0, 0]),
+            "::*" => IpAddr::from([0u16; 8]),
+            _ => named("bind", words, word.parse())?,
+        };
+        let list = if may_miss { &mut found.bind_if_there } else { &mut found.bind };
+        list.push(SocketAddr::new(ip, port));
+    }
+    Ok(found)
 }
 
 /// The password from a file's first line, or from the environment; never from the command line,

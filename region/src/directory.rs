@@ -20,12 +20,14 @@ use serde::{Deserialize, Serialize};
 use crate::holder::{Held, HolderProgram, Keeper, Link, LinkError, TakeOver, Times, take_over};
 use crate::prove::Proof;
 use crate::region::{Config, Region};
+use crate::room;
 use perdura_dirty::error::RegionError;
 use perdura_dirty::geometry::BUDGET_MIN_BYTES;
 use perdura_dirty::promise::{BudgetWish, Promise, PromiseError, Terms, default_reserve, promise};
 use perdura_image::error::OpenError;
 
-const IMAGE_NAME: &str = "image.perdura";
+/// Name of the image in its directory.
+pub const IMAGE_NAME: &str = "image.perdura";
 const RATE_NAME: &str = "rate.toml";
 /// Bytes of the first proof when the budget is not known before the rate is.
 const FIRST_PROOF_BYTES: u64 = 256 << 20;
@@ -124,6 +126,22 @@ pub enum DirectoryError {
     /// The promise asked for cannot be kept.
     #[error(transparent)]
     Promise(#[from] PromiseError),
+    /// The budget asked for does not fit the disk.
+    #[error(
+        "{}: a budget of {budget_bytes} bytes needs more room for the log than there is: at most \
+         {largest_bytes} bytes may be dirty with the {free_bytes} bytes that are free there",
+        dir.display()
+    )]
+    Room {
+        /// The directory.
+        dir: PathBuf,
+        /// Asked for.
+        budget_bytes: u64,
+        /// What fits.
+        largest_bytes: u64,
+        /// What the image may grow by.
+        free_bytes: u64,
+    },
     /// The region refused while it was being set up.
     #[error(transparent)]
     Region(#[from] RegionError),
@@ -153,7 +171,9 @@ pub struct Directory {
     pub region: Region,
     /// What is promised.
     pub promise: Promise,
-    /// The terms it rests on.
+    /// The disk, not the warning, decides how much may be dirty.
+    pub is_short_of_room: bool,
+    /// The terms that the promise rests on.
     pub terms: Terms,
     /// The rate on record.
     pub rate: RateRecord,
@@ -211,8 +231,11 @@ impl Directory {
         if made.image.is_some() && !dir.join(RATE_NAME).exists() {
             made.files.push(dir.join(RATE_NAME));
         }
-        let rate = proven_rate(&settings, &region, &image, &*clock, progress)?;
-        let (terms, promise) = make_promise(&settings, &region, &rate)?;
+        let room = Room::of(&settings, &region, &image)?;
+        let rate = proven_rate(&settings, &region, &image, room, &*clock, progress)?;
+        let (terms, promise) = make_promise(&settings, &region, &rate, room)?;
+        let is_short_of_room = promise.budget_bytes == room.budget_bytes_max
+            && room.budget_bytes_max < region.len_bytes();
         region.set_budget(promise.budget_bytes)?;
         region.watch_rate(&terms)?;
         let (keeper, link) = match settings.holder.clone() {
@@ -221,7 +244,7 @@ impl Directory {
             }
             None => (None, holder),
         };
-        Ok(Self { region, promise, terms, rate, keeper, link })
+        Ok(Self { region, promise, is_short_of_room, terms, rate, keeper, link })
     }
 }
 
@@ -413,10 +436,39 @@ fn own_image(path: &Path, image: &FileDevice) -> Result<bool, DirectoryError> {
         && (capacity_bytes == 0 || capacity_bytes == image.capacity_bytes()))
 }
 
+/// What the disk lets an image grow to.
+#[derive(Debug, Clone, Copy)]
+struct Room {
+    /// Most that may be dirty, by the log that there is room for.
+    budget_bytes_max: u64,
+    /// What the image may grow by.
+    free_bytes: u64,
+}
+
+impl Room {
+    fn of(
+        settings: &Settings,
+        region: &Region,
+        image: &FileDevice,
+    ) -> Result<Self, DirectoryError> {
+        let free_bytes = room::growth_bytes(image).map_err(|source| DirectoryError::File {
+            path: settings.dir.join(IMAGE_NAME),
+            source,
+        })?;
+        let room_bytes = image.capacity_bytes().saturating_add(free_bytes);
+        let log_percent = settings.config.log_percent;
+        let found =
+            room::largest_budget(region.geometry(), log_percent, region.len_bytes(), room_bytes);
+        // The log is as it is, and small budgets need next to nothing of it.
+        Ok(Self { budget_bytes_max: found.unwrap_or(BUDGET_MIN_BYTES), free_bytes })
+    }
+}
+
 fn proven_rate(
     settings: &Settings,
     region: &Region,
     image: &FileDevice,
+    room: Room,
     clock: &dyn Clock,
     progress: &(dyn Fn(u64, u64) + Sync),
 ) -> Result<RateRecord, DirectoryError> {
@@ -431,14 +483,14 @@ fn proven_rate(
             settings,
             region,
             &device,
-            FIRST_PROOF_BYTES.min(region.len_bytes()),
+            FIRST_PROOF_BYTES.min(region.len_bytes()).min(room.budget_bytes_max),
             clock,
             progress,
         )?,
     };
     // The budget follows from the rate, and the rate must have been measured with the budget's
     // bytes: once more with those, if they are more than the first measurement took.
-    let (_, wanted) = make_promise(settings, region, &record)?;
+    let (_, wanted) = make_promise(settings, region, &record, room)?;
     if wanted.budget_bytes > record.bytes {
         let larger = prove(settings, region, &device, wanted.budget_bytes, clock, progress)?;
         let slower = larger.rate_bytes_per_s.min(record.rate_bytes_per_s);
@@ -476,14 +528,28 @@ fn make_promise(
     settings: &Settings,
     region: &Region,
     rate: &RateRecord,
-) -> Result<(Terms, Promise), PromiseError> {
+    room: Room,
+) -> Result<(Terms, Promise), DirectoryError> {
     let terms = Terms {
         warning: settings.warning,
         reserve: settings.reserve.unwrap_or_else(|| default_reserve(settings.warning)),
         rate_bytes_per_s: rate.rate_bytes_per_s,
         region_bytes: region.len_bytes(),
     };
-    promise(region.geometry(), &terms, settings.wish).map(|promise| (terms, promise))
+    let made = promise(region.geometry(), &terms, settings.wish)?;
+    if made.budget_bytes <= room.budget_bytes_max {
+        return Ok((terms, made));
+    }
+    if settings.wish != BudgetWish::Derived {
+        return Err(DirectoryError::Room {
+            dir: settings.dir.clone(),
+            budget_bytes: made.budget_bytes,
+            largest_bytes: room.budget_bytes_max,
+            free_bytes: room.free_bytes,
+        });
+    }
+    let fits = BudgetWish::Bytes(room.budget_bytes_max);
+    Ok((terms, promise(region.geometry(), &terms, fits)?))
 }
 
 fn read_record(path: &Path) -> Result<Option<RateRecord>, DirectoryError> {

@@ -33,6 +33,7 @@ mod open;
 pub mod paged;
 pub mod prove;
 pub mod region;
+pub mod room;
 mod rounds;
 mod running;
 mod satisfy;

@@ -24,10 +24,17 @@ pub use words::{at_least_one, named, one_of, optional, percent, time};
 /// person wants to see.
 pub fn log_to_stderr() {
     tracing_subscriber::fmt()
+        .with_ansi(is_coloured())
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_env("PERDURA_LOG")
                 .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,fuser=warn")),
         )
         .with_writer(std::io::stderr)
         .init();
+}
+
+/// Whether the log is for somebody who sees colours, and wants them (<https://no-color.org>).
+fn is_coloured() -> bool {
+    let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    !refused && std::io::IsTerminal::is_terminal(&std::io::stderr())
 }

@@ -157,7 +157,7 @@ fn a_plan_is_carried_out_and_the_drill_confirms_it() {
 
         let data = TestDir::new();
         let mut server = Server::start(data.path(), &["--config", settings.to_str().unwrap()]);
-        assert!(server.banner.contains("dirty, flushed in"), "{}", server.banner);
+        assert!(server.banner.contains("dirty, safe "), "{}", server.banner);
         let drill = Command::new(PERDURA)
             .args(["drill", "--connect", &format!("127.0.0.1:{}", server.port)])
             .output()

@@ -111,7 +111,8 @@ pub fn serve(
     };
     let attachment = Attachment::new(copy(&memory)?, copy(&ledger)?)?;
     let isolation = super::isolate::isolate(&attachment);
-    tracing::info!(%isolation, "holding memory");
+    // Not for everybody: it would stand before what the server says about itself.
+    tracing::debug!(%isolation, "holding memory");
     let listener = listen_in(&options.dir)?;
     let server_pid = peer_pid(&link);
     // A server that was killed meanwhile cannot be answered, and its memory is held all the same.

@@ -1,0 +1,147 @@
+//! Room for an image on its file system: how much it takes, how much is free, what fits.
+//!
+//! An image takes a multiple of the memory: the log, twice what the emergency flush of a full
+//! budget may need (all of the memory, where the warning allows that), and a ninth for compaction.
+//! All of it is allocated before it is needed, because a flush must never meet a full disk. So on a
+//! small disk the log is made smaller, and less may be dirty; the promise itself stays.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use perdura_dirty::geometry::{BUDGET_MIN_BYTES, Geometry};
+use perdura_image::error::OpenError;
+use perdura_image::format::Layout;
+
+use crate::region::Config;
+
+/// Sizes of the log, percent of the memory, of which the first that fits is taken.
+pub const LOG_PERCENTS: [u64; 3] = [200, 150, 125];
+/// A smaller log is taken rather than a budget below this part of the memory: with an eighth, most
+/// loads never make a writer wait.
+const BUDGET_WORTH: u64 = 8;
+/// One part in so many of what is free is left alone: a file system needs some for itself.
+const LEFT_ALONE: u64 = 32;
+
+/// What fits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fit {
+    /// Size of the log, percent of the memory.
+    pub log_percent: u64,
+    /// Most that may be dirty, bytes; the whole memory where there is room for that.
+    pub budget_bytes_max: u64,
+    /// Most that the image takes, bytes.
+    pub image_bytes: u64,
+}
+
+/// The largest of these logs that an image of these settings may have in `free_bytes`; `Err` inside:
+/// the bytes that the smallest image needs.
+///
+/// # Errors
+/// A size that no image can have.
+pub fn fit(
+    config: &Config,
+    free_bytes: u64,
+    log_percents: &[u64],
+) -> Result<Result<Fit, u64>, OpenError> {
+    let geometry = config.geometry()?;
+    let memory_bytes = config.region_bytes;
+    let usable_bytes = free_bytes - free_bytes / LEFT_ALONE;
+    let (mut best, mut smallest_bytes) = (None, u64::MAX);
+    for &log_percent in log_percents {
+        let size = |budget_bytes| image_bytes(&geometry, log_percent, memory_bytes, budget_bytes);
+        smallest_bytes = smallest_bytes.min(size(BUDGET_MIN_BYTES));
+        let found = largest_budget(&geometry, log_percent, memory_bytes, usable_bytes);
+        let Some(budget_bytes_max) = found else { continue };
+        let image_bytes = size(budget_bytes_max);
+        let fit = Fit { log_percent, budget_bytes_max, image_bytes };
+        if budget_bytes_max >= memory_bytes / BUDGET_WORTH {
+            return Ok(Ok(fit));
+        }
+        best = Some(fit);
+    }
+    Ok(best.ok_or(smallest_bytes))
+}
+
+/// Bytes of an image whose log has room for a memory and a budget.
+fn image_bytes(geometry: &Geometry, log_percent: u64, memory_bytes: u64, budget_bytes: u64) -> u64 {
+    let segments = geometry.segments_wanted(log_percent, memory_bytes, budget_bytes);
+    Layout::of(geometry).segment_at(segments)
+}
+
+/// The largest budget, up to the whole memory, whose image is no larger than `room_bytes`.
+pub(crate) fn largest_budget(
+    geometry: &Geometry,
+    log_percent: u64,
+    memory_bytes: u64,
+    room_bytes: u64,
+) -> Option<u64> {
+    let fits = |budget_bytes: u64| {
+        image_bytes(geometry, log_percent, memory_bytes, budget_bytes) <= room_bytes
+    };
+    if fits(memory_bytes) {
+        return Some(memory_bytes);
+    }
+    if !fits(BUDGET_MIN_BYTES) {
+        return None;
+    }
+    let (mut below, mut beyond) = (BUDGET_MIN_BYTES, memory_bytes);
+    while beyond - below > 4096 {
+        let middle = below + (beyond - below) / 2;
+        if fits(middle) { below = middle } else { beyond = middle }
+    }
+    Some(below)
+}
+
+/// Bytes that are free for us on the file system of a directory that may not be there yet.
+///
+/// # Errors
+/// The system does not say.
+pub fn free_bytes(dir: &Path) -> io::Result<u64> {
+    for place in dir.ancestors().filter(|place| !place.as_os_str().is_empty()) {
+        match rustix::fs::statvfs(place) {
+            Ok(found) => return Ok(found.f_bavail.saturating_mul(found.f_frsize)),
+            Err(rustix::io::Errno::NOENT) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    let found = rustix::fs::statvfs(".")?;
+    Ok(found.f_bavail.saturating_mul(found.f_frsize))
+}
+
+/// Bytes by which an image may grow: none on a block device.
+pub(crate) fn growth_bytes(image: impl AsFd) -> io::Result<u64> {
+    let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&image)?.st_mode);
+    if kind != rustix::fs::FileType::RegularFile {
+        return Ok(0);
+    }
+    let found = rustix::fs::fstatvfs(&image)?;
+    let free_bytes = found.f_bavail.saturating_mul(found.f_frsize);
+    Ok(free_bytes - free_bytes / LEFT_ALONE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_small_disk_gets_a_smaller_log_and_then_a_smaller_budget() {
+        let config = Config::new(256 * MIB, 0);
+        let of = |free_bytes| fit(&config, free_bytes, &LOG_PERCENTS).unwrap();
+        let plenty = of(4096 * MIB).unwrap();
+        assert_eq!((plenty.log_percent, plenty.budget_bytes_max), (200, 256 * MIB));
+        let mut before = plenty;
+        for free in [1000, 700, 600, 500, 450, 420] {
+            let Ok(found) = of(free * MIB) else { continue };
+            assert!(found.image_bytes <= free * MIB, "{found:?} in {free} MiB");
+            assert!(found.log_percent <= before.log_percent, "{found:?} after {before:?}");
+            assert!(found.budget_bytes_max >= BUDGET_MIN_BYTES);
+            before = found;
+        }
+        assert_eq!(before.log_percent, 125);
+        let needed_bytes = of(300 * MIB).unwrap_err();
+        assert!(needed_bytes > 300 * MIB && of(needed_bytes * 32 / 31 + MIB).is_ok());
+    }
+}
