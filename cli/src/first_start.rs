@@ -35,8 +35,9 @@ pub fn prepare(place: &mut Settings, log_is_given: bool) -> Result<Option<String
     let size = Bytes(fit.image_bytes);
     let multiple = fit.image_bytes as f64 / memory_bytes as f64;
     let whole = format!(
-        "making an image in {dir}: up to {size} on disk for {memory} of memory ({multiple:.1} times: \
-         a log that is written in sequence, and room for the flush kept free); {free} are free there"
+        "making an image in {dir}: up to {size} on disk for {memory} of memory ({multiple:.1} \
+         times: a log that is written in sequence, and room for the flush kept free); {free} are \
+         free there"
     );
     Ok(Some(match is_short(&fit, place) {
         false => whole,

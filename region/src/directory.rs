@@ -498,7 +498,14 @@ fn proven_rate(
     }
     // Not for nothing: a file system that is full by now must not keep an image from being opened.
     if on_record.as_ref() != Some(&record) {
-        write_record(&path, &record)?;
+        match write_record(&path, &record) {
+            Err(DirectoryError::File { source, .. })
+                if source.kind() == io::ErrorKind::StorageFull =>
+            {
+                tracing::warn!(%source, "the proven rate is not on record; it is measured again");
+            }
+            written => written?,
+        }
     }
     Ok(record)
 }

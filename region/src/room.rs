@@ -34,8 +34,8 @@ pub struct Fit {
     pub image_bytes: u64,
 }
 
-/// The largest of these logs that an image of these settings may have in `free_bytes`; `Err` inside:
-/// the bytes that the smallest image needs.
+/// The largest of these logs that an image of these settings may have in `free_bytes`; `Err`
+/// inside: the bytes that the smallest image needs.
 ///
 /// # Errors
 /// A size that no image can have.

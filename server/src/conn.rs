@@ -72,8 +72,8 @@ pub(crate) struct Conn {
     sent: usize,
     /// Bytes that have left `out` so far: where `out` begins in all output of the connection.
     gone: u64,
-    /// Output up to this byte, of all that the connection ever gets, may be sent; the rest waits for
-    /// a group commit.
+    /// Output up to this byte, of all that the connection ever gets, may be sent; the rest waits
+    /// for a group commit.
     pub(crate) free_to: u64,
     /// Output up to this byte has been assigned to the group commit that it waits for.
     pub(crate) held_to: u64,

@@ -4,7 +4,8 @@
 //! 17 decimals are added exactly, which prints the same wherever Redis's own rounding does not show
 //! (`0.1 + 0.2` is `0.3` in both); larger or finer numbers fall back to `f64`.
 
-/// Reads an integer in its canonical form: with a minus or no sign, without leading zeros and blanks.
+/// Reads an integer in its canonical form: with a minus or no sign, without leading zeros and
+/// blanks.
 pub fn parse_i64(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
         [b'-', rest @ ..] => (true, rest),

@@ -1,5 +1,7 @@
 //! Every directive of Redis 7.0, and what becomes of it.
 
+use std::ops::RangeInclusive;
+
 /// What a directive means to this server.
 pub enum Meaning {
     /// An option of `serve`, whose word is made of the values.
@@ -19,16 +21,19 @@ pub const SECRET: [&str; 5] =
 /// The directives by name.
 pub const TABLE: &[(&str, Meaning)] = &[
     ("bind", Option(|values| joined("bind", values))),
-    ("port", Option(|values| one("port", values))),
+    ("port", Option(|values| number("port", values, 0..=65_535))),
     ("requirepass", Option(|values| one("requirepass", values))),
     ("maxmemory", Option(memory)),
-    ("maxclients", Option(|values| one("max-clients", values))),
+    ("maxclients", Option(|values| number("max-clients", values, 0..=i64::MAX))),
     ("timeout", Option(client_timeout)),
-    ("tcp-keepalive", Option(|values| one("tcp-keepalive", values))),
+    ("tcp-keepalive", Option(|values| number("tcp-keepalive", values, 0..=i64::MAX))),
     ("unixsocket", Option(|values| one("unix-socket", values))),
     ("dir", Option(dir)),
-    ("slowlog-log-slower-than", Option(|values| one("slowlog-log-slower-than", values))),
-    ("slowlog-max-len", Option(|values| one("slowlog-max-len", values))),
+    (
+        "slowlog-log-slower-than",
+        Option(|values| number("slowlog-log-slower-than", values, -1..=i64::MAX)),
+    ),
+    ("slowlog-max-len", Option(|values| number("slowlog-max-len", values, 0..=i64::MAX))),
     ("appendonly", Option(durability)),
     ("appendfsync", Option(fsync)),
     (
@@ -245,6 +250,19 @@ fn one(option: &str, values: &[String]) -> Result<Vec<String>, String> {
     match values {
         [value] => Ok(vec![format!("--{option}={value}")]),
         _ => Err(format!("{} values, expected one", values.len())),
+    }
+}
+
+fn number(
+    option: &str,
+    values: &[String],
+    allowed: RangeInclusive<i64>,
+) -> Result<Vec<String>, String> {
+    match values {
+        [value] if value.parse().is_ok_and(|number| allowed.contains(&number)) => {
+            one(option, values)
+        }
+        _ => Err(format!("expected a whole number from {} to {}", allowed.start(), allowed.end())),
     }
 }
 

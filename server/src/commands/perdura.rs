@@ -27,7 +27,8 @@ pub(super) fn drill(ctx: &mut Context<'_, '_, '_>, args: Args<'_>) -> Outcome {
         (time + terms.reserve).as_nanos()
     });
     let text = format!(
-        "budget_bytes:{}\r\nused_bytes:{}\r\ndevice_bytes:{}\r\nelapsed_ns:{}\r\npromised_ns:{promised_ns}\r\n",
+        "budget_bytes:{}\r\nused_bytes:{}\r\ndevice_bytes:{}\r\nelapsed_ns:{}\r\n\
+         promised_ns:{promised_ns}\r\n",
         report.budget_bytes, report.used_bytes, report.flush.device_bytes, report.elapsed_ns,
     );
     ctx.reply.bulk(text.as_bytes());

@@ -224,8 +224,8 @@ pub(super) fn latency_reset(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> O
 
 /// LATENCY DOCTOR
 pub(super) fn latency_doctor(ctx: &mut Context<'_, '_, '_>, _args: Args<'_>) -> Outcome {
-    let text = "Latency events are not recorded; see SLOWLOG GET, INFO commandstats and, for writers \
-                that waited for the cleaner, INFO perdura.";
+    let text = "Latency events are not recorded; see SLOWLOG GET, INFO commandstats and, for \
+                writers that waited for the cleaner, INFO perdura.";
     ctx.reply.verbatim(text.as_bytes());
     Ok(())
 }

@@ -102,8 +102,8 @@ impl<'s> Group<'s> {
         }
     }
 
-    /// Holds back the output that `conn` has got since the last call, or frees it where no reply has
-    /// to wait.
+    /// Holds back the output that `conn` has got since the last call, or frees it where no reply
+    /// has to wait.
     pub fn hold(&mut self, slot: u32, conn: &mut Conn) {
         let end = conn.written();
         if !self.is_holding() {
@@ -183,8 +183,8 @@ impl<'s> Group<'s> {
         self.held.pop_front().map(|held| (held.of, held.end))
     }
 
-    /// Forgets the writes whose output [`Group::next_free`] has given out. Where a commit has failed
-    /// it returns why, and no reply waits any more.
+    /// Forgets the writes whose output [`Group::next_free`] has given out. Where a commit has
+    /// failed it returns why, and no reply waits any more.
     pub fn settle(&mut self) -> Option<String> {
         let durable = self.writes.partition_point(|write| write.group <= self.seen.durable);
         self.writes.drain(..durable);

@@ -337,8 +337,8 @@ impl<'a> Serve<'a> {
         }
     }
 
-    /// Ends a connection's part of a turn: its output is sent or held, and it is watched for what it
-    /// needs.
+    /// Ends a connection's part of a turn: its output is sent or held, and it is watched for what
+    /// it needs.
     pub(super) fn put_back(&mut self, slot: u32, mut conn: Box<Conn>) {
         self.group.hold(slot, &mut conn);
         self.send(slot, &mut conn);
@@ -421,9 +421,9 @@ impl<'a> Serve<'a> {
         Ok(())
     }
 
-    /// Ends group commits; none is on its way afterwards. After a warning no other is begun, and the
-    /// writes that wait for one are not answered, because the time belongs to the final flush. A
-    /// client that said SHUTDOWN waits for one more.
+    /// Ends group commits; none is on its way afterwards. After a warning no other is begun, and
+    /// the writes that wait for one are not answered, because the time belongs to the final flush.
+    /// A client that said SHUTDOWN waits for one more.
     fn end_commits(&mut self, ended: Ended) -> Result<(), ServeError> {
         while ended == Ended::Shutdown && self.group.is_on_its_way() {
             self.wait_for_commit()?;
