@@ -15,3 +15,4 @@ mod plan_trace;
 mod process;
 mod run;
 mod running;
+mod serve;

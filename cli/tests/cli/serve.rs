@@ -1,14 +1,10 @@
 //! The first minutes with `serve`: what it says, what it asks of the disk, Redis's own settings.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
-
-mod common;
-
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use common::*;
+use crate::running::*;
 
 fn refused(words: &[&str]) -> String {
     let Output { status, stdout, stderr } =
