@@ -21,7 +21,7 @@ const LANE_BYTES: u64 = 64 << 20;
 const LANES_MAX: u64 = 64;
 /// Largest segment.
 pub const SEGMENT_MAX_BYTES: u64 = 64 << 20;
-/// Sixteen of them on their way to a device show its full rate (docs/measuring.md).
+/// Sixteen of them on their way to a device show its full rate (docs/measuring/flush.md).
 const FRAME_LIMIT_LEAST_BYTES: u64 = 1 << 20;
 /// A frame is not begun in a segment's rest smaller than this.
 pub const FRAME_MIN_BYTES: u64 = 16 * 1024;

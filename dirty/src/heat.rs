@@ -6,7 +6,8 @@
 //! passed over. A second hand, an eighth as fast, cools: it takes one from each dirty grain, and
 //! forgets clean ones. A grain that is cleaned is left with heat 1, so that data written again
 //! before the second hand comes are hot at once. What that saves against second chance is in
-//! docs/measuring.md. No more data are looked at: the hands read bitmaps, 64 grains at a time.
+//! docs/measuring/cleaning.md. No more data are looked at: the hands read bitmaps, 64 grains at a
+//! time.
 //!
 //! Hints: whoever holds a grain's lane, its page's lock or the cleaner may change its bits, and a
 //! lost change does no harm.

@@ -46,6 +46,11 @@ const QEMU_PACKAGES: [(&str, &str); 7] = [
 const RIVALS_PACKAGES: [(&str, &str); 2] =
     [("libclang-dev", "/usr/share/doc/libclang-dev"), ("g++", "/usr/bin/g++")];
 
+/// The names of the packages that `cargo xtask deps` and `cargo xtask test` install.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    PACKAGES.iter().map(|(name, _)| *name)
+}
+
 /// Installs what is missing, if it may, and returns what is missing still. Tests that lack a client
 /// or an oracle say that they were skipped.
 pub fn install() -> Result<Vec<&'static str>> {

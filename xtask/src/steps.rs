@@ -5,12 +5,13 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::run::{cargo, run, target};
-use crate::{changed, deps, product, programs, python};
+use crate::{changed, deps, pages, product, programs, python};
 
 /// What the code looks like, and what the product is made of: seconds.
 pub fn format() -> Result<()> {
     cargo(&["fmt", "--all", "--check"])?;
-    product::check()
+    product::check()?;
+    pages::check()
 }
 
 /// Clippy on the packages that `words` choose.

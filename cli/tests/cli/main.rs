@@ -13,6 +13,7 @@ mod plan_figures;
 mod plan_record;
 mod plan_trace;
 mod process;
+mod readme;
 mod run;
 mod running;
 mod serve;

@@ -12,6 +12,7 @@ mod insights;
 mod kernels;
 mod media;
 mod memory;
+mod pages;
 mod places;
 mod process;
 mod rivals;

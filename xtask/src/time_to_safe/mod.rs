@@ -136,12 +136,6 @@ struct Machine {
     facts: Vec<(&'static str, String)>,
 }
 
-impl Machine {
-    fn get(&self, name: &str) -> &str {
-        self.facts.iter().find(|(known, _)| *known == name).map_or("unknown", |(_, fact)| fact)
-    }
-}
-
 fn machine() -> Result<Machine> {
     let cpus = std::fs::read_to_string("/proc/cpuinfo").context("/proc/cpuinfo")?;
     let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
@@ -160,7 +154,7 @@ fn machine() -> Result<Machine> {
             ("redis", ask("redis-server", &["--version"])?),
             ("revision", ask("git", &["rev-parse", "--short=12", "HEAD"])?),
             ("date", ask("date", &["-u", "+%Y-%m-%d"])?),
-            ("load", ask("cut", &["-d", " ", "-f", "1", "/proc/loadavg"])?),
+            ("load at the end", ask("cut", &["-d", " ", "-f", "1", "/proc/loadavg"])?),
         ],
     })
 }
@@ -184,6 +178,8 @@ fn result(rows: &[Row], machine: &Machine) -> serde_json::Value {
 }
 
 fn page(rows: &[Row], machine: &Machine) -> String {
+    let facts = machine.facts.iter().map(|(name, fact)| format!("| {name} | {fact} |\n"));
+    let facts: String = facts.collect();
     let mut table = String::new();
     for row in rows {
         table += &format!(
@@ -207,8 +203,11 @@ Medians of {ROUNDS} rounds, with the least and the most.
 cargo xtask time-to-safe
 ```
 
-{}, {} processors ({}), {} of memory, {}, revision {}; load when the run ended: {}.
-{}.
+| machine | |
+|---|---|
+{facts}
+A load above the number of processors means that other work ran beside: then both columns are slower
+than this machine can be, and only the comparison within the run counts.
 
 Both servers hold the same keys, values of {VALUE_BYTES} random bytes, on the same disk, one server
 at a time. Perdura flushes in the layout of an emergency, after as many bytes were made dirty as the
@@ -220,14 +219,6 @@ costs a write each; Perdura's counterpart is `--durability fsync` ([server.md](s
 larger budget takes proportionally longer to flush: the time follows the budget, and the budget
 follows the warning.
 ",
-        machine.get("date"),
-        machine.get("processors"),
-        machine.get("processor"),
-        machine.get("memory"),
-        machine.get("kernel"),
-        machine.get("revision"),
-        machine.get("load"),
-        machine.get("redis"),
     )
 }
 
@@ -242,7 +233,7 @@ mod tests {
         let machine = Machine { facts: vec![("date", "2026-01-01".into())] };
         let page = page(std::slice::from_ref(&row), &machine);
         assert!(page.contains("| 0.5 GiB | 0.20 s (0.10 to 0.30) | 2.00 s (1.00 to 3.00) |"));
-        assert!(page.contains("2026-01-01, unknown processors"), "{page}");
+        assert!(page.contains("| date | 2026-01-01 |"), "{page}");
         let drawn = chart(&[row]);
         assert_eq!(drawn.series[0].points[0].range, Some([1.0, 3.0]));
     }

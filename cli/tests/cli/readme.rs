@@ -1,0 +1,66 @@
+//! The commands that the README and the pages show are commands.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::running::{PERDURA, Server, TestDir};
+
+const README: &str = include_str!("../../../README.md");
+
+/// The lines of a page's blocks of shell commands, without their comments.
+fn commands(page: &str) -> Vec<String> {
+    let blocks = page.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let text = blocks.collect::<Vec<_>>().join("\n").replace("\\\n", " ");
+    let lines = text.lines().map(|line| line.split(" #").next().unwrap().trim());
+    lines.filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect()
+}
+
+/// What the README shows is run as it stands, but on a free port, in a folder of the test's own and
+/// with less memory than a user would want.
+#[test]
+fn the_two_commands_of_the_readme_serve_and_pass_a_drill() {
+    let shown = commands(README);
+    let [serve, drill, test] = shown.as_slice() else {
+        panic!("the README shows commands that this test does not know: {shown:#?}");
+    };
+    assert_eq!(serve, "cargo run --release -- serve");
+    assert_eq!(test, "cargo xtask test", "what runs this test");
+    let dir = TestDir::new();
+    let server = Server::start(dir.path(), &["--memory", "256MiB"]);
+    assert_eq!(server.client().ask(&["PING"]), "+PONG");
+
+    let drill = drill.strip_prefix("cargo run --release -- ").unwrap();
+    let drill = drill.replace(":6379", &format!(":{}", server.port));
+    let drilled = Command::new(PERDURA).args(drill.split_whitespace()).output().unwrap();
+    let said = String::from_utf8(drilled.stdout).unwrap();
+    assert!(drilled.status.success() && said.contains("PASS"), "{said}");
+}
+
+/// Each line of the pages that calls the program is understood by it; `--help` at the end keeps it
+/// from being carried out.
+#[test]
+fn each_command_of_the_pages_is_understood() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    let mut pages: Vec<_> = vec![docs.clone(), docs.join("measuring"), docs.join("decisions")]
+        .iter()
+        .flat_map(|folder| std::fs::read_dir(folder).unwrap())
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|end| end == "md"))
+        .collect();
+    pages.sort();
+    let mut understood = 0;
+    for page in pages {
+        for line in commands(&std::fs::read_to_string(&page).unwrap()) {
+            let Some(words) = line.strip_prefix("perdura ") else { continue };
+            // What follows belongs to another program, or to the shell.
+            let ends = ["--", "<", "&", "&&", "|", ">"];
+            let words = words.split_whitespace().take_while(|word| !ends.contains(word));
+            let words = words.map(|word| word.trim_matches(['"', '\'']));
+            let run = Command::new(PERDURA).args(words).arg("--help").output().unwrap();
+            let said = String::from_utf8_lossy(&run.stderr);
+            assert!(run.status.success(), "{}: {line}\n{said}", page.display());
+            understood += 1;
+        }
+    }
+    assert!(understood > 10, "{understood} commands: the pages have lost theirs");
+}

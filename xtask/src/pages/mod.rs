@@ -1,0 +1,218 @@
+//! The lint of pages: what the Markdown files and the comments of the code say about each other is
+//! so.
+//!
+//! Checked are: links and anchors, lengths of lines, paths that pages and comments name, the table
+//! of rooms beside the manifests, the page of locks beside the code, and the README's program and
+//! list of packages. All that is wrong is told at once, each with its file and line.
+
+mod locks;
+mod markdown;
+mod paths;
+mod rooms;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::deps;
+use markdown::Page;
+
+/// Columns of a line of prose.
+const COLUMNS_MAX: usize = 100;
+
+/// What is wrong, as lines to be printed.
+type Wrong = Vec<String>;
+
+/// Checks all pages of the repository.
+pub fn check() -> Result<()> {
+    let tree = Tree::of(&root())?;
+    let pages = tree.pages()?;
+    let mut wrong = Wrong::new();
+    for page in &pages {
+        lengths(page, &mut wrong);
+        links(page, &pages, &tree, &mut wrong);
+        paths::in_page(page, &tree, &mut wrong);
+    }
+    paths::in_code(&tree, &mut wrong)?;
+    let page = |name: &str| {
+        let found = pages.iter().find(|page| page.path == Path::new(name));
+        found.with_context(|| format!("{name} is missing"))
+    };
+    rooms::check(page("docs/architecture.md")?, &tree, &mut wrong)?;
+    locks::check(page("docs/concurrency.md")?, &tree, &mut wrong)?;
+    packages(page("README.md")?, &mut wrong);
+    examples(page("README.md")?, &tree, &mut wrong)?;
+    if !wrong.is_empty() {
+        bail!("pages and code disagree:\n{}", wrong.join("\n"));
+    }
+    Ok(())
+}
+
+/// The repository: the folder above this crate's.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned).unwrap_or_default()
+}
+
+/// The files of the repository that git knows or would take up.
+pub struct Tree {
+    root: PathBuf,
+    files: BTreeSet<PathBuf>,
+}
+
+impl Tree {
+    fn of(root: &Path) -> Result<Self> {
+        let listed = Command::new("git")
+            .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+            .current_dir(root)
+            .output()
+            .context("git ls-files")?;
+        if !listed.status.success() {
+            bail!("git ls-files: {}", String::from_utf8_lossy(&listed.stderr));
+        }
+        let files = String::from_utf8_lossy(&listed.stdout).lines().map(PathBuf::from).collect();
+        let mut tree = Self { root: root.to_owned(), files };
+        // A file that was deleted is listed until the deletion is committed.
+        tree.files.retain(|file| tree.root.join(file).is_file());
+        Ok(tree)
+    }
+
+    /// Whether the path is a file, or a folder with files.
+    fn has(&self, path: &Path) -> bool {
+        self.files.contains(path) || self.files.iter().any(|file| file.starts_with(path))
+    }
+
+    /// The files whose names end in this way.
+    fn ending<'t>(&'t self, end: &'t str) -> impl Iterator<Item = &'t Path> {
+        let files = self.files.iter().map(PathBuf::as_path);
+        files.filter(move |file| file.to_string_lossy().ends_with(end))
+    }
+
+    fn text(&self, path: &Path) -> Result<String> {
+        std::fs::read_to_string(self.root.join(path)).with_context(|| path.display().to_string())
+    }
+
+    fn pages(&self) -> Result<Vec<Page>> {
+        self.ending(".md").map(|path| Ok(Page::parse(path, &self.text(path)?))).collect()
+    }
+}
+
+fn lengths(page: &Page, wrong: &mut Wrong) {
+    for (number, line) in page.prose() {
+        let columns = line.chars().count();
+        // A single word, such as a link, cannot be broken.
+        if columns > COLUMNS_MAX && line.split_whitespace().count() > 1 {
+            let path = page.path.display();
+            wrong.push(format!("{path}:{number}: {columns} columns; {COLUMNS_MAX} are the most"));
+        }
+    }
+}
+
+fn links(page: &Page, pages: &[Page], tree: &Tree, wrong: &mut Wrong) {
+    let folder = page.path.parent().unwrap_or(Path::new(""));
+    for (number, link) in page.links() {
+        if link.contains("://") || link.starts_with("mailto:") {
+            continue;
+        }
+        let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+        let at = format!("{}:{number}", page.path.display());
+        let Some(target) = resolve(folder, file, &page.path) else {
+            wrong.push(format!("{at}: the link {link} leads out of the repository"));
+            continue;
+        };
+        if !tree.has(&target) {
+            wrong.push(format!("{at}: the link {link} leads to no file"));
+        } else if !anchor.is_empty() {
+            let target = pages.iter().find(|page| page.path == target);
+            if !target.is_some_and(|target| target.anchors.iter().any(|known| known == anchor)) {
+                wrong.push(format!("{at}: the link {link} names no heading"));
+            }
+        }
+    }
+}
+
+/// The file a link means, from the repository's root on; a link without a file means its own page.
+fn resolve(folder: &Path, file: &str, page: &Path) -> Option<PathBuf> {
+    if file.is_empty() {
+        return Some(page.to_owned());
+    }
+    let mut at = folder.to_owned();
+    for part in file.split('/') {
+        match part {
+            "" | "." => {}
+            ".." if at.pop() => {}
+            ".." => return None,
+            part => at.push(part),
+        }
+    }
+    Some(at)
+}
+
+/// The README's program is one of those that the library's page has, whose tests run it.
+fn examples(readme: &Page, tree: &Tree, wrong: &mut Wrong) -> Result<()> {
+    let library = tree.text(Path::new("perdura/src/lib.rs"))?;
+    let shown = readme.section("Inside your program");
+    let program = shown.iter().skip_while(|line| **line != "```rust").skip(1);
+    let program = program.take_while(|line| **line != "```");
+    let program: String =
+        program.map(|line| format!("{}\n", format!("//! {line}").trim())).collect();
+    if program.is_empty() || !library.contains(&program) {
+        wrong
+            .push("README.md: the program is not in perdura/src/lib.rs, whose tests run it".into());
+    }
+    Ok(())
+}
+
+/// The README names each package that `cargo xtask deps` installs, and no other.
+fn packages(readme: &Page, wrong: &mut Wrong) {
+    let section = readme.section("What the tests need");
+    let named: BTreeSet<&str> = section
+        .iter()
+        .filter(|line| !line.starts_with("```"))
+        .flat_map(|line| line.split('`').skip(1).step_by(2))
+        .filter(|word| !word.contains(' ') && !word.contains('/'))
+        .collect();
+    let installed: BTreeSet<&str> = deps::names().collect();
+    for missing in installed.difference(&named) {
+        wrong.push(format!("README.md: \"What the tests need\" lacks the package {missing}"));
+    }
+    for unknown in named.difference(&installed) {
+        wrong.push(format!("README.md: `cargo xtask deps` does not install {unknown}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_is_resolved_from_its_pages_folder() {
+        let resolve =
+            |file| resolve(Path::new("docs/measuring"), file, Path::new("docs/format.md"));
+        assert_eq!(resolve("../format.md"), Some("docs/format.md".into()));
+        assert_eq!(resolve("./flush.md"), Some("docs/measuring/flush.md".into()));
+        assert_eq!(resolve(""), Some("docs/format.md".into()));
+        assert_eq!(resolve("../../../x.md"), None);
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_page_is_told_with_its_line() {
+        let long = "word ".repeat(30);
+        let text = format!("# A\n\n[a](b.md) [c](#d)\n{long}\n`long code {long}`\n| {long} |\n");
+        let pages = [Page::parse(Path::new("a.md"), &text)];
+        let tree = Tree { root: PathBuf::new(), files: BTreeSet::from(["a.md".into()]) };
+        let mut wrong = Wrong::new();
+        lengths(&pages[0], &mut wrong);
+        links(&pages[0], &pages, &tree, &mut wrong);
+        assert_eq!(
+            wrong,
+            [
+                "a.md:4: 150 columns; 100 are the most",
+                "a.md:5: 162 columns; 100 are the most",
+                "a.md:3: the link b.md leads to no file",
+                "a.md:3: the link #d names no heading",
+            ]
+        );
+    }
+}
