@@ -5,6 +5,7 @@ mod bounds;
 mod chunks;
 pub mod compare;
 pub mod economy;
+pub mod fit;
 pub mod insights;
 pub mod kernel;
 pub mod nodes;

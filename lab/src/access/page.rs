@@ -71,6 +71,9 @@ fn benchmark(result: &BenchmarkResult, out: &mut String) -> Written {
         escape(&result.bm_name),
         escape(&result.place)
     )?;
+    if let Some(fit) = &result.fit {
+        write!(out, "<p class=\"note\">{}.</p>", escape(&fit.to_string()))?;
+    }
     if !result.bounded.is_empty() {
         write!(out, "<p class=\"note\">Bounded: {}.</p>", escape(&result.bounded.join("; ")))?;
     }

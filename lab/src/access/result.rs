@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::economy::Costs;
+use super::fit::{CellFit, SystemFit};
 use super::run::PartRun;
 use super::workload::{Config, ExecMode};
 use perdura_bench::machine::Machine;
@@ -59,6 +60,9 @@ pub struct BenchmarkResult {
     /// What the command line bounded, if it did.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bounded: Vec<String>,
+    /// Of a published system's model, how well it fits that system's tables.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fit: Option<SystemFit>,
     /// Where it ran.
     pub machine: Machine,
 }
@@ -125,6 +129,9 @@ pub struct Figures {
     /// What an operation costs, if anything is known of that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub costs: Option<Costs>,
+    /// Of a model, the error to expect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fit: Option<CellFit>,
     /// Each thread.
     pub threads: Vec<ThreadFigures>,
 }
@@ -216,6 +223,7 @@ impl Figures {
             bandwidth_ci95: perdura_bench::pairs::mean_ci95(&repetitions),
             repetitions,
             costs: None,
+            fit: None,
             threads,
         }
     }

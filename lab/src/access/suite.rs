@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 pub use super::bounds::Bounds;
 use super::economy::{Costs, Economy, EnergyFrom, Meter};
+use super::fit::{CellFit, fit_of};
 use super::kernel::{Isa, Kernel, Lacking};
 use super::place::{self, Place, PlaceError, Ready, replay_of};
 use super::replay::ReplayError;
@@ -127,9 +128,14 @@ pub fn run_benchmark(
                     bounded.add(&[most]);
                 }
                 let costs = costs(&settings.economy, &runs, Some((joules, EnergyFrom::Modelled)));
-                let figures = runs
-                    .into_iter()
-                    .map(|run| Figures { costs: costs.clone(), ..Figures::of(&[run], 0, false) });
+                let fit = fit_of(&system.name);
+                let figures = runs.into_iter().enumerate().map(|(which, run)| {
+                    let mut together: Vec<&Config> =
+                        configs.iter().map(|(config, _)| *config).collect();
+                    together.swap(0, which);
+                    let fit = Some(CellFit::of(fit.as_ref(), &together));
+                    Figures { costs: costs.clone(), fit, ..Figures::of(&[run], 0, false) }
+                });
                 let figures = figures.collect();
                 (figures, system.name.clone())
             }
@@ -163,6 +169,10 @@ pub fn run_benchmark(
         place,
         instructions: if is_modelled { "none".into() } else { isa.name().into() },
         bounded: bounded.0,
+        fit: match &settings.place {
+            Place::Model(system) => fit_of(&system.name),
+            _ => None,
+        },
         machine: Machine::here(),
     })
 }

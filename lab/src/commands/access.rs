@@ -298,6 +298,9 @@ fn show(result: &BenchmarkResult) {
         Label::Measured => format!("measured, {}, {}", result.place, result.instructions),
     };
     say(format_args!("\n{}: {how}", result.bm_name));
+    if let Some(fit) = &result.fit {
+        say(format_args!("{fit}"));
+    }
     if !result.bounded.is_empty() {
         say(format_args!("bounded: {}", result.bounded.join("; ")));
     }
@@ -328,11 +331,12 @@ fn row(name: &str, figures: &Figures) {
     let latency = figures.latency.as_ref().map_or(String::new(), |latency| {
         format!("  median {} ns, p99 {} ns", latency.median, latency.percentile_99)
     });
+    let fit = figures.fit.as_ref().map_or(String::new(), |fit| format!("  {fit}"));
     let costs = figures.costs.as_ref();
     let energy = costs.and_then(|costs| costs.nj_per_operation);
     let energy = energy.map_or(String::new(), |nj| format!("  {nj:.1} nJ/op"));
     say(format_args!(
-        "  {name:<60} {:>9.3} GiB/s {:>12.0} op/s{latency}{energy}",
+        "  {name:<60} {:>9.3} GiB/s {:>12.0} op/s{latency}{energy}{fit}",
         figures.bandwidth, figures.ops_per_second
     ));
 }

@@ -114,6 +114,7 @@ fn show(result: &MediaResult) {
         Bytes(setup.size_bytes),
         setup.clock,
     ));
+    say(format_args!("\n{}", result.accuracy()));
     say(format_args!(
         "\n{:<38}{:>9}{:>16}{:>12}{:>12}{:>9}",
         "one at a time (modelled, measured)",
@@ -150,7 +151,11 @@ fn show_paths(result: &MediaResult) {
     say(
         "\nthe slides (published, their driver and prototype): software 13.4 us in the base, 5 us with spin-waits, hardware 8.2 us",
     );
-    result.verdicts.iter().for_each(|verdict| say(&verdict.sentence));
+    if let Some(hidden) = &result.hidden {
+        say(hidden);
+    }
+    let verdicts = result.verdicts_alone.iter().chain(&result.verdicts);
+    verdicts.for_each(|verdict| say(&verdict.sentence));
     let direct = &result.direct;
     let [low, high] = direct.above_memcpy_ns_ci95;
     say(format_args!(
@@ -162,7 +167,7 @@ fn show_paths(result: &MediaResult) {
         direct.memcpy_ns_p50,
         direct.above_memcpy_ns,
         direct.target_ns,
-        if direct.is_within { "kept" } else { "MISSED" },
+        direct.verdict(),
     ));
 }
 

@@ -59,12 +59,10 @@ pub(super) fn measure(
     seconds: f64,
     progress: Progress<'_>,
 ) -> Result<Accuracy, MediaBenchError> {
-    const STEPS: u64 = 4;
     let others = LINKS.iter().filter(|link| settings.link.as_deref() != Some(link));
     let others: Vec<System> =
         others.map(|link| settings.system.clone().with_link(link)).collect::<Result<_, _>>()?;
-    progress("filling the medium", 0, STEPS);
-    let emulator = filled(&settings.system, settings.size_bytes)?;
+    let emulator = filled(&settings.system, settings.size_bytes, progress)?;
     // Each link has two lengths and two streams; the medium itself all of them.
     let each = seconds / (2 * (2 + LENGTHS.len()) + 6 + 4 * others.len() + 2) as f64;
     let range_bytes = settings.size_bytes;
@@ -75,7 +73,11 @@ pub(super) fn measure(
         each,
         seed: settings.seed,
     };
-    progress("latency and bandwidth", 1, STEPS);
+    let (mut done, figures) = (0, (2 * LENGTHS.len() + 8) as u64);
+    let mut tell = || {
+        progress("latency and bandwidth", done, figures);
+        done += 1;
+    };
     let granule_bytes = settings.system.medium.granule.0;
     let cached = Bench { range_bytes: CACHED_BYTES.min(range_bytes), ..bench };
     // No memory can be emulated that is faster than the machine's own. So what takes less than that
@@ -90,22 +92,26 @@ pub(super) fn measure(
     );
     let mut accesses = Vec::new();
     for access in [Access::Read, Access::Write] {
+        tell();
         accesses.push(beside.latency(access, granule_bytes)?);
     }
     for len_bytes in LENGTHS.into_iter().filter(|len_bytes| *len_bytes != granule_bytes) {
+        tell();
         accesses.push(bench.latency(Access::Read, len_bytes)?);
         accesses.push(bench.latency(Access::Write, len_bytes)?);
     }
+    tell();
     let read_stream = bench.stream(Access::Read, STREAM_BYTES, true)?;
     let write_stream = bench.stream(Access::Write, STREAM_BYTES, true)?;
     let mut streams = Vec::new();
     for access in [Access::Read, Access::Write] {
+        tell();
         streams.push(bench.stream(access, 4096, false)?);
     }
     drop(emulator);
-    progress("other links", 2, STEPS);
-    for system in &others {
-        let emulator = filled(system, settings.size_bytes.min(OTHER_BYTES_MAX))?;
+    for (done, system) in others.iter().enumerate() {
+        progress("other links", done as u64, others.len() as u64);
+        let emulator = filled(system, settings.size_bytes.min(OTHER_BYTES_MAX), progress)?;
         let range_bytes = emulator.capacity_bytes();
         let bench = Bench { system, emulator: &emulator, range_bytes, each, seed: settings.seed };
         for access in [Access::Read, Access::Write] {
@@ -113,7 +119,7 @@ pub(super) fn measure(
             streams.push(bench.stream(access, 4096, false)?);
         }
     }
-    progress("the virtual clock", 3, STEPS);
+    progress("the virtual clock", 0, 1);
     let virtually = |len_bytes| modelled_requests_per_s(settings, len_bytes, each);
     Ok(Accuracy {
         read,

@@ -45,15 +45,17 @@ struct Way {
     cpu_ns: u64,
 }
 
+/// A medium that takes no time.
+pub(super) fn instant() -> Result<System, MediaBenchError> {
+    Ok(System::from_toml("instant", INSTANT)?)
+}
+
 pub(super) fn measure(
     settings: &MediaSettings,
     seconds: f64,
     progress: Progress<'_>,
 ) -> Result<DirectResult, MediaBenchError> {
-    progress("filling", 0, 2);
-    let instant = System::from_toml("instant", INSTANT)?;
-    let emulator = filled(&instant, settings.size_bytes)?;
-    progress("direct call beside memcpy", 1, 2);
+    let emulator = filled(&instant()?, settings.size_bytes, progress)?;
     let count = (settings.size_bytes / BLOCK_BYTES as u64) as usize;
     let mut order: Vec<u64> = (0..count as u64).collect();
     order.shuffle(&mut Random::seed_from_u64(settings.seed));
@@ -64,6 +66,7 @@ pub(super) fn measure(
     let covered = slice_len * pairs;
     let (mut direct, mut copied) = (Way::default(), Way::default());
     for pair in 0..pairs {
+        progress("direct call beside memcpy", pair as u64, pairs as u64);
         let at = |pair: usize| {
             let start = pair * slice_len;
             order.iter().cycle().skip(start % covered).take(slice_len).copied()

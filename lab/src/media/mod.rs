@@ -150,9 +150,12 @@ pub type Progress<'p> = &'p dyn Fn(&str, u64, u64);
 const SIZE_BYTES_MIN: u64 = 1 << 20;
 /// The link of the slides' prototype, for a medium that has none: a driver is what drives a device.
 const DRIVER_LINK: &str = "pcie1x8";
+/// Blocks filled between two reports.
+const TOLD_BLOCKS: u64 = 8192;
 /// Shares of the time.
 const ACCURACY: f64 = 0.25;
-const STEPS: f64 = 0.4;
+const STEPS: f64 = 0.2;
+const STEPS_ALONE: f64 = 0.2;
 const DIRECT: f64 = 0.15;
 const FILES: f64 = 0.2;
 
@@ -175,6 +178,10 @@ pub fn run(
     };
     let mut paths = steps::measure(&driven, settings, STEPS * seconds, progress)?;
     let verdicts = steps::verdicts(&paths, &settings.steps);
+    // No sleep, no wake-up: what the steps do themselves is all there is.
+    let instant = direct::instant()?;
+    let alone = steps::measure(&instant, settings, STEPS_ALONE * seconds, progress)?;
+    let verdicts_alone = steps::verdicts_alone(&alone, &settings.steps);
     paths.results.push(direct.path());
     let files = files::measure(settings, FILES * seconds, progress)?;
     paths.results.extend(files.results);
@@ -203,8 +210,11 @@ pub fn run(
         streams: accuracy.streams,
         software_ns_per_4k,
         software_medium: format!("modelled {}", driven.name),
+        hidden: steps::hidden(&paths.results),
         paths: paths.results,
         verdicts,
+        alone: alone.results,
+        verdicts_alone,
         direct,
         refused: files.refused,
         machine,
@@ -242,12 +252,21 @@ fn check(settings: &MediaSettings) -> Result<(), MediaBenchError> {
     Ok(())
 }
 
-/// An emulator whose blocks hold what `blocks` says.
-fn filled(system: &System, size_bytes: u64) -> Result<Emulator, MediaBenchError> {
+/// An emulator whose blocks hold what `blocks` says; it tells how far it has come, for some GiB
+/// take many seconds.
+fn filled(
+    system: &System,
+    size_bytes: u64,
+    progress: Progress<'_>,
+) -> Result<Emulator, MediaBenchError> {
     let emulator = Emulator::anonymous(system, size_bytes, Pace::Real)?;
     let device = |source| MediaBenchError::Device { what: "filling".into(), source };
     let mut block = [0; blocks::BLOCK_BYTES];
-    for number in 0..size_bytes / blocks::BLOCK_BYTES as u64 {
+    let count = size_bytes / blocks::BLOCK_BYTES as u64;
+    for number in 0..count {
+        if number.is_multiple_of(TOLD_BLOCKS) {
+            progress("filling the medium", number, count);
+        }
         blocks::fill(number, &mut block);
         emulator.copy_in(number * blocks::BLOCK_BYTES as u64, &block).map_err(device)?;
     }

@@ -79,7 +79,10 @@ fn steps(result: &MediaResult, out: &mut String) -> Written {
          software {SLIDES_BASE_US} us in the base, 10 % less without the scheduler, 10 % less again with atomic operations, \
          {SLIDES_SPIN_US} us with spin-waits (54 % less than atomic, 62 % in all); hardware {SLIDES_HARDWARE_US} us.</p><ul>"
     )?;
-    for verdict in &result.verdicts {
+    if let Some(hidden) = &result.hidden {
+        write!(out, "<li>{}</li>", escape(hidden))?;
+    }
+    for verdict in result.verdicts_alone.iter().chain(&result.verdicts) {
         write!(out, "<li>{}</li>", escape(&verdict.sentence))?;
     }
     out.push_str("</ul>");
@@ -212,16 +215,17 @@ fn direct(result: &MediaResult, out: &mut String) -> Written {
         direct.above_memcpy_ns,
         direct.pairs,
         direct.target_ns,
-        if direct.is_within { "kept" } else { "MISSED" },
+        direct.verdict(),
     )
 }
 
 fn accuracy(result: &MediaResult, out: &mut String) -> Written {
     write!(
         out,
-        "<h2>Measured beside <span class=\"modelled\">modelled</span></h2><p>{} requests of 4 KiB a second on the virtual clock, one \
+        "<h2>Measured beside <span class=\"modelled\">modelled</span></h2><p>{}.</p><p>{} requests of 4 KiB a second on the virtual clock, one \
          thread.</p><div class=\"wide\"><table><tr><th>one at a time</th><th>length</th><th>modelled, ns</th><th>p50, ns</th>\
          <th>p99, ns</th><th>error</th><th></th></tr>",
+        escape(&result.accuracy()),
         short(result.modelled_requests_per_s),
     )?;
     for latency in [&result.read, &result.write].into_iter().chain(&result.accesses) {

@@ -59,8 +59,14 @@ pub struct MediaResult {
     pub software_medium: String,
     /// Each path with each number of threads.
     pub paths: Vec<PathResult>,
+    /// What of the base's software is only the wake-up, which hides what the steps change.
+    pub hidden: Option<String>,
     /// Whether each step is faster than the one before.
     pub verdicts: Vec<Verdict>,
+    /// The driver's steps on a medium that takes no time: nobody sleeps, so their own work shows.
+    pub alone: Vec<PathResult>,
+    /// Whether each step's own work is less than that of the one before.
+    pub verdicts_alone: Vec<Verdict>,
     /// A call into the emulator beside copying the same blocks.
     pub direct: DirectResult,
     /// Ways that could not be had here, and why.
@@ -178,6 +184,42 @@ pub struct PathResult {
     pub awake_slices_ns: Vec<f64>,
     /// How many requests, each verified.
     pub requests: u64,
+}
+
+impl MediaResult {
+    /// How many of the medium's latencies and bandwidths are as near to the model as they are to
+    /// be, and which is the farthest from it.
+    #[must_use]
+    pub fn accuracy(&self) -> String {
+        let latencies = [&self.read, &self.write].into_iter().chain(&self.accesses);
+        let streams = [&self.read_stream, &self.write_stream].into_iter().chain(&self.streams);
+        let latencies = latencies.map(|one| {
+            let what = format!("{} of {} bytes, {}", one.access, one.len_bytes, one.medium);
+            (one.is_within, one.relative_error, what)
+        });
+        let streams = streams.map(|one| {
+            let what = format!("a stream of {}s, {}", one.access, one.medium);
+            (one.is_within, one.relative_error, what)
+        });
+        let all: Vec<_> = latencies.chain(streams).collect();
+        let within = all.iter().filter(|(is_within, ..)| *is_within).count();
+        let farthest = all.iter().max_by(|one, other| one.1.abs().total_cmp(&other.1.abs()));
+        let farthest = farthest.map_or(String::new(), |(_, error, what)| {
+            format!("; the farthest off is {what}: {:+.0} %", error * 100.0)
+        });
+        format!(
+            "{within} of {} figures are as near to the model as they are to be{farthest}",
+            all.len()
+        )
+    }
+}
+
+impl DirectResult {
+    /// Whether a direct call costs no more than it may, in words.
+    #[must_use]
+    pub fn verdict(&self) -> &'static str {
+        if self.is_within { "within that" } else { "MORE than that" }
+    }
 }
 
 impl PathResult {

@@ -52,8 +52,7 @@ pub(super) fn measure(
     seconds: f64,
     progress: Progress<'_>,
 ) -> Result<Paths, MediaBenchError> {
-    progress("filling", 0, 1);
-    let emulator = filled(system, settings.size_bytes)?;
+    let emulator = filled(system, settings.size_bytes, progress)?;
     let rounds = PAIRS_MIN * 2;
     let slices = rounds * settings.steps.len() * THREADS.len();
     let slice_ns = seconds * 1e9 / slices as f64;
@@ -65,8 +64,9 @@ pub(super) fn measure(
         .collect::<Result<_, _>>()?;
     let mut gathered: Vec<Gathered> = Vec::new();
     gathered.resize_with(settings.steps.len() * THREADS.len(), Gathered::default);
+    let what = format!("I/O paths, {}", system.name);
     for round in 0..rounds {
-        progress("I/O paths", round as u64, rounds as u64);
+        progress(&what, round as u64, rounds as u64);
         for (nth, threads) in THREADS.into_iter().enumerate() {
             for turn in 0..paths.len() {
                 let index = if round % 2 == 0 { turn } else { paths.len() - 1 - turn };
@@ -210,21 +210,57 @@ pub(super) fn verdicts(paths: &Paths, steps: &[Step]) -> Vec<Verdict> {
     .collect()
 }
 
+/// The same of what the steps do themselves, on a medium that takes no time.
+pub(super) fn verdicts_alone(paths: &Paths, steps: &[Step]) -> Vec<Verdict> {
+    let alone = |verdict: Verdict| {
+        let Verdict { step, before, threads, awake_ratio, .. } = verdict;
+        let is_faster = is_below_one(awake_ratio.as_ref());
+        let sentence = format!(
+            "{step}, {threads} thread(s), on a medium that takes no time: {}, {} of the work of \
+             {before}",
+            what(is_faster),
+            figures(awake_ratio.as_ref()),
+        );
+        Verdict {
+            ratio: awake_ratio.clone(),
+            is_faster,
+            sentence,
+            step,
+            before,
+            threads,
+            awake_ratio,
+        }
+    };
+    verdicts(paths, steps).into_iter().map(alone).collect()
+}
+
+/// What of the base's software is the wake-up, which no step but the last changes: said before any
+/// step is compared with another. None: the base was not run.
+pub(super) fn hidden(paths: &[PathResult]) -> Option<String> {
+    let base = |path: &&PathResult| path.path == Step::Base.name();
+    let told: Vec<String> = paths
+        .iter()
+        .filter(base)
+        .map(|path| {
+            let wakeup_ns = path.parts_ns.get(Part::Wakeup.name()).copied().unwrap_or(0.0);
+            format!("{wakeup_ns:.0} of {:.0} ns with {} thread(s)", path.software_ns, path.threads)
+        })
+        .collect();
+    (!told.is_empty()).then(|| {
+        format!(
+            "Not shown here: the slides' 10 % of each of the first two steps. Waking up a sleeping \
+             thread is {} of the base's software, and no step but the last changes that. What \
+             the steps themselves save is compared below on a medium that takes no time, where \
+             nobody sleeps.",
+            told.join(", "),
+        )
+    })
+}
+
 fn verdict(step: Step, before: &PathResult, after: &PathResult) -> Verdict {
     let ratio = Ratio::of(&after.slices_ns, &before.slices_ns);
     let awake_ratio = Ratio::of(&after.awake_slices_ns, &before.awake_slices_ns);
     let is_faster = is_below_one(ratio.as_ref());
-    let figures = |ratio: &Option<Ratio>| match ratio {
-        None => "not enough pairs".to_owned(),
-        Some(Ratio { ratio, ci95: [low, high], .. }) => {
-            format!("{ratio:.3} ({low:.3} to {high:.3})")
-        }
-    };
-    let what = |is_faster| match is_faster {
-        Some(true) => "faster",
-        Some(false) => "NOT faster",
-        None => "no difference shown",
-    };
     let why = match is_faster {
         Some(true) => String::new(),
         // What is common to both hides what is not.
@@ -240,10 +276,10 @@ fn verdict(step: Step, before: &PathResult, after: &PathResult) -> Verdict {
         step.name(),
         after.threads,
         what(is_faster),
-        figures(&ratio),
+        figures(ratio.as_ref()),
         before.path,
         what(is_below_one(awake_ratio.as_ref())),
-        figures(&awake_ratio),
+        figures(awake_ratio.as_ref()),
     );
     Verdict {
         step: step.name().into(),
@@ -253,6 +289,23 @@ fn verdict(step: Step, before: &PathResult, after: &PathResult) -> Verdict {
         awake_ratio,
         is_faster,
         sentence,
+    }
+}
+
+fn figures(ratio: Option<&Ratio>) -> String {
+    match ratio {
+        None => "not enough pairs".to_owned(),
+        Some(Ratio { ratio, ci95: [low, high], .. }) => {
+            format!("{ratio:.3} ({low:.3} to {high:.3})")
+        }
+    }
+}
+
+fn what(is_faster: Option<bool>) -> &'static str {
+    match is_faster {
+        Some(true) => "faster",
+        Some(false) => "NOT faster",
+        None => "no difference shown",
     }
 }
 

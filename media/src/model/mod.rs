@@ -18,6 +18,7 @@
 mod busy;
 mod energy;
 mod load;
+mod modules;
 #[cfg(test)]
 mod tests;
 mod timing;
@@ -29,6 +30,7 @@ use crate::units::Picoseconds;
 use busy::{Busy, Unit};
 pub use energy::EnergyUse;
 pub use load::{ClosedLoop, Reached};
+pub use modules::{Channels, Modules};
 use timing::{Direction, Payment, Timing};
 
 /// What a request does.

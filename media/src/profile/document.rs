@@ -8,6 +8,7 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::ProfileError;
+use super::server::Server;
 
 /// A profile as written.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -21,6 +22,7 @@ pub(super) struct Document {
     pub medium: MediumWords,
     pub power: PowerWords,
     pub cost: CostWords,
+    pub server: Option<Server>,
     pub sources: BTreeMap<String, String>,
     /// Keys that this text says, as its sources name them.
     #[serde(skip)]
@@ -136,6 +138,9 @@ impl Document {
         let hidden = self.medium.hides();
         sources.retain(|key, _| !self.said.contains(key) && !hidden.contains(&key.as_str()));
         sources.extend(self.sources);
+        // Another medium or link is not what the base's server was measured with.
+        let is_same = self.link.is_none()
+            && !self.said.iter().any(|key| key == "modules" || key.starts_with("medium."));
         let mut said = base.said;
         said.extend(self.said);
         Document {
@@ -155,6 +160,7 @@ impl Document {
                 eur_per_gb: self.cost.eur_per_gb.or(cost.eur_per_gb),
                 endurance_writes: self.cost.endurance_writes.or(cost.endurance_writes),
             },
+            server: self.server.or(if is_same { base.server } else { None }),
             sources,
             said,
         }
@@ -168,7 +174,10 @@ pub(super) fn said(prefix: &str, table: &toml::Table) -> Vec<String> {
         let whole = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
         match value {
             _ if ["about", "base", "link", "sources"].contains(&whole.as_str()) => {}
-            toml::Value::Table(inner) if whole != "cost.eur_per_gb" => {
+            // One source for what was fitted together.
+            toml::Value::Table(inner)
+                if whole != "cost.eur_per_gb" && !whole.starts_with("server.") =>
+            {
                 keys.extend(said(&whole, inner))
             }
             _ => keys.push(whole),

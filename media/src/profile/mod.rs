@@ -11,6 +11,7 @@ mod builtin;
 mod document;
 mod error;
 mod resolve;
+mod server;
 #[cfg(test)]
 mod tests;
 
@@ -18,6 +19,7 @@ use std::path::Path;
 
 pub use builtin::{links, names};
 pub use error::ProfileError;
+pub use server::{Modules, Processor, Server};
 
 use crate::units::{Bytes, BytesPerSecond, Picoseconds, Watts};
 use document::Document;
@@ -41,6 +43,8 @@ pub struct System {
     pub power: Power,
     /// What it costs, and how long it lasts.
     pub cost: Cost,
+    /// The server that it is part of, where measurements of that server were published.
+    pub server: Option<Server>,
     /// Where each number is from: key (as in the text, such as `medium.read_latency`) and source.
     pub sources: Vec<(String, String)>,
 }
@@ -180,6 +184,8 @@ impl System {
     /// # Errors
     /// There is no link of that name.
     pub fn with_link(mut self, link: &str) -> Result<Self, ProfileError> {
+        // The server was measured with its own link.
+        self.server = None;
         self.link = if link == "none" { None } else { Some(resolve::link(&self.name, link)?) };
         if let Some(link) = &self.link {
             self.name = format!("{}+{}", self.name, link.name);

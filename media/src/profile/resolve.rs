@@ -32,6 +32,13 @@ pub(super) fn system(name: &str, document: &Document) -> Result<System, ProfileE
         module_capacity: words.above_zero("module_capacity", &whole.module_capacity, None)?,
         power: words.power(&whole)?,
         cost: words.cost(&whole)?,
+        server: match whole.server {
+            None => None,
+            Some(server) => {
+                server.sound(name)?;
+                Some(server)
+            }
+        },
         sources: whole.sources.into_iter().collect(),
     })
 }

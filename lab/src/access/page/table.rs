@@ -12,9 +12,10 @@ use crate::access::result::{Figures, Latency};
 /// A figure in words; none: not known of this cell.
 type Tell = fn(&Figures) -> Option<String>;
 
-const COLUMNS: [(&str, Tell); 18] = [
+const COLUMNS: [(&str, Tell); 19] = [
     ("GiB/s", |figures| Some(format!("{:.3}", figures.bandwidth))),
     ("95 %", |figures| figures.bandwidth_ci95.map(|[low, high]| format!("{low:.3} to {high:.3}"))),
+    ("error of the fit", |figures| figures.fit.as_ref().map(ToString::to_string)),
     ("operations/s", |figures| Some(short(figures.ops_per_second))),
     ("a thread, GiB/s", |figures| Some(format!("{:.3}", figures.thread_bandwidth_avg))),
     ("deviation", |figures| Some(format!("{:.3}", figures.thread_bandwidth_std_dev))),

@@ -6,6 +6,7 @@
 //! and so do we. The poster's own columns stay beside ours, for its random accesses are of another
 //! size.
 
+pub mod published;
 #[cfg(test)]
 mod tests;
 

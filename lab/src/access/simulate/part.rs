@@ -8,28 +8,7 @@ use super::super::chunks::Chunks;
 use super::super::replay::Replay;
 use super::super::run::{PartRun, ThreadRun, histogram};
 use super::super::workload::{Config, CustomOp, ExecMode, Memory, Operation, Persist};
-use super::waits::{self, Waited, Written};
-use super::{ACCESSES_MAX, Media};
-
-/// What comes next of a thread.
-#[derive(Debug)]
-pub(super) enum Step {
-    /// Its next access, then.
-    Next(u64),
-    /// First a write, which it waits for, then.
-    Write(u64, WriteBack),
-    /// Its next access, and a write beside it.
-    Beside(u64, u64, WriteBack),
-}
-
-/// Lines that go back to a medium.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct WriteBack {
-    pub is_dram: bool,
-    pub place: u64,
-    pub bytes: u64,
-    pub is_waited_for: bool,
-}
+use super::Limits;
 
 pub(super) struct Part<'a> {
     config: &'a Config,
@@ -38,6 +17,7 @@ pub(super) struct Part<'a> {
     threads: Vec<Thread>,
     /// Operations that may still be begun.
     left: u64,
+    limits: Limits,
     /// The workload asks for more than are simulated.
     wants_more: bool,
     latency_ns: hdrhistogram::Histogram<u64>,
@@ -62,29 +42,40 @@ struct Thread {
     /// When its operation began, and when the last one that ended did.
     began_ps: u64,
     ended_ps: u64,
-    /// With a rate: when its next operation should begin.
-    due_ps: u64,
+    /// Operations that it has begun.
+    taken: u64,
 }
 
 /// What one access does.
-struct Wanted {
-    is_dram: bool,
-    is_read: bool,
-    place: u64,
-    bytes: u64,
-    persist: Persist,
-    is_cached: bool,
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted {
+    pub is_dram: bool,
+    pub is_read: bool,
+    pub place: u64,
+    pub bytes: u64,
+    /// Of these it touches so many from the first on.
+    pub touched_bytes: u64,
+    pub persist: Persist,
+    pub is_cached: bool,
+    /// Whether it is the first of an operation, and the last: of a chain there are others between.
+    pub is_first: bool,
+    pub is_last: bool,
 }
 
 const PS_PER_S: u64 = 1_000_000_000_000;
 
 impl<'a> Part<'a> {
     /// With its memories from these places on.
-    pub fn new(config: &'a Config, replay: Option<Arc<Replay>>, base_bytes: [u64; 2]) -> Self {
+    pub fn new(
+        config: &'a Config,
+        replay: Option<Arc<Replay>>,
+        base_bytes: [u64; 2],
+        limits: Limits,
+    ) -> Self {
         let accesses = replay.as_ref().map_or(0, |replay| replay.accesses().len() as u64);
         let chunks = Chunks::new(config, accesses);
         let chain = config.custom_operations.as_ref();
-        let cap = ACCESSES_MAX / chain.map_or(1, |chain| chain.ops().len() as u64);
+        let cap = limits.accesses_max / chain.map_or(1, |chain| chain.ops().len() as u64);
         let wanted = chunks.all_operations().unwrap_or(u64::MAX);
         Self {
             config,
@@ -94,9 +85,14 @@ impl<'a> Part<'a> {
                 .collect(),
             chunks,
             left: wanted.min(cap),
+            limits,
             wants_more: wanted > cap,
             latency_ns: histogram(),
         }
+    }
+
+    pub fn config(&self) -> &'a Config {
+        self.config
     }
 
     pub fn threads(&self) -> usize {
@@ -109,16 +105,11 @@ impl<'a> Part<'a> {
     }
 
     /// A thread's next access. None: there is none left, or the time is up, its own or that of all.
-    pub fn begin(
-        &mut self,
-        thread: usize,
-        now_ps: u64,
-        end_ps: u64,
-        media: &Media,
-    ) -> Option<Step> {
+    pub fn take(&mut self, thread: usize, now_ps: u64, end_ps: u64) -> Option<Wanted> {
         let config = self.config;
         let own = &mut self.threads[thread];
-        if own.next == 0 {
+        let is_first = own.next == 0;
+        if is_first {
             let own_end_ps = match config.run_time {
                 0 => u64::MAX,
                 seconds => seconds.saturating_mul(PS_PER_S),
@@ -130,8 +121,10 @@ impl<'a> Part<'a> {
                 own.chunk = self.chunks.take(own.number)?;
             }
             self.left -= 1;
-            // Of who should have begun before, the wait counts, as it does where it is measured.
-            own.began_ps = if config.rate_limit > 0 { own.due_ps.min(now_ps) } else { now_ps };
+            // Where an operation was held up, its wait counts, as it does where it is measured.
+            let due_ps = own.due_ps(config);
+            own.began_ps = if config.rate_limit > 0 { due_ps.min(now_ps) } else { now_ps };
+            own.taken += 1;
         }
         let wanted = match &config.custom_operations {
             Some(chain) => {
@@ -141,52 +134,38 @@ impl<'a> Part<'a> {
             }
             None => own.single(config, self.replay.as_deref(), self.chunks.operations()),
         };
-        if own.next == 0 {
+        let is_last = own.next == 0;
+        if is_last {
             own.chunk = (own.chunk.0 + 1, own.chunk.1 - 1);
         }
         own.bytes += wanted.bytes;
-        let Wanted { is_dram, is_read, place, bytes, persist, is_cached } = wanted;
-        let medium = media.of(is_dram);
-        let write_back = |is_waited_for| WriteBack { is_dram, place, bytes, is_waited_for };
-        Some(match is_read {
-            true => {
-                let Waited { done_ps, next_ps } = waits::read(medium, now_ps, place, bytes);
-                // The next place of a chain depends on what is read.
-                let next_ps = if config.custom_operations.is_some() { done_ps } else { next_ps };
-                Step::Next(self.done(thread, done_ps, next_ps))
-            }
-            false => match waits::write(medium, now_ps, place, bytes, persist, is_cached) {
-                Written::Waited(Waited { done_ps, next_ps }) => {
-                    Step::Next(self.done(thread, done_ps, next_ps))
-                }
-                Written::Fetched(at_ps) => Step::Write(at_ps, write_back(true)),
-                Written::Beside(Waited { done_ps, next_ps }, at_ps) => {
-                    Step::Beside(self.done(thread, done_ps, next_ps), at_ps, write_back(false))
-                }
-            },
-        })
+        let most = if wanted.is_read && config.custom_operations.is_some() {
+            self.limits.chained_read_bytes_max
+        } else {
+            u64::MAX
+        };
+        let touched_bytes = wanted.bytes.min(most);
+        Some(Wanted { touched_bytes, is_first, is_last, ..wanted })
     }
 
-    /// A thread's access is done; gives when its next one may begin.
-    pub fn done(&mut self, thread: usize, done_ps: u64, next_ps: u64) -> u64 {
-        let config = self.config;
+    /// When the operation that a thread took last began.
+    pub fn began_ps(&self, thread: usize) -> u64 {
+        self.threads[thread].began_ps
+    }
+
+    /// With a rate, when a thread's next operation should begin.
+    pub fn due_ps(&self, thread: usize) -> u64 {
+        self.threads[thread].due_ps(self.config)
+    }
+
+    /// A thread's operation, which began then, is done.
+    pub fn ended(&mut self, thread: usize, began_ps: u64, done_ps: u64) {
         let own = &mut self.threads[thread];
         own.ended_ps = own.ended_ps.max(done_ps);
-        if own.next > 0 {
-            return next_ps;
-        }
         own.operations += 1;
         // To sample takes no time here, so all are.
-        if config.latency_sample_frequency > 0 {
-            self.latency_ns.saturating_record(((done_ps - own.began_ps) / 1000).max(1));
-        }
-        match config.rate_limit {
-            0 => next_ps,
-            rate => {
-                let due = u128::from(own.operations * config.number_threads) * u128::from(PS_PER_S);
-                own.due_ps = (due / u128::from(rate)) as u64;
-                next_ps.max(own.due_ps)
-            }
+        if self.config.latency_sample_frequency > 0 {
+            self.latency_ns.saturating_record((done_ps.saturating_sub(began_ps) / 1000).max(1));
         }
     }
 
@@ -237,7 +216,17 @@ impl Thread {
             cached: [0..0, 0..0],
             began_ps: 0,
             ended_ps: 0,
-            due_ps: 0,
+            taken: 0,
+        }
+    }
+
+    fn due_ps(&self, config: &Config) -> u64 {
+        match config.rate_limit {
+            0 => 0,
+            rate => {
+                let due = u128::from(self.taken * config.number_threads) * u128::from(PS_PER_S);
+                (due / u128::from(rate)) as u64
+            }
         }
     }
 
@@ -253,7 +242,17 @@ impl Thread {
                 self.at[which] = place;
                 self.cached[which] = place..place + bytes;
                 let (persist, is_cached) = (Persist::None, false);
-                Wanted { is_dram, is_read: true, place, bytes, persist, is_cached }
+                Wanted {
+                    is_dram,
+                    is_read: true,
+                    place,
+                    bytes,
+                    persist,
+                    is_cached,
+                    touched_bytes: bytes,
+                    is_first: true,
+                    is_last: true,
+                }
             }
             CustomOp::Write { persist, offset_bytes, .. } => {
                 let place = self.at[which].wrapping_add_signed(offset_bytes);
@@ -267,7 +266,17 @@ impl Thread {
                     Persist::NoCache | Persist::CacheInv if is_cached => range.end..cached.end,
                     Persist::NoCache | Persist::CacheInv => 0..0,
                 };
-                Wanted { is_dram, is_read: false, place, bytes, persist, is_cached }
+                Wanted {
+                    is_dram,
+                    is_read: false,
+                    place,
+                    bytes,
+                    persist,
+                    is_cached,
+                    touched_bytes: bytes,
+                    is_first: true,
+                    is_last: true,
+                }
             }
         }
     }
@@ -280,7 +289,17 @@ impl Thread {
             let access = replay.accesses()[self.chunk.0 as usize];
             let (offset, bytes) = access.within(part_bytes);
             let (place, is_read) = (base + offset, !access.is_write);
-            return Wanted { is_dram: false, is_read, place, bytes, persist, is_cached };
+            return Wanted {
+                is_dram: false,
+                is_read,
+                place,
+                bytes,
+                persist,
+                is_cached,
+                touched_bytes: bytes,
+                is_first: true,
+                is_last: true,
+            };
         }
         let bytes = config.access_size;
         let (mut is_dram, mut is_read) = (false, config.operation == Operation::Read);
@@ -294,6 +313,16 @@ impl Thread {
             }
         };
         let place = self.parts[usize::from(is_dram)].0 + slot * bytes;
-        Wanted { is_dram, is_read, place, bytes, persist, is_cached }
+        Wanted {
+            is_dram,
+            is_read,
+            place,
+            bytes,
+            persist,
+            is_cached,
+            touched_bytes: bytes,
+            is_first: true,
+            is_last: true,
+        }
     }
 }
