@@ -168,9 +168,8 @@ fn check(
         expected: format!("{expected}, at most {MOST}"),
     };
     let is_too_much = |value: f64| !value.is_finite() || value > MOST;
-    match above.iter().find(|(_, value)| *value <= 0.0 || is_too_much(*value)) {
-        Some(found) => return Err(wrong(found, "above zero")),
-        None => {}
+    if let Some(found) = above.iter().find(|(_, value)| *value <= 0.0 || is_too_much(*value)) {
+        return Err(wrong(found, "above zero"));
     }
     match not_below.iter().find(|(_, value)| *value < 0.0 || is_too_much(*value)) {
         Some(found) => Err(wrong(found, "zero or more")),
