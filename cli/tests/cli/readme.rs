@@ -41,7 +41,7 @@ fn the_two_commands_of_the_readme_serve_and_pass_a_drill() {
 #[test]
 fn each_command_of_the_pages_is_understood() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
-    let mut pages: Vec<_> = vec![docs.clone(), docs.join("measuring"), docs.join("decisions")]
+    let mut pages: Vec<_> = [docs.clone(), docs.join("measuring"), docs.join("decisions")]
         .iter()
         .flat_map(|folder| std::fs::read_dir(folder).unwrap())
         .map(|entry| entry.unwrap().path())

@@ -35,7 +35,7 @@ pub(super) fn server(server: &Server<'_>, _: Clients, out: &mut String) -> Resul
         server.tcp_port,
         unix_ms * 1000,
         uptime_s / 86_400,
-        unix_ms / 1000 & 0xff_ffff,
+        (unix_ms / 1000) & 0xff_ffff,
         process::executable(),
         server.config.config_file.as_deref().map_or(String::new(), |f| f.display().to_string()),
     )
