@@ -117,8 +117,7 @@ impl Store {
     }
 
     fn keys_in(&self, lane: &Lane<'_>, db: u8) -> u64 {
-        let shard = lane.user::<Shard>().filter(|shard| shard.is_counted);
-        shard.map_or(0, |shard| shard.dbs[usize::from(db)].keys)
+        table::stored_len(lane, self.root_of(lane.id(), db))
     }
 
     fn is_live_in(&self, lane: &Lane<'_>, found: &Found) -> bool {
