@@ -1,9 +1,9 @@
-//! The harness of `perdura bench run` beside plain loops in C, in turn: sequential bandwidth,
+//! The harness of `perdura-lab access run` beside plain loops in C, in turn: sequential bandwidth,
 //! random reads, dependent reads.
 //!
-//! `cargo run --release -p perdura-bench --example access_baselines -- [MIB [PAIRS]]`: memory, MiB
-//! (2048), and pairs (11). The loops are `bench/baselines/access.c`, compiled with `cc -O3 -march=native`.
-//! Medians, the median ratio of the pairs, and their spread.
+//! `cargo run --release -p perdura-lab --example access_baselines -- [MIB [PAIRS]]`: memory in MiB
+//! (2048), and pairs (11). The loops are `lab/baselines/access.c`, compiled with
+//! `cc -O3 -march=native`. Prints medians, the median ratio of the pairs, and their spread.
 
 use std::path::Path;
 use std::process::Command;
