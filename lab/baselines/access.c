@@ -1,4 +1,4 @@
-/* Loops that the harness of `perdura bench run` is held against: as simple as they can be, for a compiler at its best.
+/* Loops that the harness of `perdura-lab access run` is held against: as simple as they can be, for a compiler at its best.
  *
  *   access read   BYTES THREADS ROUNDS   sum all words, each thread its part    -> GiB/s
  *   access random BYTES THREADS READS    a line anywhere, each thread its own   -> ns a read
