@@ -77,13 +77,22 @@ impl Running {
 
     /// The cleaner, also after the final flush has begun.
     pub fn any_cleaner(&self) -> CleanerGuard<'_> {
-        CleanerGuard { held: self.cleaner.lock(), tell: Tell::all(&self.backed.memory.budget) }
+        CleanerGuard { held: self.cleaner.lock(), tell: self.tell() }
     }
 
     /// The cleaner, if nobody holds it.
     pub fn try_cleaner(&self) -> Option<CleanerGuard<'_>> {
         let held = self.cleaner.try_lock()?;
-        Some(CleanerGuard { held, tell: Tell::all(&self.backed.memory.budget) })
+        Some(CleanerGuard { held, tell: self.tell() })
+    }
+
+    /// Whom the release of the cleaner wakes. Nobody in trap mode: a fault that finds no room would
+    /// only ask the cleaner again, for a round that nothing has called for.
+    fn tell(&self) -> Tell<'_> {
+        match self.backed.tracked.is_trapped() {
+            true => Tell::default(),
+            false => Tell::all(&self.backed.memory.budget),
+        }
     }
 
     /// The cleaner, unless the final flush has begun: nothing may be cut or written after it.
