@@ -92,7 +92,7 @@ impl Store {
     }
 
     /// The number of shards whose keys are counted and whose free memory is found.
-    pub fn shards_rebuilt(&self) -> u16 {
+    pub(crate) fn shards_rebuilt(&self) -> u16 {
         self.shards_rebuilt.load(Acquire)
     }
 

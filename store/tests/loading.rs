@@ -44,7 +44,7 @@ fn the_final_flush_does_not_wait_for_a_shard_to_be_searched() {
     let loaded_bytes = || third.region().load_progress().map(|progress| progress.loaded_bytes);
     let before = loaded_bytes();
     assert_eq!(third.len(0), 8_000);
-    // A count is had at once: no shard was rebuilt for it, and nothing was read.
+    // Nobody waits for a count: nothing was rebuilt for it, and nothing read.
     assert_eq!((third.shards_rebuilt(), loaded_bytes()), (0, before));
     for number in 7_000..9_000u32 {
         third.put(Key::new(&number.to_le_bytes()), b"new").unwrap();
