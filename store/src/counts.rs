@@ -2,11 +2,10 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::api::DATABASES;
 use crate::shard::Shard;
 use crate::store::Store;
 
-/// A reading of a store's counts. Shards that are not rebuilt yet count no expiries.
+/// A reading of a store's counts. Shards that are not rebuilt yet count nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StoreStats {
     /// Keys in all databases, together with expired keys that were not removed yet.
@@ -26,10 +25,11 @@ pub struct StoreStats {
 }
 
 impl Store {
-    /// The number of keys of a database, together with expired keys that were not removed yet. It
-    /// is exact from the beginning, also while a deferred rebuild is under way.
+    /// The number of keys of a database, together with expired keys that were not removed yet. The
+    /// call waits for a deferred rebuild.
     pub fn len(&self, db: u8) -> u64 {
-        self.keys[usize::from(db)].load(Relaxed)
+        self.await_rebuild();
+        self.sum(|shard| shard.dbs[usize::from(db)].keys)
     }
 
     /// Whether a database has no keys.
@@ -43,18 +43,19 @@ impl Store {
         self.sum(|shard| shard.dbs[usize::from(db)].keys_with_expiry)
     }
 
-    /// The number of keys of a database, and how many of them have an expiry in the shards that are
-    /// rebuilt.
+    /// The number of keys of a database, and how many of them have an expiry, in the shards that
+    /// are rebuilt.
     pub fn counted(&self, db: u8) -> (u64, u64) {
-        let of = usize::from(db);
-        (self.len(db), self.sum(|shard| shard.dbs[of].keys_with_expiry))
+        let db = usize::from(db);
+        let keys_with_expiry = self.sum(|shard| shard.dbs[db].keys_with_expiry);
+        (self.sum(|shard| shard.dbs[db].keys), keys_with_expiry)
     }
 
     /// The store's counts, as far as its shards are rebuilt.
     pub fn stats(&self) -> StoreStats {
         let heap = self.heap.stats();
         StoreStats {
-            keys: (0..DATABASES).map(|db| self.len(db)).sum(),
+            keys: self.sum(|shard| shard.dbs.iter().map(|db| db.keys).sum()),
             keys_with_expiry: self
                 .sum(|shard| shard.dbs.iter().map(|db| db.keys_with_expiry).sum()),
             detached: self.sum(|shard| shard.detached.len() as u64),

@@ -57,7 +57,6 @@ impl Store {
         for lane in heap.lanes() {
             heap.lock(lane).set_user(Shard::new());
         }
-        let keys = Unreadable::catch(|| stored_keys(&heap))?;
         let store = Self {
             heap,
             clock,
@@ -65,7 +64,6 @@ impl Store {
             sweep: Mutex::default(),
             expired_keys: AtomicU64::new(0),
             watches: Arc::default(),
-            keys,
             shards_rebuilt: AtomicU16::new(0),
         };
         if !options.defer_rebuild {
@@ -116,13 +114,10 @@ impl Store {
             for (db, counts) in (0..DATABASES).zip(&mut counts) {
                 let root = self.root_of(lane.id(), db);
                 Trace { region, lane, marks }.index(root, db, counts)?;
-                if counts.keys != table::stored_len(lane, root) {
-                    return refuse("number of keys", root, table::stored_len(lane, root));
-                }
             }
             if let Some(shard) = lane.user_mut::<Shard>() {
                 for (db, counts) in shard.dbs.iter_mut().zip(counts) {
-                    db.keys_with_expiry = counts.keys_with_expiry;
+                    (db.keys, db.keys_with_expiry) = (counts.keys, counts.keys_with_expiry);
                 }
                 shard.is_counted = true;
             }
@@ -130,18 +125,6 @@ impl Store {
         };
         Unreadable::catch(|| self.heap.rebuild_lane(lane, search))?
     }
-}
-
-/// The keys of each database, as the shards' roots have them.
-fn stored_keys(heap: &Heap) -> [AtomicU64; DATABASES as usize] {
-    let keys = std::array::from_fn(|_| AtomicU64::new(0));
-    for id in heap.lanes() {
-        let (lane, roots) = (heap.lock(id), heap.lane_roots(id));
-        for (root, keys) in (roots..).step_by(table::ROOT_BYTES as usize).zip(&keys) {
-            keys.fetch_add(table::stored_len(&lane, root), Relaxed);
-        }
-    }
-    keys
 }
 
 /// Keys of a database in a shard.

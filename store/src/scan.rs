@@ -117,7 +117,8 @@ impl Store {
     }
 
     fn keys_in(&self, lane: &Lane<'_>, db: u8) -> u64 {
-        table::stored_len(lane, self.root_of(lane.id(), db))
+        let shard = lane.user::<Shard>().filter(|shard| shard.is_counted);
+        shard.map_or(0, |shard| shard.dbs[usize::from(db)].keys)
     }
 
     fn is_live_in(&self, lane: &Lane<'_>, found: &Found) -> bool {

@@ -25,6 +25,7 @@ pub(crate) struct Shard {
 /// Volatile state of one database's part of a shard.
 #[derive(Default)]
 pub(crate) struct ShardDb {
+    pub keys: u64,
     pub keys_with_expiry: u64,
     /// All keys in order, once an operation has asked for a range of keys.
     pub ordered: Option<BTreeSet<Box<[u8]>>>,

@@ -24,9 +24,6 @@ pub struct Store {
     /// Expired keys that were removed since the store was opened.
     pub(crate) expired_keys: AtomicU64,
     pub(crate) watches: Arc<Watches>,
-    /// Keys of each database, expired ones that were not removed yet among them. Follows the counts in
-    /// the shards' roots, so that nobody has to hold a shard to know.
-    pub(crate) keys: [AtomicU64; DATABASES as usize],
     /// How many shards are rebuilt; the last shard is rebuilt first.
     pub(crate) shards_rebuilt: AtomicU16,
 }

@@ -1,7 +1,7 @@
 //! The index: linear hashing in region memory.
 //!
-//! A root (256 B) holds the number of buckets, then a word for each segment; its last word is the
-//! number of fields or members, or of a database's keys in the shard. Segment 0 holds 8 buckets, segment k as many as all
+//! A root (256 B) holds the number of buckets, then a word for each segment; the last word of a
+//! table of fields or members is their number. Segment 0 holds 8 buckets, segment k as many as all
 //! before it, so growth never moves a bucket. A bucket is a cache line: seven entries and a link to
 //! an overflow bucket. The file `pieces.rs` says where a segment's buckets lie.
 //! ```text
@@ -132,12 +132,12 @@ pub(crate) fn buckets(lane: &Lane<'_>, root: u64) -> u64 {
     buckets
 }
 
-/// The number of fields, members, or keys of a database in a shard, that a table's root holds.
+/// The number of fields or members that a table's root holds.
 pub(crate) fn stored_len(lane: &Lane<'_>, root: u64) -> u64 {
     lane.load(root + AT_LEN)
 }
 
-/// Stores the number of fields, members or keys in a table's root.
+/// Stores the number of fields or members in a table's root.
 pub(crate) fn store_len(op: &mut Op<'_>, id: LaneId, root: u64, len: u64) -> Result<(), Stop> {
     op.store(id, root + AT_LEN, len)
 }

@@ -5,7 +5,6 @@ mod sorted;
 mod strings;
 
 use std::cell::Cell;
-use std::sync::atomic::Ordering::Relaxed;
 
 use perdura_slots::{Heat, Lane, LaneId, LaneSet, Op, Stop};
 
@@ -49,7 +48,7 @@ struct Change {
     lane: LaneId,
     db: u8,
     /// Keys added or, below zero, removed.
-    keys: i64,
+    keys: i8,
     /// Keys with an expiry added or, below zero, removed.
     with_expiry: i8,
     /// The key that was added or removed, if the shard has an ordered index.
@@ -133,7 +132,7 @@ impl<'s> Tx<'s> {
             if change.cleared {
                 *db = Default::default();
             }
-            self.store.keys[usize::from(change.db)].fetch_add(change.keys as u64, Relaxed);
+            db.keys = db.keys.wrapping_add_signed(i64::from(change.keys));
             db.keys_with_expiry =
                 db.keys_with_expiry.wrapping_add_signed(i64::from(change.with_expiry));
             if let (Some(ordered), Some(key)) = (&mut db.ordered, change.key) {
@@ -214,7 +213,7 @@ impl<'s> Tx<'s> {
         self.store_word(place.lane, found.record() + Header::AT_EXPIRY, word)?;
         if found.expires() != at_ms.is_some() {
             self.store_word(place.lane, found.at, found.expiring(at_ms.is_some()))?;
-            self.count(&place, 0, if at_ms.is_some() { 1 } else { -1 }, None)?;
+            self.count(&place, 0, if at_ms.is_some() { 1 } else { -1 }, None);
         }
         Ok(true)
     }
@@ -322,7 +321,7 @@ impl<'s> Tx<'s> {
                 self.free_record(place.lane, found.record());
                 let change = i8::from(expires) - i8::from(found.expires());
                 if change != 0 {
-                    self.count(place, 0, change, None)?;
+                    self.count(place, 0, change, None);
                 }
             }
             None => {
@@ -330,7 +329,7 @@ impl<'s> Tx<'s> {
                 let inserted =
                     table::insert(&mut self.op, place.lane, place.root, place.hash, entry);
                 inserted.map_err(|stop| self.stop(stop))?;
-                self.count(place, 1, i8::from(expires), Some(key.bytes))?;
+                self.count(place, 1, i8::from(expires), Some(key.bytes));
             }
         }
         Ok(())
@@ -407,7 +406,7 @@ impl<'s> Tx<'s> {
     ) -> Result<(), TxError> {
         self.link(place.lane, key, found.at, 0)?;
         self.free_record(place.lane, found.record());
-        self.count(place, -1, -i8::from(found.expires()), Some(key.bytes))?;
+        self.count(place, -1, -i8::from(found.expires()), Some(key.bytes));
         Ok(())
     }
 
@@ -432,10 +431,8 @@ impl<'s> Tx<'s> {
                 continue;
             }
             self.detached.push((lane, Detached::new(self.op.lane(lane), root, false)));
-            let keys = -(table::stored_len(self.op.lane(lane), root) as i64);
             self.store_word(lane, root, 0)?;
-            self.store_len(lane, root, 0)?;
-            let (with_expiry, key, cleared) = (0, None, true);
+            let (keys, with_expiry, key, cleared) = (0, 0, None, true);
             self.changes.push(Change { lane, db, keys, with_expiry, key, cleared });
         }
         Ok(())
@@ -458,10 +455,6 @@ impl<'s> Tx<'s> {
         self.op.store(lane, at, word).map_err(|stop| self.stop(stop))
     }
 
-    fn store_len(&mut self, lane: LaneId, root: u64, len: u64) -> Result<(), TxError> {
-        table::store_len(&mut self.op, lane, root, len).map_err(|stop| self.stop(stop))
-    }
-
     /// Notes why the attempt is over.
     fn stop(&mut self, stop: Stop) -> TxError {
         self.halt.get_or_insert(Halt::Stop(stop));
@@ -469,17 +462,7 @@ impl<'s> Tx<'s> {
     }
 
     /// Notes a change of the counts of the key's shard, and of its ordered index.
-    fn count(
-        &mut self,
-        place: &Place,
-        keys: i64,
-        with_expiry: i8,
-        key: Option<&[u8]>,
-    ) -> Result<(), TxError> {
-        if keys != 0 {
-            let len = table::stored_len(self.op.lane(place.lane), place.root);
-            self.store_len(place.lane, place.root, len.wrapping_add_signed(keys))?;
-        }
+    fn count(&mut self, place: &Place, keys: i8, with_expiry: i8, key: Option<&[u8]>) {
         let shard = self.op.lane(place.lane).user::<Shard>();
         let is_ordered =
             shard.is_some_and(|shard| shard.dbs[usize::from(place.db)].ordered.is_some());
@@ -491,7 +474,6 @@ impl<'s> Tx<'s> {
             key: key.filter(|_| is_ordered).map(Box::from),
             cleared: false,
         });
-        Ok(())
     }
 }
 

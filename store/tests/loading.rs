@@ -40,21 +40,5 @@ fn the_final_flush_does_not_wait_for_a_shard_to_be_searched() {
     assert!(loaded_bytes <= 8 * (64 << 10), "{loaded_bytes} bytes loaded to count keys");
     second.region().close(1).unwrap();
     drop(second);
-    let third = open();
-    let loaded_bytes = || third.region().load_progress().map(|progress| progress.loaded_bytes);
-    let before = loaded_bytes();
-    assert_eq!(third.len(0), 8_000);
-    // Nobody waits for a count: nothing was rebuilt for it, and nothing read.
-    assert_eq!((third.shards_rebuilt(), loaded_bytes()), (0, before));
-    for number in 7_000..9_000u32 {
-        third.put(Key::new(&number.to_le_bytes()), b"new").unwrap();
-    }
-    for number in 0..500u32 {
-        assert!(third.delete(Key::new(&number.to_le_bytes())).unwrap());
-    }
-    assert_eq!(third.len(0), 8_500);
-    while third.rebuild_next().unwrap() {}
-    assert_eq!((third.len(0), third.stats().keys), (8_500, 8_500));
-    third.flush_db(0).unwrap();
-    assert_eq!(third.len(0), 0);
+    assert_eq!(open().len(0), 8_000);
 }
