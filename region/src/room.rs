@@ -96,10 +96,13 @@ pub(crate) fn largest_budget(
 /// Bytes that are free for us on the file system of a directory that may not be there yet.
 ///
 /// # Errors
-/// The system does not say.
+/// The system does not say, or the file system is read-only.
 pub fn free_bytes(dir: &Path) -> io::Result<u64> {
     for place in dir.ancestors().filter(|place| !place.as_os_str().is_empty()) {
         match rustix::fs::statvfs(place) {
+            Ok(found) if found.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY) => {
+                return Err(rustix::io::Errno::ROFS.into());
+            }
             Ok(found) => return Ok(found.f_bavail.saturating_mul(found.f_frsize)),
             Err(rustix::io::Errno::NOENT) => {}
             Err(errno) => return Err(errno.into()),

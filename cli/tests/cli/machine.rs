@@ -135,7 +135,7 @@ fn a_user_without_rights_is_served_and_its_memory_is_held() {
         let Some(program) = as_nobody() else { return };
         let mut server =
             Server::start_by(program, dir.path(), &["--memory", "64MiB", "--budget", "2MiB"]);
-        assert!(server.banner.contains("a holder keeps the memory"), "{}", server.banner);
+        assert!(server.banner.contains("a holder process keeps the memory"), "{}", server.banner);
         if is_root() {
             assert_eq!(server.status("Uid:"), 65534);
         }
@@ -177,7 +177,7 @@ fn a_file_system_too_small_is_said_and_nothing_is_left() {
     let dir = TestDir::new();
     let Some(mount) = Mount::tmpfs(dir.path().join("small"), "size=24m") else { return };
     let said = serve_by(Command::new(PERDURA), &mount.0, &["--memory", "32MiB"]);
-    refused(&said, &["image.perdura", "space"]);
+    refused(&said, &["small", "no room for an image", "24 MiB are free there"]);
     assert!(holder_of(&mount.0).is_none());
     let left: u64 =
         fs::read_dir(&mount.0).unwrap().map(|f| f.unwrap().metadata().unwrap().len()).sum();
