@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 /// Test programs at work at the same time.
-const AT_ONCE: usize = 2;
+const AT_ONCE: usize = 1;
 
 /// Programs whose time is shown at the end.
 const SLOWEST: usize = 12;

@@ -23,22 +23,14 @@ pub fn clippy(words: &[&str]) -> Result<()> {
 /// Everything CI runs.
 ///
 /// What is compiled is compiled once, in the profile of development, and the programs that tests
-/// run whole are among it. While the test programs run, which mostly wait, the Python package and
-/// the lints have the processors.
+/// run whole are among it.
 pub fn test() -> Result<()> {
     let missing = deps::install()?;
     format()?;
     let programs = programs::build(&["--workspace"])?;
-    let (tests, beside) = std::thread::scope(|scope| {
-        let beside = scope.spawn(|| {
-            clippy(&["--workspace"])?;
-            python::test()
-        });
-        (programs::run(programs), beside.join())
-    });
-    let beside = beside.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    tests?;
-    let without_package = beside?;
+    clippy(&["--workspace"])?;
+    let without_package = python::test()?;
+    programs::run(programs)?;
     // The C library has the Rust library's name, which rustdoc cannot tell apart, and no doc tests.
     cargo(&["test", "--workspace", "--exclude", "perdura-capi", "--doc", "--quiet"])?;
     // Seeds that no test has.
