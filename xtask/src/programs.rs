@@ -1,8 +1,8 @@
-//! The workspace's test programs: built once, run two at a time, and what they skipped.
+//! The workspace's test programs: built once, run one after the other, and what they skipped.
 //!
-//! Most tests wait for devices, clocks and other programs, so two programs at a time use the
-//! processors better than one. What a program prints is kept until its end: the output of one that
-//! fails is printed whole, and of the others only what they skipped and why.
+//! Many tests time what the machine does, so nothing runs beside them. What a program prints is
+//! kept until its end: the output of one that fails is printed whole, and of the others only what
+//! they skipped and why.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
