@@ -13,14 +13,15 @@
 //!   thirds of the speed of an overwrite (64 KiB and larger, measured). Whoever proves a flush rate
 //!   measures on the kind it will flush to.
 
+mod options;
 mod progress;
 mod pwrite;
 mod shared;
 #[cfg(test)]
 mod tests;
 mod uring;
+mod whole;
 
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -37,49 +38,11 @@ use crate::latch::Latch;
 use crate::sys::file::{self as sys_file, Access, FileKind, Reach};
 use crate::sys::uring::Ring;
 use crate::sys::{BlockBuf, Source};
+pub use options::{Direct, Engine, OpenMode};
 use pwrite::PwriteQueue;
 use shared::{Buffering, Shared, io_error, refusal};
 use uring::UringQueue;
-
-/// Whether the file must be there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OpenMode {
-    /// Creates a new file, private to its owner, with space for `capacity_bytes` (rounded up to
-    /// whole blocks). An existing file is refused and not touched; a file that gets no space is
-    /// removed.
-    Create {
-        /// Size in bytes.
-        capacity_bytes: u64,
-    },
-    /// Opens what is there; the capacity is its size, rounded down to whole blocks.
-    Existing,
-    /// As `Existing`, only to read it: every write and every growth fails.
-    ReadOnly,
-}
-
-/// How queued writes reach the kernel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Engine {
-    /// `io_uring` where the system grants it, else `pwrite`.
-    #[default]
-    Auto,
-    /// `io_uring` or an error.
-    Uring,
-    /// One `pwrite` after the other.
-    Pwrite,
-}
-
-/// Whether writes pass the page cache.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Direct {
-    /// `O_DIRECT` where the file system grants it, else buffered.
-    #[default]
-    Auto,
-    /// `O_DIRECT` or an error.
-    On,
-    /// Buffered.
-    Off,
-}
+use whole::{read_all, write_all};
 
 /// A file (or block device) as a [`Device`]. Cloning is cheap and shares everything.
 #[derive(Clone, Debug)]
@@ -220,13 +183,13 @@ impl Device for FileDevice {
     fn write_at(&self, offset_bytes: u64, buf: &[u8]) -> Result<(), DeviceError> {
         assert_aligned(offset_bytes, buf.as_ptr(), buf.len());
         self.shared.admit_write(offset_bytes, buf.len() as u64)?;
-        pwrite::write_all(self.as_fd(), offset_bytes, Source::borrowed(buf), Reach::Device)
+        write_all(self.as_fd(), offset_bytes, Source::borrowed(buf), Reach::Device)
     }
 
     fn write_durable_at(&self, offset_bytes: u64, buf: &[u8]) -> Result<(), DeviceError> {
         assert_aligned(offset_bytes, buf.as_ptr(), buf.len());
         self.shared.admit_write(offset_bytes, buf.len() as u64)?;
-        pwrite::write_all(self.as_fd(), offset_bytes, Source::borrowed(buf), Reach::Medium)
+        write_all(self.as_fd(), offset_bytes, Source::borrowed(buf), Reach::Medium)
             .map_err(|error| self.shared.latch.set(error))
     }
 
@@ -308,23 +271,4 @@ fn probe_uring(engine: Engine) -> Result<i32, DeviceError> {
         Err(errno) if engine == Engine::Auto => Ok(errno.raw_os_error()),
         Err(errno) => Err(refusal("io_uring_setup", errno)),
     }
-}
-
-fn read_all(fd: BorrowedFd<'_>, offset_bytes: u64, buf: &mut [u8]) -> io::Result<()> {
-    let mut done = 0;
-    while done < buf.len() {
-        match sys_file::read(fd, offset_bytes + done as u64, &mut buf[done..]) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(taken) => {
-                done += taken;
-                // An aligned rest, for `O_DIRECT`; a stub of a block is read again.
-                if done < buf.len() && taken >= BLOCK_BYTES as usize {
-                    done -= done % BLOCK_BYTES as usize;
-                }
-            }
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-    }
-    Ok(())
 }

@@ -1,14 +1,15 @@
-//! What an application sees of where its data lie: named data read and written piece by piece, a
-//! pool of small objects, and a place for what is gone after the run.
+//! The view that an application has of its data: named data read and written piece by piece, a pool
+//! of small objects, and scratch memory that is gone after the run.
 //!
 //! Applications are written against these traits only, so all ways do the same work on the same
 //! data. A way hands out its data as slices: files copy them into a buffer first, mappings and the
 //! heap do not.
 //!
-//! What is put is there as a whole, and as durable as the way promises, when `finish` returns; who
-//! reads what has the name already, goes on reading that. (A file can be seen before: programs that
-//! need more write another one and rename it.) Calls are counted as the application makes them,
-//! whatever the way makes of them; the system calls that follow are counted beside.
+//! Data that are put become visible as a whole, and as durable as the way promises, when `finish`
+//! returns. A reader that has opened a name goes on reading the data it opened. (A file can be seen
+//! before it is finished: programs that need more write another file and rename it.) Calls are
+//! counted as the application makes them; the system calls that a way makes for them are counted
+//! separately.
 
 use std::cell::Cell;
 
@@ -17,70 +18,70 @@ use serde::Serialize;
 use crate::error::Result;
 use crate::scratch::Scratch;
 
-/// One way to reach data.
+/// One way to keep and reach data.
 pub trait Access {
-    /// Its name on the command line and in tables.
+    /// The way's name on the command line and in tables.
     fn way(&self) -> &'static str;
     /// Opens named data at their first byte.
     ///
     /// # Errors
-    /// There are none of that name, or the system refuses.
+    /// The name does not exist, or the system refuses.
     fn get(&self, name: &str) -> Result<Box<dyn Input + '_>>;
-    /// Begins named data, in place of what has the name; they need not fit `capacity_bytes`, but
-    /// should.
+    /// Begins named data, which replace those of the same name. `capacity_bytes` is the expected
+    /// length; more may be written.
     ///
     /// # Errors
     /// The system or the heap refuses.
     fn put(&self, name: &str, capacity_bytes: usize) -> Result<Box<dyn Output + '_>>;
-    /// Removes named data; `false`: there were none.
+    /// Removes named data; `false` if there were none.
     ///
     /// # Errors
     /// The system or the heap refuses.
     fn remove(&self, name: &str) -> Result<bool>;
-    /// The names there are, in no order.
+    /// All names, in no order.
     ///
     /// # Errors
     /// The system refuses.
     fn names(&self) -> Result<Vec<String>>;
-    /// Begins an empty pool of objects, in place of what has the name.
+    /// Begins an empty pool of objects, which replaces the one of the same name.
     ///
     /// # Errors
     /// The system or the heap refuses.
     fn pool(&self, name: &str) -> Result<Box<dyn Pool + '_>>;
-    /// Where allocations go that need not survive.
+    /// The memory for allocations that need not survive.
     fn scratch(&self) -> Scratch;
-    /// The calls made.
+    /// Counts of calls.
     fn tally(&self) -> &Tally;
-    /// Between measurements: what is on its way to a device arrives, caches are as the way says
-    /// they are.
+    /// Prepares the next measurement: waits until data have reached their device, and puts caches
+    /// into the way's own state.
     ///
     /// # Errors
     /// The system refuses.
     fn settle(&self) -> Result<()>;
-    /// What the data take, and where.
+    /// Bytes that the data take, by place.
     ///
     /// # Errors
     /// The system refuses.
     fn usage(&self) -> Result<Usage>;
 }
 
-/// Named data being read.
+/// Named data that are being read.
 pub trait Input {
-    /// All of them.
+    /// Length of the data.
     fn len_bytes(&self) -> usize;
-    /// The next piece, of `bytes` but for the last; empty at the end.
+    /// The next `bytes` bytes, fewer at the end; empty after the end.
     ///
     /// # Errors
     /// The system refuses.
     fn next(&mut self, bytes: usize) -> Result<&[u8]>;
-    /// All that was not read yet in one slice, read in calls of `call_bytes`.
+    /// All bytes that were not read yet in one slice, read in calls of `call_bytes`.
     ///
     /// # Errors
     /// The system refuses.
     fn whole(&mut self, call_bytes: usize) -> Result<&[u8]>;
 }
 
-/// Named data being written.
+/// Named data that are being written.
 pub trait Output {
     /// Writes the next piece.
     ///
@@ -96,51 +97,51 @@ pub trait Output {
 
 /// Objects of any size that can be changed and freed.
 ///
-/// A write is as durable as the way promises when `sync` returns; by the heap, when `write`
+/// A write is as durable as the way promises when `sync` returns; on the heap, when `write`
 /// returns.
 pub trait Pool {
-    /// Makes an object; what it holds is undefined.
+    /// Allocates an object with undefined contents.
     ///
     /// # Errors
     /// The system or the heap refuses.
     fn alloc(&mut self, len_bytes: usize) -> Result<ObjectId>;
-    /// Frees one.
+    /// Frees an object.
     ///
     /// # Errors
-    /// There is none, or the heap refuses.
+    /// The object does not exist, or the heap refuses.
     fn free(&mut self, id: ObjectId, len_bytes: usize) -> Result<()>;
-    /// Bytes of an object, from `at`.
+    /// Reads bytes of an object, from `at`.
     ///
     /// # Errors
-    /// They do not lie in it, or the system refuses.
+    /// The range is outside the object, or the system refuses.
     fn read(&mut self, id: ObjectId, at: usize, len_bytes: usize) -> Result<&[u8]>;
     /// Changes bytes of an object, from `at`.
     ///
     /// # Errors
-    /// They do not lie in it, or the system refuses.
+    /// The range is outside the object, or the system refuses.
     fn write(&mut self, id: ObjectId, at: usize, bytes: &[u8]) -> Result<()>;
-    /// What was written so far is as durable as the way promises.
+    /// Makes all writes so far as durable as the way promises.
     ///
     /// # Errors
     /// The system refuses.
     fn sync(&mut self) -> Result<()>;
 }
 
-/// Names an object of a pool; below 2^48, and never 0.
+/// Number of an object in a pool; below 2^48, and never 0.
 pub type ObjectId = u64;
 
-/// Bytes by where they lie.
+/// Bytes that data take, by place.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Usage {
-    /// Persistent objects of a heap.
+    /// Bytes of a heap's persistent objects.
     pub persistent_bytes: u64,
-    /// Most that capacity memory held at once.
+    /// Most bytes of capacity memory that were in use at once.
     pub capacity_peak_bytes: u64,
-    /// Files, on the RAM disk or in the page cache while they are used.
+    /// Bytes of files, which are on the RAM disk or, while used, in the page cache.
     pub file_bytes: u64,
 }
 
-/// Calls of an application, and system calls made for them.
+/// Counts of an application's calls, and of system calls made for them.
 #[derive(Debug, Default)]
 pub struct Tally {
     cells: [Cell<u64>; KINDS],
@@ -148,7 +149,7 @@ pub struct Tally {
 
 const KINDS: usize = 10;
 
-/// What a `Tally` counts.
+/// The figures that a `Tally` counts.
 #[derive(Debug, Clone, Copy)]
 #[repr(usize)]
 enum Kind {
@@ -167,30 +168,31 @@ enum Kind {
 /// The figures of a `Tally`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Calls {
-    /// Pieces the application read.
+    /// Pieces that the application read.
     pub reads: u64,
-    /// Their bytes.
+    /// Bytes of these pieces.
     pub read_bytes: u64,
-    /// Pieces it wrote.
+    /// Pieces that the application wrote.
     pub writes: u64,
-    /// Their bytes.
+    /// Bytes of these pieces.
     pub write_bytes: u64,
     /// System calls that read.
     pub system_reads: u64,
     /// System calls that write.
     pub system_writes: u64,
-    /// Files opened, and so closed.
+    /// Files opened; each is closed, too.
     pub opens: u64,
-    /// Mappings made, and so unmapped.
+    /// Mappings made; each is unmapped, too.
     pub maps: u64,
     /// Waits for a device.
     pub syncs: u64,
-    /// Files given another length.
+    /// Changes of a file's length.
     pub resizes: u64,
 }
 
 impl Calls {
-    /// All system calls: an open is two (and asks the length), a mapping is two.
+    /// Number of all system calls. An open counts two, with the close (the question for the file's
+    /// length is not counted); a mapping counts two, with its end.
     pub fn system(&self) -> u64 {
         let pairs = self.opens + self.maps;
         self.system_reads + self.system_writes + self.syncs + self.resizes + 2 * pairs
@@ -203,55 +205,55 @@ impl Tally {
         cell.set(cell.get() + count);
     }
 
-    /// The application read a piece.
+    /// Counts a piece that the application read.
     pub fn read(&self, bytes: usize) {
         self.add(Kind::Reads, 1);
         self.add(Kind::ReadBytes, bytes as u64);
     }
 
-    /// It read all of this in calls of a length.
+    /// Counts a read of many bytes in calls of `call_bytes`.
     pub fn read_in_calls(&self, bytes: usize, call_bytes: usize) {
         self.add(Kind::Reads, bytes.div_ceil(call_bytes.max(1)) as u64);
         self.add(Kind::ReadBytes, bytes as u64);
     }
 
-    /// It wrote a piece.
+    /// Counts a piece that the application wrote.
     pub fn write(&self, bytes: usize) {
         self.add(Kind::Writes, 1);
         self.add(Kind::WriteBytes, bytes as u64);
     }
 
-    /// A system call that reads.
+    /// Counts a system call that reads.
     pub fn system_read(&self) {
         self.add(Kind::SystemReads, 1);
     }
 
-    /// A system call that writes.
+    /// Counts a system call that writes.
     pub fn system_write(&self) {
         self.add(Kind::SystemWrites, 1);
     }
 
-    /// A file was opened.
+    /// Counts the opening of a file.
     pub fn open(&self) {
         self.add(Kind::Opens, 1);
     }
 
-    /// A mapping was made.
+    /// Counts a mapping.
     pub fn map(&self) {
         self.add(Kind::Maps, 1);
     }
 
-    /// A device was waited for.
+    /// Counts a wait for a device.
     pub fn sync(&self) {
         self.add(Kind::Syncs, 1);
     }
 
-    /// A file got another length.
+    /// Counts a change of a file's length.
     pub fn resize(&self) {
         self.add(Kind::Resizes, 1);
     }
 
-    /// All figures, which start again at 0.
+    /// Returns all figures and sets them to 0.
     pub fn take(&self) -> Calls {
         let take = |kind: Kind| self.cells[kind as usize].take();
         Calls {

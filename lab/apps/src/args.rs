@@ -10,25 +10,25 @@ use crate::measure::Settings;
 use crate::ways::{Places, Way};
 
 /// Small applications, each by several ways to the same data: a persistent heap, plain memory, a
-/// RAM disk, mapped files, files on a device. Calls, memory, page latency, run times in turn;
-/// results must be equal.
+/// RAM disk, mapped files, files on a device. Measures calls, memory, page latency, and run times
+/// in turn; results must be equal.
 #[derive(Debug, Parser)]
 #[command(name = "perdura-apps", version, max_term_width = 100, args_override_self = true)]
 pub struct Args {
     /// Applications: table, pictures, faces, snappy, mails, video, words.
     #[arg(long, value_name = "NAME,...|all", default_value = "all")]
     pub app: String,
-    /// How much work: small (tests), medium, paper (the paper's counts: gigabytes, minutes).
+    /// Amount of work: small (tests), medium, paper (the paper's counts: gigabytes, minutes).
     #[arg(long, value_name = "SIZE", default_value = "medium", value_parser = ["small", "medium", "paper"])]
     pub size: String,
     /// Ways: dram, heap, heap-io, heap-ordered, ramdisk, mmap, mmap-sync, block. `dram` alone makes
-    /// no files, and all it allocates is malloc's.
+    /// no files, and allocates by malloc only.
     #[arg(long, value_name = "NAME,...|all", default_value = "all")]
     pub way: String,
     /// Timed runs of each way.
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub rounds: usize,
-    /// Pages for the latency of pages; 0: leave it out.
+    /// Pages for the measurement of page latency; 0 leaves it out.
     #[arg(long, value_name = "N", default_value_t = 4096)]
     pub pages: usize,
     /// Seed of all inputs.
@@ -42,7 +42,7 @@ pub struct Args {
     /// removed at the end.
     #[arg(long, value_name = "DIR", default_value = "perdura-apps-run")]
     pub disk_dir: PathBuf,
-    /// Also write everything found to this file.
+    /// Also write all results to this file.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }
@@ -51,7 +51,7 @@ impl Args {
     /// Checks every value.
     ///
     /// # Errors
-    /// A value makes no sense; it is named.
+    /// A value is wrong; the error names it.
     pub fn resolve(&self) -> Result<(Vec<Box<dyn App>>, Settings)> {
         if self.rounds == 0 {
             bail!("--rounds 0: expected at least 1");
@@ -97,7 +97,7 @@ fn chosen<'a>(option: &str, words: &'a str, names: &[&'a str]) -> Result<Vec<&'a
     Ok(words)
 }
 
-/// As `statfs` names it.
+/// Number of tmpfs in the results of `statfs`.
 const TMPFS: i64 = 0x0102_1994;
 
 fn check_places(places: &Places) -> Result<()> {

@@ -1,123 +1,123 @@
-//! What can go wrong, with the facts to say where.
+//! The errors of applications and ways, with the facts that say where.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use perdura_heap::HeapError;
 
-/// Why an application or a way to its data gave up.
+/// Why an application or a way to its data failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
-    /// The system refused.
+    /// The system refused an operation.
     #[error("{what} {}: {source}", path.display())]
     Io {
-        /// What was asked.
+        /// The operation.
         what: &'static str,
-        /// Of which file.
+        /// Path of the file.
         path: PathBuf,
-        /// The system's words.
+        /// The system's error.
         source: io::Error,
     },
-    /// The heap refused.
+    /// The heap refused an operation.
     #[error("{way}: {doing}: {source}")]
     Heap {
-        /// By which way.
+        /// Name of the way.
         way: &'static str,
-        /// What was being done.
+        /// The operation.
         doing: &'static str,
-        /// The heap's words.
+        /// The heap's error.
         source: HeapError,
     },
-    /// Allocations can be directed to a few heaps only.
+    /// No more heaps can receive allocations: their number is limited.
     #[error(
         "{way}: allocations are directed to as many heaps as can be; measure fewer ways at once"
     )]
     TooManyHeaps {
-        /// By which way.
+        /// Name of the way.
         way: &'static str,
     },
-    /// Something outlived the run that allocated it.
+    /// Memory was still in use after the run that allocated it.
     #[error("{way}: {live} allocations in capacity memory outlived the run; the heap stays mapped")]
     CapacityInUse {
-        /// By which way.
+        /// Name of the way.
         way: &'static str,
-        /// How many.
+        /// Allocations still in use.
         live: i64,
     },
-    /// Named data that are not there.
+    /// The name does not exist.
     #[error("no data named {name:?} in {way}")]
     Missing {
         /// The name.
         name: String,
-        /// Where it was looked for.
+        /// The way that was asked.
         way: &'static str,
     },
-    /// A piece that does not lie in what was allocated.
+    /// The range is outside the object or data.
     #[error("{way}: bytes {offset}+{len_bytes} of {of}, which has {has_bytes} bytes")]
     Outside {
-        /// Where.
+        /// Name of the way.
         way: &'static str,
-        /// Of what.
+        /// The object or data.
         of: String,
         /// First byte asked for.
         offset: u64,
         /// Bytes asked for.
         len_bytes: usize,
-        /// Bytes there are.
+        /// Bytes that exist.
         has_bytes: u64,
     },
-    /// Data that are not what the application reads.
+    /// Data are not in the form that the application reads.
     #[error("{name}: {reason}")]
     Malformed {
         /// Name of the data.
         name: String,
-        /// What is wrong with them.
+        /// The mistake in them.
         reason: String,
     },
     /// Two ways gave different results.
     #[error("{app}: {name} has digest {found:032x} by {way}, {expected:032x} by {by}")]
     Differs {
-        /// The application.
+        /// Name of the application.
         app: &'static str,
-        /// The result.
+        /// Name of the result.
         name: String,
         /// The way that differs.
         way: &'static str,
         /// The way it was compared with.
         by: &'static str,
-        /// Digest of the first.
+        /// Digest by the way that differs.
         found: u128,
-        /// Digest of the second.
+        /// Digest by the other way.
         expected: u128,
     },
-    /// One way gave results that another did not.
+    /// Two ways gave different numbers of results.
     #[error("{app}: {count} results by {way}, {expected} by {by}")]
     ResultsMissing {
-        /// The application.
+        /// Name of the application.
         app: &'static str,
         /// The way that differs.
         way: &'static str,
         /// The way it was compared with.
         by: &'static str,
-        /// Results of the first.
+        /// Results by the way that differs.
         count: usize,
-        /// Results of the second.
+        /// Results by the other way.
         expected: usize,
     },
 }
 
 impl AppError {
-    /// For `map_err`.
+    /// Makes an error of the system, for `map_err`.
     pub fn io<E: Into<io::Error>>(what: &'static str, path: &Path) -> impl FnOnce(E) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { what, path, source: source.into() }
     }
 
-    /// Data that are not what they should be.
+    /// Makes an error for data that are not in the expected form.
     pub fn malformed(name: &str, reason: impl ToString) -> Self {
         Self::Malformed { name: name.to_owned(), reason: reason.to_string() }
     }
 }
 
-/// What most functions here return.
+/// The result of most functions in this crate.
 pub type Result<T> = std::result::Result<T, AppError>;

@@ -6,21 +6,22 @@ use serde::Serialize;
 
 use crate::sys::alloc;
 
-/// What a run took above what was there before it and its data.
+/// Memory that a run took, without what was there before it and without its data.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Memory {
-    /// Most that malloc had given out at once.
+    /// Most bytes that malloc had given out at once.
     pub malloc_peak_bytes: u64,
-    /// Most that was resident at once, of all kinds.
+    /// Most bytes, of all kinds, that were resident at once.
     pub resident_peak_bytes: u64,
-    /// Of it, at the end: mapped files and heaps. Not DRAM where these are not.
+    /// Resident bytes of mapped files and heaps at the end, a part of the resident memory. They are
+    /// no DRAM where files and heaps are not in DRAM.
     pub resident_mapped_bytes: u64,
 }
 
-/// Counters are the process's: one gauge at a time.
+/// Held by each gauge, for the counters are the whole process's.
 static MEASURING: Mutex<()> = Mutex::new(());
 
-/// Measures from when it was made.
+/// Measures memory from its creation on.
 #[derive(Debug)]
 pub struct Gauge {
     _alone: MutexGuard<'static, ()>,
@@ -29,7 +30,7 @@ pub struct Gauge {
 }
 
 impl Gauge {
-    /// Before the data are there.
+    /// Begins before the data exist.
     pub fn new() -> Self {
         let alone = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
         alloc::trim();
@@ -38,14 +39,14 @@ impl Gauge {
         Self { _alone: alone, before_bytes, mapped_before_bytes: mapped_bytes() }
     }
 
-    /// Forgets the peak of what was resident while the data were made.
+    /// Forgets the peak of resident memory that making the data caused.
     pub fn begin_run(&self) {
-        // Where the system does not know how, the peak is that of the whole process: too much,
-        // never too little.
+        // Where the system cannot do so, the peak is that of the whole process: too high, never too
+        // low.
         let _ = std::fs::write("/proc/self/clear_refs", "5");
     }
 
-    /// After the run.
+    /// Ends the measurement after the run.
     pub fn end(self) -> Memory {
         let malloc_peak_bytes = alloc::counted_peak_bytes();
         let peak_bytes = of_status("VmHWM:").unwrap_or(0);
@@ -63,7 +64,7 @@ impl Default for Gauge {
     }
 }
 
-/// Of files, the program's own included, and of memory files.
+/// Resident bytes of files, the program's own and memory files included.
 fn mapped_bytes() -> u64 {
     ["RssFile:", "RssShmem:"].iter().filter_map(|name| of_status(name)).sum()
 }

@@ -3,8 +3,8 @@
 //!
 //! An application (`kinds`) is written against `access` only. A way (`ways`) is a heap, plain
 //! memory, a RAM disk, mapped files or files on a device. `measure` runs all ways of an application
-//! in turn, compares their results byte by digest, and tells calls, time, memory; `pages` tells
-//! what a page costs by each way.
+//! in turn, compares digests of their results, and reports calls, time and memory; `pages` measures
+//! the cost of a page by each way.
 //!
 //! All inputs are made from a seed, and all ways get the same bytes.
 

@@ -1,4 +1,4 @@
-//! `perdura-apps`: words to settings, settings to measurements, results to the terminal and to a
+//! `perdura-apps`: reads the command line, measures, and writes results to the terminal and to a
 //! file.
 
 use std::fs::File;
@@ -15,7 +15,7 @@ use perdura_apps::{pages, show};
 use perdura_bench::machine::Machine;
 use serde::Serialize;
 
-/// What --json writes.
+/// The contents of the file that --json names.
 #[derive(Debug, Serialize)]
 struct Found {
     kind: &'static str,
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
 fn run() -> Result<()> {
     let args = Args::parse();
     let (apps, settings) = args.resolve()?;
-    // Before anything is measured: a result that cannot be kept should not take minutes first.
+    // Opened before the measurement: a result that cannot be kept should not take minutes first.
     let json = args
         .json
         .as_ref()
@@ -81,12 +81,12 @@ fn run() -> Result<()> {
     Ok(())
 }
 
-/// A reader that has gone away must not end a run in its middle.
+/// Ignores a closed pipe, which must not end a run in its middle.
 fn say(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
-/// Removed when all is done, empty: each way removes its own.
+/// Removes the two folders at the end. Each way has removed its own files by then.
 struct Folders([PathBuf; 2]);
 
 impl Drop for Folders {

@@ -1,9 +1,9 @@
-//! All ways of an application: once for calls, memory and results, then timed in turn.
+//! Measures all ways of an application: once for calls, memory and results, then timed in turn.
 //!
-//! Each way is first measured alone (nothing of the others is resident). Then all are open at once
-//! and each round runs every one, beginning with another each time, so that what the machine does
-//! besides meets all. Before a run its results of the last are removed and devices are waited for,
-//! untimed.
+//! Each way is first measured alone, with nothing of the others resident. Then all are open at
+//! once, and each round runs every one, beginning with another each time, so that other load on the
+//! machine meets all. Before each run, untimed, the way's last results are removed and devices are
+//! waited for.
 
 use std::time::Instant;
 
@@ -16,58 +16,58 @@ use crate::gauge::{Gauge, Memory};
 use crate::kinds::{App, INPUT, Named, RESULT};
 use crate::ways::{Places, Way};
 
-/// Room in a heap beside twice what the application needs: classes of sizes and their spans.
+/// Room in a heap in addition to twice the application's need, for size classes and their spans.
 const HEAP_SPARE_BYTES: u64 = 256 << 20;
 const HEAP_ALIGN_BYTES: u64 = 2 << 20;
 
-/// What is to be measured.
+/// The ways and the amount of measuring.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Which ways.
+    /// The ways to measure.
     pub ways: Vec<Way>,
-    /// Timed runs of each.
+    /// Timed runs of each way.
     pub rounds: usize,
-    /// Folders; the length of heaps is found here.
+    /// Folders of the ways. The length of heaps is computed here.
     pub places: Places,
 }
 
-/// All ways of one application.
+/// The results of all ways of one application.
 #[derive(Debug, Clone, Serialize)]
 pub struct Measured {
-    /// Its name.
+    /// The application's name.
     pub app: &'static str,
-    /// What it did.
+    /// The work and its amount.
     pub about: String,
     /// Bytes of its inputs.
     pub input_bytes: u64,
-    /// Bytes of its results, and how many there are.
+    /// Bytes of its results.
     pub result_bytes: u64,
-    /// Results, equal by all ways.
+    /// Number of its results, equal by all ways.
     pub results: usize,
     /// Length of its heaps.
     pub heap_bytes: u64,
-    /// In the order of `Way::ALL`.
+    /// One entry for each way, in the order of `Way::ALL`.
     pub ways: Vec<MeasuredWay>,
 }
 
-/// One way of it.
+/// The results of one way.
 #[derive(Debug, Clone, Serialize)]
 pub struct MeasuredWay {
-    /// Its name.
+    /// The way's name.
     pub way: &'static str,
-    /// What finished data survive.
+    /// The losses that finished data survive.
     pub survives: &'static str,
-    /// Of one run.
+    /// Calls of one run.
     pub calls: Calls,
     /// System calls of one run.
     pub system_calls: u64,
-    /// Of one run.
+    /// Memory of one run.
     pub memory: Memory,
-    /// Where the data were, after one run.
+    /// Places of the data after one run.
     pub usage: Usage,
-    /// Each timed run.
+    /// Time of each timed run.
     pub run_ns: Vec<u64>,
-    /// The median.
+    /// Median of the times.
     pub run_median_ns: u64,
     /// Median of the rounds' ratios to plain memory.
     pub of_dram: Option<f64>,
@@ -115,7 +115,7 @@ pub fn measure(app: &dyn App, settings: &Settings) -> Result<Measured> {
     })
 }
 
-/// A result, by its digest.
+/// Digest of a result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Digest {
     name: String,
@@ -162,7 +162,7 @@ fn alone(app: &dyn App, way: Way, inputs: &[Named], places: &Places) -> Result<A
     Ok(Alone { way, calls, memory, usage: access.usage()?, results: results(&*access)? })
 }
 
-/// Runs with all that the application allocates where the way says.
+/// Runs the application with its allocations where the way directs them.
 fn run(app: &dyn App, access: &dyn Access) -> Result<()> {
     let scratch = access.scratch();
     let _entered = scratch.enter();
@@ -251,7 +251,7 @@ fn timed(
     Ok(times)
 }
 
-/// And pools.
+/// Removes all results, and all pools.
 fn remove_results(access: &dyn Access) -> Result<()> {
     for name in access.names()? {
         if !name.starts_with(INPUT) {
@@ -261,7 +261,7 @@ fn remove_results(access: &dyn Access) -> Result<()> {
     Ok(())
 }
 
-/// Of an even number the mean of the two in the middle.
+/// The median; of an even number of figures the mean of the two in the middle.
 pub fn median(mut figures: Vec<u64>) -> u64 {
     figures.sort_unstable();
     match figures.len() {

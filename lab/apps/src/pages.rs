@@ -1,8 +1,8 @@
-//! What a page costs by each way: touched first, written again, read, written and waited for.
+//! The cost of a page by each way: the first write, another write, a read, and a durable write.
 //!
-//! Pages are objects of a pool, so each way does with them what it does for applications. Each
-//! round opens the way anew: what is touched first there, nobody touched before. Capacity memory,
-//! and malloc's beside it, is one large allocation.
+//! Pages are objects of a pool, so each way treats them as it treats an application's data. Each
+//! round opens the way anew, so that pages of a first write were never touched before. Capacity
+//! memory, and malloc's for comparison, is one large allocation.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -18,21 +18,21 @@ use crate::measure::median;
 use crate::ways::{Places, Way};
 
 const PAGE_BYTES: usize = 4096;
-/// Waiting for a device at each page takes long.
+/// Only so many pages are written durably: to wait for a device at each page takes long.
 const WAITED_FOR: usize = 16;
 
-/// Medians of the rounds, nanoseconds a page.
+/// Median latencies over the rounds, in nanoseconds a page.
 #[derive(Debug, Clone, Serialize)]
 pub struct PageLatency {
-    /// The way, or the memory of it.
+    /// The way, or the memory of the way.
     pub of: String,
-    /// Allocated and written, never touched before.
+    /// First write to a page that was allocated and never touched.
     pub first_write_ns: u64,
-    /// Written again, in random order.
+    /// Another write, in random order.
     pub write_ns: u64,
-    /// Read, in random order; by block I/O from the device.
+    /// A read in random order; by block I/O it comes from the device.
     pub read_ns: u64,
-    /// Written, in random order, each waited for as far as the way waits for anything.
+    /// A write in random order with the way's wait for durability.
     pub durable_write_ns: Option<u64>,
 }
 
@@ -85,7 +85,7 @@ fn of_rounds(of: String, rounds: &[[Option<u64>; 4]]) -> PageLatency {
     }
 }
 
-/// First written, written again, read, written and waited for.
+/// Measures first write, another write, read, and durable write.
 fn objects(access: &dyn Access, order: &[usize]) -> Result<[Option<u64>; 4]> {
     let mut page = [7u8; PAGE_BYTES];
     let mut pool = access.pool("pool-pages")?;
@@ -120,7 +120,7 @@ fn objects(access: &dyn Access, order: &[usize]) -> Result<[Option<u64>; 4]> {
     Ok([Some(first), Some(again), Some(read), Some(durable)])
 }
 
-/// The same of one allocation where applications have theirs.
+/// Measures the same on one allocation in the place of the application's allocations.
 fn scratch(access: &dyn Access, order: &[usize]) -> [Option<u64>; 4] {
     let page = [7u8; PAGE_BYTES];
     let scratch = access.scratch();
@@ -144,7 +144,7 @@ fn scratch(access: &dyn Access, order: &[usize]) -> [Option<u64>; 4] {
     [Some(first), Some(again), Some(read), None]
 }
 
-/// Looks at every word.
+/// Reads every word of a page.
 fn sum(page: &[u8]) -> u64 {
     let words = page.as_chunks().0.iter().map(|&word| u64::from_le_bytes(word));
     words.fold(0, u64::wrapping_add)

@@ -8,7 +8,7 @@ use perdura_media::Bytes;
 use crate::measure::{Measured, MeasuredWay};
 use crate::pages::PageLatency;
 
-/// What stands above all tables.
+/// The text above all tables.
 pub fn head(machine: &Machine, size: &str, rounds: usize, seed: u64) -> String {
     format!(
         "{}\nsize {size}, seed {seed}, {rounds} timed runs of each way in turn; \
@@ -17,7 +17,7 @@ pub fn head(machine: &Machine, size: &str, rounds: usize, seed: u64) -> String {
     )
 }
 
-/// All of one application.
+/// The tables of one application.
 pub fn app(measured: &Measured) -> String {
     let mut text = format!(
         "== {}: {}\n{} in, {} in {} results, equal by all ways\n",
@@ -50,7 +50,7 @@ pub fn app(measured: &Measured) -> String {
     text
 }
 
-/// As the paper's table has it: by what the application asks for, the same by all ways.
+/// The calls as the paper's table has them: by what the application asks for, equal by all ways.
 fn calls(ways: &[MeasuredWay]) -> String {
     let Some(way) = ways.first() else { return String::new() };
     let calls = &way.calls;
@@ -85,7 +85,7 @@ fn line(way: &MeasuredWay) -> String {
     )
 }
 
-/// The latency of pages.
+/// The table of page latencies.
 pub fn pages(pages: usize, found: &[PageLatency]) -> String {
     let mut text = format!(
         "== {pages} pages of 4 KiB, ns a page\n{:<16}{:>13}{:>13}{:>13}{:>18}\n",

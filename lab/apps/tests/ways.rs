@@ -1,4 +1,4 @@
-//! Every way does what applications ask of it, and all come to the same results.
+//! Every way has the behaviour that applications need, and all give the same results.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use perdura_apps::measure::{Measured, Settings, measure};
 use perdura_apps::ways::{HeapSettings, HeapWay, Places, Way};
 use rand::{Rng, SeedableRng};
 
-/// Mapped files and block I/O need no device to be right, only to be slow.
+/// Mapped files and block I/O work on any file system; a device only makes them slow.
 fn places(dir: &Path) -> Places {
     Places { ram_dir: dir.join("ram"), disk_dir: dir.join("disk"), heap_bytes: 64 << 20 }
 }
@@ -122,7 +122,8 @@ fn a_pool_holds_what_a_map_holds() {
         for step in 0..3000 {
             let ids: Vec<u64> = oracle.keys().copied().collect();
             let pick = random.random_range(0..ids.len().max(1));
-            // Maps have no order; the ids' own makes the pick the seed's.
+            // Maps have no order, so the objects' numbers are sorted: the seed alone decides the
+            // pick.
             let mut sorted = ids;
             sorted.sort_unstable();
             match (random.random_range(0..10), sorted.get(pick)) {
@@ -176,7 +177,7 @@ fn calls_are_counted_as_the_application_makes_them() {
     });
 }
 
-/// Memory is counted for the whole process.
+/// Held by tests that count memory, for it is counted for the whole process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn measure_alone(app: &dyn App, settings: &Settings) -> Result<Measured> {
@@ -201,7 +202,7 @@ fn finished_data_are_there_when_a_heap_is_opened_again_and_unfinished_are_not() 
     access.remove("in-4").unwrap();
     let mut unfinished = access.put("in-unfinished", 100).unwrap();
     unfinished.write(&[1; 100]).unwrap();
-    // As by a process that is killed: not even its own cleaning up is done.
+    // As in a killed process: not even its own clean-up runs.
     std::mem::forget(unfinished);
     let access = access.reopen(SETTINGS).unwrap();
     assert_eq!(access.names().unwrap().len(), 499);
@@ -244,7 +245,7 @@ fn what_an_application_allocates_lies_in_capacity_memory() {
     drop(entered);
     let after = vec![1u8; 1000];
     assert!(!within(&after));
-    // Freed where it lies, by whoever frees it.
+    // Memory is freed by its own source, whichever thread frees it.
     drop((inside, zeroed, outside));
 }
 
@@ -277,7 +278,7 @@ fn all_ways_of_all_applications_have_equal_results() {
     }
 }
 
-/// Gives another result by one way.
+/// An application that gives another result by one way.
 struct Wrong(Way);
 
 impl App for Wrong {
@@ -313,7 +314,7 @@ fn a_result_that_differs_is_found() {
     }
 }
 
-/// Keeps something that it allocated.
+/// An application that keeps memory it allocated.
 struct Keeper;
 
 impl App for Keeper {

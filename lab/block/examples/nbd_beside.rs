@@ -1,6 +1,6 @@
-//! Our NBD server beside nbdkit's memory plugin and qemu-nbd on a file in memory: fio's nbd engine,
-//! the same job, 4 KiB, one client after the other, round by round. What is not installed is left
-//! out.
+//! Our NBD server beside two others: nbdkit's memory plugin, and qemu-nbd on a file in memory.
+//! fio's nbd engine runs the same job of 4 KiB requests against one server after the other, round
+//! by round. A server that is not installed is left out.
 //!
 //! `cargo run --release -p perdura-block --example nbd_beside -- randread,randwrite,randrw 1,16,64
 //! ROUNDS SECONDS`
@@ -16,12 +16,12 @@ use perdura_media::{Emulator, Pace, RealClock, System};
 
 const SIZE_BYTES: u64 = 1 << 30;
 
-/// A server of another make; ended when dropped.
+/// An NBD server of another project. Dropping it ends its process.
 struct Rival(Child);
 
 impl Drop for Rival {
     fn drop(&mut self) {
-        // It may have ended by itself, which its results have shown.
+        // The process may have ended by itself; the results have shown that then.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     for name in &servers {
-        // Every page is there before anything is timed.
+        // Every page is written before the measurement, so that no page fault is timed.
         fio(&folder.path().join(name), &["--rw=write", "--bs=1m", "--iodepth=4"])?;
     }
     println!(
@@ -76,7 +76,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// DRAM as a medium, in this process, until it ends.
+/// Serves memory with the modelled times of DRAM until this process ends.
 fn serve(socket: &Path) -> Result<(), Box<dyn Error>> {
     let system = System::find("dram")?;
     let disk = Arc::new(Emulator::anonymous(&system, SIZE_BYTES, Pace::Real)?);
@@ -100,7 +100,7 @@ fn rivals_in(folder: &Path) -> Result<Vec<(&'static str, Command)>, Box<dyn Erro
     Ok(vec![("nbdkit", nbdkit), ("qemu-nbd", qemu)])
 }
 
-/// The server, once its socket is there; `None` if the program is not.
+/// Starts a server and waits for its socket; `None` if the program is not installed.
 fn started(mut command: Command, socket: &Path) -> Option<Rival> {
     let rival = Rival(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()?);
     while std::os::unix::net::UnixStream::connect(socket).is_err() {
@@ -109,7 +109,7 @@ fn started(mut command: Command, socket: &Path) -> Option<Rival> {
     Some(rival)
 }
 
-/// Reads and writes a second of a job, by fio's terse line.
+/// Runs a job of fio and returns its reads and writes a second, from fio's terse output.
 fn fio(socket: &Path, job: &[&str]) -> Result<f64, Box<dyn Error>> {
     let uri = format!("--uri=nbd+unix:///?socket={}", socket.display());
     let output = Command::new("fio")

@@ -1,5 +1,5 @@
-//! What is served: bytes at offsets, each operation with the instant at which the medium would be
-//! done with it.
+//! A served disk: bytes at offsets. Each operation returns the instant at which the modelled medium
+//! would be done with it.
 //!
 //! Invariants: bytes are in place when a call returns, so operations of one thread take effect in
 //! the order of its calls; a range beyond the end changes nothing and is
@@ -11,7 +11,7 @@ use perdura_media::{DeviceError, Due, Emulator};
 
 /// A block device whose bytes are in memory and whose time is a model's.
 pub trait Disk: Send + Sync {
-    /// Its size; it does not change.
+    /// Size of the disk; it never changes.
     fn capacity_bytes(&self) -> u64;
 
     /// Whether writes are refused.
@@ -19,34 +19,34 @@ pub trait Disk: Send + Sync {
         false
     }
 
-    /// For people: what it is, and what about it is modelled.
+    /// A text for people: the medium, and which of its properties are modelled.
     fn describe(&self) -> String;
 
-    /// Fills `buf` with what lies at the offset.
+    /// Fills `buf` with the bytes at the offset.
     ///
     /// # Errors
     /// The range is beyond the end, or the medium failed.
     fn read(&self, offset_bytes: u64, buf: &mut [u8]) -> Result<Due, DeviceError>;
 
-    /// Puts `bytes` at the offset.
+    /// Writes `bytes` at the offset.
     ///
     /// # Errors
     /// The range is beyond the end, the disk is read-only, or the medium failed.
     fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<Due, DeviceError>;
 
-    /// The range reads as zeros afterwards.
+    /// Makes the range read as zeros.
     ///
     /// # Errors
-    /// As of a write.
+    /// The range is beyond the end, the disk is read-only, or the medium failed.
     fn discard(&self, offset_bytes: u64, len_bytes: u64) -> Result<Due, DeviceError>;
 
-    /// What was written before is on the medium at the instant returned.
+    /// Returns the instant at which all earlier writes are on the medium.
     ///
     /// # Errors
     /// The medium failed.
     fn flush(&self) -> Result<Due, DeviceError>;
 
-    /// The present, by its own clock.
+    /// The present instant of the disk's own clock.
     fn now(&self) -> Due;
 
     /// Whether the instant has come.
@@ -54,16 +54,16 @@ pub trait Disk: Send + Sync {
         self.now() >= due
     }
 
-    /// How long until the instant; 0 when it has come.
+    /// Nanoseconds until the instant; 0 once it has come.
     fn until_due_ns(&self, due: Due) -> u64 {
         due.ps().saturating_sub(self.now().ps()).div_ceil(PS_PER_NS)
     }
 
-    /// Returns when the instant has come, and not much later: it may spin.
+    /// Waits until the instant has come. The wait may poll, so that it ends hardly late.
     fn wait(&self, due: Due);
 }
 
-/// By how much a sleep ends late, mostly: it is begun so much earlier.
+/// How late a sleep ends in most cases. Sleeps are begun so much earlier.
 pub const SLEEP_ERROR_NS: u64 = 60_000;
 
 const PS_PER_NS: u64 = 1_000;
@@ -102,7 +102,7 @@ impl Disk for Emulator {
     }
 }
 
-/// Another disk that refuses writes.
+/// A disk that reads as another disk and refuses writes.
 pub struct ReadOnly(pub Arc<dyn Disk>);
 
 impl ReadOnly {
@@ -150,10 +150,10 @@ impl Disk for ReadOnly {
     }
 }
 
-/// Whether a range lies within a disk of that size.
+/// Checks that a range lies within a disk of that size.
 ///
 /// # Errors
-/// [`DeviceError::OutOfRange`] with the facts.
+/// [`DeviceError::OutOfRange`] with the range and the size, when it does not.
 pub fn within(capacity_bytes: u64, offset_bytes: u64, len_bytes: u64) -> Result<(), DeviceError> {
     match offset_bytes.checked_add(len_bytes) {
         Some(end) if end <= capacity_bytes => Ok(()),

@@ -1,10 +1,11 @@
-//! A medium as a block device: what it is ([`disk`]), and how programs of other makes reach it: NBD
-//! over a socket ([`nbd`]), a file in a mounted directory ([`fuse`]); and the path of a request
-//! through a driver ([`path`]).
+//! A modelled medium as a block device.
 //!
-//! An operation has two halves. Bytes are in place when the call returns; the medium would be done
-//! at the instant it returns ([`Due`]), and nobody is told before. So many requests overlap in time
-//! on one thread, and bytes are never half there.
+//! [`disk`] is the device. Programs reach it by NBD over a socket ([`nbd`]) or as a file in a
+//! mounted directory ([`fuse`]). [`path`] is a driver's path of a request, in four steps.
+//!
+//! An operation has two halves. Its bytes are in place when the call returns; the client is told
+//! only at the instant at which the medium would be done ([`Due`]). So many requests overlap in
+//! time on one thread, and no reader sees half of a write.
 
 pub mod disk;
 pub mod fuse;

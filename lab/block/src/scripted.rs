@@ -1,4 +1,4 @@
-//! A disk for tests: memory that takes as long, and fails where, it is told to.
+//! A disk for tests: memory with scripted times and failures.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -7,7 +7,7 @@ use perdura_media::{Clock, DeviceError, Due, RealClock};
 
 use crate::disk::{Disk, within};
 
-/// Memory with a time per operation, and a switch for failures.
+/// Memory with a time for each operation, and a switch for failures.
 pub struct Scripted {
     bytes: RwLock<Vec<u8>>,
     read_only: bool,
@@ -18,7 +18,7 @@ pub struct Scripted {
 }
 
 impl Scripted {
-    /// Zeros, immediate.
+    /// A disk of zeros whose operations take no time.
     #[must_use]
     pub fn new(capacity_bytes: usize) -> Self {
         Self {
@@ -31,30 +31,30 @@ impl Scripted {
         }
     }
 
-    /// The same, refusing writes.
+    /// A disk of zeros that refuses writes.
     #[must_use]
     pub fn read_only(capacity_bytes: usize) -> Self {
         Self { read_only: true, ..Self::new(capacity_bytes) }
     }
 
-    /// From now on, how long each read and each write, discard or flush takes; operations overlap
-    /// without limit.
+    /// Sets how long each later read takes, and each later write, discard or flush. Operations
+    /// overlap without limit.
     pub fn take_ns(&self, read_ns: u64, write_ns: u64) {
         self.read_ns.store(read_ns, Relaxed);
         self.write_ns.store(write_ns, Relaxed);
     }
 
-    /// From now on, whether operations fail.
+    /// Sets whether later operations fail.
     pub fn fail(&self, failing: bool) {
         self.failing.store(failing, Relaxed);
     }
 
-    /// How often it was flushed.
+    /// Number of flushes so far.
     pub fn flushes(&self) -> u64 {
         self.flushes.load(Relaxed)
     }
 
-    /// A copy of all of it.
+    /// A copy of all bytes.
     pub fn snapshot(&self) -> Vec<u8> {
         self.bytes.read().clone()
     }
@@ -69,7 +69,7 @@ impl Scripted {
     }
 }
 
-/// From now on so many nanoseconds.
+/// The instant in so many nanoseconds.
 fn after(ns: u64) -> Due {
     Due::at_ps((RealClock.now_ns() + ns) * PS_PER_NS)
 }

@@ -1,5 +1,4 @@
-//! Connections: many of them, too many, those that misbehave, those that vanish, and the end of the
-//! server.
+//! Connections: many, too many, clients that violate the protocol or vanish, and the server's end.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
@@ -41,7 +40,7 @@ fn garbage_closes_its_own_connection_and_nobody_elses() {
     let unknown = [&3u32.to_be_bytes()[..], &option_bytes(option::EXPORT_NAME, b"no")].concat();
     for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 4096], &huge, &unknown] {
         let mut socket = served.socket();
-        // The server may close before it has all of it.
+        // The server may close before it has received all of it.
         let _ = socket.write_all(garbage);
         until_closed(&mut socket);
         good.write(0, b"still here").unwrap();
@@ -49,7 +48,7 @@ fn garbage_closes_its_own_connection_and_nobody_elses() {
     let mut bad = served.client();
     bad.socket.write_all(&request_bytes(command::READ, 0, 1, 0, 1)).unwrap();
     bad.socket.write_all(b"no request").unwrap();
-    // The request before it is answered still.
+    // The request before the garbage is still answered.
     assert_eq!(until_closed(&mut bad.socket).len(), 29);
     assert_eq!(good.read(0, 10).unwrap(), b"still here");
     drop(good);
@@ -71,7 +70,7 @@ fn mistakes_are_answered_and_the_connection_goes_on() {
         assert_eq!(client.ask(command::TRIM, 0, u64::MAX, 4096, b""), Err(EINVAL));
         let fast = command_flag::NO_HOLE | command_flag::FAST_ZERO;
         assert_eq!(client.ask(command::WRITE_ZEROES, fast, 0, 4096, b""), Err(95));
-        // Larger than a request may be: dropped as it comes.
+        // Longer than a request may be, so the payload is dropped as it arrives.
         let large = vec![7; (32 << 20) + 1];
         assert_eq!(client.write(0, &large), Err(EINVAL));
         assert_eq!(client.read(0, 4).unwrap(), [0; 4]);
@@ -156,7 +155,7 @@ fn who_asks_and_does_not_read_waits_and_gets_all_of_it_later() {
     let mut client = served.client();
     let mut sender = client.socket.try_clone().unwrap();
     let count = 3000u64;
-    // 190 MiB of replies: more than the server keeps under way, than sockets hold.
+    // 190 MiB of replies: more than the server keeps under way and sockets hold.
     let sending = std::thread::spawn(move || {
         for cookie in 0..count {
             sender.write_all(&request_bytes(command::READ, 0, cookie, 0, 65_536)).unwrap();
@@ -203,7 +202,7 @@ fn one_connection_too_many_is_closed_and_there_is_room_again_later() {
     assert_eq!(until_closed(&mut served.socket()), b"");
     first.write(0, b"unharmed").unwrap();
     drop(second);
-    // The place is free when the server has seen that the client left.
+    // The place is free once the server has seen that the client left.
     let began = Instant::now();
     loop {
         let mut socket = served.socket();
@@ -234,12 +233,12 @@ fn at_the_end_what_is_under_way_is_answered_and_what_comes_later_is_refused() {
     choosing.read_exact(&mut [0; 18]).unwrap();
     disk.take_ns(0, 100_000_000);
     let under_way = client.send(command::WRITE, 0, 0, 4, b"last");
-    // Carried out, and not yet due: a read on the same connection says so.
+    // A read on the same connection shows that the write was carried out; it is not due yet.
     client.read(0, 1).unwrap();
     served.stop.set().unwrap();
     assert_eq!(client.answer(0), (under_way, Ok(Vec::new())));
-    // It may have been here before the stop, or may meet a closed socket; refused it is in any
-    // case.
+    // The bytes may have arrived before the stop, or may meet a closed socket; the request is
+    // refused in either case.
     let late = request_bytes(command::WRITE, 0, 99, 8, 4);
     let _ = client.socket.write_all(&[&late[..], b"late"].concat());
     until_closed(&mut client.socket);
@@ -261,7 +260,7 @@ fn requests_that_wait_when_the_server_stops_hear_so() {
     for at in 0..under_way + waiting {
         client.send(command::WRITE, 0, at, 1, b"x");
     }
-    // The connection takes as many as it may have under way, and leaves the rest.
+    // The connection takes as many requests as may be under way, and leaves the rest.
     while disk.snapshot()[under_way as usize - 1] != b'x' {
         std::thread::yield_now();
     }
@@ -275,7 +274,7 @@ fn requests_that_wait_when_the_server_stops_hear_so() {
     assert_eq!(disk.snapshot().iter().filter(|byte| **byte == b'x').count(), REQUESTS_MAX);
 }
 
-/// Memory that stops its own server in the middle of the third write.
+/// A disk that stops its own server in the middle of the third write.
 struct Stopping {
     inner: Scripted,
     stop: OnceLock<Arc<Stop>>,
@@ -329,7 +328,7 @@ fn a_server_that_stops_begins_no_request_that_it_has_already() {
     let served = Served::new(Arc::clone(&disk) as Arc<dyn Disk>);
     disk.stop.set(Arc::clone(&served.stop)).unwrap();
     let mut client = served.client();
-    // In one piece, so that the server has all of them at once.
+    // Sent in one piece, so that the server has all of them at once.
     let write = |at: u64| [&request_bytes(command::WRITE, 0, at, at, 1)[..], b"x"].concat();
     client.socket.write_all(&(0..50).flat_map(write).collect::<Vec<_>>()).unwrap();
     let answers: Vec<_> = (0..50).map(|_| client.answer(0)).collect();
@@ -344,7 +343,7 @@ fn a_dead_servers_socket_is_replaced_and_a_live_ones_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let address = Address::Unix(path.clone());
-    // Left behind: bound, and nobody listens any more.
+    // A socket that nobody listens on any more is left behind.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     assert!(path.exists());
     let live = Listener::bind(&address, false).unwrap();
@@ -382,7 +381,7 @@ fn options_go_over_the_wire_as_they_are_judged() {
     let mut socket = served.socket();
     socket.read_exact(&mut [0; 18]).unwrap();
     socket.write_all(&1u32.to_be_bytes()).unwrap();
-    // STARTTLS.
+    // The number of STARTTLS.
     socket.write_all(&option_bytes(5, b"")).unwrap();
     assert_eq!(read_option_reply(&mut socket).0, option_reply::ERR_UNSUP);
     socket.write_all(&option_bytes(option::LIST, b"")).unwrap();
@@ -394,7 +393,7 @@ fn options_go_over_the_wire_as_they_are_judged() {
     assert_eq!(until_closed(&mut socket), b"");
 }
 
-/// As many as the system allows this process.
+/// Raises the limit of open descriptors as far as the system allows, and returns it.
 fn raise_descriptors() -> u64 {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);

@@ -1,4 +1,4 @@
-//! Random operations of several connections beside a plain array of bytes.
+//! Random operations of several connections, compared with a plain array of bytes.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
@@ -25,7 +25,7 @@ fn seed() -> u64 {
     seed
 }
 
-/// A range, mostly aligned and mostly small.
+/// A random range, mostly aligned and mostly small.
 fn range(random: &mut Xoshiro256PlusPlus) -> (usize, usize) {
     let (step, max) = if random.random_bool(0.7) { (4096, 8) } else { (1, 70_000) };
     let len = random.random_range(1..=max) * step;
@@ -33,7 +33,7 @@ fn range(random: &mut Xoshiro256PlusPlus) -> (usize, usize) {
     (start, len)
 }
 
-/// One request at a time, on either of two connections: each sees what the other did.
+/// One request at a time, on either of two connections: each sees the changes of the other.
 fn compare(disk: Arc<dyn Disk>) {
     let served = Served::new(disk);
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed());
@@ -83,8 +83,8 @@ fn an_emulated_medium_leaves_what_a_byte_array_has() {
     compare(Arc::new(emulator));
 }
 
-/// Many requests under way, answered in any order: those of one connection take effect in the order
-/// in which it sent them.
+/// With many requests under way, answered in any order, the requests of one connection take effect
+/// in the order in which it sent them.
 #[test]
 fn requests_under_way_take_effect_in_their_order() {
     let disk = Arc::new(Scripted::new(CAPACITY_BYTES));

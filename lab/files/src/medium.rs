@@ -1,5 +1,5 @@
-//! The medium that all served files of this process lie on: its time, its addresses, and what is
-//! noted of each request.
+//! The medium of all served files of this process: its time, its addresses, and the record of each
+//! request.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
@@ -11,19 +11,19 @@ use perdura_media::{Access, Due, Emulator, EmulatorError, Pace};
 use crate::settings::Settings;
 use crate::tally::Tally;
 
-/// Where only is recorded there is no end of addresses.
+/// Size of the address space if requests are only recorded, so that addresses never end.
 const RECORDED_BYTES: u64 = 1 << 46;
-/// A file's addresses begin at a multiple of it, so that small files that grow do not run into each
-/// other at once.
+/// Files' addresses begin at multiples of this, so that small files that grow do not overlap at
+/// once.
 const PLACE_BYTES: u64 = 64 << 20;
 
 pub struct Medium {
     time: Time,
     capacity_bytes: u64,
     recorder: Option<Recorder>,
-    /// Not in a forked child: the recording is its parent's.
+    /// False in a forked child: the recording is its parent's.
     is_recording: AtomicBool,
-    /// When the last request ended, of any thread.
+    /// Instant at which the last request of any thread ended.
     last_end_ps: AtomicU64,
     pub tally: Tally,
 }
@@ -40,7 +40,7 @@ pub struct Begun {
     ps: u64,
 }
 
-/// A medium that cannot be had.
+/// Why a medium cannot be made.
 pub enum Refused {
     Emulator(EmulatorError),
     Recording(RecordingError),
@@ -50,7 +50,7 @@ impl Medium {
     pub fn new(settings: &Settings) -> Result<Self, Refused> {
         let time = match &settings.system {
             Some(system) => {
-                // What an address is beyond the medium's end: see `place`.
+                // `place` maps addresses beyond the medium's end.
                 let capacity_bytes = system.capacity().0 / PLACE_BYTES * PLACE_BYTES;
                 let emulator =
                     Emulator::anonymous(system, capacity_bytes.max(PLACE_BYTES), Pace::Real);
@@ -63,7 +63,7 @@ impl Medium {
         };
         let recorder = match &settings.record {
             Some(path) if !path.exists() => Some(Recorder::create(path, settings.record_steps)),
-            // Another process has it.
+            // Another process records.
             _ => None,
         };
         let recorder = recorder.transpose().map_err(Refused::Recording)?;
@@ -82,7 +82,7 @@ impl Medium {
         Ok(medium)
     }
 
-    /// The name of the model; `None`: there is none.
+    /// The model's name; `None` if no medium is modelled.
     pub fn describe(&self) -> Option<String> {
         match &self.time {
             Time::Modelled(emulator) => Some(emulator.describe()),
@@ -104,7 +104,7 @@ impl Medium {
         }
     }
 
-    /// Waits until the medium would be done with a request of a file whose addresses begin at
+    /// Waits until the medium would be done with a request. The file's addresses begin at
     /// `base_bytes`.
     #[inline]
     pub fn end(&self, begun: Begun, kind: Kind, base_bytes: u64, offset_bytes: u64, bytes: usize) {
@@ -140,8 +140,8 @@ impl Medium {
         self.last_end_ps.store(end_ps, Relaxed);
     }
 
-    /// An address on the medium. Files that together are larger than it share addresses: what is
-    /// modelled is its time, not its room.
+    /// An address on the medium. Files that together are larger than the medium share addresses:
+    /// its time is modelled, not its room.
     #[inline]
     fn place(&self, base_bytes: u64, offset_bytes: u64, len_bytes: u64) -> u64 {
         let at_bytes = base_bytes.saturating_add(offset_bytes);
@@ -154,7 +154,7 @@ impl Medium {
         }
     }
 
-    /// What a file of this size keeps of the addresses, growing a little included.
+    /// Addresses that a file of this size gets, with room for some growth.
     pub fn place_bytes(&self, size_bytes: u64) -> u64 {
         size_bytes.saturating_add(1).next_multiple_of(PLACE_BYTES).min(self.capacity_bytes)
     }
@@ -163,13 +163,13 @@ impl Medium {
         self.recorder.as_ref().filter(|_| self.is_recording.load(Relaxed))
     }
 
-    /// In a forked child: it has asked for nothing yet, and records nothing.
+    /// Resets a forked child: it has made no request, and does not record.
     pub fn part(&self) {
         self.is_recording.store(false, Relaxed);
         self.tally.clear();
     }
 
-    /// The recording is over.
+    /// Ends the recording.
     pub fn stop_recording(&self) -> Result<(), RecordingError> {
         match (&self.recorder, self.is_recording.swap(false, Relaxed)) {
             (Some(recorder), true) => recorder.finish(),

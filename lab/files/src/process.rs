@@ -1,21 +1,33 @@
-//! Processes that become two, or another program: whoever uses a description besides this process
-//! finds the kernel's offset where it belongs.
+//! Begin and end of this library in a process, and the moments at which a process becomes two or
+//! another program.
+//!
+//! Another process that uses an open file description finds its offset where the kernel keeps it,
+//! so all offsets are handed to the kernel before a fork, before `exec`, and before a descriptor is
+//! sent away.
 
 use std::cell::UnsafeCell;
 
 use crate::sys::next;
 use crate::table::{self, Turned};
-use crate::{say, start};
+use crate::{report, say, setup};
 
 struct Slot(UnsafeCell<Option<Turned>>);
 
-// SAFETY: reached only by the thread that has the turn that lies in it, and by its child.
+// SAFETY: only the thread that has the turn in it, and that thread's child, reach it.
 unsafe impl Sync for Slot {}
 
 static HELD: Slot = Slot(UnsafeCell::new(None));
 
-/// From now on forks are seen.
-pub fn watch() {
+#[used]
+#[cfg_attr(not(test), unsafe(link_section = ".init_array"))]
+static AT_START: extern "C" fn() = start;
+
+#[used]
+#[cfg_attr(not(test), unsafe(link_section = ".fini_array"))]
+static AT_EXIT: extern "C" fn() = report::end;
+
+extern "C" fn start() {
+    report::prepare(setup::read());
     // SAFETY: three functions that live as long as the process: this library is never unloaded.
     let refused = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
     if refused != 0 {
@@ -23,7 +35,7 @@ pub fn watch() {
     }
 }
 
-/// Another process may use what is open.
+/// Hands all offsets to the kernel, for another process may use what is open here.
 pub fn share() {
     table::turn().hand_over();
 }
@@ -45,22 +57,22 @@ unsafe extern "C" fn in_child() {
     let held = unsafe { (*HELD.0.get()).take() };
     if let Some(mut turned) = held {
         turned.part();
-        start::part();
+        report::part();
     }
 }
 
-/// Becomes another program by `become_it`, which returns only if it cannot.
+/// Reports, and lets `become_it` replace the program. `become_it` returns only if it cannot.
 pub fn replace(become_it: impl FnOnce() -> i32) -> i32 {
     share();
-    start::end();
+    report::end();
     let outcome = become_it();
-    start::go_on();
+    report::go_on();
     outcome
 }
 
-/// Ends the process at once.
+/// Reports, and ends the process at once.
 pub fn exit(status: i32) -> ! {
-    start::end();
+    report::end();
     // SAFETY: ends the process.
     unsafe { next::_exit(status) }
 }

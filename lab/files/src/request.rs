@@ -1,10 +1,10 @@
 //! Reads, writes and flushes of served files.
 //!
-//! What lies within a file's length is copied from or to its mapping. What is beyond it goes
-//! through the kernel, which alone makes a file longer; so does everything that uses an offset the
-//! kernel keeps. All of it is waited for alike.
+//! Bytes within a file's length are copied from or to its mapping. Bytes beyond go through the
+//! kernel, which alone makes a file longer; so do all requests at an offset that the kernel keeps.
+//! All of them wait for the modelled medium.
 //!
-//! An offset is moved before the bytes are copied, so two threads never get the same ones.
+//! An offset is moved before the bytes are copied, so two threads never get the same bytes.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -16,32 +16,32 @@ use perdura_media::recording::Kind;
 
 use crate::medium::{Begun, Medium};
 use crate::served::{File, Open};
-use crate::start;
+use crate::setup;
 use crate::sys::next;
 use crate::table::{Entered, stat_of};
 
-/// The kernel moves no more at once.
+/// Longest request: the kernel transfers no more at once.
 const LEN_MAX: u64 = 0x7fff_f000;
 const PARTS_MAX: usize = 1024;
 const SYNCED: c_int = libc::O_SYNC | libc::O_DSYNC;
 
-/// Bytes moved, or an `errno`; 0 as an `errno`: the C library has set it.
+/// Bytes transferred, or an `errno`; an `errno` of 0 means that the C library has set it.
 pub type Outcome = Result<usize, c_int>;
 
-/// Which way, and where.
+/// The kind, place and flags of a request.
 #[derive(Clone, Copy)]
 pub struct Asked {
     pub kind: Kind,
-    /// `None`: at the description's own offset, which moves.
+    /// Offset of the request; `None` for the description's own offset, which then moves.
     pub at: Option<i64>,
-    /// `RWF_…`
+    /// `RWF_…` flags of the request.
     pub flags: c_int,
 }
 
-/// Reads or writes.
+/// Reads or writes a list of parts.
 ///
 /// # Safety
-/// The parts are memory that may be written, or read.
+/// The parts are memory that may be written to (by a read) or read from (by a write).
 pub unsafe fn transfer(entered: Entered, fd: c_int, parts: &[iovec], asked: Asked) -> Outcome {
     let Entered { open, file } = entered;
     let flags = open.flags();
@@ -57,7 +57,7 @@ pub unsafe fn transfer(entered: Entered, fd: c_int, parts: &[iovec], asked: Aske
         return Err(libc::EOPNOTSUPP);
     }
     let Some(len) = length(parts) else { return Err(libc::EINVAL) };
-    let Some(medium) = start::medium_made() else { return Err(libc::EIO) };
+    let Some(medium) = setup::medium_made() else { return Err(libc::EIO) };
     let begun = medium.begin();
     let (base_bytes, is_appended) = (
         file.base_bytes.load(Relaxed),
@@ -72,7 +72,7 @@ pub unsafe fn transfer(entered: Entered, fd: c_int, parts: &[iovec], asked: Aske
             (None, false) => transfer.onwards(asked.kind),
         }
     }?;
-    // Inside the gate no wait is waited.
+    // The gate is left before the modelled wait.
     drop(entered);
     if moved > 0 {
         medium.end(begun, asked.kind, base_bytes, at, moved);
@@ -85,10 +85,10 @@ pub unsafe fn transfer(entered: Entered, fd: c_int, parts: &[iovec], asked: Aske
     Ok(moved)
 }
 
-/// Waits until the medium would have all that was written.
+/// Waits until the medium would have all earlier writes.
 pub fn flush(entered: Entered) {
     drop(entered);
-    if let Some(medium) = start::medium_made() {
+    if let Some(medium) = setup::medium_made() {
         wait_flushed(medium, medium.begin());
     }
 }
@@ -97,8 +97,7 @@ fn wait_flushed(medium: &Medium, begun: Begun) {
     medium.end(begun, Kind::Flush, 0, 0, 0);
 }
 
-/// Moves the offset of a description, which the caller found that this library keeps; `None`: the
-/// kernel keeps it.
+/// Moves the offset of a description that this library keeps. `None` if the kernel keeps it.
 pub fn seek(
     entered: &Entered,
     fd: c_int,
@@ -115,8 +114,8 @@ pub fn seek(
                 Some(stat) => stat.st_size,
                 None => return Some(Err(libc::EBADF)),
             },
-            // Data and holes: the kernel looks, and its own offset, which it moves, is nobody's.
-            // SAFETY: passed on.
+            // The kernel looks for data and holes. Its own offset, which moves by that, is not used
+            // by anyone. SAFETY: passed on.
             _ => match unsafe { next::lseek(fd, offset, whence) } {
                 found if found < 0 => return Some(Err(0)),
                 found => found - offset,
@@ -143,10 +142,10 @@ struct Transfer<'a> {
 }
 
 impl Transfer<'_> {
-    /// At an offset of the caller's.
+    /// Reads or writes at the caller's offset.
     ///
     /// # Safety
-    /// As [`transfer`], as of all of these.
+    /// The contract of [`transfer`] holds for all these functions.
     unsafe fn at(&self, at: u64, kind: Kind) -> Outcome {
         match kind {
             // SAFETY: the caller's promise.
@@ -156,7 +155,7 @@ impl Transfer<'_> {
         }
     }
 
-    /// At the description's offset.
+    /// Reads or writes at the description's offset, and moves it.
     unsafe fn onwards(&self, kind: Kind) -> Result<(u64, usize), c_int> {
         let offset = &self.open.offset;
         loop {
@@ -176,20 +175,21 @@ impl Transfer<'_> {
             };
             let moved = at + outcome.unwrap_or(0) as u64;
             if moved != end {
-                // What was claimed and not moved is given back, unless somebody went on from there.
+                // The part of the claimed range that was not transferred is given back, unless
+                // another thread went on from its end.
                 offset.advance(end, moved);
             }
             return outcome.map(|moved| (at, moved));
         }
     }
 
-    /// At the end of the file, wherever the kernel finds it.
+    /// Writes at the file's end, as the kernel sees it.
     unsafe fn append(&self, at: Option<i64>, flags: c_int) -> Result<(u64, usize), c_int> {
         let Some(at) = at else {
-            // SAFETY: the caller's promise. If the kernel's offset is nobody's, it is where it
-            // wrote to.
+            // SAFETY: the caller's promise. If this library keeps the offset, the kernel's own
+            // tells where the kernel wrote.
             let (at, moved) = unsafe { self.in_kernel(Kind::Write, flags & libc::RWF_APPEND) }?;
-            // A write of nothing moves no offset, neither the kernel's nor this one.
+            // A write of no bytes moves no offset, neither the kernel's nor this library's.
             if moved > 0 {
                 self.open.offset.set(at + moved as u64);
             }
@@ -205,7 +205,7 @@ impl Transfer<'_> {
         Ok((size_bytes.saturating_sub(moved as u64), moved))
     }
 
-    /// By the kernel, at the offset that it keeps.
+    /// Reads or writes by the kernel, at the offset that the kernel keeps.
     unsafe fn in_kernel(&self, kind: Kind, flags: c_int) -> Result<(u64, usize), c_int> {
         self.count_in_kernel();
         let (parts, count) = (self.parts.as_ptr(), self.parts.len() as c_int);
@@ -217,17 +217,17 @@ impl Transfer<'_> {
                 _ => next::readv(self.fd, parts, count),
             }
         })?;
-        // SAFETY: asks where it is.
+        // SAFETY: only asks for the offset.
         let end = unsafe { next::lseek(self.fd, 0, libc::SEEK_CUR) }.max(0) as u64;
-        // A write of nothing makes no file longer, wherever it is.
+        // A write of no bytes makes no file longer, whatever its offset.
         if kind == Kind::Write && moved > 0 {
             self.file.size_bytes.fetch_max(end, AcqRel);
         }
         Ok((end.saturating_sub(moved as u64), moved))
     }
 
-    /// Bytes there are to read. At what seems to be the end the kernel is asked: another process
-    /// may have written.
+    /// Bytes that can be read. At the known end the kernel is asked, for another process may have
+    /// written.
     #[inline]
     fn present(&self, at: u64) -> u64 {
         let size_bytes = &self.file.size_bytes;
@@ -256,9 +256,9 @@ impl Transfer<'_> {
         let mut done = 0;
         for part in self.parts {
             let piece = part.iov_len.min(len as usize - done);
-            // SAFETY: so much of the file is mapped and within its length, which nobody shortens
-            // inside the gate; the part is the caller's, and no memory of the mapping, which only
-            // this library knows.
+            // SAFETY: these bytes of the file are mapped and within its length, which nobody
+            // shortens inside the gate; the part is the caller's memory, apart from the mapping,
+            // which only this library knows.
             unsafe { ptr::copy_nonoverlapping(from.add(done), part.iov_base.cast(), piece) };
             done += piece;
         }
@@ -279,8 +279,8 @@ impl Transfer<'_> {
         let mut done = 0;
         for part in self.parts {
             let piece = part.iov_len.min(self.len as usize - done);
-            // SAFETY: as in `read_at`; two that write the same bytes at once mix them, as with
-            // files.
+            // SAFETY: as in `read_at`; two threads that write the same bytes at once mix them, as
+            // with any file.
             unsafe { ptr::copy_nonoverlapping(part.iov_base.cast(), to.add(done), piece) };
             done += piece;
         }
@@ -310,16 +310,17 @@ fn moved(outcome: isize) -> Outcome {
     usize::try_from(outcome).map_err(|_| 0)
 }
 
-/// Bytes of all parts, as many as are moved at once; `None`: more than can be said.
+/// Bytes of all parts, at most as many as are transferred at once; `None` if the sum is too large
+/// for a number.
 fn length(parts: &[iovec]) -> Option<u64> {
     let sum = parts.iter().try_fold(0_usize, |sum, part| sum.checked_add(part.iov_len))?;
     (sum <= isize::MAX as usize).then_some((sum as u64).min(LEN_MAX))
 }
 
-/// A caller's list; `None`: it cannot be one.
+/// The caller's list of parts; `None` if its length is not allowed.
 ///
 /// # Safety
-/// It has so many entries.
+/// The list has `count` entries.
 pub unsafe fn parts<'a>(parts: *const iovec, count: c_int) -> Option<&'a [iovec]> {
     match usize::try_from(count) {
         Ok(0) => Some(&[]),
@@ -329,7 +330,7 @@ pub unsafe fn parts<'a>(parts: *const iovec, count: c_int) -> Option<&'a [iovec]
     }
 }
 
-/// A single part.
+/// A list of one part.
 #[inline]
 pub fn part(buf: *const c_void, len: usize) -> [iovec; 1] {
     [iovec { iov_base: buf.cast_mut(), iov_len: len }]

@@ -1,7 +1,7 @@
-//! A served file, its mappings and its length; and an open file description of it, with its offset.
+//! A served file with its mappings and its length, and an open file description with its offset.
 //!
-//! Both are never freed, only used again: a call that looked one up a moment ago may still look at
-//! it, and then sees that it is not the one that it wanted ([`crate::table::enter`]).
+//! Neither is ever freed, only used again: a call that has just looked one up may still read it,
+//! and notices then that it was replaced ([`crate::table::enter`]).
 
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
@@ -13,44 +13,44 @@ use rustix::fs::{Mode, OFlags};
 use crate::sys::gate::{Gate, Quiet};
 use crate::sys::mapping;
 
-/// What is mapped of a file, so that it can grow; of a larger one twice its size.
+/// Length of a file's mapping, so that the file can grow. A larger file gets twice its size.
 const MAPPED_BYTES: u64 = 16 << 30;
 
-/// Device and number, as the kernel tells files apart.
+/// Device and inode number, by which the kernel tells files apart.
 pub type Key = (u64, u64);
 
-/// A file that is served. Whoever uses its mappings is inside its gate.
+/// A file that is served. A thread uses its mappings only inside its gate.
 #[derive(Default)]
 pub struct File {
     pub gate: Gate,
-    /// At most what it has, unless another process shortens it.
+    /// At most the file's length, unless another process shortens the file.
     pub size_bytes: AtomicU64,
     mapped_bytes: AtomicU64,
     read: AtomicPtr<u8>,
     written: AtomicPtr<u8>,
-    /// Where its addresses begin on the medium.
+    /// First address of the file on the medium.
     pub base_bytes: AtomicU64,
-    /// Descriptions of it. Changed by those whose turn it is.
+    /// Number of descriptions of the file. Changed only with the table's turn.
     pub users: AtomicU32,
     pub key: [AtomicU64; 2],
 }
 
-/// An open file description: what `dup` shares.
+/// An open file description, which `dup` shares.
 pub struct Open {
     pub file: AtomicPtr<File>,
     pub offset: Offset,
-    /// As of `open` and `F_SETFL`.
+    /// Flags given to `open` and `F_SETFL`.
     pub flags: AtomicU32,
-    /// Descriptors of it. Changed by those whose turn it is.
+    /// Number of descriptors of this description. Changed only with the table's turn.
     pub descriptors: AtomicU32,
 }
 
-/// Where a description reads and writes next: kept here, or, once others may use the description,
-/// by the kernel.
+/// Offset of a description's next read or write. It is kept here or, once others may use the
+/// description, by the kernel.
 pub struct Offset(AtomicU64);
 
 const IN_KERNEL: u64 = 1 << 63;
-/// On its way there.
+/// Marks an offset that is being handed to the kernel.
 const LEAVING: u64 = 1 << 62;
 
 impl Offset {
@@ -58,7 +58,7 @@ impl Offset {
         Self(AtomicU64::new(0))
     }
 
-    /// `None`: the kernel keeps it.
+    /// The offset; `None` if the kernel keeps it.
     #[inline]
     pub fn get(&self) -> Option<u64> {
         loop {
@@ -73,13 +73,13 @@ impl Offset {
         }
     }
 
-    /// Moves it, if it is still where it was.
+    /// Moves the offset from `from` to `to`; false if it is not at `from`.
     #[inline]
     pub fn advance(&self, from: u64, to: u64) -> bool {
         self.0.compare_exchange(from, to, AcqRel, Acquire).is_ok()
     }
 
-    /// Puts it somewhere, unless the kernel has taken it over.
+    /// Sets the offset, unless the kernel keeps it.
     pub fn set(&self, to: u64) -> bool {
         loop {
             match self.get() {
@@ -94,7 +94,8 @@ impl Offset {
         self.0.store(to, Release);
     }
 
-    /// Gives it to the kernel for good. Signals are blocked: a handler might wait for it.
+    /// Gives the offset to the kernel for good. Signals are blocked, for a handler might wait for
+    /// it.
     pub fn hand_over(&self, _: &Quiet, fd: c_int) {
         let word = self.0.fetch_or(LEAVING, AcqRel);
         if word & IN_KERNEL == 0 {
@@ -128,7 +129,7 @@ impl File {
         (self.key[0].load(Relaxed), self.key[1].load(Relaxed))
     }
 
-    /// Of these bytes what the mapping has; null: nothing of it.
+    /// Address of these bytes in the mapping; null if not all of them are mapped.
     #[inline]
     pub fn at(&self, offset_bytes: u64, len_bytes: u64, is_written: bool) -> *mut u8 {
         let start = match is_written {
@@ -145,8 +146,8 @@ impl File {
         start.wrapping_add(offset_bytes as usize)
     }
 
-    /// Maps what a description with these flags needs. `Err`: it cannot be served. The caller has
-    /// its turn.
+    /// Makes the mapping that a description with these flags needs. After an error the file cannot
+    /// be served. The caller has the table's turn.
     pub fn map(
         &self,
         _: &Quiet,
@@ -165,8 +166,8 @@ impl File {
         }
         let mapped_bytes = self.mapped_bytes.load(Relaxed);
         let start = if flags & libc::O_ACCMODE == libc::O_WRONLY {
-            // A mapping wants to read, too. Closing that descriptor drops this process's locks on
-            // the file: so not where it has the file open already.
+            // A mapping needs a readable descriptor. Closing that one drops this process's locks on
+            // the file, so it is not opened if the process has the file open already.
             if self.users.load(Relaxed) > 0 {
                 return Err(rustix::io::Errno::ACCESS);
             }
@@ -181,13 +182,13 @@ impl File {
         Ok(())
     }
 
-    /// Undoes all mappings; nobody is inside the gate.
+    /// Undoes all mappings. No thread may be inside the gate.
     pub fn unmap(&self) {
         let len_bytes = self.mapped_bytes.load(Relaxed);
         for start in [&self.read, &self.written] {
             let start = start.swap(ptr::null_mut(), AcqRel);
             if !start.is_null() {
-                // SAFETY: mapped by `map`; users of it are inside the gate, and nobody is.
+                // SAFETY: mapped by `map`; users of it are inside the gate, which is empty.
                 unsafe { mapping::unmap(start, len_bytes) };
             }
         }

@@ -16,11 +16,11 @@ use perdura_media::System;
 
 const RECORD_STEPS: u64 = 4 << 20;
 
-/// What to serve, and how.
+/// The files to serve, their medium, and the reports.
 pub struct Settings {
-    /// Files, and directories with all that is in them.
+    /// Files, and directories with all their files.
     pub at: Vec<PathBuf>,
-    /// Of which medium the time is; `None`: no waits.
+    /// The medium whose time is modelled; `None` for no waits.
     pub system: Option<System>,
     pub record: Option<PathBuf>,
     pub record_steps: u64,
@@ -29,7 +29,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// `Err` says what is wrong; nothing was started then.
+    /// Reads the settings. An error names the variable and its value.
     pub fn of(get: impl Fn(&str) -> Option<OsString>) -> Result<Self, String> {
         let word = |name: &str| get(name).filter(|word| !word.is_empty());
         let text = |name: &str| match word(name).map(OsString::into_string) {

@@ -1,24 +1,25 @@
-//! Which descriptors are of served files.
+//! The table of descriptors of served files.
 //!
-//! Looking one up takes no lock. A descriptor's entry, its description's file, and that both are
-//! still the same inside the file's gate: then neither its mapping nor its length is changed before
-//! the gate is left. All changes are made one at a time, with signals blocked.
+//! A look-up takes no lock. It reads the descriptor's entry and the description's file, enters the
+//! file's gate, and checks that both are still the same: then neither the file's mapping nor its
+//! length changes until the gate is left. All changes of the table are made by one thread at a
+//! time, with signals blocked.
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
 
 use rustix::fs::{FileType, Stat, fstat};
 
 use crate::served::{File, Key, Open};
-use crate::start;
 use crate::sys::gate::{Quiet, Turn};
 
-/// Descriptors from here on are passed through.
+/// Descriptors from this number on are never served.
 const SLOTS_MAX: usize = 1 << 16;
-/// Files whose place on the medium is remembered; then it is forgotten and given anew.
+/// Files whose place on the medium is remembered. When there are more, all places are forgotten and
+/// given anew.
 const PLACES_MAX: usize = 1 << 16;
 
 static SLOTS: [AtomicPtr<Open>; SLOTS_MAX] = [const { AtomicPtr::new(ptr::null_mut()) }; SLOTS_MAX];
@@ -26,18 +27,7 @@ static SLOTS: [AtomicPtr<Open>; SLOTS_MAX] = [const { AtomicPtr::new(ptr::null_m
 static SLOTS_USED: AtomicUsize = AtomicUsize::new(0);
 static TURN: Turn = Turn::new();
 
-/// What was not served though it lies where files are served.
-#[derive(Default)]
-pub struct Passed {
-    pub opens: AtomicU64,
-    pub streams: AtomicU64,
-    pub mappings: AtomicU64,
-}
-
-pub static PASSED: Passed =
-    Passed { opens: AtomicU64::new(0), streams: AtomicU64::new(0), mappings: AtomicU64::new(0) };
-
-/// What only those see whose turn it is.
+/// The part of the table that only the thread with the turn uses.
 struct State {
     files: BTreeMap<Key, &'static File>,
     free_files: Vec<&'static File>,
@@ -48,7 +38,7 @@ struct State {
 
 struct Shared(std::cell::UnsafeCell<State>);
 
-// SAFETY: reached by `Turned` only, of which there is one at a time.
+// SAFETY: reached only by `Turned`, of which there is one at a time.
 unsafe impl Sync for Shared {}
 
 static STATE: Shared = Shared(std::cell::UnsafeCell::new(State {
@@ -64,7 +54,7 @@ pub struct Turned {
     quiet: Quiet,
 }
 
-/// A served file that is looked at; it stays as it is until this is dropped.
+/// A served file inside its gate: it does not change until this is dropped.
 pub struct Entered {
     pub open: &'static Open,
     pub file: &'static File,
@@ -88,12 +78,12 @@ pub fn is_served(fd: c_int) -> bool {
     slot(fd).is_some_and(|slot| !slot.load(Relaxed).is_null())
 }
 
-/// Whether any ever was.
+/// Whether any descriptor was ever served.
 pub fn is_used() -> bool {
     SLOTS_USED.load(Relaxed) > 0
 }
 
-/// Looks a descriptor up; `None`: it is not served.
+/// Looks up a descriptor; `None` if it is not served.
 #[inline]
 pub fn enter(fd: c_int) -> Option<Entered> {
     let slot = slot(fd)?;
@@ -118,7 +108,7 @@ pub fn turn() -> Turned {
 
 impl Turned {
     fn state(&mut self) -> &mut State {
-        // SAFETY: the turn is this one's alone, and `self` is borrowed as long as the state.
+        // SAFETY: only one thread has the turn, and `self` is borrowed as long as the state.
         unsafe { &mut *STATE.0.get() }
     }
 
@@ -133,12 +123,13 @@ impl Turned {
         unsafe { open.file.load(SeqCst).as_ref() }
     }
 
-    /// The served file of a name; `None`: it is not open here.
+    /// The served file of a name; `None` if this process does not have it open.
     pub fn find(&mut self, stat: &Stat) -> Option<&'static File> {
         self.state().files.get(&key(stat)).copied()
     }
 
-    /// Runs what may make a file shorter while nobody looks at it, and then looks at its length.
+    /// Runs a change that may shorten a file while no thread is inside its gate, and then reads its
+    /// length.
     pub fn change<T>(&self, file: &'static File, fd: c_int, change: impl FnOnce() -> T) -> T {
         file.gate.alone(&self.quiet, || {
             let outcome = change();
@@ -149,8 +140,8 @@ impl Turned {
         })
     }
 
-    /// As [`Turned::change`], for a file that is only known by a name; also says what that names
-    /// afterwards.
+    /// As [`Turned::change`], for a file that is known only by a name. `change` also returns the
+    /// facts of the name's file afterwards.
     pub fn change_named<T>(
         &self,
         file: &'static File,
@@ -158,8 +149,8 @@ impl Turned {
     ) -> T {
         file.gate.alone(&self.quiet, || {
             let (outcome, stat) = change();
-            // The name may be another file's by now. Then this one's length is not known, and 0 is
-            // never too much: who reads there asks the kernel.
+            // The name may be another file's by now. Then this file's length is unknown, and 0 is
+            // never too much: a read beyond it asks the kernel.
             let same = stat.filter(|stat| key(stat) == file.key());
             file.size_bytes.store(same.map_or(0, |stat| stat.st_size as u64), Release);
             outcome
@@ -175,12 +166,11 @@ impl Turned {
         }
     }
 
-    /// Serves a descriptor that was just opened. False: it cannot be.
+    /// Serves a descriptor that was just opened; false if it cannot be served.
     pub fn adopt(&mut self, fd: c_int, flags: c_int, place_bytes: u64) -> bool {
         self.forget(fd);
         let Some(slot) = slot(fd) else { return false };
-        // Looked at in this turn: a length found before it may have been cut since, by another
-        // thread.
+        // Read with the turn: another thread may have shortened the file since an earlier look.
         let Some(stat) = stat_of(fd) else { return false };
         let stat = &stat;
         let known = self.find(stat);
@@ -189,9 +179,9 @@ impl Turned {
         });
         // SAFETY: the caller's descriptor, just opened.
         let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
-        // Of a known file, too: another process may have changed it. What this one makes shorter
-        // has the turn, so it is not too much; and the gate stays open, for a signal's handler may
-        // open the file that it interrupted a copy of.
+        // Also for a known file, for another process may have changed it. This process shortens
+        // files only with the turn, so the length is not too much. The gate stays open, for a
+        // signal handler may open the file whose copy it interrupted.
         file.size_bytes.store(stat.st_size as u64, Release);
         if file.map(&self.quiet, borrowed, flags).is_err() {
             if known.is_none() {
@@ -235,12 +225,12 @@ impl Turned {
         SLOTS_USED.fetch_max(fd as usize + 1, Relaxed);
         slot.store(ptr::from_ref(open).cast_mut(), SeqCst);
         if fd <= 2 {
-            // Streams of the C library write there without being seen.
+            // The C library's standard streams write there past this library.
             open.offset.hand_over(&self.quiet, fd);
         }
     }
 
-    /// A descriptor means what another does.
+    /// Makes a descriptor mean the same description as another.
     pub fn duplicate(&mut self, from: c_int, to: c_int) {
         let Some(open) = self.open(from) else { return self.forget(to) };
         if self.open(to).is_some_and(|other| ptr::eq(other, open)) {
@@ -249,12 +239,13 @@ impl Turned {
         self.forget(to);
         match slot(to) {
             Some(slot) => self.enter_slot(to, slot, open),
-            // Beyond the slots: the kernel's from here on, so all of the description is.
+            // Descriptors beyond the table go to the kernel, so the whole description's offset
+            // does.
             None => open.offset.hand_over(&self.quiet, from),
         }
     }
 
-    /// A descriptor is closed, or about to be.
+    /// Removes a descriptor that is closed, or about to be.
     pub fn forget(&mut self, fd: c_int) {
         let Some(open) = self.open(fd) else { return };
         if let Some(slot) = slot(fd) {
@@ -274,31 +265,31 @@ impl Turned {
         self.state().free_files.push(file);
     }
 
-    /// Those of a range that are served.
+    /// The served descriptors of a range.
     pub fn served_in(&self, first: u32, last: u32) -> Vec<c_int> {
         let end = SLOTS_USED.load(Relaxed).min((last as usize).saturating_add(1));
         let all = (first as usize..end).filter_map(|fd| c_int::try_from(fd).ok());
         all.filter(|fd| is_served(*fd)).collect()
     }
 
-    /// From now on the kernel keeps all offsets.
+    /// Hands all offsets to the kernel.
     pub fn hand_over(&self) {
         for fd in self.served_in(0, u32::MAX) {
             self.hand_over_of(fd);
         }
     }
 
-    /// From now on the kernel keeps this descriptor's.
+    /// Hands the offset of a descriptor's description to the kernel.
     pub fn hand_over_of(&self, fd: c_int) {
         if let Some(open) = self.open(fd) {
             open.offset.hand_over(&self.quiet, fd);
         }
     }
 
-    /// In a forked child: whoever was inside a gate is not here.
+    /// Opens all gates in a forked child: threads that were inside are not in the child.
     pub fn part(&mut self) {
         let state = self.state();
-        // Free ones as well: somebody may have just looked in.
+        // Gates of free files, too: a thread may have just tried one.
         state.files.values().chain(&state.free_files).for_each(|file| file.gate.reset());
     }
 }
@@ -307,36 +298,9 @@ fn key(stat: &Stat) -> Key {
     (stat.st_dev, stat.st_ino)
 }
 
-/// What a descriptor is of; `None`: of no regular file.
+/// Facts about a descriptor's file; `None` if it is no regular file.
 pub fn stat_of(fd: c_int) -> Option<Stat> {
-    // SAFETY: a number that a program calls a descriptor; whether it is one the kernel says.
+    // SAFETY: a number that a program calls a descriptor; the kernel checks whether it is one.
     let stat = fstat(unsafe { BorrowedFd::borrow_raw(fd) }).ok()?;
     (FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile).then_some(stat)
-}
-
-/// Serves a descriptor that was just opened, if it lies where files are served.
-pub fn opened(fd: c_int, flags: c_int) {
-    let Some(settings) = start::settings() else { return };
-    if is_served(fd) {
-        // Closed by a way that this library did not see.
-        turn().forget(fd);
-    }
-    if settings.at.is_empty() || flags & libc::O_PATH != 0 || !lies_there(fd) {
-        return;
-    }
-    let Some(stat) = stat_of(fd) else { return };
-    let medium = start::medium(settings);
-    let place_bytes = medium.place_bytes(stat.st_size as u64);
-    if !turn().adopt(fd, flags, place_bytes) {
-        PASSED.opens.fetch_add(1, Relaxed);
-    }
-}
-
-/// Whether a descriptor's file lies where files are served.
-pub fn lies_there(fd: c_int) -> bool {
-    let Some(settings) = start::settings() else { return false };
-    let path = rustix::fs::readlink(format!("/proc/self/fd/{fd}"), Vec::new());
-    path.is_ok_and(|path| {
-        settings.serves(std::os::unix::ffi::OsStrExt::from_bytes(path.as_bytes()))
-    })
 }

@@ -1,7 +1,7 @@
-//! What was asked, and how long it took: by the model and by the clock.
+//! Counts of requests and their times, by the model and by the clock.
 //!
-//! Counted by all threads without a lock: sums in shards, latencies in buckets of which none is
-//! wider than a 128th of its values.
+//! All threads count without a lock: sums in shards, latencies in buckets, none of which is wider
+//! than a 128th of its values.
 
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
@@ -9,7 +9,7 @@ use perdura_media::recording::Kind;
 use serde_json::{Value, json};
 
 const SHARDS: usize = 64;
-/// Sub-buckets of a power of two.
+/// Bits of the sub-buckets' number in a power of two.
 const FINE_BITS: u32 = 7;
 const BUCKETS: usize = (64 - FINE_BITS as usize + 1) << FINE_BITS;
 
@@ -33,7 +33,7 @@ pub struct Tally {
     shards: Box<[Shard]>,
     modelled: [Latencies; 3],
     measured: [Latencies; 3],
-    /// Requests for which the kernel was entered: a file grew, or an offset was shared.
+    /// Requests that entered the kernel because a file grew or an offset was shared.
     pub in_kernel: AtomicU64,
 }
 
@@ -65,7 +65,7 @@ impl Tally {
         Sums { requests: sum(0), bytes: sum(1), modelled_ps: sum(2), measured_ps: sum(3) }
     }
 
-    /// Of all kinds.
+    /// Sums of all kinds.
     pub fn all(&self) -> Sums {
         KINDS.iter().fold(Sums::default(), |all, (kind, _)| {
             let sums = self.sums(*kind);
@@ -78,7 +78,7 @@ impl Tally {
         })
     }
 
-    /// As a line of a report has it; times without a model are the measured ones only.
+    /// The counts for a line of a report. Without a model only measured times are given.
     pub fn json(&self, is_modelled: bool) -> Value {
         let of = |kind: Kind| {
             let (sums, at) = (self.sums(kind), kind as usize);
@@ -95,7 +95,7 @@ impl Tally {
         KINDS.iter().map(|(kind, name)| ((*name).to_owned(), of(*kind))).collect()
     }
 
-    /// For a forked child, which has asked for nothing yet.
+    /// Sets all counts to 0, for a forked child.
     pub fn clear(&self) {
         let sums = self.shards.iter().flat_map(|shard| shard.0.as_flattened());
         let latencies = self.modelled.iter().chain(&self.measured).flat_map(|some| some.0.iter());
@@ -116,7 +116,7 @@ impl Latencies {
         self.0[bucket(ns)].fetch_add(1, Relaxed);
     }
 
-    /// The middle of the median's bucket; 0 of none.
+    /// The middle of the median's bucket; 0 if nothing was counted.
     fn median(&self) -> u64 {
         let all: u64 = self.0.iter().map(|count| count.load(Relaxed)).sum();
         let mut below = 0;

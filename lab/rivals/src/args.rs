@@ -1,4 +1,4 @@
-//! The command line: words of `perdura bench ycsb` as far as they make sense here.
+//! The command line: the options of `perdura bench ycsb` that make sense here.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,8 +17,8 @@ use perdura_region::{Compression, PolicyKind, TrackingKind};
 use crate::contest::ContestSettings;
 use crate::engines::{RIVALS, Rival};
 
-/// Perdura's embedded store beside other engines, each in turn with it: throughput, tails, what it
-/// survives, bytes to the SSD.
+/// Perdura's embedded store beside other engines, each in turn with it: throughput, tails, losses
+/// survived, bytes to the SSD.
 #[derive(Debug, Parser)]
 #[command(name = "perdura-rivals", version, max_term_width = 100, args_override_self = true)]
 pub struct Args {
@@ -40,13 +40,13 @@ pub struct Args {
     /// Length of a value; keys have 16 bytes.
     #[arg(long, value_name = "SIZE", default_value = "1KiB")]
     pub value: Bytes,
-    /// How a record is stored: engines other than Perdura know strings only.
+    /// Form of a record. Engines other than Perdura know only strings.
     #[arg(long, value_name = "KIND", default_value = "string", value_parser = ["string"])]
     pub record: String,
-    /// Fields of a record, the value's length together; an update writes one of them.
+    /// Fields of a record; together they have the value's length. An update writes one of them.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub fields: usize,
-    /// Which records: zipfian (YCSB's, hashed), plain-zipfian, latest, uniform, hotspot,
+    /// Distribution of accesses: zipfian (YCSB's, hashed), plain-zipfian, latest, uniform, hotspot,
     /// exponential [default: the workload's].
     #[arg(long, value_name = "NAME")]
     pub distribution: Option<String>,
@@ -65,11 +65,11 @@ pub struct Args {
     /// Slices of each side, at least 10.
     #[arg(long, value_name = "N", default_value_t = PAIRS_MIN)]
     pub pairs: usize,
-    /// What may be dirty in Perdura: a size, or a share of the loaded records' bytes.
+    /// Most dirty bytes in Perdura: a size, or a share of the loaded records' bytes.
     #[arg(long, value_name = "SIZE|PERCENT", default_value = "11%")]
     pub budget: String,
-    /// When a write of Perdura's is done: `warned` (in memory, covered by the warning) or `fsync`
-    /// (on the SSD).
+    /// When a write to Perdura is acknowledged: `warned` (in memory, covered by the warning) or
+    /// `fsync` (on the SSD).
     #[arg(long, value_name = "MODE", default_value = "warned", value_parser = ["warned", "fsync"])]
     pub durability: String,
     /// Perdura's time between checkpoints, or `off`.
@@ -78,18 +78,18 @@ pub struct Args {
     /// Memory of Perdura's store [default: what the records need].
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<Bytes>,
-    /// Folder for all files, which are removed at the end; on the file system to be measured.
+    /// Folder for all files, on the file system to be measured; the files are removed at the end.
     #[arg(long, value_name = "DIR", default_value = "perdura-bench")]
     pub dir: PathBuf,
-    /// Also write everything found to this file.
+    /// Also write all results to this file.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }
 
-/// What the words mean.
+/// The settings that the command line means.
 #[derive(Debug)]
 pub struct Resolved {
-    /// One for each workload.
+    /// One contest for each workload.
     pub contests: Vec<ContestSettings>,
     /// The engines, in the order of the table.
     pub rivals: Vec<&'static Rival>,
@@ -99,7 +99,7 @@ impl Args {
     /// Checks every value and fills in what follows from others.
     ///
     /// # Errors
-    /// A value makes no sense; it is named.
+    /// A value is wrong; the error names it.
     pub fn resolve(&self) -> Result<Resolved> {
         let counts = [
             ("records", self.records),

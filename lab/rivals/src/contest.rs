@@ -1,13 +1,13 @@
-//! Perdura against each rival: both open at once, the same streams, slices in turn, the order
-//! swapped from pair to pair, as `bench ycsb` does with two budgets.
+//! Perdura against each rival: both open at once, with the same streams, slices in turn, and the
+//! order swapped from pair to pair, as `bench ycsb` does with two budgets.
 //!
-//! One rival at a time: ten engines open at once would compact behind each other's backs.
+//! One rival runs at a time: ten engines open at once would compact during each other's slices.
 //!
-//! Bytes written to the SSD: Perdura counts its own; the rival's are the rest, once of what the
-//! device counts, which holds all that other programs write, and once of what the system counts for
-//! this process, which takes a page of the page cache when it gets dirty. Both sides are charged
-//! until all is on the SSD: the page cache is written back before the first slice and after the
-//! last, and what is dirty in Perdura then is added.
+//! Bytes written to the SSD: Perdura counts its own, and the rival's are the rest of two counts.
+//! One is the device's count, which includes the writes of all other programs. The other is the
+//! system's count for this process, which counts a page of the page cache when it becomes dirty.
+//! Both sides are charged until all is on the SSD: the page cache is written back before the first
+//! slice and after the last, and Perdura's dirty bytes at the end are added.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -27,35 +27,35 @@ use serde::Serialize;
 use crate::engine::EngineTarget;
 use crate::engines::Rival;
 
-/// What to measure.
+/// Settings of a contest.
 #[derive(Debug, Clone)]
 pub struct ContestSettings {
-    /// Workload, records, budget; its place is the embedded store.
+    /// Workload, records and budget for the embedded store.
     pub ycsb: YcsbSettings,
-    /// How Perdura's store is set up, and where the rivals' files go.
+    /// Setup of Perdura's store, and the folder of the rivals' files.
     pub setup: Setup,
-    /// Perdura's writes are on the SSD when they are done.
+    /// Whether Perdura's writes are on the SSD when they are acknowledged.
     pub commit_each: bool,
 }
 
-/// Perdura beside one rival.
+/// Results of Perdura beside one rival.
 #[derive(Debug, Clone, Serialize)]
 pub struct Duel {
-    /// The engine.
+    /// The engine's name.
     pub engine: &'static str,
-    /// Its mode.
+    /// The engine's mode.
     pub mode: &'static str,
-    /// What the rival's acknowledged writes survive.
+    /// The losses that the rival's acknowledged writes survive.
     pub survives: String,
     /// Perdura's throughput over the rival's, geometric mean over pairs of slices.
     pub ratio: Option<f64>,
-    /// Its 95 % interval.
+    /// The 95 % confidence interval of the ratio.
     pub ratio_ci95: Option<[f64; 2]>,
-    /// Each pair's ratio.
+    /// The ratio of each pair.
     pub ratio_per_pair: Vec<f64>,
-    /// Perdura.
+    /// Perdura's results.
     pub perdura: Side,
-    /// The rival.
+    /// The rival's results.
     pub rival: Side,
 }
 
@@ -66,41 +66,41 @@ impl Duel {
     }
 }
 
-/// One side of it.
+/// Results of one side.
 #[derive(Debug, Clone, Serialize)]
 pub struct Side {
-    /// How it was set up.
+    /// Setup of the side.
     pub target: String,
     /// Operations done.
     pub operations: u64,
     /// Time of the slices, nanoseconds.
     pub elapsed_ns: u64,
-    /// Operations over time.
+    /// Operations a second.
     pub throughput_ops_per_s: f64,
-    /// By kind of operation.
+    /// Latencies by kind of operation.
     pub latency_ns: BTreeMap<String, Summary>,
-    /// Processor time of this process in its slices, nanoseconds an operation.
+    /// Processor time of this process in the side's slices, nanoseconds an operation.
     pub cpu_ns_per_operation: Option<f64>,
-    /// Operations refused.
+    /// Operations that were refused.
     pub errors: u64,
     /// Operations that did not find their record.
     pub missing: u64,
-    /// The first refusal.
+    /// The first error.
     pub first_error: Option<String>,
-    /// Keys and values written.
+    /// Bytes of keys and values written.
     pub user_bytes_written: u64,
-    /// Written to the SSD from the first slice on, until all is there: Perdura's own count and what
-    /// is dirty at the end; the rival's: what the device counts less Perdura's.
+    /// Bytes written to the SSD from the first slice until all is there. For Perdura its own count
+    /// and the dirty bytes at the end; for the rival the device's count less Perdura's.
     pub ssd_bytes_written: Option<u64>,
-    /// The rival's: write_bytes of /proc/self/io less Perdura's own count.
+    /// For the rival: write_bytes of /proc/self/io less Perdura's own count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub process_bytes_written: Option<u64>,
 }
 
-/// Measures one rival. Loads both sides anew.
+/// Measures one rival, with both sides loaded anew.
 ///
 /// # Errors
-/// A side cannot be had or is lost; operations that are refused are counted instead.
+/// A side cannot be opened or fails. Operations that are refused are counted instead.
 pub fn duel(settings: &ContestSettings, rival: &Rival) -> Result<Duel, TargetError> {
     let ContestSettings { ycsb, setup, commit_each } = settings;
     let pool = Pool::new(ycsb.seed, &ycsb.layout);
@@ -108,7 +108,7 @@ pub fn duel(settings: &ContestSettings, rival: &Rival) -> Result<Duel, TargetErr
     let options = StoreOptions { commit_each: *commit_each, ..options };
     let perdura = StoreTarget::create(&options, ycsb.layout.clone())?;
     let at = |source| TargetError::File { path: setup.dir.clone(), source };
-    // Before the engine, so that it is removed after it is closed.
+    // Before the engine, so that the folder is removed after the engine is closed.
     let dir = tempfile::tempdir_in(&setup.dir).map_err(at)?;
     let engine = (rival.open)(dir.path(), ycsb.data_bytes())?;
     let about = format!("{}: {}", rival.name(), rival.about);
@@ -158,18 +158,18 @@ struct Measured {
 /// Counts of bytes written.
 #[derive(Debug, Clone, Copy)]
 struct Written {
-    /// Perdura's, to the device.
+    /// Bytes that Perdura wrote to the device.
     ours: Option<u64>,
-    /// What is dirty in Perdura.
+    /// Perdura's dirty bytes.
     dirty: Option<u64>,
-    /// All that went to the device.
+    /// Bytes that the device wrote for all programs.
     device: Option<u64>,
-    /// All that this process caused.
+    /// Bytes that this process caused to be written.
     process: Option<u64>,
 }
 
 impl Written {
-    /// Once the page cache holds nothing new of the file system of `dir`.
+    /// Reads the counts, after the page cache of the file system of `dir` was written back.
     fn now(perdura: &dyn Target, dir: &Path) -> Result<Self, TargetError> {
         let at = |source| TargetError::File { path: dir.to_owned(), source };
         rest();
@@ -178,7 +178,7 @@ impl Written {
         let device = folder.metadata().map_err(at)?.dev();
         let figures = perdura.figures()?;
         Ok(Self {
-            // Zeros written ahead are ours, too.
+            // Perdura's count includes zeros written ahead.
             ours: figures
                 .get("device_bytes")
                 .map(|bytes| bytes + figures.get("written_ahead_bytes").unwrap_or(0)),
@@ -217,7 +217,7 @@ fn measure<'p>(
     let ours = since(|written| written.ours);
     let less_ours = |all: Option<u64>| all.zip(ours).map(|(all, ours)| all.saturating_sub(ours));
     let ours_with_dirty = ours.zip(after.dirty).zip(before.dirty).map(|((ours, now), then)| {
-        // What was dirty from the loading may be among what was written.
+        // Bytes that were dirty after the loading may be among those written.
         (ours + now).saturating_sub(then)
     });
     let [our_slices, their_slices] = slices;
@@ -250,8 +250,8 @@ fn part(quota: Quota, index: u64, of: u64) -> Quota {
 const REST_LOOK_EVERY: Duration = Duration::from_millis(20);
 const REST_WITHIN: Duration = Duration::from_secs(1);
 
-/// Waits until this process writes nothing, for a second at most: compaction that lasts longer is
-/// measured beside.
+/// Waits until this process writes nothing, at most a second. Compaction that lasts longer runs
+/// during the measurement.
 fn rest() {
     let began = Instant::now();
     let mut written = process_written_bytes();
@@ -265,14 +265,14 @@ fn rest() {
     }
 }
 
-/// What this process has caused to be written, as the system counts: direct writes, and pages of
+/// The system's count of bytes that this process caused to be written: direct writes, and pages of
 /// the page cache when they become dirty.
 fn process_written_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/io").ok()?;
     text.lines().find_map(|line| line.strip_prefix("write_bytes: "))?.parse().ok()
 }
 
-/// What a block device has written, by its own count; `None`: the files lie on none.
+/// A block device's own count of written bytes; `None` if the files are on no block device.
 fn device_written_bytes(device: u64) -> Option<u64> {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let text = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).ok()?;
@@ -280,7 +280,7 @@ fn device_written_bytes(device: u64) -> Option<u64> {
     Some(sectors * SECTOR_BYTES)
 }
 
-/// Documentation/block/stat.rst.
+/// Field of `stat` with the sectors written: Documentation/block/stat.rst.
 const SECTORS_WRITTEN: usize = 6;
 const SECTOR_BYTES: u64 = 512;
 

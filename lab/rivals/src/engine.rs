@@ -1,7 +1,7 @@
-//! What an engine must do to be measured, and its place in the driver.
+//! The interface of an engine that is measured, and the driver's target for it.
 //!
-//! Records and batches are made here, the same for all; an engine only stores bytes under keys.
-//! With a pipeline, as while loading, inserts are queued and written as one commit: an engine that
+//! Records and batches are made here, the same for all; an engine only stores bytes under keys. In
+//! a pipeline, and while loading, inserts are collected and written as one commit: an engine that
 //! syncs each would take an hour.
 
 use std::fmt::{self, Display, Formatter};
@@ -13,24 +13,24 @@ use perdura_bench::workload::Layout;
 
 /// An engine that is open.
 pub trait Engine: Send + Sync {
-    /// Stores all of these, in one commit where there is such a thing; as durable as its mode says
-    /// when it returns.
+    /// Stores these records, in one commit where the engine has commits. On return they are as
+    /// durable as its mode says.
     ///
     /// # Errors
-    /// As the engine says.
+    /// The engine's error.
     fn put(&self, records: &[(&[u8], &[u8])]) -> Result<(), TargetError>;
 
-    /// Shows the record to `found`, in the engine's own memory; `false`: there is none.
+    /// Calls `found` with the record in the engine's own memory; `false` if there is none.
     ///
     /// # Errors
-    /// As the engine says.
+    /// The engine's error.
     fn get(&self, key: &[u8], found: &mut dyn FnMut(&[u8])) -> Result<bool, TargetError>;
 
-    /// Lets `change` change a record, which keeps its length; `false`: there is none. Two at once
-    /// may lose one where the engine has no transactions, as in YCSB.
+    /// Calls `change` to change a record, whose length stays; `false` if there is none. Without
+    /// transactions one of two simultaneous changes may be lost, as in YCSB.
     ///
     /// # Errors
-    /// As the engine says.
+    /// The engine's error.
     fn change(&self, key: &[u8], change: &mut dyn FnMut(&mut [u8])) -> Result<bool, TargetError> {
         let mut record = Vec::new();
         if !self.get(key, &mut |found| record.extend_from_slice(found))? {
@@ -41,10 +41,10 @@ pub trait Engine: Send + Sync {
         Ok(true)
     }
 
-    /// Shows up to `count` records from `key` on, in key order; returns how many.
+    /// Calls back with up to `count` records from `key` on, in key order; returns their number.
     ///
     /// # Errors
-    /// As the engine says, or it has no order.
+    /// The engine's error, or that it has no order.
     fn scan(
         &self,
         key: &[u8],
@@ -53,16 +53,16 @@ pub trait Engine: Send + Sync {
     ) -> Result<usize, TargetError>;
 }
 
-/// What acknowledged writes survive.
+/// The losses that acknowledged writes survive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Survives {
-    /// Nothing at all.
+    /// No loss: data live as long as the process.
     Nothing,
-    /// A clean close; after a crash of the process it is back at the last durable commit.
+    /// A clean close. After a crash of the process the engine is back at its last durable commit.
     CleanClose,
-    /// A crash of the process, not of the machine.
+    /// A crash of the process, but not of the machine.
     ProcessCrash,
-    /// Loss of power.
+    /// A loss of power.
     PowerLoss,
 }
 
@@ -77,7 +77,7 @@ impl Display for Survives {
     }
 }
 
-/// An engine in the driver.
+/// An engine as a target of the driver.
 pub struct EngineTarget {
     engine: Box<dyn Engine>,
     about: String,
@@ -85,7 +85,7 @@ pub struct EngineTarget {
 }
 
 impl EngineTarget {
-    /// Of records that are one string each.
+    /// A target whose records are one string each.
     pub fn new(engine: Box<dyn Engine>, about: String, layout: Layout) -> Self {
         Self { engine, about, layout }
     }
@@ -118,7 +118,7 @@ struct EngineSession<'t> {
     target: &'t EngineTarget,
     pipeline: usize,
     record: Vec<u8>,
-    /// Inserts not yet written.
+    /// Inserts that are not written yet.
     queued: Vec<(Vec<u8>, Vec<u8>)>,
 }
 

@@ -1,9 +1,9 @@
-//! Perdura's embedded store beside engines that users would pick instead, in one process and one
+//! Perdura's embedded store beside engines that users would choose instead, in one process and one
 //! run.
 //!
-//! `engine` is what each must do, `engines` what they are, `contest` measures them in turn, `show`
-//! tells it, `args` the command line, `pages` the huge pages that a hash map needs to be at its
-//! best.
+//! `engine` is the interface of an engine, `engines` has them all, `contest` measures them in turn,
+//! `show` prints the results, `args` is the command line, and `pages` obtains the huge pages that a
+//! hash map needs to be at its best.
 
 pub mod args;
 pub mod contest;

@@ -1,5 +1,5 @@
-//! `perdura-lab rivals`: words to settings, settings to pairings, results to the terminal and to
-//! a file.
+//! `perdura-rivals`: reads the command line, runs the contests, and writes results to the terminal
+//! and to a file.
 
 use std::fs::File;
 use std::io::Write;
@@ -15,7 +15,7 @@ use perdura_rivals::pages::{HugePages, ask};
 use perdura_rivals::show;
 use serde::Serialize;
 
-/// What --json writes.
+/// The contents of the file that --json names.
 #[derive(Debug, Serialize)]
 struct Found {
     kind: &'static str,
@@ -47,7 +47,8 @@ fn run() -> Result<ExitCode> {
     let args = Args::parse();
     let resolved = args.resolve()?;
     let huge_pages = ask();
-    // Both before anything is measured: a result that cannot be kept should not take an hour first.
+    // Both are checked before the measurement: a result that cannot be kept should not take an hour
+    // first.
     let at = || format!("--dir {}", args.dir.display());
     std::fs::create_dir_all(&args.dir).with_context(at)?;
     let json = args
@@ -90,7 +91,7 @@ fn run() -> Result<ExitCode> {
     Ok(judge(duels.map(Duel::failures).sum()))
 }
 
-/// Exits 1 if an operation failed: a figure with failures in it is none.
+/// Exit status 1 if an operation failed: a figure with failures in it is not valid.
 fn judge(failures: u64) -> ExitCode {
     if failures == 0 {
         return ExitCode::SUCCESS;

@@ -1,5 +1,5 @@
-//! Huge pages for what is allocated: a hash map of a gigabyte in small pages spends a part of its
-//! time on page tables, and would be a weaker rival than it need be.
+//! Huge pages for allocated memory. A hash map of a gigabyte in small pages spends a part of its
+//! time on page tables, and would be a weaker rival than it can be.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -12,12 +12,12 @@ const TUNABLE: &str = "glibc.malloc.hugetlb";
 /// Whether allocated memory lies in huge pages.
 #[derive(Debug, Clone, Serialize)]
 pub struct HugePages {
-    /// In words.
+    /// A text for people.
     pub about: String,
 }
 
-/// Starts this program again with glibc told to ask for huge pages, which it reads only at the
-/// start; or says how things are where that was done, or was decided by the user.
+/// Starts this program again with glibc told to use huge pages, which it reads only at the start.
+/// Returns if that has been done, or if the user has set the variable.
 pub fn ask() -> HugePages {
     let told = std::env::var(VARIABLE).unwrap_or_default();
     if !told.contains(TUNABLE) {

@@ -1,4 +1,4 @@
-//! The table.
+//! The tables of results.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use crate::contest::{ContestSettings, Duel, Side};
 use crate::engines::Rival;
 use crate::pages::HugePages;
 
-/// What stands above the table: all that must be known to read it.
+/// The text above the table: all facts needed to read it.
 pub fn head(settings: &ContestSettings, machine: &Machine, pages: &HugePages) -> String {
     let ycsb = &settings.ycsb;
     let budget_bytes = ycsb.side.budget.bytes_of(ycsb.data_bytes());
@@ -56,7 +56,7 @@ pub fn head(settings: &ContestSettings, machine: &Machine, pages: &HugePages) ->
     )
 }
 
-/// A rival in one line.
+/// A rival's results in one line.
 pub fn line(duel: &Duel) -> String {
     let [low, high] = duel.ratio_ci95.unwrap_or([f64::NAN; 2]);
     format!(
@@ -73,7 +73,7 @@ pub fn line(duel: &Duel) -> String {
     )
 }
 
-/// A rival that cannot do the workload.
+/// The line of a rival that cannot do the workload.
 pub fn absent(rival: &Rival) -> String {
     format!(
         "{:<20}{:>14}  has no order of keys, and so no scans",
@@ -82,7 +82,7 @@ pub fn absent(rival: &Rival) -> String {
     )
 }
 
-/// Tails, and what went wrong, of all rivals.
+/// Latencies, and errors, of all rivals.
 pub fn tails(duels: &[Duel]) -> String {
     let mut text = format!(
         "\n{:<20}{:<18}{:>10}{:>10}{:>10}{:>13}{:>10}{:>10}\n",

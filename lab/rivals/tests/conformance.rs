@@ -1,4 +1,4 @@
-//! Every engine does what the driver asks of it, and keeps what it says it keeps.
+//! Every engine does what the driver asks of it, and keeps what its mode promises to keep.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
 use std::path::Path;
@@ -41,7 +41,7 @@ fn each(check: impl Fn(&Rival, &Path)) {
     }
 }
 
-/// Even records one by one, odd ones as a batch.
+/// Writes even records one by one and odd ones as a batch.
 fn fill(engine: &dyn Engine) {
     for number in (0..RECORDS).step_by(2) {
         engine.put(&[(&key(number), &value(number))]).unwrap();

@@ -5,34 +5,13 @@
 //! pool of threads would help small writes only, and the log above writes large ones.
 
 use std::collections::VecDeque;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use super::progress::{Progress, Step};
 use super::shared::Shared;
+use super::whole::write_all;
 use crate::device::{Completion, DeviceError, WriteQueue, assert_submittable};
 use crate::sys::Source;
-use crate::sys::file::{self, Reach};
-
-/// Writes all of `source`, whatever number of calls that takes.
-pub(super) fn write_all(
-    fd: BorrowedFd<'_>,
-    offset_bytes: u64,
-    source: Source<'_>,
-    reach: Reach,
-) -> Result<(), DeviceError> {
-    let mut progress = Progress::default();
-    loop {
-        let done_bytes = progress.done_bytes();
-        let rest = source.after(done_bytes);
-        let outcome = file::write(fd, offset_bytes + done_bytes as u64, rest, reach);
-        match progress.record(offset_bytes, source.len_bytes(), outcome) {
-            Step::Done => return Ok(()),
-            Step::Again => {}
-            Step::Failed(error) => return Err(error),
-        }
-    }
-}
+use crate::sys::file::Reach;
 
 pub(super) struct PwriteQueue {
     shared: Arc<Shared>,

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use super::{Engine, progress, pwrite};
+use super::options::Engine;
+use super::progress;
+use super::whole::write_all;
 use crate::device::{BLOCK_BYTES, DeviceError, check_range};
 use crate::latch::Latch;
 use crate::sys::file::{self as sys_file, FileKind, Reach};
@@ -92,7 +94,7 @@ pub(super) fn fill_with_zeros(
     while at_bytes < to_bytes {
         let len_bytes = (to_bytes - at_bytes).min(ZEROS_BYTES as u64) as usize;
         let zeros = Source::borrowed(&zeros[..len_bytes]);
-        pwrite::write_all(fd, at_bytes, zeros, Reach::Device)?;
+        write_all(fd, at_bytes, zeros, Reach::Device)?;
         at_bytes += len_bytes as u64;
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! Recognition of faces by eigenfaces (Turk and Pentland): a database is made from training images,
-//! then each image asked about is projected and compared with all in it.
+//! Recognition of faces by eigenfaces (Turk and Pentland). A database is made from training images;
+//! then each other image is projected and compared with all images in the database.
 //!
 //! The database is read as a whole for each question, as the paper's program does, in one call of
 //! about a mebibyte.
@@ -17,21 +17,22 @@ const PIXELS: usize = SIDE * SIDE;
 const IMAGES_A_PERSON: usize = 5;
 const DATABASE: &str = "out-database";
 const DATABASE_MAGIC: &[u8; 8] = b"EIGFACE1";
-/// Magic; images, faces.
+/// Bytes of the head: magic, number of images, number of faces.
 const DATABASE_HEAD_BYTES: usize = 16;
 
-/// Training and recognition.
+/// The application: training and recognition.
 #[derive(Debug)]
 pub struct Faces {
     persons: usize,
-    /// Eigenvectors kept: with 60 of 150 the database has the paper's megabyte.
+    /// Number of eigenvectors kept. With 60 of 150 images the database has the paper's megabyte.
     eigenfaces: usize,
     questions: usize,
     seed: u64,
 }
 
 impl Faces {
-    /// With as many questions as the size says; the paper's 150 images but in tests.
+    /// The number of questions follows the size. The paper's 150 images are used in all sizes but
+    /// the tests'.
     pub fn new(size: Size, seed: u64) -> Self {
         let (persons, eigenfaces, questions) = match size {
             Size::Small => (8, 16, 16),
@@ -45,14 +46,14 @@ impl Faces {
         self.persons * IMAGES_A_PERSON
     }
 
-    /// Person and image of a question: images that were not trained with.
+    /// Person and image of a question. The images were not used for training.
     fn question(&self, number: usize) -> (usize, Vec<u8>) {
         let person = number % self.persons;
         (person, self.image(person, IMAGES_A_PERSON + number))
     }
 
-    /// One image of a person: its features, drawn by its own seed; place, light and noise by the
-    /// image's.
+    /// One image of a person. The person's seed draws the features; the image's seed draws
+    /// position, light and noise.
     fn image(&self, person: usize, number: usize) -> Vec<u8> {
         let features: Features = Features::of(&mut random(self.seed, "person", person));
         let mut random = random(self.seed, "image", person * 1_000_003 + number);
@@ -73,7 +74,7 @@ impl Faces {
     }
 }
 
-/// What makes a drawn face a person's.
+/// The features that a drawn person's images have in common.
 struct Features {
     skin: f32,
     hair: f32,
@@ -104,7 +105,7 @@ impl Features {
         }
     }
 
-    /// Of a point of the square from -1 to 1.
+    /// Brightness of a point in the square from -1 to 1.
     fn shade(&self, u: f32, v: f32) -> f32 {
         let disc = |cu: f32, cv: f32, ru: f32, rv: f32| {
             ((u - cu) / ru).powi(2) + ((v - cv) / rv).powi(2) < 1.0
@@ -177,7 +178,8 @@ fn floats(pixels: &[u8]) -> Vec<f32> {
     pixels.iter().map(|&pixel| f32::from(pixel)).collect()
 }
 
-/// Makes the database: mean, eigenvectors of the largest eigenvalues, the images' coordinates.
+/// Makes the database: the mean, the eigenvectors of the largest eigenvalues, and the images'
+/// coordinates.
 fn train(access: &dyn Access, images: usize, eigenfaces: usize) -> Result<()> {
     let mut all = DMatrix::<f32>::zeros(PIXELS, images);
     for number in 0..images {
@@ -195,7 +197,8 @@ fn train(access: &dyn Access, images: usize, eigenfaces: usize) -> Result<()> {
     for mut column in all.column_iter_mut() {
         column -= &mean;
     }
-    // Eigenvectors of the small matrix give those of the large one of the same eigenvalues.
+    // The large matrix has the same eigenvalues as the small one, and its eigenvectors follow from
+    // the small one's.
     let small = SymmetricEigen::new(all.transpose() * &all);
     let mut order: Vec<usize> = (0..images).collect();
     order.sort_by(|&a, &b| small.eigenvalues[b].total_cmp(&small.eigenvalues[a]));
@@ -220,12 +223,12 @@ fn le_bytes(floats: &[f32]) -> Vec<u8> {
     floats.iter().flat_map(|float| float.to_le_bytes()).collect()
 }
 
-/// The database where it lies: nothing of it is copied to be used.
+/// The database in place, without a copy.
 struct Database<'a> {
     mean: &'a [u8],
-    /// One after the other.
+    /// The eigenfaces, one after the other.
     faces: &'a [u8],
-    /// Of each image its coordinates.
+    /// The coordinates of each image.
     coordinates: &'a [u8],
     eigenfaces: usize,
 }
@@ -268,7 +271,7 @@ fn float_of(bytes: &[u8]) -> impl Iterator<Item = f32> {
     bytes.as_chunks().0.iter().map(|&word| f32::from_le_bytes(word))
 }
 
-/// In eight sums, so that the compiler may use vectors.
+/// The scalar product, in eight sums, so that the compiler can use vector instructions.
 fn dot(face: &[u8], pixels: &[f32]) -> f32 {
     let mut sums = [0.0f32; 8];
     let words = face.as_chunks::<4>().0;

@@ -2,7 +2,7 @@
 //! then judges the rest.
 //!
 //! Words are counted by kind in DRAM (scratch) and stored as a sorted table of fixed entries, which
-//! is searched where it lies.
+//! is searched in place.
 
 use std::collections::BTreeMap;
 
@@ -19,12 +19,12 @@ const CALL_BYTES: usize = 4096;
 const VOCABULARY: usize = 20_000;
 const KINDS: usize = 2;
 const MODEL: &str = "out-model";
-/// Mails and words of each kind, words that differ.
+/// Bytes of the head: mails and words of each kind, and the number of different words.
 const HEAD_BYTES: usize = 8 * (2 * KINDS + 1);
-/// A word's hash and its counts.
+/// Bytes of an entry: a word's hash and its counts.
 const ENTRY_BYTES: usize = 8 + 4 * KINDS;
 
-/// The classifier.
+/// The application.
 #[derive(Debug)]
 pub struct Mails {
     mails: usize,
@@ -32,19 +32,19 @@ pub struct Mails {
 }
 
 impl Mails {
-    /// For as many mails as the size says.
+    /// The number of mails follows the size.
     pub fn new(size: Size, seed: u64) -> Self {
         let mails = match size {
             Size::Small => 60,
             Size::Medium => 400,
-            // The paper's 500 MB.
+            // As many mails as make the paper's 500 MB.
             Size::Paper => 61_000,
         };
         Self { mails, seed }
     }
 
-    /// Words of a vocabulary both kinds share, but one word in eight is of the kind's own part of
-    /// it.
+    /// Draws a mail. Both kinds share a vocabulary, but one word in eight is from the kind's own
+    /// part of it.
     fn mail(&self, number: usize) -> Vec<u8> {
         let mut random = random(self.seed, NAME, number);
         let kind = kind_of(number);
@@ -56,7 +56,7 @@ impl Mails {
             } else {
                 rank(&mut random, VOCABULARY)
             };
-            // Spelled by a hash: letters only, lengths that vary.
+            // A hash spells the word: letters only, of varying length.
             let mut spelling = xxh3_64(&word.to_le_bytes());
             for _ in 0..3 + spelling % 7 {
                 text.push(b'a' + (spelling % 26) as u8);
@@ -72,7 +72,7 @@ fn rank(random: &mut Random, words: usize) -> usize {
     (random.random::<f64>().powi(3) * words as f64) as usize
 }
 
-/// Known, as of mails that people sorted.
+/// The known kind of a mail.
 fn kind_of(number: usize) -> usize {
     (xxh3_64(&(number as u64).to_le_bytes()) % KINDS as u64) as usize
 }
@@ -124,7 +124,7 @@ fn words(text: &[u8]) -> impl Iterator<Item = u64> {
     text.split(|byte| !byte.is_ascii_alphabetic()).filter(|word| !word.is_empty()).map(xxh3_64)
 }
 
-/// What was seen of each kind.
+/// Counts of mails and words of each kind.
 #[derive(Debug, Default)]
 struct Counts {
     mails: [u64; KINDS],
@@ -159,7 +159,7 @@ impl Counts {
     }
 }
 
-/// The model where it lies.
+/// The model in place, without a copy.
 struct Model<'a> {
     mails: [u64; KINDS],
     words: [u64; KINDS],
@@ -189,7 +189,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// The likelier kind, each word by itself, one added to all counts.
+    /// The likelier kind by the words' independent probabilities, with one added to all counts.
     fn judge(&self, text: &[u8]) -> usize {
         let all_mails: u64 = self.mails.iter().sum();
         let mut likely: [f64; KINDS] =
@@ -215,7 +215,7 @@ mod tests {
     use super::*;
     use crate::kinds::tests::{result, run_in_memory};
 
-    /// The same rule, by products of plain fractions kept as logarithms, over words as strings.
+    /// The same rule by products of plain fractions, kept as logarithms, over words as strings.
     fn naive_verdict(app: &Mails, number: usize) -> usize {
         let mut seen: [HashMap<Vec<u8>, f64>; KINDS] = Default::default();
         let mut mails = [0.0; KINDS];

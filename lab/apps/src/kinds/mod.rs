@@ -1,6 +1,6 @@
 //! The applications.
 //!
-//! Names of inputs begin with `in-`, of results with `out-`: the results are what is compared, and
+//! Names of inputs begin with `in-`, of results with `out-`. Results are compared between ways, and
 //! removed before the next run.
 
 mod faces;
@@ -28,40 +28,40 @@ pub use words::Words;
 /// The generator of all inputs.
 pub type Random = Xoshiro256PlusPlus;
 
-/// Named bytes.
+/// Data with their name.
 pub type Named = (String, Vec<u8>);
 
-/// Begins the name of each input.
+/// Beginning of each input's name.
 pub const INPUT: &str = "in-";
-/// Begins the name of each result.
+/// Beginning of each result's name.
 pub const RESULT: &str = "out-";
 
-/// One of the paper's applications in kind.
+/// A program of the same kind as one of the paper's applications.
 pub trait App {
-    /// Its name on the command line.
+    /// The application's name on the command line.
     fn name(&self) -> &'static str;
-    /// What it does to how much, for people.
+    /// A text for people: the work and its amount.
     fn about(&self) -> String;
-    /// What it reads, made from the seed.
+    /// Makes the inputs from the seed.
     ///
     /// # Errors
     /// An encoder refuses.
     fn inputs(&self) -> Result<Vec<Named>>;
-    /// Does its work: reads the inputs, puts the results.
+    /// Reads the inputs, does the work, and puts the results.
     ///
     /// # Errors
     /// The way fails, or an input is malformed.
     fn run(&self, access: &dyn Access) -> Result<()>;
 }
 
-/// How much work.
+/// Amount of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Size {
-    /// A second for all, for tests.
+    /// A second for all applications together, for tests.
     Small,
-    /// A second or so for each way of each application.
+    /// About a second for each way of each application.
     Medium,
-    /// The paper's counts: minutes for each, gigabytes.
+    /// The paper's counts: minutes for each application, gigabytes.
     Paper,
 }
 
@@ -78,7 +78,8 @@ pub fn all(size: Size, seed: u64) -> Vec<Box<dyn App>> {
     ]
 }
 
-/// The stream of one input of one application: no input depends on how many there are.
+/// The random stream of one input of an application. An input does not depend on how many there
+/// are.
 fn random(seed: u64, app: &str, number: usize) -> Random {
     let app = xxhash_rust::xxh3::xxh3_64_with_seed(app.as_bytes(), seed);
     Random::seed_from_u64(app.wrapping_add((number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
@@ -101,7 +102,7 @@ pub(crate) mod tests {
         access
     }
 
-    /// One of its results.
+    /// Reads a result of an application.
     pub fn result(access: &dyn Access, name: &str) -> Vec<u8> {
         access.get(name).unwrap().whole(usize::MAX).unwrap().to_vec()
     }

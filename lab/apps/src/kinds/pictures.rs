@@ -13,16 +13,16 @@ use crate::kinds::{App, Named, Size, random};
 const NAME: &str = "pictures";
 const WIDTH: usize = 640;
 const HEIGHT: usize = 480;
-/// With this and the noise below a picture has about the paper's 120 kB.
+/// With this quality and the noise below, a picture has about the paper's 120 kB.
 const QUALITY: u8 = 88;
 const CALL_BYTES: usize = 4096;
 const FILE_HEADER_BYTES: usize = 14;
 const PICTURE_HEADER_BYTES: usize = 40;
 const PIXEL_BYTES: usize = 3;
-/// Pictures that differ; the others are copies under other names.
+/// Number of different pictures; the others are copies under other names.
 const DISTINCT: usize = 24;
 
-/// The converter.
+/// The application.
 #[derive(Debug)]
 pub struct Pictures {
     pictures: usize,
@@ -30,7 +30,7 @@ pub struct Pictures {
 }
 
 impl Pictures {
-    /// Of as many pictures as the size says.
+    /// The number of pictures follows the size.
     pub fn new(size: Size, seed: u64) -> Self {
         let pictures = match size {
             Size::Small => 4,
@@ -40,7 +40,7 @@ impl Pictures {
         Self { pictures, seed }
     }
 
-    /// Smooth shades, a few discs with edges, noise.
+    /// Draws a picture: smooth shades, a few discs with edges, and noise.
     fn pixels(&self, number: usize) -> Vec<u8> {
         let mut random = random(self.seed, NAME, number);
         let shade: [f32; 6] = random.random();
@@ -117,12 +117,12 @@ impl App for Pictures {
     }
 }
 
-/// A row is padded to words.
+/// Bytes of a row, which is padded to whole words.
 fn row_bytes(width: usize) -> usize {
     (width * PIXEL_BYTES).next_multiple_of(4)
 }
 
-/// The two headers in a call each, then the rows from the lowest up, blue first.
+/// Writes the two headers in a call each, then the rows from the lowest up, blue first.
 fn write_bmp(output: &mut dyn Output, pixels: &[u8], width: usize, height: usize) -> Result<()> {
     let headers_bytes = (FILE_HEADER_BYTES + PICTURE_HEADER_BYTES) as u32;
     let pixels_bytes = (row_bytes(width) * height) as u32;

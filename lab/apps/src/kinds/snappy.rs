@@ -1,4 +1,4 @@
-//! Compression of files with Snappy: each read as a whole, written as a whole.
+//! Compression of files with Snappy. Each file is read as a whole and written as a whole.
 
 use rand::Rng;
 
@@ -6,11 +6,11 @@ use crate::access::Access;
 use crate::error::{AppError, Result};
 use crate::kinds::{App, Named, Size, random};
 
-/// The paper's average read.
+/// Average read of the paper's program.
 const FILE_BYTES: usize = 121_307;
 const NAME: &str = "snappy";
 
-/// The compressor.
+/// The application.
 #[derive(Debug)]
 pub struct Snappy {
     files: usize,
@@ -18,7 +18,7 @@ pub struct Snappy {
 }
 
 impl Snappy {
-    /// Of as many files as the size says.
+    /// The number of files follows the size.
     pub fn new(size: Size, seed: u64) -> Self {
         let files = match size {
             Size::Small => 10,
@@ -28,7 +28,7 @@ impl Snappy {
         Self { files, seed }
     }
 
-    /// Records as of a log: some fields repeat, some do not.
+    /// Draws a log file: some fields of its lines repeat, some do not.
     fn file(&self, number: usize) -> Vec<u8> {
         let mut random = random(self.seed, NAME, number);
         let mut bytes = Vec::with_capacity(FILE_BYTES + 64);

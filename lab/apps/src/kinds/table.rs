@@ -1,9 +1,9 @@
-//! A hash table whose buckets and entries are objects of a pool: the program of the paper's slide
-//! on programming.
+//! A hash table whose buckets and entries are objects of a pool, as in the program on the paper's
+//! slide about programming.
 //!
-//! An entry is whole before the one word is written that makes it reachable, and is never changed
-//! after: a replaced one is a new object. So by any way that keeps the order of writes, the table
-//! is whole at every instant.
+//! An entry is complete before the one word is written that makes it reachable, and it is never
+//! changed afterwards: a replacement is a new object. So the table is complete at every instant
+//! with any way that keeps the order of writes.
 
 use rand::Rng;
 
@@ -14,13 +14,13 @@ use crate::kinds::{App, Named, Random, Size, random};
 const NAME: &str = "table";
 const WORD_BYTES: usize = 8;
 const KEY_BYTES: usize = 16;
-/// An entry's next link and key; the value follows.
+/// Bytes of an entry's next link and key; the value follows.
 const HEAD_BYTES: usize = WORD_BYTES + KEY_BYTES;
 const VALUE_BYTES_MAX: usize = 512;
-/// As often a program would wait for the device that may lose some operations.
+/// Operations between two waits for the device, as of a program that may lose some operations.
 const SYNC_EVERY: usize = 1000;
 
-/// The workload: gets, puts and removals of random keys.
+/// The application: gets, puts and removals of random keys.
 #[derive(Debug)]
 pub struct Table {
     keys: usize,
@@ -29,12 +29,12 @@ pub struct Table {
 }
 
 impl Table {
-    /// With as many keys and operations as the size says.
+    /// The numbers of keys and operations follow the size.
     pub fn new(size: Size, seed: u64) -> Self {
         let (keys, operations) = match size {
             Size::Small => (1_000, 5_000),
             Size::Medium => (100_000, 200_000),
-            // The largest of the paper's figure.
+            // The largest numbers in the paper's figure.
             Size::Paper => (1_000_000, 2_000_000),
         };
         Self { keys, operations, seed }
@@ -100,14 +100,14 @@ impl App for Table {
     }
 }
 
-/// The table: an object of links, one for each bucket, each to a chain of entries.
+/// The table: an object with a link for each bucket; each link begins a chain of entries.
 struct Chains<'a> {
     pool: &'a mut dyn Pool,
     buckets: ObjectId,
     buckets_mask: u64,
 }
 
-/// An entry's object and length in one word, so that it is read in one call; 0: none.
+/// Number and length of an entry's object in one word, so that one call reads it; 0 ends the chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Link(u64);
 
@@ -121,16 +121,16 @@ impl Link {
     }
 }
 
-/// Where a link lies.
+/// The place of a link.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     object: ObjectId,
     at: usize,
 }
 
-/// What a search ends with.
+/// The result of a search.
 struct Found {
-    /// The link to the entry, or the last of the chain.
+    /// The link to the entry, or the last link of the chain.
     place: Place,
     entry: Option<(ObjectId, usize, Link)>,
 }
@@ -172,7 +172,7 @@ impl<'a> Chains<'a> {
 
     fn get(&mut self, key: &[u8; KEY_BYTES]) -> Result<Option<Vec<u8>>> {
         let Some((id, len_bytes, _)) = self.find(key)?.entry else { return Ok(None) };
-        // The copy is the paper's `temp_buff = CapAlloc(size)`.
+        // This copy stands for the paper's `temp_buff = CapAlloc(size)`.
         let value = self.pool.read(id, HEAD_BYTES, len_bytes - HEAD_BYTES)?;
         Ok(Some(value.to_vec()))
     }
@@ -201,7 +201,7 @@ impl<'a> Chains<'a> {
         Ok(true)
     }
 
-    /// Key and value of all entries, bucket by bucket.
+    /// Calls `call` with key and value of each entry, bucket by bucket.
     fn each(&mut self, mut call: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         for number in 0..=self.buckets_mask as usize {
             let mut link = self.link(Place { object: self.buckets, at: number * WORD_BYTES })?;
@@ -232,7 +232,7 @@ mod tests {
         let app = Table { keys: 300, operations: 0, seed: 11 };
         let access = Dram::default();
         let mut pool = access.pool("p").unwrap();
-        // Few buckets, long chains.
+        // Few buckets make long chains.
         let mut table = Chains::new(&mut *pool, 16).unwrap();
         let mut oracle = HashMap::new();
         let mut random = random(11, "oracle", 0);

@@ -1,5 +1,5 @@
-//! Map-reduce word count: the input in one call, mapped by threads to counts by word, reduced by
-//! ranges of hashes.
+//! Word count by map and reduce: the input is read in one call, threads map parts of it to counts
+//! by word, and counts are reduced by ranges of hashes.
 
 use std::collections::HashMap;
 use std::thread;
@@ -17,7 +17,7 @@ const NAME: &str = "words";
 const THREADS: usize = 2;
 const VOCABULARY: usize = 50_000;
 
-/// The job.
+/// The application.
 #[derive(Debug)]
 pub struct Words {
     text_bytes: usize,
@@ -25,7 +25,7 @@ pub struct Words {
 }
 
 impl Words {
-    /// Over a text as long as the size says.
+    /// The length of the text follows the size.
     pub fn new(size: Size, seed: u64) -> Self {
         let text_bytes = match size {
             Size::Small => 256 << 10,
@@ -35,8 +35,8 @@ impl Words {
         Self { text_bytes, seed }
     }
 
-    /// Words of 2 to 12 letters, frequent ones by Zipf's law (by the cube of a uniform number, near
-    /// enough).
+    /// Draws words of 2 to 12 letters whose frequency is about Zipf's law, by the cube of a uniform
+    /// number.
     fn text(&self) -> Vec<u8> {
         let mut random = random(self.seed, NAME, 0);
         let vocabulary: Vec<Vec<u8>> = (0..VOCABULARY)
@@ -96,7 +96,7 @@ impl App for Words {
 
 type Counts<'a> = HashMap<&'a [u8], u64, Xxh3Builder>;
 
-/// Pieces of about the same length, cut between words.
+/// Parts of about the same length, cut between words.
 fn split(text: &[u8]) -> Vec<&[u8]> {
     let mut pieces = Vec::new();
     let mut rest = text;
@@ -110,11 +110,11 @@ fn split(text: &[u8]) -> Vec<&[u8]> {
     pieces
 }
 
-/// Counts a piece's words, by ranges of their hashes.
+/// Counts the words of a part, by ranges of their hashes.
 fn map(piece: &[u8]) -> Vec<Counts<'_>> {
     let mut ranges: Vec<Counts<'_>> = (0..THREADS).map(|_| HashMap::default()).collect();
     for word in piece.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()) {
-        // The seed keeps the ranges apart from the maps' own use of the hash.
+        // Another seed than the maps', so that the words of a range spread over the whole map.
         let range = xxhash_rust::xxh3::xxh3_64_with_seed(word, 1) as usize % THREADS;
         *ranges[range].entry(word).or_default() += 1;
     }
@@ -129,7 +129,8 @@ fn reduce<'a>(parts: &[&Counts<'a>]) -> Vec<(&'a [u8], u64)> {
     all.into_iter().collect()
 }
 
-/// Calls for each item in a thread of its own, which allocates where the application does.
+/// Calls `call` for each item in a thread of its own, whose allocations go where the application's
+/// do.
 fn side_by_side<T: Send, R: Send>(
     scratch: &Scratch,
     items: Vec<T>,

@@ -1,13 +1,13 @@
-//! The allocator of this program: malloc, or what a thread was directed to; and what malloc was
-//! asked for.
+//! The allocator of this program: malloc, or the source that a thread was directed to. It also
+//! counts the bytes that malloc gives out.
 //!
-//! A `Source` is asked with the thread directed back to malloc, so that what it allocates itself
-//! does not come back to it. What lies within a registered source's bounds is freed there, whoever
-//! frees it. A source must outlive all that was allocated in it: who registers one keeps it until
-//! `live` says 0, or for ever.
+//! While a `Source` runs, its thread is directed back to malloc, so that its own allocations do not
+//! come back to it. Memory within a registered source's bounds is freed by that source, whichever
+//! thread frees it. A source must outlive all its allocations: whoever registers one keeps it until
+//! `live` is 0, or for ever.
 //!
-//! Undirected, an allocation costs one look at a variable of the thread beside malloc's own: a
-//! preloaded malloc can be compared with the system's in this program.
+//! Without direction an allocation costs one look at a thread-local variable beside malloc's own
+//! work, so a preloaded malloc can be compared with the system's in this program.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -18,35 +18,35 @@ use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicUsize, Orderin
 
 /// Memory that allocations can be directed to.
 pub trait Source: Send + Sync {
-    /// Memory for a layout; null: there is none.
+    /// Allocates memory for a layout; null if there is none.
     fn alloc(&self, layout: Layout) -> *mut u8;
-    /// Takes back what it gave.
+    /// Frees memory that this source allocated.
     fn free(&self, at: NonNull<u8>);
-    /// Memory of another length with the same contents; null: there is none, and the old is as it
-    /// was.
+    /// Allocates memory of another length with the same contents and frees the old; null, with the
+    /// old memory unchanged, if there is none.
     fn realloc(&self, at: NonNull<u8>, layout: Layout, new_bytes: usize) -> *mut u8;
-    /// All addresses it ever gives.
+    /// All addresses that this source can ever return.
     fn bounds(&self) -> Range<usize>;
 }
 
-/// Where a thread's allocations go.
+/// The place of a thread's allocations; `None` is malloc.
 pub type Direction = Option<NonNull<dyn Source>>;
 
 thread_local! {
     static DIRECTION: Cell<Direction> = const { Cell::new(None) };
 }
 
-/// Directs this thread's allocations; returns where they went before, for `restore`.
+/// Directs this thread's allocations; returns the direction before, for `restore`.
 pub fn direct(to: Option<&(dyn Source + 'static)>) -> Direction {
     turn(to.map(NonNull::from))
 }
 
-/// Directs them back.
+/// Restores a direction.
 pub fn restore(before: Direction) {
     turn(before);
 }
 
-/// A thread that ends has no variables any more: its last allocations are malloc's.
+/// A thread that ends has no thread-local variables any more, so its last allocations are malloc's.
 fn turn(to: Direction) -> Direction {
     DIRECTION.try_with(|direction| direction.replace(to)).unwrap_or(None)
 }
@@ -56,7 +56,7 @@ const SOURCES_MAX: usize = 8;
 struct Slot {
     start: AtomicUsize,
     end: AtomicUsize,
-    /// A leaked box of the source; null: the slot is free.
+    /// A leaked box of the source; null if the slot is free.
     source: AtomicPtr<Arc<dyn Source>>,
 }
 
@@ -67,16 +67,16 @@ static SLOTS: [Slot; SOURCES_MAX] = [const {
         source: AtomicPtr::new(ptr::null_mut()),
     }
 }; SOURCES_MAX];
-/// So that nobody looks through the slots while there is nothing in them.
+/// Number of used slots, so that no slot is searched while all are free.
 static REGISTERED: AtomicUsize = AtomicUsize::new(0);
 
-/// A source that memory is given back to.
+/// Entry of a source in the table by which memory finds its source when it is freed.
 #[derive(Debug)]
 pub struct Registration {
     slot: usize,
 }
 
-/// Enters a source; `None`: there are too many.
+/// Registers a source; `None` if all slots are used.
 pub fn register(source: Arc<dyn Source>) -> Option<Registration> {
     let bounds = source.bounds();
     let boxed = Box::into_raw(Box::new(source));
@@ -95,7 +95,7 @@ pub fn register(source: Arc<dyn Source>) -> Option<Registration> {
 }
 
 impl Registration {
-    /// Takes the source out: nothing that was allocated in it is in use any more.
+    /// Removes the source. Nothing that it allocated may still be in use.
     pub fn end(self) {
         let slot = &SLOTS[self.slot];
         slot.end.store(0, Ordering::Release);
@@ -118,7 +118,8 @@ fn source_of(at: *mut u8) -> Option<&'static Arc<dyn Source>> {
         (start..slot.end.load(Ordering::Acquire)).contains(&at.addr())
     };
     let found = SLOTS.iter().find(within)?;
-    // SAFETY: a slot with bounds holds a source, until nothing allocated in it is in use; `at` is.
+    // SAFETY: a slot with bounds has a source as long as its allocations are in use, and `at` is in
+    // use.
     unsafe { found.source.load(Ordering::Acquire).as_ref() }
 }
 
@@ -126,14 +127,14 @@ static COUNTING: AtomicBool = AtomicBool::new(false);
 static LIVE: AtomicIsize = AtomicIsize::new(0);
 static PEAK: AtomicIsize = AtomicIsize::new(0);
 
-/// Counts what malloc is asked for, from 0.
+/// Counts from now on the bytes that malloc gives out.
 pub fn count_from_here() {
     LIVE.store(0, Ordering::Relaxed);
     PEAK.store(0, Ordering::Relaxed);
     COUNTING.store(true, Ordering::Relaxed);
 }
 
-/// Ends counting: the most that was in use at once above what was before, bytes.
+/// Ends the counting. Returns the most bytes that were in use at once beyond those before it.
 pub fn counted_peak_bytes() -> u64 {
     COUNTING.store(false, Ordering::Relaxed);
     PEAK.load(Ordering::Relaxed).max(0) as u64
@@ -151,7 +152,8 @@ fn count(bytes: isize) {
     }
 }
 
-/// Gives the system what malloc keeps for later, so that the next figure is not the last one's.
+/// Returns memory that malloc keeps for later to the system, so that it does not count for the next
+/// run.
 pub fn trim() {
     // SAFETY: takes no memory of ours.
     unsafe { libc::malloc_trim(0) };
@@ -217,7 +219,8 @@ unsafe impl GlobalAlloc for Directed {
     }
 }
 
-/// The thread was directed to a source; it allocates by malloc until this is dropped.
+/// Guard of a thread that was directed to a source: the thread allocates by malloc until it is
+/// dropped.
 struct Away(NonNull<dyn Source>);
 
 fn turned_away() -> Option<Away> {
@@ -237,7 +240,7 @@ impl Drop for Away {
     }
 }
 
-/// Calls a source, which allocates by malloc meanwhile.
+/// Calls a source while the thread allocates by malloc.
 fn away<R>(call: impl FnOnce() -> R) -> R {
     let before = turn(None);
     let found = call();

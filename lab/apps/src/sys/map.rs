@@ -1,4 +1,4 @@
-//! A file in memory.
+//! A mapped file.
 
 use std::fs::File;
 use std::io;
@@ -8,8 +8,7 @@ use rustix::mm::{self, MapFlags, MsyncFlags, ProtFlags};
 
 /// A shared mapping of a file's first bytes, unmapped when it is dropped.
 ///
-/// Nobody else may shorten the file meanwhile: these are files that this program made, in a folder
-/// of its own.
+/// Nobody may shorten the file meanwhile: the files are this program's own, in its own folder.
 #[derive(Debug)]
 pub struct Mapping {
     at: NonNull<u8>,
@@ -18,7 +17,7 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Maps that much of a file, which has it; nothing is mapped of an empty one.
+    /// Maps the first `len_bytes` of a file, which must have them. An empty file is not mapped.
     ///
     /// # Errors
     /// The system refuses.
@@ -35,16 +34,16 @@ impl Mapping {
         Ok(Self { at, len_bytes, writable })
     }
 
-    /// What is mapped.
+    /// The mapped bytes.
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: mapped as long as `self` lives, and written through `self` only.
         unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.len_bytes) }
     }
 
-    /// What is mapped, to be changed.
+    /// The mapped bytes, writable.
     ///
     /// # Panics
-    /// It was mapped for reading.
+    /// The file was mapped only for reading.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         assert!(self.writable, "a mapping for reading");
         // SAFETY: as above, and `self` is borrowed for it alone.

@@ -1,4 +1,4 @@
-//! The only place of `unsafe`: the program's allocator, mapped files.
+//! The only `unsafe` code of this program: its allocator and mapped files.
 
 pub mod alloc;
 pub mod map;

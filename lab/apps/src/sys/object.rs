@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 
 use perdura_heap::{Heap, HeapError, Offset};
 
-/// An object and how long it is. It does not own it.
+/// An object of a heap and its length. The object is not freed when this is dropped.
 #[derive(Debug, Clone, Copy)]
 pub struct Object {
     offset: Offset,
@@ -15,7 +15,7 @@ impl Object {
     /// The object at an offset.
     ///
     /// # Errors
-    /// There is none.
+    /// No object begins there.
     pub fn at(heap: &Heap, offset: Offset) -> Result<Self, HeapError> {
         let len_bytes = heap.usable_bytes(offset)? as usize;
         Ok(Self { offset, len_bytes })
@@ -25,7 +25,7 @@ impl Object {
         self.offset
     }
 
-    /// Bytes it may use.
+    /// Bytes that the object can hold.
     pub fn len_bytes(self) -> usize {
         self.len_bytes
     }
@@ -37,20 +37,20 @@ impl Object {
         (end <= self.len_bytes).then(|| unsafe { base.add(at) })
     }
 
-    /// Some of its bytes; `None`: they leave it.
+    /// Some of the object's bytes; `None` if the range is outside the object.
     ///
     /// # Safety
-    /// As long as they are used, the object is neither freed nor written where they are.
+    /// While the slice is used, the object is not freed, and these bytes are not written.
     pub unsafe fn bytes(self, heap: &Heap, at: usize, len_bytes: usize) -> Option<&[u8]> {
         let from = self.within(heap, at, len_bytes)?;
         // SAFETY: inside the object; the rest is the caller's promise.
         Some(unsafe { std::slice::from_raw_parts(from.as_ptr(), len_bytes) })
     }
 
-    /// Changes bytes by plain stores; `None`: they leave it.
+    /// Changes bytes by plain stores; `None` if the range is outside the object.
     ///
     /// # Safety
-    /// Nobody else uses these bytes meanwhile, and the object is not freed.
+    /// No other thread uses these bytes meanwhile, and the object is not freed.
     pub unsafe fn store(self, heap: &Heap, at: usize, bytes: &[u8]) -> Option<()> {
         let into = self.within(heap, at, bytes.len())?;
         // SAFETY: inside the object; the rest is the caller's promise. What is copied from may lie

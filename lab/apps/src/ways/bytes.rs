@@ -1,4 +1,4 @@
-//! Reading what lies in memory already: no copy, whatever the memory is.
+//! Reading of bytes that are in memory already, without a copy.
 
 use crate::access::{Input, Tally};
 use crate::error::Result;
@@ -11,7 +11,7 @@ pub struct InMemory<'t, B> {
 }
 
 impl<'t, B: AsRef<[u8]>> InMemory<'t, B> {
-    /// At the first byte.
+    /// Begins at the first byte.
     pub fn new(bytes: B, tally: &'t Tally) -> Self {
         Self { bytes, read_bytes: 0, tally }
     }

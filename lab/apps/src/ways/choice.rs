@@ -6,41 +6,41 @@ use crate::access::Access;
 use crate::error::Result;
 use crate::ways::{Dram, Files, HeapSettings, HeapWay, Mapped};
 
-/// A way to data.
+/// A way to keep data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Way {
     /// Plain memory by malloc.
     Dram,
-    /// A persistent heap with explicit flushes, all else in its capacity memory (the paper's
-    /// pMem-Full).
+    /// A persistent heap with explicit flushes; scratch memory is the heap's capacity memory (the
+    /// paper's pMem-Full).
     Heap,
-    /// The same heap, all else by malloc (the paper's pMem I/O).
+    /// A persistent heap with explicit flushes; scratch memory is malloc's (the paper's pMem I/O).
     HeapIo,
-    /// As `Heap`, in memory that a battery keeps: ordering only.
+    /// A persistent heap in memory that a battery keeps: stores are ordered, not flushed.
     HeapOrdered,
     /// Files on a tmpfs, read and written.
     RamDisk,
-    /// Files mapped, not waited for.
+    /// Mapped files without a wait for the device.
     Mmap,
-    /// Files mapped, on the device when they are finished.
+    /// Mapped files, on the device when they are finished.
     MmapSync,
     /// Files read from and written to a device.
     Block,
 }
 
-/// Where the ways keep their data.
+/// Folders and sizes of the ways.
 #[derive(Debug, Clone)]
 pub struct Places {
-    /// On a tmpfs.
+    /// Folder on a tmpfs.
     pub ram_dir: PathBuf,
-    /// On a device's file system.
+    /// Folder on a device's file system.
     pub disk_dir: PathBuf,
     /// Length of a heap.
     pub heap_bytes: u64,
 }
 
 impl Way {
-    /// All, in the order of tables.
+    /// All ways, in the order of tables.
     pub const ALL: [Self; 8] = [
         Self::Dram,
         Self::Heap,
@@ -52,7 +52,7 @@ impl Way {
         Self::Block,
     ];
 
-    /// The name.
+    /// The way's name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Dram => "dram",
@@ -66,7 +66,7 @@ impl Way {
         }
     }
 
-    /// What data that are finished survive.
+    /// The losses that finished data survive.
     pub fn survives(self) -> &'static str {
         match self {
             Self::Dram => "nothing",
@@ -77,12 +77,12 @@ impl Way {
         }
     }
 
-    /// Whether it keeps anything in files.
+    /// Whether the way keeps data in files.
     pub fn is_in_files(self) -> bool {
         self != Self::Dram
     }
 
-    /// Begins with no data.
+    /// Opens the way without data.
     ///
     /// # Errors
     /// A folder or file cannot be made, or the heap refuses.

@@ -1,4 +1,4 @@
-//! Plain memory by malloc: no files, nothing survives. What all else is compared with.
+//! Plain memory by malloc: no files, and nothing survives. All other ways are compared with it.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ pub struct Dram {
     tally: Tally,
 }
 
-/// Keeps the bytes as long as they are read.
+/// A reader's share of the data, which live as long as they are read.
 struct Held(Rc<Vec<u8>>);
 
 impl AsRef<[u8]> for Held {
@@ -93,7 +93,7 @@ impl Output for DramOutput<'_> {
 }
 
 struct DramPool<'a> {
-    /// Object 1 is the first.
+    /// The objects; the first has number 1.
     objects: Vec<Box<[u8]>>,
     freed: Vec<ObjectId>,
     tally: &'a Tally,

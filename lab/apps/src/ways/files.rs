@@ -25,12 +25,12 @@ pub struct Files {
     folder: Folder,
     on_device: bool,
     tally: Tally,
-    /// Kept, as a program does that reads file after file.
+    /// Kept between files, as in a program that reads file after file.
     buffer: RefCell<Vec<u8>>,
 }
 
 impl Files {
-    /// On a RAM disk: nothing is waited for, nothing survives a loss of power.
+    /// Files on a RAM disk: nothing is waited for, and nothing survives a loss of power.
     ///
     /// # Errors
     /// The folder cannot be made.
@@ -38,8 +38,7 @@ impl Files {
         Self::new("ramdisk", path, false)
     }
 
-    /// On a device: each file is on it when it is finished, and has to be read from it when it is
-    /// read.
+    /// Files on a device: each is on the device when it is finished, and is read from the device.
     ///
     /// # Errors
     /// The folder cannot be made.
@@ -127,7 +126,7 @@ struct FileInput<'a> {
 }
 
 impl FileInput<'_> {
-    /// Fills the buffer's `at..at + bytes`, which is there, by one call.
+    /// Fills `at..at + bytes` of the buffer, which is long enough, by one call.
     fn call(&mut self, at: usize, bytes: usize) -> Result<()> {
         self.of.tally.read(bytes);
         self.of.tally.system_read();
@@ -232,7 +231,7 @@ struct FilePool<'a> {
 
 impl Pool for FilePool<'_> {
     fn alloc(&mut self, len_bytes: usize) -> Result<ObjectId> {
-        // The file gets longer when it is written.
+        // The file becomes longer when the object is written.
         Ok(self.room.take(len_bytes))
     }
 

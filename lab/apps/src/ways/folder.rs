@@ -1,4 +1,4 @@
-//! A folder of files, one for each name.
+//! A folder with a file for each name.
 
 use std::cell::RefCell;
 use std::fs::{self, File, OpenOptions};
@@ -8,16 +8,16 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{AppError, Result};
 
-/// Removed with all files when it is dropped.
+/// The folder, removed with all files when it is dropped.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
-    /// Since all was written back.
+    /// Files made since the last write-back.
     made: RefCell<Vec<PathBuf>>,
 }
 
 impl Folder {
-    /// Makes a folder that is not there yet.
+    /// Makes a folder that must not exist yet.
     pub fn create(path: PathBuf) -> Result<Self> {
         let at = path.clone();
         if let Some(above) = path.parent() {
@@ -31,7 +31,7 @@ impl Folder {
         self.path.join(name)
     }
 
-    /// Opens a file for reading; its length.
+    /// Opens a file for reading; returns its length, too.
     pub fn open(&self, name: &str, way: &'static str) -> Result<(File, usize)> {
         let path = self.path(name);
         let file = File::open(&path).map_err(|source| match source.kind() {
@@ -42,8 +42,8 @@ impl Folder {
         Ok((file, len_bytes))
     }
 
-    /// Makes a file for reading and writing. One of that name is removed, not emptied: somebody may
-    /// still read it.
+    /// Makes a file for reading and writing. A file of the same name is removed, not emptied, for
+    /// it may still be read.
     pub fn create_file(&self, name: &str) -> Result<(File, PathBuf)> {
         let path = self.path(name);
         let create = || OpenOptions::new().read(true).write(true).create_new(true).open(&path);
@@ -75,7 +75,7 @@ impl Folder {
         })
     }
 
-    /// What all files take.
+    /// Bytes of all files.
     pub fn file_bytes(&self) -> Result<u64> {
         let blocks = self.each(|path| {
             let about = fs::metadata(path).map_err(AppError::io("look at", path))?;
@@ -95,7 +95,8 @@ impl Folder {
         Ok(())
     }
 
-    /// Waits until all files made since the last time are on the device; not for what others wrote.
+    /// Waits until all files made since the last time are on the device. Other programs' files are
+    /// not waited for.
     pub fn write_back(&self) -> Result<()> {
         for path in self.made.take() {
             match File::open(&path) {

@@ -1,14 +1,14 @@
-//! Room in a file for objects: freed pieces by length, and the end.
+//! Places for objects in a file: freed pieces by length, and the end of the file.
 
 use std::collections::HashMap;
 
 use crate::access::ObjectId;
 
-/// The first object lies behind this, so that none is 0.
+/// Offset of the first object; it is not 0, for no object may have number 0.
 const FIRST: u64 = 64;
 const ALIGN_BYTES: u64 = 16;
 
-/// Kept in memory: as of a program that would rebuild it by reading its file.
+/// Free places, kept in memory only, as in a program that would rebuild them by reading its file.
 #[derive(Debug)]
 pub struct Room {
     end: u64,
@@ -20,7 +20,7 @@ impl Room {
         Self { end: FIRST, freed: HashMap::new() }
     }
 
-    /// A place for an object; that may be behind the end, which is then further back.
+    /// A place for an object: a freed one of that length, or the end, which moves.
     pub fn take(&mut self, len_bytes: usize) -> ObjectId {
         let taken = Self::taken(len_bytes);
         if let Some(place) = self.freed.get_mut(&taken).and_then(Vec::pop) {

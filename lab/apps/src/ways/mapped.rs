@@ -1,8 +1,7 @@
-//! Files mapped into memory, each opened, mapped, used, unmapped, closed, as the paper describes
-//! it.
+//! Mapped files. Each is opened, mapped, used, unmapped and closed, as the paper describes it.
 //!
-//! Once without a wait (what was stored survives the process, by the page cache), once with one at
-//! the end of each file (it survives a loss of power).
+//! One variant does not wait: stores survive the process, in the page cache. The other waits at the
+//! end of each file, which then survives a loss of power.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -16,7 +15,7 @@ use crate::ways::folder::Folder;
 use crate::ways::free::Room;
 
 const PAGE_BYTES: usize = 4096;
-/// A pool's file is that long at first and doubles.
+/// First length of a pool's file, which doubles when it is full.
 const POOL_BYTES: usize = 1 << 20;
 
 /// Named data in mapped files.
@@ -29,7 +28,7 @@ pub struct Mapped {
 }
 
 impl Mapped {
-    /// In files of a folder; `synced`: each is on the device when it is finished.
+    /// Files in a folder. With `synced`, each is on the device when it is finished.
     ///
     /// # Errors
     /// The folder cannot be made.
@@ -60,7 +59,7 @@ impl Access for Mapped {
     fn get(&self, name: &str) -> Result<Box<dyn Input + '_>> {
         let (file, len_bytes) = self.folder.open(name, self.way)?;
         self.tally.open();
-        // The mapping outlives the descriptor, which is closed here.
+        // The mapping stays when the descriptor is closed here.
         let mapping = self.map(&file, &self.folder.path(name), len_bytes, false)?;
         Ok(Box::new(InMemory::new(mapping, &self.tally)))
     }
@@ -104,7 +103,7 @@ impl Access for Mapped {
     }
 }
 
-/// A mapped file that gets longer: unmapped, lengthened, mapped again.
+/// A mapped file that grows: it is unmapped, lengthened, and mapped again.
 struct Grown<'a> {
     of: &'a Mapped,
     file: File,

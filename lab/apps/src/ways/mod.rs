@@ -1,4 +1,4 @@
-//! The ways to data, by name.
+//! The ways to keep data, by name.
 
 mod bytes;
 mod choice;

@@ -1,5 +1,5 @@
-//! The two inodes, and what can be done with them. Whatever would change a name or a size is
-//! refused.
+//! The two inodes of the mount, a directory and a file, and the operations on them. An operation
+//! that would change a name or a size is refused.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -29,18 +29,18 @@ pub(super) struct Files {
 
 const FILE: INodeNo = INodeNo(2);
 
-/// Nothing about the two ever changes.
+/// How long the kernel may remember what it was told: names and sizes never change.
 const FOREVER: Duration = Duration::from_secs(3600);
 
 const BLOCK_BYTES: u32 = 4096;
 
-/// Of `fallocate`, as the kernel numbers them.
+/// Flag of `fallocate`, as the kernel numbers it.
 const KEEP_SIZE: i32 = 0x01;
 const PUNCH_HOLE: i32 = 0x02;
 const ZERO_RANGE: i32 = 0x10;
 
 thread_local! {
-    /// Each worker's room for what it reads.
+    /// Buffer of a worker for the bytes that it reads.
     static READ: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -106,7 +106,7 @@ impl Files {
         self.writable()?;
         let end = offset.checked_add(length).filter(|end| *end <= self.disk.capacity_bytes());
         match mode & !KEEP_SIZE {
-            // All of it is there already.
+            // The range exists already: the file has its full size from the start.
             0 if end.is_some() => Ok(()),
             0 | ZERO_RANGE if end.is_none() => Err(Errno::ENOSPC),
             PUNCH_HOLE | ZERO_RANGE => {
@@ -127,8 +127,8 @@ fn finish(reply: ReplyEmpty, result: Result<(), Errno>) {
 
 impl Filesystem for Files {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // Larger requests, and several of them at a time; a kernel that lacks one of these works
-        // without.
+        // Ask for larger requests and for several at a time. A kernel that lacks one of these works
+        // without it.
         for wish in [InitFlags::FUSE_MAX_PAGES, InitFlags::FUSE_ASYNC_DIO] {
             if let Err(missing) = config.add_capabilities(wish) {
                 tracing::debug!("the kernel lacks {missing:?}");
@@ -152,7 +152,8 @@ impl Filesystem for Files {
         }
     }
 
-    /// Times are not kept, and setting them is no error; all else is what it is.
+    /// Setting times succeeds and has no effect, for times are not kept. Other attributes keep
+    /// their values.
     fn setattr(
         &self,
         _: &Request,
@@ -290,7 +291,7 @@ impl Filesystem for Files {
         reply.statfs(blocks, 0, 0, 2, 0, BLOCK_BYTES, 255, BLOCK_BYTES);
     }
 
-    // The library's own answers to what follows say so in the log each time.
+    // Without these, the library's default answers would write a line to the log at each call.
 
     fn lseek(&self, _: &Request, _: INodeNo, _: FileHandle, _: i64, _: i32, reply: ReplyLseek) {
         reply.error(Errno::ENOSYS);

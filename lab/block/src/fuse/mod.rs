@@ -1,10 +1,10 @@
-//! A disk as a file: a directory is mounted that holds one file, `disk`, of the disk's size. Root
-//! can put a file system on it through a loop device.
+//! A disk as a file: a mounted directory holds one file, `disk`, of the disk's size. Root can put a
+//! file system on it through a loop device.
 //!
 //! The file neither grows nor shrinks. By default it bypasses the page cache, so that each access
 //! reaches the modelled medium and waits for it; [`WORKERS`] requests do so at a time. `fsync` is a
-//! flush, a hole punched is a discard. Failure rules: a mount whose server died is told from a free
-//! directory, and never mounted over.
+//! flush; punching a hole is a discard. Failure rule: a mount whose server died is recognised, and
+//! never mounted over.
 
 mod files;
 
@@ -22,42 +22,42 @@ use files::Files;
 /// The name of the file.
 pub const FILE_NAME: &str = "disk";
 
-/// Threads that serve the file: so many requests overlap.
+/// Threads that serve the file, and so the number of requests that overlap.
 pub const WORKERS: usize = 8;
 
-/// Why a directory cannot be mounted, or the mount not ended.
+/// Why a directory cannot be mounted, or a mount cannot be ended.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
-    /// A server died here.
+    /// The mount of a server that died is still there.
     #[error(
         "{path}: the mount of a server that died is still there; end what uses it (umount of the file system on it, \
          losetup -d), then: fusermount3 -u {path} (or umount -l {path})", path = .0.display()
     )]
     Stale(PathBuf),
-    /// Something is mounted there.
+    /// Another file system is mounted on the directory.
     #[error("{path}: something is mounted there; unmount it, or choose another directory", path = .0.display())]
     Taken(PathBuf),
-    /// Not a directory.
+    /// The path is not a directory.
     #[error("{path}: no directory; make it first", path = .0.display())]
     NotADirectory(PathBuf),
-    /// The mount would hide what is in it.
+    /// The directory has entries, which the mount would hide.
     #[error("{path}: not empty; a mount would hide what is there", path = .0.display())]
     NotEmpty(PathBuf),
-    /// The system's refusal.
+    /// The system refused the mount.
     #[error("{path}: mount failed: {source} (root, or fusermount3 and /dev/fuse, are needed)", path = path.display())]
     Mount {
-        /// Where.
+        /// Path of the directory.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// The directory cannot be looked at, or the mount not ended.
+    /// The directory cannot be read, or the mount cannot be ended.
     #[error("{path}: {source}", path = path.display())]
     System {
-        /// Where.
+        /// Path of the directory.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -70,18 +70,18 @@ pub struct Mount {
     punctuality: Arc<Mutex<Punctuality>>,
 }
 
-/// How a mount ended.
+/// The end of a mount.
 #[derive(Clone, Copy, Debug)]
 pub struct Unmounted {
-    /// It was still in use: whoever uses it has errors from now on.
+    /// Whether the mount was still in use. Programs that use it get errors from now on.
     pub was_busy: bool,
     /// Modelled against measured time of the accesses.
     pub punctuality: Punctuality,
 }
 
 impl Mount {
-    /// Mounts the disk; `cached`: accesses go through the page cache, which hides the medium from
-    /// those it can answer.
+    /// Mounts the disk. With `cached`, accesses go through the page cache, which answers some of
+    /// them without the medium.
     ///
     /// # Errors
     /// The directory is not free, or the system refuses.
@@ -107,13 +107,13 @@ impl Mount {
         Ok(Self { path, session, punctuality })
     }
 
-    /// The file.
+    /// Path of the file that has the disk's bytes.
     #[must_use]
     pub fn file(&self) -> PathBuf {
         self.path.join(FILE_NAME)
     }
 
-    /// Ends the mount, also under those who use it still.
+    /// Ends the mount, even while programs still use it.
     ///
     /// # Errors
     /// The system refuses.
@@ -124,7 +124,8 @@ impl Mount {
         let was_busy = match session.umount_and_join() {
             Ok(()) => false,
             Err(error) if error.raw_os_error() == Some(busy) => {
-                // Its threads end with the process, and those who use it then see errors.
+                // The workers end with the process; programs that still use the mount then get
+                // errors.
                 let detach = rustix::mount::UnmountFlags::DETACH;
                 rustix::mount::unmount(&path, detach).map_err(|error| system(error.into()))?;
                 true
@@ -136,7 +137,7 @@ impl Mount {
     }
 }
 
-/// The directory's full path, if it can be mounted.
+/// Returns the directory's full path if it can be mounted on.
 fn free_directory(path: &Path) -> Result<PathBuf, MountError> {
     use std::os::unix::fs::MetadataExt;
     let system = |source| MountError::System { path: path.to_owned(), source };
@@ -150,7 +151,8 @@ fn free_directory(path: &Path) -> Result<PathBuf, MountError> {
     if !found.is_dir() {
         return Err(MountError::NotADirectory(path.to_owned()));
     }
-    // What a dead server said of the directory may be remembered; its entries are asked for.
+    // The kernel may still remember what a dead server said of the directory, so its entries are
+    // read.
     let mut entries = std::fs::read_dir(path).map_err(|error| dead_or(path, error))?;
     let full = path.canonicalize().map_err(system)?;
     let parent = full.parent().unwrap_or(&full).metadata().map_err(system)?;
@@ -166,7 +168,7 @@ fn free_directory(path: &Path) -> Result<PathBuf, MountError> {
     }
 }
 
-/// What a mount answers whose server died.
+/// Recognises the error that a mount gives whose server died.
 fn dead_or(path: &Path, source: io::Error) -> MountError {
     match source.raw_os_error() {
         Some(code) if code == rustix::io::Errno::NOTCONN.raw_os_error() => {

@@ -1,12 +1,15 @@
-//! One client's connection, on one thread from greeting to end: receive all that is there, carry
-//! all of it out, send all replies that are due in one call, and only then look whether there is
+//! One client's connection, on one thread from greeting to end. In each round it receives what has
+//! arrived, carries all of it out, sends all replies that are due in one call, and then looks for
 //! more.
 //!
-//! Invariants: a request takes effect whole, when its payload is whole; a reply is sent when its
-//! instant has come, so replies overtake each other; nothing is received while the bounds below are
-//! reached, so a client that sends and does not read waits, and holds no more memory than that.
-//! Failure rules: what is wrong with a request is its client's to know, as an error reply; what
-//! makes the stream unreadable ends the connection, and no other.
+//! Invariants:
+//! - A request takes effect as a whole, once its payload is complete.
+//! - A reply is sent when its instant has come, so replies overtake each other.
+//! - Nothing is received while one of the bounds below is reached. So a client that sends and does
+//!   not read has to wait, and makes the server hold no more memory than that.
+//!
+//! Failure rules: a wrong request is answered with an error reply; a stream that cannot be parsed
+//! ends its own connection and no other.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,65 +23,66 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use super::handshake::{Handshake, Offer, Step, Violation, greeting};
 use super::intake::Intake;
 use super::request::{NotARequest, Operation, Request, Terms, parse};
-use super::server::Shared;
+use super::shared::Shared;
 use super::spin::{GATHERED_MIN, Gathering, Patience};
 use super::waiting::Replies;
 use super::wire::{ErrorCode, REQUEST_BYTES};
 use crate::disk::{Disk, SLEEP_ERROR_NS};
 
-/// Most requests of a connection under way.
+/// Most requests of a connection that are under way at a time.
 pub const REQUESTS_MAX: usize = 1024;
 
-/// Once so many bytes of replies are under way, no further request is begun: one may bring them
-/// above it.
+/// No further request is begun while so many bytes of replies are under way. The last request begun
+/// may exceed the bound.
 pub const REPLY_BYTES_MAX: usize = 8 << 20;
 
 /// How a connection ended.
 #[derive(Debug, thiserror::Error)]
 pub enum Ended {
-    /// The client said goodbye.
+    /// The client sent a disconnect request.
     #[error("goodbye")]
     Goodbye,
-    /// The client closed without a word, perhaps in the middle of a request, which then was not
-    /// carried out.
+    /// The client closed the socket without a disconnect request. A request that was incomplete
+    /// then was not carried out.
     #[error("the client vanished")]
     Vanished,
     /// The server is stopping.
     #[error("the server is stopping")]
     Stopped,
-    /// No choice of an export in time, or replies were not read at the end.
+    /// The client chose no export in time, or did not read its last replies.
     #[error("nothing from the client for too long")]
     Silent,
-    /// Not the protocol's handshake.
+    /// The client violated the protocol's handshake.
     #[error("handshake: {0}")]
     Handshake(#[from] Violation),
-    /// Not the protocol's requests.
+    /// The client sent bytes that are no request.
     #[error(transparent)]
     Request(#[from] NotARequest),
-    /// The system's.
+    /// A system call on the socket failed.
     #[error("socket: {0}")]
     Socket(#[from] io::Error),
 }
 
-/// What a connection did.
+/// Counts of one connection, or of several together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Requests carried out.
     pub requests: u64,
-    /// Bytes sent of the export.
+    /// Bytes of the export that were sent to the client.
     pub read_bytes: u64,
-    /// Bytes taken into it.
+    /// Bytes that the client wrote to the export.
     pub written_bytes: u64,
-    /// Requests that were wrong.
+    /// Requests refused because they were wrong.
     pub refused: u64,
-    /// Requests that the medium failed.
+    /// Requests on which the medium failed.
     pub failed: u64,
-    /// Modelled against measured time: from when a request was here to when its reply could go.
+    /// Modelled against measured time, from a request's arrival to the instant at which its reply
+    /// could go.
     pub punctuality: Punctuality,
 }
 
 impl Tally {
-    /// Joins another connection's.
+    /// Adds the counts of another connection.
     pub fn add(&mut self, other: &Self) {
         self.requests += other.requests;
         self.read_bytes += other.read_bytes;
@@ -89,13 +93,13 @@ impl Tally {
     }
 }
 
-/// A refused request's payload on its way, to be dropped.
+/// A refused request whose payload is still arriving and is dropped.
 struct Dropping {
     remaining_bytes: u64,
     request: Request,
 }
 
-/// One client.
+/// The connection of one client.
 pub(super) struct Connection<'a> {
     socket: OwnedFd,
     shared: &'a Shared,
@@ -103,11 +107,12 @@ pub(super) struct Connection<'a> {
     replies: Replies,
     terms: Terms,
     dropping: Option<Dropping>,
-    /// What the request at the beginning of the intake has in all.
+    /// Bytes of the first request in the intake, header and payload together.
     whole_bytes: usize,
     patience: Patience,
     gathering: Gathering,
-    /// No further request is taken, why, and until when replies may still be read.
+    /// Set when no further request is taken: the reason, and the instant until which replies may be
+    /// read.
     ending: Option<(Ended, u64)>,
     tally: Tally,
 }
@@ -135,7 +140,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Serves until the end.
+    /// Serves the client until the connection ends.
     pub fn run(mut self) -> (Tally, Ended) {
         let ended = match self.shake_hands().and_then(|()| self.serve()) {
             Ok(ended) | Err(ended) => ended,
@@ -177,7 +182,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Waits for bytes of a client that has not chosen yet.
+    /// Waits for bytes of a client that has not chosen its export yet.
     fn hear(&mut self, deadline_ns: u64) -> Result<(), Ended> {
         loop {
             match self.intake.receive(self.socket.as_fd(), REQUEST_BYTES)? {
@@ -190,7 +195,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Sends a few bytes, waiting for the client to take them.
+    /// Sends a few bytes, and waits while the socket's buffer is full.
     fn send_all(&mut self, mut bytes: &[u8], deadline_ns: u64) -> Result<(), Ended> {
         while !bytes.is_empty() {
             match rustix::net::send(&self.socket, bytes, SEND) {
@@ -208,7 +213,7 @@ impl<'a> Connection<'a> {
     }
 
     fn serve(&mut self) -> Result<Ended, Ended> {
-        // A sleep until a modelled instant is to end at it, not up to 50 us later.
+        // A sleep until a modelled instant must not end up to 50 us late, which is the default.
         rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1))
             .map_err(io::Error::from)?;
         loop {
@@ -244,7 +249,8 @@ impl<'a> Connection<'a> {
         self.replies.len() < REQUESTS_MAX && self.replies.bytes() < REPLY_BYTES_MAX
     }
 
-    /// Receives what is there, if it may. Whether something came, be it the end.
+    /// Receives bytes that have arrived, if there is room. Returns whether bytes, or the end of the
+    /// stream, came.
     fn receive(&mut self) -> Result<bool, Ended> {
         if self.ending.is_some() || !self.has_room() {
             return Ok(false);
@@ -267,8 +273,8 @@ impl<'a> Connection<'a> {
         self.ending = Some((ended, deadline_ns));
     }
 
-    /// The server stops: what is here already hears so, however many they are (the intake is
-    /// small); what is under way is answered.
+    /// Ends the connection because the server stops. Requests that have arrived are refused,
+    /// requests under way are answered.
     fn refuse_the_rest(&mut self) {
         if let Err(error) = self.intake.receive(self.socket.as_fd(), self.whole_bytes) {
             return self.end(error.into());
@@ -293,11 +299,11 @@ impl<'a> Connection<'a> {
         self.tally.refused += 1;
     }
 
-    /// Carries out every whole request that is here, as long as there is room. Whether the lack of
-    /// room stopped it.
+    /// Carries out every complete request that has arrived. Returns true if it stopped for lack of
+    /// room.
     fn carry_out(&mut self) -> bool {
-        // A thousand requests to write zeros all over take minutes: the server's end is looked for
-        // between them.
+        // A thousand requests to write zeros take minutes, so the stop signal is looked at between
+        // them.
         while self.ending.is_none() && !self.shared.stop.is_set() {
             if !self.drop_payload() {
                 break;
@@ -312,7 +318,7 @@ impl<'a> Connection<'a> {
                     break;
                 }
                 Err(garbage) => {
-                    // What came before it is answered still.
+                    // Requests before the unreadable bytes are still answered.
                     self.end(garbage.into());
                     break;
                 }
@@ -340,8 +346,8 @@ impl<'a> Connection<'a> {
         false
     }
 
-    /// Drops what has come of a refused payload, and refuses the request when that was all of it.
-    /// Whether it was.
+    /// Drops the part of a refused payload that has arrived. Once that is all of it, answers the
+    /// request and returns true.
     fn drop_payload(&mut self) -> bool {
         let Some(dropping) = &mut self.dropping else { return true };
         let here = (self.intake.bytes().len() as u64).min(dropping.remaining_bytes);
@@ -403,8 +409,8 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Holds back what is ready for a moment, if its client is busy with earlier replies. Whether
-    /// requests came.
+    /// Holds ready replies back for a moment if the client still has earlier ones to read. Returns
+    /// whether requests came meanwhile.
     fn gather(&mut self) -> Result<bool, Ended> {
         let few = (1..GATHERED_MIN).contains(&self.replies.ready());
         if !few || self.ending.is_some() {
@@ -421,7 +427,7 @@ impl<'a> Connection<'a> {
         Ok(false)
     }
 
-    /// Sends what is ready. Whether the client has to read first.
+    /// Sends the ready replies. Returns true if the socket's buffer is full.
     fn send(&mut self) -> Result<bool, Ended> {
         while self.replies.ready() > 0 {
             let (slices, count) = self.replies.gather();
@@ -439,8 +445,7 @@ impl<'a> Connection<'a> {
         Ok(false)
     }
 
-    /// Nothing can be done now: until something can, look out without sleeping for a moment, then
-    /// sleep.
+    /// Waits until there is something to do: first polls for a moment, then sleeps.
     fn rest(&mut self, blocked: bool) -> Result<(), Ended> {
         let receives = self.ending.is_none() && self.has_room();
         if !blocked && self.spin(receives)? {
@@ -457,7 +462,7 @@ impl<'a> Connection<'a> {
         let end_ns = self.ending.as_ref().map(|(_, deadline_ns)| *deadline_ns);
         let until_ns = due_ns.into_iter().chain(end_ns).min();
         if until_ns.is_none() && self.replies.is_empty() {
-            // Memory of a busy moment is not kept for a quiet one.
+            // A connection that becomes quiet gives back the memory of its busy time.
             let quiet_ns = clock.now_ns() + QUIET_NS;
             if self.sleep(events, Some(quiet_ns), true)? {
                 return Ok(());
@@ -468,15 +473,14 @@ impl<'a> Connection<'a> {
         let stoppable = self.ending.is_none();
         let woken = self.sleep(events, until_ns, stoppable)?;
         if woken && !receives && !blocked && until_ns.is_some() {
-            // Only the client's leaving wakes who waits for nothing of it: nobody is there to be
-            // answered.
+            // No event but the client's leaving was waited for, so nobody is left to answer.
             return if self.shared.stop.is_set() { Ok(()) } else { Err(Ended::Vanished) };
         }
         Ok(())
     }
 
-    /// Looks for bytes and for the next instant without sleeping, if it may. Whether there was
-    /// something.
+    /// Polls for bytes and for the next instant, if polling is allowed. Returns whether one of them
+    /// came.
     fn spin(&mut self, receives: bool) -> Result<bool, Ended> {
         let disk = &*self.shared.export.disk;
         let near = |due: Option<Due>| due.map(|due| disk.until_due_ns(due));
@@ -512,8 +516,8 @@ impl<'a> Connection<'a> {
         Ok(false)
     }
 
-    /// Sleeps until the socket is as wanted, the server stops (if that is still news), or the time
-    /// has come. Whether it was one of the first two.
+    /// Sleeps until the socket has one of `events`, the server stops (if `stoppable`), or
+    /// `until_ns`. Returns false if the time ended the sleep, or a signal.
     fn sleep(
         &self,
         events: PollFlags,
@@ -531,24 +535,24 @@ impl<'a> Connection<'a> {
         let watched = if stoppable { 2 } else { 1 };
         match poll(&mut fds[..watched], timeout.as_ref()) {
             Ok(ready) => Ok(ready > 0),
-            // Nothing is known of the socket then: `rest` must not take it for the client's
-            // leaving.
+            // An interrupted poll says nothing about the socket: `rest` must not take it for the
+            // client's leaving.
             Err(rustix::io::Errno::INTR) => Ok(false),
             Err(error) => Err(io::Error::from(error).into()),
         }
     }
 }
 
-/// Never waits, and says by its result that nobody listens.
+/// Flags of a send that never waits, and that fails without a signal when the client has left.
 const SEND: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
 
-/// An instant so near that one more look at the socket would be too long.
+/// When an instant is so near, one more look at the socket would end too late.
 const FINE_NS: u64 = 1_000;
 
-/// Between two looks at the socket.
+/// Pauses of the processor between two looks at the socket.
 const PAUSES: u32 = 4;
 
-/// A connection without a request for so long is quiet.
+/// Time without a request after which a connection counts as quiet.
 const QUIET_NS: u64 = 1_000_000_000;
 
 fn gone(error: rustix::io::Errno) -> Ended {
@@ -558,7 +562,7 @@ fn gone(error: rustix::io::Errno) -> Ended {
     }
 }
 
-/// By writing them, so that the range has memory of its own afterwards.
+/// Writes zeros, so that the range has memory of its own afterwards.
 fn write_zeros(disk: &dyn Disk, offset_bytes: u64, len_bytes: u32) -> Result<Due, DeviceError> {
     let end = offset_bytes + u64::from(len_bytes);
     let (mut at, mut due) = (offset_bytes, Due::default());

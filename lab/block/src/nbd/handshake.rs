@@ -1,75 +1,76 @@
-//! The handshake, pure: bytes of the client in, bytes of the server out.
+//! The handshake as a pure function: bytes of the client in, bytes of the server out.
 //!
-//! Bounds: an option has at most [`OPTION_BYTES_MAX`] bytes and a client at most [`OPTIONS_MAX`]
-//! options; who needs more is sent away. A violation ends the connection; an option that is only
-//! unknown or malformed is answered with the protocol's error, and the client may go on.
+//! Bounds: an option has at most [`OPTION_BYTES_MAX`] bytes, and a client sends at most
+//! [`OPTIONS_MAX`] options; more end the connection. A violation ends the connection. An option
+//! that is unknown or malformed is answered with the protocol's error, and the client may go on.
 
 use super::wire::{
     BLOCK_MIN_BYTES, BLOCK_PREFERRED_BYTES, FIXED_NEWSTYLE, GREETING_MAGIC, NO_ZEROES,
     OPTION_MAGIC, OPTION_REPLY_MAGIC, PAYLOAD_MAX_BYTES, info, option, option_reply, transmission,
 };
 
-/// Most bytes of an option: a name may have 4,096, and a few requests for information follow it.
+/// Most bytes of an option. A name may have 4,096, and a few requests for information follow.
 pub const OPTION_BYTES_MAX: u32 = 16 << 10;
-/// Most options before the client must have chosen.
+/// Most options that a client may send before it has chosen an export.
 pub const OPTIONS_MAX: u32 = 256;
 
 const OPTION_HEADER_BYTES: usize = 16;
 const PADDING_BYTES: usize = 124;
 
-/// What is offered to a client.
+/// The export that a client is offered.
 #[derive(Clone, Copy, Debug)]
 pub struct Offer<'a> {
-    /// The export's name; the empty name means it too.
+    /// The export's name. The empty name means the same export.
     pub name: &'a str,
-    /// For people.
+    /// A text for people about the export.
     pub description: &'a str,
-    /// Its size.
+    /// Size of the export.
     pub capacity_bytes: u64,
-    /// Writes are refused.
+    /// Whether writes are refused.
     pub read_only: bool,
-    /// The server is stopping: options are refused.
+    /// Whether the server is stopping; options are refused then.
     pub stopping: bool,
 }
 
-/// Where a handshake stands after a message.
+/// The state of a handshake after a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// More of the client's bytes are needed.
     More,
-    /// The client has chosen: requests follow.
+    /// The client has chosen the export, and its requests follow.
     Transmission {
-        /// Reads are answered in chunks.
+        /// Whether reads are answered in chunks.
         structured: bool,
     },
-    /// The client is done.
+    /// The client has ended the handshake.
     Over,
 }
 
-/// What ends a connection before it has begun.
+/// A reason to end a connection during the handshake.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// Flags that were not offered.
+    /// The client set flags that were not offered.
     #[error("client flags {0:#x}: only {known:#x} are known", known = FIXED_NEWSTYLE | NO_ZEROES)]
     ClientFlags(u32),
-    /// An option does not begin as options do.
+    /// An option does not begin with the protocol's magic number.
     #[error("{found:#018x} where an option begins with {OPTION_MAGIC:#018x}")]
     NotAnOption {
-        /// What was there.
+        /// The number found in its place.
         found: u64,
     },
-    /// Longer than any option this server knows.
+    /// An option is longer than any option that this server knows.
     #[error("option {option} announces {len_bytes} bytes; at most {OPTION_BYTES_MAX}")]
     OptionTooLong {
-        /// Which.
+        /// Number of the option.
         option: u32,
-        /// What was announced.
+        /// Length that was announced.
         len_bytes: u32,
     },
-    /// The client goes on asking.
+    /// The client sent more than [`OPTIONS_MAX`] options.
     #[error("more than {OPTIONS_MAX} options")]
     TooManyOptions,
-    /// `EXPORT_NAME` has no error reply: the connection is all that can be refused.
+    /// The client asked for another export by `EXPORT_NAME`, which has no error reply: only closing
+    /// the connection refuses it.
     #[error("no export named {0:?}")]
     UnknownExport(String),
 }
@@ -82,7 +83,7 @@ pub struct Handshake {
     options: u32,
 }
 
-/// What the server says first.
+/// The first bytes that the server sends.
 #[must_use]
 pub fn greeting() -> [u8; 18] {
     let mut bytes = [0; 18];
@@ -93,11 +94,11 @@ pub fn greeting() -> [u8; 18] {
 }
 
 impl Handshake {
-    /// Takes one message from the beginning of `input`, and appends what is to be answered. Returns
-    /// how many bytes it took; 0 with [`Step::More`]: the message is not whole.
+    /// Takes one message from the beginning of `input`, and appends the answer to `out`. Returns
+    /// the number of bytes taken, which is 0 with [`Step::More`] while the message is incomplete.
     ///
     /// # Errors
-    /// The connection cannot go on.
+    /// The client violated the protocol.
     pub fn take(
         &mut self,
         input: &[u8],
@@ -207,7 +208,7 @@ impl Handshake {
     }
 }
 
-/// Number and data of the option at the beginning, if it is whole.
+/// Number and data of the first option in `input`, if it is complete.
 fn whole_option(input: &[u8]) -> Result<Option<(u32, &[u8])>, Violation> {
     let magic = OPTION_MAGIC.to_be_bytes();
     let known = input.len().min(8);
@@ -236,18 +237,18 @@ fn wanted(data: &[u8]) -> Option<(&[u8], &[u8])> {
     whole.then_some((name, requests))
 }
 
-/// The empty name is the default export's, and there is one export.
+/// Whether `name` means the export. The empty name is the default export's, and there is only one.
 fn means(name: &[u8], offer: &Offer<'_>) -> bool {
     name.is_empty() || name == offer.name.as_bytes()
 }
 
-/// What the export can do.
+/// The protocol's flags of the export.
 fn flags(offer: &Offer<'_>, structured: bool) -> u16 {
     use transmission::{
         CAN_MULTI_CONN, HAS_FLAGS, READ_ONLY, SEND_DF, SEND_FAST_ZERO, SEND_FLUSH, SEND_FUA,
         SEND_TRIM, SEND_WRITE_ZEROES,
     };
-    // Operations take effect in memory that all connections share: a flush on one of them covers
+    // Operations of all connections change the same memory, so a flush on one connection covers
     // all.
     let mut flags = HAS_FLAGS | SEND_FLUSH | SEND_FUA | SEND_TRIM | CAN_MULTI_CONN;
     flags |= SEND_WRITE_ZEROES | SEND_FAST_ZERO;
@@ -260,7 +261,7 @@ fn flags(offer: &Offer<'_>, structured: bool) -> u16 {
     flags
 }
 
-/// Replies to one option.
+/// Writes the replies to one option.
 struct Answer<'a> {
     option: u32,
     out: &'a mut Vec<u8>,

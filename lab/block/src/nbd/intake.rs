@@ -1,5 +1,5 @@
-//! Bytes received and not yet taken. They come straight into spare capacity, so what never arrives
-//! is never touched.
+//! Bytes that were received and not yet taken. They are received straight into spare capacity, so
+//! memory for bytes that never arrive is never touched.
 //!
 //! Invariant: `start <= bytes.len()`; what is before `start` has been taken.
 
@@ -11,13 +11,13 @@ use rustix::net::{RecvFlags, recv};
 
 use super::wire::{PAYLOAD_MAX_BYTES, REQUEST_BYTES};
 
-/// Received at once where nothing larger is expected: 64 requests of 4 KiB.
+/// Bytes received at once where no larger request is expected: 64 requests of 4 KiB.
 pub(super) const RECEIVE_BYTES: usize = 320 << 10;
 
-/// Kept between requests; what a larger payload needed is given back.
+/// Capacity kept between requests. What a larger payload needed beyond it is given back.
 const KEPT_BYTES_MAX: usize = 2 << 20;
 
-/// The largest request, whole.
+/// Bytes of the largest request with its payload.
 const WHOLE_BYTES_MAX: usize = REQUEST_BYTES + PAYLOAD_MAX_BYTES as usize;
 
 #[derive(Default)]
@@ -31,7 +31,7 @@ impl Intake {
         &self.bytes[self.start..]
     }
 
-    /// The next `len` bytes are dealt with.
+    /// Removes the next `len` bytes, which the caller has processed.
     pub fn take(&mut self, len: usize) {
         self.start = (self.start + len).min(self.bytes.len());
         if self.start == self.bytes.len() {
@@ -40,8 +40,9 @@ impl Intake {
         }
     }
 
-    /// Receives what is there, without waiting. `whole_bytes`: what the request at the beginning
-    /// needs in all, if that is known. `Some(0)`: the end of the stream; `None`: nothing now.
+    /// Receives bytes that have arrived, without waiting. `whole_bytes` is the length of the first
+    /// request, if that is known. Returns `Some(0)` at the end of the stream, and `None` if nothing
+    /// is there now.
     pub fn receive(
         &mut self,
         from: BorrowedFd<'_>,
@@ -55,7 +56,7 @@ impl Intake {
         }
     }
 
-    /// Gives memory back that holds nothing.
+    /// Gives back memory that holds no bytes.
     pub fn release(&mut self) {
         if self.bytes.is_empty() {
             self.bytes = Vec::new();
@@ -66,8 +67,8 @@ impl Intake {
         if self.bytes.is_empty() && self.bytes.capacity() > KEPT_BYTES_MAX.max(whole_bytes) {
             self.bytes = Vec::new();
         }
-        // Room for the rest of this request; and to ask for little at a time would cost a call
-        // each.
+        // Room for the rest of this request, but not less than the usual amount: to receive little
+        // at a time would cost a system call each.
         let rest = whole_bytes.saturating_sub(self.bytes().len()).max(REQUEST_BYTES);
         if self.bytes.capacity() - self.bytes.len() >= rest.max(RECEIVE_BYTES / 4) {
             return;

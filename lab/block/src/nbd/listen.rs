@@ -1,8 +1,8 @@
-//! Where clients come in: `unix:PATH` and `tcp:ADDRESS:PORT`.
+//! Sockets on which clients connect: `unix:PATH` and `tcp:ADDRESS:PORT`.
 //!
-//! A socket's file is replaced only if nobody listens on it any more. Looking and replacing happen
-//! under a lock on the folder, so of two servers that are started at once one wins and the other is
-//! refused. The file is removed at the end if it is still this server's.
+//! The file of a Unix socket is replaced only if nobody listens on it any more. The check and the
+//! replacement happen under a lock on the folder, so of two servers that start at once, one wins
+//! and the other is refused. The file is removed at the end if it is still this server's.
 
 use std::fmt;
 use std::io;
@@ -15,47 +15,47 @@ use std::str::FromStr;
 
 use rustix::fs::{FlockOperation, flock};
 
-/// Where to listen.
+/// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// A Unix socket.
+    /// Path of a Unix socket.
     Unix(PathBuf),
-    /// An address and a port.
+    /// IP address and port of a TCP socket.
     Tcp(SocketAddr),
 }
 
-/// Why an address is none, or cannot be had.
+/// Why an address cannot be parsed or listened on.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// Not of the two forms.
+    /// The text has neither of the two forms.
     #[error("{0:?} is no address: use unix:PATH or tcp:ADDRESS:PORT, such as tcp:127.0.0.1:10809")]
     NotAnAddress(String),
-    /// Everybody could come.
+    /// The address can be reached from other machines, which was not allowed.
     #[error(
         "tcp:{0} is not loopback, and NBD has no passwords: whoever reaches it may read and write; allow it explicitly, \
          or listen on a Unix socket"
     )]
     Open(SocketAddr),
-    /// The path is more than the system's structure holds.
+    /// The path is longer than a socket's address can hold.
     #[error("unix:{path}: a socket's path may have {PATH_BYTES_MAX} bytes, this one has {len_bytes}", path = path.display())]
     PathTooLong {
         /// The path.
         path: PathBuf,
-        /// Its length.
+        /// Its length in bytes.
         len_bytes: usize,
     },
-    /// Another server is at work there.
+    /// Another server listens on the path.
     #[error("unix:{path}: a server is listening there already; stop it, or choose another path", path = .0.display())]
     Live(PathBuf),
-    /// Something else lies there.
+    /// The path has a file that is no socket.
     #[error("unix:{path}: there is a file that is no socket; remove it, or choose another path", path = .0.display())]
     NotASocket(PathBuf),
-    /// The system's refusal.
+    /// The system refused to listen.
     #[error("{address}: {source}")]
     System {
-        /// Where.
+        /// The address that was tried.
         address: Address,
-        /// Why.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -98,14 +98,15 @@ enum Socket {
     Unix { listener: UnixListener, path: PathBuf, file: FileId },
 }
 
-/// Device and inode.
+/// Device number and inode number of a file.
 type FileId = (u64, u64);
 
 impl Listener {
-    /// Listens there. `open`: on TCP addresses other machines can reach, too.
+    /// Listens on the address. With `open`, a TCP address may be reachable from other machines.
     ///
     /// # Errors
-    /// The address is taken, refused, or would be open to everybody; nothing is changed then.
+    /// The address is taken, refused, or would be reachable without permission; nothing is changed
+    /// then.
     pub fn bind(address: &Address, open: bool) -> Result<Self, ListenError> {
         let system = |source| ListenError::System { address: address.clone(), source };
         let socket = match address {
@@ -116,13 +117,13 @@ impl Listener {
             Address::Unix(path) => bind_unix(path)?,
         };
         let listener = Self { socket };
-        // The standard library lets 128 wait; a thousand clients often come at once.
+        // The standard library lets 128 connections wait; a thousand clients often come at once.
         rustix::net::listen(&listener, BACKLOG).map_err(|error| system(error.into()))?;
         listener.set_nonblocking().map_err(system)?;
         Ok(listener)
     }
 
-    /// Where it listens, with the port the system chose where 0 was asked for.
+    /// The address with the port that the system chose if 0 was asked for.
     #[must_use]
     pub fn address(&self) -> Option<Address> {
         match &self.socket {
@@ -131,7 +132,7 @@ impl Listener {
         }
     }
 
-    /// The next connection, if there is one.
+    /// Accepts the next connection.
     pub(super) fn accept(&self) -> io::Result<OwnedFd> {
         match &self.socket {
             Socket::Tcp(listener) => {
@@ -163,7 +164,7 @@ impl AsFd for Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Socket::Unix { path, file, .. } = &self.socket {
-            // A folder that is gone took the file with it.
+            // If the folder is gone, the socket's file is gone with it.
             let Ok(_lock) = lock_folder(path) else { return };
             if file_id(path).is_ok_and(|found| found == *file) {
                 let _ = std::fs::remove_file(path);
@@ -199,7 +200,7 @@ fn bind_unix(path: &Path) -> Result<Socket, ListenError> {
     Ok(Socket::Unix { listener, path: path.to_owned(), file })
 }
 
-/// Held as long as the descriptor is open.
+/// Locks the folder as long as the returned file is open.
 fn lock_folder(path: &Path) -> io::Result<std::fs::File> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = std::fs::File::open(folder.unwrap_or(Path::new(".")))?;
@@ -212,8 +213,8 @@ fn file_id(path: &Path) -> io::Result<FileId> {
     Ok((found.dev(), found.ino()))
 }
 
-/// The system may cut it (`net.core.somaxconn`).
+/// Connections that may wait to be accepted. The system may reduce it (`net.core.somaxconn`).
 const BACKLOG: i32 = 4096;
 
-/// `sun_path` has 108 bytes, the last of them 0.
+/// Longest path of a Unix socket: `sun_path` has 108 bytes, the last of them 0.
 const PATH_BYTES_MAX: usize = 107;

@@ -1,11 +1,11 @@
-//! Replies as bytes. A reply's buffer is used again and again, so its length is kept apart from how
-//! much of it counts.
+//! Replies as bytes. A reply's buffer is used again and again, so its length is kept apart from the
+//! number of its bytes that are valid.
 
 use super::wire::{
     CHUNK_BYTES, CHUNK_MAGIC, ErrorCode, SIMPLE_REPLY_BYTES, SIMPLE_REPLY_MAGIC, chunk,
 };
 
-/// A reply, whole, to be sent when its time has come.
+/// A complete reply, to be sent when its instant has come.
 #[derive(Debug, Default)]
 pub struct Reply {
     bytes: Vec<u8>,
@@ -13,31 +13,31 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// Into a buffer that may have been used before.
+    /// An empty reply in a buffer that may have been used before.
     #[must_use]
     pub fn in_buffer(bytes: Vec<u8>) -> Self {
         Self { bytes, used: 0 }
     }
 
-    /// What is to be sent.
+    /// The bytes to send.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.used]
     }
 
-    /// The buffer back.
+    /// Returns the buffer for another reply.
     #[must_use]
     pub fn into_buffer(self) -> Vec<u8> {
         self.bytes
     }
 
-    /// Done, without data. Also a client that wants structured replies takes the simple one, which
-    /// is shorter.
+    /// Makes a reply of success without data. A client that wants structured replies gets the
+    /// simple one, too, for it is shorter.
     pub fn done(&mut self, cookie: u64) {
         self.simple(cookie, 0, 0);
     }
 
-    /// The head of a successful read's reply; returns the place of its `len_bytes` bytes.
+    /// Makes the head of a successful read's reply, and returns the place of its `len_bytes` bytes.
     pub fn data(
         &mut self,
         structured: bool,
@@ -55,7 +55,8 @@ impl Reply {
         &mut self.bytes[CHUNK_BYTES + 8..self.used]
     }
 
-    /// A failure; in a chunk with a text for people where the client wants that.
+    /// Makes a reply of failure: a chunk with a text for people if `structured`, else a simple
+    /// reply.
     pub fn error(&mut self, structured: bool, cookie: u64, code: ErrorCode, text: &str) {
         if !structured {
             return self.simple(cookie, code.number(), 0);
@@ -75,7 +76,8 @@ impl Reply {
         self.bytes[8..16].copy_from_slice(&cookie.to_be_bytes());
     }
 
-    /// The only chunk of its reply: so the client that sets "don't fragment" has what it asked for.
+    /// Begins a chunk that is the only one of its reply, so a client that forbids fragments gets
+    /// none.
     fn chunk(&mut self, cookie: u64, kind: u16, payload_bytes: usize) {
         self.make_room(CHUNK_BYTES + payload_bytes);
         self.bytes[..4].copy_from_slice(&CHUNK_MAGIC.to_be_bytes());
@@ -93,5 +95,5 @@ impl Reply {
     }
 }
 
-/// The protocol allows 4,096.
+/// Longest text of an error. The protocol allows 4,096 bytes.
 const TEXT_BYTES_MAX: usize = 1024;

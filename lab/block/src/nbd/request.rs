@@ -1,104 +1,104 @@
-//! A request's bytes, pure: what it asks, or which error it earns.
+//! A request's bytes, parsed by a pure function into an operation or an error.
 //!
-//! Bounds: a request is accepted only if its payload has at most [`PAYLOAD_MAX_BYTES`]; what is
-//! refused is refused by its header alone, and its payload (up to 4 GiB by the protocol) needs no
-//! room: the connection drops it as it comes. Only a wrong first word ends the connection, since
-//! nobody knows where the next request would begin.
+//! Bounds: a request is accepted only if its payload has at most [`PAYLOAD_MAX_BYTES`]. A request
+//! is refused by its header alone; its payload (up to 4 GiB by the protocol) needs no room, for the
+//! connection drops it as it arrives. Only a wrong magic number ends the connection, since the
+//! beginning of the next request is unknown then.
 
 use super::wire::command_flag::{DF, FAST_ZERO, FUA, NO_HOLE};
 use super::wire::{ErrorCode, PAYLOAD_MAX_BYTES, REQUEST_BYTES, REQUEST_MAGIC, command};
 
-/// What an accepted request does. Ranges lie within the export.
+/// The operation of an accepted request. Its range lies within the export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Send the bytes.
+    /// Sends bytes of the export.
     Read,
-    /// Take the payload's bytes.
+    /// Writes the payload.
     Write,
-    /// Go: after what is under way has been answered.
+    /// Ends the connection after the requests under way have been answered.
     Disconnect,
-    /// What was answered is to be on the medium.
+    /// Answers once everything answered before is on the medium.
     Flush,
-    /// The bytes are no longer needed.
+    /// Tells that the client no longer needs the bytes.
     Trim,
-    /// The bytes are to be zeros; `provisioned`: by writing them.
+    /// Makes the bytes zeros.
     WriteZeroes {
-        /// The client wants no hole.
+        /// The client wants memory behind the zeros, so they are written.
         provisioned: bool,
     },
 }
 
-/// A request as asked.
+/// A request as the client sent it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The client's name for it, sent back as it is.
+    /// The client's number for the request, returned in the reply.
     pub cookie: u64,
-    /// What to do, or why not.
+    /// The operation, or why it is refused.
     pub asked: Result<Operation, Refusal>,
-    /// Durable before it is answered.
+    /// The operation must be durable before it is answered.
     pub fua: bool,
-    /// Where.
+    /// Offset of the range.
     pub offset_bytes: u64,
-    /// How much.
+    /// Length of the range.
     pub len_bytes: u32,
-    /// Bytes that follow the header, also where the request is refused.
+    /// Bytes that follow the header, also if the request is refused.
     pub payload_bytes: u32,
-    /// A refused read's answer is a read's answer.
+    /// Whether the command is a read, whose refusal has the form of a read's answer.
     pub is_read: bool,
 }
 
-/// Why a request is not carried out.
+/// A reason to refuse a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Not a command, or one this server did not offer.
+    /// The command is unknown, or was not offered by this server.
     #[error("unknown command {0}")]
     Command(u16),
-    /// A flag that this command does not have.
+    /// The command does not have one of these flags.
     #[error("flags {flags:#x} of command {command}")]
     Flags {
-        /// The command.
+        /// Number of the command.
         command: u16,
-        /// The flags of the request.
+        /// Flags of the request.
         flags: u16,
     },
-    /// A length of 0, or a flush with a range.
+    /// The length is 0, or a flush has a range.
     #[error("a length of {len_bytes} bytes at offset {offset_bytes} for command {command}")]
     Length {
-        /// The command.
+        /// Number of the command.
         command: u16,
-        /// Where.
+        /// Offset of the range.
         offset_bytes: u64,
-        /// How much.
+        /// Length of the range.
         len_bytes: u32,
     },
-    /// More than a request may carry.
+    /// The request is longer than a request may be.
     #[error("{len_bytes} bytes in one request; at most {PAYLOAD_MAX_BYTES}")]
     Oversize {
-        /// How much.
+        /// Length of the range.
         len_bytes: u32,
     },
     /// The range ends beyond the export.
     #[error("{len_bytes} bytes at offset {offset_bytes}: the export has {capacity_bytes} bytes")]
     Beyond {
-        /// Whether it would have written.
+        /// Whether the command writes: the protocol has another code for it then.
         writes: bool,
-        /// Where.
+        /// Offset of the range.
         offset_bytes: u64,
-        /// How much.
+        /// Length of the range.
         len_bytes: u32,
         /// The export's size.
         capacity_bytes: u64,
     },
-    /// A write to a read-only export.
+    /// A command that writes was sent to a read-only export.
     #[error("the export is read-only")]
     ReadOnly,
-    /// Fast zeros without a hole: they take as long as a write.
+    /// The client wants zeros only if they are fast; without a hole they take as long as a write.
     #[error("zeros without a hole take as long as a write")]
     NotFast,
 }
 
 impl Refusal {
-    /// The protocol's code for it.
+    /// The protocol's code of the refusal.
     #[must_use]
     pub const fn code(self) -> ErrorCode {
         match self {
@@ -113,33 +113,33 @@ impl Refusal {
     }
 }
 
-/// A first word that no request has: the stream cannot be followed any further.
+/// A wrong magic number: the rest of the stream cannot be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{found:#010x} where a request begins with {REQUEST_MAGIC:#010x}")]
 pub struct NotARequest {
-    /// What was there.
+    /// The number found in its place.
     pub found: u32,
 }
 
-/// What a request is held against.
+/// The properties of a connection that a request must fit.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
-    /// The export's size.
+    /// Size of the export.
     pub capacity_bytes: u64,
-    /// Writes are refused.
+    /// Whether writes are refused.
     pub read_only: bool,
-    /// The client has asked for structured replies.
+    /// Whether the client has asked for structured replies.
     pub structured: bool,
 }
 
-/// The request at the beginning of `bytes`; `None`: it is not whole yet. Its payload begins
-/// [`REQUEST_BYTES`] later.
+/// Parses the request at the beginning of `bytes`; `None` while it is incomplete. Its payload
+/// begins [`REQUEST_BYTES`] later.
 ///
 /// # Errors
-/// What is there does not begin as a request does.
+/// The bytes do not begin with the protocol's magic number.
 pub fn parse(bytes: &[u8], terms: &Terms) -> Result<Option<Request>, NotARequest> {
     let Some(header) = bytes.first_chunk::<REQUEST_BYTES>() else {
-        // Garbage is told as early as it can be: nobody waits for the rest of it.
+        // A wrong first byte is reported at once, without waiting for the rest.
         let known = bytes.len().min(4);
         if bytes[..known] != REQUEST_MAGIC.to_be_bytes()[..known] {
             let mut word = [0; 4];
@@ -183,7 +183,7 @@ fn judge(
     let (operation, extra_flags) = match number {
         command::READ => (Operation::Read, if terms.structured { DF } else { 0 }),
         command::WRITE => (Operation::Write, 0),
-        // Nobody hears of what is wrong with it.
+        // A disconnect has no reply, so its other fields are not checked.
         command::DISC => return Ok(Operation::Disconnect),
         command::FLUSH => (Operation::Flush, 0),
         command::TRIM => (Operation::Trim, 0),
@@ -214,7 +214,8 @@ fn judge(
     let end = offset_bytes.checked_add(u64::from(len_bytes));
     let capacity_bytes = terms.capacity_bytes;
     if end.is_none_or(|end| end > capacity_bytes) {
-        // A trim frees space: beyond the end it is a mistake like a read there, not a lack of room.
+        // A trim frees space: beyond the end it is an invalid range like a read's, not a lack of
+        // room.
         let writes = writes && operation != Operation::Trim;
         return Err(Refusal::Beyond { writes, offset_bytes, len_bytes, capacity_bytes });
     }

@@ -1,74 +1,37 @@
-//! Accepts clients, a thread each, until told to stop; then waits until each has been answered.
+//! Accepts clients, a thread each, until told to stop; then waits until all have been answered.
 //!
-//! Bounds: so many connections as the settings say; one more is closed at once. A thread's stack
-//! has [`STACK_BYTES`]. Failure rules: a connection's end is its own; only a listener that cannot
-//! be waited for ends the server.
+//! Bounds: the settings name the most connections; one more is closed at once. A thread's stack has
+//! [`STACK_BYTES`]. Failure rules: an error of a connection ends only that connection; the server
+//! ends early only if it cannot wait for its listeners.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use parking_lot::{Condvar, Mutex};
 use perdura_media::Clock;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::connection::{Connection, Ended, Tally};
 use super::listen::Listener;
+use super::shared::{Export, Settings, Shared};
 use super::spin::Spinners;
-use crate::disk::Disk;
+use super::stop::Stop;
 
-/// What is served, under which name.
-#[derive(Clone)]
-pub struct Export {
-    /// The name; clients may also leave it empty.
-    pub name: String,
-    /// Its bytes.
-    pub disk: Arc<dyn Disk>,
-}
-
-/// How to serve.
-#[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    /// Most connections at once.
-    pub connections_max: usize,
-    /// How long a connection looks for the next request before it sleeps, at most; 0: it sleeps at
-    /// once.
-    pub spin_ns: u64,
-    /// A client must have chosen its export within this time.
-    pub handshake_ns: u64,
-    /// At the end a client has this time to read its replies.
-    pub goodbye_ns: u64,
-    /// Processors of the machine: one of them is not for spinning.
-    pub processors: usize,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            connections_max: 1024,
-            spin_ns: 100_000,
-            handshake_ns: 30_000_000_000,
-            goodbye_ns: 5_000_000_000,
-            processors: std::thread::available_parallelism().map_or(1, usize::from),
-        }
-    }
-}
-
-/// What a server did until it was stopped.
+/// Counts of a server from its start until it was stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Connections served.
     pub connections: u64,
     /// Connections refused because there were too many.
     pub turned_away: u64,
-    /// Connections that ended because of what their client sent.
+    /// Connections that ended because the client violated the protocol.
     pub violations: u64,
-    /// The sum over connections.
+    /// The sum of all connections' counts.
     pub tally: Tally,
 }
 
-/// Why serving ended by itself.
+/// Why a server ended before it was stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The listeners cannot be waited for.
@@ -76,97 +39,53 @@ pub enum ServeError {
     Wait(#[source] io::Error),
 }
 
-/// Tells a server to stop; once, for ever.
-#[derive(Debug)]
-pub struct Stop {
-    set: AtomicBool,
-    event: OwnedFd,
-}
-
-impl Stop {
-    /// Not stopped.
-    ///
-    /// # Errors
-    /// The system has no descriptor left.
-    pub fn new() -> io::Result<Self> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { set: AtomicBool::new(false), event })
-    }
-
-    /// Stops what looks at it.
-    ///
-    /// # Errors
-    /// Never seen: writing 8 bytes to a descriptor made for it.
-    pub fn set(&self) -> io::Result<()> {
-        self.set.store(true, SeqCst);
-        rustix::io::write(&self.event, &1u64.to_ne_bytes())?;
-        Ok(())
-    }
-
-    /// Whether it was told to.
-    #[must_use]
-    pub fn is_set(&self) -> bool {
-        self.set.load(SeqCst)
-    }
-}
-
-impl AsFd for Stop {
-    /// Readable from the moment on that it is set.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
-    }
-}
-
-/// What all connections share.
-pub(super) struct Shared {
-    pub export: Export,
-    pub settings: Settings,
-    pub clock: Arc<dyn Clock>,
-    pub stop: Arc<Stop>,
-    pub spinners: Spinners,
-    at_work: Mutex<AtWork>,
-    one_less: Condvar,
-}
-
+/// The connections that are served now, and the report so far.
 #[derive(Default)]
 struct AtWork {
     connections: usize,
     report: Report,
 }
 
+/// Everything that the threads of a server share.
+struct Serving {
+    shared: Shared,
+    at_work: Mutex<AtWork>,
+    one_less: Condvar,
+}
+
 /// A server of one export.
 pub struct Server {
-    shared: Arc<Shared>,
+    serving: Arc<Serving>,
 }
 
 impl Server {
-    /// Of that export, until `stop`.
+    /// Serves `export` until `stop` is set.
     #[must_use]
     pub fn new(export: Export, settings: Settings, clock: Arc<dyn Clock>, stop: Arc<Stop>) -> Self {
         let spinners = Spinners::new(settings.processors);
+        let shared = Shared { export, settings, clock, stop, spinners };
         let (at_work, one_less) = (Mutex::default(), Condvar::new());
-        let shared = Shared { export, settings, clock, stop, spinners, at_work, one_less };
-        Self { shared: Arc::new(shared) }
+        Self { serving: Arc::new(Serving { shared, at_work, one_less }) }
     }
 
-    /// Accepts and serves until stopped, removes the sockets, answers what is under way, and
+    /// Accepts and serves until stopped, removes the sockets, answers the requests under way, and
     /// returns.
     ///
     /// # Errors
     /// The system cannot wait for connections.
     pub fn serve(&self, listeners: Vec<Listener>) -> Result<Report, ServeError> {
         let waited = self.accept_until_stopped(&listeners);
-        // From now on nobody finds the way here.
+        // From now on no client can connect.
         drop(listeners);
-        let mut at_work = self.shared.at_work.lock();
+        let mut at_work = self.serving.at_work.lock();
         if waited.is_ok() {
-            self.shared.one_less.wait_while(&mut at_work, |at_work| at_work.connections > 0);
+            self.serving.one_less.wait_while(&mut at_work, |at_work| at_work.connections > 0);
         }
         waited.map(|()| at_work.report).map_err(ServeError::Wait)
     }
 
     fn accept_until_stopped(&self, listeners: &[Listener]) -> io::Result<()> {
-        let stop = &*self.shared.stop;
+        let stop = &*self.serving.shared.stop;
         while !stop.is_set() {
             let mut fds = vec![PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)];
             fds.extend(listeners.iter().map(|listener| PollFd::new(listener, PollFlags::IN)));
@@ -188,8 +107,8 @@ impl Server {
     /// Serves the client on a thread of its own, or closes the connection.
     fn admit(&self, socket: OwnedFd) {
         {
-            let mut at_work = self.shared.at_work.lock();
-            if at_work.connections >= self.shared.settings.connections_max {
+            let mut at_work = self.serving.at_work.lock();
+            if at_work.connections >= self.serving.shared.settings.connections_max {
                 at_work.report.turned_away += 1;
                 tracing::warn!(
                     "a connection was refused: {} are served already (--connections)",
@@ -200,25 +119,26 @@ impl Server {
             at_work.connections += 1;
             at_work.report.connections += 1;
         }
-        let leaving = Leaving(Arc::clone(&self.shared));
+        let leaving = Leaving(Arc::clone(&self.serving));
         let served = std::thread::Builder::new()
             .name("nbd".to_owned())
             .stack_size(STACK_BYTES)
             .spawn(move || serve_one(socket, &leaving.0));
         if let Err(error) = served {
-            // The closure is gone, and with it the socket and the place.
+            // The closure was dropped, and with it the socket and the connection's place.
             tracing::warn!("a connection was refused: no thread for it: {error}");
         }
     }
 
-    /// A client that left before it was accepted is nothing; a lack of descriptors lasts until
-    /// somebody leaves.
+    /// Handles a connection that could not be accepted. A client that left early is ignored. After
+    /// another error, such as a lack of descriptors, the loop pauses: it lasts until a connection
+    /// ends.
     fn not_accepted(&self, error: &io::Error) -> io::Result<()> {
         if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted) {
             return Ok(());
         }
         tracing::warn!("a connection could not be accepted: {error}");
-        let mut stop = [PollFd::from_borrowed_fd(self.shared.stop.as_fd(), PollFlags::IN)];
+        let mut stop = [PollFd::from_borrowed_fd(self.serving.shared.stop.as_fd(), PollFlags::IN)];
         let pause = Timespec { tv_sec: 0, tv_nsec: ACCEPT_PAUSE_NS };
         match poll(&mut stop, Some(&pause)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
@@ -227,24 +147,24 @@ impl Server {
     }
 }
 
-fn serve_one(socket: OwnedFd, shared: &Shared) {
-    let (tally, ended) = Connection::new(socket, shared).run();
+fn serve_one(socket: OwnedFd, serving: &Serving) {
+    let (tally, ended) = Connection::new(socket, &serving.shared).run();
     let violation = matches!(ended, Ended::Handshake(_) | Ended::Request(_));
     match ended {
-        // Many clients just close.
+        // Many clients close without a disconnect request.
         Ended::Goodbye | Ended::Stopped | Ended::Vanished => tracing::debug!("connection: {ended}"),
         Ended::Silent | Ended::Socket(_) => tracing::info!("connection: {ended}"),
         Ended::Handshake(_) | Ended::Request(_) => {
             tracing::warn!("a connection was closed: {ended}");
         }
     }
-    let mut at_work = shared.at_work.lock();
+    let mut at_work = serving.at_work.lock();
     at_work.report.violations += u64::from(violation);
     at_work.report.tally.add(&tally);
 }
 
-/// A place among the connections, given back however the thread ends.
-struct Leaving(Arc<Shared>);
+/// A connection's place in the count, given back however its thread ends.
+struct Leaving(Arc<Serving>);
 
 impl Drop for Leaving {
     fn drop(&mut self) {
@@ -253,7 +173,7 @@ impl Drop for Leaving {
     }
 }
 
-/// What a connection's thread needs is in buffers, not on its stack.
+/// Stack of a connection's thread. Its large data are in buffers, not on the stack.
 pub const STACK_BYTES: usize = 128 << 10;
 
 const ACCEPT_PAUSE_NS: i64 = 50_000_000;

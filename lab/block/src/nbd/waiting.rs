@@ -1,7 +1,7 @@
 //! Replies of one connection: those whose instant has not come, in the order of their instants, and
-//! those to be sent.
+//! those that are ready to be sent.
 //!
-//! Buffers are kept for the next replies up to [`KEPT_BYTES_MAX`].
+//! Buffers are kept for later replies, up to [`KEPT_BYTES_MAX`].
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
@@ -13,23 +13,24 @@ use perdura_media::emulator::Punctuality;
 use super::reply::Reply;
 use crate::disk::Disk;
 
-/// Replies under way.
+/// The replies of a connection that are under way.
 #[derive(Default)]
 pub(super) struct Replies {
     waiting: BinaryHeap<Waiting>,
     ready: VecDeque<Reply>,
-    /// Of the first that is ready, what has been sent.
+    /// Bytes of the first ready reply that have been sent.
     sent_bytes: usize,
-    /// Bytes of all of them.
+    /// Bytes of all replies under way.
     bytes: usize,
     count: u64,
     kept: Vec<Vec<u8>>,
     kept_bytes: usize,
-    /// By how much they were later than modelled when they were let go.
+    /// How much later than modelled replies became ready.
     pub punctuality: Punctuality,
 }
 
-/// Ordered by instant, then by arrival; reversed, for the heap gives the greatest first.
+/// A reply that waits for its instant. Ordered by instant, then by arrival, in reverse, for the
+/// heap returns the greatest first.
 struct Waiting {
     due: Due,
     began: Due,
@@ -37,21 +38,21 @@ struct Waiting {
     reply: Reply,
 }
 
-/// What a connection keeps of buffers it does not need at the moment.
+/// Bytes of unused buffers that a connection keeps.
 const KEPT_BYTES_MAX: usize = 4 << 20;
 
-/// Most replies in one system call.
+/// Most replies that are sent in one system call.
 const GATHERED_MAX: usize = 64;
 
 impl Replies {
-    /// An empty reply to be filled.
+    /// Returns an empty reply to be filled.
     pub fn blank(&mut self) -> Reply {
         let buffer = self.kept.pop().unwrap_or_default();
         self.kept_bytes -= buffer.len();
         Reply::in_buffer(buffer)
     }
 
-    /// A reply that is not to be sent before the instant; its request was begun at `began`.
+    /// Adds a reply that must not be sent before `due`. Its request began at `began`.
     pub fn push(&mut self, reply: Reply, began: Due, due: Due, disk: &dyn Disk) {
         self.bytes += reply.bytes().len();
         self.count += 1;
@@ -64,13 +65,13 @@ impl Replies {
         }
     }
 
-    /// A reply to be sent at once.
+    /// Adds a reply that can be sent at once.
     pub fn push_ready(&mut self, reply: Reply) {
         self.bytes += reply.bytes().len();
         self.ready.push_back(reply);
     }
 
-    /// Lets those go whose instant has come.
+    /// Makes the replies ready whose instant has come.
     pub fn ripen(&mut self, disk: &dyn Disk) {
         while let Some(due) = self.next_due() {
             let now = disk.now();
@@ -88,12 +89,12 @@ impl Replies {
         self.punctuality.count(modelled_ps, now.ps().saturating_sub(due.ps()));
     }
 
-    /// The next instant.
+    /// The next instant at which a reply becomes ready.
     pub fn next_due(&self) -> Option<Due> {
         self.waiting.peek().map(|first| first.due)
     }
 
-    /// How many are to be sent.
+    /// Number of replies that are ready.
     pub fn ready(&self) -> usize {
         self.ready.len()
     }
@@ -110,7 +111,7 @@ impl Replies {
         self.bytes
     }
 
-    /// What is to be sent next, in one call.
+    /// Slices of the ready replies, for one system call, and their number.
     pub fn gather(&self) -> ([IoSlice<'_>; GATHERED_MAX], usize) {
         let mut slices = [IoSlice::new(&[]); GATHERED_MAX];
         let mut count = 0;
@@ -122,7 +123,7 @@ impl Replies {
         (slices, count)
     }
 
-    /// So much of what was gathered has been sent.
+    /// Notes that so many of the gathered bytes were sent.
     pub fn advance(&mut self, mut sent: usize) {
         sent += self.sent_bytes;
         while let Some(first) = self.ready.front() {
@@ -138,7 +139,7 @@ impl Replies {
         self.sent_bytes = sent;
     }
 
-    /// Gives memory back that is not in use.
+    /// Gives back buffers that are not in use.
     pub fn release(&mut self) {
         self.kept = Vec::new();
         self.kept_bytes = 0;

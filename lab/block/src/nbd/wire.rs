@@ -14,12 +14,12 @@ pub const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
 /// First word of a chunk of a structured reply.
 pub const CHUNK_MAGIC: u32 = 0x668e_33ef;
 
-/// Handshake flags, of the server and of the client.
+/// Handshake flag, of the server and of the client: the fixed newstyle negotiation.
 pub const FIXED_NEWSTYLE: u32 = 1 << 0;
-/// No padding after the reply to `EXPORT_NAME`.
+/// Handshake flag: no padding after the reply to `EXPORT_NAME`.
 pub const NO_ZEROES: u32 = 1 << 1;
 
-/// Options of the handshake.
+/// Numbers of the handshake's options.
 #[allow(missing_docs)] // here and below: the protocol's own names
 pub mod option {
     pub const EXPORT_NAME: u32 = 1;
@@ -30,7 +30,7 @@ pub mod option {
     pub const STRUCTURED_REPLY: u32 = 8;
 }
 
-/// Replies to options.
+/// Numbers of replies to options.
 #[allow(missing_docs)]
 pub mod option_reply {
     pub const ACK: u32 = 1;
@@ -51,7 +51,7 @@ pub mod info {
     pub const BLOCK_SIZE: u16 = 3;
 }
 
-/// What an export can do.
+/// Flags of an export.
 #[allow(missing_docs)]
 pub mod transmission {
     pub const HAS_FLAGS: u16 = 1 << 0;
@@ -65,7 +65,7 @@ pub mod transmission {
     pub const SEND_FAST_ZERO: u16 = 1 << 11;
 }
 
-/// Requests.
+/// Numbers of requests.
 #[allow(missing_docs)]
 pub mod command {
     pub const READ: u16 = 0;
@@ -85,7 +85,7 @@ pub mod command_flag {
     pub const FAST_ZERO: u16 = 1 << 4;
 }
 
-/// Chunks of structured replies.
+/// Kinds of chunks of structured replies.
 #[allow(missing_docs)]
 pub mod chunk {
     pub const FLAG_DONE: u16 = 1 << 0;
@@ -93,11 +93,11 @@ pub mod chunk {
     pub const ERROR: u16 = 1 << 15 | 1;
 }
 
-/// The smallest request, and how requests should be aligned.
+/// Smallest length and alignment of requests that is announced to clients.
 pub const BLOCK_MIN_BYTES: u32 = 1;
-/// What is best asked for at a time.
+/// Length of requests that is recommended to clients.
 pub const BLOCK_PREFERRED_BYTES: u32 = 4096;
-/// Most bytes one request may carry, there or back.
+/// Most bytes that one request may read or write.
 pub const PAYLOAD_MAX_BYTES: u32 = 32 << 20;
 /// Bytes of a request before its payload.
 pub const REQUEST_BYTES: usize = 28;
@@ -106,17 +106,17 @@ pub const SIMPLE_REPLY_BYTES: usize = 16;
 /// Bytes of a chunk before its payload.
 pub const CHUNK_BYTES: usize = 20;
 
-/// Why a request was refused; the codes are the protocol's own.
+/// Why a request was refused. The numbers are the protocol's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum ErrorCode {
-    /// A write to a read-only export.
+    /// The export is read-only.
     NotPermitted = 1,
     /// The medium failed.
     Io = 5,
-    /// A length, flag, command or range that makes no sense here.
+    /// The request has a wrong length, flag, command or range.
     Invalid = 22,
-    /// A write beyond the end.
+    /// A write ends beyond the export.
     NoSpace = 28,
     /// Zeros would take as long as a write.
     NotSupported = 95,
@@ -125,7 +125,7 @@ pub enum ErrorCode {
 }
 
 impl ErrorCode {
-    /// On the wire.
+    /// The code's number on the wire.
     #[must_use]
     pub const fn number(self) -> u32 {
         self as u32

@@ -1,10 +1,10 @@
-//! Atomic operations in the place of locks: a request is a tag, a tag is a bit of a word, and each
-//! request completes its own.
+//! The queue without locks: a request is a tag, a tag is a bit of a word, and each request
+//! completes its own command.
 //!
-//! Who finds no tag waits under a lock that nobody else takes meanwhile. No wake-up is lost: who
-//! waits says so before it looks for a tag once more, who frees a tag looks for waiters after that,
-//! and both are sequentially consistent; and the notice is given under the lock that the waiter
-//! holds from saying so until it sleeps.
+//! A thread that finds no free tag waits under a lock that only waiters and wakers take. No wake-up
+//! is lost: a waiter announces itself before it looks for a tag once more; a thread that frees a
+//! tag looks for waiters afterwards; both are sequentially consistent. The wake-up is given under
+//! the lock, which the waiter holds from its announcement until it sleeps.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -23,7 +23,7 @@ pub(super) struct Atomic {
     planted: PlantedPath,
 }
 
-/// On a line of its own (two: processors fetch them in pairs).
+/// A value on cache lines of its own; two, because processors fetch them in pairs.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Apart<T>(T);

@@ -1,13 +1,14 @@
-//! The order in which waiting requests go to the device: pure.
+//! The order in which waiting requests go to the device, as pure code.
 //!
-//! Invariants: requests are kept by offset (and among equals by arrival), `request_max` of them at
-//! most. The head moves up over them and begins again at the bottom (C-SCAN), so none waits for
-//! more than a sweep of those that are there; and because requests that arrive before a busy head
-//! could delay the others without end, one whose expiry has passed goes first, the oldest of them
+//! Invariants: requests are sorted by offset (equal offsets by arrival), at most `request_max` of
+//! them. The head moves up over them and begins again at the bottom (C-SCAN), so no request waits
+//! for more than one sweep of the present ones. Requests that arrive just before a busy head could
+//! delay the others without end; therefore a request whose expiry has passed goes first, the oldest
 //! before the others.
 //!
-//! A command takes with it the waiting requests of its direction that follow it without a gap, up
-//! to a length. What ends where it begins lies behind the head and waits for the next sweep.
+//! A command takes along the waiting requests of its direction that follow it without a gap, up to
+//! a length. A request that ends where the command begins lies behind the head and waits for the
+//! next sweep.
 
 use super::{Access, PlantedPath};
 
@@ -17,9 +18,9 @@ pub(super) struct Waiting {
     pub access: Access,
     pub offset_bytes: u64,
     pub len_bytes: u64,
-    /// From then on it goes first.
+    /// The instant from which the request goes first.
     pub expires_ps: u64,
-    /// Who asked.
+    /// Ticket of the thread that waits.
     pub ticket: usize,
 }
 
@@ -29,7 +30,7 @@ impl Waiting {
     }
 }
 
-/// What goes to the device.
+/// A command for the device, made from one or several requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Command {
     pub access: Access,
@@ -39,7 +40,7 @@ pub(super) struct Command {
 
 #[derive(Debug)]
 pub(super) struct Elevator {
-    /// By offset; the number is that of the arrival.
+    /// Requests by offset, each with its number of arrival.
     waiting: Vec<(Waiting, u64)>,
     arrivals: u64,
     head_bytes: u64,
@@ -49,7 +50,7 @@ pub(super) struct Elevator {
 
 impl Elevator {
     pub(super) fn new(requests_max: usize, merge_bytes_max: u64, planted: PlantedPath) -> Self {
-        // Inserting never allocates: it happens under a lock.
+        // Reserved at once, for inserting happens under a lock and must not allocate.
         let waiting = Vec::with_capacity(requests_max);
         Self { waiting, arrivals: 0, head_bytes: 0, merge_bytes_max, planted }
     }
@@ -66,8 +67,8 @@ impl Elevator {
         self.arrivals += 1;
     }
 
-    /// The next command, and whose requests it carries (into `tickets`, which is emptied first);
-    /// `None`: nobody waits.
+    /// Returns the next command, and puts the tickets of its requests into `tickets` (emptied
+    /// first); `None` if no request waits.
     pub(super) fn take(&mut self, now_ps: u64, tickets: &mut Vec<usize>) -> Option<Command> {
         tickets.clear();
         let first = self.first(now_ps)?;
@@ -101,7 +102,7 @@ impl Elevator {
         if self.waiting.len() < 2 {
             return (!self.waiting.is_empty()).then_some(0);
         }
-        // A look at each: queues are short, and nothing else has to be kept in step.
+        // All requests are looked at: queues are short, and no second order has to be kept in step.
         let expired = |(_, (request, _)): &(usize, &(Waiting, u64))| {
             request.expires_ps <= now_ps && self.planted != PlantedPath::ForgetExpiry
         };
@@ -129,7 +130,7 @@ mod tests {
     const REQUESTS_MAX: usize = 64;
     const MERGE_BYTES_MAX: u64 = 6;
 
-    /// The same by looking at everything each time, in order of arrival; tickets grow with it.
+    /// The naive oracle: looks at all requests each time, in order of arrival.
     struct Naive {
         waiting: Vec<Waiting>,
         head_bytes: u64,
@@ -138,7 +139,7 @@ mod tests {
     impl Naive {
         fn take(&mut self, now_ps: u64) -> Option<(Command, Vec<usize>)> {
             let expired = self.waiting.iter().find(|request| request.expires_ps <= now_ps);
-            // Both keep the order of arrival among equals.
+            // Both sorts keep the order of arrival among equals.
             let ahead = self.waiting.iter().filter(|r| r.offset_bytes >= self.head_bytes);
             let first = expired
                 .or_else(|| ahead.min_by_key(|request| request.offset_bytes))
@@ -175,7 +176,7 @@ mod tests {
         }
     }
 
-    /// Whether an elevator does what the naive one does.
+    /// Whether an elevator agrees with the naive one.
     fn agrees(seed: u64, planted: PlantedPath) -> bool {
         let mut random = Random::seed_from_u64(seed);
         let mut elevator = Elevator::new(REQUESTS_MAX, MERGE_BYTES_MAX, planted);
@@ -212,7 +213,8 @@ mod tests {
         }
     }
 
-    /// Commands until the request behind the head goes, while others keep arriving before the head.
+    /// Commands until the request behind the head is served, while others keep arriving before the
+    /// head.
     fn commands_until_served(planted: PlantedPath) -> Option<usize> {
         const EXPIRY_PS: u64 = 100;
         let mut elevator = Elevator::new(REQUESTS_MAX, MERGE_BYTES_MAX, planted);
@@ -239,8 +241,8 @@ mod tests {
 
     #[test]
     fn no_request_waits_longer_than_its_expiry_and_those_that_expired_before_it() {
-        // One arrives and one leaves in each round: of those older than it at most the ten there
-        // were remain.
+        // One request arrives and one leaves in each round. At most the ten that were there are
+        // older.
         let rounds = commands_until_served(PlantedPath::None);
         assert!(rounds.is_some_and(|rounds| rounds <= 100 + 10), "{rounds:?}");
         assert_eq!(commands_until_served(PlantedPath::ForgetExpiry), None);

@@ -1,10 +1,10 @@
-//! The same requests by the ways that programs have today: system calls, io_uring, io_uring with
-//! polling, mapped memory.
+//! Files read and written in the ways that programs have today: system calls, io_uring, io_uring
+//! with polling, mapped memory.
 //!
-//! A [`FilePath`] is one thread's way to one file of fixed length; each request is complete when
+//! A [`FilePath`] is one thread's access to one file of fixed length. Each request is complete when
 //! the call returns, and only one is under way. A way that the system or the file refuses is an
-//! error that says which and why: there is no falling back, but from one kind of polling to the
-//! other, which [`FilePath::how`] names.
+//! error that says which and why. The only fallback is from one kind of polling to the other, which
+//! [`FilePath::how`] names.
 
 use std::fmt;
 use std::fs::File;
@@ -20,25 +20,25 @@ use super::sys::{Map, Polling, Ring};
 #[cfg(test)]
 mod tests;
 
-/// A way to a file.
+/// A way to read and write a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FileWay {
     /// `pread` and `pwrite`.
     Pread,
-    /// io_uring: one system call submits and waits.
+    /// io_uring, where one system call submits and waits.
     IoUring,
-    /// io_uring that a thread of the kernel polls for submissions, the device is polled where it
-    /// can be, and this thread polls for completions.
+    /// io_uring with a kernel thread that polls for submissions and, where possible, the device;
+    /// the calling thread polls for completions.
     IoUringPolled,
-    /// Mapped, shared.
+    /// A shared mapping of the file.
     Mmap,
 }
 
 impl FileWay {
-    /// All of them.
+    /// All ways.
     pub const ALL: [Self; 4] = [Self::Pread, Self::IoUring, Self::IoUringPolled, Self::Mmap];
 
-    /// Name in results.
+    /// The way's name in results.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -56,33 +56,33 @@ impl fmt::Display for FileWay {
     }
 }
 
-/// A way that cannot be had.
+/// A way that the system or the file refuses.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FilePathError {
-    /// The file cannot be opened, looked at or mapped.
+    /// The file cannot be opened, examined or mapped.
     #[error("{op} of {path} failed: {source}")]
     File {
-        /// What was refused.
+        /// The operation that was refused.
         op: &'static str,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// The kernel gives no ring of this kind.
+    /// The kernel refused a ring of this kind.
     #[error("{way} was refused: {source}")]
     Ring {
-        /// Which way.
+        /// The way that was asked for.
         way: FileWay,
-        /// Why.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
 }
 
-/// One thread's way to a file.
+/// One thread's access to a file in one way.
 #[derive(Debug)]
 pub struct FilePath {
     kind: Kind,
@@ -99,8 +99,8 @@ enum Kind {
 }
 
 impl FilePath {
-    /// A way to the file at `path`, around the page cache where the file system can (but not where
-    /// it is mapped).
+    /// Opens the file at `path`, without the page cache where the file system allows that. A
+    /// mapping always uses the page cache.
     ///
     /// # Errors
     /// The system refuses the file or the way.
@@ -129,13 +129,13 @@ impl FilePath {
         Ok(Self { kind, way, len_bytes, how })
     }
 
-    /// Which way it is.
+    /// The way that was asked for.
     #[must_use]
     pub fn way(&self) -> FileWay {
         self.way
     }
 
-    /// Past the cache or not, and what is polled.
+    /// Whether requests bypass the page cache, and what is polled.
     #[must_use]
     pub fn how(&self) -> &str {
         &self.how
@@ -150,8 +150,8 @@ impl FilePath {
     /// Reads all of `buf`.
     ///
     /// # Errors
-    /// The range is beyond the end, or the system refuses; without the page cache also what is not
-    /// aligned.
+    /// The range is beyond the end, or the system refuses. Without the page cache a range that is
+    /// not aligned is refused, too.
     pub fn read(&mut self, offset_bytes: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         self.check(offset_bytes, buf.len())?;
         let done = match &mut self.kind {
@@ -167,10 +167,11 @@ impl FilePath {
         complete("read", offset_bytes, buf.len(), done)
     }
 
-    /// Writes all of `buf`. It is as durable as the way makes it: nothing is synchronised.
+    /// Writes all of `buf`. No flush is made, so the bytes are as durable as the way makes them.
     ///
     /// # Errors
-    /// As of a read.
+    /// The range is beyond the end, or the system refuses. Without the page cache a range that is
+    /// not aligned is refused, too.
     pub fn write(&mut self, offset_bytes: u64, buf: &[u8]) -> Result<(), DeviceError> {
         self.check(offset_bytes, buf.len())?;
         let done = match &mut self.kind {
@@ -195,7 +196,7 @@ impl FilePath {
     }
 }
 
-/// Short is an error: these are files, and the range was checked.
+/// Turns a short transfer into an error: the range was checked, and files do not transfer less.
 fn complete(
     op: &'static str,
     offset_bytes: u64,
@@ -210,13 +211,13 @@ fn complete(
     Err(DeviceError::Io { op, offset_bytes, len_bytes: len as u64, source })
 }
 
-/// The file, and whether it goes around the page cache.
+/// Opens the file, and tells whether it bypasses the page cache.
 fn open(path: &Path, direct: bool) -> io::Result<(File, bool)> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     if direct {
         match rustix::fs::open(path, flags | OFlags::DIRECT, Mode::empty()) {
             Ok(file) => return Ok((file.into(), true)),
-            // This file system has no way around it.
+            // This file system cannot bypass the page cache.
             Err(rustix::io::Errno::INVAL) => {}
             Err(error) => return Err(error.into()),
         }
@@ -224,7 +225,8 @@ fn open(path: &Path, direct: bool) -> io::Result<(File, bool)> {
     Ok((rustix::fs::open(path, flags, Mode::empty())?.into(), false))
 }
 
-/// The most that is polled here: whether a device can be shows at its first request.
+/// Opens a ring with as much polling as the device allows. Its first request shows whether the
+/// device can be polled.
 fn polled(file: &File, is_direct: bool, len_bytes: u64) -> io::Result<(Ring, String)> {
     const PROBE_BYTES: usize = 4096;
     let why = if !is_direct {

@@ -1,4 +1,4 @@
-//! What a driver drives.
+//! The device that a driver drives.
 
 use perdura_media::DeviceError;
 use perdura_media::emulator::{Due, Emulator, Pace};
@@ -6,33 +6,32 @@ pub use perdura_media::model::Access;
 
 use super::sys::sleep_ns;
 
-/// A device that is told commands by tag and says when each would be done. It has no interrupt: who
-/// waits knows until when.
+/// A device that takes commands by tag and says when each would be done. It raises no interrupt:
+/// the instant is known to the thread that waits.
 pub trait Hardware: Sync {
-    /// Bytes it holds.
+    /// Bytes of the device.
     fn capacity_bytes(&self) -> u64;
-    /// Takes a command; the instant at which it will be done.
+    /// Takes a command, and returns the instant at which it will be done.
     fn issue(&self, tag: usize, access: Access, offset_bytes: u64, len_bytes: u64) -> u64;
-    /// Its DMA of bytes to memory.
+    /// Copies bytes of the device to memory, in the place of its DMA.
     ///
     /// # Errors
     /// The range is not on the device.
     fn copy_out(&self, offset_bytes: u64, buf: &mut [u8]) -> Result<(), DeviceError>;
-    /// Its DMA of bytes from memory.
+    /// Copies bytes from memory to the device, in the place of its DMA.
     ///
     /// # Errors
     /// The range is not on the device.
     fn copy_in(&self, offset_bytes: u64, buf: &[u8]) -> Result<(), DeviceError>;
-    /// The clock that [`Hardware::issue`] speaks of.
+    /// The present instant of the clock that [`Hardware::issue`] uses.
     fn now_ps(&self) -> u64;
-    /// Waits awake.
+    /// Waits until the instant without sleeping.
     fn spin_until(&self, due_ps: u64);
-    /// Waits asleep, in one sleep; not at all where it is due already.
+    /// Waits until the instant in one sleep. Returns at once if it has come.
     fn sleep_until(&self, due_ps: u64);
 }
 
-/// The modelled medium as hardware. Tags mean nothing to it: a command is done at an instant, not
-/// by its number.
+/// The modelled medium as hardware. It needs no tags: a command is done at its instant.
 impl Hardware for &Emulator {
     fn capacity_bytes(&self) -> u64 {
         Emulator::capacity_bytes(self)

@@ -1,10 +1,10 @@
-//! A queue under a lock, a device under another, and submitters that sleep until their interrupt.
+//! A queue under one lock, a device under another, and submitters that sleep until their interrupt.
 //!
-//! A request is a *ticket*; with an elevator it always passes through it, without one only where no
-//! tag is free. Order of locks: queue, then driver. The interrupt handler takes the driver's lock
-//! alone, completes what is due, lets go, and runs the queue. So a request that found no tag is
-//! seen by whoever frees one: it went into the queue under the queue's lock, and tags are freed
-//! before the queue is run under that lock.
+//! A request has a *ticket*. With an elevator it always passes through the queue; without one, only
+//! if no tag is free. Order of locks: queue, then driver. The interrupt handler takes only the
+//! driver's lock, completes the commands that are due, releases the lock, and runs the queue. So a
+//! request that found no tag is seen by the thread that frees one: the request went into the queue
+//! under the queue's lock, and the queue is run under that lock after tags are freed.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,7 +22,7 @@ pub(super) struct Locked {
     queue: Mutex<Queue>,
     driver: Mutex<Device>,
     tickets: Box<[Ticket]>,
-    /// Somebody gave a ticket back.
+    /// Signalled when a ticket is given back.
     given: Condvar,
     expiry_ps: u64,
     planted: PlantedPath,
@@ -32,25 +32,25 @@ pub(super) struct Locked {
 struct Queue {
     free_tickets: Vec<usize>,
     waiting: Order,
-    /// Who sleeps though no command has their request yet, by ticket.
+    /// Threads that sleep while no command has their request, by ticket.
     sleepers: Box<[Option<Thread>]>,
     /// Requests that wait for a ticket.
     without_ticket: usize,
 }
 
-/// In which order requests leave the queue.
+/// The order in which requests leave the queue.
 #[derive(Debug)]
 enum Order {
     Sweep(Elevator),
     Arrival(VecDeque<Waiting>),
 }
 
-/// What the device does.
+/// The tags and commands of the device.
 #[derive(Debug)]
 struct Device {
-    /// A bit a tag.
+    /// Free tags, one bit each.
     free: u64,
-    /// A bit a tag.
+    /// Tags of commands under way, one bit each.
     in_flight: u64,
     commands: Box<[InFlight]>,
 }
@@ -61,15 +61,15 @@ struct InFlight {
     tickets: Vec<usize>,
 }
 
-/// What a submitter looks at while it waits.
+/// The state that a submitter reads while it waits.
 #[derive(Debug, Default)]
 struct Ticket {
-    /// When the command with this request is due; [`QUEUED`]: there is none yet.
+    /// Instant at which the request's command is due, or [`QUEUED`] while it has no command.
     due_ps: AtomicU64,
     is_done: AtomicBool,
 }
 
-/// No instant.
+/// Marks a request that has no command yet.
 const QUEUED: u64 = u64::MAX;
 
 impl Locked {
@@ -120,7 +120,7 @@ impl Locked {
         copied
     }
 
-    /// A ticket for a request, which is in the queue or at the device when this returns.
+    /// Takes a ticket for a request, and puts the request into the queue or issues it.
     fn enter<H: Hardware>(
         &self,
         hardware: &H,
@@ -152,7 +152,8 @@ impl Locked {
         }
         self.run(&mut queue, hardware, probe);
         if self.tickets[ticket].due_ps.load(Ordering::Relaxed) == QUEUED {
-            // Before the lock is let go: who issues it later finds whom to wake.
+            // Entered before the lock is released, so that the thread which issues it later can
+            // wake this one.
             queue.sleepers[ticket] = Some(thread::current());
         }
         drop(queue);
@@ -171,7 +172,7 @@ impl Locked {
         }
     }
 
-    /// Gives waiting requests to the device while it has tags.
+    /// Issues waiting requests while the device has free tags.
     fn run<H: Hardware>(&self, queue: &mut Queue, hardware: &H, probe: &mut impl Probe) {
         while !queue.waiting.is_empty() {
             let mut device = self.driver.lock();
@@ -200,13 +201,13 @@ impl Locked {
         }
     }
 
-    /// When the command with this request is due, once it has one.
+    /// Waits until the request has a command, and returns the instant at which that is due.
     fn issued<H: Hardware>(&self, ticket: usize, hardware: &H, probe: &mut impl Probe) -> u64 {
         let due_ps = &self.tickets[ticket].due_ps;
         let mut found_ps = due_ps.load(Ordering::Acquire);
         if found_ps == QUEUED {
             while found_ps == QUEUED {
-                // Also returns without a reason; and at once where it was woken before it slept.
+                // Parking may end without a cause, and ends at once if the wake-up came before it.
                 thread::park();
                 found_ps = due_ps.load(Ordering::Acquire);
             }
@@ -215,10 +216,11 @@ impl Locked {
         found_ps
     }
 
-    /// The handler: completes all that is due, gives its tags to who waits for one.
+    /// The interrupt handler: completes all commands that are due, and gives their tags to waiting
+    /// requests.
     fn interrupt<H: Hardware>(&self, ticket: usize, hardware: &H) {
         if self.tickets[ticket].is_done.load(Ordering::Acquire) {
-            // Another one's handler has been here.
+            // Another thread's handler has completed this command.
             return;
         }
         let mut device = self.driver.lock();
@@ -239,7 +241,7 @@ impl Locked {
         }
     }
 
-    /// Gives the ticket back, and runs the queue for those whose tag has come free.
+    /// Gives the ticket back, and runs the queue for requests that can have the free tag.
     fn leave<H: Hardware>(&self, ticket: usize, hardware: &H) {
         let mut queue = self.queue.lock();
         queue.free_tickets.push(ticket);

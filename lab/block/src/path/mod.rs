@@ -1,10 +1,10 @@
 //! The path of a request from a program to a medium and back, by the four steps of HASTE (Caulfield
 //! et al., SC 2010).
 //!
-//! A driver in user space over [`Hardware`], which says when a command would be done. What a step
-//! does away with the next one does not have: [`Step::Base`] has a queue with an elevator, a lock
-//! over the queue, one over the device, and sleeps until its interrupt; [`Step::Unscheduled`] has
-//! no elevator; [`Step::Atomic`] no locks; [`Step::Spin`] does not sleep for small requests. Each
+//! A driver in user space over [`Hardware`], which says when a command would be done. Each step
+//! removes something from the one before: [`Step::Base`] has a queue with an elevator, a lock over
+//! the queue, one over the device, and sleeps until its interrupt; [`Step::Unscheduled`] has no
+//! elevator; [`Step::Atomic`] no locks; [`Step::Spin`] does not sleep for small requests. Each
 //! request can be timed by part ([`Parts`]), and the parts are what this is for.
 //!
 //! Invariants:
@@ -53,24 +53,24 @@ pub use parts::{PARTS, Part, Parts};
 use parts::{Probe, Silent, Stamps};
 pub use planted::PlantedPath;
 
-/// How far the path has been made lean.
+/// A step of HASTE: how much of the path has been removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// An elevator, locks, sleeping.
+    /// An elevator, locks, and sleeping.
     Base,
-    /// Locks, sleeping.
+    /// Locks and sleeping, without the elevator.
     Unscheduled,
-    /// Atomic operations, sleeping.
+    /// Atomic operations in the place of locks, and sleeping.
     Atomic,
-    /// Atomic operations; small requests spin.
+    /// Atomic operations; small requests poll in the place of sleeping.
     Spin,
 }
 
 impl Step {
-    /// In the order in which HASTE took them.
+    /// All steps, in the order in which HASTE took them.
     pub const ALL: [Self; 4] = [Self::Base, Self::Unscheduled, Self::Atomic, Self::Spin];
 
-    /// Name on the command line and in results.
+    /// The step's name on the command line and in results.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -100,18 +100,18 @@ impl FromStr for Step {
 /// Bounds and choices of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PathSettings {
-    /// Commands at the device at a time, at most [`TAGS_MAX`].
+    /// Most commands at the device at a time, at most [`TAGS_MAX`].
     pub tags: usize,
-    /// Requests under way or waiting at a time, in the steps with a queue; at least as many as
+    /// Most requests under way or waiting at a time, in the steps with a queue; at least as many as
     /// tags.
     pub requests: usize,
-    /// The longest command that merging makes.
+    /// Longest command that merging makes.
     pub merge_bytes_max: u64,
-    /// A request that has waited so long goes first.
+    /// Waiting time after which a request goes first.
     pub expiry: Duration,
     /// Longest request for which [`Step::Spin`] spins.
     pub spin_max_bytes: usize,
-    /// A bug, for tests.
+    /// A planted bug, for tests.
     pub planted: PlantedPath,
 }
 
@@ -121,7 +121,7 @@ impl Default for PathSettings {
             tags: 32,
             requests: 128,
             merge_bytes_max: 512 << 10,
-            // Linux' deadline scheduler gives reads half a second; one of these media is never that
+            // Linux' deadline scheduler gives reads half a second; none of these media is that
             // slow.
             expiry: Duration::from_millis(5),
             spin_max_bytes: 4096,
@@ -130,9 +130,9 @@ impl Default for PathSettings {
     }
 }
 
-/// As many tags as a word has bits.
+/// Most tags: the bits of a word.
 pub const TAGS_MAX: usize = 64;
-/// The most requests a queue holds: it is kept in order by moving what lies behind.
+/// Most requests that a queue may hold. It is kept sorted by moving entries.
 pub const REQUESTS_MAX: usize = 1024;
 
 /// Why a path cannot be made.
@@ -142,24 +142,24 @@ pub enum PathError {
     /// No step has this name.
     #[error("no I/O path is called {found:?}: expected base, unscheduled, atomic or spin")]
     UnknownStep {
-        /// The name.
+        /// The name that was given.
         found: String,
     },
-    /// A bound that cannot be.
+    /// A setting is out of range.
     #[error("{setting} is {found}: expected {min} to {max}")]
     Bound {
-        /// Which setting.
+        /// Name of the setting.
         setting: &'static str,
         /// Its value.
         found: usize,
-        /// The least it may be.
+        /// The smallest allowed value.
         min: usize,
-        /// The most.
+        /// The largest allowed value.
         max: usize,
     },
 }
 
-/// A driver and its device. Threads share it.
+/// A driver and its device. Several threads may use it at once.
 #[derive(Debug)]
 pub struct IoPath<H> {
     hardware: H,
@@ -174,7 +174,7 @@ enum Driver {
     Atomic(Atomic),
 }
 
-/// A program's request.
+/// The bytes of a program's request, and their direction.
 enum Transfer<'b> {
     Read(&'b mut [u8]),
     Write(&'b [u8]),
@@ -195,7 +195,7 @@ impl Transfer<'_> {
         }
     }
 
-    /// What DMA would do.
+    /// Copies the bytes in the place of DMA.
     fn copy(&mut self, hardware: &impl Hardware, offset_bytes: u64) -> Result<(), DeviceError> {
         match self {
             Self::Read(buf) => hardware.copy_out(offset_bytes, buf),
@@ -205,7 +205,7 @@ impl Transfer<'_> {
 }
 
 impl<H: Hardware> IoPath<H> {
-    /// A path to `hardware`.
+    /// Makes a path to `hardware` with the parts of `step`.
     ///
     /// # Errors
     /// A bound of the settings is out of range.
@@ -224,17 +224,17 @@ impl<H: Hardware> IoPath<H> {
         Ok(Self { hardware, step, spin_max_bytes: settings.spin_max_bytes, driver })
     }
 
-    /// The device.
+    /// The device of the path.
     pub fn hardware(&self) -> &H {
         &self.hardware
     }
 
-    /// Which step this is.
+    /// The step that the path was made with.
     pub fn step(&self) -> Step {
         self.step
     }
 
-    /// Reads the bytes at an offset; returns when the device would have.
+    /// Reads bytes at an offset, and returns when the device would be done.
     ///
     /// # Errors
     /// The range is not on the device.
@@ -242,7 +242,7 @@ impl<H: Hardware> IoPath<H> {
         self.submit(offset_bytes, Transfer::Read(buf), &mut Silent)
     }
 
-    /// Writes bytes at an offset; returns when the device would have.
+    /// Writes bytes at an offset, and returns when the device would be done.
     ///
     /// # Errors
     /// The range is not on the device.
@@ -250,18 +250,18 @@ impl<H: Hardware> IoPath<H> {
         self.submit(offset_bytes, Transfer::Write(buf), &mut Silent)
     }
 
-    /// [`IoPath::read`], timed by part.
+    /// Reads as [`IoPath::read`] does, and returns the time of each part.
     ///
     /// # Errors
-    /// As there.
+    /// The range is not on the device.
     pub fn read_timed(&self, offset_bytes: u64, buf: &mut [u8]) -> Result<Parts, DeviceError> {
         self.timed(offset_bytes, Transfer::Read(buf))
     }
 
-    /// [`IoPath::write`], timed by part.
+    /// Writes as [`IoPath::write`] does, and returns the time of each part.
     ///
     /// # Errors
-    /// As there.
+    /// The range is not on the device.
     pub fn write_timed(&self, offset_bytes: u64, buf: &[u8]) -> Result<Parts, DeviceError> {
         self.timed(offset_bytes, Transfer::Write(buf))
     }

@@ -1,35 +1,35 @@
 //! The time of a request by part.
 //!
-//! Stamps are read from the hardware's own clock, so that they can be compared with the instant at
-//! which a command is due. The parts of a request add up to its whole time, and software is all of
-//! it but [`Part::Hardware`].
+//! Times are read from the hardware's own clock, so that they can be compared with the instant at
+//! which a command is due. The parts of a request add up to its whole time; all parts but
+//! [`Part::Hardware`] are software.
 
 use super::Hardware;
 
-/// Where the time of a request goes.
+/// A part of a request's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// Checks, and obtaining a request (or a tag, where tags are requests).
+    /// Checks the request and obtains a ticket (or a tag, in steps without tickets).
     Entry,
-    /// Into the elevator and out of it.
+    /// Moves through the elevator.
     Scheduler,
-    /// Locks, and waiting for a command in the queue.
+    /// Takes locks, and waits for a command in the queue.
     Queue,
-    /// Telling the device.
+    /// Tells the device.
     Issue,
-    /// Copying beyond the time that the device takes.
+    /// Copies bytes beyond the time that the device takes.
     Copy,
-    /// The device: from the end of the issue until due.
+    /// The device's time, from the end of the issue until due.
     Hardware,
-    /// From due to awake.
+    /// The time from the due instant until the thread is awake.
     Wakeup,
     /// The interrupt handler's work.
     Completion,
-    /// Giving back the request, and back to the caller.
+    /// Gives the request back, and returns to the caller.
     Return,
 }
 
-/// All, in the order in which a request meets them.
+/// All parts, in the order in which a request meets them.
 pub const PARTS: [Part; 9] = [
     Part::Entry,
     Part::Scheduler,
@@ -43,7 +43,7 @@ pub const PARTS: [Part; 9] = [
 ];
 
 impl Part {
-    /// Name in results.
+    /// The part's name in results.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -60,7 +60,7 @@ impl Part {
     }
 }
 
-/// Times of one request.
+/// Times of one request by part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Parts {
     ps: [u64; PARTS.len()],
@@ -68,40 +68,41 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// One part, picoseconds.
+    /// Time of one part in picoseconds.
     #[must_use]
     pub fn ps(&self, part: Part) -> u64 {
         self.ps[part as usize]
     }
 
-    /// How often the clock was read for this part, which is in its time.
+    /// Readings of the clock for this part. Their cost is in the part's time.
     #[must_use]
     pub fn stamps(&self, part: Part) -> u8 {
         self.stamps[part as usize]
     }
 
-    /// All of it.
+    /// Time of all parts in picoseconds.
     #[must_use]
     pub fn total_ps(&self) -> u64 {
         self.ps.iter().sum()
     }
 
-    /// What is not the hardware's.
+    /// Time of all parts but the hardware's, in picoseconds.
     #[must_use]
     pub fn software_ps(&self) -> u64 {
         self.total_ps() - self.ps(Part::Hardware)
     }
 }
 
-/// What a driver tells about where it is.
+/// Receives the driver's progress through a request.
 pub(super) trait Probe {
-    /// The time since the last stamp was this part's.
+    /// Counts the time since the last mark for this part.
     fn mark(&mut self, part: Part, hardware: &impl Hardware);
-    /// So it was, but the time until `due_ps` was the device's.
+    /// Counts the time since the last mark for this part, but the time until `due_ps` for the
+    /// hardware.
     fn mark_from(&mut self, due_ps: u64, part: Part, hardware: &impl Hardware);
 }
 
-/// Nobody wants to know.
+/// A probe that measures nothing.
 pub(super) struct Silent;
 
 impl Probe for Silent {
@@ -111,7 +112,7 @@ impl Probe for Silent {
     fn mark_from(&mut self, _: u64, _: Part, _: &impl Hardware) {}
 }
 
-/// Stamps of one request.
+/// The readings of the clock for one request.
 pub(super) struct Stamps {
     parts: Parts,
     last_ps: u64,
@@ -132,7 +133,7 @@ impl Stamps {
     }
 
     fn add(&mut self, part: Part, until_ps: u64) {
-        // Clocks of two processors may differ by a few ticks: never backwards.
+        // The clocks of two processors may differ by a few ticks, so no part gets a negative time.
         let until_ps = until_ps.max(self.last_ps);
         self.parts.ps[part as usize] += until_ps - self.last_ps;
         self.last_ps = until_ps;
@@ -165,7 +166,7 @@ mod tests {
         stamps.add(Part::Entry, 130);
         stamps.add(Part::Hardware, 150);
         stamps.add(Part::Copy, 180);
-        // A clock behind the others.
+        // A reading of a clock that is behind the others.
         stamps.add(Part::Return, 170);
         let parts = stamps.parts();
         assert_eq!([parts.total_ps(), parts.software_ps(), parts.ps(Part::Copy)], [80, 60, 30]);

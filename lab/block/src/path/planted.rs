@@ -1,9 +1,9 @@
 //! Bugs that can be planted, so that the tests prove they would be caught.
 
-/// One wrong turn; off unless [`super::PathSettings`] names it.
+/// One planted bug; none unless [`super::PathSettings`] names one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PlantedPath {
-    /// The right program.
+    /// The correct program.
     #[default]
     None,
     /// Adjacent requests are merged though one reads and the other writes.
@@ -19,7 +19,7 @@ pub enum PlantedPath {
 }
 
 impl PlantedPath {
-    /// All bugs, for tests that must catch each.
+    /// All bugs. The tests must catch each of them.
     pub const ALL: [Self; 5] = [
         Self::MergeDirections,
         Self::MergeOverGap,

@@ -1,5 +1,5 @@
-//! Threads over a device that notes every command: bytes against an oracle, commands against
-//! requests, for each step.
+//! Several threads on a device that records every command. Bytes are compared with an oracle, and
+//! commands with requests, for each step.
 
 mod noting;
 
@@ -11,10 +11,10 @@ use noting::{Noting, Wrong};
 
 const THREADS: u64 = 6;
 const BLOCK_BYTES: u64 = 16;
-/// Blocks of a thread; those of all threads alternate, so that requests of several are adjacent.
+/// Blocks of a thread. Blocks of all threads alternate, so that requests of several are adjacent.
 const BLOCKS: u64 = 12;
 
-/// Fewer tags than threads, and fewer tickets, so that all that waits is met with.
+/// Fewer tags than threads, and fewer tickets, so that every kind of waiting occurs.
 fn scarce(planted: PlantedPath) -> PathSettings {
     PathSettings {
         tags: 2,
@@ -26,7 +26,7 @@ fn scarce(planted: PlantedPath) -> PathSettings {
     }
 }
 
-/// What a thread asked for.
+/// A request of a thread.
 struct Asked {
     access: Access,
     offset_bytes: u64,
@@ -35,7 +35,7 @@ struct Asked {
     ended_ps: u64,
 }
 
-/// One thread's work on its own blocks; panics where a read gives other bytes than were written
+/// One thread's requests to its own blocks. Panics if a read returns other bytes than were written
 /// last.
 fn work<H: Hardware>(path: &IoPath<H>, thread: u64, requests: usize, seed: u64) -> Vec<Asked> {
     let mut random = Random::seed_from_u64(seed * 100 + thread);
@@ -62,7 +62,7 @@ fn work<H: Hardware>(path: &IoPath<H>, thread: u64, requests: usize, seed: u64) 
     (0..requests).map(one).collect()
 }
 
-/// Commands that were issued, or what was wrong with one.
+/// Runs all threads, and returns the commands that were issued, or the first wrong one.
 fn run(
     step: Step,
     settings: &PathSettings,
@@ -133,7 +133,7 @@ fn every_step_carries_the_right_bytes_over_the_emulator_in_real_and_in_virtual_t
                 running.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
             });
             for request in &asked {
-                // Six microseconds are the controller's alone.
+                // The controller alone takes six microseconds.
                 assert!(request.ended_ps - request.began_ps > 6_000_000, "{step}, {pace:?}");
             }
         }
@@ -153,7 +153,8 @@ fn one_tag_and_one_ticket_are_enough_for_all() {
 
 #[test]
 fn planted_bugs_of_the_driver_are_caught() {
-    // The order's bugs are caught in `elevator`, but for those that a device can see too.
+    // Bugs in the order of requests are caught in `elevator`; these are the ones that a device can
+    // see.
     for (planted, step, threads) in [
         (PlantedPath::MergeDirections, Step::Base, THREADS),
         (PlantedPath::MergeOverGap, Step::Base, THREADS),
@@ -178,7 +179,7 @@ fn parts_of_a_request_add_up_and_hold_what_the_step_has() {
         let path = IoPath::new(Noting::new(1 << 16, 1), step, &settings).unwrap();
         let began_ps = path.hardware().now_ps();
         let parts = path.write_timed(4096, &[7; 4096]).unwrap();
-        // Two looks at the clock, which goes on with each, lie outside.
+        // Two readings of the clock, which advances with each, lie outside.
         assert_eq!(parts.total_ps() + 2, path.hardware().now_ps() - began_ps, "{step}");
         assert!(parts.ps(Part::Hardware) > 0, "{step}: {parts:?}");
         assert_eq!(parts.ps(Part::Scheduler) > 0, step == Step::Base, "{step}: {parts:?}");

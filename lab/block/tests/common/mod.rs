@@ -1,4 +1,4 @@
-//! A server in this process, and a small client that can also misbehave.
+//! A server in this process, and a small client that can also violate the protocol.
 #![allow(dead_code)] // each test file uses its part
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test's own failure
 
@@ -16,7 +16,7 @@ use perdura_media::RealClock;
 
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A server at a socket of its own; stopped when dropped.
+/// A server with a socket of its own. Dropping it stops the server.
 pub struct Served {
     _folder: tempfile::TempDir,
     pub path: PathBuf,
@@ -40,7 +40,7 @@ impl Served {
         Self { _folder: folder, path, stop, thread: Some(thread) }
     }
 
-    /// A connection that has not said anything.
+    /// A connection on which nothing was sent yet.
     pub fn socket(&self) -> UnixStream {
         let socket = UnixStream::connect(&self.path).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -66,7 +66,7 @@ impl Drop for Served {
     fn drop(&mut self) {
         self.stop.set().unwrap();
         if let Some(thread) = self.thread.take() {
-            // A panic there is the test's failure too, but not on top of another.
+            // A panic of the server fails the test, too, unless the test is panicking already.
             let _ = thread.join();
         }
     }
@@ -90,7 +90,7 @@ pub fn request_bytes(number: u16, flags: u16, cookie: u64, offset: u64, len: u32
     bytes
 }
 
-/// A client past the handshake.
+/// A client that has finished the handshake.
 pub struct Client {
     pub socket: UnixStream,
     structured: bool,
@@ -99,7 +99,7 @@ pub struct Client {
     pub flags: u16,
 }
 
-/// What a server answered: which request, and its data or the error's number.
+/// A server's answer: the request's cookie, and the data or the number of the error.
 pub type Answer = (u64, Result<Vec<u8>, u32>);
 
 impl Client {
@@ -119,7 +119,7 @@ impl Client {
         Self { socket, structured, cookie: 0, capacity_bytes, flags }
     }
 
-    /// Sends a request and does not wait; returns its cookie.
+    /// Sends a request without waiting, and returns its cookie.
     pub fn send(&mut self, number: u16, flags: u16, offset: u64, len: u32, data: &[u8]) -> u64 {
         self.cookie += 1;
         let mut bytes = request_bytes(number, flags, self.cookie, offset, len);
@@ -128,7 +128,8 @@ impl Client {
         self.cookie
     }
 
-    /// The next answer, whichever request's it is. `read_len`: of a successful simple read's data.
+    /// Receives the next answer, of whichever request. `read_len` is the length of a successful
+    /// read's data.
     pub fn answer(&mut self, read_len: usize) -> Answer {
         let magic = u32::from_be_bytes(self.take());
         if magic == wire::SIMPLE_REPLY_MAGIC {
@@ -155,7 +156,7 @@ impl Client {
         }
     }
 
-    /// A request and its answer.
+    /// Sends a request and receives its answer.
     pub fn ask(
         &mut self,
         number: u16,
@@ -192,7 +193,7 @@ impl Client {
     }
 }
 
-/// Kind and data.
+/// Receives a reply to an option: its kind and its data.
 pub fn read_option_reply(socket: &mut UnixStream) -> (u32, Vec<u8>) {
     let mut header = [0; 20];
     socket.read_exact(&mut header).unwrap();
@@ -202,7 +203,7 @@ pub fn read_option_reply(socket: &mut UnixStream) -> (u32, Vec<u8>) {
     (u32::from_be_bytes(header[12..16].try_into().unwrap()), data)
 }
 
-/// Waits until the server has closed the connection; what it said before.
+/// Waits until the server has closed the connection, and returns the bytes received before.
 pub fn until_closed(socket: &mut UnixStream) -> Vec<u8> {
     let mut said = Vec::new();
     let mut room = [0; 4096];
@@ -210,7 +211,7 @@ pub fn until_closed(socket: &mut UnixStream) -> Vec<u8> {
         match socket.read(&mut room) {
             Ok(0) => return said,
             Ok(len) => said.extend(&room[..len]),
-            // What we sent and it never read.
+            // The server closed with unread bytes from this client.
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return said,
             Err(error) => panic!("not closed: {error}"),
         }

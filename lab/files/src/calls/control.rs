@@ -1,4 +1,4 @@
-//! Descriptors closed and doubled, files made longer and shorter, mappings.
+//! Calls that close and duplicate descriptors, change lengths, and map files.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::Ordering::*;
@@ -8,27 +8,28 @@ use rustix::fs::{AtFlags, CWD, statat};
 
 use super::data::also;
 use super::set_errno;
+use crate::report::PASSED;
 use crate::sys::next;
-use crate::table::{self, PASSED, is_served};
+use crate::table::{self, is_served};
 
-/// As `close(2)`.
+/// Takes the place of `close(2)`.
 ///
 /// # Safety
-/// As there.
+/// The contract is that of the C function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     if is_served(fd) {
-        // First: the number may be another's at once.
+        // The table forgets the number first: another thread may get it at once.
         table::turn().forget(fd);
     }
     // SAFETY: passed on.
     unsafe { next::close(fd) }
 }
 
-/// As `close_range(2)`.
+/// Takes the place of `close_range(2)`.
 ///
 /// # Safety
-/// As there.
+/// The contract is that of the C function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn close_range(first: u32, last: u32, flags: c_int) -> c_int {
     if flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 {
@@ -38,10 +39,10 @@ pub unsafe extern "C-unwind" fn close_range(first: u32, last: u32, flags: c_int)
     unsafe { next::close_range(first, last, flags) }
 }
 
-/// As `closefrom(3)`.
+/// Takes the place of `closefrom(3)`.
 ///
 /// # Safety
-/// As there.
+/// The contract is that of the C function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn closefrom(first: c_int) {
     forget_range(u32::try_from(first).unwrap_or(0), u32::MAX);
@@ -56,10 +57,10 @@ fn forget_range(first: u32, last: u32) {
     }
 }
 
-/// As `dup(2)`.
+/// Takes the place of `dup(2)`.
 ///
 /// # Safety
-/// As there.
+/// The contract is that of the C function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn dup(fd: c_int) -> c_int {
     // SAFETY: passed on.
@@ -78,20 +79,20 @@ fn doubled(fd: c_int, double: impl FnOnce() -> c_int) -> c_int {
     to
 }
 
-/// As `dup2(2)`.
+/// Takes the place of `dup2(2)`.
 ///
 /// # Safety
-/// As there.
+/// The contract is that of the C function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn dup2(fd: c_int, to: c_int) -> c_int {
     // SAFETY: passed on.
     doubled_to(fd, to, || unsafe { next::dup2(fd, to) })
 }
 
-/// As `dup3(2)`.
+/// Takes the place of `dup3(2)`.
 ///
 /// # Safety
-/// As there.
+/// The contract is that of the C function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
     // SAFETY: passed on.
@@ -110,10 +111,10 @@ fn doubled_to(fd: c_int, to: c_int, double: impl FnOnce() -> c_int) -> c_int {
     outcome
 }
 
-/// As `fcntl(2)`. Locks are on the file itself, and the kernel's.
+/// Takes the place of `fcntl(2)`. Locks are on the file itself, so the kernel keeps them.
 ///
 /// # Safety
-/// As there.
+/// The contract is that of the C function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, word: usize) -> c_int {
     // SAFETY: passed on.
@@ -133,33 +134,33 @@ pub unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, word: usize) ->
     }
 }
 
-/// What `F_SETFL` does not change.
+/// Flags that `F_SETFL` does not change.
 const SYNCED: c_int = libc::O_SYNC | libc::O_DSYNC;
 
-/// As `ftruncate(2)`.
+/// Takes the place of `ftruncate(2)`.
 ///
 /// # Safety
-/// As there.
+/// The contract is that of the C function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn ftruncate(fd: c_int, len: off_t) -> c_int {
     // SAFETY: passed on.
     changed(fd, || unsafe { next::ftruncate(fd, len) })
 }
 
-/// As `fallocate(2)`.
+/// Takes the place of `fallocate(2)`.
 ///
 /// # Safety
-/// As there.
+/// The contract is that of the C function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn fallocate(fd: c_int, mode: c_int, at: off_t, len: off_t) -> c_int {
     // SAFETY: passed on.
     changed(fd, || unsafe { next::fallocate(fd, mode, at, len) })
 }
 
-/// As `posix_fallocate(3)`.
+/// Takes the place of `posix_fallocate(3)`.
 ///
 /// # Safety
-/// As there.
+/// The contract is that of the C function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn posix_fallocate(fd: c_int, at: off_t, len: off_t) -> c_int {
     // SAFETY: passed on.
@@ -173,10 +174,10 @@ fn changed(fd: c_int, change: impl FnOnce() -> c_int) -> c_int {
     }
 }
 
-/// As `truncate(2)`.
+/// Takes the place of `truncate(2)`.
 ///
 /// # Safety
-/// As there.
+/// The contract is that of the C function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn truncate(path: *const c_char, len: off_t) -> c_int {
     // SAFETY: passed on.
@@ -197,10 +198,11 @@ pub unsafe extern "C-unwind" fn truncate(path: *const c_char, len: off_t) -> c_i
     }
 }
 
-/// As `mmap(2)`: of a served file it is the same memory, without the medium's time.
+/// Takes the place of `mmap(2)`. A mapping of a served file is the same memory, without the
+/// medium's time.
 ///
 /// # Safety
-/// As there.
+/// The contract is that of the C function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn mmap(
     at: *mut c_void,
@@ -217,10 +219,11 @@ pub unsafe extern "C-unwind" fn mmap(
     unsafe { next::mmap(at, len, protection, flags, fd, offset) }
 }
 
-/// As `copy_file_range(2)`, which may say that it cannot: programs then read and write.
+/// Takes the place of `copy_file_range(2)`. It is refused for served files; programs then read and
+/// write.
 ///
 /// # Safety
-/// As there.
+/// The contract is that of the C function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn copy_file_range(
     from: c_int,
@@ -236,10 +239,10 @@ pub unsafe extern "C-unwind" fn copy_file_range(
     })
 }
 
-/// As `sendfile(2)`, likewise.
+/// Takes the place of `sendfile(2)`. It is refused for served files; programs then read and write.
 ///
 /// # Safety
-/// As there.
+/// The contract is that of the C function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn sendfile(
     to: c_int,
@@ -251,10 +254,10 @@ pub unsafe extern "C-unwind" fn sendfile(
     refused(from, to, libc::EINVAL, || unsafe { next::sendfile(to, from, at, len) })
 }
 
-/// As `splice(2)`, likewise.
+/// Takes the place of `splice(2)`. It is refused for served files; programs then read and write.
 ///
 /// # Safety
-/// As there.
+/// The contract is that of the C function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn splice(
     from: c_int,

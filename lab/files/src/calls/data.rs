@@ -1,4 +1,4 @@
-//! Reading, writing, flushing, seeking.
+//! Calls that read, write, flush and seek.
 
 use std::ffi::{c_int, c_void};
 
@@ -14,10 +14,10 @@ const fn asked(kind: Kind, at: Option<i64>) -> Asked {
     Asked { kind, at, flags: 0 }
 }
 
-/// As `read(2)`.
+/// Takes the place of `read(2)`.
 ///
 /// # Safety
-/// As there; so it is with all of these.
+/// The contract is that of the C function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn read(fd: c_int, buf: *mut c_void, len: usize) -> isize {
     // SAFETY: the caller's promise, here and below.
@@ -31,10 +31,10 @@ pub unsafe extern "C-unwind" fn read(fd: c_int, buf: *mut c_void, len: usize) ->
     }
 }
 
-/// As `write(2)`.
+/// Takes the place of `write(2)`.
 ///
 /// # Safety
-/// As there.
+/// The contract is that of the C function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn write(fd: c_int, buf: *const c_void, len: usize) -> isize {
     // SAFETY: the caller's promise.
@@ -48,10 +48,10 @@ pub unsafe extern "C-unwind" fn write(fd: c_int, buf: *const c_void, len: usize)
     }
 }
 
-/// As `pread(2)`.
+/// Takes the place of `pread(2)`.
 ///
 /// # Safety
-/// As there.
+/// The contract is that of the C function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn pread(fd: c_int, buf: *mut c_void, len: usize, at: off_t) -> isize {
     // SAFETY: the caller's promise.
@@ -65,10 +65,10 @@ pub unsafe extern "C-unwind" fn pread(fd: c_int, buf: *mut c_void, len: usize, a
     }
 }
 
-/// As `pwrite(2)`.
+/// Takes the place of `pwrite(2)`.
 ///
 /// # Safety
-/// As there.
+/// The contract is that of the C function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn pwrite(
     fd: c_int,
@@ -87,7 +87,7 @@ pub unsafe extern "C-unwind" fn pwrite(
     }
 }
 
-/// Of a list of parts.
+/// Reads or writes by a list of parts.
 unsafe fn listed(
     fd: c_int,
     list: *const iovec,
@@ -105,30 +105,30 @@ unsafe fn listed(
     }
 }
 
-/// As `readv(2)`.
+/// Takes the place of `readv(2)`.
 ///
 /// # Safety
-/// As there.
+/// The contract is that of the C function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn readv(fd: c_int, list: *const iovec, count: c_int) -> isize {
     // SAFETY: the caller's promise.
     unsafe { listed(fd, list, count, asked(Kind::Read, None), || next::readv(fd, list, count)) }
 }
 
-/// As `writev(2)`.
+/// Takes the place of `writev(2)`.
 ///
 /// # Safety
-/// As there.
+/// The contract is that of the C function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn writev(fd: c_int, list: *const iovec, count: c_int) -> isize {
     // SAFETY: the caller's promise.
     unsafe { listed(fd, list, count, asked(Kind::Write, None), || next::writev(fd, list, count)) }
 }
 
-/// As `preadv(2)`.
+/// Takes the place of `preadv(2)`.
 ///
 /// # Safety
-/// As there.
+/// The contract is that of the C function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn preadv(
     fd: c_int,
@@ -144,10 +144,10 @@ pub unsafe extern "C-unwind" fn preadv(
     unsafe { listed(fd, list, count, asked(Kind::Read, Some(at)), passed_on) }
 }
 
-/// As `pwritev(2)`.
+/// Takes the place of `pwritev(2)`.
 ///
 /// # Safety
-/// As there.
+/// The contract is that of the C function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn pwritev(
     fd: c_int,
@@ -163,10 +163,10 @@ pub unsafe extern "C-unwind" fn pwritev(
     unsafe { listed(fd, list, count, asked(Kind::Write, Some(at)), passed_on) }
 }
 
-/// As `preadv2(2)`.
+/// Takes the place of `preadv2(2)`.
 ///
 /// # Safety
-/// As there.
+/// The contract is that of the C function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn preadv2(
     fd: c_int,
@@ -180,10 +180,10 @@ pub unsafe extern "C-unwind" fn preadv2(
     unsafe { listed(fd, list, count, asked, || next::preadv2(fd, list, count, at, flags)) }
 }
 
-/// As `pwritev2(2)`.
+/// Takes the place of `pwritev2(2)`.
 ///
 /// # Safety
-/// As there.
+/// The contract is that of the C function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn pwritev2(
     fd: c_int,
@@ -197,10 +197,11 @@ pub unsafe extern "C-unwind" fn pwritev2(
     unsafe { listed(fd, list, count, asked, || next::pwritev2(fd, list, count, at, flags)) }
 }
 
-/// As `read`, of a program built with checks of what room a buffer has; too little ends it there.
+/// Takes the place of `read` in programs that are built with checks of buffer lengths. A buffer
+/// that is too short goes to the C library, which ends the program.
 ///
 /// # Safety
-/// As there.
+/// The contract is that of the C function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn __read_chk(
     fd: c_int,
@@ -212,10 +213,10 @@ pub unsafe extern "C-unwind" fn __read_chk(
     unsafe { if len <= room { read(fd, buf, len) } else { next::__read_chk(fd, buf, len, room) } }
 }
 
-/// As `pread`, of such a program.
+/// Takes the place of `pread` in programs that are built with checks of buffer lengths.
 ///
 /// # Safety
-/// As there.
+/// The contract is that of the C function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn __pread_chk(
     fd: c_int,
@@ -233,10 +234,10 @@ pub unsafe extern "C-unwind" fn __pread_chk(
     }
 }
 
-/// As `lseek(2)`.
+/// Takes the place of `lseek(2)`.
 ///
 /// # Safety
-/// As there.
+/// The contract is that of the C function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t {
     if let Some(entered) = enter(fd)
@@ -261,30 +262,31 @@ fn flushed(fd: c_int, passed_on: impl FnOnce() -> c_int) -> c_int {
     }
 }
 
-/// As `fsync(2)`.
+/// Takes the place of `fsync(2)`.
 ///
 /// # Safety
-/// As there.
+/// The contract is that of the C function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn fsync(fd: c_int) -> c_int {
     // SAFETY: passed on.
     flushed(fd, || unsafe { next::fsync(fd) })
 }
 
-/// As `fdatasync(2)`.
+/// Takes the place of `fdatasync(2)`.
 ///
 /// # Safety
-/// As there.
+/// The contract is that of the C function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn fdatasync(fd: c_int) -> c_int {
     // SAFETY: passed on.
     flushed(fd, || unsafe { next::fdatasync(fd) })
 }
 
-/// As `sync_file_range(2)`: only who waits for it has the medium's wait.
+/// Takes the place of `sync_file_range(2)`. Only a call that waits for the file also waits for the
+/// medium.
 ///
 /// # Safety
-/// As there.
+/// The contract is that of the C function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn sync_file_range(
     fd: c_int,
@@ -301,13 +303,13 @@ pub unsafe extern "C-unwind" fn sync_file_range(
     }
 }
 
-/// Another name of a call, where lengths have 64 bits anyway.
+/// Defines another name of a call: lengths have 64 bits under either name.
 macro_rules! also {
     ($($name:ident is $other:ident($($arg:ident: $kind:ty),*) -> $result:ty;)*) => {$(
-        /// The same with lengths of 64 bits.
+        /// Takes the place of the same call with lengths of 64 bits.
         ///
         /// # Safety
-        /// As there.
+        /// The contract is that of the C function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C-unwind" fn $name($($arg: $kind),*) -> $result {
             // SAFETY: the caller's promise.

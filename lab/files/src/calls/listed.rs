@@ -1,8 +1,8 @@
-//! `execl` and its kin, whose words are arguments: as many as a caller likes.
+//! `execl` and its variants, which take the new program's words as arguments.
 //!
-//! Rust has no functions of that kind, and the C library's own call the kernel where nobody sees
-//! it. So a few instructions note where the arguments lie, in registers and on the stack, and the
-//! words are gathered from there.
+//! Rust cannot define functions with a variable number of arguments, and the C library's own ones
+//! enter the kernel directly, past this library. So a few instructions note the registers and the
+//! stack that hold the arguments, and the words are collected from there.
 
 use std::arch::naked_asm;
 use std::ffi::{c_char, c_int};
@@ -15,7 +15,7 @@ type Text = *const c_char;
 /// Arguments after the first that a caller passes in registers.
 const REGISTERS: usize = if cfg!(target_arch = "x86_64") { 5 } else { 7 };
 
-/// Where a call's arguments after the first lie.
+/// The arguments of a call after the first.
 struct Listed {
     registers: *const Text,
     stack: *const Text,
@@ -26,12 +26,12 @@ impl Listed {
     /// The next argument.
     ///
     /// # Safety
-    /// The caller gave so many.
+    /// The caller passed so many arguments.
     unsafe fn take(&mut self) -> Text {
         let at = self.taken;
         self.taken += 1;
-        // SAFETY: the caller's promise; each has eight bytes, in the order in which they were
-        // given.
+        // SAFETY: the caller's promise; each argument has eight bytes, in the order in which they
+        // were passed.
         unsafe {
             match at < REGISTERS {
                 true => self.registers.add(at).read(),
@@ -43,7 +43,7 @@ impl Listed {
     /// All words, with the null at their end.
     ///
     /// # Safety
-    /// There is one.
+    /// A null ends the caller's words.
     unsafe fn words(&mut self) -> Vec<Text> {
         let mut words = Vec::new();
         loop {
@@ -59,10 +59,10 @@ impl Listed {
 
 macro_rules! listed {
     ($($name:ident by $gathered:ident;)*) => {$(
-        /// As `execl(3)`.
+        /// Takes the place of `execl(3)`.
         ///
         /// # Safety
-        /// As there.
+        /// The contract is that of the C function.
         #[cfg(target_arch = "x86_64")]
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[unsafe(naked)]
@@ -70,7 +70,7 @@ macro_rules! listed {
             naked_asm!(
                 "push r9", "push r8", "push rcx", "push rdx", "push rsi",
                 "mov rsi, rsp",
-                // Above the five and the return address.
+                // The stack's arguments are above the five saved registers and the return address.
                 "lea rdx, [rsp + 48]",
                 "call {gathered}",
                 "add rsp, 40",
@@ -79,10 +79,10 @@ macro_rules! listed {
             )
         }
 
-        /// As `execl(3)`.
+        /// Takes the place of `execl(3)`.
         ///
         /// # Safety
-        /// As there.
+        /// The contract is that of the C function.
         #[cfg(target_arch = "aarch64")]
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[unsafe(naked)]

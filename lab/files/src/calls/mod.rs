@@ -1,8 +1,8 @@
-//! The calls that are replaced, with the C library's manners.
+//! The calls that this library replaces, with the C library's conventions.
 //!
-//! Those with a variable number of arguments are defined with as many as they may have: on the
-//! processors that this library is built for these lie where a caller puts them, and what was not
-//! given is passed on and not looked at.
+//! Calls with a variable number of arguments are defined with the most that they can have. On the
+//! supported processors these arguments are where a caller puts them; arguments that were not given
+//! are passed on unread.
 
 mod control;
 mod data;
@@ -14,7 +14,7 @@ use std::ffi::c_int;
 
 use crate::request::Outcome;
 
-/// The result of a call in C.
+/// The result of a call, as C returns it.
 fn answer(outcome: Outcome) -> isize {
     match outcome {
         Ok(moved) => moved as isize,
@@ -25,7 +25,7 @@ fn answer(outcome: Outcome) -> isize {
     }
 }
 
-/// 0: it is set already.
+/// Sets `errno`, unless it is 0: then the C library has set it.
 fn set_errno(errno: c_int) {
     if errno != 0 {
         // SAFETY: this thread's.

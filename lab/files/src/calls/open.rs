@@ -1,7 +1,7 @@
-//! Opening, and streams.
+//! Calls that open files and streams.
 //!
-//! Streams (`fopen`, `fdopen`, `freopen`) read and write inside the C library, where nobody sees
-//! it: they are the kernel's, and counted. Their bytes are the same.
+//! Streams (`fopen`, `fdopen`, `freopen`) read and write inside the C library, past this library:
+//! the kernel serves them, and they are counted. They see the same bytes.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::atomic::Ordering::*;
@@ -9,12 +9,14 @@ use std::sync::atomic::Ordering::*;
 use libc::{FILE, mode_t};
 use rustix::fs::{AtFlags, CWD, Stat, statat};
 
+use crate::report::PASSED;
+use crate::serve::{lies_there, opened};
 use crate::sys::next;
-use crate::table::{self, PASSED, opened};
+use crate::table;
 
 type Path = *const c_char;
 
-/// What a name names. The directory is that of `openat`.
+/// Facts about the file of a name. The directory is that of `openat`.
 unsafe fn stat_at(dir: c_int, path: Path) -> Option<Stat> {
     // SAFETY: the caller's, as `open` has it; a name of bytes that end with zero.
     unsafe {
@@ -26,7 +28,8 @@ unsafe fn stat_at(dir: c_int, path: Path) -> Option<Stat> {
     }
 }
 
-/// Runs what may empty the file of this name, while nobody looks at it if it is served.
+/// Runs a call that may empty the file of this name. If the file is served, no thread uses it
+/// meanwhile.
 unsafe fn emptying<T>(dir: c_int, path: Path, run: impl FnOnce() -> T) -> T {
     if !table::is_used() {
         return run();
@@ -52,7 +55,7 @@ unsafe fn open_by(dir: c_int, path: Path, flags: c_int, run: impl FnOnce() -> c_
         false => run(),
     };
     if fd >= 0 {
-        // The caller's `errno` stays as it was.
+        // `opened` leaves the caller's `errno` unchanged.
         opened(fd, flags);
     }
     fd
@@ -60,10 +63,10 @@ unsafe fn open_by(dir: c_int, path: Path, flags: c_int, run: impl FnOnce() -> c_
 
 macro_rules! opening {
     ($($name:ident($($arg:ident: $kind:ty),*) at $dir:expr, $path:ident, $flags:expr;)*) => {$(
-        /// As `open(2)`.
+        /// Takes the place of `open(2)`.
         ///
         /// # Safety
-        /// As there.
+        /// The contract is that of the C function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C-unwind" fn $name($($arg: $kind),*) -> c_int {
             // SAFETY: the caller's promise; passed on.
@@ -89,10 +92,10 @@ opening! {
 
 macro_rules! making {
     ($($name:ident($($arg:ident: $kind:ty),*) $flags:expr;)*) => {$(
-        /// As `mkstemp(3)`.
+        /// Takes the place of `mkstemp(3)`.
         ///
         /// # Safety
-        /// As there.
+        /// The contract is that of the C function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C-unwind" fn $name(template: *mut c_char $(, $arg: $kind)*) -> c_int {
             // SAFETY: passed on.
@@ -128,10 +131,11 @@ unsafe fn stream_by(path: Path, mode: Path, run: impl FnOnce() -> *mut FILE) -> 
         // SAFETY: a stream just opened.
         let fd = unsafe { libc::fileno(stream) };
         if table::is_served(fd) {
-            // The number was closed by a way that this library did not see: inside `freopen`, say.
+            // The number was closed in a way that this library did not see, for example inside
+            // `freopen`.
             table::turn().forget(fd);
         }
-        if table::lies_there(fd) {
+        if lies_there(fd) {
             PASSED.streams.fetch_add(1, Relaxed);
         }
     }
@@ -140,10 +144,10 @@ unsafe fn stream_by(path: Path, mode: Path, run: impl FnOnce() -> *mut FILE) -> 
 
 macro_rules! streaming {
     ($($name:ident($path:ident, $mode:ident $(, $stream:ident)?);)*) => {$(
-        /// As `fopen(3)`.
+        /// Takes the place of `fopen(3)`.
         ///
         /// # Safety
-        /// As there.
+        /// The contract is that of the C function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C-unwind" fn $name($path: Path, $mode: Path $(, $stream: *mut FILE)?) -> *mut FILE {
             // SAFETY: the caller's promise; passed on.
@@ -159,10 +163,11 @@ streaming! {
     freopen64(path, mode, stream);
 }
 
-/// As `fdopen(3)`: the descriptor is the stream's, and no longer served.
+/// Takes the place of `fdopen(3)`: the descriptor is the stream's from then on, and no longer
+/// served.
 ///
 /// # Safety
-/// As there.
+/// The contract is that of the C function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn fdopen(fd: c_int, mode: Path) -> *mut FILE {
     if table::is_served(fd) {

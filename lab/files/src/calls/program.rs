@@ -1,4 +1,4 @@
-//! Other programs: what they inherit must be as the kernel knows it.
+//! Calls that start other programs, which inherit descriptors as the kernel knows them.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -12,10 +12,10 @@ type Text = *const c_char;
 
 macro_rules! replacing {
     ($($name:ident($($arg:ident: $kind:ty),*);)*) => {$(
-        /// As `execve(2)`.
+        /// Takes the place of the C library's function of this name, which replaces the program.
         ///
         /// # Safety
-        /// As there.
+        /// The contract is that of the C function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C-unwind" fn $name($($arg: $kind),*) -> c_int {
             // SAFETY: passed on.
@@ -34,10 +34,11 @@ replacing! {
 
 macro_rules! starting {
     ($($name:ident($($arg:ident: $kind:ty),*) -> $result:ty;)*) => {$(
-        /// As the C library's: the program it starts shares what is open.
+        /// Takes the place of the C library's function of this name. The program that it starts
+        /// shares the open files.
         ///
         /// # Safety
-        /// As there.
+        /// The contract is that of the C function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C-unwind" fn $name($($arg: $kind),*) -> $result {
             share();
@@ -54,39 +55,40 @@ starting! {
     popen(command: Text, mode: Text) -> *mut FILE;
 }
 
-/// As `fork(2)`: a child that has its parent's memory would change its table of descriptors.
+/// Takes the place of `vfork(2)` and forks: a child that shares its parent's memory would change
+/// its parent's table of descriptors.
 ///
 /// # Safety
-/// As there.
+/// The contract is that of the C function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn vfork() -> pid_t {
     // SAFETY: passed on.
     unsafe { next::fork() }
 }
 
-/// As `_exit(2)`, which runs no destructors.
+/// Takes the place of `_exit(2)`, which runs no destructors.
 ///
 /// # Safety
-/// As there.
+/// The contract is that of the C function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn _exit(status: c_int) -> ! {
     process::exit(status)
 }
 
-/// The same.
+/// Takes the place of `_Exit(3)`, which is `_exit(2)` by another name.
 ///
 /// # Safety
-/// As there.
+/// The contract is that of the C function.
 #[allow(non_snake_case)] // the C library's name
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn _Exit(status: c_int) -> ! {
     process::exit(status)
 }
 
-/// As `sendmsg(2)`: who receives a descriptor shares its offset.
+/// Takes the place of `sendmsg(2)`: a process that receives a descriptor shares its offset.
 ///
 /// # Safety
-/// As there.
+/// The contract is that of the C function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn sendmsg(
     socket: c_int,
@@ -102,10 +104,10 @@ pub unsafe extern "C-unwind" fn sendmsg(
     }
 }
 
-/// As `sendmmsg(2)`, likewise.
+/// Takes the place of `sendmmsg(2)`: a process that receives a descriptor shares its offset.
 ///
 /// # Safety
-/// As there.
+/// The contract is that of the C function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn sendmmsg(
     socket: c_int,
@@ -127,10 +129,10 @@ pub unsafe extern "C-unwind" fn sendmmsg(
 /// Hands the offsets of all descriptors in a message to the kernel.
 ///
 /// # Safety
-/// A message, or null.
+/// `message` is a message or null.
 unsafe fn hand_over_sent(message: *const msghdr) {
-    // SAFETY: the caller's promise; of a part that says it is longer than the message no more is
-    // looked at.
+    // SAFETY: the caller's promise. A part that claims to be longer than the message is read only
+    // to the message's end.
     unsafe {
         let Some(whole) = message.as_ref().filter(|whole| !whole.msg_control.is_null()) else {
             return;

@@ -1,14 +1,14 @@
-//! Two locks. Neither allocates, neither may be held by a thread that a fork forgets: a child opens
-//! both again.
+//! Two locks that never allocate. A fork may leave them held by a thread that the child lacks; the
+//! child opens them again.
 
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
-/// Many copy at once; who changes what they copy from waits until none does, and they wait for
-/// that.
+/// A lock between many threads that copy and one that changes what they copy: it waits until no
+/// thread copies, and others wait for it.
 ///
-/// Whoever copies goes before whoever waits to change: so a signal's handler that copies never
+/// A thread that copies goes before one that waits to change, so a signal handler that copies never
 /// waits for the thread it interrupted.
 #[derive(Default)]
 pub struct Gate(AtomicU32);
@@ -16,8 +16,7 @@ pub struct Gate(AtomicU32);
 const CLOSED: u32 = 1 << 31;
 
 impl Gate {
-    /// Goes in. What was changed before is seen, and what is looked at from here on is looked at
-    /// after.
+    /// Enters. The thread sees all earlier changes, and its later reads are not moved before this.
     #[inline]
     pub fn enter(&self) {
         while self.0.fetch_add(1, SeqCst) & CLOSED != 0 {
@@ -33,28 +32,28 @@ impl Gate {
         self.0.fetch_sub(1, Release);
     }
 
-    /// Runs `change` while nobody is inside. The caller has signals blocked ([`Quiet`]).
+    /// Runs `change` while no thread is inside. The caller has signals blocked ([`Quiet`]).
     pub fn alone<T>(&self, _: &Quiet, change: impl FnOnce() -> T) -> T {
         while self.0.compare_exchange(0, CLOSED, SeqCst, Relaxed).is_err() {
             rustix::thread::sched_yield();
         }
         let outcome = change();
-        // Those who only looked in may be counted.
+        // The count is kept, for threads that only tried to enter may still be counted.
         self.0.fetch_and(!CLOSED, SeqCst);
         outcome
     }
 
-    /// In a forked child, whose only thread is not inside.
+    /// Opens the gate in a forked child, whose only thread is not inside.
     pub fn reset(&self) {
         self.0.store(0, SeqCst);
     }
 }
 
-/// One at a time; signals are blocked meanwhile.
+/// A lock for one thread at a time, whose signals are blocked meanwhile.
 #[derive(Default)]
 pub struct Turn(AtomicBool);
 
-/// This thread's turn.
+/// Guard of this thread's turn.
 pub struct Quiet {
     turn: &'static Turn,
     signals: libc::sigset_t,

@@ -1,5 +1,5 @@
-//! The one unsafe seam of this crate beside the calls themselves: the C library's own functions,
-//! locks that signals and forks do not break, mappings.
+//! The only unsafe code of this crate besides the calls themselves: the C library's own functions,
+//! locks that survive signals and forks, mappings.
 
 pub mod gate;
 pub mod mapping;

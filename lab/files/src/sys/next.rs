@@ -1,8 +1,8 @@
-//! The functions that this library takes the place of, as the C library has them.
+//! The C library's own functions of the names that this library replaces.
 //!
-//! Found when first needed: other libraries' constructors may run before this one's. Passed on to
-//! by name and not made anew as system calls: the C library's are where a thread can be cancelled,
-//! which unwinds its stack (`C-unwind`).
+//! Each is looked up when it is first needed, for other libraries' constructors may run before this
+//! one's. Calls are passed on by name and not made as system calls, for a thread can be cancelled
+//! inside the C library's functions, which unwinds its stack (`C-unwind`).
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem;
@@ -25,10 +25,10 @@ fn find(at: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
 
 macro_rules! next {
     ($($name:ident: fn($($arg:ident: $kind:ty),* $(; $more:ident: $last:ty)?) $(-> $result:ty)?;)*) => {$(
-        /// The C library's.
+        /// The C library's function of this name.
         ///
         /// # Safety
-        /// As its manual page says.
+        /// The contract is that of the function's manual page.
         #[inline]
         pub unsafe fn $name($($arg: $kind,)* $($more: $last)?) $(-> $result)? {
             static AT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());

@@ -1,4 +1,4 @@
-//! fjall.
+//! The engine fjall.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ const NAME: &str = "fjall";
 struct Fjall {
     db: Database,
     records: Keyspace,
-    /// None: left to the system's buffers, its default.
+    /// How each write is persisted; `None` leaves it to the system's buffers, fjall's default.
     persist: Option<PersistMode>,
 }
 

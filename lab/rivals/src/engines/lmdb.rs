@@ -1,4 +1,4 @@
-//! LMDB, by heed.
+//! The engine LMDB, through the crate heed.
 
 use std::ops::Bound;
 use std::path::Path;
@@ -11,7 +11,8 @@ use super::{Opened, failed};
 use crate::engine::Engine;
 
 const NAME: &str = "lmdb";
-/// Address space, not memory: copies on write need room beside what they replace.
+/// Least address space, which takes no memory: copies on write need room besides the data they
+/// replace.
 const MAP_BYTES_MIN: u64 = 1 << 30;
 
 struct Lmdb {
@@ -31,8 +32,8 @@ fn open(dir: &Path, data_bytes: u64, flags: EnvFlags) -> Opened {
     let map_bytes = (data_bytes * 4 + MAP_BYTES_MIN).next_multiple_of(1 << 20);
     let mut options = EnvOpenOptions::new();
     options.map_size(map_bytes as usize);
-    // SAFETY: the folder was made for this run, so nobody else changes the mapped file; NO_SYNC
-    // gives up what the table says it gives up.
+    // SAFETY: the folder was made for this run, so no other program changes the mapped file;
+    // NO_SYNC gives up only the durability that the table says.
     let env = unsafe {
         options.flags(flags);
         options.open(dir)

@@ -1,4 +1,4 @@
-//! A sharded hash map: what DRAM gives to those who keep nothing.
+//! A sharded hash map: the speed of DRAM without durability.
 
 use std::hash::BuildHasher;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! The engines, each with the modes of durability that a user would choose between.
 //!
-//! All can keep the whole data set in memory, as Perdura does: caches are sized for it. None
-//! compresses. What is not said here is as the engine ships.
+//! All can keep the whole data set in memory, as Perdura does: caches are sized for it. No engine
+//! compresses. Other settings are the engine's defaults.
 
 mod fjall;
 mod lmdb;
@@ -22,28 +22,28 @@ pub type Opened = Result<Box<dyn Engine>, TargetError>;
 /// An engine in one of its modes.
 #[derive(Debug, Clone, Copy)]
 pub struct Rival {
-    /// Name on the command line.
+    /// The engine's name on the command line.
     pub engine: &'static str,
-    /// Its mode of durability, in its own words.
+    /// The mode of durability, in the engine's own words.
     pub mode: &'static str,
-    /// What acknowledged writes survive.
+    /// The losses that acknowledged writes survive.
     pub survives: Survives,
-    /// How it was set up beyond that.
+    /// Other settings, for people.
     pub about: &'static str,
-    /// Whether it has records in key order.
+    /// Whether the engine can scan in key order.
     pub scans: bool,
-    /// Opens it in a folder that is there, with room for so many bytes of data.
+    /// Opens the engine in an existing folder, with room for so many bytes of data.
     pub open: fn(&Path, u64) -> Opened,
 }
 
 impl Rival {
-    /// Engine and mode.
+    /// Name of the engine and its mode.
     pub fn name(&self) -> String {
         format!("{} {}", self.engine, self.mode)
     }
 }
 
-/// All of them.
+/// All engines in all their modes.
 pub const RIVALS: [Rival; 9] = [
     Rival {
         engine: "map",
@@ -119,12 +119,12 @@ pub const RIVALS: [Rival; 9] = [
     },
 ];
 
-/// Says whose error it is.
+/// Adds the engine's name to an error.
 fn failed<E: Display>(engine: &'static str) -> impl Fn(E) -> TargetError {
     move |error| TargetError::Engine { engine, message: error.to_string() }
 }
 
-/// Cache for all of the data with what an engine adds to it.
+/// Size of a cache for all data with the engine's overhead.
 fn cache_bytes(data_bytes: u64) -> u64 {
     (data_bytes * 3 / 2).max(CACHE_BYTES_MIN)
 }

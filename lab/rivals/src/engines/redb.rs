@@ -1,4 +1,4 @@
-//! redb.
+//! The engine redb.
 
 use std::path::Path;
 
@@ -27,7 +27,7 @@ pub fn open_none(dir: &Path, data_bytes: u64) -> Opened {
 
 fn open(dir: &Path, data_bytes: u64, durability: Durability) -> Opened {
     let mut builder = Builder::new();
-    // Its own default is 1 GiB.
+    // The engine's own default is 1 GiB.
     builder.set_cache_size((cache_bytes(data_bytes) as usize).max(1 << 30));
     let db = builder.create(dir.join(FILE)).map_err(failed(NAME))?;
     let tx = db.begin_write().map_err(failed(NAME))?;

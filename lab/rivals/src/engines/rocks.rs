@@ -1,4 +1,4 @@
-//! RocksDB.
+//! The engine RocksDB.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ const BLOOM_BITS: f64 = 10.0;
 
 struct Rocks {
     db: DB,
-    /// Whether each write ends with the log on the SSD.
+    /// Whether the log is on the SSD when a write returns.
     sync: bool,
 }
 

@@ -1,6 +1,6 @@
-//! Bits, and numbers in Exp-Golomb codes: small ones are short.
+//! Bits, and numbers in Exp-Golomb codes, in which small numbers are short.
 
-/// Bits being written, the highest of a byte first.
+/// A writer of bits. The highest bit of a byte comes first.
 #[derive(Debug, Default)]
 pub struct Bits {
     bytes: Vec<u8>,
@@ -24,13 +24,13 @@ impl Bits {
         self.put(number + 1, bits + 1);
     }
 
-    /// 0, 1, -1, 2, -2 as 0, 1, 2, 3, 4.
+    /// Maps 0, 1, -1, 2, -2 to 0, 1, 2, 3, 4 and writes that.
     pub fn put_signed(&mut self, number: i32) {
         let twice = 2 * number.unsigned_abs();
         self.put_number(if number > 0 { twice - 1 } else { twice });
     }
 
-    /// All of them, the last byte filled up.
+    /// All bytes; the last one is filled up.
     pub fn finish(mut self) -> Vec<u8> {
         if self.pending_bits > 0 {
             self.put(0, 8 - self.pending_bits);
@@ -43,7 +43,7 @@ impl Bits {
 pub(super) mod tests {
     use super::*;
 
-    /// Bits being read.
+    /// A reader of bits.
     pub struct Reader<'a> {
         pub bytes: &'a [u8],
         pub at: usize,

@@ -1,52 +1,52 @@
-//! An encoder in the manner of H.261: blocks are predicted from the frame before, moved, and what
-//! is left is coded.
+//! An encoder in the manner of H.261: blocks are predicted from moved blocks of the frame before,
+//! and the differences are coded.
 //!
-//! Motion is searched for in the first plane, for macroblocks of 16 x 16, and used for all. The
-//! encoder predicts from what a decoder will have, not from the frames it was given: errors do not
-//! add up.
+//! Motion is searched in the first plane, for macroblocks of 16 x 16, and used for all planes. The
+//! encoder predicts from the frames that a decoder will have, not from the original ones, so errors
+//! do not add up.
 
 use crate::kinds::video::bits::Bits;
 use crate::kinds::video::transform::{Block, SIDE, Transform};
 
-/// Of all planes.
+/// Width of all planes.
 pub const WIDTH: usize = 480;
-/// Of all planes.
+/// Height of all planes.
 pub const HEIGHT: usize = 320;
-/// Full size each, as of 4:4:4; a plane has the paper's 153,600 bytes.
+/// Planes of a frame, all of full size as in 4:4:4. A plane has the paper's 153,600 bytes.
 pub const PLANES: usize = 3;
-/// One byte a point.
+/// Bytes of a plane, one for each point.
 pub const PLANE_BYTES: usize = WIDTH * HEIGHT;
 
 const MACRO: usize = 16;
-/// Step of the coefficients: what is smaller is gone.
+/// Quantisation step of the coefficients: smaller ones become 0.
 const STEP: i32 = 14;
-/// Furthest that a block is looked for along an axis.
+/// Longest motion along an axis.
 const MOTION_MAX: i32 = 12;
-/// Prediction where there is no frame before.
+/// Predicted brightness where there is no frame before.
 const GREY: u8 = 128;
 
-/// Three planes.
+/// A frame of three planes.
 #[derive(Debug, Clone)]
 pub struct Frame {
-    /// Rows one after the other.
+    /// The planes, each row after row.
     pub planes: [Vec<u8>; PLANES],
 }
 
 impl Frame {
-    /// Of one shade.
+    /// A frame of one shade.
     pub fn grey() -> Self {
         Self { planes: std::array::from_fn(|_| vec![GREY; PLANE_BYTES]) }
     }
 }
 
-/// Where a macroblock was in the frame before, relative to where it is.
+/// Position of a macroblock in the frame before, relative to its position now.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Motion {
     x: i32,
     y: i32,
 }
 
-/// Keeps what a decoder will have.
+/// The encoder's state: the frame before, as a decoder has it.
 #[derive(Debug)]
 pub struct Encoder {
     transform: Transform,
@@ -55,12 +55,12 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// Before the first frame, which must be coded by itself.
+    /// The state before the first frame, which must be coded without prediction.
     pub fn new() -> Self {
         Self { transform: Transform::new(), before: Frame::grey(), now: Frame::grey() }
     }
 
-    /// Codes a frame; `intra`: by itself.
+    /// Codes a frame; with `intra`, without prediction from the frame before.
     pub fn encode(&mut self, frame: &Frame, intra: bool) -> Vec<u8> {
         let mut bits = Bits::default();
         bits.put(u32::from(intra), 1);
@@ -95,7 +95,7 @@ impl Encoder {
                 let rest: Block = std::array::from_fn(|at| given[at] - predicted[at]);
                 let mut levels = self.transform.forward(&rest);
                 for level in &mut levels {
-                    // Towards 0: noise should not be coded.
+                    // Rounded towards 0, for noise should not be coded.
                     *level /= STEP;
                 }
                 put_levels(bits, &levels, &self.transform.zigzag);
@@ -105,7 +105,7 @@ impl Encoder {
         }
     }
 
-    /// The best of what smaller and smaller steps lead to, from the place of the neighbour and from
+    /// The best motion found by smaller and smaller steps, from the neighbour's motion and from
     /// none.
     fn search(&self, plane: &[u8], x: usize, y: usize, left: Motion) -> Motion {
         let before = &self.before.planes[0];
@@ -145,7 +145,7 @@ fn quarters(x: usize, y: usize) -> [(usize, usize); 4] {
     [(x, y), (x + SIDE, y), (x, y + SIDE), (x + SIDE, y + SIDE)]
 }
 
-/// Sum of the differences; given up where it is above the limit.
+/// Sum of the differences. The sum ends early once it is above the limit.
 fn cost(plane: &[u8], before: &[u8], x: usize, y: usize, motion: Motion, limit: u32) -> u32 {
     let from = moved(x, y, motion);
     let mut sum = 0;
@@ -160,7 +160,7 @@ fn cost(plane: &[u8], before: &[u8], x: usize, y: usize, motion: Motion, limit: 
     sum
 }
 
-/// Where a block begins in the frame before; motions stay within frames.
+/// Start of a block in the frame before. Motions never leave the frame.
 fn moved(x: usize, y: usize, motion: Motion) -> usize {
     let (x, y) = (x as i32 + motion.x, y as i32 + motion.y);
     y as usize * WIDTH + x as usize
@@ -193,13 +193,14 @@ fn store(plane: &mut [u8], x: usize, y: usize, block: &Block) {
     }
 }
 
-/// What a decoder makes of it.
+/// The block that a decoder restores.
 fn restore(transform: &Transform, predicted: &Block, levels: &Block) -> Block {
     let rest = transform.back(&std::array::from_fn(|at| levels[at] * STEP));
     std::array::from_fn(|at| (predicted[at] + rest[at]).clamp(0, 255))
 }
 
-/// How many are not 0; of each the zeros before it, and itself.
+/// Writes the number of coefficients that are not 0, and for each the zeros before it and its
+/// value.
 fn put_levels(bits: &mut Bits, levels: &Block, zigzag: &[usize; SIDE * SIDE]) {
     bits.put_number(levels.iter().filter(|level| **level != 0).count() as u32);
     let mut zeros = 0;
@@ -219,7 +220,7 @@ pub(super) mod tests {
     use super::*;
     use crate::kinds::video::bits::tests::Reader;
 
-    /// What a film decodes to: written from the format, apart from the encoder's own bookkeeping.
+    /// A decoder that was written from the format, independent of the encoder's own state.
     pub fn decode(coded: &[u8], frames: usize) -> Vec<u8> {
         let transform = Transform::new();
         let mut reader = Reader { bytes: coded, at: 0 };

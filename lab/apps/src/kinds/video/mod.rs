@@ -1,8 +1,8 @@
-//! Encoding of video frames, each plane read in one call, each coded frame written in one.
+//! Encoding of video frames. Each plane is read in one call, and each coded frame written in one.
 //!
-//! The encoder (`encode`) is our own and small: what is of interest here is how it reaches its
-//! data. Finished encoders were left out for what they would cost this build: rav1e and its
-//! dependencies, or the C++ of openh264, take minutes on two processors.
+//! The encoder (`encode`) is small and our own: only its access to data matters here. Complete
+//! encoders would make the build minutes longer on two processors: rav1e by its dependencies,
+//! openh264 by its C++.
 
 mod bits;
 mod encode;
@@ -18,7 +18,7 @@ use encode::{Encoder, Frame, HEIGHT, PLANE_BYTES, PLANES, WIDTH};
 const NAME: &str = "video";
 const INTRA_EVERY: usize = 30;
 
-/// The encoder at work on one film.
+/// The application: one film.
 #[derive(Debug)]
 pub struct Video {
     frames: usize,
@@ -26,7 +26,7 @@ pub struct Video {
 }
 
 impl Video {
-    /// Of as many frames as the size says.
+    /// The number of frames follows the size.
     pub fn new(size: Size, seed: u64) -> Self {
         let frames = match size {
             Size::Small => 4,
@@ -76,7 +76,8 @@ impl Thing {
         }
     }
 
-    /// Of a point, if it covers it; what leaves at one edge comes back at the other.
+    /// Brightness of a point, if the rectangle covers it. A rectangle that leaves at one edge comes
+    /// back at the other.
     fn shade(&self, time: usize, plane: usize, x: i32, y: i32) -> Option<u8> {
         let along = |axis: usize, point: i32, size: usize| {
             (point - self.at[axis] - self.step[axis] * time as i32).rem_euclid(size as i32)

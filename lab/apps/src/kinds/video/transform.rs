@@ -2,22 +2,22 @@
 
 use std::f64::consts::PI;
 
-/// Points of a side.
+/// Points on a side of a block.
 pub const SIDE: usize = 8;
-/// A block: rows one after the other.
+/// A block, row after row.
 pub type Block = [i32; SIDE * SIDE];
 
-/// Bits behind the point of the matrix.
+/// Fraction bits of the matrix.
 const MATRIX_BITS: u32 = 12;
-/// Bits behind the point between the two passes.
+/// Fraction bits between the two passes.
 const PASS_BITS: u32 = 3;
 
-/// The matrix, and the order of coefficients from low to high frequencies.
+/// The matrix of the transform, and the order of coefficients from low to high frequencies.
 #[derive(Debug)]
 pub struct Transform {
     matrix: Block,
     transposed: Block,
-    /// Where the coefficients lie.
+    /// Positions of the coefficients in that order.
     pub zigzag: [usize; SIDE * SIDE],
 }
 
@@ -54,7 +54,7 @@ fn transpose(block: &Block) -> Block {
     std::array::from_fn(|at| block[at % SIDE * SIDE + at / SIDE])
 }
 
-/// Of two matrices, rounded by so many bits.
+/// Product of two matrices, rounded by so many bits.
 fn product(left: &Block, right: &Block, bits: u32) -> Block {
     let mut all = [0; SIDE * SIDE];
     for row in 0..SIDE {

@@ -1,7 +1,7 @@
-//! Capacity memory of a heap as what a thread's allocations are directed to.
+//! Capacity memory of a heap as the place of a thread's allocations.
 //!
-//! What an application leaves behind there (a static of a library, say) must stay mapped: runs that
-//! are counted find that, and then the heap stays for ever and the way fails.
+//! Memory that an application leaves behind there (in a library's static, for example) must stay
+//! mapped. A counted run finds such memory; then the heap stays mapped for ever and the way fails.
 
 use std::alloc::Layout;
 use std::ops::Range;
@@ -51,7 +51,7 @@ impl Capacity {
 
 impl Drop for Capacity {
     fn drop(&mut self) {
-        // What is in use stays where it is: then the allocator keeps the heap.
+        // With memory in use, the registration and the heap stay for ever.
         if self.source.live.load(Ordering::Relaxed) == 0
             && let Some(registration) = self.registration.take()
         {
@@ -99,7 +99,7 @@ impl Source for HeapSource {
     fn free(&self, at: NonNull<u8>) {
         self.count(-1, -self.usable(at));
         if let Err(error) = self.heap.cap_free(at) {
-            // An allocator that lost its way: nothing that follows would be true.
+            // The allocator's state is damaged, so nothing after this could be trusted.
             eprintln!("perdura-apps: capacity memory: {error}");
             std::process::abort();
         }
@@ -107,7 +107,8 @@ impl Source for HeapSource {
 
     fn realloc(&self, at: NonNull<u8>, layout: Layout, new_bytes: usize) -> *mut u8 {
         let before = self.usable(at);
-        // Sizes that keep a large alignment are the classes' business only when they are allocated.
+        // The size classes keep a large alignment only when they allocate, so such memory is not
+        // resized in place.
         if layout.align() > 16 {
             return self.moved(at, layout, new_bytes);
         }

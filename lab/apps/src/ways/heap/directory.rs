@@ -1,7 +1,8 @@
-//! Names and what they lead to, in persistent memory: an array of lines, found by a root.
+//! Names and the objects they lead to, in persistent memory: an array of cache lines, found by a
+//! root.
 //!
-//! An entry is one cache line: a name and a kind, written first, and last the object's offset, by
-//! which the entry exists. A full directory is copied to one twice as long, which the root then
+//! An entry is one cache line. Its name and kind are written first; its object's offset, by which
+//! the entry exists, last. A full directory is copied to one twice as long, which the root then
 //! leads to. An index in DRAM finds entries; it is built when the heap is opened.
 
 use std::collections::HashMap;
@@ -11,9 +12,9 @@ use perdura_heap::{Heap, HeapError, Offset, Ptr};
 
 use crate::sys::object::Object;
 
-/// Named data.
+/// Kind of an entry: named data.
 pub const KIND_DATA: u64 = 1;
-/// The first object of a pool.
+/// Kind of an entry: the first object of a pool.
 pub const KIND_POOL: u64 = 2;
 
 const ROOT: &str = "perdura-apps";
@@ -59,7 +60,7 @@ impl Directory {
         Ok(directory)
     }
 
-    /// Names of a kind, and where they lead.
+    /// Names of a kind, with their objects.
     pub fn of_kind(&self, kind: u64) -> Vec<(String, Offset)> {
         let found = self.index.iter().filter_map(|(name, &entry)| {
             let line = self.line(entry);
@@ -69,7 +70,7 @@ impl Directory {
         found.collect()
     }
 
-    /// Makes a name lead to an object, durably, at once.
+    /// Makes a name lead to an object. The change is durable on return.
     pub fn set(&mut self, name: &str, kind: u64, offset: Offset) -> Result<(), HeapError> {
         if let Some(&entry) = self.index.get(name) {
             self.store(entry, AT_OFFSET, &offset.get().to_le_bytes());
@@ -91,7 +92,7 @@ impl Directory {
         Ok(())
     }
 
-    /// Makes a name lead nowhere, durably; `false`: it did not.
+    /// Removes a name durably; `false` if it did not exist.
     pub fn clear(&mut self, name: &str) -> Result<bool, HeapError> {
         let Some(entry) = self.index.remove(name) else { return Ok(false) };
         self.store(entry, AT_OFFSET, &0_u64.to_le_bytes());
@@ -99,7 +100,7 @@ impl Directory {
         Ok(true)
     }
 
-    /// Twice as many entries; one that is free.
+    /// Doubles the directory, and returns a free entry.
     fn lengthen(&mut self) -> Result<usize, HeapError> {
         let longer = empty(&self.heap, 2 * self.entries)?;
         for entry in 0..self.entries {
@@ -117,7 +118,7 @@ impl Directory {
     }
 
     fn line(&self, entry: usize) -> [u8; LINE_BYTES] {
-        // SAFETY: only this directory knows of its object; the borrow ends here.
+        // SAFETY: no other code knows the directory's object; the borrow ends here.
         let bytes = unsafe { self.object.bytes(&self.heap, entry * LINE_BYTES, LINE_BYTES) };
         bytes.and_then(|bytes| bytes.first_chunk().copied()).unwrap_or([0; LINE_BYTES])
     }
@@ -130,7 +131,7 @@ impl Directory {
     }
 }
 
-/// Without entries, in lines of their own.
+/// A directory without entries; each entry will have a line of its own.
 fn empty(heap: &Heap, entries: usize) -> Result<Object, HeapError> {
     let bytes = (entries * LINE_BYTES) as u64;
     let offset = heap.persist_alloc_aligned(bytes, LINE_BYTES as u64)?;
@@ -141,7 +142,7 @@ fn empty(heap: &Heap, entries: usize) -> Result<Object, HeapError> {
 }
 
 fn store(heap: &Heap, object: Object, at: usize, bytes: &[u8]) {
-    // SAFETY: a directory's object, which only it knows of, and holds no slice of.
+    // SAFETY: no other code knows the directory's object, and no slice of it is held.
     let stored = unsafe { object.store(heap, at, bytes) };
     debug_assert!(stored.is_some(), "entries lie within the directory");
 }

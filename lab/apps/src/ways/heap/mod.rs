@@ -1,16 +1,16 @@
-//! Data as objects of a persistent heap: found by name through a directory that a root leads to,
-//! read and written where they lie.
+//! Data as objects of a persistent heap. A directory, which a root leads to, finds them by name;
+//! they are read and written in place.
 //!
-//! With capacity, what the application allocates besides lies in the same heap's capacity memory,
-//! by the allocator of this program. The heap is a file on a tmpfs: what persistent memory would
-//! be, but for its speed.
+//! With capacity, the application's other allocations are in the same heap's capacity memory, by
+//! the allocator of this program. The heap is a file on a tmpfs, which stands for persistent memory
+//! in all but speed.
 //!
-//! Named data begin with their length, are written and made durable as a whole, and then entered in
-//! the directory, by one word: whole or absent, at every instant. An object is freed when nobody
-//! reads it any more.
+//! Named data begin with their length. They are written and made durable as a whole and then
+//! entered in the directory by one word, so they are whole or absent at every instant. An object is
+//! freed when it is no longer read.
 //!
-//! What the way itself and the heap under it allocate outlives a run: each method begins by going
-//! back to malloc, whatever the thread entered.
+//! Allocations of the way itself and of the heap under it outlive a run: each method first directs
+//! its thread back to malloc.
 
 mod capacity;
 mod directory;
@@ -34,17 +34,18 @@ use capacity::Capacity;
 use directory::{Directory, KIND_DATA};
 use pool::{HeapPool, Objects};
 
-/// Their length, and room to keep what follows aligned.
+/// Bytes of the length, and padding that keeps the data aligned.
 const HEAD_BYTES: usize = 16;
 
-/// How a heap is made.
+/// Settings of a heap.
 #[derive(Debug, Clone, Copy)]
 pub struct HeapSettings {
-    /// Its length.
+    /// Length of the heap.
     pub len_bytes: u64,
-    /// Stores are written back from the caches; else they are only ordered.
+    /// Whether stores are written back from the caches. If not, they are only ordered.
     pub flushed: bool,
-    /// What the application allocates lies in its capacity memory; else malloc's.
+    /// Whether the application's allocations are in the heap's capacity memory. If not, they are
+    /// malloc's.
     pub capacity: bool,
 }
 
@@ -60,7 +61,7 @@ pub struct HeapWay {
     tally: Tally,
 }
 
-/// The heap's file, removed in the end.
+/// The heap's file, removed when it is dropped.
 struct File {
     path: PathBuf,
 }
@@ -74,7 +75,7 @@ impl Drop for File {
 }
 
 impl HeapWay {
-    /// Makes a heap in a file that is not there yet.
+    /// Makes a heap in a file that must not exist yet.
     ///
     /// # Errors
     /// The file or the heap cannot be made.
@@ -89,10 +90,10 @@ impl HeapWay {
         Self::open(way, File { path }, settings)
     }
 
-    /// Ends this heap as a process that is killed does, and opens it again.
+    /// Abandons this heap as a killed process does, and opens it again.
     ///
     /// # Errors
-    /// It cannot be opened.
+    /// The heap cannot be opened.
     pub fn reopen(self, settings: HeapSettings) -> Result<Self> {
         let Self { way, heap, directory, data, pools, capacity, file, tally } = self;
         drop((directory, data, pools, capacity, tally));
@@ -129,7 +130,7 @@ impl HeapWay {
         })
     }
 
-    /// Where the heap is mapped.
+    /// Addresses at which the heap is mapped.
     pub fn addresses(&self) -> std::ops::Range<usize> {
         let memory = self.heap.memory();
         let start = memory.base().addr();
@@ -220,7 +221,7 @@ impl Access for HeapWay {
     }
 }
 
-/// Finished data: never changed, freed by the last who has them once nobody finds them any more.
+/// Finished data. They are never changed; the last reader frees them once they have no name.
 struct Data {
     heap: Arc<Heap>,
     object: Object,
@@ -231,8 +232,8 @@ struct Data {
 impl Data {
     fn at(heap: &Arc<Heap>, offset: Offset) -> std::result::Result<Self, HeapError> {
         let object = Object::at(heap, offset)?;
-        // SAFETY: named objects are finished: not written any more, and not freed while this is
-        // here.
+        // SAFETY: named objects are finished: they are not written any more, nor freed while this
+        // exists.
         let head = unsafe { object.bytes(heap, 0, 8) };
         let word = head.and_then(|head| head.first_chunk().copied()).map(u64::from_le_bytes);
         let value = word.unwrap_or(u64::MAX);
@@ -254,7 +255,7 @@ impl Data {
     fn bytes(&self) -> &[u8] {
         // SAFETY: finished, and freed by the drop of `self` at the earliest.
         let bytes = unsafe { self.object.bytes(&self.heap, HEAD_BYTES, self.len_bytes) };
-        // Its length was checked when it was opened.
+        // The range was checked when the data were opened.
         bytes.unwrap_or_default()
     }
 }
@@ -270,7 +271,7 @@ impl Drop for Data {
     }
 }
 
-/// Keeps the data as long as they are read.
+/// A reader's share of the data, which live as long as they are read.
 struct Held(Rc<Data>);
 
 impl AsRef<[u8]> for Held {
@@ -279,17 +280,17 @@ impl AsRef<[u8]> for Held {
     }
 }
 
-/// Data being written, which nobody else knows of.
+/// Data that are being written and have no name yet.
 struct HeapOutput<'a> {
     of: &'a HeapWay,
     name: String,
-    /// `None` once it is finished.
+    /// `None` once the data are finished.
     object: Option<Object>,
     end: usize,
 }
 
 impl HeapOutput<'_> {
-    /// The object with room for that much.
+    /// The object, made large enough for so many bytes.
     fn roomy(&mut self, bytes: usize) -> Result<Object> {
         let heap = &self.of.heap;
         let failed = self.of.refused("lengthen data");
@@ -307,7 +308,7 @@ impl HeapOutput<'_> {
     }
 
     fn store(&self, object: Object, at: usize, bytes: &[u8]) -> Result<()> {
-        // SAFETY: an object that only this output knows of.
+        // SAFETY: no other code knows the object of an unfinished output.
         let stored = unsafe { object.store(&self.of.heap, at, bytes) };
         stored.ok_or_else(|| AppError::Outside {
             way: self.of.way,

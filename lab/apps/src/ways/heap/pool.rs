@@ -1,4 +1,4 @@
-//! A pool of a heap: its objects are the heap's, durable when a write returns.
+//! A pool in a heap: its objects are objects of the heap, durable when a write returns.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use crate::ways::heap::directory::KIND_POOL;
 const UNIT_BYTES: u64 = 16;
 const UNITS: u64 = 4096;
 
-/// Which objects are a pool's, a bit each, so that it can be removed: 512 B of DRAM for 64 KiB of
-/// objects.
+/// The set of a pool's objects, by which the pool can be removed. It takes 512 B of DRAM for 64 KiB
+/// of objects.
 #[derive(Default)]
 pub struct Objects {
     bits: HashMap<u64, Box<[u64; UNITS as usize / 64]>, xxhash_rust::xxh3::Xxh3Builder>,
@@ -30,7 +30,7 @@ impl Objects {
         words[word] = words[word] & !(1 << bit) | u64::from(is_one) << bit;
     }
 
-    /// Frees them all.
+    /// Frees all objects.
     pub fn free(self, heap: &Heap) -> std::result::Result<(), HeapError> {
         for (chunk, words) in self.bits {
             for (word, mut bits) in words.into_iter().enumerate() {
@@ -83,7 +83,7 @@ impl Pool for HeapPool<'_> {
         let offset = self.heap.persist_alloc(len_bytes as u64).map_err(&failed)?;
         self.objects.set(offset.get(), true);
         if !self.is_named {
-            // The first object is where the rest is found from.
+            // The first object leads to all others, so the directory gets it.
             let mut directory = self.of.directory.borrow_mut();
             directory.set(&self.name, KIND_POOL, offset).map_err(&failed)?;
             self.is_named = true;
@@ -101,8 +101,8 @@ impl Pool for HeapPool<'_> {
     fn read(&mut self, id: ObjectId, at: usize, len_bytes: usize) -> Result<&[u8]> {
         self.of.tally.read(len_bytes);
         let object = self.object(id, "read an object")?;
-        // SAFETY: whoever frees or writes objects of this pool needs it, which is borrowed as long
-        // as the bytes are.
+        // SAFETY: freeing or writing an object of this pool needs the pool, which is borrowed as
+        // long as the bytes are.
         let bytes = unsafe { object.bytes(&self.heap, at, len_bytes) };
         bytes.ok_or_else(|| self.outside(id, at, len_bytes, object))
     }
@@ -111,7 +111,7 @@ impl Pool for HeapPool<'_> {
         self.of.tally.write(bytes.len());
         let _malloc = by_malloc();
         let object = self.object(id, "write an object")?;
-        // SAFETY: as above: nobody has a slice of this pool's objects.
+        // SAFETY: as above: no slice of this pool's objects exists.
         let stored = unsafe { object.store(&self.heap, at, bytes) };
         stored.ok_or_else(|| self.outside(id, at, bytes.len(), object))?;
         let from = Offset::new(id + at as u64);
@@ -120,7 +120,7 @@ impl Pool for HeapPool<'_> {
     }
 
     fn sync(&mut self) -> Result<()> {
-        // Each write was.
+        // Each write was durable on return.
         Ok(())
     }
 }

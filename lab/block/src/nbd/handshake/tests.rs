@@ -64,7 +64,7 @@ fn options_are_answered_as_the_protocol_says() {
     let (ack, info, server) = (option_reply::ACK, option_reply::INFO, option_reply::SERVER);
     assert_eq!(asked(LIST, b""), more(&[server, ack]));
     assert_eq!(asked(LIST, b"x"), more(&[option_reply::ERR_INVALID]));
-    // STARTTLS, PEEK, the metadata contexts, and what nobody has heard of.
+    // Numbers of STARTTLS, PEEK, the metadata contexts, and options that do not exist.
     for unknown in [4, 5, 9, 10, 11, 12, u32::MAX] {
         assert_eq!(asked(unknown, b"whatever"), more(&[option_reply::ERR_UNSUP]));
     }
@@ -126,7 +126,7 @@ fn violations_are_told_as_early_as_possible_and_say_what_was_found() {
 }
 
 proptest! {
-    /// However the bytes are cut, the same is taken and answered.
+    /// The same bytes are taken and answered in the same way, however they are cut into pieces.
     #[test]
     fn pieces_make_no_difference(
         options in proptest::collection::vec((0u32..13, proptest::collection::vec(any::<u8>(), 0..40)), 0..8),
@@ -141,7 +141,7 @@ proptest! {
     }
 }
 
-/// What a server says to bytes that come in pieces, and how it ends.
+/// The server's answer to bytes that come in pieces, and the end of the handshake.
 fn follow(bytes: &[u8], cuts: &[usize]) -> (Vec<u8>, Result<Step, Violation>) {
     let (mut handshake, mut out) = (Handshake::default(), Vec::new());
     let (mut start, mut here) = (0, 0);
@@ -162,7 +162,7 @@ fn follow(bytes: &[u8], cuts: &[usize]) -> (Vec<u8>, Result<Step, Violation>) {
     (out, Ok(Step::More))
 }
 
-/// What is known of a wrong word depends on how much of it has come.
+/// The number in a violation depends on how many of its bytes have come, so it is left out.
 fn early(violation: Violation) -> Violation {
     match violation {
         Violation::NotAnOption { .. } => Violation::NotAnOption { found: 0 },

@@ -1,4 +1,4 @@
-//! Requests judged beside a table written from the protocol's text, and random bytes.
+//! Requests compared with a table made from the protocol's text, and random bytes.
 
 use proptest::prelude::*;
 
@@ -77,7 +77,7 @@ fn each_mistake_earns_the_code_the_protocol_names() {
         (FLUSH, 0, 0, 0, &read_only, Ok(Operation::Flush)),
         (FLUSH, 0, 0, 1, &TERMS, Err(einval)),
         (DISC, 0xffff, 9, 9, &TERMS, Ok(Operation::Disconnect)),
-        // CACHE, BLOCK_STATUS, RESIZE: not offered.
+        // Numbers of CACHE, BLOCK_STATUS and RESIZE, which are not offered.
         (5, 0, 0, 1, &TERMS, Err(einval)),
         (7, 0, 0, 1, &TERMS, Err(einval)),
         (8, 0, 0, 1, &TERMS, Err(einval)),

@@ -1,4 +1,4 @@
-//! Every way to a file, against the file.
+//! Every way to a file, compared with the file's bytes.
 
 use std::io::Write;
 
@@ -25,14 +25,14 @@ fn ways(path: &Path) -> Vec<FilePath> {
 
 #[test]
 fn what_one_way_writes_every_way_reads() {
-    // On the disk the build lies on, and on tmpfs.
+    // On the disk that has the build, and on tmpfs.
     for dir in [std::env::current_dir().unwrap(), PathBuf::from("/dev/shm")] {
         let mut file = tempfile::NamedTempFile::new_in(&dir).unwrap();
         file.write_all(&vec![0; BLOCK * BLOCKS]).unwrap();
         let mut random = Random::seed_from_u64(5);
         for writer in 0..ways(file.path()).len() {
-            // Made anew: what is mapped sees what others write around the page cache when it is
-            // read again.
+            // Opened anew: a mapping shows bytes that others wrote past the page cache only when it
+            // is read again.
             let mut writers = ways(file.path());
             let mut buf = BlockBuf::zeroed(BLOCK);
             random.fill(&mut buf[..]);

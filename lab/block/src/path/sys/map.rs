@@ -1,4 +1,4 @@
-//! A file in memory.
+//! A mapped file.
 
 use std::fs::File;
 use std::io;
@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
-/// All of a file, shared with whoever else has it.
+/// A shared mapping of a whole file.
 #[derive(Debug)]
 pub(crate) struct Map {
     start: NonNull<u8>,
@@ -16,20 +16,21 @@ pub(crate) struct Map {
 impl Map {
     pub(crate) fn shared(file: &File, len_bytes: usize) -> io::Result<Self> {
         let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        // SAFETY: a fresh range that the kernel chooses; the length is the file's, who shortens it
-        // gets SIGBUS.
+        // SAFETY: a fresh range that the kernel chooses, of the file's length. If another program
+        // shortens the file, an access raises SIGBUS.
         let start = unsafe { mmap(std::ptr::null_mut(), len_bytes, prot, flags, file, 0) }?;
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
         let map = Self { start, len_bytes };
-        // Requests come from all over the place: without this a miss reads megabytes where a disk
-        // reads far ahead. SAFETY: advice about this mapping changes no bytes.
+        // Requests have random offsets. Without this advice a miss reads megabytes on a disk with a
+        // long read-ahead. SAFETY: advice about this mapping changes no bytes.
         unsafe { madvise(map.start.as_ptr().cast(), len_bytes, Advice::Random) }?;
         Ok(map)
     }
 
     pub(crate) fn read(&self, offset: usize, buf: &mut [u8]) {
         self.check(offset, buf.len());
-        // SAFETY: within the mapping (checked), which no reference leads to, and apart from `buf`.
+        // SAFETY: within the mapping (checked), which no reference points into, and apart from
+        // `buf`.
         unsafe {
             let from = self.start.as_ptr().add(offset);
             std::ptr::copy_nonoverlapping(from, buf.as_mut_ptr(), buf.len());
@@ -51,13 +52,13 @@ impl Map {
     }
 }
 
-// SAFETY: plain memory of the process, no thread's own.
+// SAFETY: plain memory of the process, which belongs to no thread.
 unsafe impl Send for Map {}
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: mapped in `shared` with this length, and nothing leads into it. Failing leaves it
-        // mapped.
+        // SAFETY: mapped in `shared` with this length, and no reference points into it. If it
+        // fails, the range stays mapped.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len_bytes) };
     }
 }

@@ -1,4 +1,4 @@
-//! The one unsafe seam of the path: a sleep, a ring of the kernel's, a mapping.
+//! The only unsafe code of the path: a sleep, a ring, a mapping.
 
 mod map;
 mod ring;

@@ -1,4 +1,4 @@
-//! A ring for one request at a time. The kernel has no buffer when a call returns.
+//! A ring for one request at a time. The kernel uses no buffer after a call has returned.
 
 use std::fmt;
 use std::io;
@@ -6,13 +6,13 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use io_uring::{IoUring, opcode, squeue, types};
 
-/// What is polled in the place of system calls and interrupts.
+/// The polling that replaces system calls and interrupts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Polling {
     None,
-    /// A thread of the kernel looks for submissions.
+    /// A kernel thread polls for submissions.
     Submission,
-    /// And it looks whether the device is done.
+    /// A kernel thread polls for submissions, and polls the device.
     Both,
 }
 
@@ -70,7 +70,7 @@ impl Ring {
     /// Submits a request and waits for it.
     ///
     /// # Safety
-    /// What the entry points to is the caller's until this returns.
+    /// The memory that the entry points to belongs to the caller until this returns.
     unsafe fn carry(&mut self, entry: &squeue::Entry) -> io::Result<usize> {
         // SAFETY: valid until its completion is reaped below (the caller's promise): no way out
         // before that.
@@ -84,11 +84,11 @@ impl Ring {
             }
             let entered = match self.polling {
                 Polling::None => self.ring.submit_and_wait(1),
-                // A system call only where the kernel's thread has gone to sleep.
+                // A system call is needed only where the kernel's thread has gone to sleep.
                 Polling::Submission | Polling::Both => {
                     looks = looks.wrapping_add(1);
                     if looks.is_multiple_of(LOOKS_IN_A_ROW) {
-                        // That thread may be waiting for this very processor.
+                        // The kernel's thread may be waiting for this very processor.
                         std::thread::yield_now();
                     }
                     self.ring.submit()
@@ -98,7 +98,8 @@ impl Ring {
                 Ok(_) => {}
                 Err(error) if is_passing(&error) => {}
                 Err(error) => {
-                    // The kernel may still have the buffer; it must not outlive it.
+                    // The kernel may still use the buffer, which must outlive the request: so the
+                    // process ends.
                     eprintln!("io_uring_enter failed while a request was under way: {error}");
                     std::process::abort();
                 }
@@ -107,15 +108,16 @@ impl Ring {
     }
 }
 
-/// Interrupted, or short of something for a moment: looked at again.
+/// Whether the kernel was interrupted or short of something for a moment, so that another try
+/// helps.
 fn is_passing(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY))
 }
 
 const ENTRIES: u32 = 4;
-/// Some microseconds.
+/// Looks at the completions in a row, which take some microseconds.
 const LOOKS_IN_A_ROW: u32 = 512;
-/// The kernel cuts there anyway, and the caller sees it was short.
+/// Longest request: the kernel cuts longer ones there, and the caller sees a short transfer.
 const LEN_MAX: usize = 1 << 30;
-/// The kernel's thread spins so long without work before it sleeps.
+/// Time without work after which the kernel's thread sleeps.
 const IDLE_MS: u32 = 50;

@@ -7,12 +7,12 @@ use rustix::io::Errno;
 use rustix::thread::{clock_nanosleep_absolute, set_current_timer_slack};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// Sleeps until `ns` nanoseconds from now, once: a signal does not shorten it.
+/// Sleeps for `ns` nanoseconds. A signal does not shorten the sleep.
 pub(crate) fn sleep_ns(ns: u64) {
     thread_local!(static IS_EXACT: Cell<bool> = const { Cell::new(false) });
     if !IS_EXACT.get() {
-        // By default the kernel may be 50 us late, to save interrupts. Where it refuses, sleeps are
-        // longer, no less right.
+        // By default the kernel may end a sleep 50 us late, to save interrupts. Where it refuses
+        // another value, sleeps are longer and still correct.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         IS_EXACT.set(true);
     }
@@ -22,7 +22,8 @@ pub(crate) fn sleep_ns(ns: u64) {
         tv_sec: now.tv_sec + (at_ns / NS_PER_S) as i64,
         tv_nsec: (at_ns % NS_PER_S) as i64,
     };
-    // Absolute, so that an interrupted sleep goes on to the same instant. It fails in no other way.
+    // The instant is absolute, so an interrupted sleep continues to the same instant. No other
+    // error is possible.
     while clock_nanosleep_absolute(ClockId::Monotonic, &until) == Err(Errno::INTR) {}
 }
 

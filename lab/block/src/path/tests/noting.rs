@@ -1,4 +1,4 @@
-//! A device of our own for tests: time is a counter, every command is noted and looked at.
+//! A device for tests: its time is a counter, and it records and checks every command.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -7,7 +7,7 @@ use perdura_media::DeviceError;
 
 use crate::path::{Access, Hardware, TAGS_MAX};
 
-/// A command it was given.
+/// A command that the device was given.
 #[derive(Debug, Clone, Copy)]
 pub struct Noted {
     pub access: Access,
@@ -17,7 +17,7 @@ pub struct Noted {
     pub due_ps: u64,
 }
 
-/// What a driver did that it must not do.
+/// An action of a driver that is forbidden.
 #[derive(Debug, Clone)]
 #[allow(dead_code)] // Shown by a test that fails.
 pub enum Wrong {
@@ -64,12 +64,12 @@ impl Noting {
         state.wrong.clone().map_or_else(|| Ok(state.commands.clone()), Err)
     }
 
-    /// Waits awake, waits asleep.
+    /// Number of waits without sleep, and of waits asleep.
     pub fn waits(&self) -> [usize; 2] {
         [&self.spins, &self.sleeps].map(|count| count.load(Ordering::SeqCst))
     }
 
-    /// Lets others run first, as often as the seed and the instant say.
+    /// Lets other threads run first, as often as the seed and the instant say.
     fn wait(&self, due_ps: u64) {
         for _ in 0..due_ps.wrapping_mul(self.seed.wrapping_mul(2) + 1) % 7 {
             std::thread::yield_now();
@@ -107,7 +107,7 @@ impl Hardware for Noting {
         Ok(())
     }
 
-    /// Each look takes a moment.
+    /// Reads the clock, which advances with each reading.
     fn now_ps(&self) -> u64 {
         self.now_ps.fetch_add(1, Ordering::SeqCst)
     }

@@ -1,71 +1,43 @@
-//! The library's beginning and end in a process.
-//!
-//! Settings are read by a constructor. The medium is made when the first served file is opened, so
-//! that processes which have none (a shell that only starts others) cost nothing and leave the
-//! recording to who has.
+//! The report of a process: its requests and their times, the recording, and files that were not
+//! served.
 
 use std::fmt::Write;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
 use rustix::fs::{Mode, OFlags};
 use serde_json::json;
 
-use crate::medium::{Medium, Refused};
+use crate::medium::Medium;
 use crate::say::{self, Kept};
 use crate::settings::Settings;
-use crate::table::PASSED;
+use crate::setup::{medium_made, settings};
 
-static SETTINGS: OnceLock<Settings> = OnceLock::new();
-static MEDIUM: OnceLock<Medium> = OnceLock::new();
+/// Counts of opens, streams and mappings that went to the kernel although the file lies where files
+/// are served.
+pub struct Passed {
+    pub opens: AtomicU64,
+    pub streams: AtomicU64,
+    pub mappings: AtomicU64,
+}
+
+pub static PASSED: Passed =
+    Passed { opens: AtomicU64::new(0), streams: AtomicU64::new(0), mappings: AtomicU64::new(0) };
+
 /// Standard error as it was at the start: many programs close theirs before they end.
 static REPORT: OnceLock<Kept> = OnceLock::new();
 static IS_REPORTED: AtomicBool = AtomicBool::new(false);
 
-#[used]
-#[cfg_attr(not(test), unsafe(link_section = ".init_array"))]
-static AT_START: extern "C" fn() = start;
-
-#[used]
-#[cfg_attr(not(test), unsafe(link_section = ".fini_array"))]
-static AT_EXIT: extern "C" fn() = end;
-
-extern "C" fn start() {
-    let settings = match Settings::of(|name| std::env::var_os(name)) {
-        Ok(settings) => settings,
-        Err(wrong) => say::refuse(format_args!("{wrong}")),
-    };
+/// Keeps standard error for the report, if one is asked for.
+pub fn prepare(settings: &Settings) {
     if settings.report
         && let Some(kept) = Kept::of(2)
     {
         let _ = REPORT.set(kept);
     }
-    let _ = SETTINGS.set(settings);
-    crate::process::watch();
 }
 
-/// `None`: the constructor has not run yet.
-#[inline]
-pub fn settings() -> Option<&'static Settings> {
-    SETTINGS.get()
-}
-
-/// The medium, made at the first call.
-pub fn medium(settings: &Settings) -> &'static Medium {
-    MEDIUM.get_or_init(|| match Medium::new(settings) {
-        Ok(medium) => medium,
-        Err(Refused::Emulator(error)) => say::refuse(format_args!("no modelled medium: {error}")),
-        Err(Refused::Recording(error)) => say::refuse(format_args!("{error}")),
-    })
-}
-
-/// The medium, if there is one.
-#[inline]
-pub fn medium_made() -> Option<&'static Medium> {
-    MEDIUM.get()
-}
-
-/// A forked child has reported nothing.
+/// Starts the counts of a forked child at zero.
 pub fn part() {
     IS_REPORTED.store(false, Relaxed);
     if let Some(medium) = medium_made() {
@@ -76,7 +48,7 @@ pub fn part() {
     }
 }
 
-/// The process ends, or becomes another program.
+/// Ends the recording and writes the report, once: the process ends, or becomes another program.
 pub extern "C" fn end() {
     if IS_REPORTED.swap(true, AcqRel) {
         return;
@@ -87,7 +59,7 @@ pub extern "C" fn end() {
     if let Some(Err(error)) = medium_made().map(Medium::stop_recording) {
         say::say(format_args!("{error}"));
     }
-    let count = |count: &std::sync::atomic::AtomicU64| count.load(Relaxed);
+    let count = |count: &AtomicU64| count.load(Relaxed);
     let passed = [&PASSED.opens, &PASSED.streams, &PASSED.mappings].map(count);
     let has_asked = medium_made().is_some_and(|medium| medium.tally.all().requests > 0);
     if !has_asked && passed == [0; 3] {
@@ -107,7 +79,7 @@ pub extern "C" fn end() {
     }
 }
 
-/// The program goes on after all: it could not become another.
+/// Lets the process report again: it could not become another program, and goes on.
 pub fn go_on() {
     IS_REPORTED.store(false, Relaxed);
 }
